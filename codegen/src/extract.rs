@@ -1,0 +1,94 @@
+//! Taking ops out of a graph as a function of their own, for backends that compile subgraphs.
+
+use std::collections::HashMap;
+
+use of_diag::Location;
+use of_ir::{Attrs, Func, Graph, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ops::structural::Return;
+
+/// Constants up to this many elements go into the function; larger ones stay operands and are shared as weights.
+const LARGEST_INLINE: usize = 64;
+
+/// A subgraph as a function.
+pub struct Extracted {
+    /// The function; its arguments stand for `inputs`, its outputs for `outputs`.
+    pub func: Func,
+    /// Values of the graph that it reads.
+    pub inputs: Vec<ValueId>,
+    /// Values of the graph that it computes: all results of its ops that are read elsewhere.
+    pub outputs: Vec<ValueId>,
+}
+
+/// Copies `ops` (in execution order) with what they capture.
+///
+/// # Panics
+/// Never for ops of one region in execution order.
+pub fn extract(graph: &Graph, ops: &[OpId]) -> Extracted {
+    let mut reads = Vec::new();
+    for op in ops {
+        read_by(graph, *op, &mut reads);
+    }
+    let defined: Vec<ValueId> = ops.iter().flat_map(|op| graph.op(*op).results.to_vec()).collect();
+    let outputs: Vec<ValueId> = defined
+        .iter()
+        .copied()
+        .filter(|v| graph.uses(*v).iter().any(|u| !ops.contains(&u.op)))
+        .collect();
+    let mut func = Func {
+        graph: Graph::new(),
+        inputs: Vec::new(),
+        outputs: (0..outputs.len()).map(|i| format!("out{i}")).collect(),
+        attrs: Attrs::new(),
+        loc: Location::Unknown,
+    };
+    let mut map: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut inputs = Vec::new();
+    let entry = func.graph.entry();
+    let mut rw = Rewriter::new(&mut func.graph, "extract");
+    for v in reads {
+        if defined.contains(&v) || map.contains_key(&v) {
+            continue;
+        }
+        let inline = *graph.ty(v) == Type::None || graph.constant(v).is_some_and(|c| c.len() <= LARGEST_INLINE);
+        if inline && let Some(def) = graph.def_op(v) {
+            rw.clone_op(graph, def, &mut map);
+        } else {
+            let arg = rw.add_arg(entry, graph.ty(v).clone(), graph.name(v).cloned());
+            map.insert(v, arg);
+            func.inputs.push(format!("in{}", inputs.len()));
+            inputs.push(v);
+        }
+    }
+    for op in ops {
+        rw.clone_op(graph, *op, &mut map);
+    }
+    let results: Vec<ValueId> = outputs.iter().map(|v| map[v]).collect();
+    if let Err(d) = rw.create(Return {}, &results) {
+        unreachable!("a return takes any values: {d}");
+    }
+    Extracted { func, inputs, outputs }
+}
+
+/// Values that `op` and its regions read from outside of it, in order.
+pub fn read_by(graph: &Graph, op: OpId, out: &mut Vec<ValueId>) {
+    fn inside(graph: &Graph, regions: &[RegionId], region: RegionId) -> bool {
+        regions.iter().any(|r| graph.encloses(*r, region))
+    }
+    let regions = graph.op(op).regions.to_vec();
+    out.extend(graph.op(op).operands.iter().copied());
+    let mut stack: Vec<RegionId> = regions.clone();
+    while let Some(r) = stack.pop() {
+        for o in graph.region_ops(r) {
+            stack.extend(&graph.op(o).regions);
+            for v in &graph.op(o).operands {
+                let home = match graph.def(*v) {
+                    of_ir::ValueDef::Result(d, _) => graph.op(d).parent,
+                    of_ir::ValueDef::Arg(region, _) => region,
+                };
+                if !inside(graph, &regions, home) {
+                    out.push(*v);
+                }
+            }
+        }
+    }
+}

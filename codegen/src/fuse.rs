@@ -1,0 +1,288 @@
+//! Fusion: which ops share a kernel.
+//!
+//! A group has an iteration space. It starts at an op and takes in elementwise ops (and reductions over trailing axes)
+//! that compute in the same space, as long as no dependency runs out of the group and back into it. What is fused is
+//! decided by role and shape alone, not by patterns of op names.
+
+use std::collections::{BTreeSet, HashMap};
+
+use of_ir::{Graph, OpId, ValueDef, ValueId};
+use of_ops::scalar::ScalarOp;
+
+/// What an op is to the fusion.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Role {
+    /// No code of its own: constants, `of.none`, the terminator.
+    Nothing,
+    /// The same bytes under another type.
+    Alias,
+    /// An elementwise function.
+    Map(ScalarOp),
+    /// A reduction over the last axes, of which there are `.0`, that keeps them as 1.
+    RowReduce(usize),
+    /// A kernel with an epilogue: contraction, pooling.
+    Anchor,
+    /// A kernel of its own: data movement, other reductions.
+    Single,
+    /// Left to the reference backend, with the reason.
+    Reference(String),
+}
+
+/// How a group is lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// Elementwise over the space.
+    Elementwise,
+    /// Rows with reductions over the last `.0` axes of the space.
+    Rowwise(usize),
+    /// An anchor with elementwise ops after it.
+    Anchor,
+    /// One op.
+    Single,
+    /// One op on the reference backend.
+    Reference,
+}
+
+/// Ops that share a kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    /// Members in execution order.
+    pub ops: Vec<OpId>,
+    /// How it is lowered.
+    pub shape: Shape,
+    /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
+    pub space: Vec<usize>,
+    /// Groups that must run before.
+    deps: BTreeSet<usize>,
+}
+
+/// Partitions the ops of the outermost region of `graph`; `role` says what each is. Groups come in execution order.
+pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
+    let order: Vec<OpId> = graph.region_ops(graph.entry()).collect();
+    let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
+    let roles: HashMap<OpId, Role> = order.iter().map(|op| (*op, role(*op))).collect();
+    let mut f = Fuser { graph, roles, position, groups: Vec::new(), group_of: HashMap::new() };
+    for op in order {
+        if !f.group_of.contains_key(&op) {
+            f.place(op);
+        }
+    }
+    f.sorted()
+}
+
+struct Fuser<'a> {
+    graph: &'a Graph,
+    roles: HashMap<OpId, Role>,
+    position: HashMap<OpId, usize>,
+    groups: Vec<Group>,
+    group_of: HashMap<OpId, usize>,
+}
+
+impl Fuser<'_> {
+    fn place(&mut self, op: OpId) {
+        match self.roles[&op].clone() {
+            Role::Nothing | Role::Alias => {}
+            Role::Reference(_) => self.start(op, Shape::Reference),
+            Role::Single => self.start(op, Shape::Single),
+            Role::Anchor => {
+                self.start(op, Shape::Anchor);
+                let g = self.group_of[&op];
+                for o in self.epilogue(op) {
+                    self.join(o, g);
+                }
+            }
+            Role::Map(_) => {
+                let dims = self.dims(op);
+                let join = self.joinable(op, |g| match g.shape {
+                    Shape::Elementwise => g.space == dims,
+                    Shape::Rowwise(inner) => g.space == dims || row_dims(&g.space, inner) == dims,
+                    _ => false,
+                });
+                match join {
+                    Some(g) => self.join(op, g),
+                    None => self.start(op, Shape::Elementwise),
+                }
+            }
+            Role::RowReduce(inner) => {
+                let space = self.value_dims(self.graph.op(op).operands[0]);
+                let join = self.joinable(op, |g| g.space == space && matches!(g.shape, Shape::Elementwise) || g.space == space && g.shape == Shape::Rowwise(inner));
+                match join {
+                    Some(g) => {
+                        self.groups[g].shape = Shape::Rowwise(inner);
+                        self.join(op, g);
+                    }
+                    None => {
+                        self.start(op, Shape::Rowwise(inner));
+                        let g = self.group_of[&op];
+                        self.groups[g].space = space;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The youngest group of a producer that `accepts`, unless joining it would close a cycle.
+    fn joinable(&self, op: OpId, accepts: impl Fn(&Group) -> bool) -> Option<usize> {
+        let mut producers: Vec<usize> = self.producer_groups(op).into_iter().collect();
+        producers.reverse();
+        producers.iter().copied().find(|g| {
+            // The operand must come straight from the group: an alias in between may have another space.
+            let direct = self.graph.op(op).operands.iter().any(|v| self.graph.def_op(*v).and_then(|o| self.group_of.get(&o)) == Some(g));
+            direct && accepts(&self.groups[*g]) && producers.iter().all(|q| q == g || !self.depends(*q, *g))
+        })
+    }
+
+    /// Elementwise ops after `root` that can be computed on its result before it is stored, so that one value leaves
+    /// the group. Everything else that they read is computed before `root`.
+    fn epilogue(&self, root: OpId) -> Vec<OpId> {
+        const LONGEST: usize = 48;
+        let space = self.dims(root);
+        let start = self.position[&root];
+        let mut inside: Vec<OpId> = vec![root];
+        let mut best = 0;
+        let mut frontier: BTreeSet<(usize, OpId)> = self.users(root);
+        while let Some((_, op)) = frontier.pop_first() {
+            if inside.len() > LONGEST {
+                break;
+            }
+            let fits = matches!(self.roles[&op], Role::Map(_)) && !self.group_of.contains_key(&op) && self.dims(op) == space;
+            let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
+                None => true,
+                Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),
+            });
+            // Reading the group's value through an alias needs it in memory.
+            let direct = self.graph.op(op).operands.iter().all(|v| {
+                let through = self.graph.def_op(self.alias_root(*v)).is_some_and(|d| inside.contains(&d));
+                !through || self.graph.def_op(*v).is_some_and(|d| inside.contains(&d))
+            });
+            if !fits || !early || !direct {
+                continue;
+            }
+            inside.push(op);
+            frontier.extend(self.users(op));
+            let escaping = inside.iter().flat_map(|o| &self.graph.op(*o).results).filter(|v| {
+                self.graph.uses(**v).iter().any(|u| !inside.contains(&u.op))
+            });
+            if escaping.count() == 1 {
+                best = inside.len() - 1;
+            }
+        }
+        inside[1..=best].to_vec()
+    }
+
+    fn users(&self, op: OpId) -> BTreeSet<(usize, OpId)> {
+        let results = self.graph.op(op).results.iter();
+        results.flat_map(|v| self.graph.uses(*v)).filter_map(|u| Some((*self.position.get(&u.op)?, u.op))).collect()
+    }
+
+    fn start(&mut self, op: OpId, shape: Shape) {
+        let deps = self.producer_groups(op);
+        self.group_of.insert(op, self.groups.len());
+        self.groups.push(Group { ops: vec![op], shape, space: self.dims(op), deps });
+    }
+
+    fn join(&mut self, op: OpId, g: usize) {
+        let mut deps = self.producer_groups(op);
+        deps.remove(&g);
+        self.groups[g].deps.extend(deps);
+        self.groups[g].ops.push(op);
+        self.group_of.insert(op, g);
+    }
+
+    /// Groups that compute the operands, also those that regions of the op read.
+    fn producer_groups(&self, op: OpId) -> BTreeSet<usize> {
+        let mut out = BTreeSet::new();
+        let mut visit = |o: OpId| {
+            for v in &self.graph.op(o).operands {
+                if let Some(d) = self.graph.def_op(self.alias_root(*v))
+                    && let Some(g) = self.group_of.get(&d)
+                {
+                    out.insert(*g);
+                }
+            }
+        };
+        visit(op);
+        captured_ops(self.graph, op).into_iter().for_each(&mut visit);
+        out
+    }
+
+    /// The value whose bytes `v` shows under another type.
+    fn alias_root(&self, v: ValueId) -> ValueId {
+        let mut v = v;
+        while let ValueDef::Result(op, _) = self.graph.def(v)
+            && self.roles.get(&op) == Some(&Role::Alias)
+        {
+            v = self.graph.op(op).operands[0];
+        }
+        v
+    }
+
+    /// Whether `a` needs `b`, directly or through others.
+    fn depends(&self, a: usize, b: usize) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut stack = vec![a];
+        while let Some(g) = stack.pop() {
+            if g == b {
+                return true;
+            }
+            if seen.insert(g) {
+                stack.extend(&self.groups[g].deps);
+            }
+        }
+        false
+    }
+
+    fn dims(&self, op: OpId) -> Vec<usize> {
+        self.graph.op(op).results.first().map(|v| self.value_dims(*v)).unwrap_or_default()
+    }
+
+    fn value_dims(&self, v: ValueId) -> Vec<usize> {
+        self.graph.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
+    }
+
+    /// Groups in an order that respects dependencies: depth first from the last, which keeps lifetimes short.
+    fn sorted(self) -> Vec<Group> {
+        let n = self.groups.len();
+        let mut state = vec![0u8; n];
+        let mut out = Vec::with_capacity(n);
+        for root in 0..n {
+            let mut stack = vec![(root, false)];
+            while let Some((g, done)) = stack.pop() {
+                if done {
+                    state[g] = 2;
+                    out.push(g);
+                } else if state[g] == 0 {
+                    state[g] = 1;
+                    stack.push((g, true));
+                    stack.extend(self.groups[g].deps.iter().rev().filter(|d| state[**d] == 0).map(|d| (*d, false)));
+                }
+            }
+        }
+        let mut groups: Vec<Option<Group>> = self.groups.into_iter().map(Some).collect();
+        let mut sorted: Vec<Group> = out.into_iter().filter_map(|g| groups[g].take()).collect();
+        for g in &mut sorted {
+            g.ops.sort_by_key(|op| self.position[op]);
+        }
+        sorted
+    }
+}
+
+/// The space with its last `inner` axes reduced to 1.
+pub fn row_dims(space: &[usize], inner: usize) -> Vec<usize> {
+    let mut out = space.to_vec();
+    out[space.len() - inner..].fill(1);
+    out
+}
+
+/// Every op inside the regions of `op`.
+fn captured_ops(graph: &Graph, op: OpId) -> Vec<OpId> {
+    let mut out = Vec::new();
+    let mut stack: Vec<_> = graph.op(op).regions.to_vec();
+    while let Some(r) = stack.pop() {
+        for o in graph.region_ops(r) {
+            out.push(o);
+            stack.extend(&graph.op(o).regions);
+        }
+    }
+    out
+}

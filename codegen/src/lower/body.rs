@@ -1,0 +1,205 @@
+//! The scalar program of a fused group: what is loaded, computed, reduced and stored for each point of its space.
+
+use std::collections::HashMap;
+
+use of_ir::{DType, Elements, Graph, OpId, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::nn::Conv;
+use of_ops::scalar::ScalarOp;
+
+use crate::fuse::{Group, Role};
+
+/// A value read from memory at each point of the space.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Load {
+    /// Which value.
+    pub value: ValueId,
+    /// Element type.
+    pub dtype: DType,
+    /// Elements to step along each axis of the space; 0 along axes that it is broadcast over.
+    pub strides: Vec<i64>,
+}
+
+/// How values combine along a row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum Reduce {
+    Sum,
+    Max,
+    Min,
+    Prod,
+}
+
+/// One computation.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Node {
+    /// Load number `.0`.
+    Load(usize),
+    /// The same number everywhere.
+    Const(f64),
+    /// The result of the group's anchor.
+    Anchor,
+    /// A scalar function of earlier nodes.
+    Op(ScalarOp, Vec<usize>),
+    /// A reduction of an earlier node over the inner axes.
+    Reduce(Reduce, usize),
+}
+
+/// A node with what is known of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Typed {
+    /// The computation.
+    pub node: Node,
+    /// Element type of its value.
+    pub dtype: DType,
+    /// Whether it has one value a row (a reduction, or a function of such) rather than one a point.
+    pub per_row: bool,
+}
+
+/// The program of a group.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Body {
+    /// Reads.
+    pub loads: Vec<Load>,
+    /// Computations; operands come before their users.
+    pub nodes: Vec<Typed>,
+    /// What is stored: a value of the graph and the node that computes it.
+    pub stores: Vec<(ValueId, usize)>,
+}
+
+/// Builds the program of `group`, in whose space the anchor's result (if it has one) has its own dimensions.
+///
+/// `resolve` maps a value to the one whose memory it shows (through reshapes).
+pub fn body(g: &Graph, group: &Group, role: &dyn Fn(OpId) -> Role, inner: usize) -> Body {
+    let mut b = Builder { g, group, inner, body: Body::default(), node_of: HashMap::new(), constants: HashMap::new(), loads: HashMap::new() };
+    for op in &group.ops {
+        let data = g.op(*op);
+        let result = data.results[0];
+        let dtype = b.dtype(result);
+        let typed = match role(*op) {
+            Role::Anchor => {
+                let anchor = Typed { node: Node::Anchor, dtype, per_row: false };
+                match data.operands.get(2).filter(|v| data.name() == Conv::NAME && *g.ty(**v) != Type::None) {
+                    // The bias of a convolution is one number a channel, and channels are the last axis.
+                    Some(bias) => {
+                        let (a, bias) = (b.push(anchor), b.operand(*bias));
+                        Typed { node: Node::Op(ScalarOp::Add, vec![a, bias]), dtype, per_row: false }
+                    }
+                    None => anchor,
+                }
+            }
+            Role::RowReduce(_) => {
+                let x = b.operand(data.operands[0]);
+                Typed { node: Node::Reduce(reduce_kind(data.name()), x), dtype, per_row: true }
+            }
+            Role::Map(scalar) => {
+                let args: Vec<usize> = data.operands.iter().map(|v| b.operand(*v)).collect();
+                let per_row = b.is_row(result) && inner > 0;
+                Typed { node: Node::Op(scalar, args), dtype, per_row }
+            }
+            _ => continue,
+        };
+        let n = b.push(typed);
+        b.node_of.insert(result, n);
+    }
+    let escapes = |v: ValueId| g.uses(v).iter().any(|u| !group.ops.contains(&u.op));
+    for op in &group.ops {
+        let v = g.op(*op).results[0];
+        if let Some(n) = b.node_of.get(&v)
+            && escapes(v)
+        {
+            b.body.stores.push((v, *n));
+        }
+    }
+    b.body
+}
+
+fn reduce_kind(name: &str) -> Reduce {
+    match name {
+        "of.reduce_max" => Reduce::Max,
+        "of.reduce_min" => Reduce::Min,
+        "of.reduce_prod" => Reduce::Prod,
+        _ => Reduce::Sum,
+    }
+}
+
+struct Builder<'a> {
+    g: &'a Graph,
+    group: &'a Group,
+    inner: usize,
+    body: Body,
+    node_of: HashMap<ValueId, usize>,
+    constants: HashMap<(u64, DType), usize>,
+    loads: HashMap<ValueId, usize>,
+}
+
+impl Builder<'_> {
+    fn push(&mut self, typed: Typed) -> usize {
+        self.body.nodes.push(typed);
+        self.body.nodes.len() - 1
+    }
+
+    fn dtype(&self, v: ValueId) -> DType {
+        self.g.ty(v).as_tensor().map_or(DType::F32, |t| t.dtype)
+    }
+
+    fn dims(&self, v: ValueId) -> Vec<usize> {
+        self.g.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
+    }
+
+    /// Whether `v` spans no inner axis (in a space where inner axes are longer than 1).
+    fn is_row(&self, v: ValueId) -> bool {
+        let (dims, space) = (self.dims(v), &self.group.space);
+        let start = space.len() - self.inner;
+        (start..space.len()).all(|axis| match (axis + dims.len()).checked_sub(space.len()) {
+            Some(i) => dims[i] == 1,
+            None => true,
+        }) && space[start..].iter().any(|d| *d != 1)
+    }
+
+    fn operand(&mut self, v: ValueId) -> usize {
+        if let Some(n) = self.node_of.get(&v) {
+            return *n;
+        }
+        let dtype = self.dtype(v);
+        if let Some(c) = number(self.g, v) {
+            if let Some(n) = self.constants.get(&(c.to_bits(), dtype)) {
+                return *n;
+            }
+            let n = self.push(Typed { node: Node::Const(c), dtype, per_row: self.inner > 0 });
+            self.constants.insert((c.to_bits(), dtype), n);
+            return n;
+        }
+        if let Some(n) = self.loads.get(&v) {
+            return *n;
+        }
+        let dims = self.dims(v);
+        let own = of_ops::shape::strides(&dims);
+        let rank = self.group.space.len();
+        let strides = (0..rank)
+            .map(|axis| match (axis + dims.len()).checked_sub(rank) {
+                Some(i) if dims[i] != 1 => own[i] as i64,
+                _ => 0,
+            })
+            .collect();
+        self.body.loads.push(Load { value: v, dtype, strides });
+        let per_row = self.inner > 0 && self.is_row(v);
+        let n = self.push(Typed { node: Node::Load(self.body.loads.len() - 1), dtype, per_row });
+        self.loads.insert(v, n);
+        n
+    }
+}
+
+/// The value of a constant with one element, or all of whose few elements are equal, where a float holds it exactly.
+pub fn number(g: &Graph, v: ValueId) -> Option<f64> {
+    const FEW: usize = 4096;
+    let t = g.constant(v)?;
+    if t.is_empty() || t.len() > FEW {
+        return None;
+    }
+    match t.elements() {
+        Elements::Float(e) => e.iter().all(|x| x.to_bits() == e[0].to_bits()).then_some(e[0]),
+        Elements::Int(e) => (e.iter().all(|x| *x == e[0]) && e[0].unsigned_abs() < 1 << 53).then(|| e[0] as f64),
+        Elements::Str(_) => None,
+    }
+}

@@ -1,0 +1,135 @@
+//! Static memory planning: where each buffer lies in one chunk, given when it lives.
+
+/// A buffer with the range of steps, both ends included, during which it holds a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Buffer {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// The step that writes it first.
+    pub first: u32,
+    /// The last step that reads it.
+    pub last: u32,
+}
+
+/// Offsets in one chunk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packing {
+    /// One offset a buffer, in the order given.
+    pub offsets: Vec<u64>,
+    /// Size of the chunk.
+    pub peak: u64,
+    /// The most bytes that live at one step: no packing needs less.
+    pub lower_bound: u64,
+}
+
+/// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders and keeps the best.
+///
+/// Each order is placed by best fit: a buffer goes into the smallest gap that holds it between buffers that live at
+/// the same time, else on top of them.
+pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
+    let sized: Vec<Buffer> = buffers.iter().map(|b| Buffer { bytes: b.bytes.next_multiple_of(align), ..*b }).collect();
+    let lower_bound = most_alive(&sized);
+    let orders: [fn(&Buffer) -> (u64, u64); 4] = [
+        |b| (b.bytes, u64::from(b.last - b.first)),
+        |b| (b.bytes.saturating_mul(u64::from(b.last - b.first + 1)), b.bytes),
+        |b| (u64::from(b.last - b.first), b.bytes),
+        |b| (u64::MAX - u64::from(b.first), b.bytes),
+    ];
+    let mut best: Option<Packing> = None;
+    for key in orders {
+        let mut order: Vec<usize> = (0..sized.len()).collect();
+        order.sort_by_key(|i| (std::cmp::Reverse(key(&sized[*i])), *i));
+        let (offsets, peak) = place(&sized, &order);
+        if best.as_ref().is_none_or(|b| peak < b.peak) {
+            best = Some(Packing { offsets, peak, lower_bound });
+        }
+        if peak == lower_bound {
+            break;
+        }
+    }
+    best.unwrap_or(Packing { offsets: Vec::new(), peak: 0, lower_bound: 0 })
+}
+
+fn most_alive(buffers: &[Buffer]) -> u64 {
+    // At each step the births come before the deaths: both ends are included.
+    let mut events: Vec<(u64, i128)> = Vec::with_capacity(2 * buffers.len());
+    for b in buffers {
+        events.push((u64::from(b.first), i128::from(b.bytes)));
+        events.push((u64::from(b.last) + 1, -i128::from(b.bytes)));
+    }
+    events.sort_unstable();
+    let (mut alive, mut most) = (0i128, 0i128);
+    for (_, change) in events {
+        alive += change;
+        most = most.max(alive);
+    }
+    most as u64
+}
+
+fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
+    let mut offsets = vec![0u64; buffers.len()];
+    // Placed buffers by offset.
+    let mut placed: Vec<usize> = Vec::with_capacity(buffers.len());
+    let mut peak = 0;
+    for &i in order {
+        let b = buffers[i];
+        let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
+        for &j in &placed {
+            let c = buffers[j];
+            if c.last < b.first || b.last < c.first || c.bytes == 0 {
+                continue;
+            }
+            if let Some(gap) = offsets[j].checked_sub(end)
+                && gap >= b.bytes
+                && gap < best_gap
+            {
+                (at, best_gap) = (Some(end), gap);
+            }
+            end = end.max(offsets[j] + c.bytes);
+        }
+        offsets[i] = at.unwrap_or(end);
+        peak = peak.max(offsets[i] + b.bytes);
+        let position = placed.partition_point(|j| offsets[*j] <= offsets[i]);
+        placed.insert(position, i);
+    }
+    (offsets, peak)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(seed: u64, n: usize) -> Vec<Buffer> {
+        let mut r = of_ops::sample::Rng::new(seed);
+        (0..n)
+            .map(|_| {
+                let first = r.int(0, 40) as u32;
+                Buffer { bytes: r.int(0, 1000) as u64, first, last: first + r.int(0, 12) as u32 }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn buffers_that_live_together_do_not_overlap() {
+        for seed in 0..200 {
+            let b = random(seed, 40);
+            let p = pack(&b, 64);
+            assert!(p.peak >= p.lower_bound);
+            for i in 0..b.len() {
+                assert!(p.offsets[i] % 64 == 0 && p.offsets[i] + b[i].bytes <= p.peak);
+                for j in 0..i {
+                    let together = b[i].first <= b[j].last && b[j].first <= b[i].last;
+                    let apart = p.offsets[i] + b[i].bytes <= p.offsets[j] || p.offsets[j] + b[j].bytes <= p.offsets[i];
+                    assert!(!together || apart, "seed {seed}: {i} and {j}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_needs_its_two_largest_neighbours() {
+        let b: Vec<Buffer> = (0..10).map(|i| Buffer { bytes: 64, first: i, last: i + 1 }).collect();
+        let p = pack(&b, 64);
+        assert_eq!((p.peak, p.lower_bound), (128, 128));
+    }
+}

@@ -1,0 +1,330 @@
+//! Kernels of products and convolutions: a register tile of accumulators, then the epilogue, then the store.
+//!
+//! `c[row, col] = sum_k a[row, k] * b[k, col]`. Rows are walked by three strides (batch, outer, inner), `k` by taps and a
+//! contiguous run: that covers products, batched products and channels-last convolutions over a padded input. `b` is
+//! packed in panels of `tile.vectors` vectors of columns, or read from a row-major matrix.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use super::expr::{self, ctype, vtype};
+use super::{Isa, Source, space};
+use crate::lower::body::{Body, Node};
+
+/// A contraction with all numbers known.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Contraction {
+    /// Extents of the batch axes; each batch has rows of its own.
+    pub batch: Vec<usize>,
+    /// Elements between batches of `a`, one stride a batch axis.
+    pub a_batch: Vec<i64>,
+    /// Elements between batches of `b`; all 0 where all batches share it.
+    pub b_batch: Vec<i64>,
+    /// Outer rows (lines of an image) and their distance in `a`.
+    pub outer: (usize, i64),
+    /// Inner rows (points of a line, or all rows of a product) and their distance in `a`.
+    pub inner: (usize, i64),
+    /// Taps of the kernel: extent and distance in `a`; the product of the extents and `run` is K.
+    pub taps: Vec<(usize, i64)>,
+    /// Contiguous elements of `a` at each tap.
+    pub run: usize,
+    /// Columns.
+    pub columns: usize,
+    /// How `b` lies in memory.
+    pub b: Operand,
+}
+
+/// How the right operand lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// Panels made by [`pack`].
+    Packed,
+    /// Row-major `[K, columns]` with this distance between rows.
+    RowMajor(usize),
+    /// Row-major `[columns, K]` with this distance between rows; packed into scratch by the kernel.
+    Transposed(usize),
+}
+
+/// A register tile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tile {
+    /// Rows.
+    pub rows: usize,
+    /// Vectors of columns.
+    pub vectors: usize,
+}
+
+/// Length of the sum.
+pub fn depth(c: &Contraction) -> usize {
+    c.taps.iter().map(|t| t.0).product::<usize>() * c.run
+}
+
+/// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
+pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
+    let accumulators = isa.registers - 2;
+    let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
+    for vectors in 1..=4usize {
+        for rows in 1..=14usize {
+            // Accumulators, one vector of b each, one broadcast of a.
+            if rows * vectors + vectors + 1 > accumulators + 2 || rows > c.inner.0.max(1) {
+                continue;
+            }
+            let cycles = |r: usize| {
+                let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
+                // A chain of dependent additions needs about 4 cycles a step.
+                fma.max(loads).max(if r * vectors < 8 { 4.0 } else { 0.0 })
+            };
+            let lines = (c.inner.0 / rows) as f64 * cycles(rows) + if c.inner.0 % rows > 0 { cycles(c.inner.0 % rows) } else { 0.0 };
+            let panels = c.columns.div_ceil(vectors * isa.lanes) as f64;
+            let total = lines * panels;
+            if total < best.0 * 0.995 {
+                best = (total, Tile { rows, vectors });
+            }
+        }
+    }
+    best.1
+}
+
+/// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, zeros beyond the last column.
+pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Vec<f32> {
+    let panels = columns.div_ceil(width);
+    let mut out = vec![0f32; panels * k * width];
+    for (p, panel) in out.chunks_exact_mut(k * width).enumerate() {
+        let n = width.min(columns - p * width);
+        for (row, to) in panel.chunks_exact_mut(width).enumerate() {
+            to[..n].copy_from_slice(&b[row * columns + p * width..][..n]);
+        }
+    }
+    out
+}
+
+/// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores. The last axes of the space of `body` are
+/// batch, outer rows, inner rows and columns with extents `dims` (one for each load stride).
+///
+/// # Errors
+/// When the epilogue has no vector form or an access of it cannot follow the rows.
+pub fn contraction(spec: &Contraction, tile: Tile, body: &Body, dims: &RowAxes, isa: &Isa) -> Result<Source, String> {
+    if !expr::vectorizable(body) {
+        return Err("the epilogue has no vector form".into());
+    }
+    let (k, width) = (depth(spec), tile.vectors * isa.lanes);
+    let panels = spec.columns.div_ceil(width);
+    let batches: usize = spec.batch.iter().product();
+    // Outer rows are cut so that there is work for several workers; where there is one outer row, inner tiles are.
+    let tiles = spec.inner.0.div_ceil(tile.rows);
+    let (cuts, per_cut) = if spec.outer.0 > 1 { cut(spec.outer.0) } else { cut(tiles) };
+    let mut walk = Vec::new();
+    for l in &body.loads {
+        walk.push(dims.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
+    }
+    let mut c = String::new();
+    expr::vector_constants(body, &mut c);
+    let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
+    let _ = writeln!(c, "    const i64 batch = it / {}, panel = it / {cuts} % {panels}, part = it % {cuts};", panels * cuts);
+    let a_at = space::offset(&spec.batch, &spec.a_batch, "batch");
+    let b_at = space::offset(&spec.batch, &spec.b_batch, "batch");
+    let _ = writeln!(c, "    const f32 *const A = (const f32 *)args[0] + ({a_at});");
+    match spec.b {
+        Operand::Packed => {
+            let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {};", k * width);
+        }
+        Operand::RowMajor(_) => {
+            let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {width};");
+        }
+        Operand::Transposed(ld) => {
+            let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", width * ld);
+            let _ = writeln!(c, "    f32 *const B = (f32 *)scratch;");
+            // Packed once for all parts of a panel that this worker runs.
+            let _ = writeln!(c, "    if (part == 0 || it == begin) {{ const i64 n = {} - panel * {width} < {width} ? {} - panel * {width} : {width};", spec.columns, spec.columns);
+            let _ = writeln!(c, "      for (i64 j = 0; j < n; j++) for (i64 kk = 0; kk < {k}; kk++) B[kk * {width} + j] = BT[j * {ld} + kk];");
+            let _ = writeln!(c, "      for (i64 j = n; j < {width}; j++) for (i64 kk = 0; kk < {k}; kk++) B[kk * {width} + j] = 0; }}");
+        }
+    }
+    for (i, l) in body.loads.iter().enumerate() {
+        let t = ctype(l.dtype);
+        let at = space::offset(&spec.batch, &walk[i].batch, "batch");
+        let _ = writeln!(c, "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};", 2 + i, width as i64 * walk[i].column);
+    }
+    let rows_total = spec.outer.0 * spec.inner.0;
+    for s in 0..body.stores.len() {
+        let _ = writeln!(
+            c,
+            "    f32 *const Q{s} = (f32 *)args[{}] + batch * {} + panel * {width};",
+            2 + body.loads.len() + s,
+            rows_total * spec.columns
+        );
+    }
+    let emit = Emit { spec, tile, body, walk: &walk, isa, k, width, panels };
+    let (full, rest) = (spec.inner.0 / tile.rows, spec.inner.0 % tile.rows);
+    if spec.outer.0 > 1 {
+        let _ = writeln!(c, "    const i64 o1 = (part + 1) * {per_cut} < {0} ? (part + 1) * {per_cut} : {0};", spec.outer.0);
+        let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
+        let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", full * tile.rows, tile.rows);
+        emit.columns(tile.rows, &mut c);
+        c.push_str("      }\n");
+    } else {
+        let last_full = full.min(tiles);
+        let _ = writeln!(c, "    const i64 o = 0, m1 = (part + 1) * {per_cut} < {last_full} ? (part + 1) * {per_cut} : {last_full};");
+        let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
+        emit.columns(tile.rows, &mut c);
+        c.push_str("      }\n");
+    }
+    if rest > 0 {
+        let only_last = if spec.outer.0 > 1 { String::new() } else { format!("if (part == {}) ", cuts - 1) };
+        let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", full * tile.rows);
+        emit.columns(rest, &mut c);
+        c.push_str("      }\n");
+    }
+    c.push_str("    }\n  }\n");
+    let scratch = if matches!(spec.b, Operand::Transposed(_)) { k * width * 4 } else { 0 };
+    Ok(Source { body: c, iterations: (batches * panels * cuts) as i64, grain: 1, scratch_bytes: scratch as u64 })
+}
+
+/// Cuts `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
+fn cut(n: usize) -> (usize, usize) {
+    let per = n.div_ceil(8).max(1);
+    (n.div_ceil(per), per)
+}
+
+/// How the axes of the group's space stand for batch, outer rows and inner rows (columns are the last axis).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RowAxes {
+    /// Extents of all axes.
+    pub dims: Vec<usize>,
+    /// Leading axes that are the batch.
+    pub batch: usize,
+    /// Axes after those that are the outer rows.
+    pub outer: usize,
+}
+
+/// Strides of an access of the epilogue.
+struct Walk {
+    batch: Vec<i64>,
+    outer: i64,
+    inner: i64,
+    column: i64,
+}
+
+impl RowAxes {
+    fn walk(&self, strides: &[i64]) -> Option<Walk> {
+        let columns = self.dims.len() - 1;
+        let rows = self.batch + self.outer;
+        Some(Walk {
+            batch: strides[..self.batch].to_vec(),
+            outer: space::single_stride(&self.dims[self.batch..rows], &strides[self.batch..rows])?,
+            inner: space::single_stride(&self.dims[rows..columns], &strides[rows..columns])?,
+            column: strides[columns],
+        })
+    }
+
+    /// Whether every load of `body` can be followed.
+    pub fn follows(&self, body: &Body) -> bool {
+        body.loads.iter().all(|l| self.walk(&l.strides).is_some())
+    }
+}
+
+struct Emit<'a> {
+    spec: &'a Contraction,
+    tile: Tile,
+    body: &'a Body,
+    walk: &'a [Walk],
+    isa: &'a Isa,
+    k: usize,
+    width: usize,
+    panels: usize,
+}
+
+impl Emit<'_> {
+    /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or those that the last panel has.
+    fn columns(&self, rows: usize, c: &mut String) {
+        let rest = self.spec.columns % self.width;
+        if rest == 0 {
+            self.tile(rows, self.width, c);
+        } else if self.panels == 1 {
+            self.tile(rows, rest, c);
+        } else {
+            let _ = writeln!(c, "        if (panel + 1 < {}) {{", self.panels);
+            self.tile(rows, self.width, c);
+            c.push_str("        } else {\n");
+            self.tile(rows, rest, c);
+            c.push_str("        }\n");
+        }
+    }
+
+    fn tile(&self, rows: usize, columns: usize, c: &mut String) {
+        let (spec, lanes) = (self.spec, self.isa.lanes);
+        let vectors = columns.div_ceil(lanes);
+        let part = |v: usize| (columns - v * lanes).min(lanes);
+        let _ = writeln!(c, "        const f32 *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
+        c.push_str("        const f32 *b = B;\n");
+        for r in 0..rows {
+            let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {{0}}")).collect();
+            let _ = writeln!(c, "        vf {};", list.join(", "));
+        }
+        let mut a = String::from("a0");
+        for (t, (n, step)) in spec.taps.iter().enumerate() {
+            if *n > 1 {
+                let _ = writeln!(c, "        for (i64 k{t} = 0; k{t} < {n}; k{t}++)");
+                let _ = write!(a, " + k{t} * {step}");
+            }
+        }
+        let _ = writeln!(c, "        {{ const f32 *a = {a};");
+        let _ = writeln!(c, "        for (i64 kk = 0; kk < {}; kk++) {{", spec.run);
+        for v in 0..vectors {
+            let n = part(v);
+            let packed = !matches!(spec.b, Operand::RowMajor(_));
+            let _ = if packed || n == lanes { writeln!(c, "          const vf b{v} = load(b + {});", v * lanes) } else { writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes) };
+        }
+        for r in 0..rows {
+            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", r as i64 * spec.inner.1);
+            for v in 0..vectors {
+                let _ = write!(c, " c{r}_{v} += x * b{v};");
+            }
+            c.push_str(" }\n");
+        }
+        let b_step = match spec.b {
+            Operand::RowMajor(ld) => ld,
+            _ => self.width,
+        };
+        let _ = writeln!(c, "          b += {b_step};\n        }} }}");
+        for r in 0..rows {
+            for v in 0..vectors {
+                self.epilogue(r, v, part(v), c);
+            }
+        }
+        debug_assert!(self.k > 0 && self.tile.rows >= rows);
+    }
+
+    /// The epilogue on one vector of the tile.
+    fn epilogue(&self, r: usize, v: usize, n: usize, c: &mut String) {
+        let (body, lanes) = (self.body, self.isa.lanes);
+        let name = |i: usize| format!("t{i}");
+        c.push_str("        {");
+        for (i, t) in body.nodes.iter().enumerate() {
+            let value = match &t.node {
+                Node::Const(_) | Node::Reduce(..) => continue,
+                Node::Anchor => format!("c{r}_{v}"),
+                Node::Load(l) => {
+                    let w = &self.walk[*l];
+                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, (v * lanes) as i64 * w.column);
+                    match (t.dtype, w.column) {
+                        (DType::Bool, s) => format!("load_mask({at}, {s}, {n})"),
+                        (_, 0) => format!("SPLAT(*({at}))"),
+                        (_, 1) if n == lanes => format!("load({at})"),
+                        (_, 1) => format!("load_part({at}, {n})"),
+                        (_, s) => format!("load_step({at}, {s}, {n})"),
+                    }
+                }
+                Node::Op(op, args) => expr::vector(body, *op, args, &name),
+            };
+            let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
+        }
+        let (inner, columns) = (self.spec.inner.0, self.spec.columns);
+        for (s, (_, node)) in body.stores.iter().enumerate() {
+            let at = format!("Q{s} + (o * {inner} + m + {r}) * {columns} + {}", v * lanes);
+            let _ = if n == lanes { write!(c, " store({at}, t{node});") } else { write!(c, " store_part({at}, t{node}, {n});") };
+        }
+        c.push_str(" }\n");
+    }
+}

@@ -1,0 +1,264 @@
+//! Printing scalar programs as C, on vectors of floats or on single elements of any type.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+use of_ops::scalar::ScalarOp;
+
+use crate::lower::body::{Body, Node};
+
+/// Whether the nodes of `body` can be computed on float vectors: floats and truth values, and functions that the
+/// prelude has for vectors.
+pub fn vectorizable(body: &Body) -> bool {
+    body.nodes.iter().all(|t| match &t.node {
+        Node::Op(op, args) => match op {
+            ScalarOp::Cast(to) => *to == DType::F32 && body.nodes[args[0]].dtype == DType::F32,
+            _ => matches!(t.dtype, DType::F32 | DType::Bool) && vector_op(*op),
+        },
+        _ => matches!(t.dtype, DType::F32 | DType::Bool),
+    }) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype == DType::F32)
+        && body.loads.iter().all(|l| l.dtype == DType::F32 || l.dtype == DType::Bool)
+}
+
+fn vector_op(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    matches!(
+        op,
+        Neg | Abs | Ceil | Floor | Round | Sqrt | Rsqrt | Recip | Exp | Log | Sin | Cos | Tanh | Erf | Sigmoid | Not | IsNan | IsInf | Add
+            | Sub | Mul | Div | Max | Min | And | Or | Xor | Eq | Ne | Lt | Le | Gt | Ge | Select | Sign
+    )
+}
+
+/// Why a body cannot be printed at all, if so.
+pub fn unprintable(body: &Body) -> Option<String> {
+    for t in &body.nodes {
+        let Node::Op(op, args) = &t.node else { continue };
+        let float = |d: DType| d == DType::F32;
+        let operand = args.last().map_or(t.dtype, |a| body.nodes[*a].dtype);
+        use ScalarOp::*;
+        let needs_f32 = matches!(
+            op,
+            Exp | Log | Sin | Cos | Tanh | Erf | Sigmoid | Sqrt | Rsqrt | Round | Floor | Ceil | Mod | Fmod
+        ) && operand.is_float();
+        if needs_f32 && !float(operand) {
+            return Some(format!("{op:?} of {operand} has no native code"));
+        }
+        if matches!(op, Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Pow) {
+            return Some(format!("{op:?} has no native code"));
+        }
+        if matches!(op, Mod | Fmod) && operand.is_float() {
+            return Some("the remainder of floats has no native code".into());
+        }
+    }
+    let half = |d: DType| matches!(d, DType::F16 | DType::BF16);
+    if body.nodes.iter().any(|t| half(t.dtype)) {
+        return Some("16-bit floats have no native code yet".into());
+    }
+    None
+}
+
+/// A number as a C literal of type `dtype`.
+pub fn literal(c: f64, dtype: DType) -> String {
+    match dtype {
+        DType::F32 if c.is_nan() => "__builtin_nanf(\"\")".into(),
+        DType::F32 if c.is_infinite() => format!("({}__builtin_inff())", if c < 0.0 { "-" } else { "" }),
+        DType::F32 => format!("{:?}f", c as f32),
+        DType::F64 if c.is_nan() => "__builtin_nan(\"\")".into(),
+        DType::F64 if c.is_infinite() => format!("({}__builtin_inf())", if c < 0.0 { "-" } else { "" }),
+        DType::F64 => format!("{c:?}"),
+        DType::Bool => format!("{}", i32::from(c != 0.0)),
+        _ if c == -9_223_372_036_854_775_808.0 => "(-9223372036854775807LL - 1)".into(),
+        _ => format!("{}LL", c as i128),
+    }
+}
+
+/// The C type of an element.
+pub fn ctype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "f64",
+        DType::F32 => "f32",
+        DType::I8 => "i8",
+        DType::I16 => "i16",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::U8 => "u8",
+        DType::U16 => "u16",
+        DType::U32 => "u32",
+        DType::U64 => "u64",
+        _ => "b8",
+    }
+}
+
+/// The C type that holds a node on vectors: a mask for truth values.
+pub fn vtype(dtype: DType) -> &'static str {
+    if dtype == DType::Bool { "vi" } else { "vf" }
+}
+
+/// One node on vectors; operands are the variables `name(i)`.
+pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) -> String) -> String {
+    let a = |i: usize| name(args[i]);
+    let constant = |i: usize| match body.nodes[args[i]].node {
+        Node::Const(c) if !c.is_nan() => Some(literal(c, DType::F32)),
+        _ => None,
+    };
+    use ScalarOp::*;
+    match op {
+        Neg => format!("-{}", a(0)),
+        Abs => format!("vabs({})", a(0)),
+        Ceil => format!("vceil({})", a(0)),
+        Floor => format!("vfloor({})", a(0)),
+        Round => format!("vround({})", a(0)),
+        Sqrt => format!("vsqrt({})", a(0)),
+        Rsqrt => format!("SPLAT(1) / vsqrt({})", a(0)),
+        Recip => format!("SPLAT(1) / {}", a(0)),
+        Exp => format!("vexp({})", a(0)),
+        Log => format!("vlog({})", a(0)),
+        Sin => format!("vsin({})", a(0)),
+        Cos => format!("vcos({})", a(0)),
+        Tanh => format!("vtanh({})", a(0)),
+        Erf => format!("verf({})", a(0)),
+        Sigmoid => format!("vsigmoid({})", a(0)),
+        Sign => format!("pick({0} == {0}, pick({0} > SPLAT(0), SPLAT(1), pick({0} < SPLAT(0), SPLAT(-1), {0})), {0})", a(0)),
+        Not => format!("~{}", a(0)),
+        IsNan => format!("({0} != {0})", a(0)),
+        IsInf => format!("(vabs({}) == (vf)SPLATI(0x7f800000))", a(0)),
+        Add => format!("{} + {}", a(0), a(1)),
+        Sub => format!("{} - {}", a(0), a(1)),
+        Mul => format!("{} * {}", a(0), a(1)),
+        Div => format!("{} / {}", a(0), a(1)),
+        Max | Min => {
+            let f = if op == Max { "vmax" } else { "vmin" };
+            match (constant(0), constant(1)) {
+                (_, Some(c)) => format!("{f}c({c}, {})", a(0)),
+                (Some(c), _) => format!("{f}c({c}, {})", a(1)),
+                _ => format!("{f}({}, {})", a(0), a(1)),
+            }
+        }
+        And => format!("{} & {}", a(0), a(1)),
+        Or => format!("{} | {}", a(0), a(1)),
+        Xor => format!("{} ^ {}", a(0), a(1)),
+        Eq | Ne | Lt | Le | Gt | Ge => format!("({} {} {})", a(0), comparison(op), a(1)),
+        Select => {
+            let (x, y) = (a(1), a(2));
+            if body.nodes[args[1]].dtype == DType::Bool {
+                format!("(({0} & {x}) | (~{0} & {y}))", a(0))
+            } else {
+                format!("pick({}, {x}, {y})", a(0))
+            }
+        }
+        Cast(_) => a(0),
+        _ => unreachable!("vectorizable() was asked first"),
+    }
+}
+
+fn comparison(op: ScalarOp) -> &'static str {
+    match op {
+        ScalarOp::Eq => "==",
+        ScalarOp::Ne => "!=",
+        ScalarOp::Lt => "<",
+        ScalarOp::Le => "<=",
+        ScalarOp::Gt => ">",
+        _ => ">=",
+    }
+}
+
+/// One node on single elements.
+pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dyn Fn(usize) -> String) -> String {
+    let a = |i: usize| name(args[i]);
+    let operand = body.nodes[*args.last().unwrap_or(&0)].dtype;
+    let t = ctype(dtype);
+    let lane = |f: &str| format!("{f}(SPLAT({}))[0]", a(0));
+    use ScalarOp::*;
+    match op {
+        Neg => format!("({t})-{}", a(0)),
+        Abs => format!("({t})({0} < 0 ? -{0} : {0})", a(0)),
+        Sign => format!("({t})(({0} > 0) - ({0} < 0))", a(0)),
+        Ceil | Floor | Round if operand.is_int() => a(0),
+        Ceil => lane("vceil"),
+        Floor => lane("vfloor"),
+        Round => lane("vround"),
+        Sqrt => lane("vsqrt"),
+        Rsqrt => format!("1.0f / vsqrt(SPLAT({}))[0]", a(0)),
+        Recip => format!("({t})1 / {}", a(0)),
+        Exp => lane("vexp"),
+        Log => lane("vlog"),
+        Sin => lane("vsin"),
+        Cos => lane("vcos"),
+        Tanh => lane("vtanh"),
+        Erf => lane("verf"),
+        Sigmoid => lane("vsigmoid"),
+        Not => format!("!{}", a(0)),
+        BitNot => format!("({t})~{}", a(0)),
+        IsNan => format!("({0} != {0})", a(0)),
+        IsInf => format!("({0} == {0} && {0} - {0} != {0} - {0})", a(0)),
+        Add | Sub | Mul if operand.is_signed_int() => {
+            // Wraps: signed overflow is undefined in C, unsigned is not.
+            let sign = match op {
+                Add => "+",
+                Sub => "-",
+                _ => "*",
+            };
+            format!("({t})((u64){} {sign} (u64){})", a(0), a(1))
+        }
+        Add => format!("({t})({} + {})", a(0), a(1)),
+        Sub => format!("({t})({} - {})", a(0), a(1)),
+        Mul => format!("({t})({} * {})", a(0), a(1)),
+        Div if operand.is_signed_int() => format!("({t})({1} == 0 ? 0 : {1} == -1 ? (i64)(0 - (u64){0}) : {0} / {1})", a(0), a(1)),
+        Div if operand.is_int() => format!("({t})({1} == 0 ? 0 : {0} / {1})", a(0), a(1)),
+        Div => format!("{} / {}", a(0), a(1)),
+        Fmod if operand.is_signed_int() => format!("({t})({1} == 0 || {1} == -1 ? 0 : {0} % {1})", a(0), a(1)),
+        Fmod | Mod if !operand.is_signed_int() => format!("({t})({1} == 0 ? 0 : {0} % {1})", a(0), a(1)),
+        Mod | Fmod => format!("({t})({1} == 0 || {1} == -1 ? 0 : ({0} % {1} + (({0} % {1} != 0 && (({0} < 0) != ({1} < 0))) ? {1} : 0)))", a(0), a(1)),
+        Max if operand.is_float() => format!("(({0} > {1} || {0} != {0}) ? {0} : {1})", a(0), a(1)),
+        Min if operand.is_float() => format!("(({0} < {1} || {0} != {0}) ? {0} : {1})", a(0), a(1)),
+        Max => format!("({0} > {1} ? {0} : {1})", a(0), a(1)),
+        Min => format!("({0} < {1} ? {0} : {1})", a(0), a(1)),
+        And => format!("({} && {})", a(0), a(1)),
+        Or => format!("({} || {})", a(0), a(1)),
+        Xor => format!("(!{} != !{})", a(0), a(1)),
+        BitAnd => format!("({t})({} & {})", a(0), a(1)),
+        BitOr => format!("({t})({} | {})", a(0), a(1)),
+        BitXor => format!("({t})({} ^ {})", a(0), a(1)),
+        Shl => format!("({t})((u64){1} < {2} ? (u64){0} << {1} : 0)", a(0), a(1), dtype.bits().unwrap_or(64)),
+        Shr => format!("({t})((u64){1} < {2} ? {0} >> {1} : 0)", a(0), a(1), dtype.bits().unwrap_or(64)),
+        Eq | Ne | Lt | Le | Gt | Ge => format!("({} {} {})", a(0), comparison(op), a(1)),
+        Select => format!("({} ? {} : {})", a(0), a(1), a(2)),
+        Cast(DType::Bool) => format!("({} != 0)", a(0)),
+        Cast(to) if to.is_int() && operand.is_float() => {
+            // Truncates; out of range saturates, NaN gives 0.
+            let (lo, hi) = to.int_range().unwrap_or((0, 1));
+            format!("({0} != {0} ? 0 : {0} <= {lo}.0 ? ({t}){1} : {0} >= {hi}.0 ? ({t}){2} : ({t}){0})", a(0), int_literal(lo), int_literal(hi))
+        }
+        Cast(_) => format!("({t}){}", a(0)),
+        Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Pow => unreachable!("unprintable() was asked first"),
+    }
+}
+
+fn int_literal(v: i128) -> String {
+    match v {
+        -9_223_372_036_854_775_808 => "(-9223372036854775807LL - 1)".into(),
+        v if v > i64::MAX as i128 => format!("{v}ULL"),
+        v => format!("{v}LL"),
+    }
+}
+
+/// Statements that declare constants once, as vectors, outside of all loops.
+pub fn vector_constants(body: &Body, out: &mut String) {
+    for (i, t) in body.nodes.iter().enumerate() {
+        if let Node::Const(c) = t.node {
+            let _ = match t.dtype {
+                DType::Bool => writeln!(out, "  const vi t{i} = SPLATI({});", if c != 0.0 { -1 } else { 0 }),
+                _ => writeln!(out, "  const vf t{i} = SPLAT({});", literal(c, DType::F32)),
+            };
+        }
+    }
+}
+
+/// Statements that declare constants once, as scalars.
+pub fn scalar_constants(body: &Body, out: &mut String) {
+    for (i, t) in body.nodes.iter().enumerate() {
+        if let Node::Const(c) = t.node {
+            let _ = writeln!(out, "  const {} t{i} = {};", ctype(t.dtype), literal(c, t.dtype));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Instruction sets that kernels are compiled for.
+
+/// An instruction set: what the compiler is told, and what the machine must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Isa {
+    /// Name in plans and on the command line.
+    pub name: &'static str,
+    /// Floats in a vector.
+    pub lanes: usize,
+    /// Vector registers.
+    pub registers: usize,
+    /// Flags for the C compiler.
+    pub flags: &'static [&'static str],
+    /// CPU features by rustc's names.
+    pub features: &'static [&'static str],
+    /// Architecture by rustc's name.
+    pub arch: &'static str,
+}
+
+/// Every instruction set, best first within an architecture.
+pub const ISAS: &[Isa] = &[
+    Isa {
+        name: "avx512",
+        lanes: 16,
+        registers: 32,
+        flags: &["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mavx2", "-mprefer-vector-width=512"],
+        features: &["avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx2"],
+        arch: "x86_64",
+    },
+    Isa { name: "avx2", lanes: 8, registers: 16, flags: &["-mavx2", "-mfma"], features: &["avx2", "fma"], arch: "x86_64" },
+    Isa { name: "x86-64", lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" },
+    Isa { name: "aarch64", lanes: 4, registers: 32, flags: &[], features: &["neon"], arch: "aarch64" },
+];
+
+impl Isa {
+    /// The instruction set called `name`.
+    pub fn by_name(name: &str) -> Option<&'static Isa> {
+        ISAS.iter().find(|i| i.name == name)
+    }
+
+    /// The best instruction set of this machine.
+    pub fn host() -> &'static Isa {
+        ISAS.iter().find(|i| i.arch == std::env::consts::ARCH && i.features.iter().all(|f| has(f))).unwrap_or(&ISAS[2])
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has(feature: &str) -> bool {
+    match feature {
+        "avx512f" => std::is_x86_feature_detected!("avx512f"),
+        "avx512bw" => std::is_x86_feature_detected!("avx512bw"),
+        "avx512vl" => std::is_x86_feature_detected!("avx512vl"),
+        "avx512dq" => std::is_x86_feature_detected!("avx512dq"),
+        "avx2" => std::is_x86_feature_detected!("avx2"),
+        "fma" => std::is_x86_feature_detected!("fma"),
+        _ => false,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has(feature: &str) -> bool {
+    feature == "neon"
+}

@@ -1,0 +1,141 @@
+/* Vectors of LANES floats in GNU C. Included at the head of every kernel; needs no header and no library. */
+typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
+typedef float f32; typedef double f64; typedef u8 b8;
+typedef float vf __attribute__((vector_size(LANES * 4)));
+typedef int vi __attribute__((vector_size(LANES * 4)));
+typedef float vfu __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+#define INLINE static inline __attribute__((always_inline))
+#define SPLAT(x) ((vf){0} + (f32)(x))
+#define SPLATI(x) ((vi){0} + (i32)(x))
+
+INLINE vf load(const f32 *p) { return *(const vfu *)p; }
+INLINE void store(f32 *p, vf v) { *(vfu *)p = v; }
+INLINE vf load_part(const f32 *p, i64 n) { vf v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i]; return v; }
+INLINE void store_part(f32 *p, vf v, i64 n) { for (i64 i = 0; i < n; i++) p[i] = v[i]; }
+INLINE vf load_step(const f32 *p, i64 step, i64 n) { vf v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i * step]; return v; }
+INLINE vi load_mask(const b8 *p, i64 step, i64 n) { vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = -(i32)p[i * step]; return v; }
+INLINE vi head_mask(i32 n) { vi v; for (i32 i = 0; i < LANES; i++) v[i] = i < n ? -1 : 0; return v; }
+INLINE vf pick(vi m, vf a, vf b) { return (vf)(((vi)a & m) | ((vi)b & ~m)); }
+
+/* Hardware maximum and minimum: the second operand where either is NaN. */
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+INLINE vf hwmax(vf a, vf b) { return (vf)__builtin_ia32_maxps512_mask(a, b, a, -1, 4); }
+INLINE vf hwmin(vf a, vf b) { return (vf)__builtin_ia32_minps512_mask(a, b, a, -1, 4); }
+INLINE vf vsqrt(vf a) { return (vf)__builtin_ia32_sqrtps512_mask(a, a, -1, 4); }
+#elif LANES == 8 && defined(__AVX__)
+INLINE vf hwmax(vf a, vf b) { return __builtin_ia32_maxps256(a, b); }
+INLINE vf hwmin(vf a, vf b) { return __builtin_ia32_minps256(a, b); }
+INLINE vf vsqrt(vf a) { return __builtin_ia32_sqrtps256(a); }
+#else
+INLINE vf hwmax(vf a, vf b) { return pick(a > b, a, b); }
+INLINE vf hwmin(vf a, vf b) { return pick(a < b, a, b); }
+INLINE vf vsqrt(vf a) { for (int i = 0; i < LANES; i++) a[i] = __builtin_sqrtf(a[i]); return a; }
+#endif
+/* NaN where either operand is NaN. */
+INLINE vf vmax(vf a, vf b) { return pick(a != a, a, hwmax(a, b)); }
+INLINE vf vmin(vf a, vf b) { return pick(a != a, a, hwmin(a, b)); }
+/* c is a number, not NaN. */
+INLINE vf vmaxc(f32 c, vf x) { return hwmax(SPLAT(c), x); }
+INLINE vf vminc(f32 c, vf x) { return hwmin(SPLAT(c), x); }
+INLINE vf vabs(vf x) { return (vf)((vi)x & 0x7fffffff); }
+INLINE vf vcopysign(vf x, vf s) { return (vf)(((vi)x & 0x7fffffff) | ((vi)s & (i32)0x80000000)); }
+/* Round to nearest even for |x| < 2^22: adding 1.5 * 2^23 pushes the fraction out. */
+INLINE vf vround_small(vf x) { vf m = SPLAT(12582912.0f); return (x + m) - m; }
+INLINE vf vround(vf x) { vf r = vround_small(x); return pick(vabs(x) < SPLAT(4194304.0f), vcopysign(r, x), x); }
+INLINE vf vfloor(vf x) { vf r = vround(x); return vcopysign(r - pick(r > x, SPLAT(1), SPLAT(0)), x) ; }
+INLINE vf vceil(vf x) { vf r = vround(x); return vcopysign(r + pick(r < x, SPLAT(1), SPLAT(0)), x); }
+
+/* e^x: x = n ln 2 + r, a degree-6 polynomial (Taylor with the last terms refitted) on |r| <= ln 2 / 2, scaled twice so
+   that results below the smallest normal number round once. Constants: Cody and Waite's split of ln 2. */
+INLINE vf vexp(vf x) {
+  vf y = hwmin(SPLAT(89.0f), hwmax(SPLAT(-104.0f), x));
+  vf n = vround_small(y * SPLAT(1.44269504f));
+  vf r = (y - n * SPLAT(0.693359375f)) - n * SPLAT(-2.12194440e-4f);
+  vf p = SPLAT(1.9875691500e-4f);
+  p = p * r + SPLAT(1.3981999507e-3f);
+  p = p * r + SPLAT(8.3334519073e-3f);
+  p = p * r + SPLAT(4.1665795894e-2f);
+  p = p * r + SPLAT(1.6666665459e-1f);
+  p = p * r + SPLAT(5.0000001201e-1f);
+  p = p * (r * r) + r + SPLAT(1.0f);
+  vi e = __builtin_convertvector(n, vi), h = e >> 1;
+  p = p * (vf)((h + 127) << 23) * (vf)((e - h + 127) << 23);
+  return pick(x != x, x, pick(x > SPLAT(88.8f), (vf)SPLATI(0x7f800000), p));
+}
+/* ln x for x > 0: x = m 2^e with m in [sqrt 1/2, sqrt 2). Source of the polynomial: Cephes logf (Moshier). */
+INLINE vf vlog(vf x) {
+  vi tiny = x < SPLAT(1.17549435e-38f);
+  vf s = pick(tiny, x * SPLAT(8388608.0f), x);
+  vi bits = (vi)s;
+  vi e = (bits >> 23) - 126;
+  vf m = (vf)((bits & 0x007fffff) | 0x3f000000);
+  vi low = m < SPLAT(0.707106781f);
+  vf ef = __builtin_convertvector(e, vf) - pick(low, SPLAT(1), SPLAT(0)) - pick(tiny, SPLAT(23), SPLAT(0));
+  m = m + pick(low, m, SPLAT(0)) - SPLAT(1.0f);
+  vf z = m * m;
+  vf p = SPLAT(7.0376836292e-2f);
+  p = p * m + SPLAT(-1.1514610310e-1f);
+  p = p * m + SPLAT(1.1676998740e-1f);
+  p = p * m + SPLAT(-1.2420140846e-1f);
+  p = p * m + SPLAT(1.4249322787e-1f);
+  p = p * m + SPLAT(-1.6668057665e-1f);
+  p = p * m + SPLAT(2.0000714765e-1f);
+  p = p * m + SPLAT(-2.4999993993e-1f);
+  p = p * m + SPLAT(3.3333331174e-1f);
+  vf y = p * m * z + ef * SPLAT(-2.12194440e-4f) - SPLAT(0.5f) * z;
+  vf r = m + y + ef * SPLAT(0.693359375f);
+  vf inf = (vf)SPLATI(0x7f800000), nan = (vf)SPLATI(0x7fc00000);
+  r = pick(x == inf, inf, r);
+  r = pick(x == SPLAT(0), -inf, r);
+  return pick((x < SPLAT(0)) | (x != x), nan, r);
+}
+INLINE vf vsigmoid(vf x) { return SPLAT(1.0f) / (SPLAT(1.0f) + vexp(-x)); }
+/* tanh: an odd polynomial near zero (Cephes tanhf), 1 - 2 / (e^2x + 1) beyond. */
+INLINE vf vtanh(vf x) {
+  vf a = vabs(x), z = x * x;
+  vf p = SPLAT(-5.70498872745e-3f);
+  p = p * z + SPLAT(2.06390887954e-2f);
+  p = p * z + SPLAT(-5.37397155531e-2f);
+  p = p * z + SPLAT(1.33314422036e-1f);
+  p = p * z + SPLAT(-3.33332819422e-1f);
+  p = p * z * x + x;
+  vf big = vcopysign(SPLAT(1.0f) - SPLAT(2.0f) / (vexp(a + a) + SPLAT(1.0f)), x);
+  return pick(x != x, x, pick(a < SPLAT(0.625f), p, big));
+}
+/* erf: the rational minimax form on |x| <= 4 that Eigen publishes (max error below 3 ulp), 1 beyond. */
+INLINE vf verf(vf x) {
+  vf y = hwmin(SPLAT(4.0f), hwmax(SPLAT(-4.0f), x)), z = y * y;
+  vf p = SPLAT(-2.72614225801306e-10f);
+  p = p * z + SPLAT(2.77068142495902e-08f);
+  p = p * z + SPLAT(-2.10102402082508e-06f);
+  p = p * z + SPLAT(-5.69250639462346e-05f);
+  p = p * z + SPLAT(-7.34990630326855e-04f);
+  p = p * z + SPLAT(-2.95459980854025e-03f);
+  p = p * z + SPLAT(-1.60960333262415e-02f);
+  vf q = SPLAT(-1.45660718464996e-05f);
+  q = q * z + SPLAT(-2.13374055278905e-04f);
+  q = q * z + SPLAT(-1.68282697438203e-03f);
+  q = q * z + SPLAT(-7.37332916720468e-03f);
+  q = q * z + SPLAT(-1.42647390514189e-02f);
+  return pick(x != x, x, y * p / q);
+}
+/* sin and cos: reduction by pi/2 in three parts (Cody and Waite), polynomials of Cephes; exact enough to |x| of 1e5. */
+INLINE vf vsincos(vf x, i32 quarter) {
+  vf k = vround_small(x * SPLAT(0.636619772f));
+  vf r = ((x - k * SPLAT(1.5703125f)) - k * SPLAT(4.837512969970703125e-4f)) - k * SPLAT(7.54978995489188216e-8f);
+  vi q = __builtin_convertvector(k, vi) + quarter;
+  vf z = r * r;
+  vf s = ((SPLAT(-1.9515295891e-4f) * z + SPLAT(8.3321608736e-3f)) * z + SPLAT(-1.6666654611e-1f)) * z * r + r;
+  vf c = ((SPLAT(2.443315711809948e-5f) * z + SPLAT(-1.388731625493765e-3f)) * z + SPLAT(4.166664568298827e-2f)) * z * z - SPLAT(0.5f) * z + SPLAT(1.0f);
+  vf v = pick((q & 1) == 0, s, c);
+  v = (vf)((vi)v ^ ((q & 2) << 30));
+  return pick(vabs(x) < (vf)SPLATI(0x7f800000), v, (vf)SPLATI(0x7fc00000));
+}
+INLINE vf vsin(vf x) { return vsincos(x, 0); }
+INLINE vf vcos(vf x) { return vsincos(x, 1); }
+
+INLINE f32 hsum(vf v) { f32 s[LANES]; __builtin_memcpy(s, &v, sizeof v); for (int w = LANES / 2; w; w /= 2) for (int i = 0; i < w; i++) s[i] += s[i + w]; return s[0]; }
+INLINE f32 hprod(vf v) { f32 s = 1; for (int i = 0; i < LANES; i++) s *= v[i]; return s; }
+INLINE f32 hmax(vf v) { f32 s = v[0]; for (int i = 1; i < LANES; i++) s = (v[i] > s || v[i] != v[i]) ? v[i] : s; return s; }
+INLINE f32 hmin(vf v) { f32 s = v[0]; for (int i = 1; i < LANES; i++) s = (v[i] < s || v[i] != v[i]) ? v[i] : s; return s; }

@@ -1,0 +1,252 @@
+//! Kernels of groups with reductions along rows: softmax, normalisations, any mixture of maps and reductions.
+//!
+//! A row is walked once for each stage. A reduction ends a stage; what follows from it belongs to the next. Values that
+//! a later stage needs again are kept in scratch when they were dear to compute, else computed again.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use of_ir::DType;
+use of_ops::scalar::ScalarOp;
+
+use super::elementwise::load_vector;
+use super::expr::{self, ctype, vtype};
+use super::{Isa, Source, space};
+use crate::lower::body::{Body, Node, Reduce};
+
+/// Why a group has no rowwise kernel.
+pub type Refusal = String;
+
+/// The kernel of `body` over `dims`, of which the last `inner` axes form a row.
+///
+/// # Errors
+/// When an access does not walk the row with one stride, or a function has no vector form.
+pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
+    if !expr::vectorizable(body) {
+        return Err("only f32 rows have native code".into());
+    }
+    let (outer_dims, inner_dims) = dims.split_at(dims.len() - inner);
+    let n: usize = inner_dims.iter().product();
+    let rows: usize = outer_dims.iter().product();
+    let mut steps = Vec::new();
+    for l in &body.loads {
+        steps.push(space::single_stride(inner_dims, &l.strides[outer_dims.len()..]).ok_or("an access does not walk rows evenly")?);
+    }
+    let stages = stages(body);
+    let saved = saved(body, &stages);
+    let last = stages.iter().copied().max().unwrap_or(0);
+    let scratch_row = n.next_multiple_of(isa.lanes) + isa.lanes;
+
+    let mut c = String::new();
+    expr::vector_constants(body, &mut c);
+    for (k, v) in saved.iter().enumerate() {
+        let _ = writeln!(c, "  f32 *const s{v} = (f32 *)scratch + {};", k * scratch_row);
+    }
+    c.push_str("  for (i64 row = begin; row < end; row++) {\n");
+    for (i, l) in body.loads.iter().enumerate() {
+        let t = ctype(l.dtype);
+        let at = space::offset(outer_dims, &l.strides[..outer_dims.len()], "row");
+        let _ = writeln!(c, "    const {t} *p{i} = (const {t} *)args[{i}] + ({at});");
+    }
+    for (k, (_, v)) in body.stores.iter().enumerate() {
+        let t = &body.nodes[*v];
+        let step = if t.per_row { 1 } else { n };
+        let _ = writeln!(c, "    f32 *q{k} = (f32 *)args[{}] + row * {step};", body.loads.len() + k);
+    }
+    let printer = Rows { body, stages: &stages, saved: &saved, steps: &steps, n, isa };
+    for stage in 0..=last {
+        printer.row_values(stage, &mut c);
+        printer.walk(stage, &mut c);
+    }
+    printer.row_values(last + 1, &mut c);
+    for (k, (_, v)) in body.stores.iter().enumerate() {
+        if body.nodes[*v].per_row {
+            let _ = writeln!(c, "    q{k}[0] = t{v}[0];");
+        }
+    }
+    c.push_str("  }\n");
+    let grain = (4096 / n.max(1)).max(1) as i64;
+    Ok(Source { body: c, iterations: rows as i64, grain, scratch_bytes: (saved.len() * scratch_row * 4) as u64 })
+}
+
+/// The stage in which each node is computed; a reduction's value is there in the next.
+fn stages(body: &Body) -> Vec<usize> {
+    let mut out: Vec<usize> = Vec::with_capacity(body.nodes.len());
+    for t in &body.nodes {
+        let ready = |a: usize, out: &[usize]| out[a] + usize::from(matches!(body.nodes[a].node, Node::Reduce(..)));
+        let s = match &t.node {
+            Node::Load(_) | Node::Const(_) | Node::Anchor => 0,
+            Node::Op(_, args) => args.iter().map(|a| ready(*a, &out)).max().unwrap_or(0),
+            Node::Reduce(_, a) => ready(*a, &out),
+        };
+        out.push(s);
+    }
+    out
+}
+
+/// Nodes whose values are kept for later stages.
+fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
+    let mut out = BTreeSet::new();
+    for (i, t) in body.nodes.iter().enumerate() {
+        let used_later = body.nodes.iter().enumerate().any(|(j, u)| match &u.node {
+            Node::Op(_, args) => args.contains(&i) && stages[j] > stages[i],
+            Node::Reduce(_, a) => *a == i && stages[j] > stages[i],
+            _ => false,
+        });
+        if used_later && !t.per_row && t.dtype == DType::F32 && dear(body, i, stages[i], stages) {
+            out.insert(i);
+        }
+    }
+    out.into_iter().collect()
+}
+
+/// Whether computing node `i` again in a later stage costs more than reading it.
+fn dear(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
+    use ScalarOp::*;
+    match &body.nodes[i].node {
+        Node::Op(op, args) => {
+            matches!(op, Exp | Log | Tanh | Erf | Sigmoid | Sin | Cos | Sqrt | Rsqrt | Div | Recip)
+                || args.iter().any(|a| !body.nodes[*a].per_row && stages[*a] == stage && dear(body, *a, stage, stages))
+        }
+        _ => false,
+    }
+}
+
+struct Rows<'a> {
+    body: &'a Body,
+    stages: &'a [usize],
+    saved: &'a [usize],
+    steps: &'a [i64],
+    n: usize,
+    isa: &'a Isa,
+}
+
+impl Rows<'_> {
+    /// Values with one number a row that are known when `stage` begins.
+    fn row_values(&self, stage: usize, c: &mut String) {
+        let name = |n: usize| format!("t{n}");
+        for (i, t) in self.body.nodes.iter().enumerate() {
+            if !t.per_row || self.stages[i] != stage {
+                continue;
+            }
+            let value = match &t.node {
+                Node::Load(l) if t.dtype == DType::Bool => format!("SPLATI(-(i32)*p{l})"),
+                Node::Load(l) => format!("SPLAT(*p{l})"),
+                Node::Op(op, args) => expr::vector(self.body, *op, args, &name),
+                _ => continue,
+            };
+            let _ = writeln!(c, "    const {} t{i} = {value};", vtype(t.dtype));
+        }
+    }
+
+    /// One pass over the row: the reductions and stores of `stage` and what they need.
+    fn walk(&self, stage: usize, c: &mut String) {
+        let body = self.body;
+        let reductions: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
+            .filter(|(i, _)| self.stages[*i] == stage)
+            .filter_map(|(i, t)| if let Node::Reduce(k, a) = t.node { Some((i, k, a)) } else { None })
+            .collect();
+        let mut targets: BTreeSet<usize> = reductions.iter().map(|(_, _, a)| *a).collect();
+        targets.extend(self.saved.iter().filter(|v| self.stages[**v] == stage));
+        let stored: Vec<(usize, usize)> = (body.stores.iter().enumerate())
+            .map(|(k, (_, v))| (k, *v))
+            .filter(|(_, v)| !body.nodes[*v].per_row && self.stages[*v] == stage)
+            .collect();
+        targets.extend(stored.iter().map(|(_, v)| *v));
+        if targets.is_empty() {
+            return;
+        }
+        let mut needed = BTreeSet::new();
+        targets.iter().for_each(|t| self.need(*t, stage, &mut needed));
+        for (i, kind, _) in &reductions {
+            let _ = writeln!(c, "    vf a{i} = SPLAT({});", neutral(*kind));
+        }
+        let (n, lanes) = (self.n, self.isa.lanes);
+        if n >= lanes {
+            let _ = writeln!(c, "    for (i64 i = 0; i + LANES <= {n}; i += LANES) {{");
+            self.points(stage, &needed, &reductions, &stored, lanes, true, c);
+            c.push_str("    }\n");
+        }
+        if n % lanes != 0 {
+            let _ = writeln!(c, "    {{ const i64 i = {};", n - n % lanes);
+            self.points(stage, &needed, &reductions, &stored, n % lanes, false, c);
+            c.push_str("    }\n");
+        }
+        for (i, kind, _) in &reductions {
+            let f = match kind {
+                Reduce::Sum => "hsum",
+                Reduce::Max => "hmax",
+                Reduce::Min => "hmin",
+                Reduce::Prod => "hprod",
+            };
+            let _ = writeln!(c, "    const vf t{i} = SPLAT({f}(a{i}));");
+        }
+    }
+
+    /// Adds what must be computed at each point of the walk so that `node` is there.
+    fn need(&self, node: usize, stage: usize, out: &mut BTreeSet<usize>) {
+        let t = &self.body.nodes[node];
+        if t.per_row || matches!(t.node, Node::Const(_)) || !out.insert(node) {
+            return;
+        }
+        if self.saved.contains(&node) && self.stages[node] < stage {
+            return;
+        }
+        if let Node::Op(_, args) = &t.node {
+            args.iter().for_each(|a| self.need(*a, stage, out));
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // one call site; a struct for it would only rename them
+    fn points(
+        &self,
+        stage: usize,
+        needed: &BTreeSet<usize>,
+        reductions: &[(usize, Reduce, usize)],
+        stored: &[(usize, usize)],
+        lanes: usize,
+        full: bool,
+        c: &mut String,
+    ) {
+        let name = |n: usize| format!("t{n}");
+        for i in needed {
+            let t = &self.body.nodes[*i];
+            let value = if self.saved.contains(i) && self.stages[*i] < stage {
+                format!("load(s{i} + i)")
+            } else {
+                match &t.node {
+                    Node::Load(l) => load_vector(*l, t.dtype, self.steps[*l], lanes, full),
+                    Node::Op(op, args) => expr::vector(self.body, *op, args, &name),
+                    _ => continue,
+                }
+            };
+            let _ = writeln!(c, "      const {} t{i} = {value};", vtype(t.dtype));
+            if self.saved.contains(i) && self.stages[*i] == stage {
+                let _ = writeln!(c, "      store(s{i} + i, t{i});");
+            }
+        }
+        for (i, kind, a) in reductions {
+            // Lanes beyond the row take the neutral element.
+            let x = if full { format!("t{a}") } else { format!("pick(head_mask({lanes}), t{a}, SPLAT({}))", neutral(*kind)) };
+            let _ = match kind {
+                Reduce::Sum => writeln!(c, "      a{i} = a{i} + {x};"),
+                Reduce::Prod => writeln!(c, "      a{i} = a{i} * {x};"),
+                Reduce::Max => writeln!(c, "      a{i} = vmax(a{i}, {x});"),
+                Reduce::Min => writeln!(c, "      a{i} = vmin(a{i}, {x});"),
+            };
+        }
+        for (k, v) in stored {
+            let _ = if full { writeln!(c, "      store(q{k} + i, t{v});") } else { writeln!(c, "      store_part(q{k} + i, t{v}, {lanes});") };
+        }
+    }
+}
+
+/// The neutral element of a reduction, as C.
+pub fn neutral(kind: Reduce) -> &'static str {
+    match kind {
+        Reduce::Sum => "0",
+        Reduce::Prod => "1",
+        Reduce::Max => "-__builtin_inff()",
+        Reduce::Min => "__builtin_inff()",
+    }
+}

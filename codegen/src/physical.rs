@@ -1,0 +1,363 @@
+//! The physical graph: steps in execution order over buffers, and its translation to a program of the plan.
+//!
+//! Lowering produces a [`Physical`]; [`Physical::assemble`] finds lifetimes, packs the memory, and writes tasks,
+//! registers and control edges. Nothing here knows ops.
+
+use of_ir::DType;
+use of_plan::{
+    Arg, BackendExec, Block, Chunk, CopyExec, ElementType, Exec, KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst,
+    Storage, Task, TaskId, TaskKind, ThreadDesc,
+};
+
+use crate::memory::{self, Buffer};
+
+/// Buffers start at multiples of this many bytes.
+pub const ALIGN: u64 = 64;
+
+/// A buffer or a runtime-owned object.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// Logical name, `op/tensor`.
+    pub name: String,
+    /// Element type; `None` for sequences and optionals.
+    pub dtype: Option<DType>,
+    /// Extents; -1 where an object's are not known.
+    pub dims: Vec<i64>,
+    /// Bytes of a buffer; `None` for an object.
+    pub bytes: Option<u64>,
+}
+
+/// Where an operand lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In a slot, by index.
+    Slot(usize),
+    /// In a weight of the plan, by index.
+    Weight(u32),
+}
+
+/// An operand: a place, an offset, and the type under which it is seen where that is not the slot's own.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Operand {
+    /// What it lies in.
+    pub place: Place,
+    /// Bytes from the start of the place.
+    pub offset: u64,
+    /// Another type for the same bytes.
+    pub view: Option<(DType, Vec<i64>)>,
+}
+
+impl Operand {
+    /// All of `place`.
+    pub fn whole(place: Place) -> Self {
+        Operand { place, offset: 0, view: None }
+    }
+
+    fn slot(&self) -> Option<usize> {
+        match self.place {
+            Place::Slot(s) => Some(s),
+            Place::Weight(_) => None,
+        }
+    }
+
+    fn arg(&self) -> Arg {
+        let arg = match self.place {
+            Place::Slot(s) => Arg::regst(s as u32, self.offset),
+            Place::Weight(w) => Arg::weight(w, self.offset),
+        };
+        match &self.view {
+            Some((dtype, dims)) => arg.with_view(element_type(*dtype), dims.clone()),
+            None => arg,
+        }
+    }
+}
+
+/// What a step runs.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A kernel of the plan.
+    Kernel {
+        /// Index in the plan's code.
+        code: u32,
+        /// Buffers in the kernel's order, reads and writes.
+        args: Vec<Operand>,
+        /// Slots that it writes.
+        writes: Vec<usize>,
+        /// Iterations of the outer loop, the fewest worth a worker, and each worker's scratch bytes.
+        iterations: i64,
+        /// See `iterations`.
+        grain: i64,
+        /// See `iterations`.
+        scratch_bytes: u64,
+    },
+    /// An executable of a backend.
+    Backend {
+        /// Name of the backend.
+        backend: &'static str,
+        /// Offset and length in the payload section.
+        payload: (u64, u64),
+        /// Operands in order.
+        inputs: Vec<Operand>,
+        /// Slots in order of the results.
+        outputs: Vec<usize>,
+    },
+    /// A copy into a slot.
+    Copy {
+        /// From.
+        src: Operand,
+        /// To.
+        dst: usize,
+    },
+    /// The caller's input into a slot.
+    Feed {
+        /// Index of the input.
+        port: u32,
+        /// To.
+        dst: usize,
+    },
+    /// A slot to the caller.
+    Fetch {
+        /// Index of the output.
+        port: u32,
+        /// From.
+        src: usize,
+    },
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Name for people.
+    pub name: String,
+    /// The ops it came from.
+    pub locations: Vec<String>,
+    /// What it runs.
+    pub work: Work,
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+}
+
+/// Name, element type and extents of an input or output.
+#[derive(Clone, Debug)]
+pub struct PortSpec {
+    /// As the model calls it.
+    pub name: String,
+    /// Element type; `None` for sequences and optionals.
+    pub dtype: Option<DType>,
+    /// Extents; -1 where not known.
+    pub dims: Vec<i64>,
+    /// Whether it is a runtime-owned object.
+    pub object: bool,
+}
+
+/// A lowered function.
+#[derive(Clone, Debug, Default)]
+pub struct Physical {
+    /// Slots; the index is the register's id.
+    pub slots: Vec<Slot>,
+    /// Steps in execution order.
+    pub steps: Vec<Step>,
+    /// Inputs.
+    pub inputs: Vec<PortSpec>,
+    /// Outputs.
+    pub outputs: Vec<PortSpec>,
+}
+
+impl Step {
+    fn reads(&self) -> Vec<usize> {
+        let mut out: Vec<usize> = match &self.work {
+            Work::Kernel { args, writes, .. } => args.iter().filter_map(Operand::slot).filter(|s| !writes.contains(s)).collect(),
+            Work::Backend { inputs, .. } => inputs.iter().filter_map(Operand::slot).collect(),
+            Work::Copy { src, .. } => src.slot().into_iter().collect(),
+            Work::Fetch { src, .. } => vec![*src],
+            Work::Feed { .. } => Vec::new(),
+        };
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    fn writes(&self) -> Vec<usize> {
+        match &self.work {
+            Work::Kernel { writes, .. } => writes.clone(),
+            Work::Backend { outputs, .. } => outputs.clone(),
+            Work::Copy { dst, .. } | Work::Feed { dst, .. } => vec![*dst],
+            Work::Fetch { .. } => Vec::new(),
+        }
+    }
+}
+
+impl Physical {
+    /// The program: one CPU thread that owns every task, memory packed by lifetime, control edges where memory is
+    /// used again.
+    pub fn assemble(&self, name: &str) -> Program {
+        let n = self.slots.len();
+        let (mut first, mut last) = (vec![u32::MAX; n], vec![0u32; n]);
+        let mut consumers: Vec<Vec<u64>> = vec![Vec::new(); n];
+        let mut producer = vec![0u64; n];
+        let ids: Vec<u64> = (0..self.steps.len()).map(|i| TaskId::new(0, 0, 0, i as u32).map_or(0, |t| t.raw())).collect();
+        for (i, step) in self.steps.iter().enumerate() {
+            for s in step.writes() {
+                first[s] = first[s].min(i as u32);
+                last[s] = last[s].max(i as u32);
+                producer[s] = ids[i];
+            }
+            for s in step.reads() {
+                last[s] = last[s].max(i as u32);
+                consumers[s].push(ids[i]);
+            }
+        }
+        let blocks: Vec<usize> = (0..n).filter(|s| self.slots[*s].bytes.is_some()).collect();
+        let buffers: Vec<Buffer> = blocks
+            .iter()
+            .map(|s| Buffer { bytes: self.slots[*s].bytes.unwrap_or(0).max(1), first: first[*s], last: last[*s] })
+            .collect();
+        let packing = memory::pack(&buffers, ALIGN);
+        let mut offset_of = vec![0u64; n];
+        blocks.iter().zip(&packing.offsets).for_each(|(s, o)| offset_of[*s] = *o);
+
+        let regsts = (0..n)
+            .map(|s| {
+                let slot = &self.slots[s];
+                let storage = match slot.bytes {
+                    Some(bytes) => {
+                        Storage::Block(Block { chunk: 0, offset: offset_of[s], bytes: bytes.max(1), first: first[s], last: last[s] })
+                    }
+                    None => Storage::Object(ObjectStorage {}),
+                };
+                Regst {
+                    id: s as u32,
+                    name: slot.name.clone(),
+                    producer: producer[s],
+                    consumers: consumers[s].clone(),
+                    num: 1,
+                    dtype: slot.dtype.map_or(ElementType::Unknown, element_type) as i32,
+                    dims: slot.dims.clone(),
+                    inplace_of: Vec::new(),
+                    storage: Some(storage),
+                }
+            })
+            .collect();
+        let tasks = self.steps.iter().zip(&ids).map(|(step, id)| task(step, *id, &self.slots)).collect();
+        let chunks = if packing.peak > 0 {
+            vec![Chunk { id: 0, memory: MemoryKind::Host as i32, bytes: packing.peak, align: 4096 }]
+        } else {
+            Vec::new()
+        };
+        let mut program = Program {
+            name: name.to_string(),
+            inputs: self.ports(&self.inputs, true),
+            outputs: self.ports(&self.outputs, false),
+            threads: vec![ThreadDesc { id: 0, device: "cpu".into(), stream: 0, machine: 0 }],
+            peak_bytes: packing.peak,
+            lower_bound_bytes: packing.lower_bound,
+            chunks,
+            regsts,
+            tasks,
+            pipelined: false,
+        };
+        of_plan::chain_threads(&mut program);
+        program
+    }
+
+    fn ports(&self, specs: &[PortSpec], feeds: bool) -> Vec<Port> {
+        specs
+            .iter()
+            .enumerate()
+            .map(|(i, spec)| {
+                let regst = self.steps.iter().find_map(|s| match s.work {
+                    Work::Feed { port, dst } if feeds && port as usize == i => Some(dst),
+                    Work::Fetch { port, src } if !feeds && port as usize == i => Some(src),
+                    _ => None,
+                });
+                Port {
+                    name: spec.name.clone(),
+                    dtype: spec.dtype.map_or(ElementType::Unknown, element_type) as i32,
+                    dims: spec.dims.clone(),
+                    object: spec.object,
+                    regst: regst.unwrap_or(0) as u32,
+                }
+            })
+            .collect()
+    }
+}
+
+fn task(step: &Step, id: u64, slots: &[Slot]) -> Task {
+    let args = |list: &[Operand]| list.iter().map(Operand::arg).collect::<Vec<_>>();
+    let (kind, exec) = match &step.work {
+        Work::Kernel { code, args: list, iterations, grain, scratch_bytes, .. } => (
+            TaskKind::Compute,
+            Exec::Kernel(KernelExec {
+                code: *code,
+                args: args(list),
+                iterations: *iterations,
+                grain: *grain,
+                scratch_bytes: *scratch_bytes,
+                flops: step.flops,
+                bytes: step.bytes,
+            }),
+        ),
+        Work::Backend { backend, payload, inputs, outputs } => (
+            TaskKind::Compute,
+            Exec::Backend(BackendExec {
+                backend: (*backend).to_string(),
+                offset: payload.0,
+                len: payload.1,
+                inputs: args(inputs),
+                outputs: outputs.iter().map(|s| *s as u32).collect(),
+                flops: step.flops,
+                bytes: step.bytes,
+            }),
+        ),
+        Work::Copy { src, dst } => {
+            let bytes = slots[*dst].bytes.unwrap_or(0);
+            (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::regst(*dst as u32, 0), bytes }))
+        }
+        Work::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),
+        Work::Fetch { port, .. } => (TaskKind::Copy, Exec::Fetch(PortExec { port: *port })),
+    };
+    let ids = |v: Vec<usize>| v.into_iter().map(|s| s as u32).collect::<Vec<_>>();
+    Task {
+        id,
+        name: step.name.clone(),
+        locations: step.locations.clone(),
+        kind: kind as i32,
+        thread: 0,
+        consumes: ids(step.reads()),
+        produces: ids(step.writes()),
+        exec: Some(exec),
+    }
+}
+
+/// The plan's name of an element type.
+pub fn element_type(dtype: DType) -> ElementType {
+    match dtype {
+        DType::F64 => ElementType::F64,
+        DType::F32 => ElementType::F32,
+        DType::F16 => ElementType::F16,
+        DType::BF16 => ElementType::Bf16,
+        DType::F8E4M3FN => ElementType::F8E4M3FN,
+        DType::F8E4M3FNUZ => ElementType::F8E4M3FNUZ,
+        DType::F8E5M2 => ElementType::F8E5M2,
+        DType::F8E5M2FNUZ => ElementType::F8E5M2FNUZ,
+        DType::I4 => ElementType::I4,
+        DType::I8 => ElementType::I8,
+        DType::I16 => ElementType::I16,
+        DType::I32 => ElementType::I32,
+        DType::I64 => ElementType::I64,
+        DType::U4 => ElementType::Ui4,
+        DType::U8 => ElementType::Ui8,
+        DType::U16 => ElementType::Ui16,
+        DType::U32 => ElementType::Ui32,
+        DType::U64 => ElementType::Ui64,
+        DType::Bool => ElementType::I1,
+        DType::String => ElementType::String,
+    }
+}
+
+/// The inverse of [`element_type`]; `None` for `Unknown`.
+pub fn dtype_of(e: ElementType) -> Option<DType> {
+    DType::ALL.into_iter().find(|d| element_type(*d) == e)
+}

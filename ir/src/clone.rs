@@ -1,0 +1,50 @@
+//! Copying ops from one graph into another.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use crate::{Graph, OpId, Rewriter, ValueId};
+
+impl Rewriter<'_> {
+    /// Copies `op` of graph `from` to the insertion point, regions included, with its location. `map` says what stands
+    /// for each value that it reads, and learns its results.
+    ///
+    /// # Panics
+    /// When a value that it reads is not in `map`: the caller maps captured values first.
+    pub fn clone_op(&mut self, from: &Graph, op: OpId, map: &mut HashMap<ValueId, ValueId>) -> OpId {
+        let data = from.op(op);
+        let operands: SmallVec<[ValueId; 4]> = data.operands.iter().map(|v| map[v]).collect();
+        let regions: Vec<_> = data
+            .regions
+            .iter()
+            .map(|source| {
+                let region = self.new_region();
+                let (point, loc) = self.position();
+                self.at_end(region);
+                for arg in from.region_args(*source) {
+                    let copy = self.add_arg(region, from.ty(*arg).clone(), from.name(*arg).cloned());
+                    map.insert(*arg, copy);
+                }
+                for inner in from.region_ops(*source) {
+                    self.clone_op(from, inner, map);
+                }
+                self.restore((point, loc));
+                region
+            })
+            .collect();
+        let types = data.results.iter().map(|v| from.ty(*v).clone()).collect();
+        let (point, loc) = self.position();
+        self.set_location(data.loc.clone());
+        let copy = self.insert(data.def, &operands, data.attrs.clone(), &regions, types);
+        self.restore((point, loc));
+        for (i, v) in data.results.iter().enumerate() {
+            let result = self.graph().op(copy).results[i];
+            map.insert(*v, result);
+            if let Some(name) = from.name(*v) {
+                self.set_name(result, name.clone());
+            }
+        }
+        copy
+    }
+}

@@ -1,0 +1,298 @@
+//! The arena of one function: ops, values and regions. Read here; written through [`crate::Rewriter`].
+
+use std::sync::Arc;
+
+use of_diag::Location;
+use smallvec::SmallVec;
+
+use crate::{Attrs, Dim, OpDef, OpView, Tensor, Type};
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub struct $name(pub(crate) u32);
+        impl $name {
+            /// Position in the arena: stable, dense, for side tables.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+ids! {
+    /// An op of one graph.
+    OpId,
+    /// A value of one graph.
+    ValueId,
+    /// A region of one graph.
+    RegionId
+}
+
+/// One operand position that reads a value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Use {
+    /// The reading op.
+    pub op: OpId,
+    /// Which operand of it.
+    pub operand: u32,
+}
+
+/// What defines a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ValueDef {
+    /// Result `.1` of op `.0`.
+    Result(OpId, u32),
+    /// Argument `.1` of region `.0`.
+    Arg(RegionId, u32),
+}
+
+/// An operation.
+#[derive(Clone)]
+pub struct OpData {
+    /// Its declaration.
+    pub def: &'static dyn OpDef,
+    /// Operands; `of.none` stands for one that is left out.
+    pub operands: SmallVec<[ValueId; 4]>,
+    /// Results.
+    pub results: SmallVec<[ValueId; 2]>,
+    /// Attributes.
+    pub attrs: Attrs,
+    /// Regions.
+    pub regions: SmallVec<[RegionId; 1]>,
+    /// Where it comes from.
+    pub loc: Location,
+    /// The region that holds it.
+    pub parent: RegionId,
+    pub(crate) prev: Option<OpId>,
+    pub(crate) next: Option<OpId>,
+}
+
+impl OpData {
+    /// Full name, e.g. `of.matmul`.
+    pub fn name(&self) -> &'static str {
+        self.def.name()
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct ValueData {
+    pub ty: Type,
+    pub def: ValueDef,
+    pub uses: SmallVec<[Use; 2]>,
+    pub name: Option<Arc<str>>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct RegionData {
+    pub args: Vec<ValueId>,
+    pub first: Option<OpId>,
+    pub last: Option<OpId>,
+    pub parent: Option<OpId>,
+}
+
+/// The body of a function: one region of ops in execution order, with regions nested in ops.
+///
+/// A region is a single block that ends with a terminator. Values are visible in the region that defines them and in
+/// the regions nested below it.
+#[derive(Clone)]
+pub struct Graph {
+    pub(crate) ops: Vec<Option<OpData>>,
+    pub(crate) values: Vec<ValueData>,
+    pub(crate) regions: Vec<RegionData>,
+    pub(crate) fresh: u32,
+}
+
+impl Default for Graph {
+    fn default() -> Self {
+        Graph { ops: Vec::new(), values: Vec::new(), regions: vec![RegionData::default()], fresh: 0 }
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The outermost region; its arguments are the function's.
+    pub fn entry(&self) -> RegionId {
+        RegionId(0)
+    }
+
+    /// The arguments of the outermost region.
+    pub fn args(&self) -> &[ValueId] {
+        self.region_args(self.entry())
+    }
+
+    /// An op that is known to be live.
+    ///
+    /// # Panics
+    /// When it was erased: keeping ids of erased ops is a bug of the caller.
+    pub fn op(&self, op: OpId) -> &OpData {
+        self.ops[op.index()].as_ref().expect("the op was erased")
+    }
+
+    /// Whether the op still exists.
+    pub fn is_live(&self, op: OpId) -> bool {
+        self.ops.get(op.index()).is_some_and(Option::is_some)
+    }
+
+    /// Length of the arena of ops, erased ones included: the size for side tables.
+    pub fn op_slots(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Length of the arena of values.
+    pub fn value_slots(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The value at position `index` of the arena.
+    pub fn value_at(&self, index: usize) -> Option<ValueId> {
+        (index < self.values.len()).then_some(ValueId(index as u32))
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> &Type {
+        &self.values[value.index()].ty
+    }
+
+    /// What defines a value.
+    pub fn def(&self, value: ValueId) -> ValueDef {
+        self.values[value.index()].def
+    }
+
+    /// The op that defines a value, unless an argument.
+    pub fn def_op(&self, value: ValueId) -> Option<OpId> {
+        match self.def(value) {
+            ValueDef::Result(op, _) => Some(op),
+            ValueDef::Arg(..) => None,
+        }
+    }
+
+    /// Every operand position that reads a value.
+    pub fn uses(&self, value: ValueId) -> &[Use] {
+        &self.values[value.index()].uses
+    }
+
+    /// The name given to a value by its source, for people.
+    pub fn name(&self, value: ValueId) -> Option<&Arc<str>> {
+        self.values[value.index()].name.as_ref()
+    }
+
+    /// The arguments of a region.
+    pub fn region_args(&self, region: RegionId) -> &[ValueId] {
+        &self.regions[region.index()].args
+    }
+
+    /// The op that a region belongs to; `None` for the outermost.
+    pub fn region_parent(&self, region: RegionId) -> Option<OpId> {
+        self.regions[region.index()].parent
+    }
+
+    /// The ops of a region in order.
+    pub fn region_ops(&self, region: RegionId) -> impl DoubleEndedIterator<Item = OpId> + '_ {
+        let r = &self.regions[region.index()];
+        RegionOps { graph: self, front: r.first, back: r.last }
+    }
+
+    /// The last op of a region, its terminator once the region is complete.
+    pub fn terminator(&self, region: RegionId) -> Option<OpId> {
+        self.regions[region.index()].last.filter(|op| self.op(*op).def.traits().terminator)
+    }
+
+    /// The values that a region gives to its parent (the operands of its terminator).
+    pub fn yields(&self, region: RegionId) -> &[ValueId] {
+        self.terminator(region).map_or(&[], |t| &self.op(t).operands)
+    }
+
+    /// The results of the function.
+    pub fn outputs(&self) -> &[ValueId] {
+        self.yields(self.entry())
+    }
+
+    /// Every op in execution order, an op before the ops of its regions.
+    pub fn walk(&self) -> Vec<OpId> {
+        fn visit(g: &Graph, region: RegionId, out: &mut Vec<OpId>) {
+            for op in g.region_ops(region) {
+                out.push(op);
+                for r in &g.op(op).regions {
+                    visit(g, *r, out);
+                }
+            }
+        }
+        let mut out = Vec::new();
+        visit(self, self.entry(), &mut out);
+        out
+    }
+
+    /// An op as its declaration sees it.
+    pub fn view(&self, op: OpId) -> OpView<'_> {
+        let o = self.op(op);
+        OpView { graph: self, operands: &o.operands, attrs: &o.attrs, regions: &o.regions }
+    }
+
+    /// The value where a constant defines it.
+    pub fn constant(&self, value: ValueId) -> Option<Tensor> {
+        let op = self.op(self.def_op(value)?);
+        op.def.constant(&op.attrs)
+    }
+
+    /// The value of an integer tensor of rank 0 or 1 as dimensions, where it follows from shapes and constants.
+    pub fn dims_value(&self, value: ValueId) -> Option<Vec<Dim>> {
+        // Longer tensors are data, not shapes.
+        const LONGEST_SHAPE: usize = 64;
+        if let Some(c) = self.constant(value) {
+            let small = c.dims().len() <= 1 && c.len() <= LONGEST_SHAPE && !c.dtype().is_float();
+            return if small { Some(c.to_i64s()?.into_iter().map(Dim::from).collect()) } else { None };
+        }
+        let ValueDef::Result(op, 0) = self.def(value) else { return None };
+        self.op(op).def.dims(&self.view(op))
+    }
+
+    /// Whether `ancestor` is `region` or encloses it.
+    pub fn encloses(&self, ancestor: RegionId, region: RegionId) -> bool {
+        let mut at = Some(region);
+        while let Some(r) = at {
+            if r == ancestor {
+                return true;
+            }
+            at = self.region_parent(r).map(|op| self.op(op).parent);
+        }
+        false
+    }
+}
+
+struct RegionOps<'a> {
+    graph: &'a Graph,
+    front: Option<OpId>,
+    back: Option<OpId>,
+}
+
+impl RegionOps<'_> {
+    fn step(&mut self, from_front: bool) -> Option<OpId> {
+        let at = if from_front { self.front? } else { self.back? };
+        if self.front == self.back {
+            (self.front, self.back) = (None, None);
+        } else if from_front {
+            self.front = self.graph.op(at).next;
+        } else {
+            self.back = self.graph.op(at).prev;
+        }
+        Some(at)
+    }
+}
+
+impl Iterator for RegionOps<'_> {
+    type Item = OpId;
+    fn next(&mut self) -> Option<OpId> {
+        self.step(true)
+    }
+}
+
+impl DoubleEndedIterator for RegionOps<'_> {
+    fn next_back(&mut self) -> Option<OpId> {
+        self.step(false)
+    }
+}

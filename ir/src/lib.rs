@@ -1,0 +1,32 @@
+//! The SSA IR: types with symbolic shapes and SBP, ops in regions, the text form, the verifier and the `Rewriter`.
+//!
+//! *Invariant*: this crate names no op. Ops are known through [`OpDef`].
+
+mod attr;
+mod blob;
+mod clone;
+mod dim;
+mod dtype;
+pub mod float8;
+mod graph;
+mod module;
+mod op;
+mod rewriter;
+mod sbp;
+mod tensor;
+pub mod text;
+mod types;
+mod verify;
+
+pub use attr::{Attr, AttrError, AttrValue, Attrs};
+pub use blob::Blob;
+pub use dim::{Dim, DimFn};
+pub use dtype::DType;
+pub use graph::{Graph, OpData, OpId, RegionId, Use, ValueDef, ValueId};
+pub use module::{Func, Module};
+pub use op::{Arity, AttrSlot, OpDef, OpError, OpView, Registry, Signature, Slot, Traits};
+pub use rewriter::{NewOp, Rewriter};
+pub use sbp::{Mesh, NdSbp, PartialKind, Sbp, SbpSignature};
+pub use tensor::{Element, Elements, Tensor, TensorError};
+pub use types::{Shape, TensorType, Type};
+pub use verify::{verify_func, verify_module};

@@ -1,0 +1,112 @@
+//! SBP: how a global tensor lies on a mesh of devices.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+/// How partial values combine to the global one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[allow(missing_docs)]
+pub enum PartialKind {
+    Sum,
+    Max,
+    Min,
+    Prod,
+}
+
+impl PartialKind {
+    /// Every kind.
+    pub const ALL: [PartialKind; 4] = [PartialKind::Sum, PartialKind::Max, PartialKind::Min, PartialKind::Prod];
+
+    /// Spelling in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PartialKind::Sum => "sum",
+            PartialKind::Max => "max",
+            PartialKind::Min => "min",
+            PartialKind::Prod => "prod",
+        }
+    }
+}
+
+/// How a tensor lies along one axis of a mesh.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Sbp {
+    /// Each device holds a slice of tensor axis `.0`; the first `n % p` of `p` devices hold one element more.
+    Split(u8),
+    /// Each device holds all of it.
+    Broadcast,
+    /// The devices' values combine to the global one.
+    Partial(PartialKind),
+}
+
+impl fmt::Display for Sbp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sbp::Split(axis) => write!(f, "S({axis})"),
+            Sbp::Broadcast => f.write_str("B"),
+            Sbp::Partial(k) => write!(f, "P({})", k.name()),
+        }
+    }
+}
+
+/// The placement of a tensor: a mesh and one [`Sbp`] for each of its axes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct NdSbp {
+    /// Name of the mesh, a symbol of the module.
+    pub mesh: Arc<str>,
+    /// One entry a mesh axis.
+    pub axes: SmallVec<[Sbp; 4]>,
+}
+
+impl fmt::Display for NdSbp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::text::quote::write_symbol(f, &self.mesh)?;
+        f.write_str(", [")?;
+        for (i, s) in self.axes.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{s}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// A mesh of devices.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Mesh {
+    /// Kind of device: `cpu`, `cuda`, …
+    pub devices: String,
+    /// Number of devices along each axis.
+    pub shape: Vec<usize>,
+}
+
+/// One legal way to run an op on one mesh axis: an [`Sbp`] for every operand and every result.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SbpSignature {
+    /// One entry an operand.
+    pub operands: SmallVec<[Sbp; 4]>,
+    /// One entry a result.
+    pub results: SmallVec<[Sbp; 2]>,
+}
+
+impl SbpSignature {
+    /// A signature from slices.
+    pub fn new(operands: &[Sbp], results: &[Sbp]) -> Self {
+        Self { operands: SmallVec::from_slice(operands), results: SmallVec::from_slice(results) }
+    }
+
+    /// Everything broadcast, which every deterministic op allows.
+    pub fn broadcast(operands: usize, results: usize) -> Self {
+        Self { operands: SmallVec::from_elem(Sbp::Broadcast, operands), results: SmallVec::from_elem(Sbp::Broadcast, results) }
+    }
+}
+
+impl fmt::Display for SbpSignature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |v: &[Sbp]| v.iter().map(Sbp::to_string).collect::<Vec<_>>().join(", ");
+        write!(f, "({}) -> ({})", list(&self.operands), list(&self.results))
+    }
+}

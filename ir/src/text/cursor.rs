@@ -1,0 +1,275 @@
+//! The state that all parsing functions share: the current token, positions, errors, the depth of nesting.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+
+use of_diag::{Code, Diagnostic, Location};
+
+use super::data::Loader;
+use super::lexer::{Kind, Lexer, Token};
+use super::quote;
+
+/// What a parsing function gives back. Boxed, because a diagnostic is far larger than what is parsed.
+pub(super) type Parsed<T> = Result<T, Box<Diagnostic>>;
+
+/// Types, attributes, locations and regions nested deeper than this are refused rather than overflow the stack.
+pub(super) const DEEPEST: usize = 96;
+
+/// A position in the text whose line and column are known.
+#[derive(Clone, Copy)]
+struct Place {
+    offset: usize,
+    line: u32,
+    col: u32,
+}
+
+const START: Place = Place {
+    offset: 0,
+    line: 1,
+    col: 1,
+};
+
+/// Reads tokens of one text.
+pub(super) struct Parser<'a> {
+    pub text: &'a str,
+    pub file: Arc<str>,
+    lexer: Lexer<'a>,
+    /// The token that comes next.
+    pub tok: Token,
+    depth: usize,
+    /// Positions are asked for in order, so counting goes on from the last one.
+    place: Cell<Place>,
+    /// Reads constants that lie beside the text.
+    pub data: Loader<'a>,
+}
+
+impl<'a> Parser<'a> {
+    pub fn new(text: &'a str, file: &str, base: Option<&'a Path>) -> Self {
+        let mut lexer = Lexer::new(text);
+        let tok = lexer.next();
+        let place = Cell::new(START);
+        Parser {
+            text,
+            file: file.into(),
+            lexer,
+            tok,
+            depth: 0,
+            place,
+            data: Loader::new(base),
+        }
+    }
+
+    // ---- tokens ----
+
+    /// The text of a token.
+    pub fn str_of(&self, t: Token) -> &'a str {
+        &self.text[t.start..t.end]
+    }
+
+    /// The text of the next token.
+    pub fn peek(&self) -> &'a str {
+        self.str_of(self.tok)
+    }
+
+    /// Takes the next token.
+    pub fn bump(&mut self) -> Token {
+        let t = self.tok;
+        self.tok = self.lexer.next();
+        t
+    }
+
+    /// Takes the next token and gives its text.
+    pub fn word(&mut self) -> &'a str {
+        let t = self.bump();
+        self.str_of(t)
+    }
+
+    /// Goes on at byte `pos`, to read part of a token again.
+    pub fn seek(&mut self, pos: usize) {
+        self.lexer.seek(pos);
+        self.tok = self.lexer.next();
+    }
+
+    /// The tokens after the next one; what is read of them is read again.
+    pub fn ahead(&self) -> impl Iterator<Item = Token> + use<'a> {
+        let mut lexer = self.lexer;
+        std::iter::from_fn(move || Some(lexer.next()))
+    }
+
+    /// Whether the next token is this character.
+    pub fn at(&self, punct: u8) -> bool {
+        self.tok.kind == Kind::Punct(punct)
+    }
+
+    /// Whether the next token is this word.
+    pub fn at_word(&self, word: &str) -> bool {
+        self.tok.kind == Kind::Ident && self.peek() == word
+    }
+
+    /// Takes the next token if it is this character.
+    pub fn eat(&mut self, punct: u8) -> bool {
+        let yes = self.at(punct);
+        if yes {
+            self.bump();
+        }
+        yes
+    }
+
+    /// Takes the next token if it is this word.
+    pub fn eat_word(&mut self, word: &str) -> bool {
+        let yes = self.at_word(word);
+        if yes {
+            self.bump();
+        }
+        yes
+    }
+
+    /// Takes this character or fails.
+    pub fn expect(&mut self, punct: u8, after: &str) -> Parsed<()> {
+        if self.eat(punct) {
+            Ok(())
+        } else {
+            Err(self.expected(&format!("'{}' {after}", punct as char)))
+        }
+    }
+
+    /// Takes a token of this kind or fails.
+    pub fn expect_kind(&mut self, kind: Kind, what: &str) -> Parsed<Token> {
+        if self.tok.kind == kind {
+            Ok(self.bump())
+        } else {
+            Err(self.expected(what))
+        }
+    }
+
+    /// Takes a string and gives its text.
+    pub fn string(&mut self, what: &str) -> Parsed<Arc<str>> {
+        let t = self.expect_kind(Kind::Str, what)?;
+        self.unquote(t)
+    }
+
+    /// The text that a string token stands for.
+    pub fn unquote(&self, t: Token) -> Parsed<Arc<str>> {
+        quote::unquote(self.str_of(t))
+            .map(Into::into)
+            .map_err(|why| self.error(t, why))
+    }
+
+    /// Takes a symbol and gives its name.
+    pub fn symbol(&mut self, what: &str) -> Parsed<Arc<str>> {
+        let t = self.expect_kind(Kind::Symbol, what)?;
+        let name = Token {
+            start: t.start + 1,
+            ..t
+        };
+        if self.str_of(name).starts_with('"') {
+            self.unquote(name)
+        } else {
+            Ok(self.str_of(name).into())
+        }
+    }
+
+    /// Takes a number without sign.
+    pub fn number<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
+        let t = self.expect_kind(Kind::Int, what)?;
+        self.str_of(t)
+            .parse()
+            .map_err(|_| self.error(t, format!("{what} is out of range")))
+    }
+
+    /// Items between `open` and `close` with commas between them.
+    pub fn list(
+        &mut self,
+        open: u8,
+        close: u8,
+        what: &str,
+        mut item: impl FnMut(&mut Self) -> Parsed<()>,
+    ) -> Parsed<()> {
+        self.expect(open, &format!("before {what}"))?;
+        if self.eat(close) {
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            if self.eat(close) {
+                return Ok(());
+            }
+            if !self.eat(b',') {
+                return Err(self.expected(&format!("',' or '{}' in {what}", close as char)));
+            }
+        }
+    }
+
+    /// Runs `f` one level deeper, unless that is too deep.
+    pub fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        self.enter()?;
+        let r = f(self);
+        self.leave();
+        r
+    }
+
+    /// One level deeper, unless that is too deep.
+    pub fn enter(&mut self) -> Parsed<()> {
+        if self.depth == DEEPEST {
+            return Err(self.error(self.tok, format!("this is nested more than {DEEPEST} levels deep")));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// Back from [`Parser::enter`].
+    pub fn leave(&mut self) {
+        self.depth -= 1;
+    }
+
+    // ---- errors ----
+
+    /// A syntax error at a token.
+    pub fn error(&self, at: Token, message: impl Into<String>) -> Box<Diagnostic> {
+        self.error_of(Code::SYNTAX, at, message)
+    }
+
+    /// An error of another kind at a token.
+    pub fn error_of(&self, code: Code, at: Token, message: impl Into<String>) -> Box<Diagnostic> {
+        Box::new(Diagnostic::error(code, self.location(at), message))
+    }
+
+    /// "expected …, found …" at the next token.
+    pub fn expected(&self, what: &str) -> Box<Diagnostic> {
+        // A long token would bury the message.
+        const LONGEST: usize = 40;
+        let message = match self.tok.kind {
+            Kind::Bad(why) => format!("expected {what}, but {why}"),
+            Kind::Eof => format!("expected {what}, found the end of the text"),
+            _ if self.peek().chars().nth(LONGEST).is_some() => {
+                format!(
+                    "expected {what}, found '{}…'",
+                    self.peek().chars().take(LONGEST).collect::<String>()
+                )
+            }
+            _ => format!("expected {what}, found '{}'", self.peek()),
+        };
+        self.error(self.tok, message)
+    }
+
+    /// Where a token stands.
+    pub fn location(&self, at: Token) -> Location {
+        let mut p = self.place.get();
+        if at.start < p.offset {
+            p = START;
+        }
+        // Columns count characters: bytes that continue a character do not count.
+        for b in &self.text.as_bytes()[p.offset..at.start] {
+            if *b == b'\n' {
+                p.line += 1;
+                p.col = 1;
+            } else if *b & 0xC0 != 0x80 {
+                p.col += 1;
+            }
+        }
+        p.offset = at.start;
+        self.place.set(p);
+        Location::source(self.file.clone(), p.line, p.col)
+    }
+}

@@ -1,0 +1,184 @@
+//! Large constants beside the text: written once to a data file, mapped when read, never copied, always checked.
+//!
+//! `#of.data<"model.ofdata", offset, length, "blake3"> : tensor<…>`. The file is a plain sequence of constants, each
+//! at a multiple of 64 bytes; what is where, only the text says.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::path::{Component, Path};
+
+use of_diag::{Code, Diagnostic};
+
+use super::cursor::{Parsed, Parser};
+use super::dims::HintBoxed;
+use super::lexer::Token;
+use crate::{Blob, Tensor};
+
+/// Constants begin at multiples of this, so that mapped slices suit any vector load.
+const ALIGN: u64 = 64;
+
+// ---- writing ----
+
+/// Collects the constants of a module while its text is printed.
+pub struct DataFile {
+    name: String,
+    state: RefCell<State>,
+}
+
+struct State {
+    out: Box<dyn Write>,
+    at: u64,
+    seen: HashMap<blake3::Hash, u64>,
+    error: Option<io::Error>,
+}
+
+impl DataFile {
+    /// Writes to `out`; the text will name the file `name`, a path relative to the text.
+    pub fn new(name: impl Into<String>, out: impl Write + 'static) -> Self {
+        let state = State {
+            out: Box::new(out),
+            at: 0,
+            seen: HashMap::new(),
+            error: None,
+        };
+        DataFile {
+            name: name.into(),
+            state: RefCell::new(state),
+        }
+    }
+
+    /// How the text names the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Stores `bytes` unless they are stored already; gives their offset and hash.
+    pub(super) fn put(&self, bytes: &[u8]) -> (u64, blake3::Hash) {
+        let hash = hash_of(bytes);
+        let mut s = self.state.borrow_mut();
+        if let Some(offset) = s.seen.get(&hash) {
+            return (*offset, hash);
+        }
+        let offset = s.at.next_multiple_of(ALIGN);
+        let padding = vec![0; (offset - s.at) as usize];
+        if s.error.is_none() {
+            s.error = s.out.write_all(&padding).and_then(|()| s.out.write_all(bytes)).err();
+        }
+        s.at = offset + bytes.len() as u64;
+        s.seen.insert(hash, offset);
+        (offset, hash)
+    }
+
+    /// Ends the file and gives its length.
+    ///
+    /// # Errors
+    /// The first write that failed.
+    pub fn finish(self) -> io::Result<u64> {
+        let mut s = self.state.into_inner();
+        match s.error {
+            Some(e) => Err(e),
+            None => s.out.flush().map(|()| s.at),
+        }
+    }
+}
+
+fn hash_of(bytes: &[u8]) -> blake3::Hash {
+    // Below this, threads cost more than they bring.
+    const PARALLEL: usize = 1 << 20;
+    let mut h = blake3::Hasher::new();
+    if bytes.len() < PARALLEL {
+        h.update(bytes)
+    } else {
+        h.update_rayon(bytes)
+    };
+    h.finalize()
+}
+
+// ---- reading ----
+
+/// Maps the data files that a text names, each once.
+pub(super) struct Loader<'a> {
+    base: Option<&'a Path>,
+    files: HashMap<String, Blob>,
+}
+
+impl<'a> Loader<'a> {
+    /// Reads files below `base`, none without it.
+    pub fn new(base: Option<&'a Path>) -> Self {
+        Loader {
+            base,
+            files: HashMap::new(),
+        }
+    }
+
+    /// The file called `name`, or what is wrong with it.
+    fn file(&mut self, name: &str) -> Result<Blob, String> {
+        if let Some(b) = self.files.get(name) {
+            return Ok(b.clone());
+        }
+        let base = self
+            .base
+            .ok_or("this text was not read from a file, so nothing lies beside it")?;
+        let path = Path::new(name);
+        let inside = |c: Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
+        let read = |e: io::Error| format!("'{}' cannot be read: {e}", base.join(path).display());
+        // A hostile model must not name the user's other files, neither directly nor through a link.
+        let base = if base.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            base
+        };
+        if name.is_empty() || !path.components().all(inside) {
+            return Err(format!("'{name}' is not a path inside the folder of the text"));
+        }
+        let full = base.join(path).canonicalize().map_err(read)?;
+        if !full.starts_with(base.canonicalize().map_err(read)?) {
+            return Err(format!("'{name}' leads outside the folder of the text"));
+        }
+        if !full.is_file() {
+            return Err(format!("'{name}' is not a file"));
+        }
+        let blob = Blob::map(&full).map_err(read)?;
+        self.files.insert(name.to_owned(), blob.clone());
+        Ok(blob)
+    }
+}
+
+impl Parser<'_> {
+    /// What follows `#of.data`.
+    pub fn data_constant(&mut self, start: Token) -> Parsed<Tensor> {
+        self.expect(b'<', "after '#of.data'")?;
+        let name_at = self.tok;
+        let name = self.string("the name of the data file")?;
+        self.expect(b',', "after the file")?;
+        let offset: usize = self.number("an offset")?;
+        self.expect(b',', "after the offset")?;
+        let len: usize = self.number("a length")?;
+        self.expect(b',', "after the length")?;
+        let hash_at = self.tok;
+        let hash = self.string("the hash of the bytes")?;
+        let hash = blake3::Hash::from_hex(hash.as_bytes())
+            .map_err(|_| self.error(hash_at, "a blake3 hash has 64 hexadecimal digits"))?;
+        self.expect(b'>', "after the hash")?;
+        let (dtype, dims) = self.constant_type()?;
+
+        let fail = |p: &Self, at, what: String| -> Box<Diagnostic> { p.error_of(Code::EXTERNAL_DATA, at, what) };
+        let file = self.data.file(&name).map_err(|why| fail(self, name_at, why))?;
+        let bytes = offset
+            .checked_add(len)
+            .and_then(|end| file.slice(offset..end))
+            .ok_or_else(|| {
+                let what = format!(
+                    "bytes {offset} to {offset}+{len} are not in '{name}', which has {}",
+                    file.len()
+                );
+                fail(self, name_at, what).hint_boxed("the file was cut off, or belongs to another model")
+            })?;
+        if hash_of(&bytes) != hash {
+            return Err(fail(self, hash_at, format!("the bytes in '{name}' have another hash"))
+                .hint_boxed("the file was damaged, or belongs to another model"));
+        }
+        self.tensor_of_bytes(start, dtype, dims, bytes)
+    }
+}

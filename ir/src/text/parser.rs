@@ -1,0 +1,422 @@
+//! Modules, functions and meshes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+
+use super::cursor::{Parsed, Parser};
+use super::dims::HintBoxed;
+use super::lexer::{Kind, Lexer, Token};
+use super::locs::Aliases;
+use super::op_parser::{Body, accepts};
+use crate::{Attr, Attrs, Func, Graph, Mesh, Module, Registry, Type};
+
+pub(super) fn parse_module(
+    text: &str,
+    file_name: &str,
+    registry: &Registry,
+    base_dir: Option<&Path>,
+) -> Result<Module, Diagnostics> {
+    let mut m = ModuleParser {
+        p: Parser::new(text, file_name, base_dir),
+        registry,
+        aliases: Aliases::find(text),
+        errors: Vec::new(),
+        module: Module::default(),
+        fresh: last_fresh(text),
+    };
+    if let Err(e) = m.items(Wrapped::No) {
+        m.errors.push(*e);
+    }
+    // Reported in the order of reading, which for an op is after all of it.
+    m.errors.sort_by_key(|d| match &d.location {
+        Location::Source { line, col, .. } => (*line, *col),
+        _ => (0, 0),
+    });
+    Diagnostics(m.errors).into_result(m.module)
+}
+
+/// Reads a text that is one thing and nothing else.
+pub(super) fn parse_whole<T>(
+    text: &str,
+    name: &str,
+    read: impl FnOnce(&mut Parser<'_>) -> Parsed<T>,
+) -> Result<T, Diagnostics> {
+    let mut p = Parser::new(text, name, None);
+    let r = read(&mut p).and_then(|v| {
+        if p.tok.kind == Kind::Eof {
+            Ok(v)
+        } else {
+            Err(p.expected("the end of the text"))
+        }
+    });
+    r.map_err(|e| Diagnostics::from(*e))
+}
+
+/// The largest `n` of a symbol `u<n>` in the text: fresh symbols count on from there.
+fn last_fresh(text: &str) -> u32 {
+    // A text that names a larger one is not worth a panic when the count overflows.
+    const LARGEST: u32 = 1 << 30;
+    let mut lexer = Lexer::new(text);
+    let mut last = 0;
+    loop {
+        let t = lexer.next();
+        let word = match t.kind {
+            Kind::Eof => return last,
+            Kind::Ident => &text[t.start..t.end],
+            Kind::Str => &text[t.start + 1..t.end - 1],
+            _ => continue,
+        };
+        let n = word.strip_prefix('u').and_then(|n| n.parse().ok());
+        last = n.filter(|n| *n < LARGEST).map_or(last, |n| last.max(n));
+    }
+}
+
+/// Whether a module's own brackets are open.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrapped {
+    Yes,
+    No,
+}
+
+/// What the parts of one module's text have in common.
+pub(super) struct ModuleParser<'a> {
+    pub p: Parser<'a>,
+    pub registry: &'a Registry,
+    pub aliases: Aliases,
+    /// What is wrong but does not hinder reading on.
+    pub errors: Vec<Diagnostic>,
+    module: Module,
+    fresh: u32,
+}
+
+/// A result of a function's signature.
+struct Declared {
+    at: Token,
+    ty: Type,
+    name: Option<String>,
+}
+
+impl ModuleParser<'_> {
+    fn report(&mut self, code: Code, at: Token, what: String) {
+        let e = self.p.error_of(code, at, what);
+        self.errors.push(*e);
+    }
+
+    fn items(&mut self, wrapped: Wrapped) -> Parsed<()> {
+        loop {
+            let t = self.p.tok;
+            match (t.kind, self.p.peek()) {
+                (Kind::Eof, _) if wrapped == Wrapped::No => return Ok(()),
+                (Kind::Punct(b'}'), _) if wrapped == Wrapped::Yes => return Ok(()),
+                (Kind::Ident, "module") | (Kind::Str, "\"builtin.module\"") if wrapped == Wrapped::Yes => {
+                    return Err(self.p.error(t, "a module stands inside a module"));
+                }
+                (Kind::Ident, "module") => self.pretty_module()?,
+                (Kind::Ident, "func") => self.pretty_func()?,
+                (Kind::Ident, "of.mesh") => self.pretty_mesh()?,
+                (Kind::Str, "\"builtin.module\"") => self.generic_module()?,
+                (Kind::Str, "\"of.func\"") => self.generic_func()?,
+                (Kind::Str, "\"of.mesh\"") => self.generic_mesh()?,
+                (Kind::Hash, _) => {
+                    self.p.bump();
+                    self.p.expect(b'=', "after the name of a location")?;
+                    self.p.loc(&self.aliases)?;
+                }
+                _ => {
+                    let e = self.p.expected("a function or a mesh");
+                    return Err(e.hint_boxed("func @name(…) { … }, of.mesh @name {…}, or both inside module { … }"));
+                }
+            }
+        }
+    }
+
+    // ---- modules ----
+
+    /// `module @name { … }`.
+    fn pretty_module(&mut self) -> Parsed<()> {
+        self.p.bump();
+        if self.p.tok.kind == Kind::Symbol {
+            self.module.name = self.p.symbol("the name of the module")?.to_string();
+        }
+        self.p.expect(b'{', "before the module's contents")?;
+        self.items(Wrapped::Yes)?;
+        self.p.expect(b'}', "after the module's contents")?;
+        self.p.trailing_loc(&self.aliases)?;
+        Ok(())
+    }
+
+    /// `"builtin.module"() ({ … }) {sym_name = "name"} : () -> ()`.
+    fn generic_module(&mut self) -> Parsed<()> {
+        self.p.bump();
+        let mut attrs = self.properties()?;
+        self.p.expect(b'(', "before the region")?;
+        self.p.expect(b'{', "before the module's contents")?;
+        self.items(Wrapped::Yes)?;
+        self.p.expect(b'}', "after the module's contents")?;
+        self.p.expect(b')', "after the region")?;
+        if self.p.at(b'{') {
+            self.p
+                .attrs()?
+                .iter()
+                .for_each(|(n, a)| attrs.set(n.clone(), a.clone()));
+        }
+        self.nothing_to_nothing()?;
+        if let Some(Attr::Str(name)) = attrs.get("sym_name") {
+            self.module.name = name.to_string();
+        }
+        self.p.trailing_loc(&self.aliases)?;
+        Ok(())
+    }
+
+    /// `()`, and the `<{…}>` in which upstream writes the properties of its own ops.
+    fn properties(&mut self) -> Parsed<Attrs> {
+        self.p.expect(b'(', "after the op")?;
+        self.p.expect(b')', "after '(': no operands stand here")?;
+        if !self.p.eat(b'<') {
+            return Ok(Attrs::new());
+        }
+        let attrs = self.p.attrs()?;
+        self.p.expect(b'>', "after the properties")?;
+        Ok(attrs)
+    }
+
+    /// `: () -> ()`.
+    fn nothing_to_nothing(&mut self) -> Parsed<()> {
+        self.p.expect(b':', "before the types")?;
+        let at = self.p.tok;
+        let operands = self.p.types("the operand types")?;
+        self.p.expect_kind(Kind::Arrow, "'->'")?;
+        let results = self.p.types("the result types")?;
+        if operands.is_empty() && results.is_empty() {
+            Ok(())
+        } else {
+            Err(self.p.error(at, "neither operands nor results stand here"))
+        }
+    }
+
+    // ---- meshes ----
+
+    /// `of.mesh @m {devices = "cpu", shape = [2, 4]}`.
+    fn pretty_mesh(&mut self) -> Parsed<()> {
+        let at = self.p.bump();
+        let name = self.p.symbol("the name of the mesh")?;
+        let attrs = self.p.attrs()?;
+        self.add_mesh(at, &name, &attrs)
+    }
+
+    /// `"of.mesh"() {devices = "cpu", shape = array<i64: 2, 4>, sym_name = "m"} : () -> ()`.
+    fn generic_mesh(&mut self) -> Parsed<()> {
+        let at = self.p.bump();
+        self.properties()?;
+        let attrs = self.p.attrs()?;
+        self.nothing_to_nothing()?;
+        self.p.trailing_loc(&self.aliases)?;
+        match attrs.get("sym_name") {
+            Some(Attr::Str(name)) => self.add_mesh(at, name, &attrs),
+            _ => Err(self.p.error_of(Code::ATTRIBUTE, at, "a mesh needs sym_name, a string")),
+        }
+    }
+
+    fn add_mesh(&mut self, at: Token, name: &str, attrs: &Attrs) -> Parsed<()> {
+        let sizes = |v: &[i64]| v.iter().map(|n| usize::try_from(*n).ok()).collect::<Option<Vec<_>>>();
+        let mesh = match (attrs.get("devices"), attrs.get("shape")) {
+            (Some(Attr::Str(d)), Some(Attr::Ints(s))) => sizes(s).map(|shape| Mesh {
+                devices: d.to_string(),
+                shape,
+            }),
+            _ => None,
+        };
+        let Some(mesh) = mesh else {
+            let e = self.p.error_of(Code::ATTRIBUTE, at, "a mesh needs devices and shape");
+            return Err(e.hint_boxed("of.mesh @m {devices = \"cpu\", shape = [2, 4]}"));
+        };
+        if self.module.meshes.insert(name.to_owned(), mesh).is_some() {
+            self.report(Code::NAME, at, format!("mesh @{name} is defined twice"));
+        }
+        Ok(())
+    }
+
+    // ---- functions ----
+
+    fn new_graph(&self) -> Graph {
+        let mut graph = Graph::new();
+        graph.fresh = self.fresh;
+        graph
+    }
+
+    fn add_func(&mut self, at: Token, name: &str, func: Func) {
+        if self.module.funcs.insert(name.to_owned(), func).is_some() {
+            self.report(Code::NAME, at, format!("function @{name} is defined twice"));
+        }
+    }
+
+    /// `func @main(%x: T {of.name = "x"}) -> (T) attributes {…} { … }`.
+    fn pretty_func(&mut self) -> Parsed<()> {
+        let at = self.p.bump();
+        let here = self.p.location(at);
+        let name_at = self.p.tok;
+        let name = self.p.symbol("the name of the function")?;
+        let mut graph = self.new_graph();
+        let entry = graph.entry();
+        let mut body = Body::new(self, &mut graph);
+        let mut inputs = Vec::new();
+        body.args(entry, &mut inputs)?;
+        let declared = body.m.func_results()?;
+        let attrs = if body.m.p.eat_word("attributes") {
+            body.m.p.attrs()?
+        } else {
+            Attrs::new()
+        };
+        body.region(entry)?;
+        let mut outputs = body.last_operands();
+        if let Some(declared) = declared {
+            self.check_results(name_at, &graph, &declared);
+            if graph.terminator(entry).is_none() {
+                outputs.clear();
+            }
+            for (i, d) in declared.into_iter().enumerate() {
+                if let (Some(slot), Some(name)) = (outputs.get_mut(i), d.name) {
+                    *slot = name;
+                }
+            }
+        }
+        let loc = self.p.trailing_loc(&self.aliases)?.unwrap_or(here);
+        self.add_func(
+            name_at,
+            &name,
+            Func {
+                graph,
+                inputs,
+                outputs,
+                attrs,
+                loc,
+            },
+        );
+        Ok(())
+    }
+
+    /// `-> (T {of.name = "y"}, …)`.
+    fn func_results(&mut self) -> Parsed<Option<Vec<Declared>>> {
+        if self.p.tok.kind != Kind::Arrow {
+            return Ok(None);
+        }
+        self.p.bump();
+        let mut all = Vec::new();
+        self.p.list(b'(', b')', "the results", |p| {
+            let at = p.tok;
+            let ty = p.ty()?;
+            all.push(Declared {
+                at,
+                ty,
+                name: p.of_name()?,
+            });
+            Ok(())
+        })?;
+        Ok(Some(all))
+    }
+
+    fn check_results(&mut self, at: Token, graph: &Graph, declared: &[Declared]) {
+        if graph.terminator(graph.entry()).is_none() {
+            // The verifier says so, with the op that stands in its place.
+            return;
+        }
+        let outputs = graph.outputs();
+        if outputs.len() != declared.len() {
+            let what = format!(
+                "the function declares {} results and returns {}",
+                declared.len(),
+                outputs.len()
+            );
+            return self.report(Code::ARITY, at, what);
+        }
+        for (d, v) in declared.iter().zip(outputs) {
+            if !accepts(&d.ty, graph.ty(*v)) {
+                self.report(
+                    Code::TYPE,
+                    d.at,
+                    format!("the function declares {} and returns {}", d.ty, graph.ty(*v)),
+                );
+            }
+        }
+    }
+
+    /// `"of.func"() ({ … }) {inputs = ["x"], outputs = ["y"], sym_name = "main"} : () -> ()`.
+    fn generic_func(&mut self) -> Parsed<()> {
+        let at = self.p.bump();
+        let here = self.p.location(at);
+        self.properties()?;
+        self.p.expect(b'(', "before the region")?;
+        let mut graph = self.new_graph();
+        let entry = graph.entry();
+        let mut body = Body::new(self, &mut graph);
+        let mut arg_names = Vec::new();
+        body.region_with_args(entry, &mut arg_names)?;
+        let operands = body.last_operands();
+        self.p.expect(b')', "after the region")?;
+
+        let (mut name, mut inputs, mut outputs, mut attrs) = (None::<Arc<str>>, None, None, Attrs::new());
+        self.p.dict(|p, at, key, _| {
+            match &*key {
+                "sym_name" => name = Some(p.string("the name of the function")?),
+                "inputs" => inputs = Some(p.strings()?),
+                "outputs" => outputs = Some(p.strings()?),
+                "attrs" => attrs = p.attrs()?,
+                _ => {
+                    let e = p.error_of(Code::ATTRIBUTE, at, format!("'of.func' has no attribute '{key}'"));
+                    return Err(e.hint_boxed("it has sym_name, inputs, outputs and attrs"));
+                }
+            }
+            Ok(())
+        })?;
+        self.nothing_to_nothing()?;
+        let loc = self.p.trailing_loc(&self.aliases)?.unwrap_or(here);
+        let Some(name) = name else {
+            return Err(self
+                .p
+                .error_of(Code::ATTRIBUTE, at, "a function needs sym_name, a string"));
+        };
+        let terminated = graph.terminator(entry).is_some();
+        let outputs = outputs.unwrap_or(if terminated { operands } else { Vec::new() });
+        self.add_func(
+            at,
+            &name,
+            Func {
+                graph,
+                inputs: inputs.unwrap_or(arg_names),
+                outputs,
+                attrs,
+                loc,
+            },
+        );
+        Ok(())
+    }
+}
+
+impl Parser<'_> {
+    /// `{of.name = "x"}`, if it comes next.
+    pub fn of_name(&mut self) -> Parsed<Option<String>> {
+        let mut found = None;
+        if self.at(b'{') {
+            self.dict(|p, at, key, _| {
+                if &*key != "of.name" {
+                    return Err(p.error_of(Code::ATTRIBUTE, at, "only of.name stands here"));
+                }
+                found = Some(p.string("a name")?.to_string());
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// `["a", "b"]`.
+    fn strings(&mut self) -> Parsed<Vec<String>> {
+        let empty = self.tok.kind == Kind::Hash;
+        match self.attr()? {
+            Attr::Strs(v) => Ok(v.iter().map(|s| s.to_string()).collect()),
+            Attr::Array(v) if v.is_empty() && !empty => Ok(Vec::new()),
+            _ => Err(self.error(self.tok, "expected a list of strings before this")),
+        }
+    }
+}

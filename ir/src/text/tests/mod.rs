@@ -1,0 +1,36 @@
+//! Tests of the whole text form, with ops of their own.
+
+mod data;
+mod errors;
+mod forms;
+mod fuzz;
+pub(crate) mod ops;
+pub(crate) mod random;
+mod roundtrip;
+mod upstream;
+
+use std::path::Path;
+
+use super::{PrintOptions, parse_module, print_module};
+use crate::Module;
+
+/// Parses with the test ops.
+pub(crate) fn read(text: &str) -> Result<Module, of_diag::Diagnostics> {
+    parse_module(text, "t.of", &ops::registry(), None::<&Path>)
+}
+
+/// Parses what must parse.
+pub(crate) fn module(text: &str) -> Module {
+    read(text).unwrap_or_else(|e| panic!("{e}\n--- in\n{text}"))
+}
+
+/// Prints without locations.
+pub(crate) fn show(m: &Module, generic: bool) -> String {
+    print_module(
+        m,
+        &PrintOptions {
+            generic,
+            ..PrintOptions::default()
+        },
+    )
+}

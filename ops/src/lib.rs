@@ -1,0 +1,25 @@
+//! Every op: one file each, or a row of a family's table, and the one list of them ([`list::ALL`]).
+//!
+//! An op is a struct whose fields are its attributes; it implements [`Op`]: inference, reference evaluation or
+//! expansion, SBP signatures, gradient. The tests in `tests/list_wide.rs` run over the whole list.
+
+mod declare;
+pub mod list;
+mod op;
+pub mod scalar;
+pub mod scalar_eval;
+pub mod shape;
+pub mod sample;
+
+pub mod elementwise;
+pub mod structural;
+pub mod contraction;
+pub mod movement;
+pub mod reduction;
+pub mod nn;
+pub mod control;
+pub mod recurrent;
+
+pub use declare::is_option;
+pub use list::{decl, get, registry};
+pub use op::{Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Op, OpDecl, OpSpec, Sample, Value};

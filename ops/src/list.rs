@@ -1,0 +1,118 @@
+//! The one list of ops. A new op is a file, and a line here.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use of_ir::{Graph, OpId, Registry};
+
+use crate::{Op, OpDecl, OpSpec};
+
+macro_rules! list {
+    ($($op:path,)*) => {
+        /// Every op, alphabetical by name within each family.
+        pub static ALL: &[&dyn OpDecl] = &[$(<$op as OpSpec>::DECL,)*];
+    };
+}
+
+list! {
+    // contraction
+    crate::contraction::MatMul,
+    // elementwise: unary
+    crate::elementwise::Abs,
+    crate::elementwise::Acos,
+    crate::elementwise::Acosh,
+    crate::elementwise::Asin,
+    crate::elementwise::Asinh,
+    crate::elementwise::Atan,
+    crate::elementwise::Atanh,
+    crate::elementwise::BitNot,
+    crate::elementwise::Ceil,
+    crate::elementwise::Cos,
+    crate::elementwise::Cosh,
+    crate::elementwise::Erf,
+    crate::elementwise::Exp,
+    crate::elementwise::Floor,
+    crate::elementwise::IsNan,
+    crate::elementwise::Log,
+    crate::elementwise::Neg,
+    crate::elementwise::Not,
+    crate::elementwise::Recip,
+    crate::elementwise::Round,
+    crate::elementwise::Rsqrt,
+    crate::elementwise::Sigmoid,
+    crate::elementwise::Sign,
+    crate::elementwise::Sin,
+    crate::elementwise::Sinh,
+    crate::elementwise::Sqrt,
+    crate::elementwise::Tan,
+    crate::elementwise::Tanh,
+    // elementwise: binary
+    crate::elementwise::Add,
+    crate::elementwise::And,
+    crate::elementwise::BitAnd,
+    crate::elementwise::BitOr,
+    crate::elementwise::BitXor,
+    crate::elementwise::Div,
+    crate::elementwise::Eq,
+    crate::elementwise::Fmod,
+    crate::elementwise::Ge,
+    crate::elementwise::Gt,
+    crate::elementwise::Le,
+    crate::elementwise::Lt,
+    crate::elementwise::Max,
+    crate::elementwise::Min,
+    crate::elementwise::Mod,
+    crate::elementwise::Mul,
+    crate::elementwise::Ne,
+    crate::elementwise::Or,
+    crate::elementwise::Pow,
+    crate::elementwise::Shl,
+    crate::elementwise::Shr,
+    crate::elementwise::Sub,
+    crate::elementwise::Xor,
+    // nn
+    crate::nn::AffineGrid,
+    crate::nn::AvgPool,
+    crate::nn::Col2Im,
+    crate::nn::Conv,
+    crate::nn::ConvTranspose,
+    crate::nn::GridSample,
+    crate::nn::LpPool,
+    crate::nn::MaxPool,
+    crate::nn::MaxUnpool,
+    crate::nn::Resize,
+    crate::nn::RoiAlign,
+    // recurrent
+    crate::recurrent::Gru,
+    crate::recurrent::Lstm,
+    crate::recurrent::Rnn,
+    // structural
+    crate::structural::Constant,
+    crate::structural::NoneValue,
+    crate::structural::Return,
+    crate::structural::ShapeOf,
+    crate::structural::Yield,
+}
+
+/// The declaration of the op called `name`.
+pub fn decl(name: &str) -> Option<&'static dyn OpDecl> {
+    static BY_NAME: OnceLock<HashMap<&'static str, &'static dyn OpDecl>> = OnceLock::new();
+    BY_NAME.get_or_init(|| ALL.iter().map(|d| (d.name(), *d)).collect()).get(name).copied()
+}
+
+/// All ops, for the parser.
+pub fn registry() -> Registry {
+    Registry::new(ALL.iter().map(|d| d.as_def()))
+}
+
+/// The op as its struct with attributes; `None` for a user's op that this list does not know.
+pub fn get(graph: &Graph, op: OpId) -> Option<Box<dyn Op>> {
+    let data = graph.op(op);
+    decl(data.name())?.decode(&data.attrs).ok()
+}
+
+/// The attributes of `op` if it is a `T`.
+pub fn as_op<T: OpSpec>(graph: &Graph, op: OpId) -> Option<T> {
+    let data = graph.op(op);
+    if data.name() == T::NAME { T::from_attrs(&data.attrs).ok() } else { None }
+}

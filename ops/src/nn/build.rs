@@ -1,0 +1,197 @@
+//! Small helpers for expansions and gradients: each creates one op.
+
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{DType, NewOp, OpError, Rewriter, Shape, Tensor, ValueId};
+
+use crate::elementwise::{Add, Cast, Div, Eq, Mul, Sub};
+use crate::movement::{Expand, Reshape, Slice, Squeeze, Transpose, Unsqueeze};
+use crate::reduction::{ReduceMax, ReduceMean, ReduceMin, ReduceSum};
+use crate::structural::{Constant, ShapeOf};
+
+/// A value that was created, or why not.
+pub(crate) type Made = Result<ValueId, Diagnostic>;
+
+/// A rewriter with short names.
+pub(crate) struct Build<'r, 'g> {
+    pub rw: &'r mut Rewriter<'g>,
+}
+
+/// An op's complaint as a diagnostic of the expansion.
+pub(crate) fn diagnostic(e: OpError) -> Diagnostic {
+    let mut d = Diagnostic::error(e.code, Location::Unknown, e.message);
+    d.hint = e.hint;
+    d
+}
+
+impl<'r, 'g> Build<'r, 'g> {
+    pub fn new(rw: &'r mut Rewriter<'g>) -> Self {
+        Build { rw }
+    }
+
+    /// Any op of one result.
+    pub fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> Made {
+        self.rw.create_one(op, operands)
+    }
+
+    pub fn dtype(&self, v: ValueId) -> DType {
+        self.rw.graph().ty(v).as_tensor().map_or(DType::F32, |t| t.dtype)
+    }
+
+    /// The shape, where the rank is known.
+    pub fn shape(&self, v: ValueId) -> Option<Shape> {
+        self.rw.graph().ty(v).as_tensor().and_then(|t| t.shape.clone())
+    }
+
+    /// The rank, which an expansion must know.
+    pub fn rank(&self, v: ValueId) -> Result<usize, Diagnostic> {
+        let error = || Diagnostic::error(Code::SHAPE, Location::Unknown, "the rank of an operand must be known to expand this op");
+        self.shape(v).map(|s| s.len()).ok_or_else(error)
+    }
+
+    /// Whether the operand is there.
+    pub fn given(&self, operands: &[ValueId], i: usize) -> Option<ValueId> {
+        operands.get(i).copied().filter(|v| *self.rw.graph().ty(*v) != of_ir::Type::None)
+    }
+
+    pub fn constant(&mut self, value: Tensor) -> Made {
+        self.op(Constant { value }, &[])
+    }
+
+    /// A rank-1 tensor of i64.
+    pub fn ints(&mut self, v: &[i64]) -> Made {
+        self.constant(Tensor::from_i64s(v))
+    }
+
+    /// The number `v` in the element type of `like`.
+    pub fn number(&mut self, v: f64, like: ValueId) -> Made {
+        let dtype = self.dtype(like);
+        Constant::number(self.rw, v, dtype)
+    }
+
+    pub fn add(&mut self, a: ValueId, b: ValueId) -> Made {
+        self.op(Add {}, &[a, b])
+    }
+
+    pub fn sub(&mut self, a: ValueId, b: ValueId) -> Made {
+        self.op(Sub {}, &[a, b])
+    }
+
+    pub fn mul(&mut self, a: ValueId, b: ValueId) -> Made {
+        self.op(Mul {}, &[a, b])
+    }
+
+    pub fn div(&mut self, a: ValueId, b: ValueId) -> Made {
+        self.op(Div {}, &[a, b])
+    }
+
+    /// `x + v`.
+    pub fn add_number(&mut self, x: ValueId, v: f64) -> Made {
+        let c = self.number(v, x)?;
+        self.add(x, c)
+    }
+
+    /// `x * v`; `x` itself for 1.
+    pub fn scale(&mut self, x: ValueId, v: f64) -> Made {
+        if v == 1.0 {
+            return Ok(x);
+        }
+        let c = self.number(v, x)?;
+        self.mul(x, c)
+    }
+
+    /// 1 where `x` is 0, `x` elsewhere: a divisor that is safe.
+    pub fn nonzero(&mut self, x: ValueId) -> Made {
+        let zero = self.number(0.0, x)?;
+        let is_zero = self.op(Eq {}, &[x, zero])?;
+        let one = self.cast(is_zero, self.dtype(x))?;
+        self.add(x, one)
+    }
+
+    /// The same in another element type; nothing where it has it already.
+    pub fn cast(&mut self, x: ValueId, to: DType) -> Made {
+        if self.dtype(x) == to { Ok(x) } else { self.op(Cast { to }, &[x]) }
+    }
+
+    pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Made {
+        if perm.iter().enumerate().all(|(i, p)| i == *p) {
+            return Ok(x);
+        }
+        self.op(Transpose { perm: perm.iter().map(|p| *p as i64).collect() }, &[x])
+    }
+
+    /// New axes of length 1 at these places of the result.
+    pub fn unsqueeze(&mut self, x: ValueId, axes: &[usize]) -> Made {
+        if axes.is_empty() {
+            return Ok(x);
+        }
+        let axes = self.axes(axes)?;
+        self.op(Unsqueeze {}, &[x, axes])
+    }
+
+    /// Drops axes of length 1.
+    pub fn squeeze(&mut self, x: ValueId, axes: &[usize]) -> Made {
+        if axes.is_empty() {
+            return Ok(x);
+        }
+        let axes = self.axes(axes)?;
+        self.op(Squeeze {}, &[x, axes])
+    }
+
+    fn axes(&mut self, axes: &[usize]) -> Made {
+        self.ints(&axes.iter().map(|a| *a as i64).collect::<Vec<_>>())
+    }
+
+    /// Dimensions as ONNX Reshape has them: 0 keeps, -1 follows.
+    pub fn reshape(&mut self, x: ValueId, dims: &[i64]) -> Made {
+        let dims = self.ints(dims)?;
+        self.op(Reshape { allow_zero: false }, &[x, dims])
+    }
+
+    /// `x` with the shape of `like`.
+    pub fn reshape_like(&mut self, x: ValueId, like: ValueId) -> Made {
+        let dims = self.op(ShapeOf { start: None, end: None }, &[like])?;
+        self.op(Reshape { allow_zero: false }, &[x, dims])
+    }
+
+    /// `x` stretched to the given dimensions.
+    pub fn expand(&mut self, x: ValueId, dims: ValueId) -> Made {
+        self.op(Expand {}, &[x, dims])
+    }
+
+    /// The dimensions of `x`.
+    pub fn shape_of(&mut self, x: ValueId) -> Made {
+        self.op(ShapeOf { start: None, end: None }, &[x])
+    }
+
+    /// The first `len` elements of each axis named.
+    pub fn head(&mut self, x: ValueId, axes: &[usize], len: &[usize]) -> Made {
+        let starts = self.ints(&vec![0; axes.len()])?;
+        let ends = self.axes(len)?;
+        let axes = self.axes(axes)?;
+        self.op(Slice {}, &[x, starts, ends, axes])
+    }
+
+    /// Means over axes, which stay with length 1.
+    pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Made {
+        let axes = self.axes(axes)?;
+        self.op(ReduceMean { keepdims: true }, &[x, axes])
+    }
+
+    /// Sums over axes, which stay with length 1 if `keep`.
+    pub fn sum(&mut self, x: ValueId, axes: &[usize], keep: bool) -> Made {
+        let axes = self.axes(axes)?;
+        self.op(ReduceSum { keepdims: keep }, &[x, axes])
+    }
+
+    /// Largest elements over axes, which stay with length 1 if `keep`.
+    pub fn max(&mut self, x: ValueId, axes: &[usize], keep: bool) -> Made {
+        let axes = self.axes(axes)?;
+        self.op(ReduceMax { keepdims: keep }, &[x, axes])
+    }
+
+    /// Smallest elements over axes, which stay with length 1 if `keep`.
+    pub fn min(&mut self, x: ValueId, axes: &[usize], keep: bool) -> Made {
+        let axes = self.axes(axes)?;
+        self.op(ReduceMin { keepdims: keep }, &[x, axes])
+    }
+}

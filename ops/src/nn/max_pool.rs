@@ -1,0 +1,145 @@
+//! `of.max_pool`.
+
+use std::sync::Arc;
+
+use of_ir::{DType, Dim, Elements, OpError, OpView, PartialKind, SbpSignature, Tensor, Type};
+
+use super::conv::{self, symbolic};
+use super::pool::{self, PoolGeometry, PoolSample};
+use super::window::WindowAttrs;
+use crate::sample::Rng;
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+op! {
+    /// The largest element of each window; padding does not count.
+    ///
+    /// With `indices`, result 1 (i64) tells where each maximum was found first: its position in the input as a flat
+    /// `[N, C, spatial…]` array. `storage_order` 1 counts the spatial part of it column-major. Source: ONNX MaxPool.
+    pub struct MaxPool = "of.max_pool" [Primitive, onnx: "MaxPool"] {
+        operands: (x),
+        results: (y, indices?),
+        attrs: {
+            kernel: Vec<i64>,
+            strides: Vec<i64>,
+            /// Begin of every spatial axis, then end of every spatial axis.
+            pads: Vec<i64>,
+            dilations: Vec<i64>,
+            /// Round the number of positions up.
+            ceil_mode: bool,
+            storage_order: i64,
+            /// Whether there is a second result.
+            indices: bool,
+            /// `NOTSET`, `SAME_UPPER`, `SAME_LOWER` or `VALID`; anything but `NOTSET` overrides `pads`.
+            auto_pad: Arc<str>,
+            /// `x` and `y` are `[N, spatial…, C]`.
+            channels_last: bool,
+        }
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let s = PoolSample::new(&mut r);
+        let op = MaxPool {
+            kernel: s.kernel,
+            strides: s.strides,
+            pads: s.pads,
+            dilations: s.dilations,
+            ceil_mode: s.ceil_mode,
+            storage_order: r.int(0, 1),
+            indices: r.int(0, 1) == 0,
+            auto_pad: s.auto_pad,
+            channels_last: s.channels_last,
+        };
+        Some((vec![r.f32s(&s.dims)], op))
+    };
+}
+
+impl MaxPool {
+    /// Sizes of everything, for an input of the given dimensions.
+    ///
+    /// # Errors
+    /// When attributes do not fit.
+    pub fn geometry(&self, x: &[Dim]) -> Result<PoolGeometry<Dim>, OpError> {
+        let MaxPool { strides, pads, dilations, auto_pad, .. } = self;
+        let attrs = WindowAttrs { strides, pads, dilations, auto_pad, ceil: self.ceil_mode };
+        PoolGeometry::new(x, &self.kernel, attrs, self.channels_last)
+    }
+
+    /// Position of spatial element `flat` (row-major) as the result counts it.
+    fn position(&self, flat: usize, spatial: &[usize]) -> usize {
+        if self.storage_order != 1 {
+            return flat;
+        }
+        let (mut rest, mut index) = (flat, vec![0; spatial.len()]);
+        for a in (0..spatial.len()).rev() {
+            index[a] = rest % spatial[a];
+            rest /= spatial[a];
+        }
+        (0..spatial.len()).rev().fold(0, |p, a| p * spatial[a] + index[a])
+    }
+}
+
+impl Op for MaxPool {
+    op_basics!(MaxPool);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        if !(0..=1).contains(&self.storage_order) {
+            return Err(OpError::attr(format!("storage_order is {}, it must be 0 or 1", self.storage_order)));
+        }
+        let y = pool::infer(cx, self.channels_last, |s| self.geometry(s))?;
+        let indices = self.indices.then(|| Type::Tensor(y.with_dtype(DType::I64)));
+        Ok(std::iter::once(Type::Tensor(y)).chain(indices).collect())
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let x = inputs.tensor(0)?;
+        let g = self.geometry(&symbolic(x.dims()))?.fixed()?;
+        let v = pool::planes(x, &g, self.channels_last)?;
+        let (area_in, area_out) = g.windows.areas();
+        let (runs, step) = (g.windows.runs(), g.windows.step());
+        // A window that lies in the padding altogether gives the smallest value of the type.
+        let least = x.dtype().int_range().map_or(f64::NEG_INFINITY, |(lo, _)| lo as f64);
+        let mut best = vec![least; g.n * g.c * area_out];
+        let mut at = vec![0i64; best.len()];
+        let mut seen = vec![false; area_out];
+        for plane in 0..g.n * g.c {
+            let from = &v[plane * area_in..][..area_in];
+            let to = &mut best[plane * area_out..][..area_out];
+            let at = &mut at[plane * area_out..][..area_out];
+            seen.fill(false);
+            for r in runs.iter().flatten() {
+                for i in 0..r.len {
+                    let (o, p) = (r.output + i, r.input + i * step);
+                    // NaN wins, as in the elementwise maximum.
+                    if !seen[o] || from[p] > to[o] || (from[p].is_nan() && !to[o].is_nan()) {
+                        (seen[o], to[o]) = (true, from[p]);
+                        at[o] = p as i64;
+                    }
+                }
+            }
+            if self.indices {
+                for a in at.iter_mut() {
+                    *a = (plane * area_in + self.position(*a as usize, &g.windows.input)) as i64;
+                }
+            }
+        }
+        let (y, dims) = conv::finish(best, g.n, g.c, &g.windows.output, self.channels_last);
+        let mut out = vec![Tensor::from_elements(x.dtype(), dims.clone(), Elements::Float(y))?.into()];
+        if self.indices {
+            let (at, _) = conv::finish(at, g.n, g.c, &g.windows.output, self.channels_last);
+            out.push(Tensor::from_slice(&dims, &at)?.into());
+        }
+        Ok(out)
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        // Indices count from the start of the global tensor, which a slice of it does not know.
+        if self.indices {
+            return Vec::new();
+        }
+        let mut out = pool::splits(cx, self.channels_last);
+        out.push(pool::partial(PartialKind::Max));
+        out
+    }
+
+    // No gradient yet: it needs a scatter along the indices, which are not always a result.
+}

@@ -1,0 +1,297 @@
+//! Windows that slide over the spatial axes: geometry that convolutions and pools share.
+
+use std::sync::Arc;
+
+use of_ir::{Dim, DimFn, OpError};
+
+/// Sizes, strides and pads beyond this are refused, so that products of a few of them cannot overflow.
+const LIMIT: i64 = 1 << 31;
+
+/// Most elements of one window.
+const LARGEST_WINDOW: usize = 1 << 26;
+
+/// One window position after another along each spatial axis; every list has one entry an axis.
+///
+/// `D` is [`Dim`] while shapes are symbolic and `usize` once they are numbers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Windows<D> {
+    /// Input size.
+    pub input: Vec<D>,
+    /// Number of window positions.
+    pub output: Vec<D>,
+    /// Elements of a window.
+    pub kernel: Vec<usize>,
+    /// Distance of two positions.
+    pub strides: Vec<usize>,
+    /// Distance of two elements of a window.
+    pub dilations: Vec<usize>,
+    /// Padding before the first element.
+    pub pads_begin: Vec<D>,
+    /// Padding after the last element.
+    pub pads_end: Vec<D>,
+}
+
+/// The attributes that describe windows, as an op holds them. Empty lists stand for ones (strides, dilations) and
+/// zeros (pads).
+#[derive(Clone, Copy, Debug)]
+pub struct WindowAttrs<'a> {
+    /// Distance of two positions.
+    pub strides: &'a [i64],
+    /// Begin of every axis, then end of every axis.
+    pub pads: &'a [i64],
+    /// Distance of two elements of a window.
+    pub dilations: &'a [i64],
+    /// `NOTSET`, `SAME_UPPER`, `SAME_LOWER` or `VALID`.
+    pub auto_pad: &'a str,
+    /// Round the number of positions up, for pools.
+    pub ceil: bool,
+}
+
+/// How pads are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AutoPad {
+    NotSet,
+    SameUpper,
+    SameLower,
+    Valid,
+}
+
+impl AutoPad {
+    pub(super) fn parse(s: &str) -> Result<AutoPad, OpError> {
+        Ok(match s {
+            "NOTSET" | "" => AutoPad::NotSet,
+            "SAME_UPPER" => AutoPad::SameUpper,
+            "SAME_LOWER" => AutoPad::SameLower,
+            "VALID" => AutoPad::Valid,
+            _ => {
+                return Err(OpError::attr(format!("auto_pad '{s}' is not known"))
+                    .hint("NOTSET, SAME_UPPER, SAME_LOWER and VALID are"));
+            }
+        })
+    }
+}
+
+/// The usual value of `auto_pad`.
+pub(super) fn notset() -> Arc<str> {
+    "NOTSET".into()
+}
+
+/// A list attribute as sizes: `default` for an empty one.
+///
+/// # Errors
+/// When the length is not `rank` or a value lies outside `least..2^31`.
+pub(super) fn sizes(name: &str, list: &[i64], rank: usize, default: usize, least: i64) -> Result<Vec<usize>, OpError> {
+    if list.is_empty() {
+        return Ok(vec![default; rank]);
+    }
+    if list.len() != rank {
+        return Err(OpError::attr(format!("{name} has {} entries, it needs {rank}", list.len())));
+    }
+    match list.iter().find(|v| !(least..LIMIT).contains(*v)) {
+        Some(v) => Err(OpError::attr(format!("{name} holds {v}, it must be at least {least} and below 2^31"))),
+        None => Ok(list.iter().map(|v| *v as usize).collect()),
+    }
+}
+
+fn dim(v: usize) -> Dim {
+    Dim::from(v)
+}
+
+impl WindowAttrs<'_> {
+    /// Strides, dilations, pads begin, pads end and `auto_pad`, checked for `rank` spatial axes.
+    pub(super) fn lists(&self, rank: usize) -> Result<[Vec<usize>; 4], OpError> {
+        let pads = sizes("pads", self.pads, 2 * rank, 0, 0)?;
+        Ok([
+            sizes("strides", self.strides, rank, 1, 1)?,
+            sizes("dilations", self.dilations, rank, 1, 1)?,
+            pads[..rank].to_vec(),
+            pads[rank..].to_vec(),
+        ])
+    }
+
+    /// Where the windows of a convolution or pool lie on an input of the given spatial dimensions.
+    ///
+    /// # Errors
+    /// When attributes are out of range or a window is larger than the padded input.
+    pub fn windows(&self, input: &[Dim], kernel: &[i64]) -> Result<Windows<Dim>, OpError> {
+        let rank = input.len();
+        if kernel.len() != rank {
+            return Err(OpError::attr(format!("a window of {} axes does not fit {rank} spatial axes", kernel.len())));
+        }
+        let kernel = sizes("kernel", kernel, rank, 1, 1)?;
+        if kernel.iter().try_fold(1usize, |n, k| n.checked_mul(*k)).is_none_or(|n| n > LARGEST_WINDOW) {
+            return Err(OpError::attr(format!("a window of {kernel:?} elements is too large")));
+        }
+        let [strides, dilations, begin, end] = self.lists(rank)?;
+        let auto = AutoPad::parse(self.auto_pad)?;
+        let (mut output, mut pads_begin, mut pads_end) = (Vec::new(), Vec::new(), Vec::new());
+        for i in 0..rank {
+            let (s, extent) = (dim(strides[i]), dim(dilations[i] * (kernel[i] - 1) + 1));
+            let (b, e) = match auto {
+                AutoPad::NotSet => (dim(begin[i]), dim(end[i])),
+                AutoPad::Valid => (dim(0), dim(0)),
+                AutoPad::SameUpper | AutoPad::SameLower => {
+                    let positions = Dim::call(DimFn::CeilDiv, &input[i], &s);
+                    let total = &(&(&(&positions - &dim(1)) * &s) + &extent) - &input[i];
+                    let total = Dim::call(DimFn::Max, &total, &dim(0));
+                    let half = Dim::call(DimFn::FloorDiv, &total, &dim(2));
+                    let rest = &total - &half;
+                    if auto == AutoPad::SameUpper { (half, rest) } else { (rest, half) }
+                }
+            };
+            let slack = &(&(&input[i] + &b) + &e) - &extent;
+            if slack.as_const().is_some_and(|c| c < 0) {
+                return Err(OpError::shape(format!(
+                    "a window that spans {extent} elements does not fit an axis of {} with pads {b} and {e}",
+                    input[i]
+                )));
+            }
+            output.push(match auto {
+                AutoPad::SameUpper | AutoPad::SameLower => Dim::call(DimFn::CeilDiv, &input[i], &s),
+                AutoPad::NotSet if self.ceil => {
+                    // A position that would begin in the padding at the end does not count.
+                    let up = &Dim::call(DimFn::CeilDiv, &slack, &s) + &dim(1);
+                    let inside = Dim::call(DimFn::CeilDiv, &(&input[i] + &b), &s);
+                    Dim::call(DimFn::Min, &up, &inside)
+                }
+                _ => &Dim::call(DimFn::FloorDiv, &slack, &s) + &dim(1),
+            });
+            pads_begin.push(b);
+            pads_end.push(e);
+        }
+        Ok(Windows { input: input.to_vec(), output, kernel, strides, dilations, pads_begin, pads_end })
+    }
+}
+
+/// Dimensions as numbers, where all are known and none is negative.
+pub(super) fn fixed(dims: &[Dim]) -> Option<Vec<usize>> {
+    dims.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
+}
+
+impl Windows<Dim> {
+    /// The same with numbers; `None` where a symbol remains.
+    pub fn fixed(&self) -> Option<Windows<usize>> {
+        Some(Windows {
+            input: fixed(&self.input)?,
+            output: fixed(&self.output)?,
+            kernel: self.kernel.clone(),
+            strides: self.strides.clone(),
+            dilations: self.dilations.clone(),
+            pads_begin: fixed(&self.pads_begin)?,
+            pads_end: fixed(&self.pads_end)?,
+        })
+    }
+}
+
+/// Window positions in a row: for one element of the window, `len` positions from `output` on read the input elements
+/// `input`, `input + step`, …
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub output: usize,
+    pub input: usize,
+    pub len: usize,
+}
+
+impl Windows<usize> {
+    /// Distance of the input elements of a [`Run`].
+    pub(super) fn step(&self) -> usize {
+        self.strides.last().copied().unwrap_or(1)
+    }
+
+    /// Number of input elements and of window positions.
+    pub(super) fn areas(&self) -> (usize, usize) {
+        (self.input.iter().product(), self.output.iter().product())
+    }
+
+    /// For every element of the window, in row-major order: the positions at which it lies inside the input.
+    pub(super) fn runs(&self) -> Vec<Vec<Run>> {
+        let mut all = Vec::new();
+        crate::shape::for_each_index(&self.kernel, |k| all.push(self.runs_of(k)));
+        all
+    }
+
+    fn runs_of(&self, k: &[usize]) -> Vec<Run> {
+        let rank = self.input.len();
+        if rank == 0 {
+            return vec![Run { output: 0, input: 0, len: 1 }];
+        }
+        // The positions at which the element is inside, along each axis.
+        let inside: Vec<(usize, usize)> = (0..rank)
+            .map(|a| {
+                let (s, p, d) = (self.strides[a], self.pads_begin[a], k[a] * self.dilations[a]);
+                let from = p.saturating_sub(d).div_ceil(s);
+                let to = if self.input[a] + p > d { (self.input[a] + p - d - 1) / s + 1 } else { 0 };
+                (from, to.min(self.output[a]))
+            })
+            .collect();
+        let last = rank - 1;
+        let (from, to) = inside[last];
+        if inside.iter().any(|(f, t)| f >= t) {
+            return Vec::new();
+        }
+        let at = |a: usize, o: usize| o * self.strides[a] + k[a] * self.dilations[a] - self.pads_begin[a];
+        let outer: Vec<usize> = inside[..last].iter().map(|(f, t)| t - f).collect();
+        let mut out: Vec<Run> = Vec::new();
+        crate::shape::for_each_index(&outer, |i| {
+            let (mut output, mut input) = (0, 0);
+            for a in 0..last {
+                let o = inside[a].0 + i[a];
+                output = output * self.output[a] + o;
+                input = input * self.input[a] + at(a, o);
+            }
+            let run =
+                Run { output: output * self.output[last] + from, input: input * self.input[last] + at(last, from), len: to - from };
+            // Rows that follow one another without a gap on both sides are one run.
+            match out.last_mut() {
+                Some(r) if self.step() == 1 && r.output + r.len == run.output && r.input + r.len == run.input => r.len += run.len,
+                _ => out.push(run),
+            }
+        });
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attrs(auto_pad: &str, ceil: bool) -> WindowAttrs<'_> {
+        WindowAttrs { strides: &[2], pads: &[], dilations: &[], auto_pad, ceil }
+    }
+
+    #[test]
+    fn symbolic_sizes_evaluate_to_the_same_as_numbers() {
+        let n = Dim::symbol("H");
+        for auto in ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"] {
+            for ceil in [false, true] {
+                let symbolic = attrs(auto, ceil).windows(std::slice::from_ref(&n), &[3]).unwrap();
+                for h in 3..9i64 {
+                    let fixed = attrs(auto, ceil).windows(&[h.into()], &[3]).unwrap();
+                    let value = symbolic.output[0].substitute(&|_| Some(h.into()));
+                    assert_eq!(value, fixed.output[0], "{auto} {ceil} {h}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_attributes_are_refused() {
+        let w = |strides: &[i64], pads: &[i64], kernel: &[i64]| {
+            WindowAttrs { strides, pads, dilations: &[], auto_pad: "NOTSET", ceil: false }.windows(&[4i64.into()], kernel)
+        };
+        assert!(w(&[0], &[], &[1]).is_err());
+        assert!(w(&[], &[-1, 0], &[1]).is_err());
+        assert!(w(&[], &[i64::MAX, i64::MAX], &[1]).is_err());
+        assert!(w(&[], &[], &[0]).is_err());
+        assert!(w(&[], &[], &[-3]).is_err());
+        assert!(w(&[], &[], &[5]).unwrap_err().message.contains("does not fit"));
+        assert!(w(&[], &[0], &[1]).is_err());
+    }
+
+    #[test]
+    fn contiguous_rows_merge() {
+        let w = WindowAttrs { strides: &[], pads: &[], dilations: &[], auto_pad: "NOTSET", ceil: false };
+        let one = w.windows(&[3i64.into(), 4i64.into()], &[1, 1]).unwrap().fixed().unwrap();
+        assert_eq!(one.runs(), vec![vec![Run { output: 0, input: 0, len: 12 }]]);
+    }
+}

@@ -1,0 +1,106 @@
+//! `of.lstm`.
+
+use std::sync::Arc;
+
+use of_ir::{OpView, SbpSignature};
+
+use super::activation;
+use super::sequence::{self, Form, Sequence, clip, multiply_add};
+use crate::sample::Rng;
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+const GATES: usize = 4;
+
+op! {
+    /// Long short-term memory over a sequence, with peepholes.
+    ///
+    /// Gates in the order i, o, f, c:
+    /// `i = f(Wi x + Ri h + Pi c + bi)`, `f = f(Wf x + Rf h + Pf c + bf)`, `c~ = g(Wc x + Rc h + bc)`,
+    /// `C = f c + i c~`, `o = f(Wo x + Ro h + Po C + bo)`, `H = o h(C)`. Source: ONNX LSTM.
+    pub struct Lstm = "of.lstm" [Primitive, onnx: "LSTM"] {
+        operands: (x, w, r, b?, sequence_lens?, initial_h?, initial_c?, p?),
+        results: (y, y_h, y_c),
+        attrs: {
+            /// `forward`, `reverse` or `bidirectional`.
+            direction: Arc<str>,
+            /// 0: `[steps, batch, …]`; 1: `[batch, steps, …]`.
+            layout: i64,
+            /// f, g, h of each direction; empty for Sigmoid, Tanh, Tanh.
+            activations: Vec<Arc<str>>,
+            activation_alpha: Vec<f64>,
+            activation_beta: Vec<f64>,
+            /// Bound on the gates' activations' inputs.
+            clip: Option<f64>,
+            /// Couple the gates: `f = 1 - i`.
+            input_forget: bool,
+        }
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let (mut operands, direction, layout, [d, _, h]) = sequence::sample(&mut r, GATES, 2);
+        if r.int(0, 1) == 0 {
+            operands.push(r.f32s(&[d, 3 * h]));
+        }
+        let op = Lstm {
+            direction: direction.into(),
+            layout,
+            activations: vec![],
+            activation_alpha: vec![],
+            activation_beta: vec![],
+            clip: r.pick(&[None, Some(1.5)]),
+            input_forget: r.int(0, 3) == 0,
+        };
+        Some((operands, op))
+    };
+}
+
+impl Lstm {
+    fn functions(&self, directions: usize) -> Result<Vec<Vec<activation::Activation>>, of_ir::OpError> {
+        let Lstm { activations, activation_alpha, activation_beta, .. } = self;
+        activation::parse(activations, activation_alpha, activation_beta, &["Sigmoid", "Tanh", "Tanh"], directions)
+    }
+}
+
+impl Op for Lstm {
+    op_basics!(Lstm);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        let form = Form::new(&self.direction, self.layout)?;
+        self.functions(form.directions)?;
+        form.infer(cx, GATES, 2)
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let form = Form::new(&self.direction, self.layout)?;
+        let functions = self.functions(form.directions)?;
+        let seq = Sequence::new(inputs, form, GATES)?;
+        let n = seq.extent.hidden;
+        let all = form.directions * seq.extent.batch * n;
+        let initial = [
+            sequence::optional(inputs, 5, all, "initial_h")?,
+            sequence::optional(inputs, 6, all, "initial_c")?,
+        ];
+        let peepholes = sequence::optional(inputs, 7, form.directions * 3 * n, "p")?;
+        seq.run(&initial, |d, weights, x, states| {
+            let [f, g, h] = [0, 1, 2].map(|k| functions[d][k]);
+            let p = &peepholes[d * 3 * n..][..3 * n];
+            let mut gates: Vec<f64> = weights.bias.0.iter().zip(weights.bias.1).map(|(a, b)| a + b).collect();
+            multiply_add(&mut gates, weights.w, x);
+            multiply_add(&mut gates, weights.r, &states[0]);
+            for k in 0..n {
+                let old = states[1][k];
+                let input = f.apply(clip(gates[k] + p[k] * old, self.clip));
+                let forget =
+                    if self.input_forget { 1.0 - input } else { f.apply(clip(gates[2 * n + k] + p[2 * n + k] * old, self.clip)) };
+                let cell = forget * old + input * g.apply(clip(gates[3 * n + k], self.clip));
+                let output = f.apply(clip(gates[n + k] + p[n + k] * cell, self.clip));
+                states[1][k] = cell;
+                states[0][k] = output * h.apply(cell);
+            }
+        })
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        Form::new(&self.direction, self.layout).map(|f| f.sbp(cx, 4, &[5, 6], 2)).unwrap_or_default()
+    }
+}

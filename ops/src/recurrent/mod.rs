@@ -1,0 +1,13 @@
+//! Recurrent layers: whole sequences in one op.
+
+mod activation;
+mod gru;
+mod lstm;
+mod rnn;
+mod sequence;
+
+pub use activation::{Activation, Function};
+pub use gru::Gru;
+pub use lstm::Lstm;
+pub use rnn::Rnn;
+pub use sequence::Extent;

@@ -1,0 +1,109 @@
+//! The scalar language: what an elementwise op computes on one element.
+//!
+//! One enum is shared by the reference evaluation (here), the fusion of elementwise ops and every code printer, so
+//! that adding an elementwise op means adding a row here, a row in a family table, and a printer line for each target
+//! that can do better than the generic expansion.
+
+use of_ir::DType;
+
+/// A function of one, two or three scalars.
+///
+/// Unless noted, operands and result have one common element type.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[allow(missing_docs)] // the names are the functions
+pub enum ScalarOp {
+    // one operand
+    Neg,
+    Abs,
+    Sign,
+    Ceil,
+    Floor,
+    /// Round to nearest, ties to even.
+    Round,
+    Sqrt,
+    Rsqrt,
+    Recip,
+    Exp,
+    Log,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    Erf,
+    /// 1 / (1 + exp(-x)).
+    Sigmoid,
+    /// Bool to bool.
+    Not,
+    BitNot,
+    /// Any float to bool.
+    IsNan,
+    /// Any float to bool, either sign.
+    IsInf,
+    // two operands
+    Add,
+    Sub,
+    Mul,
+    /// Integers truncate towards zero; division of an integer by zero gives zero.
+    Div,
+    /// Remainder with the sign of the divisor (Python's `%`); integer remainder by zero gives zero.
+    Mod,
+    /// Remainder with the sign of the dividend (C's `fmod` and `%`); integer remainder by zero gives zero.
+    Fmod,
+    Pow,
+    /// NaN if either operand is NaN.
+    Max,
+    /// NaN if either operand is NaN.
+    Min,
+    And,
+    Or,
+    Xor,
+    BitAnd,
+    BitOr,
+    BitXor,
+    Shl,
+    Shr,
+    // comparisons: two operands of one type to bool
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    // three operands
+    /// (bool, a, a) to a.
+    Select,
+    // conversion
+    /// To the given type: float to int truncates, out of range saturates, NaN gives 0; to bool is `x != 0`.
+    Cast(DType),
+}
+
+impl ScalarOp {
+    /// Number of operands.
+    pub const fn arity(self) -> usize {
+        use ScalarOp::*;
+        match self {
+            Select => 3,
+            Add | Sub | Mul | Div | Mod | Fmod | Pow | Max | Min | And | Or | Xor | BitAnd | BitOr | BitXor | Shl
+            | Shr | Eq | Ne | Lt | Le | Gt | Ge => 2,
+            _ => 1,
+        }
+    }
+
+    /// Element type of the result for operands of type `operand` (for `Select`: the type of the two choices).
+    pub const fn result_type(self, operand: DType) -> DType {
+        use ScalarOp::*;
+        match self {
+            Not | IsNan | IsInf | And | Or | Xor | Eq | Ne | Lt | Le | Gt | Ge => DType::Bool,
+            Cast(to) => to,
+            _ => operand,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Ops that are part of the IR's structure.
+
+mod constant;
+mod none;
+mod shape_of;
+mod terminators;
+
+pub use constant::Constant;
+pub use none::NoneValue;
+pub use shape_of::ShapeOf;
+pub use terminators::{Return, Yield};

@@ -1,0 +1,27 @@
+//! `of.none`.
+
+use of_ir::{OpView, Type};
+
+use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
+
+op! {
+    /// Stands for an optional operand that is left out.
+    pub struct NoneValue = "of.none" [Structural] {
+        operands: (),
+        results: (value),
+        attrs: {},
+    }
+    samples: |_seed| Some((vec![], NoneValue {}));
+}
+
+impl Op for NoneValue {
+    op_basics!(NoneValue);
+
+    fn infer(&self, _cx: &OpView<'_>) -> Inferred {
+        Ok(vec![Type::None])
+    }
+
+    fn eval(&self, _inputs: &mut Inputs<'_>) -> Evaluated {
+        Ok(vec![Value::None])
+    }
+}

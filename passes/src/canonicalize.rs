@@ -1,0 +1,345 @@
+//! `canonicalize`: local rewrites that always help. One function a rule, each under its equation.
+
+use of_diag::{Diagnostic, Diagnostics};
+use of_ir::{Func, OpId, Rewriter, Tensor, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::control::If;
+use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sqrt, Sub};
+use of_ops::movement::{Concat, Expand, Reshape, Slice, Transpose};
+use of_ops::nn::Conv;
+use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
+use of_ops::structural::Constant;
+
+use crate::facts::{def, dims, ints, single_use, splat};
+
+/// A rule: rewrites `op` and says whether it did.
+type Rule = fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>;
+
+/// Every rule, tried in this order on every op.
+const RULES: &[(&str, Rule)] = &[
+    ("if-known", if_known),
+    ("neutral", neutral),
+    ("pow-small", pow_small),
+    ("same-type", same_type),
+    ("transpose-transpose", transpose_transpose),
+    ("transpose-of-ones", transpose_of_ones),
+    ("reshape-reshape", reshape_reshape),
+    ("reduce-keepdims", reduce_keepdims),
+    ("conv-mul", conv_mul),
+    ("conv-add", conv_add),
+    ("matmul-vector", matmul_vector),
+];
+
+/// Applies the rules until none fits.
+///
+/// # Errors
+/// When a rule makes an op that does not fit, a bug of the rule.
+pub fn canonicalize(func: &mut Func) -> Result<(), Diagnostics> {
+    /// A rule that undoes another would go on for ever; real graphs settle within a few rounds.
+    const ROUNDS: usize = 32;
+    for _ in 0..ROUNDS {
+        let mut changed = false;
+        let mut rw = Rewriter::new(&mut func.graph, "canonicalize");
+        for op in rw.graph().walk() {
+            for (name, rule) in RULES {
+                if !rw.graph().is_live(op) {
+                    break;
+                }
+                let did = rule(&mut rw, op)?;
+                if did {
+                    tracing::trace!(rule = name, "applied");
+                }
+                changed |= did;
+            }
+        }
+        if !changed {
+            break;
+        }
+        crate::dce::dce(func);
+    }
+    Ok(())
+}
+
+fn replace(rw: &mut Rewriter<'_>, op: OpId, by: ValueId) -> Result<bool, Diagnostic> {
+    rw.replace(op, &[by]);
+    Ok(true)
+}
+
+fn as_op<T: OpSpec>(rw: &Rewriter<'_>, op: OpId) -> Option<T> {
+    of_ops::list::as_op::<T>(rw.graph(), op)
+}
+
+/// The only result of `op`.
+fn result(rw: &Rewriter<'_>, op: OpId) -> ValueId {
+    rw.graph().op(op).results[0]
+}
+
+fn same_tensor_type(rw: &Rewriter<'_>, a: ValueId, b: ValueId) -> bool {
+    let g = rw.graph();
+    g.ty(a) == g.ty(b) && g.ty(a).as_tensor().is_some_and(|t| t.shape.is_some())
+}
+
+/// if true { a } else { b } = a
+fn if_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<If>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let data = rw.graph().op(op);
+    let Some(condition) = splat(rw.graph(), data.operands[0]) else { return Ok(false) };
+    let region = data.regions[usize::from(condition == 0.0)];
+    let inner: Vec<OpId> = rw.graph().region_ops(region).collect();
+    let yields = rw.graph().yields(region).to_vec();
+    for o in inner {
+        if !rw.graph().op(o).def.traits().terminator {
+            rw.move_before(o, op);
+        }
+    }
+    rw.replace(op, &yields);
+    Ok(true)
+}
+
+/// x + 0 = x - 0 = x * 1 = x / 1 = x
+fn neutral(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let (neutral, commutes) = match rw.graph().op(op).name() {
+        Add::NAME => (0.0, true),
+        Sub::NAME => (0.0, false),
+        Mul::NAME => (1.0, true),
+        Div::NAME => (1.0, false),
+        _ => return Ok(false),
+    };
+    let (a, b, r) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1], result(rw, op));
+    // Adding +0 turns -0 into +0; the two compare equal everywhere, so this is no change that a model can see.
+    if splat(rw.graph(), b) == Some(neutral) && same_tensor_type(rw, a, r) {
+        return replace(rw, op, a);
+    }
+    if commutes && splat(rw.graph(), a) == Some(neutral) && same_tensor_type(rw, b, r) {
+        return replace(rw, op, b);
+    }
+    Ok(false)
+}
+
+/// x^2 = x x;  x^(1/2) = sqrt x (for x >= 0, and both are NaN below);  x^1 = x
+fn pow_small(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<Pow>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (x, r) = (rw.graph().op(op).operands[0], result(rw, op));
+    let Some(exponent) = splat(rw.graph(), rw.graph().op(op).operands[1]) else { return Ok(false) };
+    if !same_tensor_type(rw, x, r) {
+        return Ok(false);
+    }
+    let float = rw.graph().ty(x).as_tensor().is_some_and(|t| t.dtype.is_float());
+    if exponent == 1.0 {
+        return replace(rw, op, x);
+    } else if exponent == 2.0 {
+        rw.replace_with(op, Mul {}, &[x, x])?;
+    } else if exponent == 3.0 {
+        rw.rewrite(op, &[]);
+        let square = rw.create_one(Mul {}, &[x, x])?;
+        let cube = rw.create_one(Mul {}, &[square, x])?;
+        rw.replace(op, &[cube]);
+    } else if exponent == 0.5 && float {
+        rw.replace_with(op, Sqrt {}, &[x])?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// Conversions, movements and concatenations that change nothing.
+fn same_type(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let data = rw.graph().op(op);
+    let Some(&x) = data.operands.first() else { return Ok(false) };
+    let whole = match data.name() {
+        // A reshape or expansion to the same shape keeps every element in its place; so does a full slice.
+        Reshape::NAME | Expand::NAME | Cast::NAME => true,
+        Slice::NAME => data.operands.get(4).is_none_or(|s| ints(rw.graph(), *s).is_some_and(|s| s.iter().all(|x| *x == 1))),
+        Concat::NAME => data.operands.len() == 1,
+        _ => false,
+    };
+    if whole && same_tensor_type(rw, x, result(rw, op)) { replace(rw, op, x) } else { Ok(false) }
+}
+
+/// The permutation of a transpose, which reverses the axes when it has none.
+pub fn permutation(t: &Transpose, rank: usize) -> Vec<usize> {
+    match &t.perm {
+        Some(p) => p.iter().map(|x| if *x < 0 { (*x + rank as i64) as usize } else { *x as usize }).collect(),
+        None => (0..rank).rev().collect(),
+    }
+}
+
+/// A transpose with the given permutation.
+pub fn transpose_by(perm: &[usize]) -> Transpose {
+    Transpose { perm: Some(perm.iter().map(|p| *p as i64).collect()) }
+}
+
+/// transpose_p(transpose_q(x)) = transpose_(q∘p)(x);  transpose_id(x) = x
+fn transpose_transpose(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(outer) = as_op::<Transpose>(rw, op) else { return Ok(false) };
+    let x = rw.graph().op(op).operands[0];
+    let Some(rank) = rw.graph().ty(x).as_tensor().and_then(|t| t.rank()) else { return Ok(false) };
+    let p = permutation(&outer, rank);
+    if p.iter().enumerate().all(|(i, j)| i == *j) {
+        return replace(rw, op, x);
+    }
+    let Some((inner_op, inner)) = def::<Transpose>(rw.graph(), x) else { return Ok(false) };
+    let q = permutation(&inner, rank);
+    let composed: Vec<usize> = p.iter().map(|i| q[*i]).collect();
+    let source = rw.graph().op(inner_op).operands[0];
+    rw.rewrite(op, &[inner_op]);
+    let new = rw.create_one(transpose_by(&composed), &[source])?;
+    replace(rw, op, new)
+}
+
+/// A transpose that only moves axes of extent 1 is a reshape.
+fn transpose_of_ones(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(t) = as_op::<Transpose>(rw, op) else { return Ok(false) };
+    let (x, r) = (rw.graph().op(op).operands[0], result(rw, op));
+    let (Some(from), Some(to)) = (dims(rw.graph(), x), dims(rw.graph(), r)) else { return Ok(false) };
+    let p = permutation(&t, from.len());
+    let moved: Vec<usize> = p.into_iter().filter(|a| from[*a] != 1).collect();
+    if !moved.is_sorted() {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[]);
+    let new = reshape_to(rw, x, &to)?;
+    replace(rw, op, new)
+}
+
+/// A reshape to fixed dimensions.
+pub fn reshape_to(rw: &mut Rewriter<'_>, x: ValueId, to: &[usize]) -> Result<ValueId, Diagnostic> {
+    let shape: Vec<i64> = to.iter().map(|d| *d as i64).collect();
+    let shape = rw.create_one(Constant { value: Tensor::from_i64s(&shape) }, &[])?;
+    // allowzero: an extent of 0 in `to` means 0, not "as in the operand".
+    rw.create_one(Reshape { allowzero: true }, &[x, shape])
+}
+
+/// reshape(reshape(x)) = reshape(x), where the result's dimensions are fixed
+fn reshape_reshape(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<Reshape>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (x, r) = (rw.graph().op(op).operands[0], result(rw, op));
+    let Some((inner, _)) = def::<Reshape>(rw.graph(), x) else { return Ok(false) };
+    let Some(to) = dims(rw.graph(), r) else { return Ok(false) };
+    let source = rw.graph().op(inner).operands[0];
+    rw.rewrite(op, &[inner]);
+    let new = reshape_to(rw, source, &to)?;
+    replace(rw, op, new)
+}
+
+/// reduce(x) without kept axes = reshape(reduce(x) with kept axes)
+fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let operands = rw.graph().op(op).operands.clone();
+    let Some(to) = dims(rw.graph(), result_or_first(rw, op)) else { return Ok(false) };
+    macro_rules! keep {
+        ($($op:ident),*) => {$(
+            if let Some(r) = as_op::<$op>(rw, op) && !r.keepdims {
+                rw.rewrite(op, &[]);
+                let kept = rw.create_one($op { keepdims: true, ..r }, &operands)?;
+                let new = reshape_to(rw, kept, &to)?;
+                return replace(rw, op, new);
+            }
+        )*};
+    }
+    keep!(ReduceSum, ReduceMax, ReduceMin, ReduceProd);
+    Ok(false)
+}
+
+fn result_or_first(rw: &Rewriter<'_>, op: OpId) -> ValueId {
+    let data = rw.graph().op(op);
+    data.results.first().or(data.operands.first()).copied().unwrap_or_else(|| rw.graph().args()[0])
+}
+
+/// The convolution that defines `v` and nobody else reads, with `c` as one number a channel of it.
+fn conv_and_channels(rw: &Rewriter<'_>, v: ValueId, c: ValueId) -> Option<(OpId, Conv, Tensor)> {
+    let g = rw.graph();
+    let (conv_op, conv) = def::<Conv>(g, v)?;
+    if !single_use(g, v) {
+        return None;
+    }
+    let (rank, channels) = (dims(g, v)?.len(), dims(g, g.op(conv_op).operands[1])?[0]);
+    let constant = g.constant(c)?;
+    let own = constant.dims();
+    // Aligned at the last axis, only the channel axis may differ from 1.
+    let channel_axis = if conv.channels_last { rank - 1 } else { 1 };
+    let lead = rank.checked_sub(own.len())?;
+    let fits = own.iter().enumerate().all(|(i, d)| *d == 1 || (lead + i == channel_axis && *d == channels));
+    if !fits || !constant.dtype().is_float() {
+        return None;
+    }
+    if constant.len() == channels {
+        return Some((conv_op, conv, constant.reshaped(vec![channels]).ok()?));
+    }
+    let value = constant.elements();
+    let of_ir::Elements::Float(one) = value else { return None };
+    let all = vec![*one.first()?; channels];
+    Some((conv_op, conv, Tensor::from_elements(constant.dtype(), vec![channels], of_ir::Elements::Float(all)).ok()?))
+}
+
+/// conv(x, w, b) * c = conv(x, w * c, b * c)
+fn conv_mul(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<Mul>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
+    let Some((conv_op, conv, scale)) = conv_and_channels(rw, a, b).or_else(|| conv_and_channels(rw, b, a)) else { return Ok(false) };
+    let operands = rw.graph().op(conv_op).operands.clone();
+    // Only weights that are known now: otherwise the product would be computed at every run.
+    if rw.graph().constant(operands[1]).is_none() {
+        return Ok(false);
+    }
+    let Some(weight_dims) = dims(rw.graph(), operands[1]) else { return Ok(false) };
+    let mut column = vec![1; weight_dims.len()];
+    column[0] = weight_dims[0];
+    let column = scale.reshaped(column).map_err(|e| of_ir::OpError::from(e).at("of.mul", &of_diag::Location::Unknown))?;
+    rw.rewrite(op, &[conv_op]);
+    let column = rw.create_one(Constant { value: column }, &[])?;
+    let w = rw.create_one(Mul {}, &[operands[1], column])?;
+    let mut new = vec![operands[0], w];
+    if let Some(bias) = operands.get(2).filter(|b| *rw.graph().ty(**b) != of_ir::Type::None) {
+        let scale = rw.create_one(Constant { value: scale }, &[])?;
+        new.push(rw.create_one(Mul {}, &[*bias, scale])?);
+    }
+    let y = rw.create_one(conv, &new)?;
+    replace(rw, op, y)
+}
+
+/// conv(x, w, b) + c = conv(x, w, b + c)
+fn conv_add(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<Add>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
+    let Some((conv_op, conv, shift)) = conv_and_channels(rw, a, b).or_else(|| conv_and_channels(rw, b, a)) else { return Ok(false) };
+    let operands = rw.graph().op(conv_op).operands.clone();
+    rw.rewrite(op, &[conv_op]);
+    let shift = rw.create_one(Constant { value: shift }, &[])?;
+    let bias = match operands.get(2).filter(|b| *rw.graph().ty(**b) != of_ir::Type::None) {
+        Some(bias) => rw.create_one(Add {}, &[*bias, shift])?,
+        None => shift,
+    };
+    let y = rw.create_one(conv, &[operands[0], operands[1], bias])?;
+    replace(rw, op, y)
+}
+
+/// A product with a vector is one with a matrix that has an axis of 1, so that backends see matrices only.
+fn matmul_vector(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<MatMul>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
+    let (Some(da), Some(db), Some(to)) = (dims(rw.graph(), a), dims(rw.graph(), b), dims(rw.graph(), result(rw, op))) else {
+        return Ok(false);
+    };
+    if da.len() > 1 && db.len() > 1 {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[]);
+    let a = if da.len() == 1 { reshape_to(rw, a, &[1, da[0]])? } else { a };
+    let b = if db.len() == 1 { reshape_to(rw, b, &[db[0], 1])? } else { b };
+    let y = rw.create_one(MatMul {}, &[a, b])?;
+    let y = reshape_to(rw, y, &to)?;
+    replace(rw, op, y)
+}

@@ -1,0 +1,243 @@
+//! `channels-last`: convolutions and pools work on `[N, spatial…, C]`, and transposes move out of the way.
+//!
+//! Each such op is wrapped in a pair of transposes; then transposes sink through elementwise ops, reductions,
+//! concatenations, slices and pads until they meet their inverse and both vanish (in `canonicalize`).
+
+use of_diag::{Diagnostic, Diagnostics};
+use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::list::as_op;
+use of_ops::movement::{Concat, Pad, Slice, Transpose};
+use of_ops::nn::{AvgPool, Conv, ConvTranspose, MaxPool};
+use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
+use of_ops::structural::Constant;
+
+use crate::canonicalize::{permutation, transpose_by};
+use crate::facts::{def, dims, ints};
+
+/// Converts every convolution and pool, then sinks transposes.
+///
+/// # Errors
+/// When an op that it makes does not fit, a bug of the pass.
+pub fn channels_last(func: &mut Func) -> Result<(), Diagnostics> {
+    let mut rw = Rewriter::new(&mut func.graph, "channels-last");
+    for op in rw.graph().walk() {
+        convert(&mut rw, op)?;
+    }
+    loop {
+        let mut changed = false;
+        let mut rw = Rewriter::new(&mut func.graph, "channels-last");
+        for op in rw.graph().walk() {
+            if rw.graph().is_live(op) {
+                changed |= sink(&mut rw, op)?;
+            }
+        }
+        if !changed {
+            return Ok(());
+        }
+        crate::fold_constants::fold_constants(func)?;
+        crate::canonicalize::canonicalize(func)?;
+    }
+}
+
+/// Wraps one op in transposes.
+fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
+    macro_rules! wrap {
+        ($($ty:ident),*) => {$(
+            if let Some(o) = as_op::<$ty>(rw.graph(), op) && !o.channels_last {
+                return wrap(rw, op, $ty { channels_last: true, ..o });
+            }
+        )*};
+    }
+    wrap!(Conv, ConvTranspose, AvgPool);
+    if let Some(o) = as_op::<MaxPool>(rw.graph(), op)
+        && !o.channels_last
+        && rw.graph().op(op).results.len() == 1
+    {
+        return wrap(rw, op, MaxPool { channels_last: true, ..o });
+    }
+    Ok(())
+}
+
+fn wrap(rw: &mut Rewriter<'_>, op: OpId, new: impl of_ir::NewOp) -> Result<(), Diagnostic> {
+    let mut operands = rw.graph().op(op).operands.to_vec();
+    let Some(rank) = rw.graph().ty(operands[0]).as_tensor().and_then(|t| t.rank()).filter(|r| *r >= 3) else { return Ok(()) };
+    let to_last: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
+    let to_first: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+    rw.rewrite(op, &[]);
+    operands[0] = rw.create_one(transpose_by(&to_last), &[operands[0]])?;
+    let y = rw.create_one(new, &operands)?;
+    let y = rw.create_one(transpose_by(&to_first), &[y])?;
+    rw.replace(op, &[y]);
+    Ok(())
+}
+
+/// f(transpose_p(x), …) = transpose_p(f(x, …))
+fn sink(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let data = g.op(op);
+    if data.results.len() != 1 {
+        return Ok(false);
+    }
+    let Some(p) = data.operands.iter().find_map(|v| transposed(rw, *v).map(|(_, p)| p)) else { return Ok(false) };
+    if of_ops::get(g, op).is_some_and(|o| o.scalar().is_some()) {
+        return sink_elementwise(rw, op, &p);
+    }
+    match data.name() {
+        ReduceSum::NAME | ReduceMax::NAME | ReduceMin::NAME | ReduceProd::NAME => sink_reduce(rw, op, &p),
+        Concat::NAME => sink_concat(rw, op, &p),
+        Slice::NAME => sink_slice(rw, op, &p),
+        Pad::NAME => sink_pad(rw, op, &p),
+        _ => Ok(false),
+    }
+}
+
+/// The source and permutation where a transpose of full rank defines `v`.
+fn transposed(rw: &Rewriter<'_>, v: ValueId) -> Option<(ValueId, Vec<usize>)> {
+    let (op, t) = def::<Transpose>(rw.graph(), v)?;
+    let source = rw.graph().op(op).operands[0];
+    let rank = rw.graph().ty(source).as_tensor()?.rank()?;
+    Some((source, permutation(&t, rank)))
+}
+
+fn inverse(p: &[usize]) -> Vec<usize> {
+    let mut out = vec![0; p.len()];
+    p.iter().enumerate().for_each(|(i, a)| out[*a] = i);
+    out
+}
+
+/// `v` in the layout before transpose `p`: its source, or a constant or small tensor turned back; `None` where a real
+/// transpose would be needed.
+fn turned_back(rw: &mut Rewriter<'_>, v: ValueId, p: &[usize]) -> Result<Option<ValueId>, Diagnostic> {
+    if let Some((source, q)) = transposed(rw, v)
+        && q == p
+    {
+        return Ok(Some(source));
+    }
+    let Some(own) = dims(rw.graph(), v) else { return Ok(None) };
+    // Operands of lower rank are broadcast at the front.
+    let mut full = vec![1; p.len().saturating_sub(own.len())];
+    full.extend(&own);
+    if full.len() != p.len() {
+        return Ok(None);
+    }
+    let moves_data = {
+        let kept: Vec<usize> = inverse(p).into_iter().filter(|a| full[*a] != 1).collect();
+        !kept.is_sorted()
+    };
+    if moves_data && rw.graph().constant(v).is_none() {
+        return Ok(None);
+    }
+    if own.iter().all(|d| *d == 1) && own.len() <= 1 {
+        return Ok(Some(v));
+    }
+    let v = if own.len() == p.len() { v } else { crate::canonicalize::reshape_to(rw, v, &full)? };
+    Ok(Some(rw.create_one(transpose_by(&inverse(p)), &[v])?))
+}
+
+fn sink_elementwise(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {
+    let data = rw.graph().op(op);
+    let (def, attrs, operands) = (data.def, data.attrs.clone(), data.operands.clone());
+    if rw.graph().ty(data.results[0]).as_tensor().and_then(|t| t.rank()) != Some(p.len()) {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[]);
+    let mut new = Vec::with_capacity(operands.len());
+    for v in &operands {
+        match turned_back(rw, *v, p)? {
+            Some(v) => new.push(v),
+            None => return Ok(false),
+        }
+    }
+    let y = rw.create_one((def, attrs), &new)?;
+    finish(rw, op, y, p)
+}
+
+fn finish(rw: &mut Rewriter<'_>, op: OpId, y: ValueId, p: &[usize]) -> Result<bool, Diagnostic> {
+    let y = rw.create_one(transpose_by(p), &[y])?;
+    rw.replace(op, &[y]);
+    Ok(true)
+}
+
+fn constant_ints(rw: &mut Rewriter<'_>, v: &[i64]) -> Result<ValueId, Diagnostic> {
+    rw.create_one(Constant { value: Tensor::from_i64s(v) }, &[])
+}
+
+/// Axes in the layout before the transpose.
+fn axes_before(axes: &[i64], p: &[usize]) -> Option<Vec<i64>> {
+    let rank = p.len() as i64;
+    axes.iter().map(|a| Some(*p.get(usize::try_from(if *a < 0 { a + rank } else { *a }).ok()?)? as i64)).collect()
+}
+
+fn sink_reduce(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {
+    let data = rw.graph().op(op);
+    let (def, attrs, operands) = (data.def, data.attrs.clone(), data.operands.clone());
+    if attrs.typed::<bool>("keepdims") != Ok(true) {
+        return Ok(false);
+    }
+    let Some(axes) = operands.get(1).and_then(|a| ints(rw.graph(), *a)).and_then(|a| axes_before(&a, p)) else { return Ok(false) };
+    let Some((x, _)) = transposed(rw, operands[0]) else { return Ok(false) };
+    rw.rewrite(op, &[]);
+    let axes = constant_ints(rw, &axes)?;
+    let y = rw.create_one((def, attrs), &[x, axes])?;
+    finish(rw, op, y, p)
+}
+
+fn sink_concat(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {
+    let Some(concat) = as_op::<Concat>(rw.graph(), op) else { return Ok(false) };
+    let operands = rw.graph().op(op).operands.clone();
+    let Some(axis) = axes_before(&[concat.axis], p).map(|a| a[0]) else { return Ok(false) };
+    rw.rewrite(op, &[]);
+    let mut new = Vec::with_capacity(operands.len());
+    for v in &operands {
+        match turned_back(rw, *v, p)? {
+            Some(v) => new.push(v),
+            None => return Ok(false),
+        }
+    }
+    let y = rw.create_one(Concat { axis }, &new)?;
+    finish(rw, op, y, p)
+}
+
+fn sink_slice(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {
+    let data = rw.graph().op(op);
+    let (def, attrs, operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
+    let Some((x, _)) = transposed(rw, operands[0]) else { return Ok(false) };
+    let Some(starts) = ints(rw.graph(), operands[1]) else { return Ok(false) };
+    let axes = match operands.get(3).filter(|v| *rw.graph().ty(**v) != Type::None) {
+        Some(v) => ints(rw.graph(), *v),
+        None => Some((0..starts.len() as i64).collect()),
+    };
+    let Some(axes) = axes.and_then(|a| axes_before(&a, p)) else { return Ok(false) };
+    rw.rewrite(op, &[]);
+    let mut new = operands.clone();
+    new[0] = x;
+    let axes = constant_ints(rw, &axes)?;
+    new.truncate(3);
+    new.push(axes);
+    new.extend(operands.get(4));
+    let y = rw.create_one((def, attrs), &new)?;
+    finish(rw, op, y, p)
+}
+
+fn sink_pad(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {
+    let data = rw.graph().op(op);
+    let (def, attrs, operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
+    let Some((x, _)) = transposed(rw, operands[0]) else { return Ok(false) };
+    // With an operand of axes the pads need no reordering beyond the axes; without one they name every axis in order.
+    let Some(pads) = ints(rw.graph(), operands[1]) else { return Ok(false) };
+    if operands.get(3).is_some_and(|v| *rw.graph().ty(*v) != Type::None) || pads.len() != 2 * p.len() {
+        return Ok(false);
+    }
+    let mut before = vec![0; pads.len()];
+    for (i, a) in p.iter().enumerate() {
+        before[*a] = pads[i];
+        before[p.len() + a] = pads[p.len() + i];
+    }
+    rw.rewrite(op, &[]);
+    let mut new = operands.clone();
+    new[0] = x;
+    new[1] = constant_ints(rw, &before)?;
+    let y = rw.create_one((def, attrs), &new)?;
+    finish(rw, op, y, p)
+}

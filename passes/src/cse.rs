@@ -1,0 +1,69 @@
+//! `cse`: computes equal things once.
+
+use std::collections::HashMap;
+
+use of_ir::{Attr, Attrs, Func, OpId, RegionId, Rewriter, ValueId};
+
+/// Merges ops of one region that have the same declaration, operands and attributes.
+pub fn cse(func: &mut Func) {
+    let entry = func.graph.entry();
+    let mut rw = Rewriter::new(&mut func.graph, "cse");
+    let mut seen = HashMap::new();
+    merge(&mut rw, entry, &mut seen);
+}
+
+type Key = (&'static str, Vec<ValueId>);
+
+/// `seen` holds what the enclosing regions computed: visible here as well.
+fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<OpId>>) {
+    let ops: Vec<OpId> = rw.graph().region_ops(region).collect();
+    let mut added: Vec<Key> = Vec::new();
+    for op in ops {
+        let data = rw.graph().op(op);
+        let traits = data.def.traits();
+        if traits.terminator || traits.effect {
+            continue;
+        }
+        if !data.regions.is_empty() {
+            for r in data.regions.clone() {
+                merge(rw, r, seen);
+            }
+            continue;
+        }
+        let key = (data.name(), data.operands.to_vec());
+        let twin = seen.get(&key).and_then(|list| list.iter().copied().find(|o| same_attrs(&rw.graph().op(*o).attrs, &data.attrs)));
+        match twin {
+            Some(first) => {
+                let results = rw.graph().op(first).results.clone();
+                rw.replace(op, &results);
+            }
+            None => {
+                seen.entry(key.clone()).or_default().push(op);
+                added.push(key);
+            }
+        }
+    }
+    for key in added {
+        if let Some(list) = seen.get_mut(&key) {
+            list.pop();
+        }
+    }
+}
+
+/// Equality that never compares the contents of large tensors: those are equal when they share memory.
+fn same_attrs(a: &Attrs, b: &Attrs) -> bool {
+    const SMALL: usize = 4096;
+    a.iter().count() == b.iter().count()
+        && a.iter().zip(b.iter()).all(|((n, x), (m, y))| {
+            n == m
+                && match (x, y) {
+                    (Attr::Tensor(s), Attr::Tensor(t)) => match (s.bytes(), t.bytes()) {
+                        (Some(p), Some(q)) if p.len() > SMALL => s.dtype() == t.dtype() && s.dims() == t.dims() && p.same(q),
+                        _ => s == t,
+                    },
+                    // NaN attributes are equal to themselves here: the bits are what counts.
+                    (Attr::Float(s), Attr::Float(t)) => s.to_bits() == t.to_bits(),
+                    _ => x == y,
+                }
+        })
+}

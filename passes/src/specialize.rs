@@ -1,0 +1,99 @@
+//! `specialize`: gives numbers to symbolic dimensions.
+
+use std::collections::BTreeMap;
+
+use of_diag::{Code, Diagnostic, Diagnostics};
+use of_ir::{Dim, Func, Rewriter, Type};
+
+use crate::infer_shapes::infer_shapes;
+
+/// Numbers for symbols.
+pub type Bindings = BTreeMap<String, i64>;
+
+/// The symbols that the input types of `func` leave open, sorted.
+pub fn open_symbols(func: &Func) -> Vec<String> {
+    let mut out = Vec::new();
+    for ty in func.input_types() {
+        ty.map_dims(&mut |d| {
+            out.extend(d.symbols().iter().map(|s| s.to_string()));
+            d.clone()
+        });
+    }
+    out.sort();
+    out.dedup();
+    out
+}
+
+/// Learns the symbols of input `name` from the dimensions of a value given for it.
+///
+/// # Errors
+/// When rank or dimensions contradict the type of the input or what is already bound.
+pub fn bind_input(func: &Func, name: &str, dims: &[usize], bindings: &mut Bindings) -> Result<(), Diagnostic> {
+    let error = |what: String| Diagnostic::error(Code::INPUT, func.loc.clone(), what);
+    let Some(i) = func.inputs.iter().position(|n| n == name) else {
+        return Err(error(format!("the model has no input '{name}'")).hint(format!("its inputs are {}", func.inputs.join(", "))));
+    };
+    let Type::Tensor(t) = func.graph.ty(func.graph.args()[i]) else { return Ok(()) };
+    let Some(shape) = &t.shape else { return Ok(()) };
+    let show = || format!("{:?} does not fit {}", dims, crate::show_shape(shape));
+    if shape.len() != dims.len() {
+        return Err(error(format!("input '{name}': shape {}: the rank is {}, it must be {}", show(), dims.len(), shape.len())));
+    }
+    for (axis, (d, n)) in shape.iter().zip(dims).enumerate() {
+        let n = i64::try_from(*n).unwrap_or(i64::MAX);
+        let known = substitute(d, bindings);
+        match (known.as_const(), known.as_symbol()) {
+            (Some(c), _) if c == n => {}
+            (Some(c), _) => {
+                let named = if d.as_const().is_some() { String::new() } else { format!(" ('{d}')") };
+                return Err(error(format!("input '{name}': dimension {axis}{named} is {n}, it must be {c}")));
+            }
+            (None, Some(s)) => {
+                bindings.insert(s.to_string(), n);
+            }
+            // An expression of symbols that are not bound yet: checked once they are, by the run.
+            (None, None) => {}
+        }
+    }
+    Ok(())
+}
+
+fn substitute(d: &Dim, bindings: &Bindings) -> Dim {
+    d.substitute(&|s| bindings.get(s).map(|v| Dim::from(*v)))
+}
+
+/// Replaces the bound symbols everywhere and infers all shapes again.
+///
+/// # Errors
+/// When a bound symbol does not occur in the inputs, a dimension becomes negative, or an op does not accept the shapes.
+pub fn specialize(func: &mut Func, bindings: &Bindings) -> Result<(), Diagnostics> {
+    let open = open_symbols(func);
+    let mut errors = Diagnostics::default();
+    for (name, n) in bindings {
+        if *n < 0 {
+            errors.0.push(Diagnostic::error(Code::INPUT, func.loc.clone(), format!("dimension '{name}' cannot be {n}")));
+        }
+    }
+    let mut rw = Rewriter::new(&mut func.graph, "specialize");
+    for i in 0..rw.graph().value_slots() {
+        let Some(v) = rw.graph().value_at(i) else { continue };
+        let ty = rw.graph().ty(v).map_dims(&mut |d| substitute(d, bindings));
+        rw.set_type(v, ty);
+    }
+    for ty in func.input_types() {
+        ty.map_dims(&mut |d| {
+            if d.as_const().is_some_and(|c| c < 0) {
+                errors.0.push(Diagnostic::error(Code::INPUT, func.loc.clone(), format!("{ty} has a negative dimension")));
+            }
+            d.clone()
+        });
+    }
+    let unused: Vec<_> = bindings.keys().filter(|k| !open.contains(k)).collect();
+    if !unused.is_empty() {
+        tracing::debug!(?unused, "bound symbols that the inputs do not have");
+    }
+    if errors.has_errors() {
+        return Err(errors);
+    }
+    infer_shapes(func)
+}

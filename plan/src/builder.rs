@@ -1,0 +1,216 @@
+//! Filling a plan.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::format::{VALUE_ALIGN, align_up, hash};
+use crate::{BuildError, ElementType, Environment, KernelCode, Plan, PlanInfo, Program, Weight};
+
+/// Collects the structure and the bytes of a plan, and writes them (see [`PlanBuilder::write_file`]).
+/// Weights can be borrowed, so that a model's constants go from one map to the file without a copy.
+#[derive(Debug)]
+pub struct PlanBuilder<'a> {
+    pub(crate) plan: Plan,
+    pub(crate) weights: Vec<Piece<'a>>,
+    pub(crate) code: Vec<Piece<'a>>,
+    pub(crate) payload: Vec<Piece<'a>>,
+    weight_by_hash: HashMap<[u8; 32], u64>,
+    code_by_hash: HashMap<([u8; 32], u64), u32>,
+    payload_by_hash: HashMap<[u8; 32], u64>,
+}
+
+/// Bytes and their offset in a section. Offsets ascend.
+#[derive(Debug)]
+pub(crate) struct Piece<'a> {
+    pub offset: u64,
+    pub bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> PlanBuilder<'a> {
+    /// An empty plan.
+    pub fn new(info: PlanInfo, environment: Environment) -> Self {
+        let plan = Plan {
+            info,
+            environment,
+            ..Plan::default()
+        };
+        Self {
+            plan,
+            weights: Vec::new(),
+            code: Vec::new(),
+            payload: Vec::new(),
+            weight_by_hash: HashMap::new(),
+            code_by_hash: HashMap::new(),
+            payload_by_hash: HashMap::new(),
+        }
+    }
+
+    /// The structure so far.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Adds a constant and returns its index. Equal bytes are stored once. String tensors are given in the encoding
+    /// of [`crate::PlanBuilder::encode_strings`].
+    pub fn add_weight(
+        &mut self,
+        name: impl Into<String>,
+        dtype: ElementType,
+        dims: &[i64],
+        bytes: impl Into<Cow<'a, [u8]>>,
+    ) -> Result<u32, BuildError> {
+        let (name, bytes) = (name.into(), bytes.into());
+        let got = bytes.len() as u64;
+        check_weight(&name, dtype, dims, got)?;
+        let digest = hash(&bytes);
+        let offset = match self.weight_by_hash.get(&digest) {
+            Some(&offset) => offset,
+            None => {
+                let offset = push(&mut self.weights, bytes, VALUE_ALIGN);
+                self.weight_by_hash.insert(digest, offset);
+                offset
+            }
+        };
+        Ok(self.push_weight(name, dtype, dims, offset, got))
+    }
+
+    /// Adds a constant that lies inside another one's bytes.
+    pub fn alias_weight(
+        &mut self,
+        name: impl Into<String>,
+        dtype: ElementType,
+        dims: &[i64],
+        of: u32,
+        byte_offset: u64,
+    ) -> Result<u32, BuildError> {
+        let name = name.into();
+        let len = dtype.byte_len(dims);
+        let len = len.ok_or_else(|| BuildError::WeightType {
+            name: name.clone(),
+            dtype: dtype.name(),
+            dims: dims.into(),
+        })?;
+        let outer = self.plan.weights.get(of as usize);
+        let fits = outer.filter(|outer| byte_offset.checked_add(len).is_some_and(|end| end <= outer.len));
+        let offset = match fits {
+            Some(outer) => outer.offset + byte_offset,
+            None => return Err(BuildError::WeightAlias { name, of }),
+        };
+        Ok(self.push_weight(name, dtype, dims, offset, len))
+    }
+
+    fn push_weight(&mut self, name: String, dtype: ElementType, dims: &[i64], offset: u64, len: u64) -> u32 {
+        self.plan.weights.push(Weight {
+            name,
+            dtype: dtype as i32,
+            dims: dims.to_vec(),
+            offset,
+            len,
+        });
+        (self.plan.weights.len() - 1) as u32
+    }
+
+    /// Adds a kernel and returns its index. A blob with the same bytes and entry is stored once and keeps the name it
+    /// was first given.
+    pub fn add_kernel(
+        &mut self,
+        name: impl Into<String>,
+        isa: impl Into<String>,
+        blob: impl Into<Cow<'a, [u8]>>,
+        entry: u64,
+    ) -> Result<u32, BuildError> {
+        let (name, blob) = (name.into(), blob.into());
+        let len = blob.len() as u64;
+        if entry >= len {
+            return Err(BuildError::KernelEntry { name, entry, len });
+        }
+        let digest = hash(&blob);
+        if let Some(&index) = self.code_by_hash.get(&(digest, entry)) {
+            return Ok(index);
+        }
+        let offset = push(&mut self.code, blob, VALUE_ALIGN);
+        let index = self.plan.code.len() as u32;
+        self.code_by_hash.insert((digest, entry), index);
+        self.plan.code.push(KernelCode {
+            name,
+            isa: isa.into(),
+            offset,
+            len,
+            entry,
+            blake3: digest.to_vec(),
+        });
+        Ok(index)
+    }
+
+    /// Adds the bytes of an executable and returns their offset and length in the payload section.
+    pub fn add_payload(&mut self, bytes: impl Into<Cow<'a, [u8]>>) -> (u64, u64) {
+        let bytes = bytes.into();
+        let len = bytes.len() as u64;
+        let digest = hash(&bytes);
+        if let Some(&offset) = self.payload_by_hash.get(&digest) {
+            return (offset, len);
+        }
+        let offset = push(&mut self.payload, bytes, VALUE_ALIGN);
+        self.payload_by_hash.insert(digest, offset);
+        (offset, len)
+    }
+
+    /// Adds an entry point and returns its index.
+    pub fn add_program(&mut self, program: Program) -> u32 {
+        self.plan.programs.push(program);
+        (self.plan.programs.len() - 1) as u32
+    }
+
+    /// The encoding of a string tensor's bytes in the weights section: for each element its length (u32,
+    /// little-endian) and its UTF-8 bytes.
+    pub fn encode_strings<S: AsRef<str>>(strings: &[S]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for string in strings {
+            let string = string.as_ref();
+            bytes.extend_from_slice(&(string.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(string.as_bytes());
+        }
+        bytes
+    }
+
+    /// Reads [`PlanBuilder::encode_strings`]'s encoding; `None` when the bytes are not exactly such a list.
+    pub fn decode_strings(mut bytes: &[u8]) -> Option<Vec<String>> {
+        let mut strings = Vec::new();
+        while !bytes.is_empty() {
+            let (len, rest) = bytes.split_first_chunk::<4>()?;
+            let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+            strings.push(std::str::from_utf8(text).ok()?.to_owned());
+            bytes = rest;
+        }
+        Some(strings)
+    }
+}
+
+fn check_weight(name: &str, dtype: ElementType, dims: &[i64], got: u64) -> Result<(), BuildError> {
+    let fail = || BuildError::WeightType {
+        name: name.into(),
+        dtype: dtype.name(),
+        dims: dims.into(),
+    };
+    if dtype == ElementType::String {
+        return crate::dtype::element_count(dims).map(|_| ()).ok_or_else(fail);
+    }
+    let expected = dtype.byte_len(dims).ok_or_else(fail)?;
+    if expected == got {
+        return Ok(());
+    }
+    Err(BuildError::WeightSize {
+        name: name.into(),
+        dtype: dtype.name(),
+        dims: dims.into(),
+        expected,
+        got,
+    })
+}
+
+fn push<'a>(pieces: &mut Vec<Piece<'a>>, bytes: Cow<'a, [u8]>, align: u64) -> u64 {
+    let end = pieces.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
+    let offset = align_up(end, align);
+    pieces.push(Piece { offset, bytes });
+    offset
+}

@@ -1,0 +1,392 @@
+//! A plan for people and for programs that read JSON.
+
+mod text;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{
+    Arg, ArgSource, Chunk, Exec, KernelCode, Links, PlanFile, Port, Program, Regst, SectionKind, Storage, Task,
+    TaskKind, Weight,
+};
+
+/// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)] // The fields say what they are, as the structure that they describe does.
+pub struct Description {
+    pub model: String,
+    pub compiler_version: String,
+    pub format_version: u32,
+    pub flags: Vec<String>,
+    pub inputs: BTreeMap<String, String>,
+    pub environment: EnvironmentText,
+    pub file_bytes: u64,
+    pub sections: Vec<SectionText>,
+    pub weights: WeightsText,
+    pub code: Vec<CodeText>,
+    pub programs: Vec<ProgramText>,
+}
+
+/// What the machine must offer.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct EnvironmentText {
+    pub arch: String,
+    pub cpu_features: Vec<String>,
+    pub threads: u32,
+    pub ranks: u32,
+    pub cuda_arch: Option<String>,
+}
+
+/// A section of the file.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct SectionText {
+    pub kind: &'static str,
+    pub bytes: u64,
+    pub blake3: String,
+}
+
+/// The constants in total, and one by one.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct WeightsText {
+    pub count: usize,
+    pub bytes: u64,
+    pub list: Vec<WeightText>,
+}
+
+/// A constant.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct WeightText {
+    pub name: String,
+    pub dtype: &'static str,
+    pub dims: Vec<i64>,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct CodeText {
+    pub name: String,
+    pub isa: String,
+    pub bytes: u64,
+    pub blake3: String,
+}
+
+/// A program.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct ProgramText {
+    pub name: String,
+    pub pipelined: bool,
+    pub inputs: Vec<PortText>,
+    pub outputs: Vec<PortText>,
+    pub threads: Vec<ThreadText>,
+    pub peak_bytes: u64,
+    pub lower_bound_bytes: u64,
+    pub chunks: Vec<ChunkText>,
+    pub tasks: Vec<TaskText>,
+    pub regsts: Vec<RegstText>,
+}
+
+/// An input or output.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct PortText {
+    pub name: String,
+    pub dtype: &'static str,
+    pub dims: Vec<i64>,
+    pub object: bool,
+    #[serde(skip)]
+    pub type_text: String,
+}
+
+/// A thread.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct ThreadText {
+    pub id: u32,
+    pub device: String,
+    pub stream: u32,
+    pub machine: u32,
+}
+
+/// A chunk of memory.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct ChunkText {
+    pub id: u32,
+    pub bytes: u64,
+    pub align: u64,
+}
+
+/// A task.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct TaskText {
+    pub id: String,
+    pub name: String,
+    pub kind: &'static str,
+    pub thread: u32,
+    /// What it runs, with its arguments.
+    pub exec: String,
+    pub consumes: Vec<u32>,
+    pub produces: Vec<u32>,
+    pub flops: u64,
+    pub bytes: u64,
+    pub locations: Vec<String>,
+}
+
+/// A register.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct RegstText {
+    pub id: u32,
+    pub name: String,
+    pub dtype: &'static str,
+    pub dims: Vec<i64>,
+    pub num: u32,
+    pub producer: String,
+    pub consumers: Vec<String>,
+    /// `block`, `object` or `control`.
+    pub storage: &'static str,
+    pub chunk: Option<u32>,
+    pub offset: Option<u64>,
+    pub bytes: Option<u64>,
+    /// First and last position in the order of the tasks.
+    pub lifetime: Option<(u32, u32)>,
+    pub inplace_of: Vec<u32>,
+}
+
+/// Describes an open plan.
+pub fn describe(file: &PlanFile) -> Description {
+    let plan = file.plan();
+    let section = |kind: SectionKind| {
+        let hash = file.section_hash(kind)?;
+        Some(SectionText {
+            kind: kind.name(),
+            bytes: file.section(kind).len() as u64,
+            blake3: hex(&hash),
+        })
+    };
+    Description {
+        model: plan.info.model.clone(),
+        compiler_version: plan.info.compiler_version.clone(),
+        format_version: crate::FORMAT_VERSION,
+        flags: plan.info.flags.clone(),
+        inputs: plan
+            .info
+            .inputs
+            .iter()
+            .map(|input| (input.name.clone(), hex(&input.blake3)))
+            .collect(),
+        environment: EnvironmentText {
+            arch: plan.environment.arch.clone(),
+            cpu_features: plan.environment.cpu_features.clone(),
+            threads: plan.environment.threads,
+            ranks: plan.environment.ranks,
+            cuda_arch: plan.environment.cuda_arch.clone(),
+        },
+        file_bytes: file.file_len(),
+        sections: SectionKind::ALL.into_iter().filter_map(section).collect(),
+        weights: WeightsText {
+            count: plan.weights.len(),
+            bytes: file.section(SectionKind::Weights).len() as u64,
+            list: plan.weights.iter().map(weight_text).collect(),
+        },
+        code: plan.code.iter().map(code_text).collect(),
+        programs: plan
+            .programs
+            .iter()
+            .map(|program| program_text(program, &plan.code))
+            .collect(),
+    }
+}
+
+/// The description for people.
+pub fn text(file: &PlanFile) -> String {
+    describe(file).to_string()
+}
+
+/// The description as JSON.
+pub fn json(file: &PlanFile) -> String {
+    // The description is made of strings, numbers and lists, which always serialise.
+    serde_json::to_string_pretty(&describe(file)).unwrap_or_default()
+}
+
+fn weight_text(weight: &Weight) -> WeightText {
+    WeightText {
+        name: weight.name.clone(),
+        dtype: weight.dtype().name(),
+        dims: weight.dims.clone(),
+        offset: weight.offset,
+        bytes: weight.len,
+    }
+}
+
+fn code_text(code: &KernelCode) -> CodeText {
+    CodeText {
+        name: code.name.clone(),
+        isa: code.isa.clone(),
+        bytes: code.len,
+        blake3: hex(&code.blake3),
+    }
+}
+
+fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
+    let thread = |thread: &crate::ThreadDesc| ThreadText {
+        id: thread.id,
+        device: thread.device.clone(),
+        stream: thread.stream,
+        machine: thread.machine,
+    };
+    let links = Links::of(program);
+    ProgramText {
+        name: program.name.clone(),
+        pipelined: program.pipelined,
+        inputs: program.inputs.iter().map(port_text).collect(),
+        outputs: program.outputs.iter().map(port_text).collect(),
+        threads: program.threads.iter().map(thread).collect(),
+        peak_bytes: program.peak_bytes,
+        lower_bound_bytes: program.lower_bound_bytes,
+        chunks: program.chunks.iter().map(chunk_text).collect(),
+        tasks: program.tasks.iter().map(|task| task_text(task, code)).collect(),
+        regsts: program
+            .regsts
+            .iter()
+            .map(|regst| regst_text(regst, program, links.as_ref()))
+            .collect(),
+    }
+}
+
+fn port_text(port: &Port) -> PortText {
+    let type_text = port.type_text();
+    let Port { name, dims, object, .. } = port.clone();
+    PortText {
+        name,
+        dtype: port.dtype().name(),
+        dims,
+        object,
+        type_text,
+    }
+}
+
+fn chunk_text(chunk: &Chunk) -> ChunkText {
+    ChunkText {
+        id: chunk.id,
+        bytes: chunk.bytes,
+        align: chunk.align,
+    }
+}
+
+fn task_text(task: &Task, code: &[KernelCode]) -> TaskText {
+    let (flops, bytes) = match &task.exec {
+        Some(Exec::Kernel(exec)) => (exec.flops, exec.bytes),
+        Some(Exec::Backend(exec)) => (exec.flops, exec.bytes),
+        Some(Exec::Copy(exec)) => (0, exec.bytes),
+        _ => (0, 0),
+    };
+    TaskText {
+        id: task
+            .task_id()
+            .map_or_else(|| format!("malformed {:#x}", task.id), |id| id.to_string()),
+        name: task.name.clone(),
+        kind: TaskKind::try_from(task.kind).map_or("unknown", TaskKind::name),
+        thread: task.thread,
+        exec: exec_text(task, code),
+        consumes: task.consumes.clone(),
+        produces: task.produces.clone(),
+        flops,
+        bytes,
+        locations: task.locations.clone(),
+    }
+}
+
+fn exec_text(task: &Task, code: &[KernelCode]) -> String {
+    let list = |args: &[Arg]| args.iter().map(arg_text).collect::<Vec<_>>().join(", ");
+    match &task.exec {
+        None => "join".into(),
+        Some(Exec::Kernel(exec)) => {
+            let name = code.get(exec.code as usize).map_or("?", |code| &code.name);
+            let (iterations, grain, scratch) = (exec.iterations, exec.grain, exec.scratch_bytes);
+            format!(
+                "kernel {name}({}) x{iterations} grain {grain} scratch {scratch}",
+                list(&exec.args)
+            )
+        }
+        Some(Exec::Backend(exec)) => {
+            let outputs: Vec<_> = exec.outputs.iter().map(|id| format!("%{id}")).collect();
+            format!(
+                "{}[{} bytes]({}) -> {}",
+                exec.backend,
+                exec.len,
+                list(&exec.inputs),
+                outputs.join(", ")
+            )
+        }
+        Some(Exec::Copy(exec)) => format!(
+            "copy {} bytes {} -> {}",
+            exec.bytes,
+            arg_text(&exec.src),
+            arg_text(&exec.dst)
+        ),
+        Some(Exec::Feed(exec)) => format!("feed input {}", exec.port),
+        Some(Exec::Fetch(exec)) => format!("fetch output {}", exec.port),
+    }
+}
+
+fn arg_text(arg: &Arg) -> String {
+    let base = match arg.source {
+        None => "?".into(),
+        Some(ArgSource::Regst(id)) => format!("%{id}"),
+        Some(ArgSource::Weight(index)) => format!("@{index}"),
+    };
+    let offset = if arg.byte_offset == 0 {
+        String::new()
+    } else {
+        format!("+{}", arg.byte_offset)
+    };
+    let view = arg
+        .view
+        .as_ref()
+        .map(|view| format!(" as {}{:?}", view.dtype(), view.dims))
+        .unwrap_or_default();
+    format!("{base}{offset}{view}")
+}
+
+fn regst_text(regst: &Regst, program: &Program, links: Option<&Links>) -> RegstText {
+    let name = |task: u32| program.tasks[task as usize].name.clone();
+    let block = regst.block();
+    let index = regst.id as usize;
+    RegstText {
+        id: regst.id,
+        name: regst.name.clone(),
+        dtype: regst.dtype().name(),
+        dims: regst.dims.clone(),
+        num: regst.num,
+        producer: links.map(|links| name(links.producer[index])).unwrap_or_default(),
+        consumers: links
+            .map(|links| links.consumers[index].iter().map(|&task| name(task)).collect())
+            .unwrap_or_default(),
+        storage: match regst.storage {
+            Some(Storage::Block(_)) => "block",
+            Some(Storage::Object(_)) => "object",
+            Some(Storage::Control(_)) => "control",
+            None => "none",
+        },
+        chunk: block.map(|block| block.chunk),
+        offset: block.map(|block| block.offset),
+        bytes: block.map(|block| block.bytes),
+        lifetime: block.map(|block| (block.first, block.last)),
+        inplace_of: regst.inplace_of.clone(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,141 @@
+//! The description for people.
+
+use std::fmt;
+
+use super::{Description, PortText, ProgramText, RegstText, TaskText};
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "plan of `{}`, compiler {}, format {}",
+            self.model, self.compiler_version, self.format_version
+        )?;
+        if !self.flags.is_empty() {
+            writeln!(f, "  flags        {}", self.flags.join(" "))?;
+        }
+        for (name, hash) in &self.inputs {
+            writeln!(f, "  made from    {name} blake3 {hash}")?;
+        }
+        let environment = &self.environment;
+        let cuda = environment
+            .cuda_arch
+            .as_deref()
+            .map(|arch| format!(", cuda {arch}"))
+            .unwrap_or_default();
+        let features = environment.cpu_features.join(" ");
+        let (arch, threads, ranks) = (&environment.arch, environment.threads, environment.ranks);
+        writeln!(
+            f,
+            "  environment  {arch} [{features}], {threads} threads, {ranks} ranks{cuda}"
+        )?;
+        for section in &self.sections {
+            writeln!(
+                f,
+                "  section      {:<9} {:>12} blake3 {}",
+                section.kind,
+                bytes(section.bytes),
+                section.blake3
+            )?;
+        }
+        writeln!(
+            f,
+            "  weights      {} of {}",
+            self.weights.count,
+            bytes(self.weights.bytes)
+        )?;
+        let code: u64 = self.code.iter().map(|code| code.bytes).sum();
+        writeln!(f, "  kernels      {} of {}", self.code.len(), bytes(code))?;
+        for code in &self.code {
+            writeln!(f, "    {} [{}] {}", code.name, code.isa, bytes(code.bytes))?;
+        }
+        self.programs.iter().try_for_each(|program| write_program(f, program))
+    }
+}
+
+fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Result {
+    let pipelined = if program.pipelined { ", pipelined" } else { "" };
+    writeln!(
+        f,
+        "program `{}`: {} tasks, {} registers{pipelined}",
+        program.name,
+        program.tasks.len(),
+        program.regsts.len()
+    )?;
+    write_ports(f, "input", &program.inputs)?;
+    write_ports(f, "output", &program.outputs)?;
+    for thread in &program.threads {
+        writeln!(
+            f,
+            "  thread {} on {} stream {} machine {}",
+            thread.id, thread.device, thread.stream, thread.machine
+        )?;
+    }
+    writeln!(
+        f,
+        "  memory {}, lower bound {}",
+        bytes(program.peak_bytes),
+        bytes(program.lower_bound_bytes)
+    )?;
+    for chunk in &program.chunks {
+        writeln!(f, "  chunk {} {} align {}", chunk.id, bytes(chunk.bytes), chunk.align)?;
+    }
+    program
+        .tasks
+        .iter()
+        .enumerate()
+        .try_for_each(|(position, task)| write_task(f, position, task))?;
+    program.regsts.iter().try_for_each(|regst| write_regst(f, regst))
+}
+
+fn write_ports(f: &mut fmt::Formatter<'_>, direction: &str, ports: &[PortText]) -> fmt::Result {
+    ports
+        .iter()
+        .try_for_each(|port| writeln!(f, "  {direction} {}: {}", port.name, port.type_text))
+}
+
+fn write_task(f: &mut fmt::Formatter<'_>, position: usize, task: &TaskText) -> fmt::Result {
+    let regsts = |ids: &[u32]| ids.iter().map(|id| format!("%{id}")).collect::<Vec<_>>().join(" ");
+    let (consumes, produces) = (regsts(&task.consumes), regsts(&task.produces));
+    writeln!(
+        f,
+        "  task {position} {} `{}` {}: {}",
+        task.id, task.name, task.kind, task.exec
+    )?;
+    writeln!(
+        f,
+        "    [{consumes}] -> [{produces}] {} flops {}",
+        task.flops,
+        bytes(task.bytes)
+    )?;
+    if task.locations.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "    from {}", task.locations.join(", "))
+}
+
+fn write_regst(f: &mut fmt::Formatter<'_>, regst: &RegstText) -> fmt::Result {
+    write!(
+        f,
+        "  %{} `{}` {}{:?} x{} {}",
+        regst.id, regst.name, regst.dtype, regst.dims, regst.num, regst.storage
+    )?;
+    if let (Some(chunk), Some(offset), Some(len), Some((first, last))) =
+        (regst.chunk, regst.offset, regst.bytes, regst.lifetime)
+    {
+        write!(f, " chunk {chunk} at {offset} for {len}, live {first}..={last}")?;
+    }
+    for other in &regst.inplace_of {
+        write!(f, " in place of %{other}")?;
+    }
+    writeln!(f, " : {} -> {}", regst.producer, regst.consumers.join(", "))
+}
+
+/// A number of bytes for people.
+fn bytes(count: u64) -> String {
+    match count {
+        0..=9_999 => format!("{count} B"),
+        10_000..=9_999_999 => format!("{:.1} KiB", count as f64 / 1024.0),
+        _ => format!("{:.1} MiB", count as f64 / 1024.0 / 1024.0),
+    }
+}

@@ -1,0 +1,155 @@
+//! Choosing the program whose inputs fit.
+
+use crate::{ElementType, Plan, PlanFile, Port, Program};
+
+/// What is known of an input value: its element type and extents, or nothing for sequences and optionals.
+pub type InputDims<'a> = Option<(ElementType, &'a [i64])>;
+
+/// Why no program of a plan takes the given inputs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindError {
+    /// The plan holds no program.
+    #[error("the plan holds no program")]
+    Empty,
+    /// No program takes so many inputs.
+    #[error("{got} inputs were given; {variants}")]
+    Count {
+        /// How many were given.
+        got: usize,
+        /// The programs there are.
+        variants: String,
+    },
+    /// An input fits no program that takes the inputs before it.
+    #[error("input `{input}` (number {index}) {problem}; {variants}")]
+    Input {
+        /// Name of the input.
+        input: String,
+        /// Its number.
+        index: usize,
+        /// What does not fit: expected and got.
+        problem: String,
+        /// The programs there are.
+        variants: String,
+    },
+}
+
+impl PlanFile {
+    /// The index of the first program that takes these inputs; an error names the first input that fits none and
+    /// lists the variants that there are.
+    pub fn find_program(&self, inputs: &[InputDims<'_>]) -> Result<usize, FindError> {
+        find(self.plan(), inputs)
+    }
+}
+
+fn find(plan: &Plan, inputs: &[InputDims<'_>]) -> Result<usize, FindError> {
+    if plan.programs.is_empty() {
+        return Err(FindError::Empty);
+    }
+    // The program that agrees on the most inputs from the left explains best what is wrong.
+    let mut best: Option<(usize, &Program, String)> = None;
+    for (number, program) in plan.programs.iter().enumerate() {
+        if program.inputs.len() != inputs.len() {
+            continue;
+        }
+        let mut problems = program
+            .inputs
+            .iter()
+            .zip(inputs)
+            .map(|(port, given)| port.accepts(*given));
+        let Some((index, problem)) = problems.by_ref().enumerate().find_map(|(i, r)| r.err().map(|e| (i, e))) else {
+            return Ok(number);
+        };
+        if best.as_ref().is_none_or(|(furthest, ..)| index > *furthest) {
+            best = Some((index, program, problem));
+        }
+    }
+    let variants = variants(plan);
+    Err(match best {
+        None => FindError::Count {
+            got: inputs.len(),
+            variants,
+        },
+        Some((index, program, problem)) => FindError::Input {
+            input: program.inputs[index].name.clone(),
+            index,
+            problem,
+            variants,
+        },
+    })
+}
+
+impl Port {
+    /// Whether a value of this type fits the port; the error says what was expected and what was given.
+    pub fn accepts(&self, given: InputDims<'_>) -> Result<(), String> {
+        let Some((dtype, dims)) = given else {
+            let opaque = self.object && self.dtype() == ElementType::Unknown;
+            return if opaque {
+                Ok(())
+            } else {
+                Err(format!("must be a tensor of {}", self.type_text()))
+            };
+        };
+        if self.dtype() != dtype && !(self.object && self.dtype() == ElementType::Unknown) {
+            return Err(format!("has element type {dtype} and must have {}", self.dtype()));
+        }
+        if self.object && self.dims.is_empty() {
+            return Ok(());
+        }
+        if self.dims.len() != dims.len() {
+            return Err(format!(
+                "has rank {} {dims:?} and must have rank {} {:?}",
+                dims.len(),
+                self.dims.len(),
+                self.dims
+            ));
+        }
+        let wrong = self
+            .dims
+            .iter()
+            .zip(dims)
+            .position(|(&want, &got)| want != got && !(self.object && want < 0));
+        match wrong {
+            None => Ok(()),
+            Some(axis) => Err(format!(
+                "has extent {} at dimension {axis} and must have {}",
+                dims[axis], self.dims[axis]
+            )),
+        }
+    }
+
+    /// The port's type for people: `f32[1, 3, 224, 224]`, with `?` for an unknown extent.
+    pub fn type_text(&self) -> String {
+        if self.object && self.dims.is_empty() {
+            return if self.dtype() == ElementType::Unknown {
+                "object".into()
+            } else {
+                format!("{}[..]", self.dtype())
+            };
+        }
+        let dims: Vec<_> = self
+            .dims
+            .iter()
+            .map(|&d| if d < 0 { "?".to_owned() } else { d.to_string() })
+            .collect();
+        format!("{}[{}]", self.dtype(), dims.join(", "))
+    }
+}
+
+fn variants(plan: &Plan) -> String {
+    const SHOWN: usize = 8;
+    let mut list: Vec<_> = plan.programs.iter().take(SHOWN).map(signature).collect();
+    if plan.programs.len() > SHOWN {
+        list.push(format!("{} more", plan.programs.len() - SHOWN));
+    }
+    format!("the plan has {}; compile with --shape for others", list.join(", "))
+}
+
+fn signature(program: &Program) -> String {
+    let ports: Vec<_> = program
+        .inputs
+        .iter()
+        .map(|port| format!("{}: {}", port.name, port.type_text()))
+        .collect();
+    format!("`{}`({})", program.name, ports.join(", "))
+}

@@ -1,0 +1,48 @@
+//! The Plan: everything the runtime needs and nothing it must work out.
+//!
+//! A plan is plain data. The compiler fills a [`PlanBuilder`] and writes a file; the runtime opens it as a
+//! [`PlanFile`], which maps the file, verifies every checksum and bounds-checks every range before it hands out
+//! anything. Weights are read where they lie in the map and never copied. The same data always gives the same bytes:
+//! there are no timestamps and the order of every table is the order in which it was filled.
+//!
+//! A plan holds one or more [`Program`]s (one for each shape variant of a model), which share weights and kernel code.
+//! A program is a graph of [`Task`]s (actors) joined by [`Regst`]s (registers: buffers or values with one producer and
+//! any number of consumers). [`verify()`] proves before the run that the register tokens cannot deadlock and that two
+//! registers that share memory are never live at once.
+
+#![deny(unsafe_code)]
+
+mod builder;
+mod describe;
+mod dtype;
+mod error;
+mod file;
+mod find;
+mod format;
+mod links;
+#[allow(unsafe_code)] // Mapping a file is the one thing that cannot be done without.
+mod map;
+mod order;
+mod ranges;
+mod structure;
+mod task;
+mod task_id;
+mod verify;
+mod write;
+
+pub use builder::PlanBuilder;
+pub use describe::{Description, describe, json, text};
+pub use dtype::ElementType;
+pub use error::{BuildError, OpenError, WriteError};
+pub use file::{BuildOrOpenError, PlanFile};
+pub use find::{FindError, InputDims};
+pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
+pub use links::Links;
+pub use order::{chain_threads, order_reuse};
+pub use structure::{
+    Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
+    Program, Regst, Storage, ThreadDesc, Weight,
+};
+pub use task::{Arg, ArgSource, BackendExec, CopyExec, Exec, KernelExec, PortExec, Task, TaskKind, View};
+pub use task_id::TaskId;
+pub use verify::{Finding, FindingKind, overlapping_blocks, verify};

@@ -1,0 +1,326 @@
+//! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
+//! and none is ever reused.
+
+use crate::{ElementType, Task};
+
+/// A whole plan, without the bytes of its weights, kernels and payloads, which lie in sections of their own.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Plan {
+    /// What made the plan, and from what.
+    #[prost(message, required, tag = "1")]
+    pub info: PlanInfo,
+    /// What the machine must offer.
+    #[prost(message, required, tag = "2")]
+    pub environment: Environment,
+    /// Constants, shared by all programs.
+    #[prost(message, repeated, tag = "3")]
+    pub weights: Vec<Weight>,
+    /// Kernels, shared by all programs.
+    #[prost(message, repeated, tag = "4")]
+    pub code: Vec<KernelCode>,
+    /// Entry points, one for each shape variant of the model.
+    #[prost(message, repeated, tag = "5")]
+    pub programs: Vec<Program>,
+}
+
+/// What made the plan, and from what. It holds nothing that differs between two builds of the same input.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PlanInfo {
+    /// Version of the compiler.
+    #[prost(string, tag = "1")]
+    pub compiler_version: String,
+    /// Name of the model.
+    #[prost(string, tag = "2")]
+    pub model: String,
+    /// Flags of the compilation that shape the result.
+    #[prost(string, repeated, tag = "3")]
+    pub flags: Vec<String>,
+    /// The files it was compiled from.
+    #[prost(message, repeated, tag = "4")]
+    pub inputs: Vec<InputHash>,
+}
+
+/// The name and content hash of a file that went into the plan.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct InputHash {
+    /// Name for people, without the folder it lay in.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// blake3 of its bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub blake3: Vec<u8>,
+}
+
+/// What the machine must offer to run the plan.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Environment {
+    /// Instruction set family: `x86_64`.
+    #[prost(string, tag = "1")]
+    pub arch: String,
+    /// CPU features that the kernels use, by rustc's names: `avx512f`, `fma`.
+    #[prost(string, repeated, tag = "2")]
+    pub cpu_features: Vec<String>,
+    /// Worker threads the plan was tuned for; 0 leaves the choice to the runtime.
+    #[prost(uint32, tag = "3")]
+    pub threads: u32,
+    /// Machines (ranks) that take part.
+    #[prost(uint32, tag = "4")]
+    pub ranks: u32,
+    /// CUDA architecture, such as `sm_90`.
+    #[prost(string, optional, tag = "5")]
+    pub cuda_arch: Option<String>,
+}
+
+/// A constant. Several weights may name the same bytes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Weight {
+    /// Name for people.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Element type.
+    #[prost(enumeration = "ElementType", tag = "2")]
+    pub dtype: i32,
+    /// Extents.
+    #[prost(int64, repeated, tag = "3")]
+    pub dims: Vec<i64>,
+    /// Offset in the weights section.
+    #[prost(uint64, tag = "4")]
+    pub offset: u64,
+    /// Bytes.
+    #[prost(uint64, tag = "5")]
+    pub len: u64,
+}
+
+/// A kernel: position-independent machine code with its constants in one blob.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct KernelCode {
+    /// Symbol, for people.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Instruction set it was compiled for: `avx512`, `avx2`, `x86-64`.
+    #[prost(string, tag = "2")]
+    pub isa: String,
+    /// Offset in the code section.
+    #[prost(uint64, tag = "3")]
+    pub offset: u64,
+    /// Bytes.
+    #[prost(uint64, tag = "4")]
+    pub len: u64,
+    /// Offset of the entry point inside the blob.
+    #[prost(uint64, tag = "5")]
+    pub entry: u64,
+    /// blake3 of the blob.
+    #[prost(bytes = "vec", tag = "6")]
+    pub blake3: Vec<u8>,
+}
+
+/// An entry point: a graph of tasks and registers with its memory.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Program {
+    /// Name: `main`, or the shape variant it serves.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// What the caller gives, in order.
+    #[prost(message, repeated, tag = "2")]
+    pub inputs: Vec<Port>,
+    /// What the caller gets, in order.
+    #[prost(message, repeated, tag = "3")]
+    pub outputs: Vec<Port>,
+    /// Threads that own the tasks; the first is the caller's.
+    #[prost(message, repeated, tag = "4")]
+    pub threads: Vec<ThreadDesc>,
+    /// Memory, allocated once at the start.
+    #[prost(message, repeated, tag = "5")]
+    pub chunks: Vec<Chunk>,
+    /// Registers; `regsts[i].id == i`.
+    #[prost(message, repeated, tag = "6")]
+    pub regsts: Vec<Regst>,
+    /// Tasks. The order is topological, and a thread's tasks stand in that thread's preferred order.
+    #[prost(message, repeated, tag = "7")]
+    pub tasks: Vec<Task>,
+    /// Bytes of all chunks together.
+    #[prost(uint64, tag = "8")]
+    pub peak_bytes: u64,
+    /// A proven lower bound for `peak_bytes`: the most bytes that are live at one time.
+    #[prost(uint64, tag = "9")]
+    pub lower_bound_bytes: u64,
+    /// Whether a task may start on the next piece before all tasks have ended the last one. The verifier then proves
+    /// memory safety across pieces too.
+    #[prost(bool, tag = "10")]
+    pub pipelined: bool,
+}
+
+/// An input or output of a program.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Port {
+    /// Name, as the model calls it.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Element type; `Unknown` for sequences and optionals.
+    #[prost(enumeration = "ElementType", tag = "2")]
+    pub dtype: i32,
+    /// Extents. An object port may have -1 for an extent that is not known, and none at all for any rank.
+    #[prost(int64, repeated, tag = "3")]
+    pub dims: Vec<i64>,
+    /// Whether the value is a runtime-owned object rather than a dense tensor of these very extents.
+    #[prost(bool, tag = "4")]
+    pub object: bool,
+    /// The register that the port's `Feed` task fills or its `Fetch` task reads.
+    #[prost(uint32, tag = "5")]
+    pub regst: u32,
+}
+
+/// A thread that owns tasks.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ThreadDesc {
+    /// Id, the thread part of its tasks' ids.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Kind of device: `cpu`.
+    #[prost(string, tag = "2")]
+    pub device: String,
+    /// Stream of the device.
+    #[prost(uint32, tag = "3")]
+    pub stream: u32,
+    /// Machine (rank) that the thread belongs to.
+    #[prost(uint32, tag = "4")]
+    pub machine: u32,
+}
+
+/// Where a chunk lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum MemoryKind {
+    /// Host memory.
+    Host = 0,
+    /// Host memory that a device can reach directly.
+    Pinned = 1,
+    /// Device memory.
+    Device = 2,
+}
+
+/// A piece of memory that is allocated once, at the start.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Chunk {
+    /// Id; `chunks[i].id == i`.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Where it lies.
+    #[prost(enumeration = "MemoryKind", tag = "2")]
+    pub memory: i32,
+    /// Bytes.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Alignment in bytes, a power of two up to 4096.
+    #[prost(uint64, tag = "4")]
+    pub align: u64,
+}
+
+/// A register: what one task produces and others consume. It has `num` copies (registers proper), so that its
+/// producer can run ahead of its consumers by that many pieces.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Regst {
+    /// Id, its index in `Program::regsts`.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Logical name: `op/tensor`.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Raw id of the task that produces it.
+    #[prost(uint64, tag = "3")]
+    pub producer: u64,
+    /// Raw ids of the tasks that consume it, each once.
+    #[prost(uint64, repeated, tag = "4")]
+    pub consumers: Vec<u64>,
+    /// How many registers there are (`regst_num`), at least 1.
+    #[prost(uint32, tag = "5")]
+    pub num: u32,
+    /// Element type.
+    #[prost(enumeration = "ElementType", tag = "6")]
+    pub dtype: i32,
+    /// Extents. An object's may be -1 where they are not known.
+    #[prost(int64, repeated, tag = "7")]
+    pub dims: Vec<i64>,
+    /// Registers whose memory this one takes over. Its producer must be the last to consume them.
+    #[prost(uint32, repeated, tag = "8")]
+    pub inplace_of: Vec<u32>,
+    /// Where the value lives.
+    #[prost(oneof = "Storage", tags = "9, 10, 11")]
+    pub storage: Option<Storage>,
+}
+
+/// Where a register's value lives.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Storage {
+    /// At a fixed place in a chunk.
+    #[prost(message, tag = "9")]
+    Block(Block),
+    /// In a value that the runtime owns: a tensor of dynamic shape, strings, a sequence, an optional.
+    #[prost(message, tag = "10")]
+    Object(ObjectStorage),
+    /// Nowhere: the register is a control edge.
+    #[prost(message, tag = "11")]
+    Control(ControlStorage),
+}
+
+/// A fixed place in a chunk. Register `k` of `num` lies at `offset + k * stride`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Block {
+    /// Chunk.
+    #[prost(uint32, tag = "1")]
+    pub chunk: u32,
+    /// Offset of the first register in the chunk.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    /// Bytes of one register; at least what its dtype and dims need.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// First position in `Program::tasks` at which the block is live.
+    #[prost(uint32, tag = "4")]
+    pub first: u32,
+    /// Last position in `Program::tasks` at which the block is live.
+    #[prost(uint32, tag = "5")]
+    pub last: u32,
+}
+
+/// A runtime-owned value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct ObjectStorage {}
+
+/// A control edge.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct ControlStorage {}
+
+impl Block {
+    /// Distance between two registers of the same block.
+    pub fn stride(&self) -> u64 {
+        self.bytes.saturating_add(crate::VALUE_ALIGN - 1) & !(crate::VALUE_ALIGN - 1)
+    }
+
+    /// Bytes from the first register's first byte to the last one's last.
+    pub fn extent(&self, num: u32) -> u64 {
+        self.stride()
+            .saturating_mul(u64::from(num.saturating_sub(1)))
+            .saturating_add(self.bytes)
+    }
+}
+
+impl Regst {
+    /// The block, for registers that have one.
+    pub fn block(&self) -> Option<&Block> {
+        match &self.storage {
+            Some(Storage::Block(block)) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Whether the value is a runtime-owned object.
+    pub fn is_object(&self) -> bool {
+        matches!(self.storage, Some(Storage::Object(_)))
+    }
+
+    /// Whether the register is a control edge.
+    pub fn is_control(&self) -> bool {
+        matches!(self.storage, Some(Storage::Control(_)))
+    }
+}

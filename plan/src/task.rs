@@ -1,0 +1,246 @@
+//! Tasks: what an actor does each time it acts.
+
+use crate::{ElementType, TaskId};
+
+/// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum TaskKind {
+    /// Computes: one piece of every input gives one piece of every output.
+    Compute = 0,
+    /// Moves data, piece by piece.
+    Copy = 1,
+    /// Moves data between layouts on a mesh, piece by piece.
+    Boxing = 2,
+    /// Gives the same piece several times. Reserved.
+    Repeat = 3,
+    /// Sums several pieces into one. Reserved.
+    Acc = 4,
+    /// Cuts a piece into several. Reserved.
+    Unpack = 5,
+    /// Passes tokens on and moves no data.
+    Tick = 6,
+    /// Acts on each input as it comes. Reserved.
+    InputWise = 7,
+}
+
+impl TaskKind {
+    /// Whether this version's runtime has an act rule for the kind.
+    pub fn is_runnable(self) -> bool {
+        matches!(
+            self,
+            TaskKind::Compute | TaskKind::Copy | TaskKind::Boxing | TaskKind::Tick
+        )
+    }
+
+    /// Name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            TaskKind::Compute => "compute",
+            TaskKind::Copy => "copy",
+            TaskKind::Boxing => "boxing",
+            TaskKind::Repeat => "repeat",
+            TaskKind::Acc => "acc",
+            TaskKind::Unpack => "unpack",
+            TaskKind::Tick => "tick",
+            TaskKind::InputWise => "input-wise",
+        }
+    }
+}
+
+/// One actor's work.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Task {
+    /// Raw [`TaskId`].
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Name, unique for people.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// The ops it came from.
+    #[prost(string, repeated, tag = "3")]
+    pub locations: Vec<String>,
+    /// Act rule.
+    #[prost(enumeration = "TaskKind", tag = "4")]
+    pub kind: i32,
+    /// Thread that owns it, a `ThreadDesc::id`.
+    #[prost(uint32, tag = "5")]
+    pub thread: u32,
+    /// Registers it waits for, each once, control edges included.
+    #[prost(uint32, repeated, tag = "6")]
+    pub consumes: Vec<u32>,
+    /// Registers it fills, each once, control edges included.
+    #[prost(uint32, repeated, tag = "7")]
+    pub produces: Vec<u32>,
+    /// What it runs; nothing for a pure join.
+    #[prost(oneof = "Exec", tags = "8, 9, 10, 11, 12")]
+    pub exec: Option<Exec>,
+}
+
+impl Task {
+    /// The id, taken apart; `None` when it is malformed.
+    pub fn task_id(&self) -> Option<TaskId> {
+        TaskId::from_raw(self.id)
+    }
+}
+
+/// What a task runs.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Exec {
+    /// A kernel of the plan's code section.
+    #[prost(message, tag = "8")]
+    Kernel(KernelExec),
+    /// An executable that a backend loads.
+    #[prost(message, tag = "9")]
+    Backend(BackendExec),
+    /// A copy from one place to another.
+    #[prost(message, tag = "10")]
+    Copy(CopyExec),
+    /// Takes the caller's value of an input port into the register that the task produces.
+    #[prost(message, tag = "11")]
+    Feed(PortExec),
+    /// Gives the register that the task consumes to the caller as an output port's value.
+    #[prost(message, tag = "12")]
+    Fetch(PortExec),
+}
+
+/// A kernel call: `fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32`, which runs the iterations
+/// `[begin, end)` of the kernel's outermost loop and returns 0, or 1 for an index out of range. Iterations may run in
+/// any order and at the same time.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct KernelExec {
+    /// Index in `Plan::code`.
+    #[prost(uint32, tag = "1")]
+    pub code: u32,
+    /// Buffers, in the order that the kernel expects.
+    #[prost(message, repeated, tag = "2")]
+    pub args: Vec<Arg>,
+    /// Iterations of the outermost loop.
+    #[prost(int64, tag = "3")]
+    pub iterations: i64,
+    /// The fewest iterations worth handing to a worker; the parts are multiples of it. 0 counts as 1.
+    #[prost(int64, tag = "4")]
+    pub grain: i64,
+    /// Scratch memory of each worker.
+    #[prost(uint64, tag = "5")]
+    pub scratch_bytes: u64,
+    /// Floating-point operations, for people and for the simulator.
+    #[prost(uint64, tag = "6")]
+    pub flops: u64,
+    /// Bytes moved, for people and for the simulator.
+    #[prost(uint64, tag = "7")]
+    pub bytes: u64,
+}
+
+/// A call of an executable that a backend loads from payload bytes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct BackendExec {
+    /// Name of the backend.
+    #[prost(string, tag = "1")]
+    pub backend: String,
+    /// Offset in the payload section.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    /// Bytes of the payload.
+    #[prost(uint64, tag = "3")]
+    pub len: u64,
+    /// Inputs, in the order that the executable expects.
+    #[prost(message, repeated, tag = "4")]
+    pub inputs: Vec<Arg>,
+    /// Registers it fills, in the order that the executable expects.
+    #[prost(uint32, repeated, tag = "5")]
+    pub outputs: Vec<u32>,
+    /// Floating-point operations, for people and for the simulator.
+    #[prost(uint64, tag = "6")]
+    pub flops: u64,
+    /// Bytes moved, for people and for the simulator.
+    #[prost(uint64, tag = "7")]
+    pub bytes: u64,
+}
+
+/// A copy. Between two objects the value is cloned and `bytes` is 0.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CopyExec {
+    /// From where.
+    #[prost(message, required, tag = "1")]
+    pub src: Arg,
+    /// To where.
+    #[prost(message, required, tag = "2")]
+    pub dst: Arg,
+    /// How many bytes.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+}
+
+/// A feed or a fetch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct PortExec {
+    /// Index of the port in the program's inputs or outputs.
+    #[prost(uint32, tag = "1")]
+    pub port: u32,
+}
+
+/// A buffer that a task reads or writes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Arg {
+    /// What it lies in.
+    #[prost(oneof = "ArgSource", tags = "1, 2")]
+    pub source: Option<ArgSource>,
+    /// Offset from the start of the register or weight.
+    #[prost(uint64, tag = "3")]
+    pub byte_offset: u64,
+    /// The type under which an executable sees it, where that is not the register's or weight's own.
+    #[prost(message, optional, tag = "4")]
+    pub view: Option<View>,
+}
+
+/// What a buffer lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Oneof)]
+pub enum ArgSource {
+    /// A register, by id.
+    #[prost(uint32, tag = "1")]
+    Regst(u32),
+    /// A weight, by index.
+    #[prost(uint32, tag = "2")]
+    Weight(u32),
+}
+
+/// A tensor type given to part of a register or weight: a reshape, a slice of the outermost extent.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct View {
+    /// Element type.
+    #[prost(enumeration = "ElementType", tag = "1")]
+    pub dtype: i32,
+    /// Extents.
+    #[prost(int64, repeated, tag = "2")]
+    pub dims: Vec<i64>,
+}
+
+impl Arg {
+    /// A buffer in a register.
+    pub fn regst(id: u32, byte_offset: u64) -> Self {
+        Self {
+            source: Some(ArgSource::Regst(id)),
+            byte_offset,
+            view: None,
+        }
+    }
+
+    /// A buffer in a weight.
+    pub fn weight(index: u32, byte_offset: u64) -> Self {
+        Self {
+            source: Some(ArgSource::Weight(index)),
+            byte_offset,
+            view: None,
+        }
+    }
+
+    /// The same buffer under another type.
+    pub fn with_view(mut self, dtype: ElementType, dims: Vec<i64>) -> Self {
+        self.view = Some(View {
+            dtype: dtype as i32,
+            dims,
+        });
+        self
+    }
+}

@@ -1,0 +1,190 @@
+//! What a task runs: arguments lie inside their registers and weights, and only in registers that the task holds.
+
+use super::FindingKind;
+use super::structure::Checker;
+use crate::{Arg, ArgSource, BackendExec, CopyExec, ElementType, Exec, KernelExec, PortExec, Program, Task};
+
+pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Task, place: &str) {
+    let result = match &task.exec {
+        None => Ok(()),
+        Some(Exec::Kernel(exec)) => kernel(checker, program, task, exec),
+        Some(Exec::Backend(exec)) => backend(checker, program, task, exec),
+        Some(Exec::Copy(exec)) => copy(checker, program, task, exec),
+        Some(Exec::Feed(exec)) => port(program, task, *exec, true),
+        Some(Exec::Fetch(exec)) => port(program, task, *exec, false),
+    };
+    if let Err((kind, message)) = result {
+        checker.report(kind, place, message);
+    }
+}
+
+type Check<T = ()> = Result<T, (FindingKind, String)>;
+
+/// Where an argument points: bytes that are left from its offset on, or an object.
+enum Target {
+    Bytes { left: u64, dtype: i32, len: u64 },
+    Object,
+}
+
+fn kernel(checker: &Checker<'_>, program: &Program, task: &Task, exec: &KernelExec) -> Check {
+    if exec.code as usize >= checker.plan.code.len() {
+        return Err((FindingKind::Index, format!("kernel {} does not exist", exec.code)));
+    }
+    if exec.iterations < 0 || exec.grain < 0 {
+        return Err((FindingKind::Range, "negative iterations or grain".into()));
+    }
+    for arg in &exec.args {
+        if matches!(target(checker, program, task, arg)?, Target::Object) {
+            return Err((FindingKind::Type, "a kernel cannot take an object".into()));
+        }
+    }
+    Ok(())
+}
+
+fn backend(checker: &Checker<'_>, program: &Program, task: &Task, exec: &BackendExec) -> Check {
+    for arg in &exec.inputs {
+        match (target(checker, program, task, arg)?, &arg.view) {
+            (Target::Object, None) => {}
+            (Target::Object, Some(_)) => {
+                return Err((FindingKind::Type, "an object cannot be viewed as another type".into()));
+            }
+            (Target::Bytes { left, dtype, len }, view) => {
+                let need = match view {
+                    Some(view) => view_len(view.dtype, &view.dims)?,
+                    None if dtype == ElementType::String as i32 && arg.byte_offset == 0 => 0,
+                    None => len,
+                };
+                if need > left {
+                    return Err((
+                        FindingKind::Range,
+                        format!("an input of {need} bytes has {left} in its buffer"),
+                    ));
+                }
+            }
+        }
+    }
+    for (position, &output) in exec.outputs.iter().enumerate() {
+        if !task.produces.contains(&output) || exec.outputs[..position].contains(&output) {
+            return Err((
+                FindingKind::Ownership,
+                format!("output register {output} is not its own, or is given twice"),
+            ));
+        }
+        let regst = &program.regsts[output as usize];
+        if regst.is_control() {
+            return Err((FindingKind::Type, format!("output register {output} is a control edge")));
+        }
+        // Executables see inputs and outputs as separate slices, which must not overlap.
+        if !regst.inplace_of.is_empty() {
+            return Err((
+                FindingKind::Overlap,
+                format!("output register {output} of an executable cannot be in place"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn view_len(dtype: i32, dims: &[i64]) -> Check<u64> {
+    let len = ElementType::try_from(dtype).ok().and_then(|dtype| dtype.byte_len(dims));
+    len.ok_or_else(|| (FindingKind::Type, "a view has no size".into()))
+}
+
+fn copy(checker: &Checker<'_>, program: &Program, task: &Task, exec: &CopyExec) -> Check {
+    let Some(ArgSource::Regst(to)) = exec.dst.source else {
+        return Err((FindingKind::Type, "a copy must end in a register".into()));
+    };
+    if !task.produces.contains(&to) {
+        return Err((
+            FindingKind::Ownership,
+            format!("the copy ends in register {to}, which the task does not produce"),
+        ));
+    }
+    match (
+        target(checker, program, task, &exec.src)?,
+        target(checker, program, task, &exec.dst)?,
+    ) {
+        (Target::Object, Target::Object) if exec.bytes == 0 => Ok(()),
+        (Target::Bytes { left: from, .. }, Target::Bytes { left: to, .. }) if exec.bytes <= from.min(to) => Ok(()),
+        (Target::Bytes { .. }, Target::Bytes { .. }) => Err((
+            FindingKind::Range,
+            format!("it copies {} bytes past a buffer", exec.bytes),
+        )),
+        _ => Err((
+            FindingKind::Type,
+            "it copies between a buffer and an object, or bytes of an object".into(),
+        )),
+    }
+}
+
+fn port(program: &Program, task: &Task, exec: PortExec, feed: bool) -> Check {
+    let (ports, held) = if feed {
+        (&program.inputs, &task.produces)
+    } else {
+        (&program.outputs, &task.consumes)
+    };
+    let port = ports.get(exec.port as usize);
+    let port = port.ok_or_else(|| (FindingKind::Index, format!("port {} does not exist", exec.port)))?;
+    if held.contains(&port.regst) {
+        return Ok(());
+    }
+    Err((
+        FindingKind::Ownership,
+        format!("port `{}` has a register that the task does not hold", port.name),
+    ))
+}
+
+fn target(checker: &Checker<'_>, program: &Program, task: &Task, arg: &Arg) -> Check<Target> {
+    match arg.source {
+        None => Err((FindingKind::Index, "an argument names no buffer".into())),
+        Some(ArgSource::Weight(index)) => {
+            let weight = checker.plan.weights.get(index as usize);
+            let weight = weight.ok_or_else(|| (FindingKind::Index, format!("weight {index} does not exist")))?;
+            bytes(weight.len, weight.offset, arg, weight.dtype, weight.len)
+        }
+        Some(ArgSource::Regst(id)) => {
+            if !task.consumes.contains(&id) && !task.produces.contains(&id) {
+                return Err((
+                    FindingKind::Ownership,
+                    format!("an argument names register {id}, which the task does not hold"),
+                ));
+            }
+            // The task's lists were checked before, so the register exists.
+            let regst = &program.regsts[id as usize];
+            match regst.block() {
+                Some(block) => {
+                    let dtype = ElementType::try_from(regst.dtype).unwrap_or(ElementType::Unknown);
+                    let len = dtype.byte_len(&regst.dims).unwrap_or(block.bytes);
+                    bytes(block.bytes, block.offset, arg, regst.dtype, len)
+                }
+                None if regst.is_object() && arg.byte_offset == 0 => Ok(Target::Object),
+                None => Err((
+                    FindingKind::Type,
+                    format!("an argument names bytes of register {id}, which has none"),
+                )),
+            }
+        }
+    }
+}
+
+fn bytes(size: u64, start: u64, arg: &Arg, dtype: i32, len: u64) -> Check<Target> {
+    let left = size.checked_sub(arg.byte_offset);
+    let left = left.ok_or_else(|| {
+        (
+            FindingKind::Range,
+            format!("an argument starts at byte {} of {size}", arg.byte_offset),
+        )
+    })?;
+    let seen = arg.view.as_ref().map_or(dtype, |view| view.dtype);
+    let align = ElementType::try_from(seen).map_or(1, ElementType::align);
+    if !(start.saturating_add(arg.byte_offset)).is_multiple_of(align) {
+        return Err((
+            FindingKind::Alignment,
+            format!(
+                "an argument at byte {} is not aligned for its elements",
+                arg.byte_offset
+            ),
+        ));
+    }
+    Ok(Target::Bytes { left, dtype, len })
+}

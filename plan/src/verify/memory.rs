@@ -1,0 +1,112 @@
+//! The proof that two registers that share memory are never live at once.
+
+use super::{Finding, FindingKind, Reach};
+use crate::{Links, Program, Regst};
+
+/// More findings than this say nothing new.
+const MAX_FINDINGS: usize = 16;
+
+pub(super) fn check(program: &Program, links: &Links) -> Vec<Finding> {
+    let pairs = overlapping_blocks(program);
+    if pairs.is_empty() {
+        return Vec::new();
+    }
+    let within = Reach::within_piece(program, links);
+    let across = program.pipelined.then(|| Reach::across_pieces(program, links));
+    let proof = Proof {
+        program,
+        links,
+        within,
+        across,
+    };
+    let conflicts = pairs.into_iter().filter_map(|(a, b)| proof.conflict(a, b));
+    conflicts.take(MAX_FINDINGS).collect()
+}
+
+/// Pairs of registers whose blocks overlap, by a sweep over the blocks of each chunk in order of their offsets.
+pub fn overlapping_blocks(program: &Program) -> Vec<(u32, u32)> {
+    let spans = program.regsts.iter().filter_map(|regst| {
+        let block = regst.block()?;
+        let end = block.offset.saturating_add(block.extent(regst.num));
+        (end > block.offset).then_some((block.chunk, block.offset, end, regst.id))
+    });
+    let mut spans: Vec<_> = spans.collect();
+    spans.sort_unstable();
+    let mut pairs = Vec::new();
+    let mut open: Vec<(u32, u64, u32)> = Vec::new();
+    for (chunk, start, end, id) in spans {
+        open.retain(|&(open_chunk, open_end, _)| open_chunk == chunk && open_end > start);
+        pairs.extend(open.iter().map(|&(_, _, other)| (other.min(id), other.max(id))));
+        open.push((chunk, end, id));
+    }
+    pairs.sort_unstable();
+    pairs
+}
+
+struct Proof<'a> {
+    program: &'a Program,
+    links: &'a Links,
+    within: Reach,
+    across: Option<Reach>,
+}
+
+impl Proof<'_> {
+    fn conflict(&self, a: u32, b: u32) -> Option<Finding> {
+        let first_fail = match (self.precedes(a, b), self.precedes(b, a)) {
+            (Ok(()), _) => return self.conflict_across(a, b),
+            (_, Ok(())) => return self.conflict_across(b, a),
+            (Err(task), Err(_)) => task,
+        };
+        let task = &self.program.tasks[first_fail as usize].name;
+        let producer = &self.program.tasks[self.links.producer[b as usize] as usize].name;
+        let text =
+            format!("nothing makes `{task}` (which uses the one) end before `{producer}` (which fills the other) acts");
+        Some(self.finding(a, b, text))
+    }
+
+    /// In a pipelined program, the later of the two must also be done before the earlier is filled with the next piece.
+    fn conflict_across(&self, earlier: u32, later: u32) -> Option<Finding> {
+        let across = self.across.as_ref()?;
+        let producer = self.links.producer[earlier as usize];
+        let late = self
+            .uses(later)
+            .find(|&task| task != producer && !across.before_next(task, producer))?;
+        let tasks = &self.program.tasks;
+        let (late, producer) = (&tasks[late as usize].name, &tasks[producer as usize].name);
+        let text = format!("nothing makes `{late}` end a piece before `{producer}` acts on the next one");
+        Some(self.finding(earlier, later, text))
+    }
+
+    fn finding(&self, a: u32, b: u32, text: String) -> Finding {
+        let (a, b) = (
+            &self.program.regsts[a as usize].name,
+            &self.program.regsts[b as usize].name,
+        );
+        let place = format!("program `{}`, registers `{a}` and `{b}`", self.program.name);
+        Finding::new(
+            FindingKind::Overlap,
+            place,
+            format!("they share memory and can be live at once: {text}"),
+        )
+    }
+
+    /// Whether `a` is done before `b` is filled; otherwise a task that may still use `a`.
+    fn precedes(&self, a: u32, b: u32) -> Result<(), u32> {
+        let producer = self.links.producer[b as usize];
+        // The task that fills `b` may read `a` while it does so, if it says that it works in place.
+        let inplace = self.regst(b).inplace_of.contains(&a);
+        let late = self
+            .uses(a)
+            .find(|&task| !(self.within.before(task, producer) || inplace && task == producer));
+        late.map_or(Ok(()), Err)
+    }
+
+    fn uses(&self, regst: u32) -> impl Iterator<Item = u32> + '_ {
+        let consumers = &self.links.consumers[regst as usize];
+        std::iter::once(self.links.producer[regst as usize]).chain(consumers.iter().copied())
+    }
+
+    fn regst(&self, id: u32) -> &Regst {
+        &self.program.regsts[id as usize]
+    }
+}

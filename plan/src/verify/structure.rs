@@ -1,0 +1,325 @@
+//! Structural integrity: everything that indexes, names or contains something does so rightly.
+
+use std::collections::{HashMap, HashSet};
+
+use super::exec::check_exec;
+use super::{Finding, FindingKind};
+use crate::links::task_indexes;
+use crate::{Block, Chunk, ElementType, Exec, MemoryKind, Plan, Program, Regst, Storage, Task, TaskKind};
+
+/// Checks the structure of every program; needs no section sizes.
+pub fn structure(plan: &Plan) -> Vec<Finding> {
+    let mut checker = Checker {
+        plan,
+        program: None,
+        findings: Vec::new(),
+    };
+    let mut names = HashSet::new();
+    for program in &plan.programs {
+        checker.program = Some(program);
+        if !names.insert(&program.name) {
+            checker.report(FindingKind::Duplicate, "", "another program has the same name");
+        }
+        checker.program(program);
+    }
+    checker.findings
+}
+
+pub(super) struct Checker<'a> {
+    pub plan: &'a Plan,
+    program: Option<&'a Program>,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Checker<'a> {
+    pub fn report(&mut self, kind: FindingKind, place: &str, message: impl Into<String>) {
+        let program = self.program.map_or("", |program| &program.name);
+        let place = if place.is_empty() {
+            format!("program `{program}`")
+        } else {
+            format!("program `{program}`, {place}")
+        };
+        self.findings.push(Finding::new(kind, place, message));
+    }
+
+    fn program(&mut self, program: &'a Program) {
+        self.chunks(program);
+        self.threads(program);
+        let index = task_indexes(program);
+        if index.len() != program.tasks.len() {
+            self.report(FindingKind::Duplicate, "", "two tasks have the same id");
+        }
+        for (number, regst) in program.regsts.iter().enumerate() {
+            self.regst(program, number, regst, &index);
+        }
+        for task in &program.tasks {
+            self.task(program, task);
+        }
+        self.ports(program);
+    }
+
+    fn chunks(&mut self, program: &Program) {
+        let mut total = 0u64;
+        for (number, chunk) in program.chunks.iter().enumerate() {
+            let place = format!("chunk {number}");
+            if chunk.id as usize != number {
+                self.report(
+                    FindingKind::Index,
+                    &place,
+                    format!("its id is {} and must be its index", chunk.id),
+                );
+            }
+            if MemoryKind::try_from(chunk.memory) != Ok(MemoryKind::Host) {
+                self.report(
+                    FindingKind::Reserved,
+                    &place,
+                    format!("memory kind {} is not supported", chunk.memory),
+                );
+            }
+            if !chunk.align.is_power_of_two() || chunk.align > crate::SECTION_ALIGN {
+                self.report(FindingKind::Alignment, &place, format!("bad alignment {}", chunk.align));
+            }
+            total = total.saturating_add(chunk.bytes);
+        }
+        if program.peak_bytes != total {
+            let message = format!(
+                "the declared peak is {} bytes and the chunks take {total}",
+                program.peak_bytes
+            );
+            self.report(FindingKind::Peak, "", message);
+        }
+        if program.lower_bound_bytes > program.peak_bytes {
+            self.report(
+                FindingKind::Peak,
+                "",
+                "the lower bound of the memory lies above its peak",
+            );
+        }
+    }
+
+    fn threads(&mut self, program: &Program) {
+        let mut ids = HashSet::new();
+        for thread in &program.threads {
+            let place = format!("thread {}", thread.id);
+            if !ids.insert(thread.id) {
+                self.report(FindingKind::Duplicate, &place, "the id occurs twice");
+            }
+            if thread.device != "cpu" {
+                self.report(
+                    FindingKind::Reserved,
+                    &place,
+                    format!("device kind `{}` is not supported", thread.device),
+                );
+            }
+        }
+        if program.threads.is_empty() {
+            self.report(FindingKind::Index, "", "there is no thread");
+        }
+    }
+
+    fn regst(&mut self, program: &Program, number: usize, regst: &Regst, index: &HashMap<u64, u32>) {
+        let place = format!("register {number} `{}`", regst.name);
+        if regst.id as usize != number {
+            self.report(
+                FindingKind::Index,
+                &place,
+                format!("its id is {} and must be its index", regst.id),
+            );
+            return;
+        }
+        if regst.num == 0 || regst.num > 1 << 16 {
+            self.report(FindingKind::Range, &place, format!("it has {} registers", regst.num));
+        }
+        let task = |id: &u64| index.get(id).and_then(|&at| program.tasks.get(at as usize));
+        if task(&regst.producer).is_none_or(|task| !task.produces.contains(&regst.id)) {
+            self.report(
+                FindingKind::Ownership,
+                &place,
+                "its producer does not exist or does not produce it",
+            );
+        }
+        let mut seen = HashSet::new();
+        for consumer in &regst.consumers {
+            if !seen.insert(consumer) {
+                self.report(FindingKind::Duplicate, &place, "a consumer is listed twice");
+            }
+            if task(consumer).is_none_or(|task| !task.consumes.contains(&regst.id)) {
+                self.report(
+                    FindingKind::Ownership,
+                    &place,
+                    "a consumer does not exist or does not consume it",
+                );
+            }
+        }
+        if let Err((kind, message)) = check_storage(program, regst) {
+            self.report(kind, &place, message);
+        }
+        self.inplace(program, &place, regst);
+        if let Some(block) = regst.block() {
+            self.lifetime(&place, regst, block, index);
+        }
+    }
+
+    fn inplace(&mut self, program: &Program, place: &str, regst: &Regst) {
+        for &other in &regst.inplace_of {
+            let other = program.regsts.get(other as usize);
+            if other.is_none_or(|other| !other.consumers.contains(&regst.producer) || other.block().is_none()) {
+                let message = "it is in place of a register that has no block or that its producer does not consume";
+                self.report(FindingKind::Ownership, place, message);
+            }
+        }
+    }
+
+    fn lifetime(&mut self, place: &str, regst: &Regst, block: &Block, index: &HashMap<u64, u32>) {
+        let uses = std::iter::once(&regst.producer)
+            .chain(&regst.consumers)
+            .filter_map(|id| index.get(id));
+        if uses.into_iter().any(|&at| at < block.first || at > block.last) {
+            let message = format!("its lifetime {}..={} does not cover its uses", block.first, block.last);
+            self.report(FindingKind::Lifetime, place, message);
+        }
+    }
+
+    fn task(&mut self, program: &'a Program, task: &Task) {
+        let place = format!("task `{}`", task.name);
+        match task.task_id() {
+            None => self.report(FindingKind::Index, &place, "its id is malformed"),
+            Some(id) if id.thread() != task.thread => self.report(
+                FindingKind::Index,
+                &place,
+                format!("its id names thread {} and it {}", id.thread(), task.thread),
+            ),
+            Some(_) => {}
+        }
+        if !program.threads.iter().any(|thread| thread.id == task.thread) {
+            self.report(
+                FindingKind::Index,
+                &place,
+                format!("thread {} does not exist", task.thread),
+            );
+        }
+        match TaskKind::try_from(task.kind) {
+            Err(_) => self.report(FindingKind::Type, &place, format!("unknown kind {}", task.kind)),
+            Ok(kind) if !kind.is_runnable() => self.report(
+                FindingKind::Reserved,
+                &place,
+                format!("kind {} has no act rule in this version", kind.name()),
+            ),
+            Ok(_) => {}
+        }
+        let sound = self.registers(program, task, &place);
+        if sound {
+            check_exec(self, program, task, &place);
+        }
+    }
+
+    /// Both lists must name existing registers, each once, and the registers must name the task.
+    fn registers(&mut self, program: &Program, task: &Task, place: &str) -> bool {
+        let before = self.findings.len();
+        let mut seen = HashSet::new();
+        for (id, consumed) in task
+            .consumes
+            .iter()
+            .map(|id| (id, true))
+            .chain(task.produces.iter().map(|id| (id, false)))
+        {
+            let Some(regst) = program.regsts.get(*id as usize) else {
+                self.report(FindingKind::Index, place, format!("register {id} does not exist"));
+                continue;
+            };
+            if !seen.insert(id) {
+                self.report(FindingKind::Duplicate, place, format!("register {id} is listed twice"));
+            }
+            let known = if consumed {
+                regst.consumers.contains(&task.id)
+            } else {
+                regst.producer == task.id
+            };
+            if !known {
+                let role = if consumed { "consumer" } else { "producer" };
+                self.report(
+                    FindingKind::Ownership,
+                    place,
+                    format!("register {id} does not name it as its {role}"),
+                );
+            }
+        }
+        before == self.findings.len()
+    }
+
+    fn ports(&mut self, program: &Program) {
+        for (ports, direction) in [(&program.inputs, "input"), (&program.outputs, "output")] {
+            let mut names = HashSet::new();
+            for (number, port) in ports.iter().enumerate() {
+                let place = format!("{direction} `{}`", port.name);
+                if !names.insert(&port.name) {
+                    self.report(FindingKind::Duplicate, &place, "the name occurs twice");
+                }
+                let moves = |task: &&Task| match &task.exec {
+                    Some(Exec::Feed(exec)) => direction == "input" && exec.port as usize == number,
+                    Some(Exec::Fetch(exec)) => direction == "output" && exec.port as usize == number,
+                    _ => false,
+                };
+                let count = program.tasks.iter().filter(moves).count();
+                if count != 1 {
+                    self.report(
+                        FindingKind::Ownership,
+                        &place,
+                        format!("{count} tasks feed or fetch it and one must"),
+                    );
+                }
+                let Some(regst) = program.regsts.get(port.regst as usize) else {
+                    self.report(
+                        FindingKind::Index,
+                        &place,
+                        format!("register {} does not exist", port.regst),
+                    );
+                    continue;
+                };
+                let dense_agrees = regst.block().is_some() && regst.dtype == port.dtype && regst.dims == port.dims;
+                if !(if port.object { regst.is_object() } else { dense_agrees }) {
+                    self.report(FindingKind::Type, &place, "its register has another type or storage");
+                }
+            }
+        }
+    }
+}
+
+fn check_storage(program: &Program, regst: &Regst) -> Result<(), (FindingKind, String)> {
+    let dtype = ElementType::try_from(regst.dtype);
+    let dtype = dtype.map_err(|_| (FindingKind::Type, format!("unknown element type {}", regst.dtype)))?;
+    match &regst.storage {
+        None => Err((FindingKind::Type, "it has no storage".into())),
+        Some(Storage::Object(_) | Storage::Control(_)) => Ok(()),
+        Some(Storage::Block(block)) => {
+            let need = dtype.byte_len(&regst.dims);
+            let need = need.ok_or_else(|| (FindingKind::Type, format!("{dtype}{:?} has no size", regst.dims)))?;
+            if block.bytes < need {
+                return Err((
+                    FindingKind::Range,
+                    format!("its block has {} bytes and it needs {need}", block.bytes),
+                ));
+            }
+            let chunk = program.chunks.get(block.chunk as usize);
+            let chunk = chunk.ok_or_else(|| (FindingKind::Index, format!("chunk {} does not exist", block.chunk)))?;
+            check_block(block, chunk, regst.num, dtype)
+        }
+    }
+}
+
+fn check_block(block: &Block, chunk: &Chunk, num: u32, dtype: ElementType) -> Result<(), (FindingKind, String)> {
+    let end = block.offset.checked_add(block.extent(num));
+    if end.is_none_or(|end| end > chunk.bytes) {
+        return Err((
+            FindingKind::Range,
+            format!("it reaches past chunk {} of {} bytes", chunk.id, chunk.bytes),
+        ));
+    }
+    if !block.offset.is_multiple_of(dtype.align()) {
+        return Err((
+            FindingKind::Alignment,
+            format!("offset {} is not aligned for {dtype}", block.offset),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Writing a plan: one pass over the bytes, into a file that appears whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prost::Message;
+
+use crate::builder::Piece;
+use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header};
+use crate::{PlanBuilder, WriteError, verify};
+
+impl PlanBuilder<'_> {
+    /// Verifies the plan and writes it: to a temporary file in the same folder, which is then renamed, so that a
+    /// reader sees the old file or the new one and never a part of it. Durability after a power failure is left to
+    /// the file system; the checksums tell a torn file from a whole one.
+    pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), WriteError> {
+        let path = path.as_ref();
+        verify(&self.plan).map_err(WriteError::Invalid)?;
+        let temporary = temporary_name(path);
+        let written = self.write_to(&temporary).and_then(|()| fs::rename(&temporary, path));
+        written.map_err(|source| {
+            // The error that matters is the first one; a temporary file that cannot be removed is only litter.
+            let _ = fs::remove_file(&temporary);
+            WriteError::Io {
+                path: path.to_owned(),
+                source,
+            }
+        })
+    }
+
+    /// Verifies the plan and packs it into memory.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, WriteError> {
+        verify(&self.plan).map_err(WriteError::Invalid)?;
+        self.pack()
+    }
+
+    /// Packs without verifying, for tests of the verifier and of readers.
+    #[doc(hidden)]
+    pub fn to_bytes_unverified(&self) -> Result<Vec<u8>, WriteError> {
+        self.pack()
+    }
+
+    fn pack(&self) -> Result<Vec<u8>, WriteError> {
+        let mut cursor = Cursor::new(Vec::new());
+        self.stream(&mut cursor).map_err(|source| WriteError::Io {
+            path: PathBuf::from("<memory>"),
+            source,
+        })?;
+        Ok(cursor.into_inner())
+    }
+
+    fn write_to(&self, path: &Path) -> io::Result<()> {
+        let file: File = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let mut writer = BufWriter::with_capacity(1 << 20, file);
+        self.stream(&mut writer)?;
+        writer.flush()
+    }
+
+    fn stream(&self, out: &mut (impl Write + Seek)) -> io::Result<()> {
+        let structure = self.plan.encode_to_vec();
+        let mut writer = SectionWriter {
+            out,
+            position: 0,
+            sections: Vec::new(),
+        };
+        // The header is known only at the end, when everything is hashed; its place is kept free.
+        writer.pad_to(SECTION_ALIGN)?;
+        writer.section(
+            SectionKind::Structure,
+            &[Piece {
+                offset: 0,
+                bytes: structure.into(),
+            }],
+        )?;
+        writer.section(SectionKind::Code, &self.code)?;
+        writer.section(SectionKind::Weights, &self.weights)?;
+        writer.section(SectionKind::Payload, &self.payload)?;
+        let SectionWriter { out, sections, .. } = writer;
+        let header = encode_header(&sections);
+        out.seek(SeekFrom::Start(0))?;
+        out.write_all(&header)
+    }
+}
+
+struct SectionWriter<'a, W> {
+    out: &'a mut W,
+    position: u64,
+    sections: Vec<Section>,
+}
+
+impl<W: Write> SectionWriter<'_, W> {
+    fn section(&mut self, kind: SectionKind, pieces: &[Piece<'_>]) -> io::Result<()> {
+        let len = pieces.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
+        // An empty section is left out, so that the file ends with the last byte of the last section.
+        if len == 0 {
+            return Ok(());
+        }
+        self.pad_to(align_up(self.position, SECTION_ALIGN))?;
+        let offset = self.position;
+        let mut hasher = blake3::Hasher::new();
+        for piece in pieces {
+            let gap = offset + piece.offset - self.position;
+            hasher.update(&ZEROS[..gap as usize]);
+            self.pad_to(offset + piece.offset)?;
+            if piece.bytes.len() >= 1 << 20 {
+                hasher.update_rayon(&piece.bytes)
+            } else {
+                hasher.update(&piece.bytes)
+            };
+            self.out.write_all(&piece.bytes)?;
+            self.position += piece.bytes.len() as u64;
+        }
+        self.sections.push(Section {
+            kind,
+            offset,
+            len,
+            hash: *hasher.finalize().as_bytes(),
+        });
+        Ok(())
+    }
+
+    fn pad_to(&mut self, position: u64) -> io::Result<()> {
+        self.out.write_all(&ZEROS[..(position - self.position) as usize])?;
+        self.position = position;
+        Ok(())
+    }
+}
+
+/// No gap is larger than a section's alignment.
+const ZEROS: [u8; SECTION_ALIGN as usize] = [0; SECTION_ALIGN as usize];
+
+fn temporary_name(path: &Path) -> PathBuf {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(
+        ".{}-{}.tmp",
+        std::process::id(),
+        COUNTER.fetch_add(1, Ordering::Relaxed)
+    ));
+    path.with_file_name(name)
+}

@@ -1,0 +1,334 @@
+//! The actor: a pure state machine over messages.
+//!
+//! An actor acts when every register it consumes is full and every register it produces has a free copy. What it does
+//! then is not its business: it asks for it with [`Action::Act`], and is told with [`Msg::Acted`] when it is done. So
+//! the threads and the simulator drive the very same code. The number of copies of a register (`regst_num`) lets a
+//! producer run ahead of its consumers by that many pieces, and holds it back there.
+//!
+//! Messages between two actors must arrive in the order in which they were sent.
+
+use of_plan::{Links, Program};
+
+/// An actor: the index of its task in the program.
+pub type ActorId = u32;
+
+/// What an actor is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Msg {
+    /// A register it consumes is full.
+    Filled {
+        /// Which of its inputs.
+        input: u32,
+        /// Which piece the register holds.
+        piece: u64,
+    },
+    /// A consumer has no more use for a register it produced.
+    Acked {
+        /// Which of its outputs.
+        output: u32,
+        /// Which piece the register held.
+        piece: u64,
+    },
+    /// Command to a source (an actor that consumes nothing): act on so many more pieces.
+    Start {
+        /// How many.
+        pieces: u64,
+    },
+    /// Command to a source: no more pieces will be started; end when all are through.
+    Stop,
+    /// The producer of an input has ended; its last register was filled before.
+    Ended {
+        /// Which of its inputs.
+        input: u32,
+    },
+    /// The work it asked for is done.
+    Acted,
+}
+
+/// What an actor asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Do the task's work on a piece, then send [`Msg::Acted`].
+    Act {
+        /// Which piece.
+        piece: u64,
+    },
+    /// Deliver a message.
+    Send {
+        /// To whom.
+        to: ActorId,
+        /// What.
+        msg: Msg,
+    },
+    /// The actor has ended, and all its registers are free.
+    Done,
+}
+
+/// A message that no actor in this state can get: the sender or the bus broke the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("actor {actor} on piece {piece} cannot get {msg:?}")]
+pub struct ProtocolError {
+    /// Who got it.
+    pub actor: ActorId,
+    /// On which piece it was.
+    pub piece: u64,
+    /// What it got.
+    pub msg: Msg,
+}
+
+/// A register it consumes.
+#[derive(Clone, Debug)]
+struct Input {
+    producer: ActorId,
+    producer_output: u32,
+    /// Full copies that wait.
+    full: u32,
+    /// Pieces that came so far.
+    received: u64,
+    ended: bool,
+}
+
+/// A register it produces.
+#[derive(Clone, Debug)]
+struct Output {
+    consumers: Vec<(ActorId, u32)>,
+    /// For each copy, consumers that have not acknowledged it yet.
+    pending: Vec<u32>,
+}
+
+impl Output {
+    fn copy_of(&self, piece: u64) -> usize {
+        match self.pending.len() {
+            1 => 0,
+            num => (piece % num as u64) as usize,
+        }
+    }
+
+    fn is_free(&self, piece: u64) -> bool {
+        self.pending[self.copy_of(piece)] == 0
+    }
+}
+
+/// The state of one task.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    id: ActorId,
+    inputs: Vec<Input>,
+    outputs: Vec<Output>,
+    /// Inputs that are not full, outputs that are not free, and for a source 1 while it has nothing to start.
+    unmet: usize,
+    /// The piece it acts on now or next.
+    piece: u64,
+    /// For sources: pieces it may still start.
+    budget: u64,
+    stopping: bool,
+    busy: bool,
+    /// Whether it told its consumers that it has ended.
+    ended: bool,
+    done: bool,
+}
+
+impl Actor {
+    /// The actors of a program, in the order of its tasks.
+    pub fn of_program(program: &Program, links: &Links) -> Vec<Actor> {
+        let ids = 0..program.tasks.len() as u32;
+        ids.map(|id| Self::new(program, links, id)).collect()
+    }
+
+    fn new(program: &Program, links: &Links, id: ActorId) -> Self {
+        let task = &program.tasks[id as usize];
+        let inputs = task.consumes.iter().map(|&regst| {
+            let producer = links.producer[regst as usize];
+            let producer_output = place_of(&program.tasks[producer as usize].produces, regst);
+            Input {
+                producer,
+                producer_output,
+                full: 0,
+                received: 0,
+                ended: false,
+            }
+        });
+        let inputs: Vec<_> = inputs.collect();
+        let outputs = task.produces.iter().map(|&regst| {
+            let input_of = |&consumer: &u32| (consumer, place_of(&program.tasks[consumer as usize].consumes, regst));
+            let consumers = links.consumers[regst as usize].iter().map(input_of).collect();
+            Output {
+                consumers,
+                pending: vec![0; program.regsts[regst as usize].num as usize],
+            }
+        });
+        let unmet = inputs.len().max(1);
+        Self {
+            id,
+            outputs: outputs.collect(),
+            inputs,
+            unmet,
+            piece: 0,
+            budget: 0,
+            stopping: false,
+            busy: false,
+            ended: false,
+            done: false,
+        }
+    }
+
+    /// Takes a message and gives what follows from it to `sink`.
+    #[inline]
+    pub fn on_message(&mut self, msg: Msg, sink: &mut impl FnMut(Action)) -> Result<(), ProtocolError> {
+        match msg {
+            Msg::Filled { input, piece } => self.filled(input, piece),
+            Msg::Acked { output, piece } => self.acked(output, piece),
+            Msg::Start { pieces } => self.start(pieces),
+            Msg::Stop => self.stop(),
+            Msg::Ended { input } => self.input_ended(input),
+            Msg::Acted => self.acted(sink),
+        }
+        .ok_or(ProtocolError {
+            actor: self.id,
+            piece: self.piece,
+            msg,
+        })?;
+        self.proceed(sink);
+        Ok(())
+    }
+
+    fn filled(&mut self, input: u32, piece: u64) -> Option<()> {
+        let input = self.inputs.get_mut(input as usize)?;
+        if input.ended || input.received != piece {
+            return None;
+        }
+        input.received += 1;
+        input.full += 1;
+        if input.full == 1 {
+            self.unmet -= 1;
+        }
+        Some(())
+    }
+
+    fn acked(&mut self, output: u32, piece: u64) -> Option<()> {
+        let current = self.piece;
+        let output = self.outputs.get_mut(output as usize)?;
+        let copy = output.copy_of(piece);
+        output.pending[copy] = output.pending[copy].checked_sub(1)?;
+        // While it acts, the copy of the current piece is free, so this can only be the one it waits for.
+        if !self.busy && output.pending[copy] == 0 && copy == output.copy_of(current) {
+            self.unmet -= 1;
+        }
+        Some(())
+    }
+
+    fn start(&mut self, pieces: u64) -> Option<()> {
+        if !self.inputs.is_empty() || self.stopping || pieces == 0 {
+            return None;
+        }
+        if self.budget == 0 {
+            self.unmet -= 1;
+        }
+        self.budget = self.budget.checked_add(pieces)?;
+        Some(())
+    }
+
+    fn stop(&mut self) -> Option<()> {
+        self.stopping = true;
+        self.inputs.is_empty().then_some(())
+    }
+
+    fn input_ended(&mut self, input: u32) -> Option<()> {
+        let input = self.inputs.get_mut(input as usize)?;
+        (!std::mem::replace(&mut input.ended, true)).then_some(())
+    }
+
+    /// The work on a piece is done: its inputs go back to their producers and its outputs on to their consumers.
+    fn acted(&mut self, sink: &mut impl FnMut(Action)) -> Option<()> {
+        if !std::mem::take(&mut self.busy) {
+            return None;
+        }
+        let piece = self.piece;
+        self.piece += 1;
+        self.unmet = 0;
+        for output in &mut self.outputs {
+            let copy = output.copy_of(piece);
+            output.pending[copy] = output.consumers.len() as u32;
+            for &(to, input) in &output.consumers {
+                sink(Action::Send {
+                    to,
+                    msg: Msg::Filled { input, piece },
+                });
+            }
+            self.unmet += usize::from(!output.is_free(self.piece));
+        }
+        for input in &mut self.inputs {
+            input.full -= 1;
+            self.unmet += usize::from(input.full == 0);
+            let msg = Msg::Acked {
+                output: input.producer_output,
+                piece,
+            };
+            sink(Action::Send {
+                to: input.producer,
+                msg,
+            });
+        }
+        if self.inputs.is_empty() {
+            self.budget -= 1;
+            self.unmet += usize::from(self.budget == 0);
+        }
+        Some(())
+    }
+
+    /// Acts if it can; otherwise ends if nothing more can come.
+    fn proceed(&mut self, sink: &mut impl FnMut(Action)) {
+        if self.busy {
+            return;
+        }
+        if self.unmet == 0 {
+            self.busy = true;
+            sink(Action::Act { piece: self.piece });
+        } else if self.stopping || self.inputs.first().is_some_and(|input| input.ended) {
+            self.end(sink);
+        }
+    }
+
+    fn end(&mut self, sink: &mut impl FnMut(Action)) {
+        let source_over = self.inputs.is_empty() && self.stopping && self.budget == 0;
+        let inputs_over = !self.inputs.is_empty() && self.inputs.iter().all(|input| input.ended && input.full == 0);
+        if !source_over && !inputs_over {
+            return;
+        }
+        if !std::mem::replace(&mut self.ended, true) {
+            for &(to, input) in self.outputs.iter().flat_map(|output| &output.consumers) {
+                sink(Action::Send {
+                    to,
+                    msg: Msg::Ended { input },
+                });
+            }
+        }
+        let all_free = self
+            .outputs
+            .iter()
+            .all(|output| output.pending.iter().all(|&pending| pending == 0));
+        if all_free && !std::mem::replace(&mut self.done, true) {
+            sink(Action::Done);
+        }
+    }
+
+    /// Whether it consumes nothing, so that it acts on command.
+    pub fn is_source(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    /// Pieces it has acted on.
+    pub fn pieces(&self) -> u64 {
+        self.piece
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+/// The place of a register in a task's list; the plan was verified, so it is there.
+fn place_of(list: &[u32], regst: u32) -> u32 {
+    list.iter().position(|&other| other == regst).unwrap_or(list.len()) as u32
+}

@@ -1,0 +1,148 @@
+//! The memory of a session: one allocation a chunk at the start, and none after that.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use memmap2::{Advice, MmapMut, MmapRaw};
+use of_plan::{Chunk, PlanFile};
+
+/// Chunks from this size on are offered to the system for huge pages.
+const HUGE_FROM: usize = 4 << 20;
+
+/// The chunks of a program, and the plan whose weights its buffers may point into.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    chunks: Vec<MmapRaw>,
+    plan: Arc<PlanFile>,
+}
+
+impl Arena {
+    /// Reserves the chunks. Their pages come when they are first touched, and are zero. An error says which failed.
+    pub fn new(plan: Arc<PlanFile>, chunks: &[Chunk]) -> Result<Self, (usize, io::Error)> {
+        let reserve = |(index, chunk): (usize, &Chunk)| reserve(chunk.bytes).map_err(|error| (index, error));
+        let chunks = chunks.iter().enumerate().map(reserve).collect::<Result<_, _>>()?;
+        Ok(Self { chunks, plan })
+    }
+
+    /// `num` buffers of `len` bytes, `stride` apart, in a chunk; `None` when they do not fit in it.
+    pub fn block(self: &Arc<Self>, chunk: u32, offset: u64, len: u64, stride: u64, num: u32) -> Option<Buffer> {
+        let chunk = self.chunks.get(chunk as usize)?;
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        let (stride, num) = (usize::try_from(stride).ok()?, num.max(1) as usize);
+        let end = stride.checked_mul(num - 1)?.checked_add(offset)?.checked_add(len)?;
+        if end > chunk.len() || (num > 1 && stride < len) {
+            return None;
+        }
+        // SAFETY: `offset <= end <= chunk.len()`, so the place lies inside of the chunk or just past it.
+        let start = NonNull::new(unsafe { chunk.as_mut_ptr().add(offset) })?;
+        Some(Buffer {
+            start,
+            len,
+            stride,
+            num,
+            writable: true,
+            _arena: Arc::clone(self),
+        })
+    }
+
+    /// A weight from a byte on; `None` when it is shorter. It is only ever read.
+    pub fn weight(self: &Arc<Self>, index: u32, byte_offset: u64) -> Option<Buffer> {
+        let bytes = self.plan.weight(index)?.get(usize::try_from(byte_offset).ok()?..)?;
+        let start = NonNull::from(bytes).cast();
+        Some(Buffer {
+            start,
+            len: bytes.len(),
+            stride: 0,
+            num: 1,
+            writable: false,
+            _arena: Arc::clone(self),
+        })
+    }
+}
+
+fn reserve(bytes: u64) -> io::Result<MmapRaw> {
+    let len = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    let map = MmapMut::map_anon(len.max(1))?;
+    if len >= HUGE_FROM {
+        // Huge pages are a wish: a system without them runs the same, a little slower.
+        let _ = map.advise(Advice::HugePage);
+    }
+    Ok(map.into())
+}
+
+/// Bytes at a fixed place: a register with its copies, or a weight. It keeps what it points into alive.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+    stride: usize,
+    num: usize,
+    writable: bool,
+    _arena: Arc<Arena>,
+}
+
+// SAFETY: a buffer is an address in memory that its arena keeps; who may access it when is settled by the register
+// tokens, which travel between threads in messages that order the accesses.
+unsafe impl Send for Buffer {}
+// SAFETY: as above; shared use only reads the address.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// The part from a byte on; `None` when there is none.
+    pub fn skip(mut self, bytes: u64) -> Option<Self> {
+        let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes <= self.len)?;
+        // SAFETY: `bytes <= len`, so the place lies inside of the buffer or just past it.
+        self.start = unsafe { self.start.add(bytes) };
+        self.len -= bytes;
+        Some(self)
+    }
+
+    /// The first bytes only; `None` when there are fewer.
+    pub fn truncate(mut self, len: u64) -> Option<Self> {
+        self.len = usize::try_from(len).ok().filter(|&len| len <= self.len)?;
+        Some(self)
+    }
+
+    /// Whether the address depends on the piece.
+    pub fn slides(&self) -> bool {
+        self.num > 1
+    }
+
+    /// The address for a piece.
+    pub fn address(&self, piece: u64) -> *mut u8 {
+        let copy = if self.num == 1 {
+            0
+        } else {
+            (piece % self.num as u64) as usize
+        };
+        self.start.as_ptr().wrapping_add(copy * self.stride)
+    }
+
+    /// The bytes for a piece. Only for an actor that holds the register and acts on that piece.
+    pub fn bytes(&self, piece: u64) -> &[u8] {
+        // SAFETY: `block` and `weight` checked that all copies lie in memory that `_arena` keeps alive, which is
+        // initialised (zero pages or the plan's bytes). The actor holds the register, so nobody writes to it.
+        unsafe { std::slice::from_raw_parts(self.address(piece), self.len) }
+    }
+
+    /// The bytes for a piece, to be filled; `None` for a weight. Only for the actor that produces the register and
+    /// acts on that piece, once at a time.
+    #[allow(clippy::mut_from_ref)]
+    pub fn bytes_mut(&self, piece: u64) -> Option<&mut [u8]> {
+        // SAFETY: the place is valid as in `bytes`, and writable as it lies in a chunk. The actor holds the register's
+        // free copy, so nobody else reads or writes it, nor any register that shares its memory.
+        self.writable
+            .then(|| unsafe { std::slice::from_raw_parts_mut(self.address(piece), self.len) })
+    }
+
+    /// Copies the first bytes of another buffer, which may overlap; `false` when one is too short or not writable.
+    pub fn copy_from(&self, src: &Buffer, bytes: usize, piece: u64) -> bool {
+        if !self.writable || bytes > self.len.min(src.len) {
+            return false;
+        }
+        // SAFETY: both places are valid for `bytes` bytes as in `bytes` and `bytes_mut`; `copy` allows overlap.
+        unsafe { std::ptr::copy(src.address(piece), self.address(piece), bytes) };
+        true
+    }
+}

@@ -1,0 +1,81 @@
+//! A kernel call with its arguments bound to addresses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::code::KernelFn;
+use super::{Buffer, CodeMap, Scratch};
+use crate::pool::Pool;
+
+/// Everything that one task's kernel call needs; nothing is left to work out when it runs.
+#[derive(Debug)]
+pub(crate) struct KernelCall {
+    entry: KernelFn,
+    args: Vec<*mut u8>,
+    /// The arguments' memory, which they keep alive.
+    buffers: Vec<Buffer>,
+    /// Which arguments have an address that depends on the piece.
+    sliding: Vec<usize>,
+    iterations: i64,
+    grain: i64,
+    _code: Arc<CodeMap>,
+}
+
+// SAFETY: the addresses in `args` are those of `buffers`, which may be sent; the entry point is plain code.
+unsafe impl Send for KernelCall {}
+
+impl KernelCall {
+    /// Binds a kernel of `code` to its arguments.
+    pub fn new(code: Arc<CodeMap>, entry: KernelFn, buffers: Vec<Buffer>, iterations: i64, grain: i64) -> Self {
+        let args = buffers.iter().map(|buffer| buffer.address(0)).collect();
+        let sliding = buffers
+            .iter()
+            .enumerate()
+            .filter(|(_, buffer)| buffer.slides())
+            .map(|(index, _)| index)
+            .collect();
+        Self {
+            entry,
+            args,
+            buffers,
+            sliding,
+            iterations,
+            grain,
+            _code: code,
+        }
+    }
+
+    /// Runs the kernel on a piece; the error is the status of one of its parts.
+    pub fn run(&mut self, piece: u64, pool: &Pool, scratch: &Scratch) -> Result<(), i32> {
+        for &index in &self.sliding {
+            self.args[index] = self.buffers[index].address(piece);
+        }
+        let (entry, args) = (self.entry, Args(self.args.as_ptr()));
+        let failed = AtomicI32::new(0);
+        pool.parallel_for(self.iterations, self.grain, |begin, end, worker| {
+            // SAFETY: the arguments point to memory that the buffers keep alive and that the acting actor holds; the
+            // kernel's parts may run at the same time by its contract; the scratch part belongs to this worker alone.
+            let status = unsafe { entry(args.get(), begin, end, scratch.of(worker)) };
+            if status != 0 {
+                failed.store(status, Ordering::Relaxed);
+            }
+        });
+        match failed.into_inner() {
+            0 => Ok(()),
+            status => Err(status),
+        }
+    }
+}
+
+/// The argument table, shared with the workers while the call lasts.
+#[derive(Clone, Copy)]
+struct Args(*const *mut u8);
+
+// SAFETY: kernels only read the table, and `run` keeps it unchanged until all workers are done.
+unsafe impl Sync for Args {}
+
+impl Args {
+    fn get(&self) -> *const *mut u8 {
+        self.0
+    }
+}

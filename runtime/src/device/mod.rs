@@ -1,0 +1,19 @@
+//! Memory, machine code and shared jobs: the only place of the runtime with `unsafe` code.
+//!
+//! Everything here that touches the memory of a register does so on behalf of an actor that acts: the register tokens
+//! give it shared access to what it consumes and exclusive access to what it produces, and the verifier has proven that
+//! no other live register overlaps. A session is only made from a plan that verifies.
+
+mod aligned;
+mod arena;
+mod call;
+mod code;
+mod job;
+mod scratch;
+
+pub use aligned::AlignedBytes;
+pub(crate) use arena::{Arena, Buffer};
+pub(crate) use call::KernelCall;
+pub(crate) use code::CodeMap;
+pub(crate) use job::JobSlot;
+pub(crate) use scratch::Scratch;

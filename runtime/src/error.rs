@@ -1,0 +1,155 @@
+//! What can go wrong with a session and a run.
+
+use of_plan::Finding;
+
+use crate::{ExecError, LoadError, ValueError};
+
+/// Why a session could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The plan has no such program.
+    #[error("the plan has {count} programs and no number {index}")]
+    Program {
+        /// The number asked for.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The plan does not verify.
+    #[error("the plan does not verify: {}{}", .0[0], if .0.len() > 1 { format!(" (and {} more)", .0.len() - 1) } else { String::new() })]
+    Invalid(Vec<Finding>),
+    /// The plan is for another kind of processor.
+    #[error("the plan is for {plan} and this machine is {machine}; compile the model for this machine")]
+    Arch {
+        /// What the plan is for.
+        plan: String,
+        /// What the machine is.
+        machine: &'static str,
+    },
+    /// The processor lacks a feature.
+    #[error(
+        "the plan's kernels need the CPU feature `{feature}`, which this machine lacks; compile the model for this machine"
+    )]
+    CpuFeature {
+        /// The feature.
+        feature: String,
+    },
+    /// The plan is for several machines.
+    #[error("the plan is for {ranks} machines, and a session runs on one")]
+    Ranks {
+        /// How many machines.
+        ranks: u32,
+    },
+    /// A task needs a backend that was not registered.
+    #[error("task `{task}` needs the backend `{backend}`, and this program has {available}")]
+    Backend {
+        /// The task.
+        task: String,
+        /// The backend.
+        backend: String,
+        /// Those there are, for people.
+        available: String,
+    },
+    /// A backend could not load an executable.
+    #[error("backend `{backend}` cannot load task `{task}`: {source}")]
+    Load {
+        /// The task.
+        task: String,
+        /// The backend.
+        backend: String,
+        /// What it said.
+        source: LoadError,
+    },
+    /// A constant of text is malformed.
+    #[error("weight `{weight}` is no list of as many strings as its extents say")]
+    Strings {
+        /// The weight.
+        weight: String,
+    },
+    /// The machine gave no memory.
+    #[error("cannot get {bytes} bytes of memory for {what}: {source}")]
+    Memory {
+        /// What for.
+        what: String,
+        /// How much.
+        bytes: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The machine gave no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Why a run gave no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Too many or too few inputs.
+    #[error("the program takes {expected} inputs ({names}) and {got} were given")]
+    InputCount {
+        /// How many it takes.
+        expected: usize,
+        /// Their names.
+        names: String,
+        /// How many were given.
+        got: usize,
+    },
+    /// An input has the wrong type.
+    #[error("input `{input}` (number {index}) {problem}")]
+    Input {
+        /// Name of the input.
+        input: String,
+        /// Its number.
+        index: usize,
+        /// What does not fit: expected and got.
+        problem: String,
+    },
+    /// The caller's output buffers are not as many as the outputs.
+    #[error("the program gives {expected} outputs and room for {got} was given")]
+    OutputCount {
+        /// How many it gives.
+        expected: usize,
+        /// How many were given.
+        got: usize,
+    },
+    /// A task failed. The session can run again.
+    #[error("task `{task}` failed: {source}")]
+    Task {
+        /// The task.
+        task: String,
+        /// What it said.
+        source: ExecError,
+    },
+    /// A task panicked. The session cannot run again.
+    #[error("task `{task}` panicked: {message}")]
+    Panic {
+        /// The task.
+        task: String,
+        /// What it said.
+        message: String,
+    },
+    /// A task gave a value that its register cannot hold, or none.
+    #[error("task `{task}` gave register `{regst}` {problem}")]
+    Output {
+        /// The task.
+        task: String,
+        /// The register.
+        regst: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The session is of no use after an earlier failure.
+    #[error("the session cannot run again after an earlier failure ({0}); make a new one")]
+    Poisoned(String),
+    /// The runtime broke its own rules.
+    #[error("internal error of the runtime: {0}")]
+    Internal(String),
+}
+
+impl From<ValueError> for ExecError {
+    fn from(error: ValueError) -> Self {
+        ExecError::Failed(error.to_string())
+    }
+}

@@ -1,0 +1,103 @@
+//! Executables: code that a backend loads from the plan's payload and the runtime calls.
+
+use of_plan::{BackendExec, ElementType, Program, Task};
+
+use crate::Value;
+
+/// A dense tensor in someone else's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorRef<'a> {
+    /// Element type.
+    pub dtype: ElementType,
+    /// Extents.
+    pub dims: &'a [i64],
+    /// Row-major elements.
+    pub bytes: &'a [u8],
+}
+
+/// A dense tensor in someone else's memory, to be filled.
+#[derive(Debug)]
+pub struct TensorMut<'a> {
+    /// Element type.
+    pub dtype: ElementType,
+    /// Extents.
+    pub dims: &'a [i64],
+    /// Row-major elements; what they hold before is not defined.
+    pub bytes: &'a mut [u8],
+}
+
+/// An input of an executable.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueRef<'a> {
+    /// Memory that the plan laid out.
+    Dense(TensorRef<'a>),
+    /// A value that the runtime owns.
+    Object(&'a Value),
+}
+
+/// An output of an executable.
+#[derive(Debug)]
+pub enum ValueMut<'a> {
+    /// Memory that the plan laid out; all of it must be filled.
+    Dense(TensorMut<'a>),
+    /// A value that the runtime will own; it must be set.
+    Object(&'a mut Option<Value>),
+}
+
+/// Code that a backend loaded. It belongs to one task and is called by one thread at a time.
+pub trait Executable: Send {
+    /// Computes the outputs from the inputs, which come in the order of the plan.
+    fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError>;
+}
+
+/// What a loader may want to know of the task that it loads an executable for.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadContext<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// The task.
+    pub task: &'a Task,
+    /// What the task runs.
+    pub exec: &'a BackendExec,
+    /// Worker threads that the session has.
+    pub threads: usize,
+}
+
+/// Turns payload bytes into executables; registered when a session is made.
+pub trait Loader: Send + Sync {
+    /// The backend's name, as plans write it.
+    fn backend(&self) -> &str;
+
+    /// Loads an executable.
+    fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError>;
+}
+
+/// Why an executable could not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// The inputs ask for something that the backend does not do.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The inputs break a rule of an op, such as an index out of range.
+    #[error("bad input: {0}")]
+    Input(String),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Why an executable could not be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The payload asks for something that the backend does not do on this machine.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The payload is not what the backend wrote.
+    #[error("malformed payload: {0}")]
+    Payload(String),
+    /// Anything else.
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,0 +1,54 @@
+//! The caller's values on their way in and out.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use of_plan::{Port, Program};
+
+use crate::{RunError, Value};
+
+/// One place for each port. The caller fills them before a piece and empties them after it.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    pub inputs: Vec<Mutex<Option<Value>>>,
+    pub outputs: Vec<Mutex<Option<Value>>>,
+}
+
+impl Ports {
+    pub fn new(program: &Program) -> Self {
+        let places = |ports: &[Port]| ports.iter().map(|_| Mutex::new(None)).collect();
+        Self {
+            inputs: places(&program.inputs),
+            outputs: places(&program.outputs),
+        }
+    }
+}
+
+/// The lock, whatever a panic left behind: what it guards is replaced whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Checks the number and the types of the inputs.
+pub(crate) fn check_inputs(program: &Program, inputs: &[Value]) -> Result<(), RunError> {
+    let ports = &program.inputs;
+    if ports.len() != inputs.len() {
+        let names: Vec<_> = ports
+            .iter()
+            .map(|port| format!("{}: {}", port.name, port.type_text()))
+            .collect();
+        return Err(RunError::InputCount {
+            expected: ports.len(),
+            names: names.join(", "),
+            got: inputs.len(),
+        });
+    }
+    for (index, (port, value)) in ports.iter().zip(inputs).enumerate() {
+        let problem = port.accepts(value.input_dims());
+        problem.map_err(|problem| RunError::Input {
+            input: port.name.clone(),
+            index,
+            problem,
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! The runtime: actors that run a plan.
+//!
+//! [`Session`] opens a program of a [`of_plan::PlanFile`], lays out its memory once, maps its kernels, lets backends
+//! load their executables, and then runs it any number of times without allocating or choosing anything. Every task is
+//! an [`actor::Actor`], a pure state machine over messages; threads own actors and pass messages over a bus. The same
+//! actors are driven by the seeded [`simulator`], which checks the runtime's promises and predicts a timeline.
+//!
+//! Nothing here knows the compiler: the plan is all there is. All `unsafe` code lies in `device/`.
+
+#![deny(unsafe_code)]
+
+pub mod actor;
+mod bus;
+mod cpu;
+#[allow(unsafe_code)] // Memory, machine code and shared jobs; nothing else has any.
+mod device;
+mod error;
+mod executable;
+mod io;
+mod load;
+mod objects;
+mod pool;
+mod profile;
+mod session;
+pub mod simulator;
+mod thread;
+mod value;
+mod work;
+
+pub use device::AlignedBytes;
+pub use error::{RunError, SessionError};
+pub use executable::{ExecError, Executable, LoadContext, LoadError, Loader, TensorMut, TensorRef, ValueMut, ValueRef};
+pub use pool::Pool;
+pub use profile::TaskTiming;
+pub use session::{Options, Session, find_program};
+pub use simulator::{SimError, SimOptions, Timeline, simulate};
+pub use value::{Element, Tensor, TensorData, Value, ValueError};

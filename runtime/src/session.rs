@@ -1,0 +1,406 @@
+//! A program, ready to run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, Links, PlanFile, Program};
+
+use crate::actor::{Actor, ActorId, Msg};
+use crate::bus::{Mail, Routes, connect};
+use crate::device::{Arena, CodeMap, Scratch};
+use crate::io::{Ports, check_inputs, lock};
+use crate::load::Binder;
+use crate::objects::Objects;
+use crate::pool::Pool;
+use crate::profile::{Clocks, TaskTiming};
+use crate::thread::{ActorThread, Local, Shared};
+use crate::work::panic_text;
+use crate::{Loader, RunError, SessionError, Tensor, Value, cpu};
+
+/// How a session is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Workers that share a task's loop, the calling thread included; 0 takes as many as the plan was tuned for.
+    pub threads: usize,
+    /// Whether to take the time of every task.
+    pub profile: bool,
+}
+
+/// A program with its memory, kernels, executables and threads. It runs any number of times.
+pub struct Session {
+    shared: Arc<Shared>,
+    /// The actors of the plan's first thread, which the caller drives.
+    caller: ActorThread,
+    /// All sources, on whatever thread they live.
+    sources: Vec<ActorId>,
+    others: Vec<JoinHandle<()>>,
+    poison: Option<String>,
+    retired: bool,
+}
+
+/// The program of a plan that takes these inputs.
+pub fn find_program(plan: &PlanFile, inputs: &[Value]) -> Result<usize, FindError> {
+    let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
+    plan.find_program(&dims)
+}
+
+impl Session {
+    /// Verifies a program, lays out its memory, maps its kernels, loads its executables and starts its threads.
+    pub fn new(
+        plan: Arc<PlanFile>,
+        program: usize,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+    ) -> Result<Self, SessionError> {
+        let count = plan.plan().programs.len();
+        let desc = plan
+            .plan()
+            .programs
+            .get(program)
+            .ok_or(SessionError::Program { index: program, count })?;
+        cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
+        plan.verify_program(program).map_err(SessionError::Invalid)?;
+        let links = Links::of(desc).ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
+        let threads = worker_count(options, plan.plan().environment.threads);
+
+        let arena = Arc::new(arena(&plan, desc)?);
+        let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
+        let binder = Binder {
+            plan: &plan,
+            program: desc,
+            arena,
+            code: Arc::new(code),
+            loaders,
+            threads,
+        };
+        let works = desc
+            .tasks
+            .iter()
+            .map(|task| binder.work(task))
+            .collect::<Result<Vec<_>, _>>()?;
+
+        let shared = Arc::new(Shared {
+            program,
+            ports: Ports::new(desc),
+            objects: Objects::new(desc),
+            pool: Pool::new(threads).map_err(SessionError::Thread)?,
+            clocks: Clocks::new(desc, options.profile),
+            failing: AtomicBool::new(false),
+            failure: Default::default(),
+            plan: Arc::clone(&plan),
+        });
+        let bytes = scratch_bytes(desc);
+        let scratch = Scratch::new(bytes, threads - 1).map_err(|source| memory("scratch", bytes, source))?;
+        let actors = Actor::of_program(desc, &links);
+        let sources = actors
+            .iter()
+            .zip(0..)
+            .filter(|(actor, _)| actor.is_source())
+            .map(|(_, id)| id)
+            .collect();
+        let locals = actors.into_iter().zip(works).enumerate();
+        let locals = locals
+            .map(|(task, (actor, work))| Local { task, actor, work })
+            .collect();
+        let mut ends = actor_threads(&shared, desc, &links, locals, &scratch)?.into_iter();
+        let caller = ends.next().ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
+        let mut session = Self {
+            shared,
+            caller,
+            sources,
+            others: Vec::new(),
+            poison: None,
+            retired: false,
+        };
+        for end in ends {
+            session.spawn(end)?;
+        }
+        tracing::debug!(program = %session.program().name, threads, tasks = session.program().tasks.len(), "session");
+        Ok(session)
+    }
+
+    fn spawn(&mut self, thread: ActorThread) -> Result<(), SessionError> {
+        let shared = Arc::clone(&self.shared);
+        let caller = thread.bus.to_caller();
+        let serve = move || {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| thread.serve())) {
+                shared.fail(RunError::Internal(format!(
+                    "an actor thread panicked: {}",
+                    panic_text(&*payload)
+                )));
+                // When the caller's thread is gone too there is nobody left to tell.
+                let _ = caller.map(|caller| caller.send(Mail::Died));
+            }
+        };
+        let name = format!("of-actors-{}", self.others.len() + 1);
+        self.others.push(
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(serve)
+                .map_err(SessionError::Thread)?,
+        );
+        Ok(())
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        self.shared.program()
+    }
+
+    /// Workers that share a task's loop, the calling thread included.
+    pub fn threads(&self) -> usize {
+        self.shared.pool.threads()
+    }
+
+    /// Runs the program on these inputs.
+    pub fn run(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>, RunError> {
+        self.check(&inputs)?;
+        for (slot, value) in self.shared.ports.inputs.iter().zip(inputs) {
+            *lock(slot) = Some(value);
+        }
+        let result = self.guarded_piece();
+        self.shared.ports.inputs.iter().for_each(|slot| *lock(slot) = None);
+        let outputs: Vec<_> = self.shared.ports.outputs.iter().map(|slot| lock(slot).take()).collect();
+        result?;
+        let missing = || RunError::Internal("an output was never fetched".into());
+        outputs.into_iter().map(|value| value.ok_or_else(missing)).collect()
+    }
+
+    /// Runs the program without giving memory away or taking any: inputs are left as they were, and outputs of dense
+    /// ports are written into the tensors that are there, if they have the right type (see [`Session::new_outputs`]).
+    pub fn run_into(&mut self, inputs: &mut [Value], outputs: &mut [Value]) -> Result<(), RunError> {
+        self.check(inputs)?;
+        let expected = self.program().outputs.len();
+        if outputs.len() != expected {
+            return Err(RunError::OutputCount {
+                expected,
+                got: outputs.len(),
+            });
+        }
+        let ports = &Arc::clone(&self.shared).ports;
+        let given = inputs
+            .iter_mut()
+            .zip(&ports.inputs)
+            .chain(outputs.iter_mut().zip(&ports.outputs));
+        given.for_each(|(value, slot)| *lock(slot) = Some(std::mem::replace(value, Value::Optional(None))));
+        let result = self.guarded_piece();
+        let taken = inputs
+            .iter_mut()
+            .zip(&ports.inputs)
+            .chain(outputs.iter_mut().zip(&ports.outputs));
+        taken.for_each(|(value, slot)| *value = lock(slot).take().unwrap_or(Value::Optional(None)));
+        result
+    }
+
+    /// Room for the outputs: zeros of the right types; dynamic outputs are put there by the run.
+    pub fn new_outputs(&self) -> Vec<Value> {
+        let room = |port: &of_plan::Port| {
+            let dense = port.dtype() != ElementType::Unknown && !port.object;
+            let tensor = dense
+                .then(|| Tensor::zeros(port.dtype(), port.dims.as_slice()).ok())
+                .flatten();
+            tensor.map_or(Value::Optional(None), Value::Tensor)
+        };
+        self.program().outputs.iter().map(room).collect()
+    }
+
+    /// Ends the session in order: the sources stop, the end spreads along the registers, and the actors retire. Dropping
+    /// the session does the same and keeps silent about what went wrong.
+    pub fn close(mut self) -> Result<(), RunError> {
+        if let Some(why) = &self.poison {
+            return Err(RunError::Poisoned(why.clone()));
+        }
+        let result = self.retire();
+        // The other threads wait for an end that never comes, so they must be told to quit.
+        self.poison = result.as_ref().err().map(RunError::to_string);
+        result
+    }
+
+    /// Time spent in each task since the session was made or reset; empty without [`Options::profile`].
+    pub fn timings(&self) -> Vec<TaskTiming> {
+        self.shared.clocks.timings(self.program())
+    }
+
+    /// Forgets the times taken so far.
+    pub fn reset_timings(&self) {
+        self.shared.clocks.reset();
+    }
+
+    fn check(&self, inputs: &[Value]) -> Result<(), RunError> {
+        match &self.poison {
+            Some(why) => Err(RunError::Poisoned(why.clone())),
+            None => check_inputs(self.program(), inputs),
+        }
+    }
+
+    /// Runs a piece; what leaves the actors in an unknown state poisons the session.
+    fn guarded_piece(&mut self) -> Result<(), RunError> {
+        // Should the caller's thread unwind, this stays.
+        self.poison = Some("a run was cut off".into());
+        let result = self.piece();
+        let failure = lock(&self.shared.failure).take();
+        self.shared.failing.store(false, Ordering::Release);
+        let result = failure.map_or(result, Err);
+        let fatal = matches!(result, Err(RunError::Panic { .. } | RunError::Internal(_)));
+        self.poison = result.as_ref().err().filter(|_| fatal).map(RunError::to_string);
+        result
+    }
+
+    /// One piece from the sources to the end. All actors are then ready for the next one.
+    fn piece(&mut self) -> Result<(), RunError> {
+        let caller = &mut self.caller;
+        caller.left = caller.actors.len();
+        let mut running = self.others.len();
+        for &source in &self.sources {
+            caller.bus.send(source, Msg::Start { pieces: 1 });
+        }
+        loop {
+            caller.drain()?;
+            if caller.left == 0 && running == 0 {
+                return Ok(());
+            }
+            if self.others.is_empty() {
+                return Err(RunError::Internal(stalled(caller)));
+            }
+            match caller.bus.wait(Duration::from_secs(3600)) {
+                Some(Mail::Actor(to, msg)) => caller.deliver(to, msg)?,
+                Some(Mail::PieceDone) => running -= 1,
+                Some(Mail::Died) => return Err(RunError::Internal("an actor thread broke down".into())),
+                Some(Mail::Quit) | None => {}
+            }
+        }
+    }
+
+    /// End-of-run. Does nothing when the actors of this thread have ended already.
+    fn retire(&mut self) -> Result<(), RunError> {
+        if std::mem::replace(&mut self.retired, true) {
+            return Ok(());
+        }
+        for &source in &self.sources {
+            self.caller.bus.send(source, Msg::Stop);
+        }
+        loop {
+            self.caller.drain()?;
+            if self.caller.alive == 0 {
+                return Ok(());
+            }
+            if self.others.is_empty() {
+                return Err(RunError::Internal(stalled(&self.caller)));
+            }
+            match self.caller.bus.wait(Duration::from_secs(1)) {
+                Some(Mail::Actor(to, msg)) => self.caller.deliver(to, msg)?,
+                Some(_) => {}
+                None => return Err(RunError::Internal("the actors did not end".into())),
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let retired = self.poison.is_none() && self.retire().is_ok();
+        if !retired {
+            for thread in 1..=self.others.len() {
+                self.caller.bus.mail(thread as u32, Mail::Quit);
+            }
+        }
+        for handle in self.others.drain(..) {
+            // A panic of the thread was caught and reported where it happened.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// As many workers as asked for; otherwise as many as the plan was tuned for, as far as the machine has cores for them.
+fn worker_count(options: Options, tuned: u32) -> usize {
+    if options.threads > 0 {
+        return options.threads;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (tuned as usize).clamp(1, cores)
+}
+
+fn arena(plan: &Arc<PlanFile>, program: &Program) -> Result<Arena, SessionError> {
+    Arena::new(Arc::clone(plan), &program.chunks)
+        .map_err(|(chunk, source)| memory(&format!("chunk {chunk}"), program.chunks[chunk].bytes, source))
+}
+
+/// Deals the actors to the plan's threads. The first thread is the caller's; others without tasks are left out.
+fn actor_threads(
+    shared: &Arc<Shared>,
+    program: &Program,
+    links: &Links,
+    locals: Vec<Local>,
+    scratch: &Scratch,
+) -> Result<Vec<ActorThread>, SessionError> {
+    let used = |id: &u32| program.tasks.iter().any(|task| task.thread == *id);
+    let mut ids: Vec<u32> = program.threads.iter().map(|thread| thread.id).collect();
+    let caller = ids.first().copied();
+    ids.retain(|id| Some(*id) == caller || used(id));
+    let mut dealt: Vec<Vec<Local>> = ids.iter().map(|_| Vec::new()).collect();
+    let mut routes = Routes {
+        thread: Vec::new(),
+        place: Vec::new(),
+    };
+    for local in locals {
+        let id = program.tasks[local.task].thread;
+        let thread = ids.iter().position(|&other| other == id).unwrap_or(0);
+        routes.thread.push(thread as u32);
+        routes.place.push(dealt[thread].len() as u32);
+        dealt[thread].push(local);
+    }
+    let bounds = routes.bounds(program, links, ids.len());
+    let ends = connect(&bounds, &Arc::new(routes)).into_iter().zip(dealt).enumerate();
+    let ends = ends.map(|(number, (bus, actors))| {
+        let scratch = if number == 0 {
+            Ok(scratch.clone())
+        } else {
+            scratch.for_thread()
+        };
+        let scratch = scratch.map_err(|source| memory("scratch", scratch_bytes(program), source))?;
+        let count = actors.len();
+        Ok(ActorThread {
+            shared: Arc::clone(shared),
+            bus,
+            actors,
+            scratch,
+            left: count,
+            alive: count,
+        })
+    });
+    ends.collect()
+}
+
+fn scratch_bytes(program: &Program) -> u64 {
+    let bytes = program.tasks.iter().map(|task| match &task.exec {
+        Some(of_plan::Exec::Kernel(exec)) => exec.scratch_bytes,
+        _ => 0,
+    });
+    bytes.max().unwrap_or(0)
+}
+
+fn memory(what: &str, bytes: u64, source: std::io::Error) -> SessionError {
+    SessionError::Memory {
+        what: what.into(),
+        bytes,
+        source,
+    }
+}
+
+fn stalled(thread: &ActorThread) -> String {
+    format!(
+        "the actors stalled with {} acts and {} actors left",
+        thread.left, thread.alive
+    )
+}
+
+fn unlinked(program: &Program) -> Finding {
+    Finding {
+        kind: FindingKind::Index,
+        place: format!("program `{}`", program.name),
+        message: "a register names a task that does not exist".into(),
+    }
+}

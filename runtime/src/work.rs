@@ -1,0 +1,265 @@
+//! What a task does when its actor acts.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use of_plan::{ElementType, Program};
+
+use crate::device::{Buffer, KernelCall, Scratch};
+use crate::io::{Ports, lock};
+use crate::objects::Objects;
+use crate::pool::Pool;
+use crate::{ExecError, Executable, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
+
+/// A task's work, with everything resolved that can be resolved before the run.
+pub(crate) enum Work {
+    /// Nothing: the task only joins.
+    Nothing,
+    /// A kernel.
+    Kernel(KernelCall),
+    /// A backend's executable.
+    Backend(BackendCall),
+    /// A copy of bytes.
+    Copy { src: Buffer, dst: Buffer, bytes: usize },
+    /// A copy of a value.
+    CopyObject { src: u32, dst: u32 },
+    /// The caller's value into a register.
+    Feed { port: usize, to: Place },
+    /// A register to the caller.
+    Fetch { port: usize, from: Place },
+}
+
+/// A tensor's place: bytes with their type, or an object register.
+pub(crate) enum Place {
+    Dense {
+        buffer: Buffer,
+        dtype: ElementType,
+        dims: Vec<i64>,
+    },
+    Object(u32),
+}
+
+/// An input of an executable.
+pub(crate) enum Operand {
+    Place(Place),
+    /// A constant of text.
+    Constant(Value),
+}
+
+/// An executable with its operands.
+pub(crate) struct BackendCall {
+    pub executable: Box<dyn Executable>,
+    pub inputs: Vec<Operand>,
+    pub outputs: Vec<Place>,
+}
+
+/// What work needs of the session.
+pub(crate) struct Context<'a> {
+    pub program: &'a Program,
+    /// Index of the task.
+    pub task: usize,
+    pub piece: u64,
+    pub ports: &'a Ports,
+    pub objects: &'a Objects,
+    pub pool: &'a Pool,
+    pub scratch: &'a Scratch,
+}
+
+impl Work {
+    #[inline]
+    pub fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
+        match self {
+            Work::Nothing => Ok(()),
+            Work::Kernel(call) => {
+                let status = call.run(context.piece, context.pool, context.scratch);
+                status.map_err(|status| context.failed(kernel_error(status)))
+            }
+            Work::Copy { src, dst, bytes } => match dst.copy_from(src, *bytes, context.piece) {
+                true => Ok(()),
+                false => Err(context.internal("copies past a buffer")),
+            },
+            Work::CopyObject { src, dst } => {
+                let value = context.object(*src)?.clone();
+                context.objects.write(*dst, context.piece, value);
+                Ok(())
+            }
+            Work::Backend(call) => call.run(context),
+            Work::Feed { port, to } => context.feed(*port, to),
+            Work::Fetch { port, from } => context.fetch(*port, from),
+        }
+    }
+}
+
+impl BackendCall {
+    fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
+        let piece = context.piece;
+        // Objects stay locked for reading while the executable sees them; dense inputs need no lock.
+        let guards = self.inputs.iter().map(|input| match input {
+            Operand::Place(Place::Object(regst)) => context.objects.read(*regst, piece),
+            _ => None,
+        });
+        let guards: Vec<_> = guards.collect();
+        let inputs = self
+            .inputs
+            .iter()
+            .zip(&guards)
+            .map(|(input, guard)| match (input, guard) {
+                (Operand::Constant(value), _) => Ok(ValueRef::Object(value)),
+                (Operand::Place(Place::Dense { buffer, dtype, dims }), _) => Ok(ValueRef::Dense(TensorRef {
+                    dtype: *dtype,
+                    dims,
+                    bytes: buffer.bytes(piece),
+                })),
+                (Operand::Place(Place::Object(regst)), guard) => {
+                    let value = guard.as_deref().and_then(Option::as_ref);
+                    value.map(ValueRef::Object).ok_or_else(|| context.empty(*regst))
+                }
+            });
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let mut objects: Vec<Option<Value>> = self.outputs.iter().map(|_| None).collect();
+        let outputs = self
+            .outputs
+            .iter()
+            .zip(&mut objects)
+            .map(|(output, object)| match output {
+                Place::Object(_) => Ok(ValueMut::Object(object)),
+                Place::Dense { buffer, dtype, dims } => match buffer.bytes_mut(piece) {
+                    Some(bytes) => Ok(ValueMut::Dense(TensorMut {
+                        dtype: *dtype,
+                        dims,
+                        bytes,
+                    })),
+                    None => Err(context.internal("writes to a constant")),
+                },
+            });
+        let mut outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+        // A panicking executable may be left in any state; the session is poisoned, so it is never called again.
+        let result = catch_unwind(AssertUnwindSafe(|| self.executable.run(&inputs, &mut outputs)));
+        drop(outputs);
+        match result {
+            Ok(Ok(())) => {}
+            Ok(Err(source)) => return Err(context.failed(source)),
+            Err(payload) => {
+                return Err(RunError::Panic {
+                    task: context.name(),
+                    message: panic_text(&*payload),
+                });
+            }
+        }
+        drop(inputs);
+        drop(guards);
+        for (output, object) in self.outputs.iter().zip(objects) {
+            if let Place::Object(regst) = output {
+                context.store(*regst, object)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Context<'_> {
+    fn name(&self) -> String {
+        self.program.tasks[self.task].name.clone()
+    }
+
+    fn failed(&self, source: ExecError) -> RunError {
+        RunError::Task {
+            task: self.name(),
+            source,
+        }
+    }
+
+    fn internal(&self, what: &str) -> RunError {
+        RunError::Internal(format!("task `{}` {what}", self.name()))
+    }
+
+    fn empty(&self, regst: u32) -> RunError {
+        self.internal(&format!("finds register {regst} empty"))
+    }
+
+    fn object(&self, regst: u32) -> Result<Value, RunError> {
+        let guard = self.objects.read(regst, self.piece);
+        guard.and_then(|guard| guard.clone()).ok_or_else(|| self.empty(regst))
+    }
+
+    /// Gives an object register what an executable set, if it fits.
+    fn store(&self, regst: u32, value: Option<Value>) -> Result<(), RunError> {
+        let desc = &self.program.regsts[regst as usize];
+        let wrong = |problem: String| RunError::Output {
+            task: self.name(),
+            regst: desc.name.clone(),
+            problem,
+        };
+        let value = value.ok_or_else(|| wrong("no value".into()))?;
+        if let Some(tensor) = value.as_tensor()
+            && desc.dtype() != ElementType::Unknown
+            && desc.dtype() != tensor.dtype()
+        {
+            return Err(wrong(format!(
+                "a tensor of {} where it holds {}",
+                tensor.dtype(),
+                desc.dtype()
+            )));
+        }
+        self.objects.write(regst, self.piece, value);
+        Ok(())
+    }
+
+    fn feed(&self, port: usize, to: &Place) -> Result<(), RunError> {
+        let slot = lock(&self.ports.inputs[port]);
+        let value = slot.as_ref().ok_or_else(|| self.internal("finds no input"))?;
+        match to {
+            Place::Object(regst) => self.objects.write(*regst, self.piece, value.clone()),
+            Place::Dense { buffer, .. } => {
+                let source = value.as_tensor().and_then(Tensor::bytes);
+                let target = buffer.bytes_mut(self.piece);
+                match (source, target) {
+                    (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
+                    _ => return Err(self.internal("is fed another type than its port has")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch(&self, port: usize, from: &Place) -> Result<(), RunError> {
+        let mut slot = lock(&self.ports.outputs[port]);
+        match from {
+            Place::Object(regst) => {
+                let value = self.objects.fetch(*regst, self.piece);
+                *slot = Some(value.ok_or_else(|| self.empty(*regst))?);
+            }
+            Place::Dense { buffer, dtype, dims } => {
+                let bytes = buffer.bytes(self.piece);
+                // The caller's own buffer is used again when it has the right type.
+                if let Some(Value::Tensor(tensor)) = slot.as_mut()
+                    && tensor.dtype() == *dtype
+                    && tensor.dims() == dims
+                    && let Some(target) = tensor.bytes_mut()
+                {
+                    target.copy_from_slice(bytes);
+                } else {
+                    let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), bytes);
+                    *slot = Some(tensor.map_err(|error| self.failed(error.into()))?.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the status of a kernel means.
+#[cold]
+fn kernel_error(status: i32) -> ExecError {
+    match status {
+        1 => ExecError::Input("an index is out of range".into()),
+        other => ExecError::Failed(format!("the kernel returned the status {other}")),
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
+}
