@@ -56,6 +56,13 @@ pub struct Group {
     deps: BTreeSet<usize>,
 }
 
+impl Group {
+    /// A group of one op of this one, which keeps its place in the order.
+    pub fn alone(&self, op: OpId, shape: Shape, space: Vec<usize>) -> Group {
+        Group { ops: vec![op], shape, space, deps: BTreeSet::new() }
+    }
+}
+
 /// Partitions the ops of the outermost region of `graph`; `role` says what each is. Groups come in execution order.
 pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
     let order: Vec<OpId> = graph.region_ops(graph.entry()).collect();

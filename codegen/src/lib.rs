@@ -1,1 +1,17 @@
-//! (crate docs)
+//! Code generation: a function of fixed shapes becomes a plan.
+//!
+//! [`roles`] says what each op is, [`fuse`] groups ops into kernels, [`lower`] makes steps and C text, [`native`]
+//! compiles the text, [`memory`] packs the buffers and [`physical`] writes the program. [`compile`] is all of it.
+
+mod backend;
+mod compile;
+pub mod extract;
+pub mod fuse;
+pub mod lower;
+pub mod memory;
+pub mod native;
+pub mod physical;
+pub mod roles;
+
+pub use backend::Backend;
+pub use compile::{CompileOptions, Compiled, Progress, Summary, compile};

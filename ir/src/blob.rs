@@ -20,6 +20,12 @@ impl Blob {
         Blob { owner: Arc::new(bytes), range }
     }
 
+    /// Shares bytes that something else holds: a mapping, a slice of a larger buffer.
+    pub fn from_owner(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Blob {
+        let range = 0..owner.as_ref().len();
+        Blob { owner: Arc::new(owner), range }
+    }
+
     /// Maps a file read-only.
     ///
     /// # Errors
@@ -56,6 +62,12 @@ impl std::ops::Deref for Blob {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &(*self.owner).as_ref()[self.range.clone()]
+    }
+}
+
+impl AsRef<[u8]> for Blob {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 

@@ -219,6 +219,18 @@ impl Dim {
         !self.is_unknown() && !other.is_unknown() && matches!((self - other).as_const(), Some(d) if d != 0)
     }
 
+    /// Whether this form shows that it is never negative, given that no symbol is.
+    pub fn is_nonnegative(&self) -> bool {
+        let atom = |a: &Atom| match a {
+            Atom::Symbol(_) => true,
+            Atom::Call(DimFn::Max, ab) => ab.0.is_nonnegative() || ab.1.is_nonnegative(),
+            Atom::Call(DimFn::Min, ab) => ab.0.is_nonnegative() && ab.1.is_nonnegative(),
+            Atom::Call(DimFn::FloorDiv | DimFn::CeilDiv, ab) => ab.0.is_nonnegative() && ab.1.is_nonnegative(),
+            Atom::Call(DimFn::Mod, ab) => ab.1.is_nonnegative(),
+        };
+        self.constant >= 0 && self.terms.iter().all(|(m, c)| *c >= 0 && m.iter().all(atom))
+    }
+
     /// Number of atoms and terms, those inside functions included: what arithmetic on it costs.
     pub(crate) fn size(&self) -> usize {
         let atom = |a: &Atom| match a {

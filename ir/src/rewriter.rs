@@ -58,6 +58,12 @@ impl<'g> Rewriter<'g> {
         self.changed
     }
 
+    /// Symbols that inference invents for unknown dimensions are numbered from above `n`: what is imported has symbols
+    /// `u1` to `un` of its own.
+    pub fn number_symbols_from(&mut self, n: u32) {
+        self.graph.fresh = self.graph.fresh.max(n);
+    }
+
     // ---- where ----
 
     /// New ops go to the end of `region`.
@@ -303,6 +309,7 @@ impl<'g> Rewriter<'g> {
 
     /// Changes the type of a value, for refinement of shapes and placements.
     pub fn set_type(&mut self, value: ValueId, ty: Type) {
+        let ty = self.name_unknown_dims(&ty);
         if self.graph.values[value.index()].ty != ty {
             self.changed = true;
             self.graph.values[value.index()].ty = ty;

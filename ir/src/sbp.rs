@@ -90,17 +90,29 @@ pub struct SbpSignature {
     pub operands: SmallVec<[Sbp; 4]>,
     /// One entry a result.
     pub results: SmallVec<[Sbp; 2]>,
+    /// It is legal on a mesh axis whose number of devices divides this; 0, which everything divides, for no condition.
+    pub multiple: i64,
 }
 
 impl SbpSignature {
     /// A signature from slices.
     pub fn new(operands: &[Sbp], results: &[Sbp]) -> Self {
-        Self { operands: SmallVec::from_slice(operands), results: SmallVec::from_slice(results) }
+        Self { operands: SmallVec::from_slice(operands), results: SmallVec::from_slice(results), multiple: 0 }
+    }
+
+    /// The same, but legal only where the number of devices divides `n`, so that all slices are equally long.
+    pub fn for_divisors_of(self, n: i64) -> Self {
+        Self { multiple: n, ..self }
+    }
+
+    /// Whether it is legal on a mesh axis of this many devices.
+    pub fn allows(&self, devices: usize) -> bool {
+        i64::try_from(devices).is_ok_and(|d| d > 0 && self.multiple % d == 0)
     }
 
     /// Everything broadcast, which every deterministic op allows.
     pub fn broadcast(operands: usize, results: usize) -> Self {
-        Self { operands: SmallVec::from_elem(Sbp::Broadcast, operands), results: SmallVec::from_elem(Sbp::Broadcast, results) }
+        Self { operands: SmallVec::from_elem(Sbp::Broadcast, operands), results: SmallVec::from_elem(Sbp::Broadcast, results), multiple: 0 }
     }
 }
 

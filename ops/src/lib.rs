@@ -4,6 +4,7 @@
 //! expansion, SBP signatures, gradient. The tests in `tests/list_wide.rs` run over the whole list.
 
 mod declare;
+pub mod interpret;
 pub mod list;
 mod op;
 pub mod scalar;

@@ -135,6 +135,12 @@ pub trait Op: Send + Sync {
         Vec::new()
     }
 
+    /// The operand that holds the dimensions of the result. They are global: where the result is split, a device that
+    /// holds a part of it gets the dimensions of its part instead.
+    fn shape_operand(&self) -> Option<usize> {
+        None
+    }
+
     /// Gradients of the operands given those of the results; `None` for an operand without gradient.
     /// The outer `None` says that the op is not differentiable (or not yet).
     ///

@@ -1,1 +1,43 @@
-//! (crate docs)
+//! Passes: graph to graph, behind one small trait.
+//!
+//! A pass is a [`Pass`]: a name, a summary, typed options and `run`. [`PASSES`] lists every pass, [`PIPELINES`] every
+//! pipeline as text, and a [`Manager`] runs such a text: `infer-shapes,canonicalize,specialize{batch=8}`. Printing,
+//! timing, verification and crash reproducers are the manager's; a pass only changes the module.
+
+pub mod canonicalize;
+pub mod channels_last;
+pub mod cse;
+pub mod dce;
+pub mod expand_composites;
+pub mod facts;
+pub mod fold_constants;
+pub mod infer_shapes;
+mod list;
+mod manager;
+mod options;
+mod pass;
+mod pipelines;
+mod print;
+mod report;
+mod reproducer;
+pub mod specialize;
+mod syntax;
+mod verify;
+
+pub use list::{
+    Canonicalize, ChannelsLast, Cse, Dce, ExpandComposites, ExpandOptions, FoldConstants, InferShapes, PASSES, Specialize, find,
+};
+pub use manager::{BROKEN_PASS, Manager, Settings};
+pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};
+pub use pass::{AnyPass, Configured, Pass, PassContext, each_func, each_op};
+pub use pipelines::{PIPELINES, Pipeline, pipeline};
+pub use report::{PassRun, Report};
+pub use print::{Print, PrintPassOptions};
+pub use syntax::{FILE as PIPELINE_FILE, Item, parse_items};
+pub use verify::Verify;
+
+/// A shape for messages: `[N, 3, 224, 224]`.
+pub fn show_shape(shape: &[of_ir::Dim]) -> String {
+    let dims: Vec<String> = shape.iter().map(ToString::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}

@@ -114,7 +114,8 @@ pub fn body(g: &Graph, group: &Group, role: &dyn Fn(OpId) -> Role, inner: usize)
     b.body
 }
 
-fn reduce_kind(name: &str) -> Reduce {
+/// The reduction that an op of this name does.
+pub fn reduce_kind(name: &str) -> Reduce {
     match name {
         "of.reduce_max" => Reduce::Max,
         "of.reduce_min" => Reduce::Min,

@@ -72,8 +72,9 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
             }
             let cycles = |r: usize| {
                 let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
-                // A chain of dependent additions needs about 4 cycles a step.
-                fma.max(loads).max(if r * vectors < 8 { 4.0 } else { 0.0 })
+                // A chain of dependent additions takes 4 cycles a step; the loop itself and misses of the first cache
+                // cost about one more.
+                fma.max(loads).max(4.0) + 1.0
             };
             let lines = (c.inner.0 / rows) as f64 * cycles(rows) + if c.inner.0 % rows > 0 { cycles(c.inner.0 % rows) } else { 0.0 };
             let panels = c.columns.div_ceil(vectors * isa.lanes) as f64;
@@ -100,11 +101,11 @@ pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Vec<f32> {
 }
 
 /// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores. The last axes of the space of `body` are
-/// batch, outer rows, inner rows and columns with extents `dims` (one for each load stride).
+/// batch, outer rows, inner rows and columns with the extents of `axes`; `out` are the strides of the stores along them.
 ///
 /// # Errors
 /// When the epilogue has no vector form or an access of it cannot follow the rows.
-pub fn contraction(spec: &Contraction, tile: Tile, body: &Body, dims: &RowAxes, isa: &Isa) -> Result<Source, String> {
+pub fn contraction(spec: &Contraction, tile: Tile, body: &Body, axes: &RowAxes, out: &[i64], isa: &Isa) -> Result<Source, String> {
     if !expr::vectorizable(body) {
         return Err("the epilogue has no vector form".into());
     }
@@ -116,8 +117,9 @@ pub fn contraction(spec: &Contraction, tile: Tile, body: &Body, dims: &RowAxes, 
     let (cuts, per_cut) = if spec.outer.0 > 1 { cut(spec.outer.0) } else { cut(tiles) };
     let mut walk = Vec::new();
     for l in &body.loads {
-        walk.push(dims.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
+        walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
+    let to = axes.walk(out).ok_or("the result does not follow the rows")?;
     let mut c = String::new();
     expr::vector_constants(body, &mut c);
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
@@ -146,16 +148,11 @@ pub fn contraction(spec: &Contraction, tile: Tile, body: &Body, dims: &RowAxes, 
         let at = space::offset(&spec.batch, &walk[i].batch, "batch");
         let _ = writeln!(c, "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};", 2 + i, width as i64 * walk[i].column);
     }
-    let rows_total = spec.outer.0 * spec.inner.0;
+    let to_at = space::offset(&spec.batch, &to.batch, "batch");
     for s in 0..body.stores.len() {
-        let _ = writeln!(
-            c,
-            "    f32 *const Q{s} = (f32 *)args[{}] + batch * {} + panel * {width};",
-            2 + body.loads.len() + s,
-            rows_total * spec.columns
-        );
+        let _ = writeln!(c, "    f32 *const Q{s} = (f32 *)args[{}] + ({to_at}) + panel * {width};", 2 + body.loads.len() + s);
     }
-    let emit = Emit { spec, tile, body, walk: &walk, isa, k, width, panels };
+    let emit = Emit { spec, tile, body, walk: &walk, to: &to, isa, width, panels };
     let (full, rest) = (spec.inner.0 / tile.rows, spec.inner.0 % tile.rows);
     if spec.outer.0 > 1 {
         let _ = writeln!(c, "    const i64 o1 = (part + 1) * {per_cut} < {0} ? (part + 1) * {per_cut} : {0};", spec.outer.0);
@@ -229,8 +226,8 @@ struct Emit<'a> {
     tile: Tile,
     body: &'a Body,
     walk: &'a [Walk],
+    to: &'a Walk,
     isa: &'a Isa,
-    k: usize,
     width: usize,
     panels: usize,
 }
@@ -293,7 +290,7 @@ impl Emit<'_> {
                 self.epilogue(r, v, part(v), c);
             }
         }
-        debug_assert!(self.k > 0 && self.tile.rows >= rows);
+        debug_assert!(self.tile.rows >= rows);
     }
 
     /// The epilogue on one vector of the tile.
@@ -320,9 +317,8 @@ impl Emit<'_> {
             };
             let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
         }
-        let (inner, columns) = (self.spec.inner.0, self.spec.columns);
         for (s, (_, node)) in body.stores.iter().enumerate() {
-            let at = format!("Q{s} + (o * {inner} + m + {r}) * {columns} + {}", v * lanes);
+            let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
             let _ = if n == lanes { write!(c, " store({at}, t{node});") } else { write!(c, " store_part({at}, t{node}, {n});") };
         }
         c.push_str(" }\n");

@@ -38,10 +38,11 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
         let plan = Walk::of(&s);
         let rows = plan.rows();
-        let _ = writeln!(c, "    if (it >= {base} && it < {}) {{ const i64 row = it - {base};", base + rows);
+        let blocks = plan.blocks();
+        let _ = writeln!(c, "    if (it >= {base} && it < {}) {{ const i64 row = (it - {base}) / {blocks}, block = (it - {base}) % {blocks};", base + rows);
         let _ = writeln!(c, "      const {t} *from = (const {t} *)args[{}] + {} + ({});", p.arg, p.from.0, space::offset(&plan.outer, &plan.from, "row"));
         let _ = writeln!(c, "      {t} *to = ({t} *)args[{out}] + {} + ({});", p.to.0, space::offset(&plan.outer, &plan.to, "row"));
-        plan.body(t, &mut c);
+        plan.body(&mut c);
         c.push_str("    }\n");
         base += rows;
         largest = largest.max(plan.inner());
@@ -89,15 +90,15 @@ impl Walk {
         self.inner.iter().map(|a| a.0).product()
     }
 
-    fn body(&self, t: &str, c: &mut String) {
+    fn body(&self, c: &mut String) {
         if let [(n, from, to)] = self.inner[..] {
             let value = if from == 0 { "from[0]".into() } else { format!("from[i * {from}]") };
             let _ = writeln!(c, "      for (i64 i = 0; i < {n}; i++) to[i * {to}] = {value};");
         } else if let [(n, fa, ta), (m, fb, tb)] = self.inner[..] {
-            // Blocks fit the first cache; inside, writes are contiguous.
-            let _ = writeln!(c, "      for (i64 b = 0; b < {m}; b += {BLOCK}) for (i64 i = 0; i < {n}; i++)");
+            // Square blocks fit the first cache; inside, writes are contiguous.
+            let _ = writeln!(c, "      const i64 i0 = block * {BLOCK}, i1 = i0 + {BLOCK} < {n} ? i0 + {BLOCK} : {n};");
+            let _ = writeln!(c, "      for (i64 b = 0; b < {m}; b += {BLOCK}) for (i64 i = i0; i < i1; i++)");
             let _ = writeln!(c, "        for (i64 j = b; j < b + {BLOCK} && j < {m}; j++) to[i * {ta} + j * {tb}] = from[i * {fa} + j * {fb}];");
-            let _ = t;
         }
     }
 }

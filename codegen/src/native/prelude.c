@@ -6,7 +6,15 @@ typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int vi __attribute__((vector_size(LANES * 4)));
 typedef float vfu __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
-#define SPLAT(x) ((vf){0} + (f32)(x))
+/* All lanes alike. A list of lanes rather than 0 + x: the sum would keep the sign of zero and cost an addition. */
+#if LANES == 16
+INLINE vf splat(f32 x) { return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+#elif LANES == 8
+INLINE vf splat(f32 x) { return (vf){x, x, x, x, x, x, x, x}; }
+#else
+INLINE vf splat(f32 x) { return (vf){x, x, x, x}; }
+#endif
+#define SPLAT(x) splat((f32)(x))
 #define SPLATI(x) ((vi){0} + (i32)(x))
 
 INLINE vf load(const f32 *p) { return *(const vfu *)p; }

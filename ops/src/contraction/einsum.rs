@@ -12,7 +12,7 @@ use super::MatMul;
 use crate::elementwise::Select;
 use crate::nn::build::{Build, Made, diagnostic};
 use crate::sample::Rng;
-use crate::{Expanded, Inferred, Op, op, op_basics, shape};
+use crate::{Expanded, Inferred, Op, op, op_basics};
 
 op! {
     /// Einstein summation: axes with one letter are multiplied along, letters missing in the result are summed over.
@@ -59,25 +59,45 @@ impl Op for Einsum {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let list: Vec<&TensorType> = (0..cx.operands.len()).map(|i| cx.tensor(i)).collect::<Result<_, _>>()?;
-        let Some(dtype) = list.first().map(|t| t.dtype) else { return Err(OpError::ty("there is no operand")) };
-        if list.iter().any(|t| t.dtype != dtype || !t.dtype.is_float() && !t.dtype.is_int()) {
+        let Some(dtype) = list.first().map(|t| t.dtype) else {
+            return Err(OpError::ty("there is no operand"));
+        };
+        if list
+            .iter()
+            .any(|t| t.dtype != dtype || !t.dtype.is_float() && !t.dtype.is_int())
+        {
             return Err(OpError::ty("operands must be numbers of one type"));
         }
         let shapes: Option<Vec<Shape>> = list.iter().map(|t| t.shape.clone()).collect();
-        let Some(shapes) = shapes else { return Ok(vec![Type::Tensor(TensorType::unranked(dtype))]) };
+        let Some(shapes) = shapes else {
+            return Ok(vec![Type::Tensor(TensorType::unranked(dtype))]);
+        };
         let e = self.equation(&shapes)?;
         let sizes = e.sizes(&shapes)?;
-        let s = e.result.iter().map(|l| sizes.get(l).cloned().unwrap_or_else(Dim::unknown)).collect();
+        let s = e
+            .result
+            .iter()
+            .map(|l| sizes.get(l).cloned().unwrap_or_else(Dim::unknown))
+            .collect();
         Ok(vec![Type::tensor(dtype, s)])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
         let mut b = Build::new(rw);
-        let unknown = || Diagnostic::error(Code::SHAPE, Location::Unknown, "the ranks of all operands must be known");
+        let unknown = || {
+            Diagnostic::error(
+                Code::SHAPE,
+                Location::Unknown,
+                "the ranks of all operands must be known",
+            )
+        };
         let shapes: Option<Vec<Shape>> = operands.iter().map(|v| b.shape(*v)).collect();
         let shapes = shapes.ok_or_else(unknown)?;
         let e = self.equation(&shapes).map_err(diagnostic)?;
-        let mut terms = operands.iter().zip(&e.operands).map(|(v, l)| Term { value: *v, labels: l.clone() });
+        let mut terms = operands.iter().zip(&e.operands).map(|(v, l)| Term {
+            value: *v,
+            labels: l.clone(),
+        });
         let mut acc = diagonal(&mut b, terms.next().ok_or_else(unknown)?)?;
         for (i, next) in terms.enumerate() {
             let next = diagonal(&mut b, next)?;
@@ -87,19 +107,32 @@ impl Op for Einsum {
             acc = contract(&mut b, acc, next, &keep)?;
         }
         let acc = sum_out(&mut b, acc, &|l| e.result.contains(l))?;
-        let perm: Vec<usize> = e.result.iter().filter_map(|l| acc.labels.iter().position(|a| a == l)).collect();
+        let perm: Vec<usize> = e
+            .result
+            .iter()
+            .filter_map(|l| acc.labels.iter().position(|a| a == l))
+            .collect();
         Ok(vec![b.transpose(acc.value, &perm)?])
     }
 }
 
 /// Takes the diagonal of axes with one letter: everything off it becomes zero and is summed away.
 fn diagonal(b: &mut Build<'_, '_>, mut t: Term) -> Result<Term, Diagnostic> {
-    while let Some((i, j)) =
-        (0..t.labels.len()).find_map(|i| (i + 1..t.labels.len()).find(|j| t.labels[*j] == t.labels[i]).map(|j| (i, j)))
-    {
-        let size = b.shape(t.value).and_then(|s| s[i].as_const().or(s[j].as_const())).and_then(|c| usize::try_from(c).ok());
+    while let Some((i, j)) = (0..t.labels.len()).find_map(|i| {
+        (i + 1..t.labels.len())
+            .find(|j| t.labels[*j] == t.labels[i])
+            .map(|j| (i, j))
+    }) {
+        let size = b
+            .shape(t.value)
+            .and_then(|s| s[i].as_const().or(s[j].as_const()))
+            .and_then(|c| usize::try_from(c).ok());
         let size = size.filter(|s| *s < 1 << 15).ok_or_else(|| {
-            Diagnostic::error(Code::SHAPE, Location::Unknown, "a letter twice in one operand needs an axis of known, moderate size")
+            Diagnostic::error(
+                Code::SHAPE,
+                Location::Unknown,
+                "a letter twice in one operand needs an axis of known, moderate size",
+            )
         })?;
         let eye = (0..size * size).map(|p| i128::from(p / size == p % size)).collect();
         let mut dims = vec![1; t.labels.len()];
@@ -121,12 +154,18 @@ fn sum_out(b: &mut Build<'_, '_>, t: Term, keep: &dyn Fn(&Label) -> bool) -> Res
         return Ok(t);
     }
     let value = b.sum(t.value, &axes, false)?;
-    Ok(Term { value, labels: t.labels.into_iter().filter(|l| keep(l)).collect() })
+    Ok(Term {
+        value,
+        labels: t.labels.into_iter().filter(|l| keep(l)).collect(),
+    })
 }
 
 /// `t` with its axes in the order of `labels`, length 1 where it has no such axis.
 fn spread(b: &mut Build<'_, '_>, t: &Term, labels: &[Label]) -> Made {
-    let perm: Vec<usize> = labels.iter().filter_map(|l| t.labels.iter().position(|a| a == l)).collect();
+    let perm: Vec<usize> = labels
+        .iter()
+        .filter_map(|l| t.labels.iter().position(|a| a == l))
+        .collect();
     let missing: Vec<usize> = (0..labels.len()).filter(|i| !t.labels.contains(&labels[*i])).collect();
     let v = b.transpose(t.value, &perm)?;
     b.unsqueeze(v, &missing)
@@ -157,7 +196,11 @@ fn contract(b: &mut Build<'_, '_>, x: Term, y: Term, keep: &dyn Fn(&Label) -> bo
 /// The size of a letter in a term.
 fn size(b: &Build<'_, '_>, t: &Term, l: Label) -> Dim {
     let shape = b.shape(t.value).unwrap_or_default();
-    t.labels.iter().position(|a| *a == l).and_then(|i| shape.get(i).cloned()).unwrap_or_else(Dim::unknown)
+    t.labels
+        .iter()
+        .position(|a| *a == l)
+        .and_then(|i| shape.get(i).cloned())
+        .unwrap_or_else(Dim::unknown)
 }
 
 /// Sizes for a reshape: at most one symbol, which becomes -1.
@@ -168,7 +211,12 @@ fn sizes(list: &[Dim]) -> Option<Vec<i64>> {
 }
 
 /// The contraction as one matrix product; `None` where sizes cannot be merged.
-fn product(b: &mut Build<'_, '_>, x: &Term, y: &Term, [batch, rows, columns, inner]: [&[Label]; 4]) -> Result<Option<ValueId>, Diagnostic> {
+fn product(
+    b: &mut Build<'_, '_>,
+    x: &Term,
+    y: &Term,
+    [batch, rows, columns, inner]: [&[Label]; 4],
+) -> Result<Option<ValueId>, Diagnostic> {
     let merged = |b: &Build<'_, '_>, t: &Term, l: &[Label]| l.iter().fold(Dim::from(1i64), |p, l| &p * &size(b, t, *l));
     let (m, n) = (merged(b, x, rows), merged(b, y, columns));
     // A letter whose size differs in the operands (1 against n) stretches, which a product does not.
@@ -176,18 +224,37 @@ fn product(b: &mut Build<'_, '_>, x: &Term, y: &Term, [batch, rows, columns, inn
         return Ok(None);
     }
     let k = merged(b, x, inner);
-    let outer: Vec<Dim> = rows.iter().map(|l| size(b, x, *l)).chain(columns.iter().map(|l| size(b, y, *l))).collect();
-    let (Some(left), Some(right), Some(outer)) = (sizes(&[m, k.clone()]), sizes(&[k, n]), sizes(&outer)) else { return Ok(None) };
+    let outer: Vec<Dim> = rows
+        .iter()
+        .map(|l| size(b, x, *l))
+        .chain(columns.iter().map(|l| size(b, y, *l)))
+        .collect();
+    let (Some(left), Some(right), Some(outer)) = (sizes(&[m, k.clone()]), sizes(&[k, n]), sizes(&outer)) else {
+        return Ok(None);
+    };
     let keep = vec![0; batch.len()];
     let plain = rows.len() == 1 && columns.len() == 1;
     let mut matrix = |t: &Term, order: [&[Label]; 3], dims: &[i64], whole: bool| {
         let v = spread(b, t, &order.concat())?;
-        if whole { Ok(v) } else { b.reshape(v, &[keep.as_slice(), dims].concat()) }
+        if whole {
+            Ok(v)
+        } else {
+            b.reshape(v, &[keep.as_slice(), dims].concat())
+        }
     };
     let left = matrix(x, [batch, rows, inner], &left, rows.len() == 1 && inner.len() == 1)?;
-    let right = matrix(y, [batch, inner, columns], &right, columns.len() == 1 && inner.len() == 1)?;
+    let right = matrix(
+        y,
+        [batch, inner, columns],
+        &right,
+        columns.len() == 1 && inner.len() == 1,
+    )?;
     let value = b.op(MatMul {}, &[left, right])?;
-    Ok(Some(if plain { value } else { b.reshape(value, &[keep.as_slice(), &outer].concat())? }))
+    Ok(Some(if plain {
+        value
+    } else {
+        b.reshape(value, &[keep.as_slice(), &outer].concat())?
+    }))
 }
 
 #[cfg(test)]
@@ -200,7 +267,7 @@ mod tests {
         let infer = |eq: &str, shapes: &[Shape]| {
             let e = Einsum { equation: eq.into() }.equation(shapes)?;
             let sizes = e.sizes(shapes)?;
-            Ok::<_, OpError>(shape::show(&e.result.iter().map(|l| sizes[l].clone()).collect()))
+            Ok::<_, OpError>(crate::shape::show(&e.result.iter().map(|l| sizes[l].clone()).collect()))
         };
         assert_eq!(infer("ij,jk", &[s(&[2, 3]), s(&[3, 4])]).unwrap(), "[2, 4]");
         assert_eq!(infer("ba", &[s(&[2, 3])]).unwrap(), "[3, 2]");

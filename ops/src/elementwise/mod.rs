@@ -1,7 +1,17 @@
 //! Elementwise ops. Each primitive is a row of a table: name, documentation, scalar function, ONNX name.
 
+mod activation;
 mod binary;
+mod cast;
+mod is_inf;
+mod select;
 mod unary;
+mod variadic;
 
+pub use activation::*;
 pub use binary::*;
+pub use cast::Cast;
+pub use is_inf::IsInf;
+pub use select::Select;
 pub use unary::*;
+pub use variadic::{Clip, MaxOf, MeanOf, MinOf, PRelu, SumOf};

@@ -57,8 +57,20 @@ impl AvgPool {
     /// # Errors
     /// When attributes do not fit.
     pub fn geometry(&self, x: &[Dim]) -> Result<PoolGeometry<Dim>, OpError> {
-        let AvgPool { strides, pads, dilations, auto_pad, .. } = self;
-        let attrs = WindowAttrs { strides, pads, dilations, auto_pad, ceil: self.ceil_mode };
+        let AvgPool {
+            strides,
+            pads,
+            dilations,
+            auto_pad,
+            ..
+        } = self;
+        let attrs = WindowAttrs {
+            strides,
+            pads,
+            dilations,
+            auto_pad,
+            ceil: self.ceil_mode,
+        };
         PoolGeometry::new(x, &self.kernel, attrs, self.channels_last)
     }
 
@@ -66,14 +78,23 @@ impl AvgPool {
     pub fn counts(&self, w: &Windows<usize>) -> Vec<f64> {
         // Elements of the window at position `o` of axis `a` whose place lies in `from..to`, counted with padding.
         let along = |a: usize, o: usize| {
-            let (from, to) =
-                if self.count_include_pad { (0, w.input[a] + w.pads_begin[a] + w.pads_end[a]) } else { (w.pads_begin[a], w.pads_begin[a] + w.input[a]) };
+            let (from, to) = if self.count_include_pad {
+                (0, w.input[a] + w.pads_begin[a] + w.pads_end[a])
+            } else {
+                (w.pads_begin[a], w.pads_begin[a] + w.input[a])
+            };
             let start = o * w.strides[a];
-            (0..w.kernel[a]).filter(|k| (from..to).contains(&(start + k * w.dilations[a]))).count() as f64
+            (0..w.kernel[a])
+                .filter(|k| (from..to).contains(&(start + k * w.dilations[a])))
+                .count() as f64
         };
-        let axes: Vec<Vec<f64>> = (0..w.output.len()).map(|a| (0..w.output[a]).map(|o| along(a, o)).collect()).collect();
+        let axes: Vec<Vec<f64>> = (0..w.output.len())
+            .map(|a| (0..w.output[a]).map(|o| along(a, o)).collect())
+            .collect();
         let mut out = Vec::new();
-        crate::shape::for_each_index(&w.output, |i| out.push(i.iter().zip(&axes).map(|(o, c)| c[*o]).product()));
+        crate::shape::for_each_index(&w.output, |i| {
+            out.push(i.iter().zip(&axes).map(|(o, c)| c[*o]).product())
+        });
         out
     }
 }
@@ -82,7 +103,9 @@ impl Op for AvgPool {
     op_basics!(AvgPool);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        Ok(vec![pool::ty(pool::infer(cx, self.channels_last, |s| self.geometry(s))?)])
+        Ok(vec![pool::ty(pool::infer(cx, self.channels_last, |s| {
+            self.geometry(s)
+        })?)])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {

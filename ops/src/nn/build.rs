@@ -44,13 +44,22 @@ impl<'r, 'g> Build<'r, 'g> {
 
     /// The rank, which an expansion must know.
     pub fn rank(&self, v: ValueId) -> Result<usize, Diagnostic> {
-        let error = || Diagnostic::error(Code::SHAPE, Location::Unknown, "the rank of an operand must be known to expand this op");
+        let error = || {
+            Diagnostic::error(
+                Code::SHAPE,
+                Location::Unknown,
+                "the rank of an operand must be known to expand this op",
+            )
+        };
         self.shape(v).map(|s| s.len()).ok_or_else(error)
     }
 
     /// Whether the operand is there.
     pub fn given(&self, operands: &[ValueId], i: usize) -> Option<ValueId> {
-        operands.get(i).copied().filter(|v| *self.rw.graph().ty(*v) != of_ir::Type::None)
+        operands
+            .get(i)
+            .copied()
+            .filter(|v| *self.rw.graph().ty(*v) != of_ir::Type::None)
     }
 
     pub fn constant(&mut self, value: Tensor) -> Made {
@@ -109,14 +118,23 @@ impl<'r, 'g> Build<'r, 'g> {
 
     /// The same in another element type; nothing where it has it already.
     pub fn cast(&mut self, x: ValueId, to: DType) -> Made {
-        if self.dtype(x) == to { Ok(x) } else { self.op(Cast { to }, &[x]) }
+        if self.dtype(x) == to {
+            Ok(x)
+        } else {
+            self.op(Cast { to }, &[x])
+        }
     }
 
     pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Made {
         if perm.iter().enumerate().all(|(i, p)| i == *p) {
             return Ok(x);
         }
-        self.op(Transpose { perm: perm.iter().map(|p| *p as i64).collect() }, &[x])
+        self.op(
+            Transpose {
+                perm: Some(perm.iter().map(|p| *p as i64).collect()),
+            },
+            &[x],
+        )
     }
 
     /// New axes of length 1 at these places of the result.
@@ -144,13 +162,13 @@ impl<'r, 'g> Build<'r, 'g> {
     /// Dimensions as ONNX Reshape has them: 0 keeps, -1 follows.
     pub fn reshape(&mut self, x: ValueId, dims: &[i64]) -> Made {
         let dims = self.ints(dims)?;
-        self.op(Reshape { allow_zero: false }, &[x, dims])
+        self.op(Reshape { allowzero: false }, &[x, dims])
     }
 
     /// `x` with the shape of `like`.
     pub fn reshape_like(&mut self, x: ValueId, like: ValueId) -> Made {
         let dims = self.op(ShapeOf { start: None, end: None }, &[like])?;
-        self.op(Reshape { allow_zero: false }, &[x, dims])
+        self.op(Reshape { allowzero: false }, &[x, dims])
     }
 
     /// `x` stretched to the given dimensions.

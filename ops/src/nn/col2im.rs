@@ -44,11 +44,16 @@ impl Op for Col2Im {
             let rank = cx.tensor(1).ok()?.fixed_dims()?.first().copied()?;
             Some(vec![Dim::unknown(); rank.min(64)])
         });
-        let Some(image) = image else { return Ok(vec![Type::Tensor(TensorType::unranked(x.dtype))]) };
+        let Some(image) = image else {
+            return Ok(vec![Type::Tensor(TensorType::unranked(x.dtype))]);
+        };
         let (mut n, mut c) = (Dim::unknown(), Dim::unknown());
         if let Some(s) = &x.shape {
             if s.len() != 3 {
-                return Err(OpError::shape(format!("x must be [N, C * block, L], it is {}", shape::show(s))));
+                return Err(OpError::shape(format!(
+                    "x must be [N, C * block, L], it is {}",
+                    shape::show(s)
+                )));
             }
             n = s[0].clone();
             if let Some(block) = cx.dims(2) {
@@ -64,13 +69,22 @@ impl Op for Col2Im {
         let (image, block) = (inputs.ints(1)?, inputs.ints(2)?);
         let rank = image.len();
         let image = window::sizes("image_shape", &image, rank, 0, 0)?;
-        let attrs =
-            WindowAttrs { strides: &self.strides, pads: &self.pads, dilations: &self.dilations, auto_pad: "NOTSET", ceil: false };
+        let attrs = WindowAttrs {
+            strides: &self.strides,
+            pads: &self.pads,
+            dilations: &self.dilations,
+            auto_pad: "NOTSET",
+            ceil: false,
+        };
         let w = attrs.windows(&symbolic(&image), &block)?;
-        let w = w.fixed().ok_or_else(|| OpError::eval("the result has a negative size"))?;
+        let w = w
+            .fixed()
+            .ok_or_else(|| OpError::eval("the result has a negative size"))?;
         let (area, positions) = w.areas();
         let elements: usize = w.kernel.iter().product();
-        let &[n, rows, columns] = x.dims() else { return Err(OpError::eval("x must be [N, C * block, L]")) };
+        let &[n, rows, columns] = x.dims() else {
+            return Err(OpError::eval("x must be [N, C * block, L]"));
+        };
         if columns != positions || rows % elements != 0 {
             return Err(OpError::eval(format!(
                 "blocks of {block:?} give {positions} columns of a multiple of {elements} rows, x is {rows} x {columns}"
@@ -87,7 +101,11 @@ impl Op for Col2Im {
                 let column = &v[(plane * elements + k) * positions..][..positions];
                 for r in list {
                     let from = &column[r.output..][..r.len];
-                    to[r.input..].iter_mut().step_by(step).zip(from).for_each(|(t, v)| *t += v);
+                    to[r.input..]
+                        .iter_mut()
+                        .step_by(step)
+                        .zip(from)
+                        .for_each(|(t, v)| *t += v);
                 }
             }
         }
@@ -96,6 +114,9 @@ impl Op for Col2Im {
 
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {
         let (b, sum, s) = (Sbp::Broadcast, Sbp::Partial(PartialKind::Sum), Sbp::Split(0));
-        vec![SbpSignature::new(&[s, b, b], &[s]), SbpSignature::new(&[sum, b, b], &[sum])]
+        vec![
+            SbpSignature::new(&[s, b, b], &[s]),
+            SbpSignature::new(&[sum, b, b], &[sum]),
+        ]
     }
 }

@@ -1,14 +1,209 @@
-//! Gradients of convolutions and of the average pool.
+//! Gradients of convolutions and of the average pool, as convolutions.
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, ValueId};
+use of_ir::{Dim, Elements, Tensor, ValueId};
 
-use super::conv::ConvGeometry;
+use super::build::{Build, Made, diagnostic};
+use super::conv::{Conv, ConvGeometry};
+use super::conv_transpose::ConvTranspose;
 use super::pool::PoolGeometry;
+use super::window::{Windows, fixed, notset};
 use crate::GradCx;
 
 type Gradients = Option<Result<Vec<Option<ValueId>>, Diagnostic>>;
 
-pub(super) fn conv(_cx: &mut GradCx<'_, '_>, _g: ValueId, _geometry: &ConvGeometry<Dim>) -> Gradients { None }
-pub(super) fn conv_transpose(_cx: &mut GradCx<'_, '_>, _g: ValueId, _geometry: &ConvGeometry<Dim>) -> Gradients { None }
-pub(super) fn avg_pool(_cx: &mut GradCx<'_, '_>, _g: ValueId, _geometry: &PoolGeometry<Dim>, _counts: &[f64]) -> Gradients { None }
+/// What the rules need: numbers for everything but the batch.
+struct Fixed {
+    windows: Windows<usize>,
+    cin: usize,
+    cout: usize,
+    group: usize,
+}
+
+impl Fixed {
+    /// `None` where a spatial or channel dimension is a symbol.
+    fn new(g: &ConvGeometry<Dim>) -> Option<Fixed> {
+        let c = fixed(&[g.cin.clone(), g.cout.clone()])?;
+        Some(Fixed {
+            windows: g.windows.fixed()?,
+            cin: c[0],
+            cout: c[1],
+            group: g.group,
+        })
+    }
+}
+
+fn ints(list: &[usize]) -> Vec<i64> {
+    list.iter().map(|v| *v as i64).collect()
+}
+
+/// The convolution over these windows.
+fn forward(w: &Windows<usize>, group: usize) -> Conv {
+    Conv {
+        strides: ints(&w.strides),
+        pads: ints(&[w.pads_begin.as_slice(), &w.pads_end].concat()),
+        dilations: ints(&w.dilations),
+        group: group as i64,
+        auto_pad: notset(),
+        channels_last: false,
+    }
+}
+
+/// The transposed convolution that gives exactly the windows' input.
+fn backward(w: &Windows<usize>, group: usize) -> ConvTranspose {
+    let (mut end, mut extra) = (Vec::new(), Vec::new());
+    for a in 0..w.input.len() {
+        // What the last window reaches, against where the input ends.
+        let reach = w.strides[a] * w.output[a].saturating_sub(1) + w.dilations[a] * (w.kernel[a] - 1) + 1;
+        let ends = w.pads_begin[a] + w.input[a];
+        end.push(reach.saturating_sub(ends));
+        extra.push(ends.saturating_sub(reach));
+    }
+    ConvTranspose {
+        strides: ints(&w.strides),
+        pads: ints(&[w.pads_begin.as_slice(), &end].concat()),
+        dilations: ints(&w.dilations),
+        output_padding: ints(&extra),
+        output_shape: vec![],
+        group: group as i64,
+        auto_pad: notset(),
+        channels_last: false,
+    }
+}
+
+/// Gradient of a kernel `[Cout, Cin / group, kernel…]` that maps `big` (`[N, Cin, input…]`) to `small`
+/// (`[N, Cout, output…]`).
+///
+/// It is the convolution of `big` by `small`, with batch and channels swapped and strides and dilations swapped: position
+/// `k` of its result sums `big[p * stride + k * dilation - pad] * small[p]` over `p`.
+fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> Made {
+    let w = &f.windows;
+    let rank = w.input.len();
+    let rest: Vec<usize> = (2..rank + 2).collect();
+    let swap = [&[1, 0], rest.as_slice()].concat();
+    let swapped = if f.group == 1 {
+        b.transpose(big, &swap)?
+    } else {
+        // [N, G * C, …] becomes [C, G * N, …], so that each group of samples meets its own group of outputs.
+        let spatial = ints(&w.input);
+        let per_group = f.cin / f.group;
+        let parts = b.reshape(
+            big,
+            &[&[0, f.group as i64, per_group as i64], spatial.as_slice()].concat(),
+        )?;
+        let order = [&[2, 1, 0], (3..rank + 3).collect::<Vec<_>>().as_slice()].concat();
+        let parts = b.transpose(parts, &order)?;
+        b.reshape(parts, &[&[per_group as i64, -1], spatial.as_slice()].concat())?
+    };
+    let filter = b.transpose(small, &swap)?;
+    let pads = [w.pads_begin.as_slice(), &w.pads_end].concat();
+    let conv = Conv {
+        strides: ints(&w.dilations),
+        pads: ints(&pads),
+        dilations: ints(&w.strides),
+        group: f.group as i64,
+        auto_pad: notset(),
+        channels_last: false,
+    };
+    let y = b.op(conv, &[swapped, filter])?;
+    // Input behind the last window gives positions behind the last kernel element.
+    let y = b.head(y, &rest, &w.kernel)?;
+    b.transpose(y, &swap)
+}
+
+/// Gradient of a bias: the sum over everything but the channels.
+fn bias(b: &mut Build<'_, '_>, operands: &[ValueId], g: ValueId) -> Result<Option<ValueId>, Diagnostic> {
+    if b.given(operands, 2).is_none() {
+        return Ok(None);
+    }
+    let axes: Vec<usize> = (0..b.rank(g)?).filter(|a| *a != 1).collect();
+    Ok(Some(b.sum(g, &axes, false)?))
+}
+
+/// One entry an operand.
+fn listed(operands: &[ValueId], x: ValueId, w: ValueId, bias: Option<ValueId>) -> Vec<Option<ValueId>> {
+    [Some(x), Some(w), bias].into_iter().take(operands.len()).collect()
+}
+
+pub(super) fn conv(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &ConvGeometry<Dim>) -> Gradients {
+    let f = Fixed::new(geometry)?;
+    let operands = cx.operands;
+    let mut b = Build::new(cx.rw);
+    let mut run = || {
+        let x = b.op(backward(&f.windows, f.group), &[g, operands[1]])?;
+        let w = kernel(&mut b, &f, operands[0], g)?;
+        let bias = bias(&mut b, operands, g)?;
+        Ok(listed(operands, x, w, bias))
+    };
+    Some(run())
+}
+
+pub(super) fn conv_transpose(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &ConvGeometry<Dim>) -> Gradients {
+    let mut f = Fixed::new(geometry)?;
+    // The convolution that runs the other way has the channels of the result as its input; it must have as many
+    // positions as this op has inputs, which padding at the end adjusts.
+    (f.cin, f.cout) = (f.cout, f.cin);
+    let w = &mut f.windows;
+    for a in 0..w.input.len() {
+        let reach = w.strides[a] * w.output[a].checked_sub(1)? + w.dilations[a] * (w.kernel[a] - 1) + 1;
+        w.pads_end[a] = reach.saturating_sub(w.pads_begin[a] + w.input[a]);
+        // More output padding than a stride would make further positions.
+        if w.pads_begin[a] + w.input[a] >= reach + w.strides[a] {
+            return None;
+        }
+    }
+    let operands = cx.operands;
+    let mut b = Build::new(cx.rw);
+    let mut run = || {
+        let x = b.op(forward(&f.windows, f.group), &[g, operands[1]])?;
+        let w = kernel(&mut b, &f, g, operands[0])?;
+        let bias = bias(&mut b, operands, g)?;
+        Ok(listed(operands, x, w, bias))
+    };
+    Some(run())
+}
+
+/// Each gradient, divided by the number of elements that its window averaged, goes to all of them.
+pub(super) fn avg_pool(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &PoolGeometry<Dim>, counts: &[f64]) -> Gradients {
+    let (w, c) = (
+        geometry.windows.fixed()?,
+        geometry.c.as_const().and_then(|c| usize::try_from(c).ok())?,
+    );
+    let mut b = Build::new(cx.rw);
+    let mut run = || {
+        let dtype = b.dtype(g);
+        let constant = |dims: Vec<usize>, v: Vec<f64>| {
+            Tensor::from_elements(dtype, dims, Elements::Float(v)).map_err(|e| diagnostic(e.into()))
+        };
+        let share = counts.iter().map(|n| 1.0 / n.max(1.0)).collect();
+        let share = constant([&[1, 1], w.output.as_slice()].concat(), share)?;
+        let ones: usize = c * w.kernel.iter().product::<usize>();
+        let ones = constant([&[c, 1], w.kernel.as_slice()].concat(), vec![1.0; ones])?;
+        let (share, ones) = (b.constant(share)?, b.constant(ones)?);
+        let each = b.mul(g, share)?;
+        Ok(vec![Some(b.op(backward(&w, c.max(1)), &[each, ones])?)])
+    };
+    Some(run())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backward_gives_the_input_size() {
+        for (input, pads) in [(7i64, (0, 0)), (8, (1, 1)), (6, (0, 2))] {
+            let w = crate::nn::WindowAttrs {
+                strides: &[3],
+                pads: &[pads.0, pads.1],
+                dilations: &[2],
+                auto_pad: "NOTSET",
+                ceil: false,
+            };
+            let w = w.windows(&[Dim::from(input)], &[2]).unwrap().fixed().unwrap();
+            let x = [1, 1, w.output[0] as i64].map(Dim::from);
+            let y = backward(&w, 1).geometry(&x, &[1i64, 1, 2].map(Dim::from)).unwrap();
+            assert_eq!(y.windows.input[0], Dim::from(input));
+        }
+    }
+}

@@ -19,12 +19,23 @@ impl Activation {
     pub fn of(shape: &Shape, channels_last: bool) -> Result<Activation, OpError> {
         let rank = shape.len();
         if rank < 2 {
-            return Err(OpError::shape(format!("{} has no batch and channel axes", shape::show(shape))));
+            return Err(OpError::shape(format!(
+                "{} has no batch and channel axes",
+                shape::show(shape)
+            )));
         }
         Ok(if channels_last {
-            Activation { n: shape[0].clone(), c: shape[rank - 1].clone(), spatial: shape[1..rank - 1].to_vec() }
+            Activation {
+                n: shape[0].clone(),
+                c: shape[rank - 1].clone(),
+                spatial: shape[1..rank - 1].to_vec(),
+            }
         } else {
-            Activation { n: shape[0].clone(), c: shape[1].clone(), spatial: shape[2..].to_vec() }
+            Activation {
+                n: shape[0].clone(),
+                c: shape[1].clone(),
+                spatial: shape[2..].to_vec(),
+            }
         })
     }
 
@@ -42,12 +53,21 @@ impl Activation {
     }
 }
 
+/// Dimensions of an activation in its layout.
+pub(super) fn dims(n: usize, c: usize, spatial: &[usize], channels_last: bool) -> Vec<usize> {
+    if channels_last {
+        [&[n], spatial, &[c]].concat()
+    } else {
+        [&[n, c], spatial].concat()
+    }
+}
+
 /// The channel axis of a tensor of the given rank.
 pub(super) fn channel_axis(rank: usize, channels_last: bool) -> usize {
     if channels_last { rank.saturating_sub(1) } else { 1 }
 }
 
-/// Swaps the channel axis and the spatial axes of `n` samples: each holds a matrix of `rows x cols`, which is transposed.
+/// Swaps the channel axis and the spatial axes of `n` samples: each holds a matrix of `rows x cols`, to be transposed.
 pub(super) fn transpose_samples<T: Copy>(x: &[T], n: usize, rows: usize, cols: usize) -> Vec<T> {
     let mut out = Vec::with_capacity(x.len());
     for sample in 0..n {
@@ -60,7 +80,10 @@ pub(super) fn transpose_samples<T: Copy>(x: &[T], n: usize, rows: usize, cols: u
 }
 
 /// What multiply-and-add evaluations compute with.
-pub(super) trait Number: Copy + Default + std::ops::Mul<Output = Self> + std::ops::AddAssign + PartialOrd {}
+pub(super) trait Number:
+    Copy + Default + std::ops::Mul<Output = Self> + std::ops::AddAssign + PartialOrd
+{
+}
 impl Number for f64 {}
 impl Number for Wrapping<i64> {}
 

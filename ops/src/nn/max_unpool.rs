@@ -42,10 +42,19 @@ impl MaxUnpool {
     fn plain(&self, x: &[Dim]) -> Result<Vec<Dim>, OpError> {
         let a = Activation::of(&x.to_vec(), false)?;
         let rank = a.spatial.len();
-        let attrs = WindowAttrs { strides: &self.strides, pads: &self.pads, dilations: &[], auto_pad: "NOTSET", ceil: false };
+        let attrs = WindowAttrs {
+            strides: &self.strides,
+            pads: &self.pads,
+            dilations: &[],
+            auto_pad: "NOTSET",
+            ceil: false,
+        };
         let [strides, _, begin, end] = attrs.lists(rank)?;
         if self.kernel.len() != rank {
-            return Err(OpError::attr(format!("kernel has {} entries, it needs {rank}", self.kernel.len())));
+            return Err(OpError::attr(format!(
+                "kernel has {} entries, it needs {rank}",
+                self.kernel.len()
+            )));
         }
         let kernel = window::sizes("kernel", &self.kernel, rank, 1, 1)?;
         let mut out = vec![a.n, a.c];
@@ -53,7 +62,9 @@ impl MaxUnpool {
             let d = |v: usize| Dim::from(v);
             let size = &(&(&(&a.spatial[i] - &d(1)) * &d(strides[i])) + &d(kernel[i])) - &d(begin[i] + end[i]);
             if size.as_const().is_some_and(|c| c < 0) {
-                return Err(OpError::shape(format!("pads leave nothing of the result along spatial axis {i}")));
+                return Err(OpError::shape(format!(
+                    "pads leave nothing of the result along spatial axis {i}"
+                )));
             }
             out.push(size);
         }
@@ -73,22 +84,33 @@ impl Op for MaxUnpool {
             None => None,
             Some(s) => {
                 let plain = self.plain(s)?;
-                Some(if cx.operand(2).is_some() { cx.dims(2).unwrap_or_else(|| vec![Dim::unknown(); s.len()]) } else { plain })
+                Some(if cx.operand(2).is_some() {
+                    cx.dims(2).unwrap_or_else(|| vec![Dim::unknown(); s.len()])
+                } else {
+                    plain
+                })
             }
         };
-        Ok(vec![Type::Tensor(TensorType { dtype: x.dtype, shape, sbp: None })])
+        Ok(vec![Type::Tensor(TensorType {
+            dtype: x.dtype,
+            shape,
+            sbp: None,
+        })])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let x = inputs.tensor(0)?;
         let at = inputs.ints(1)?;
         let symbolic: Vec<Dim> = x.dims().iter().map(|d| Dim::from(*d)).collect();
-        let plain = window::fixed(&self.plain(&symbolic)?).ok_or_else(|| OpError::eval("the result has a negative size"))?;
+        let plain =
+            window::fixed(&self.plain(&symbolic)?).ok_or_else(|| OpError::eval("the result has a negative size"))?;
         let dims = match inputs.opt_tensor(2) {
             None => plain.clone(),
             Some(_) => {
                 let wanted: Option<Vec<usize>> = inputs.ints(2)?.iter().map(|d| usize::try_from(*d).ok()).collect();
-                wanted.filter(|w| w.len() == plain.len()).ok_or_else(|| OpError::eval("output_shape does not fit the input"))?
+                wanted
+                    .filter(|w| w.len() == plain.len())
+                    .ok_or_else(|| OpError::eval("output_shape does not fit the input"))?
             }
         };
         if at.len() != x.len() {
@@ -100,7 +122,8 @@ impl Op for MaxUnpool {
         let v = x.to_f64s().ok_or_else(|| OpError::eval("x must be numbers"))?;
         for (i, value) in at.iter().zip(v) {
             let flat = usize::try_from(*i).ok().filter(|i| *i < total);
-            let mut rest = flat.ok_or_else(|| OpError::eval(format!("index {i} is outside a result of {total} elements")))?;
+            let mut rest =
+                flat.ok_or_else(|| OpError::eval(format!("index {i} is outside a result of {total} elements")))?;
             let mut place = Some(0);
             for a in 0..plain.len() {
                 let p = rest / from[a];
@@ -112,7 +135,9 @@ impl Op for MaxUnpool {
                 y[p] = value;
             }
         }
-        Ok(vec![Tensor::from_elements(x.dtype(), dims, of_ir::Elements::Float(y))?.into()])
+        Ok(vec![
+            Tensor::from_elements(x.dtype(), dims, of_ir::Elements::Float(y))?.into(),
+        ])
     }
 
     // No signatures: indices count in the global result, which a slice does not know.

@@ -25,7 +25,11 @@ impl PoolGeometry<Dim> {
     /// When attributes do not fit.
     pub fn new(x: &[Dim], kernel: &[i64], attrs: WindowAttrs<'_>, channels_last: bool) -> Result<Self, OpError> {
         let a = Activation::of(&x.to_vec(), channels_last)?;
-        Ok(PoolGeometry { n: a.n, c: a.c, windows: attrs.windows(&a.spatial, kernel)? })
+        Ok(PoolGeometry {
+            n: a.n,
+            c: a.c,
+            windows: attrs.windows(&a.spatial, kernel)?,
+        })
     }
 
     /// The same with numbers.
@@ -35,7 +39,11 @@ impl PoolGeometry<Dim> {
     pub fn fixed(&self) -> Result<PoolGeometry<usize>, OpError> {
         let error = || OpError::eval("the result has a negative size");
         let d = window::fixed(&[self.n.clone(), self.c.clone()]).ok_or_else(error)?;
-        Ok(PoolGeometry { n: d[0], c: d[1], windows: self.windows.fixed().ok_or_else(error)? })
+        Ok(PoolGeometry {
+            n: d[0],
+            c: d[1],
+            windows: self.windows.fixed().ok_or_else(error)?,
+        })
     }
 
     /// Dimensions of the result.
@@ -58,12 +66,18 @@ pub(super) fn infer(
         Some(s) => Some(geometry(s)?.result(channels_last)),
         None => None,
     };
-    Ok(TensorType { dtype: x.dtype, shape, sbp: None })
+    Ok(TensorType {
+        dtype: x.dtype,
+        shape,
+        sbp: None,
+    })
 }
 
 /// Splits of batch and channels, which windows never cross.
 pub(super) fn splits(cx: &OpView<'_>, channels_last: bool) -> Vec<SbpSignature> {
-    let Ok(Some(rank)) = cx.tensor(0).map(TensorType::rank) else { return Vec::new() };
+    let Ok(Some(rank)) = cx.tensor(0).map(TensorType::rank) else {
+        return Vec::new();
+    };
     [0, layout::channel_axis(rank, channels_last)]
         .map(|axis| SbpSignature::new(&[Sbp::Split(axis as u8)], &[Sbp::Split(axis as u8)]))
         .to_vec()
@@ -78,7 +92,11 @@ pub(super) fn partial(kind: PartialKind) -> SbpSignature {
 pub(super) fn planes(x: &Tensor, g: &PoolGeometry<usize>, channels_last: bool) -> Result<Vec<f64>, OpError> {
     shape::count(&[&[g.n, g.c], g.windows.output.as_slice()].concat())?;
     let v = x.to_f64s().ok_or_else(|| OpError::eval("the input must be numbers"))?;
-    Ok(if channels_last { layout::transpose_samples(&v, g.n, g.windows.areas().0, g.c) } else { v })
+    Ok(if channels_last {
+        layout::transpose_samples(&v, g.n, g.windows.areas().0, g.c)
+    } else {
+        v
+    })
 }
 
 /// Attribute values and an input for the list-wide tests.
@@ -98,7 +116,7 @@ impl PoolSample {
         let rank = r.int(1, 3) as usize;
         let channels_last = r.int(0, 3) == 0;
         let (n, c, spatial) = (r.int(1, 3) as usize, r.int(1, 3) as usize, r.dims(rank, 4, 6));
-        let dims = if channels_last { [&[n], spatial.as_slice(), &[c]].concat() } else { [&[n, c], spatial.as_slice()].concat() };
+        let dims = layout::dims(n, c, &spatial, channels_last);
         PoolSample {
             dims,
             kernel: (0..rank).map(|_| r.int(2, 3)).collect(),
@@ -108,7 +126,9 @@ impl PoolSample {
             dilations: vec![],
             ceil_mode: r.int(0, 2) == 0,
             channels_last,
-            auto_pad: r.pick(&["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]).into(),
+            auto_pad: r
+                .pick(&["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
+                .into(),
         }
     }
 }

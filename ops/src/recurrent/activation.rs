@@ -56,11 +56,29 @@ impl Activation {
             Function::Tanh => x.tanh(),
             Function::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Function::Affine => alpha * x + beta,
-            Function::LeakyRelu => if x >= 0.0 { x } else { alpha * x },
-            Function::ThresholdedRelu => if x >= alpha { x } else { 0.0 },
+            Function::LeakyRelu => {
+                if x >= 0.0 {
+                    x
+                } else {
+                    alpha * x
+                }
+            }
+            Function::ThresholdedRelu => {
+                if x >= alpha {
+                    x
+                } else {
+                    0.0
+                }
+            }
             Function::ScaledTanh => alpha * (beta * x).tanh(),
             Function::HardSigmoid => (alpha * x + beta).clamp(0.0, 1.0),
-            Function::Elu => if x >= 0.0 { x } else { alpha * x.exp_m1() },
+            Function::Elu => {
+                if x >= 0.0 {
+                    x
+                } else {
+                    alpha * x.exp_m1()
+                }
+            }
             Function::Softsign => x / (1.0 + x.abs()),
             // ln(1 + e^x) without overflow
             Function::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
@@ -80,10 +98,17 @@ pub(super) fn parse(
     defaults: &[&str],
     directions: usize,
 ) -> Result<Vec<Vec<Activation>>, OpError> {
-    let names: Vec<&str> =
-        if names.is_empty() { defaults.repeat(directions) } else { names.iter().map(|n| &**n).collect() };
+    let names: Vec<&str> = if names.is_empty() {
+        defaults.repeat(directions)
+    } else {
+        names.iter().map(|n| &**n).collect()
+    };
     if names.len() != defaults.len() * directions {
-        return Err(OpError::attr(format!("{} activations are given, {} are needed", names.len(), defaults.len() * directions)));
+        return Err(OpError::attr(format!(
+            "{} activations are given, {} are needed",
+            names.len(),
+            defaults.len() * directions
+        )));
     }
     let (mut alphas, mut betas) = (alphas.iter(), betas.iter());
     let mut next = |name: &str| {
@@ -92,9 +117,16 @@ pub(super) fn parse(
             row.ok_or_else(|| OpError::attr(format!("the activation '{name}' is not known")))?;
         let alpha = alpha.map_or(0.0, |a| alphas.next().copied().unwrap_or(a));
         let beta = beta.map_or(0.0, |b| betas.next().copied().unwrap_or(b));
-        Ok(Activation { function: *function, alpha, beta })
+        Ok(Activation {
+            function: *function,
+            alpha,
+            beta,
+        })
     };
-    names.chunks(defaults.len()).map(|c| c.iter().map(|n| next(n)).collect()).collect()
+    names
+        .chunks(defaults.len())
+        .map(|c| c.iter().map(|n| next(n)).collect())
+        .collect()
 }
 
 #[cfg(test)]

@@ -56,8 +56,19 @@ op! {
 
 impl Lstm {
     fn functions(&self, directions: usize) -> Result<Vec<Vec<activation::Activation>>, of_ir::OpError> {
-        let Lstm { activations, activation_alpha, activation_beta, .. } = self;
-        activation::parse(activations, activation_alpha, activation_beta, &["Sigmoid", "Tanh", "Tanh"], directions)
+        let Lstm {
+            activations,
+            activation_alpha,
+            activation_beta,
+            ..
+        } = self;
+        activation::parse(
+            activations,
+            activation_alpha,
+            activation_beta,
+            &["Sigmoid", "Tanh", "Tanh"],
+            directions,
+        )
     }
 }
 
@@ -90,8 +101,11 @@ impl Op for Lstm {
             for k in 0..n {
                 let old = states[1][k];
                 let input = f.apply(clip(gates[k] + p[k] * old, self.clip));
-                let forget =
-                    if self.input_forget { 1.0 - input } else { f.apply(clip(gates[2 * n + k] + p[2 * n + k] * old, self.clip)) };
+                let forget = if self.input_forget {
+                    1.0 - input
+                } else {
+                    f.apply(clip(gates[2 * n + k] + p[2 * n + k] * old, self.clip))
+                };
                 let cell = forget * old + input * g.apply(clip(gates[3 * n + k], self.clip));
                 let output = f.apply(clip(gates[n + k] + p[n + k] * cell, self.clip));
                 states[1][k] = cell;
@@ -101,6 +115,8 @@ impl Op for Lstm {
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
-        Form::new(&self.direction, self.layout).map(|f| f.sbp(cx, 4, &[5, 6], 2)).unwrap_or_default()
+        Form::new(&self.direction, self.layout)
+            .map(|f| f.sbp(cx, 4, &[5, 6], 2))
+            .unwrap_or_default()
     }
 }

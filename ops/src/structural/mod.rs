@@ -3,9 +3,11 @@
 mod constant;
 mod none;
 mod shape_of;
+mod size;
 mod terminators;
 
 pub use constant::Constant;
 pub use none::NoneValue;
 pub use shape_of::ShapeOf;
+pub use size::Size;
 pub use terminators::{Return, Yield};

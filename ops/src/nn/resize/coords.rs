@@ -23,7 +23,11 @@ impl Transform {
             "align_corners" => Transform::AlignCorners,
             "asymmetric" => Transform::Asymmetric,
             "tf_crop_and_resize" => Transform::CropAndResize,
-            _ => return Err(OpError::attr(format!("coordinate_transformation_mode '{s}' is not known"))),
+            _ => {
+                return Err(OpError::attr(format!(
+                    "coordinate_transformation_mode '{s}' is not known"
+                )));
+            }
         })
     }
 }
@@ -117,7 +121,11 @@ impl Interpolation {
         }
         let clamp = |p: f64| p.clamp(0.0, last) as usize;
         let kernel: Box<dyn Fn(f64) -> f64> = match self.filter {
-            Filter::Nearest(mode) => return Taps { weights: vec![(clamp(mode.round(x)), 1.0)] },
+            Filter::Nearest(mode) => {
+                return Taps {
+                    weights: vec![(clamp(mode.round(x)), 1.0)],
+                };
+            }
             Filter::Linear => Box::new(|d: f64| (1.0 - d.abs()).max(0.0)),
             Filter::Cubic(a) => Box::new(move |d: f64| cubic(a, d.abs())),
         };
@@ -130,7 +138,16 @@ impl Interpolation {
         let outside = |p: f64| p < 0.0 || p > last;
         let mut weights: Vec<(f64, f64)> = (0..count)
             .map(|i| base + start + i as f64)
-            .map(|p| (p, if self.exclude_outside && outside(p) { 0.0 } else { kernel((p - x) * scale) }))
+            .map(|p| {
+                (
+                    p,
+                    if self.exclude_outside && outside(p) {
+                        0.0
+                    } else {
+                        kernel((p - x) * scale)
+                    },
+                )
+            })
             .collect();
         if self.antialias || self.exclude_outside {
             let sum: f64 = weights.iter().map(|(_, w)| w).sum();
@@ -142,7 +159,9 @@ impl Interpolation {
         if weights.is_empty() {
             weights.push((x.round(), 1.0));
         }
-        Taps { weights: weights.into_iter().map(|(p, w)| (clamp(p), w)).collect() }
+        Taps {
+            weights: weights.into_iter().map(|(p, w)| (clamp(p), w)).collect(),
+        }
     }
 
     /// The input coordinate of result element `o`.
@@ -160,7 +179,11 @@ impl Interpolation {
             Transform::Asymmetric => o / c.scale,
             Transform::CropAndResize => {
                 let (from, to) = c.roi;
-                let along = if length == 1.0 { (to - from) * (input - 1.0) / 2.0 } else { o * (to - from) * (input - 1.0) / (length - 1.0) };
+                let along = if length == 1.0 {
+                    (to - from) * (input - 1.0) / 2.0
+                } else {
+                    o * (to - from) * (input - 1.0) / (length - 1.0)
+                };
                 along + from * (input - 1.0)
             }
         }

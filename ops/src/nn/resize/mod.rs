@@ -66,6 +66,9 @@ op! {
     };
 }
 
+/// Which of two scales counts for all axes.
+type Choice = fn(f64, f64) -> f64;
+
 /// What happens along one axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Plan {
@@ -85,7 +88,9 @@ impl Resize {
             "nearest" => Filter::Nearest(Nearest::parse(&self.nearest_mode)?),
             "linear" => Filter::Linear,
             "cubic" => Filter::Cubic(self.cubic_coeff_a),
-            other => return Err(OpError::attr(format!("mode '{other}' is not known")).hint("nearest, linear and cubic are")),
+            other => {
+                return Err(OpError::attr(format!("mode '{other}' is not known")).hint("nearest, linear and cubic are"));
+            }
         };
         Ok(Interpolation {
             filter,
@@ -105,22 +110,34 @@ impl Resize {
         }
     }
 
-    fn policy(&self) -> Result<Option<fn(f64, f64) -> f64>, OpError> {
+    fn policy(&self) -> Result<Option<Choice>, OpError> {
         match &*self.keep_aspect_ratio_policy {
             "stretch" => Ok(None),
             "not_larger" => Ok(Some(f64::min)),
             "not_smaller" => Ok(Some(f64::max)),
-            other => Err(OpError::attr(format!("keep_aspect_ratio_policy '{other}' is not known"))
-                .hint("stretch, not_larger and not_smaller are")),
+            other => Err(
+                OpError::attr(format!("keep_aspect_ratio_policy '{other}' is not known"))
+                    .hint("stretch, not_larger and not_smaller are"),
+            ),
         }
     }
 
     /// Output sizes and scales of the resized axes.
-    fn plan(&self, dims: &[usize], roi: Option<&[f64]>, scales: Option<&[f64]>, sizes: Option<&[i64]>) -> Result<Vec<Plan>, OpError> {
+    fn plan(
+        &self,
+        dims: &[usize],
+        roi: Option<&[f64]>,
+        scales: Option<&[f64]>,
+        sizes: Option<&[i64]>,
+    ) -> Result<Vec<Plan>, OpError> {
         let axes = self.axes(dims.len())?;
         let n = axes.len();
         let length = |what: &str, got: usize, expected: usize| {
-            if got == expected { Ok(()) } else { Err(OpError::shape(format!("{what} has {got} entries, it needs {expected}"))) }
+            if got == expected {
+                Ok(())
+            } else {
+                Err(OpError::shape(format!("{what} has {got} entries, it needs {expected}")))
+            }
         };
         let pairs: Vec<(usize, f64)> = match (scales, sizes) {
             (Some(s), None) => {
@@ -128,7 +145,10 @@ impl Resize {
                 if let Some(bad) = s.iter().find(|s| !s.is_finite() || **s <= 0.0) {
                     return Err(OpError::eval(format!("scales holds {bad}, scales must be positive")));
                 }
-                axes.iter().zip(s).map(|(a, s)| ((dims[*a] as f64 * s).floor() as usize, *s)).collect()
+                axes.iter()
+                    .zip(s)
+                    .map(|(a, s)| ((dims[*a] as f64 * s).floor() as usize, *s))
+                    .collect()
             }
             (None, Some(s)) => {
                 length("sizes", s.len(), n)?;
@@ -140,7 +160,9 @@ impl Resize {
                     None => (0..n).map(|i| (s[i] as usize, ratio(i))).collect(),
                     Some(choose) => {
                         let scale = (0..n).map(ratio).reduce(choose).unwrap_or(1.0);
-                        axes.iter().map(|a| ((scale * dims[*a] as f64 + 0.5).floor() as usize, scale)).collect()
+                        axes.iter()
+                            .map(|a| ((scale * dims[*a] as f64 + 0.5).floor() as usize, scale))
+                            .collect()
                     }
                 }
             }
@@ -150,7 +172,14 @@ impl Resize {
             length("roi", r.len(), 2 * n)?;
         }
         let roi = |i: usize| roi.map_or((0.0, 1.0), |r| (r[i], r[n + i]));
-        Ok((0..n).map(|i| Plan { axis: axes[i], output: pairs[i].0, scale: pairs[i].1, roi: roi(i) }).collect())
+        Ok((0..n)
+            .map(|i| Plan {
+                axis: axes[i],
+                output: pairs[i].0,
+                scale: pairs[i].1,
+                roi: roi(i),
+            })
+            .collect())
     }
 
     /// Result dimensions where they follow from what is known.
@@ -167,25 +196,42 @@ impl Resize {
             return Err(OpError::ty("exactly one of scales and sizes must be given"));
         }
         if present(2) {
-            let Some(scales) = cx.constant(2).and_then(|c| c.to_f64s()) else { return Ok(unknown(out)) };
+            let Some(scales) = cx.constant(2).and_then(|c| c.to_f64s()) else {
+                return Ok(unknown(out));
+            };
             if scales.len() != axes.len() {
-                return Err(OpError::shape(format!("scales has {} entries, it needs {}", scales.len(), axes.len())));
+                return Err(OpError::shape(format!(
+                    "scales has {} entries, it needs {}",
+                    scales.len(),
+                    axes.len()
+                )));
             }
             for (a, s) in axes.iter().zip(scales) {
                 out[*a] = scaled(&x[*a], s);
             }
             return Ok(out);
         }
-        let Some(sizes) = cx.dims(3) else { return Ok(unknown(out)) };
+        let Some(sizes) = cx.dims(3) else {
+            return Ok(unknown(out));
+        };
         if sizes.len() != axes.len() {
-            return Err(OpError::shape(format!("sizes has {} entries, it needs {}", sizes.len(), axes.len())));
+            return Err(OpError::shape(format!(
+                "sizes has {} entries, it needs {}",
+                sizes.len(),
+                axes.len()
+            )));
         }
         if policy.is_none() {
             axes.iter().zip(sizes).for_each(|(a, s)| out[*a] = s);
             return Ok(out);
         }
-        let fixed = (super::window::fixed(x), sizes.iter().map(Dim::as_const).collect::<Option<Vec<_>>>());
-        let (Some(dims), Some(sizes)) = fixed else { return Ok(unknown(out)) };
+        let fixed = (
+            super::window::fixed(x),
+            sizes.iter().map(Dim::as_const).collect::<Option<Vec<_>>>(),
+        );
+        let (Some(dims), Some(sizes)) = fixed else {
+            return Ok(unknown(out));
+        };
         for p in self.plan(&dims, None, None, Some(&sizes))? {
             out[p.axis] = Dim::from(p.output);
         }
@@ -195,7 +241,7 @@ impl Resize {
 
 /// `floor(d * s)`, exactly where `s` or `1 / s` is an integer.
 fn scaled(d: &Dim, s: f64) -> Dim {
-    let whole = |v: f64| v >= 1.0 && v < 1e9 && v.fract() == 0.0;
+    let whole = |v: f64| (1.0..1e9).contains(&v) && v.fract() == 0.0;
     match d.as_const() {
         Some(c) => Dim::from((c as f64 * s).floor() as i64),
         None if whole(s) => d * &Dim::from(s as i64),
@@ -206,7 +252,7 @@ fn scaled(d: &Dim, s: f64) -> Dim {
 
 /// Applies the taps of one axis: `x` is `[outer, taps' input, inner]`.
 fn apply(x: &[f64], taps: &[Taps], input: usize, inner: usize) -> Vec<f64> {
-    let outer = if input * inner == 0 { 0 } else { x.len() / (input * inner) };
+    let outer = x.len().checked_div(input * inner).unwrap_or(0);
     let mut y = vec![0f64; outer * taps.len() * inner];
     for o in 0..outer {
         for (p, t) in taps.iter().enumerate() {
@@ -247,7 +293,11 @@ impl Op for Resize {
             Some(s) => Some(self.result(cx, s)?),
             None => None,
         };
-        Ok(vec![Type::Tensor(TensorType { dtype: x.dtype, shape, sbp: None })])
+        Ok(vec![Type::Tensor(TensorType {
+            dtype: x.dtype,
+            shape,
+            sbp: None,
+        })])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
@@ -268,8 +318,18 @@ impl Op for Resize {
             if input == 0 && p.output > 0 {
                 return Err(OpError::eval(format!("axis {} has no element to resize", p.axis)));
             }
-            let taps = how.taps(&Coordinates { input, output: p.output, scale: p.scale, roi: p.roi });
-            outside.extend(taps.iter().enumerate().filter(|(_, t)| t.weights.is_empty()).map(|(i, _)| (p.axis, i)));
+            let taps = how.taps(&Coordinates {
+                input,
+                output: p.output,
+                scale: p.scale,
+                roi: p.roi,
+            });
+            outside.extend(
+                taps.iter()
+                    .enumerate()
+                    .filter(|(_, t)| t.weights.is_empty())
+                    .map(|(i, _)| (p.axis, i)),
+            );
             at[p.axis] = p.output;
             let inner = at[p.axis + 1..].iter().product();
             if taps.iter().enumerate().any(|(i, t)| t.weights != [(i, 1.0)]) || input != p.output {
@@ -278,13 +338,21 @@ impl Op for Resize {
             }
         }
         for (axis, p) in outside {
-            fill(&mut v, dims[axis], dims[axis + 1..].iter().product(), p, self.extrapolation_value);
+            fill(
+                &mut v,
+                dims[axis],
+                dims[axis + 1..].iter().product(),
+                p,
+                self.extrapolation_value,
+            );
         }
         Ok(vec![Tensor::from_elements(x.dtype(), dims, Elements::Float(v))?.into()])
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
-        let Ok(Some(rank)) = cx.tensor(0).map(TensorType::rank) else { return Vec::new() };
+        let Ok(Some(rank)) = cx.tensor(0).map(TensorType::rank) else {
+            return Vec::new();
+        };
         let Ok(axes) = self.axes(rank) else { return Vec::new() };
         let scales = cx.constant(2).and_then(|c| c.to_f64s()).unwrap_or_default();
         let crops = &*self.coordinate_transformation_mode == "tf_crop_and_resize";
@@ -320,8 +388,16 @@ mod tests {
             axes: None,
         };
         let x = Tensor::from_slice(&[x.len()], x).unwrap();
-        let values = [x.into(), Value::None, Tensor::from_slice(&[1], &[scale]).unwrap().into()];
-        let mut inputs = Inputs { values: &values, types: &[], region: &mut |_, _| Ok(vec![]) };
+        let values = [
+            x.into(),
+            Value::None,
+            Tensor::from_slice(&[1], &[scale]).unwrap().into(),
+        ];
+        let mut inputs = Inputs {
+            values: &values,
+            types: &[],
+            region: &mut |_, _| Ok(vec![]),
+        };
         match op.eval(&mut inputs).unwrap().remove(0) {
             Value::Tensor(t) => t.to_f64s().unwrap(),
             _ => panic!("no tensor"),

@@ -1,0 +1,236 @@
+//! Native code against the interpreter: every op of the list on its samples, and random graphs.
+
+use std::sync::Arc;
+
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::{CompileOptions, compile};
+use of_ir::{Attrs, Func, Graph, Module, NewOp, Rewriter, Tensor, Type, ValueId};
+use of_ops::sample::Rng;
+use of_ops::structural::{Constant, NoneValue, Return};
+use of_ops::{Value, interpret, list};
+use of_passes::Manager;
+use of_reference::{Reference, from_runtime, to_runtime};
+use of_runtime::{Options, Session};
+
+/// A function with the given graph.
+fn func(graph: Graph) -> Func {
+    let (inputs, outputs) = (graph.args().len(), graph.outputs().len());
+    Func {
+        inputs: (0..inputs).map(|i| format!("x{i}")).collect(),
+        outputs: (0..outputs).map(|i| format!("y{i}")).collect(),
+        attrs: Attrs::new(),
+        loc: of_diag::Location::Unknown,
+        graph,
+    }
+}
+
+/// Runs `f` through the passes, code generation, a plan and the runtime.
+fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Vec<Value> {
+    let mut module = Module::default();
+    module.funcs.insert("main".into(), f.clone());
+    let mut manager = Manager::default();
+    manager.append("cpu").unwrap();
+    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    let f = module.main().unwrap();
+    let dir = std::env::temp_dir().join("of-native-tests");
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        isa,
+        cache: Cache::at(&dir, Cache::DEFAULT_LIMIT),
+        backends: &[&Reference],
+        progress: None,
+    };
+    let compiled = compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}"));
+    let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
+    let mut session = Session::new(plan, 0, Options { threads, profile: false }, &[Arc::new(Reference)]).unwrap();
+    let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
+    session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()
+}
+
+/// Largest difference over largest magnitude; exact equality for anything that is no float.
+fn assert_close(what: &str, got: &[Value], want: &[Value]) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else {
+            assert_eq!(g, w, "{what}: output {i}");
+            continue;
+        };
+        assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{what}: output {i}");
+        if !w.dtype().is_float() {
+            // Rounding to a quantised number may fall to either side when the exact value lies in the middle.
+            let quantised = what.contains("quantize") || what.contains("qlinear");
+            let step = g.to_i64s().zip(w.to_i64s()).map(|(a, b)| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).max().unwrap_or(0));
+            assert!(g == w || (quantised && step == Some(1)), "{what}: output {i} is {:?}, the interpreter says {:?}", g.to_i64s(), w.to_i64s());
+            continue;
+        }
+        let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
+        let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
+        for (k, (a, b)) in g.iter().zip(&w).enumerate() {
+            let same = (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= 2e-6 * largest + 2e-6 * b.abs();
+            assert!(same, "{what}: output {i}[{k}] is {a}, the interpreter says {b}");
+        }
+    }
+}
+
+/// One op on its sample; small integer tensors (shapes, axes) are constants, the rest are inputs.
+fn one_op(op: &dyn of_ops::Op, operands: &[Value]) -> Option<(Func, Vec<Value>)> {
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut inputs = Vec::new();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let mut ids: Vec<ValueId> = Vec::new();
+    for (i, v) in operands.iter().enumerate() {
+        let weight = i == 1 && op.decl().name().starts_with("of.conv");
+        ids.push(match v {
+            Value::None => rw.create_one(NoneValue {}, &[]).unwrap(),
+            Value::Tensor(t) if weight || (i > 0 && !t.dtype().is_float()) => rw.create_one(Constant { value: t.clone() }, &[]).unwrap(),
+            other => {
+                inputs.push(other.clone());
+                rw.add_arg(entry, interpret::type_of(other), None)
+            }
+        });
+    }
+    let id = rw.create((op.decl().as_def(), op.attrs()), &ids).unwrap_or_else(|d| panic!("{d}"));
+    let results = rw.graph().op(id).results.to_vec();
+    rw.create(Return {}, &results).unwrap();
+    Some((func(graph), inputs))
+}
+
+fn every_op(isa: &'static Isa, seeds: u64) {
+    let mut run = 0;
+    for decl in list::ALL {
+        for seed in 0..seeds {
+            let Some(sample) = decl.sample(seed) else { continue };
+            if decl.traits().effect || decl.name() == "of.none" {
+                continue;
+            }
+            let Some((f, inputs)) = one_op(&*sample.op, &sample.operands) else { continue };
+            let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{}: {d}", decl.name()));
+            let got = run_compiled(&f, &inputs, isa, 1 + (seed as usize % 2));
+            assert_close(&format!("{} (seed {seed}, {})", decl.name(), isa.name), &got, &want);
+            run += 1;
+        }
+    }
+    assert!(run > 50, "only {run} samples ran");
+}
+
+#[test]
+fn every_op_agrees_with_the_interpreter() {
+    every_op(Isa::host(), 4);
+}
+
+#[test]
+fn every_op_agrees_on_the_baseline_instruction_set() {
+    if let Some(isa) = Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH) {
+        every_op(isa, 2);
+    }
+}
+
+/// A random chain of fused work: products, convolutions, elementwise ops, reductions, movements.
+fn random_graph(seed: u64) -> (Func, Vec<Value>) {
+    use of_ops::contraction::MatMul;
+    use of_ops::elementwise::{Add, Div, Exp, Max, Mul, Sigmoid, Sub, Tanh};
+    use of_ops::movement::Transpose;
+    use of_ops::reduction::{ReduceMax, ReduceSum, Softmax};
+    let mut r = Rng::new(seed);
+    let dims = r.dims(3, 1, 40);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let x = rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &dims), None);
+    let mut pool = vec![x];
+    let shape = |rw: &Rewriter<'_>, v: ValueId| rw.graph().ty(v).as_tensor().unwrap().fixed_dims().unwrap();
+    for _ in 0..r.int(4, 14) {
+        let a = r.pick(&pool);
+        let own = shape(&rw, a);
+        let b = pool.iter().copied().find(|v| shape(&rw, *v) == own && *v != a).unwrap_or(a);
+        let rank = own.len();
+        let made = match r.int(0, 11) {
+            0 => rw.create_one(Add {}, &[a, b]),
+            1 => rw.create_one(Sub {}, &[a, b]),
+            2 => rw.create_one(Mul {}, &[a, b]),
+            3 => rw.create_one(Max {}, &[a, b]),
+            4 => rw.create_one(Tanh {}, &[a]),
+            5 => rw.create_one(Sigmoid {}, &[a]),
+            6 => {
+                let bias = r.tensor(of_ir::DType::F32, &own[rank - 1..], -1.0, 1.0);
+                let c = rw.create_one(Constant { value: bias }, &[]).unwrap();
+                rw.create_one(Add {}, &[a, c])
+            }
+            7 => {
+                let n = r.int(1, 50) as usize;
+                let w = r.tensor(of_ir::DType::F32, &[own[rank - 1], n], -0.3, 0.3);
+                let w = rw.create_one(Constant { value: w }, &[]).unwrap();
+                rw.create_one(MatMul {}, &[a, w])
+            }
+            8 => rw.create_one(Softmax { axis: -1 }, &[a]),
+            9 => {
+                let axes = Constant::ints(&mut rw, &[r.int(0, rank as i64 - 1)]).unwrap();
+                rw.create_one(ReduceMax { keepdims: true }, &[a, axes])
+            }
+            10 => {
+                // Centred rows: a reduction and what follows it.
+                let axes = Constant::ints(&mut rw, &[-1]).unwrap();
+                let s = rw.create_one(ReduceSum { keepdims: true }, &[a, axes]).unwrap();
+                let n = Constant::number(&mut rw, own[rank - 1] as f64, of_ir::DType::F32).unwrap();
+                let m = rw.create_one(Div {}, &[s, n]).unwrap();
+                let d = rw.create_one(Sub {}, &[a, m]).unwrap();
+                let t = rw.create_one(Tanh {}, &[d]).unwrap();
+                rw.create_one(Exp {}, &[t])
+            }
+            _ => rw.create_one(Transpose { perm: Some(vec![0, 2, 1]) }, &[a]),
+        };
+        pool.push(made.unwrap_or_else(|d| panic!("{d}")));
+    }
+    let mut outputs = vec![*pool.last().unwrap()];
+    outputs.push(r.pick(&pool));
+    rw.create(Return {}, &outputs).unwrap();
+    let input = r.tensor(of_ir::DType::F32, &dims, -2.0, 2.0);
+    (func(graph), vec![input.into()])
+}
+
+#[test]
+fn random_graphs_agree_with_the_interpreter() {
+    for seed in 0..60 {
+        let (f, inputs) = random_graph(seed);
+        let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+        let got = run_compiled(&f, &inputs, Isa::host(), 1 + (seed as usize % 3));
+        assert_close(&format!("graph {seed}"), &got, &want);
+    }
+}
+
+#[test]
+fn the_same_input_gives_the_same_plan() {
+    let (f, _) = random_graph(3);
+    let bytes = || {
+        let options = CompileOptions {
+            model: "test".into(),
+            flags: Vec::new(),
+            inputs: Vec::new(),
+            threads: 1,
+            isa: Isa::host(),
+            cache: Cache::none(),
+            backends: &[&Reference],
+            progress: None,
+        };
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).write(&path).unwrap();
+        std::fs::read(&path).unwrap()
+    };
+    assert!(bytes() == bytes());
+}
+
+#[test]
+fn a_tensor_survives_the_way_through_the_runtime() {
+    let mut r = Rng::new(1);
+    for dtype in of_ir::DType::ALL {
+        let t: Tensor = r.tensor(dtype, &[3, 2], 0.0, 3.0);
+        let v = Value::Tensor(t);
+        assert_eq!(from_runtime(&to_runtime(&v).unwrap()).unwrap(), v, "{dtype}");
+    }
+    let _ = Constant { value: Tensor::from_i64s(&[1]) }.def();
+}

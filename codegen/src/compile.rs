@@ -1,0 +1,179 @@
+//! From functions to a plan.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_ir::Func;
+use of_plan::{Environment, InputHash, PlanBuilder, PlanFile, PlanInfo};
+use rayon::prelude::*;
+
+use crate::Backend;
+use crate::lower::{LeftOut, Lowered, lower};
+use crate::native::cache::Cache;
+use crate::native::object::Blob;
+use crate::native::toolchain::CompileError;
+use crate::native::{Isa, Source};
+use crate::physical::Work;
+
+/// How far the work is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// Kernels that are ready, of how many.
+    Kernels(usize, usize),
+}
+
+/// What to compile for.
+pub struct CompileOptions<'a> {
+    /// Name of the model.
+    pub model: String,
+    /// Flags that shaped the result, for the plan.
+    pub flags: Vec<String>,
+    /// Names and blake3 hashes of the files that it was compiled from.
+    pub inputs: Vec<(String, [u8; 32])>,
+    /// Worker threads the plan is meant for; 0 leaves the choice to the runtime.
+    pub threads: u32,
+    /// Instruction set.
+    pub isa: &'static Isa,
+    /// Compiled kernels.
+    pub cache: Cache,
+    /// Backends for ops without native code, best first.
+    pub backends: &'a [&'a dyn Backend],
+    /// Told about progress.
+    pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+}
+
+/// What was compiled.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Steps of all programs.
+    pub steps: usize,
+    /// Distinct kernels.
+    pub kernels: usize,
+    /// Kernels that were not in the cache.
+    pub compiled: usize,
+    /// Ops that run on a backend rather than as native code.
+    pub left_out: Vec<LeftOut>,
+    /// Memory of the largest program, and the proven lower bound for it.
+    pub peak_bytes: u64,
+    /// See `peak_bytes`.
+    pub lower_bound_bytes: u64,
+}
+
+/// A plan in memory.
+pub struct Compiled<'m> {
+    builder: PlanBuilder<'m>,
+    /// What was compiled.
+    pub summary: Summary,
+}
+
+impl Compiled<'_> {
+    /// Writes the plan.
+    ///
+    /// # Errors
+    /// When the plan does not verify (a bug) or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Diagnostic> {
+        let failed = |e: of_plan::WriteError| Diagnostic::error(Code::PLAN, Location::Unknown, format!("{}: {e}", path.display()));
+        self.builder.write_file(path).map_err(failed)
+    }
+
+    /// The plan, opened as from a file.
+    ///
+    /// # Errors
+    /// When the plan does not verify (a bug).
+    pub fn open(&self) -> Result<PlanFile, Diagnostic> {
+        PlanFile::from_builder(&self.builder).map_err(|e| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string()))
+    }
+}
+
+/// Compiles functions into one plan: one program for each, under the given names, sharing weights and kernels.
+///
+/// # Errors
+/// When an op has no backend, or a kernel cannot be compiled.
+pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -> Result<Compiled<'m>, Diagnostics> {
+    let isa = options.isa;
+    let inputs = options.inputs.iter().map(|(name, hash)| InputHash { name: name.clone(), blake3: hash.to_vec() }).collect();
+    let info = PlanInfo {
+        compiler_version: env!("CARGO_PKG_VERSION").into(),
+        model: options.model.clone(),
+        flags: options.flags.clone(),
+        inputs,
+    };
+    let environment = Environment {
+        arch: isa.arch.into(),
+        cpu_features: isa.features.iter().map(|f| (*f).to_string()).collect(),
+        threads: options.threads,
+        ranks: 1,
+        cuda_arch: None,
+    };
+    let mut builder = PlanBuilder::new(info, environment);
+    let mut lowered = Vec::with_capacity(funcs.len());
+    for (name, func) in funcs {
+        let span = tracing::debug_span!("lower", name);
+        let _in = span.enter();
+        lowered.push((name, lower(func, isa, options.backends, &mut builder)?));
+    }
+    let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
+    let (blobs, compiled) = kernels(&sources, options)?;
+    let mut summary = Summary { compiled, ..Summary::default() };
+    let mut next = blobs.into_iter();
+    for (name, l) in lowered {
+        let codes: Vec<u32> = l
+            .names
+            .iter()
+            .zip(next.by_ref())
+            .map(|(title, blob)| {
+                let added = builder.add_kernel(title.as_str(), isa.name, blob.bytes, blob.entry);
+                added.map_err(|e| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string()))
+            })
+            .collect::<Result<_, _>>()?;
+        program(name, l, &codes, &mut builder, &mut summary);
+    }
+    summary.kernels = builder.plan().code.len();
+    options.cache.trim();
+    Ok(Compiled { builder, summary })
+}
+
+fn program(name: &str, mut l: Lowered, codes: &[u32], builder: &mut PlanBuilder<'_>, summary: &mut Summary) {
+    for step in &mut l.physical.steps {
+        if let Work::Kernel { code, .. } = &mut step.work {
+            *code = codes[*code as usize];
+        }
+    }
+    let program = l.physical.assemble(name);
+    summary.steps += program.tasks.len();
+    summary.left_out.extend(l.left_out);
+    if program.peak_bytes >= summary.peak_bytes {
+        (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
+    }
+    builder.add_program(program);
+}
+
+/// Blobs of all sources in order, and how many were not in the cache.
+fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blob>, usize), Diagnostic> {
+    let done = AtomicUsize::new(0);
+    let results: Vec<Result<(Blob, bool), CompileError>> = sources
+        .par_iter()
+        .map(|s| {
+            let r = options.cache.get(s, options.isa);
+            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+            if let Some(report) = &options.progress {
+                report(Progress::Kernels(n, sources.len()));
+            }
+            r
+        })
+        .collect();
+    let mut blobs = Vec::with_capacity(results.len());
+    let mut compiled = 0;
+    for r in results {
+        let (blob, new) = r.map_err(|e| {
+            let missing = matches!(e, CompileError::Missing { .. });
+            let d = Diagnostic::error(Code::CODEGEN, Location::Unknown, e.to_string());
+            if missing { d.hint("install a C compiler (Debian, Ubuntu: apt-get install gcc), or run a plan that was compiled elsewhere") } else { d }
+        })?;
+        compiled += usize::from(new);
+        blobs.push(blob);
+    }
+    Ok((blobs, compiled))
+}

@@ -1,0 +1,293 @@
+//! Contractions, convolutions and pools with their epilogues.
+
+use of_diag::Diagnostic;
+use of_ir::{OpId, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::list::as_op;
+use of_ops::nn::{AvgPool, Conv, MaxPool};
+
+use super::body::Body;
+use super::{Lowering, points};
+use crate::fuse::Group;
+use crate::native::contraction::{self, Contraction, RowAxes, Tile};
+use crate::native::space::row_major;
+use crate::native::window::{self, Axis, Kind, Window};
+use crate::native::{Source, copy};
+use crate::physical::{Operand, Place};
+
+/// What lowering a group gives: a step, an error of the plan, or why there is no kernel.
+type Outcome = Result<Result<(), Diagnostic>, String>;
+
+impl Lowering<'_, '_> {
+    pub(super) fn anchor(&mut self, group: &Group) -> Outcome {
+        let op = group.ops[0];
+        let b = self.body(group, 0)?;
+        match self.g.op(op).name() {
+            MatMul::NAME => self.matmul(group, op, &b),
+            Conv::NAME => self.conv(group, op, &b),
+            MaxPool::NAME | AvgPool::NAME => self.pool(group, op, &b),
+            name => Err(format!("'{name}' has no native code")),
+        }
+    }
+
+    /// `[lead.., M, K] x [lead.., K, N]`.
+    fn matmul(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
+        let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
+        let (da, db, dims) = (self.dims(x), self.dims(w), group.space.clone());
+        if da.len() < 2 || db.len() < 2 {
+            return Err("a product with a vector".into());
+        }
+        let (m, k, n) = (da[da.len() - 2], da[da.len() - 1], db[db.len() - 1]);
+        let lead = dims.len() - 2;
+        let shared = db[..db.len() - 2].iter().all(|d| *d == 1);
+        let dense = da.len() == dims.len() && da[..lead] == dims[..lead];
+        // With one right operand for all batches, the batches are just more rows.
+        let flat = RowAxes { dims: dims.clone(), batch: 0, outer: 0 };
+        let axes = if shared && dense && flat.follows(b) { flat } else { RowAxes { dims: dims.clone(), batch: lead, outer: 0 } };
+        let batch = dims[..axes.batch].to_vec();
+        let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
+        let constant = self.constants.tensor(w).is_some();
+        let mut spec = Contraction {
+            a_batch: lead_strides(&da, &batch),
+            b_batch: lead_strides(&db, &batch),
+            batch,
+            outer: (1, 0),
+            inner: (rows, k as i64),
+            taps: Vec::new(),
+            run: k,
+            columns: n,
+            b: contraction::Operand::RowMajor(n),
+        };
+        let tile = contraction::tile(&spec, self.isa);
+        let width = tile.vectors * self.isa.lanes;
+        if constant {
+            spec.b = contraction::Operand::Packed;
+            let packed = n.div_ceil(width) * width * k;
+            spec.b_batch.iter_mut().for_each(|s| *s = *s / (k * n) as i64 * packed as i64);
+        }
+        let source = contraction::contraction(&spec, tile, b, &axes, &row_major(&dims), self.isa)?;
+        let flops = 2 * k as u64 * points(&dims);
+        Ok((|| {
+            let a = self.place(x)?;
+            let right = if constant { self.packed(w, &matrices(&db), tile)? } else { self.place(w)? };
+            self.finish(group, source, b, vec![a, right], flops)
+        })())
+    }
+
+    /// A weight of packed panels: one matrix after another.
+    fn packed(&mut self, w: ValueId, (count, k, n): &(usize, usize, usize), tile: Tile) -> Result<Operand, Diagnostic> {
+        let width = tile.vectors * self.isa.lanes;
+        let mut all = Vec::new();
+        if let Some(values) = self.constants.tensor(w).and_then(|t| t.as_slice::<f32>()) {
+            for i in 0..*count {
+                all.extend(contraction::pack(&values[i * k * n..][..k * n], *k, *n, width));
+            }
+        }
+        let name = format!("{} (packed)", self.constants.name(w));
+        Ok(Operand::whole(Place::Weight(self.constants.computed(&name, all)?)))
+    }
+
+    /// Channels-last convolutions of one or two image axes.
+    fn conv(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
+        let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
+        let conv = as_op::<Conv>(self.g, op).ok_or("its attributes do not decode")?;
+        let shape = |v: ValueId| self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        let geometry = conv.geometry(&shape(x), &shape(w)).map_err(|e| e.message)?;
+        let geometry = geometry.fixed().ok_or("a shape is not known before the run")?;
+        let (h, wa) = axes(&geometry.windows)?;
+        let (n, cin, cout, groups) = (geometry.n, geometry.cin, geometry.cout, geometry.group);
+        let b = &image_body(b, group.space.len());
+        let cin_group = cin / groups;
+        if groups == cin && cout == cin {
+            let spec = Window { n, h, w: wa, c: cin, kind: Kind::Depthwise };
+            return self.depthwise(group, &spec, w, x, b);
+        }
+        // A border of zeros is written around the input once, so that the kernel knows no edges.
+        let pad_after = |a: &Axis| (((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as i64 - a.pad - a.input as i64).max(0);
+        let padded = |a: &Axis| (a.input as i64 + a.pad + pad_after(a)) as usize;
+        let (hp, wp) = (padded(&h), padded(&wa));
+        let needs_pad = (hp, wp) != (h.input, wa.input) || h.pad != 0 || wa.pad != 0;
+        let row = (wp * cin) as i64;
+        let cout_group = cout / groups;
+        let pointwise = h.kernel * wa.kernel == 1 && h.stride == 1 && wa.stride == 1 && groups == 1;
+        let space = [n, h.output, wa.output, cout];
+        let out = row_major(&space);
+        // The space, with the groups as a batch axis: [N, G, H, W, C/G].
+        let grouped = |s: &[i64]| vec![s[0], s[3] * cout_group as i64, s[1], s[2], s[3]];
+        let (row_axes, body, out) = if groups == 1 {
+            let merged = RowAxes { dims: space.to_vec(), batch: 0, outer: 0 };
+            let sampled = RowAxes { dims: space.to_vec(), batch: 1, outer: 0 };
+            let lines = RowAxes { dims: space.to_vec(), batch: 1, outer: 1 };
+            let axes = if pointwise && merged.follows(b) {
+                merged
+            } else if pointwise && sampled.follows(b) {
+                sampled
+            } else {
+                lines
+            };
+            (axes, b.clone(), out)
+        } else {
+            let mut g = b.clone();
+            g.loads.iter_mut().for_each(|l| l.strides = grouped(&l.strides));
+            (RowAxes { dims: vec![n, groups, h.output, wa.output, cout_group], batch: 2, outer: 1 }, g, grouped(&out))
+        };
+        let line = (h.stride as i64 * row, wa.stride as i64 * cin as i64);
+        let (outer, inner) = match (row_axes.batch, row_axes.outer) {
+            (0, 0) => ((1, 0), (n * h.output * wa.output, cin as i64)),
+            (_, 0) => ((1, 0), (h.output * wa.output, cin as i64)),
+            _ => ((h.output, line.0), (wa.output, line.1)),
+        };
+        // Neighbouring taps of a line are contiguous where nothing is skipped between them.
+        let contiguous = groups == 1 && (wa.dilation == 1 || wa.kernel == 1);
+        let (taps, run) = if contiguous {
+            (vec![(h.kernel, h.dilation as i64 * row)], wa.kernel * cin)
+        } else {
+            (vec![(h.kernel, h.dilation as i64 * row), (wa.kernel, (wa.dilation * cin) as i64)], cin_group)
+        };
+        let k = h.kernel * wa.kernel * cin_group;
+        let sample = (hp * wp * cin) as i64;
+        let mut spec = Contraction {
+            batch: row_axes.dims[..row_axes.batch].to_vec(),
+            a_batch: [sample, cin_group as i64][..row_axes.batch].to_vec(),
+            b_batch: vec![0; row_axes.batch],
+            outer,
+            inner,
+            taps,
+            run,
+            columns: cout_group,
+            b: contraction::Operand::Packed,
+        };
+        let tile = contraction::tile(&spec, self.isa);
+        let width = tile.vectors * self.isa.lanes;
+        if groups > 1 {
+            spec.b_batch[1] = (cout_group.div_ceil(width) * width * k) as i64;
+        }
+        let source = contraction::contraction(&spec, tile, &body, &row_axes, &out, self.isa)?;
+        let mut packed = Vec::new();
+        let values = self.constants.tensor(w).and_then(|t| t.as_slice::<f32>()).ok_or("its weights are not f32")?;
+        for g in 0..groups {
+            let part = &values[g * cout_group * k..][..cout_group * k];
+            packed.extend(contraction::pack(&filters(part, cout_group, cin_group, h.kernel * wa.kernel), k, cout_group, width));
+        }
+        let flops = 2 * k as u64 * points(&space);
+        Ok((|| {
+            let mut a = self.place(x)?;
+            if needs_pad {
+                let list = [(n, n, 0), (hp, h.input, h.pad), (wp, wa.input, wa.pad), (cin, cin, 0)];
+                let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), &[n, hp, wp, cin]);
+                self.kernel(&[op], Source { ..copy::pad(&list, 4, 0) }, vec![a], vec![slot], 0);
+                a = Operand::whole(Place::Slot(slot));
+            }
+            let name = format!("{} (packed)", self.constants.name(w));
+            let right = Operand::whole(Place::Weight(self.constants.computed(&name, packed)?));
+            self.finish(group, source, &body, vec![a, right], flops)
+        })())
+    }
+
+    fn depthwise(&mut self, group: &Group, spec: &Window, w: ValueId, x: ValueId, b: &Body) -> Outcome {
+        let source = window::window(spec, b, self.isa)?;
+        let values = self.constants.tensor(w).and_then(|t| t.as_slice::<f32>()).ok_or("its weights are not f32")?;
+        let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
+        let padded = c.next_multiple_of(self.isa.lanes);
+        let mut rows = vec![0f32; taps * padded];
+        for channel in 0..c {
+            for tap in 0..taps {
+                rows[tap * padded + channel] = values[channel * taps + tap];
+            }
+        }
+        let flops = 2 * taps as u64 * points(&group.space);
+        Ok((|| {
+            let name = format!("{} (by tap)", self.constants.name(w));
+            let weights = Operand::whole(Place::Weight(self.constants.computed(&name, rows)?));
+            let a = self.place(x)?;
+            self.finish(group, source, b, vec![a, weights], flops)
+        })())
+    }
+
+    fn pool(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
+        let x = self.g.op(op).operands[0];
+        let shape = self.g.ty(x).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        let b = &image_body(b, group.space.len());
+        let (geometry, counts) = if let Some(p) = as_op::<MaxPool>(self.g, op) {
+            (p.geometry(&shape).map_err(|e| e.message)?.fixed().map_err(|e| e.message)?, None)
+        } else if let Some(p) = as_op::<AvgPool>(self.g, op) {
+            let g = p.geometry(&shape).map_err(|e| e.message)?.fixed().map_err(|e| e.message)?;
+            let counts = p.counts(&g.windows);
+            (g, Some(counts))
+        } else {
+            return Err("its attributes do not decode".into());
+        };
+        let (h, w) = axes(&geometry.windows)?;
+        let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
+        let spec = Window { n: geometry.n, h, w, c: geometry.c, kind };
+        let source = window::window(&spec, b, self.isa)?;
+        let flops = (h.kernel * w.kernel) as u64 * points(&group.space);
+        Ok((|| {
+            let mut first = vec![self.place(x)?];
+            if let Some(counts) = counts {
+                let factors: Vec<f32> = counts.iter().map(|c| if *c == 0.0 { 0.0 } else { (1.0 / c) as f32 }).collect();
+                first.push(Operand::whole(Place::Weight(self.constants.computed("pool factors", factors)?)));
+            }
+            self.finish(group, source, b, first, flops)
+        })())
+    }
+}
+
+/// Strides of the leading axes of an operand along the batch axes of the result, 0 where it is stretched.
+fn lead_strides(own: &[usize], batch: &[usize]) -> Vec<i64> {
+    let strides = row_major(own);
+    let lead = own.len() - 2;
+    (0..batch.len())
+        .map(|axis| match (axis + lead).checked_sub(batch.len()) {
+            Some(i) if own[i] != 1 => strides[i],
+            _ => 0,
+        })
+        .collect()
+}
+
+/// Number of matrices, rows and columns of a stack of matrices.
+fn matrices(dims: &[usize]) -> (usize, usize, usize) {
+    let r = dims.len();
+    (dims[..r - 2].iter().product(), dims[r - 2], dims[r - 1])
+}
+
+/// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.
+fn filters(w: &[f32], cout: usize, cin: usize, taps: usize) -> Vec<f32> {
+    let mut out = vec![0f32; w.len()];
+    for o in 0..cout {
+        for c in 0..cin {
+            for t in 0..taps {
+                out[(t * cin + c) * cout + o] = w[(o * cin + c) * taps + t];
+            }
+        }
+    }
+    out
+}
+
+/// Two image axes; one axis is a single line.
+fn axes(w: &of_ops::nn::Windows<usize>) -> Result<(Axis, Axis), String> {
+    let axis = |i: usize| Axis {
+        input: w.input[i],
+        output: w.output[i],
+        kernel: w.kernel[i],
+        stride: w.strides[i],
+        dilation: w.dilations[i],
+        pad: w.pads_begin[i] as i64,
+    };
+    match w.input.len() {
+        1 => Ok((Axis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad: 0 }, axis(0))),
+        2 => Ok((axis(0), axis(1))),
+        n => Err(format!("{n} image axes have no native code")),
+    }
+}
+
+/// The body with strides for `[N, H, W, C]`: one image axis gets a line of extent 1.
+fn image_body(b: &Body, rank: usize) -> Body {
+    let mut out = b.clone();
+    if rank == 3 {
+        out.loads.iter_mut().for_each(|l| l.strides.insert(1, 0));
+    }
+    out
+}
+

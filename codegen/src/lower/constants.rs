@@ -1,0 +1,81 @@
+//! Constants of the graph as weights of the plan, each once.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{Attr, DType, Graph, Tensor, ValueId};
+use of_plan::PlanBuilder;
+
+use crate::physical::element_type;
+
+/// Adds constants to the plan when they are first used.
+pub struct Constants<'g, 'b> {
+    graph: &'g Graph,
+    builder: &'b mut PlanBuilder<'g>,
+    plain: HashMap<ValueId, u32>,
+}
+
+impl<'g, 'b> Constants<'g, 'b> {
+    /// For the constants of `graph`.
+    pub fn new(graph: &'g Graph, builder: &'b mut PlanBuilder<'g>) -> Self {
+        Self { graph, builder, plain: HashMap::new() }
+    }
+
+    /// The plan that takes them.
+    pub fn builder(&mut self) -> &mut PlanBuilder<'g> {
+        self.builder
+    }
+
+    /// The weight that holds `v` as it is; `None` where no constant defines it.
+    ///
+    /// # Errors
+    /// When the plan cannot hold it.
+    pub fn plain(&mut self, v: ValueId) -> Result<Option<u32>, Diagnostic> {
+        if let Some(w) = self.plain.get(&v) {
+            return Ok(Some(*w));
+        }
+        let Some(tensor) = self.tensor(v) else { return Ok(None) };
+        let name = self.name(v);
+        let dims: Vec<i64> = tensor.dims().iter().map(|d| *d as i64).collect();
+        let bytes: Cow<'g, [u8]> = match (tensor.bytes(), tensor.strings()) {
+            (Some(b), _) => Cow::Borrowed(&**b),
+            (None, Some(s)) => Cow::Owned(PlanBuilder::encode_strings(s)),
+            (None, None) => return Ok(None),
+        };
+        let w = self.builder.add_weight(&name, element_type(tensor.dtype()), &dims, bytes).map_err(failed)?;
+        self.plain.insert(v, w);
+        Ok(Some(w))
+    }
+
+    /// A weight that was computed from constants: packed or rearranged.
+    ///
+    /// # Errors
+    /// When the plan cannot hold it.
+    pub fn computed(&mut self, name: &str, data: Vec<f32>) -> Result<u32, Diagnostic> {
+        let dims = [data.len() as i64];
+        let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.builder.add_weight(name, element_type(DType::F32), &dims, bytes).map_err(failed)
+    }
+
+    /// The constant's value, borrowed from the graph.
+    pub fn tensor(&self, v: ValueId) -> Option<&'g Tensor> {
+        let op = self.graph.op(self.graph.def_op(v)?);
+        if !op.def.traits().constant {
+            return None;
+        }
+        match op.attrs.get("value") {
+            Some(Attr::Tensor(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// A name for people.
+    pub fn name(&self, v: ValueId) -> String {
+        self.graph.name(v).map_or_else(|| format!("constant{}", v.index()), |n| n.to_string())
+    }
+}
+
+fn failed(e: of_plan::BuildError) -> Diagnostic {
+    Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string())
+}

@@ -1,0 +1,384 @@
+//! Lowering: the ops of a function become steps over buffers.
+//!
+//! Groups of fused ops become kernels; what has no kernel goes to a backend, with the reason kept for the user.
+
+pub mod anchor;
+pub mod body;
+mod constants;
+mod movement;
+
+use std::collections::HashMap;
+
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{DType, Func, Graph, OpId, Type, ValueId};
+use of_plan::PlanBuilder;
+
+use crate::Backend;
+use crate::extract::extract;
+use crate::fuse::{self, Group, Role, Shape};
+use crate::native::{Isa, Source, elementwise, expr, reduce, rowwise};
+use crate::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
+use crate::roles;
+use body::{Body, body};
+use constants::Constants;
+
+/// An op that runs on a backend rather than as native code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeftOut {
+    /// Name of the op.
+    pub op: String,
+    /// Where it comes from.
+    pub location: Location,
+    /// Why it has no native code.
+    pub reason: String,
+    /// The backend that took it.
+    pub backend: &'static str,
+}
+
+/// A lowered function. `Work::Kernel::code` is an index into `kernels` until the plan knows them.
+pub struct Lowered {
+    /// Steps and buffers.
+    pub physical: Physical,
+    /// Distinct kernels.
+    pub kernels: Vec<Source>,
+    /// A name for each kernel, for people.
+    pub names: Vec<String>,
+    /// Ops that went to a backend.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Lowers `func`, whose shapes are fixed as far as native code is wanted.
+///
+/// # Errors
+/// When an op is claimed by no backend, with every reason.
+pub fn lower<'g>(func: &'g Func, isa: &Isa, backends: &[&dyn Backend], builder: &mut PlanBuilder<'g>) -> Result<Lowered, Diagnostic> {
+    let graph = &func.graph;
+    let role_of = |op: OpId| roles::role(graph, op);
+    let groups = fuse::fuse(graph, &role_of);
+    let mut l = Lowering {
+        g: graph,
+        isa,
+        backends,
+        constants: Constants::new(graph, builder),
+        out: Lowered { physical: Physical::default(), kernels: Vec::new(), names: Vec::new(), left_out: Vec::new() },
+        places: HashMap::new(),
+        kernel_of: HashMap::new(),
+    };
+    l.feed(func);
+    for group in &groups {
+        l.group(group)?;
+    }
+    l.fetch(func)?;
+    Ok(l.out)
+}
+
+struct Lowering<'g, 'b> {
+    g: &'g Graph,
+    isa: &'b Isa,
+    backends: &'b [&'b dyn Backend],
+    constants: Constants<'g, 'b>,
+    out: Lowered,
+    places: HashMap<ValueId, Operand>,
+    kernel_of: HashMap<String, usize>,
+}
+
+impl<'g> Lowering<'g, '_> {
+    // ---- values ----
+
+    fn dims(&self, v: ValueId) -> Vec<usize> {
+        self.g.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
+    }
+
+    fn dtype(&self, v: ValueId) -> DType {
+        self.g.ty(v).as_tensor().map_or(DType::F32, |t| t.dtype)
+    }
+
+    /// A slot for `v`: a buffer where its bytes are known, else an object.
+    fn slot(&mut self, v: ValueId) -> usize {
+        let (dtype, dims, bytes) = slot_type(self.g.ty(v));
+        let name = self.g.name(v).map_or_else(|| format!("v{}", v.index()), |n| n.to_string());
+        self.out.physical.slots.push(Slot { name, dtype, dims, bytes });
+        self.out.physical.slots.len() - 1
+    }
+
+    /// A buffer of `n` floats that is no value of the graph.
+    fn scratch_slot(&mut self, name: String, dims: &[usize]) -> usize {
+        let n: usize = dims.iter().product();
+        let dims = dims.iter().map(|d| *d as i64).collect();
+        self.out.physical.slots.push(Slot { name, dtype: Some(DType::F32), dims, bytes: Some(4 * n as u64) });
+        self.out.physical.slots.len() - 1
+    }
+
+    /// Where `v` lies, once what computes it was lowered.
+    fn place(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
+        if let Some(p) = self.places.get(&v) {
+            return Ok(p.clone());
+        }
+        if let Some(w) = self.constants.plain(v)? {
+            return Ok(Operand::whole(Place::Weight(w)));
+        }
+        // An alias shows the bytes of its operand under its own type.
+        if let Some(op) = self.g.def_op(v)
+            && roles::role(self.g, op) == Role::Alias
+        {
+            let mut p = self.place(self.g.op(op).operands[0])?;
+            p.view = Some((self.dtype(v), self.dims(v).iter().map(|d| *d as i64).collect()));
+            return Ok(p);
+        }
+        let name = self.g.def_op(v).map_or("an argument", |op| self.g.op(op).name());
+        Err(Diagnostic::error(Code::CODEGEN, Location::Unknown, format!("the result of '{name}' is read before it is computed")))
+    }
+
+    // ---- inputs and outputs ----
+
+    fn feed(&mut self, func: &Func) {
+        for (i, v) in self.g.args().to_vec().into_iter().enumerate() {
+            let dst = self.slot(v);
+            self.places.insert(v, Operand::whole(Place::Slot(dst)));
+            let spec = self.port(&func.inputs[i], dst);
+            self.out.physical.inputs.push(spec);
+            let name = format!("feed {}", func.inputs[i]);
+            self.step(name, Vec::new(), Work::Feed { port: i as u32, dst }, 0, 0);
+        }
+    }
+
+    fn fetch(&mut self, func: &Func) -> Result<(), Diagnostic> {
+        for (i, v) in self.g.outputs().to_vec().into_iter().enumerate() {
+            let p = self.place(v)?;
+            let (dtype, dims, _) = slot_type(self.g.ty(v));
+            let whole = match p.place {
+                Place::Slot(s) => {
+                    let slot = &self.out.physical.slots[s];
+                    p.offset == 0 && (slot.bytes.is_none() || (slot.dims == dims && slot.dtype == dtype))
+                }
+                Place::Weight(_) => false,
+            };
+            let src = match p.place {
+                Place::Slot(s) if whole => s,
+                _ => {
+                    let dst = self.slot(v);
+                    self.step(format!("copy {}", func.outputs[i]), Vec::new(), Work::Copy { src: p, dst }, 0, 0);
+                    dst
+                }
+            };
+            let spec = self.port(&func.outputs[i], src);
+            self.out.physical.outputs.push(spec);
+            self.step(format!("fetch {}", func.outputs[i]), Vec::new(), Work::Fetch { port: i as u32, src }, 0, 0);
+        }
+        Ok(())
+    }
+
+    fn port(&self, name: &str, slot: usize) -> PortSpec {
+        let s = &self.out.physical.slots[slot];
+        PortSpec { name: name.to_string(), dtype: s.dtype, dims: s.dims.clone(), object: s.bytes.is_none() }
+    }
+
+    // ---- steps ----
+
+    fn step(&mut self, name: String, locations: Vec<String>, work: Work, flops: u64, bytes: u64) {
+        self.out.physical.steps.push(Step { name, locations, work, flops, bytes });
+    }
+
+    fn locations(&self, ops: &[OpId]) -> Vec<String> {
+        let mut out: Vec<String> = Vec::new();
+        for op in ops {
+            for l in self.g.op(*op).loc.roots() {
+                let l = l.to_string();
+                if !out.contains(&l) {
+                    out.push(l);
+                }
+            }
+        }
+        out
+    }
+
+    /// A name for the step of a group: the ops in it, without the dialect's prefix.
+    fn title(&self, ops: &[OpId]) -> String {
+        let mut names: Vec<&str> = ops.iter().map(|o| self.g.op(*o).name().trim_start_matches("of.")).collect();
+        names.dedup();
+        const MOST: usize = 6;
+        let more = names.len().saturating_sub(MOST);
+        names.truncate(MOST);
+        let mut out = names.join("+");
+        if more > 0 {
+            out.push_str(&format!("+{more} more"));
+        }
+        out
+    }
+
+    /// A step that runs `source` on `reads`, then `writes`.
+    fn kernel(&mut self, ops: &[OpId], source: Source, reads: Vec<Operand>, writes: Vec<usize>, flops: u64) {
+        let (iterations, grain, scratch_bytes) = (source.iterations, source.grain, source.scratch_bytes);
+        let title = self.title(ops);
+        let next = self.out.kernels.len();
+        let code = *self.kernel_of.entry(source.body.clone()).or_insert(next);
+        if code == next {
+            self.out.kernels.push(source);
+            self.out.names.push(title.clone());
+        }
+        let locations = self.locations(ops);
+        let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).sum::<u64>()
+            + writes.iter().filter_map(|s| self.out.physical.slots[*s].bytes).sum::<u64>();
+        let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s)))).collect();
+        let work = Work::Kernel { code: code as u32, args, writes, iterations, grain, scratch_bytes };
+        self.step(title, locations, work, flops, bytes);
+    }
+
+    fn bytes_of(&mut self, o: &Operand) -> Option<u64> {
+        match o.place {
+            Place::Slot(s) => self.out.physical.slots[s].bytes,
+            Place::Weight(w) => self.constants.builder().plan().weights.get(w as usize).map(|w| w.len),
+        }
+    }
+
+    // ---- groups ----
+
+    fn group(&mut self, group: &Group) -> Result<(), Diagnostic> {
+        let result = match group.shape {
+            Shape::Reference => {
+                let why = match roles::role(self.g, group.ops[0]) {
+                    Role::Reference(why) => why,
+                    _ => String::new(),
+                };
+                return self.backend(group.ops[0], why);
+            }
+            Shape::Elementwise => self.elementwise(group),
+            Shape::Rowwise(inner) => self.rowwise(group, inner),
+            Shape::Anchor => self.anchor(group),
+            Shape::Single => self.single(group.ops[0]),
+        };
+        let why = match result {
+            Ok(done) => return done,
+            Err(why) => why,
+        };
+        // A group that has no kernel as a whole is lowered op by op; an op that has none goes to a backend.
+        if let [op] = group.ops[..] {
+            return self.backend(op, why);
+        }
+        tracing::debug!(reason = why, ops = group.ops.len(), "a fused group is split");
+        for op in &group.ops {
+            let role = roles::role(self.g, *op);
+            let v = self.g.op(*op).results[0];
+            let (shape, space) = match role {
+                Role::Anchor => (Shape::Anchor, self.dims(v)),
+                Role::RowReduce(inner) => (Shape::Rowwise(inner), self.dims(self.g.op(*op).operands[0])),
+                _ => (Shape::Elementwise, self.dims(v)),
+            };
+            self.group(&group.alone(*op, shape, space))?;
+        }
+        Ok(())
+    }
+
+    /// The program of a group, or why it cannot be printed.
+    fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
+        let b = body(self.g, group, &|op| roles::role(self.g, op), inner);
+        match expr::unprintable(&b) {
+            Some(why) => Err(why),
+            None => Ok(b),
+        }
+    }
+
+    /// Places of the loads and slots for the stores of a body.
+    fn io(&mut self, b: &Body) -> Result<(Vec<Operand>, Vec<usize>), Diagnostic> {
+        let reads = b.loads.iter().map(|l| self.place(l.value)).collect::<Result<Vec<_>, _>>()?;
+        let writes = b.stores.iter().map(|(v, _)| self.new_value(*v)).collect();
+        Ok((reads, writes))
+    }
+
+    /// A slot that `v` lies in from now on.
+    fn new_value(&mut self, v: ValueId) -> usize {
+        let slot = self.slot(v);
+        self.places.insert(v, Operand::whole(Place::Slot(slot)));
+        slot
+    }
+
+    fn elementwise(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
+        let b = self.body(group, 0)?;
+        let source = elementwise::elementwise(&b, &group.space, self.isa);
+        let flops = points(&group.space) * group.ops.len() as u64;
+        Ok(self.finish(group, source, &b, Vec::new(), flops))
+    }
+
+    fn rowwise(&mut self, group: &Group, inner: usize) -> Result<Result<(), Diagnostic>, String> {
+        let b = self.body(group, inner)?;
+        let source = rowwise::rowwise(&b, &group.space, inner, self.isa)?;
+        let flops = points(&group.space) * group.ops.len() as u64;
+        Ok(self.finish(group, source, &b, Vec::new(), flops))
+    }
+
+    /// The step of a kernel whose arguments are `first`, then the loads and stores of its body.
+    fn finish(&mut self, group: &Group, source: Source, b: &Body, first: Vec<Operand>, flops: u64) -> Result<(), Diagnostic> {
+        let (reads, writes) = self.io(b)?;
+        self.kernel(&group.ops, source, first.into_iter().chain(reads).collect(), writes, flops);
+        Ok(())
+    }
+
+    /// An op with a kernel of its own.
+    fn single(&mut self, op: OpId) -> Result<Result<(), Diagnostic>, String> {
+        let data = self.g.op(op);
+        let source = match data.name() {
+            name if name.starts_with("of.reduce_") => {
+                let x = data.operands[0];
+                if self.dtype(x) != DType::F32 {
+                    return Err(format!("reductions of {} have no native code", self.dtype(x)));
+                }
+                let dims = self.dims(x);
+                let axes = roles::reduced_axes(self.g, op, dims.len());
+                reduce::reduce(body::reduce_kind(name), &dims, &axes, self.isa)
+            }
+            _ => movement::movement(self.g, op)?,
+        };
+        let reads: Vec<ValueId> = movement::reads(self.g, op);
+        let run = |l: &mut Self| {
+            let reads = reads.iter().map(|v| l.place(*v)).collect::<Result<Vec<_>, _>>()?;
+            let slot = l.new_value(l.g.op(op).results[0]);
+            let flops = if data.name().starts_with("of.reduce_") { points(&l.dims(data.operands[0])) } else { 0 };
+            l.kernel(&[op], source, reads, vec![slot], flops);
+            Ok(())
+        };
+        Ok(run(self))
+    }
+
+    /// Hands `op` to the first backend that claims it.
+    fn backend(&mut self, op: OpId, why: String) -> Result<(), Diagnostic> {
+        let data = self.g.op(op);
+        let mut refusals = vec![format!("native code: {why}")];
+        for backend in self.backends {
+            if let Err(reason) = backend.claims(self.g, op) {
+                refusals.push(format!("{}: {reason}", backend.name()));
+                continue;
+            }
+            let sub = extract(self.g, &[op]);
+            let bytes = backend.compile(&sub.func)?;
+            let payload = self.constants.builder().add_payload(bytes);
+            let inputs = sub.inputs.iter().map(|v| self.place(*v)).collect::<Result<Vec<_>, _>>()?;
+            let outputs: Vec<usize> = sub.outputs.iter().map(|v| self.new_value(*v)).collect();
+            self.out.left_out.push(LeftOut {
+                op: data.name().to_string(),
+                location: data.loc.clone(),
+                reason: why,
+                backend: backend.name(),
+            });
+            let (title, locations) = (self.title(&[op]), self.locations(&[op]));
+            self.step(title, locations, Work::Backend { backend: backend.name(), payload, inputs, outputs }, 0, 0);
+            return Ok(());
+        }
+        let mut d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), format!("no backend runs '{}'", data.name()));
+        d.notes = refusals;
+        Err(d)
+    }
+}
+
+/// Points of a space.
+fn points(space: &[usize]) -> u64 {
+    space.iter().map(|d| *d as u64).product()
+}
+
+/// Element type, extents and bytes of a value in the plan; no bytes for what must be an object.
+fn slot_type(ty: &Type) -> (Option<DType>, Vec<i64>, Option<u64>) {
+    let Type::Tensor(t) = ty else { return (None, Vec::new(), None) };
+    let dims: Vec<i64> = t.shape.iter().flatten().map(|d| d.as_const().unwrap_or(-1)).collect();
+    let bytes = t.fixed_dims().and_then(|d| t.dtype.byte_len(d.iter().product())).filter(|b| *b > 0);
+    debug_assert!(dtype_of(crate::physical::element_type(t.dtype)) == Some(t.dtype));
+    (Some(t.dtype), dims, bytes.map(|b| b as u64))
+}

@@ -1,0 +1,257 @@
+//! Graphs: the model's own and those of regions; their inputs, constants, nodes and outputs.
+
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{Tensor, ValueId};
+
+use super::attribute::Attributes;
+use super::declared::{self, Declared};
+use super::report::{Fault, OpName};
+use super::scope::Bound;
+use super::{Importer, Node, domain};
+use crate::ops::{self, ImportFn};
+use crate::proto::{FunctionProto, GraphProto, NodeProto};
+use crate::tensor::{self, invalid};
+use crate::types;
+
+/// What a node is.
+pub(super) enum Resolved<'m> {
+    /// An operator, read by this importer.
+    Op(ImportFn),
+    /// A call of one of the model's functions.
+    Call(&'m FunctionProto),
+}
+
+impl<'m> Importer<'m, '_> {
+    /// The model's own graph; gives the names of its inputs and outputs.
+    pub(super) fn main(&mut self, graph: &'m GraphProto) -> (Vec<String>, Vec<String>) {
+        self.scope.push();
+        self.constants(graph);
+        let inputs = self.inputs(graph);
+        let declared = declared::all(graph);
+        self.nodes(&graph.node, &declared);
+        let outputs = self.outputs(graph);
+        // Without all outputs there is an error in the report, and no module.
+        if outputs.len() == graph.output.len() {
+            self.rw.set_location(Location::Unknown);
+            if let Err(d) = self.rw.create(of_ops::structural::Return {}, &outputs) {
+                self.report.error(d);
+            }
+        }
+        self.scope.pop();
+        (inputs, graph.output.iter().map(|o| o.name().to_owned()).collect())
+    }
+
+    fn inputs(&mut self, graph: &'m GraphProto) -> Vec<String> {
+        let mut names = Vec::new();
+        for (i, input) in graph.input.iter().enumerate() {
+            let name = input.name();
+            // An initializer of that name is its default: the input is a constant.
+            if graph.initializer.iter().any(|t| t.name() == name) {
+                continue;
+            }
+            let loc = Location::onnx(name, i as u32, "Input");
+            let ty = match &input.r#type {
+                Some(t) => types::ty(t),
+                None => Err(invalid(format!("input '{name}' has no type"))),
+            };
+            let bound = match ty {
+                Ok(ty) => Bound::Value(self.rw.add_arg(self.region, ty, Some(name.into()))),
+                Err(d) => {
+                    self.report.error(d.or_at(&loc));
+                    Bound::Poisoned
+                }
+            };
+            self.define(name, bound, &loc);
+            names.push(name.to_owned());
+        }
+        names
+    }
+
+    /// The constants of a graph.
+    pub(super) fn constants(&mut self, graph: &'m GraphProto) {
+        for (i, t) in graph.initializer.iter().enumerate() {
+            let value = tensor::tensor(t, self.external);
+            self.initializer(t.name(), i, value);
+        }
+        for (i, t) in graph.sparse_initializer.iter().enumerate() {
+            let name = t.values.as_ref().map_or("", |v| v.name());
+            let value = tensor::dense(t, self.external);
+            self.initializer(name, i, value);
+        }
+    }
+
+    fn initializer(&mut self, name: &'m str, index: usize, value: Result<Tensor, Diagnostic>) {
+        let loc = Location::onnx(name, index as u32, "Initializer");
+        self.rw.set_location(loc.clone());
+        let value = value.map_err(Fault::from).and_then(|t| self.constant(t));
+        let bound = match value {
+            Ok(v) => {
+                self.rw.set_name(v, name);
+                Bound::Value(v)
+            }
+            Err(f) => {
+                self.fault(f, "Initializer", "", &loc);
+                Bound::Poisoned
+            }
+        };
+        self.define(name, bound, &loc);
+    }
+
+    /// The values of a graph's outputs; fewer than it has where one cannot be had.
+    pub(super) fn outputs(&mut self, graph: &'m GraphProto) -> Vec<ValueId> {
+        let mut values = Vec::new();
+        for (i, output) in graph.output.iter().enumerate() {
+            match self.scope.get(output.name()) {
+                Some(Bound::Value(v)) => values.push(v),
+                Some(_) => {}
+                None => {
+                    let loc = Location::onnx(output.name(), i as u32, "Output");
+                    let message = format!("output '{}' is not defined", output.name());
+                    self.report.error(Diagnostic::error(Code::MODEL, loc, message));
+                }
+            }
+        }
+        values
+    }
+
+    /// The nodes of a graph in order.
+    pub(super) fn nodes(&mut self, nodes: &'m [NodeProto], declared: &Declared<'_>) {
+        for (i, node) in nodes.iter().enumerate() {
+            let Some(left) = self.nodes_left.checked_sub(1) else { return };
+            self.nodes_left = left;
+            if left == 0 {
+                let message = "the model has too many nodes once its functions are inlined";
+                self.report.error(invalid(message.into()).hint("raise max_nodes"));
+                return;
+            }
+            let loc = self.location(node, i);
+            self.rw.set_location(loc.clone());
+            let values = match self.node(node, &loc) {
+                Ok(values) => values,
+                Err(f) => {
+                    self.fault(f, node.op_type(), domain(node.domain()), &loc);
+                    vec![Bound::Poisoned; node.output.len()]
+                }
+            };
+            for (name, bound) in node.output.iter().zip(values) {
+                if name.is_empty() {
+                    continue;
+                }
+                if let (Bound::Value(v), Some(ty)) = (bound, declared.get(name.as_str())) {
+                    self.refine(v, name, ty, &loc);
+                }
+                self.define(name, bound, &loc);
+            }
+        }
+    }
+
+    fn location(&self, node: &NodeProto, index: usize) -> Location {
+        let name = match node.name() {
+            "" => node.output.iter().find(|o| !o.is_empty()).map_or("", String::as_str),
+            name => name,
+        };
+        let path: String = self.context.calls.iter().map(|c| format!("{c}/")).collect();
+        Location::onnx(format!("{path}{name}"), index as u32, node.op_type())
+    }
+
+    fn define(&mut self, name: &'m str, bound: Bound, loc: &Location) {
+        if !self.scope.bind(name, bound) {
+            let message = format!("'{name}' is defined twice");
+            self.report.error(Diagnostic::error(Code::MODEL, loc.clone(), message));
+        }
+    }
+
+    /// What the outputs of a node stand for.
+    fn node(&mut self, proto: &'m NodeProto, loc: &Location) -> Result<Vec<Bound>, Fault> {
+        let resolved = self.resolve(proto)?;
+        let inputs = self.bound_inputs(proto)?;
+        let attrs = Attributes::read(&proto.attribute, &self.context.attrs, self.external)?;
+        let import = match resolved {
+            Resolved::Call(function) => return self.call(function, proto, &inputs, attrs),
+            Resolved::Op(import) => import,
+        };
+        if inputs.contains(&Bound::Poisoned) {
+            // What its subgraphs contain is still worth knowing.
+            self.check_subgraphs(proto);
+            return Err(Fault::Poisoned);
+        }
+        let inputs = inputs.iter().map(|b| match b {
+            Bound::Value(v) => Some(*v),
+            Bound::Absent | Bound::Poisoned => None,
+        });
+        let domain = domain(proto.domain());
+        let node = Node {
+            op: proto.op_type(),
+            domain,
+            version: self.context.opsets.get(domain).copied().unwrap_or_default(),
+            inputs: inputs.collect(),
+            attrs,
+            outputs: proto.output.iter().map(|o| !o.is_empty()).collect(),
+            names: &proto.output,
+            loc: loc.clone(),
+        };
+        let results = import(self, node)?;
+        for (i, name) in proto.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let Some(v) = results.get(i) else {
+                let message = format!("output {i} ('{name}') is not one of the {} that it gives", results.len());
+                return Err(Fault::unsupported(message));
+            };
+            if self.rw.graph().name(*v).is_none() {
+                self.rw.set_name(*v, name.as_str());
+            }
+        }
+        Ok(results.into_iter().map(Bound::Value).collect())
+    }
+
+    fn bound_inputs(&self, proto: &NodeProto) -> Result<Vec<Bound>, Fault> {
+        let bound = |name: &String| match name.as_str() {
+            "" => Ok(Bound::Absent),
+            name => self.scope.get(name).ok_or_else(|| Fault::invalid(format!("'{name}' is used before it is defined"))),
+        };
+        proto.input.iter().map(bound).collect()
+    }
+
+    /// What the node is: a call, or an operator that is known.
+    pub(super) fn resolve(&self, proto: &NodeProto) -> Result<Resolved<'m>, Fault> {
+        let (domain, op) = (domain(proto.domain()), proto.op_type());
+        let function = self.functions.iter().find(|((d, n, o), _)| *d == domain && *n == op && *o == proto.overload());
+        if let Some((_, f)) = function {
+            return Ok(Resolved::Call(f));
+        }
+        let Some(version) = self.context.opsets.get(domain).copied() else {
+            let reason = "the model imports no operator set of its domain, and has no function of its name";
+            return Err(if domain.is_empty() { Fault::invalid(reason) } else { Fault::unsupported(reason) });
+        };
+        match ops::find(domain, op, version) {
+            Some(import) => Ok(Resolved::Op(import)),
+            None if domain.is_empty() => Err(Fault::unsupported("the operator is not known")),
+            None => Err(Fault::unsupported("the domain's operators are not known")),
+        }
+    }
+
+    /// Reports what is not known among the operators of a node's subgraphs, which are not imported.
+    fn check_subgraphs(&mut self, proto: &'m NodeProto) {
+        for graph in proto.attribute.iter().filter_map(|a| a.g.as_ref()) {
+            for (i, node) in graph.node.iter().enumerate() {
+                if let Err(f) = self.resolve(node) {
+                    let loc = self.location(node, i);
+                    self.fault(f, node.op_type(), domain(node.domain()), &loc);
+                }
+                self.check_subgraphs(node);
+            }
+        }
+    }
+
+    fn fault(&mut self, fault: Fault, op: &str, domain: &str, loc: &Location) {
+        match fault {
+            Fault::Poisoned => {}
+            Fault::Invalid(d) => self.report.error(d.or_at(loc)),
+            Fault::Unsupported(reason) => {
+                let opset = self.context.opsets.get(domain).copied();
+                let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+                let name = OpName { domain: domain.into(), op: op.into(), opset };
+                self.report.unsupported(name, reason, loc.clone());
+            }
+        }
+    }
+}

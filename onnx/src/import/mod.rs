@@ -1,0 +1,76 @@
+//! From a model to a module, node by node.
+
+mod attribute;
+mod body;
+mod declared;
+mod emit;
+mod function;
+mod model;
+mod node;
+mod region;
+mod report;
+mod scope;
+
+use std::collections::HashMap;
+
+use of_diag::Diagnostics;
+use of_ir::{Module, RegionId, Rewriter};
+
+use crate::external::External;
+use crate::proto::FunctionProto;
+
+pub(crate) use attribute::{Attributes, dtype_attr, literal};
+pub(crate) use emit::{as_is, is_declared};
+pub(crate) use model::model;
+pub(crate) use node::{Node, Values};
+pub(crate) use region::Region;
+pub(crate) use report::Fault;
+
+use report::Report;
+use scope::Scope;
+
+/// The oldest operator set of ai.onnx that is read: version 7 gave broadcasting its present rule.
+pub const OLDEST_OPSET: i64 = 7;
+/// The newest operator set of ai.onnx that is read.
+pub const NEWEST_OPSET: i64 = 28;
+
+/// A module and what is odd about the model.
+#[derive(Debug)]
+pub struct Imported {
+    /// The module; its entry is `main`.
+    pub module: Module,
+    /// Warnings, e.g. declared shapes that inference contradicts.
+    pub warnings: Diagnostics,
+}
+
+/// A function of the model: domain, name, overload.
+type FunctionKey<'m> = (&'m str, &'m str, &'m str);
+
+/// What differs between the model's graph and the body of a function.
+#[derive(Default)]
+struct Context<'m> {
+    /// Versions of operator sets by domain.
+    opsets: HashMap<&'m str, i64>,
+    /// Attributes of the call, for nodes that refer to them.
+    attrs: Attributes<'m>,
+    /// Names of the calls around it, for locations and against recursion.
+    calls: Vec<String>,
+}
+
+/// The state of an import.
+pub(crate) struct Importer<'m, 'g> {
+    /// Creates ops, at the end of the region that is being filled.
+    pub rw: Rewriter<'g>,
+    region: RegionId,
+    external: &'m External,
+    functions: &'m HashMap<FunctionKey<'m>, &'m FunctionProto>,
+    context: Context<'m>,
+    scope: Scope<'m>,
+    report: Report,
+    nodes_left: usize,
+}
+
+/// `ai.onnx` and nothing are the same domain.
+fn domain(name: &str) -> &str {
+    if name == "ai.onnx" { "" } else { name }
+}

@@ -1,0 +1,73 @@
+//! The model around the graph.
+
+use std::collections::HashMap;
+
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_ir::{Attrs, Func, Graph, Module, Rewriter};
+
+use super::report::Report;
+use super::scope::Scope;
+use super::{Context, FunctionKey, Imported, Importer, NEWEST_OPSET, OLDEST_OPSET, declared, domain};
+use crate::external::External;
+use crate::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
+use crate::tensor::invalid;
+use crate::{Options, types};
+
+/// Imports a model.
+pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, Diagnostics> {
+    let Some(graph) = &model.graph else {
+        return Err(invalid("the model has no graph".into()).hint("is this an ONNX model?").into());
+    };
+    let opsets = opsets(&model.opset_import)?;
+    let functions: HashMap<FunctionKey<'_>, &FunctionProto> =
+        model.functions.iter().map(|f| ((domain(f.domain()), f.name(), f.overload()), f)).collect();
+    let external = External::new(options.folder.clone());
+    let mut out = Graph::new();
+    let mut rw = Rewriter::new(&mut out, "import");
+    rw.number_symbols_from(declared_symbols(model, graph));
+    let region = rw.graph().entry();
+    let mut importer = Importer {
+        rw,
+        region,
+        external: &external,
+        functions: &functions,
+        context: Context { opsets, ..Context::default() },
+        scope: Scope::default(),
+        report: Report::default(),
+        nodes_left: options.max_nodes,
+    };
+    let (inputs, outputs) = importer.main(graph);
+    let warnings = importer.report.finish()?;
+    let func = Func { graph: out, inputs, outputs, attrs: Attrs::new(), loc: Location::Unknown };
+    let mut module = Module { name: graph.name().to_owned(), ..Module::default() };
+    module.funcs.insert("main".into(), func);
+    Ok(Imported { module, warnings })
+}
+
+/// Versions by domain.
+pub(super) fn opsets(imports: &[OperatorSetIdProto]) -> Result<HashMap<&str, i64>, Diagnostic> {
+    let opsets: HashMap<&str, i64> = imports.iter().map(|o| (domain(o.domain()), o.version())).collect();
+    let unsupported = |message: String, hint: &str| {
+        Err(Diagnostic::error(Code::UNSUPPORTED, Location::Unknown, message).hint(hint))
+    };
+    match opsets.get("").copied() {
+        Some(v) if v < OLDEST_OPSET => unsupported(
+            format!("opset {v} of ai.onnx is not supported: before {OLDEST_OPSET} operators broadcast by attributes"),
+            "convert the model with onnx.version_converter",
+        ),
+        Some(v) if v > NEWEST_OPSET => unsupported(
+            format!("opset {v} of ai.onnx is newer than {NEWEST_OPSET}, the newest that is known"),
+            "export the model for an older opset",
+        ),
+        _ => Ok(opsets),
+    }
+}
+
+/// The largest number of a symbol that looks like those that inference invents.
+fn declared_symbols(model: &ModelProto, graph: &GraphProto) -> u32 {
+    let of_graph = graph.input.iter().chain(&graph.output).chain(&graph.value_info);
+    let of_functions = model.functions.iter().flat_map(|f| &f.value_info);
+    let types = of_graph.chain(of_functions).filter_map(|v| declared::ty(v));
+    // Far from the end of the range, so that counting on cannot overflow.
+    types.map(|t| types::largest_fresh(&t)).max().unwrap_or(0).min(1 << 30)
+}

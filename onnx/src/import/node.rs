@@ -1,0 +1,101 @@
+//! One node as importers see it.
+
+use of_diag::Location;
+use of_ir::{Tensor, Type, ValueId};
+
+use super::attribute::Attributes;
+use super::report::Fault;
+use super::Importer;
+
+/// A node whose inputs are values. Importers change it into the form of the newest operator set.
+#[derive(Clone, Debug)]
+pub(crate) struct Node<'m> {
+    /// The operator.
+    pub op: &'m str,
+    /// The domain; empty for ai.onnx.
+    pub domain: &'m str,
+    /// Version of the operator set that the node is written in.
+    pub version: i64,
+    /// Inputs; `None` for one that is left out.
+    pub inputs: Vec<Option<ValueId>>,
+    /// Attributes.
+    pub attrs: Attributes<'m>,
+    /// For every output whether it is used.
+    pub outputs: Vec<bool>,
+    /// Names of the outputs.
+    pub names: &'m [String],
+    /// Where it stands.
+    pub loc: Location,
+}
+
+impl Node<'_> {
+    /// Input `i`.
+    pub fn input(&self, i: usize) -> Result<ValueId, Fault> {
+        self.opt_input(i).ok_or_else(|| Fault::invalid(format!("{}: input {i} is missing", self.op)))
+    }
+
+    /// Input `i`, unless left out.
+    pub fn opt_input(&self, i: usize) -> Option<ValueId> {
+        self.inputs.get(i).copied().flatten()
+    }
+
+    /// Sets input `i`, leaving out those before it that are not there.
+    pub fn set_input(&mut self, i: usize, value: Option<ValueId>) {
+        if self.inputs.len() <= i {
+            self.inputs.resize(i + 1, None);
+        }
+        self.inputs[i] = value;
+    }
+
+    /// Whether output `i` is used.
+    pub fn uses_output(&self, i: usize) -> bool {
+        self.outputs.get(i).copied().unwrap_or(false)
+    }
+}
+
+/// The results of a node, one an output.
+pub(crate) type Values = Result<Vec<ValueId>, Fault>;
+
+/// Facts and small ops that several importers need.
+impl Importer<'_, '_> {
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> &Type {
+        self.rw.graph().ty(value)
+    }
+
+    /// The tensor type of a value.
+    pub fn tensor_ty(&self, value: ValueId) -> Result<&of_ir::TensorType, Fault> {
+        match self.ty(value) {
+            Type::Tensor(t) => Ok(t),
+            other => Err(Fault::invalid(format!("a tensor is expected, the value is {other}"))),
+        }
+    }
+
+    /// The number of axes of a value, which a rewriting of an old form must know.
+    pub fn rank(&self, value: ValueId) -> Result<usize, Fault> {
+        self.tensor_ty(value)?.rank().ok_or_else(|| Fault::unsupported("the rank of its operand is not known"))
+    }
+
+    /// The value of a constant operand.
+    pub fn known(&self, value: ValueId) -> Option<Tensor> {
+        self.rw.graph().constant(value)
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, value: Tensor) -> Result<ValueId, Fault> {
+        Ok(self.rw.create_one(of_ops::structural::Constant { value }, &[])?)
+    }
+
+    /// A constant of integers, for shapes and axes.
+    pub fn ints(&mut self, values: &[i64]) -> Result<ValueId, Fault> {
+        self.constant(Tensor::from_i64s(values))
+    }
+
+    /// A number of rank 0 in the element type of `like`.
+    pub fn number(&mut self, value: f64, like: ValueId) -> Result<ValueId, Fault> {
+        let dtype = self.tensor_ty(like)?.dtype;
+        let t = Tensor::from_elements(dtype, vec![], of_ir::Elements::Float(vec![value]));
+        let t = t.map_err(|e| Fault::invalid(e.to_string()))?;
+        self.constant(t)
+    }
+}

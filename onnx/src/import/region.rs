@@ -1,0 +1,63 @@
+//! Subgraphs as regions of an op.
+
+use of_ir::{OpId, RegionId, Type, ValueId};
+
+use super::declared::Declared;
+use super::report::Fault;
+use super::scope::Bound;
+use super::Importer;
+use crate::proto::GraphProto;
+use crate::types;
+
+/// An imported subgraph: a region without parent yet.
+pub(crate) struct Region {
+    /// The region.
+    pub id: RegionId,
+    /// What it gives back.
+    pub yields: Vec<ValueId>,
+}
+
+impl<'m> Importer<'m, '_> {
+    /// Imports `graph` as a region whose arguments have the given types. The values around it are visible in it.
+    pub fn region(&mut self, graph: &'m GraphProto, args: &[Type]) -> Result<Region, Fault> {
+        if graph.input.len() != args.len() {
+            let what = format!("subgraph '{}' has {} inputs, it must have {}", graph.name(), graph.input.len(), args.len());
+            return Err(Fault::invalid(what));
+        }
+        let id = self.rw.new_region();
+        let outer = std::mem::replace(&mut self.region, id);
+        self.rw.at_end(id);
+        self.scope.push();
+        let errors = self.report.len();
+        for (input, ty) in graph.input.iter().zip(args) {
+            let v = self.rw.add_arg(id, ty.clone(), Some(input.name().into()));
+            if !self.scope.bind(input.name(), Bound::Value(v)) {
+                self.report.error(crate::tensor::invalid(format!("'{}' is defined twice", input.name())));
+            }
+        }
+        self.constants(graph);
+        self.nodes(&graph.node, &Declared::new());
+        let yields = self.outputs(graph);
+        self.scope.pop();
+        let complete = yields.len() == graph.output.len() && self.report.len() == errors;
+        let end = if complete { self.rw.create(of_ops::structural::Yield {}, &yields).map(|_| ()) } else { Ok(()) };
+        self.region = outer;
+        self.rw.at_end(outer);
+        end?;
+        if complete { Ok(Region { id, yields }) } else { Err(Fault::Poisoned) }
+    }
+
+    /// Removes a region that is not used after all.
+    pub fn discard(&mut self, region: &Region) {
+        let ops: Vec<OpId> = self.rw.graph().region_ops(region.id).collect();
+        for op in ops.into_iter().rev() {
+            self.rw.erase(op);
+        }
+        self.rw.at_end(self.region);
+    }
+
+    /// The declared type of input `i` of a subgraph, where it is a type that can be read.
+    pub fn declared_input(&self, graph: &GraphProto, i: usize) -> Option<Type> {
+        types::ty(graph.input.get(i)?.r#type.as_ref()?).ok()
+    }
+}

@@ -1,0 +1,51 @@
+//! ONNX operators: what differs between versions, and what differs from the IR.
+//!
+//! An importer changes a node into the form of the newest operator set and emits it, or makes several ops. Operators
+//! that never changed have no importer: the declaration of the op in the IR is enough.
+
+mod axes;
+mod control;
+mod elementwise;
+mod normalization;
+mod random;
+mod resize;
+pub(crate) mod schema;
+mod softmax;
+mod structure;
+mod table;
+mod tensors;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use crate::import::{Importer, Node, Values, as_is, is_declared};
+
+/// Reads one node.
+pub(crate) type ImportFn = for<'m, 'i, 'g> fn(&'i mut Importer<'m, 'g>, Node<'m>) -> Values;
+
+/// One row of the table: operator `op` of `domain` is read by `import` from operator set `since` on, up to the next
+/// row of the same operator.
+pub(crate) struct Entry {
+    pub domain: &'static str,
+    pub op: &'static str,
+    pub since: i64,
+    pub import: ImportFn,
+}
+
+/// The importer of an operator in the given version; `None` where the operator is not known.
+pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<ImportFn> {
+    static ROWS: OnceLock<HashMap<(&str, &str), Vec<&Entry>>> = OnceLock::new();
+    let rows = ROWS.get_or_init(|| {
+        let mut rows: HashMap<_, Vec<&Entry>> = HashMap::new();
+        for entry in table::TABLE {
+            rows.entry((entry.domain, entry.op)).or_default().push(entry);
+        }
+        rows
+    });
+    let row = rows.get(&(domain, op)).and_then(|list| list.iter().filter(|e| e.since <= version).max_by_key(|e| e.since));
+    match row {
+        Some(entry) => Some(entry.import),
+        None if domain.is_empty() => is_declared(op).then_some(as_is as ImportFn),
+        None => is_declared(&format!("{domain}::{op}")).then_some(as_is as ImportFn),
+    }
+}

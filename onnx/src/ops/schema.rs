@@ -1,0 +1,222 @@
+//! What the declarations of the IR's ops do not say about ONNX: names, defaults, and attributes without effect.
+
+use std::fmt;
+
+use of_ir::{Attr, AttrSlot};
+
+/// A default value.
+#[derive(Clone, Copy)]
+enum Default {
+    Int(i64),
+    Float(f32),
+    Str(&'static str),
+}
+
+use Default::{Float, Int, Str};
+
+/// Attributes whose names differ: operator (`*` for all), name in the IR, name in ONNX.
+const NAMES: &[(&str, &str, &str)] = &[
+    ("*", "kernel", "kernel_shape"),
+    ("*", "trans_a", "transA"),
+    ("*", "trans_b", "transB"),
+    ("DequantizeLinear", "dtype", "output_dtype"),
+    ("QuantizeLinear", "dtype", "output_dtype"),
+    ("DepthToSpace", "block_size", "blocksize"),
+    ("SpaceToDepth", "block_size", "blocksize"),
+];
+
+/// Values of attributes that a model leaves out: operator (`*` for all others), name in the IR, value. Truth values
+/// are false and lists are empty where nothing is said here; an optional attribute stays absent.
+const DEFAULTS: &[(&str, &str, Default)] = &[
+    ("ArgMax", "axis", Int(0)),
+    ("ArgMin", "axis", Int(0)),
+    ("Attention", "qk_matmul_output_mode", Int(0)),
+    ("Attention", "softcap", Float(0.0)),
+    ("Attention", "left_window_size", Int(-1)),
+    ("Attention", "right_window_size", Int(-1)),
+    ("CausalConvWithState", "activation", Str("none")),
+    ("Celu", "alpha", Float(1.0)),
+    ("DFT", "axis", Int(-2)),
+    ("DeformConv", "offset_group", Int(1)),
+    ("DequantizeLinear", "axis", Int(1)),
+    ("DepthToSpace", "mode", Str("DCR")),
+    ("Elu", "alpha", Float(1.0)),
+    ("EyeLike", "k", Int(0)),
+    ("Flatten", "axis", Int(1)),
+    ("Gather", "axis", Int(0)),
+    ("GatherElements", "axis", Int(0)),
+    ("GatherND", "batch_dims", Int(0)),
+    ("GlobalLpPool", "p", Int(2)),
+    ("GridSample", "mode", Str("linear")),
+    ("GridSample", "padding_mode", Str("zeros")),
+    ("HardSigmoid", "alpha", Float(0.2)),
+    ("HardSigmoid", "beta", Float(0.5)),
+    ("ImageDecoder", "pixel_format", Str("RGB")),
+    ("IsInf", "detect_negative", Int(1)),
+    ("IsInf", "detect_positive", Int(1)),
+    ("LRN", "alpha", Float(1e-4)),
+    ("LRN", "beta", Float(0.75)),
+    ("LRN", "bias", Float(1.0)),
+    ("LeakyRelu", "alpha", Float(0.01)),
+    ("LinearAttention", "chunk_size", Int(64)),
+    ("LinearAttention", "scale", Float(0.0)),
+    ("LinearAttention", "update_rule", Str("gated_delta")),
+    ("LpNormalization", "p", Int(2)),
+    ("LpPool", "p", Int(2)),
+    ("MaxPool", "storage_order", Int(0)),
+    ("Pad", "mode", Str("constant")),
+    ("QuantizeLinear", "axis", Int(1)),
+    ("Resize", "coordinate_transformation_mode", Str("half_pixel")),
+    ("Resize", "cubic_coeff_a", Float(-0.75)),
+    ("Resize", "extrapolation_value", Float(0.0)),
+    ("Resize", "keep_aspect_ratio_policy", Str("stretch")),
+    ("Resize", "mode", Str("nearest")),
+    ("Resize", "nearest_mode", Str("round_prefer_floor")),
+    ("ReverseSequence", "batch_axis", Int(1)),
+    ("ReverseSequence", "time_axis", Int(0)),
+    ("RoiAlign", "coordinate_transformation_mode", Str("half_pixel")),
+    ("RoiAlign", "mode", Str("avg")),
+    ("RoiAlign", "output_height", Int(1)),
+    ("RoiAlign", "output_width", Int(1)),
+    ("RoiAlign", "sampling_ratio", Int(0)),
+    ("RoiAlign", "spatial_scale", Float(1.0)),
+    ("RotaryEmbedding", "num_heads", Int(0)),
+    ("RotaryEmbedding", "rotary_embedding_dim", Int(0)),
+    ("STFT", "onesided", Int(1)),
+    ("ScatterElements", "axis", Int(0)),
+    ("Selu", "alpha", Float(1.673_263_2)),
+    ("Selu", "gamma", Float(1.050_701)),
+    ("Shrink", "bias", Float(0.0)),
+    ("Shrink", "lambd", Float(0.5)),
+    ("SpaceToDepth", "mode", Str("DCR")),
+    ("Split", "axis", Int(0)),
+    ("SplitToSequence", "axis", Int(0)),
+    ("StringNormalizer", "case_change_action", Str("NONE")),
+    ("Swish", "alpha", Float(1.0)),
+    ("SwiGLU", "alpha", Float(1.0)),
+    ("TensorScatter", "axis", Int(-2)),
+    ("TensorScatter", "mode", Str("linear")),
+    ("ThresholdedRelu", "alpha", Float(1.0)),
+    ("Trilu", "upper", Int(1)),
+    ("Unique", "sorted", Int(1)),
+    ("*", "auto_pad", Str("NOTSET")),
+    ("*", "axis", Int(-1)),
+    ("*", "block_size", Int(0)),
+    ("*", "direction", Str("forward")),
+    ("*", "epsilon", Float(1e-5)),
+    ("*", "group", Int(1)),
+    ("*", "keepdims", Int(1)),
+    ("*", "largest", Int(1)),
+    ("*", "layout", Int(0)),
+    ("*", "periodic", Int(1)),
+    ("*", "reduction", Str("none")),
+    ("*", "sorted", Int(1)),
+];
+
+/// Attributes that must be given, whatever `*` says above.
+const REQUIRED: &[(&str, &str)] =
+    &[("Concat", "axis"), ("ConcatFromSequence", "axis"), ("DepthToSpace", "block_size"), ("SpaceToDepth", "block_size")];
+
+/// Attributes that repeat what operands say, or matter for training alone.
+const IGNORED: &[(&str, &[&str])] = &[
+    ("BatchNormalization", &["momentum"]),
+    ("Conv", &["kernel_shape"]),
+    ("ConvInteger", &["kernel_shape"]),
+    ("ConvTranspose", &["kernel_shape"]),
+    ("DeformConv", &["kernel_shape"]),
+    ("Dropout", &["seed", "ratio"]),
+    ("GRU", &["hidden_size"]),
+    ("LSTM", &["hidden_size"]),
+    ("QLinearConv", &["kernel_shape"]),
+    ("RNN", &["hidden_size"]),
+];
+
+/// A value of an attribute that changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Harmless {
+    /// An integer.
+    Is(i64),
+    /// Any of the integers.
+    OneOf(&'static [i64]),
+    /// A text.
+    Text(&'static str),
+}
+
+impl Harmless {
+    /// Whether `a` is it.
+    pub fn matches(self, a: &Attr) -> bool {
+        match (self, a) {
+            (Harmless::Is(n), Attr::Int(i)) => *i == n,
+            (Harmless::OneOf(list), Attr::Int(i)) => list.contains(i),
+            (Harmless::Text(t), Attr::Str(s)) => **s == *t,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Harmless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Harmless::Is(n) => write!(f, "{n}"),
+            Harmless::OneOf(list) => {
+                let list: Vec<String> = list.iter().map(i64::to_string).collect();
+                f.write_str(&list.join(" or "))
+            }
+            Harmless::Text(t) => write!(f, "'{t}'"),
+        }
+    }
+}
+
+/// Attributes that have one supported value, unless the op of the IR takes them.
+const ONLY: &[(&str, &[(&str, Harmless)])] = &[
+    ("Attention", &[("softmax_precision", Harmless::OneOf(&[0, 1]))]),
+    ("Cast", &[("saturate", Harmless::Is(1)), ("round_mode", Harmless::Text("up"))]),
+    ("GroupNormalization", &[("stash_type", Harmless::Is(1))]),
+    ("LayerNormalization", &[("stash_type", Harmless::Is(1))]),
+    ("QuantizeLinear", &[("saturate", Harmless::Is(1)), ("precision", Harmless::OneOf(&[0, 1]))]),
+    ("RMSNormalization", &[("stash_type", Harmless::Is(1))]),
+    ("Range", &[("stash_type", Harmless::Is(1))]),
+];
+
+/// Attributes of the IR that say whether an output is used: operator, name, the first output meant.
+const FLAGS: &[(&str, &str, usize)] =
+    &[("Dropout", "mask", 1), ("LayerNormalization", "stats", 1), ("MaxPool", "indices", 1)];
+
+/// The first of the outputs whose use the attribute `slot` declares, if it is such an attribute.
+pub(crate) fn flag_of_output(op: &str, slot: &str) -> Option<usize> {
+    FLAGS.iter().find(|(o, s, _)| *o == op && *s == slot).map(|f| f.2)
+}
+
+/// The name in ONNX of the attribute `slot`.
+pub(crate) fn onnx_name(op: &str, slot: &'static str) -> &'static str {
+    NAMES.iter().find(|(o, s, _)| (*o == op || *o == "*") && *s == slot).map_or(slot, |n| n.2)
+}
+
+/// The value of an attribute that a model leaves out; `None` where it must be given or stays absent.
+pub(crate) fn default(op: &str, slot: &AttrSlot) -> Option<Attr> {
+    if slot.optional || REQUIRED.contains(&(op, slot.name)) {
+        return None;
+    }
+    let row = |wanted: &str| DEFAULTS.iter().find(|(o, s, _)| *o == wanted && *s == slot.name).map(|d| d.2);
+    Some(match (row(op).or_else(|| row("*")), slot.kind) {
+        (Some(Int(i)), "bool") => Attr::Bool(i != 0),
+        (Some(Int(i)), _) => Attr::Int(i),
+        (Some(Float(x)), _) => Attr::Float(x.into()),
+        (Some(Str(s)), _) => Attr::Str(s.into()),
+        (None, "bool") => Attr::Bool(false),
+        (None, "integer list") => Attr::Ints(Vec::new()),
+        (None, "float list") => Attr::Floats(Vec::new()),
+        (None, "string list") => Attr::Strs(Vec::new()),
+        (None, _) => return None,
+    })
+}
+
+/// Attributes without effect.
+pub(crate) fn ignored(op: &str) -> &'static [&'static str] {
+    IGNORED.iter().find(|(o, _)| *o == op).map_or(&[], |i| i.1)
+}
+
+/// Attributes with one supported value.
+pub(crate) fn only(op: &str) -> &'static [(&'static str, Harmless)] {
+    ONLY.iter().find(|(o, _)| *o == op).map_or(&[], |i| i.1)
+}

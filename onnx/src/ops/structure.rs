@@ -1,0 +1,72 @@
+//! Constants, aliases and other operators that compute nothing.
+
+use of_ir::{Attr, DType, TensorType};
+use of_ops::elementwise::Cast;
+
+use crate::import::{Fault, Importer, Node, Values, literal};
+
+/// The attributes that give a `Constant` its value.
+const VALUES: [&str; 8] = [
+    "value",
+    "value_float",
+    "value_floats",
+    "value_int",
+    "value_ints",
+    "value_string",
+    "value_strings",
+    "sparse_value",
+];
+
+/// `Constant` in all its forms.
+pub(super) fn constant(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+    let mut value = None;
+    for name in VALUES {
+        if let Some(a) = node.attrs.take_any(name)?
+            && value.replace(a).is_some()
+        {
+            return Err(Fault::invalid("a Constant has one value, two are given"));
+        }
+    }
+    let value = value.and_then(literal).ok_or_else(|| Fault::invalid("a Constant without value"))?;
+    Ok(vec![cx.constant(value)?])
+}
+
+/// `Identity`: another name for the same value.
+pub(super) fn identity(_cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+    Ok(vec![node.input(0)?])
+}
+
+/// `Dropout`; the ratio matters in training only.
+pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+    if let Some(training) = node.opt_input(2) {
+        match cx.known(training).and_then(|t| t.to_i64s()).as_deref() {
+            Some([0]) => {}
+            Some([_]) => node.attrs.set("training", Attr::Int(1)),
+            _ => return Err(Fault::unsupported("whether it trains must be known")),
+        }
+    }
+    let x = node.input(0)?;
+    node.inputs.truncate(1);
+    let (version, wants_mask) = (node.version, node.uses_output(1));
+    let mut results = cx.emit(node)?;
+    // Before 10 the mask had the element type of the data.
+    if version < 10 && wants_mask && let Some(mask) = results.get_mut(1) {
+        let to = cx.tensor_ty(x)?.dtype;
+        *mask = cx.rw.create_one(Cast { to }, &[*mask])?;
+    }
+    Ok(results)
+}
+
+/// `Size`: a constant where the shape is known, the product of the dimensions otherwise.
+pub(super) fn size(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+    if crate::import::is_declared("Size") {
+        return cx.emit(node);
+    }
+    let x = node.input(0)?;
+    if let Some(n) = cx.tensor_ty(x)?.fixed_dims().and_then(|d| d.iter().try_fold(1usize, |n, d| n.checked_mul(*d))) {
+        return Ok(vec![cx.constant(of_ir::Tensor::scalar(n as i64))?]);
+    }
+    let shape = cx.emit_one("Shape", &[Some(x)], [])?;
+    debug_assert!(matches!(cx.tensor_ty(shape), Ok(TensorType { dtype: DType::I64, .. })));
+    Ok(vec![cx.emit_one("ReduceProd", &[Some(shape)], [("keepdims", Attr::Int(0))])?])
+}

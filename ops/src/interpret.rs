@@ -1,0 +1,150 @@
+//! The interpreter: evaluates a graph op by op, each by its reference evaluation.
+
+use std::collections::HashMap;
+
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{Graph, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
+
+use crate::structural::{Constant, NoneValue, Return};
+use crate::{Evaluated, Inputs, Kind, OpSpec, Value, decl};
+
+/// The outputs of `graph` for the given inputs.
+///
+/// # Errors
+/// When an op cannot be evaluated on its operands, with its location.
+pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>, Diagnostic> {
+    if inputs.len() != graph.args().len() {
+        let what = format!("{} inputs were given, there are {}", inputs.len(), graph.args().len());
+        return Err(Diagnostic::error(Code::INPUT, Location::Unknown, what));
+    }
+    let mut frame = Frame { graph, values: HashMap::new(), left: HashMap::new() };
+    frame.region(graph.entry(), inputs)
+}
+
+struct Frame<'g> {
+    graph: &'g Graph,
+    values: HashMap<ValueId, Value>,
+    /// Readers of each value of the outermost region that are still to come; the value is dropped after the last.
+    left: HashMap<ValueId, usize>,
+}
+
+impl Frame<'_> {
+    fn region(&mut self, region: RegionId, args: &[Value]) -> Result<Vec<Value>, Diagnostic> {
+        let g = self.graph;
+        for (v, value) in g.region_args(region).iter().zip(args) {
+            self.values.insert(*v, value.clone());
+        }
+        for op in g.region_ops(region) {
+            if g.op(op).def.traits().terminator {
+                return g.op(op).operands.iter().map(|v| self.value(*v)).collect();
+            }
+            self.op(op)?;
+        }
+        Err(Diagnostic::error(Code::REGION, Location::Unknown, "a region has no terminator"))
+    }
+
+    fn value(&self, v: ValueId) -> Result<Value, Diagnostic> {
+        let missing = || Diagnostic::error(Code::DOMINANCE, Location::Unknown, "a value is read before it is computed");
+        self.values.get(&v).cloned().ok_or_else(missing)
+    }
+
+    fn op(&mut self, op: OpId) -> Result<(), Diagnostic> {
+        let g = self.graph;
+        let data = g.op(op);
+        let operands = data.operands.iter().map(|v| self.value(*v)).collect::<Result<Vec<_>, _>>()?;
+        let types: Vec<Type> = data.results.iter().map(|v| g.ty(*v).clone()).collect();
+        let unknown = || Diagnostic::error(Code::UNKNOWN_OP, data.loc.clone(), format!("'{}' has no evaluation", data.name()));
+        let decl = decl(data.name()).ok_or_else(unknown)?;
+        let imp = decl.decode(&data.attrs).map_err(|e| e.at(data.name(), &data.loc))?;
+        let regions = data.regions.clone();
+        let mut inner: Option<Diagnostic> = None;
+        let result = {
+            let mut run = |i: usize, args: &[Value]| -> Evaluated {
+                let region = regions.get(i).ok_or_else(|| OpError::eval("the op has no such region"))?;
+                self.region(*region, args).map_err(|d| {
+                    let message = d.message.clone();
+                    inner.get_or_insert(d);
+                    OpError::eval(message)
+                })
+            };
+            let mut inputs = Inputs { values: &operands, types: &types, region: &mut run };
+            match decl.kind() {
+                Kind::Composite => match imp.eval(&mut inputs) {
+                    Ok(v) => Ok(v),
+                    Err(_) => return self.keep(op, expanded(&data.loc, data.name(), &*imp, &operands)?),
+                },
+                _ => imp.eval(&mut inputs),
+            }
+        };
+        match result {
+            Ok(values) => self.keep(op, values),
+            // The innermost op that failed has the best location.
+            Err(e) => Err(inner.unwrap_or_else(|| e.at(data.name(), &data.loc))),
+        }
+    }
+
+    /// Stores results and drops operands that nobody reads any more.
+    fn keep(&mut self, op: OpId, values: Vec<Value>) -> Result<(), Diagnostic> {
+        let g = self.graph;
+        let data = g.op(op);
+        if values.len() < data.results.len() {
+            let what = format!("'{}' gave {} results of {}", data.name(), values.len(), data.results.len());
+            return Err(Diagnostic::error(Code::EVAL, data.loc.clone(), what));
+        }
+        for (v, value) in data.results.iter().zip(values) {
+            self.values.insert(*v, value);
+        }
+        if data.parent == g.entry() {
+            for v in &data.operands {
+                let left = self.left.entry(*v).or_insert_with(|| g.uses(*v).len());
+                *left -= 1;
+                if *left == 0 && g.def_op(*v).is_some() {
+                    self.values.remove(v);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A composite without an evaluation of its own: evaluated by its expansion on operands that are constants.
+fn expanded(loc: &Location, name: &str, op: &dyn crate::Op, operands: &[Value]) -> Result<Vec<Value>, Diagnostic> {
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut args = Vec::new();
+    let mut rw = Rewriter::new(&mut graph, "evaluate");
+    let mut values = Vec::new();
+    for v in operands {
+        let id = match v {
+            // Small tensors may be shapes or axes, which the expansion must know.
+            Value::Tensor(t) if t.len() <= 64 => rw.create_one(Constant { value: t.clone() }, &[])?,
+            Value::None => rw.create_one(NoneValue {}, &[])?,
+            other => {
+                args.push(other.clone());
+                rw.add_arg(entry, type_of(other), None)
+            }
+        };
+        values.push(id);
+    }
+    let results = op.expand(&mut rw, &values).map_err(|d| {
+        let mut d = d.or_at(loc);
+        if !d.message.contains(name) {
+            d.message = format!("'{name}': {}", d.message);
+        }
+        d
+    })?;
+    rw.create(Return {}, &results)?;
+    debug_assert_eq!(Return::NAME, "of.return");
+    run_graph(&graph, &args)
+}
+
+/// The type of a value.
+pub fn type_of(v: &Value) -> Type {
+    match v {
+        Value::Tensor(t) => Type::Tensor(Tensor::ty(t)),
+        Value::Sequence(list) => Type::Sequence(Box::new(list.first().map_or(Type::None, type_of))),
+        Value::Optional(Some(v)) => Type::Optional(Box::new(type_of(v))),
+        Value::Optional(None) => Type::Optional(Box::new(Type::None)),
+        Value::None => Type::None,
+    }
+}

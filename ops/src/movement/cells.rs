@@ -1,0 +1,141 @@
+//! Elements as opaque cells, so that movement ops are written once for every element type.
+
+use std::borrow::Cow;
+
+use of_ir::{Blob, DType, OpError, Tensor};
+
+use crate::shape;
+
+/// The elements of a tensor, one cell each: a few bytes (4-bit integers take one), or a string.
+pub(crate) enum Cells<'a> {
+    /// Bytes of one cell, all cells.
+    Bytes(usize, Cow<'a, [u8]>),
+    Strings(Cow<'a, [String]>),
+}
+
+fn too_large() -> OpError {
+    OpError::eval("a result does not fit into memory")
+}
+
+impl<'a> Cells<'a> {
+    /// The cells of `t`, borrowed where the layout allows.
+    pub(crate) fn of(t: &'a Tensor) -> Cells<'a> {
+        if let Some(s) = t.strings() {
+            return Cells::Strings(Cow::Borrowed(s));
+        }
+        let bytes: &'a [u8] = t.bytes().map_or(&[], |b| b);
+        match t.dtype().bits() {
+            Some(4) => Cells::Bytes(1, Cow::Owned((0..t.len()).map(|i| (bytes[i / 2] >> (4 * (i % 2))) & 15).collect())),
+            bits => Cells::Bytes(bits.unwrap_or(8) / 8, Cow::Borrowed(bytes)),
+        }
+    }
+
+    /// No cells of `dtype`, with room for `n`.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub(crate) fn with_room(dtype: DType, n: usize) -> Result<Cells<'static>, OpError> {
+        if dtype == DType::String {
+            let mut v = Vec::new();
+            v.try_reserve_exact(n).map_err(|_| too_large())?;
+            return Ok(Cells::Strings(Cow::Owned(v)));
+        }
+        let width = dtype.bits().unwrap_or(8).div_ceil(8);
+        let mut v = Vec::new();
+        v.try_reserve_exact(n.checked_mul(width).ok_or_else(too_large)?).map_err(|_| too_large())?;
+        Ok(Cells::Bytes(width, Cow::Owned(v)))
+    }
+
+    /// `n` cells of `dtype` that are zero, false or empty.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub(crate) fn zeros(dtype: DType, n: usize) -> Result<Cells<'static>, OpError> {
+        let mut cells = Cells::with_room(dtype, n)?;
+        match &mut cells {
+            Cells::Bytes(width, b) => b.to_mut().resize(n * *width, 0),
+            Cells::Strings(s) => s.to_mut().resize(n, String::new()),
+        }
+        Ok(cells)
+    }
+
+    /// A copy that can be changed.
+    pub(crate) fn into_owned(self) -> Cells<'static> {
+        match self {
+            Cells::Bytes(width, b) => Cells::Bytes(width, Cow::Owned(b.into_owned())),
+            Cells::Strings(s) => Cells::Strings(Cow::Owned(s.into_owned())),
+        }
+    }
+
+    /// Appends cells `start..start + n` of `from`, which has the same element type.
+    pub(crate) fn push(&mut self, from: &Cells<'_>, start: usize, n: usize) {
+        match (self, from) {
+            (Cells::Bytes(w, to), Cells::Bytes(_, b)) => to.to_mut().extend_from_slice(&b[start * *w..(start + n) * *w]),
+            (Cells::Strings(to), Cells::Strings(s)) => to.to_mut().extend_from_slice(&s[start..start + n]),
+            _ => debug_assert!(false, "cells of two classes"),
+        }
+    }
+
+    /// Makes cell `i` that of `from` at `j`, which has the same element type.
+    pub(crate) fn set(&mut self, i: usize, from: &Cells<'_>, j: usize) {
+        match (self, from) {
+            (Cells::Bytes(w, to), Cells::Bytes(_, b)) => {
+                let w = *w;
+                to.to_mut()[i * w..(i + 1) * w].copy_from_slice(&b[j * w..(j + 1) * w]);
+            }
+            (Cells::Strings(to), Cells::Strings(s)) => to.to_mut()[i].clone_from(&s[j]),
+            _ => debug_assert!(false, "cells of two classes"),
+        }
+    }
+
+    /// The cells as a tensor.
+    ///
+    /// # Errors
+    /// When the count does not fit the dimensions.
+    pub(crate) fn into_tensor(self, dtype: DType, dims: Vec<usize>) -> Result<Tensor, OpError> {
+        let bytes = match self {
+            Cells::Strings(s) => return Ok(Tensor::from_strings(dims, s.into_owned())?),
+            Cells::Bytes(_, b) if dtype.bits() == Some(4) => {
+                b.chunks(2).map(|c| c[0] | (c.get(1).copied().unwrap_or(0) << 4)).collect()
+            }
+            Cells::Bytes(_, b) => b.into_owned(),
+        };
+        Ok(Tensor::from_bytes(dtype, dims, Blob::new(bytes))?)
+    }
+}
+
+/// A tensor of dimensions `dims` whose element at each index is that of `x` at the position that `from` says.
+///
+/// # Errors
+/// When the result is too large.
+pub(crate) fn pick(x: &Tensor, dims: &[usize], mut from: impl FnMut(&[usize]) -> usize) -> Result<Tensor, OpError> {
+    let source = Cells::of(x);
+    let mut out = Cells::with_room(x.dtype(), shape::count(dims)?)?;
+    shape::for_each_index(dims, |i| out.push(&source, from(i), 1));
+    out.into_tensor(x.dtype(), dims.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use of_ir::Elements;
+
+    use super::*;
+
+    #[test]
+    fn every_element_type_moves() {
+        for dtype in DType::ALL {
+            let elements = match dtype {
+                DType::String => Elements::Str(["a", "", "ccc"].map(String::from).to_vec()),
+                _ => Elements::Int(vec![1, 0, 1]),
+            };
+            let x = Tensor::from_elements(dtype, vec![3], elements).unwrap();
+            let reversed = pick(&x, &[3], |i| 2 - i[0]).unwrap();
+            let back = pick(&reversed, &[3], |i| 2 - i[0]).unwrap();
+            assert_eq!(back, x, "{dtype}");
+            assert_eq!(reversed.dims(), [3]);
+            let mut z = Cells::zeros(dtype, 3).unwrap();
+            (0..3).for_each(|i| z.set(i, &Cells::of(&x), i));
+            assert_eq!(z.into_tensor(dtype, vec![3]).unwrap(), x, "{dtype}");
+        }
+    }
+}

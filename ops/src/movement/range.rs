@@ -1,0 +1,116 @@
+//! `of.range`.
+
+use of_ir::{Dim, DimFn, Elements, OpError, OpView, Tensor, Type};
+
+use super::MOST_AXES;
+use crate::sample::Rng;
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+
+op! {
+    /// `start, start + delta, ..` before `limit`: `max(ceil((limit - start) / delta), 0)` numbers.
+    pub struct Range = "of.range" [Primitive, onnx: "Range"] {
+        operands: (start, limit, delta),
+        results: (y),
+        attrs: {},
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let (start, n, delta) = (r.int(-5, 5), r.int(0, 6), r.pick(&[-3, -1, 1, 2]));
+        let all = [start, start + n * delta, delta];
+        let scalar = |v: i64| if seed % 2 == 0 { Tensor::scalar(v).into() } else { Tensor::scalar(v as f32 / 4.0).into() };
+        Some((all.map(scalar).to_vec(), Range {}))
+    };
+}
+
+/// Number of elements.
+fn count(start: &Elements, limit: &Elements, delta: &Elements) -> Result<usize, OpError> {
+    let n = match (start, limit, delta) {
+        (Elements::Int(s), Elements::Int(l), Elements::Int(d)) => match (s.as_slice(), l.as_slice(), d.as_slice()) {
+            ([_], [_], [0]) => return Err(OpError::eval("delta is 0")),
+            ([s], [l], [d]) => {
+                let (distance, by) = if *d > 0 { (l - s, *d) } else { (s - l, -d) };
+                usize::try_from((distance.max(0) + by - 1) / by).unwrap_or(usize::MAX)
+            }
+            _ => return Err(OpError::eval("start, limit and delta must be scalars")),
+        },
+        (Elements::Float(s), Elements::Float(l), Elements::Float(d)) => match (s.as_slice(), l.as_slice(), d.as_slice()) {
+            ([s], [l], [d]) if *d != 0.0 && s.is_finite() && d.is_finite() && !l.is_nan() => ((l - s) / d).ceil().max(0.0) as usize,
+            _ => return Err(OpError::eval("start, limit and delta must be finite scalars, delta not 0")),
+        },
+        _ => return Err(OpError::eval("start, limit and delta must be numbers of one type")),
+    };
+    shape::count(&[n])
+}
+
+impl Op for Range {
+    op_basics!(Range);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        let dtype = cx.tensor(0)?.dtype;
+        for i in 0..3 {
+            let t = cx.tensor(i)?;
+            if t.dtype != dtype || (!dtype.is_float() && !dtype.is_int()) {
+                return Err(OpError::ty(format!("start, limit and delta must be numbers of one type, operand {i} is {}", t.dtype)));
+            }
+            if t.fixed_dims().is_some_and(|d| d.iter().product::<usize>() != 1) {
+                return Err(OpError::shape(format!("operand {i} must be a scalar")));
+            }
+        }
+        if let (Some(s), Some(l), Some(d)) = (cx.constant(0), cx.constant(1), cx.constant(2)) {
+            let n = count(&s.elements(), &l.elements(), &d.elements())?;
+            return Ok(vec![Type::tensor(dtype, vec![Dim::from(n)])]);
+        }
+        Ok(vec![Type::tensor(dtype, vec![symbolic(cx).unwrap_or_else(Dim::unknown)])])
+    }
+
+    fn dims(&self, cx: &OpView<'_>) -> Option<Vec<Dim>> {
+        let (start, delta) = (cx.dims(0)?.first()?.clone(), cx.dims(2)?.first()?.clone());
+        let n = usize::try_from(symbolic(cx)?.as_const()?).ok()?;
+        (n <= MOST_AXES).then(|| (0..n).map(|i| &start + &(&delta * &Dim::from(i))).collect())
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let (start, limit, delta) = (inputs.tensor(0)?, inputs.tensor(1)?, inputs.tensor(2)?);
+        let n = count(&start.elements(), &limit.elements(), &delta.elements())?;
+        let elements = match (start.elements(), delta.elements()) {
+            (Elements::Int(s), Elements::Int(d)) => Elements::Int((0..n as i128).map(|i| s[0] + i * d[0]).collect()),
+            (Elements::Float(s), Elements::Float(d)) => Elements::Float((0..n).map(|i| s[0] + i as f64 * d[0]).collect()),
+            _ => return Err(OpError::eval("start and delta must be numbers of one type")),
+        };
+        Ok(vec![Tensor::from_elements(start.dtype(), vec![n], elements)?.into()])
+    }
+}
+
+/// Number of elements where it follows from shapes.
+fn symbolic(cx: &OpView<'_>) -> Option<Dim> {
+    let one = |i: usize| match cx.dims(i)?.as_slice() {
+        [d] => Some(d.clone()),
+        _ => None,
+    };
+    let (start, limit, delta) = (one(0)?, one(1)?, one(2)?.as_const()?);
+    let distance = match delta {
+        0 => return None,
+        d if d > 0 => &limit - &start,
+        _ => &start - &limit,
+    };
+    let n = match delta.checked_abs()? {
+        1 => distance,
+        by => Dim::call(DimFn::CeilDiv, &distance, &by.into()),
+    };
+    Some(if n.is_nonnegative() { n } else { Dim::call(DimFn::Max, &n, &0i64.into()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts() {
+        let n = |s: i128, l, d| count(&Elements::Int(vec![s]), &Elements::Int(vec![l]), &Elements::Int(vec![d]));
+        assert_eq!(n(0, 7, 3).unwrap(), 3);
+        assert_eq!(n(7, 0, -3).unwrap(), 3);
+        assert_eq!(n(7, 0, 3).unwrap(), 0);
+        assert!(n(0, 1, 0).is_err());
+        assert!(n(0, 1 << 62, 1).is_err());
+    }
+}

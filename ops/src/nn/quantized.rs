@@ -1,0 +1,303 @@
+//! Products of quantised numbers: `of.matmul_integer`, `of.conv_integer`, `of.qlinear_matmul`, `of.qlinear_conv`.
+
+use std::sync::Arc;
+
+use of_ir::{DType, OpError, OpView, Rewriter, TensorType, Type, ValueId};
+
+use super::build::{Build, Made};
+use super::conv::Conv;
+use super::quantize::requantise;
+use super::window::notset;
+use crate::contraction::MatMul;
+use crate::sample::Rng;
+use crate::{Expanded, Inferred, Op, Value, op, op_basics};
+
+op! {
+    /// `(a - a_zero) (b - b_zero)` in i32. Zero points are one number, or one a row of `a`, one a column of `b`.
+    /// Source: ONNX MatMulInteger.
+    pub struct MatMulInteger = "of.matmul_integer" [Composite, onnx: "MatMulInteger"] {
+        operands: (a, b, a_zero?, b_zero?),
+        results: (y),
+        attrs: {}
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let d = r.dims(3, 1, 5);
+        let mut operands: Vec<Value> = vec![byte(&mut r, &[d[0], d[1]]), byte(&mut r, &[d[1], d[2]])];
+        if r.int(0, 1) == 0 {
+            let per_column = if r.int(0, 1) == 0 { vec![d[2]] } else { vec![] };
+            operands.extend([byte(&mut r, &[]), byte(&mut r, &per_column)]);
+        }
+        Some((operands, MatMulInteger {}))
+    };
+}
+
+op! {
+    /// The convolution of `x - x_zero` and `w - w_zero` in i32. Source: ONNX ConvInteger.
+    pub struct ConvInteger = "of.conv_integer" [Composite, onnx: "ConvInteger"] {
+        operands: (x, w, x_zero?, w_zero?),
+        results: (y),
+        attrs: {
+            strides: Vec<i64>,
+            /// Begin of every spatial axis, then end of every spatial axis.
+            pads: Vec<i64>,
+            dilations: Vec<i64>,
+            group: i64,
+            /// `NOTSET`, `SAME_UPPER`, `SAME_LOWER` or `VALID`.
+            auto_pad: Arc<str>,
+            /// `x` and `y` are `[N, spatial…, C]`.
+            channels_last: bool,
+        }
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let (n, ci, co) = (r.int(1, 2) as usize, r.int(1, 3) as usize, r.int(1, 3) as usize);
+        let mut operands = vec![byte(&mut r, &[n, ci, 4, 5]), byte(&mut r, &[co, ci, 2, 3])];
+        if r.int(0, 1) == 0 {
+            let per_channel = if r.int(0, 1) == 0 { vec![co] } else { vec![] };
+            operands.extend([byte(&mut r, &[]), byte(&mut r, &per_channel)]);
+        }
+        let pads = vec![r.int(0, 1); 4];
+        let op = ConvInteger { strides: vec![], pads, dilations: vec![], group: 1, auto_pad: notset(), channels_last: false };
+        Some((operands, op))
+    };
+}
+
+op! {
+    /// The matrix product of quantised operands, quantised:
+    /// `y = requantise((a - a_zero) (b - b_zero) * a_scale * b_scale / y_scale, y_zero)`. Source: ONNX QLinearMatMul.
+    pub struct QLinearMatMul = "of.qlinear_matmul" [Composite, onnx: "QLinearMatMul"] {
+        operands: (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero),
+        results: (y),
+        attrs: {}
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let d = r.dims(3, 1, 5);
+        let (a, b) = (byte(&mut r, &[d[0], d[1]]), byte(&mut r, &[d[1], d[2]]));
+        let mut one = || -> Value { r.tensor(DType::F32, &[], 0.02, 0.1).into() };
+        let (sa, sb, sy) = (one(), one(), one());
+        let (za, zb, zy) = (byte(&mut r, &[]), byte(&mut r, &[]), byte(&mut r, &[]));
+        Some((vec![a, sa, za, b, sb, zb, sy, zy], QLinearMatMul {}))
+    };
+}
+
+op! {
+    /// The convolution of quantised operands, quantised; the bias is i32 in units of `x_scale * w_scale`. Source: ONNX
+    /// QLinearConv.
+    pub struct QLinearConv = "of.qlinear_conv" [Composite, onnx: "QLinearConv"] {
+        operands: (x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b?),
+        results: (y),
+        attrs: {
+            strides: Vec<i64>,
+            /// Begin of every spatial axis, then end of every spatial axis.
+            pads: Vec<i64>,
+            dilations: Vec<i64>,
+            group: i64,
+            /// `NOTSET`, `SAME_UPPER`, `SAME_LOWER` or `VALID`.
+            auto_pad: Arc<str>,
+            /// `x` and `y` are `[N, spatial…, C]`.
+            channels_last: bool,
+        }
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let (n, ci, co) = (r.int(1, 2) as usize, r.int(1, 3) as usize, r.int(1, 3) as usize);
+        let (x, w) = (byte(&mut r, &[n, ci, 4, 5]), byte(&mut r, &[co, ci, 2, 3]));
+        let per_channel = if r.int(0, 1) == 0 { vec![co] } else { vec![] };
+        let mut scale = |dims: &[usize]| -> Value { r.tensor(DType::F32, dims, 0.02, 0.1).into() };
+        let (sx, sw, sy) = (scale(&[]), scale(&per_channel), scale(&[]));
+        let (zx, zw, zy) = (byte(&mut r, &[]), byte(&mut r, &per_channel), byte(&mut r, &[]));
+        let bias = if r.int(0, 1) == 0 { r.tensor(DType::I32, &[co], -99.0, 99.0).into() } else { Value::None };
+        let op = QLinearConv {
+            strides: vec![],
+            pads: vec![1; 4],
+            dilations: vec![],
+            group: 1,
+            auto_pad: notset(),
+            channels_last: false,
+        };
+        Some((vec![x, sx, zx, w, sw, zw, sy, zy, bias], op))
+    };
+}
+
+/// Random ui8 values.
+fn byte(r: &mut Rng, dims: &[usize]) -> Value {
+    r.tensor(DType::U8, dims, 0.0, 20.0).into()
+}
+
+/// How a parameter with one value a row or column of a matrix broadcasts against it.
+fn along_rows(b: &mut Build<'_, '_>, p: ValueId) -> Made {
+    let rank = b.rank(p)?;
+    if rank == 1 { b.unsqueeze(p, &[1]) } else { Ok(p) }
+}
+
+/// A parameter with one value an output channel, against a tensor of the given rank whose channels are axis `axis`.
+fn along_channels(b: &mut Build<'_, '_>, p: ValueId, rank: usize, axis: usize) -> Made {
+    let single = b.shape(p).is_some_and(|s| super::quantize::per_tensor(&s));
+    match b.rank(p)? {
+        1 if single => b.squeeze(p, &[0]),
+        1 => b.unsqueeze(p, &(1..rank - axis).collect::<Vec<_>>()),
+        _ => Ok(p),
+    }
+}
+
+/// `v - zero` in i32.
+fn centred(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId>) -> Made {
+    let wide = b.cast(v, DType::I32)?;
+    match zero {
+        None => Ok(wide),
+        Some(z) => {
+            let z = b.cast(z, DType::I32)?;
+            b.sub(wide, z)
+        }
+    }
+}
+
+/// `sum * scale_a * scale_b / scale_y`, requantised.
+fn rescaled(b: &mut Build<'_, '_>, sum: ValueId, scales: [ValueId; 3], zero: ValueId) -> Made {
+    let mut scale = |v: ValueId| b.cast(v, DType::F32);
+    let [x, w, y] = [scale(scales[0])?, scale(scales[1])?, scale(scales[2])?];
+    let both = b.mul(x, w)?;
+    let factor = b.div(both, y)?;
+    let real = b.cast(sum, DType::F32)?;
+    let v = b.mul(real, factor)?;
+    requantise(b, v, Some(zero), b.dtype(zero))
+}
+
+/// The type of the result that the op would have on its plain operands, with another element type.
+fn plain(cx: &OpView<'_>, op: &dyn Op, operands: [usize; 2], to: DType) -> Inferred {
+    for i in operands {
+        let t = cx.tensor(i)?;
+        if !t.dtype.is_int() && !t.dtype.is_float() {
+            return Err(OpError::ty(format!("operand {i} must be numbers, it is {}", t.dtype)));
+        }
+    }
+    let shapes: Vec<Option<&of_ir::Shape>> = operands
+        .iter()
+        .map(|i| cx.tensor(*i).ok().and_then(|t| t.shape.as_ref()))
+        .collect();
+    let (Some(_), Some(_)) = (shapes[0], shapes[1]) else {
+        return Ok(vec![Type::Tensor(TensorType::unranked(to))]);
+    };
+    // Element types of the two may differ, which the plain op does not accept.
+    let mut scratch = of_ir::Graph::new();
+    let mut rw = Rewriter::new(&mut scratch, "infer");
+    let entry = rw.graph().entry();
+    let ids: Vec<ValueId> = shapes
+        .iter()
+        .flatten()
+        .map(|s| rw.add_arg(entry, Type::tensor(DType::I32, (*s).clone()), None))
+        .collect();
+    let attrs = op.attrs();
+    let types = op.infer(&OpView {
+        graph: rw.graph(),
+        operands: &ids,
+        attrs: &attrs,
+        regions: &[],
+    })?;
+    Ok(types
+        .into_iter()
+        .map(|t| match t {
+            Type::Tensor(t) => Type::Tensor(t.with_dtype(to)),
+            other => other,
+        })
+        .collect())
+}
+
+impl Op for MatMulInteger {
+    op_basics!(MatMulInteger);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        plain(cx, &MatMul {}, [0, 1], DType::I32)
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let mut b = Build::new(rw);
+        let za = match b.given(operands, 2) {
+            Some(z) => Some(along_rows(&mut b, z)?),
+            None => None,
+        };
+        let zb = b.given(operands, 3);
+        let (x, y) = (centred(&mut b, operands[0], za)?, centred(&mut b, operands[1], zb)?);
+        Ok(vec![b.op(MatMul {}, &[x, y])?])
+    }
+}
+
+impl Op for QLinearMatMul {
+    op_basics!(QLinearMatMul);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        plain(cx, &MatMul {}, [0, 3], cx.tensor(7)?.dtype)
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let &[a, sa, za, c, sc, zc, sy, zy] = operands else {
+            return Ok(vec![]);
+        };
+        let mut b = Build::new(rw);
+        let (sa, za) = (along_rows(&mut b, sa)?, along_rows(&mut b, za)?);
+        let (sy, zy) = (along_rows(&mut b, sy)?, along_rows(&mut b, zy)?);
+        let (x, y) = (centred(&mut b, a, Some(za))?, centred(&mut b, c, Some(zc))?);
+        let sum = b.op(MatMul {}, &[x, y])?;
+        Ok(vec![rescaled(&mut b, sum, [sa, sc, sy], zy)?])
+    }
+}
+
+/// The convolution with the attributes of a quantised one.
+macro_rules! plain_conv {
+    ($op:expr) => {
+        Conv {
+            strides: $op.strides.clone(),
+            pads: $op.pads.clone(),
+            dilations: $op.dilations.clone(),
+            group: $op.group,
+            auto_pad: $op.auto_pad.clone(),
+            channels_last: $op.channels_last,
+        }
+    };
+}
+
+impl Op for ConvInteger {
+    op_basics!(ConvInteger);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        plain(cx, &plain_conv!(self), [0, 1], DType::I32)
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let mut b = Build::new(rw);
+        let zx = b.given(operands, 2);
+        let rank = b.rank(operands[1])?;
+        let zw = match b.given(operands, 3) {
+            Some(z) => Some(along_channels(&mut b, z, rank, 0)?),
+            None => None,
+        };
+        let (x, w) = (centred(&mut b, operands[0], zx)?, centred(&mut b, operands[1], zw)?);
+        Ok(vec![b.op(plain_conv!(self), &[x, w])?])
+    }
+}
+
+impl Op for QLinearConv {
+    op_basics!(QLinearConv);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        plain(cx, &plain_conv!(self), [0, 3], cx.tensor(7)?.dtype)
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let &[x, sx, zx, w, sw, zw, sy, zy, ..] = operands else {
+            return Ok(vec![]);
+        };
+        let mut b = Build::new(rw);
+        let rank = b.rank(w)?;
+        let zw = along_channels(&mut b, zw, rank, 0)?;
+        let sw = along_channels(&mut b, sw, rank, super::layout::channel_axis(rank, self.channels_last))?;
+        let mut list = vec![centred(&mut b, x, Some(zx))?, centred(&mut b, w, Some(zw))?];
+        if let Some(bias) = b.given(operands, 8) {
+            list.push(b.cast(bias, DType::I32)?);
+        }
+        let sum = b.op(plain_conv!(self), &list)?;
+        Ok(vec![rescaled(&mut b, sum, [sx, sw, sy], zy)?])
+    }
+}

@@ -1,0 +1,122 @@
+//! `of.softmax`, `of.log_softmax`, `of.hardmax`.
+
+use of_ir::{Elements, OpError, OpView, Rewriter, Tensor, Type, ValueId};
+
+use super::composites::one_axis;
+use super::{ReduceMax, ReduceSum};
+use crate::elementwise::{Div, Exp, Log, Sub};
+use crate::sample::Rng;
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics, shape};
+
+fn infer(cx: &OpView<'_>, axis: i64) -> Inferred {
+    let t = cx.tensor(0)?;
+    if !t.dtype.is_float() {
+        return Err(OpError::ty(format!("operands must be floating-point numbers, they are {}", t.dtype)));
+    }
+    if let Some(rank) = t.rank() {
+        shape::axis(axis, rank.max(1))?;
+    }
+    Ok(vec![Type::Tensor(t.with_dtype(t.dtype))])
+}
+
+/// x minus its maximum along `axis`, and the axis as an operand.
+fn shifted(rw: &mut Rewriter<'_>, x: ValueId, axis: i64) -> Result<(ValueId, ValueId), of_diag::Diagnostic> {
+    let axes = one_axis(rw, x, axis)?;
+    let max = rw.create_one(ReduceMax { keepdims: true }, &[x, axes])?;
+    Ok((rw.create_one(Sub {}, &[x, max])?, axes))
+}
+
+op! {
+    /// exp(x) / sum(exp(x)) along an axis, shifted by the maximum so that nothing overflows.
+    pub struct Softmax = "of.softmax" [Composite, onnx: "Softmax"] {
+        operands: (x),
+        results: (y),
+        attrs: { axis: i64 },
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let dims = r.dims(3, 1, 4);
+        Some((vec![r.f32s(&dims)], Softmax { axis: r.int(-3, 2) }))
+    };
+}
+
+impl Op for Softmax {
+    op_basics!(Softmax);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        infer(cx, self.axis)
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let (d, axes) = shifted(rw, operands[0], self.axis)?;
+        let e = rw.create_one(Exp {}, &[d])?;
+        let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
+        Ok(vec![rw.create_one(Div {}, &[e, s])?])
+    }
+}
+
+op! {
+    /// Logarithm of softmax: x - max - log(sum(exp(x - max))).
+    pub struct LogSoftmax = "of.log_softmax" [Composite, onnx: "LogSoftmax"] {
+        operands: (x),
+        results: (y),
+        attrs: { axis: i64 },
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let dims = r.dims(3, 1, 4);
+        Some((vec![r.f32s(&dims)], LogSoftmax { axis: r.int(-3, 2) }))
+    };
+}
+
+impl Op for LogSoftmax {
+    op_basics!(LogSoftmax);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        infer(cx, self.axis)
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let (d, axes) = shifted(rw, operands[0], self.axis)?;
+        let e = rw.create_one(Exp {}, &[d])?;
+        let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
+        let l = rw.create_one(Log {}, &[s])?;
+        Ok(vec![rw.create_one(Sub {}, &[d, l])?])
+    }
+}
+
+op! {
+    /// 1 at the first maximum along an axis, 0 elsewhere.
+    pub struct Hardmax = "of.hardmax" [Primitive, onnx: "Hardmax"] {
+        operands: (x),
+        results: (y),
+        attrs: { axis: i64 },
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let dims = r.dims(3, 1, 4);
+        Some((vec![r.f32s(&dims)], Hardmax { axis: r.int(-3, 2) }))
+    };
+}
+
+impl Op for Hardmax {
+    op_basics!(Hardmax);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        infer(cx, self.axis)
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let x = inputs.tensor(0)?;
+        let v = x.to_f64s().ok_or_else(|| OpError::eval("strings have no maximum"))?;
+        let axis = shape::axis(self.axis, x.dims().len().max(1))?;
+        let n = x.dims().get(axis).copied().unwrap_or(1);
+        let inner: usize = x.dims().iter().skip(axis + 1).product();
+        let mut out = vec![0.0; v.len()];
+        for start in (0..v.len()).filter(|i| (i / inner.max(1)) % n.max(1) == 0) {
+            let best = (0..n).fold(0, |b, k| if v[start + k * inner] > v[start + b * inner] { k } else { b });
+            out[start + best * inner] = 1.0;
+        }
+        Ok(vec![Tensor::from_elements(x.dtype(), x.dims().to_vec(), Elements::Float(out))?.into()])
+    }
+}

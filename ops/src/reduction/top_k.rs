@@ -1,0 +1,77 @@
+//! `of.top_k`.
+
+use of_ir::{DType, Dim, Elements, OpError, OpView, Tensor, TensorType, Type};
+
+use crate::sample::Rng;
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+
+op! {
+    /// The `k` largest (or smallest) elements along an axis in order, and their indices; of equal ones the first comes first.
+    pub struct TopK = "of.top_k" [Primitive, onnx: "TopK"] {
+        operands: (x, k),
+        results: (values, indices),
+        attrs: {
+            axis: i64,
+            /// The largest rather than the smallest.
+            largest: bool,
+            /// In order; the elements are in order either way.
+            sorted: bool,
+        },
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let dims = r.dims(3, 2, 4);
+        Some((vec![r.f32s(&dims), Tensor::from_i64s(&[r.int(1, 2)]).into()], TopK { axis: r.int(-3, 2), largest: r.int(0, 1) == 1, sorted: true }))
+    };
+}
+
+impl Op for TopK {
+    op_basics!(TopK);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        let t = cx.tensor(0)?;
+        let shape = match &t.shape {
+            Some(s) => {
+                let axis = shape::axis(self.axis, s.len())?;
+                let mut s = s.clone();
+                s[axis] = cx.dims(1).and_then(|d| d.first().cloned()).unwrap_or_else(Dim::unknown);
+                Some(s)
+            }
+            None => None,
+        };
+        let of = |dtype| Type::Tensor(TensorType { dtype, shape: shape.clone(), sbp: None });
+        Ok(vec![of(t.dtype), of(DType::I64)])
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let x = inputs.tensor(0)?;
+        let k = inputs.ints(1)?.first().copied().unwrap_or(0);
+        let axis = shape::axis(self.axis, x.dims().len())?;
+        let (n, inner): (usize, usize) = (x.dims()[axis], x.dims()[axis + 1..].iter().product());
+        let outer: usize = x.dims()[..axis].iter().product();
+        let k = usize::try_from(k).ok().filter(|k| *k <= n).ok_or_else(|| OpError::eval(format!("{k} elements of an axis of {n}")))?;
+        let v = x.to_f64s().ok_or_else(|| OpError::eval("strings have no order"))?;
+        let mut picked = vec![0usize; outer * k * inner];
+        for o in 0..outer {
+            for i in 0..inner {
+                let at = |j: usize| v[(o * n + j) * inner + i];
+                let mut order: Vec<usize> = (0..n).collect();
+                order.sort_by(|a, b| if self.largest { at(*b).total_cmp(&at(*a)) } else { at(*a).total_cmp(&at(*b)) });
+                order[..k].iter().enumerate().for_each(|(r, j)| picked[(o * k + r) * inner + i] = *j);
+            }
+        }
+        let position = |p: usize| {
+            let (o, i) = (p / (k * inner).max(1), p % inner.max(1));
+            (o * n + picked[p]) * inner + i
+        };
+        let mut dims = x.dims().to_vec();
+        dims[axis] = k;
+        let elements = match x.elements() {
+            Elements::Float(e) => Elements::Float((0..picked.len()).map(|p| e[position(p)]).collect()),
+            Elements::Int(e) => Elements::Int((0..picked.len()).map(|p| e[position(p)]).collect()),
+            Elements::Str(_) => return Err(OpError::eval("strings have no order")),
+        };
+        let indices: Vec<i64> = picked.iter().map(|j| *j as i64).collect();
+        Ok(vec![Tensor::from_elements(x.dtype(), dims.clone(), elements)?.into(), Tensor::from_slice(&dims, &indices)?.into()])
+    }
+}

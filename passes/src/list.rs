@@ -1,0 +1,105 @@
+//! The one list of passes. A new pass is a file, and a line here.
+
+use of_diag::Diagnostics;
+use of_ir::Module;
+
+use crate::specialize::Bindings;
+use crate::{AnyPass, NoOptions, Pass, PassContext, each_func, pass_options};
+
+macro_rules! list {
+    ($($pass:path,)*) => {
+        /// Every pass, alphabetical.
+        pub static PASSES: &[&dyn AnyPass] = &[$(<$pass as Pass>::ENTRY,)*];
+    };
+}
+
+list! {
+    Canonicalize,
+    ChannelsLast,
+    Cse,
+    Dce,
+    ExpandComposites,
+    FoldConstants,
+    InferShapes,
+    crate::print::Print,
+    Specialize,
+    crate::verify::Verify,
+}
+
+/// The pass called `name`.
+pub fn find(name: &str) -> Option<&'static dyn AnyPass> {
+    PASSES.iter().copied().find(|p| p.name() == name)
+}
+
+/// Passes that are one function of a `Func`: type, name, summary, function.
+macro_rules! func_passes {
+    ($($ty:ident: $name:literal, $summary:literal => $run:expr;)*) => {$(
+        #[doc = concat!("`", $name, "`: ", $summary, ".")]
+        pub struct $ty;
+
+        impl Pass for $ty {
+            const NAME: &'static str = $name;
+            const SUMMARY: &'static str = $summary;
+            type Options = NoOptions;
+            fn run(_options: &NoOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+                each_func(module, $run)
+            }
+        }
+    )*};
+}
+
+func_passes! {
+    Canonicalize: "canonicalize", "local rewrites that always help" => crate::canonicalize::canonicalize;
+    ChannelsLast: "channels-last", "convolutions and pools work on NHWC, transposes move out of the way" => crate::channels_last::channels_last;
+    Cse: "cse", "computes equal things once" => |f| { crate::cse::cse(f); Ok(()) };
+    Dce: "dce", "removes ops whose results nobody reads" => |f| { crate::dce::dce(f); Ok(()) };
+    FoldConstants: "fold-constants", "evaluates what depends on constants and shapes alone" => crate::fold_constants::fold_constants;
+    InferShapes: "infer-shapes", "runs inference again and keeps what it newly knows" => crate::infer_shapes::infer_shapes;
+}
+
+pass_options! {
+    /// Options of `expand-composites`.
+    pub struct ExpandOptions {
+        /// Ops that stay whole, by full name
+        keep: Vec<String> = Vec::new(),
+    }
+}
+
+/// `expand-composites`: composites become primitives.
+pub struct ExpandComposites;
+
+impl Pass for ExpandComposites {
+    const NAME: &'static str = "expand-composites";
+    const SUMMARY: &'static str = "composites become primitives";
+    type Options = ExpandOptions;
+    fn run(options: &ExpandOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        each_func(module, |f| crate::expand_composites::expand_composites(f, &|op| options.keep.iter().any(|k| k == op)))
+    }
+}
+
+/// `specialize`: gives numbers to symbolic dimensions.
+pub struct Specialize;
+
+impl Pass for Specialize {
+    const NAME: &'static str = "specialize";
+    const SUMMARY: &'static str = "gives numbers to symbolic dimensions";
+    type Options = Bindings;
+    fn run(options: &Bindings, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        each_func(module, |f| crate::specialize::specialize(f, options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sorted_and_described() {
+        let names: Vec<_> = PASSES.iter().map(|p| p.name()).collect();
+        assert!(names.is_sorted(), "{names:?}");
+        for p in PASSES {
+            assert!(!p.summary().is_empty() && !p.summary().ends_with('.'), "{}", p.name());
+            assert!(crate::pipeline(p.name()).is_none(), "{} is also a pipeline", p.name());
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Runs pipelines: looks names up, times, prints, verifies, and keeps what a failing pass was given.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_ir::Module;
+use of_ir::text::{Constants, PrintOptions, print_module};
+
+use crate::pass::WithOptions;
+use crate::syntax::{FILE, Item, parse_items, show_item};
+use crate::{Configured, PIPELINES, PASSES, Pass, PassContext, PassRun, Report, find, pipeline, reproducer};
+
+/// A pass that panicked, or left a module that does not verify: a bug of the pass.
+pub const BROKEN_PASS: Code = Code("E0402");
+
+/// What the manager does beside running passes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Print the module after these passes; `*` stands for all.
+    pub print_after: Vec<String>,
+    /// Print the module after a pass when its text changed. Large constants are not part of the text.
+    pub print_changed: bool,
+    /// Printed modules are in the form that upstream MLIR reads.
+    pub print_generic: bool,
+    /// Printed modules say where every op comes from.
+    pub print_locations: bool,
+    /// Verify the module after every pass.
+    pub verify_each: bool,
+    /// Where the module before a pass that fails is written; nowhere without it.
+    pub reproducers: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            print_after: Vec::new(),
+            print_changed: false,
+            print_generic: false,
+            print_locations: false,
+            verify_each: cfg!(debug_assertions),
+            reproducers: None,
+        }
+    }
+}
+
+/// A pipeline that is ready to run.
+#[derive(Default)]
+pub struct Manager {
+    passes: Vec<Box<dyn Configured>>,
+    /// What else to do.
+    pub settings: Settings,
+}
+
+impl Manager {
+    /// The pipeline that `text` spells: passes and names of pipelines, e.g. `simplify,specialize{batch=8}`.
+    ///
+    /// # Errors
+    /// Names, options and values that do not exist, each with its place in the text, as file [`crate::PIPELINE_FILE`].
+    pub fn parse(text: &str) -> Result<Manager, Diagnostics> {
+        let mut m = Manager::default();
+        m.append(text)?;
+        Ok(m)
+    }
+
+    /// Adds what `text` spells.
+    ///
+    /// # Errors
+    /// As [`Manager::parse`].
+    pub fn append(&mut self, text: &str) -> Result<(), Diagnostics> {
+        let mut errors = Diagnostics::default();
+        for item in parse_items(text)? {
+            if let Err(d) = self.add_item(&item) {
+                errors.0.extend(d.0);
+            }
+        }
+        errors.into_result(())
+    }
+
+    /// Adds a pass with its options.
+    pub fn add<P: Pass>(&mut self, options: P::Options) -> &mut Self {
+        self.passes.push(Box::new(WithOptions::<P> { values: options }));
+        self
+    }
+
+    /// The pipeline as text, with the names of pipelines replaced by their passes.
+    pub fn text(&self) -> String {
+        spell(&self.passes)
+    }
+
+    fn add_item(&mut self, item: &Item) -> Result<(), Diagnostics> {
+        let at = Location::source(FILE, 1, item.col);
+        let error = |what: String| Diagnostic::error(Code::PIPELINE, at.clone(), what);
+        if let Some(p) = pipeline(&item.name) {
+            if !item.options.is_empty() {
+                return Err(error(format!("'{}' is a pipeline, it has no options", p.name)).hint(format!("it stands for {}", p.text)).into());
+            }
+            self.passes.extend(Manager::parse(p.text)?.passes);
+            return Ok(());
+        }
+        let Some(pass) = find(&item.name) else {
+            return Err(error(format!("no pass '{}'", item.name)).hint(suggest(&item.name)).into());
+        };
+        let configured = pass.configure(&item.options).map_err(|e| {
+            let known: Vec<_> = pass.options().iter().map(|o| o.name).collect();
+            let hint = if known.is_empty() { "it has no options".into() } else { format!("it has {}", known.join(", ")) };
+            error(format!("pass '{}': {e}", item.name)).hint(hint)
+        })?;
+        self.passes.push(configured);
+        Ok(())
+    }
+
+    /// Runs all passes. What they print, and what the settings ask for, goes to `out`.
+    ///
+    /// After a pass that failed, the module is as that pass left it; after one that panicked, as it was before it where
+    /// reproducers are written, and of no use otherwise.
+    ///
+    /// # Errors
+    /// What the first pass that fails says, or that it broke the module.
+    pub fn run(&self, module: &mut Module, out: &mut dyn FnMut(&str)) -> Result<Report, Diagnostics> {
+        let started = Instant::now();
+        let mut report = Report::default();
+        let mut text = if self.settings.print_changed { self.print(module) } else { String::new() };
+        for (i, pass) in self.passes.iter().enumerate() {
+            let span = tracing::info_span!("pass", name = pass.name());
+            let _in = span.enter();
+            self.step(i, pass.as_ref(), module, &mut report, out)?;
+            if self.settings.print_changed {
+                let now = self.print(module);
+                if now != text {
+                    out(&banner(pass.name(), &now));
+                }
+                text = now;
+            } else if self.settings.print_after.iter().any(|p| p == pass.name() || p == "*") {
+                out(&banner(pass.name(), &self.print(module)));
+            }
+        }
+        let in_passes = report.passes.iter().map(|p| p.time).sum();
+        report.overhead = started.elapsed().saturating_sub(in_passes);
+        Ok(report)
+    }
+
+    fn step(
+        &self,
+        index: usize,
+        pass: &dyn Configured,
+        module: &mut Module,
+        report: &mut Report,
+        out: &mut dyn FnMut(&str),
+    ) -> Result<(), Diagnostics> {
+        let before = self.settings.reproducers.as_ref().map(|_| module.clone());
+        let ops_before = count_ops(module);
+        let started = Instant::now();
+        let mut cx = PassContext::new(out);
+        // Nothing but the module is shared with the pass, and the module is not used after a panic.
+        let outcome = catch_unwind(AssertUnwindSafe(|| pass.run(module, &mut cx)));
+        let PassContext { warnings, counters, .. } = cx;
+        report.warnings.0.extend(warnings.0);
+        match outcome {
+            Err(payload) => {
+                let why = format!("pass '{}' panicked: {}", pass.name(), reproducer::panic_text(payload.as_ref()));
+                let broken = self.broken(index, why, before.as_ref());
+                if let Some(b) = before {
+                    *module = b;
+                }
+                return Err(broken.into());
+            }
+            Ok(result) => result?,
+        }
+        let run = PassRun {
+            name: show_item(pass.name(), &pass.options()),
+            time: started.elapsed(),
+            ops_before,
+            ops_after: count_ops(module),
+            counters,
+        };
+        tracing::debug!(ms = run.time.as_secs_f64() * 1e3, ops = run.ops_after, "done");
+        report.passes.push(run);
+        if self.settings.verify_each
+            && let Err(mut found) = of_ir::verify_module(module)
+        {
+            let why = format!("after pass '{}' the module does not verify", pass.name());
+            found.0.insert(0, self.broken(index, why, before.as_ref()));
+            return Err(found);
+        }
+        Ok(())
+    }
+
+    /// The error for a pass that broke the module, with a reproducer where they are wanted.
+    fn broken(&self, index: usize, why: String, before: Option<&Module>) -> Diagnostic {
+        let d = Diagnostic::error(BROKEN_PASS, Location::Unknown, why).note("this is a bug of the pass, not of the model");
+        let (Some(dir), Some(before)) = (&self.settings.reproducers, before) else { return d };
+        let rest = &self.passes[index..];
+        match reproducer::write(dir, rest[0].name(), before, &spell(rest)) {
+            Ok(path) => d.hint(format!("'{}' holds the module before the pass and says how to run it again", path.display())),
+            Err(e) => d.note(format!("the reproducer could not be written: {e}")),
+        }
+    }
+
+    fn print(&self, module: &Module) -> String {
+        let Settings { print_generic: generic, print_locations: locations, .. } = self.settings;
+        print_module(module, &PrintOptions { generic, locations, constants: Constants::Elided })
+    }
+}
+
+fn spell(passes: &[Box<dyn Configured>]) -> String {
+    passes.iter().map(|p| show_item(p.name(), &p.options())).collect::<Vec<_>>().join(",")
+}
+
+fn banner(pass: &str, text: &str) -> String {
+    format!("// -----// IR after {pass} //----- //\n{text}\n")
+}
+
+fn count_ops(module: &Module) -> usize {
+    module.funcs.values().map(|f| f.graph.walk().len()).sum()
+}
+
+/// What may have been meant by `name`.
+fn suggest(name: &str) -> String {
+    let known = || PASSES.iter().map(|p| p.name()).chain(PIPELINES.iter().map(|p| p.name));
+    let close = known().map(|k| (distance(name, k), k)).min().filter(|(d, _)| *d <= 2.max(name.len() / 3));
+    match close {
+        Some((_, k)) => format!("did you mean '{k}'? 'of-opt passes' lists them all"),
+        None => "'of-opt passes' lists them all".into(),
+    }
+}
+
+/// How many characters must be added, removed or replaced.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! The command line as data.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands::{bench, compile, import, inspect, ops, opt, passes, run, verify};
+
+/// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
+#[derive(Parser, Debug)]
+#[command(name = "of-opt", version, max_term_width = 120)]
+#[command(override_usage = "of-opt [OPTIONS] IN.of\n       of-opt <COMMAND> [OPTIONS] …")]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported.\n\
+    Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels).")]
+pub struct Cli {
+    /// What to do; without it IN.of goes through passes and is printed.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Running passes.
+    #[command(flatten)]
+    pub opt: opt::Opt,
+    /// How to talk.
+    #[command(flatten)]
+    pub talk: Talk,
+}
+
+/// How much is said on stderr.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Talk {
+    /// Say more: -v what is done, -vv details, -vvv everything.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Messages")]
+    pub verbose: u8,
+    /// Say nothing but errors.
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
+    pub quiet: bool,
+    /// Colours.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", help_heading = "Messages")]
+    pub color: Color,
+}
+
+/// When to use colours.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Turn an ONNX model into IR text
+    Import(import::Import),
+    /// Compile a model to a plan
+    Compile(compile::Compile),
+    /// Run a model or plan on given inputs
+    Run(run::Run),
+    /// Measure how long a model or plan takes
+    Bench(bench::Bench),
+    /// Say what is in a plan or model
+    Inspect(inspect::Inspect),
+    /// Check a plan or model without running it
+    Verify(verify::Verify),
+    /// List passes and pipelines
+    Passes(passes::Passes),
+    /// List ops, or show one in full
+    Ops(ops::Ops),
+    /// List what can execute ops on this machine
+    Backends,
+}
+
+/// Shapes for a model whose dimensions have names.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Shapes {
+    /// Numbers for named dimensions (batch=8) or the shape of an input (x=1x3x224x224); commas or repetition join
+    /// several
+    #[arg(long = "shape", value_name = "NAME=DIMS", value_delimiter = ',')]
+    pub shape: Vec<String>,
+}
+
+/// Flags of every command that compiles.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Codegen {
+    /// Worker threads; 0 takes all cores
+    #[arg(long, value_name = "T")]
+    pub threads: Option<usize>,
+    /// Instruction set to compile for, instead of this machine's best
+    #[arg(long, value_name = "NAME")]
+    pub isa: Option<String>,
+    /// Passes before code generation, instead of the target's pipeline
+    #[arg(long, value_name = "PIPELINE")]
+    pub passes: Option<String>,
+    /// Compile every kernel anew and keep none
+    #[arg(long)]
+    pub no_cache: bool,
+}
+
+/// A model file.
+#[derive(Args, Debug, Clone)]
+pub struct ModelFile {
+    /// Model: .onnx, .of or .plan, told apart by their content
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_flags_may_stand_anywhere() {
+        let c = Cli::try_parse_from(["of-opt", "-v", "inspect", "x.onnx"]).unwrap();
+        assert_eq!(c.talk.verbose, 1);
+        let c = Cli::try_parse_from(["of-opt", "inspect", "x.onnx", "-vv"]).unwrap();
+        assert_eq!(c.talk.verbose, 2);
+        let c = Cli::try_parse_from(["of-opt", "x.of", "--passes=dce", "-q"]).unwrap();
+        assert!(c.command.is_none() && c.talk.quiet);
+    }
+}

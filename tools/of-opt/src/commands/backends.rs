@@ -1,0 +1,30 @@
+//! `of-opt backends`: what can execute ops on this machine.
+
+use std::fmt::Write;
+
+use of_codegen::native::{Isa, isa::ISAS, toolchain};
+use of_diag::Diagnostics;
+
+use crate::console::Console;
+use crate::driver::BACKENDS;
+
+/// Runs it.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
+    let mut out = String::new();
+    let host = Isa::host();
+    let compiler = match toolchain::identity() {
+        "" => format!("'{}' does not run: plans that are compiled already can run, models cannot be compiled", toolchain::program()),
+        id => id.to_string(),
+    };
+    let sets: Vec<&str> = ISAS.iter().map(|i| i.name).collect();
+    let _ = writeln!(out, "native      generated kernels for the CPU: fused, vectorised, on all threads");
+    let _ = writeln!(out, "            instruction set {} (--isa knows {})", host.name, sets.join(", "));
+    let _ = writeln!(out, "            C compiler: {compiler}");
+    for b in BACKENDS {
+        let _ = writeln!(out, "{:10}  takes what native code does not; 'of-opt compile -v' lists those ops", b.name());
+    }
+    console.print(&out)
+}

@@ -1,0 +1,203 @@
+//! `of-opt bench`: how long a run takes.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use of_diag::{Code, Diagnostics};
+use of_passes::specialize::Bindings;
+use of_plan::PlanFile;
+use of_runtime::{Session, TaskTiming, Value};
+use serde_json::json;
+
+use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::console::Console;
+use crate::inputs::{self, InputFiles};
+use crate::model::{Model, Source, load};
+use crate::{driver, exit, machine, random, shapes, values};
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct Bench {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelFile,
+    /// Inputs; random ones without it.
+    #[command(flatten)]
+    pub inputs: InputFiles,
+    /// Shapes, where no inputs are given.
+    #[command(flatten)]
+    pub shapes: Shapes,
+    /// At most so many runs
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub iters: usize,
+    /// At most so long, after at least five runs
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    pub max_seconds: f64,
+    /// Print to stderr how long each task took
+    #[arg(long)]
+    pub by_task: bool,
+    /// Code generation, for models that are not compiled yet.
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the inputs do not fit, something is not supported, or a run fails.
+pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
+    let started = Instant::now();
+    if !c.max_seconds.is_finite() || c.max_seconds < 0.0 || c.iters == 0 {
+        return Err(exit::usage("--iters and --max-seconds must be positive").into());
+    }
+    let (plan, mut values) = match load(&c.model.model, console)? {
+        Model::Plan(plan) => {
+            let values = plan_inputs(c, &plan)?;
+            (plan, values)
+        }
+        Model::Module(source) => from_source(&source, c, console)?,
+    };
+    let program = driver::find_program(&plan, &values)?;
+    let threads = driver::threads(c.codegen.threads);
+    let mut session = driver::session(Arc::new(plan), program, Some(threads), c.by_task)?;
+    let load = started.elapsed();
+    let mut outputs = session.new_outputs();
+    let mut run = |session: &mut Session| -> Result<(Duration, Duration), Diagnostics> {
+        let (cpu, wall) = (machine::cpu_time(), Instant::now());
+        session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e))?;
+        Ok((wall.elapsed(), machine::cpu_time().saturating_sub(cpu)))
+    };
+    let (first, _) = run(&mut session)?;
+    let progress = console.progress("measuring");
+    warm_up(&mut || run(&mut session).map(drop), c)?;
+    session.reset_timings();
+    let runs = measure(&mut || run(&mut session), c)?;
+    drop(progress);
+    if c.by_task {
+        console.note(&by_task(&session.timings()));
+    }
+    let result = report(&runs, load, first, threads);
+    let line = result.to_string();
+    console.note(&format!("median {} ms of {} runs on {threads} threads", result["median_ms"], runs.len()));
+    console.print(&(line + "\n"))
+}
+
+/// Three runs, or half a second.
+fn warm_up(run: &mut dyn FnMut() -> Result<(), Diagnostics>, c: &Bench) -> Result<(), Diagnostics> {
+    let started = Instant::now();
+    // The first run was one already.
+    for _ in 1..3.min(c.iters) {
+        if started.elapsed().as_secs_f64() > 0.5 + c.max_seconds {
+            break;
+        }
+        run()?;
+    }
+    Ok(())
+}
+
+/// Runs until either limit; at least five times unless that takes twelve times the limit.
+fn measure(
+    run: &mut dyn FnMut() -> Result<(Duration, Duration), Diagnostics>,
+    c: &Bench,
+) -> Result<Vec<(Duration, Duration)>, Diagnostics> {
+    let started = Instant::now();
+    let mut runs = Vec::with_capacity(c.iters.min(1 << 16));
+    loop {
+        let seconds = started.elapsed().as_secs_f64();
+        let enough = runs.len() >= 5 && seconds >= c.max_seconds;
+        let hopeless = runs.len() >= 3 && seconds >= 12.0 * c.max_seconds;
+        if runs.len() >= c.iters || enough || hopeless {
+            return Ok(runs);
+        }
+        runs.push(run()?);
+    }
+}
+
+fn report(runs: &[(Duration, Duration)], load: Duration, first: Duration, threads: usize) -> serde_json::Value {
+    let ms = |d: Duration| (d.as_secs_f64() * 1e7).round() / 1e4;
+    let sorted = |f: fn(&(Duration, Duration)) -> Duration| {
+        let mut v: Vec<Duration> = runs.iter().map(f).collect();
+        v.sort();
+        v
+    };
+    let (wall, cpu) = (sorted(|r| r.0), sorted(|r| r.1));
+    let quantile = |v: &[Duration], p: f64| v[(v.len() - 1).min((v.len() as f64 * p) as usize)];
+    let (all_wall, all_cpu): (Duration, Duration) = (wall.iter().sum(), cpu.iter().sum());
+    let share = all_cpu.as_secs_f64() / (all_wall.as_secs_f64() * threads as f64).max(1e-12);
+    json!({
+        "median_ms": ms(quantile(&wall, 0.5)), "p90_ms": ms(quantile(&wall, 0.9)), "min_ms": ms(wall[0]),
+        "cpu_ms": ms(quantile(&cpu, 0.5)), "share": (share * 1e3).round() / 1e3,
+        "load_ms": ms(load), "first_ms": ms(first), "iters": runs.len(),
+        "peak_rss_mb": machine::peak_rss_mb(), "threads": threads, "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+fn by_task(timings: &[TaskTiming]) -> String {
+    let total: Duration = timings.iter().map(|t| t.total).sum();
+    let mut sorted: Vec<&TaskTiming> = timings.iter().filter(|t| t.calls > 0).collect();
+    sorted.sort_by_key(|t| std::cmp::Reverse(t.total));
+    let mut out = String::from("     us a run   share  task\n");
+    for t in sorted {
+        let mean = t.total.as_secs_f64() * 1e6 / t.calls as f64;
+        let share = 100.0 * t.total.as_secs_f64() / total.as_secs_f64().max(1e-12);
+        let _ = writeln!(out, "  {mean:11.1}  {share:5.1}%  #{} {}", t.task, t.name);
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+fn plan_inputs(c: &Bench, plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
+    if !c.inputs.inputs.is_empty() {
+        return values::to_runtime_all(inputs::read_for_plan(&c.inputs, plan)?);
+    }
+    let Some(program) = plan.plan().programs.first() else { return Err(exit::error(Code::PLAN, "the plan holds no program").into()) };
+    let named = program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p)));
+    values::to_runtime_all(random::values(named)?)
+}
+
+fn from_source(source: &Source, c: &Bench, console: &mut Console) -> Result<(PlanFile, Vec<Value>), Diagnostics> {
+    driver::verify(&source.module)?;
+    let func = driver::main_func(&source.module)?;
+    let mut bindings = Bindings::new();
+    shapes::bind(&c.shapes.shape, func, &mut bindings)?;
+    let given = if c.inputs.inputs.is_empty() {
+        None
+    } else {
+        let ordered = inputs::in_order(inputs::read(&c.inputs, func)?, func)?;
+        inputs::bind(&ordered, func, &mut bindings)?;
+        Some(ordered.into_iter().map(|g| g.value).collect())
+    };
+    if given.is_none()
+        && let Some(warning) = shapes::default_open(func, &mut bindings)
+    {
+        console.say(&warning);
+    }
+    let funcs = driver::prepare(&source.module, &[bindings], &c.codegen, console)?;
+    let compiled = driver::compile(&funcs, source, &c.codegen, Vec::new(), console)?;
+    super::compile::summary(&compiled.summary, console);
+    let values = match given {
+        Some(v) => v,
+        None => {
+            let types = funcs[0].1.input_types();
+            random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?
+        }
+    };
+    Ok((compiled.open()?, values::to_runtime_all(values)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_has_every_number() {
+        let run = |ms: u64| (Duration::from_millis(ms), Duration::from_millis(2 * ms));
+        let runs: Vec<_> = (1..=10).map(run).collect();
+        let r = report(&runs, Duration::from_millis(7), Duration::from_millis(3), 2);
+        assert_eq!((&r["median_ms"], &r["p90_ms"], &r["min_ms"]), (&json!(6.0), &json!(10.0), &json!(1.0)));
+        assert_eq!((&r["cpu_ms"], &r["share"], &r["iters"]), (&json!(12.0), &json!(1.0), &json!(10)));
+        assert_eq!((&r["load_ms"], &r["first_ms"]), (&json!(7.0), &json!(3.0)));
+    }
+}

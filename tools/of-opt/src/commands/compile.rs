@@ -1,0 +1,128 @@
+//! `of-opt compile`: a model becomes a plan.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use of_codegen::Summary;
+use of_diag::{Code, Diagnostics};
+use of_passes::specialize::Bindings;
+
+use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::console::Console;
+use crate::inputs::{self, InputFiles};
+use crate::model::{Model, Source, load};
+use crate::show::bytes;
+use crate::{driver, exit, shapes};
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct Compile {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelFile,
+    /// The plan
+    #[arg(short, long, value_name = "MODEL.plan")]
+    pub output: PathBuf,
+    /// Shapes.
+    #[command(flatten)]
+    pub shapes: Shapes,
+    /// A further program in the plan for these shapes, e.g. "batch=8,seq=128"; may be repeated
+    #[arg(long, value_name = "SHAPES")]
+    pub variant: Vec<String>,
+    /// Take the shapes from these inputs
+    #[command(flatten)]
+    pub inputs: InputFiles,
+    /// Code generation.
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the model is damaged, shapes do not fit, or something is not supported.
+pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
+    let started = Instant::now();
+    let Model::Module(source) = load(&c.model.model, console)? else {
+        return Err(exit::error(Code::INPUT, format!("'{}' is a plan already", c.model.model.display())).into());
+    };
+    driver::verify(&source.module)?;
+    let variants = variants(c, &source, console)?;
+    let funcs = driver::prepare(&source.module, &variants, &c.codegen, console)?;
+    let compiled = driver::compile(&funcs, &source, &c.codegen, flags(c), console)?;
+    let progress = console.progress(&format!("writing {}", c.output.display()));
+    compiled.write(&c.output)?;
+    drop(progress);
+    let size = std::fs::metadata(&c.output).map_err(|e| exit::io(&c.output, "read", &e))?.len();
+    let ops: usize = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
+    console.note(&format!("{}: {} programs, {ops} ops, {} in {:.1} s", c.output.display(), funcs.len(), bytes(size), started.elapsed().as_secs_f64()));
+    summary(&compiled.summary, console);
+    Ok(())
+}
+
+/// The numbers of every program that the plan gets.
+fn variants(c: &Compile, source: &Source, console: &mut Console) -> Result<Vec<Bindings>, Diagnostics> {
+    let func = driver::main_func(&source.module)?;
+    let mut base = Bindings::new();
+    let given = inputs::read(&c.inputs, func)?;
+    inputs::bind(&given, func, &mut base)?;
+    shapes::bind(&c.shapes.shape, func, &mut base)?;
+    let mut all = Vec::new();
+    if c.variant.is_empty() || !base.is_empty() {
+        all.push(base.clone());
+    }
+    for v in &c.variant {
+        // A variant may say otherwise than --shape; what it leaves open is as --shape says.
+        let mut own = Bindings::new();
+        let specs: Vec<String> = v.split(',').map(str::to_owned).collect();
+        shapes::bind(&specs, func, &mut own)?;
+        all.push(base.iter().map(|(k, n)| (k.clone(), *n)).chain(own).collect());
+    }
+    for b in &mut all {
+        if let Some(warning) = shapes::default_open(func, b) {
+            console.say(&warning);
+        }
+    }
+    let mut distinct: Vec<Bindings> = Vec::new();
+    for b in all {
+        if !distinct.contains(&b) {
+            distinct.push(b);
+        }
+    }
+    Ok(distinct)
+}
+
+/// The flags that shape the result, as the plan remembers them: paths are left out, so that equal inputs give equal plans.
+fn flags(c: &Compile) -> Vec<String> {
+    let mut out: Vec<String> = c.shapes.shape.iter().map(|s| format!("--shape={s}")).collect();
+    out.extend(c.variant.iter().map(|v| format!("--variant={v}")));
+    let g = &c.codegen;
+    out.extend(g.threads.map(|t| format!("--threads={t}")));
+    out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
+    out.extend(g.passes.as_ref().map(|p| format!("--passes={p}")));
+    out
+}
+
+/// Says what became of the ops; nothing falls back silently.
+pub fn summary(s: &Summary, console: &Console) {
+    console.note(&format!("  {} steps, {} kernels ({} compiled now, the others from the cache)", s.steps, s.kernels, s.compiled));
+    console.note(&format!("  memory {} at its peak; no layout needs less than {}", bytes(s.peak_bytes), bytes(s.lower_bound_bytes)));
+    left_out(s, console);
+}
+
+/// Says which ops run on a backend rather than as native code.
+pub fn left_out(s: &Summary, console: &Console) {
+    let n = s.left_out.len();
+    if n == 0 {
+        return;
+    }
+    let more = if console.verbose > 0 { ":" } else { "; -v says which and why" };
+    let (ops, run) = if n == 1 { ("op", "runs") } else { ("ops", "run") };
+    console.note(&format!("  {n} {ops} {run} without native code{more}"));
+    if console.verbose > 0 {
+        for l in &s.left_out {
+            console.note(&format!("    {} on '{}' at {}: {}", l.op, l.backend, l.location, l.reason));
+        }
+    }
+}

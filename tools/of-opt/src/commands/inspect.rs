@@ -1,0 +1,126 @@
+//! `of-opt inspect`: what is in a plan or model.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use clap::Args;
+use of_diag::Diagnostics;
+use of_ir::{Func, Graph, Module};
+use serde_json::{Value, json};
+
+use crate::cli::ModelFile;
+use crate::console::Console;
+use crate::model::{Model, load};
+use crate::show::bytes;
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct Inspect {
+    /// What to look at.
+    #[command(flatten)]
+    pub model: ModelFile,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn inspect(c: &Inspect, console: &mut Console) -> Result<(), Diagnostics> {
+    let text = match load(&c.model.model, console)? {
+        Model::Plan(plan) if c.json => of_plan::json(&plan) + "\n",
+        Model::Plan(plan) => of_plan::text(&plan),
+        Model::Module(source) => {
+            let facts: Vec<Facts> = source.module.funcs.iter().map(|(n, f)| Facts::of(n, f)).collect();
+            if c.json { as_json(&source.module, &facts) } else { as_text(&source.module, &facts) }
+        }
+    };
+    console.print(&text)
+}
+
+/// What is worth knowing of a function.
+struct Facts {
+    name: String,
+    inputs: Vec<(String, String)>,
+    outputs: Vec<(String, String)>,
+    symbols: Vec<String>,
+    ops: BTreeMap<&'static str, usize>,
+    constants: usize,
+    constant_bytes: u64,
+}
+
+impl Facts {
+    fn of(name: &str, f: &Func) -> Facts {
+        let typed = |names: &[String], types: Vec<of_ir::Type>| {
+            names.iter().cloned().zip(types.iter().map(ToString::to_string)).collect()
+        };
+        let mut ops = BTreeMap::new();
+        for op in f.graph.walk() {
+            *ops.entry(f.graph.op(op).name()).or_insert(0) += 1;
+        }
+        let (constants, constant_bytes) = constants(&f.graph);
+        Facts {
+            name: name.into(),
+            inputs: typed(&f.inputs, f.input_types()),
+            outputs: typed(&f.outputs, f.output_types()),
+            symbols: of_passes::specialize::open_symbols(f),
+            ops,
+            constants,
+            constant_bytes,
+        }
+    }
+}
+
+fn constants(g: &Graph) -> (usize, u64) {
+    let mut total = (0, 0);
+    for op in g.walk() {
+        let data = g.op(op);
+        if let Some(t) = data.def.constant(&data.attrs) {
+            total.0 += 1;
+            total.1 += t.bytes().map_or(0, |b| b.len() as u64);
+        }
+    }
+    total
+}
+
+fn as_text(module: &Module, facts: &[Facts]) -> String {
+    let mut out = format!("model       {}\n", module.name);
+    for (name, mesh) in &module.meshes {
+        let _ = writeln!(out, "mesh        @{name} {:?}", mesh.shape);
+    }
+    for f in facts {
+        let _ = writeln!(out, "\nfunction    @{}", f.name);
+        for (head, list) in [("input", &f.inputs), ("output", &f.outputs)] {
+            for (name, ty) in list {
+                let _ = writeln!(out, "{head:10}  {name}: {ty}");
+            }
+        }
+        if !f.symbols.is_empty() {
+            let _ = writeln!(out, "open        {}", f.symbols.join(", "));
+        }
+        let _ = writeln!(out, "constants   {}, {}", f.constants, bytes(f.constant_bytes));
+        let _ = writeln!(out, "ops         {}", f.ops.values().sum::<usize>());
+        let mut by_count: Vec<_> = f.ops.iter().collect();
+        by_count.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), **name));
+        for (name, n) in by_count {
+            let _ = writeln!(out, "  {n:8}  {name}");
+        }
+    }
+    out
+}
+
+fn as_json(module: &Module, facts: &[Facts]) -> String {
+    let ports = |list: &[(String, String)]| list.iter().map(|(n, t)| json!({"name": n, "type": t})).collect::<Vec<_>>();
+    let funcs: Vec<Value> = facts
+        .iter()
+        .map(|f| {
+            json!({
+                "name": f.name, "inputs": ports(&f.inputs), "outputs": ports(&f.outputs), "open_dimensions": f.symbols,
+                "constants": f.constants, "constant_bytes": f.constant_bytes, "ops": f.ops,
+            })
+        })
+        .collect();
+    format!("{:#}\n", json!({"model": module.name, "functions": funcs}))
+}

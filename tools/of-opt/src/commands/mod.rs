@@ -1,0 +1,12 @@
+//! One file for each subcommand; [`opt`] is what runs without one.
+
+pub mod backends;
+pub mod bench;
+pub mod compile;
+pub mod import;
+pub mod inspect;
+pub mod ops;
+pub mod opt;
+pub mod passes;
+pub mod run;
+pub mod verify;

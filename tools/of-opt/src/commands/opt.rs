@@ -1,0 +1,144 @@
+//! `of-opt IN.of`: reads IR, runs passes, prints IR.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, CommandFactory};
+use of_diag::{Diagnostics, Location};
+use of_ir::Module;
+use of_ir::text::{Constants, PrintOptions, print_module, write_module};
+use of_passes::{Manager, PIPELINE_FILE, Settings};
+
+use crate::cli::Cli;
+use crate::console::{Console, is_dash};
+use crate::expected;
+use crate::{driver, exit, model};
+
+/// Flags of the pass runner.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Running passes on IR text")]
+pub struct Opt {
+    /// IR text; `-` for stdin
+    #[arg(value_name = "IN.of")]
+    pub input: Option<PathBuf>,
+    /// Passes and pipelines, e.g. simplify,specialize{batch=8}
+    #[arg(long, value_name = "PIPELINE")]
+    pub passes: Option<String>,
+    /// Where the IR goes; large constants go to a file beside it [default: stdout]
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// Print the IR to stderr after these passes; '*' for all
+    #[arg(long, value_name = "PASS", value_delimiter = ',')]
+    pub print_after: Vec<String>,
+    /// Print the IR to stderr after every pass that changed it
+    #[arg(long)]
+    pub print_changed: bool,
+    /// Print to stderr how long each pass took
+    #[arg(long)]
+    pub time_passes: bool,
+    /// Compare diagnostics with `expected-error {{…}}` comments in the file instead of printing them
+    #[arg(long)]
+    pub verify_diagnostics: bool,
+    /// Print the form that upstream MLIR reads
+    #[arg(long)]
+    pub print_generic: bool,
+    /// Print where every op comes from
+    #[arg(long)]
+    pub print_locations: bool,
+    /// Print large constants as `…`; such text does not read back
+    #[arg(long)]
+    pub elide_constants: bool,
+    /// Verify the IR after every pass
+    #[arg(long)]
+    pub verify_each: bool,
+    /// Where the IR before a pass that breaks is written [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub reproducers: Option<PathBuf>,
+}
+
+impl Opt {
+    /// Whether anything of it was given.
+    pub fn is_given(&self) -> bool {
+        self.input.is_some() || self.passes.is_some() || self.output.is_some()
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            print_after: self.print_after.clone(),
+            print_changed: self.print_changed,
+            print_generic: self.print_generic,
+            print_locations: self.print_locations,
+            verify_each: self.verify_each || cfg!(debug_assertions),
+            reproducers: Some(self.reproducers.clone().unwrap_or_else(std::env::temp_dir)),
+        }
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the text, the pipeline or a pass is wrong.
+pub fn opt(o: &Opt, console: &mut Console) -> Result<(), Diagnostics> {
+    let Some(input) = &o.input else {
+        console.note(&Cli::command().render_help().to_string());
+        return Err(exit::usage("neither a file nor a command was given").into());
+    };
+    let outcome = transform(o, input, console);
+    if o.verify_diagnostics {
+        let found = match outcome {
+            Ok((_, warnings)) => warnings,
+            Err(d) => d,
+        };
+        let text = if is_dash(input) { None } else { Some(std::fs::read_to_string(input).map_err(|e| exit::io(input, "read", &e))?) };
+        let Some(text) = text else { return Err(exit::usage("--verify-diagnostics needs a file").into()) };
+        return expected::compare(&input.display().to_string(), &text, &found);
+    }
+    let (module, warnings) = outcome?;
+    console.report(&warnings);
+    write(o, &module, console)
+}
+
+/// The module after all passes, and the warnings on the way.
+fn transform(o: &Opt, input: &Path, console: &mut Console) -> Result<(Module, Diagnostics), Diagnostics> {
+    let text = o.passes.as_deref().unwrap_or_default();
+    console.renderer.sources.add(PIPELINE_FILE, text);
+    // The pipeline first: a typing error in it should not wait for a large file.
+    let mut manager = Manager::parse(text)?;
+    manager.settings = o.settings();
+    check_names(&o.print_after)?;
+    let mut module = match input.extension().and_then(|e| e.to_str()) {
+        Some("onnx") => model::import(input, console)?.module,
+        _ => model::read_text(input, console)?,
+    };
+    driver::verify(&module)?;
+    let report = manager.run(&mut module, &mut |s| {
+        crate::progress::clear_line();
+        eprint!("{s}");
+    })?;
+    if o.time_passes {
+        eprint!("{}", report.table());
+    }
+    Ok((module, report.warnings))
+}
+
+fn check_names(print_after: &[String]) -> Result<(), Diagnostics> {
+    let unknown = print_after.iter().find(|p| *p != "*" && of_passes::find(p).is_none());
+    match unknown {
+        None => Ok(()),
+        Some(p) => {
+            let d = of_diag::Diagnostic::error(of_diag::Code::PIPELINE, Location::Unknown, format!("--print-after: no pass '{p}'"));
+            Err(d.hint("'of-opt passes' lists them all, '*' stands for all of them").into())
+        }
+    }
+}
+
+fn write(o: &Opt, module: &Module, console: &Console) -> Result<(), Diagnostics> {
+    let constants = if o.elide_constants { Constants::Elided } else { Constants::Inline };
+    let options = PrintOptions { generic: o.print_generic, locations: o.print_locations, constants };
+    match &o.output {
+        Some(path) if !is_dash(path) && !o.elide_constants => write_module(path, module, &options),
+        Some(path) if !is_dash(path) => {
+            std::fs::write(path, print_module(module, &options)).map_err(|e| exit::io(path, "written", &e).into())
+        }
+        _ => console.print(&print_module(module, &options)),
+    }
+}

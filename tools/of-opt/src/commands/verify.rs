@@ -1,0 +1,52 @@
+//! `of-opt verify`: checks without running.
+
+use clap::Args;
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_plan::PlanFile;
+
+use crate::cli::ModelFile;
+use crate::console::Console;
+use crate::driver;
+use crate::model::{Model, load};
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct Verify {
+    /// What to check.
+    #[command(flatten)]
+    pub model: ModelFile,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn verify(c: &Verify, console: &mut Console) -> Result<(), Diagnostics> {
+    let path = c.model.model.display();
+    let text = match load(&c.model.model, console)? {
+        Model::Module(source) => {
+            driver::verify(&source.module)?;
+            let ops: usize = source.module.funcs.values().map(|f| f.graph.walk().len()).sum();
+            format!("{path}: valid, {} functions, {ops} ops\n", source.module.funcs.len())
+        }
+        Model::Plan(plan) => {
+            prove(&plan)?;
+            let programs = &plan.plan().programs;
+            let peak = programs.iter().map(|p| p.peak_bytes).max().unwrap_or(0);
+            let tasks: usize = programs.iter().map(|p| p.tasks.len()).sum();
+            format!(
+                "{path}: valid, {} programs, {tasks} tasks; checksums hold, no deadlock, memory is sound (peak {})\n",
+                programs.len(),
+                crate::show::bytes(peak)
+            )
+        }
+    };
+    console.print(&text)
+}
+
+fn prove(plan: &PlanFile) -> Result<(), Diagnostics> {
+    plan.verify().map_err(|findings| {
+        let one = |f: &of_plan::Finding| Diagnostic::error(Code::PLAN, Location::Unknown, f.to_string());
+        Diagnostics(findings.iter().map(one).collect())
+    })
+}

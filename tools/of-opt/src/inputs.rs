@@ -1,0 +1,279 @@
+//! `--inputs`: from files to values in the order of the model's inputs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use of_diag::{Code, Diagnostic, Diagnostics};
+use of_ir::{Func, Type};
+use of_ops::Value;
+use of_passes::specialize::{Bindings, bind_input};
+use of_plan::PlanFile;
+
+use crate::{exit, values};
+
+/// Where inputs come from.
+#[derive(Args, Debug, Clone, Default)]
+pub struct InputFiles {
+    /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz
+    #[arg(long = "inputs", value_name = "DIR|NAME=FILE", num_args = 1..)]
+    pub inputs: Vec<String>,
+}
+
+/// A value for an input.
+pub struct Given {
+    /// Name of the input.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+}
+
+/// An input that values may be given for.
+struct Port {
+    name: String,
+    ty: Option<Type>,
+}
+
+/// Which input a file is for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    Index(usize),
+    Name(String),
+}
+
+/// Reads what is given for the inputs of `func`, in any order; not all need be there.
+///
+/// # Errors
+/// When a file cannot be read, or is for no input or for the same as another.
+pub fn read(files: &InputFiles, func: &Func) -> Result<Vec<Given>, Diagnostics> {
+    let ports: Vec<Port> =
+        func.inputs.iter().zip(func.input_types()).map(|(n, ty)| Port { name: n.clone(), ty: Some(ty) }).collect();
+    read_ports(files, &ports)
+}
+
+/// Reads a value for every input of a plan, in order.
+///
+/// # Errors
+/// As [`read`], and when one is missing.
+pub fn read_for_plan(files: &InputFiles, plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
+    let Some(program) = plan.plan().programs.first() else { return Err(exit::error(Code::PLAN, "the plan holds no program").into()) };
+    let ports: Vec<Port> = program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
+    let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text())).collect();
+    let given = read_ports(files, &ports)?;
+    let ordered = order(given, ports.iter().map(|p| p.name.as_str()), &text)?;
+    Ok(ordered.into_iter().map(|g| g.value).collect())
+}
+
+/// Brings what is given into the order of the inputs of `func` and checks that it fits them.
+///
+/// # Errors
+/// When one is missing or has another type.
+pub fn in_order(given: Vec<Given>, func: &Func) -> Result<Vec<Given>, Diagnostics> {
+    let types = func.input_types();
+    let text: Vec<String> = func.inputs.iter().zip(&types).map(|(n, t)| format!("{n}: {t}")).collect();
+    let ordered = order(given, func.inputs.iter().map(String::as_str), &text)?;
+    let mut errors = Diagnostics::default();
+    for (g, declared) in ordered.iter().zip(&types) {
+        let Some(t) = values::type_of(&g.value) else { continue };
+        let same_element = t.as_tensor().map(|t| t.dtype) == declared.as_tensor().map(|t| t.dtype);
+        if !same_element {
+            let what = format!("input '{}' is {t}, it must be {declared}", g.name);
+            errors.0.push(Diagnostic::error(Code::INPUT, func.loc.clone(), what));
+        }
+    }
+    errors.into_result(ordered)
+}
+
+/// Learns the numbers of named dimensions from values.
+///
+/// # Errors
+/// When shapes contradict the model or each other.
+pub fn bind(given: &[Given], func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostics> {
+    let mut errors = Diagnostics::default();
+    for g in given {
+        if let Value::Tensor(t) = &g.value
+            && let Err(d) = bind_input(func, &g.name, t.dims(), bindings)
+        {
+            errors.0.push(d);
+        }
+    }
+    errors.into_result(())
+}
+
+fn order<'a>(given: Vec<Given>, names: impl Iterator<Item = &'a str>, text: &[String]) -> Result<Vec<Given>, Diagnostics> {
+    let mut by_name: BTreeMap<String, Given> = given.into_iter().map(|g| (g.name.clone(), g)).collect();
+    let (mut ordered, mut missing) = (Vec::new(), Vec::new());
+    for (name, text) in names.zip(text) {
+        match by_name.remove(name) {
+            Some(g) => ordered.push(g),
+            None => missing.push(text.clone()),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(ordered);
+    }
+    let what = format!("nothing is given for {}", missing.join(", "));
+    Err(exit::error(Code::INPUT, what).hint("--inputs takes a folder with input_0.pb (or .npy) …, or NAME=FILE").into())
+}
+
+fn read_ports(files: &InputFiles, ports: &[Port]) -> Result<Vec<Given>, Diagnostics> {
+    let mut found: BTreeMap<Key, PathBuf> = BTreeMap::new();
+    let mut given: Vec<(String, Value)> = Vec::new();
+    let mut next = 0;
+    for item in &files.inputs {
+        let (name, path) = split(item, ports);
+        if name.is_none() && path.is_dir() {
+            folder(&path, ports, &mut found)?;
+        } else if name.is_none() && has_extension(&path, "npz") {
+            given.extend(archive(&path, ports)?);
+        } else {
+            let key = name.map_or(Key::Index(next), Key::Name);
+            next += usize::from(matches!(key, Key::Index(_)));
+            found.insert(key, path);
+        }
+    }
+    given.extend(values_of(&found, ports)?);
+    let mut seen: BTreeMap<String, ()> = BTreeMap::new();
+    let twice = given.iter().find(|(n, _)| seen.insert(n.clone(), ()).is_some());
+    if let Some((name, _)) = twice {
+        return Err(exit::error(Code::INPUT, format!("input '{name}' is given twice")).into());
+    }
+    Ok(given.into_iter().map(|(name, value)| Given { name, value }).collect())
+}
+
+/// `NAME=FILE`, or a file or folder whose name may hold `=`.
+fn split(item: &str, ports: &[Port]) -> (Option<String>, PathBuf) {
+    // The longest name first: names of inputs may hold `=` as well.
+    let mut names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
+    names.sort_by_key(|n| std::cmp::Reverse(n.len()));
+    let named = names.iter().find_map(|n| Some(((*n).to_string(), item.strip_prefix(n)?.strip_prefix('=')?)));
+    match named {
+        Some((name, path)) => (Some(name), path.into()),
+        None if Path::new(item).exists() => (None, item.into()),
+        None => match item.split_once('=') {
+            Some((name, path)) => (Some(name.into()), path.into()),
+            None => (None, item.into()),
+        },
+    }
+}
+
+fn has_extension(path: &Path, ext: &str) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ext))
+}
+
+/// `input_3.pb`, or `NAME.npy` for an input of that name. Everything else in the folder is somebody else's.
+fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Result<(), Diagnostics> {
+    let entries = std::fs::read_dir(dir).map_err(|e| exit::io(dir, "read", &e))?;
+    let mut any = false;
+    for entry in entries {
+        let path = entry.map_err(|e| exit::io(dir, "read", &e))?.path();
+        let Some(stem) = path.file_stem().and_then(|s| s.to_str()) else { continue };
+        if !has_extension(&path, "pb") && !has_extension(&path, "npy") {
+            continue;
+        }
+        let index = stem.strip_prefix("input_").and_then(|n| n.parse().ok());
+        let key = match index {
+            Some(i) => Key::Index(i),
+            None if ports.iter().any(|p| p.name == stem) => Key::Name(stem.into()),
+            None => continue,
+        };
+        any = true;
+        if let Some(other) = found.insert(key, path.clone()) {
+            let what = format!("'{}' and '{}' are for the same input", other.display(), path.display());
+            return Err(exit::error(Code::INPUT, what).into());
+        }
+    }
+    if any || ports.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
+    let what = format!("'{}' holds no inputs", dir.display());
+    Err(exit::error(Code::INPUT, what).hint(format!("it must hold input_0.pb (or .npy) …, or NAME.npy for {}", names.join(", "))).into())
+}
+
+/// Arrays of an archive: by name, or `arr_0` … in order.
+fn archive(path: &Path, ports: &[Port]) -> Result<Vec<(String, Value)>, Diagnostics> {
+    let mut out = Vec::new();
+    for (name, value) in values::read_npz(path)? {
+        let by_index = || ports.get(name.strip_prefix("arr_")?.parse::<usize>().ok()?);
+        let port = ports.iter().find(|p| p.name == name).or_else(by_index);
+        let Some(port) = port else { return Err(no_input(&Key::Name(name), path, ports)) };
+        out.push((port.name.clone(), value));
+    }
+    Ok(out)
+}
+
+fn values_of(found: &BTreeMap<Key, PathBuf>, ports: &[Port]) -> Result<Vec<(String, Value)>, Diagnostics> {
+    let mut out = Vec::new();
+    // The names that the files themselves give.
+    let mut own_names: Vec<Option<String>> = Vec::new();
+    for (key, path) in found {
+        let port = match key {
+            Key::Index(i) => ports.get(*i),
+            Key::Name(n) => ports.iter().find(|p| p.name == *n),
+        };
+        let Some(port) = port else { return Err(no_input(key, path, ports)) };
+        let file = values::read(path, port.ty.as_ref())?;
+        own_names.push(if matches!(key, Key::Index(_)) { file.name } else { Some(port.name.clone()) });
+        out.push((port.name.clone(), file.value));
+    }
+    // Files that say which inputs they are for are believed, when all do so and without contradiction.
+    let mut believed: Vec<&str> = own_names.iter().flatten().map(String::as_str).collect();
+    believed.sort_unstable();
+    believed.dedup();
+    if believed.len() == out.len() && believed.iter().all(|n| ports.iter().any(|p| p.name == **n)) {
+        for ((name, _), own) in out.iter_mut().zip(own_names) {
+            *name = own.unwrap_or_default();
+        }
+    }
+    Ok(out)
+}
+
+fn no_input(key: &Key, path: &Path, ports: &[Port]) -> Diagnostics {
+    let which = match key {
+        Key::Index(i) => format!("input number {i}"),
+        Key::Name(n) => format!("input '{n}'"),
+    };
+    let names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
+    let what = format!("the model has no {which}, which '{}' is for", path.display());
+    let hint = if names.is_empty() { "it has no inputs".into() } else { format!("its inputs are {}", names.join(", ")) };
+    exit::error(Code::INPUT, what).hint(hint).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports(names: &[&str]) -> Vec<Port> {
+        names.iter().map(|n| Port { name: (*n).into(), ty: None }).collect()
+    }
+
+    #[test]
+    fn names_are_split_from_files() {
+        let p = ports(&["x", "a=b"]);
+        assert_eq!(split("x=f.npy", &p), (Some("x".into()), "f.npy".into()));
+        assert_eq!(split("a=b=f=g.npy", &p), (Some("a=b".into()), "f=g.npy".into()));
+        assert_eq!(split("y=f.npy", &p), (Some("y".into()), "f.npy".into()));
+        assert_eq!(split("f.npy", &p), (None, "f.npy".into()));
+    }
+
+    #[test]
+    fn folders_are_read_by_number_or_name() {
+        let dir = tempfile::tempdir().unwrap();
+        for f in ["input_0.pb", "y.npy", "output_0.pb", "z.npy", "readme.txt"] {
+            std::fs::write(dir.path().join(f), b"").unwrap();
+        }
+        let mut found = BTreeMap::new();
+        folder(dir.path(), &ports(&["x", "y"]), &mut found).unwrap();
+        let keys: Vec<_> = found.into_keys().collect();
+        assert_eq!(keys, [Key::Index(0), Key::Name("y".into())]);
+        std::fs::write(dir.path().join("input_0.npy"), b"").unwrap();
+        assert!(folder(dir.path(), &ports(&["x"]), &mut BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_type() {
+        let e = order(Vec::new(), ["x"].into_iter(), &["x: tensor<1xf32>".into()]).err().unwrap();
+        assert_eq!(e.0[0].message, "nothing is given for x: tensor<1xf32>");
+    }
+}

@@ -1,0 +1,19 @@
+//! What this process took from the machine.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time of all threads of this process.
+pub fn cpu_time() -> Duration {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+/// The most memory that this process had resident, in MB of 2^20 bytes; nothing where the system does not say.
+pub fn peak_rss_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some((kib / 1024.0 * 10.0).round() / 10.0)
+}

@@ -1,0 +1,28 @@
+//! A panic is a bug: say so in a few lines, and how to report it.
+
+use std::io::Write;
+use std::panic::PanicHookInfo;
+
+/// Replaces the message of a panic. The exit code stays Rust's 101, which nothing else uses.
+pub fn install() {
+    std::panic::set_hook(Box::new(report));
+}
+
+fn report(info: &PanicHookInfo<'_>) {
+    crate::progress::clear_line();
+    let place = info.location().map(|l| format!(" ({}:{})", l.file(), l.line())).unwrap_or_default();
+    let payload = info.payload();
+    let what = payload.downcast_ref::<&str>().map(|s| (*s).to_string());
+    let what = what.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown".into());
+    let args: Vec<String> = std::env::args().collect();
+    let text = format!(
+        "of-opt {}: internal error: {what}{place}\n  this is a bug of of-opt, sorry; please report it with the model and this command:\n  {}\n",
+        env!("CARGO_PKG_VERSION"),
+        args.join(" ")
+    );
+    // Nobody is left to tell when stderr is closed.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {
+        let _ = writeln!(std::io::stderr(), "{}", std::backtrace::Backtrace::force_capture());
+    }
+}

@@ -1,0 +1,58 @@
+//! Random inputs, always the same, for measurements.
+
+use of_diag::{Code, Diagnostics};
+use of_ir::{DType, Elements, Tensor, TensorType, Type};
+use of_ops::Value;
+
+use crate::exit;
+
+/// A value for each input.
+///
+/// # Errors
+/// When the type of an input leaves open what a value looks like.
+pub fn values<'a>(inputs: impl Iterator<Item = (&'a str, Option<Type>)>) -> Result<Vec<Value>, Diagnostics> {
+    let mut rng = fastrand::Rng::with_seed(0);
+    let mut errors = Diagnostics::default();
+    let mut out = Vec::new();
+    for (name, ty) in inputs {
+        let made = match &ty {
+            Some(Type::Tensor(t)) => tensor(t, &mut rng),
+            _ => None,
+        };
+        match made {
+            Some(t) => out.push(Value::Tensor(t)),
+            None => {
+                let ty = ty.map_or_else(|| "of no tensor type".to_string(), |t| t.to_string());
+                let what = format!("input '{name}' ({ty}) cannot be made up");
+                errors.0.push(exit::error(Code::INPUT, what).hint("give it with --inputs"));
+            }
+        }
+    }
+    errors.into_result(out)
+}
+
+/// Floats from -1 to 1; integers 0 and 1, because larger ones may be indices out of range.
+fn tensor(ty: &TensorType, rng: &mut fastrand::Rng) -> Option<Tensor> {
+    let dims = ty.fixed_dims()?;
+    let n = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+    let elements = match ty.dtype {
+        DType::String => Elements::Str(vec![String::new(); n]),
+        t if t.is_float() => Elements::Float((0..n).map(|_| rng.f64() * 2.0 - 1.0).collect()),
+        _ => Elements::Int((0..n).map(|_| i128::from(rng.bool())).collect()),
+    };
+    Tensor::from_elements(ty.dtype, dims, elements).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_type_can_be_made_up() {
+        for d in DType::ALL {
+            let v = values([("x", Some(Type::fixed(d, &[2, 3])))].into_iter()).unwrap();
+            assert!(matches!(&v[0], Value::Tensor(t) if t.dims() == [2, 3]), "{d}");
+        }
+        assert!(values([("x", Some(Type::tensor(DType::F32, vec![of_ir::Dim::unknown()])))].into_iter()).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! Values in files, and as the runtime holds them.
+
+use std::path::Path;
+
+use of_codegen::physical::dtype_of;
+use of_diag::{Code, Diagnostics};
+use of_ir::{Dim, TensorType, Type};
+use of_ops::Value;
+use of_plan::Port;
+
+use crate::{exit, npy};
+
+/// A value and the name that its file gives it.
+pub struct Named {
+    /// Name of the input or output that it belongs to, where the file says.
+    pub name: Option<String>,
+    /// The value.
+    pub value: Value,
+}
+
+/// Reads a value of type `ty`: `.npy` by its name, everything else as an ONNX value.
+///
+/// # Errors
+/// When the file cannot be read or is damaged.
+pub fn read(path: &Path, ty: Option<&Type>) -> Result<Named, Diagnostics> {
+    if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
+        return Ok(Named { name: None, value: Value::Tensor(npy::read(path)?) });
+    }
+    let (name, value) = of_onnx::tensor_io::read(path, ty)?;
+    Ok(Named { name: Some(name).filter(|n| !n.is_empty()), value })
+}
+
+/// Reads all arrays of an archive.
+///
+/// # Errors
+/// When the file cannot be read or is damaged.
+pub fn read_npz(path: &Path) -> Result<Vec<(String, Value)>, Diagnostics> {
+    Ok(npy::read_npz(path)?.into_iter().map(|(n, t)| (n, Value::Tensor(t))).collect())
+}
+
+/// Writes an ONNX value.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_pb(path: &Path, name: &str, value: &Value) -> Result<(), Diagnostics> {
+    Ok(of_onnx::tensor_io::write(path, name, value)?)
+}
+
+/// Writes a NumPy array.
+///
+/// # Errors
+/// When the file cannot be written, or the value is no tensor that NumPy knows.
+pub fn write_npy(path: &Path, name: &str, value: &Value) -> Result<(), Diagnostics> {
+    match value {
+        Value::Tensor(t) => Ok(npy::write(path, t)?),
+        _ => {
+            let what = format!("output '{name}' is no tensor, which is all that .npy can hold");
+            Err(exit::error(Code::INPUT, what).hint("--output-format pb writes any value").into())
+        }
+    }
+}
+
+/// Values as the runtime takes them.
+///
+/// # Errors
+/// When one cannot be an input.
+pub fn to_runtime_all(values: Vec<Value>) -> Result<Vec<of_runtime::Value>, Diagnostics> {
+    values.iter().map(|v| of_reference::to_runtime(v).map_err(|e| exit::error(Code::INPUT, e.to_string()).into())).collect()
+}
+
+/// A value that came out of a run.
+///
+/// # Errors
+/// When it contradicts its own type.
+pub fn from_runtime(v: &of_runtime::Value) -> Result<Value, Diagnostics> {
+    of_reference::from_runtime(v).map_err(|e| exit::error(Code::RUN, e.to_string()).into())
+}
+
+/// The type of a tensor; nothing for other values.
+pub fn type_of(value: &Value) -> Option<Type> {
+    match value {
+        Value::Tensor(t) => Some(t.ty().into()),
+        _ => None,
+    }
+}
+
+/// The type of an input of a plan; nothing where the plan leaves it open.
+pub fn port_type(port: &Port) -> Option<Type> {
+    let dtype = dtype_of(port.dtype())?;
+    let dim = |d: &i64| if *d < 0 { Dim::unknown() } else { Dim::from(*d) };
+    let open = port.object && port.dims.is_empty();
+    let shape = if open { None } else { Some(port.dims.iter().map(dim).collect()) };
+    Some(Type::Tensor(TensorType { dtype, shape, sbp: None }))
+}
