@@ -70,9 +70,12 @@ pub enum Elements {
 }
 
 fn count(dims: &[usize]) -> Result<usize, TensorError> {
+    // Zeros are passed over, so that every product of some of the dimensions fits too.
     dims.iter()
+        .filter(|d| **d != 0)
         .try_fold(1usize, |n, d| n.checked_mul(*d))
         .filter(|n| *n <= isize::MAX as usize / 16)
+        .map(|n| if dims.contains(&0) { 0 } else { n })
         .ok_or_else(|| TensorError::TooLarge(dims.to_vec()))
 }
 

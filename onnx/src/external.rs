@@ -25,24 +25,22 @@ impl External {
     /// The bytes that an externally stored tensor names.
     pub fn bytes(&self, tensor: &TensorProto) -> Result<Blob, Diagnostic> {
         let entry = |key: &str| entry(&tensor.external_data, key);
-        let fail = |why: String| {
-            Err(Diagnostic::error(Code::EXTERNAL_DATA, Location::Unknown, format!("tensor '{}': {why}", tensor.name())))
+        let fault = |why: String| {
+            Diagnostic::error(Code::EXTERNAL_DATA, Location::Unknown, format!("tensor '{}': {why}", tensor.name()))
         };
         let number = |key: &str| match entry(key) {
             None => Ok(None),
-            Some(text) => text.trim().parse::<usize>().map(Some).or_else(|_| fail(format!("{key} '{text}' is no number"))),
+            Some(text) => text.trim().parse::<usize>().map(Some).map_err(|_| fault(format!("{key} '{text}' is no number"))),
         };
-        let Some(location) = entry("location") else { return fail("its external data has no location".into()) };
-        let file = self.file(location).or_else(fail)?;
+        let location = entry("location").ok_or_else(|| fault("its external data has no location".into()))?;
+        let file = self.file(location).map_err(fault)?;
         let offset = number("offset")?.unwrap_or(0);
         let end = match number("length")? {
             Some(length) => offset.checked_add(length),
             None => Some(file.len()),
         };
-        match end.and_then(|end| file.slice(offset..end)) {
-            Some(part) => Ok(part),
-            None => fail(format!("its data lies outside '{location}', which has {} bytes", file.len())),
-        }
+        end.and_then(|end| file.slice(offset..end))
+            .ok_or_else(|| fault(format!("its data lies outside '{location}', which has {} bytes", file.len())))
     }
 
     /// The file at `location`, which must lie in the model's folder, followed through links.

@@ -81,9 +81,12 @@ pub fn strides(dims: &[usize]) -> Vec<usize> {
 /// # Errors
 /// When it is beyond 2^40: more than a reference evaluation should ever allocate.
 pub fn count(dims: &[usize]) -> Result<usize, OpError> {
+    // Zeros are passed over, so that every product of some of the dimensions fits too.
     dims.iter()
+        .filter(|d| **d != 0)
         .try_fold(1usize, |n, d| n.checked_mul(*d))
         .filter(|n| *n <= 1 << 40)
+        .map(|n| if dims.contains(&0) { 0 } else { n })
         .ok_or_else(|| OpError::eval(format!("a result of shape {dims:?} is too large")))
 }
 

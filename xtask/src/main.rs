@@ -1,1 +1,40 @@
-fn main() {}
+//! `cargo xtask`: what developers and the continuous integration run.
+
+mod bless;
+mod ci;
+mod new;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask ci [--without-tests]                      format, lints, tidy, tests: everything that must hold
+cargo xtask tidy                                      the project's invariants alone
+cargo xtask bless [FILE.of …]                         update expected outputs: snapshots, CHECK lines of lit tests
+cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
+cargo xtask new pass NAME                             a new pass
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args.as_slice() {
+        ["ci", rest @ ..] => ci::ci(rest),
+        ["tidy"] => tidy::tidy(),
+        ["bless", files @ ..] => bless::bless(files),
+        ["new", rest @ ..] => new::new(rest),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!("there is no 'cargo xtask {}'\n\n{HELP}", other.join(" "))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use of_ir::{Attr, AttrValue, DType, Tensor, TensorType};
+use of_ir::{Attr, AttrValue, Tensor, TensorType};
 
 use super::report::Fault;
 use crate::external::External;
@@ -59,11 +59,6 @@ impl<'m> Attributes<'m> {
         }
     }
 
-    /// Whether it is given.
-    pub fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-
     /// Removes without looking.
     pub fn drop(&mut self, name: &str) {
         self.0.remove(name);
@@ -95,14 +90,6 @@ impl<'m> Attributes<'m> {
     /// Removes and returns an integer that stands for a truth value.
     pub fn take_flag(&mut self, name: &str) -> Result<Option<bool>, Fault> {
         Ok(self.take::<i64>(name)?.map(|v| v != 0))
-    }
-
-    /// Removes and returns an integer that stands for an element type; 0 stands for none.
-    pub fn take_dtype(&mut self, name: &str) -> Result<Option<DType>, Fault> {
-        Ok(match self.take::<i64>(name)? {
-            None | Some(0) => None,
-            Some(n) => Some(tensor::dtype(n)?),
-        })
     }
 
     /// Removes and returns a subgraph.

@@ -126,7 +126,7 @@ impl<'m> Importer<'m, '_> {
             }
             let loc = self.location(node, i);
             self.rw.set_location(loc.clone());
-            let values = match self.node(node, &loc) {
+            let values = match self.node(node) {
                 Ok(values) => values,
                 Err(f) => {
                     self.fault(f, node.op_type(), domain(node.domain()), &loc);
@@ -162,7 +162,7 @@ impl<'m> Importer<'m, '_> {
     }
 
     /// What the outputs of a node stand for.
-    fn node(&mut self, proto: &'m NodeProto, loc: &Location) -> Result<Vec<Bound>, Fault> {
+    fn node(&mut self, proto: &'m NodeProto) -> Result<Vec<Bound>, Fault> {
         let resolved = self.resolve(proto)?;
         let inputs = self.bound_inputs(proto)?;
         let attrs = Attributes::read(&proto.attribute, &self.context.attrs, self.external)?;
@@ -187,8 +187,6 @@ impl<'m> Importer<'m, '_> {
             inputs: inputs.collect(),
             attrs,
             outputs: proto.output.iter().map(|o| !o.is_empty()).collect(),
-            names: &proto.output,
-            loc: loc.clone(),
         };
         let results = import(self, node)?;
         for (i, name) in proto.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {

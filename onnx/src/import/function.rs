@@ -6,7 +6,7 @@ use super::attribute::Attributes;
 use super::declared::Declared;
 use super::model::opsets;
 use super::report::Fault;
-use super::scope::{Bound, Scope};
+use super::scope::Bound;
 use super::{Context, Importer};
 use crate::proto::{FunctionProto, NodeProto};
 

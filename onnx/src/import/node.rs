@@ -1,6 +1,5 @@
 //! One node as importers see it.
 
-use of_diag::Location;
 use of_ir::{Tensor, Type, ValueId};
 
 use super::attribute::Attributes;
@@ -22,10 +21,6 @@ pub(crate) struct Node<'m> {
     pub attrs: Attributes<'m>,
     /// For every output whether it is used.
     pub outputs: Vec<bool>,
-    /// Names of the outputs.
-    pub names: &'m [String],
-    /// Where it stands.
-    pub loc: Location,
 }
 
 impl Node<'_> {

@@ -7,7 +7,6 @@ use super::report::Fault;
 use super::scope::Bound;
 use super::Importer;
 use crate::proto::GraphProto;
-use crate::types;
 
 /// An imported subgraph: a region without parent yet.
 pub(crate) struct Region {
@@ -54,10 +53,5 @@ impl<'m> Importer<'m, '_> {
             self.rw.erase(op);
         }
         self.rw.at_end(self.region);
-    }
-
-    /// The declared type of input `i` of a subgraph, where it is a type that can be read.
-    pub fn declared_input(&self, graph: &GraphProto, i: usize) -> Option<Type> {
-        types::ty(graph.input.get(i)?.r#type.as_ref()?).ok()
     }
 }

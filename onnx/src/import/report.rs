@@ -1,6 +1,7 @@
 //! Everything that is wrong or not supported, collected while the import goes on.
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location, Severity};
+use of_ir::OpError;
 
 /// Why a node gives no values.
 #[derive(Debug)]
@@ -16,6 +17,14 @@ pub(crate) enum Fault {
 impl From<Diagnostic> for Fault {
     fn from(d: Diagnostic) -> Fault {
         if d.code == Code::UNSUPPORTED { Fault::Unsupported(d.message) } else { Fault::Invalid(d) }
+    }
+}
+
+impl From<OpError> for Fault {
+    fn from(e: OpError) -> Fault {
+        let mut d = Diagnostic::error(e.code, Location::Unknown, e.message);
+        d.hint = e.hint;
+        d.into()
     }
 }
 
@@ -93,11 +102,6 @@ impl Report {
         } else {
             self.more_warnings += 1;
         }
-    }
-
-    /// Whether the import failed.
-    pub fn failed(&self) -> bool {
-        !self.items.is_empty()
     }
 
     /// Number of errors so far, nodes that are not supported included.

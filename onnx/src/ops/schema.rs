@@ -6,13 +6,13 @@ use of_ir::{Attr, AttrSlot};
 
 /// A default value.
 #[derive(Clone, Copy)]
-enum Default {
+enum Preset {
     Int(i64),
     Float(f32),
     Str(&'static str),
 }
 
-use Default::{Float, Int, Str};
+use Preset::{Float, Int, Str};
 
 /// Attributes whose names differ: operator (`*` for all), name in the IR, name in ONNX.
 const NAMES: &[(&str, &str, &str)] = &[
@@ -27,7 +27,7 @@ const NAMES: &[(&str, &str, &str)] = &[
 
 /// Values of attributes that a model leaves out: operator (`*` for all others), name in the IR, value. Truth values
 /// are false and lists are empty where nothing is said here; an optional attribute stays absent.
-const DEFAULTS: &[(&str, &str, Default)] = &[
+const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("ArgMax", "axis", Int(0)),
     ("ArgMin", "axis", Int(0)),
     ("Attention", "qk_matmul_output_mode", Int(0)),

@@ -7,7 +7,7 @@ use of_ir::{Dim, OpError, TensorType, Type};
 ///
 /// # Errors
 /// When no type holds both.
-pub(super) fn join(a: &Type, b: &Type) -> Result<Type, OpError> {
+pub fn join(a: &Type, b: &Type) -> Result<Type, OpError> {
     Ok(match (a, b) {
         (Type::Tensor(x), Type::Tensor(y)) if x.dtype == y.dtype => {
             let shape = match (&x.shape, &y.shape) {

@@ -64,7 +64,7 @@ impl Op for Loop {
             let Type::Tensor(t) = s else { return Err(OpError::ty(format!("scan output {i} is {s}, it must be a tensor"))) };
             // What is inside the region cannot be named outside it, unless it is a number.
             let stacked = t.shape.as_ref().map(|s| {
-                let inner = s.iter().map(|d| if d.as_const().is_some() || outer(cx, d) { d.clone() } else { Dim::unknown() });
+                let inner = s.iter().map(|d| if outer(cx, d) { d.clone() } else { Dim::unknown() });
                 std::iter::once(trips.clone()).chain(inner).collect()
             });
             results.push(Type::Tensor(TensorType { dtype: t.dtype, shape: stacked, sbp: None }));
@@ -143,7 +143,7 @@ impl Loop {
 }
 
 /// Whether every symbol of a dimension stands outside the regions already: in the type of an operand.
-fn outer(cx: &OpView<'_>, d: &Dim) -> bool {
+pub(super) fn outer(cx: &OpView<'_>, d: &Dim) -> bool {
     let mut seen = Vec::new();
     for v in cx.operands.iter().chain(cx.graph.args()) {
         cx.graph.ty(*v).map_dims(&mut |d| {

@@ -9,6 +9,7 @@ mod sequence;
 mod sequence_split;
 
 pub use if_::If;
+pub use join::join;
 pub use loop_::Loop;
 pub use optional::{OptionalGetElement, OptionalHasElement, OptionalOf};
 pub use scan::Scan;

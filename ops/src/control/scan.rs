@@ -3,7 +3,7 @@
 use of_ir::{Dim, OpError, OpView, Tensor, TensorType, Type};
 
 use super::join::join;
-use super::loop_::{empty, stack};
+use super::loop_::{empty, outer, stack};
 use super::{region, region_error, yields};
 use crate::movement::{Transpose, pieces};
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics, shape};
@@ -100,7 +100,9 @@ impl Op for Scan {
             backward(&self.scan_output_directions, i, outputs.len(), "scan_output_directions")?;
             let stacked = match &t.shape {
                 Some(s) => {
-                    let mut s = s.clone();
+                    // What is inside the region cannot be named outside it, unless it is a number.
+                    let inner = |d: &Dim| if outer(cx, d) { d.clone() } else { Dim::unknown() };
+                    let mut s: Vec<Dim> = s.iter().map(inner).collect();
                     s.insert(shape::axis(axis, s.len() + 1)?, length.clone());
                     Some(s)
                 }
@@ -120,6 +122,9 @@ impl Op for Scan {
             let axis = shape::axis(entry(&self.scan_input_axes, i, scans, "scan_input_axes")?, x.dims().len())?;
             let mut dims = x.dims().to_vec();
             let n = dims.remove(axis);
+            if n > super::sequence_split::MOST_PIECES {
+                return Err(OpError::eval(format!("an axis of {n} makes too many slices")));
+            }
             let one = pieces(x, axis, std::iter::repeat_n(1, n))?;
             let mut one = one.iter().map(|t| t.reshaped(dims.clone())).collect::<Result<Vec<_>, _>>()?;
             if backward(&self.scan_input_directions, i, scans, "scan_input_directions")? {

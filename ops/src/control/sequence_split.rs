@@ -28,6 +28,9 @@ op! {
     samples: |_seed| None;
 }
 
+/// A longer sequence is a mistake, or an axis of a tensor without elements.
+pub(super) const MOST_PIECES: usize = 1 << 24;
+
 impl Op for SplitToSequence {
     op_basics!(SplitToSequence);
 
@@ -66,6 +69,7 @@ impl Op for SplitToSequence {
         let axis = shape::axis(self.axis, x.dims().len())?;
         let n = x.dims()[axis];
         let lengths: Vec<usize> = match inputs.opt_tensor(1) {
+            None if n > MOST_PIECES => return Err(OpError::eval(format!("an axis of {n} makes too many pieces"))),
             None => vec![1; n],
             Some(split) => {
                 let list = inputs.ints(1)?;
@@ -73,6 +77,9 @@ impl Op for SplitToSequence {
                 let list = list.ok_or_else(|| OpError::eval("a length to split by is negative"))?;
                 match list.as_slice() {
                     [0] if split.dims().is_empty() => return Err(OpError::eval("a tensor cannot be split by 0")),
+                    [by] if split.dims().is_empty() && n.div_ceil(*by) > MOST_PIECES => {
+                        return Err(OpError::eval(format!("an axis of {n} makes too many pieces")));
+                    }
                     [by] if split.dims().is_empty() => (0..n.div_ceil(*by)).map(|i| (*by).min(n - i * by)).collect(),
                     _ => list,
                 }

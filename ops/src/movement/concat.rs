@@ -137,7 +137,11 @@ pub(crate) fn concat(xs: &[&of_ir::Tensor], axis: i64) -> Result<of_ir::Tensor, 
     }
     let axis = shape::axis(axis, dims.len())?;
     let sources: Vec<Cells<'_>> = xs.iter().map(|x| Cells::of(x)).collect();
-    let mut cells = Cells::with_room(dtype, shape::count(&dims)?)?;
+    let n = shape::count(&dims)?;
+    let mut cells = Cells::with_room(dtype, n)?;
+    if n == 0 {
+        return cells.into_tensor(dtype, dims);
+    }
     for outer in 0..dims[..axis].iter().product() {
         for (x, source) in xs.iter().zip(&sources) {
             let run: usize = x.dims()[axis..].iter().product();

@@ -65,7 +65,11 @@ impl Op for Gather {
         let list = inputs.ints(1)?.into_iter().map(|i| index::resolve(i, n)).collect::<Result<Vec<_>, _>>()?;
         let dims = [&x.dims()[..axis], indices.dims(), &x.dims()[axis + 1..]].concat();
         let source = Cells::of(x);
-        let mut out = Cells::with_room(x.dtype(), shape::count(&dims)?)?;
+        let count = shape::count(&dims)?;
+        let mut out = Cells::with_room(x.dtype(), count)?;
+        if count == 0 {
+            return Ok(vec![out.into_tensor(x.dtype(), dims)?.into()]);
+        }
         let inner: usize = x.dims()[axis + 1..].iter().product();
         for outer in 0..x.dims()[..axis].iter().product() {
             list.iter().for_each(|i| out.push(&source, (outer * n + i) * inner, inner));

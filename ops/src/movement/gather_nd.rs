@@ -87,7 +87,11 @@ impl Op for GatherNd {
         let batch_size: usize = x.dims()[p.batch..].iter().product();
         let list = inputs.ints(1)?;
         let source = Cells::of(x);
-        let mut out = Cells::with_room(x.dtype(), shape::count(&dims)?)?;
+        let count = shape::count(&dims)?;
+        let mut out = Cells::with_room(x.dtype(), count)?;
+        if count == 0 {
+            return Ok(vec![out.into_tensor(x.dtype(), dims)?.into()]);
+        }
         for place in 0..indices.dims()[..p.outer].iter().product() {
             let mut at = place / each * batch_size;
             for k in 0..p.named {

@@ -65,6 +65,9 @@ use crate::structural::{Constant, ShapeOf};
 /// The most axes that a tensor may get, and the most elements of a tensor that holds dimensions.
 const MOST_AXES: usize = 64;
 
+/// The longest list of indices that a gradient rule writes into the graph.
+const LONGEST_LIST: usize = 1 << 24;
+
 /// Partial values of every kind pass through an op that copies elements of operand 0; the others are broadcast.
 fn partials(operands: usize) -> Vec<SbpSignature> {
     PartialKind::ALL.into_iter().map(|k| first_only(operands, Sbp::Partial(k), Sbp::Partial(k))).collect()

@@ -6,7 +6,7 @@ use of_diag::Diagnostic;
 use of_ir::{Attrs, Dim, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::cells::Cells;
-use super::{Known, first_only, gather, ints, known, partials, split};
+use super::{Known, LONGEST_LIST, first_only, gather, ints, known, partials, split};
 use crate::elementwise::Neg;
 use crate::sample::Rng;
 use crate::structural::NoneValue;
@@ -88,8 +88,19 @@ impl Pad {
     }
 }
 
-/// For each element of a padded axis of length `n` the element that it copies; `None` for the pad value.
-fn sources(mode: Mode, n: usize, ends: &Ends<i64>) -> Result<Vec<Option<usize>>, OpError> {
+/// A padded axis.
+struct Source {
+    mode: Mode,
+    before: i128,
+    /// Elements that are left after shortening, and how many before them are not.
+    left: i128,
+    skip: i128,
+    /// Length after padding.
+    len: usize,
+}
+
+/// The axis of length `n` with the given pads.
+fn source(mode: Mode, n: usize, ends: &Ends<i64>) -> Result<Source, OpError> {
     let n = n as i128;
     let (before, after) = (i128::from(ends.before), i128::from(ends.after));
     let (skip, left) = ((-before).max(0), n + before.min(0) + after.min(0));
@@ -100,10 +111,15 @@ fn sources(mode: Mode, n: usize, ends: &Ends<i64>) -> Result<Vec<Option<usize>>,
     if left == 0 && len > 0 && mode != Mode::Constant {
         return Err(OpError::shape("an empty axis has no elements to pad with"));
     }
-    shape::count(&[usize::try_from(len).unwrap_or(usize::MAX)])?;
-    let source = |i: i128| {
-        let i = i - before.max(0);
-        let inside = match mode {
+    let len = shape::count(&[usize::try_from(len).unwrap_or(usize::MAX)])?;
+    Ok(Source { mode, before: before.max(0), left, skip, len })
+}
+
+impl Source {
+    /// The element that element `i` copies; `None` for the pad value.
+    fn at(&self, i: usize) -> Option<usize> {
+        let (i, left) = (i as i128 - self.before, self.left);
+        let inside = match self.mode {
             Mode::Constant if (0..left).contains(&i) => i,
             Mode::Constant => return None,
             Mode::Edge => i.clamp(0, left - 1),
@@ -115,9 +131,8 @@ fn sources(mode: Mode, n: usize, ends: &Ends<i64>) -> Result<Vec<Option<usize>>,
                 i.min(period - i).min(left - 1)
             }
         };
-        usize::try_from(inside + skip).ok()
-    };
-    Ok((0..len).map(source).collect())
+        usize::try_from(inside + self.skip).ok()
+    }
 }
 
 impl Op for Pad {
@@ -155,14 +170,14 @@ impl Op for Pad {
             Some(v) => return Err(OpError::eval(format!("the pad value must be one {}, it is {} {}", x.dtype(), v.len(), v.dtype()))),
             None => Cells::zeros(x.dtype(), 1)?,
         };
-        let from = x.dims().iter().zip(&ends).map(|(n, e)| sources(mode, *n, e)).collect::<Result<Vec<_>, _>>()?;
-        let dims: Vec<usize> = from.iter().map(Vec::len).collect();
-        let (own, source) = (shape::strides(x.dims()), Cells::of(x));
+        let from = x.dims().iter().zip(&ends).map(|(n, e)| source(mode, *n, e)).collect::<Result<Vec<_>, _>>()?;
+        let dims: Vec<usize> = from.iter().map(|s| s.len).collect();
+        let (own, cells) = (shape::strides(x.dims()), Cells::of(x));
         let mut out = Cells::with_room(x.dtype(), shape::count(&dims)?)?;
         shape::for_each_index(&dims, |i| {
-            let at = i.iter().zip(&from).zip(&own).try_fold(0, |sum, ((i, f), s)| Some(sum + f[*i]? * s));
+            let at = i.iter().zip(&from).zip(&own).try_fold(0, |sum, ((i, f), s)| Some(sum + f.at(*i)? * s));
             match at {
-                Some(at) => out.push(&source, at, 1),
+                Some(at) => out.push(&cells, at, 1),
                 None => out.push(&value, 0, 1),
             }
         });
@@ -220,7 +235,8 @@ impl Op for Pad {
             let e = Ends { before: e.before.as_const()?, after: e.after.as_const()? };
             if e.before != 0 || e.after != 0 {
                 let n = usize::try_from(dims[a].as_const()?).ok()?;
-                lists.push((a, n, sources(mode, n, &e).ok()?.into_iter().flatten().map(|i| i as i64).collect::<Vec<_>>()));
+                let s = source(mode, n, &e).ok().filter(|s| s.len <= LONGEST_LIST)?;
+                lists.push((a, n, (0..s.len).filter_map(|i| s.at(i)).map(|i| i as i64).collect::<Vec<_>>()));
             }
         }
         let operands = cx.operands.len();
@@ -245,17 +261,17 @@ mod tests {
     #[test]
     fn modes_choose_sources() {
         let s = |mode, before, after| {
-            let list = sources(mode, 3, &Ends { before, after }).unwrap();
-            list.into_iter().map(|i| i.map_or(-1, |i| i as i64)).collect::<Vec<_>>()
+            let s = source(mode, 3, &Ends { before, after }).unwrap();
+            (0..s.len).map(|i| s.at(i).map_or(-1, |i| i as i64)).collect::<Vec<_>>()
         };
         assert_eq!(s(Mode::Constant, 1, 1), [-1, 0, 1, 2, -1]);
         assert_eq!(s(Mode::Edge, 2, 1), [0, 0, 0, 1, 2, 2]);
         assert_eq!(s(Mode::Reflect, 2, 4), [2, 1, 0, 1, 2, 1, 0, 1, 2]);
         assert_eq!(s(Mode::Wrap, 1, 2), [2, 0, 1, 2, 0, 1]);
         assert_eq!(s(Mode::Constant, -1, 1), [1, 2, -1]);
-        assert!(sources(Mode::Constant, 3, &Ends { before: -2, after: -2 }).is_err());
-        assert!(sources(Mode::Edge, 0, &Ends { before: 1, after: 0 }).is_err());
-        assert!(sources(Mode::Edge, 1, &Ends { before: i64::MAX, after: i64::MAX }).is_err());
-        assert_eq!(sources(Mode::Reflect, 1, &Ends { before: 2, after: 0 }).unwrap(), [Some(0); 3]);
+        assert!(source(Mode::Constant, 3, &Ends { before: -2, after: -2 }).is_err());
+        assert!(source(Mode::Edge, 0, &Ends { before: 1, after: 0 }).is_err());
+        assert!(source(Mode::Edge, 1, &Ends { before: i64::MAX, after: i64::MAX }).is_err());
+        assert_eq!(source(Mode::Reflect, 1, &Ends { before: 2, after: 0 }).unwrap().at(0), Some(0));
     }
 }

@@ -73,12 +73,20 @@ impl Op for Range {
         let (start, limit, delta) = (inputs.tensor(0)?, inputs.tensor(1)?, inputs.tensor(2)?);
         let n = count(&start.elements(), &limit.elements(), &delta.elements())?;
         let elements = match (start.elements(), delta.elements()) {
-            (Elements::Int(s), Elements::Int(d)) => Elements::Int((0..n as i128).map(|i| s[0] + i * d[0]).collect()),
-            (Elements::Float(s), Elements::Float(d)) => Elements::Float((0..n).map(|i| s[0] + i as f64 * d[0]).collect()),
+            (Elements::Int(s), Elements::Int(d)) => Elements::Int(collect(n, |i| s[0] + i as i128 * d[0])?),
+            (Elements::Float(s), Elements::Float(d)) => Elements::Float(collect(n, |i| s[0] + i as f64 * d[0])?),
             _ => return Err(OpError::eval("start and delta must be numbers of one type")),
         };
         Ok(vec![Tensor::from_elements(start.dtype(), vec![n], elements)?.into()])
     }
+}
+
+/// `f` of the first `n` numbers.
+fn collect<T>(n: usize, f: impl Fn(usize) -> T) -> Result<Vec<T>, OpError> {
+    let mut v = Vec::new();
+    v.try_reserve_exact(n).map_err(|_| OpError::eval(format!("{n} numbers do not fit into memory")))?;
+    v.extend((0..n).map(f));
+    Ok(v)
 }
 
 /// Number of elements where it follows from shapes.

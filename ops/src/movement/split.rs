@@ -162,6 +162,7 @@ pub(crate) fn pieces(x: &Tensor, axis: usize, lengths: impl Iterator<Item = usiz
     lengths
         .map(|len| {
             let mut cells = Cells::with_room(x.dtype(), outer * len * inner)?;
+            let outer = if len * inner == 0 { 0 } else { outer };
             (0..outer).for_each(|o| cells.push(&source, (o * x.dims()[axis] + start) * inner, len * inner));
             start += len;
             let mut dims = x.dims().to_vec();

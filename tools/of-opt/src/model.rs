@@ -46,7 +46,10 @@ pub fn load(path: &Path, console: &mut Console) -> Result<Model, Diagnostics> {
         Kind::Plan => Ok(Model::Plan(open_plan(path)?)),
         Kind::Onnx => Ok(Model::Module(Box::new(import(path, console)?))),
         Kind::Text => {
-            let module = read_text(path, console)?;
+            let mut module = read_text(path, console)?;
+            if module.name.is_empty() {
+                module.name = stem(path);
+            }
             let hash = if is_dash(path) { [0; 32] } else { hash(path)? };
             Ok(Model::Module(Box::new(Source { module, file: file_name(path), hash })))
         }
@@ -75,11 +78,7 @@ pub fn import(path: &Path, console: &Console) -> Result<Source, Diagnostics> {
 pub fn read_text(path: &Path, console: &mut Console) -> Result<Module, Diagnostics> {
     let registry = of_ops::registry();
     if !is_dash(path) {
-        let mut module = read_module(path, &registry, &mut console.renderer.sources)?;
-        if module.name.is_empty() {
-            module.name = stem(path);
-        }
-        return Ok(module);
+        return read_module(path, &registry, &mut console.renderer.sources);
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|e| exit::io(Path::new("<stdin>"), "read", &e))?;

@@ -63,7 +63,7 @@ pub fn default_open(func: &Func, bindings: &mut Bindings) -> Option<Diagnostic> 
         bindings.insert(name.clone(), 1);
     }
     let list: Vec<String> = open.iter().map(|s| format!("'{s}'")).collect();
-    let flags: Vec<String> = open.iter().map(|s| format!("{s}=N")).collect();
+    let flags: Vec<String> = open.iter().map(|s| format!("{s}=NUMBER")).collect();
     let what = format!("nothing says how large {} {}: 1 is taken", list.join(", "), if open.len() == 1 { "is" } else { "are" });
     Some(
         Diagnostic::warning(Code::INPUT, of_diag::Location::Unknown, what)

@@ -29,6 +29,20 @@ pub fn bytes(n: u64) -> String {
     format!("{x:.1} {}", UNITS[unit])
 }
 
+/// A number of things: `1 kernel`, `3 kernels`.
+pub fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A time in the unit that suits it.
+pub fn time(t: std::time::Duration) -> String {
+    match t.as_secs_f64() {
+        s if s < 1e-3 => format!("{:.1} us", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.1} s"),
+    }
+}
+
 /// Name, type and elements of a value.
 pub fn value(name: &str, v: &Value) -> String {
     match v {
@@ -47,20 +61,16 @@ pub fn value(name: &str, v: &Value) -> String {
 
 /// The elements in nested brackets; the middle of large tensors is left out.
 fn tensor(t: &Tensor) -> String {
-    let texts = texts(t);
-    let summarise = t.len() > WHOLE;
     let mut out = String::new();
-    write_axis(&mut out, t.dims(), &texts, summarise, 1);
+    let (texts, summarise) = (texts(t), t.len() > WHOLE);
+    write_axis(&mut out, t.dims(), 0, &mut |i| texts.get(i), summarise, 1);
     out
 }
 
-fn write_axis(out: &mut String, dims: &[usize], texts: &Texts, summarise: bool, indent: usize) {
-    write_axis_at(out, dims, texts, summarise, indent, 0);
-}
-
-fn write_axis_at(out: &mut String, dims: &[usize], texts: &Texts, summarise: bool, indent: usize, start: usize) {
+/// Writes the elements from number `start` on that the axes `dims` hold.
+fn write_axis(out: &mut String, dims: &[usize], start: usize, text: &mut dyn FnMut(usize) -> String, summarise: bool, indent: usize) {
     let Some((&n, rest)) = dims.split_first() else {
-        out.push_str(&texts.get(start));
+        out.push_str(&text(start));
         return;
     };
     let stride: usize = rest.iter().product();
@@ -76,7 +86,7 @@ fn write_axis_at(out: &mut String, dims: &[usize], texts: &Texts, summarise: boo
             i = n - EDGE;
             continue;
         }
-        write_axis_at(out, rest, texts, summarise, indent + 1, start + i * stride);
+        write_axis(out, rest, start + i * stride, text, summarise, indent + 1);
         i += 1;
     }
     out.push(']');

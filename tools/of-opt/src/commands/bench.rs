@@ -15,6 +15,7 @@ use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::{self, InputFiles};
 use crate::model::{Model, Source, load};
+use crate::show::count;
 use crate::{driver, exit, machine, random, shapes, values};
 
 /// Flags.
@@ -80,7 +81,8 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     }
     let result = report(&runs, load, first, threads);
     let line = result.to_string();
-    console.note(&format!("median {} ms of {} runs on {threads} threads", result["median_ms"], runs.len()));
+    let (runs, threads) = (count(runs.len(), "run"), count(threads, "thread"));
+    console.note(&format!("median {} ms of {runs} on {threads}", result["median_ms"]));
     console.print(&(line + "\n"))
 }
 

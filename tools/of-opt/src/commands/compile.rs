@@ -12,7 +12,7 @@ use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::{self, InputFiles};
 use crate::model::{Model, Source, load};
-use crate::show::bytes;
+use crate::show::{bytes, count, time};
 use crate::{driver, exit, shapes};
 
 /// Flags.
@@ -56,7 +56,8 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
     drop(progress);
     let size = std::fs::metadata(&c.output).map_err(|e| exit::io(&c.output, "read", &e))?.len();
     let ops: usize = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
-    console.note(&format!("{}: {} programs, {ops} ops, {} in {:.1} s", c.output.display(), funcs.len(), bytes(size), started.elapsed().as_secs_f64()));
+    let (programs, ops, took) = (count(funcs.len(), "program"), count(ops, "op"), time(started.elapsed()));
+    console.note(&format!("{}: {programs}, {ops}, {} in {took}", c.output.display(), bytes(size)));
     summary(&compiled.summary, console);
     Ok(())
 }
@@ -106,7 +107,9 @@ fn flags(c: &Compile) -> Vec<String> {
 
 /// Says what became of the ops; nothing falls back silently.
 pub fn summary(s: &Summary, console: &Console) {
-    console.note(&format!("  {} steps, {} kernels ({} compiled now, the others from the cache)", s.steps, s.kernels, s.compiled));
+    let (steps, kernels) = (count(s.steps, "step"), count(s.kernels, "kernel"));
+    let cached = if s.compiled < s.kernels { ", the others from the cache" } else { "" };
+    console.note(&format!("  {steps}, {kernels} ({} compiled now{cached})", s.compiled));
     console.note(&format!("  memory {} at its peak; no layout needs less than {}", bytes(s.peak_bytes), bytes(s.lower_bound_bytes)));
     left_out(s, console);
 }

@@ -82,6 +82,10 @@ pub fn opt(o: &Opt, console: &mut Console) -> Result<(), Diagnostics> {
         console.note(&Cli::command().render_help().to_string());
         return Err(exit::usage("neither a file nor a command was given").into());
     };
+    if !is_dash(input) && !input.exists() && input.extension().is_none() {
+        let what = format!("there is no file and no command '{}'", input.display());
+        return Err(exit::error(of_diag::Code::IO, what).hint("'of-opt --help' lists the commands").into());
+    }
     let outcome = transform(o, input, console);
     if o.verify_diagnostics {
         let found = match outcome {

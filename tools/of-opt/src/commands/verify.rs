@@ -8,6 +8,7 @@ use crate::cli::ModelFile;
 use crate::console::Console;
 use crate::driver;
 use crate::model::{Model, load};
+use crate::show::{bytes, count};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -27,7 +28,7 @@ pub fn verify(c: &Verify, console: &mut Console) -> Result<(), Diagnostics> {
         Model::Module(source) => {
             driver::verify(&source.module)?;
             let ops: usize = source.module.funcs.values().map(|f| f.graph.walk().len()).sum();
-            format!("{path}: valid, {} functions, {ops} ops\n", source.module.funcs.len())
+            format!("{path}: valid, {}, {}\n", count(source.module.funcs.len(), "function"), count(ops, "op"))
         }
         Model::Plan(plan) => {
             prove(&plan)?;
@@ -35,9 +36,10 @@ pub fn verify(c: &Verify, console: &mut Console) -> Result<(), Diagnostics> {
             let peak = programs.iter().map(|p| p.peak_bytes).max().unwrap_or(0);
             let tasks: usize = programs.iter().map(|p| p.tasks.len()).sum();
             format!(
-                "{path}: valid, {} programs, {tasks} tasks; checksums hold, no deadlock, memory is sound (peak {})\n",
-                programs.len(),
-                crate::show::bytes(peak)
+                "{path}: valid, {}, {}; checksums hold, no deadlock, memory is sound (peak {})\n",
+                count(programs.len(), "program"),
+                count(tasks, "task"),
+                bytes(peak)
             )
         }
     };

@@ -1,0 +1,27 @@
+//! `cargo xtask tidy`: invariants that neither the compiler nor clippy checks.
+
+mod crates;
+mod lexer;
+mod paths;
+mod sources;
+
+use crate::workspace::{files, root};
+
+/// Checks everything and prints each thing that is wrong.
+///
+/// # Errors
+/// How many things are wrong.
+pub fn tidy() -> Result<(), String> {
+    let root = root();
+    let files = files(&root)?;
+    let mut wrong = crates::check(&root)?;
+    wrong.extend(sources::check(&root, &files)?);
+    wrong.extend(paths::check(&root, &files)?);
+    for w in &wrong {
+        eprintln!("tidy: {w}");
+    }
+    match wrong.len() {
+        0 => Ok(()),
+        n => Err(format!("tidy found {n} things")),
+    }
+}

@@ -1,0 +1,78 @@
+//! Where the workspace is, what files it has, and running programs in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Folders that hold nothing of the project's own.
+const SKIPPED: &[&str] = &["target", ".git", ".venv", "node_modules"];
+
+/// Every file below `root`, sorted, as paths relative to it.
+///
+/// # Errors
+/// When a folder cannot be read.
+pub fn files(root: &Path) -> Result<Vec<PathBuf>, String> {
+    fn walk(root: &Path, dir: &Path, out: &mut Vec<PathBuf>) -> Result<(), String> {
+        let failed = |e: std::io::Error| format!("{}: {e}", dir.display());
+        for entry in fs::read_dir(dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let path = entry.path();
+            if entry.file_type().map_err(failed)?.is_dir() {
+                if !SKIPPED.contains(&&*entry.file_name().to_string_lossy()) {
+                    walk(root, &path, out)?;
+                }
+            } else if let Ok(relative) = path.strip_prefix(root) {
+                out.push(relative.to_path_buf());
+            }
+        }
+        Ok(())
+    }
+    let mut out = Vec::new();
+    walk(root, root, &mut out)?;
+    out.sort();
+    Ok(out)
+}
+
+/// The program that builds: the cargo that runs this one.
+pub fn cargo() -> Command {
+    let mut c = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    c.current_dir(root());
+    c
+}
+
+/// Shows a command, runs it, and demands that it succeeds.
+///
+/// # Errors
+/// When it cannot be run or fails.
+pub fn run(command: &mut Command) -> Result<(), String> {
+    let words: Vec<String> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+    let text = format!("cargo {}", words.join(" "));
+    eprintln!("> {text}");
+    let status = command.status().map_err(|e| format!("'{text}' cannot be run: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("'{text}' failed")) }
+}
+
+/// Reads a text file of the workspace.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Writes a text file of the workspace.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &Path, text: &str) -> Result<(), String> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    }
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
