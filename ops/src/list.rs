@@ -194,6 +194,7 @@ list! {
     crate::reduction::TopK,
     // structural
     crate::structural::Constant,
+    crate::structural::Fail,
     crate::structural::NoneValue,
     crate::structural::Return,
     crate::structural::ShapeOf,

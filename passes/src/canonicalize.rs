@@ -4,7 +4,6 @@ use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
-use of_ops::control::If;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sqrt, Sub};
 use of_ops::movement::{Concat, Expand, Reshape, Slice, Transpose};
 use of_ops::nn::Conv;
@@ -18,7 +17,6 @@ type Rule = fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>;
 
 /// Every rule, tried in this order on every op.
 const RULES: &[(&str, Rule)] = &[
-    ("if-known", if_known),
     ("neutral", neutral),
     ("pow-small", pow_small),
     ("same-type", same_type),
@@ -78,25 +76,6 @@ fn result(rw: &Rewriter<'_>, op: OpId) -> ValueId {
 fn same_tensor_type(rw: &Rewriter<'_>, a: ValueId, b: ValueId) -> bool {
     let g = rw.graph();
     g.ty(a) == g.ty(b) && g.ty(a).as_tensor().is_some_and(|t| t.shape.is_some())
-}
-
-/// if true { a } else { b } = a
-fn if_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
-    if as_op::<If>(rw, op).is_none() {
-        return Ok(false);
-    }
-    let data = rw.graph().op(op);
-    let Some(condition) = splat(rw.graph(), data.operands[0]) else { return Ok(false) };
-    let region = data.regions[usize::from(condition == 0.0)];
-    let inner: Vec<OpId> = rw.graph().region_ops(region).collect();
-    let yields = rw.graph().yields(region).to_vec();
-    for o in inner {
-        if !rw.graph().op(o).def.traits().terminator {
-            rw.move_before(o, op);
-        }
-    }
-    rw.replace(op, &yields);
-    Ok(true)
 }
 
 /// x + 0 = x - 0 = x * 1 = x / 1 = x

@@ -1,13 +1,14 @@
 //! `expand-composites`: composites become primitives.
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Func, OpId, Rewriter};
+use of_ir::{Func, OpId, Rewriter, ValueId};
 use of_ops::Kind;
 
 /// Expansions may hold composites in turn; deeper nesting than this is an expansion that never ends.
 const DEEPEST: usize = 16;
 
-/// Expands every composite for which `claimed` does not hold.
+/// Expands every composite for which `claimed` does not hold. One with an operand or result of unknown rank stays whole:
+/// what it expands to follows from its shapes.
 ///
 /// # Errors
 /// When an expansion does not fit (a bug of the op, reported with its location).
@@ -41,6 +42,9 @@ pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Res
 }
 
 fn expandable(rw: &Rewriter<'_>, op: OpId, claimed: &dyn Fn(&str) -> bool) -> bool {
-    let name = rw.graph().op(op).name();
-    of_ops::decl(name).is_some_and(|d| d.kind() == Kind::Composite) && !claimed(name)
+    let data = rw.graph().op(op);
+    let ranked = |v: &ValueId| rw.graph().ty(*v).as_tensor().is_none_or(|t| t.shape.is_some());
+    of_ops::decl(data.name()).is_some_and(|d| d.kind() == Kind::Composite)
+        && !claimed(data.name())
+        && data.operands.iter().chain(&data.results).all(ranked)
 }

@@ -1,35 +1,85 @@
 //! `fold-constants`: evaluates at compile time what depends on constants and shapes alone.
 
-use of_diag::Diagnostics;
-use of_ir::{DType, Elements, Func, OpId, Rewriter, Tensor, Type, ValueId};
+use of_diag::{Diagnostic, Diagnostics};
+use of_ir::{DType, Elements, Func, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
+use of_ops::control::If;
 use of_ops::structural::Constant;
-use of_ops::{Inputs, Kind, Value};
+use of_ops::{Inputs, Kind, OpSpec, Value};
+
+use crate::facts::splat;
+use crate::infer_shapes::reinfer;
 
 /// Results above this size stay ops (except when they are no larger than their operands).
 const LARGEST_RESULT: usize = 512 << 20;
 
-/// Replaces every op whose results are known by constants.
+/// Replaces every op whose results are known by constants, and every branch whose condition is known by the region
+/// that it runs.
+///
+/// One walk in the order of execution: types are refined on the way, so that a shape that a branch settles is known to
+/// what follows it, which may be the condition of the next branch.
 ///
 /// # Errors
 /// None so far: an op that cannot be evaluated stays, and fails at run time as it would have.
 pub fn fold_constants(func: &mut Func) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "fold-constants");
-    for op in rw.graph().walk() {
-        if !rw.graph().is_live(op) || !foldable(&rw, op) {
+    let entry = rw.graph().entry();
+    fold_region(&mut rw, entry)?;
+    Ok(())
+}
+
+fn fold_region(rw: &mut Rewriter<'_>, region: RegionId) -> Result<(), Diagnostic> {
+    let ops: Vec<OpId> = rw.graph().region_ops(region).collect();
+    fold_ops(rw, ops)
+}
+
+fn fold_ops(rw: &mut Rewriter<'_>, ops: Vec<OpId>) -> Result<(), Diagnostic> {
+    for op in ops {
+        if let Some(inner) = inline_branch(rw, op) {
+            fold_ops(rw, inner)?;
             continue;
         }
-        let values = match from_shapes(&rw, op) {
-            Some(t) => Some(vec![t]),
-            None => evaluate(&rw, op),
-        };
-        let Some(values) = values else { continue };
-        rw.rewrite(op, &[]);
-        let mut results: Vec<ValueId> = Vec::with_capacity(values.len());
-        for value in values {
-            results.push(rw.create_one(Constant { value }, &[])?);
+        for region in rw.graph().op(op).regions.clone() {
+            fold_region(rw, region)?;
         }
-        rw.replace(op, &results);
+        // What does not fit is reported by `infer-shapes`.
+        let _ = reinfer(rw, op);
+        if foldable(rw, op) {
+            fold(rw, op)?;
+        }
     }
+    Ok(())
+}
+
+/// if true { a } else { b } = a. Gives the ops that moved out of the region.
+fn inline_branch(rw: &mut Rewriter<'_>, op: OpId) -> Option<Vec<OpId>> {
+    let data = rw.graph().op(op);
+    if data.name() != If::NAME {
+        return None;
+    }
+    let condition = splat(rw.graph(), data.operands[0])?;
+    let region = data.regions[usize::from(condition == 0.0)];
+    let mut inner: Vec<OpId> = rw.graph().region_ops(region).collect();
+    let yields = rw.graph().yields(region).to_vec();
+    inner.retain(|o| !rw.graph().op(*o).def.traits().terminator);
+    for o in &inner {
+        rw.move_before(*o, op);
+    }
+    rw.replace(op, &yields);
+    Some(inner)
+}
+
+fn fold(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
+    let values = match from_shapes(rw, op) {
+        Some(t) => Some(vec![t]),
+        None => evaluate(rw, op),
+    };
+    let Some(values) = values else { return Ok(()) };
+    rw.rewrite(op, &[]);
+    let mut results: Vec<ValueId> = Vec::with_capacity(values.len());
+    for value in values {
+        results.push(rw.create_one(Constant { value }, &[])?);
+    }
+    rw.replace(op, &results);
     Ok(())
 }
 

@@ -1,31 +1,63 @@
 //! `infer-shapes`: runs inference again and keeps what it newly knows.
 
-use of_diag::Diagnostics;
-use of_ir::{Dim, Func, Graph, OpId, RegionId, Rewriter, TensorType, Type};
+use of_diag::{Diagnostic, Diagnostics};
+use of_ir::{Dim, Func, Graph, OpError, OpId, RegionId, Rewriter, TensorType, Type};
+use of_ops::OpSpec;
+use of_ops::control::If;
+use of_ops::structural::Fail;
 
 /// Re-infers every op of `func`, inner regions first, and refines the types of its results.
 ///
 /// # Errors
-/// Every op whose operands no longer fit it (a shape that was given does not suit the model).
+/// Every op whose operands no longer fit it (a shape that was given does not suit the model), unless it stands in a
+/// branch: there it becomes `of.fail`.
 pub fn infer_shapes(func: &mut Func) -> Result<(), Diagnostics> {
     let mut order = Vec::new();
     post_order(&func.graph, func.graph.entry(), &mut order);
     let mut errors = Diagnostics::default();
     let mut rw = Rewriter::new(&mut func.graph, "infer-shapes");
     for op in order {
+        let Err(e) = reinfer(&mut rw, op) else { continue };
         let data = rw.graph().op(op);
-        match data.def.infer(&rw.graph().view(op)) {
-            Err(e) => errors.0.push(e.at(data.name(), &data.loc)),
-            Ok(types) => {
-                let results = data.results.clone();
-                for (v, inferred) in results.iter().zip(types) {
-                    let refined = refine(rw.graph().ty(*v), &inferred);
-                    rw.set_type(*v, refined);
-                }
-            }
+        let d = e.at(data.name(), &data.loc);
+        if !data.def.traits().terminator && in_branch(rw.graph(), op) {
+            fail_instead(&mut rw, op, &d)?;
+        } else {
+            errors.0.push(d);
         }
     }
     errors.into_result(())
+}
+
+/// Whether a condition decides if `op` runs.
+fn in_branch(g: &Graph, op: OpId) -> bool {
+    let parent = |op: OpId| g.region_parent(g.op(op).parent);
+    std::iter::successors(parent(op), |op| parent(*op)).any(|op| g.op(op).name() == If::NAME)
+}
+
+/// The model may choose its branches by shape: one that does not fit those given fails if it is taken.
+fn fail_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(), Diagnostics> {
+    tracing::info!("{why}; the branch cannot be taken");
+    rw.rewrite(op, &[]);
+    let mut values = Vec::new();
+    for v in rw.graph().op(op).results.to_vec() {
+        let ty = rw.graph().ty(v).clone();
+        values.push(rw.create_one(Fail { message: why.message.as_str().into(), ty }, &[])?);
+    }
+    rw.replace(op, &values);
+    Ok(())
+}
+
+/// Infers `op` again and refines the types of its results.
+pub(crate) fn reinfer(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), OpError> {
+    let data = rw.graph().op(op);
+    let types = data.def.infer(&rw.graph().view(op))?;
+    let results = data.results.clone();
+    for (v, inferred) in results.iter().zip(types) {
+        let refined = refine(rw.graph().ty(*v), &inferred);
+        rw.set_type(*v, refined);
+    }
+    Ok(())
 }
 
 /// Ops so that those inside a region come before the op that holds it.

@@ -46,6 +46,8 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("Gather", "axis", Int(0)),
     ("GatherElements", "axis", Int(0)),
     ("GatherND", "batch_dims", Int(0)),
+    ("Gemm", "alpha", Float(1.0)),
+    ("Gemm", "beta", Float(1.0)),
     ("GlobalLpPool", "p", Int(2)),
     ("GridSample", "mode", Str("linear")),
     ("GridSample", "padding_mode", Str("zeros")),

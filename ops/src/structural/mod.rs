@@ -1,12 +1,14 @@
 //! Ops that are part of the IR's structure.
 
 mod constant;
+mod fail;
 mod none;
 mod shape_of;
 mod size;
 mod terminators;
 
 pub use constant::Constant;
+pub use fail::Fail;
 pub use none::NoneValue;
 pub use shape_of::ShapeOf;
 pub use size::Size;

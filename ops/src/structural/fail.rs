@@ -1,0 +1,53 @@
+//! `of.fail`.
+
+use std::sync::Arc;
+
+use of_ir::{OpError, OpView, Type};
+
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+op! {
+    /// Stands for a value of the given type that cannot be computed: running it fails with the message.
+    ///
+    /// A branch that does not fit the shapes that a model is given holds it where it breaks; the model works as long as
+    /// the branch is not taken.
+    pub struct Fail = "of.fail" [Structural] {
+        operands: (),
+        results: (y),
+        traits: { effect: true },
+        attrs: { message: Arc<str>, ty: Type },
+    }
+    samples: |_seed| None;
+}
+
+impl Op for Fail {
+    op_basics!(Fail);
+
+    fn infer(&self, _cx: &OpView<'_>) -> Inferred {
+        Ok(vec![self.ty.clone()])
+    }
+
+    fn eval(&self, _inputs: &mut Inputs<'_>) -> Evaluated {
+        Err(OpError::eval(self.message.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use of_ir::{DType, Graph, Rewriter};
+
+    use super::*;
+    use crate::interpret::run_graph;
+    use crate::structural::Return;
+
+    #[test]
+    fn running_it_fails() {
+        let mut g = Graph::new();
+        let entry = g.entry();
+        let mut rw = Rewriter::new(&mut g, "test");
+        rw.at_end(entry);
+        let y = rw.create_one(Fail { message: "no such branch".into(), ty: Type::fixed(DType::F32, &[2]) }, &[]).unwrap();
+        rw.create(Return {}, &[y]).unwrap();
+        assert!(run_graph(&g, &[]).unwrap_err().to_string().contains("no such branch"));
+    }
+}
