@@ -74,7 +74,9 @@ impl Compiled<'_> {
     /// # Errors
     /// When the plan does not verify (a bug) or the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Diagnostic> {
-        let failed = |e: of_plan::WriteError| Diagnostic::error(Code::PLAN, Location::Unknown, format!("{}: {e}", path.display()));
+        let failed = |e: of_plan::WriteError| {
+            Diagnostic::error(Code::PLAN, Location::Unknown, format!("{}: {e}", path.display()))
+        };
         self.builder.write_file(path).map_err(failed)
     }
 
@@ -83,7 +85,8 @@ impl Compiled<'_> {
     /// # Errors
     /// When the plan does not verify (a bug).
     pub fn open(&self) -> Result<PlanFile, Diagnostic> {
-        PlanFile::from_builder(&self.builder).map_err(|e| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string()))
+        PlanFile::from_builder(&self.builder)
+            .map_err(|e| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string()))
     }
 }
 
@@ -93,7 +96,8 @@ impl Compiled<'_> {
 /// When an op has no backend, or a kernel cannot be compiled.
 pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -> Result<Compiled<'m>, Diagnostics> {
     let isa = options.isa;
-    let inputs = options.inputs.iter().map(|(name, hash)| InputHash { name: name.clone(), blake3: hash.to_vec() }).collect();
+    let inputs =
+        options.inputs.iter().map(|(name, hash)| InputHash { name: name.clone(), blake3: hash.to_vec() }).collect();
     let info = PlanInfo {
         compiler_version: env!("CARGO_PKG_VERSION").into(),
         model: options.model.clone(),

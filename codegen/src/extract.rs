@@ -29,11 +29,8 @@ pub fn extract(graph: &Graph, ops: &[OpId]) -> Extracted {
         read_by(graph, *op, &mut reads);
     }
     let defined: Vec<ValueId> = ops.iter().flat_map(|op| graph.op(*op).results.to_vec()).collect();
-    let outputs: Vec<ValueId> = defined
-        .iter()
-        .copied()
-        .filter(|v| graph.uses(*v).iter().any(|u| !ops.contains(&u.op)))
-        .collect();
+    let outputs: Vec<ValueId> =
+        defined.iter().copied().filter(|v| graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect();
     let mut func = Func {
         graph: Graph::new(),
         inputs: Vec::new(),

@@ -112,7 +112,10 @@ impl Fuser<'_> {
             }
             Role::RowReduce(inner) => {
                 let space = self.value_dims(self.graph.op(op).operands[0]);
-                let join = self.joinable(op, |g| g.space == space && matches!(g.shape, Shape::Elementwise) || g.space == space && g.shape == Shape::Rowwise(inner));
+                let join = self.joinable(op, |g| {
+                    g.space == space && matches!(g.shape, Shape::Elementwise)
+                        || g.space == space && g.shape == Shape::Rowwise(inner)
+                });
                 match join {
                     Some(g) => {
                         self.groups[g].shape = Shape::Rowwise(inner);
@@ -134,7 +137,12 @@ impl Fuser<'_> {
         producers.reverse();
         producers.iter().copied().find(|g| {
             // The operand must come straight from the group: an alias in between may have another space.
-            let direct = self.graph.op(op).operands.iter().any(|v| self.graph.def_op(*v).and_then(|o| self.group_of.get(&o)) == Some(g));
+            let direct = self
+                .graph
+                .op(op)
+                .operands
+                .iter()
+                .any(|v| self.graph.def_op(*v).and_then(|o| self.group_of.get(&o)) == Some(g));
             direct && accepts(&self.groups[*g]) && producers.iter().all(|q| q == g || !self.depends(*q, *g))
         })
     }
@@ -152,7 +160,8 @@ impl Fuser<'_> {
             if inside.len() > LONGEST {
                 break;
             }
-            let fits = matches!(self.roles[&op], Role::Map(_)) && !self.group_of.contains_key(&op) && self.dims(op) == space;
+            let fits =
+                matches!(self.roles[&op], Role::Map(_)) && !self.group_of.contains_key(&op) && self.dims(op) == space;
             let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
                 None => true,
                 Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),
@@ -167,9 +176,10 @@ impl Fuser<'_> {
             }
             inside.push(op);
             frontier.extend(self.users(op));
-            let escaping = inside.iter().flat_map(|o| &self.graph.op(*o).results).filter(|v| {
-                self.graph.uses(**v).iter().any(|u| !inside.contains(&u.op))
-            });
+            let escaping = inside
+                .iter()
+                .flat_map(|o| &self.graph.op(*o).results)
+                .filter(|v| self.graph.uses(**v).iter().any(|u| !inside.contains(&u.op)));
             if escaping.count() == 1 {
                 best = inside.len() - 1;
             }

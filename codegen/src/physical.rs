@@ -5,8 +5,8 @@
 
 use of_ir::DType;
 use of_plan::{
-    Arg, BackendExec, Block, Chunk, CopyExec, ElementType, Exec, KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst,
-    Storage, Task, TaskId, TaskKind, ThreadDesc,
+    Arg, BackendExec, Block, Chunk, CopyExec, ElementType, Exec, KernelExec, MemoryKind, ObjectStorage, Port, PortExec,
+    Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
 };
 
 use crate::memory::{self, Buffer};
@@ -168,7 +168,9 @@ pub struct Physical {
 impl Step {
     fn reads(&self) -> Vec<usize> {
         let mut out: Vec<usize> = match &self.work {
-            Work::Kernel { args, writes, .. } => args.iter().filter_map(Operand::slot).filter(|s| !writes.contains(s)).collect(),
+            Work::Kernel { args, writes, .. } => {
+                args.iter().filter_map(Operand::slot).filter(|s| !writes.contains(s)).collect()
+            }
             Work::Backend { inputs, .. } => inputs.iter().filter_map(Operand::slot).collect(),
             Work::Copy { src, .. } => src.slot().into_iter().collect(),
             Work::Fetch { src, .. } => vec![*src],
@@ -197,7 +199,8 @@ impl Physical {
         let (mut first, mut last) = (vec![u32::MAX; n], vec![0u32; n]);
         let mut consumers: Vec<Vec<u64>> = vec![Vec::new(); n];
         let mut producer = vec![0u64; n];
-        let ids: Vec<u64> = (0..self.steps.len()).map(|i| TaskId::new(0, 0, 0, i as u32).map_or(0, |t| t.raw())).collect();
+        let ids: Vec<u64> =
+            (0..self.steps.len()).map(|i| TaskId::new(0, 0, 0, i as u32).map_or(0, |t| t.raw())).collect();
         for (i, step) in self.steps.iter().enumerate() {
             for s in step.writes() {
                 first[s] = first[s].min(i as u32);
@@ -222,9 +225,13 @@ impl Physical {
             .map(|s| {
                 let slot = &self.slots[s];
                 let storage = match slot.bytes {
-                    Some(bytes) => {
-                        Storage::Block(Block { chunk: 0, offset: offset_of[s], bytes: bytes.max(1), first: first[s], last: last[s] })
-                    }
+                    Some(bytes) => Storage::Block(Block {
+                        chunk: 0,
+                        offset: offset_of[s],
+                        bytes: bytes.max(1),
+                        first: first[s],
+                        last: last[s],
+                    }),
                     None => Storage::Object(ObjectStorage {}),
                 };
                 Regst {

@@ -139,7 +139,8 @@ fn convolution(g: &Graph, op: OpId) -> Result<Role, String> {
 
 fn pool(g: &Graph, op: OpId) -> Result<Role, String> {
     let data = g.op(op);
-    let last = as_op::<MaxPool>(g, op).map(|p| p.channels_last).or_else(|| as_op::<AvgPool>(g, op).map(|p| p.channels_last));
+    let last =
+        as_op::<MaxPool>(g, op).map(|p| p.channels_last).or_else(|| as_op::<AvgPool>(g, op).map(|p| p.channels_last));
     let x = g.ty(data.operands[0]).as_tensor().ok_or("no tensor")?;
     if last != Some(true) || data.results.len() != 1 {
         return Err("only channels-last pools without indices have native code".into());

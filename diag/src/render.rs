@@ -35,7 +35,12 @@ impl Renderer {
     /// `file:line:col: error[E0101]: message`, the line with a caret under it, notes and the hint.
     pub fn render(&self, d: &Diagnostic) -> String {
         let (bold, red, cyan, off) = if self.color {
-            ("\x1b[1m", if d.severity == crate::Severity::Error { "\x1b[1;31m" } else { "\x1b[1;33m" }, "\x1b[1;36m", "\x1b[0m")
+            (
+                "\x1b[1m",
+                if d.severity == crate::Severity::Error { "\x1b[1;31m" } else { "\x1b[1;33m" },
+                "\x1b[1;36m",
+                "\x1b[0m",
+            )
         } else {
             ("", "", "", "")
         };
@@ -52,7 +57,8 @@ impl Renderer {
             let gutter = line.to_string();
             let pad = " ".repeat(gutter.len());
             // Tabs stay tabs under the line, so that the caret stands below the right character.
-            let lead: String = text.chars().take(col.saturating_sub(1) as usize).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+            let lead: String =
+                text.chars().take(col.saturating_sub(1) as usize).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             let _ = writeln!(out, "{cyan}{gutter} |{off} {text}\n{cyan}{pad} |{off} {lead}{red}^{off}");
         }
         for n in &d.notes {

@@ -1,1 +1,26 @@
-//! (crate docs)
+//! Building graphs from Rust.
+//!
+//! A [`Builder`] makes one function. Ops are those of `of-ops`; each is checked when it is added, and an error points to
+//! the line of the program that added it. [`nn`] has layers with parameters.
+//!
+//! ```
+//! use of_frontend::{Builder, nn};
+//! use of_ir::{DType, Dim, Type};
+//! use of_ops::elementwise::Relu;
+//!
+//! let mut b = Builder::new("mlp");
+//! let x = b.input("x", Type::tensor(DType::F32, vec![Dim::symbol("batch"), Dim::from(784i64)]));
+//! let mut init = nn::Init::new(1);
+//! let (hidden, out) = (nn::Linear::new(&mut init, 784, 128)?, nn::Linear::new(&mut init, 128, 10)?);
+//! let h = hidden.apply(&mut b, x)?;
+//! let h = b.op(Relu {}, &[h])?;
+//! let y = out.apply(&mut b, h)?;
+//! let module = b.finish(&[("logits", y)])?;
+//! assert_eq!(module.main().unwrap().inputs, ["x"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod builder;
+pub mod nn;
+
+pub use builder::Builder;

@@ -173,7 +173,9 @@ impl Attrs {
     pub fn typed<T: AttrValue>(&self, name: &str) -> Result<T, AttrError> {
         match self.get(name) {
             None => T::absent().ok_or_else(|| AttrError::Missing { name: name.into(), kind: T::KIND }),
-            Some(a) => T::from_attr(a).ok_or_else(|| AttrError::Kind { name: name.into(), kind: T::KIND, got: a.kind() }),
+            Some(a) => {
+                T::from_attr(a).ok_or_else(|| AttrError::Kind { name: name.into(), kind: T::KIND, got: a.kind() })
+            }
         }
     }
 }

@@ -147,7 +147,11 @@ impl DType {
             return None;
         }
         let bits = self.bits()? as u32;
-        Some(if self.is_signed_int() { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) })
+        Some(if self.is_signed_int() {
+            (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
+        } else {
+            (0, (1i128 << bits) - 1)
+        })
     }
 }
 

@@ -41,7 +41,8 @@ pub fn decode(dtype: DType, byte: u8) -> f64 {
     }
     let exponent = (magnitude >> f.mantissa_bits) as i32;
     let fraction = f64::from(magnitude & ((1 << f.mantissa_bits) - 1)) / f64::from(1u32 << f.mantissa_bits);
-    let value = if exponent == 0 { fraction * 2f64.powi(1 - f.bias) } else { (1.0 + fraction) * 2f64.powi(exponent - f.bias) };
+    let value =
+        if exponent == 0 { fraction * 2f64.powi(1 - f.bias) } else { (1.0 + fraction) * 2f64.powi(exponent - f.bias) };
     sign * value
 }
 
@@ -59,7 +60,8 @@ pub fn encode(dtype: DType, value: f64) -> u8 {
         _ => 3,
     };
     // Finite magnitudes in increasing order; the code is the index.
-    let table = TABLES[slot].get_or_init(|| (0..=0x7f).map(|b| decode(dtype, b)).take_while(|v| v.is_finite()).collect());
+    let table =
+        TABLES[slot].get_or_init(|| (0..=0x7f).map(|b| decode(dtype, b)).take_while(|v| v.is_finite()).collect());
     let magnitude = value.abs();
     let above = table.partition_point(|v| *v < magnitude);
     let code = if above == table.len() {

@@ -138,7 +138,12 @@ impl<'g> Rewriter<'g> {
     ///
     /// # Errors
     /// As [`Rewriter::create`].
-    pub fn create_with_regions(&mut self, op: impl NewOp, operands: &[ValueId], regions: &[RegionId]) -> Result<OpId, Diagnostic> {
+    pub fn create_with_regions(
+        &mut self,
+        op: impl NewOp,
+        operands: &[ValueId],
+        regions: &[RegionId],
+    ) -> Result<OpId, Diagnostic> {
         let def = op.def();
         let attrs = op.into_attrs();
         check_arity(def, operands.len(), regions.len()).map_err(|e| e.or_at(&self.loc))?;
@@ -164,7 +169,14 @@ impl<'g> Rewriter<'g> {
         Ok(self.insert(def, operands, op.into_attrs(), regions, types))
     }
 
-    pub(crate) fn insert(&mut self, def: &'static dyn OpDef, operands: &[ValueId], attrs: Attrs, regions: &[RegionId], types: Vec<Type>) -> OpId {
+    pub(crate) fn insert(
+        &mut self,
+        def: &'static dyn OpDef,
+        operands: &[ValueId],
+        attrs: Attrs,
+        regions: &[RegionId],
+        types: Vec<Type>,
+    ) -> OpId {
         self.changed = true;
         let id = OpId(self.graph.ops.len() as u32);
         let results: SmallVec<[ValueId; 2]> = types
@@ -238,7 +250,12 @@ impl<'g> Rewriter<'g> {
     /// When the counts differ: a bug of the pass.
     pub fn replace(&mut self, op: OpId, values: &[ValueId]) {
         let results = self.graph.op(op).results.clone();
-        assert_eq!(results.len(), values.len(), "replacement of {} has another number of results", self.graph.op(op).name());
+        assert_eq!(
+            results.len(),
+            values.len(),
+            "replacement of {} has another number of results",
+            self.graph.op(op).name()
+        );
         for (old, new) in results.iter().zip(values) {
             self.replace_uses(*old, *new);
         }
@@ -382,7 +399,8 @@ pub(crate) fn check_arity(def: &dyn OpDef, n: usize, regions: usize) -> Result<(
     let sig = def.signature();
     let least = sig.operands.iter().filter(|s| s.arity == Arity::One).count();
     let most = if sig.operands.iter().any(|s| s.arity == Arity::Variadic) { usize::MAX } else { sig.operands.len() };
-    let error = |what: String| Err(Diagnostic::error(Code::ARITY, Location::Unknown, format!("'{}' {what}", def.name())));
+    let error =
+        |what: String| Err(Diagnostic::error(Code::ARITY, Location::Unknown, format!("'{}' {what}", def.name())));
     if n < least {
         return error(format!("needs at least {least} operands, it has {n}"));
     }

@@ -112,7 +112,11 @@ impl SbpSignature {
 
     /// Everything broadcast, which every deterministic op allows.
     pub fn broadcast(operands: usize, results: usize) -> Self {
-        Self { operands: SmallVec::from_elem(Sbp::Broadcast, operands), results: SmallVec::from_elem(Sbp::Broadcast, results), multiple: 0 }
+        Self {
+            operands: SmallVec::from_elem(Sbp::Broadcast, operands),
+            results: SmallVec::from_elem(Sbp::Broadcast, results),
+            multiple: 0,
+        }
     }
 }
 

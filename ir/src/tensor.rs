@@ -139,7 +139,9 @@ impl Tensor {
             return Err(TensorError::Length { dtype, dims, expected: n, got });
         }
         let bytes = match elements {
-            Elements::Str(v) => return if dtype == DType::String { Tensor::from_strings(dims, v) } else { Err(TensorError::Strings) },
+            Elements::Str(v) => {
+                return if dtype == DType::String { Tensor::from_strings(dims, v) } else { Err(TensorError::Strings) };
+            }
             Elements::Float(v) if dtype.is_float() => encode_floats(dtype, &v),
             // Truncation towards zero, saturating; NaN gives 0.
             Elements::Float(v) if dtype == DType::Bool => v.iter().map(|x| u8::from(*x != 0.0)).collect(),
@@ -147,7 +149,9 @@ impl Tensor {
                 let (lo, hi) = dtype.int_range().ok_or(TensorError::Strings)?;
                 encode_ints(dtype, v.iter().map(|x| (*x as i128).clamp(lo, hi)))
             }
-            Elements::Int(v) if dtype.is_float() => encode_floats(dtype, &v.iter().map(|x| *x as f64).collect::<Vec<_>>()),
+            Elements::Int(v) if dtype.is_float() => {
+                encode_floats(dtype, &v.iter().map(|x| *x as f64).collect::<Vec<_>>())
+            }
             Elements::Int(v) if dtype == DType::Bool => v.iter().map(|x| u8::from(*x != 0)).collect(),
             Elements::Int(v) if dtype.is_int() => encode_ints(dtype, v.into_iter()),
             Elements::Int(_) => return Err(TensorError::Strings),

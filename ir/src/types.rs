@@ -85,7 +85,10 @@ impl Type {
     /// Applies `f` to every dimension in it.
     pub fn map_dims(&self, f: &mut dyn FnMut(&Dim) -> Dim) -> Type {
         match self {
-            Type::Tensor(t) => Type::Tensor(TensorType { shape: t.shape.as_ref().map(|s| s.iter().map(&mut *f).collect()), ..t.clone() }),
+            Type::Tensor(t) => Type::Tensor(TensorType {
+                shape: t.shape.as_ref().map(|s| s.iter().map(&mut *f).collect()),
+                ..t.clone()
+            }),
             Type::Sequence(t) => Type::Sequence(Box::new(t.map_dims(f))),
             Type::Optional(t) => Type::Optional(Box::new(t.map_dims(f))),
             Type::None => Type::None,

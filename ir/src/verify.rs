@@ -63,7 +63,11 @@ impl Verifier<'_> {
         for (i, op) in ops.iter().enumerate() {
             let data = g.op(*op);
             if data.def.traits().terminator != (i + 1 == ops.len()) {
-                let what = if i + 1 == ops.len() { "the region does not end with a terminator" } else { "a terminator stands inside a region" };
+                let what = if i + 1 == ops.len() {
+                    "the region does not end with a terminator"
+                } else {
+                    "a terminator stands inside a region"
+                };
                 self.error(Code::REGION, &data.loc, format!("'{}': {what}", data.name()));
             }
             self.op(*op);
@@ -83,7 +87,11 @@ impl Verifier<'_> {
         let data = g.op(op);
         for (i, v) in data.operands.iter().enumerate() {
             if !self.visible.contains(v) {
-                self.error(Code::DOMINANCE, &data.loc, format!("'{}': operand {i} is used before or outside its definition", data.name()));
+                self.error(
+                    Code::DOMINANCE,
+                    &data.loc,
+                    format!("'{}': operand {i} is used before or outside its definition", data.name()),
+                );
                 return;
             }
         }
@@ -95,9 +103,18 @@ impl Verifier<'_> {
         for (name, _) in data.attrs.iter() {
             if !name.contains('.') && !sig.attrs.iter().any(|a| a.name == &**name) {
                 let known: Vec<_> = sig.attrs.iter().map(|a| a.name).collect();
-                let hint = if known.is_empty() { "it has no attributes".into() } else { format!("it has {}", known.join(", ")) };
+                let hint = if known.is_empty() {
+                    "it has no attributes".into()
+                } else {
+                    format!("it has {}", known.join(", "))
+                };
                 self.out.0.push(
-                    Diagnostic::error(Code::ATTRIBUTE, data.loc.clone(), format!("'{}' has no attribute '{name}'", data.name())).hint(hint),
+                    Diagnostic::error(
+                        Code::ATTRIBUTE,
+                        data.loc.clone(),
+                        format!("'{}' has no attribute '{name}'", data.name()),
+                    )
+                    .hint(hint),
                 );
             }
         }
@@ -110,13 +127,18 @@ impl Verifier<'_> {
         match data.def.infer(&g.view(op)) {
             Err(e) => self.out.0.push(e.at(data.name(), &data.loc)),
             Ok(types) if types.len() != data.results.len() => {
-                let what = format!("'{}' has {} results, it must have {}", data.name(), data.results.len(), types.len());
+                let what =
+                    format!("'{}' has {} results, it must have {}", data.name(), data.results.len(), types.len());
                 self.error(Code::ARITY, &data.loc, what);
             }
             Ok(types) => {
                 for (i, (inferred, v)) in types.iter().zip(&data.results).enumerate() {
                     if !g.ty(*v).compatible(inferred) {
-                        let what = format!("'{}': result {i} is declared {}, inference says {inferred}", data.name(), g.ty(*v));
+                        let what = format!(
+                            "'{}': result {i} is declared {}, inference says {inferred}",
+                            data.name(),
+                            g.ty(*v)
+                        );
                         self.error(Code::TYPE, &data.loc, what);
                     }
                 }
@@ -132,11 +154,20 @@ impl Verifier<'_> {
                 }
                 let Some(sbp) = &t.sbp else { return };
                 let Some(mesh) = self.module.meshes.get(&*sbp.mesh) else {
-                    self.error(Code::SBP, loc, format!("{ty} names mesh @{}, which the module does not define", sbp.mesh));
+                    self.error(
+                        Code::SBP,
+                        loc,
+                        format!("{ty} names mesh @{}, which the module does not define", sbp.mesh),
+                    );
                     return;
                 };
                 if mesh.shape.len() != sbp.axes.len() {
-                    let what = format!("{ty} has {} SBP entries, mesh @{} has {} axes", sbp.axes.len(), sbp.mesh, mesh.shape.len());
+                    let what = format!(
+                        "{ty} has {} SBP entries, mesh @{} has {} axes",
+                        sbp.axes.len(),
+                        sbp.mesh,
+                        mesh.shape.len()
+                    );
                     self.error(Code::SBP, loc, what);
                 }
                 for s in &sbp.axes {

@@ -53,7 +53,8 @@ impl Frame<'_> {
         let data = g.op(op);
         let operands = data.operands.iter().map(|v| self.value(*v)).collect::<Result<Vec<_>, _>>()?;
         let types: Vec<Type> = data.results.iter().map(|v| g.ty(*v).clone()).collect();
-        let unknown = || Diagnostic::error(Code::UNKNOWN_OP, data.loc.clone(), format!("'{}' has no evaluation", data.name()));
+        let unknown =
+            || Diagnostic::error(Code::UNKNOWN_OP, data.loc.clone(), format!("'{}' has no evaluation", data.name()));
         let decl = decl(data.name()).ok_or_else(unknown)?;
         let imp = decl.decode(&data.attrs).map_err(|e| e.at(data.name(), &data.loc))?;
         let regions = data.regions.clone();

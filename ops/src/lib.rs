@@ -7,19 +7,19 @@ mod declare;
 pub mod interpret;
 pub mod list;
 mod op;
+pub mod sample;
 pub mod scalar;
 pub mod scalar_eval;
 pub mod shape;
-pub mod sample;
 
-pub mod elementwise;
-pub mod structural;
 pub mod contraction;
-pub mod movement;
-pub mod reduction;
-pub mod nn;
 pub mod control;
+pub mod elementwise;
+pub mod movement;
+pub mod nn;
 pub mod recurrent;
+pub mod reduction;
+pub mod structural;
 
 pub use declare::is_option;
 pub use list::{decl, get, registry};

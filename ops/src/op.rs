@@ -2,9 +2,7 @@
 
 use std::marker::PhantomData;
 
-use of_ir::{
-    Attrs, Dim, OpDef, OpError, OpView, Rewriter, SbpSignature, Signature, Tensor, Traits, Type, ValueId,
-};
+use of_ir::{Attrs, Dim, OpDef, OpError, OpView, Rewriter, SbpSignature, Signature, Tensor, Traits, Type, ValueId};
 
 use crate::scalar::ScalarOp;
 use of_diag::Diagnostic;

@@ -46,7 +46,11 @@ pub fn apply(op: ScalarOp, dtype: DType, args: &[Num]) -> Num {
         Neg => -x,
         Abs => x.abs(),
         Sign => {
-            if x == 0.0 || x.is_nan() { x } else { x.signum() }
+            if x == 0.0 || x.is_nan() {
+                x
+            } else {
+                x.signum()
+            }
         }
         Ceil => x.ceil(),
         Floor => x.floor(),
@@ -81,10 +85,18 @@ pub fn apply(op: ScalarOp, dtype: DType, args: &[Num]) -> Num {
         Fmod => x % y,
         Pow => x.powf(y),
         Max => {
-            if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) }
+            if x.is_nan() || y.is_nan() {
+                f64::NAN
+            } else {
+                x.max(y)
+            }
         }
         Min => {
-            if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) }
+            if x.is_nan() || y.is_nan() {
+                f64::NAN
+            } else {
+                x.min(y)
+            }
         }
         IsNan => return truth(x.is_nan()),
         IsInf => return truth(x.is_infinite()),
@@ -145,8 +157,20 @@ fn integer(op: ScalarOp, dtype: DType, x: i128, y: i128) -> Option<i128> {
         BitOr => x | y,
         BitXor => x ^ y,
         // A shift by the width or more leaves nothing.
-        Shl => if (0..i128::from(bits)).contains(&y) { x << y } else { 0 },
-        Shr => if (0..i128::from(bits)).contains(&y) { x >> y } else { 0 },
+        Shl => {
+            if (0..i128::from(bits)).contains(&y) {
+                x << y
+            } else {
+                0
+            }
+        }
+        Shr => {
+            if (0..i128::from(bits)).contains(&y) {
+                x >> y
+            } else {
+                0
+            }
+        }
         Eq => i128::from(x == y),
         Ne => i128::from(x != y),
         Lt => i128::from(x < y),
@@ -238,7 +262,9 @@ fn strings(op: ScalarOp, operands: &[&Tensor], dims: &[usize]) -> Result<Tensor,
     let mut p = vec![0; operands.len()];
     match (op, operands) {
         (ScalarOp::Eq | ScalarOp::Ne, [a, b]) => {
-            let (Some(x), Some(y)) = (a.strings(), b.strings()) else { return Err(OpError::eval("a string meets a number")) };
+            let (Some(x), Some(y)) = (a.strings(), b.strings()) else {
+                return Err(OpError::eval("a string meets a number"));
+            };
             let out = (0..n).map(|i| {
                 index.positions(i, &mut p);
                 i128::from((x[p[0]] == y[p[1]]) == (op == ScalarOp::Eq))
@@ -246,7 +272,9 @@ fn strings(op: ScalarOp, operands: &[&Tensor], dims: &[usize]) -> Result<Tensor,
             Ok(Tensor::from_elements(DType::Bool, dims.to_vec(), Elements::Int(out.collect()))?)
         }
         (ScalarOp::Select, [c, a, b]) => {
-            let (Some(x), Some(y)) = (a.strings(), b.strings()) else { return Err(OpError::eval("a string meets a number")) };
+            let (Some(x), Some(y)) = (a.strings(), b.strings()) else {
+                return Err(OpError::eval("a string meets a number"));
+            };
             let c = c.to_i64s().ok_or_else(|| OpError::eval("the condition must be bool"))?;
             let out = (0..n).map(|i| {
                 index.positions(i, &mut p);
@@ -308,7 +336,13 @@ mod tests {
     #[test]
     fn erf_matches_tables() {
         // Abramowitz and Stegun, table 7.1.
-        for (x, y) in [(0.0, 0.0), (0.5, 0.520_499_877_813_046_5), (1.0, 0.842_700_792_949_714_9), (2.0, 0.995_322_265_018_952_7), (3.0, 0.999_977_909_503_001_4)] {
+        for (x, y) in [
+            (0.0, 0.0),
+            (0.5, 0.520_499_877_813_046_5),
+            (1.0, 0.842_700_792_949_714_9),
+            (2.0, 0.995_322_265_018_952_7),
+            (3.0, 0.999_977_909_503_001_4),
+        ] {
             assert!((erf(x) - y).abs() < 1e-15, "{x}");
             assert!((erf(-x) + y).abs() < 1e-15, "-{x}");
         }

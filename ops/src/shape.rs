@@ -21,7 +21,9 @@ pub fn broadcast(shapes: &[&Shape]) -> Result<Shape, OpError> {
                 (_, Some(1)) => dim,
                 (Some(a), Some(b)) if a != b => {
                     let list = shapes.iter().map(|s| show(s)).collect::<Vec<_>>().join(", ");
-                    return Err(OpError::shape(format!("shapes {list} do not broadcast: {a} and {b} at axis {axis} of the result")));
+                    return Err(OpError::shape(format!(
+                        "shapes {list} do not broadcast: {a} and {b} at axis {axis} of the result"
+                    )));
                 }
                 (None, Some(_)) => d.clone(),
                 _ => dim,
@@ -44,7 +46,11 @@ pub fn show(shape: &Shape) -> String {
 pub fn axis(axis: i64, rank: usize) -> Result<usize, OpError> {
     let r = i64::try_from(rank).unwrap_or(i64::MAX);
     let a = if axis < 0 { axis + r } else { axis };
-    if (0..r).contains(&a) { Ok(a as usize) } else { Err(OpError::shape(format!("axis {axis} is outside a tensor of rank {rank}"))) }
+    if (0..r).contains(&a) {
+        Ok(a as usize)
+    } else {
+        Err(OpError::shape(format!("axis {axis} is outside a tensor of rank {rank}")))
+    }
 }
 
 /// Resolves possibly negative axes; sorted, each once.

@@ -2,7 +2,9 @@
 
 use of_diag::Diagnostic;
 use of_ir::text::{self, PrintOptions};
-use of_ir::{Attrs, DType, Elements, Func, Graph, Module, PartialKind, Rewriter, Sbp, Tensor, Type, ValueId, verify_module};
+use of_ir::{
+    Attrs, DType, Elements, Func, Graph, Module, PartialKind, Rewriter, Sbp, Tensor, Type, ValueId, verify_module,
+};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{GradCx, Kind, Op, OpDecl, Sample, Value, interpret, list};
@@ -15,7 +17,11 @@ fn samples() -> impl Iterator<Item = (&'static dyn OpDecl, u64, Sample)> {
 }
 
 /// A graph of one op. Operands for which `fixed` holds are constants; the others are arguments, which come back.
-fn one_op(op: &dyn Op, operands: &[Value], fixed: impl Fn(usize, &Tensor) -> bool) -> Result<(Graph, Vec<Value>), Diagnostic> {
+fn one_op(
+    op: &dyn Op,
+    operands: &[Value],
+    fixed: impl Fn(usize, &Tensor) -> bool,
+) -> Result<(Graph, Vec<Value>), Diagnostic> {
     let mut graph = Graph::new();
     let entry = graph.entry();
     let mut rw = Rewriter::new(&mut graph, "test");
@@ -93,7 +99,8 @@ fn declarations_are_complete() {
 fn inference_agrees_with_evaluation() {
     for (d, seed, s) in samples() {
         for fixed in [true, false] {
-            let (graph, args) = one_op(&*s.op, &s.operands, |i, t| fixed && parameters(i, t)).unwrap_or_else(|e| panic!("{} {seed}: {e}", d.name()));
+            let (graph, args) = one_op(&*s.op, &s.operands, |i, t| fixed && parameters(i, t))
+                .unwrap_or_else(|e| panic!("{} {seed}: {e}", d.name()));
             let types: Vec<Type> = graph.outputs().iter().map(|v| graph.ty(*v).clone()).collect();
             let values = interpret::run_graph(&graph, &args).unwrap_or_else(|e| panic!("{} {seed}: {e}", d.name()));
             for (v, ty) in values.iter().zip(&types) {
@@ -135,7 +142,12 @@ fn expansions_agree_with_evaluations() {
         rw.rewrite(op, &[]);
         let values = s.op.expand(&mut rw, &operands).unwrap_or_else(|e| panic!("{} {seed}: {e}", d.name()));
         for (v, ty) in values.iter().zip(&types) {
-            assert!(rw.graph().ty(*v).compatible(ty), "{} {seed}: the expansion gives {}, inference says {ty}", d.name(), rw.graph().ty(*v));
+            assert!(
+                rw.graph().ty(*v).compatible(ty),
+                "{} {seed}: the expansion gives {}, inference says {ty}",
+                d.name(),
+                rw.graph().ty(*v)
+            );
         }
         rw.replace(op, &values);
         let got = interpret::run_graph(&expanded, &args).unwrap_or_else(|e| panic!("{} {seed}: {e}", d.name()));
@@ -173,10 +185,13 @@ fn gradients_agree_with_finite_differences() {
         let Ok((mut graph, args)) = one_op(&*s.op, &operands, parameters) else { continue };
         let Ok(values) = interpret::run_graph(&graph, &args) else { continue };
         let mut rng = Rng::new(seed + 1);
-        let weights: Vec<Vec<f64>> = values
-            .iter()
-            .map(|v| if let Value::Tensor(t) = v { (0..t.len()).map(|_| rng.float(-1.0, 1.0)).collect() } else { vec![] })
-            .collect();
+        let weights: Vec<Vec<f64>> =
+            values
+                .iter()
+                .map(|v| {
+                    if let Value::Tensor(t) = v { (0..t.len()).map(|_| rng.float(-1.0, 1.0)).collect() } else { vec![] }
+                })
+                .collect();
         // The gradients of the weighted sum of all results, as a graph.
         let op = graph.walk()[graph.walk().len() - 2];
         let terminator = graph.walk()[graph.walk().len() - 1];
@@ -187,7 +202,8 @@ fn gradients_agree_with_finite_differences() {
         for (v, w) in results.iter().zip(&weights) {
             let t = rw.graph().ty(*v).as_tensor().cloned();
             grads.push(t.filter(|t| t.dtype == DType::F64 && t.fixed_dims().is_some()).map(|t| {
-                let value = Tensor::from_elements(DType::F64, t.fixed_dims().unwrap(), Elements::Float(w.clone())).unwrap();
+                let value =
+                    Tensor::from_elements(DType::F64, t.fixed_dims().unwrap(), Elements::Float(w.clone())).unwrap();
                 rw.create_one(Constant { value }, &[]).unwrap()
             }));
         }
@@ -219,7 +235,8 @@ fn gradients_agree_with_finite_differences() {
                     let mut p = point.clone();
                     p[k] += delta;
                     let mut moved = args.clone();
-                    moved[*i] = Tensor::from_elements(DType::F64, x.dims().to_vec(), Elements::Float(p)).unwrap().into();
+                    moved[*i] =
+                        Tensor::from_elements(DType::F64, x.dims().to_vec(), Elements::Float(p)).unwrap().into();
                     sum_of_weighted(&interpret::run_graph(&forward, &moved).unwrap(), &weights)
                 };
                 let numeric = (at(STEP) - at(-STEP)) / (2.0 * STEP);
@@ -228,7 +245,12 @@ fn gradients_agree_with_finite_differences() {
                 if (left - right).abs() > 1e-2 * (1.0 + numeric.abs()) {
                     continue;
                 }
-                assert!((numeric - g[k]).abs() <= 1e-4 * (1.0 + numeric.abs()), "{} {seed}: operand {i}[{k}]: {} and by differences {numeric}", d.name(), g[k]);
+                assert!(
+                    (numeric - g[k]).abs() <= 1e-4 * (1.0 + numeric.abs()),
+                    "{} {seed}: operand {i}[{k}]: {} and by differences {numeric}",
+                    d.name(),
+                    g[k]
+                );
                 compared += 1;
             }
         }
@@ -254,7 +276,11 @@ fn shard(v: &Value, sbp: Sbp, rank: usize, n: usize, rng: &mut Rng) -> Option<Va
             let x = t.to_f64s()?;
             let parts: Vec<Vec<f64>> = x.iter().map(|x| split_partial(*x, kind, n, t.dtype(), rng)).collect();
             let own: Vec<f64> = parts.iter().map(|p| p[rank]).collect();
-            let elements = if t.dtype().is_float() { Elements::Float(own) } else { Elements::Int(own.iter().map(|x| *x as i128).collect()) };
+            let elements = if t.dtype().is_float() {
+                Elements::Float(own)
+            } else {
+                Elements::Int(own.iter().map(|x| *x as i128).collect())
+            };
             Tensor::from_elements(t.dtype(), t.dims().to_vec(), elements).ok().map(Value::Tensor)
         }
     }
@@ -296,7 +322,8 @@ fn slice(t: &Tensor, axis: usize, start: usize, len: usize) -> Option<Tensor> {
 
 /// The global value of what the devices hold.
 fn join(parts: &[Value], sbp: Sbp) -> Option<Value> {
-    let tensors: Option<Vec<&Tensor>> = parts.iter().map(|v| if let Value::Tensor(t) = v { Some(t) } else { None }).collect();
+    let tensors: Option<Vec<&Tensor>> =
+        parts.iter().map(|v| if let Value::Tensor(t) = v { Some(t) } else { None }).collect();
     let tensors = tensors?;
     let first = tensors[0];
     match sbp {
@@ -316,7 +343,11 @@ fn join(parts: &[Value], sbp: Sbp) -> Option<Value> {
                     out.extend_from_slice(&t.to_f64s()?[o * run..(o + 1) * run]);
                 }
             }
-            let elements = if first.dtype().is_float() { Elements::Float(out) } else { Elements::Int(out.iter().map(|x| *x as i128).collect()) };
+            let elements = if first.dtype().is_float() {
+                Elements::Float(out)
+            } else {
+                Elements::Int(out.iter().map(|x| *x as i128).collect())
+            };
             Tensor::from_elements(first.dtype(), dims, elements).ok().map(Value::Tensor)
         }
         Sbp::Partial(kind) => {
@@ -331,7 +362,11 @@ fn join(parts: &[Value], sbp: Sbp) -> Option<Value> {
                     };
                 }
             }
-            let elements = if first.dtype().is_float() { Elements::Float(out) } else { Elements::Int(out.iter().map(|x| *x as i128).collect()) };
+            let elements = if first.dtype().is_float() {
+                Elements::Float(out)
+            } else {
+                Elements::Int(out.iter().map(|x| *x as i128).collect())
+            };
             Tensor::from_elements(first.dtype(), first.dims().to_vec(), elements).ok().map(Value::Tensor)
         }
     }
@@ -360,7 +395,9 @@ fn every_sbp_signature_agrees_with_sharded_execution() {
                         })
                         .collect();
                     let Some(mut own) = own else { break };
-                    if let (Some(k), Sbp::Split(axis), Value::Tensor(t)) = (s.op.shape_operand(), signature.results[0], &whole[0]) {
+                    if let (Some(k), Sbp::Split(axis), Value::Tensor(t)) =
+                        (s.op.shape_operand(), signature.results[0], &whole[0])
+                    {
                         let mut dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
                         let size = dims[usize::from(axis)] as usize;
                         dims[usize::from(axis)] = (size / devices + usize::from(rank < size % devices)) as i64;

@@ -29,11 +29,7 @@ pub(crate) struct Piece<'a> {
 impl<'a> PlanBuilder<'a> {
     /// An empty plan.
     pub fn new(info: PlanInfo, environment: Environment) -> Self {
-        let plan = Plan {
-            info,
-            environment,
-            ..Plan::default()
-        };
+        let plan = Plan { info, environment, ..Plan::default() };
         Self {
             plan,
             weights: Vec::new(),
@@ -85,11 +81,8 @@ impl<'a> PlanBuilder<'a> {
     ) -> Result<u32, BuildError> {
         let name = name.into();
         let len = dtype.byte_len(dims);
-        let len = len.ok_or_else(|| BuildError::WeightType {
-            name: name.clone(),
-            dtype: dtype.name(),
-            dims: dims.into(),
-        })?;
+        let len =
+            len.ok_or_else(|| BuildError::WeightType { name: name.clone(), dtype: dtype.name(), dims: dims.into() })?;
         let outer = self.plan.weights.get(of as usize);
         let fits = outer.filter(|outer| byte_offset.checked_add(len).is_some_and(|end| end <= outer.len));
         let offset = match fits {
@@ -100,13 +93,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     fn push_weight(&mut self, name: String, dtype: ElementType, dims: &[i64], offset: u64, len: u64) -> u32 {
-        self.plan.weights.push(Weight {
-            name,
-            dtype: dtype as i32,
-            dims: dims.to_vec(),
-            offset,
-            len,
-        });
+        self.plan.weights.push(Weight { name, dtype: dtype as i32, dims: dims.to_vec(), offset, len });
         (self.plan.weights.len() - 1) as u32
     }
 
@@ -131,14 +118,7 @@ impl<'a> PlanBuilder<'a> {
         let offset = push(&mut self.code, blob, VALUE_ALIGN);
         let index = self.plan.code.len() as u32;
         self.code_by_hash.insert((digest, entry), index);
-        self.plan.code.push(KernelCode {
-            name,
-            isa: isa.into(),
-            offset,
-            len,
-            entry,
-            blake3: digest.to_vec(),
-        });
+        self.plan.code.push(KernelCode { name, isa: isa.into(), offset, len, entry, blake3: digest.to_vec() });
         Ok(index)
     }
 
@@ -187,11 +167,7 @@ impl<'a> PlanBuilder<'a> {
 }
 
 fn check_weight(name: &str, dtype: ElementType, dims: &[i64], got: u64) -> Result<(), BuildError> {
-    let fail = || BuildError::WeightType {
-        name: name.into(),
-        dtype: dtype.name(),
-        dims: dims.into(),
-    };
+    let fail = || BuildError::WeightType { name: name.into(), dtype: dtype.name(), dims: dims.into() };
     if dtype == ElementType::String {
         return crate::dtype::element_count(dims).map(|_| ()).ok_or_else(fail);
     }
@@ -199,13 +175,7 @@ fn check_weight(name: &str, dtype: ElementType, dims: &[i64], got: u64) -> Resul
     if expected == got {
         return Ok(());
     }
-    Err(BuildError::WeightSize {
-        name: name.into(),
-        dtype: dtype.name(),
-        dims: dims.into(),
-        expected,
-        got,
-    })
+    Err(BuildError::WeightSize { name: name.into(), dtype: dtype.name(), dims: dims.into(), expected, got })
 }
 
 fn push<'a>(pieces: &mut Vec<Piece<'a>>, bytes: Cow<'a, [u8]>, align: u64) -> u64 {

@@ -168,23 +168,14 @@ pub fn describe(file: &PlanFile) -> Description {
     let plan = file.plan();
     let section = |kind: SectionKind| {
         let hash = file.section_hash(kind)?;
-        Some(SectionText {
-            kind: kind.name(),
-            bytes: file.section(kind).len() as u64,
-            blake3: hex(&hash),
-        })
+        Some(SectionText { kind: kind.name(), bytes: file.section(kind).len() as u64, blake3: hex(&hash) })
     };
     Description {
         model: plan.info.model.clone(),
         compiler_version: plan.info.compiler_version.clone(),
         format_version: crate::FORMAT_VERSION,
         flags: plan.info.flags.clone(),
-        inputs: plan
-            .info
-            .inputs
-            .iter()
-            .map(|input| (input.name.clone(), hex(&input.blake3)))
-            .collect(),
+        inputs: plan.info.inputs.iter().map(|input| (input.name.clone(), hex(&input.blake3))).collect(),
         environment: EnvironmentText {
             arch: plan.environment.arch.clone(),
             cpu_features: plan.environment.cpu_features.clone(),
@@ -200,11 +191,7 @@ pub fn describe(file: &PlanFile) -> Description {
             list: plan.weights.iter().map(weight_text).collect(),
         },
         code: plan.code.iter().map(code_text).collect(),
-        programs: plan
-            .programs
-            .iter()
-            .map(|program| program_text(program, &plan.code))
-            .collect(),
+        programs: plan.programs.iter().map(|program| program_text(program, &plan.code)).collect(),
     }
 }
 
@@ -230,12 +217,7 @@ fn weight_text(weight: &Weight) -> WeightText {
 }
 
 fn code_text(code: &KernelCode) -> CodeText {
-    CodeText {
-        name: code.name.clone(),
-        isa: code.isa.clone(),
-        bytes: code.len,
-        blake3: hex(&code.blake3),
-    }
+    CodeText { name: code.name.clone(), isa: code.isa.clone(), bytes: code.len, blake3: hex(&code.blake3) }
 }
 
 fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
@@ -256,32 +238,18 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
         lower_bound_bytes: program.lower_bound_bytes,
         chunks: program.chunks.iter().map(chunk_text).collect(),
         tasks: program.tasks.iter().map(|task| task_text(task, code)).collect(),
-        regsts: program
-            .regsts
-            .iter()
-            .map(|regst| regst_text(regst, program, links.as_ref()))
-            .collect(),
+        regsts: program.regsts.iter().map(|regst| regst_text(regst, program, links.as_ref())).collect(),
     }
 }
 
 fn port_text(port: &Port) -> PortText {
     let type_text = port.type_text();
     let Port { name, dims, object, .. } = port.clone();
-    PortText {
-        name,
-        dtype: port.dtype().name(),
-        dims,
-        object,
-        type_text,
-    }
+    PortText { name, dtype: port.dtype().name(), dims, object, type_text }
 }
 
 fn chunk_text(chunk: &Chunk) -> ChunkText {
-    ChunkText {
-        id: chunk.id,
-        bytes: chunk.bytes,
-        align: chunk.align,
-    }
+    ChunkText { id: chunk.id, bytes: chunk.bytes, align: chunk.align }
 }
 
 fn task_text(task: &Task, code: &[KernelCode]) -> TaskText {
@@ -292,9 +260,7 @@ fn task_text(task: &Task, code: &[KernelCode]) -> TaskText {
         _ => (0, 0),
     };
     TaskText {
-        id: task
-            .task_id()
-            .map_or_else(|| format!("malformed {:#x}", task.id), |id| id.to_string()),
+        id: task.task_id().map_or_else(|| format!("malformed {:#x}", task.id), |id| id.to_string()),
         name: task.name.clone(),
         kind: TaskKind::try_from(task.kind).map_or("unknown", TaskKind::name),
         thread: task.thread,
@@ -314,27 +280,15 @@ fn exec_text(task: &Task, code: &[KernelCode]) -> String {
         Some(Exec::Kernel(exec)) => {
             let name = code.get(exec.code as usize).map_or("?", |code| &code.name);
             let (iterations, grain, scratch) = (exec.iterations, exec.grain, exec.scratch_bytes);
-            format!(
-                "kernel {name}({}) x{iterations} grain {grain} scratch {scratch}",
-                list(&exec.args)
-            )
+            format!("kernel {name}({}) x{iterations} grain {grain} scratch {scratch}", list(&exec.args))
         }
         Some(Exec::Backend(exec)) => {
             let outputs: Vec<_> = exec.outputs.iter().map(|id| format!("%{id}")).collect();
-            format!(
-                "{}[{} bytes]({}) -> {}",
-                exec.backend,
-                exec.len,
-                list(&exec.inputs),
-                outputs.join(", ")
-            )
+            format!("{}[{} bytes]({}) -> {}", exec.backend, exec.len, list(&exec.inputs), outputs.join(", "))
         }
-        Some(Exec::Copy(exec)) => format!(
-            "copy {} bytes {} -> {}",
-            exec.bytes,
-            arg_text(&exec.src),
-            arg_text(&exec.dst)
-        ),
+        Some(Exec::Copy(exec)) => {
+            format!("copy {} bytes {} -> {}", exec.bytes, arg_text(&exec.src), arg_text(&exec.dst))
+        }
         Some(Exec::Feed(exec)) => format!("feed input {}", exec.port),
         Some(Exec::Fetch(exec)) => format!("fetch output {}", exec.port),
     }
@@ -346,16 +300,8 @@ fn arg_text(arg: &Arg) -> String {
         Some(ArgSource::Regst(id)) => format!("%{id}"),
         Some(ArgSource::Weight(index)) => format!("@{index}"),
     };
-    let offset = if arg.byte_offset == 0 {
-        String::new()
-    } else {
-        format!("+{}", arg.byte_offset)
-    };
-    let view = arg
-        .view
-        .as_ref()
-        .map(|view| format!(" as {}{:?}", view.dtype(), view.dims))
-        .unwrap_or_default();
+    let offset = if arg.byte_offset == 0 { String::new() } else { format!("+{}", arg.byte_offset) };
+    let view = arg.view.as_ref().map(|view| format!(" as {}{:?}", view.dtype(), view.dims)).unwrap_or_default();
     format!("{base}{offset}{view}")
 }
 

@@ -56,11 +56,7 @@ pub enum OpenError {
 }
 
 fn more(findings: &[Finding]) -> String {
-    if findings.len() > 1 {
-        format!(" (and {} more)", findings.len() - 1)
-    } else {
-        String::new()
-    }
+    if findings.len() > 1 { format!(" (and {} more)", findings.len() - 1) } else { String::new() }
 }
 
 /// Why something could not be added to a plan.

@@ -25,19 +25,13 @@ impl PlanFile {
     /// Maps and verifies a file: version, layout, every checksum, and all ranges and indexes of the structure.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let map = Map::file(path).map_err(|source| OpenError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
+        let map = Map::file(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Self::from_map(map, Some(path.to_owned()))
     }
 
     /// The same for bytes in memory, which are copied once to give them the alignment of a mapped file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, OpenError> {
-        let map = Map::copy(bytes).map_err(|source| OpenError::Io {
-            path: PathBuf::from("<memory>"),
-            source,
-        })?;
+        let map = Map::copy(bytes).map_err(|source| OpenError::Io { path: PathBuf::from("<memory>"), source })?;
         Self::from_map(map, None)
     }
 
@@ -52,10 +46,7 @@ impl PlanFile {
         let sections = decode_header(bytes)?;
         for section in &sections {
             if hash(section_bytes(bytes, section)) != section.hash {
-                return Err(damaged(format!(
-                    "the checksum of the {} section does not hold",
-                    section.kind.name()
-                )));
+                return Err(damaged(format!("the checksum of the {} section does not hold", section.kind.name())));
             }
         }
         let structure = sections.iter().find(|section| section.kind == SectionKind::Structure);
@@ -64,28 +55,15 @@ impl PlanFile {
             return Err(malformed(format!("the structure section has {} bytes", structure.len)));
         }
         let plan = Plan::decode(section_bytes(bytes, structure)).map_err(|error| malformed(error.to_string()))?;
-        let file = Self {
-            plan,
-            map,
-            sections,
-            path,
-        };
+        let file = Self { plan, map, sections, path };
         let findings = file.integrity();
-        if findings.is_empty() {
-            Ok(file)
-        } else {
-            Err(OpenError::Invalid(findings))
-        }
+        if findings.is_empty() { Ok(file) } else { Err(OpenError::Invalid(findings)) }
     }
 
     fn integrity(&self) -> Vec<Finding> {
         let size = |kind| self.section(kind).len() as u64;
-        let mut findings = ranges::check(
-            &self.plan,
-            size(SectionKind::Weights),
-            size(SectionKind::Code),
-            size(SectionKind::Payload),
-        );
+        let mut findings =
+            ranges::check(&self.plan, size(SectionKind::Weights), size(SectionKind::Code), size(SectionKind::Payload));
         findings.extend(verify::structure(&self.plan));
         findings
     }
@@ -113,10 +91,7 @@ impl PlanFile {
 
     /// blake3 of a section.
     pub fn section_hash(&self, kind: SectionKind) -> Option<[u8; 32]> {
-        self.sections
-            .iter()
-            .find(|section| section.kind == kind)
-            .map(|section| section.hash)
+        self.sections.iter().find(|section| section.kind == kind).map(|section| section.hash)
     }
 
     /// The bytes of a weight, where they lie in the map; `None` when there is no such weight.
@@ -146,12 +121,7 @@ impl PlanFile {
 
     /// Proves that one program can run: see [`verify()`]. That its structure holds was checked when the plan was opened.
     pub fn verify_program(&self, index: usize) -> Result<(), Vec<Finding>> {
-        let findings = self
-            .plan
-            .programs
-            .get(index)
-            .map(verify::verify_program)
-            .unwrap_or_default();
+        let findings = self.plan.programs.get(index).map(verify::verify_program).unwrap_or_default();
         if findings.is_empty() { Ok(()) } else { Err(findings) }
     }
 
@@ -163,10 +133,7 @@ impl PlanFile {
 
 impl fmt::Debug for PlanFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlanFile")
-            .field("path", &self.path)
-            .field("model", &self.plan.info.model)
-            .finish()
+        f.debug_struct("PlanFile").field("path", &self.path).field("model", &self.plan.info.model).finish()
     }
 }
 

@@ -52,11 +52,7 @@ fn find(plan: &Plan, inputs: &[InputDims<'_>]) -> Result<usize, FindError> {
         if program.inputs.len() != inputs.len() {
             continue;
         }
-        let mut problems = program
-            .inputs
-            .iter()
-            .zip(inputs)
-            .map(|(port, given)| port.accepts(*given));
+        let mut problems = program.inputs.iter().zip(inputs).map(|(port, given)| port.accepts(*given));
         let Some((index, problem)) = problems.by_ref().enumerate().find_map(|(i, r)| r.err().map(|e| (i, e))) else {
             return Ok(number);
         };
@@ -66,16 +62,10 @@ fn find(plan: &Plan, inputs: &[InputDims<'_>]) -> Result<usize, FindError> {
     }
     let variants = variants(plan);
     Err(match best {
-        None => FindError::Count {
-            got: inputs.len(),
-            variants,
-        },
-        Some((index, program, problem)) => FindError::Input {
-            input: program.inputs[index].name.clone(),
-            index,
-            problem,
-            variants,
-        },
+        None => FindError::Count { got: inputs.len(), variants },
+        Some((index, program, problem)) => {
+            FindError::Input { input: program.inputs[index].name.clone(), index, problem, variants }
+        }
     })
 }
 
@@ -84,11 +74,7 @@ impl Port {
     pub fn accepts(&self, given: InputDims<'_>) -> Result<(), String> {
         let Some((dtype, dims)) = given else {
             let opaque = self.object && self.dtype() == ElementType::Unknown;
-            return if opaque {
-                Ok(())
-            } else {
-                Err(format!("must be a tensor of {}", self.type_text()))
-            };
+            return if opaque { Ok(()) } else { Err(format!("must be a tensor of {}", self.type_text())) };
         };
         if self.dtype() != dtype && !(self.object && self.dtype() == ElementType::Unknown) {
             return Err(format!("has element type {dtype} and must have {}", self.dtype()));
@@ -104,17 +90,12 @@ impl Port {
                 self.dims
             ));
         }
-        let wrong = self
-            .dims
-            .iter()
-            .zip(dims)
-            .position(|(&want, &got)| want != got && !(self.object && want < 0));
+        let wrong = self.dims.iter().zip(dims).position(|(&want, &got)| want != got && !(self.object && want < 0));
         match wrong {
             None => Ok(()),
-            Some(axis) => Err(format!(
-                "has extent {} at dimension {axis} and must have {}",
-                dims[axis], self.dims[axis]
-            )),
+            Some(axis) => {
+                Err(format!("has extent {} at dimension {axis} and must have {}", dims[axis], self.dims[axis]))
+            }
         }
     }
 
@@ -127,11 +108,7 @@ impl Port {
                 format!("{}[..]", self.dtype())
             };
         }
-        let dims: Vec<_> = self
-            .dims
-            .iter()
-            .map(|&d| if d < 0 { "?".to_owned() } else { d.to_string() })
-            .collect();
+        let dims: Vec<_> = self.dims.iter().map(|&d| if d < 0 { "?".to_owned() } else { d.to_string() }).collect();
         format!("{}[{}]", self.dtype(), dims.join(", "))
     }
 }
@@ -146,10 +123,6 @@ fn variants(plan: &Plan) -> String {
 }
 
 fn signature(program: &Program) -> String {
-    let ports: Vec<_> = program
-        .inputs
-        .iter()
-        .map(|port| format!("{}: {}", port.name, port.type_text()))
-        .collect();
+    let ports: Vec<_> = program.inputs.iter().map(|port| format!("{}: {}", port.name, port.type_text())).collect();
     format!("`{}`({})", program.name, ports.join(", "))
 }

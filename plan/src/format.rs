@@ -118,16 +118,10 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Vec<Section>, OpenError> {
     let version = u32_at(bytes, 8);
     // The version comes first: the rest of the header may be laid out otherwise in other versions.
     if version > FORMAT_VERSION {
-        return Err(OpenError::NewerVersion {
-            found: version,
-            supported: FORMAT_VERSION,
-        });
+        return Err(OpenError::NewerVersion { found: version, supported: FORMAT_VERSION });
     }
     if version < FORMAT_VERSION {
-        return Err(OpenError::OldVersion {
-            found: version,
-            supported: FORMAT_VERSION,
-        });
+        return Err(OpenError::OldVersion { found: version, supported: FORMAT_VERSION });
     }
     let count = u32_at(bytes, 12) as usize;
     if count > MAX_SECTIONS {
@@ -138,11 +132,7 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Vec<Section>, OpenError> {
         return Err(damaged("the checksum of the header does not hold"));
     }
     if u64_at(bytes, 16) != bytes.len() as u64 {
-        return Err(damaged(format!(
-            "the file has {} bytes and should have {}",
-            bytes.len(),
-            u64_at(bytes, 16)
-        )));
+        return Err(damaged(format!("the file has {} bytes and should have {}", bytes.len(), u64_at(bytes, 16))));
     }
     let sections = (0..count).map(|i| decode_entry(&bytes[HEADER_LEN + i * ENTRY_LEN..][..ENTRY_LEN]));
     let sections = sections.collect::<Result<Vec<_>, _>>()?;
@@ -155,19 +145,11 @@ fn decode_entry(entry: &[u8]) -> Result<Section, OpenError> {
     let kind = SectionKind::ALL.into_iter().find(|&kind| kind as u32 == number);
     let kind = kind.ok_or_else(|| malformed(format!("section kind {number} is not known")))?;
     if entry[4..8] != [0; 4] || entry[24..32] != [0; 8] {
-        return Err(malformed(format!(
-            "reserved fields of the {} section are set",
-            kind.name()
-        )));
+        return Err(malformed(format!("reserved fields of the {} section are set", kind.name())));
     }
     let mut hash = [0; 32];
     hash.copy_from_slice(&entry[32..64]);
-    Ok(Section {
-        kind,
-        offset: u64_at(entry, 8),
-        len: u64_at(entry, 16),
-        hash,
-    })
+    Ok(Section { kind, offset: u64_at(entry, 8), len: u64_at(entry, 16), hash })
 }
 
 /// Sections must stand in order, each at the first aligned place, with zeros between them, up to the file's end.
@@ -184,14 +166,9 @@ fn check_layout(bytes: &[u8], sections: &[Section], table_end: u64) -> Result<()
         }
         previous = Some(section.kind);
         if section.offset != align_up(end, SECTION_ALIGN) {
-            return Err(malformed(format!(
-                "the {name} section does not start where the one before it ends"
-            )));
+            return Err(malformed(format!("the {name} section does not start where the one before it ends")));
         }
-        let next = section
-            .offset
-            .checked_add(section.len)
-            .filter(|&next| next <= bytes.len() as u64);
+        let next = section.offset.checked_add(section.len).filter(|&next| next <= bytes.len() as u64);
         let next = next.ok_or_else(|| malformed(format!("the {name} section reaches past the end of the file")))?;
         check_zero(&bytes[end as usize..section.offset as usize], name)?;
         end = next;

@@ -36,10 +36,7 @@ impl Map {
     pub fn copy(bytes: &[u8]) -> io::Result<Self> {
         let mut map = MmapMut::map_anon(bytes.len().max(1))?;
         map[..bytes.len()].copy_from_slice(bytes);
-        Ok(Self {
-            map: map.make_read_only()?,
-            len: bytes.len(),
-        })
+        Ok(Self { map: map.make_read_only()?, len: bytes.len() })
     }
 
     pub fn bytes(&self) -> &[u8] {

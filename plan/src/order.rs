@@ -34,10 +34,7 @@ pub fn order_reuse(program: &mut Program) {
         let swap = links.producer[a as usize] > links.producer[b as usize];
         let (earlier, later) = if swap { (b, a) } else { (a, b) };
         let producer = links.producer[later as usize];
-        let users = links.consumers[earlier as usize]
-            .iter()
-            .copied()
-            .chain([links.producer[earlier as usize]]);
+        let users = links.consumers[earlier as usize].iter().copied().chain([links.producer[earlier as usize]]);
         for user in users.filter(|&user| user < producer) {
             if !reach.before(user, producer) {
                 reach.order_edge(user, producer);

@@ -24,11 +24,7 @@ pub(crate) fn check(plan: &Plan, weights_len: u64, code_len: u64, payload_len: u
                 && !fits(exec.offset, exec.len, payload_len)
             {
                 let place = format!("program `{}`, task `{}`", program.name, task.name);
-                findings.push(Finding::new(
-                    FindingKind::Range,
-                    place,
-                    "the payload reaches past its section",
-                ));
+                findings.push(Finding::new(FindingKind::Range, place, "the payload reaches past its section"));
             }
         }
     }
@@ -41,9 +37,7 @@ fn check_weight(weight: &Weight, section: u64) -> Result<(), String> {
         return Err("the bytes reach past the weights section".into());
     }
     if dtype == ElementType::String {
-        return crate::dtype::element_count(&weight.dims)
-            .map(|_| ())
-            .ok_or_else(|| "bad extents".into());
+        return crate::dtype::element_count(&weight.dims).map(|_| ()).ok_or_else(|| "bad extents".into());
     }
     if dtype.byte_len(&weight.dims) != Some(weight.len) {
         return Err(format!("{dtype}{:?} does not take {} bytes", weight.dims, weight.len));

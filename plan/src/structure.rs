@@ -299,9 +299,7 @@ impl Block {
 
     /// Bytes from the first register's first byte to the last one's last.
     pub fn extent(&self, num: u32) -> u64 {
-        self.stride()
-            .saturating_mul(u64::from(num.saturating_sub(1)))
-            .saturating_add(self.bytes)
+        self.stride().saturating_mul(u64::from(num.saturating_sub(1))).saturating_add(self.bytes)
     }
 }
 

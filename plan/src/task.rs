@@ -27,10 +27,7 @@ pub enum TaskKind {
 impl TaskKind {
     /// Whether this version's runtime has an act rule for the kind.
     pub fn is_runnable(self) -> bool {
-        matches!(
-            self,
-            TaskKind::Compute | TaskKind::Copy | TaskKind::Boxing | TaskKind::Tick
-        )
+        matches!(self, TaskKind::Compute | TaskKind::Copy | TaskKind::Boxing | TaskKind::Tick)
     }
 
     /// Name for people.
@@ -219,28 +216,17 @@ pub struct View {
 impl Arg {
     /// A buffer in a register.
     pub fn regst(id: u32, byte_offset: u64) -> Self {
-        Self {
-            source: Some(ArgSource::Regst(id)),
-            byte_offset,
-            view: None,
-        }
+        Self { source: Some(ArgSource::Regst(id)), byte_offset, view: None }
     }
 
     /// A buffer in a weight.
     pub fn weight(index: u32, byte_offset: u64) -> Self {
-        Self {
-            source: Some(ArgSource::Weight(index)),
-            byte_offset,
-            view: None,
-        }
+        Self { source: Some(ArgSource::Weight(index)), byte_offset, view: None }
     }
 
     /// The same buffer under another type.
     pub fn with_view(mut self, dtype: ElementType, dims: Vec<i64>) -> Self {
-        self.view = Some(View {
-            dtype: dtype as i32,
-            dims,
-        });
+        self.view = Some(View { dtype: dtype as i32, dims });
         self
     }
 }

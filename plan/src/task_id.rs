@@ -60,14 +60,7 @@ fn part(raw: u64, shift: u32, bits: u32) -> u32 {
 
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{}.{}.{}",
-            self.machine(),
-            self.thread(),
-            self.stream(),
-            self.task()
-        )
+        write!(f, "{}.{}.{}.{}", self.machine(), self.thread(), self.stream(), self.task())
     }
 }
 

@@ -23,10 +23,7 @@ impl PlanBuilder<'_> {
         written.map_err(|source| {
             // The error that matters is the first one; a temporary file that cannot be removed is only litter.
             let _ = fs::remove_file(&temporary);
-            WriteError::Io {
-                path: path.to_owned(),
-                source,
-            }
+            WriteError::Io { path: path.to_owned(), source }
         })
     }
 
@@ -44,10 +41,7 @@ impl PlanBuilder<'_> {
 
     fn pack(&self) -> Result<Vec<u8>, WriteError> {
         let mut cursor = Cursor::new(Vec::new());
-        self.stream(&mut cursor).map_err(|source| WriteError::Io {
-            path: PathBuf::from("<memory>"),
-            source,
-        })?;
+        self.stream(&mut cursor).map_err(|source| WriteError::Io { path: PathBuf::from("<memory>"), source })?;
         Ok(cursor.into_inner())
     }
 
@@ -60,20 +54,10 @@ impl PlanBuilder<'_> {
 
     fn stream(&self, out: &mut (impl Write + Seek)) -> io::Result<()> {
         let structure = self.plan.encode_to_vec();
-        let mut writer = SectionWriter {
-            out,
-            position: 0,
-            sections: Vec::new(),
-        };
+        let mut writer = SectionWriter { out, position: 0, sections: Vec::new() };
         // The header is known only at the end, when everything is hashed; its place is kept free.
         writer.pad_to(SECTION_ALIGN)?;
-        writer.section(
-            SectionKind::Structure,
-            &[Piece {
-                offset: 0,
-                bytes: structure.into(),
-            }],
-        )?;
+        writer.section(SectionKind::Structure, &[Piece { offset: 0, bytes: structure.into() }])?;
         writer.section(SectionKind::Code, &self.code)?;
         writer.section(SectionKind::Weights, &self.weights)?;
         writer.section(SectionKind::Payload, &self.payload)?;
@@ -112,12 +96,7 @@ impl<W: Write> SectionWriter<'_, W> {
             self.out.write_all(&piece.bytes)?;
             self.position += piece.bytes.len() as u64;
         }
-        self.sections.push(Section {
-            kind,
-            offset,
-            len,
-            hash: *hasher.finalize().as_bytes(),
-        });
+        self.sections.push(Section { kind, offset, len, hash: *hasher.finalize().as_bytes() });
         Ok(())
     }
 
@@ -135,10 +114,6 @@ fn temporary_name(path: &Path) -> PathBuf {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    name.push(format!(
-        ".{}-{}.tmp",
-        std::process::id(),
-        COUNTER.fetch_add(1, Ordering::Relaxed)
-    ));
+    name.push(format!(".{}-{}.tmp", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
     path.with_file_name(name)
 }

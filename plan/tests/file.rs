@@ -26,9 +26,7 @@ fn round_trip() {
     assert_eq!(strings, Some(vec!["a".to_owned(), "bc".to_owned()]));
     assert_eq!(file.kernel(0).unwrap(), [0x90, 0xc3]);
     assert_eq!(file.weight(3), None);
-    let Some(Exec::Backend(exec)) = &file.plan().programs[0].tasks[3].exec else {
-        panic!()
-    };
+    let Some(Exec::Backend(exec)) = &file.plan().programs[0].tasks[3].exec else { panic!() };
     assert_eq!(file.payload(exec).unwrap(), b"payload");
     assert_eq!(file.verify(), Ok(()));
 }
@@ -42,11 +40,7 @@ fn the_same_data_gives_the_same_bytes() {
     small_plan().write_file(&b).unwrap();
     assert_eq!(std::fs::read(&a).unwrap(), std::fs::read(&b).unwrap());
     assert_eq!(std::fs::read(&a).unwrap(), small_plan().to_bytes().unwrap());
-    assert_eq!(
-        std::fs::read_dir(folder.path()).unwrap().count(),
-        2,
-        "temporary files are left"
-    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "temporary files are left");
     assert_eq!(PlanFile::open(&a).unwrap().plan(), small_plan().plan());
 }
 
@@ -68,10 +62,7 @@ fn equal_weights_and_kernels_are_stored_once() {
     let a = plan.add_weight("a", ElementType::F32, &[2], vec![3; 8]).unwrap();
     let b = plan.add_weight("b", ElementType::I64, &[1], vec![3; 8]).unwrap();
     let c = plan.alias_weight("c", ElementType::F32, &[1], a, 4).unwrap();
-    assert_eq!(
-        plan.plan().weights[a as usize].offset,
-        plan.plan().weights[b as usize].offset
-    );
+    assert_eq!(plan.plan().weights[a as usize].offset, plan.plan().weights[b as usize].offset);
     assert_eq!(plan.plan().weights[c as usize].offset, 4);
     assert!(plan.alias_weight("d", ElementType::F32, &[2], a, 4).is_err());
     assert!(plan.add_weight("e", ElementType::F32, &[3], vec![3; 8]).is_err());
@@ -111,22 +102,10 @@ fn versions() {
     let mut bytes = small_plan().to_bytes().unwrap();
     bytes[8] = 9;
     let error = PlanFile::from_bytes(&bytes).unwrap_err();
-    assert!(matches!(
-        error,
-        OpenError::NewerVersion {
-            found: 9,
-            supported: FORMAT_VERSION
-        }
-    ));
-    assert!(
-        error.to_string().contains("version 9") && error.to_string().contains("version 1"),
-        "{error}"
-    );
+    assert!(matches!(error, OpenError::NewerVersion { found: 9, supported: FORMAT_VERSION }));
+    assert!(error.to_string().contains("version 9") && error.to_string().contains("version 1"), "{error}");
     bytes[8] = 0;
-    assert!(matches!(
-        PlanFile::from_bytes(&bytes),
-        Err(OpenError::OldVersion { found: 0, .. })
-    ));
+    assert!(matches!(PlanFile::from_bytes(&bytes), Err(OpenError::OldVersion { found: 0, .. })));
 }
 
 /// Hostile headers have a valid checksum, as whoever writes one can compute it.
@@ -149,18 +128,8 @@ fn hostile_tables() {
             }
         }
     }
-    for (place, value) in [
-        (12, 0),
-        (12, 3),
-        (12, 17),
-        (12, 255),
-        (64, 2),
-        (64, 9),
-        (128, 1),
-        (68, 1),
-        (24, 1),
-        (88, 1),
-    ] {
+    for (place, value) in [(12, 0), (12, 3), (12, 17), (12, 255), (64, 2), (64, 9), (128, 1), (68, 1), (24, 1), (88, 1)]
+    {
         let mut bytes = good.clone();
         bytes[place] = value;
         if value <= 16 {
@@ -203,14 +172,7 @@ fn hostile_structures() {
 fn descriptions() {
     let file = PlanFile::from_bytes(&small_plan().to_bytes().unwrap()).unwrap();
     let text = text(&file);
-    for part in [
-        "small",
-        "1.2.3",
-        "small.onnx",
-        "double",
-        "test[7 bytes](%2 as f32[2, 4], @2) -> %3",
-        "x: f32[8]",
-    ] {
+    for part in ["small", "1.2.3", "small.onnx", "double", "test[7 bytes](%2 as f32[2, 4], @2) -> %3", "x: f32[8]"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
     let value: serde_json::Value = serde_json::from_str(&json(&file)).unwrap();
@@ -234,10 +196,7 @@ fn programs_are_found_by_their_inputs() {
     assert_eq!(file.find_program(&[Some((ElementType::F32, &[8]))]), Ok(0));
     let error = |inputs: &[InputDims<'_>]| file.find_program(inputs).unwrap_err().to_string();
     let text = error(&[Some((ElementType::F32, &[9]))]);
-    assert!(
-        text.contains("`x`") && text.contains("extent 9 at dimension 0 and must have 8"),
-        "{text}"
-    );
+    assert!(text.contains("`x`") && text.contains("extent 9 at dimension 0 and must have 8"), "{text}");
     assert!(text.contains("`main`(x: f32[8])"), "{text}");
     assert!(error(&[Some((ElementType::F64, &[8]))]).contains("element type f64"));
     assert!(error(&[Some((ElementType::F32, &[8, 1]))]).contains("rank 2"));

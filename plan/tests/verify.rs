@@ -8,10 +8,7 @@ use common::Graph;
 use of_plan::*;
 
 fn plan_of(program: Program) -> Plan {
-    Plan {
-        programs: vec![program],
-        ..Plan::default()
-    }
+    Plan { programs: vec![program], ..Plan::default() }
 }
 
 fn findings(program: Program) -> Vec<Finding> {
@@ -27,10 +24,7 @@ fn only(program: Program) -> Finding {
 /// a -> b -> c -> d; the registers lie at these offsets.
 fn chain(offsets: [u64; 3]) -> Graph {
     let mut graph = Graph::new("main", 1);
-    let tasks: Vec<_> = ["a", "b", "c", "d"]
-        .iter()
-        .map(|name| graph.task(name, 0, None))
-        .collect();
+    let tasks: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| graph.task(name, 0, None)).collect();
     for (number, offset) in offsets.into_iter().enumerate() {
         graph.block(&format!("r{number}"), tasks[number], &[tasks[number + 1]], 16, offset);
     }
@@ -52,21 +46,14 @@ fn a_cycle_deadlocks() {
     let finding = only(graph.finish());
     assert_eq!(finding.kind, FindingKind::Deadlock);
     let text = finding.to_string();
-    assert!(
-        text.contains("`b` waits for `then` of `c`") && text.contains("`c` waits for `r1` of `b`"),
-        "{text}"
-    );
+    assert!(text.contains("`b` waits for `then` of `c`") && text.contains("`c` waits for `r1` of `b`"), "{text}");
 }
 
 #[test]
 fn in_place_needs_the_last_reader() {
     let build = |declare: bool, second_reader: bool, ordered: bool| {
         let mut graph = Graph::new("main", 1);
-        let (a, b, c) = (
-            graph.task("a", 0, None),
-            graph.task("b", 0, None),
-            graph.task("c", 0, None),
-        );
+        let (a, b, c) = (graph.task("a", 0, None), graph.task("b", 0, None), graph.task("c", 0, None));
         let readers: &[usize] = if second_reader { &[b, c] } else { &[c] };
         let x = graph.block("x", a, readers, 16, 0);
         let y = graph.block("y", c, &[], 16, 0);
@@ -88,10 +75,7 @@ fn in_place_needs_the_last_reader() {
 fn parallel_branches_cannot_share_memory_without_an_order() {
     let diamond = || {
         let mut graph = Graph::new("main", 2);
-        let tasks: Vec<_> = ["a", "b", "c", "d"]
-            .iter()
-            .map(|name| graph.task(name, 0, None))
-            .collect();
+        let tasks: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| graph.task(name, 0, None)).collect();
         graph.block("x", tasks[0], &[tasks[1], tasks[2]], 16, 0);
         let temporary = graph.block("t", tasks[1], &[], 16, 64);
         graph.block("y", tasks[2], &[tasks[3]], 16, 64);
@@ -122,11 +106,7 @@ fn pipelined_programs_need_an_order_across_pieces() {
     assert_eq!(build(true), []);
     let found = build(false);
     assert_eq!(found.len(), 1);
-    assert!(
-        found[0].message.contains("end a piece before `a` acts on the next one"),
-        "{}",
-        found[0]
-    );
+    assert!(found[0].message.contains("end a piece before `a` acts on the next one"), "{}", found[0]);
 }
 
 #[test]
@@ -159,9 +139,7 @@ fn broken_structures() {
     has(FindingKind::Index, &|p| p.tasks[0].exec = common::feed(0));
     has(FindingKind::Index, &|p| p.tasks[0].exec = common::kernel(0, vec![], 1));
     let block = |p: &mut Program, change: &dyn Fn(&mut Block)| {
-        let Some(Storage::Block(block)) = &mut p.regsts[0].storage else {
-            panic!()
-        };
+        let Some(Storage::Block(block)) = &mut p.regsts[0].storage else { panic!() };
         change(block);
     };
     has(FindingKind::Range, &|p| block(p, &|b| b.offset = u64::MAX - 10));
@@ -176,10 +154,7 @@ fn ports_are_fed_and_fetched_once() {
     let build = |change: fn(&mut Program)| {
         let mut program = common::small_plan().plan().programs[0].clone();
         change(&mut program);
-        let plan = Plan {
-            programs: vec![program],
-            ..common::small_plan().plan().clone()
-        };
+        let plan = Plan { programs: vec![program], ..common::small_plan().plan().clone() };
         verify(&plan).err().map(|findings| findings[0].kind)
     };
     assert_eq!(build(|_| ()), None);
@@ -196,9 +171,7 @@ fn arguments_stay_inside_their_buffers() {
         let mut builder = common::small_plan();
         let mut program = builder.plan().programs[0].clone();
         program.name = "second".into();
-        let Some(Exec::Kernel(exec)) = &mut program.tasks[1].exec else {
-            panic!()
-        };
+        let Some(Exec::Kernel(exec)) = &mut program.tasks[1].exec else { panic!() };
         exec.args = vec![arg];
         builder.add_program(program);
         verify(builder.plan()).err().map(|findings| findings[0].kind)
@@ -220,13 +193,7 @@ fn large_programs_are_verified_fast() {
         graph.task(&format!("t{number}"), 0, None);
     }
     for number in 0..1999 {
-        graph.block(
-            &format!("r{number}"),
-            number,
-            &[number + 1],
-            16,
-            64 * (number as u64 % 2),
-        );
+        graph.block(&format!("r{number}"), number, &[number + 1], 16, 64 * (number as u64 % 2));
     }
     let plan = plan_of(graph.finish());
     let start = Instant::now();

@@ -140,22 +140,13 @@ impl Actor {
         let inputs = task.consumes.iter().map(|&regst| {
             let producer = links.producer[regst as usize];
             let producer_output = place_of(&program.tasks[producer as usize].produces, regst);
-            Input {
-                producer,
-                producer_output,
-                full: 0,
-                received: 0,
-                ended: false,
-            }
+            Input { producer, producer_output, full: 0, received: 0, ended: false }
         });
         let inputs: Vec<_> = inputs.collect();
         let outputs = task.produces.iter().map(|&regst| {
             let input_of = |&consumer: &u32| (consumer, place_of(&program.tasks[consumer as usize].consumes, regst));
             let consumers = links.consumers[regst as usize].iter().map(input_of).collect();
-            Output {
-                consumers,
-                pending: vec![0; program.regsts[regst as usize].num as usize],
-            }
+            Output { consumers, pending: vec![0; program.regsts[regst as usize].num as usize] }
         });
         let unmet = inputs.len().max(1);
         Self {
@@ -183,11 +174,7 @@ impl Actor {
             Msg::Ended { input } => self.input_ended(input),
             Msg::Acted => self.acted(sink),
         }
-        .ok_or(ProtocolError {
-            actor: self.id,
-            piece: self.piece,
-            msg,
-        })?;
+        .ok_or(ProtocolError { actor: self.id, piece: self.piece, msg })?;
         self.proceed(sink);
         Ok(())
     }
@@ -250,24 +237,15 @@ impl Actor {
             let copy = output.copy_of(piece);
             output.pending[copy] = output.consumers.len() as u32;
             for &(to, input) in &output.consumers {
-                sink(Action::Send {
-                    to,
-                    msg: Msg::Filled { input, piece },
-                });
+                sink(Action::Send { to, msg: Msg::Filled { input, piece } });
             }
             self.unmet += usize::from(!output.is_free(self.piece));
         }
         for input in &mut self.inputs {
             input.full -= 1;
             self.unmet += usize::from(input.full == 0);
-            let msg = Msg::Acked {
-                output: input.producer_output,
-                piece,
-            };
-            sink(Action::Send {
-                to: input.producer,
-                msg,
-            });
+            let msg = Msg::Acked { output: input.producer_output, piece };
+            sink(Action::Send { to: input.producer, msg });
         }
         if self.inputs.is_empty() {
             self.budget -= 1;
@@ -297,16 +275,10 @@ impl Actor {
         }
         if !std::mem::replace(&mut self.ended, true) {
             for &(to, input) in self.outputs.iter().flat_map(|output| &output.consumers) {
-                sink(Action::Send {
-                    to,
-                    msg: Msg::Ended { input },
-                });
+                sink(Action::Send { to, msg: Msg::Ended { input } });
             }
         }
-        let all_free = self
-            .outputs
-            .iter()
-            .all(|output| output.pending.iter().all(|&pending| pending == 0));
+        let all_free = self.outputs.iter().all(|output| output.pending.iter().all(|&pending| pending == 0));
         if all_free && !std::mem::replace(&mut self.done, true) {
             sink(Action::Done);
         }

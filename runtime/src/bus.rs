@@ -62,13 +62,7 @@ impl Routes {
     /// acknowledged by it once; besides, every edge ends once and every thread gets a few commands.
     pub fn bounds(&self, program: &Program, links: &Links, threads: usize) -> Vec<Bound> {
         let tasks = program.tasks.len();
-        let mut bounds = vec![
-            Bound {
-                local: tasks,
-                mail: 2 * tasks + 4 * threads
-            };
-            threads
-        ];
+        let mut bounds = vec![Bound { local: tasks, mail: 2 * tasks + 4 * threads }; threads];
         for regst in &program.regsts {
             let from = self.thread[links.producer[regst.id as usize] as usize];
             for &consumer in &links.consumers[regst.id as usize] {

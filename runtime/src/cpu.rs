@@ -7,24 +7,17 @@ use crate::SessionError;
 /// Checks the processor against what the plan needs. `kernels` says whether it holds any machine code.
 pub(crate) fn check(environment: &Environment, kernels: bool) -> Result<(), SessionError> {
     if environment.ranks > 1 {
-        return Err(SessionError::Ranks {
-            ranks: environment.ranks,
-        });
+        return Err(SessionError::Ranks { ranks: environment.ranks });
     }
     if !kernels {
         return Ok(());
     }
     let machine = std::env::consts::ARCH;
     if environment.arch != machine || !SUPPORTED {
-        return Err(SessionError::Arch {
-            plan: environment.arch.clone(),
-            machine,
-        });
+        return Err(SessionError::Arch { plan: environment.arch.clone(), machine });
     }
     match environment.cpu_features.iter().find(|feature| !has(feature)) {
-        Some(feature) => Err(SessionError::CpuFeature {
-            feature: feature.clone(),
-        }),
+        Some(feature) => Err(SessionError::CpuFeature { feature: feature.clone() }),
         None => Ok(()),
     }
 }
@@ -110,15 +103,9 @@ mod tests {
         let error = check(&here(&["teleport"]), true).unwrap_err().to_string();
         assert!(error.contains("teleport") || !SUPPORTED, "{error}");
         assert!(check(&here(&["teleport"]), false).is_ok());
-        let other = Environment {
-            arch: "pdp11".into(),
-            ..Environment::default()
-        };
+        let other = Environment { arch: "pdp11".into(), ..Environment::default() };
         assert!(matches!(check(&other, true), Err(SessionError::Arch { .. })));
-        let many = Environment {
-            ranks: 2,
-            ..Environment::default()
-        };
+        let many = Environment { ranks: 2, ..Environment::default() };
         assert!(matches!(check(&many, false), Err(SessionError::Ranks { ranks: 2 })));
     }
 }

@@ -16,10 +16,7 @@ pub(crate) struct Ports {
 impl Ports {
     pub fn new(program: &Program) -> Self {
         let places = |ports: &[Port]| ports.iter().map(|_| Mutex::new(None)).collect();
-        Self {
-            inputs: places(&program.inputs),
-            outputs: places(&program.outputs),
-        }
+        Self { inputs: places(&program.inputs), outputs: places(&program.outputs) }
     }
 }
 
@@ -32,23 +29,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn check_inputs(program: &Program, inputs: &[Value]) -> Result<(), RunError> {
     let ports = &program.inputs;
     if ports.len() != inputs.len() {
-        let names: Vec<_> = ports
-            .iter()
-            .map(|port| format!("{}: {}", port.name, port.type_text()))
-            .collect();
-        return Err(RunError::InputCount {
-            expected: ports.len(),
-            names: names.join(", "),
-            got: inputs.len(),
-        });
+        let names: Vec<_> = ports.iter().map(|port| format!("{}: {}", port.name, port.type_text())).collect();
+        return Err(RunError::InputCount { expected: ports.len(), names: names.join(", "), got: inputs.len() });
     }
     for (index, (port, value)) in ports.iter().zip(inputs).enumerate() {
         let problem = port.accepts(value.input_dims());
-        problem.map_err(|problem| RunError::Input {
-            input: port.name.clone(),
-            index,
-            problem,
-        })?;
+        problem.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
     }
     Ok(())
 }

@@ -30,106 +30,52 @@ impl Binder<'_> {
             Some(Exec::Copy(exec)) => self.copy(task, exec),
             Some(Exec::Feed(exec)) => {
                 let port = exec.port as usize;
-                let to = self
-                    .program
-                    .inputs
-                    .get(port)
-                    .and_then(|port| self.regst_place(port.regst));
-                Ok(Work::Feed {
-                    port,
-                    to: to.ok_or_else(|| broken(task))?,
-                })
+                let to = self.program.inputs.get(port).and_then(|port| self.regst_place(port.regst));
+                Ok(Work::Feed { port, to: to.ok_or_else(|| broken(task))? })
             }
             Some(Exec::Fetch(exec)) => {
                 let port = exec.port as usize;
-                let from = self
-                    .program
-                    .outputs
-                    .get(port)
-                    .and_then(|port| self.regst_place(port.regst));
-                Ok(Work::Fetch {
-                    port,
-                    from: from.ok_or_else(|| broken(task))?,
-                })
+                let from = self.program.outputs.get(port).and_then(|port| self.regst_place(port.regst));
+                Ok(Work::Fetch { port, from: from.ok_or_else(|| broken(task))? })
             }
         }
     }
 
     fn kernel(&self, task: &Task, exec: &KernelExec) -> Result<Work, SessionError> {
         let code = self.plan.plan().code.get(exec.code as usize);
-        let entry = code
-            .and_then(|code| self.code.entry(code))
-            .ok_or_else(|| broken(task))?;
+        let entry = code.and_then(|code| self.code.entry(code)).ok_or_else(|| broken(task))?;
         let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();
         let buffers = buffers.ok_or_else(|| broken(task))?;
-        Ok(Work::Kernel(KernelCall::new(
-            Arc::clone(&self.code),
-            entry,
-            buffers,
-            exec.iterations,
-            exec.grain,
-        )))
+        Ok(Work::Kernel(KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain)))
     }
 
     fn backend(&self, task: &Task, exec: &BackendExec) -> Result<Work, SessionError> {
         let loader = self.loaders.iter().find(|loader| loader.backend() == exec.backend);
         let loader = loader.ok_or_else(|| self.missing(task, &exec.backend))?;
         let payload = self.plan.payload(exec).ok_or_else(|| broken(task))?;
-        let inputs = exec
-            .inputs
-            .iter()
-            .map(|arg| self.operand(task, arg))
-            .collect::<Result<_, _>>()?;
-        let outputs = exec
-            .outputs
-            .iter()
-            .map(|&regst| self.regst_place(regst))
-            .collect::<Option<_>>();
+        let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
+        let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let outputs = outputs.ok_or_else(|| broken(task))?;
-        let context = LoadContext {
-            program: self.program,
-            task,
-            exec,
-            threads: self.threads,
-        };
+        let context = LoadContext { program: self.program, task, exec, threads: self.threads };
         let executable = loader.load(payload, context).map_err(|source| SessionError::Load {
             task: task.name.clone(),
             backend: exec.backend.clone(),
             source,
         })?;
-        Ok(Work::Backend(BackendCall {
-            executable,
-            inputs,
-            outputs,
-        }))
+        Ok(Work::Backend(BackendCall { executable, inputs, outputs }))
     }
 
     fn missing(&self, task: &Task, backend: &str) -> SessionError {
-        let names: Vec<_> = self
-            .loaders
-            .iter()
-            .map(|loader| format!("`{}`", loader.backend()))
-            .collect();
-        let available = if names.is_empty() {
-            "no backend".into()
-        } else {
-            names.join(", ")
-        };
-        SessionError::Backend {
-            task: task.name.clone(),
-            backend: backend.into(),
-            available,
-        }
+        let names: Vec<_> = self.loaders.iter().map(|loader| format!("`{}`", loader.backend())).collect();
+        let available = if names.is_empty() { "no backend".into() } else { names.join(", ") };
+        SessionError::Backend { task: task.name.clone(), backend: backend.into(), available }
     }
 
     fn copy(&self, task: &Task, exec: &CopyExec) -> Result<Work, SessionError> {
         if let (Some(src), Some(dst)) = (self.object(&exec.src), self.object(&exec.dst)) {
             return Ok(Work::CopyObject { src, dst });
         }
-        let buffers = self
-            .buffer(&exec.src)
-            .zip(self.buffer(&exec.dst))
-            .zip(usize::try_from(exec.bytes).ok());
+        let buffers = self.buffer(&exec.src).zip(self.buffer(&exec.dst)).zip(usize::try_from(exec.bytes).ok());
         let ((src, dst), bytes) = buffers.ok_or_else(|| broken(task))?;
         Ok(Work::Copy { src, dst, bytes })
     }
@@ -138,11 +84,7 @@ impl Binder<'_> {
         let Some(ArgSource::Regst(id)) = arg.source else {
             return None;
         };
-        self.program
-            .regsts
-            .get(id as usize)
-            .filter(|regst| regst.is_object())
-            .map(|regst| regst.id)
+        self.program.regsts.get(id as usize).filter(|regst| regst.is_object()).map(|regst| regst.id)
     }
 
     /// The bytes that an argument names, to the end of its register or weight.
@@ -152,9 +94,7 @@ impl Binder<'_> {
             ArgSource::Regst(id) => {
                 let regst = self.program.regsts.get(id as usize)?;
                 let block = regst.block()?;
-                let all = self
-                    .arena
-                    .block(block.chunk, block.offset, block.bytes, block.stride(), regst.num)?;
+                let all = self.arena.block(block.chunk, block.offset, block.bytes, block.stride(), regst.num)?;
                 all.skip(arg.byte_offset)
             }
         }
@@ -168,9 +108,7 @@ impl Binder<'_> {
         {
             let strings = self.plan.weight(index).and_then(PlanBuilder::decode_strings);
             let tensor = strings.and_then(|strings| Tensor::from_strings(weight.dims.as_slice(), strings).ok());
-            let tensor = tensor.ok_or_else(|| SessionError::Strings {
-                weight: weight.name.clone(),
-            })?;
+            let tensor = tensor.ok_or_else(|| SessionError::Strings { weight: weight.name.clone() })?;
             return Ok(Operand::Constant(tensor.into()));
         }
         self.arg_place(arg).map(Operand::Place).ok_or_else(|| broken(task))
@@ -192,11 +130,7 @@ impl Binder<'_> {
             }
         };
         let buffer = self.buffer(arg)?.truncate(dtype.byte_len(dims)?)?;
-        Some(Place::Dense {
-            buffer,
-            dtype,
-            dims: dims.clone(),
-        })
+        Some(Place::Dense { buffer, dtype, dims: dims.clone() })
     }
 
     fn regst_place(&self, id: u32) -> Option<Place> {

@@ -28,17 +28,10 @@ struct Slot {
 impl Objects {
     pub fn new(program: &Program) -> Self {
         let copies = |regst: &of_plan::Regst| if regst.is_object() { regst.num } else { 0 };
-        let slots = program
-            .regsts
-            .iter()
-            .map(|regst| (0..copies(regst)).map(|_| Slot::default()).collect());
+        let slots = program.regsts.iter().map(|regst| (0..copies(regst)).map(|_| Slot::default()).collect());
         let consumers = program.regsts.iter().map(|regst| regst.consumers.len() as u32);
         let any = program.regsts.iter().any(of_plan::Regst::is_object);
-        Self {
-            slots: slots.collect(),
-            consumers: consumers.collect(),
-            any,
-        }
+        Self { slots: slots.collect(), consumers: consumers.collect(), any }
     }
 
     /// Whether the program has any object register.
@@ -53,12 +46,7 @@ impl Objects {
 
     /// The value of a register, to be looked at while the guard lives.
     pub fn read(&self, regst: u32, piece: u64) -> Option<RwLockReadGuard<'_, Option<Value>>> {
-        Some(
-            self.slot(regst, piece)?
-                .value
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        Some(self.slot(regst, piece)?.value.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Gives a register its value.

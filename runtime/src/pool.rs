@@ -36,17 +36,8 @@ impl Pool {
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let others = threads.saturating_sub(1);
         let asleep = (0..others).map(|_| AtomicBool::new(false)).collect();
-        let shared = Arc::new(Shared {
-            slot: JobSlot::new(),
-            asleep,
-            quit: AtomicBool::new(false),
-        });
-        let mut pool = Self {
-            shared,
-            sleepers: Vec::new(),
-            handles: Vec::new(),
-            busy: AtomicBool::new(false),
-        };
+        let shared = Arc::new(Shared { slot: JobSlot::new(), asleep, quit: AtomicBool::new(false) });
+        let mut pool = Self { shared, sleepers: Vec::new(), handles: Vec::new(), busy: AtomicBool::new(false) };
         for number in 0..others {
             let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new().name(format!("of-worker-{}", number + 1));
@@ -98,10 +89,7 @@ impl Pool {
             if let Err(payload) = catch_unwind(parts) {
                 // The rest of the loop is of no use to anybody.
                 next.store(grains, Ordering::Relaxed);
-                panic
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get_or_insert(payload);
+                panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
             }
         };
         let helpers = (grains / part).min(self.handles.len() as i64) as usize;

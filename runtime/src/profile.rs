@@ -61,20 +61,8 @@ impl Clocks {
 
     pub fn timings(&self, program: &Program) -> Vec<TaskTiming> {
         let timing = |(task, clock): (usize, &Mutex<Clock>)| {
-            let Clock {
-                calls,
-                total,
-                min,
-                last,
-            } = *lock(clock);
-            TaskTiming {
-                task,
-                name: program.tasks[task].name.clone(),
-                calls,
-                total,
-                min,
-                last,
-            }
+            let Clock { calls, total, min, last } = *lock(clock);
+            TaskTiming { task, name: program.tasks[task].name.clone(), calls, total, min, last }
         };
         self.0.iter().enumerate().map(timing).collect()
     }

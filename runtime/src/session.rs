@@ -56,11 +56,7 @@ impl Session {
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
         let count = plan.plan().programs.len();
-        let desc = plan
-            .plan()
-            .programs
-            .get(program)
-            .ok_or(SessionError::Program { index: program, count })?;
+        let desc = plan.plan().programs.get(program).ok_or(SessionError::Program { index: program, count })?;
         cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
         plan.verify_program(program).map_err(SessionError::Invalid)?;
         let links = Links::of(desc).ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
@@ -68,19 +64,8 @@ impl Session {
 
         let arena = Arc::new(arena(&plan, desc)?);
         let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
-        let binder = Binder {
-            plan: &plan,
-            program: desc,
-            arena,
-            code: Arc::new(code),
-            loaders,
-            threads,
-        };
-        let works = desc
-            .tasks
-            .iter()
-            .map(|task| binder.work(task))
-            .collect::<Result<Vec<_>, _>>()?;
+        let binder = Binder { plan: &plan, program: desc, arena, code: Arc::new(code), loaders, threads };
+        let works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
 
         let shared = Arc::new(Shared {
             program,
@@ -95,26 +80,12 @@ impl Session {
         let bytes = scratch_bytes(desc);
         let scratch = Scratch::new(bytes, threads - 1).map_err(|source| memory("scratch", bytes, source))?;
         let actors = Actor::of_program(desc, &links);
-        let sources = actors
-            .iter()
-            .zip(0..)
-            .filter(|(actor, _)| actor.is_source())
-            .map(|(_, id)| id)
-            .collect();
+        let sources = actors.iter().zip(0..).filter(|(actor, _)| actor.is_source()).map(|(_, id)| id).collect();
         let locals = actors.into_iter().zip(works).enumerate();
-        let locals = locals
-            .map(|(task, (actor, work))| Local { task, actor, work })
-            .collect();
+        let locals = locals.map(|(task, (actor, work))| Local { task, actor, work }).collect();
         let mut ends = actor_threads(&shared, desc, &links, locals, &scratch)?.into_iter();
         let caller = ends.next().ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
-        let mut session = Self {
-            shared,
-            caller,
-            sources,
-            others: Vec::new(),
-            poison: None,
-            retired: false,
-        };
+        let mut session = Self { shared, caller, sources, others: Vec::new(), poison: None, retired: false };
         for end in ends {
             session.spawn(end)?;
         }
@@ -127,21 +98,13 @@ impl Session {
         let caller = thread.bus.to_caller();
         let serve = move || {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| thread.serve())) {
-                shared.fail(RunError::Internal(format!(
-                    "an actor thread panicked: {}",
-                    panic_text(&*payload)
-                )));
+                shared.fail(RunError::Internal(format!("an actor thread panicked: {}", panic_text(&*payload))));
                 // When the caller's thread is gone too there is nobody left to tell.
                 let _ = caller.map(|caller| caller.send(Mail::Died));
             }
         };
         let name = format!("of-actors-{}", self.others.len() + 1);
-        self.others.push(
-            std::thread::Builder::new()
-                .name(name)
-                .spawn(serve)
-                .map_err(SessionError::Thread)?,
-        );
+        self.others.push(std::thread::Builder::new().name(name).spawn(serve).map_err(SessionError::Thread)?);
         Ok(())
     }
 
@@ -175,22 +138,13 @@ impl Session {
         self.check(inputs)?;
         let expected = self.program().outputs.len();
         if outputs.len() != expected {
-            return Err(RunError::OutputCount {
-                expected,
-                got: outputs.len(),
-            });
+            return Err(RunError::OutputCount { expected, got: outputs.len() });
         }
         let ports = &Arc::clone(&self.shared).ports;
-        let given = inputs
-            .iter_mut()
-            .zip(&ports.inputs)
-            .chain(outputs.iter_mut().zip(&ports.outputs));
+        let given = inputs.iter_mut().zip(&ports.inputs).chain(outputs.iter_mut().zip(&ports.outputs));
         given.for_each(|(value, slot)| *lock(slot) = Some(std::mem::replace(value, Value::Optional(None))));
         let result = self.guarded_piece();
-        let taken = inputs
-            .iter_mut()
-            .zip(&ports.inputs)
-            .chain(outputs.iter_mut().zip(&ports.outputs));
+        let taken = inputs.iter_mut().zip(&ports.inputs).chain(outputs.iter_mut().zip(&ports.outputs));
         taken.for_each(|(value, slot)| *value = lock(slot).take().unwrap_or(Value::Optional(None)));
         result
     }
@@ -199,9 +153,7 @@ impl Session {
     pub fn new_outputs(&self) -> Vec<Value> {
         let room = |port: &of_plan::Port| {
             let dense = port.dtype() != ElementType::Unknown && !port.object;
-            let tensor = dense
-                .then(|| Tensor::zeros(port.dtype(), port.dims.as_slice()).ok())
-                .flatten();
+            let tensor = dense.then(|| Tensor::zeros(port.dtype(), port.dims.as_slice()).ok()).flatten();
             tensor.map_or(Value::Optional(None), Value::Tensor)
         };
         self.program().outputs.iter().map(room).collect()
@@ -341,10 +293,7 @@ fn actor_threads(
     let caller = ids.first().copied();
     ids.retain(|id| Some(*id) == caller || used(id));
     let mut dealt: Vec<Vec<Local>> = ids.iter().map(|_| Vec::new()).collect();
-    let mut routes = Routes {
-        thread: Vec::new(),
-        place: Vec::new(),
-    };
+    let mut routes = Routes { thread: Vec::new(), place: Vec::new() };
     for local in locals {
         let id = program.tasks[local.task].thread;
         let thread = ids.iter().position(|&other| other == id).unwrap_or(0);
@@ -355,21 +304,10 @@ fn actor_threads(
     let bounds = routes.bounds(program, links, ids.len());
     let ends = connect(&bounds, &Arc::new(routes)).into_iter().zip(dealt).enumerate();
     let ends = ends.map(|(number, (bus, actors))| {
-        let scratch = if number == 0 {
-            Ok(scratch.clone())
-        } else {
-            scratch.for_thread()
-        };
+        let scratch = if number == 0 { Ok(scratch.clone()) } else { scratch.for_thread() };
         let scratch = scratch.map_err(|source| memory("scratch", scratch_bytes(program), source))?;
         let count = actors.len();
-        Ok(ActorThread {
-            shared: Arc::clone(shared),
-            bus,
-            actors,
-            scratch,
-            left: count,
-            alive: count,
-        })
+        Ok(ActorThread { shared: Arc::clone(shared), bus, actors, scratch, left: count, alive: count })
     });
     ends.collect()
 }
@@ -383,18 +321,11 @@ fn scratch_bytes(program: &Program) -> u64 {
 }
 
 fn memory(what: &str, bytes: u64, source: std::io::Error) -> SessionError {
-    SessionError::Memory {
-        what: what.into(),
-        bytes,
-        source,
-    }
+    SessionError::Memory { what: what.into(), bytes, source }
 }
 
 fn stalled(thread: &ActorThread) -> String {
-    format!(
-        "the actors stalled with {} acts and {} actors left",
-        thread.left, thread.alive
-    )
+    format!("the actors stalled with {} acts and {} actors left", thread.left, thread.alive)
 }
 
 fn unlinked(program: &Program) -> Finding {

@@ -75,14 +75,7 @@ impl ActorThread {
     /// Delivers a message and does all the work that follows from it at once.
     #[inline]
     pub fn deliver(&mut self, to: ActorId, msg: Msg) -> Result<(), RunError> {
-        let Self {
-            shared,
-            bus,
-            actors,
-            scratch,
-            left,
-            alive,
-        } = self;
+        let Self { shared, bus, actors, scratch, left, alive } = self;
         let Local { task, actor, work } = &mut actors[bus.place(to)];
         let mut msg = msg;
         loop {
@@ -132,23 +125,9 @@ impl ActorThread {
 #[inline]
 fn do_work(shared: &Shared, task: usize, work: &mut Work, piece: u64, scratch: &Scratch) {
     let program = shared.program();
-    let Shared {
-        ports,
-        objects,
-        pool,
-        clocks,
-        ..
-    } = shared;
+    let Shared { ports, objects, pool, clocks, .. } = shared;
     if !shared.failing.load(Ordering::Acquire) {
-        let context = Context {
-            program,
-            task,
-            piece,
-            ports,
-            objects,
-            pool,
-            scratch,
-        };
+        let context = Context { program, task, piece, ports, objects, pool, scratch };
         let start = clocks.is_on().then(Instant::now);
         if let Err(error) = work.run(&context) {
             shared.fail(error);

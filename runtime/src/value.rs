@@ -65,22 +65,14 @@ impl Tensor {
     pub fn new(dtype: ElementType, dims: impl Into<Vec<i64>>, bytes: AlignedBytes) -> Result<Self, ValueError> {
         let dims = dims.into();
         check_size(dtype, &dims, bytes.len())?;
-        Ok(Self {
-            dtype,
-            dims,
-            data: TensorData::Bytes(bytes),
-        })
+        Ok(Self { dtype, dims, data: TensorData::Bytes(bytes) })
     }
 
     /// A tensor with a copy of these bytes.
     pub fn from_bytes(dtype: ElementType, dims: impl Into<Vec<i64>>, bytes: &[u8]) -> Result<Self, ValueError> {
         let dims = dims.into();
         check_size(dtype, &dims, bytes.len())?;
-        Ok(Self {
-            dtype,
-            dims,
-            data: TensorData::Bytes(bytes.into()),
-        })
+        Ok(Self { dtype, dims, data: TensorData::Bytes(bytes.into()) })
     }
 
     /// A tensor of zeros.
@@ -89,10 +81,7 @@ impl Tensor {
         let len = dtype.byte_len(&dims).and_then(|len| usize::try_from(len).ok());
         // `Vec` cannot hold more than this, and an extent can come from a file.
         let len = len.filter(|&len| len <= isize::MAX as usize - 64);
-        let len = len.ok_or_else(|| ValueError::Type {
-            dtype,
-            dims: dims.clone(),
-        })?;
+        let len = len.ok_or_else(|| ValueError::Type { dtype, dims: dims.clone() })?;
         Self::new(dtype, dims, AlignedBytes::zeroed(len))
     }
 
@@ -100,25 +89,12 @@ impl Tensor {
     pub fn from_strings(dims: impl Into<Vec<i64>>, strings: Vec<String>) -> Result<Self, ValueError> {
         let (dims, dtype) = (dims.into(), ElementType::String);
         // As many elements as a tensor of bytes has bytes.
-        let count = ElementType::Ui8.byte_len(&dims).ok_or_else(|| ValueError::Type {
-            dtype,
-            dims: dims.clone(),
-        })?;
+        let count = ElementType::Ui8.byte_len(&dims).ok_or_else(|| ValueError::Type { dtype, dims: dims.clone() })?;
         let got = strings.len() as u64;
         if got != count {
-            return Err(ValueError::Size {
-                dtype,
-                dims,
-                unit: "strings",
-                expected: count,
-                got,
-            });
+            return Err(ValueError::Size { dtype, dims, unit: "strings", expected: count, got });
         }
-        Ok(Self {
-            dtype,
-            dims,
-            data: TensorData::Strings(strings),
-        })
+        Ok(Self { dtype, dims, data: TensorData::Strings(strings) })
     }
 
     /// A tensor of these elements.
@@ -186,21 +162,12 @@ impl Tensor {
 }
 
 fn check_size(dtype: ElementType, dims: &[i64], got: usize) -> Result<(), ValueError> {
-    let expected = dtype.byte_len(dims).ok_or_else(|| ValueError::Type {
-        dtype,
-        dims: dims.into(),
-    })?;
+    let expected = dtype.byte_len(dims).ok_or_else(|| ValueError::Type { dtype, dims: dims.into() })?;
     let got = got as u64;
     if got == expected {
         return Ok(());
     }
-    Err(ValueError::Size {
-        dtype,
-        dims: dims.into(),
-        unit: "bytes",
-        expected,
-        got,
-    })
+    Err(ValueError::Size { dtype, dims: dims.into(), unit: "bytes", expected, got })
 }
 
 impl Value {
@@ -260,18 +227,7 @@ macro_rules! elements {
     )*};
 }
 
-elements!(
-    f32 = F32,
-    f64 = F64,
-    i8 = I8,
-    i16 = I16,
-    i32 = I32,
-    i64 = I64,
-    u8 = Ui8,
-    u16 = Ui16,
-    u32 = Ui32,
-    u64 = Ui64
-);
+elements!(f32 = F32, f64 = F64, i8 = I8, i16 = I16, i32 = I32, i64 = I64, u8 = Ui8, u16 = Ui16, u32 = Ui32, u64 = Ui64);
 
 impl Element for bool {
     const DTYPE: ElementType = ElementType::I1;

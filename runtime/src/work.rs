@@ -31,11 +31,7 @@ pub(crate) enum Work {
 
 /// A tensor's place: bytes with their type, or an object register.
 pub(crate) enum Place {
-    Dense {
-        buffer: Buffer,
-        dtype: ElementType,
-        dims: Vec<i64>,
-    },
+    Dense { buffer: Buffer, dtype: ElementType, dims: Vec<i64> },
     Object(u32),
 }
 
@@ -99,39 +95,25 @@ impl BackendCall {
             _ => None,
         });
         let guards: Vec<_> = guards.collect();
-        let inputs = self
-            .inputs
-            .iter()
-            .zip(&guards)
-            .map(|(input, guard)| match (input, guard) {
-                (Operand::Constant(value), _) => Ok(ValueRef::Object(value)),
-                (Operand::Place(Place::Dense { buffer, dtype, dims }), _) => Ok(ValueRef::Dense(TensorRef {
-                    dtype: *dtype,
-                    dims,
-                    bytes: buffer.bytes(piece),
-                })),
-                (Operand::Place(Place::Object(regst)), guard) => {
-                    let value = guard.as_deref().and_then(Option::as_ref);
-                    value.map(ValueRef::Object).ok_or_else(|| context.empty(*regst))
-                }
-            });
+        let inputs = self.inputs.iter().zip(&guards).map(|(input, guard)| match (input, guard) {
+            (Operand::Constant(value), _) => Ok(ValueRef::Object(value)),
+            (Operand::Place(Place::Dense { buffer, dtype, dims }), _) => {
+                Ok(ValueRef::Dense(TensorRef { dtype: *dtype, dims, bytes: buffer.bytes(piece) }))
+            }
+            (Operand::Place(Place::Object(regst)), guard) => {
+                let value = guard.as_deref().and_then(Option::as_ref);
+                value.map(ValueRef::Object).ok_or_else(|| context.empty(*regst))
+            }
+        });
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
         let mut objects: Vec<Option<Value>> = self.outputs.iter().map(|_| None).collect();
-        let outputs = self
-            .outputs
-            .iter()
-            .zip(&mut objects)
-            .map(|(output, object)| match output {
-                Place::Object(_) => Ok(ValueMut::Object(object)),
-                Place::Dense { buffer, dtype, dims } => match buffer.bytes_mut(piece) {
-                    Some(bytes) => Ok(ValueMut::Dense(TensorMut {
-                        dtype: *dtype,
-                        dims,
-                        bytes,
-                    })),
-                    None => Err(context.internal("writes to a constant")),
-                },
-            });
+        let outputs = self.outputs.iter().zip(&mut objects).map(|(output, object)| match output {
+            Place::Object(_) => Ok(ValueMut::Object(object)),
+            Place::Dense { buffer, dtype, dims } => match buffer.bytes_mut(piece) {
+                Some(bytes) => Ok(ValueMut::Dense(TensorMut { dtype: *dtype, dims, bytes })),
+                None => Err(context.internal("writes to a constant")),
+            },
+        });
         let mut outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         // A panicking executable may be left in any state; the session is poisoned, so it is never called again.
         let result = catch_unwind(AssertUnwindSafe(|| self.executable.run(&inputs, &mut outputs)));
@@ -140,10 +122,7 @@ impl BackendCall {
             Ok(Ok(())) => {}
             Ok(Err(source)) => return Err(context.failed(source)),
             Err(payload) => {
-                return Err(RunError::Panic {
-                    task: context.name(),
-                    message: panic_text(&*payload),
-                });
+                return Err(RunError::Panic { task: context.name(), message: panic_text(&*payload) });
             }
         }
         drop(inputs);
@@ -163,10 +142,7 @@ impl Context<'_> {
     }
 
     fn failed(&self, source: ExecError) -> RunError {
-        RunError::Task {
-            task: self.name(),
-            source,
-        }
+        RunError::Task { task: self.name(), source }
     }
 
     fn internal(&self, what: &str) -> RunError {
@@ -185,21 +161,13 @@ impl Context<'_> {
     /// Gives an object register what an executable set, if it fits.
     fn store(&self, regst: u32, value: Option<Value>) -> Result<(), RunError> {
         let desc = &self.program.regsts[regst as usize];
-        let wrong = |problem: String| RunError::Output {
-            task: self.name(),
-            regst: desc.name.clone(),
-            problem,
-        };
+        let wrong = |problem: String| RunError::Output { task: self.name(), regst: desc.name.clone(), problem };
         let value = value.ok_or_else(|| wrong("no value".into()))?;
         if let Some(tensor) = value.as_tensor()
             && desc.dtype() != ElementType::Unknown
             && desc.dtype() != tensor.dtype()
         {
-            return Err(wrong(format!(
-                "a tensor of {} where it holds {}",
-                tensor.dtype(),
-                desc.dtype()
-            )));
+            return Err(wrong(format!("a tensor of {} where it holds {}", tensor.dtype(), desc.dtype())));
         }
         self.objects.write(regst, self.piece, value);
         Ok(())
@@ -260,6 +228,5 @@ fn kernel_error(status: i32) -> ExecError {
 /// What a panic said.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".into())
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }

@@ -59,35 +59,18 @@ fn run_into_uses_the_buffers_it_is_given() {
     assert_eq!(inputs[0], tensor(&[1.0; 64]));
     let error = session.run_into(&mut inputs, &mut []).unwrap_err();
     assert_eq!(error, RunError::OutputCount { expected: 1, got: 0 });
-    assert_eq!(
-        inputs[0],
-        tensor(&[1.0; 64]),
-        "inputs are left alone when the call is refused"
-    );
+    assert_eq!(inputs[0], tensor(&[1.0; 64]), "inputs are left alone when the call is refused");
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn profiles_count_calls() {
     let plan = kernel_plan(64, 1, 1);
-    let mut session = Session::new(
-        plan,
-        0,
-        Options {
-            threads: 1,
-            profile: true,
-        },
-        &[],
-    )
-    .unwrap();
+    let mut session = Session::new(plan, 0, Options { threads: 1, profile: true }, &[]).unwrap();
     (0..3).for_each(|_| drop(session.run(vec![tensor(&[1.0; 64])]).unwrap()));
     let timings = session.timings();
     assert_eq!(timings.len(), 4);
-    assert!(
-        timings
-            .iter()
-            .all(|timing| timing.calls == 3 && timing.total >= timing.min * 3)
-    );
+    assert!(timings.iter().all(|timing| timing.calls == 3 && timing.total >= timing.min * 3));
     assert_eq!(timings[1].name, "double");
     session.reset_timings();
     assert_eq!(session.timings()[0].calls, 0);
@@ -97,22 +80,9 @@ fn profiles_count_calls() {
 fn wrong_inputs_are_named() {
     let mut session = echo_session();
     let error = session.run(vec![]).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            RunError::InputCount {
-                expected: 1,
-                got: 0,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, RunError::InputCount { expected: 1, got: 0, .. }), "{error}");
     let error = session.run(vec![tensor(&[0.0; 5])]).unwrap_err().to_string();
-    assert!(
-        error.contains("`x`") && error.contains("extent 5 at dimension 0 and must have 4"),
-        "{error}"
-    );
+    assert!(error.contains("`x`") && error.contains("extent 5 at dimension 0 and must have 4"), "{error}");
     let error = session.run(vec![Value::Sequence(vec![])]).unwrap_err().to_string();
     assert!(error.contains("must be a tensor of f32[4]"), "{error}");
     assert!(session.run(vec![tensor(&[1.0; 4])]).is_ok());
@@ -126,23 +96,11 @@ fn failures_leave_the_session_usable_and_panics_do_not() {
         for _ in 0..5 {
             let error = session.run(vec![tensor(&[FAIL; 4])]).unwrap_err();
             let expected = ExecError::Failed("asked to fail".into());
-            assert_eq!(
-                error,
-                RunError::Task {
-                    task: "first".into(),
-                    source: expected
-                }
-            );
+            assert_eq!(error, RunError::Task { task: "first".into(), source: expected });
             assert_eq!(floats(&session.run(vec![tensor(&[1.0; 4])]).unwrap()[0]), [3.0; 4]);
         }
         let error = session.run(vec![tensor(&[PANIC; 4])]).unwrap_err();
-        assert_eq!(
-            error,
-            RunError::Panic {
-                task: "first".into(),
-                message: "asked to panic".into()
-            }
-        );
+        assert_eq!(error, RunError::Panic { task: "first".into(), message: "asked to panic".into() });
         let error = session.run(vec![tensor(&[1.0; 4])]).unwrap_err();
         assert!(matches!(error, RunError::Poisoned(_)), "{error}");
     }
@@ -151,14 +109,8 @@ fn failures_leave_the_session_usable_and_panics_do_not() {
 #[test]
 fn backends_must_be_registered() {
     let plan = backend_plan(1);
-    let error = Session::new(Arc::clone(&plan), 0, Options::default(), &[])
-        .err()
-        .unwrap()
-        .to_string();
-    assert!(
-        error.contains("`first`") && error.contains("`add-one`") && error.contains("no backend"),
-        "{error}"
-    );
+    let error = Session::new(Arc::clone(&plan), 0, Options::default(), &[]).err().unwrap().to_string();
+    assert!(error.contains("`first`") && error.contains("`add-one`") && error.contains("no backend"), "{error}");
     let error = Session::new(plan, 3, Options::default(), &[]).err().unwrap();
     assert!(matches!(error, SessionError::Program { index: 3, count: 1 }));
 }
@@ -167,23 +119,12 @@ fn backends_must_be_registered() {
 #[test]
 fn objects_pass_through() {
     let mut plan = common::builder();
-    let text = plan
-        .add_weight(
-            "text",
-            ElementType::String,
-            &[2],
-            PlanBuilder::encode_strings(&["a", "bc"]),
-        )
-        .unwrap();
+    let text = plan.add_weight("text", ElementType::String, &[2], PlanBuilder::encode_strings(&["a", "bc"])).unwrap();
     let mut graph = Graph::new("main", 2);
     let source = graph.task("in", 0, feed(0));
     let list = backend(&mut plan, "list", vec![Arg::regst(0, 0), Arg::weight(text, 0)], vec![1]);
     let list = graph.task("list", 1, list);
-    let copy = Some(Exec::Copy(CopyExec {
-        src: Arg::regst(0, 0),
-        dst: Arg::regst(2, 0),
-        bytes: 0,
-    }));
+    let copy = Some(Exec::Copy(CopyExec { src: Arg::regst(0, 0), dst: Arg::regst(2, 0), bytes: 0 }));
     let copy = graph.task("copy", 0, copy);
     let (out0, out1) = (graph.task("out0", 0, fetch(0)), graph.task("out1", 1, fetch(1)));
     graph.object("x", source, &[list, copy], ElementType::F32);
@@ -202,21 +143,12 @@ fn objects_pass_through() {
         assert_eq!(outputs, [Value::Sequence(vec![x.clone(), strings.into()]), x]);
     }
     let wrong = Tensor::from_elements(vec![1], &[1i32]).unwrap();
-    assert!(
-        session
-            .run(vec![wrong.into()])
-            .unwrap_err()
-            .to_string()
-            .contains("element type i32")
-    );
+    assert!(session.run(vec![wrong.into()]).unwrap_err().to_string().contains("element type i32"));
 }
 
 #[test]
 fn objects_must_be_set_and_have_the_right_type() {
-    for (name, part) in [
-        ("forget", "no value"),
-        ("confuse", "a tensor of i64 where it holds f32"),
-    ] {
+    for (name, part) in [("forget", "no value"), ("confuse", "a tensor of i64 where it holds f32")] {
         let mut plan = common::builder();
         let mut graph = Graph::new("main", 1);
         let exec = backend(&mut plan, name, vec![], vec![0]);
@@ -228,10 +160,7 @@ fn objects_must_be_set_and_have_the_right_type() {
         let plan = Arc::new(PlanFile::from_builder(&plan).unwrap());
         let mut session = Session::new(plan, 0, Options::default(), &loaders()).unwrap();
         let error = session.run(vec![]).unwrap_err().to_string();
-        assert!(
-            error.contains("`first`") && error.contains("`y`") && error.contains(part),
-            "{error}"
-        );
+        assert!(error.contains("`first`") && error.contains("`y`") && error.contains(part), "{error}");
     }
 }
 
@@ -242,16 +171,7 @@ fn random_graphs_on_threads() {
         let mut random = fastrand::Rng::with_seed(seed);
         let threads = random.u32(1..5);
         let (plan, edges) = random_plan(&mut random, threads);
-        let mut session = Session::new(
-            plan,
-            0,
-            Options {
-                threads: 2,
-                profile: false,
-            },
-            &loaders(),
-        )
-        .unwrap();
+        let mut session = Session::new(plan, 0, Options { threads: 2, profile: false }, &loaders()).unwrap();
         for round in 0..30 {
             let outputs = session.run(vec![tensor(&[round as f32; 4])]).unwrap();
             // Each task adds one to the sum of its inputs.
@@ -293,8 +213,5 @@ fn plans_that_do_not_verify_are_refused() {
     let bytes = plan.to_bytes_unverified().unwrap();
     let plan = Arc::new(PlanFile::from_bytes(&bytes).unwrap());
     let error = Session::new(plan, 0, Options::default(), &[]).err().unwrap();
-    assert!(
-        matches!(&error, SessionError::Invalid(_)) && error.to_string().contains("deadlock"),
-        "{error}"
-    );
+    assert!(matches!(&error, SessionError::Invalid(_)) && error.to_string().contains("deadlock"), "{error}");
 }

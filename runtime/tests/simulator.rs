@@ -11,25 +11,12 @@ use of_runtime::{SimError, SimOptions, simulate};
 const SEEDS: u64 = 250;
 
 fn check(program: &Program, pieces: u64) {
-    verify(&Plan {
-        programs: vec![program.clone()],
-        ..Plan::default()
-    })
-    .unwrap();
+    verify(&Plan { programs: vec![program.clone()], ..Plan::default() }).unwrap();
     for seed in 0..SEEDS {
-        let options = SimOptions {
-            seed,
-            pieces,
-            costs_ns: Vec::new(),
-            latency_ns: 3000,
-        };
+        let options = SimOptions { seed, pieces, costs_ns: Vec::new(), latency_ns: 3000 };
         let timeline = simulate(program, &options).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(timeline.events.len() as u64, pieces * program.tasks.len() as u64);
-        assert_eq!(
-            simulate(program, &options).unwrap(),
-            timeline,
-            "seed {seed} is not deterministic"
-        );
+        assert_eq!(simulate(program, &options).unwrap(), timeline, "seed {seed} is not deterministic");
     }
 }
 
@@ -82,12 +69,7 @@ fn diamonds() {
         let (b, c) = (graph.task("b", 1, None), graph.task("c", 2, None));
         let d = graph.task("d", 0, None);
         let mut offset = 0;
-        for (name, from, to) in [
-            ("x", a, vec![b, c, d]),
-            ("y", b, vec![d]),
-            ("z", c, vec![d]),
-            ("end", d, vec![]),
-        ] {
+        for (name, from, to) in [("x", a, vec![b, c, d]), ("y", b, vec![d]), ("z", c, vec![d]), ("end", d, vec![])] {
             let regst = graph.block(name, from, &to, 16, offset);
             graph.0.regsts[regst as usize].num = num;
             offset += 64 * u64::from(num);
@@ -115,40 +97,16 @@ fn random_graphs_with_ordered_reuse() {
         }
         let mut program = graph.finish();
         order_reuse(&mut program);
-        let plan = Plan {
-            programs: vec![program.clone()],
-            ..Plan::default()
-        };
+        let plan = Plan { programs: vec![program.clone()], ..Plan::default() };
         assert_eq!(verify(&plan), Ok(()), "seed {seed}");
         for sim in 0..20 {
-            let options = SimOptions {
-                seed: sim,
-                pieces: 3,
-                costs_ns: Vec::new(),
-                latency_ns: 2500,
-            };
+            let options = SimOptions { seed: sim, pieces: 3, costs_ns: Vec::new(), latency_ns: 2500 };
             simulate(&program, &options).unwrap_or_else(|error| panic!("graph {seed}, seed {sim}: {error}"));
         }
         let mut chained = plan.programs[0].clone();
         chain_threads(&mut chained);
-        assert_eq!(
-            verify(&Plan {
-                programs: vec![chained.clone()],
-                ..Plan::default()
-            }),
-            Ok(()),
-            "seed {seed}"
-        );
-        simulate(
-            &chained,
-            &SimOptions {
-                seed,
-                pieces: 2,
-                latency_ns: 1000,
-                ..SimOptions::default()
-            },
-        )
-        .unwrap();
+        assert_eq!(verify(&Plan { programs: vec![chained.clone()], ..Plan::default() }), Ok(()), "seed {seed}");
+        simulate(&chained, &SimOptions { seed, pieces: 2, latency_ns: 1000, ..SimOptions::default() }).unwrap();
     }
 }
 
@@ -157,28 +115,14 @@ fn random_graphs_with_ordered_reuse() {
 fn unordered_reuse_is_caught() {
     let mut graph = Graph::new("main", 2);
     let a = graph.task("a", 0, None);
-    let (b, c, d) = (
-        graph.task("b", 0, None),
-        graph.task("c", 1, None),
-        graph.task("d", 1, None),
-    );
+    let (b, c, d) = (graph.task("b", 0, None), graph.task("c", 1, None), graph.task("d", 1, None));
     graph.block("x", a, &[b, c], 16, 0);
     graph.block("y", b, &[d], 16, 64);
     graph.block("z", c, &[d], 16, 64);
     let program = graph.finish();
-    assert!(
-        verify(&Plan {
-            programs: vec![program.clone()],
-            ..Plan::default()
-        })
-        .is_err()
-    );
+    assert!(verify(&Plan { programs: vec![program.clone()], ..Plan::default() }).is_err());
     let caught = (0..SEEDS).filter(|&seed| {
-        let options = SimOptions {
-            seed,
-            latency_ns: 3000,
-            ..SimOptions::default()
-        };
+        let options = SimOptions { seed, latency_ns: 3000, ..SimOptions::default() };
         matches!(simulate(&program, &options), Err(SimError::Overlap { .. }))
     });
     assert!(caught.count() > 0);
@@ -187,50 +131,29 @@ fn unordered_reuse_is_caught() {
 #[test]
 fn cycles_end_in_a_deadlock() {
     let mut graph = Graph::new("main", 1);
-    let (a, b, c) = (
-        graph.task("a", 0, None),
-        graph.task("b", 0, None),
-        graph.task("c", 0, None),
-    );
+    let (a, b, c) = (graph.task("a", 0, None), graph.task("b", 0, None), graph.task("c", 0, None));
     graph.control(a, b);
     graph.control(b, c);
     graph.control(c, b);
     let error = simulate(&graph.finish(), &SimOptions::default()).unwrap_err();
-    assert!(
-        matches!(&error, SimError::Deadlock { waiting, .. } if waiting.contains(&"`b`".to_owned())),
-        "{error}"
-    );
+    assert!(matches!(&error, SimError::Deadlock { waiting, .. } if waiting.contains(&"`b`".to_owned())), "{error}");
 }
 
 /// Two registers at each step let all tasks of a chain work at the same time: the makespan is the fill plus the pieces.
 #[test]
 fn pipelining_and_back_pressure_show_in_the_timeline() {
     let makespan = |num| {
-        let options = SimOptions {
-            pieces: 10,
-            costs_ns: vec![100; 4],
-            ..SimOptions::default()
-        };
+        let options = SimOptions { pieces: 10, costs_ns: vec![100; 4], ..SimOptions::default() };
         simulate(&chain(4, 4, num), &options).unwrap().makespan_ns
     };
     assert_eq!(makespan(2), 100 * (4 + 9));
     // With one register a task and its neighbour take turns.
     assert_eq!(makespan(1), 100 * (4 + 2 * 9));
-    let slow_end = SimOptions {
-        pieces: 10,
-        costs_ns: vec![1, 1, 1, 1000],
-        ..SimOptions::default()
-    };
+    let slow_end = SimOptions { pieces: 10, costs_ns: vec![1, 1, 1, 1000], ..SimOptions::default() };
     let timeline = simulate(&chain(4, 4, 2), &slow_end).unwrap();
     assert_eq!(timeline.makespan_ns, 3 + 10 * 1000);
     // The source is held back by the free registers, not by its own speed.
-    let last_start = timeline
-        .events
-        .iter()
-        .filter(|event| event.task == 0)
-        .map(|event| event.start_ns)
-        .max()
-        .unwrap();
+    let last_start = timeline.events.iter().filter(|event| event.task == 0).map(|event| event.start_ns).max().unwrap();
     assert!(last_start > 2000, "{last_start}");
     assert!(timeline.peak_live_bytes <= 3 * 2 * 64);
 }
@@ -238,15 +161,9 @@ fn pipelining_and_back_pressure_show_in_the_timeline() {
 #[test]
 fn bad_options_are_refused() {
     let program = chain(3, 1, 1);
-    let costs = SimOptions {
-        costs_ns: vec![1],
-        ..SimOptions::default()
-    };
+    let costs = SimOptions { costs_ns: vec![1], ..SimOptions::default() };
     assert!(matches!(simulate(&program, &costs), Err(SimError::Setup { .. })));
-    let none = SimOptions {
-        pieces: 0,
-        ..SimOptions::default()
-    };
+    let none = SimOptions { pieces: 0, ..SimOptions::default() };
     assert!(matches!(simulate(&program, &none), Err(SimError::Setup { .. })));
     let changes: [fn(&mut Program); 5] = [
         |program| program.regsts[0].num = 0,
@@ -258,10 +175,7 @@ fn bad_options_are_refused() {
     for change in changes {
         let mut broken = program.clone();
         change(&mut broken);
-        assert!(matches!(
-            simulate(&broken, &SimOptions::default()),
-            Err(SimError::Setup { .. })
-        ));
+        assert!(matches!(simulate(&broken, &SimOptions::default()), Err(SimError::Setup { .. })));
     }
 }
 
@@ -273,27 +187,13 @@ fn actors_refuse_messages_they_cannot_get() {
     let mut actors = fresh();
     let (source, sink) = actors.split_at_mut(1);
     let mut none = |action: Action| panic!("{action:?}");
-    assert!(
-        sink[0]
-            .on_message(Msg::Filled { input: 1, piece: 0 }, &mut none)
-            .is_err()
-    );
-    assert!(
-        sink[0]
-            .on_message(Msg::Filled { input: 0, piece: 1 }, &mut none)
-            .is_err()
-    );
+    assert!(sink[0].on_message(Msg::Filled { input: 1, piece: 0 }, &mut none).is_err());
+    assert!(sink[0].on_message(Msg::Filled { input: 0, piece: 1 }, &mut none).is_err());
     assert!(sink[0].on_message(Msg::Start { pieces: 1 }, &mut none).is_err());
     assert!(sink[0].on_message(Msg::Acted, &mut none).is_err());
-    assert!(
-        source[0]
-            .on_message(Msg::Acked { output: 0, piece: 0 }, &mut none)
-            .is_err()
-    );
+    assert!(source[0].on_message(Msg::Acked { output: 0, piece: 0 }, &mut none).is_err());
     assert!(source[0].on_message(Msg::Start { pieces: 0 }, &mut none).is_err());
     let mut actions = Vec::new();
-    fresh()[0]
-        .on_message(Msg::Start { pieces: 2 }, &mut |action| actions.push(action))
-        .unwrap();
+    fresh()[0].on_message(Msg::Start { pieces: 2 }, &mut |action| actions.push(action)).unwrap();
     assert_eq!(actions, [Action::Act { piece: 0 }]);
 }

@@ -38,7 +38,13 @@ pub fn bless(files: &[&str]) -> Result<(), String> {
 fn arguments(text: &str) -> Option<&str> {
     let mut runs = text.lines().filter_map(|l| l.trim().strip_prefix("// RUN:"));
     let (line, None) = (runs.next()?, runs.next()) else { return None };
-    line.trim().strip_prefix("of-opt ")?.trim_end().strip_suffix("FileCheck %s")?.trim_end().strip_suffix('|').map(str::trim_end)
+    line.trim()
+        .strip_prefix("of-opt ")?
+        .trim_end()
+        .strip_suffix("FileCheck %s")?
+        .trim_end()
+        .strip_suffix('|')
+        .map(str::trim_end)
 }
 
 /// The text with CHECK lines for every function of `output`, each before the function of that name.

@@ -26,7 +26,8 @@ fn root() -> PathBuf {
 }
 
 fn cargo(copy: &Path, target: &Path, args: &[&str]) -> String {
-    let out = Command::new(env!("CARGO")).args(args).current_dir(copy).env("CARGO_TARGET_DIR", target).output().unwrap();
+    let out =
+        Command::new(env!("CARGO")).args(args).current_dir(copy).env("CARGO_TARGET_DIR", target).output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "cargo {}:\n{text}", args.join(" "));
     text
@@ -37,7 +38,9 @@ fn new_ops_and_passes_compile_and_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     copy(&root(), dir.path());
     let target = dir.path().join("target");
-    let xtask = |args: &[&str]| cargo(dir.path(), &target, &[&["run", "--quiet", "--offline", "--package", "xtask", "--"], args].concat());
+    let xtask = |args: &[&str]| {
+        cargo(dir.path(), &target, &[&["run", "--quiet", "--offline", "--package", "xtask", "--"], args].concat())
+    };
     xtask(&["new", "op", "brand_new", "--kind", "primitive", "--family", "nn"]);
     xtask(&["new", "op", "of.quite_new", "--kind=composite", "--family=reduction"]);
     xtask(&["new", "pass", "improve-everything"]);

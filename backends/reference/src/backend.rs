@@ -31,7 +31,8 @@ impl Backend for Reference {
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         let mut module = Module::default();
         module.funcs.insert("main".into(), func.clone());
-        Ok(text::print_module(&module, &PrintOptions { generic: true, locations: true, ..PrintOptions::default() }).into_bytes())
+        Ok(text::print_module(&module, &PrintOptions { generic: true, locations: true, ..PrintOptions::default() })
+            .into_bytes())
     }
 }
 
@@ -42,7 +43,8 @@ impl Loader for Reference {
 
     fn load(&self, payload: &[u8], _context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         let source = std::str::from_utf8(payload).map_err(|_| LoadError::Payload("the text is not UTF-8".into()))?;
-        let module = text::parse_module(source, "payload", &of_ops::registry(), None).map_err(|d| LoadError::Payload(d.to_string()))?;
+        let module = text::parse_module(source, "payload", &of_ops::registry(), None)
+            .map_err(|d| LoadError::Payload(d.to_string()))?;
         let func = module.main().cloned().ok_or_else(|| LoadError::Payload("there is no function".into()))?;
         Ok(Box::new(Interpreted { func }))
     }
@@ -62,7 +64,9 @@ impl Executable for Interpreted {
         }
         for (value, output) in results.iter().zip(outputs) {
             match output {
-                ValueMut::Object(slot) => **slot = Some(to_runtime(value).map_err(|e| ExecError::Failed(e.to_string()))?),
+                ValueMut::Object(slot) => {
+                    **slot = Some(to_runtime(value).map_err(|e| ExecError::Failed(e.to_string()))?)
+                }
                 ValueMut::Dense(t) => {
                     let bytes = match value {
                         Value::Tensor(v) => v.bytes(),
@@ -70,7 +74,12 @@ impl Executable for Interpreted {
                     };
                     match bytes {
                         Some(b) if b.len() == t.bytes.len() => t.bytes.copy_from_slice(b),
-                        _ => return Err(ExecError::Failed(format!("a result does not have the planned dimensions {:?}", t.dims))),
+                        _ => {
+                            return Err(ExecError::Failed(format!(
+                                "a result does not have the planned dimensions {:?}",
+                                t.dims
+                            )));
+                        }
                     }
                 }
             }

@@ -12,7 +12,11 @@ pub fn evaluate(func: &Func, inputs: &[Value]) -> Result<Vec<Value>, Diagnostic>
     for ((value, ty), name) in inputs.iter().zip(func.input_types()).zip(&func.inputs) {
         let own = interpret::type_of(value);
         if !own.compatible(&ty) {
-            return Err(Diagnostic::error(Code::INPUT, func.loc.clone(), format!("input '{name}' is {own}, it must be {ty}")));
+            return Err(Diagnostic::error(
+                Code::INPUT,
+                func.loc.clone(),
+                format!("input '{name}' is {own}, it must be {ty}"),
+            ));
         }
     }
     interpret::run_graph(&func.graph, inputs)

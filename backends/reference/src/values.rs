@@ -41,7 +41,9 @@ fn from_dense(t: &TensorRef<'_>) -> Result<Tensor, ConvertError> {
 pub fn from_runtime(v: &of_runtime::Value) -> Result<Value, ConvertError> {
     Ok(match v {
         of_runtime::Value::Tensor(t) => match (t.strings(), t.bytes()) {
-            (Some(s), _) => Value::Tensor(Tensor::from_strings(sizes(t.dims())?, s.to_vec()).or_else(|e| fail(e.to_string()))?),
+            (Some(s), _) => {
+                Value::Tensor(Tensor::from_strings(sizes(t.dims())?, s.to_vec()).or_else(|e| fail(e.to_string()))?)
+            }
             (None, Some(bytes)) => Value::Tensor(from_dense(&TensorRef { dtype: t.dtype(), dims: t.dims(), bytes })?),
             (None, None) => return fail("a tensor has no data"),
         },

@@ -63,8 +63,16 @@ fn assert_close(what: &str, got: &[Value], want: &[Value]) {
         if !w.dtype().is_float() {
             // Rounding to a quantised number may fall to either side when the exact value lies in the middle.
             let quantised = what.contains("quantize") || what.contains("qlinear");
-            let step = g.to_i64s().zip(w.to_i64s()).map(|(a, b)| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).max().unwrap_or(0));
-            assert!(g == w || (quantised && step == Some(1)), "{what}: output {i} is {:?}, the interpreter says {:?}", g.to_i64s(), w.to_i64s());
+            let step = g
+                .to_i64s()
+                .zip(w.to_i64s())
+                .map(|(a, b)| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).max().unwrap_or(0));
+            assert!(
+                g == w || (quantised && step == Some(1)),
+                "{what}: output {i} is {:?}, the interpreter says {:?}",
+                g.to_i64s(),
+                w.to_i64s()
+            );
             continue;
         }
         let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
@@ -87,7 +95,9 @@ fn one_op(op: &dyn of_ops::Op, operands: &[Value]) -> Option<(Func, Vec<Value>)>
         let weight = i == 1 && op.decl().name().starts_with("of.conv");
         ids.push(match v {
             Value::None => rw.create_one(NoneValue {}, &[]).unwrap(),
-            Value::Tensor(t) if weight || (i > 0 && !t.dtype().is_float()) => rw.create_one(Constant { value: t.clone() }, &[]).unwrap(),
+            Value::Tensor(t) if weight || (i > 0 && !t.dtype().is_float()) => {
+                rw.create_one(Constant { value: t.clone() }, &[]).unwrap()
+            }
             other => {
                 inputs.push(other.clone());
                 rw.add_arg(entry, interpret::type_of(other), None)

@@ -44,7 +44,11 @@ impl Lowering<'_, '_> {
         let dense = da.len() == dims.len() && da[..lead] == dims[..lead];
         // With one right operand for all batches, the batches are just more rows.
         let flat = RowAxes { dims: dims.clone(), batch: 0, outer: 0 };
-        let axes = if shared && dense && flat.follows(b) { flat } else { RowAxes { dims: dims.clone(), batch: lead, outer: 0 } };
+        let axes = if shared && dense && flat.follows(b) {
+            flat
+        } else {
+            RowAxes { dims: dims.clone(), batch: lead, outer: 0 }
+        };
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
         let constant = self.constants.tensor(w).is_some();
@@ -104,7 +108,9 @@ impl Lowering<'_, '_> {
             return self.depthwise(group, &spec, w, x, b);
         }
         // A border of zeros is written around the input once, so that the kernel knows no edges.
-        let pad_after = |a: &Axis| (((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as i64 - a.pad - a.input as i64).max(0);
+        let pad_after = |a: &Axis| {
+            (((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as i64 - a.pad - a.input as i64).max(0)
+        };
         let padded = |a: &Axis| (a.input as i64 + a.pad + pad_after(a)) as usize;
         let (hp, wp) = (padded(&h), padded(&wa));
         let needs_pad = (hp, wp) != (h.input, wa.input) || h.pad != 0 || wa.pad != 0;
@@ -168,7 +174,12 @@ impl Lowering<'_, '_> {
         let values = self.constants.tensor(w).and_then(|t| t.as_slice::<f32>()).ok_or("its weights are not f32")?;
         for g in 0..groups {
             let part = &values[g * cout_group * k..][..cout_group * k];
-            packed.extend(contraction::pack(&filters(part, cout_group, cin_group, h.kernel * wa.kernel), k, cout_group, width));
+            packed.extend(contraction::pack(
+                &filters(part, cout_group, cin_group, h.kernel * wa.kernel),
+                k,
+                cout_group,
+                width,
+            ));
         }
         let flops = 2 * k as u64 * points(&space);
         Ok((|| {
@@ -290,4 +301,3 @@ fn image_body(b: &Body, rank: usize) -> Body {
     }
     out
 }
-

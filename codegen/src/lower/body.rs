@@ -71,7 +71,15 @@ pub struct Body {
 ///
 /// `resolve` maps a value to the one whose memory it shows (through reshapes).
 pub fn body(g: &Graph, group: &Group, role: &dyn Fn(OpId) -> Role, inner: usize) -> Body {
-    let mut b = Builder { g, group, inner, body: Body::default(), node_of: HashMap::new(), constants: HashMap::new(), loads: HashMap::new() };
+    let mut b = Builder {
+        g,
+        group,
+        inner,
+        body: Body::default(),
+        node_of: HashMap::new(),
+        constants: HashMap::new(),
+        loads: HashMap::new(),
+    };
     for op in &group.ops {
         let data = g.op(*op);
         let result = data.results[0];

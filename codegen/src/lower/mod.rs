@@ -51,7 +51,12 @@ pub struct Lowered {
 ///
 /// # Errors
 /// When an op is claimed by no backend, with every reason.
-pub fn lower<'g>(func: &'g Func, isa: &Isa, backends: &[&dyn Backend], builder: &mut PlanBuilder<'g>) -> Result<Lowered, Diagnostic> {
+pub fn lower<'g>(
+    func: &'g Func,
+    isa: &Isa,
+    backends: &[&dyn Backend],
+    builder: &mut PlanBuilder<'g>,
+) -> Result<Lowered, Diagnostic> {
     let graph = &func.graph;
     let role_of = |op: OpId| roles::role(graph, op);
     let groups = fuse::fuse(graph, &role_of);
@@ -126,7 +131,11 @@ impl<'g> Lowering<'g, '_> {
             return Ok(p);
         }
         let name = self.g.def_op(v).map_or("an argument", |op| self.g.op(op).name());
-        Err(Diagnostic::error(Code::CODEGEN, Location::Unknown, format!("the result of '{name}' is read before it is computed")))
+        Err(Diagnostic::error(
+            Code::CODEGEN,
+            Location::Unknown,
+            format!("the result of '{name}' is read before it is computed"),
+        ))
     }
 
     // ---- inputs and outputs ----
@@ -307,7 +316,14 @@ impl<'g> Lowering<'g, '_> {
     }
 
     /// The step of a kernel whose arguments are `first`, then the loads and stores of its body.
-    fn finish(&mut self, group: &Group, source: Source, b: &Body, first: Vec<Operand>, flops: u64) -> Result<(), Diagnostic> {
+    fn finish(
+        &mut self,
+        group: &Group,
+        source: Source,
+        b: &Body,
+        first: Vec<Operand>,
+        flops: u64,
+    ) -> Result<(), Diagnostic> {
         let (reads, writes) = self.io(b)?;
         self.kernel(&group.ops, source, first.into_iter().chain(reads).collect(), writes, flops);
         Ok(())
@@ -363,7 +379,8 @@ impl<'g> Lowering<'g, '_> {
             self.step(title, locations, Work::Backend { backend: backend.name(), payload, inputs, outputs }, 0, 0);
             return Ok(());
         }
-        let mut d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), format!("no backend runs '{}'", data.name()));
+        let mut d =
+            Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), format!("no backend runs '{}'", data.name()));
         d.notes = refusals;
         Err(d)
     }

@@ -29,13 +29,20 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
     let (from, to) = (dims(g, x), dims(g, y));
     let bytes = g.ty(y).as_tensor().and_then(|t| t.dtype.bits()).map_or(4, |b| b / 8);
     let (own, out) = (row_major(&from), row_major(&to));
-    let piece = |dims: Vec<usize>, start: i64, steps: Vec<i64>| Piece { dims, arg: 0, from: (start, steps), to: (0, out.clone()) };
+    let piece = |dims: Vec<usize>, start: i64, steps: Vec<i64>| Piece {
+        dims,
+        arg: 0,
+        from: (start, steps),
+        to: (0, out.clone()),
+    };
     match data.name() {
         Transpose::NAME => {
             let t = as_op::<Transpose>(g, op).ok_or("its attributes do not decode")?;
             let rank = from.len();
             let perm: Vec<usize> = match &t.perm {
-                Some(p) => p.iter().map(|a| of_ops::shape::axis(*a, rank)).collect::<Result<_, _>>().map_err(|e| e.message)?,
+                Some(p) => {
+                    p.iter().map(|a| of_ops::shape::axis(*a, rank)).collect::<Result<_, _>>().map_err(|e| e.message)?
+                }
                 None => (0..rank).rev().collect(),
             };
             let steps = perm.iter().map(|a| own[*a]).collect();
@@ -43,7 +50,8 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
         }
         Expand::NAME => {
             let lead = to.len() - from.len();
-            let steps = (0..to.len()).map(|i| if i < lead || from[i - lead] == 1 { 0 } else { own[i - lead] }).collect();
+            let steps =
+                (0..to.len()).map(|i| if i < lead || from[i - lead] == 1 { 0 } else { own[i - lead] }).collect();
             Ok(copy::copy(&[piece(to.clone(), 0, steps)], bytes, 1))
         }
         Slice::NAME => {

@@ -76,7 +76,8 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
                 // cost about one more.
                 fma.max(loads).max(4.0) + 1.0
             };
-            let lines = (c.inner.0 / rows) as f64 * cycles(rows) + if c.inner.0 % rows > 0 { cycles(c.inner.0 % rows) } else { 0.0 };
+            let lines = (c.inner.0 / rows) as f64 * cycles(rows)
+                + if c.inner.0 % rows > 0 { cycles(c.inner.0 % rows) } else { 0.0 };
             let panels = c.columns.div_ceil(vectors * isa.lanes) as f64;
             let total = lines * panels;
             if total < best.0 * 0.995 {
@@ -105,7 +106,14 @@ pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Vec<f32> {
 ///
 /// # Errors
 /// When the epilogue has no vector form or an access of it cannot follow the rows.
-pub fn contraction(spec: &Contraction, tile: Tile, body: &Body, axes: &RowAxes, out: &[i64], isa: &Isa) -> Result<Source, String> {
+pub fn contraction(
+    spec: &Contraction,
+    tile: Tile,
+    body: &Body,
+    axes: &RowAxes,
+    out: &[i64],
+    isa: &Isa,
+) -> Result<Source, String> {
     if !expr::vectorizable(body) {
         return Err("the epilogue has no vector form".into());
     }
@@ -123,7 +131,11 @@ pub fn contraction(spec: &Contraction, tile: Tile, body: &Body, axes: &RowAxes, 
     let mut c = String::new();
     expr::vector_constants(body, &mut c);
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
-    let _ = writeln!(c, "    const i64 batch = it / {}, panel = it / {cuts} % {panels}, part = it % {cuts};", panels * cuts);
+    let _ = writeln!(
+        c,
+        "    const i64 batch = it / {}, panel = it / {cuts} % {panels}, part = it % {cuts};",
+        panels * cuts
+    );
     let a_at = space::offset(&spec.batch, &spec.a_batch, "batch");
     let b_at = space::offset(&spec.batch, &spec.b_batch, "batch");
     let _ = writeln!(c, "    const f32 *const A = (const f32 *)args[0] + ({a_at});");
@@ -138,31 +150,57 @@ pub fn contraction(spec: &Contraction, tile: Tile, body: &Body, axes: &RowAxes, 
             let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", width * ld);
             let _ = writeln!(c, "    f32 *const B = (f32 *)scratch;");
             // Packed once for all parts of a panel that this worker runs.
-            let _ = writeln!(c, "    if (part == 0 || it == begin) {{ const i64 n = {} - panel * {width} < {width} ? {} - panel * {width} : {width};", spec.columns, spec.columns);
-            let _ = writeln!(c, "      for (i64 j = 0; j < n; j++) for (i64 kk = 0; kk < {k}; kk++) B[kk * {width} + j] = BT[j * {ld} + kk];");
-            let _ = writeln!(c, "      for (i64 j = n; j < {width}; j++) for (i64 kk = 0; kk < {k}; kk++) B[kk * {width} + j] = 0; }}");
+            let _ = writeln!(
+                c,
+                "    if (part == 0 || it == begin) {{ const i64 n = {} - panel * {width} < {width} ? {} - panel * {width} : {width};",
+                spec.columns, spec.columns
+            );
+            let _ = writeln!(
+                c,
+                "      for (i64 j = 0; j < n; j++) for (i64 kk = 0; kk < {k}; kk++) B[kk * {width} + j] = BT[j * {ld} + kk];"
+            );
+            let _ = writeln!(
+                c,
+                "      for (i64 j = n; j < {width}; j++) for (i64 kk = 0; kk < {k}; kk++) B[kk * {width} + j] = 0; }}"
+            );
         }
     }
     for (i, l) in body.loads.iter().enumerate() {
         let t = ctype(l.dtype);
         let at = space::offset(&spec.batch, &walk[i].batch, "batch");
-        let _ = writeln!(c, "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};", 2 + i, width as i64 * walk[i].column);
+        let _ = writeln!(
+            c,
+            "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};",
+            2 + i,
+            width as i64 * walk[i].column
+        );
     }
     let to_at = space::offset(&spec.batch, &to.batch, "batch");
     for s in 0..body.stores.len() {
-        let _ = writeln!(c, "    f32 *const Q{s} = (f32 *)args[{}] + ({to_at}) + panel * {width};", 2 + body.loads.len() + s);
+        let _ = writeln!(
+            c,
+            "    f32 *const Q{s} = (f32 *)args[{}] + ({to_at}) + panel * {width};",
+            2 + body.loads.len() + s
+        );
     }
     let emit = Emit { spec, tile, body, walk: &walk, to: &to, isa, width, panels };
     let (full, rest) = (spec.inner.0 / tile.rows, spec.inner.0 % tile.rows);
     if spec.outer.0 > 1 {
-        let _ = writeln!(c, "    const i64 o1 = (part + 1) * {per_cut} < {0} ? (part + 1) * {per_cut} : {0};", spec.outer.0);
+        let _ = writeln!(
+            c,
+            "    const i64 o1 = (part + 1) * {per_cut} < {0} ? (part + 1) * {per_cut} : {0};",
+            spec.outer.0
+        );
         let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
         let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", full * tile.rows, tile.rows);
         emit.columns(tile.rows, &mut c);
         c.push_str("      }\n");
     } else {
         let last_full = full.min(tiles);
-        let _ = writeln!(c, "    const i64 o = 0, m1 = (part + 1) * {per_cut} < {last_full} ? (part + 1) * {per_cut} : {last_full};");
+        let _ = writeln!(
+            c,
+            "    const i64 o = 0, m1 = (part + 1) * {per_cut} < {last_full} ? (part + 1) * {per_cut} : {last_full};"
+        );
         let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
         emit.columns(tile.rows, &mut c);
         c.push_str("      }\n");
@@ -271,7 +309,11 @@ impl Emit<'_> {
         for v in 0..vectors {
             let n = part(v);
             let packed = !matches!(spec.b, Operand::RowMajor(_));
-            let _ = if packed || n == lanes { writeln!(c, "          const vf b{v} = load(b + {});", v * lanes) } else { writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes) };
+            let _ = if packed || n == lanes {
+                writeln!(c, "          const vf b{v} = load(b + {});", v * lanes)
+            } else {
+                writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes)
+            };
         }
         for r in 0..rows {
             let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", r as i64 * spec.inner.1);
@@ -304,7 +346,8 @@ impl Emit<'_> {
                 Node::Anchor => format!("c{r}_{v}"),
                 Node::Load(l) => {
                     let w = &self.walk[*l];
-                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, (v * lanes) as i64 * w.column);
+                    let at =
+                        format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, (v * lanes) as i64 * w.column);
                     match (t.dtype, w.column) {
                         (DType::Bool, s) => format!("load_mask({at}, {s}, {n})"),
                         (_, 0) => format!("SPLAT(*({at}))"),
@@ -319,7 +362,11 @@ impl Emit<'_> {
         }
         for (s, (_, node)) in body.stores.iter().enumerate() {
             let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
-            let _ = if n == lanes { write!(c, " store({at}, t{node});") } else { write!(c, " store_part({at}, t{node}, {n});") };
+            let _ = if n == lanes {
+                write!(c, " store({at}, t{node});")
+            } else {
+                write!(c, " store_part({at}, t{node}, {n});")
+            };
         }
         c.push_str(" }\n");
     }

@@ -39,9 +39,24 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
         let plan = Walk::of(&s);
         let rows = plan.rows();
         let blocks = plan.blocks();
-        let _ = writeln!(c, "    if (it >= {base} && it < {}) {{ const i64 row = (it - {base}) / {blocks}, block = (it - {base}) % {blocks};", base + rows);
-        let _ = writeln!(c, "      const {t} *from = (const {t} *)args[{}] + {} + ({});", p.arg, p.from.0, space::offset(&plan.outer, &plan.from, "row"));
-        let _ = writeln!(c, "      {t} *to = ({t} *)args[{out}] + {} + ({});", p.to.0, space::offset(&plan.outer, &plan.to, "row"));
+        let _ = writeln!(
+            c,
+            "    if (it >= {base} && it < {}) {{ const i64 row = (it - {base}) / {blocks}, block = (it - {base}) % {blocks};",
+            base + rows
+        );
+        let _ = writeln!(
+            c,
+            "      const {t} *from = (const {t} *)args[{}] + {} + ({});",
+            p.arg,
+            p.from.0,
+            space::offset(&plan.outer, &plan.from, "row")
+        );
+        let _ = writeln!(
+            c,
+            "      {t} *to = ({t} *)args[{out}] + {} + ({});",
+            p.to.0,
+            space::offset(&plan.outer, &plan.to, "row")
+        );
         plan.body(&mut c);
         c.push_str("    }\n");
         base += rows;
@@ -98,7 +113,10 @@ impl Walk {
             // Square blocks fit the first cache; inside, writes are contiguous.
             let _ = writeln!(c, "      const i64 i0 = block * {BLOCK}, i1 = i0 + {BLOCK} < {n} ? i0 + {BLOCK} : {n};");
             let _ = writeln!(c, "      for (i64 b = 0; b < {m}; b += {BLOCK}) for (i64 i = i0; i < i1; i++)");
-            let _ = writeln!(c, "        for (i64 j = b; j < b + {BLOCK} && j < {m}; j++) to[i * {ta} + j * {tb}] = from[i * {fa} + j * {fb}];");
+            let _ = writeln!(
+                c,
+                "        for (i64 j = b; j < b + {BLOCK} && j < {m}; j++) to[i * {ta} + j * {tb}] = from[i * {fa} + j * {fb}];"
+            );
         }
     }
 }
@@ -148,5 +166,10 @@ pub fn gather(outer: usize, axis: usize, inner: usize, indices: usize, wide: boo
     let _ = writeln!(c, "    const {t} *from = (const {t} *)args[0] + (o * {axis} + k) * {inner};");
     let _ = writeln!(c, "    {t} *to = ({t} *)args[2] + it * {inner};");
     let _ = writeln!(c, "    for (i64 i = 0; i < {inner}; i++) to[i] = from[i];\n  }}");
-    Source { body: c, iterations: (outer * indices) as i64, grain: (16384 / inner.max(1)).max(1) as i64, scratch_bytes: 0 }
+    Source {
+        body: c,
+        iterations: (outer * indices) as i64,
+        grain: (16384 / inner.max(1)).max(1) as i64,
+        scratch_bytes: 0,
+    }
 }

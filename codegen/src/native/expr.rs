@@ -24,8 +24,40 @@ fn vector_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
     matches!(
         op,
-        Neg | Abs | Ceil | Floor | Round | Sqrt | Rsqrt | Recip | Exp | Log | Sin | Cos | Tanh | Erf | Sigmoid | Not | IsNan | IsInf | Add
-            | Sub | Mul | Div | Max | Min | And | Or | Xor | Eq | Ne | Lt | Le | Gt | Ge | Select | Sign
+        Neg | Abs
+            | Ceil
+            | Floor
+            | Round
+            | Sqrt
+            | Rsqrt
+            | Recip
+            | Exp
+            | Log
+            | Sin
+            | Cos
+            | Tanh
+            | Erf
+            | Sigmoid
+            | Not
+            | IsNan
+            | IsInf
+            | Add
+            | Sub
+            | Mul
+            | Div
+            | Max
+            | Min
+            | And
+            | Or
+            | Xor
+            | Eq
+            | Ne
+            | Lt
+            | Le
+            | Gt
+            | Ge
+            | Select
+            | Sign
     )
 }
 
@@ -118,7 +150,9 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Tanh => format!("vtanh({})", a(0)),
         Erf => format!("verf({})", a(0)),
         Sigmoid => format!("vsigmoid({})", a(0)),
-        Sign => format!("pick({0} == {0}, pick({0} > SPLAT(0), SPLAT(1), pick({0} < SPLAT(0), SPLAT(-1), {0})), {0})", a(0)),
+        Sign => {
+            format!("pick({0} == {0}, pick({0} > SPLAT(0), SPLAT(1), pick({0} < SPLAT(0), SPLAT(-1), {0})), {0})", a(0))
+        }
         Not => format!("~{}", a(0)),
         IsNan => format!("({0} != {0})", a(0)),
         IsInf => format!("(vabs({}) == (vf)SPLATI(0x7f800000))", a(0)),
@@ -203,12 +237,18 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         Add => format!("({t})({} + {})", a(0), a(1)),
         Sub => format!("({t})({} - {})", a(0), a(1)),
         Mul => format!("({t})({} * {})", a(0), a(1)),
-        Div if operand.is_signed_int() => format!("({t})({1} == 0 ? 0 : {1} == -1 ? (i64)(0 - (u64){0}) : {0} / {1})", a(0), a(1)),
+        Div if operand.is_signed_int() => {
+            format!("({t})({1} == 0 ? 0 : {1} == -1 ? (i64)(0 - (u64){0}) : {0} / {1})", a(0), a(1))
+        }
         Div if operand.is_int() => format!("({t})({1} == 0 ? 0 : {0} / {1})", a(0), a(1)),
         Div => format!("{} / {}", a(0), a(1)),
         Fmod if operand.is_signed_int() => format!("({t})({1} == 0 || {1} == -1 ? 0 : {0} % {1})", a(0), a(1)),
         Fmod | Mod if !operand.is_signed_int() => format!("({t})({1} == 0 ? 0 : {0} % {1})", a(0), a(1)),
-        Mod | Fmod => format!("({t})({1} == 0 || {1} == -1 ? 0 : ({0} % {1} + (({0} % {1} != 0 && (({0} < 0) != ({1} < 0))) ? {1} : 0)))", a(0), a(1)),
+        Mod | Fmod => format!(
+            "({t})({1} == 0 || {1} == -1 ? 0 : ({0} % {1} + (({0} % {1} != 0 && (({0} < 0) != ({1} < 0))) ? {1} : 0)))",
+            a(0),
+            a(1)
+        ),
         Max if operand.is_float() => format!("(({0} > {1} || {0} != {0}) ? {0} : {1})", a(0), a(1)),
         Min if operand.is_float() => format!("(({0} < {1} || {0} != {0}) ? {0} : {1})", a(0), a(1)),
         Max => format!("({0} > {1} ? {0} : {1})", a(0), a(1)),
@@ -227,10 +267,17 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         Cast(to) if to.is_int() && operand.is_float() => {
             // Truncates; out of range saturates, NaN gives 0.
             let (lo, hi) = to.int_range().unwrap_or((0, 1));
-            format!("({0} != {0} ? 0 : {0} <= {lo}.0 ? ({t}){1} : {0} >= {hi}.0 ? ({t}){2} : ({t}){0})", a(0), int_literal(lo), int_literal(hi))
+            format!(
+                "({0} != {0} ? 0 : {0} <= {lo}.0 ? ({t}){1} : {0} >= {hi}.0 ? ({t}){2} : ({t}){0})",
+                a(0),
+                int_literal(lo),
+                int_literal(hi)
+            )
         }
         Cast(_) => format!("({t}){}", a(0)),
-        Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Pow => unreachable!("unprintable() was asked first"),
+        Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Pow => {
+            unreachable!("unprintable() was asked first")
+        }
     }
 }
 

@@ -27,7 +27,14 @@ pub const ISAS: &[Isa] = &[
         features: &["avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx2"],
         arch: "x86_64",
     },
-    Isa { name: "avx2", lanes: 8, registers: 16, flags: &["-mavx2", "-mfma"], features: &["avx2", "fma"], arch: "x86_64" },
+    Isa {
+        name: "avx2",
+        lanes: 8,
+        registers: 16,
+        flags: &["-mavx2", "-mfma"],
+        features: &["avx2", "fma"],
+        arch: "x86_64",
+    },
     Isa { name: "x86-64", lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" },
     Isa { name: "aarch64", lanes: 4, registers: 32, flags: &[], features: &["neon"], arch: "aarch64" },
 ];

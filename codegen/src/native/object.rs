@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SectionIndex, SectionKind, SymbolSection};
+use object::{
+    Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SectionIndex, SectionKind, SymbolSection,
+};
 
 /// A position-independent kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,10 +71,14 @@ pub fn flatten(object: &[u8], entry: &str) -> Result<Blob, FlattenError> {
                     let SymbolSection::Section(home) = symbol.section() else {
                         return Err(FlattenError::Undefined(symbol.name()?.to_string()));
                     };
-                    let home = base.get(&home).ok_or_else(|| FlattenError::Undefined(symbol.name().unwrap_or("?").to_string()))?;
+                    let home = base
+                        .get(&home)
+                        .ok_or_else(|| FlattenError::Undefined(symbol.name().unwrap_or("?").to_string()))?;
                     home + symbol.address() as usize
                 }
-                RelocationTarget::Section(s) => *base.get(&s).ok_or_else(|| FlattenError::Undefined("a section".into()))?,
+                RelocationTarget::Section(s) => {
+                    *base.get(&s).ok_or_else(|| FlattenError::Undefined("a section".into()))?
+                }
                 _ => return Err(FlattenError::Relocation("absolute".into())),
             };
             match (r.kind(), r.size()) {

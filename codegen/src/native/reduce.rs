@@ -38,11 +38,20 @@ pub fn reduce(kind: Reduce, dims: &[usize], axes: &[usize], isa: &Isa) -> Source
         let _ = writeln!(c, "    const i64 i = it % {blocks} * LANES;");
         let rest = n % isa.lanes;
         let whole = |c: &mut String| {
-            let _ = writeln!(c, "      vf acc = SPLAT({}); {loops} {{ {} }} store(q + i, acc);", neutral(kind), f.replace("{}", &format!("load(p + i + {at})")));
+            let _ = writeln!(
+                c,
+                "      vf acc = SPLAT({}); {loops} {{ {} }} store(q + i, acc);",
+                neutral(kind),
+                f.replace("{}", &format!("load(p + i + {at})"))
+            );
         };
         let part = |c: &mut String| {
             let value = f.replace("{}", &format!("load_part(p + i + {at}, {rest})"));
-            let _ = writeln!(c, "      vf acc = SPLAT({}); {loops} {{ {value} }} store_part(q + i, acc, {rest});", neutral(kind));
+            let _ = writeln!(
+                c,
+                "      vf acc = SPLAT({}); {loops} {{ {value} }} store_part(q + i, acc, {rest});",
+                neutral(kind)
+            );
         };
         if rest == 0 {
             whole(&mut c);
@@ -54,7 +63,12 @@ pub fn reduce(kind: Reduce, dims: &[usize], axes: &[usize], isa: &Isa) -> Source
             c.push_str("    }\n");
         }
     } else {
-        let _ = writeln!(c, "    f32 acc = {}; {loops} {{ {} }} q[0] = acc;", neutral(kind), h.replacen("{}", &format!("p[{at}]"), 1));
+        let _ = writeln!(
+            c,
+            "    f32 acc = {}; {loops} {{ {} }} q[0] = acc;",
+            neutral(kind),
+            h.replacen("{}", &format!("p[{at}]"), 1)
+        );
     }
     c.push_str("  }\n");
     Source { body: c, iterations: (rows * blocks) as i64, grain: 1, scratch_bytes: 0 }

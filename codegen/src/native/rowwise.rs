@@ -30,7 +30,10 @@ pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<S
     let rows: usize = outer_dims.iter().product();
     let mut steps = Vec::new();
     for l in &body.loads {
-        steps.push(space::single_stride(inner_dims, &l.strides[outer_dims.len()..]).ok_or("an access does not walk rows evenly")?);
+        steps.push(
+            space::single_stride(inner_dims, &l.strides[outer_dims.len()..])
+                .ok_or("an access does not walk rows evenly")?,
+        );
     }
     let stages = stages(body);
     let saved = saved(body, &stages);
@@ -227,7 +230,11 @@ impl Rows<'_> {
         }
         for (i, kind, a) in reductions {
             // Lanes beyond the row take the neutral element.
-            let x = if full { format!("t{a}") } else { format!("pick(head_mask({lanes}), t{a}, SPLAT({}))", neutral(*kind)) };
+            let x = if full {
+                format!("t{a}")
+            } else {
+                format!("pick(head_mask({lanes}), t{a}, SPLAT({}))", neutral(*kind))
+            };
             let _ = match kind {
                 Reduce::Sum => writeln!(c, "      a{i} = a{i} + {x};"),
                 Reduce::Prod => writeln!(c, "      a{i} = a{i} * {x};"),
@@ -236,7 +243,11 @@ impl Rows<'_> {
             };
         }
         for (k, v) in stored {
-            let _ = if full { writeln!(c, "      store(q{k} + i, t{v});") } else { writeln!(c, "      store_part(q{k} + i, t{v}, {lanes});") };
+            let _ = if full {
+                writeln!(c, "      store(q{k} + i, t{v});")
+            } else {
+                writeln!(c, "      store_part(q{k} + i, t{v}, {lanes});")
+            };
         }
     }
 }

@@ -17,7 +17,10 @@ pub fn collapse(dims: &[usize], strides: &[Vec<i64>]) -> Space {
             continue;
         }
         let merges = !out.dims.is_empty()
-            && strides.iter().zip(&out.strides).all(|(s, o)| o.last().is_some_and(|outer| *outer == s[axis] * *d as i64));
+            && strides
+                .iter()
+                .zip(&out.strides)
+                .all(|(s, o)| o.last().is_some_and(|outer| *outer == s[axis] * *d as i64));
         if merges {
             if let Some(last) = out.dims.last_mut() {
                 *last *= d;
@@ -67,7 +70,11 @@ pub fn offset(dims: &[usize], strides: &[i64], flat: &str) -> String {
                 (b, 0) => format!("{flat} / {b}"),
                 (b, _) => format!("{flat} / {b} % {}", dims[axis]),
             };
-            terms.push(if strides[axis] == 1 { format!("({index})") } else { format!("({index}) * {}", strides[axis]) });
+            terms.push(if strides[axis] == 1 {
+                format!("({index})")
+            } else {
+                format!("({index}) * {}", strides[axis])
+            });
         }
         below *= dims[axis];
     }

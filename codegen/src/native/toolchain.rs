@@ -9,8 +9,22 @@ use super::{Isa, Source};
 
 /// Flags of every compilation. Numbers must be IEEE numbers: nothing of -ffast-math but what no result depends on.
 const FLAGS: &[&str] = &[
-    "-c", "-O2", "-std=gnu11", "-fPIC", "-ffreestanding", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-stack-protector",
-    "-fno-asynchronous-unwind-tables", "-fno-tree-loop-distribute-patterns", "-fno-strict-aliasing", "-fvisibility=hidden", "-w", "-x", "c",
+    "-c",
+    "-O2",
+    "-std=gnu11",
+    "-fPIC",
+    "-ffreestanding",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-tree-loop-distribute-patterns",
+    "-fno-strict-aliasing",
+    "-fvisibility=hidden",
+    "-w",
+    "-x",
+    "c",
 ];
 
 /// Why a kernel was not compiled.
@@ -50,7 +64,8 @@ pub fn identity() -> &'static str {
     static IDENTITY: OnceLock<String> = OnceLock::new();
     IDENTITY.get_or_init(|| {
         let out = Command::new(program()).arg("--version").stdin(Stdio::null()).output();
-        out.map(|o| String::from_utf8_lossy(&o.stdout).lines().next().unwrap_or_default().to_string()).unwrap_or_default()
+        out.map(|o| String::from_utf8_lossy(&o.stdout).lines().next().unwrap_or_default().to_string())
+            .unwrap_or_default()
     })
 }
 

@@ -72,10 +72,21 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     }
     for (i, l) in body.loads.iter().enumerate() {
         let t = ctype(l.dtype);
-        let _ = writeln!(c, "    const {t} *const P{i} = (const {t} *)args[{}] + n * {} + y * {};", 1 + second + i, l.strides[0], l.strides[1]);
+        let _ = writeln!(
+            c,
+            "    const {t} *const P{i} = (const {t} *)args[{}] + n * {} + y * {};",
+            1 + second + i,
+            l.strides[0],
+            l.strides[1]
+        );
     }
     for s in 0..body.stores.len() {
-        let _ = writeln!(c, "    f32 *const Q{s} = (f32 *)args[{}] + it * {};", 1 + second + body.loads.len() + s, w.output * spec.c);
+        let _ = writeln!(
+            c,
+            "    f32 *const Q{s} = (f32 *)args[{}] + it * {};",
+            1 + second + body.loads.len() + s,
+            w.output * spec.c
+        );
     }
     range("y", "ky", h, &mut c);
     let _ = writeln!(c, "    for (i64 x = 0; x < {}; x++) {{", w.output);
@@ -101,7 +112,11 @@ fn range(at: &str, k: &str, a: &Axis, c: &mut String) {
     let _ = writeln!(c, "    const i64 {at}i = {at} * {} - {};", a.stride, a.pad);
     let d = a.dilation as i64;
     let _ = writeln!(c, "    const i64 {k}0 = {at}i < 0 ? (-{at}i + {}) / {d} : 0;", d - 1);
-    let _ = writeln!(c, "    const i64 {k}e = {at}i >= {0} ? 0 : ({0} - 1 - {at}i) / {d} + 1, {k}1 = {k}e < {1} ? {k}e : {1};", a.input, a.kernel);
+    let _ = writeln!(
+        c,
+        "    const i64 {k}e = {at}i >= {0} ? 0 : ({0} - 1 - {at}i) / {d} + 1, {k}1 = {k}e < {1} ? {k}e : {1};",
+        a.input, a.kernel
+    );
 }
 
 /// One output vector: the window, the epilogue, the store.
@@ -133,7 +148,11 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
         c.push_str("        {\n");
     }
     let at = format!("a + ky * {} + kx * {}", h.dilation * row, w.dilation * spec.c);
-    let _ = writeln!(c, "          for (i64 ky = ky0; ky < ky1; ky++) for (i64 kx = kx0; kx < kx1; kx++) {{ {} }}", step(load(at), format!("ky * {} + kx", w.kernel)));
+    let _ = writeln!(
+        c,
+        "          for (i64 ky = ky0; ky < ky1; ky++) for (i64 kx = kx0; kx < kx1; kx++) {{ {} }}",
+        step(load(at), format!("ky * {} + kx", w.kernel))
+    );
     c.push_str("        }\n");
     if spec.kind == Kind::Mean {
         let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + x]);", w.output);
@@ -159,6 +178,10 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     }
     for (s, (_, v)) in body.stores.iter().enumerate() {
         let at = format!("Q{s} + x * {} + i", spec.c);
-        let _ = if full { writeln!(c, "        store({at}, t{v});") } else { writeln!(c, "        store_part({at}, t{v}, {n});") };
+        let _ = if full {
+            writeln!(c, "        store({at}, t{v});")
+        } else {
+            writeln!(c, "        store_part({at}, t{v}, {n});")
+        };
     }
 }

@@ -84,9 +84,7 @@ pub(super) fn write_attr(out: &mut String, attr: &Attr, options: &PrintOptions<'
         }
         Attr::Floats(v) => {
             let plain = !generic && !v.is_empty() && v.iter().all(|x| x.is_finite());
-            write_numbers(out, "f64", plain, v, |out, x| {
-                dense::write_float(out, DType::F64, x.to_bits())
-            });
+            write_numbers(out, "f64", plain, v, |out, x| dense::write_float(out, DType::F64, x.to_bits()));
             Ok(())
         }
         Attr::Strs(v) if v.is_empty() => out.write_str("#of.strs<[]>"),
@@ -175,24 +173,15 @@ fn list_kind(items: &[Attr]) -> ListKind {
 /// The list attribute that `[…]` stands for.
 fn list_attr(items: Vec<Attr>) -> Attr {
     match list_kind(&items) {
-        ListKind::Ints => Attr::Ints(
-            items
-                .iter()
-                .filter_map(|a| if let Attr::Int(i) = a { Some(*i) } else { None })
-                .collect(),
-        ),
-        ListKind::Floats => Attr::Floats(
-            items
-                .iter()
-                .filter_map(|a| if let Attr::Float(v) = a { Some(*v) } else { None })
-                .collect(),
-        ),
-        ListKind::Strs => Attr::Strs(
-            items
-                .into_iter()
-                .filter_map(|a| if let Attr::Str(s) = a { Some(s) } else { None })
-                .collect(),
-        ),
+        ListKind::Ints => {
+            Attr::Ints(items.iter().filter_map(|a| if let Attr::Int(i) = a { Some(*i) } else { None }).collect())
+        }
+        ListKind::Floats => {
+            Attr::Floats(items.iter().filter_map(|a| if let Attr::Float(v) = a { Some(*v) } else { None }).collect())
+        }
+        ListKind::Strs => {
+            Attr::Strs(items.into_iter().filter_map(|a| if let Attr::Str(s) = a { Some(s) } else { None }).collect())
+        }
         ListKind::Mixed => Attr::Array(items),
     }
 }
@@ -307,9 +296,7 @@ impl Parser<'_> {
             None => text.parse().ok(),
         };
         let value = magnitude.map(|m| if negative { -i128::from(m) } else { i128::from(m) });
-        value
-            .and_then(|v| i64::try_from(v).ok())
-            .ok_or_else(|| self.error(start, "this is no 64-bit integer"))
+        value.and_then(|v| i64::try_from(v).ok()).ok_or_else(|| self.error(start, "this is no 64-bit integer"))
     }
 
     fn float(&self, t: Token, negative: bool) -> Parsed<f64> {
@@ -318,9 +305,7 @@ impl Parser<'_> {
             Some(hex) => u64::from_str_radix(hex, 16).ok().map(f64::from_bits),
             None => text.parse().ok(),
         };
-        value
-            .map(|v: f64| if negative { -v } else { v })
-            .ok_or_else(|| self.error(t, "this is no 64-bit float"))
+        value.map(|v: f64| if negative { -v } else { v }).ok_or_else(|| self.error(t, "this is no 64-bit float"))
     }
 
     /// `array<i64: 1, 2>`.
@@ -363,10 +348,7 @@ impl Parser<'_> {
         if self.str_of(t) == "#of.data" {
             return self.data_constant(t).map(Attr::Tensor);
         }
-        if !matches!(
-            self.str_of(t),
-            "#of.dims" | "#of.dtype" | "#of.sbp" | "#of.strs" | "#of.array"
-        ) {
+        if !matches!(self.str_of(t), "#of.dims" | "#of.dtype" | "#of.sbp" | "#of.strs" | "#of.array") {
             let e = self.error(t, format!("there is no attribute '{}'", self.str_of(t)));
             return Err(e.hint_boxed("#of.dims, #of.dtype, #of.sbp, #of.data, #of.strs or #of.array"));
         }
@@ -401,10 +383,7 @@ mod tests {
         for _ in 0..3000 {
             let a = random::attr(&mut rng, 2);
             for generic in [false, true] {
-                let options = PrintOptions {
-                    generic,
-                    ..PrintOptions::default()
-                };
+                let options = PrintOptions { generic, ..PrintOptions::default() };
                 let mut out = String::new();
                 write_attr(&mut out, &a, &options);
                 let back = parse_attr(&out).unwrap_or_else(|e| panic!("{out}: {e}"));

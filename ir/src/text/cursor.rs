@@ -24,11 +24,7 @@ struct Place {
     col: u32,
 }
 
-const START: Place = Place {
-    offset: 0,
-    line: 1,
-    col: 1,
-};
+const START: Place = Place { offset: 0, line: 1, col: 1 };
 
 /// Reads tokens of one text.
 pub(super) struct Parser<'a> {
@@ -49,15 +45,7 @@ impl<'a> Parser<'a> {
         let mut lexer = Lexer::new(text);
         let tok = lexer.next();
         let place = Cell::new(START);
-        Parser {
-            text,
-            file: file.into(),
-            lexer,
-            tok,
-            depth: 0,
-            place,
-            data: Loader::new(base),
-        }
+        Parser { text, file: file.into(), lexer, tok, depth: 0, place, data: Loader::new(base) }
     }
 
     // ---- tokens ----
@@ -127,20 +115,12 @@ impl<'a> Parser<'a> {
 
     /// Takes this character or fails.
     pub fn expect(&mut self, punct: u8, after: &str) -> Parsed<()> {
-        if self.eat(punct) {
-            Ok(())
-        } else {
-            Err(self.expected(&format!("'{}' {after}", punct as char)))
-        }
+        if self.eat(punct) { Ok(()) } else { Err(self.expected(&format!("'{}' {after}", punct as char))) }
     }
 
     /// Takes a token of this kind or fails.
     pub fn expect_kind(&mut self, kind: Kind, what: &str) -> Parsed<Token> {
-        if self.tok.kind == kind {
-            Ok(self.bump())
-        } else {
-            Err(self.expected(what))
-        }
+        if self.tok.kind == kind { Ok(self.bump()) } else { Err(self.expected(what)) }
     }
 
     /// Takes a string and gives its text.
@@ -151,31 +131,20 @@ impl<'a> Parser<'a> {
 
     /// The text that a string token stands for.
     pub fn unquote(&self, t: Token) -> Parsed<Arc<str>> {
-        quote::unquote(self.str_of(t))
-            .map(Into::into)
-            .map_err(|why| self.error(t, why))
+        quote::unquote(self.str_of(t)).map(Into::into).map_err(|why| self.error(t, why))
     }
 
     /// Takes a symbol and gives its name.
     pub fn symbol(&mut self, what: &str) -> Parsed<Arc<str>> {
         let t = self.expect_kind(Kind::Symbol, what)?;
-        let name = Token {
-            start: t.start + 1,
-            ..t
-        };
-        if self.str_of(name).starts_with('"') {
-            self.unquote(name)
-        } else {
-            Ok(self.str_of(name).into())
-        }
+        let name = Token { start: t.start + 1, ..t };
+        if self.str_of(name).starts_with('"') { self.unquote(name) } else { Ok(self.str_of(name).into()) }
     }
 
     /// Takes a number without sign.
     pub fn number<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
         let t = self.expect_kind(Kind::Int, what)?;
-        self.str_of(t)
-            .parse()
-            .map_err(|_| self.error(t, format!("{what} is out of range")))
+        self.str_of(t).parse().map_err(|_| self.error(t, format!("{what} is out of range")))
     }
 
     /// Items between `open` and `close` with commas between them.
@@ -243,10 +212,7 @@ impl<'a> Parser<'a> {
             Kind::Bad(why) => format!("expected {what}, but {why}"),
             Kind::Eof => format!("expected {what}, found the end of the text"),
             _ if self.peek().chars().nth(LONGEST).is_some() => {
-                format!(
-                    "expected {what}, found '{}…'",
-                    self.peek().chars().take(LONGEST).collect::<String>()
-                )
+                format!("expected {what}, found '{}…'", self.peek().chars().take(LONGEST).collect::<String>())
             }
             _ => format!("expected {what}, found '{}'", self.peek()),
         };

@@ -36,16 +36,8 @@ struct State {
 impl DataFile {
     /// Writes to `out`; the text will name the file `name`, a path relative to the text.
     pub fn new(name: impl Into<String>, out: impl Write + 'static) -> Self {
-        let state = State {
-            out: Box::new(out),
-            at: 0,
-            seen: HashMap::new(),
-            error: None,
-        };
-        DataFile {
-            name: name.into(),
-            state: RefCell::new(state),
-        }
+        let state = State { out: Box::new(out), at: 0, seen: HashMap::new(), error: None };
+        DataFile { name: name.into(), state: RefCell::new(state) }
     }
 
     /// How the text names the file.
@@ -106,10 +98,7 @@ pub(super) struct Loader<'a> {
 impl<'a> Loader<'a> {
     /// Reads files below `base`, none without it.
     pub fn new(base: Option<&'a Path>) -> Self {
-        Loader {
-            base,
-            files: HashMap::new(),
-        }
+        Loader { base, files: HashMap::new() }
     }
 
     /// The file called `name`, or what is wrong with it.
@@ -117,18 +106,12 @@ impl<'a> Loader<'a> {
         if let Some(b) = self.files.get(name) {
             return Ok(b.clone());
         }
-        let base = self
-            .base
-            .ok_or("this text was not read from a file, so nothing lies beside it")?;
+        let base = self.base.ok_or("this text was not read from a file, so nothing lies beside it")?;
         let path = Path::new(name);
         let inside = |c: Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
         let read = |e: io::Error| format!("'{}' cannot be read: {e}", base.join(path).display());
         // A hostile model must not name the user's other files, neither directly nor through a link.
-        let base = if base.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            base
-        };
+        let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
         if name.is_empty() || !path.components().all(inside) {
             return Err(format!("'{name}' is not a path inside the folder of the text"));
         }
@@ -165,16 +148,10 @@ impl Parser<'_> {
 
         let fail = |p: &Self, at, what: String| -> Box<Diagnostic> { p.error_of(Code::EXTERNAL_DATA, at, what) };
         let file = self.data.file(&name).map_err(|why| fail(self, name_at, why))?;
-        let bytes = offset
-            .checked_add(len)
-            .and_then(|end| file.slice(offset..end))
-            .ok_or_else(|| {
-                let what = format!(
-                    "bytes {offset} to {offset}+{len} are not in '{name}', which has {}",
-                    file.len()
-                );
-                fail(self, name_at, what).hint_boxed("the file was cut off, or belongs to another model")
-            })?;
+        let bytes = offset.checked_add(len).and_then(|end| file.slice(offset..end)).ok_or_else(|| {
+            let what = format!("bytes {offset} to {offset}+{len} are not in '{name}', which has {}", file.len());
+            fail(self, name_at, what).hint_boxed("the file was cut off, or belongs to another model")
+        })?;
         if hash_of(&bytes) != hash {
             return Err(fail(self, hash_at, format!("the bytes in '{name}' have another hash"))
                 .hint_boxed("the file was damaged, or belongs to another model"));

@@ -56,10 +56,7 @@ pub(super) fn is_splat(t: &Tensor) -> bool {
 fn to_mlir(t: &Tensor) -> Cow<'_, [u8]> {
     let bytes = t.bytes().map_or(&[][..], |b| b);
     match t.dtype() {
-        DType::Bool => bytes
-            .chunks(8)
-            .map(|c| c.iter().rev().fold(0, |n, b| n << 1 | u8::from(*b != 0)))
-            .collect(),
+        DType::Bool => bytes.chunks(8).map(|c| c.iter().rev().fold(0, |n, b| n << 1 | u8::from(*b != 0))).collect(),
         DType::I4 | DType::U4 => bytes.iter().flat_map(|b| [b & 15, b >> 4]).take(t.len()).collect(),
         _ => bytes.into(),
     }
@@ -100,12 +97,8 @@ fn write_numbers(out: &mut String, t: &Tensor, dims: &[usize]) {
         Elements::Float(_) => {
             let width = dtype.bits().unwrap_or(8) / 8;
             let bytes = t.bytes().map_or(&[][..], |b| b);
-            let bits = bytes
-                .chunks_exact(width)
-                .map(|c| c.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b)));
-            write_nested(out, dims, &mut bits.into_iter(), &mut |out, b| {
-                write_float(out, dtype, b)
-            });
+            let bits = bytes.chunks_exact(width).map(|c| c.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b)));
+            write_nested(out, dims, &mut bits.into_iter(), &mut |out, b| write_float(out, dtype, b));
         }
         Elements::Str(_) => {}
     }
@@ -266,10 +259,7 @@ impl Parser<'_> {
         })?;
         self.leave();
         if std::mem::replace(&mut all.closed[level], true) && all.dims[level] != n {
-            let what = format!(
-                "{n} elements stand in these brackets, {} in those before",
-                all.dims[level]
-            );
+            let what = format!("{n} elements stand in these brackets, {} in those before", all.dims[level]);
             return Err(self.error(open, what));
         }
         all.dims[level] = n;
@@ -284,14 +274,7 @@ impl Parser<'_> {
             Kind::Ident => !negative && matches!(self.peek(), "true" | "false"),
             _ => false,
         };
-        if ok {
-            Ok(Literal {
-                negative,
-                token: self.bump(),
-            })
-        } else {
-            Err(self.expected("an element"))
-        }
+        if ok { Ok(Literal { negative, token: self.bump() }) } else { Err(self.expected("an element")) }
     }
 
     fn tensor_of(&self, start: Token, dtype: DType, dims: Vec<usize>, items: &[Literal]) -> Parsed<Tensor> {
@@ -310,10 +293,7 @@ impl Parser<'_> {
             }
             Tensor::from_bytes(dtype, dims, Blob::new(bytes))
         } else {
-            let ints = items
-                .iter()
-                .map(|l| self.int_literal(l, dtype))
-                .collect::<Parsed<_>>()?;
+            let ints = items.iter().map(|l| self.int_literal(l, dtype)).collect::<Parsed<_>>()?;
             Tensor::from_elements(dtype, dims, Elements::Int(ints))
         };
         made.map_err(|e| self.error_of(Code::SHAPE, start, e.to_string()))
@@ -359,15 +339,10 @@ impl Parser<'_> {
     fn hex_tensor(&self, at: Token, dtype: DType, dims: Vec<usize>) -> Parsed<Tensor> {
         let text = self.str_of(at);
         let digit = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
-        let bytes = text
-            .strip_prefix("\"0x")
-            .and_then(|s| s.strip_suffix('"'))
-            .and_then(|hex| {
-                let pairs = hex.as_bytes().chunks(2);
-                pairs
-                    .map(|c| Some(digit(c[0])? * 16 + digit(*c.get(1)?)?))
-                    .collect::<Option<Vec<u8>>>()
-            });
+        let bytes = text.strip_prefix("\"0x").and_then(|s| s.strip_suffix('"')).and_then(|hex| {
+            let pairs = hex.as_bytes().chunks(2);
+            pairs.map(|c| Some(digit(c[0])? * 16 + digit(*c.get(1)?)?)).collect::<Option<Vec<u8>>>()
+        });
         let Some(bytes) = bytes else {
             return Err(self.error(at, "bytes are written \"0x…\" with two hexadecimal digits each"));
         };
@@ -444,14 +419,8 @@ mod tests {
     #[test]
     fn wrong_constants_are_refused() {
         for (text, why) in [
-            (
-                "dense<[1, 2]> : tensor<3xi32>",
-                "the elements have shape [2], the type says [3]",
-            ),
-            (
-                "dense<[[1, 2], [3]]> : tensor<2x2xi32>",
-                "1 elements stand in these brackets, 2 in those before",
-            ),
+            ("dense<[1, 2]> : tensor<3xi32>", "the elements have shape [2], the type says [3]"),
+            ("dense<[[1, 2], [3]]> : tensor<2x2xi32>", "1 elements stand in these brackets, 2 in those before"),
             ("dense<[1, [2]]> : tensor<2xi32>", "different depths"),
             ("dense<[[1], 2]> : tensor<2xi32>", "different depths"),
             ("dense<300> : tensor<ui8>", "'300' is no ui8"),

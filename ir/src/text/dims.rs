@@ -78,10 +78,7 @@ impl Parser<'_> {
             } else if let Some(f) = self.infix_fn() {
                 self.bump();
                 let right = self.dim_factor()?.dim(false);
-                product = Product {
-                    number: 1,
-                    rest: Some(self.call(f, &product.dim(false), &right, start)?),
-                };
+                product = Product { number: 1, rest: Some(self.call(f, &product.dim(false), &right, start)?) };
             } else {
                 return Ok(product);
             }
@@ -95,18 +92,12 @@ impl Parser<'_> {
 
     fn dim_factor(&mut self) -> Parsed<Product> {
         let t = self.tok;
-        let one = |d: Dim| Product {
-            number: 1,
-            rest: Some(d),
-        };
+        let one = |d: Dim| Product { number: 1, rest: Some(d) };
         Ok(match t.kind {
             Kind::Punct(b'-') => {
                 self.bump();
                 let inner = self.nested(|p| p.dim_factor())?;
-                Product {
-                    number: -inner.number,
-                    ..inner
-                }
+                Product { number: -inner.number, ..inner }
             }
             Kind::Int => {
                 // One more than i64::MAX is a magnitude that a coefficient can have.
@@ -114,10 +105,7 @@ impl Parser<'_> {
                 if n > i64::MIN.unsigned_abs() {
                     return Err(self.error(t, "a dimension is out of range"));
                 }
-                Product {
-                    number: n.into(),
-                    rest: None,
-                }
+                Product { number: n.into(), rest: None }
             }
             Kind::Punct(b'?') => {
                 self.bump();
@@ -126,10 +114,7 @@ impl Parser<'_> {
             Kind::Str => one(Dim::symbol(self.string("a symbol")?)),
             Kind::Ident => {
                 let word = self.word();
-                match [DimFn::Max, DimFn::Min]
-                    .into_iter()
-                    .find(|f| f.name() == word && self.at(b'('))
-                {
+                match [DimFn::Max, DimFn::Min].into_iter().find(|f| f.name() == word && self.at(b'(')) {
                     Some(f) => {
                         self.bump();
                         let a = self.dim()?;
@@ -146,10 +131,7 @@ impl Parser<'_> {
                 let d = self.dim()?;
                 self.expect(b')', "after the dimension")?;
                 match d.as_const() {
-                    Some(n) => Product {
-                        number: n.into(),
-                        rest: None,
-                    },
+                    Some(n) => Product { number: n.into(), rest: None },
                     None => one(d),
                 }
             }
@@ -168,18 +150,11 @@ impl Parser<'_> {
     }
 
     fn check_size(&self, d: &Dim, at: Token) -> Parsed<()> {
-        if d.size() > LARGEST {
-            Err(self.too_large(at))
-        } else {
-            Ok(())
-        }
+        if d.size() > LARGEST { Err(self.too_large(at)) } else { Ok(()) }
     }
 
     fn too_large(&self, at: Token) -> Box<of_diag::Diagnostic> {
-        self.error(
-            at,
-            format!("a dimension has more than {LARGEST} parts when multiplied out"),
-        )
+        self.error(at, format!("a dimension has more than {LARGEST} parts when multiplied out"))
     }
 }
 
@@ -216,10 +191,7 @@ mod tests {
             ("max(N, min(M, 3))*2", "max(N, min(M, 3))*2"),
             ("(N*4 + 8) ceildiv 3", "((N*4 + 8) ceildiv 3)"),
             ("\"batch size\" + \"max\"", "\"batch size\" + \"max\""),
-            (
-                "-N*9223372036854775808 - 9223372036854775808",
-                "-N*9223372036854775808 - 9223372036854775808",
-            ),
+            ("-N*9223372036854775808 - 9223372036854775808", "-N*9223372036854775808 - 9223372036854775808"),
             ("9223372036854775807", "9223372036854775807"),
             ("-9223372036854775808 floordiv -1", "(-9223372036854775808 floordiv -1)"),
         ] {
@@ -234,18 +206,7 @@ mod tests {
         let sums = "(a + b + c + d + e + f + g + h)*".repeat(20) + "1";
         let deep = "(".repeat(100_000);
         let power = "N*".repeat(5000) + "1";
-        for text in [
-            "",
-            "N +",
-            "N M",
-            "(N",
-            "99999999999999999999",
-            "max(N)",
-            "*",
-            &sums,
-            &deep,
-            &power,
-        ] {
+        for text in ["", "N +", "N M", "(N", "99999999999999999999", "max(N)", "*", &sums, &deep, &power] {
             assert!(parse_dim(text).is_err(), "{text}");
         }
     }

@@ -31,20 +31,11 @@ pub fn read_module(path: &Path, registry: &Registry, sources: &mut SourceMap) ->
 /// When a file cannot be written.
 pub fn write_module(path: &Path, module: &Module, options: &PrintOptions<'_>) -> Result<(), Diagnostics> {
     let data_path = path.with_extension("ofdata");
-    let data_name = data_path
-        .file_name()
-        .map(|n| n.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let data_name = data_path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let (text_part, data_part) = (partial(path), partial(&data_path));
     let write = || -> io::Result<()> {
         let data = DataFile::new(data_name, BufWriter::new(File::create(&data_part)?));
-        let text = print_module(
-            module,
-            &PrintOptions {
-                constants: Constants::Beside(&data),
-                ..*options
-            },
-        );
+        let text = print_module(module, &PrintOptions { constants: Constants::Beside(&data), ..*options });
         if data.finish()? == 0 {
             fs::remove_file(&data_part)?;
         } else {

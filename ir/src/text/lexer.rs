@@ -89,11 +89,7 @@ impl<'a> Lexer<'a> {
             None => Kind::Eof,
             Some(b) => self.token(b),
         };
-        Token {
-            kind,
-            start,
-            end: self.pos,
-        }
+        Token { kind, start, end: self.pos }
     }
 
     fn token(&mut self, first: u8) -> Kind {
@@ -246,13 +242,9 @@ mod tests {
 
     #[test]
     fn what_is_no_token_says_why() {
-        for (text, why) in [
-            ("\"a", "closed"),
-            ("\"a\\", "closed"),
-            ("% ", "value name"),
-            ("é", "begins nothing"),
-            ("@\"a", "closed"),
-        ] {
+        for (text, why) in
+            [("\"a", "closed"), ("\"a\\", "closed"), ("% ", "value name"), ("é", "begins nothing"), ("@\"a", "closed")]
+        {
             match kinds(text)[0].0 {
                 Kind::Bad(w) => assert!(w.contains(why), "{w}"),
                 k => panic!("{text}: {k:?}"),

@@ -78,21 +78,14 @@ impl Aliases {
             }
             at += line.len();
         }
-        Aliases {
-            definitions: all,
-            parts: Cell::new(0),
-        }
+        Aliases { definitions: all, parts: Cell::new(0) }
     }
 }
 
 impl Parser<'_> {
     /// `loc(…)`, if it comes next.
     pub fn trailing_loc(&mut self, aliases: &Aliases) -> Parsed<Option<Location>> {
-        if self.at_word("loc") {
-            self.loc(aliases).map(Some)
-        } else {
-            Ok(None)
-        }
+        if self.at_word("loc") { self.loc(aliases).map(Some) } else { Ok(None) }
     }
 
     /// `loc(…)`.
@@ -166,10 +159,7 @@ impl Parser<'_> {
             return Ok(Location::Source { file: name, line, col });
         }
         if !self.eat(b'(') {
-            return Ok(Location::Derived {
-                by: name,
-                from: [].into(),
-            });
+            return Ok(Location::Derived { by: name, from: [].into() });
         }
         let inner = self.loc_inner(aliases)?;
         self.expect(b')', "after the location")?;
@@ -177,10 +167,7 @@ impl Parser<'_> {
             Location::Source { file, line, col: 0 } if file.starts_with(ONNX) => {
                 Location::onnx(name, *line, &file[ONNX.len()..])
             }
-            _ => Location::Derived {
-                by: name,
-                from: [inner].into(),
-            },
+            _ => Location::Derived { by: name, from: [inner].into() },
         })
     }
 }
@@ -197,10 +184,7 @@ mod tests {
     fn locations_read_back() {
         let source = Location::source("a \"b\".of", 3, 5);
         let onnx = Location::onnx("conv:1/é", 12, "com.x::Conv");
-        let empty = Location::Derived {
-            by: "p".into(),
-            from: [].into(),
-        };
+        let empty = Location::Derived { by: "p".into(), from: [].into() };
         let derived = Location::derived("canonicalize/mul-one", [&source, &onnx, &empty]);
         for l in [Location::Unknown, source, onnx, empty, derived] {
             let mut out = String::new();
@@ -214,12 +198,7 @@ mod tests {
         let text = "loc(#loc1)\n#loc = loc(\"a\":1:2)\n#loc1 = loc(fused[#loc, unknown])\n#loc2 = loc(#loc2)\n";
         let l = read(text).unwrap();
         assert_eq!(l.to_string(), "fused(a:1:2, unknown)");
-        assert!(
-            read(&text.replacen("#loc1", "#loc2", 1))
-                .unwrap_err()
-                .message
-                .contains("nested")
-        );
+        assert!(read(&text.replacen("#loc1", "#loc2", 1)).unwrap_err().message.contains("nested"));
         assert!(read("loc(#loc9)").unwrap_err().message.contains("not defined"));
     }
 }

@@ -59,14 +59,7 @@ struct Types {
 impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     pub fn new(m: &'m mut ModuleParser<'a>, graph: &'g mut Graph) -> Self {
         let rw = Rewriter::new(graph, "parse");
-        Body {
-            m,
-            rw,
-            values: HashMap::new(),
-            scopes: vec![Vec::new()],
-            broken: HashSet::new(),
-            last: Vec::new(),
-        }
+        Body { m, rw, values: HashMap::new(), scopes: vec![Vec::new()], broken: HashSet::new(), last: Vec::new() }
     }
 
     /// The names of the operands of the function's last op, without their `%`.
@@ -129,17 +122,11 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
                 Kind::Eof => {
                     let open = self.m.p.location(open);
                     return Err(Box::new(
-                        self.m
-                            .p
-                            .expected("'}' after the region")
-                            .note(format!("it begins at {open}")),
+                        self.m.p.expected("'}' after the region").note(format!("it begins at {open}")),
                     ));
                 }
                 Kind::Block => {
-                    return Err(self
-                        .m
-                        .p
-                        .error(self.m.p.tok, "a region holds one block, this is a second"));
+                    return Err(self.m.p.error(self.m.p.tok, "a region holds one block, this is a second"));
                 }
                 _ => self.op(region)?,
             }
@@ -227,55 +214,23 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
             regions = self.inner_regions()?;
             self.m.p.expect(b')', "after the regions")?;
         }
-        let attrs = if self.m.p.at(b'{') {
-            self.m.p.attrs()?
-        } else {
-            Attrs::new()
-        };
+        let attrs = if self.m.p.at(b'{') { self.m.p.attrs()? } else { Attrs::new() };
         if !self.m.p.at(b':') {
             return Err(self.m.p.expected("':' and the types"));
         }
         let types = Some(self.types()?);
-        Ok(Written {
-            name_at,
-            name,
-            results,
-            operands,
-            attrs,
-            regions,
-            types,
-        })
+        Ok(Written { name_at, name, results, operands, attrs, regions, types })
     }
 
     /// `of.x %a {a = 1} : (T) -> T { … }`.
     fn pretty_op(&mut self, results: Vec<Named>) -> Parsed<Written<'a>> {
         let name_at = self.m.p.bump();
         let name = self.m.p.str_of(name_at);
-        let operands = if self.at_results() {
-            Vec::new()
-        } else {
-            self.operands()?
-        };
-        let attrs = if self.at_dict() {
-            self.m.p.attrs()?
-        } else {
-            Attrs::new()
-        };
+        let operands = if self.at_results() { Vec::new() } else { self.operands()? };
+        let attrs = if self.at_dict() { self.m.p.attrs()? } else { Attrs::new() };
         let types = if self.m.p.at(b':') { Some(self.types()?) } else { None };
-        let regions = if self.m.p.at(b'{') {
-            self.inner_regions()?
-        } else {
-            Vec::new()
-        };
-        Ok(Written {
-            name_at,
-            name,
-            results,
-            operands,
-            attrs,
-            regions,
-            types,
-        })
+        let regions = if self.m.p.at(b'{') { self.inner_regions()? } else { Vec::new() };
+        Ok(Written { name_at, name, results, operands, attrs, regions, types })
     }
 
     /// Whether `{` begins attributes rather than a region: a name and what may follow it stand there.
@@ -348,11 +303,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         let at = self.m.p.tok;
         let operands = self.m.p.types("the operand types")?;
         self.m.p.expect_kind(Kind::Arrow, "'->' after the operand types")?;
-        let results = if self.m.p.at(b'(') {
-            self.m.p.types("the result types")?
-        } else {
-            vec![self.m.p.ty()?]
-        };
+        let results = if self.m.p.at(b'(') { self.m.p.types("the result types")? } else { vec![self.m.p.ty()?] };
         Ok(Types { at, operands, results })
     }
 
@@ -368,10 +319,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
                 self.report(Code::NAME, at, what);
             }
             None => {
-                let e = self
-                    .m
-                    .p
-                    .error_of(Code::NAME, at, format!("'%{name}' is not defined here"));
+                let e = self.m.p.error_of(Code::NAME, at, format!("'%{name}' is not defined here"));
                 self.m
                     .errors
                     .push(*e.hint_boxed("a value is visible after its definition, in its region and those inside"));
@@ -380,13 +328,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         // Once is enough for each name.
         let value = self.broken();
         if !self.values.contains_key(name) {
-            self.insert(
-                name,
-                Bound {
-                    values: SmallVec::from_slice(&[value]),
-                    at,
-                },
-            );
+            self.insert(name, Bound { values: SmallVec::from_slice(&[value]), at });
         }
         value
     }
@@ -396,17 +338,9 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         if let Some(b) = self.values.get(name) {
             let first = self.m.p.location(b.at);
             let e = self.m.p.error_of(Code::NAME, at, format!("'%{name}' is defined twice"));
-            self.m
-                .errors
-                .push(e.note(format!("the first definition is at {first}")));
+            self.m.errors.push(e.note(format!("the first definition is at {first}")));
         }
-        self.insert(
-            name,
-            Bound {
-                values: SmallVec::from_slice(values),
-                at,
-            },
-        );
+        self.insert(name, Bound { values: SmallVec::from_slice(values), at });
     }
 
     fn insert(&mut self, name: &'a str, bound: Bound) {
@@ -507,20 +441,13 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
 
     fn check_operands(&mut self, w: &Written<'a>, types: &Types) {
         if types.operands.len() != w.operands.len() {
-            let what = format!(
-                "{} operand types stand here for {} operands",
-                types.operands.len(),
-                w.operands.len()
-            );
+            let what = format!("{} operand types stand here for {} operands", types.operands.len(), w.operands.len());
             return self.report(Code::ARITY, types.at, what);
         }
         for ((at, value), declared) in w.operands.iter().zip(&types.operands) {
             let actual = self.rw.graph().ty(*value).clone();
             if !accepts(declared, &actual) {
-                let what = format!(
-                    "'{}' has type {actual}, here it is declared {declared}",
-                    self.m.p.str_of(*at)
-                );
+                let what = format!("'{}' has type {actual}, here it is declared {declared}", self.m.p.str_of(*at));
                 self.report(Code::TYPE, *at, what);
             }
         }

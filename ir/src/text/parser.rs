@@ -44,13 +44,8 @@ pub(super) fn parse_whole<T>(
     read: impl FnOnce(&mut Parser<'_>) -> Parsed<T>,
 ) -> Result<T, Diagnostics> {
     let mut p = Parser::new(text, name, None);
-    let r = read(&mut p).and_then(|v| {
-        if p.tok.kind == Kind::Eof {
-            Ok(v)
-        } else {
-            Err(p.expected("the end of the text"))
-        }
-    });
+    let r =
+        read(&mut p).and_then(|v| if p.tok.kind == Kind::Eof { Ok(v) } else { Err(p.expected("the end of the text")) });
     r.map_err(|e| Diagnostics::from(*e))
 }
 
@@ -157,10 +152,7 @@ impl ModuleParser<'_> {
         self.p.expect(b'}', "after the module's contents")?;
         self.p.expect(b')', "after the region")?;
         if self.p.at(b'{') {
-            self.p
-                .attrs()?
-                .iter()
-                .for_each(|(n, a)| attrs.set(n.clone(), a.clone()));
+            self.p.attrs()?.iter().for_each(|(n, a)| attrs.set(n.clone(), a.clone()));
         }
         self.nothing_to_nothing()?;
         if let Some(Attr::Str(name)) = attrs.get("sym_name") {
@@ -222,10 +214,7 @@ impl ModuleParser<'_> {
     fn add_mesh(&mut self, at: Token, name: &str, attrs: &Attrs) -> Parsed<()> {
         let sizes = |v: &[i64]| v.iter().map(|n| usize::try_from(*n).ok()).collect::<Option<Vec<_>>>();
         let mesh = match (attrs.get("devices"), attrs.get("shape")) {
-            (Some(Attr::Str(d)), Some(Attr::Ints(s))) => sizes(s).map(|shape| Mesh {
-                devices: d.to_string(),
-                shape,
-            }),
+            (Some(Attr::Str(d)), Some(Attr::Ints(s))) => sizes(s).map(|shape| Mesh { devices: d.to_string(), shape }),
             _ => None,
         };
         let Some(mesh) = mesh else {
@@ -264,11 +253,7 @@ impl ModuleParser<'_> {
         let mut inputs = Vec::new();
         body.args(entry, &mut inputs)?;
         let declared = body.m.func_results()?;
-        let attrs = if body.m.p.eat_word("attributes") {
-            body.m.p.attrs()?
-        } else {
-            Attrs::new()
-        };
+        let attrs = if body.m.p.eat_word("attributes") { body.m.p.attrs()? } else { Attrs::new() };
         body.region(entry)?;
         let mut outputs = body.last_operands();
         if let Some(declared) = declared {
@@ -283,17 +268,7 @@ impl ModuleParser<'_> {
             }
         }
         let loc = self.p.trailing_loc(&self.aliases)?.unwrap_or(here);
-        self.add_func(
-            name_at,
-            &name,
-            Func {
-                graph,
-                inputs,
-                outputs,
-                attrs,
-                loc,
-            },
-        );
+        self.add_func(name_at, &name, Func { graph, inputs, outputs, attrs, loc });
         Ok(())
     }
 
@@ -307,11 +282,7 @@ impl ModuleParser<'_> {
         self.p.list(b'(', b')', "the results", |p| {
             let at = p.tok;
             let ty = p.ty()?;
-            all.push(Declared {
-                at,
-                ty,
-                name: p.of_name()?,
-            });
+            all.push(Declared { at, ty, name: p.of_name()? });
             Ok(())
         })?;
         Ok(Some(all))
@@ -324,20 +295,12 @@ impl ModuleParser<'_> {
         }
         let outputs = graph.outputs();
         if outputs.len() != declared.len() {
-            let what = format!(
-                "the function declares {} results and returns {}",
-                declared.len(),
-                outputs.len()
-            );
+            let what = format!("the function declares {} results and returns {}", declared.len(), outputs.len());
             return self.report(Code::ARITY, at, what);
         }
         for (d, v) in declared.iter().zip(outputs) {
             if !accepts(&d.ty, graph.ty(*v)) {
-                self.report(
-                    Code::TYPE,
-                    d.at,
-                    format!("the function declares {} and returns {}", d.ty, graph.ty(*v)),
-                );
+                self.report(Code::TYPE, d.at, format!("the function declares {} and returns {}", d.ty, graph.ty(*v)));
             }
         }
     }
@@ -373,23 +336,11 @@ impl ModuleParser<'_> {
         self.nothing_to_nothing()?;
         let loc = self.p.trailing_loc(&self.aliases)?.unwrap_or(here);
         let Some(name) = name else {
-            return Err(self
-                .p
-                .error_of(Code::ATTRIBUTE, at, "a function needs sym_name, a string"));
+            return Err(self.p.error_of(Code::ATTRIBUTE, at, "a function needs sym_name, a string"));
         };
         let terminated = graph.terminator(entry).is_some();
         let outputs = outputs.unwrap_or(if terminated { operands } else { Vec::new() });
-        self.add_func(
-            at,
-            &name,
-            Func {
-                graph,
-                inputs: inputs.unwrap_or(arg_names),
-                outputs,
-                attrs,
-                loc,
-            },
-        );
+        self.add_func(at, &name, Func { graph, inputs: inputs.unwrap_or(arg_names), outputs, attrs, loc });
         Ok(())
     }
 }

@@ -45,15 +45,7 @@ pub(super) fn module(m: &Module, options: &PrintOptions<'_>) -> String {
 fn write_mesh(out: &mut String, name: &str, mesh: &Mesh, indent: usize, options: &PrintOptions<'_>) {
     let mut a = Attrs::new();
     a.set("devices", Attr::Str(mesh.devices.as_str().into()));
-    a.set(
-        "shape",
-        Attr::Ints(
-            mesh.shape
-                .iter()
-                .map(|n| i64::try_from(*n).unwrap_or(i64::MAX))
-                .collect(),
-        ),
-    );
+    a.set("shape", Attr::Ints(mesh.shape.iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect()));
     pad(out, indent);
     if options.generic {
         a.set("sym_name", Attr::Str(name.into()));
@@ -70,12 +62,7 @@ fn write_mesh(out: &mut String, name: &str, mesh: &Mesh, indent: usize, options:
 
 /// Prints one function.
 pub(super) fn func(out: &mut String, name: &str, f: &Func, indent: usize, options: &PrintOptions<'_>) {
-    let mut p = Printer {
-        out,
-        graph: &f.graph,
-        options,
-        names: Names::default(),
-    };
+    let mut p = Printer { out, graph: &f.graph, options, names: Names::default() };
     pad(p.out, indent);
     if options.generic {
         p.generic_func(name, f, indent)
@@ -91,16 +78,8 @@ pub(super) fn func(out: &mut String, name: &str, f: &Func, indent: usize, option
 /// Prints one op on one line, without its regions, for messages.
 pub(super) fn op_short(graph: &Graph, op: OpId) -> String {
     let mut out = String::new();
-    let options = PrintOptions {
-        constants: super::Constants::Elided,
-        ..PrintOptions::default()
-    };
-    let mut p = Printer {
-        out: &mut out,
-        graph,
-        options: &options,
-        names: Names::default(),
-    };
+    let options = PrintOptions { constants: super::Constants::Elided, ..PrintOptions::default() };
+    let mut p = Printer { out: &mut out, graph, options: &options, names: Names::default() };
     p.head(op);
     if !graph.op(op).regions.is_empty() {
         out.push_str(" {…}");
@@ -173,11 +152,8 @@ impl Printer<'_> {
             self.out.push_str(", ");
         }
         let strings = |v: &[String]| Attr::Strs(v.iter().map(|s| Arc::from(s.as_str())).collect());
-        let values = [
-            ("inputs", strings(&f.inputs)),
-            ("outputs", strings(&f.outputs)),
-            ("sym_name", Attr::Str(name.into())),
-        ];
+        let values =
+            [("inputs", strings(&f.inputs)), ("outputs", strings(&f.outputs)), ("sym_name", Attr::Str(name.into()))];
         for (i, (key, value)) in values.iter().enumerate() {
             self.comma(i);
             let _ = write!(self.out, "{key} = ");

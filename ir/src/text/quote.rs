@@ -32,11 +32,7 @@ pub(crate) fn write_string(out: &mut impl Write, s: &str) -> Result {
 
 /// A name, quoted only where it must be.
 pub(crate) fn write_name(out: &mut impl Write, s: &str) -> Result {
-    if is_bare(s) {
-        out.write_str(s)
-    } else {
-        write_string(out, s)
-    }
+    if is_bare(s) { out.write_str(s) } else { write_string(out, s) }
 }
 
 /// A symbol reference: `@main`, `@"odd name"`.
@@ -47,10 +43,7 @@ pub(crate) fn write_symbol(out: &mut impl Write, s: &str) -> Result {
 
 /// The text that a quoted string stands for; `quoted` includes the quotes. The error says what is wrong with it.
 pub(super) fn unquote(quoted: &str) -> std::result::Result<String, &'static str> {
-    let inner = quoted
-        .strip_prefix('"')
-        .and_then(|s| s.strip_suffix('"'))
-        .ok_or("a string must end with '\"'")?;
+    let inner = quoted.strip_prefix('"').and_then(|s| s.strip_suffix('"')).ok_or("a string must end with '\"'")?;
     if !inner.contains('\\') {
         return Ok(inner.to_owned());
     }

@@ -19,11 +19,7 @@ pub(super) fn write_type(out: &mut String, ty: &Type, generic: bool) {
             Ok(())
         }
         Type::Sequence(inner) | Type::Optional(inner) => {
-            out.push_str(if matches!(ty, Type::Sequence(_)) {
-                "!of.seq<"
-            } else {
-                "!of.opt<"
-            });
+            out.push_str(if matches!(ty, Type::Sequence(_)) { "!of.seq<" } else { "!of.opt<" });
             write_type(out, inner, true);
             out.write_char('>')
         }
@@ -81,15 +77,9 @@ impl Parser<'_> {
                 p.expect(b'<', "before the inner type")?;
                 let inner = Box::new(p.ty()?);
                 p.expect(b'>', "after the inner type")?;
-                Ok(if word == "!of.seq" {
-                    Type::Sequence(inner)
-                } else {
-                    Type::Optional(inner)
-                })
+                Ok(if word == "!of.seq" { Type::Sequence(inner) } else { Type::Optional(inner) })
             }
-            _ => Err(p
-                .expected("a type")
-                .hint_boxed("tensor<…>, !of.seq<…>, !of.opt<…> or none")),
+            _ => Err(p.expected("a type").hint_boxed("tensor<…>, !of.seq<…>, !of.opt<…> or none")),
         })
     }
 
@@ -143,14 +133,9 @@ impl Parser<'_> {
                 Kind::Int | Kind::Float => {
                     // `0x4xf32` begins like a hexadecimal number.
                     let digits = self.peek().bytes().take_while(u8::is_ascii_digit).count();
-                    let number = Token {
-                        end: t.start + digits,
-                        ..t
-                    };
-                    let n: i64 = self
-                        .str_of(number)
-                        .parse()
-                        .map_err(|_| self.error(t, "a dimension is out of range"))?;
+                    let number = Token { end: t.start + digits, ..t };
+                    let n: i64 =
+                        self.str_of(number).parse().map_err(|_| self.error(t, "a dimension is out of range"))?;
                     shape.push(n.into());
                     self.seek(number.end);
                 }
@@ -178,9 +163,7 @@ impl Parser<'_> {
             }
             None => {
                 let all: Vec<_> = DType::ALL.iter().map(|d| d.mlir_name()).collect();
-                Err(self
-                    .expected("an element type")
-                    .hint_boxed(&format!("one of {}", all.join(", "))))
+                Err(self.expected("an element type").hint_boxed(&format!("one of {}", all.join(", "))))
             }
         }
     }
@@ -270,26 +253,14 @@ mod tests {
             ("tensor<0x4xf32>", "tensor<0x4xf32>"),
             ("tensor<f8E4M3FN>", "tensor<f8E4M3FN>"),
             ("tensor<?xi1>", "tensor<?xi1>"),
-            (
-                "tensor<?(N*2)x64x!of.string>",
-                "tensor<?x64x!of.string, #of.dims<[N*2, 64]>>",
-            ),
+            ("tensor<?(N*2)x64x!of.string>", "tensor<?x64x!of.string, #of.dims<[N*2, 64]>>"),
             ("tensor<?(\"a b\")x?xf32>", "tensor<?x?xf32, #of.dims<[\"a b\", ?]>>"),
             ("tensor<?(-1)xf32>", "tensor<?xf32, #of.dims<[-1]>>"),
             ("tensor<*xf32>", "tensor<*xf32>"),
             ("tensor<*xf32, #of.sbp<@m, [B]>>", "!of.tensor<*xf32, #of.sbp<@m, [B]>>"),
-            (
-                "tensor<4xf32, #of.sbp<@m, [S(0), P(max)]>>",
-                "tensor<4xf32, #of.sbp<@m, [S(0), P(max)]>>",
-            ),
-            (
-                "tensor<?(N)xf32, #of.sbp<@\"a b\", [B]>>",
-                "tensor<?xf32, #of.global<[N], @\"a b\", [B]>>",
-            ),
-            (
-                "!of.seq<!of.opt<tensor<?(N)xui4>>>",
-                "!of.seq<!of.opt<tensor<?xui4, #of.dims<[N]>>>>",
-            ),
+            ("tensor<4xf32, #of.sbp<@m, [S(0), P(max)]>>", "tensor<4xf32, #of.sbp<@m, [S(0), P(max)]>>"),
+            ("tensor<?(N)xf32, #of.sbp<@\"a b\", [B]>>", "tensor<?xf32, #of.global<[N], @\"a b\", [B]>>"),
+            ("!of.seq<!of.opt<tensor<?(N)xui4>>>", "!of.seq<!of.opt<tensor<?xui4, #of.dims<[N]>>>>"),
             ("none", "none"),
         ] {
             for text in [pretty, generic] {
@@ -312,10 +283,7 @@ mod tests {
             ("tensor<4xf32, #of.dims<[4, N]>>", "do not fit the shape"),
             ("tensor<4xf32, #x>", "expected #of.sbp"),
             ("tensor<4xf32, #of.sbp<@m, [S(300)]>>", "an axis is out of range"),
-            (
-                "tensor<4xf32, #of.sbp<@m, [P(mean)]>>",
-                "expected sum, max, min or prod",
-            ),
+            ("tensor<4xf32, #of.sbp<@m, [P(mean)]>>", "expected sum, max, min or prod"),
             ("vector<4xf32>", "expected a type"),
             ("tensor<4xf32> x", "expected the end"),
             (&deep, "nested more than"),

@@ -62,10 +62,7 @@ impl Op for Einsum {
         let Some(dtype) = list.first().map(|t| t.dtype) else {
             return Err(OpError::ty("there is no operand"));
         };
-        if list
-            .iter()
-            .any(|t| t.dtype != dtype || !t.dtype.is_float() && !t.dtype.is_int())
-        {
+        if list.iter().any(|t| t.dtype != dtype || !t.dtype.is_float() && !t.dtype.is_int()) {
             return Err(OpError::ty("operands must be numbers of one type"));
         }
         let shapes: Option<Vec<Shape>> = list.iter().map(|t| t.shape.clone()).collect();
@@ -74,30 +71,17 @@ impl Op for Einsum {
         };
         let e = self.equation(&shapes)?;
         let sizes = e.sizes(&shapes)?;
-        let s = e
-            .result
-            .iter()
-            .map(|l| sizes.get(l).cloned().unwrap_or_else(Dim::unknown))
-            .collect();
+        let s = e.result.iter().map(|l| sizes.get(l).cloned().unwrap_or_else(Dim::unknown)).collect();
         Ok(vec![Type::tensor(dtype, s)])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
         let mut b = Build::new(rw);
-        let unknown = || {
-            Diagnostic::error(
-                Code::SHAPE,
-                Location::Unknown,
-                "the ranks of all operands must be known",
-            )
-        };
+        let unknown = || Diagnostic::error(Code::SHAPE, Location::Unknown, "the ranks of all operands must be known");
         let shapes: Option<Vec<Shape>> = operands.iter().map(|v| b.shape(*v)).collect();
         let shapes = shapes.ok_or_else(unknown)?;
         let e = self.equation(&shapes).map_err(diagnostic)?;
-        let mut terms = operands.iter().zip(&e.operands).map(|(v, l)| Term {
-            value: *v,
-            labels: l.clone(),
-        });
+        let mut terms = operands.iter().zip(&e.operands).map(|(v, l)| Term { value: *v, labels: l.clone() });
         let mut acc = diagonal(&mut b, terms.next().ok_or_else(unknown)?)?;
         for (i, next) in terms.enumerate() {
             let next = diagonal(&mut b, next)?;
@@ -107,26 +91,18 @@ impl Op for Einsum {
             acc = contract(&mut b, acc, next, &keep)?;
         }
         let acc = sum_out(&mut b, acc, &|l| e.result.contains(l))?;
-        let perm: Vec<usize> = e
-            .result
-            .iter()
-            .filter_map(|l| acc.labels.iter().position(|a| a == l))
-            .collect();
+        let perm: Vec<usize> = e.result.iter().filter_map(|l| acc.labels.iter().position(|a| a == l)).collect();
         Ok(vec![b.transpose(acc.value, &perm)?])
     }
 }
 
 /// Takes the diagonal of axes with one letter: everything off it becomes zero and is summed away.
 fn diagonal(b: &mut Build<'_, '_>, mut t: Term) -> Result<Term, Diagnostic> {
-    while let Some((i, j)) = (0..t.labels.len()).find_map(|i| {
-        (i + 1..t.labels.len())
-            .find(|j| t.labels[*j] == t.labels[i])
-            .map(|j| (i, j))
-    }) {
-        let size = b
-            .shape(t.value)
-            .and_then(|s| s[i].as_const().or(s[j].as_const()))
-            .and_then(|c| usize::try_from(c).ok());
+    while let Some((i, j)) =
+        (0..t.labels.len()).find_map(|i| (i + 1..t.labels.len()).find(|j| t.labels[*j] == t.labels[i]).map(|j| (i, j)))
+    {
+        let size =
+            b.shape(t.value).and_then(|s| s[i].as_const().or(s[j].as_const())).and_then(|c| usize::try_from(c).ok());
         let size = size.filter(|s| *s < 1 << 15).ok_or_else(|| {
             Diagnostic::error(
                 Code::SHAPE,
@@ -154,18 +130,12 @@ fn sum_out(b: &mut Build<'_, '_>, t: Term, keep: &dyn Fn(&Label) -> bool) -> Res
         return Ok(t);
     }
     let value = b.sum(t.value, &axes, false)?;
-    Ok(Term {
-        value,
-        labels: t.labels.into_iter().filter(|l| keep(l)).collect(),
-    })
+    Ok(Term { value, labels: t.labels.into_iter().filter(|l| keep(l)).collect() })
 }
 
 /// `t` with its axes in the order of `labels`, length 1 where it has no such axis.
 fn spread(b: &mut Build<'_, '_>, t: &Term, labels: &[Label]) -> Made {
-    let perm: Vec<usize> = labels
-        .iter()
-        .filter_map(|l| t.labels.iter().position(|a| a == l))
-        .collect();
+    let perm: Vec<usize> = labels.iter().filter_map(|l| t.labels.iter().position(|a| a == l)).collect();
     let missing: Vec<usize> = (0..labels.len()).filter(|i| !t.labels.contains(&labels[*i])).collect();
     let v = b.transpose(t.value, &perm)?;
     b.unsqueeze(v, &missing)
@@ -196,11 +166,7 @@ fn contract(b: &mut Build<'_, '_>, x: Term, y: Term, keep: &dyn Fn(&Label) -> bo
 /// The size of a letter in a term.
 fn size(b: &Build<'_, '_>, t: &Term, l: Label) -> Dim {
     let shape = b.shape(t.value).unwrap_or_default();
-    t.labels
-        .iter()
-        .position(|a| *a == l)
-        .and_then(|i| shape.get(i).cloned())
-        .unwrap_or_else(Dim::unknown)
+    t.labels.iter().position(|a| *a == l).and_then(|i| shape.get(i).cloned()).unwrap_or_else(Dim::unknown)
 }
 
 /// Sizes for a reshape: at most one symbol, which becomes -1.
@@ -224,11 +190,7 @@ fn product(
         return Ok(None);
     }
     let k = merged(b, x, inner);
-    let outer: Vec<Dim> = rows
-        .iter()
-        .map(|l| size(b, x, *l))
-        .chain(columns.iter().map(|l| size(b, y, *l)))
-        .collect();
+    let outer: Vec<Dim> = rows.iter().map(|l| size(b, x, *l)).chain(columns.iter().map(|l| size(b, y, *l))).collect();
     let (Some(left), Some(right), Some(outer)) = (sizes(&[m, k.clone()]), sizes(&[k, n]), sizes(&outer)) else {
         return Ok(None);
     };
@@ -236,25 +198,12 @@ fn product(
     let plain = rows.len() == 1 && columns.len() == 1;
     let mut matrix = |t: &Term, order: [&[Label]; 3], dims: &[i64], whole: bool| {
         let v = spread(b, t, &order.concat())?;
-        if whole {
-            Ok(v)
-        } else {
-            b.reshape(v, &[keep.as_slice(), dims].concat())
-        }
+        if whole { Ok(v) } else { b.reshape(v, &[keep.as_slice(), dims].concat()) }
     };
     let left = matrix(x, [batch, rows, inner], &left, rows.len() == 1 && inner.len() == 1)?;
-    let right = matrix(
-        y,
-        [batch, inner, columns],
-        &right,
-        columns.len() == 1 && inner.len() == 1,
-    )?;
+    let right = matrix(y, [batch, inner, columns], &right, columns.len() == 1 && inner.len() == 1)?;
     let value = b.op(MatMul {}, &[left, right])?;
-    Ok(Some(if plain {
-        value
-    } else {
-        b.reshape(value, &[keep.as_slice(), &outer].concat())?
-    }))
+    Ok(Some(if plain { value } else { b.reshape(value, &[keep.as_slice(), &outer].concat())? }))
 }
 
 #[cfg(test)]

@@ -36,10 +36,7 @@ fn matrix(s: &Shape, transposed: bool) -> Result<(Dim, Dim), OpError> {
     match s.as_slice() {
         [a, b] if transposed => Ok((b.clone(), a.clone())),
         [a, b] => Ok((a.clone(), b.clone())),
-        _ => Err(OpError::shape(format!(
-            "a and b must be matrices, one is {}",
-            shape::show(s)
-        ))),
+        _ => Err(OpError::shape(format!("a and b must be matrices, one is {}", shape::show(s)))),
     }
 }
 
@@ -70,11 +67,7 @@ impl Op for Gemm {
         }
         let result = vec![m, n];
         if let Some(Type::Tensor(TensorType { shape: Some(c), .. })) = cx.ty(2)
-            && (c.len() > 2
-                || shape::broadcast(&[c, &result])?
-                    .iter()
-                    .zip(&result)
-                    .any(|(a, b)| a.provably_ne(b)))
+            && (c.len() > 2 || shape::broadcast(&[c, &result])?.iter().zip(&result).any(|(a, b)| a.provably_ne(b)))
         {
             return Err(OpError::shape(format!(
                 "c of shape {} does not stretch to {}",

@@ -39,7 +39,11 @@ fn parts(a: &Shape, b: &Shape) -> Result<Parts, OpError> {
     }
     let (ka, kb) = (&a[a.len() - 1], if b.len() == 1 { &b[0] } else { &b[b.len() - 2] });
     if ka.provably_ne(kb) {
-        return Err(OpError::shape(format!("inner dimensions differ: {ka} in {} and {kb} in {}", shape::show(a), shape::show(b))));
+        return Err(OpError::shape(format!(
+            "inner dimensions differ: {ka} in {} and {kb} in {}",
+            shape::show(a),
+            shape::show(b)
+        )));
     }
     let lead_a = a[..a.len().saturating_sub(2)].to_vec();
     let lead_b = b[..b.len().saturating_sub(2)].to_vec();
@@ -87,7 +91,9 @@ impl Op for MatMul {
             let mut out = Vec::new();
             shape::for_each_index(&lead, |i| {
                 let skip = lead.len() - own.len();
-                out.push(own.iter().enumerate().map(|(j, d)| if *d == 1 { 0 } else { i[skip + j] * st[j] }).sum::<usize>());
+                out.push(
+                    own.iter().enumerate().map(|(j, d)| if *d == 1 { 0 } else { i[skip + j] * st[j] }).sum::<usize>(),
+                );
             });
             out
         };

@@ -49,7 +49,12 @@ mod tests {
 
     #[test]
     fn equal_dimensions_stay() {
-        let t = |d: &[&str]| Type::tensor(DType::F32, d.iter().map(|s| s.parse::<i64>().map_or_else(|_| Dim::symbol(*s), Dim::from)).collect());
+        let t = |d: &[&str]| {
+            Type::tensor(
+                DType::F32,
+                d.iter().map(|s| s.parse::<i64>().map_or_else(|_| Dim::symbol(*s), Dim::from)).collect(),
+            )
+        };
         assert_eq!(join(&t(&["2", "N"]), &t(&["3", "N"])).unwrap(), t(&["?", "N"]));
         assert_eq!(join(&t(&["2"]), &t(&["2", "2"])).unwrap(), Type::Tensor(TensorType::unranked(DType::F32)));
         assert!(join(&t(&["2"]), &Type::fixed(DType::I32, &[2])).is_err());

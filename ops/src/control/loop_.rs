@@ -38,12 +38,19 @@ impl Op for Loop {
         let carried: Vec<Type> = cx.operands.iter().skip(2).map(|v| cx.graph.ty(*v).clone()).collect();
         let args = cx.graph.region_args(body);
         if args.len() != carried.len() + 2 {
-            let message = format!("the region has {} arguments, it must have {}: iteration, condition, carried", args.len(), carried.len() + 2);
+            let message = format!(
+                "the region has {} arguments, it must have {}: iteration, condition, carried",
+                args.len(),
+                carried.len() + 2
+            );
             return Err(region_error(message));
         }
         let out = yields(cx, 0)?;
         let Some((condition, rest)) = out.split_first().filter(|(_, r)| r.len() >= carried.len()) else {
-            return Err(region_error(format!("the region must yield a condition and {} carried values", carried.len())));
+            return Err(region_error(format!(
+                "the region must yield a condition and {} carried values",
+                carried.len()
+            )));
         };
         match condition {
             Type::Tensor(t) => check_condition(t)?,
@@ -61,7 +68,9 @@ impl Op for Loop {
         }
         let trips = self.trips(cx);
         for (i, s) in scans.iter().enumerate() {
-            let Type::Tensor(t) = s else { return Err(OpError::ty(format!("scan output {i} is {s}, it must be a tensor"))) };
+            let Type::Tensor(t) = s else {
+                return Err(OpError::ty(format!("scan output {i} is {s}, it must be a tensor")));
+            };
             // What is inside the region cannot be named outside it, unless it is a number.
             let stacked = t.shape.as_ref().map(|s| {
                 let inner = s.iter().map(|d| if outer(cx, d) { d.clone() } else { Dim::unknown() });
@@ -74,7 +83,9 @@ impl Op for Loop {
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let limit = match inputs.opt_tensor(0) {
-            Some(_) => inputs.ints(0)?.first().copied().ok_or_else(|| OpError::eval("the number of iterations is empty"))?,
+            Some(_) => {
+                inputs.ints(0)?.first().copied().ok_or_else(|| OpError::eval("the number of iterations is empty"))?
+            }
             None => i64::MAX,
         };
         let mut condition = match inputs.values.get(1) {

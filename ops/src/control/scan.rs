@@ -53,7 +53,10 @@ impl Scan {
     fn split(&self, operands: usize) -> Result<(usize, usize), OpError> {
         match usize::try_from(self.num_scan_inputs) {
             Ok(n) if n >= 1 && n <= operands => Ok((operands - n, n)),
-            _ => Err(OpError::attr(format!("num_scan_inputs is {}, there are {operands} operands", self.num_scan_inputs))),
+            _ => Err(OpError::attr(format!(
+                "num_scan_inputs is {}, there are {operands} operands",
+                self.num_scan_inputs
+            ))),
         }
     }
 }
@@ -65,7 +68,11 @@ impl Op for Scan {
         let (states, scans) = self.split(cx.operands.len())?;
         let args = cx.graph.region_args(region(cx, 0)?);
         if args.len() != states + scans {
-            return Err(region_error(format!("the region has {} arguments, it must have {}", args.len(), states + scans)));
+            return Err(region_error(format!(
+                "the region has {} arguments, it must have {}",
+                args.len(),
+                states + scans
+            )));
         }
         let mut length = Dim::unknown();
         for i in 0..scans {
@@ -95,7 +102,9 @@ impl Op for Scan {
         let first = cx.operands.iter().map(|v| cx.graph.ty(*v));
         let mut results = first.zip(next).map(|(a, b)| join(a, b)).collect::<Result<Vec<_>, _>>()?;
         for (i, y) in outputs.iter().enumerate() {
-            let Type::Tensor(t) = y else { return Err(OpError::ty(format!("scan output {i} is {y}, it must be a tensor"))) };
+            let Type::Tensor(t) = y else {
+                return Err(OpError::ty(format!("scan output {i} is {y}, it must be a tensor")));
+            };
             let axis = entry(&self.scan_output_axes, i, outputs.len(), "scan_output_axes")?;
             backward(&self.scan_output_directions, i, outputs.len(), "scan_output_directions")?;
             let stacked = match &t.shape {

@@ -94,7 +94,13 @@ fn check_position(cx: &OpView<'_>, i: usize) -> Result<(), OpError> {
 }
 
 /// The position at operand `i`, resolved among `places`; `absent` if it is left out.
-fn position(inputs: &Inputs<'_>, i: usize, places: usize, range: usize, absent: Option<usize>) -> Result<usize, OpError> {
+fn position(
+    inputs: &Inputs<'_>,
+    i: usize,
+    places: usize,
+    range: usize,
+    absent: Option<usize>,
+) -> Result<usize, OpError> {
     let outside = |p: String| OpError::eval(format!("position {p} is outside a sequence of length {range}"));
     if inputs.opt_tensor(i).is_none() {
         return absent.ok_or_else(|| outside("-1".into()));

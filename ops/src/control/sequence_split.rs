@@ -49,7 +49,8 @@ impl Op for SplitToSequence {
                 let common = cx.ints(1).and_then(|l| {
                     let first = *l.first()?;
                     let divides = || s[axis].as_const().is_some_and(|n| first > 0 && n % first == 0);
-                    (l.iter().all(|x| *x == first) && (cx.tensor(1).ok()?.rank() == Some(1) || divides())).then_some(first)
+                    (l.iter().all(|x| *x == first) && (cx.tensor(1).ok()?.rank() == Some(1) || divides()))
+                        .then_some(first)
                 });
                 match (single, self.keepdims) {
                     (true, false) => {
@@ -104,7 +105,9 @@ impl Op for ConcatFromSequence {
     op_basics!(ConcatFromSequence);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        let Type::Tensor(t) = element(cx, 0)? else { return Err(OpError::ty("only a sequence of tensors can be joined")) };
+        let Type::Tensor(t) = element(cx, 0)? else {
+            return Err(OpError::ty("only a sequence of tensors can be joined"));
+        };
         let shape = match &t.shape {
             None => None,
             Some(s) => {

@@ -10,6 +10,11 @@ use crate::{Expanded, Inferred, Op, op, op_basics};
 
 type Made = Result<ValueId, Diagnostic>;
 
+/// The expansion of an op with one result.
+fn one(make: impl FnOnce() -> Made) -> Expanded {
+    Ok(vec![make()?])
+}
+
 /// Creates ops on one operand.
 struct Cx<'r, 'g> {
     rw: &'r mut Rewriter<'g>,
@@ -85,7 +90,7 @@ impl Cx<'_, '_> {
 
 fn infer(cx: &OpView<'_>, any_number: bool) -> Inferred {
     let t = cx.tensor(0)?;
-    if !t.dtype.is_float() && !(any_number && t.dtype.is_int()) {
+    if !(t.dtype.is_float() || any_number && t.dtype.is_int()) {
         return Err(OpError::ty(format!("operands must be floating-point numbers, they are {}", t.dtype)));
     }
     Ok(vec![Type::Tensor(t.with_dtype(t.dtype))])
@@ -119,8 +124,7 @@ macro_rules! activations {
                 let mut $c = Cx { rw, x: operands[0] };
                 let $s = self;
                 let _ = &$s;
-                let y: Made = (|| $expand)();
-                Ok(vec![y?])
+                one(|| $expand)
             }
         }
     )*};

@@ -75,7 +75,8 @@ macro_rules! binary {
 fn infer(op: ScalarOp, domain: Domain, cx: &OpView<'_>) -> Inferred {
     let (a, b) = (cx.tensor(0)?, cx.tensor(1)?);
     if a.dtype != b.dtype {
-        return Err(OpError::ty(format!("operands have different element types {} and {}", a.dtype, b.dtype)).hint("add a cast"));
+        return Err(OpError::ty(format!("operands have different element types {} and {}", a.dtype, b.dtype))
+            .hint("add a cast"));
     }
     domain.check(a.dtype)?;
     let shape = match (&a.shape, &b.shape) {
@@ -114,7 +115,9 @@ fn dims(op: ScalarOp, cx: &OpView<'_>) -> Option<Vec<Dim>> {
                 ScalarOp::Sub => x - y,
                 ScalarOp::Mul => x * y,
                 // Dimensions are not negative, so truncation is flooring.
-                ScalarOp::Div if nonnegative(x) && y.as_const().is_some_and(|c| c > 0) => Dim::call(DimFn::FloorDiv, x, y),
+                ScalarOp::Div if nonnegative(x) && y.as_const().is_some_and(|c| c > 0) => {
+                    Dim::call(DimFn::FloorDiv, x, y)
+                }
                 ScalarOp::Mod if y.as_const().is_some_and(|c| c > 0) => Dim::call(DimFn::Mod, x, y),
                 ScalarOp::Max => Dim::call(DimFn::Max, x, y),
                 ScalarOp::Min => Dim::call(DimFn::Min, x, y),

@@ -58,7 +58,11 @@ impl Op for Cast {
         let Some(s) = &t.shape else { return Vec::new() };
         let mut out = shape::elementwise_splits(&[s], s);
         // Monotone in both directions; sums would be rounded in between.
-        if self.to != DType::Bool && t.dtype != DType::String && self.to != DType::String && t.dtype.is_float() == self.to.is_float() {
+        if self.to != DType::Bool
+            && t.dtype != DType::String
+            && self.to != DType::String
+            && t.dtype.is_float() == self.to.is_float()
+        {
             let wider = t.dtype.bits() <= self.to.bits();
             for k in [PartialKind::Max, PartialKind::Min] {
                 if wider {

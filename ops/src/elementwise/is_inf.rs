@@ -37,7 +37,9 @@ impl Op for IsInf {
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let x = inputs.tensor(0)?;
         let v = x.to_f64s().unwrap_or_default();
-        let hit = |f: &f64| (self.detect_positive && *f == f64::INFINITY) || (self.detect_negative && *f == f64::NEG_INFINITY);
+        let hit = |f: &f64| {
+            (self.detect_positive && *f == f64::INFINITY) || (self.detect_negative && *f == f64::NEG_INFINITY)
+        };
         let out = Elements::Int(v.iter().map(|f| i128::from(hit(f))).collect());
         Ok(vec![Tensor::from_elements(DType::Bool, x.dims().to_vec(), out)?.into()])
     }

@@ -106,8 +106,18 @@ fn signatures(op: ScalarOp, cx: &OpView<'_>) -> Vec<SbpSignature> {
         }
         ScalarOp::Recip => partial(PartialKind::Prod, PartialKind::Prod),
         // Increasing functions commute with max and min.
-        ScalarOp::Exp | ScalarOp::Log | ScalarOp::Sqrt | ScalarOp::Tanh | ScalarOp::Sigmoid | ScalarOp::Erf | ScalarOp::Ceil
-        | ScalarOp::Floor | ScalarOp::Round | ScalarOp::Sinh | ScalarOp::Asinh | ScalarOp::Atan => {
+        ScalarOp::Exp
+        | ScalarOp::Log
+        | ScalarOp::Sqrt
+        | ScalarOp::Tanh
+        | ScalarOp::Sigmoid
+        | ScalarOp::Erf
+        | ScalarOp::Ceil
+        | ScalarOp::Floor
+        | ScalarOp::Round
+        | ScalarOp::Sinh
+        | ScalarOp::Asinh
+        | ScalarOp::Atan => {
             partial(PartialKind::Max, PartialKind::Max);
             partial(PartialKind::Min, PartialKind::Min);
         }

@@ -60,7 +60,9 @@ pub(super) fn extent(d: &Dim, start: &Dim, end: &Dim, step: i64) -> Result<Dim, 
     if step == 0 {
         return Err(OpError::attr("a step is 0"));
     }
-    if let (Some(n), Some(s), Some(e)) = (d.as_const().and_then(|n| usize::try_from(n).ok()), start.as_const(), end.as_const()) {
+    if let (Some(n), Some(s), Some(e)) =
+        (d.as_const().and_then(|n| usize::try_from(n).ok()), start.as_const(), end.as_const())
+    {
         return Ok(Range::new(n, s, e, step)?.len.into());
     }
     let len = if step > 0 { forward(d, start, end) } else { backward(d, start, end) };

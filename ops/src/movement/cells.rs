@@ -25,7 +25,9 @@ impl<'a> Cells<'a> {
         }
         let bytes: &'a [u8] = t.bytes().map_or(&[], |b| b);
         match t.dtype().bits() {
-            Some(4) => Cells::Bytes(1, Cow::Owned((0..t.len()).map(|i| (bytes[i / 2] >> (4 * (i % 2))) & 15).collect())),
+            Some(4) => {
+                Cells::Bytes(1, Cow::Owned((0..t.len()).map(|i| (bytes[i / 2] >> (4 * (i % 2))) & 15).collect()))
+            }
             bits => Cells::Bytes(bits.unwrap_or(8) / 8, Cow::Borrowed(bytes)),
         }
     }
@@ -70,7 +72,9 @@ impl<'a> Cells<'a> {
     /// Appends cells `start..start + n` of `from`, which has the same element type.
     pub(crate) fn push(&mut self, from: &Cells<'_>, start: usize, n: usize) {
         match (self, from) {
-            (Cells::Bytes(w, to), Cells::Bytes(_, b)) => to.to_mut().extend_from_slice(&b[start * *w..(start + n) * *w]),
+            (Cells::Bytes(w, to), Cells::Bytes(_, b)) => {
+                to.to_mut().extend_from_slice(&b[start * *w..(start + n) * *w])
+            }
             (Cells::Strings(to), Cells::Strings(s)) => to.to_mut().extend_from_slice(&s[start..start + n]),
             _ => debug_assert!(false, "cells of two classes"),
         }

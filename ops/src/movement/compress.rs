@@ -1,6 +1,6 @@
 //! `of.compress`.
 
-use of_ir::{DType, Dim, OpError, OpView, Type, TensorType};
+use of_ir::{DType, Dim, OpError, OpView, TensorType, Type};
 
 use super::{cells, nonzero};
 use crate::sample::Rng;
@@ -58,7 +58,10 @@ impl Op for Compress {
         let there = nonzero::truths(condition)?;
         let kept: Vec<usize> = there.iter().enumerate().filter(|(_, t)| **t).map(|(i, _)| i).collect();
         if kept.last().is_some_and(|i| *i >= x.dims()[axis]) {
-            return Err(OpError::eval(format!("the condition is longer than the axis of {} that it chooses from", x.dims()[axis])));
+            return Err(OpError::eval(format!(
+                "the condition is longer than the axis of {} that it chooses from",
+                x.dims()[axis]
+            )));
         }
         let mut dims = x.dims().to_vec();
         dims[axis] = kept.len();

@@ -26,7 +26,7 @@ op! {
             own[axis] = r.int(0, 3) as usize;
             r.f32s(&own)
         });
-        Some((operands.collect(), Concat { axis: axis as i64 - if seed % 2 == 0 { rank as i64 } else { 0 } }))
+        Some((operands.collect(), Concat { axis: axis as i64 - if seed.is_multiple_of(2) { rank as i64 } else { 0 } }))
     };
 }
 
@@ -38,7 +38,11 @@ impl Concat {
         let mut out = (*first).clone();
         for s in &shapes[1..] {
             if s.len() != out.len() {
-                return Err(OpError::shape(format!("{} and {} have different ranks", shape::show(first), shape::show(s))));
+                return Err(OpError::shape(format!(
+                    "{} and {} have different ranks",
+                    shape::show(first),
+                    shape::show(s)
+                )));
             }
             for (a, d) in s.iter().enumerate() {
                 if a == axis {

@@ -1,7 +1,7 @@
 //! `of.constant_of_shape`.
 
 use of_diag::Location;
-use of_ir::{Dim, DType, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
+use of_ir::{DType, Dim, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::{Expand, MOST_AXES, split};
 use crate::sample::Rng;

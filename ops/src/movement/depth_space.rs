@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_diag::Location;
-use of_ir::{Dim, DimFn, OpError, OpView, Rewriter, SbpSignature, Type, TensorType, ValueId};
+use of_ir::{Dim, DimFn, OpError, OpView, Rewriter, SbpSignature, TensorType, Type, ValueId};
 
 use super::spec::{Part, reshape};
 use super::{Transpose, first_only, partials, split};
@@ -85,7 +85,8 @@ fn shuffle(rw: &mut Rewriter<'_>, x: ValueId, apart: &[Part; 6], perm: [i64; 6],
 fn checked(rw: &Rewriter<'_>, operands: &[ValueId], block: i64, name: &str) -> Result<(), of_diag::Diagnostic> {
     let attrs = of_ir::Attrs::new();
     let cx = OpView { graph: rw.graph(), operands, attrs: &attrs, regions: &[] };
-    let ranked = image(&cx, block).and_then(|(_, d)| d.map(|_| ()).ok_or_else(|| OpError::shape("the rank of the operand is not known")));
+    let ranked = image(&cx, block)
+        .and_then(|(_, d)| d.map(|_| ()).ok_or_else(|| OpError::shape("the rank of the operand is not known")));
     ranked.map_err(|e| e.at(name, &Location::Unknown))
 }
 

@@ -51,7 +51,8 @@ impl Op for Expand {
                 let rank = n.max(s.len());
                 // An axis longer than 1 keeps its length, whatever the other side says.
                 let keeps = |d: &Dim| d.as_const().is_some_and(|c| c > 1);
-                let own = |i: usize| s.get((i + s.len()).checked_sub(rank)?).filter(|d| keeps(d) || i + n < rank).cloned();
+                let own =
+                    |i: usize| s.get((i + s.len()).checked_sub(rank)?).filter(|d| keeps(d) || i + n < rank).cloned();
                 Some((0..rank).map(|i| own(i).unwrap_or_else(Dim::unknown)).collect())
             }
             _ => None,

@@ -45,13 +45,11 @@ pub(super) fn positions(x: &[usize], indices: &[usize], axis: i64, list: &[i64])
     let strides = shape::strides(x);
     let mut out = Vec::with_capacity(list.len());
     let mut wrong = None;
-    shape::for_each_index(indices, |i| {
-        match index::resolve(list[out.len()], x[axis]) {
-            Ok(n) => out.push(i.iter().enumerate().map(|(a, i)| if a == axis { n } else { *i } * strides[a]).sum()),
-            Err(e) => {
-                out.push(0);
-                wrong.get_or_insert(e);
-            }
+    shape::for_each_index(indices, |i| match index::resolve(list[out.len()], x[axis]) {
+        Ok(n) => out.push(i.iter().enumerate().map(|(a, i)| if a == axis { n } else { *i } * strides[a]).sum()),
+        Err(e) => {
+            out.push(0);
+            wrong.get_or_insert(e);
         }
     });
     wrong.map_or(Ok(out), Err)

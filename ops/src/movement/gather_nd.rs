@@ -1,7 +1,9 @@
 //! `of.gather_nd`.
 
 use of_diag::Diagnostic;
-use of_ir::{DType, Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
+use of_ir::{
+    DType, Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId,
+};
 
 use super::cells::Cells;
 use super::{ScatterNd, index, split, zeros_like};
@@ -45,12 +47,18 @@ struct Parts {
 impl GatherNd {
     fn parts(&self, x: &Shape, indices: &Shape) -> Result<Option<Parts>, OpError> {
         let batch = usize::try_from(self.batch_dims).unwrap_or(usize::MAX);
-        let Some((last, outer)) = indices.split_last() else { return Err(OpError::shape("indices must have at least one axis")) };
+        let Some((last, outer)) = indices.split_last() else {
+            return Err(OpError::shape("indices must have at least one axis"));
+        };
         if batch > outer.len() || batch > x.len() {
             return Err(OpError::attr(format!("batch_dims is {}, the operands have fewer axes", self.batch_dims)));
         }
         if let Some(a) = (0..batch).find(|a| x[*a].provably_ne(&outer[*a])) {
-            return Err(OpError::shape(format!("batch axis {a} differs: {} and {}", shape::show(x), shape::show(indices))));
+            return Err(OpError::shape(format!(
+                "batch axis {a} differs: {} and {}",
+                shape::show(x),
+                shape::show(indices)
+            )));
         }
         match last.as_const().map(usize::try_from) {
             Some(Ok(named)) if named <= x.len() - batch => {

@@ -42,7 +42,11 @@ impl Combine {
     /// `x` after every write `(to, from)` of an element of `updates`.
     pub(super) fn scatter(self, x: &Tensor, updates: &Tensor, writes: &[(usize, usize)]) -> Result<Tensor, OpError> {
         if x.dtype() != updates.dtype() {
-            return Err(OpError::eval(format!("updates of type {} do not fit data of type {}", updates.dtype(), x.dtype())));
+            return Err(OpError::eval(format!(
+                "updates of type {} do not fit data of type {}",
+                updates.dtype(),
+                x.dtype()
+            )));
         }
         if self == Combine::None {
             let source = super::cells::Cells::of(updates);
@@ -68,7 +72,8 @@ impl Combine {
             }
             (Elements::Int(mut v), Elements::Int(u)) => {
                 // Results wrap at the width of the type; 64 bits hold that of every type.
-                let wrap = |n: i128| if x.dtype().is_signed_int() { i128::from(n as i64) } else { i128::from(n as u64) };
+                let wrap =
+                    |n: i128| if x.dtype().is_signed_int() { i128::from(n as i64) } else { i128::from(n as u64) };
                 for (to, from) in writes {
                     let (a, b) = (v[*to], u[*from]);
                     v[*to] = match self {

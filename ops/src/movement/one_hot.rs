@@ -78,7 +78,10 @@ impl Op for OneHot {
         let Some(rank) = cx.tensor(0).ok().and_then(TensorType::rank) else { return Vec::new() };
         let Ok(axis) = shape::axis(self.axis, rank + 1) else { return Vec::new() };
         let one = |a: usize| {
-            Some(SbpSignature::new(&[split(a)?, Sbp::Broadcast, Sbp::Broadcast], &[split(if a < axis { a } else { a + 1 })?]))
+            Some(SbpSignature::new(
+                &[split(a)?, Sbp::Broadcast, Sbp::Broadcast],
+                &[split(if a < axis { a } else { a + 1 })?],
+            ))
         };
         (0..rank).filter_map(one).collect()
     }

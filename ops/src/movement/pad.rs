@@ -55,7 +55,11 @@ struct Ends<T> {
 fn by_axis<T: Clone>(pads: &[T], axes: Option<Vec<i64>>, rank: usize, zero: T) -> Result<Vec<Ends<T>>, OpError> {
     let axes = axes.unwrap_or_else(|| (0..rank as i64).collect());
     if pads.len() != 2 * axes.len() {
-        return Err(OpError::shape(format!("{} pads are given for {} axes, two an axis are needed", pads.len(), axes.len())));
+        return Err(OpError::shape(format!(
+            "{} pads are given for {} axes, two an axis are needed",
+            pads.len(),
+            axes.len()
+        )));
     }
     shape::axes(&axes, rank)?;
     let mut out = vec![Ends { before: zero.clone(), after: zero }; rank];
@@ -72,7 +76,9 @@ impl Pad {
             "edge" => Mode::Edge,
             "reflect" => Mode::Reflect,
             "wrap" => Mode::Wrap,
-            other => return Err(OpError::attr(format!("mode '{other}' is unknown")).hint("constant, edge, reflect or wrap")),
+            other => {
+                return Err(OpError::attr(format!("mode '{other}' is unknown")).hint("constant, edge, reflect or wrap"));
+            }
         })
     }
 
@@ -167,7 +173,14 @@ impl Op for Pad {
         let ends = by_axis(&inputs.ints(1)?, axes, x.dims().len(), 0)?;
         let value = match inputs.opt_tensor(2) {
             Some(v) if v.len() == 1 && v.dtype() == x.dtype() => Cells::of(v),
-            Some(v) => return Err(OpError::eval(format!("the pad value must be one {}, it is {} {}", x.dtype(), v.len(), v.dtype()))),
+            Some(v) => {
+                return Err(OpError::eval(format!(
+                    "the pad value must be one {}, it is {} {}",
+                    x.dtype(),
+                    v.len(),
+                    v.dtype()
+                )));
+            }
             None => Cells::zeros(x.dtype(), 1)?,
         };
         let from = x.dims().iter().zip(&ends).map(|(n, e)| source(mode, *n, e)).collect::<Result<Vec<_>, _>>()?;

@@ -17,7 +17,7 @@ op! {
         let mut r = Rng::new(seed);
         let (start, n, delta) = (r.int(-5, 5), r.int(0, 6), r.pick(&[-3, -1, 1, 2]));
         let all = [start, start + n * delta, delta];
-        let scalar = |v: i64| if seed % 2 == 0 { Tensor::scalar(v).into() } else { Tensor::scalar(v as f32 / 4.0).into() };
+        let scalar = |v: i64| if seed.is_multiple_of(2) { Tensor::scalar(v).into() } else { Tensor::scalar(v as f32 / 4.0).into() };
         Some((all.map(scalar).to_vec(), Range {}))
     };
 }
@@ -33,10 +33,14 @@ fn count(start: &Elements, limit: &Elements, delta: &Elements) -> Result<usize, 
             }
             _ => return Err(OpError::eval("start, limit and delta must be scalars")),
         },
-        (Elements::Float(s), Elements::Float(l), Elements::Float(d)) => match (s.as_slice(), l.as_slice(), d.as_slice()) {
-            ([s], [l], [d]) if *d != 0.0 && s.is_finite() && d.is_finite() && !l.is_nan() => ((l - s) / d).ceil().max(0.0) as usize,
-            _ => return Err(OpError::eval("start, limit and delta must be finite scalars, delta not 0")),
-        },
+        (Elements::Float(s), Elements::Float(l), Elements::Float(d)) => {
+            match (s.as_slice(), l.as_slice(), d.as_slice()) {
+                ([s], [l], [d]) if *d != 0.0 && s.is_finite() && d.is_finite() && !l.is_nan() => {
+                    ((l - s) / d).ceil().max(0.0) as usize
+                }
+                _ => return Err(OpError::eval("start, limit and delta must be finite scalars, delta not 0")),
+            }
+        }
         _ => return Err(OpError::eval("start, limit and delta must be numbers of one type")),
     };
     shape::count(&[n])
@@ -50,7 +54,10 @@ impl Op for Range {
         for i in 0..3 {
             let t = cx.tensor(i)?;
             if t.dtype != dtype || (!dtype.is_float() && !dtype.is_int()) {
-                return Err(OpError::ty(format!("start, limit and delta must be numbers of one type, operand {i} is {}", t.dtype)));
+                return Err(OpError::ty(format!(
+                    "start, limit and delta must be numbers of one type, operand {i} is {}",
+                    t.dtype
+                )));
             }
             if t.fixed_dims().is_some_and(|d| d.iter().product::<usize>() != 1) {
                 return Err(OpError::shape(format!("operand {i} must be a scalar")));

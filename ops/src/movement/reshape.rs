@@ -60,7 +60,9 @@ impl Reshape {
                 Some(0) if !self.allowzero => match x.map(|s| s.get(i)) {
                     None => Dim::unknown(),
                     Some(None) => {
-                        return Err(OpError::shape(format!("dimension {i} is 0, the operand has no axis {i} to take it from")));
+                        return Err(OpError::shape(format!(
+                            "dimension {i} is 0, the operand has no axis {i} to take it from"
+                        )));
                     }
                     Some(Some(d)) => {
                         kept[i] = true;
@@ -88,12 +90,16 @@ impl Reshape {
             } else if let Some(d) = total.exact_div(&rest) {
                 d
             } else if total.as_const().is_some() && rest.as_const().is_some() {
-                return Err(OpError::shape(format!("{} cannot be reshaped: {total} elements do not divide by {rest}", shape::show(x))));
+                return Err(OpError::shape(format!(
+                    "{} cannot be reshaped: {total} elements do not divide by {rest}",
+                    shape::show(x)
+                )));
             } else {
                 Dim::call(DimFn::FloorDiv, &total, &rest)
             };
         } else if total.provably_ne(&rest) {
-            let message = format!("{} cannot become {}: the number of elements differs", shape::show(x), shape::show(&out));
+            let message =
+                format!("{} cannot become {}: the number of elements differs", shape::show(x), shape::show(&out));
             return Err(OpError::shape(message));
         }
         Ok(out)
@@ -111,7 +117,9 @@ impl Op for Reshape {
         let shape = match cx.dims(1) {
             Some(dims) => Some(self.resolve(x.shape.as_ref(), &dims)?),
             None => match spec.shape.as_ref().and_then(|s| s.first()?.as_const()) {
-                Some(n) if n > MOST_AXES as i64 => return Err(OpError::shape(format!("a tensor cannot have {n} axes"))),
+                Some(n) if n > MOST_AXES as i64 => {
+                    return Err(OpError::shape(format!("a tensor cannot have {n} axes")));
+                }
                 Some(n) => Some((0..n).map(|_| Dim::unknown()).collect()),
                 None => None,
             },
@@ -216,7 +224,9 @@ mod tests {
 
     #[test]
     fn dimensions_resolve_symbolically() {
-        let r = |x: &[&str], to: &[&str]| Reshape { allowzero: false }.resolve(Some(&s(x)), &s(to)).map(|d| shape::show(&d));
+        let r = |x: &[&str], to: &[&str]| {
+            Reshape { allowzero: false }.resolve(Some(&s(x)), &s(to)).map(|d| shape::show(&d))
+        };
         assert_eq!(r(&["N", "12", "64"], &["0", "-1"]).unwrap(), "[N, 768]");
         assert_eq!(r(&["N", "M", "768"], &["N", "M", "12", "64"]).unwrap(), "[N, M, 12, 64]");
         assert_eq!(r(&["N", "M", "64"], &["-1", "64"]).unwrap(), "[M*N, 64]");

@@ -53,7 +53,8 @@ impl Op for ReverseSequence {
         let (x, lengths) = (inputs.tensor(0)?, inputs.ints(1)?);
         let (batch, time) = self.axes(x.dims().len())?;
         let limit = x.dims()[time];
-        let lengths = lengths.iter().map(|l| usize::try_from(*l).ok().filter(|l| *l <= limit)).collect::<Option<Vec<_>>>();
+        let lengths =
+            lengths.iter().map(|l| usize::try_from(*l).ok().filter(|l| *l <= limit)).collect::<Option<Vec<_>>>();
         let lengths = lengths.filter(|l| l.len() == x.dims()[batch]);
         let lengths = lengths.ok_or_else(|| OpError::eval("lengths do not fit the sequences"))?;
         let own = shape::strides(x.dims());

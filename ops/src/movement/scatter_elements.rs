@@ -52,7 +52,11 @@ impl Op for ScatterElements {
             if let Some(u) = &updates.shape
                 && (u.len() != i.len() || u.iter().zip(i).any(|(a, b)| a.provably_ne(b)))
             {
-                return Err(OpError::shape(format!("updates of shape {} do not fit indices of shape {}", shape::show(u), shape::show(i))));
+                return Err(OpError::shape(format!(
+                    "updates of shape {} do not fit indices of shape {}",
+                    shape::show(u),
+                    shape::show(i)
+                )));
             }
         }
         Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.clone() })])

@@ -64,7 +64,8 @@ impl Op for ScatterNd {
         {
             let expected = [&i[..outer], &s[named..]].concat();
             if u.len() != expected.len() || u.iter().zip(&expected).any(|(a, b)| a.provably_ne(b)) {
-                let message = format!("updates of shape {} are given, {} are needed", shape::show(u), shape::show(&expected));
+                let message =
+                    format!("updates of shape {} are given, {} are needed", shape::show(u), shape::show(&expected));
                 return Err(OpError::shape(message));
             }
         }

@@ -72,7 +72,8 @@ fn bounds(cx: &OpView<'_>, rank: usize) -> Result<Option<Vec<Bounds>>, OpError> 
         Known::Unknown => None,
     };
     let fits = |l: Option<usize>| l.is_none_or(|l| l == n);
-    if !fits(starts.as_ref().map(Vec::len)) || !fits(ends.as_ref().map(Vec::len)) || !fits(steps.as_ref().map(Vec::len)) {
+    if !fits(starts.as_ref().map(Vec::len)) || !fits(ends.as_ref().map(Vec::len)) || !fits(steps.as_ref().map(Vec::len))
+    {
         return Err(OpError::shape(format!("starts, ends and steps must be as many as the {n} axes")));
     }
     shape::axes(&axes, rank)?;
@@ -88,7 +89,13 @@ fn bounds(cx: &OpView<'_>, rank: usize) -> Result<Option<Vec<Bounds>>, OpError> 
 }
 
 /// The elements of every axis, all axes in order.
-fn ranges(dims: &[usize], starts: &[i64], ends: &[i64], axes: Option<Vec<i64>>, steps: Option<Vec<i64>>) -> Result<Vec<Range>, OpError> {
+fn ranges(
+    dims: &[usize],
+    starts: &[i64],
+    ends: &[i64],
+    axes: Option<Vec<i64>>,
+    steps: Option<Vec<i64>>,
+) -> Result<Vec<Range>, OpError> {
     let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
     if ends.len() != starts.len() || axes.len() != starts.len() || steps.len() != starts.len() {

@@ -1,6 +1,6 @@
 //! `of.squeeze`, `of.unsqueeze` and `of.flatten`: reshapes that are named by axes.
 
-use of_ir::{Dim, OpError, OpView, Rewriter, SbpSignature, Shape, Tensor, Type, TensorType, ValueId};
+use of_ir::{Dim, OpError, OpView, Rewriter, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
 use super::spec::{Part, reshape};
 use super::{Known, MOST_AXES, first_only, known, partials, split};
@@ -162,7 +162,9 @@ impl Op for Unsqueeze {
         let mut out = partials(2);
         let (Some(rank), Some(axes)) = (cx.tensor(0).ok().and_then(TensorType::rank), cx.ints(1)) else { return out };
         let Ok(list) = unsqueezed(rank, &axes) else { return out };
-        out.extend(list.into_iter().enumerate().filter_map(|(to, from)| Some(first_only(2, split(from?)?, split(to)?))));
+        out.extend(
+            list.into_iter().enumerate().filter_map(|(to, from)| Some(first_only(2, split(from?)?, split(to)?))),
+        );
         out
     }
 }

@@ -26,7 +26,11 @@ op! {
 }
 
 fn check(repeats: usize, rank: usize) -> Result<(), OpError> {
-    if repeats == rank { Ok(()) } else { Err(OpError::shape(format!("{repeats} repeats are given for a tensor of rank {rank}"))) }
+    if repeats == rank {
+        Ok(())
+    } else {
+        Err(OpError::shape(format!("{repeats} repeats are given for a tensor of rank {rank}")))
+    }
 }
 
 impl Op for Tile {
@@ -69,7 +73,9 @@ impl Op for Tile {
         let (x, repeats) = (inputs.tensor(0)?, inputs.ints(1)?);
         check(repeats.len(), x.dims().len())?;
         let dims = x.dims().iter().zip(&repeats).map(|(d, n)| d.checked_mul(usize::try_from(*n).ok()?));
-        let dims = dims.collect::<Option<Vec<_>>>().ok_or_else(|| OpError::eval(format!("repeats {repeats:?} are out of range")))?;
+        let dims = dims
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| OpError::eval(format!("repeats {repeats:?} are out of range")))?;
         let own = shape::strides(x.dims());
         Ok(vec![cells::pick(x, &dims, |i| i.iter().zip(x.dims()).zip(&own).map(|((i, d), s)| i % d * s).sum())?.into()])
     }
@@ -86,7 +92,8 @@ impl Op for Tile {
         let g = cx.grads[0]?;
         let x = cx.operands[0];
         let rank = cx.rw.graph().ty(x).as_tensor()?.rank()?;
-        let repeats: Vec<i64> = cx.rw.graph().dims_value(cx.operands[1])?.iter().map(Dim::as_const).collect::<Option<_>>()?;
+        let repeats: Vec<i64> =
+            cx.rw.graph().dims_value(cx.operands[1])?.iter().map(Dim::as_const).collect::<Option<_>>()?;
         if repeats.len() != rank {
             return None;
         }

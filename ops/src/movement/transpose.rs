@@ -65,7 +65,8 @@ impl Op for Transpose {
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         let Some(rank) = cx.tensor(0).ok().and_then(TensorType::rank) else { return Vec::new() };
         let Ok(p) = self.permutation(rank) else { return Vec::new() };
-        let splits = p.iter().enumerate().map(|(i, a)| SbpSignature::new(&[Sbp::Split(*a as u8)], &[Sbp::Split(i as u8)]));
+        let splits =
+            p.iter().enumerate().map(|(i, a)| SbpSignature::new(&[Sbp::Split(*a as u8)], &[Sbp::Split(i as u8)]));
         splits.chain(super::partials(1)).collect()
     }
 

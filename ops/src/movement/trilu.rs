@@ -53,7 +53,11 @@ impl Op for Trilu {
         shape::for_each_index(x.dims(), |i| {
             let (row, column) = (i[i.len() - 2] as i64, i[i.len() - 1] as i64);
             let inside = if self.upper { column - row >= k } else { column - row <= k };
-            if inside { out.push(&source, at, 1) } else { out.push(&zero, 0, 1) }
+            if inside {
+                out.push(&source, at, 1)
+            } else {
+                out.push(&zero, 0, 1)
+            }
             at += 1;
         });
         Ok(vec![out.into_tensor(x.dtype(), x.dims().to_vec())?.into()])

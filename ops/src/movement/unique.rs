@@ -78,7 +78,8 @@ impl Op for Unique {
         let inner: usize = x.dims()[axis + 1..].iter().product();
         let outer: usize = x.dims()[..axis].iter().product();
         // Positions of the elements of each slice.
-        let slice = |i: usize| (0..outer).flat_map(|o| (0..inner).map(move |k| (o * n + i) * inner + k)).collect::<Vec<_>>();
+        let slice =
+            |i: usize| (0..outer).flat_map(|o| (0..inner).map(move |k| (o * n + i) * inner + k)).collect::<Vec<_>>();
         shape::count(x.dims())?;
         if outer * inner == 0 && n > 0 {
             return Err(OpError::eval("empty slices cannot be compared"));

@@ -32,10 +32,7 @@ impl Op for AffineGrid {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let theta = cx.tensor(0)?;
         if !theta.dtype.is_float() {
-            return Err(OpError::ty(format!(
-                "theta must be floating-point, it is {}",
-                theta.dtype
-            )));
+            return Err(OpError::ty(format!("theta must be floating-point, it is {}", theta.dtype)));
         }
         let Some(size) = cx.dims(1) else {
             let known = theta
@@ -51,10 +48,7 @@ impl Op for AffineGrid {
             })]);
         };
         if size.len() < 3 {
-            return Err(OpError::shape(format!(
-                "a size of {} entries has no spatial axes",
-                size.len()
-            )));
+            return Err(OpError::shape(format!("a size of {} entries has no spatial axes", size.len())));
         }
         let rank = size.len() - 2;
         let mut s = vec![size[0].clone()];
@@ -66,17 +60,11 @@ impl Op for AffineGrid {
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let theta = inputs.tensor(0)?;
         let size: Option<Vec<usize>> = inputs.ints(1)?.iter().map(|d| usize::try_from(*d).ok()).collect();
-        let size = size
-            .filter(|s| s.len() >= 3)
-            .ok_or_else(|| OpError::eval("size must be [N, C, spatial…]"))?;
+        let size = size.filter(|s| s.len() >= 3).ok_or_else(|| OpError::eval("size must be [N, C, spatial…]"))?;
         let (n, spatial) = (size[0], &size[2..]);
         let rank = spatial.len();
         let (Some(t), true) = (theta.to_f64s(), theta.dims() == [n, rank, rank + 1]) else {
-            return Err(OpError::eval(format!(
-                "theta is {:?}, it must be [{n}, {rank}, {}]",
-                theta.dims(),
-                rank + 1
-            )));
+            return Err(OpError::eval(format!("theta is {:?}, it must be [{n}, {rank}, {}]", theta.dims(), rank + 1)));
         };
         let dims = [&[n], spatial, &[rank]].concat();
         let mut grid = Vec::with_capacity(shape::count(&dims)?);
@@ -95,9 +83,7 @@ impl Op for AffineGrid {
                 }
             });
         }
-        Ok(vec![
-            Tensor::from_elements(theta.dtype(), dims, Elements::Float(grid))?.into(),
-        ])
+        Ok(vec![Tensor::from_elements(theta.dtype(), dims, Elements::Float(grid))?.into()])
     }
 
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {

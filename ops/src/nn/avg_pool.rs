@@ -57,20 +57,8 @@ impl AvgPool {
     /// # Errors
     /// When attributes do not fit.
     pub fn geometry(&self, x: &[Dim]) -> Result<PoolGeometry<Dim>, OpError> {
-        let AvgPool {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ..
-        } = self;
-        let attrs = WindowAttrs {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ceil: self.ceil_mode,
-        };
+        let AvgPool { strides, pads, dilations, auto_pad, .. } = self;
+        let attrs = WindowAttrs { strides, pads, dilations, auto_pad, ceil: self.ceil_mode };
         PoolGeometry::new(x, &self.kernel, attrs, self.channels_last)
     }
 
@@ -84,17 +72,12 @@ impl AvgPool {
                 (w.pads_begin[a], w.pads_begin[a] + w.input[a])
             };
             let start = o * w.strides[a];
-            (0..w.kernel[a])
-                .filter(|k| (from..to).contains(&(start + k * w.dilations[a])))
-                .count() as f64
+            (0..w.kernel[a]).filter(|k| (from..to).contains(&(start + k * w.dilations[a]))).count() as f64
         };
-        let axes: Vec<Vec<f64>> = (0..w.output.len())
-            .map(|a| (0..w.output[a]).map(|o| along(a, o)).collect())
-            .collect();
+        let axes: Vec<Vec<f64>> =
+            (0..w.output.len()).map(|a| (0..w.output[a]).map(|o| along(a, o)).collect()).collect();
         let mut out = Vec::new();
-        crate::shape::for_each_index(&w.output, |i| {
-            out.push(i.iter().zip(&axes).map(|(o, c)| c[*o]).product())
-        });
+        crate::shape::for_each_index(&w.output, |i| out.push(i.iter().zip(&axes).map(|(o, c)| c[*o]).product()));
         out
     }
 }
@@ -103,9 +86,7 @@ impl Op for AvgPool {
     op_basics!(AvgPool);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        Ok(vec![pool::ty(pool::infer(cx, self.channels_last, |s| {
-            self.geometry(s)
-        })?)])
+        Ok(vec![pool::ty(pool::infer(cx, self.channels_last, |s| self.geometry(s))?)])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {

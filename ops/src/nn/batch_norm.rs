@@ -41,10 +41,7 @@ impl Op for BatchNorm {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let x = cx.tensor(0)?;
         if !x.dtype.is_float() {
-            return Err(OpError::ty(format!(
-                "the input must be floating-point, it is {}",
-                x.dtype
-            )));
+            return Err(OpError::ty(format!("the input must be floating-point, it is {}", x.dtype)));
         }
         let parameters: Vec<&TensorType> = (1..5).map(|i| cx.tensor(i)).collect::<Result<_, _>>()?;
         if parameters.iter().any(|p| !p.dtype.is_float()) {
@@ -52,15 +49,10 @@ impl Op for BatchNorm {
         }
         if let Some(s) = &x.shape {
             let axis = layout::channel_axis(s.len(), self.channels_last);
-            let c = s
-                .get(axis)
-                .ok_or_else(|| OpError::shape("the input has no channel axis"))?;
+            let c = s.get(axis).ok_or_else(|| OpError::shape("the input has no channel axis"))?;
             for p in parameters.iter().filter_map(|p| p.shape.as_ref()) {
                 if p.len() != 1 || p[0].provably_ne(c) {
-                    return Err(OpError::shape(format!(
-                        "the parameters must be [{c}], one is {}",
-                        shape::show(p)
-                    )));
+                    return Err(OpError::shape(format!("the parameters must be [{c}], one is {}", shape::show(p))));
                 }
             }
         }
@@ -82,11 +74,7 @@ impl Op for BatchNorm {
         let factor = b.mul(scale, inverse)?;
         let moved = b.mul(mean, factor)?;
         let offset = b.sub(bias, moved)?;
-        let axes: Vec<usize> = if self.channels_last {
-            Vec::new()
-        } else {
-            (1..rank.saturating_sub(1)).collect()
-        };
+        let axes: Vec<usize> = if self.channels_last { Vec::new() } else { (1..rank.saturating_sub(1)).collect() };
         let mut per_channel = |v: ValueId| {
             let v = b.cast(v, b.dtype(x))?;
             b.unsqueeze(v, &axes)

@@ -45,21 +45,14 @@ impl<'r, 'g> Build<'r, 'g> {
     /// The rank, which an expansion must know.
     pub fn rank(&self, v: ValueId) -> Result<usize, Diagnostic> {
         let error = || {
-            Diagnostic::error(
-                Code::SHAPE,
-                Location::Unknown,
-                "the rank of an operand must be known to expand this op",
-            )
+            Diagnostic::error(Code::SHAPE, Location::Unknown, "the rank of an operand must be known to expand this op")
         };
         self.shape(v).map(|s| s.len()).ok_or_else(error)
     }
 
     /// Whether the operand is there.
     pub fn given(&self, operands: &[ValueId], i: usize) -> Option<ValueId> {
-        operands
-            .get(i)
-            .copied()
-            .filter(|v| *self.rw.graph().ty(*v) != of_ir::Type::None)
+        operands.get(i).copied().filter(|v| *self.rw.graph().ty(*v) != of_ir::Type::None)
     }
 
     pub fn constant(&mut self, value: Tensor) -> Made {
@@ -118,23 +111,14 @@ impl<'r, 'g> Build<'r, 'g> {
 
     /// The same in another element type; nothing where it has it already.
     pub fn cast(&mut self, x: ValueId, to: DType) -> Made {
-        if self.dtype(x) == to {
-            Ok(x)
-        } else {
-            self.op(Cast { to }, &[x])
-        }
+        if self.dtype(x) == to { Ok(x) } else { self.op(Cast { to }, &[x]) }
     }
 
     pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Made {
         if perm.iter().enumerate().all(|(i, p)| i == *p) {
             return Ok(x);
         }
-        self.op(
-            Transpose {
-                perm: Some(perm.iter().map(|p| *p as i64).collect()),
-            },
-            &[x],
-        )
+        self.op(Transpose { perm: Some(perm.iter().map(|p| *p as i64).collect()) }, &[x])
     }
 
     /// New axes of length 1 at these places of the result.

@@ -50,10 +50,7 @@ impl Op for Col2Im {
         let (mut n, mut c) = (Dim::unknown(), Dim::unknown());
         if let Some(s) = &x.shape {
             if s.len() != 3 {
-                return Err(OpError::shape(format!(
-                    "x must be [N, C * block, L], it is {}",
-                    shape::show(s)
-                )));
+                return Err(OpError::shape(format!("x must be [N, C * block, L], it is {}", shape::show(s))));
             }
             n = s[0].clone();
             if let Some(block) = cx.dims(2) {
@@ -77,9 +74,7 @@ impl Op for Col2Im {
             ceil: false,
         };
         let w = attrs.windows(&symbolic(&image), &block)?;
-        let w = w
-            .fixed()
-            .ok_or_else(|| OpError::eval("the result has a negative size"))?;
+        let w = w.fixed().ok_or_else(|| OpError::eval("the result has a negative size"))?;
         let (area, positions) = w.areas();
         let elements: usize = w.kernel.iter().product();
         let &[n, rows, columns] = x.dims() else {
@@ -101,11 +96,7 @@ impl Op for Col2Im {
                 let column = &v[(plane * elements + k) * positions..][..positions];
                 for r in list {
                     let from = &column[r.output..][..r.len];
-                    to[r.input..]
-                        .iter_mut()
-                        .step_by(step)
-                        .zip(from)
-                        .for_each(|(t, v)| *t += v);
+                    to[r.input..].iter_mut().step_by(step).zip(from).for_each(|(t, v)| *t += v);
                 }
             }
         }
@@ -114,9 +105,6 @@ impl Op for Col2Im {
 
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {
         let (b, sum, s) = (Sbp::Broadcast, Sbp::Partial(PartialKind::Sum), Sbp::Split(0));
-        vec![
-            SbpSignature::new(&[s, b, b], &[s]),
-            SbpSignature::new(&[sum, b, b], &[sum]),
-        ]
+        vec![SbpSignature::new(&[s, b, b], &[s]), SbpSignature::new(&[sum, b, b], &[sum])]
     }
 }

@@ -77,13 +77,7 @@ impl ConvGeometry<Dim> {
     /// The same with numbers; `None` where a symbol remains.
     pub fn fixed(&self) -> Option<ConvGeometry<usize>> {
         let d = window::fixed(&[self.n.clone(), self.cin.clone(), self.cout.clone()])?;
-        Some(ConvGeometry {
-            n: d[0],
-            cin: d[1],
-            cout: d[2],
-            group: self.group,
-            windows: self.windows.fixed()?,
-        })
+        Some(ConvGeometry { n: d[0], cin: d[1], cout: d[2], group: self.group, windows: self.windows.fixed()? })
     }
 }
 
@@ -107,30 +101,12 @@ impl Conv {
         let kernel: Option<Vec<i64>> = w[2..].iter().map(Dim::as_const).collect();
         let kernel = kernel.ok_or_else(|| OpError::shape("the size of the kernel is not known"))?;
         let windows = self.window_attrs().windows(&a.spatial, &kernel)?;
-        Ok(ConvGeometry {
-            n: a.n,
-            cin: a.c,
-            cout: w[0].clone(),
-            group: group(self.group)?,
-            windows,
-        })
+        Ok(ConvGeometry { n: a.n, cin: a.c, cout: w[0].clone(), group: group(self.group)?, windows })
     }
 
     fn window_attrs(&self) -> WindowAttrs<'_> {
-        let Conv {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ..
-        } = self;
-        WindowAttrs {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ceil: false,
-        }
+        let Conv { strides, pads, dilations, auto_pad, .. } = self;
+        WindowAttrs { strides, pads, dilations, auto_pad, ceil: false }
     }
 
     /// Pads begin and end of each spatial axis, with `auto_pad` resolved.
@@ -146,11 +122,7 @@ impl Conv {
     fn activation(&self, x: &[Dim], w: &[Dim]) -> Result<Activation, OpError> {
         let a = Activation::of(&x.to_vec(), self.channels_last)?;
         if w.len() != x.len() {
-            return Err(OpError::shape(format!(
-                "the weight has rank {}, the input {}",
-                w.len(),
-                x.len()
-            )));
+            return Err(OpError::shape(format!("the weight has rank {}, the input {}", w.len(), x.len())));
         }
         let g = Dim::from(group(self.group)?);
         let cin = &w[1] * &g;
@@ -158,10 +130,7 @@ impl Conv {
             return Err(channel_error("the input", &cin, &a.c));
         }
         if w[0].as_const().is_some() && w[0].exact_div(&g).is_none() {
-            return Err(OpError::shape(format!(
-                "{} output channels do not divide into {g} groups",
-                w[0]
-            )));
+            return Err(OpError::shape(format!("{} output channels do not divide into {g} groups", w[0])));
         }
         Ok(a)
     }
@@ -177,10 +146,7 @@ pub(super) fn check_types(cx: &OpView<'_>) -> Result<(), OpError> {
         if let Some(Type::Tensor(o)) = cx.ty(i)
             && o.dtype != t.dtype
         {
-            return Err(OpError::ty(format!(
-                "operands have different element types {} and {}",
-                t.dtype, o.dtype
-            )));
+            return Err(OpError::ty(format!("operands have different element types {} and {}", t.dtype, o.dtype)));
         }
     }
     Ok(())
@@ -189,9 +155,9 @@ pub(super) fn check_types(cx: &OpView<'_>) -> Result<(), OpError> {
 /// The bias must be one number an output channel.
 pub(super) fn check_bias(cx: &OpView<'_>, cout: &Dim) -> Result<(), OpError> {
     match cx.ty(2) {
-        Some(Type::Tensor(TensorType { shape: Some(s), .. })) if s.len() != 1 || s[0].provably_ne(cout) => Err(
-            OpError::shape(format!("the bias must be [{cout}], it is {}", shape::show(s))),
-        ),
+        Some(Type::Tensor(TensorType { shape: Some(s), .. })) if s.len() != 1 || s[0].provably_ne(cout) => {
+            Err(OpError::shape(format!("the bias must be [{cout}], it is {}", shape::show(s))))
+        }
         Some(Type::Tensor(_)) | None => Ok(()),
         Some(other) => Err(OpError::ty(format!("the bias must be a tensor, it is {other}"))),
     }
@@ -236,9 +202,7 @@ fn convolve<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry
     if let Some(b) = bias
         && area_out > 0
     {
-        y.chunks_exact_mut(area_out)
-            .enumerate()
-            .for_each(|(i, plane)| plane.fill(b[i % g.cout]));
+        y.chunks_exact_mut(area_out).enumerate().for_each(|(i, plane)| plane.fill(b[i % g.cout]));
     }
     for n in 0..g.n {
         for o in 0..g.cout {
@@ -252,9 +216,7 @@ fn convolve<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry
                         if step == 1 {
                             to.iter_mut().zip(from).for_each(|(t, v)| *t += *f * *v);
                         } else {
-                            to.iter_mut()
-                                .zip(from.iter().step_by(step))
-                                .for_each(|(t, v)| *t += *f * *v);
+                            to.iter_mut().zip(from.iter().step_by(step)).for_each(|(t, v)| *t += *f * *v);
                         }
                     }
                 }
@@ -267,10 +229,7 @@ fn convolve<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry
 /// The bias where there is one, checked against the number of channels.
 pub(super) fn bias_of<'a>(inputs: &'a Inputs<'_>, cout: usize) -> Result<Option<&'a Tensor>, OpError> {
     match inputs.opt_tensor(2) {
-        Some(b) if b.dims() != [cout] => Err(OpError::eval(format!(
-            "the bias must be [{cout}], it is {:?}",
-            b.dims()
-        ))),
+        Some(b) if b.dims() != [cout] => Err(OpError::eval(format!("the bias must be [{cout}], it is {:?}", b.dims()))),
         other => Ok(other),
     }
 }
@@ -289,11 +248,7 @@ pub(super) fn finish<T: Copy>(
     channels_last: bool,
 ) -> (Vec<T>, Vec<usize>) {
     let dims = layout::dims(n, c, spatial, channels_last);
-    let y = if channels_last {
-        layout::transpose_samples(&y, n, c, spatial.iter().product())
-    } else {
-        y
-    };
+    let y = if channels_last { layout::transpose_samples(&y, n, c, spatial.iter().product()) } else { y };
     (y, dims)
 }
 
@@ -304,11 +259,7 @@ impl Op for Conv {
         let (x, w) = (cx.tensor(0)?, cx.tensor(1)?);
         check_types(cx)?;
         let (Some(xs), Some(ws)) = (&x.shape, &w.shape) else {
-            return Ok(vec![Type::Tensor(TensorType {
-                dtype: x.dtype,
-                shape: None,
-                sbp: None,
-            })]);
+            return Ok(vec![Type::Tensor(TensorType { dtype: x.dtype, shape: None, sbp: None })]);
         };
         let a = self.activation(xs, ws)?;
         check_bias(cx, &ws[0])?;
@@ -317,18 +268,13 @@ impl Op for Conv {
         } else {
             vec![Dim::unknown(); a.spatial.len()]
         };
-        Ok(vec![Type::tensor(
-            x.dtype,
-            Activation::shape(&a.n, &ws[0], &spatial, self.channels_last),
-        )])
+        Ok(vec![Type::tensor(x.dtype, Activation::shape(&a.n, &ws[0], &spatial, self.channels_last))])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let (x, w) = (inputs.tensor(0)?, inputs.tensor(1)?);
         let g = self.geometry(&symbolic(x.dims()), &symbolic(w.dims()))?;
-        let g = g
-            .fixed()
-            .ok_or_else(|| OpError::eval("the result has a negative size"))?;
+        let g = g.fixed().ok_or_else(|| OpError::eval("the result has a negative size"))?;
         shape::count(&[&[g.n, g.cout], g.windows.output.as_slice()].concat())?;
         let mut list = vec![x, w];
         list.extend(bias_of(inputs, g.cout)?);
@@ -384,11 +330,7 @@ mod tests {
         let x = Tensor::from_slice(&[1, 1, 3], &[1f32, 2.0, 3.0]).unwrap();
         let w = Tensor::from_slice(&[1, 1, 3], &[1f32, 10.0, 100.0]).unwrap();
         let values = [x.into(), w.into()];
-        let mut inputs = Inputs {
-            values: &values,
-            types: &[],
-            region: &mut |_, _| Ok(vec![]),
-        };
+        let mut inputs = Inputs { values: &values, types: &[], region: &mut |_, _| Ok(vec![]) };
         let y = op.eval(&mut inputs).unwrap();
         let Value::Tensor(y) = &y[0] else { panic!("no tensor") };
         assert_eq!(y.to_f64s().unwrap(), [210.0, 321.0, 32.0]);

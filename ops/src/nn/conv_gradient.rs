@@ -24,12 +24,7 @@ impl Fixed {
     /// `None` where a spatial or channel dimension is a symbol.
     fn new(g: &ConvGeometry<Dim>) -> Option<Fixed> {
         let c = fixed(&[g.cin.clone(), g.cout.clone()])?;
-        Some(Fixed {
-            windows: g.windows.fixed()?,
-            cin: c[0],
-            cout: c[1],
-            group: g.group,
-        })
+        Some(Fixed { windows: g.windows.fixed()?, cin: c[0], cout: c[1], group: g.group })
     }
 }
 
@@ -87,10 +82,7 @@ fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> Mad
         // [N, G * C, …] becomes [C, G * N, …], so that each group of samples meets its own group of outputs.
         let spatial = ints(&w.input);
         let per_group = f.cin / f.group;
-        let parts = b.reshape(
-            big,
-            &[&[0, f.group as i64, per_group as i64], spatial.as_slice()].concat(),
-        )?;
+        let parts = b.reshape(big, &[&[0, f.group as i64, per_group as i64], spatial.as_slice()].concat())?;
         let order = [&[2, 1, 0], (3..rank + 3).collect::<Vec<_>>().as_slice()].concat();
         let parts = b.transpose(parts, &order)?;
         b.reshape(parts, &[&[per_group as i64, -1], spatial.as_slice()].concat())?
@@ -165,10 +157,7 @@ pub(super) fn conv_transpose(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &Con
 
 /// Each gradient, divided by the number of elements that its window averaged, goes to all of them.
 pub(super) fn avg_pool(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &PoolGeometry<Dim>, counts: &[f64]) -> Gradients {
-    let (w, c) = (
-        geometry.windows.fixed()?,
-        geometry.c.as_const().and_then(|c| usize::try_from(c).ok())?,
-    );
+    let (w, c) = (geometry.windows.fixed()?, geometry.c.as_const().and_then(|c| usize::try_from(c).ok())?);
     let mut b = Build::new(cx.rw);
     let mut run = || {
         let dtype = b.dtype(g);

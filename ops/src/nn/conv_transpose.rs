@@ -76,21 +76,9 @@ impl ConvTranspose {
         let kernel: Option<Vec<i64>> = w[2..].iter().map(Dim::as_const).collect();
         let kernel = kernel.ok_or_else(|| OpError::shape("the size of the kernel is not known"))?;
         let kernel = window::sizes("kernel", &kernel, rank, 1, 1)?;
-        let ConvTranspose {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ..
-        } = self;
+        let ConvTranspose { strides, pads, dilations, auto_pad, .. } = self;
         let auto = AutoPad::parse(auto_pad)?;
-        let attrs = WindowAttrs {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ceil: false,
-        };
+        let attrs = WindowAttrs { strides, pads, dilations, auto_pad, ceil: false };
         let [strides, dilations, begin, end] = attrs.lists(rank)?;
         let extra = window::sizes("output_padding", &self.output_padding, rank, 0, 0)?;
         let wanted = window::sizes("output_shape", &self.output_shape, rank, 0, 0)?;
@@ -109,11 +97,7 @@ impl ConvTranspose {
                     let total = Dim::call(DimFn::Max, &(&full - &size), &d(0));
                     let half = Dim::call(DimFn::FloorDiv, &total, &d(2));
                     let rest = &total - &half;
-                    if auto == AutoPad::SameUpper {
-                        (size, half, rest)
-                    } else {
-                        (size, rest, half)
-                    }
+                    if auto == AutoPad::SameUpper { (size, half, rest) } else { (size, rest, half) }
                 }
                 None if auto == AutoPad::Valid => (full, d(0), d(0)),
                 None => (&full - &d(begin[i] + end[i]), d(begin[i]), d(end[i])),
@@ -127,43 +111,22 @@ impl ConvTranspose {
             pads_begin.push(b);
             pads_end.push(e);
         }
-        let windows = Windows {
-            input: output,
-            output: a.spatial,
-            kernel,
-            strides,
-            dilations,
-            pads_begin,
-            pads_end,
-        };
-        Ok(ConvGeometry {
-            n: a.n,
-            cin: a.c,
-            cout,
-            group: conv::group(self.group)?,
-            windows,
-        })
+        let windows = Windows { input: output, output: a.spatial, kernel, strides, dilations, pads_begin, pads_end };
+        Ok(ConvGeometry { n: a.n, cin: a.c, cout, group: conv::group(self.group)?, windows })
     }
 
     /// Checks ranks and channels; gives the output channels too.
     fn activation(&self, x: &[Dim], w: &[Dim]) -> Result<(Activation, Dim), OpError> {
         let a = Activation::of(&x.to_vec(), self.channels_last)?;
         if w.len() != x.len() {
-            return Err(OpError::shape(format!(
-                "the weight has rank {}, the input {}",
-                w.len(),
-                x.len()
-            )));
+            return Err(OpError::shape(format!("the weight has rank {}, the input {}", w.len(), x.len())));
         }
         if a.c.provably_ne(&w[0]) {
             return Err(conv::channel_error("the input", &w[0], &a.c));
         }
         let g = Dim::from(conv::group(self.group)?);
         if w[0].as_const().is_some() && w[0].exact_div(&g).is_none() {
-            return Err(OpError::shape(format!(
-                "{} input channels do not divide into {g} groups",
-                w[0]
-            )));
+            return Err(OpError::shape(format!("{} input channels do not divide into {g} groups", w[0])));
         }
         Ok((a, &w[1] * &g))
     }
@@ -179,9 +142,7 @@ fn scatter<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry<
     if let Some(b) = bias
         && area_out > 0
     {
-        y.chunks_exact_mut(area_out)
-            .enumerate()
-            .for_each(|(i, plane)| plane.fill(b[i % g.cout]));
+        y.chunks_exact_mut(area_out).enumerate().for_each(|(i, plane)| plane.fill(b[i % g.cout]));
     }
     for n in 0..g.n {
         for c in 0..g.cin {
@@ -192,11 +153,7 @@ fn scatter<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry<
                 for (f, list) in taps.iter().zip(&runs) {
                     for r in list {
                         let from = &from[r.output..][..r.len];
-                        to[r.input..]
-                            .iter_mut()
-                            .step_by(step)
-                            .zip(from)
-                            .for_each(|(t, v)| *t += *f * *v);
+                        to[r.input..].iter_mut().step_by(step).zip(from).for_each(|(t, v)| *t += *f * *v);
                     }
                 }
             }
@@ -212,11 +169,7 @@ impl Op for ConvTranspose {
         let (x, w) = (cx.tensor(0)?, cx.tensor(1)?);
         conv::check_types(cx)?;
         let (Some(xs), Some(ws)) = (&x.shape, &w.shape) else {
-            return Ok(vec![Type::Tensor(TensorType {
-                dtype: x.dtype,
-                shape: None,
-                sbp: None,
-            })]);
+            return Ok(vec![Type::Tensor(TensorType { dtype: x.dtype, shape: None, sbp: None })]);
         };
         let (a, cout) = self.activation(xs, ws)?;
         conv::check_bias(cx, &cout)?;
@@ -225,18 +178,13 @@ impl Op for ConvTranspose {
         } else {
             vec![Dim::unknown(); a.spatial.len()]
         };
-        Ok(vec![Type::tensor(
-            x.dtype,
-            Activation::shape(&a.n, &cout, &spatial, self.channels_last),
-        )])
+        Ok(vec![Type::tensor(x.dtype, Activation::shape(&a.n, &cout, &spatial, self.channels_last))])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let (x, w) = (inputs.tensor(0)?, inputs.tensor(1)?);
         let g = self.geometry(&symbolic(x.dims()), &symbolic(w.dims()))?;
-        let g = g
-            .fixed()
-            .ok_or_else(|| OpError::eval("the result has a negative size"))?;
+        let g = g.fixed().ok_or_else(|| OpError::eval("the result has a negative size"))?;
         shape::count(&[&[g.n, g.cout], g.windows.input.as_slice()].concat())?;
         let mut list = vec![x, w];
         list.extend(conv::bias_of(inputs, g.cout)?);

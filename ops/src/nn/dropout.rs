@@ -31,10 +31,7 @@ impl Op for Dropout {
     op_basics!(Dropout);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        let x = TensorType {
-            sbp: None,
-            ..cx.tensor(0)?.clone()
-        };
+        let x = TensorType { sbp: None, ..cx.tensor(0)?.clone() };
         let mask = self.mask.then(|| Type::Tensor(x.with_dtype(DType::Bool)));
         Ok(std::iter::once(Type::Tensor(x)).chain(mask).collect())
     }

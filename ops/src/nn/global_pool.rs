@@ -9,35 +9,22 @@ use crate::{Expanded, Inferred, Op, op, op_basics};
 
 /// The spatial axes of a tensor of the given rank.
 fn spatial(rank: usize, channels_last: bool) -> Vec<usize> {
-    if channels_last {
-        (1..rank.saturating_sub(1)).collect()
-    } else {
-        (2..rank).collect()
-    }
+    if channels_last { (1..rank.saturating_sub(1)).collect() } else { (2..rank).collect() }
 }
 
 fn infer(cx: &OpView<'_>, channels_last: bool) -> Inferred {
     let x = cx.tensor(0)?;
     if !x.dtype.is_float() {
-        return Err(OpError::ty(format!(
-            "the input must be floating-point, it is {}",
-            x.dtype
-        )));
+        return Err(OpError::ty(format!("the input must be floating-point, it is {}", x.dtype)));
     }
     let mut shape = x.shape.clone();
     if let Some(s) = &mut shape {
         if s.len() < 2 {
             return Err(OpError::shape("the input has no batch and channel axes"));
         }
-        spatial(s.len(), channels_last)
-            .into_iter()
-            .for_each(|a| s[a] = Dim::from(1i64));
+        spatial(s.len(), channels_last).into_iter().for_each(|a| s[a] = Dim::from(1i64));
     }
-    Ok(vec![Type::Tensor(TensorType {
-        dtype: x.dtype,
-        shape,
-        sbp: None,
-    })])
+    Ok(vec![Type::Tensor(TensorType { dtype: x.dtype, shape, sbp: None })])
 }
 
 /// The sum of `|x|^p`, then the root.

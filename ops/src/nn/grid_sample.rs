@@ -80,12 +80,7 @@ fn taps(mode: Mode, x: f64) -> Vec<(f64, f64)> {
             let a = -0.75;
             let near = |d: f64| ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
             let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
-            vec![
-                (base - 1.0, far(1.0 + t)),
-                (base, near(t)),
-                (base + 1.0, near(1.0 - t)),
-                (base + 2.0, far(2.0 - t)),
-            ]
+            vec![(base - 1.0, far(1.0 + t)), (base, near(t)), (base + 1.0, near(1.0 - t)), (base + 2.0, far(2.0 - t))]
         }
     }
 }
@@ -110,16 +105,8 @@ impl GridSample {
     /// Elements of one axis of length `d` that make up the value at normalised coordinate `v`.
     fn axis(&self, mode: Mode, outside: Outside, d: usize, v: f64) -> Vec<(usize, f64)> {
         let len = d as f64;
-        let (low, high) = if self.align_corners {
-            (0.0, len - 1.0)
-        } else {
-            (-0.5, len - 0.5)
-        };
-        let mut x = if self.align_corners {
-            (v + 1.0) / 2.0 * (len - 1.0)
-        } else {
-            ((v + 1.0) * len - 1.0) / 2.0
-        };
+        let (low, high) = if self.align_corners { (0.0, len - 1.0) } else { (-0.5, len - 0.5) };
+        let mut x = if self.align_corners { (v + 1.0) / 2.0 * (len - 1.0) } else { ((v + 1.0) * len - 1.0) / 2.0 };
         if mode == Mode::Nearest {
             x = x.round_ties_even();
         }
@@ -135,10 +122,7 @@ impl GridSample {
             Outside::Border => Some(p.clamp(0.0, len - 1.0) as usize),
             Outside::Reflection => Some((reflect(p, low, high).max(0.0) as usize).min(d - 1)),
         };
-        taps(mode, x)
-            .into_iter()
-            .filter_map(|(p, w)| Some((inside(p)?, w)))
-            .collect()
+        taps(mode, x).into_iter().filter_map(|(p, w)| Some((inside(p)?, w))).collect()
     }
 }
 
@@ -146,15 +130,10 @@ fn result(x: &Shape, grid: &Shape) -> Result<Shape, OpError> {
     let rank = x.len().saturating_sub(2);
     if rank == 0 || grid.len() != x.len() || grid[grid.len() - 1].as_const().is_some_and(|c| c != rank as i64) {
         let (x, grid) = (shape::show(x), shape::show(grid));
-        return Err(OpError::shape(format!(
-            "a grid of shape {grid} does not name places of {x}"
-        )));
+        return Err(OpError::shape(format!("a grid of shape {grid} does not name places of {x}")));
     }
     if x[0].provably_ne(&grid[0]) {
-        return Err(OpError::shape(format!(
-            "the batch sizes {} and {} differ",
-            x[0], grid[0]
-        )));
+        return Err(OpError::shape(format!("the batch sizes {} and {} differ", x[0], grid[0])));
     }
     Ok([&x[..2], &grid[1..=rank]].concat())
 }
@@ -172,11 +151,7 @@ impl Op for GridSample {
             (Some(x), Some(grid)) => Some(result(x, grid)?),
             _ => None,
         };
-        Ok(vec![Type::Tensor(TensorType {
-            dtype: x.dtype,
-            shape,
-            sbp: None,
-        })])
+        Ok(vec![Type::Tensor(TensorType { dtype: x.dtype, shape, sbp: None })])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
@@ -199,10 +174,8 @@ impl Op for GridSample {
                 let mut points = vec![(0, 1.0)];
                 for (a, d) in spatial.iter().enumerate() {
                     let along = self.axis(mode, outside, *d, at[spatial.len() - 1 - a]);
-                    points = points
-                        .iter()
-                        .flat_map(|(p, w)| along.iter().map(move |(q, f)| (p * d + q, w * f)))
-                        .collect();
+                    points =
+                        points.iter().flat_map(|(p, w)| along.iter().map(move |(q, f)| (p * d + q, w * f))).collect();
                 }
                 for c in 0..dims[1] {
                     let plane = &v[(n * dims[1] + c) * area_in..][..area_in];
@@ -218,10 +191,8 @@ impl Op for GridSample {
             return Vec::new();
         };
         let s = Sbp::Split;
-        let mut out = vec![
-            SbpSignature::new(&[s(0), s(0)], &[s(0)]),
-            SbpSignature::new(&[s(1), Sbp::Broadcast], &[s(1)]),
-        ];
+        let mut out =
+            vec![SbpSignature::new(&[s(0), s(0)], &[s(0)]), SbpSignature::new(&[s(1), Sbp::Broadcast], &[s(1)])];
         // Axes of the grid are axes of the result.
         out.extend((1..rank.saturating_sub(1) as u8).map(|a| SbpSignature::new(&[Sbp::Broadcast, s(a)], &[s(a + 1)])));
         out

@@ -60,10 +60,7 @@ op! {
 fn infer(cx: &OpView<'_>, channels_last: bool, groups: Option<i64>) -> Inferred {
     let x = cx.tensor(0)?;
     if !x.dtype.is_float() {
-        return Err(OpError::ty(format!(
-            "the input must be floating-point, it is {}",
-            x.dtype
-        )));
+        return Err(OpError::ty(format!("the input must be floating-point, it is {}", x.dtype)));
     }
     if groups.is_some_and(|g| !(1..1 << 24).contains(&g)) {
         return Err(OpError::attr("num_groups must be positive and below 2^24"));
@@ -81,18 +78,12 @@ fn infer(cx: &OpView<'_>, channels_last: bool, groups: Option<i64>) -> Inferred 
         }
         for p in [cx.tensor(1)?, cx.tensor(2)?] {
             if p.dtype != x.dtype {
-                return Err(OpError::ty(format!(
-                    "a parameter is {}, the input {}",
-                    p.dtype, x.dtype
-                )));
+                return Err(OpError::ty(format!("a parameter is {}, the input {}", p.dtype, x.dtype)));
             }
             if let Some(p) = &p.shape
                 && (p.len() != 1 || p[0].provably_ne(c))
             {
-                return Err(OpError::shape(format!(
-                    "the parameters must be [{c}], one is {}",
-                    shape::show(p)
-                )));
+                return Err(OpError::shape(format!("the parameters must be [{c}], one is {}", shape::show(p))));
             }
         }
     }
@@ -113,11 +104,7 @@ fn normalise(b: &mut Build<'_, '_>, x: ValueId, axes: &[usize], epsilon: f64) ->
 /// `x * scale + bias` per channel.
 fn affine(b: &mut Build<'_, '_>, x: ValueId, operands: &[ValueId], channels_last: bool) -> Made {
     let rank = b.rank(x)?;
-    let axes: Vec<usize> = if channels_last {
-        Vec::new()
-    } else {
-        (1..rank.saturating_sub(1)).collect()
-    };
+    let axes: Vec<usize> = if channels_last { Vec::new() } else { (1..rank.saturating_sub(1)).collect() };
     let (scale, bias) = (b.unsqueeze(operands[1], &axes)?, b.unsqueeze(operands[2], &axes)?);
     let y = b.mul(x, scale)?;
     b.add(y, bias)
@@ -164,11 +151,7 @@ impl Op for InstanceNorm {
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
         let mut b = Build::new(rw);
         let rank = b.rank(operands[0])?;
-        let axes: Vec<usize> = if self.channels_last {
-            (1..rank - 1).collect()
-        } else {
-            (2..rank).collect()
-        };
+        let axes: Vec<usize> = if self.channels_last { (1..rank - 1).collect() } else { (2..rank).collect() };
         let y = normalise(&mut b, operands[0], &axes, self.epsilon)?;
         Ok(vec![affine(&mut b, y, operands, self.channels_last)?])
     }

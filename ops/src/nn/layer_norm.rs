@@ -66,10 +66,7 @@ fn wide(dtype: DType) -> DType {
 fn check(cx: &OpView<'_>, axis: i64) -> Result<Option<Shape>, OpError> {
     let x = cx.tensor(0)?;
     if !x.dtype.is_float() {
-        return Err(OpError::ty(format!(
-            "the input must be floating-point, it is {}",
-            x.dtype
-        )));
+        return Err(OpError::ty(format!("the input must be floating-point, it is {}", x.dtype)));
     }
     let mut stats = x.shape.clone();
     let from = match &stats {
@@ -79,10 +76,7 @@ fn check(cx: &OpView<'_>, axis: i64) -> Result<Option<Shape>, OpError> {
     for i in 1..cx.operands.len() {
         let Some(Type::Tensor(p)) = cx.ty(i) else { continue };
         if !p.dtype.is_float() {
-            return Err(OpError::ty(format!(
-                "operand {i} must be floating-point, it is {}",
-                p.dtype
-            )));
+            return Err(OpError::ty(format!("operand {i} must be floating-point, it is {}", p.dtype)));
         }
         if let (Some(p), Some(s)) = (&p.shape, &x.shape)
             && (p.len() > s.len() || shape::broadcast(&[p, s])?.iter().zip(s).any(|(a, b)| a.provably_ne(b)))
@@ -108,11 +102,7 @@ impl Op for LayerNorm {
         let x = cx.tensor(0)?;
         let mut out = vec![Type::Tensor(TensorType { sbp: None, ..x.clone() })];
         if self.stats {
-            let t = Type::Tensor(TensorType {
-                dtype: wide(x.dtype),
-                shape: stats,
-                sbp: None,
-            });
+            let t = Type::Tensor(TensorType { dtype: wide(x.dtype), shape: stats, sbp: None });
             out.extend([t.clone(), t]);
         }
         Ok(out)
@@ -148,10 +138,7 @@ impl Op for RmsNorm {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         check(cx, self.axis)?;
         // ONNX gives the result the type of the scale.
-        Ok(vec![Type::Tensor(TensorType {
-            sbp: None,
-            ..cx.tensor(0)?.with_dtype(cx.tensor(1)?.dtype)
-        })])
+        Ok(vec![Type::Tensor(TensorType { sbp: None, ..cx.tensor(0)?.with_dtype(cx.tensor(1)?.dtype) })])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {

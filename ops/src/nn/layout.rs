@@ -19,23 +19,12 @@ impl Activation {
     pub fn of(shape: &Shape, channels_last: bool) -> Result<Activation, OpError> {
         let rank = shape.len();
         if rank < 2 {
-            return Err(OpError::shape(format!(
-                "{} has no batch and channel axes",
-                shape::show(shape)
-            )));
+            return Err(OpError::shape(format!("{} has no batch and channel axes", shape::show(shape))));
         }
         Ok(if channels_last {
-            Activation {
-                n: shape[0].clone(),
-                c: shape[rank - 1].clone(),
-                spatial: shape[1..rank - 1].to_vec(),
-            }
+            Activation { n: shape[0].clone(), c: shape[rank - 1].clone(), spatial: shape[1..rank - 1].to_vec() }
         } else {
-            Activation {
-                n: shape[0].clone(),
-                c: shape[1].clone(),
-                spatial: shape[2..].to_vec(),
-            }
+            Activation { n: shape[0].clone(), c: shape[1].clone(), spatial: shape[2..].to_vec() }
         })
     }
 
@@ -55,11 +44,7 @@ impl Activation {
 
 /// Dimensions of an activation in its layout.
 pub(super) fn dims(n: usize, c: usize, spatial: &[usize], channels_last: bool) -> Vec<usize> {
-    if channels_last {
-        [&[n], spatial, &[c]].concat()
-    } else {
-        [&[n, c], spatial].concat()
-    }
+    if channels_last { [&[n], spatial, &[c]].concat() } else { [&[n, c], spatial].concat() }
 }
 
 /// The channel axis of a tensor of the given rank.

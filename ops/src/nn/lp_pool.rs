@@ -53,20 +53,8 @@ impl LpPool {
     /// # Errors
     /// When attributes do not fit.
     pub fn geometry(&self, x: &[Dim]) -> Result<PoolGeometry<Dim>, OpError> {
-        let LpPool {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ..
-        } = self;
-        let attrs = WindowAttrs {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ceil: self.ceil_mode,
-        };
+        let LpPool { strides, pads, dilations, auto_pad, .. } = self;
+        let attrs = WindowAttrs { strides, pads, dilations, auto_pad, ceil: self.ceil_mode };
         PoolGeometry::new(x, &self.kernel, attrs, self.channels_last)
     }
 }
@@ -78,19 +66,14 @@ impl Op for LpPool {
         if self.p < 1 {
             return Err(OpError::attr(format!("p is {}, it must be at least 1", self.p)));
         }
-        Ok(vec![pool::ty(pool::infer(cx, self.channels_last, |s| {
-            self.geometry(s)
-        })?)])
+        Ok(vec![pool::ty(pool::infer(cx, self.channels_last, |s| self.geometry(s))?)])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let x = inputs.tensor(0)?;
         let g = self.geometry(&symbolic(x.dims()))?.fixed()?;
         let p = self.p as f64;
-        let v: Vec<f64> = pool::planes(x, &g, self.channels_last)?
-            .into_iter()
-            .map(|x| x.abs().powf(p))
-            .collect();
+        let v: Vec<f64> = pool::planes(x, &g, self.channels_last)?.into_iter().map(|x| x.abs().powf(p)).collect();
         let (area_in, area_out) = g.windows.areas();
         let (runs, step) = (g.windows.runs(), g.windows.step());
         let mut y = vec![0f64; g.n * g.c * area_out];

@@ -59,20 +59,8 @@ impl MaxPool {
     /// # Errors
     /// When attributes do not fit.
     pub fn geometry(&self, x: &[Dim]) -> Result<PoolGeometry<Dim>, OpError> {
-        let MaxPool {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ..
-        } = self;
-        let attrs = WindowAttrs {
-            strides,
-            pads,
-            dilations,
-            auto_pad,
-            ceil: self.ceil_mode,
-        };
+        let MaxPool { strides, pads, dilations, auto_pad, .. } = self;
+        let attrs = WindowAttrs { strides, pads, dilations, auto_pad, ceil: self.ceil_mode };
         PoolGeometry::new(x, &self.kernel, attrs, self.channels_last)
     }
 
@@ -95,10 +83,7 @@ impl Op for MaxPool {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         if !(0..=1).contains(&self.storage_order) {
-            return Err(OpError::attr(format!(
-                "storage_order is {}, it must be 0 or 1",
-                self.storage_order
-            )));
+            return Err(OpError::attr(format!("storage_order is {}, it must be 0 or 1", self.storage_order)));
         }
         let y = pool::infer(cx, self.channels_last, |s| self.geometry(s))?;
         let indices = self.indices.then(|| Type::Tensor(y.with_dtype(DType::I64)));

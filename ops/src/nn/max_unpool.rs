@@ -42,19 +42,11 @@ impl MaxUnpool {
     fn plain(&self, x: &[Dim]) -> Result<Vec<Dim>, OpError> {
         let a = Activation::of(&x.to_vec(), false)?;
         let rank = a.spatial.len();
-        let attrs = WindowAttrs {
-            strides: &self.strides,
-            pads: &self.pads,
-            dilations: &[],
-            auto_pad: "NOTSET",
-            ceil: false,
-        };
+        let attrs =
+            WindowAttrs { strides: &self.strides, pads: &self.pads, dilations: &[], auto_pad: "NOTSET", ceil: false };
         let [strides, _, begin, end] = attrs.lists(rank)?;
         if self.kernel.len() != rank {
-            return Err(OpError::attr(format!(
-                "kernel has {} entries, it needs {rank}",
-                self.kernel.len()
-            )));
+            return Err(OpError::attr(format!("kernel has {} entries, it needs {rank}", self.kernel.len())));
         }
         let kernel = window::sizes("kernel", &self.kernel, rank, 1, 1)?;
         let mut out = vec![a.n, a.c];
@@ -62,9 +54,7 @@ impl MaxUnpool {
             let d = |v: usize| Dim::from(v);
             let size = &(&(&(&a.spatial[i] - &d(1)) * &d(strides[i])) + &d(kernel[i])) - &d(begin[i] + end[i]);
             if size.as_const().is_some_and(|c| c < 0) {
-                return Err(OpError::shape(format!(
-                    "pads leave nothing of the result along spatial axis {i}"
-                )));
+                return Err(OpError::shape(format!("pads leave nothing of the result along spatial axis {i}")));
             }
             out.push(size);
         }
@@ -91,11 +81,7 @@ impl Op for MaxUnpool {
                 })
             }
         };
-        Ok(vec![Type::Tensor(TensorType {
-            dtype: x.dtype,
-            shape,
-            sbp: None,
-        })])
+        Ok(vec![Type::Tensor(TensorType { dtype: x.dtype, shape, sbp: None })])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
@@ -135,9 +121,7 @@ impl Op for MaxUnpool {
                 y[p] = value;
             }
         }
-        Ok(vec![
-            Tensor::from_elements(x.dtype(), dims, of_ir::Elements::Float(y))?.into(),
-        ])
+        Ok(vec![Tensor::from_elements(x.dtype(), dims, of_ir::Elements::Float(y))?.into()])
     }
 
     // No signatures: indices count in the global result, which a slice does not know.

@@ -73,10 +73,7 @@ op! {
 fn same(cx: &OpView<'_>) -> Inferred {
     let x = cx.tensor(0)?;
     if !x.dtype.is_float() {
-        return Err(OpError::ty(format!(
-            "the input must be floating-point, it is {}",
-            x.dtype
-        )));
+        return Err(OpError::ty(format!("the input must be floating-point, it is {}", x.dtype)));
     }
     Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.clone() })])
 }
@@ -140,10 +137,7 @@ impl Op for Lrn {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         if !(1..1 << 24).contains(&self.size) {
-            return Err(OpError::attr(format!(
-                "size is {}, it must be positive and below 2^24",
-                self.size
-            )));
+            return Err(OpError::attr(format!("size is {}, it must be positive and below 2^24", self.size)));
         }
         if cx.tensor(0)?.rank().is_some_and(|r| r < 2) {
             return Err(OpError::shape("the input has no channel axis"));
@@ -158,11 +152,7 @@ impl Op for Lrn {
         // The channels become a spatial axis of one plane; their average over a window, with padding counted as zeros,
         // is the sum divided by `size`.
         let axis = layout::channel_axis(rank, self.channels_last) - 1;
-        let lone = |v: i64, other: i64| {
-            (0..rank - 1)
-                .map(|a| if a == axis { v } else { other })
-                .collect::<Vec<_>>()
-        };
+        let lone = |v: i64, other: i64| (0..rank - 1).map(|a| if a == axis { v } else { other }).collect::<Vec<_>>();
         let before = (self.size - 1) / 2;
         let pool = AvgPool {
             kernel: lone(self.size, 1),

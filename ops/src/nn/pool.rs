@@ -25,11 +25,7 @@ impl PoolGeometry<Dim> {
     /// When attributes do not fit.
     pub fn new(x: &[Dim], kernel: &[i64], attrs: WindowAttrs<'_>, channels_last: bool) -> Result<Self, OpError> {
         let a = Activation::of(&x.to_vec(), channels_last)?;
-        Ok(PoolGeometry {
-            n: a.n,
-            c: a.c,
-            windows: attrs.windows(&a.spatial, kernel)?,
-        })
+        Ok(PoolGeometry { n: a.n, c: a.c, windows: attrs.windows(&a.spatial, kernel)? })
     }
 
     /// The same with numbers.
@@ -39,11 +35,7 @@ impl PoolGeometry<Dim> {
     pub fn fixed(&self) -> Result<PoolGeometry<usize>, OpError> {
         let error = || OpError::eval("the result has a negative size");
         let d = window::fixed(&[self.n.clone(), self.c.clone()]).ok_or_else(error)?;
-        Ok(PoolGeometry {
-            n: d[0],
-            c: d[1],
-            windows: self.windows.fixed().ok_or_else(error)?,
-        })
+        Ok(PoolGeometry { n: d[0], c: d[1], windows: self.windows.fixed().ok_or_else(error)? })
     }
 
     /// Dimensions of the result.
@@ -66,11 +58,7 @@ pub(super) fn infer(
         Some(s) => Some(geometry(s)?.result(channels_last)),
         None => None,
     };
-    Ok(TensorType {
-        dtype: x.dtype,
-        shape,
-        sbp: None,
-    })
+    Ok(TensorType { dtype: x.dtype, shape, sbp: None })
 }
 
 /// Splits of batch and channels, which windows never cross.
@@ -92,11 +80,7 @@ pub(super) fn partial(kind: PartialKind) -> SbpSignature {
 pub(super) fn planes(x: &Tensor, g: &PoolGeometry<usize>, channels_last: bool) -> Result<Vec<f64>, OpError> {
     shape::count(&[&[g.n, g.c], g.windows.output.as_slice()].concat())?;
     let v = x.to_f64s().ok_or_else(|| OpError::eval("the input must be numbers"))?;
-    Ok(if channels_last {
-        layout::transpose_samples(&v, g.n, g.windows.areas().0, g.c)
-    } else {
-        v
-    })
+    Ok(if channels_last { layout::transpose_samples(&v, g.n, g.windows.areas().0, g.c) } else { v })
 }
 
 /// Attribute values and an input for the list-wide tests.
@@ -126,9 +110,7 @@ impl PoolSample {
             dilations: vec![],
             ceil_mode: r.int(0, 2) == 0,
             channels_last,
-            auto_pad: r
-                .pick(&["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"])
-                .into(),
+            auto_pad: r.pick(&["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]).into(),
         }
     }
 }

@@ -134,9 +134,7 @@ fn check(cx: &OpView<'_>, axis: i64, block: i64) -> Result<(), OpError> {
         && let (Some(n), Some(blocks)) = (s[axis].as_const(), p[axis].as_const())
         && blocks != n.div_euclid(block) + i64::from(n % block != 0)
     {
-        return Err(OpError::shape(format!(
-            "{blocks} blocks of {block} do not cover an axis of {n}"
-        )));
+        return Err(OpError::shape(format!("{blocks} blocks of {block} do not cover an axis of {n}")));
     }
     Ok(())
 }
@@ -147,11 +145,7 @@ fn stretched(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i6
     if ps.is_empty() || rank == 0 {
         return Ok(p);
     }
-    let axis = if per_tensor(&ps) {
-        0
-    } else {
-        shape::axis(axis, rank).map_err(diagnostic)?
-    };
+    let axis = if per_tensor(&ps) { 0 } else { shape::axis(axis, rank).map_err(diagnostic)? };
     if block == 0 || per_tensor(&ps) {
         return b.unsqueeze(p, &(0..rank - 1 - axis).map(|i| i + 1).collect::<Vec<_>>());
     }
@@ -161,9 +155,7 @@ fn stretched(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i6
         return Err(diagnostic(OpError::shape("blocks need known sizes")));
     };
     if pd.len() != rank {
-        return Err(diagnostic(OpError::shape(
-            "blocks need one parameter axis an input axis",
-        )));
+        return Err(diagnostic(OpError::shape("blocks need one parameter axis an input axis")));
     }
     let mut wide: Vec<i64> = pd.iter().map(|d| *d as i64).collect();
     wide.insert(axis + 1, block);
@@ -173,11 +165,7 @@ fn stretched(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i6
     let dims = b.ints(&wide)?;
     let repeated = b.expand(column, dims)?;
     let merged = b.reshape(repeated, &flat)?;
-    if flat[axis] == n {
-        Ok(merged)
-    } else {
-        b.head(merged, &[axis], &[n as usize])
-    }
+    if flat[axis] == n { Ok(merged) } else { b.head(merged, &[axis], &[n as usize]) }
 }
 
 /// Rounds a scaled value, adds the zero point and saturates to `to`.
@@ -204,10 +192,7 @@ impl Op for QuantizeLinear {
         if matches!(dtype, DType::String | DType::Bool) || x.dtype == DType::String {
             return Err(OpError::ty(format!("cannot quantise {} to {dtype}", x.dtype)));
         }
-        Ok(vec![Type::Tensor(TensorType {
-            sbp: None,
-            ..x.with_dtype(dtype)
-        })])
+        Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.with_dtype(dtype) })])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
@@ -217,11 +202,7 @@ impl Op for QuantizeLinear {
         let to = zero.map_or(self.dtype.unwrap_or(DType::U8), |z| b.dtype(z));
         let scale = stretched(&mut b, operands[1], x, self.axis, self.block_size)?;
         // 16-bit floats divide in f32, so that rounding sees the exact quotient.
-        let wide = if b.dtype(scale) == DType::F64 {
-            DType::F64
-        } else {
-            DType::F32
-        };
+        let wide = if b.dtype(scale) == DType::F64 { DType::F64 } else { DType::F32 };
         let (x32, scale) = (b.cast(x, wide)?, b.cast(scale, wide)?);
         let ratio = b.div(x32, scale)?;
         let zero = match zero {
@@ -239,29 +220,19 @@ impl Op for DequantizeLinear {
         let (x, scale) = (cx.tensor(0)?, cx.tensor(1)?);
         check(cx, self.axis, self.block_size)?;
         if !scale.dtype.is_float() || matches!(x.dtype, DType::String | DType::Bool) {
-            return Err(OpError::ty(format!(
-                "cannot dequantise {} with a scale of {}",
-                x.dtype, scale.dtype
-            )));
+            return Err(OpError::ty(format!("cannot dequantise {} with a scale of {}", x.dtype, scale.dtype)));
         }
         if matches!(cx.ty(2), Some(Type::Tensor(z)) if z.dtype != x.dtype) {
             return Err(OpError::ty("the zero point must have the type of the input"));
         }
-        Ok(vec![Type::Tensor(TensorType {
-            sbp: None,
-            ..x.with_dtype(self.dtype.unwrap_or(scale.dtype))
-        })])
+        Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.with_dtype(self.dtype.unwrap_or(scale.dtype)) })])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
         let mut b = Build::new(rw);
         let (x, to) = (operands[0], self.dtype.unwrap_or(b.dtype(operands[1])));
         let scale = stretched(&mut b, operands[1], x, self.axis, self.block_size)?;
-        let wide = if b.dtype(scale) == DType::F64 {
-            DType::F64
-        } else {
-            DType::F32
-        };
+        let wide = if b.dtype(scale) == DType::F64 { DType::F64 } else { DType::F32 };
         let exact = if b.dtype(x).is_float() { wide } else { DType::I32 };
         let mut v = b.cast(x, exact)?;
         if let Some(z) = b.given(operands, 2) {
@@ -281,16 +252,10 @@ impl Op for DynamicQuantizeLinear {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let x = cx.tensor(0)?;
         if !x.dtype.is_float() {
-            return Err(OpError::ty(format!(
-                "the input must be floating-point, it is {}",
-                x.dtype
-            )));
+            return Err(OpError::ty(format!("the input must be floating-point, it is {}", x.dtype)));
         }
         Ok(vec![
-            Type::Tensor(TensorType {
-                sbp: None,
-                ..x.with_dtype(DType::U8)
-            }),
+            Type::Tensor(TensorType { sbp: None, ..x.with_dtype(DType::U8) }),
             Type::tensor(x.dtype, vec![]),
             Type::tensor(DType::U8, vec![]),
         ])
@@ -301,11 +266,7 @@ impl Op for DynamicQuantizeLinear {
         let mut b = Build::new(rw);
         let x = operands[0];
         let axes: Vec<usize> = (0..b.rank(x)?).collect();
-        let (low, high) = if axes.is_empty() {
-            (x, x)
-        } else {
-            (b.min(x, &axes, false)?, b.max(x, &axes, false)?)
-        };
+        let (low, high) = if axes.is_empty() { (x, x) } else { (b.min(x, &axes, false)?, b.max(x, &axes, false)?) };
         let zero = b.number(0.0, x)?;
         let (low, high) = (b.op(Min {}, &[low, zero])?, b.op(Max {}, &[high, zero])?);
         let range = b.sub(high, low)?;

@@ -173,10 +173,8 @@ fn plain(cx: &OpView<'_>, op: &dyn Op, operands: [usize; 2], to: DType) -> Infer
             return Err(OpError::ty(format!("operand {i} must be numbers, it is {}", t.dtype)));
         }
     }
-    let shapes: Vec<Option<&of_ir::Shape>> = operands
-        .iter()
-        .map(|i| cx.tensor(*i).ok().and_then(|t| t.shape.as_ref()))
-        .collect();
+    let shapes: Vec<Option<&of_ir::Shape>> =
+        operands.iter().map(|i| cx.tensor(*i).ok().and_then(|t| t.shape.as_ref())).collect();
     let (Some(_), Some(_)) = (shapes[0], shapes[1]) else {
         return Ok(vec![Type::Tensor(TensorType::unranked(to))]);
     };
@@ -184,18 +182,10 @@ fn plain(cx: &OpView<'_>, op: &dyn Op, operands: [usize; 2], to: DType) -> Infer
     let mut scratch = of_ir::Graph::new();
     let mut rw = Rewriter::new(&mut scratch, "infer");
     let entry = rw.graph().entry();
-    let ids: Vec<ValueId> = shapes
-        .iter()
-        .flatten()
-        .map(|s| rw.add_arg(entry, Type::tensor(DType::I32, (*s).clone()), None))
-        .collect();
+    let ids: Vec<ValueId> =
+        shapes.iter().flatten().map(|s| rw.add_arg(entry, Type::tensor(DType::I32, (*s).clone()), None)).collect();
     let attrs = op.attrs();
-    let types = op.infer(&OpView {
-        graph: rw.graph(),
-        operands: &ids,
-        attrs: &attrs,
-        regions: &[],
-    })?;
+    let types = op.infer(&OpView { graph: rw.graph(), operands: &ids, attrs: &attrs, regions: &[] })?;
     Ok(types
         .into_iter()
         .map(|t| match t {

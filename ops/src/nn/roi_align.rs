@@ -62,11 +62,7 @@ fn corners(h: usize, w: usize, y: f64, x: f64) -> Corners {
     let axis = |v: f64, n: usize| {
         let v = v.max(0.0);
         let low = v as usize;
-        if low + 1 >= n {
-            (n - 1, n - 1, 0.0)
-        } else {
-            (low, low + 1, v - low as f64)
-        }
+        if low + 1 >= n { (n - 1, n - 1, 0.0) } else { (low, low + 1, v - low as f64) }
     };
     let ((y0, y1, ty), (x0, x1, tx)) = (axis(y, h), axis(x, w));
     Some([
@@ -82,10 +78,7 @@ impl RoiAlign {
         if !matches!(&*self.mode, "avg" | "max") {
             return Err(OpError::attr(format!("mode '{}' is not known", self.mode)).hint("avg and max are"));
         }
-        if !matches!(
-            &*self.coordinate_transformation_mode,
-            "half_pixel" | "output_half_pixel"
-        ) {
+        if !matches!(&*self.coordinate_transformation_mode, "half_pixel" | "output_half_pixel") {
             return Err(OpError::attr(format!(
                 "coordinate_transformation_mode '{}' is not known",
                 self.coordinate_transformation_mode
@@ -112,11 +105,7 @@ impl RoiAlign {
         let cells = (self.output_height as f64, self.output_width as f64);
         let cell = (size(p[1], p[3]) / cells.0, size(p[0], p[2]) / cells.1);
         let number = |cell: f64| {
-            if self.sampling_ratio > 0 {
-                self.sampling_ratio as f64
-            } else {
-                cell.ceil().max(0.0)
-            }
+            if self.sampling_ratio > 0 { self.sampling_ratio as f64 } else { cell.ceil().max(0.0) }
         };
         let (nh, nw) = (number(cell.0), number(cell.1));
         let total = nh * nw * cells.0 * cells.1;
@@ -152,17 +141,10 @@ impl Op for RoiAlign {
         }
         let ranks = [(x, 4), (rois, 2), (batch, 1)];
         if let Some((t, rank)) = ranks.iter().find(|(t, rank)| t.rank().is_some_and(|r| r != *rank)) {
-            return Err(OpError::shape(format!(
-                "an operand has rank {}, it must have {rank}",
-                t.rank().unwrap_or(0)
-            )));
+            return Err(OpError::shape(format!("an operand has rank {}, it must have {rank}", t.rank().unwrap_or(0))));
         }
         let count = |t: &TensorType, axis: usize| t.shape.as_ref().map_or_else(Dim::unknown, |s| s[axis].clone());
-        let r = if batch.shape.is_some() {
-            count(batch, 0)
-        } else {
-            count(rois, 0)
-        };
+        let r = if batch.shape.is_some() { count(batch, 0) } else { count(rois, 0) };
         let s = vec![r, count(x, 1), self.output_height.into(), self.output_width.into()];
         Ok(vec![Type::tensor(x.dtype, s)])
     }
@@ -174,11 +156,7 @@ impl Op for RoiAlign {
             return Err(OpError::eval("x must be [N, C, H, W] of numbers"));
         };
         if boxes.len() != batch.len() * 4 || h * w == 0 {
-            return Err(OpError::eval(format!(
-                "{} numbers do not make {} regions of 4",
-                boxes.len(),
-                batch.len()
-            )));
+            return Err(OpError::eval(format!("{} numbers do not make {} regions of 4", boxes.len(), batch.len())));
         }
         let dims = vec![batch.len(), c, self.output_height as usize, self.output_width as usize];
         let mut y = Vec::with_capacity(shape::count(&dims)?);
@@ -206,9 +184,6 @@ impl Op for RoiAlign {
 
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {
         let (b, s) = (Sbp::Broadcast, Sbp::Split);
-        vec![
-            SbpSignature::new(&[b, s(0), s(0)], &[s(0)]),
-            SbpSignature::new(&[s(1), b, b], &[s(1)]),
-        ]
+        vec![SbpSignature::new(&[b, s(0), s(0)], &[s(0)]), SbpSignature::new(&[s(1), b, b], &[s(1)])]
     }
 }

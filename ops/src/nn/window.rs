@@ -85,15 +85,10 @@ pub(super) fn sizes(name: &str, list: &[i64], rank: usize, default: usize, least
         return Ok(vec![default; rank]);
     }
     if list.len() != rank {
-        return Err(OpError::attr(format!(
-            "{name} has {} entries, it needs {rank}",
-            list.len()
-        )));
+        return Err(OpError::attr(format!("{name} has {} entries, it needs {rank}", list.len())));
     }
     match list.iter().find(|v| !(least..LIMIT).contains(*v)) {
-        Some(v) => Err(OpError::attr(format!(
-            "{name} holds {v}, it must be at least {least} and below 2^31"
-        ))),
+        Some(v) => Err(OpError::attr(format!("{name} holds {v}, it must be at least {least} and below 2^31"))),
         None => Ok(list.iter().map(|v| *v as usize).collect()),
     }
 }
@@ -121,17 +116,10 @@ impl WindowAttrs<'_> {
     pub fn windows(&self, input: &[Dim], kernel: &[i64]) -> Result<Windows<Dim>, OpError> {
         let rank = input.len();
         if kernel.len() != rank {
-            return Err(OpError::attr(format!(
-                "a window of {} axes does not fit {rank} spatial axes",
-                kernel.len()
-            )));
+            return Err(OpError::attr(format!("a window of {} axes does not fit {rank} spatial axes", kernel.len())));
         }
         let kernel = sizes("kernel", kernel, rank, 1, 1)?;
-        if kernel
-            .iter()
-            .try_fold(1usize, |n, k| n.checked_mul(*k))
-            .is_none_or(|n| n > LARGEST_WINDOW)
-        {
+        if kernel.iter().try_fold(1usize, |n, k| n.checked_mul(*k)).is_none_or(|n| n > LARGEST_WINDOW) {
             return Err(OpError::attr(format!("a window of {kernel:?} elements is too large")));
         }
         let [strides, dilations, begin, end] = self.lists(rank)?;
@@ -148,11 +136,7 @@ impl WindowAttrs<'_> {
                     let total = Dim::call(DimFn::Max, &total, &dim(0));
                     let half = Dim::call(DimFn::FloorDiv, &total, &dim(2));
                     let rest = &total - &half;
-                    if auto == AutoPad::SameUpper {
-                        (half, rest)
-                    } else {
-                        (rest, half)
-                    }
+                    if auto == AutoPad::SameUpper { (half, rest) } else { (rest, half) }
                 }
             };
             let slack = &(&(&input[i] + &b) + &e) - &extent;
@@ -175,15 +159,7 @@ impl WindowAttrs<'_> {
             pads_begin.push(b);
             pads_end.push(e);
         }
-        Ok(Windows {
-            input: input.to_vec(),
-            output,
-            kernel,
-            strides,
-            dilations,
-            pads_begin,
-            pads_end,
-        })
+        Ok(Windows { input: input.to_vec(), output, kernel, strides, dilations, pads_begin, pads_end })
     }
 }
 
@@ -237,22 +213,14 @@ impl Windows<usize> {
     fn runs_of(&self, k: &[usize]) -> Vec<Run> {
         let rank = self.input.len();
         if rank == 0 {
-            return vec![Run {
-                output: 0,
-                input: 0,
-                len: 1,
-            }];
+            return vec![Run { output: 0, input: 0, len: 1 }];
         }
         // The positions at which the element is inside, along each axis.
         let inside: Vec<(usize, usize)> = (0..rank)
             .map(|a| {
                 let (s, p, d) = (self.strides[a], self.pads_begin[a], k[a] * self.dilations[a]);
                 let from = p.saturating_sub(d).div_ceil(s);
-                let to = if self.input[a] + p > d {
-                    (self.input[a] + p - d - 1) / s + 1
-                } else {
-                    0
-                };
+                let to = if self.input[a] + p > d { (self.input[a] + p - d - 1) / s + 1 } else { 0 };
                 (from, to.min(self.output[a]))
             })
             .collect();
@@ -293,13 +261,7 @@ mod tests {
     use super::*;
 
     fn attrs(auto_pad: &str, ceil: bool) -> WindowAttrs<'_> {
-        WindowAttrs {
-            strides: &[2],
-            pads: &[],
-            dilations: &[],
-            auto_pad,
-            ceil,
-        }
+        WindowAttrs { strides: &[2], pads: &[], dilations: &[], auto_pad, ceil }
     }
 
     #[test]
@@ -320,14 +282,8 @@ mod tests {
     #[test]
     fn hostile_attributes_are_refused() {
         let w = |strides: &[i64], pads: &[i64], kernel: &[i64]| {
-            WindowAttrs {
-                strides,
-                pads,
-                dilations: &[],
-                auto_pad: "NOTSET",
-                ceil: false,
-            }
-            .windows(&[4i64.into()], kernel)
+            WindowAttrs { strides, pads, dilations: &[], auto_pad: "NOTSET", ceil: false }
+                .windows(&[4i64.into()], kernel)
         };
         assert!(w(&[0], &[], &[1]).is_err());
         assert!(w(&[], &[-1, 0], &[1]).is_err());
@@ -340,25 +296,8 @@ mod tests {
 
     #[test]
     fn contiguous_rows_merge() {
-        let w = WindowAttrs {
-            strides: &[],
-            pads: &[],
-            dilations: &[],
-            auto_pad: "NOTSET",
-            ceil: false,
-        };
-        let one = w
-            .windows(&[3i64.into(), 4i64.into()], &[1, 1])
-            .unwrap()
-            .fixed()
-            .unwrap();
-        assert_eq!(
-            one.runs(),
-            vec![vec![Run {
-                output: 0,
-                input: 0,
-                len: 12
-            }]]
-        );
+        let w = WindowAttrs { strides: &[], pads: &[], dilations: &[], auto_pad: "NOTSET", ceil: false };
+        let one = w.windows(&[3i64.into(), 4i64.into()], &[1, 1]).unwrap().fixed().unwrap();
+        assert_eq!(one.runs(), vec![vec![Run { output: 0, input: 0, len: 12 }]]);
     }
 }

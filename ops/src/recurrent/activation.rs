@@ -98,11 +98,8 @@ pub(super) fn parse(
     defaults: &[&str],
     directions: usize,
 ) -> Result<Vec<Vec<Activation>>, OpError> {
-    let names: Vec<&str> = if names.is_empty() {
-        defaults.repeat(directions)
-    } else {
-        names.iter().map(|n| &**n).collect()
-    };
+    let names: Vec<&str> =
+        if names.is_empty() { defaults.repeat(directions) } else { names.iter().map(|n| &**n).collect() };
     if names.len() != defaults.len() * directions {
         return Err(OpError::attr(format!(
             "{} activations are given, {} are needed",
@@ -117,16 +114,9 @@ pub(super) fn parse(
             row.ok_or_else(|| OpError::attr(format!("the activation '{name}' is not known")))?;
         let alpha = alpha.map_or(0.0, |a| alphas.next().copied().unwrap_or(a));
         let beta = beta.map_or(0.0, |b| betas.next().copied().unwrap_or(b));
-        Ok(Activation {
-            function: *function,
-            alpha,
-            beta,
-        })
+        Ok(Activation { function: *function, alpha, beta })
     };
-    names
-        .chunks(defaults.len())
-        .map(|c| c.iter().map(|n| next(n)).collect())
-        .collect()
+    names.chunks(defaults.len()).map(|c| c.iter().map(|n| next(n)).collect()).collect()
 }
 
 #[cfg(test)]

@@ -52,19 +52,8 @@ op! {
 
 impl Gru {
     fn functions(&self, directions: usize) -> Result<Vec<Vec<activation::Activation>>, of_ir::OpError> {
-        let Gru {
-            activations,
-            activation_alpha,
-            activation_beta,
-            ..
-        } = self;
-        activation::parse(
-            activations,
-            activation_alpha,
-            activation_beta,
-            &["Sigmoid", "Tanh"],
-            directions,
-        )
+        let Gru { activations, activation_alpha, activation_beta, .. } = self;
+        activation::parse(activations, activation_alpha, activation_beta, &["Sigmoid", "Tanh"], directions)
     }
 }
 
@@ -82,12 +71,7 @@ impl Op for Gru {
         let functions = self.functions(form.directions)?;
         let seq = Sequence::new(inputs, form, GATES)?;
         let n = seq.extent.hidden;
-        let initial = [sequence::optional(
-            inputs,
-            5,
-            form.directions * seq.extent.batch * n,
-            "initial_h",
-        )?];
+        let initial = [sequence::optional(inputs, 5, form.directions * seq.extent.batch * n, "initial_h")?];
         seq.run(&initial, |d, weights, x, states| {
             let [f, g] = [0, 1].map(|k| functions[d][k]);
             let mut from_x = weights.bias.0.to_vec();
@@ -113,8 +97,6 @@ impl Op for Gru {
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
-        Form::new(&self.direction, self.layout)
-            .map(|f| f.sbp(cx, 4, &[5], 1))
-            .unwrap_or_default()
+        Form::new(&self.direction, self.layout).map(|f| f.sbp(cx, 4, &[5], 1)).unwrap_or_default()
     }
 }

@@ -56,19 +56,8 @@ op! {
 
 impl Lstm {
     fn functions(&self, directions: usize) -> Result<Vec<Vec<activation::Activation>>, of_ir::OpError> {
-        let Lstm {
-            activations,
-            activation_alpha,
-            activation_beta,
-            ..
-        } = self;
-        activation::parse(
-            activations,
-            activation_alpha,
-            activation_beta,
-            &["Sigmoid", "Tanh", "Tanh"],
-            directions,
-        )
+        let Lstm { activations, activation_alpha, activation_beta, .. } = self;
+        activation::parse(activations, activation_alpha, activation_beta, &["Sigmoid", "Tanh", "Tanh"], directions)
     }
 }
 
@@ -87,10 +76,8 @@ impl Op for Lstm {
         let seq = Sequence::new(inputs, form, GATES)?;
         let n = seq.extent.hidden;
         let all = form.directions * seq.extent.batch * n;
-        let initial = [
-            sequence::optional(inputs, 5, all, "initial_h")?,
-            sequence::optional(inputs, 6, all, "initial_c")?,
-        ];
+        let initial =
+            [sequence::optional(inputs, 5, all, "initial_h")?, sequence::optional(inputs, 6, all, "initial_c")?];
         let peepholes = sequence::optional(inputs, 7, form.directions * 3 * n, "p")?;
         seq.run(&initial, |d, weights, x, states| {
             let [f, g, h] = [0, 1, 2].map(|k| functions[d][k]);
@@ -115,8 +102,6 @@ impl Op for Lstm {
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
-        Form::new(&self.direction, self.layout)
-            .map(|f| f.sbp(cx, 4, &[5, 6], 2))
-            .unwrap_or_default()
+        Form::new(&self.direction, self.layout).map(|f| f.sbp(cx, 4, &[5, 6], 2)).unwrap_or_default()
     }
 }

@@ -44,12 +44,7 @@ op! {
 
 impl Rnn {
     fn functions(&self, directions: usize) -> Result<Vec<Vec<activation::Activation>>, of_ir::OpError> {
-        let Rnn {
-            activations,
-            activation_alpha,
-            activation_beta,
-            ..
-        } = self;
+        let Rnn { activations, activation_alpha, activation_beta, .. } = self;
         activation::parse(activations, activation_alpha, activation_beta, &["Tanh"], directions)
     }
 }
@@ -73,16 +68,11 @@ impl Op for Rnn {
             let mut sum: Vec<f64> = weights.bias.0.iter().zip(weights.bias.1).map(|(a, b)| a + b).collect();
             multiply_add(&mut sum, weights.w, x);
             multiply_add(&mut sum, weights.r, &states[0]);
-            states[0] = sum
-                .into_iter()
-                .map(|v| functions[d][0].apply(clip(v, self.clip)))
-                .collect();
+            states[0] = sum.into_iter().map(|v| functions[d][0].apply(clip(v, self.clip))).collect();
         })
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
-        Form::new(&self.direction, self.layout)
-            .map(|f| f.sbp(cx, 4, &[5], 1))
-            .unwrap_or_default()
+        Form::new(&self.direction, self.layout).map(|f| f.sbp(cx, 4, &[5], 1)).unwrap_or_default()
     }
 }

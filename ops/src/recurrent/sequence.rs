@@ -30,11 +30,7 @@ impl Form {
         if !(0..=1).contains(&layout) {
             return Err(OpError::attr(format!("layout is {layout}, it must be 0 or 1")));
         }
-        Ok(Form {
-            directions,
-            reverse,
-            batch_first: layout == 1,
-        })
+        Ok(Form { directions, reverse, batch_first: layout == 1 })
     }
 
     /// Types of the sequence result and of `states` final states.
@@ -44,18 +40,13 @@ impl Form {
             return Err(OpError::ty("x, w and r must have one floating-point type"));
         }
         let axis = |t: &TensorType, i: usize| match &t.shape {
-            Some(s) if s.len() != 3 => Err(OpError::shape(format!(
-                "an operand has shape {}, it must have rank 3",
-                shape::show(s)
-            ))),
+            Some(s) if s.len() != 3 => {
+                Err(OpError::shape(format!("an operand has shape {}, it must have rank 3", shape::show(s))))
+            }
             Some(s) => Ok(s[i].clone()),
             None => Ok(Dim::unknown()),
         };
-        let (steps, batch) = if self.batch_first {
-            (axis(x, 1)?, axis(x, 0)?)
-        } else {
-            (axis(x, 0)?, axis(x, 1)?)
-        };
+        let (steps, batch) = if self.batch_first { (axis(x, 1)?, axis(x, 0)?) } else { (axis(x, 0)?, axis(x, 1)?) };
         let hidden = axis(r, 2)?;
         let d = Dim::from(self.directions);
         let rows = &hidden * &Dim::from(gates);
@@ -70,15 +61,9 @@ impl Form {
             return Err(OpError::shape(format!("{what} are {got}, they must be {expected}")));
         }
         let (all, last) = if self.batch_first {
-            (
-                vec![batch.clone(), steps, d.clone(), hidden.clone()],
-                vec![batch, d, hidden],
-            )
+            (vec![batch.clone(), steps, d.clone(), hidden.clone()], vec![batch, d, hidden])
         } else {
-            (
-                vec![steps, d.clone(), batch.clone(), hidden.clone()],
-                vec![d, batch, hidden],
-            )
+            (vec![steps, d.clone(), batch.clone(), hidden.clone()], vec![d, batch, hidden])
         };
         let mut out = vec![Type::tensor(x.dtype, all)];
         out.extend((0..states).map(|_| Type::tensor(x.dtype, last.clone())));
@@ -142,14 +127,8 @@ pub(super) fn optional(inputs: &Inputs<'_>, i: usize, n: usize, what: &str) -> R
     let Some(t) = inputs.opt_tensor(i) else {
         return Ok(vec![0.0; n]);
     };
-    let v = t
-        .to_f64s()
-        .ok_or_else(|| OpError::eval(format!("{what} must be numbers")))?;
-    if v.len() == n {
-        Ok(v)
-    } else {
-        Err(OpError::eval(format!("{what} has {} elements, it needs {n}", v.len())))
-    }
+    let v = t.to_f64s().ok_or_else(|| OpError::eval(format!("{what} must be numbers")))?;
+    if v.len() == n { Ok(v) } else { Err(OpError::eval(format!("{what} has {} elements, it needs {n}", v.len()))) }
 }
 
 /// Adds the product of a matrix and a vector: `out[i] += m[i] . v`.
@@ -171,21 +150,13 @@ impl Sequence {
         let (steps, batch) = if form.batch_first { (b, a) } else { (a, b) };
         let rows = gates.saturating_mul(hidden);
         if w.dims() != [form.directions, rows, input] || r.dims() != [form.directions, rows, hidden] {
-            return Err(OpError::eval(format!(
-                "w {:?} and r {:?} do not fit x {:?}",
-                w.dims(),
-                r.dims(),
-                x.dims()
-            )));
+            return Err(OpError::eval(format!("w {:?} and r {:?} do not fit x {:?}", w.dims(), r.dims(), x.dims())));
         }
         let lens = match inputs.opt_tensor(4) {
             None => vec![steps; batch],
             Some(_) => {
-                let lens: Option<Vec<usize>> = inputs
-                    .ints(4)?
-                    .iter()
-                    .map(|l| usize::try_from(*l).ok().filter(|l| *l <= steps))
-                    .collect();
+                let lens: Option<Vec<usize>> =
+                    inputs.ints(4)?.iter().map(|l| usize::try_from(*l).ok().filter(|l| *l <= steps)).collect();
                 lens.filter(|l| l.len() == batch).ok_or_else(|| {
                     OpError::eval(format!("there must be {batch} sequence lengths of at most {steps}"))
                 })?
@@ -194,12 +165,7 @@ impl Sequence {
         let number = |t: &Tensor| t.to_f64s().ok_or_else(|| OpError::eval("operands must be numbers"));
         Ok(Sequence {
             form,
-            extent: Extent {
-                steps,
-                batch,
-                input,
-                hidden,
-            },
+            extent: Extent { steps, batch, input, hidden },
             dtype: x.dtype(),
             x: number(x)?,
             w: number(w)?,
@@ -211,11 +177,7 @@ impl Sequence {
 
     /// Position of a state vector among all.
     fn state(&self, d: usize, b: usize) -> usize {
-        if self.form.batch_first {
-            b * self.form.directions + d
-        } else {
-            d * self.extent.batch + b
-        }
+        if self.form.batch_first { b * self.form.directions + d } else { d * self.extent.batch + b }
     }
 
     /// Runs `step(direction, weights, input, states)` over all sequences. `initial` holds one tensor of start values a
@@ -225,64 +187,29 @@ impl Sequence {
         initial: &[Vec<f64>],
         mut step: impl FnMut(usize, &Weights<'_>, &[f64], &mut [Vec<f64>]),
     ) -> Evaluated {
-        let Extent {
-            steps,
-            batch,
-            input,
-            hidden,
-        } = self.extent;
+        let Extent { steps, batch, input, hidden } = self.extent;
         let n = self.form.directions;
-        let dims = if self.form.batch_first {
-            vec![batch, steps, n, hidden]
-        } else {
-            vec![steps, n, batch, hidden]
-        };
+        let dims = if self.form.batch_first { vec![batch, steps, n, hidden] } else { vec![steps, n, batch, hidden] };
         let mut y = vec![0f64; shape::count(&dims)?];
         let mut last = vec![vec![0f64; n * batch * hidden]; initial.len()];
         for d in 0..n {
             let part = |v: &'_ [f64]| (v.len() / n * d)..(v.len() / n * (d + 1));
-            let (w, r, bias) = (
-                &self.w[part(&self.w)],
-                &self.r[part(&self.r)],
-                &self.bias[part(&self.bias)],
-            );
-            let weights = Weights {
-                w,
-                r,
-                bias: bias.split_at(bias.len() / 2),
-            };
+            let (w, r, bias) = (&self.w[part(&self.w)], &self.r[part(&self.r)], &self.bias[part(&self.bias)]);
+            let weights = Weights { w, r, bias: bias.split_at(bias.len() / 2) };
             for b in 0..batch {
                 let own = self.state(d, b) * hidden..(self.state(d, b) + 1) * hidden;
                 let mut states: Vec<Vec<f64>> = initial.iter().map(|s| s[own.clone()].to_vec()).collect();
                 for i in 0..self.lens[b] {
-                    let t = if self.form.reverse || d == 1 {
-                        self.lens[b] - 1 - i
-                    } else {
-                        i
-                    };
-                    let at = if self.form.batch_first {
-                        b * steps + t
-                    } else {
-                        t * batch + b
-                    };
+                    let t = if self.form.reverse || d == 1 { self.lens[b] - 1 - i } else { i };
+                    let at = if self.form.batch_first { b * steps + t } else { t * batch + b };
                     step(d, &weights, &self.x[at * input..][..input], &mut states);
-                    let to = if self.form.batch_first {
-                        (b * steps + t) * n + d
-                    } else {
-                        (t * n + d) * batch + b
-                    };
+                    let to = if self.form.batch_first { (b * steps + t) * n + d } else { (t * n + d) * batch + b };
                     y[to * hidden..][..hidden].copy_from_slice(&states[0]);
                 }
-                last.iter_mut()
-                    .zip(states)
-                    .for_each(|(l, s)| l[own.clone()].copy_from_slice(&s));
+                last.iter_mut().zip(states).for_each(|(l, s)| l[own.clone()].copy_from_slice(&s));
             }
         }
-        let states = if self.form.batch_first {
-            vec![batch, n, hidden]
-        } else {
-            vec![n, batch, hidden]
-        };
+        let states = if self.form.batch_first { vec![batch, n, hidden] } else { vec![n, batch, hidden] };
         let mut out = vec![Tensor::from_elements(self.dtype, dims, Elements::Float(y))?.into()];
         for s in last {
             out.push(Tensor::from_elements(self.dtype, states.clone(), Elements::Float(s))?.into());
@@ -304,20 +231,11 @@ pub(super) fn sample(r: &mut Rng, gates: usize, states: usize) -> (Vec<Value>, &
     let direction = r.pick(&["forward", "reverse", "bidirectional"]);
     let d = if direction == "bidirectional" { 2 } else { 1 };
     let layout = r.int(0, 1);
-    let (t, b, i, h) = (
-        r.int(1, 4) as usize,
-        r.int(1, 3) as usize,
-        r.int(1, 3) as usize,
-        r.int(1, 3) as usize,
-    );
+    let (t, b, i, h) = (r.int(1, 4) as usize, r.int(1, 3) as usize, r.int(1, 3) as usize, r.int(1, 3) as usize);
     let state = if layout == 1 { vec![b, d, h] } else { vec![d, b, h] };
     let x = if layout == 1 { [b, t, i] } else { [t, b, i] };
     let mut out = vec![r.f32s(&x), r.f32s(&[d, gates * h, i]), r.f32s(&[d, gates * h, h])];
-    out.push(if r.int(0, 1) == 0 {
-        r.f32s(&[d, 2 * gates * h])
-    } else {
-        Value::None
-    });
+    out.push(if r.int(0, 1) == 0 { r.f32s(&[d, 2 * gates * h]) } else { Value::None });
     let lens = r.tensor(DType::I32, &[b], 0.0, t as f64 + 1.0);
     out.push(if r.int(0, 1) == 0 { lens.into() } else { Value::None });
     for _ in 0..states {

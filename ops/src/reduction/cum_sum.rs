@@ -1,7 +1,7 @@
 //! `of.cum_sum`.
 
-use of_ir::{Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, Type, ValueId};
 use of_diag::Diagnostic;
+use of_ir::{Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, Type, ValueId};
 
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -75,9 +75,11 @@ impl Op for CumSum {
         let Some(axis) = axis.first().and_then(|a| shape::axis(*a, rank).ok()) else { return Vec::new() };
         let sum = Sbp::Partial(PartialKind::Sum);
         let mut out = vec![SbpSignature::new(&[sum, Sbp::Broadcast], &[sum])];
-        out.extend((0..rank).filter(|a| *a != axis).map(|a| {
-            SbpSignature::new(&[Sbp::Split(a as u8), Sbp::Broadcast], &[Sbp::Split(a as u8)])
-        }));
+        out.extend(
+            (0..rank)
+                .filter(|a| *a != axis)
+                .map(|a| SbpSignature::new(&[Sbp::Split(a as u8), Sbp::Broadcast], &[Sbp::Split(a as u8)])),
+        );
         out
     }
 

@@ -1,7 +1,9 @@
 //! Reductions over axes: a table of primitives.
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Elements, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
+use of_ir::{
+    Dim, Elements, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId,
+};
 
 use crate::elementwise::{Cast, Div, Eq, Mul};
 use crate::movement::Expand;
@@ -38,7 +40,9 @@ pub(super) fn infer(cx: &OpView<'_>, keepdims: bool) -> Inferred {
     }
     let named = cx.operand(1).is_some();
     let shape = match (&t.shape, cx.ints(1)) {
-        (Some(s), axes) if axes.is_some() || !named => Some(result_shape(s, &reduced_axes(axes.as_deref(), s.len())?, keepdims)),
+        (Some(s), axes) if axes.is_some() || !named => {
+            Some(result_shape(s, &reduced_axes(axes.as_deref(), s.len())?, keepdims))
+        }
         (Some(s), _) if keepdims => Some(vec![Dim::unknown(); s.len()]),
         _ => None,
     };
@@ -182,7 +186,7 @@ impl GradCx<'_, '_> {
     }
 
     /// The gradient goes, in equal parts, to the elements that are equal to the result.
-    fn to_equal(&mut self, g: ValueId, keepdims: bool) -> Result<ValueId, Diagnostic> {
+    fn make_equal(&mut self, g: ValueId, keepdims: bool) -> Result<ValueId, Diagnostic> {
         let y = self.stretch(self.results[0], keepdims)?;
         let same = self.rw.create_one(Eq {}, &[self.operands[0], y])?;
         let dtype = self.rw.graph().ty(g).as_tensor().map_or(of_ir::DType::F32, |t| t.dtype);
@@ -208,12 +212,12 @@ reductions! {
     ReduceMax = "of.reduce_max" ["ReduceMax"] Max
         float f64::NEG_INFINITY, |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
         int |low, _| low, |a, b| a.max(b);
-        grad |cx, g| |k: bool| cx.to_equal(g, k);
+        grad |cx, g| |k: bool| cx.make_equal(g, k);
     /// Smallest element along axes; of no element the largest value of the type.
     ReduceMin = "of.reduce_min" ["ReduceMin"] Min
         float f64::INFINITY, |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) };
         int |_, high| high, |a, b| a.min(b);
-        grad |cx, g| |k: bool| cx.to_equal(g, k);
+        grad |cx, g| |k: bool| cx.make_equal(g, k);
     /// Product along axes.
     ReduceProd = "of.reduce_prod" ["ReduceProd"] Prod
         float 1.0, |a, b| a * b;
@@ -233,14 +237,17 @@ reductions! {
 pub fn unbroadcast(rw: &mut Rewriter<'_>, grad: ValueId, like: ValueId) -> Result<ValueId, Diagnostic> {
     let shape_of = |rw: &Rewriter<'_>, v: ValueId| rw.graph().ty(v).as_tensor().and_then(|t| t.shape.clone());
     let (Some(from), Some(to)) = (shape_of(rw, grad), shape_of(rw, like)) else {
-        return Err(OpError::shape("the rank of a gradient is not known").at("of.reduce_sum", &of_diag::Location::Unknown));
+        return Err(
+            OpError::shape("the rank of a gradient is not known").at("of.reduce_sum", &of_diag::Location::Unknown)
+        );
     };
     if from == to {
         return Ok(grad);
     }
     let lead = from.len().saturating_sub(to.len());
     let one = |d: &Dim| d.as_const() == Some(1);
-    let axes: Vec<i64> = (0..from.len()).filter(|a| *a < lead || (one(&to[a - lead]) && !one(&from[*a]))).map(|a| a as i64).collect();
+    let axes: Vec<i64> =
+        (0..from.len()).filter(|a| *a < lead || (one(&to[a - lead]) && !one(&from[*a]))).map(|a| a as i64).collect();
     if axes.is_empty() {
         return Ok(grad);
     }

@@ -113,7 +113,7 @@ impl Op for Hardmax {
         let n = x.dims().get(axis).copied().unwrap_or(1);
         let inner: usize = x.dims().iter().skip(axis + 1).product();
         let mut out = vec![0.0; v.len()];
-        for start in (0..v.len()).filter(|i| (i / inner.max(1)) % n.max(1) == 0) {
+        for start in (0..v.len()).filter(|i| (i / inner.max(1)).is_multiple_of(n.max(1))) {
             let best = (0..n).fold(0, |b, k| if v[start + k * inner] > v[start + b * inner] { k } else { b });
             out[start + best * inner] = 1.0;
         }

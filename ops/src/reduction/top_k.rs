@@ -49,7 +49,10 @@ impl Op for TopK {
         let axis = shape::axis(self.axis, x.dims().len())?;
         let (n, inner): (usize, usize) = (x.dims()[axis], x.dims()[axis + 1..].iter().product());
         let outer: usize = x.dims()[..axis].iter().product();
-        let k = usize::try_from(k).ok().filter(|k| *k <= n).ok_or_else(|| OpError::eval(format!("{k} elements of an axis of {n}")))?;
+        let k = usize::try_from(k)
+            .ok()
+            .filter(|k| *k <= n)
+            .ok_or_else(|| OpError::eval(format!("{k} elements of an axis of {n}")))?;
         let v = x.to_f64s().ok_or_else(|| OpError::eval("strings have no order"))?;
         let mut picked = vec![0usize; outer * k * inner];
         for o in 0..outer {
@@ -72,6 +75,9 @@ impl Op for TopK {
             Elements::Str(_) => return Err(OpError::eval("strings have no order")),
         };
         let indices: Vec<i64> = picked.iter().map(|j| *j as i64).collect();
-        Ok(vec![Tensor::from_elements(x.dtype(), dims.clone(), elements)?.into(), Tensor::from_slice(&dims, &indices)?.into()])
+        Ok(vec![
+            Tensor::from_elements(x.dtype(), dims.clone(), elements)?.into(),
+            Tensor::from_slice(&dims, &indices)?.into(),
+        ])
     }
 }

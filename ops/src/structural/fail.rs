@@ -46,7 +46,8 @@ mod tests {
         let entry = g.entry();
         let mut rw = Rewriter::new(&mut g, "test");
         rw.at_end(entry);
-        let y = rw.create_one(Fail { message: "no such branch".into(), ty: Type::fixed(DType::F32, &[2]) }, &[]).unwrap();
+        let y =
+            rw.create_one(Fail { message: "no such branch".into(), ty: Type::fixed(DType::F32, &[2]) }, &[]).unwrap();
         rw.create(Return {}, &[y]).unwrap();
         assert!(run_graph(&g, &[]).unwrap_err().to_string().contains("no such branch"));
     }

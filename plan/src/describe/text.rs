@@ -6,11 +6,7 @@ use super::{Description, PortText, ProgramText, RegstText, TaskText};
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "plan of `{}`, compiler {}, format {}",
-            self.model, self.compiler_version, self.format_version
-        )?;
+        writeln!(f, "plan of `{}`, compiler {}, format {}", self.model, self.compiler_version, self.format_version)?;
         if !self.flags.is_empty() {
             writeln!(f, "  flags        {}", self.flags.join(" "))?;
         }
@@ -18,32 +14,14 @@ impl fmt::Display for Description {
             writeln!(f, "  made from    {name} blake3 {hash}")?;
         }
         let environment = &self.environment;
-        let cuda = environment
-            .cuda_arch
-            .as_deref()
-            .map(|arch| format!(", cuda {arch}"))
-            .unwrap_or_default();
+        let cuda = environment.cuda_arch.as_deref().map(|arch| format!(", cuda {arch}")).unwrap_or_default();
         let features = environment.cpu_features.join(" ");
         let (arch, threads, ranks) = (&environment.arch, environment.threads, environment.ranks);
-        writeln!(
-            f,
-            "  environment  {arch} [{features}], {threads} threads, {ranks} ranks{cuda}"
-        )?;
+        writeln!(f, "  environment  {arch} [{features}], {threads} threads, {ranks} ranks{cuda}")?;
         for section in &self.sections {
-            writeln!(
-                f,
-                "  section      {:<9} {:>12} blake3 {}",
-                section.kind,
-                bytes(section.bytes),
-                section.blake3
-            )?;
+            writeln!(f, "  section      {:<9} {:>12} blake3 {}", section.kind, bytes(section.bytes), section.blake3)?;
         }
-        writeln!(
-            f,
-            "  weights      {} of {}",
-            self.weights.count,
-            bytes(self.weights.bytes)
-        )?;
+        writeln!(f, "  weights      {} of {}", self.weights.count, bytes(self.weights.bytes))?;
         let code: u64 = self.code.iter().map(|code| code.bytes).sum();
         writeln!(f, "  kernels      {} of {}", self.code.len(), bytes(code))?;
         for code in &self.code {
@@ -65,49 +43,25 @@ fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Resu
     write_ports(f, "input", &program.inputs)?;
     write_ports(f, "output", &program.outputs)?;
     for thread in &program.threads {
-        writeln!(
-            f,
-            "  thread {} on {} stream {} machine {}",
-            thread.id, thread.device, thread.stream, thread.machine
-        )?;
+        writeln!(f, "  thread {} on {} stream {} machine {}", thread.id, thread.device, thread.stream, thread.machine)?;
     }
-    writeln!(
-        f,
-        "  memory {}, lower bound {}",
-        bytes(program.peak_bytes),
-        bytes(program.lower_bound_bytes)
-    )?;
+    writeln!(f, "  memory {}, lower bound {}", bytes(program.peak_bytes), bytes(program.lower_bound_bytes))?;
     for chunk in &program.chunks {
         writeln!(f, "  chunk {} {} align {}", chunk.id, bytes(chunk.bytes), chunk.align)?;
     }
-    program
-        .tasks
-        .iter()
-        .enumerate()
-        .try_for_each(|(position, task)| write_task(f, position, task))?;
+    program.tasks.iter().enumerate().try_for_each(|(position, task)| write_task(f, position, task))?;
     program.regsts.iter().try_for_each(|regst| write_regst(f, regst))
 }
 
 fn write_ports(f: &mut fmt::Formatter<'_>, direction: &str, ports: &[PortText]) -> fmt::Result {
-    ports
-        .iter()
-        .try_for_each(|port| writeln!(f, "  {direction} {}: {}", port.name, port.type_text))
+    ports.iter().try_for_each(|port| writeln!(f, "  {direction} {}: {}", port.name, port.type_text))
 }
 
 fn write_task(f: &mut fmt::Formatter<'_>, position: usize, task: &TaskText) -> fmt::Result {
     let regsts = |ids: &[u32]| ids.iter().map(|id| format!("%{id}")).collect::<Vec<_>>().join(" ");
     let (consumes, produces) = (regsts(&task.consumes), regsts(&task.produces));
-    writeln!(
-        f,
-        "  task {position} {} `{}` {}: {}",
-        task.id, task.name, task.kind, task.exec
-    )?;
-    writeln!(
-        f,
-        "    [{consumes}] -> [{produces}] {} flops {}",
-        task.flops,
-        bytes(task.bytes)
-    )?;
+    writeln!(f, "  task {position} {} `{}` {}: {}", task.id, task.name, task.kind, task.exec)?;
+    writeln!(f, "    [{consumes}] -> [{produces}] {} flops {}", task.flops, bytes(task.bytes))?;
     if task.locations.is_empty() {
         return Ok(());
     }
@@ -115,11 +69,7 @@ fn write_task(f: &mut fmt::Formatter<'_>, position: usize, task: &TaskText) -> f
 }
 
 fn write_regst(f: &mut fmt::Formatter<'_>, regst: &RegstText) -> fmt::Result {
-    write!(
-        f,
-        "  %{} `{}` {}{:?} x{} {}",
-        regst.id, regst.name, regst.dtype, regst.dims, regst.num, regst.storage
-    )?;
+    write!(f, "  %{} `{}` {}{:?} x{} {}", regst.id, regst.name, regst.dtype, regst.dims, regst.num, regst.storage)?;
     if let (Some(chunk), Some(offset), Some(len), Some((first, last))) =
         (regst.chunk, regst.offset, regst.bytes, regst.lifetime)
     {

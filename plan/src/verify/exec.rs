@@ -55,10 +55,7 @@ fn backend(checker: &Checker<'_>, program: &Program, task: &Task, exec: &Backend
                     None => len,
                 };
                 if need > left {
-                    return Err((
-                        FindingKind::Range,
-                        format!("an input of {need} bytes has {left} in its buffer"),
-                    ));
+                    return Err((FindingKind::Range, format!("an input of {need} bytes has {left} in its buffer")));
                 }
             }
         }
@@ -100,38 +97,24 @@ fn copy(checker: &Checker<'_>, program: &Program, task: &Task, exec: &CopyExec) 
             format!("the copy ends in register {to}, which the task does not produce"),
         ));
     }
-    match (
-        target(checker, program, task, &exec.src)?,
-        target(checker, program, task, &exec.dst)?,
-    ) {
+    match (target(checker, program, task, &exec.src)?, target(checker, program, task, &exec.dst)?) {
         (Target::Object, Target::Object) if exec.bytes == 0 => Ok(()),
         (Target::Bytes { left: from, .. }, Target::Bytes { left: to, .. }) if exec.bytes <= from.min(to) => Ok(()),
-        (Target::Bytes { .. }, Target::Bytes { .. }) => Err((
-            FindingKind::Range,
-            format!("it copies {} bytes past a buffer", exec.bytes),
-        )),
-        _ => Err((
-            FindingKind::Type,
-            "it copies between a buffer and an object, or bytes of an object".into(),
-        )),
+        (Target::Bytes { .. }, Target::Bytes { .. }) => {
+            Err((FindingKind::Range, format!("it copies {} bytes past a buffer", exec.bytes)))
+        }
+        _ => Err((FindingKind::Type, "it copies between a buffer and an object, or bytes of an object".into())),
     }
 }
 
 fn port(program: &Program, task: &Task, exec: PortExec, feed: bool) -> Check {
-    let (ports, held) = if feed {
-        (&program.inputs, &task.produces)
-    } else {
-        (&program.outputs, &task.consumes)
-    };
+    let (ports, held) = if feed { (&program.inputs, &task.produces) } else { (&program.outputs, &task.consumes) };
     let port = ports.get(exec.port as usize);
     let port = port.ok_or_else(|| (FindingKind::Index, format!("port {} does not exist", exec.port)))?;
     if held.contains(&port.regst) {
         return Ok(());
     }
-    Err((
-        FindingKind::Ownership,
-        format!("port `{}` has a register that the task does not hold", port.name),
-    ))
+    Err((FindingKind::Ownership, format!("port `{}` has a register that the task does not hold", port.name)))
 }
 
 fn target(checker: &Checker<'_>, program: &Program, task: &Task, arg: &Arg) -> Check<Target> {
@@ -158,10 +141,7 @@ fn target(checker: &Checker<'_>, program: &Program, task: &Task, arg: &Arg) -> C
                     bytes(block.bytes, block.offset, arg, regst.dtype, len)
                 }
                 None if regst.is_object() && arg.byte_offset == 0 => Ok(Target::Object),
-                None => Err((
-                    FindingKind::Type,
-                    format!("an argument names bytes of register {id}, which has none"),
-                )),
+                None => Err((FindingKind::Type, format!("an argument names bytes of register {id}, which has none"))),
             }
         }
     }
@@ -169,21 +149,14 @@ fn target(checker: &Checker<'_>, program: &Program, task: &Task, arg: &Arg) -> C
 
 fn bytes(size: u64, start: u64, arg: &Arg, dtype: i32, len: u64) -> Check<Target> {
     let left = size.checked_sub(arg.byte_offset);
-    let left = left.ok_or_else(|| {
-        (
-            FindingKind::Range,
-            format!("an argument starts at byte {} of {size}", arg.byte_offset),
-        )
-    })?;
+    let left =
+        left.ok_or_else(|| (FindingKind::Range, format!("an argument starts at byte {} of {size}", arg.byte_offset)))?;
     let seen = arg.view.as_ref().map_or(dtype, |view| view.dtype);
     let align = ElementType::try_from(seen).map_or(1, ElementType::align);
     if !(start.saturating_add(arg.byte_offset)).is_multiple_of(align) {
         return Err((
             FindingKind::Alignment,
-            format!(
-                "an argument at byte {} is not aligned for its elements",
-                arg.byte_offset
-            ),
+            format!("an argument at byte {} is not aligned for its elements", arg.byte_offset),
         ));
     }
     Ok(Target::Bytes { left, dtype, len })

@@ -43,11 +43,7 @@ pub struct Finding {
 
 impl Finding {
     pub(crate) fn new(kind: FindingKind, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            place: place.into(),
-            message: message.into(),
-        }
+        Self { kind, place: place.into(), message: message.into() }
     }
 }
 

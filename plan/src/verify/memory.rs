@@ -13,12 +13,7 @@ pub(super) fn check(program: &Program, links: &Links) -> Vec<Finding> {
     }
     let within = Reach::within_piece(program, links);
     let across = program.pipelined.then(|| Reach::across_pieces(program, links));
-    let proof = Proof {
-        program,
-        links,
-        within,
-        across,
-    };
+    let proof = Proof { program, links, within, across };
     let conflicts = pairs.into_iter().filter_map(|(a, b)| proof.conflict(a, b));
     conflicts.take(MAX_FINDINGS).collect()
 }
@@ -68,9 +63,7 @@ impl Proof<'_> {
     fn conflict_across(&self, earlier: u32, later: u32) -> Option<Finding> {
         let across = self.across.as_ref()?;
         let producer = self.links.producer[earlier as usize];
-        let late = self
-            .uses(later)
-            .find(|&task| task != producer && !across.before_next(task, producer))?;
+        let late = self.uses(later).find(|&task| task != producer && !across.before_next(task, producer))?;
         let tasks = &self.program.tasks;
         let (late, producer) = (&tasks[late as usize].name, &tasks[producer as usize].name);
         let text = format!("nothing makes `{late}` end a piece before `{producer}` acts on the next one");
@@ -78,16 +71,9 @@ impl Proof<'_> {
     }
 
     fn finding(&self, a: u32, b: u32, text: String) -> Finding {
-        let (a, b) = (
-            &self.program.regsts[a as usize].name,
-            &self.program.regsts[b as usize].name,
-        );
+        let (a, b) = (&self.program.regsts[a as usize].name, &self.program.regsts[b as usize].name);
         let place = format!("program `{}`, registers `{a}` and `{b}`", self.program.name);
-        Finding::new(
-            FindingKind::Overlap,
-            place,
-            format!("they share memory and can be live at once: {text}"),
-        )
+        Finding::new(FindingKind::Overlap, place, format!("they share memory and can be live at once: {text}"))
     }
 
     /// Whether `a` is done before `b` is filled; otherwise a task that may still use `a`.
@@ -95,9 +81,7 @@ impl Proof<'_> {
         let producer = self.links.producer[b as usize];
         // The task that fills `b` may read `a` while it does so, if it says that it works in place.
         let inplace = self.regst(b).inplace_of.contains(&a);
-        let late = self
-            .uses(a)
-            .find(|&task| !(self.within.before(task, producer) || inplace && task == producer));
+        let late = self.uses(a).find(|&task| !(self.within.before(task, producer) || inplace && task == producer));
         late.map_or(Ok(()), Err)
     }
 

@@ -20,10 +20,7 @@ impl Reach {
     /// and where there is but one register its producer waits for all consumers of the piece before.
     pub fn across_pieces(program: &Program, links: &Links) -> Self {
         let tasks = program.tasks.len() as u32;
-        let mut edges: Vec<(u32, u32)> = links
-            .edges()
-            .flat_map(|(a, b)| [(a, b), (a + tasks, b + tasks)])
-            .collect();
+        let mut edges: Vec<(u32, u32)> = links.edges().flat_map(|(a, b)| [(a, b), (a + tasks, b + tasks)]).collect();
         edges.extend((0..tasks).map(|task| (task, task + tasks)));
         for (regst, consumers) in program.regsts.iter().zip(&links.consumers) {
             if regst.num == 1 {
@@ -37,11 +34,7 @@ impl Reach {
     fn build(tasks: usize, pieces: usize, edges: Vec<(u32, u32)>) -> Self {
         let nodes = tasks * pieces;
         let words = nodes.div_ceil(64);
-        let mut reach = Self {
-            words,
-            bits: vec![0; words * nodes],
-            tasks,
-        };
+        let mut reach = Self { words, bits: vec![0; words * nodes], tasks };
         let mut next = vec![Vec::new(); nodes];
         for (from, to) in edges {
             next[from as usize].push(to as usize);

@@ -9,11 +9,7 @@ use crate::{Block, Chunk, ElementType, Exec, MemoryKind, Plan, Program, Regst, S
 
 /// Checks the structure of every program; needs no section sizes.
 pub fn structure(plan: &Plan) -> Vec<Finding> {
-    let mut checker = Checker {
-        plan,
-        program: None,
-        findings: Vec::new(),
-    };
+    let mut checker = Checker { plan, program: None, findings: Vec::new() };
     let mut names = HashSet::new();
     for program in &plan.programs {
         checker.program = Some(program);
@@ -34,11 +30,8 @@ pub(super) struct Checker<'a> {
 impl<'a> Checker<'a> {
     pub fn report(&mut self, kind: FindingKind, place: &str, message: impl Into<String>) {
         let program = self.program.map_or("", |program| &program.name);
-        let place = if place.is_empty() {
-            format!("program `{program}`")
-        } else {
-            format!("program `{program}`, {place}")
-        };
+        let place =
+            if place.is_empty() { format!("program `{program}`") } else { format!("program `{program}`, {place}") };
         self.findings.push(Finding::new(kind, place, message));
     }
 
@@ -63,18 +56,10 @@ impl<'a> Checker<'a> {
         for (number, chunk) in program.chunks.iter().enumerate() {
             let place = format!("chunk {number}");
             if chunk.id as usize != number {
-                self.report(
-                    FindingKind::Index,
-                    &place,
-                    format!("its id is {} and must be its index", chunk.id),
-                );
+                self.report(FindingKind::Index, &place, format!("its id is {} and must be its index", chunk.id));
             }
             if MemoryKind::try_from(chunk.memory) != Ok(MemoryKind::Host) {
-                self.report(
-                    FindingKind::Reserved,
-                    &place,
-                    format!("memory kind {} is not supported", chunk.memory),
-                );
+                self.report(FindingKind::Reserved, &place, format!("memory kind {} is not supported", chunk.memory));
             }
             if !chunk.align.is_power_of_two() || chunk.align > crate::SECTION_ALIGN {
                 self.report(FindingKind::Alignment, &place, format!("bad alignment {}", chunk.align));
@@ -82,18 +67,11 @@ impl<'a> Checker<'a> {
             total = total.saturating_add(chunk.bytes);
         }
         if program.peak_bytes != total {
-            let message = format!(
-                "the declared peak is {} bytes and the chunks take {total}",
-                program.peak_bytes
-            );
+            let message = format!("the declared peak is {} bytes and the chunks take {total}", program.peak_bytes);
             self.report(FindingKind::Peak, "", message);
         }
         if program.lower_bound_bytes > program.peak_bytes {
-            self.report(
-                FindingKind::Peak,
-                "",
-                "the lower bound of the memory lies above its peak",
-            );
+            self.report(FindingKind::Peak, "", "the lower bound of the memory lies above its peak");
         }
     }
 
@@ -105,11 +83,7 @@ impl<'a> Checker<'a> {
                 self.report(FindingKind::Duplicate, &place, "the id occurs twice");
             }
             if thread.device != "cpu" {
-                self.report(
-                    FindingKind::Reserved,
-                    &place,
-                    format!("device kind `{}` is not supported", thread.device),
-                );
+                self.report(FindingKind::Reserved, &place, format!("device kind `{}` is not supported", thread.device));
             }
         }
         if program.threads.is_empty() {
@@ -120,11 +94,7 @@ impl<'a> Checker<'a> {
     fn regst(&mut self, program: &Program, number: usize, regst: &Regst, index: &HashMap<u64, u32>) {
         let place = format!("register {number} `{}`", regst.name);
         if regst.id as usize != number {
-            self.report(
-                FindingKind::Index,
-                &place,
-                format!("its id is {} and must be its index", regst.id),
-            );
+            self.report(FindingKind::Index, &place, format!("its id is {} and must be its index", regst.id));
             return;
         }
         if regst.num == 0 || regst.num > 1 << 16 {
@@ -132,11 +102,7 @@ impl<'a> Checker<'a> {
         }
         let task = |id: &u64| index.get(id).and_then(|&at| program.tasks.get(at as usize));
         if task(&regst.producer).is_none_or(|task| !task.produces.contains(&regst.id)) {
-            self.report(
-                FindingKind::Ownership,
-                &place,
-                "its producer does not exist or does not produce it",
-            );
+            self.report(FindingKind::Ownership, &place, "its producer does not exist or does not produce it");
         }
         let mut seen = HashSet::new();
         for consumer in &regst.consumers {
@@ -144,11 +110,7 @@ impl<'a> Checker<'a> {
                 self.report(FindingKind::Duplicate, &place, "a consumer is listed twice");
             }
             if task(consumer).is_none_or(|task| !task.consumes.contains(&regst.id)) {
-                self.report(
-                    FindingKind::Ownership,
-                    &place,
-                    "a consumer does not exist or does not consume it",
-                );
+                self.report(FindingKind::Ownership, &place, "a consumer does not exist or does not consume it");
             }
         }
         if let Err((kind, message)) = check_storage(program, regst) {
@@ -171,9 +133,7 @@ impl<'a> Checker<'a> {
     }
 
     fn lifetime(&mut self, place: &str, regst: &Regst, block: &Block, index: &HashMap<u64, u32>) {
-        let uses = std::iter::once(&regst.producer)
-            .chain(&regst.consumers)
-            .filter_map(|id| index.get(id));
+        let uses = std::iter::once(&regst.producer).chain(&regst.consumers).filter_map(|id| index.get(id));
         if uses.into_iter().any(|&at| at < block.first || at > block.last) {
             let message = format!("its lifetime {}..={} does not cover its uses", block.first, block.last);
             self.report(FindingKind::Lifetime, place, message);
@@ -192,11 +152,7 @@ impl<'a> Checker<'a> {
             Some(_) => {}
         }
         if !program.threads.iter().any(|thread| thread.id == task.thread) {
-            self.report(
-                FindingKind::Index,
-                &place,
-                format!("thread {} does not exist", task.thread),
-            );
+            self.report(FindingKind::Index, &place, format!("thread {} does not exist", task.thread));
         }
         match TaskKind::try_from(task.kind) {
             Err(_) => self.report(FindingKind::Type, &place, format!("unknown kind {}", task.kind)),
@@ -217,11 +173,8 @@ impl<'a> Checker<'a> {
     fn registers(&mut self, program: &Program, task: &Task, place: &str) -> bool {
         let before = self.findings.len();
         let mut seen = HashSet::new();
-        for (id, consumed) in task
-            .consumes
-            .iter()
-            .map(|id| (id, true))
-            .chain(task.produces.iter().map(|id| (id, false)))
+        for (id, consumed) in
+            task.consumes.iter().map(|id| (id, true)).chain(task.produces.iter().map(|id| (id, false)))
         {
             let Some(regst) = program.regsts.get(*id as usize) else {
                 self.report(FindingKind::Index, place, format!("register {id} does not exist"));
@@ -230,18 +183,10 @@ impl<'a> Checker<'a> {
             if !seen.insert(id) {
                 self.report(FindingKind::Duplicate, place, format!("register {id} is listed twice"));
             }
-            let known = if consumed {
-                regst.consumers.contains(&task.id)
-            } else {
-                regst.producer == task.id
-            };
+            let known = if consumed { regst.consumers.contains(&task.id) } else { regst.producer == task.id };
             if !known {
                 let role = if consumed { "consumer" } else { "producer" };
-                self.report(
-                    FindingKind::Ownership,
-                    place,
-                    format!("register {id} does not name it as its {role}"),
-                );
+                self.report(FindingKind::Ownership, place, format!("register {id} does not name it as its {role}"));
             }
         }
         before == self.findings.len()
@@ -262,18 +207,10 @@ impl<'a> Checker<'a> {
                 };
                 let count = program.tasks.iter().filter(moves).count();
                 if count != 1 {
-                    self.report(
-                        FindingKind::Ownership,
-                        &place,
-                        format!("{count} tasks feed or fetch it and one must"),
-                    );
+                    self.report(FindingKind::Ownership, &place, format!("{count} tasks feed or fetch it and one must"));
                 }
                 let Some(regst) = program.regsts.get(port.regst as usize) else {
-                    self.report(
-                        FindingKind::Index,
-                        &place,
-                        format!("register {} does not exist", port.regst),
-                    );
+                    self.report(FindingKind::Index, &place, format!("register {} does not exist", port.regst));
                     continue;
                 };
                 let dense_agrees = regst.block().is_some() && regst.dtype == port.dtype && regst.dims == port.dims;
@@ -295,10 +232,7 @@ fn check_storage(program: &Program, regst: &Regst) -> Result<(), (FindingKind, S
             let need = dtype.byte_len(&regst.dims);
             let need = need.ok_or_else(|| (FindingKind::Type, format!("{dtype}{:?} has no size", regst.dims)))?;
             if block.bytes < need {
-                return Err((
-                    FindingKind::Range,
-                    format!("its block has {} bytes and it needs {need}", block.bytes),
-                ));
+                return Err((FindingKind::Range, format!("its block has {} bytes and it needs {need}", block.bytes)));
             }
             let chunk = program.chunks.get(block.chunk as usize);
             let chunk = chunk.ok_or_else(|| (FindingKind::Index, format!("chunk {} does not exist", block.chunk)))?;
@@ -310,16 +244,10 @@ fn check_storage(program: &Program, regst: &Regst) -> Result<(), (FindingKind, S
 fn check_block(block: &Block, chunk: &Chunk, num: u32, dtype: ElementType) -> Result<(), (FindingKind, String)> {
     let end = block.offset.checked_add(block.extent(num));
     if end.is_none_or(|end| end > chunk.bytes) {
-        return Err((
-            FindingKind::Range,
-            format!("it reaches past chunk {} of {} bytes", chunk.id, chunk.bytes),
-        ));
+        return Err((FindingKind::Range, format!("it reaches past chunk {} of {} bytes", chunk.id, chunk.bytes)));
     }
     if !block.offset.is_multiple_of(dtype.align()) {
-        return Err((
-            FindingKind::Alignment,
-            format!("offset {} is not aligned for {dtype}", block.offset),
-        ));
+        return Err((FindingKind::Alignment, format!("offset {} is not aligned for {dtype}", block.offset)));
     }
     Ok(())
 }

@@ -46,18 +46,11 @@ fn explain(program: &Program, links: &Links, fired: &[bool], start: usize) -> St
     let mut at = start;
     loop {
         if let Some(begin) = path.iter().position(|&(task, _)| task == at) {
-            let steps: Vec<_> = path[begin..]
-                .iter()
-                .map(|&(task, regst)| step(program, links, task, regst))
-                .collect();
+            let steps: Vec<_> = path[begin..].iter().map(|&(task, regst)| step(program, links, task, regst)).collect();
             return format!("the register tokens deadlock: {}", steps.join("; "));
         }
         let producer = |regst: &u32| links.producer[*regst as usize] as usize;
-        let waits = program.tasks[at]
-            .consumes
-            .iter()
-            .copied()
-            .find(|regst| !fired[producer(regst)]);
+        let waits = program.tasks[at].consumes.iter().copied().find(|regst| !fired[producer(regst)]);
         // A task that did not fire misses a token, so some producer did not fire either.
         let Some(regst) = waits else {
             return format!("task `{}` never acts", program.tasks[at].name);
@@ -70,8 +63,5 @@ fn explain(program: &Program, links: &Links, fired: &[bool], start: usize) -> St
 fn step(program: &Program, links: &Links, task: usize, regst: u32) -> String {
     let producer = &program.tasks[links.producer[regst as usize] as usize].name;
     let regst = &program.regsts[regst as usize];
-    format!(
-        "`{}` waits for `{}` of `{producer}`",
-        program.tasks[task].name, regst.name
-    )
+    format!("`{}` waits for `{}` of `{producer}`", program.tasks[task].name, regst.name)
 }

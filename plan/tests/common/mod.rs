@@ -9,17 +9,8 @@ pub struct Graph(pub Program);
 impl Graph {
     /// A program with so many threads and one chunk.
     pub fn new(name: &str, threads: u32) -> Self {
-        let thread = |id| ThreadDesc {
-            id,
-            device: "cpu".into(),
-            stream: 0,
-            machine: 0,
-        };
-        Self(Program {
-            name: name.into(),
-            threads: (0..threads).map(thread).collect(),
-            ..Program::default()
-        })
+        let thread = |id| ThreadDesc { id, device: "cpu".into(), stream: 0, machine: 0 };
+        Self(Program { name: name.into(), threads: (0..threads).map(thread).collect(), ..Program::default() })
     }
 
     /// Adds a task and returns its index.
@@ -31,14 +22,7 @@ impl Graph {
             _ => TaskKind::Copy,
         };
         let name = name.to_owned();
-        self.0.tasks.push(Task {
-            id,
-            name,
-            thread,
-            kind: kind as i32,
-            exec,
-            ..Task::default()
-        });
+        self.0.tasks.push(Task { id, name, thread, kind: kind as i32, exec, ..Task::default() });
         index
     }
 
@@ -49,15 +33,7 @@ impl Graph {
         let consumers = to.iter().map(|&to| self.0.tasks[to].id).collect();
         let producer = self.0.tasks[from].id;
         let storage = Some(storage);
-        self.0.regsts.push(Regst {
-            id,
-            name: name.into(),
-            producer,
-            consumers,
-            num: 1,
-            storage,
-            ..Regst::default()
-        });
+        self.0.regsts.push(Regst { id, name: name.into(), producer, consumers, num: 1, storage, ..Regst::default() });
         self.0.regsts.last_mut().unwrap()
     }
 
@@ -66,13 +42,7 @@ impl Graph {
         let bytes = elements as u64 * 4;
         let last = to.iter().copied().max().unwrap_or(from).max(from) as u32;
         let first = to.iter().copied().min().unwrap_or(from).min(from) as u32;
-        let block = Block {
-            chunk: 0,
-            offset,
-            bytes,
-            first,
-            last,
-        };
+        let block = Block { chunk: 0, offset, bytes, first, last };
         let regst = self.regst(name, from, to, Storage::Block(block));
         regst.dtype = ElementType::F32 as i32;
         regst.dims = vec![elements];
@@ -96,13 +66,7 @@ impl Graph {
         let desc = &self.0.regsts[regst as usize];
         let (dtype, dims, object) = (desc.dtype, desc.dims.clone(), desc.is_object());
         let ports = if input { &mut self.0.inputs } else { &mut self.0.outputs };
-        ports.push(Port {
-            name: name.into(),
-            dtype,
-            dims,
-            object,
-            regst,
-        });
+        ports.push(Port { name: name.into(), dtype, dims, object, regst });
     }
 
     /// Makes the chunk as large as the blocks need.
@@ -110,12 +74,7 @@ impl Graph {
         let end = |regst: &Regst| regst.block().map(|block| block.offset + block.extent(regst.num));
         let bytes = self.0.regsts.iter().filter_map(end).max().unwrap_or(0);
         if bytes > 0 {
-            self.0.chunks = vec![Chunk {
-                id: 0,
-                memory: MemoryKind::Host as i32,
-                bytes,
-                align: 64,
-            }];
+            self.0.chunks = vec![Chunk { id: 0, memory: MemoryKind::Host as i32, bytes, align: 64 }];
         }
         self.0.peak_bytes = bytes;
         self.0.lower_bound_bytes = bytes / 2;
@@ -135,15 +94,7 @@ pub fn fetch(port: u32) -> Option<Exec> {
 
 /// A kernel call.
 pub fn kernel(code: u32, args: Vec<Arg>, iterations: i64) -> Option<Exec> {
-    Some(Exec::Kernel(KernelExec {
-        code,
-        args,
-        iterations,
-        grain: 1,
-        scratch_bytes: 256,
-        flops: 1,
-        bytes: 4,
-    }))
+    Some(Exec::Kernel(KernelExec { code, args, iterations, grain: 1, scratch_bytes: 256, flops: 1, bytes: 4 }))
 }
 
 /// A plan that says it is for this machine.
@@ -152,19 +103,10 @@ pub fn builder<'a>() -> PlanBuilder<'a> {
         compiler_version: "1.2.3".into(),
         model: "small".into(),
         flags: vec!["--threads=2".into()],
-        inputs: vec![InputHash {
-            name: "small.onnx".into(),
-            blake3: vec![7; 32],
-        }],
+        inputs: vec![InputHash { name: "small.onnx".into(), blake3: vec![7; 32] }],
     };
     let arch = std::env::consts::ARCH.into();
-    let environment = Environment {
-        arch,
-        cpu_features: vec![],
-        threads: 1,
-        ranks: 1,
-        cuda_arch: None,
-    };
+    let environment = Environment { arch, cpu_features: vec![], threads: 1, ranks: 1, cuda_arch: None };
     PlanBuilder::new(info, environment)
 }
 
@@ -173,32 +115,19 @@ pub fn small_plan<'a>() -> PlanBuilder<'a> {
     let mut plan = builder();
     plan.add_weight("w", ElementType::F32, &[3], vec![1u8; 12]).unwrap();
     plan.add_weight("bytes", ElementType::I4, &[5], vec![2u8; 3]).unwrap();
-    plan.add_weight(
-        "text",
-        ElementType::String,
-        &[2],
-        PlanBuilder::encode_strings(&["a", "bc"]),
-    )
-    .unwrap();
+    plan.add_weight("text", ElementType::String, &[2], PlanBuilder::encode_strings(&["a", "bc"])).unwrap();
     plan.add_kernel("ret", "x86-64", vec![0x90, 0xc3], 1).unwrap();
     plan.add_kernel("other", "x86-64", vec![0xcc; 100], 0).unwrap();
     let (offset, len) = plan.add_payload(b"payload".to_vec());
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
-    let double = graph.task(
-        "double",
-        0,
-        kernel(0, vec![Arg::regst(0, 0), Arg::regst(1, 0), Arg::weight(0, 4)], 8),
-    );
+    let double = graph.task("double", 0, kernel(0, vec![Arg::regst(0, 0), Arg::regst(1, 0), Arg::weight(0, 4)], 8));
     let half = graph.task("half", 0, kernel(1, vec![Arg::regst(1, 0), Arg::regst(2, 0)], 8));
     let backend = BackendExec {
         backend: "test".into(),
         offset,
         len,
-        inputs: vec![
-            Arg::regst(2, 0).with_view(ElementType::F32, vec![2, 4]),
-            Arg::weight(2, 0),
-        ],
+        inputs: vec![Arg::regst(2, 0).with_view(ElementType::F32, vec![2, 4]), Arg::weight(2, 0)],
         outputs: vec![3],
         ..BackendExec::default()
     };

@@ -18,10 +18,7 @@ pub struct AlignedBytes {
 impl AlignedBytes {
     /// That many zeros.
     pub fn zeroed(len: usize) -> Self {
-        Self {
-            lines: vec![Line([0; 64]); len.div_ceil(64)],
-            len,
-        }
+        Self { lines: vec![Line([0; 64]); len.div_ceil(64)], len }
     }
 }
 

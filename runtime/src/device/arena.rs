@@ -36,28 +36,14 @@ impl Arena {
         }
         // SAFETY: `offset <= end <= chunk.len()`, so the place lies inside of the chunk or just past it.
         let start = NonNull::new(unsafe { chunk.as_mut_ptr().add(offset) })?;
-        Some(Buffer {
-            start,
-            len,
-            stride,
-            num,
-            writable: true,
-            _arena: Arc::clone(self),
-        })
+        Some(Buffer { start, len, stride, num, writable: true, _arena: Arc::clone(self) })
     }
 
     /// A weight from a byte on; `None` when it is shorter. It is only ever read.
     pub fn weight(self: &Arc<Self>, index: u32, byte_offset: u64) -> Option<Buffer> {
         let bytes = self.plan.weight(index)?.get(usize::try_from(byte_offset).ok()?..)?;
         let start = NonNull::from(bytes).cast();
-        Some(Buffer {
-            start,
-            len: bytes.len(),
-            stride: 0,
-            num: 1,
-            writable: false,
-            _arena: Arc::clone(self),
-        })
+        Some(Buffer { start, len: bytes.len(), stride: 0, num: 1, writable: false, _arena: Arc::clone(self) })
     }
 }
 
@@ -111,11 +97,7 @@ impl Buffer {
 
     /// The address for a piece.
     pub fn address(&self, piece: u64) -> *mut u8 {
-        let copy = if self.num == 1 {
-            0
-        } else {
-            (piece % self.num as u64) as usize
-        };
+        let copy = if self.num == 1 { 0 } else { (piece % self.num as u64) as usize };
         self.start.as_ptr().wrapping_add(copy * self.stride)
     }
 
@@ -132,8 +114,7 @@ impl Buffer {
     pub fn bytes_mut(&self, piece: u64) -> Option<&mut [u8]> {
         // SAFETY: the place is valid as in `bytes`, and writable as it lies in a chunk. The actor holds the register's
         // free copy, so nobody else reads or writes it, nor any register that shares its memory.
-        self.writable
-            .then(|| unsafe { std::slice::from_raw_parts_mut(self.address(piece), self.len) })
+        self.writable.then(|| unsafe { std::slice::from_raw_parts_mut(self.address(piece), self.len) })
     }
 
     /// Copies the first bytes of another buffer, which may overlap; `false` when one is too short or not writable.

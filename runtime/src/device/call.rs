@@ -28,21 +28,9 @@ impl KernelCall {
     /// Binds a kernel of `code` to its arguments.
     pub fn new(code: Arc<CodeMap>, entry: KernelFn, buffers: Vec<Buffer>, iterations: i64, grain: i64) -> Self {
         let args = buffers.iter().map(|buffer| buffer.address(0)).collect();
-        let sliding = buffers
-            .iter()
-            .enumerate()
-            .filter(|(_, buffer)| buffer.slides())
-            .map(|(index, _)| index)
-            .collect();
-        Self {
-            entry,
-            args,
-            buffers,
-            sliding,
-            iterations,
-            grain,
-            _code: code,
-        }
+        let sliding =
+            buffers.iter().enumerate().filter(|(_, buffer)| buffer.slides()).map(|(index, _)| index).collect();
+        Self { entry, args, buffers, sliding, iterations, grain, _code: code }
     }
 
     /// Runs the kernel on a piece; the error is the status of one of its parts.

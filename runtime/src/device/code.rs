@@ -25,9 +25,7 @@ impl CodeMap {
         }
         let mut map = MmapMut::map_anon(code.len())?;
         map.copy_from_slice(code);
-        Ok(Self {
-            map: Some(map.make_exec()?),
-        })
+        Ok(Self { map: Some(map.make_exec()?) })
     }
 
     /// The entry point of a kernel; `None` when it lies outside of the section.

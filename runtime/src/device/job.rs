@@ -32,10 +32,7 @@ unsafe impl Send for JobSlot {}
 
 impl JobSlot {
     pub fn new() -> Self {
-        Self {
-            state: AtomicU64::new(0),
-            job: UnsafeCell::new(None),
-        }
+        Self { state: AtomicU64::new(0), job: UnsafeCell::new(None) }
     }
 
     /// Shares `job` with the workers while `body` runs, and returns (or unwinds) when no worker is in it any more.
@@ -44,19 +41,11 @@ impl JobSlot {
         let closed = self.state.load(Ordering::Acquire);
         // Claiming the slot by counting oneself in makes two callers at once impossible, whoever holds which lock.
         assert!(closed & (OPEN | INSIDE) == 0, "a job is shared already");
-        let claimed = self
-            .state
-            .compare_exchange(closed, closed + 1, Ordering::AcqRel, Ordering::Relaxed);
+        let claimed = self.state.compare_exchange(closed, closed + 1, Ordering::AcqRel, Ordering::Relaxed);
         assert!(claimed.is_ok(), "a job is shared already");
         // SAFETY: the slot was closed with nobody inside, and now this caller alone is, so nobody else touches the job.
-        unsafe {
-            *self.job.get() = Some(JobRef {
-                data: (&raw const *job).cast(),
-                run: run::<J>,
-            })
-        };
-        self.state
-            .store(closed.wrapping_add(GENERATION) | OPEN, Ordering::SeqCst);
+        unsafe { *self.job.get() = Some(JobRef { data: (&raw const *job).cast(), run: run::<J> }) };
+        self.state.store(closed.wrapping_add(GENERATION) | OPEN, Ordering::SeqCst);
         let close = Close(self);
         wake();
         body();
@@ -76,10 +65,7 @@ impl JobSlot {
             if state & OPEN == 0 || state / GENERATION != generation {
                 return;
             }
-            match self
-                .state
-                .compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed)
-            {
+            match self.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => state = now,
             }
@@ -116,11 +102,7 @@ impl Drop for Close<'_> {
         while self.0.state.load(Ordering::Acquire) & INSIDE != 0 {
             spins += 1;
             // A worker inside may have lost its core to someone else.
-            if spins < SPINS {
-                std::hint::spin_loop()
-            } else {
-                std::thread::yield_now()
-            }
+            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
     }
 }

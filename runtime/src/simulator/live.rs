@@ -33,19 +33,9 @@ impl<'a> Live<'a> {
             neighbours[a as usize].push(b);
             neighbours[b as usize].push(a);
         }
-        let copies = program
-            .regsts
-            .iter()
-            .map(|regst| (0..regst.num).map(|_| None).collect());
+        let copies = program.regsts.iter().map(|regst| (0..regst.num).map(|_| None).collect());
         let next = vec![0; program.tasks.len()];
-        Self {
-            program,
-            links,
-            copies: copies.collect(),
-            neighbours,
-            next,
-            bytes: 0,
-        }
+        Self { program, links, copies: copies.collect(), neighbours, next, bytes: 0 }
     }
 
     /// Bytes of all live registers.
@@ -56,11 +46,7 @@ impl<'a> Live<'a> {
     /// A task begins its work: its inputs must hold this very piece, and what it fills must destroy nothing.
     pub fn begin(&mut self, task: usize, piece: u64, now: u64) -> Result<(), SimError> {
         let desc = &self.program.tasks[task];
-        let order = || SimError::Order {
-            at_ns: now,
-            task: desc.name.clone(),
-            piece,
-        };
+        let order = || SimError::Order { at_ns: now, task: desc.name.clone(), piece };
         if std::mem::replace(&mut self.next[task], piece + 1) != piece {
             return Err(order());
         }
@@ -72,27 +58,14 @@ impl<'a> Live<'a> {
         }
         for &regst in &desc.produces {
             let copy = self.copy_of(regst, piece);
-            let destroyed = if self.copies[regst as usize][copy].is_some() {
-                Some(regst)
-            } else {
-                None
-            };
+            let destroyed = if self.copies[regst as usize][copy].is_some() { Some(regst) } else { None };
             if let Some(live) = destroyed.or_else(|| self.destroyed(task as u32, regst, copy)) {
                 let name = |regst: u32| self.program.regsts[regst as usize].name.clone();
                 let (regst, live) = (name(regst), name(live));
-                return Err(SimError::Overlap {
-                    at_ns: now,
-                    task: desc.name.clone(),
-                    regst,
-                    live,
-                });
+                return Err(SimError::Overlap { at_ns: now, task: desc.name.clone(), regst, live });
             }
             let readers = self.links.consumers[regst as usize].clone();
-            self.copies[regst as usize][copy] = Some(Copy {
-                piece,
-                full: false,
-                readers,
-            });
+            self.copies[regst as usize][copy] = Some(Copy { piece, full: false, readers });
             self.bytes += self.size(regst);
         }
         Ok(())
@@ -134,17 +107,12 @@ impl<'a> Live<'a> {
             let inplace = desc.inplace_of.contains(&other);
             self.copies[other as usize].iter().enumerate().any(|(number, live)| {
                 let Some(live) = live else { return false };
-                let apart = self
-                    .span(other, number)
-                    .is_none_or(|(from, to)| to <= start || from >= end);
+                let apart = self.span(other, number).is_none_or(|(from, to)| to <= start || from >= end);
                 let taken_over = inplace && live.full && live.readers == [task];
                 !apart && !taken_over
             })
         };
-        self.neighbours[regst as usize]
-            .iter()
-            .copied()
-            .find(|&other| conflict(other))
+        self.neighbours[regst as usize].iter().copied().find(|&other| conflict(other))
     }
 
     fn span(&self, regst: u32, copy: usize) -> Option<(u64, u64)> {
@@ -158,8 +126,6 @@ impl<'a> Live<'a> {
     }
 
     fn size(&self, regst: u32) -> u64 {
-        self.program.regsts[regst as usize]
-            .block()
-            .map_or(0, |block| block.bytes)
+        self.program.regsts[regst as usize].block().map_or(0, |block| block.bytes)
     }
 }

@@ -27,12 +27,7 @@ pub struct SimOptions {
 
 impl Default for SimOptions {
     fn default() -> Self {
-        Self {
-            seed: 0,
-            pieces: 1,
-            costs_ns: Vec::new(),
-            latency_ns: 0,
-        }
+        Self { seed: 0, pieces: 1, costs_ns: Vec::new(), latency_ns: 0 }
     }
 }
 
@@ -109,10 +104,7 @@ pub enum SimError {
 
 /// Runs a program's actors until all have ended.
 pub fn simulate(program: &Program, options: &SimOptions) -> Result<Timeline, SimError> {
-    let setup = |problem: &str| SimError::Setup {
-        program: program.name.clone(),
-        problem: problem.into(),
-    };
+    let setup = |problem: &str| SimError::Setup { program: program.name.clone(), problem: problem.into() };
     let links = Links::of(program).ok_or_else(|| setup("a register names a task that does not exist"))?;
     if !is_sound(program, &links) {
         return Err(setup("its tasks and registers do not agree"));
@@ -129,19 +121,10 @@ pub fn simulate(program: &Program, options: &SimOptions) -> Result<Timeline, Sim
 /// Whether the actors can be made and wired: what the verifier checks first. The simulator also takes programs that the
 /// verifier refuses for deadlock or overlap, to show them failing.
 fn is_sound(program: &Program, links: &Links) -> bool {
-    let in_order = program
-        .regsts
-        .iter()
-        .zip(0..)
-        .all(|(regst, id)| regst.id == id && regst.num > 0);
+    let in_order = program.regsts.iter().zip(0..).all(|(regst, id)| regst.id == id && regst.num > 0);
     let tasks = || program.tasks.iter().zip(0u32..);
     let mine = |regst: &u32, task| links.producer.get(*regst as usize) == Some(&task);
-    let read = |regst: &u32, task| {
-        links
-            .consumers
-            .get(*regst as usize)
-            .is_some_and(|all| all.contains(&task))
-    };
+    let read = |regst: &u32, task| links.consumers.get(*regst as usize).is_some_and(|all| all.contains(&task));
     let known = tasks().all(|(desc, task)| {
         desc.produces.iter().all(|regst| mine(regst, task)) && desc.consumes.iter().all(|regst| read(regst, task))
     });
@@ -209,16 +192,9 @@ impl<'a> Simulator<'a> {
         if self.actors.iter().all(Actor::is_done) {
             return Ok(self.timeline);
         }
-        let waiting = self
-            .actors
-            .iter()
-            .zip(&self.program.tasks)
-            .filter(|(actor, _)| !actor.is_done());
+        let waiting = self.actors.iter().zip(&self.program.tasks).filter(|(actor, _)| !actor.is_done());
         let waiting = waiting.map(|(_, task)| format!("`{}`", task.name)).collect();
-        Err(SimError::Deadlock {
-            at_ns: self.now,
-            waiting,
-        })
+        Err(SimError::Deadlock { at_ns: self.now, waiting })
     }
 
     /// Starts the next piece, or all of them where pieces may overlap; after the last one comes the end.
@@ -264,24 +240,12 @@ impl<'a> Simulator<'a> {
         self.timeline.peak_live_bytes = self.timeline.peak_live_bytes.max(self.live.bytes());
         self.threads[self.thread_of[task]].busy = true;
         let cost = self.options.costs_ns.get(task).copied().unwrap_or(1000);
-        self.queue.at(
-            self.now.saturating_add(cost),
-            Event::Finish {
-                task,
-                piece,
-                start: self.now,
-            },
-        );
+        self.queue.at(self.now.saturating_add(cost), Event::Finish { task, piece, start: self.now });
         Ok(())
     }
 
     fn finish(&mut self, task: usize, piece: u64, start: u64) -> Result<(), SimError> {
-        self.timeline.events.push(SimEvent {
-            task,
-            piece,
-            start_ns: start,
-            end_ns: self.now,
-        });
+        self.timeline.events.push(SimEvent { task, piece, start_ns: start, end_ns: self.now });
         self.timeline.makespan_ns = self.now;
         self.live.end(task, piece);
         let thread = self.thread_of[task];

@@ -53,11 +53,7 @@ impl Queue {
 
     pub fn at(&mut self, time: u64, event: Event) {
         self.made += 1;
-        let tie = if self.latency == 0 {
-            self.made
-        } else {
-            self.random.next()
-        };
+        let tie = if self.latency == 0 { self.made } else { self.random.next() };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.events[slot] = event;

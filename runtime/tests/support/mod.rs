@@ -49,16 +49,7 @@ pub fn floats(value: &Value) -> Vec<f32> {
 }
 
 pub fn session(plan: &Arc<PlanFile>, threads: usize) -> Session {
-    Session::new(
-        Arc::clone(plan),
-        0,
-        Options {
-            threads,
-            profile: false,
-        },
-        &loaders(),
-    )
-    .unwrap()
+    Session::new(Arc::clone(plan), 0, Options { threads, profile: false }, &loaders()).unwrap()
 }
 
 /// `out = in + in + 0.5`, by two kernels; tasks are dealt to `threads`, registers have `num` copies.
@@ -79,11 +70,7 @@ pub fn kernel_plan(elements: i64, threads: u32, num: u32) -> Arc<PlanFile> {
     let sink = graph.task("out", on(3), fetch(0));
     let stride = (elements as u64 * 4).next_multiple_of(64) * u64::from(num);
     // The result takes the place of the input.
-    for (name, from, to, offset) in [
-        ("x", source, double, 0),
-        ("y", double, add, stride),
-        ("z", add, sink, 0),
-    ] {
+    for (name, from, to, offset) in [("x", source, double, 0), ("y", double, add, stride), ("z", add, sink, 0)] {
         let regst = graph.block(name, from, &[to], elements, offset);
         graph.0.regsts[regst as usize].num = num;
     }
@@ -172,24 +159,14 @@ impl Loader for TestLoader {
 
 pub fn loaders() -> Vec<Arc<dyn Loader>> {
     let loader = |name| Arc::new(TestLoader(name)) as Arc<dyn Loader>;
-    ["add-one", "list", "forget", "confuse"]
-        .into_iter()
-        .map(loader)
-        .collect()
+    ["add-one", "list", "forget", "confuse"].into_iter().map(loader).collect()
 }
 
 /// A call of one of the executables above.
 pub fn backend(plan: &mut PlanBuilder<'_>, name: &str, inputs: Vec<Arg>, outputs: Vec<u32>) -> Option<Exec> {
     let (offset, len) = plan.add_payload(name.as_bytes().to_vec());
     let backend = name.into();
-    Some(Exec::Backend(BackendExec {
-        backend,
-        offset,
-        len,
-        inputs,
-        outputs,
-        ..BackendExec::default()
-    }))
+    Some(Exec::Backend(BackendExec { backend, offset, len, inputs, outputs, ..BackendExec::default() }))
 }
 
 /// in -> add-one -> add-one -> out.
@@ -250,10 +227,7 @@ pub fn random_plan(random: &mut fastrand::Rng, threads: u32) -> (Arc<PlanFile>, 
     }
     let sink = graph.task("out", random.u32(..threads), fetch(0));
     for value in 0..=count {
-        let mut to: Vec<usize> = (0..count)
-            .filter(|&task| edges[task].contains(&value))
-            .map(|task| task + 1)
-            .collect();
+        let mut to: Vec<usize> = (0..count).filter(|&task| edges[task].contains(&value)).map(|task| task + 1).collect();
         if value == count {
             to.push(sink);
         }

@@ -111,7 +111,9 @@ pub fn isa(name: Option<&str>) -> Result<&'static Isa, Diagnostics> {
     let Some(name) = name else { return Ok(Isa::host()) };
     Isa::by_name(name).ok_or_else(|| {
         let known: Vec<_> = of_codegen::native::isa::ISAS.iter().map(|i| i.name).collect();
-        exit::error(Code::INPUT, format!("there is no instruction set '{name}'")).hint(format!("choose from {}", known.join(", "))).into()
+        exit::error(Code::INPUT, format!("there is no instruction set '{name}'"))
+            .hint(format!("choose from {}", known.join(", ")))
+            .into()
     })
 }
 
@@ -119,14 +121,20 @@ pub fn isa(name: Option<&str>) -> Result<&'static Isa, Diagnostics> {
 ///
 /// # Errors
 /// When this machine cannot run it.
-pub fn session(plan: Arc<PlanFile>, program: usize, threads: Option<usize>, profile: bool) -> Result<Session, Diagnostics> {
+pub fn session(
+    plan: Arc<PlanFile>,
+    program: usize,
+    threads: Option<usize>,
+    profile: bool,
+) -> Result<Session, Diagnostics> {
     let options = of_runtime::Options { threads: threads.unwrap_or(0), profile };
     let loaders: [Arc<dyn Loader>; 1] = [Arc::new(of_reference::Reference)];
     Session::new(plan, program, options, &loaders).map_err(|e| {
         let code = match &e {
-            SessionError::Arch { .. } | SessionError::CpuFeature { .. } | SessionError::Ranks { .. } | SessionError::Backend { .. } => {
-                Code::UNSUPPORTED
-            }
+            SessionError::Arch { .. }
+            | SessionError::CpuFeature { .. }
+            | SessionError::Ranks { .. }
+            | SessionError::Backend { .. } => Code::UNSUPPORTED,
             SessionError::Load { source: LoadError::Unsupported(_), .. } => Code::UNSUPPORTED,
             SessionError::Memory { .. } | SessionError::Thread(_) => Code::RUN,
             _ => Code::PLAN,
@@ -159,5 +167,6 @@ pub fn run_error(e: &RunError) -> Diagnostics {
 /// # Errors
 /// Everything that is wrong.
 pub fn verify(module: &Module) -> Result<(), Diagnostics> {
-    of_ir::verify_module(module).map_err(|d| Diagnostics(d.0.into_iter().filter(|d| d.severity == Severity::Error).collect()))
+    of_ir::verify_module(module)
+        .map_err(|d| Diagnostics(d.0.into_iter().filter(|d| d.severity == Severity::Error).collect()))
 }

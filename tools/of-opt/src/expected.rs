@@ -22,12 +22,16 @@ pub fn compare(file: &str, text: &str, found: &Diagnostics) -> Result<(), Diagno
     let (mut expected, mut wrong) = read(file, text);
     for d in &found.0 {
         let line = line_in(file, &d.location);
-        let hit = expected.iter().position(|e| {
-            e.severity == d.severity && line.is_none_or(|l| l == e.line) && d.message.contains(&e.text)
-        });
+        let hit = expected
+            .iter()
+            .position(|e| e.severity == d.severity && line.is_none_or(|l| l == e.line) && d.message.contains(&e.text));
         match hit {
             Some(i) => drop(expected.remove(i)),
-            None => wrong.0.push(Diagnostic { severity: Severity::Error, message: format!("unexpected: {}", d.message), ..d.clone() }),
+            None => wrong.0.push(Diagnostic {
+                severity: Severity::Error,
+                message: format!("unexpected: {}", d.message),
+                ..d.clone()
+            }),
         }
     }
     for e in expected {
@@ -85,7 +89,8 @@ fn one(text: &str, line: u32) -> Option<(Expected, &str)> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "a // expected-error {{wrong}}\n// expected-warning@below {{odd}} expected-error@+1 {{bad}}\nb\n";
+    const TEXT: &str =
+        "a // expected-error {{wrong}}\n// expected-warning@below {{odd}} expected-error@+1 {{bad}}\nb\n";
 
     fn at(line: u32, severity: Severity, what: &str) -> Diagnostic {
         Diagnostic { severity, ..Diagnostic::error(Code::SYNTAX, Location::source("t", line, 2), what) }
@@ -105,7 +110,10 @@ mod tests {
     fn anything_else_is_reported() {
         let found = Diagnostics(vec![at(1, Severity::Error, "bad"), at(3, Severity::Warning, "odd")]);
         let messages: Vec<String> = compare("t", TEXT, &found).unwrap_err().0.into_iter().map(|d| d.message).collect();
-        assert_eq!(messages, ["unexpected: bad", "expected error was not found: wrong", "expected error was not found: bad"]);
+        assert_eq!(
+            messages,
+            ["unexpected: bad", "expected error was not found: wrong", "expected error was not found: bad"]
+        );
         assert!(compare("t", "// expected-error missing braces\n", &Diagnostics::default()).is_err());
     }
 }

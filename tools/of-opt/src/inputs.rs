@@ -56,8 +56,11 @@ pub fn read(files: &InputFiles, func: &Func) -> Result<Vec<Given>, Diagnostics> 
 /// # Errors
 /// As [`read`], and when one is missing.
 pub fn read_for_plan(files: &InputFiles, plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
-    let Some(program) = plan.plan().programs.first() else { return Err(exit::error(Code::PLAN, "the plan holds no program").into()) };
-    let ports: Vec<Port> = program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
+    let Some(program) = plan.plan().programs.first() else {
+        return Err(exit::error(Code::PLAN, "the plan holds no program").into());
+    };
+    let ports: Vec<Port> =
+        program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
     let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text())).collect();
     let given = read_ports(files, &ports)?;
     let ordered = order(given, ports.iter().map(|p| p.name.as_str()), &text)?;
@@ -100,7 +103,11 @@ pub fn bind(given: &[Given], func: &Func, bindings: &mut Bindings) -> Result<(),
     errors.into_result(())
 }
 
-fn order<'a>(given: Vec<Given>, names: impl Iterator<Item = &'a str>, text: &[String]) -> Result<Vec<Given>, Diagnostics> {
+fn order<'a>(
+    given: Vec<Given>,
+    names: impl Iterator<Item = &'a str>,
+    text: &[String],
+) -> Result<Vec<Given>, Diagnostics> {
     let mut by_name: BTreeMap<String, Given> = given.into_iter().map(|g| (g.name.clone(), g)).collect();
     let (mut ordered, mut missing) = (Vec::new(), Vec::new());
     for (name, text) in names.zip(text) {
@@ -188,7 +195,9 @@ fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Res
     }
     let names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
     let what = format!("'{}' holds no inputs", dir.display());
-    Err(exit::error(Code::INPUT, what).hint(format!("it must hold input_0.pb (or .npy) …, or NAME.npy for {}", names.join(", "))).into())
+    Err(exit::error(Code::INPUT, what)
+        .hint(format!("it must hold input_0.pb (or .npy) …, or NAME.npy for {}", names.join(", ")))
+        .into())
 }
 
 /// Arrays of an archive: by name, or `arr_0` … in order.
@@ -236,7 +245,8 @@ fn no_input(key: &Key, path: &Path, ports: &[Port]) -> Diagnostics {
     };
     let names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
     let what = format!("the model has no {which}, which '{}' is for", path.display());
-    let hint = if names.is_empty() { "it has no inputs".into() } else { format!("its inputs are {}", names.join(", ")) };
+    let hint =
+        if names.is_empty() { "it has no inputs".into() } else { format!("its inputs are {}", names.join(", ")) };
     exit::error(Code::INPUT, what).hint(hint).into()
 }
 

@@ -108,7 +108,8 @@ fn array(bytes: &[u8]) -> Result<Tensor, String> {
     let dtype = known.ok_or_else(|| format!("elements of type '{descr}' have no counterpart"))?.0;
     let dims = field(header, "shape").ok_or("its header has no shape")?;
     let dims = dims.trim_matches(['(', ')']).split(',').map(str::trim).filter(|d| !d.is_empty());
-    let dims: Vec<usize> = dims.map(|d| d.parse().map_err(|_| format!("'{d}' is no dimension"))).collect::<Result<_, _>>()?;
+    let dims: Vec<usize> =
+        dims.map(|d| d.parse().map_err(|_| format!("'{d}' is no dimension"))).collect::<Result<_, _>>()?;
     let column_major = field(header, "fortran_order").is_some_and(|v| v == "True");
 
     let size = dtype.bits().unwrap_or(8) / 8;
@@ -182,7 +183,10 @@ mod tests {
 
     #[test]
     fn other_orders_are_rearranged() {
-        let t = array(&file("{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }\n", &[0, 0, 0, 3, 0, 1, 0, 4, 0, 2, 0, 5]));
+        let t = array(&file(
+            "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }\n",
+            &[0, 0, 0, 3, 0, 1, 0, 4, 0, 2, 0, 5],
+        ));
         assert_eq!(t.unwrap(), Tensor::from_slice(&[2, 3], &[0i16, 1, 2, 3, 4, 5]).unwrap());
     }
 

@@ -23,7 +23,9 @@ pub fn bind(specs: &[String], func: &Func, bindings: &mut Bindings) -> Result<()
 fn bind_one(spec: &str, func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostic> {
     let Some((name, value)) = spec.rsplit_once('=') else {
         let what = format!("'{spec}' is no shape");
-        return Err(exit::error(Code::INPUT, what).hint("write NAME=NUMBER for a dimension or NAME=1x3x224x224 for an input"));
+        return Err(
+            exit::error(Code::INPUT, what).hint("write NAME=NUMBER for a dimension or NAME=1x3x224x224 for an input")
+        );
     };
     let Some(dims) = parse_dims(value) else {
         let what = format!("'{value}' is no shape (of '{name}')");
@@ -33,7 +35,9 @@ fn bind_one(spec: &str, func: &Func, bindings: &mut Bindings) -> Result<(), Diag
     if let ([n], true) = (&dims[..], symbols.iter().any(|s| s == name)) {
         let n = i64::try_from(*n).unwrap_or(i64::MAX);
         return match bindings.insert(name.to_string(), n) {
-            Some(old) if old != n => Err(exit::error(Code::INPUT, format!("dimension '{name}' is given as {old} and as {n}"))),
+            Some(old) if old != n => {
+                Err(exit::error(Code::INPUT, format!("dimension '{name}' is given as {old} and as {n}")))
+            }
             _ => Ok(()),
         };
     }
@@ -64,7 +68,11 @@ pub fn default_open(func: &Func, bindings: &mut Bindings) -> Option<Diagnostic> 
     }
     let list: Vec<String> = open.iter().map(|s| format!("'{s}'")).collect();
     let flags: Vec<String> = open.iter().map(|s| format!("{s}=NUMBER")).collect();
-    let what = format!("nothing says how large {} {}: 1 is taken", list.join(", "), if open.len() == 1 { "is" } else { "are" });
+    let what = format!(
+        "nothing says how large {} {}: 1 is taken",
+        list.join(", "),
+        if open.len() == 1 { "is" } else { "are" }
+    );
     Some(
         Diagnostic::warning(Code::INPUT, of_diag::Location::Unknown, what)
             .hint(format!("--shape {} chooses, --inputs takes it from a set of inputs", flags.join(","))),

@@ -68,7 +68,14 @@ fn tensor(t: &Tensor) -> String {
 }
 
 /// Writes the elements from number `start` on that the axes `dims` hold.
-fn write_axis(out: &mut String, dims: &[usize], start: usize, text: &mut dyn FnMut(usize) -> String, summarise: bool, indent: usize) {
+fn write_axis(
+    out: &mut String,
+    dims: &[usize],
+    start: usize,
+    text: &mut dyn FnMut(usize) -> String,
+    summarise: bool,
+    indent: usize,
+) {
     let Some((&n, rest)) = dims.split_first() else {
         out.push_str(&text(start));
         return;
@@ -199,7 +206,12 @@ mod tests {
 
     #[test]
     fn small_tensors_are_shown_whole() {
-        assert_eq!(value("y", &t(&[2, 2], &[1.0, -2.5, 0.1, 1e9])), "y: tensor<2x2xf32>\n[[1, -2.5],\n [0.1, 1.00000e9]]\n".replace("[1, -2.5]", "[        1,      -2.5]").replace("[0.1, ", "[      0.1, "));
+        assert_eq!(
+            value("y", &t(&[2, 2], &[1.0, -2.5, 0.1, 1e9])),
+            "y: tensor<2x2xf32>\n[[1, -2.5],\n [0.1, 1.00000e9]]\n"
+                .replace("[1, -2.5]", "[        1,      -2.5]")
+                .replace("[0.1, ", "[      0.1, ")
+        );
         assert_eq!(value("s", &t(&[], &[3.0])), "s: tensor<f32>\n3\n");
     }
 
@@ -218,7 +230,13 @@ mod tests {
 
     #[test]
     fn numbers_have_six_digits() {
-        let list = [(0.1 + 0.2, "0.3"), (123456.789, "123457"), (f64::NAN, "NaN"), (-0.00001, "-1.00000e-5"), (1e6, "1000000")];
+        let list = [
+            (0.1 + 0.2, "0.3"),
+            (123456.789, "123457"),
+            (f64::NAN, "NaN"),
+            (-0.00001, "-1.00000e-5"),
+            (1e6, "1000000"),
+        ];
         for (x, text) in list {
             assert_eq!(number(x), text);
         }

@@ -65,7 +65,10 @@ pub fn write_npy(path: &Path, name: &str, value: &Value) -> Result<(), Diagnosti
 /// # Errors
 /// When one cannot be an input.
 pub fn to_runtime_all(values: Vec<Value>) -> Result<Vec<of_runtime::Value>, Diagnostics> {
-    values.iter().map(|v| of_reference::to_runtime(v).map_err(|e| exit::error(Code::INPUT, e.to_string()).into())).collect()
+    values
+        .iter()
+        .map(|v| of_reference::to_runtime(v).map_err(|e| exit::error(Code::INPUT, e.to_string()).into()))
+        .collect()
 }
 
 /// A value that came out of a run.

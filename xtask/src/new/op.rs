@@ -30,14 +30,19 @@ pub fn op(root: &Path, name: &str, kind: &str, family: &str) -> Result<(), Strin
     if file.exists() || list_text.contains(&format!("::{ty},")) {
         return Err(format!("'of.{name}' exists already"));
     }
-    let new_list = lists::add_op(&list_text, family, &ty).ok_or(format!("ops/src/list.rs has no section '{family}'"))?;
-    let new_module = lists::add_module(&read(&module)?, name, &ty).ok_or(format!("ops/src/{family}/mod.rs has no modules"))?;
+    let new_list =
+        lists::add_op(&list_text, family, &ty).ok_or(format!("ops/src/list.rs has no section '{family}'"))?;
+    let new_module =
+        lists::add_module(&read(&module)?, name, &ty).ok_or(format!("ops/src/{family}/mod.rs has no modules"))?;
     write(&file, &fill(body, name, &ty, kind))?;
     write(&module, &new_module)?;
     write(&list, &new_list)?;
     println!("wrote ops/src/{family}/{name}.rs, and lines in ops/src/{family}/mod.rs and ops/src/list.rs\n\nNext:");
     println!("1. Write the documentation, operands, attributes and samples at the top of the file.");
-    println!("2. Write `infer`, then `{}`.", if kind == "primitive" { "eval` (and `scalar` if it is elementwise)" } else { "expand" });
+    println!(
+        "2. Write `infer`, then `{}`.",
+        if kind == "primitive" { "eval` (and `scalar` if it is elementwise)" } else { "expand" }
+    );
     println!("3. Write `sbp` and `gradient` where it has them.");
     println!("4. cargo test -p of-ops: the tests over the whole list check the rest.");
     println!("An ONNX operator that maps to it one to one needs no more than its name after `onnx:`.");

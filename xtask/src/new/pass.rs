@@ -27,7 +27,9 @@ pub fn pass(root: &Path, name: &str) -> Result<(), String> {
     write(&test, &fill(TEST))?;
     write(&lib, &new_lib)?;
     write(&list, &new_list)?;
-    println!("wrote passes/src/{module}.rs and tests/lit/passes/{module}.of, and lines in passes/src/lib.rs and list.rs\n\nNext:");
+    println!(
+        "wrote passes/src/{module}.rs and tests/lit/passes/{module}.of, and lines in passes/src/lib.rs and list.rs\n\nNext:"
+    );
     println!("1. Write what one op becomes, in `rewrite`; options go into a `pass_options!` struct.");
     println!("2. Fill the lit test; 'cargo xtask bless tests/lit/passes/{module}.of' writes its CHECK lines.");
     println!("3. Add the pass to a pipeline in passes/src/pipelines.rs, if it should run by default.");

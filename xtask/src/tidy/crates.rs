@@ -55,7 +55,8 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
 
 fn graph(crates: &[Crate]) -> Vec<String> {
     let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
-    let backends: Vec<&str> = crates.iter().filter(|c| c.folder.starts_with("backends/")).map(|c| c.name.as_str()).collect();
+    let backends: Vec<&str> =
+        crates.iter().filter(|c| c.folder.starts_with("backends/")).map(|c| c.name.as_str()).collect();
     let mut wrong = Vec::new();
     for c in crates {
         // The command line may use everything.
@@ -65,7 +66,10 @@ fn graph(crates: &[Crate]) -> Vec<String> {
             _ => match allowed.get(c.name.as_str()) {
                 Some(list) => list.to_vec(),
                 None => {
-                    wrong.push(format!("{}: xtask/src/tidy/crates.rs does not say what {} may depend on", c.folder, c.name));
+                    wrong.push(format!(
+                        "{}: xtask/src/tidy/crates.rs does not say what {} may depend on",
+                        c.folder, c.name
+                    ));
                     continue;
                 }
             },
@@ -82,7 +86,10 @@ fn graph(crates: &[Crate]) -> Vec<String> {
 }
 
 fn crates(root: &Path) -> Result<Vec<Crate>, String> {
-    let out = cargo().args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).output().map_err(|e| e.to_string())?;
+    let out = cargo()
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .output()
+        .map_err(|e| e.to_string())?;
     if !out.status.success() {
         return Err(format!("cargo metadata failed: {}", String::from_utf8_lossy(&out.stderr)));
     }
@@ -93,10 +100,16 @@ fn crates(root: &Path) -> Result<Vec<Crate>, String> {
     let mut out = Vec::new();
     for p in packages {
         let manifest = text(&p["manifest_path"]);
-        let folder = Path::new(&manifest).parent().and_then(|d| d.strip_prefix(root).ok()).ok_or("a crate lies outside the workspace")?;
+        let folder = Path::new(&manifest)
+            .parent()
+            .and_then(|d| d.strip_prefix(root).ok())
+            .ok_or("a crate lies outside the workspace")?;
         let needs = |dev: bool| {
             let list = p["dependencies"].as_array().into_iter().flatten();
-            list.filter(|d| (d["kind"] == "dev") == dev).map(|d| text(&d["name"])).filter(|n| names.contains(n)).collect()
+            list.filter(|d| (d["kind"] == "dev") == dev)
+                .map(|d| text(&d["name"]))
+                .filter(|n| names.contains(n))
+                .collect()
         };
         out.push(Crate {
             name: text(&p["name"]),

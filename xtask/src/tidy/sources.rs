@@ -47,7 +47,10 @@ fn one(name: &str, code: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (n, line) in (1..).zip(code.lines()) {
         if has_word(line, "unsafe") && !may_be_unsafe(name) {
-            wrong.push(format!("{name}:{n}: unsafe code stands only in {}, and in ffi.rs of a backend", UNSAFE.join(", ")));
+            wrong.push(format!(
+                "{name}:{n}: unsafe code stands only in {}, and in ffi.rs of a backend",
+                UNSAFE.join(", ")
+            ));
         }
         for (what, why) in FORBIDDEN {
             if line.contains(what) {
@@ -74,7 +77,9 @@ fn has_word(line: &str, word: &str) -> bool {
 
 /// of-ir names no op: no string in its code, tests apart, is the name of one.
 fn ops_in_ir(files: &[(&str, usize, Stripped)]) -> Vec<String> {
-    let is_op = |s: &str| s.strip_prefix("of.").is_some_and(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+    let is_op = |s: &str| {
+        s.strip_prefix("of.").is_some_and(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+    };
     let ops: BTreeSet<&str> = files
         .iter()
         .filter(|(name, ..)| name.starts_with("ops/src/"))

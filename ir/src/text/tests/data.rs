@@ -31,10 +31,7 @@ fn large_constants_are_written_once_and_mapped() {
     let m = with_constants();
     write_module(&path, &m, &PrintOptions::default()).unwrap();
     let text = fs::read_to_string(&path).unwrap();
-    assert!(
-        text.contains("%d = t.const {value = dense<7> : tensor<100xi16>}"),
-        "{text}"
-    );
+    assert!(text.contains("%d = t.const {value = dense<7> : tensor<100xi16>}"), "{text}");
     assert_eq!(text.matches("#of.data<\"m.ofdata\", 0, 200, ").count(), 2, "{text}");
     assert!(text.contains("#of.data<\"m.ofdata\", 256, 800, "), "{text}");
     assert_eq!(fs::metadata(dir.path().join("m.ofdata")).unwrap().len(), 1056);
@@ -50,11 +47,7 @@ fn large_constants_are_written_once_and_mapped() {
     // A module may be written over the files that it has mapped.
     write_module(&path, &back, &PrintOptions::default()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
-    assert_eq!(
-        fs::read_dir(dir.path()).unwrap().count(),
-        2,
-        "nothing else is left behind"
-    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left behind");
 }
 
 #[test]
@@ -72,11 +65,7 @@ fn damaged_data_is_refused() {
     write_module(&path, &with_constants(), &PrintOptions::default()).unwrap();
     let text = fs::read_to_string(&path).unwrap();
     let data = dir.path().join("m.ofdata");
-    let error = |text: &str| {
-        parse_module(text, "m.of", &ops::registry(), Some(dir.path()))
-            .unwrap_err()
-            .to_string()
-    };
+    let error = |text: &str| parse_module(text, "m.of", &ops::registry(), Some(dir.path())).unwrap_err().to_string();
 
     let mut bytes = fs::read(&data).unwrap();
     fs::write(&data, &bytes[..300]).unwrap();
@@ -103,8 +92,6 @@ fn a_link_out_of_the_folder_is_refused() {
     write_module(&path, &with_constants(), &PrintOptions::default()).unwrap();
     fs::rename(inside.join("m.ofdata"), dir.path().join("secret")).unwrap();
     std::os::unix::fs::symlink(dir.path().join("secret"), inside.join("m.ofdata")).unwrap();
-    let e = read_module(&path, &ops::registry(), &mut SourceMap::default())
-        .unwrap_err()
-        .to_string();
+    let e = read_module(&path, &ops::registry(), &mut SourceMap::default()).unwrap_err().to_string();
     assert!(e.contains("leads outside the folder"), "{e}");
 }

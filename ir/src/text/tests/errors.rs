@@ -4,18 +4,9 @@ use super::read;
 
 /// Each text, and the first line of each error that it gives.
 const CASES: &[(&str, &[&str])] = &[
-    (
-        "funk @f() {}",
-        &["t.of:1:1: error[E0101]: expected a function or a mesh, found 'funk'"],
-    ),
-    (
-        "func @f() {\n  t.return",
-        &["t.of:2:11: error[E0101]: expected '}' after the region, found the end of the text"],
-    ),
-    (
-        "func f() {}",
-        &["t.of:1:6: error[E0101]: expected the name of the function, found 'f'"],
-    ),
+    ("funk @f() {}", &["t.of:1:1: error[E0101]: expected a function or a mesh, found 'funk'"]),
+    ("func @f() {\n  t.return", &["t.of:2:11: error[E0101]: expected '}' after the region, found the end of the text"]),
+    ("func f() {}", &["t.of:1:6: error[E0101]: expected the name of the function, found 'f'"]),
     (
         "func @f(%x: tensor<f32>) {\n  %y = t.mame %x : (tensor<f32>) -> tensor<f32>\n  %z = \"t.what\"(%y) : (tensor<f32>) -> none\n  t.any %z, %q\n}",
         &[
@@ -69,46 +60,25 @@ const CASES: &[(&str, &[&str])] = &[
             "t.of:4:17: error[E0202]: 't.any' has 0 results, 9001 are named",
         ],
     ),
-    (
-        "func @f() {\n  %a:0 = t.any\n}",
-        &["t.of:2:6: error[E0101]: the number of results is out of range"],
-    ),
-    (
-        "func @f() {\n  t.any {a = 1, a = 2}\n}",
-        &["t.of:2:17: error[E0102]: attribute 'a' stands here twice"],
-    ),
+    ("func @f() {\n  %a:0 = t.any\n}", &["t.of:2:6: error[E0101]: the number of results is out of range"]),
+    ("func @f() {\n  t.any {a = 1, a = 2}\n}", &["t.of:2:17: error[E0102]: attribute 'a' stands here twice"]),
     (
         "func @f() {\n  t.any {a = 1 b}\n}",
         &["t.of:2:16: error[E0101]: expected ',' or '}' in the attributes, found 'b'"],
     ),
-    (
-        "func @f() {\n  é\n}",
-        &["t.of:2:3: error[E0101]: expected an op, but this character begins nothing"],
-    ),
-    (
-        "func @é",
-        &["t.of:1:6: error[E0101]: expected the name of the function, but a symbol name follows '@'"],
-    ),
+    ("func @f() {\n  é\n}", &["t.of:2:3: error[E0101]: expected an op, but this character begins nothing"]),
+    ("func @é", &["t.of:1:6: error[E0101]: expected the name of the function, but a symbol name follows '@'"]),
     (
         "func @f() {\n  t.any {\"é\", a = \"x\n}",
         &["t.of:2:19: error[E0101]: expected an attribute, but this string is not closed on its line"],
     ),
-    (
-        "func @f() {\n  \"t.any\"()\n}",
-        &["t.of:3:1: error[E0101]: expected ':' and the types, found '}'"],
-    ),
+    ("func @f() {\n  \"t.any\"()\n}", &["t.of:3:1: error[E0101]: expected ':' and the types, found '}'"]),
     (
         "func @f() { t.loop {^a: t.yield\n^b: t.yield} }",
         &["t.of:2:1: error[E0101]: a region holds one block, this is a second"],
     ),
-    (
-        "of.mesh @m {shape = [2]}",
-        &["t.of:1:1: error[E0201]: a mesh needs devices and shape"],
-    ),
-    (
-        "of.mesh @m {devices = \"cpu\", shape = [-2]}",
-        &["t.of:1:1: error[E0201]: a mesh needs devices and shape"],
-    ),
+    ("of.mesh @m {shape = [2]}", &["t.of:1:1: error[E0201]: a mesh needs devices and shape"]),
+    ("of.mesh @m {devices = \"cpu\", shape = [-2]}", &["t.of:1:1: error[E0201]: a mesh needs devices and shape"]),
     (
         "\"of.func\"() ({ \"t.return\"() : () -> () }) {} : () -> ()",
         &["t.of:1:1: error[E0201]: a function needs sym_name, a string"],
@@ -117,14 +87,8 @@ const CASES: &[(&str, &[&str])] = &[
         "\"of.func\"() ({ \"t.return\"() : () -> () }) {x} : () -> ()",
         &["t.of:1:44: error[E0201]: 'of.func' has no attribute 'x'"],
     ),
-    (
-        "module { module {} }",
-        &["t.of:1:10: error[E0101]: a module stands inside a module"],
-    ),
-    (
-        "func @f(%x: none {of.nam = \"x\"}) {}",
-        &["t.of:1:19: error[E0201]: only of.name stands here"],
-    ),
+    ("module { module {} }", &["t.of:1:10: error[E0101]: a module stands inside a module"]),
+    ("func @f(%x: none {of.nam = \"x\"}) {}", &["t.of:1:19: error[E0201]: only of.name stands here"]),
     (
         "func @f() { t.any {a = #of.data<\"x\", 0, 4, \"0000000000000000000000000000000000000000000000000000000000000000\"> : tensor<f32>} }",
         &["t.of:1:33: error[E0303]: this text was not read from a file, so nothing lies beside it"],
@@ -136,9 +100,7 @@ fn errors_say_what_and_where() {
     for (text, want) in CASES {
         let e = read(text).err().unwrap_or_else(|| panic!("this parses:\n{text}"));
         let got: Vec<String> =
-            e.0.iter()
-                .map(|d| d.to_string().lines().next().unwrap_or_default().to_owned())
-                .collect();
+            e.0.iter().map(|d| d.to_string().lines().next().unwrap_or_default().to_owned()).collect();
         assert_eq!(got, *want, "{text}");
     }
 }

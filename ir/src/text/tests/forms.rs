@@ -114,10 +114,7 @@ fn what_upstream_prints_is_understood() {
 fn unknown_dimensions_get_names_that_the_text_does_not_use() {
     let m = module("func @f(%x: tensor<?x?(u4)xf32>, %y: tensor<?xf32>) { t.return %x : (tensor<?x?xf32>) -> () }");
     assert!(show(&m, false).starts_with("func @f(%x: tensor<?(u5)x?(u4)xf32>, %y: tensor<?(u6)xf32>)"));
-    assert_eq!(
-        m.main().unwrap().input_types()[1].as_tensor().unwrap().shape,
-        Some(vec![Dim::symbol("u6")])
-    );
+    assert_eq!(m.main().unwrap().input_types()[1].as_tensor().unwrap().shape, Some(vec![Dim::symbol("u6")]));
 }
 
 #[test]
@@ -125,12 +122,7 @@ fn single_functions_and_ops() {
     let m = module(PRETTY);
     let f = m.main().unwrap();
     assert!(PRETTY.ends_with(&print_func("main", f, &PrintOptions::default())));
-    let short: Vec<String> = f
-        .graph
-        .walk()
-        .into_iter()
-        .map(|o| print_op_short(&f.graph, o))
-        .collect();
+    let short: Vec<String> = f.graph.walk().into_iter().map(|o| print_op_short(&f.graph, o)).collect();
     assert_eq!(short[2], "%0, %1 = t.if %c : (tensor<i1>) -> (tensor<f32>, none) {…}");
 }
 
@@ -140,23 +132,15 @@ fn names_stay_and_repeat_with_a_number() {
         "func @f(%a: none, %a_1: none, %7: none) { t.loop { ^(%b: none): t.yield } t.loop {^(%b: none): t.yield} t.return }",
     );
     let text = show(&m, false);
-    assert!(
-        text.contains("(%a: none, %a_1: none, %0: none {of.name = \"7\"})"),
-        "{text}"
-    );
+    assert!(text.contains("(%a: none, %a_1: none, %0: none {of.name = \"7\"})"), "{text}");
     assert!(text.contains("^(%b: none)") && text.contains("^(%b_1: none)"), "{text}");
 }
 
 #[test]
 fn elided_constants_are_for_people() {
     let many = (0..65).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
-    let m = module(&format!(
-        "func @f() {{ %c = t.const {{value = dense<[{many}]> : tensor<65xi8>}} t.return }}"
-    ));
-    let options = PrintOptions {
-        constants: crate::text::Constants::Elided,
-        ..PrintOptions::default()
-    };
+    let m = module(&format!("func @f() {{ %c = t.const {{value = dense<[{many}]> : tensor<65xi8>}} t.return }}"));
+    let options = PrintOptions { constants: crate::text::Constants::Elided, ..PrintOptions::default() };
     let text = print_module(&m, &options);
     assert!(text.contains("dense_resource<__elided__> : tensor<65xi8>"), "{text}");
     assert!(super::read(&text).is_err());

@@ -91,8 +91,5 @@ fn damaged_text_never_panics() {
             Err(_) => panic!("input {i} panics:\n{text}"),
         }
     }
-    assert!(
-        parsed > INPUTS / 50,
-        "only {parsed} of {INPUTS} parse: too much damage to test what follows"
-    );
+    assert!(parsed > INPUTS / 50, "only {parsed} of {INPUTS} parse: too much damage to test what follows");
 }

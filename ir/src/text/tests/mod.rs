@@ -26,11 +26,5 @@ pub(crate) fn module(text: &str) -> Module {
 
 /// Prints without locations.
 pub(crate) fn show(m: &Module, generic: bool) -> String {
-    print_module(
-        m,
-        &PrintOptions {
-            generic,
-            ..PrintOptions::default()
-        },
-    )
+    print_module(m, &PrintOptions { generic, ..PrintOptions::default() })
 }

@@ -26,13 +26,7 @@ const fn fake(
     regions: usize,
     terminator: bool,
 ) -> Fake {
-    Fake {
-        name,
-        operands,
-        results,
-        regions,
-        terminator,
-    }
+    Fake { name, operands, results, regions, terminator }
 }
 
 static ALL: &[Fake] = &[
@@ -56,23 +50,11 @@ impl OpDef for Fake {
         "stands for an op"
     }
     fn signature(&self) -> Signature {
-        const ATTRS: &[AttrSlot] = &[AttrSlot {
-            name: "value",
-            kind: "tensor",
-            optional: true,
-        }];
-        Signature {
-            operands: self.operands,
-            results: self.results,
-            attrs: ATTRS,
-            regions: self.regions,
-        }
+        const ATTRS: &[AttrSlot] = &[AttrSlot { name: "value", kind: "tensor", optional: true }];
+        Signature { operands: self.operands, results: self.results, attrs: ATTRS, regions: self.regions }
     }
     fn traits(&self) -> Traits {
-        Traits {
-            terminator: self.terminator,
-            ..Traits::default()
-        }
+        Traits { terminator: self.terminator, ..Traits::default() }
     }
     fn infer(&self, cx: &OpView<'_>) -> Result<Vec<Type>, OpError> {
         match self.name {

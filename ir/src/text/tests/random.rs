@@ -8,17 +8,7 @@ use of_diag::Location;
 use super::ops;
 use crate::*;
 
-const STRINGS: [&str; 9] = [
-    "",
-    "x",
-    "y.1",
-    "a b",
-    "q\"uo\\te",
-    "line\nbreak",
-    "é漢",
-    "/model/Add_output_0",
-    "max",
-];
+const STRINGS: [&str; 9] = ["", "x", "y.1", "a b", "q\"uo\\te", "line\nbreak", "é漢", "/model/Add_output_0", "max"];
 
 fn string(rng: &mut Rng) -> Arc<str> {
     STRINGS[rng.usize(..STRINGS.len())].into()
@@ -52,10 +42,7 @@ fn sbp(rng: &mut Rng) -> NdSbp {
         1 => Sbp::Broadcast,
         _ => Sbp::Partial(PartialKind::ALL[rng.usize(..4)]),
     });
-    NdSbp {
-        mesh,
-        axes: axes.collect(),
-    }
+    NdSbp { mesh, axes: axes.collect() }
 }
 
 /// An element type.
@@ -78,11 +65,7 @@ pub(crate) fn ty(rng: &mut Rng, depth: u32) -> Type {
             });
             let shape = shape.collect();
             let sbp = (rng.u8(..4) == 0).then(|| sbp(rng));
-            Type::Tensor(TensorType {
-                dtype: dtype(rng),
-                shape: (rng.u8(..9) != 0).then_some(shape),
-                sbp,
-            })
+            Type::Tensor(TensorType { dtype: dtype(rng), shape: (rng.u8(..9) != 0).then_some(shape), sbp })
         }
     }
 }
@@ -150,9 +133,7 @@ pub(crate) fn attr(rng: &mut Rng, depth: u32) -> Attr {
 
 fn attrs(rng: &mut Rng) -> Attrs {
     const KEYS: [&str; 8] = ["value", "axis", "of.hint", "loc", "odd key", "tensor", "é", "t.yield"];
-    (0..rng.usize(..4))
-        .map(|_| (KEYS[rng.usize(..KEYS.len())].into(), attr(rng, 2)))
-        .collect()
+    (0..rng.usize(..4)).map(|_| (KEYS[rng.usize(..KEYS.len())].into(), attr(rng, 2))).collect()
 }
 
 /// A location.
@@ -205,9 +186,7 @@ impl Builder<'_, '_> {
     }
 
     fn op(&mut self, region: RegionId, name: Option<&str>, depth: u32) {
-        let names = [
-            "t.const", "t.any", "t.any", "odd-name", "t.same", "t.if", "t.loop", "nodot",
-        ];
+        let names = ["t.const", "t.any", "t.any", "odd-name", "t.same", "t.if", "t.loop", "nodot"];
         let mut name = name.unwrap_or_else(|| names[self.rng.usize(..if depth == 0 { 4 } else { names.len() })]);
         if self.visible.is_empty() && matches!(name, "t.same" | "t.if") {
             name = "t.any";
@@ -215,24 +194,10 @@ impl Builder<'_, '_> {
         let def = self.registry.get(name).unwrap();
         let sig = def.signature();
         let least = sig.operands.iter().filter(|s| s.arity == Arity::One).count();
-        let most = if self.visible.is_empty() || sig.operands.is_empty() {
-            0
-        } else {
-            sig.operands.len().max(1) + 1
-        };
-        let most = if sig.operands.iter().any(|s| s.arity == Arity::Variadic) {
-            most
-        } else {
-            sig.operands.len()
-        };
-        let n = if most > least {
-            self.rng.usize(least..=most)
-        } else {
-            least
-        };
-        let operands: Vec<ValueId> = (0..n)
-            .map(|_| self.visible[self.rng.usize(..self.visible.len())])
-            .collect();
+        let most = if self.visible.is_empty() || sig.operands.is_empty() { 0 } else { sig.operands.len().max(1) + 1 };
+        let most = if sig.operands.iter().any(|s| s.arity == Arity::Variadic) { most } else { sig.operands.len() };
+        let n = if most > least { self.rng.usize(least..=most) } else { least };
+        let operands: Vec<ValueId> = (0..n).map(|_| self.visible[self.rng.usize(..self.visible.len())]).collect();
         let regions: Vec<RegionId> = (0..sig.regions).map(|_| self.region(depth - 1)).collect();
         let results = match sig.results {
             [] => 0,
@@ -243,10 +208,7 @@ impl Builder<'_, '_> {
         let (attrs, loc) = (attrs(self.rng), location(self.rng, 2));
         self.rw.at_end(region);
         self.rw.set_location(loc);
-        let op = self
-            .rw
-            .create_with_types((def, attrs), &operands, &regions, types)
-            .unwrap();
+        let op = self.rw.create_with_types((def, attrs), &operands, &regions, types).unwrap();
         for v in self.rw.graph().op(op).results.clone() {
             self.name(v);
             self.visible.push(v);
@@ -257,42 +219,20 @@ impl Builder<'_, '_> {
 /// A module of any shape. Its types mean nothing, so that only its text is of use.
 pub(crate) fn module(seed: u64) -> Module {
     let rng = &mut Rng::with_seed(seed);
-    let mut m = Module {
-        name: string(rng).to_string(),
-        ..Module::default()
-    };
+    let mut m = Module { name: string(rng).to_string(), ..Module::default() };
     for name in ["m", "odd mesh"] {
-        m.meshes.insert(
-            name.into(),
-            Mesh {
-                devices: string(rng).to_string(),
-                shape: vec![2, rng.usize(1..9)],
-            },
-        );
+        m.meshes.insert(name.into(), Mesh { devices: string(rng).to_string(), shape: vec![2, rng.usize(1..9)] });
     }
     for name in ["main", "other func", ""] {
         let mut graph = Graph::new();
-        let mut b = Builder {
-            rw: Rewriter::new(&mut graph, "random"),
-            rng,
-            registry: ops::registry(),
-            visible: vec![],
-        };
+        let mut b =
+            Builder { rw: Rewriter::new(&mut graph, "random"), rng, registry: ops::registry(), visible: vec![] };
         let entry = b.rw.graph().entry();
         b.fill(entry, "t.return", 2);
         let inputs = graph.args().iter().map(|_| string(rng).to_string()).collect();
         let outputs = graph.outputs().iter().map(|_| string(rng).to_string()).collect();
         let (attrs, loc) = (attrs(rng), location(rng, 2));
-        m.funcs.insert(
-            name.into(),
-            Func {
-                graph,
-                inputs,
-                outputs,
-                attrs,
-                loc,
-            },
-        );
+        m.funcs.insert(name.into(), Func { graph, inputs, outputs, attrs, loc });
     }
     m
 }

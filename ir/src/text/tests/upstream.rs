@@ -15,13 +15,9 @@ fn mlir_opt() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).flat_map(|d| {
         let versions = (15..30).rev().map(|v| format!("mlir-opt-{v}"));
-        std::iter::once("mlir-opt".to_owned())
-            .chain(versions)
-            .map(move |n| d.join(n))
+        std::iter::once("mlir-opt".to_owned()).chain(versions).map(move |n| d.join(n))
     });
-    let installed = (15..30)
-        .rev()
-        .map(|v| PathBuf::from(format!("/usr/lib/llvm-{v}/bin/mlir-opt")));
+    let installed = (15..30).rev().map(|v| PathBuf::from(format!("/usr/lib/llvm-{v}/bin/mlir-opt")));
     in_path.chain(installed).find(|p| p.is_file())
 }
 
@@ -38,11 +34,7 @@ fn run(program: &PathBuf, text: &str) -> String {
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let out = child.wait_with_output().expect("mlir-opt ends");
     let _ = writer.join();
-    assert!(
-        out.status.success(),
-        "{}\n--- for\n{text}",
-        String::from_utf8_lossy(&out.stderr)
-    );
+    assert!(out.status.success(), "{}\n--- for\n{text}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("mlir-opt prints UTF-8")
 }
 
@@ -54,11 +46,7 @@ fn upstream_reads_the_generic_form() {
     };
     for seed in 0..40 {
         let m = random::module(seed);
-        let options = PrintOptions {
-            generic: true,
-            locations: true,
-            ..PrintOptions::default()
-        };
+        let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };
         run(&program, &print_module(&m, &options));
         // Upstream renames values; after one pass through our own parser the names are numbers on both sides.
         let text = show(&m, true);

@@ -32,9 +32,7 @@ fn term(text: &str, ellipsis: usize) -> Result<Vec<Label>, OpError> {
             out.push(Label::Letter(c));
             rest = &rest[1..];
         } else {
-            return Err(OpError::attr(format!(
-                "'{c}' in '{text}' is neither a letter nor an ellipsis"
-            )));
+            return Err(OpError::attr(format!("'{c}' in '{text}' is neither a letter nor an ellipsis")));
         }
     }
     Ok(out)
@@ -72,14 +70,8 @@ impl Equation {
                 // The ellipsis, then every letter that occurs once, in alphabetical order.
                 let mut letters: Vec<char> = left.chars().filter(|c| c.is_ascii_alphabetic()).collect();
                 letters.sort_unstable();
-                let once = letters
-                    .iter()
-                    .filter(|c| letters.iter().filter(|d| d == c).count() == 1);
-                (0..widest)
-                    .rev()
-                    .map(Label::Ellipsis)
-                    .chain(once.map(|c| Label::Letter(*c)))
-                    .collect()
+                let once = letters.iter().filter(|c| letters.iter().filter(|d| d == c).count() == 1);
+                (0..widest).rev().map(Label::Ellipsis).chain(once.map(|c| Label::Letter(*c))).collect()
             }
         };
         for (i, l) in result.iter().enumerate() {
@@ -87,9 +79,7 @@ impl Equation {
                 return Err(OpError::attr(format!("the result of '{text}' names an axis twice")));
             }
             if !operands.iter().flatten().any(|o| o == l) {
-                return Err(OpError::attr(format!(
-                    "the result of '{text}' names an axis that no operand has"
-                )));
+                return Err(OpError::attr(format!("the result of '{text}' names an axis that no operand has")));
             }
         }
         Ok(Equation { operands, result })
@@ -103,9 +93,7 @@ impl Equation {
                 let old = out.entry(*l).or_insert_with(|| d.clone());
                 let stretches = |d: &Dim| d.as_const() == Some(1) && matches!(l, Label::Ellipsis(_));
                 if old.provably_ne(d) && !stretches(old) && !stretches(d) {
-                    return Err(OpError::shape(format!(
-                        "an axis has size {old} in one place and {d} in another"
-                    )));
+                    return Err(OpError::shape(format!("an axis has size {old} in one place and {d} in another")));
                 }
                 if old.as_const().is_none_or(|c| c == 1) && !stretches(d) && d.as_const().is_some() || stretches(old) {
                     *old = d.clone();

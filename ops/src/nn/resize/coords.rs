@@ -24,9 +24,7 @@ impl Transform {
             "asymmetric" => Transform::Asymmetric,
             "tf_crop_and_resize" => Transform::CropAndResize,
             _ => {
-                return Err(OpError::attr(format!(
-                    "coordinate_transformation_mode '{s}' is not known"
-                )));
+                return Err(OpError::attr(format!("coordinate_transformation_mode '{s}' is not known")));
             }
         })
     }
@@ -122,9 +120,7 @@ impl Interpolation {
         let clamp = |p: f64| p.clamp(0.0, last) as usize;
         let kernel: Box<dyn Fn(f64) -> f64> = match self.filter {
             Filter::Nearest(mode) => {
-                return Taps {
-                    weights: vec![(clamp(mode.round(x)), 1.0)],
-                };
+                return Taps { weights: vec![(clamp(mode.round(x)), 1.0)] };
             }
             Filter::Linear => Box::new(|d: f64| (1.0 - d.abs()).max(0.0)),
             Filter::Cubic(a) => Box::new(move |d: f64| cubic(a, d.abs())),
@@ -138,16 +134,7 @@ impl Interpolation {
         let outside = |p: f64| p < 0.0 || p > last;
         let mut weights: Vec<(f64, f64)> = (0..count)
             .map(|i| base + start + i as f64)
-            .map(|p| {
-                (
-                    p,
-                    if self.exclude_outside && outside(p) {
-                        0.0
-                    } else {
-                        kernel((p - x) * scale)
-                    },
-                )
-            })
+            .map(|p| (p, if self.exclude_outside && outside(p) { 0.0 } else { kernel((p - x) * scale) }))
             .collect();
         if self.antialias || self.exclude_outside {
             let sum: f64 = weights.iter().map(|(_, w)| w).sum();
@@ -159,9 +146,7 @@ impl Interpolation {
         if weights.is_empty() {
             weights.push((x.round(), 1.0));
         }
-        Taps {
-            weights: weights.into_iter().map(|(p, w)| (clamp(p), w)).collect(),
-        }
+        Taps { weights: weights.into_iter().map(|(p, w)| (clamp(p), w)).collect() }
     }
 
     /// The input coordinate of result element `o`.

@@ -115,10 +115,8 @@ impl Resize {
             "stretch" => Ok(None),
             "not_larger" => Ok(Some(f64::min)),
             "not_smaller" => Ok(Some(f64::max)),
-            other => Err(
-                OpError::attr(format!("keep_aspect_ratio_policy '{other}' is not known"))
-                    .hint("stretch, not_larger and not_smaller are"),
-            ),
+            other => Err(OpError::attr(format!("keep_aspect_ratio_policy '{other}' is not known"))
+                .hint("stretch, not_larger and not_smaller are")),
         }
     }
 
@@ -145,10 +143,7 @@ impl Resize {
                 if let Some(bad) = s.iter().find(|s| !s.is_finite() || **s <= 0.0) {
                     return Err(OpError::eval(format!("scales holds {bad}, scales must be positive")));
                 }
-                axes.iter()
-                    .zip(s)
-                    .map(|(a, s)| ((dims[*a] as f64 * s).floor() as usize, *s))
-                    .collect()
+                axes.iter().zip(s).map(|(a, s)| ((dims[*a] as f64 * s).floor() as usize, *s)).collect()
             }
             (None, Some(s)) => {
                 length("sizes", s.len(), n)?;
@@ -160,9 +155,7 @@ impl Resize {
                     None => (0..n).map(|i| (s[i] as usize, ratio(i))).collect(),
                     Some(choose) => {
                         let scale = (0..n).map(ratio).reduce(choose).unwrap_or(1.0);
-                        axes.iter()
-                            .map(|a| ((scale * dims[*a] as f64 + 0.5).floor() as usize, scale))
-                            .collect()
+                        axes.iter().map(|a| ((scale * dims[*a] as f64 + 0.5).floor() as usize, scale)).collect()
                     }
                 }
             }
@@ -172,14 +165,7 @@ impl Resize {
             length("roi", r.len(), 2 * n)?;
         }
         let roi = |i: usize| roi.map_or((0.0, 1.0), |r| (r[i], r[n + i]));
-        Ok((0..n)
-            .map(|i| Plan {
-                axis: axes[i],
-                output: pairs[i].0,
-                scale: pairs[i].1,
-                roi: roi(i),
-            })
-            .collect())
+        Ok((0..n).map(|i| Plan { axis: axes[i], output: pairs[i].0, scale: pairs[i].1, roi: roi(i) }).collect())
     }
 
     /// Result dimensions where they follow from what is known.
@@ -200,11 +186,7 @@ impl Resize {
                 return Ok(unknown(out));
             };
             if scales.len() != axes.len() {
-                return Err(OpError::shape(format!(
-                    "scales has {} entries, it needs {}",
-                    scales.len(),
-                    axes.len()
-                )));
+                return Err(OpError::shape(format!("scales has {} entries, it needs {}", scales.len(), axes.len())));
             }
             for (a, s) in axes.iter().zip(scales) {
                 out[*a] = scaled(&x[*a], s);
@@ -215,20 +197,13 @@ impl Resize {
             return Ok(unknown(out));
         };
         if sizes.len() != axes.len() {
-            return Err(OpError::shape(format!(
-                "sizes has {} entries, it needs {}",
-                sizes.len(),
-                axes.len()
-            )));
+            return Err(OpError::shape(format!("sizes has {} entries, it needs {}", sizes.len(), axes.len())));
         }
         if policy.is_none() {
             axes.iter().zip(sizes).for_each(|(a, s)| out[*a] = s);
             return Ok(out);
         }
-        let fixed = (
-            super::window::fixed(x),
-            sizes.iter().map(Dim::as_const).collect::<Option<Vec<_>>>(),
-        );
+        let fixed = (super::window::fixed(x), sizes.iter().map(Dim::as_const).collect::<Option<Vec<_>>>());
         let (Some(dims), Some(sizes)) = fixed else {
             return Ok(unknown(out));
         };
@@ -293,11 +268,7 @@ impl Op for Resize {
             Some(s) => Some(self.result(cx, s)?),
             None => None,
         };
-        Ok(vec![Type::Tensor(TensorType {
-            dtype: x.dtype,
-            shape,
-            sbp: None,
-        })])
+        Ok(vec![Type::Tensor(TensorType { dtype: x.dtype, shape, sbp: None })])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
@@ -318,18 +289,8 @@ impl Op for Resize {
             if input == 0 && p.output > 0 {
                 return Err(OpError::eval(format!("axis {} has no element to resize", p.axis)));
             }
-            let taps = how.taps(&Coordinates {
-                input,
-                output: p.output,
-                scale: p.scale,
-                roi: p.roi,
-            });
-            outside.extend(
-                taps.iter()
-                    .enumerate()
-                    .filter(|(_, t)| t.weights.is_empty())
-                    .map(|(i, _)| (p.axis, i)),
-            );
+            let taps = how.taps(&Coordinates { input, output: p.output, scale: p.scale, roi: p.roi });
+            outside.extend(taps.iter().enumerate().filter(|(_, t)| t.weights.is_empty()).map(|(i, _)| (p.axis, i)));
             at[p.axis] = p.output;
             let inner = at[p.axis + 1..].iter().product();
             if taps.iter().enumerate().any(|(i, t)| t.weights != [(i, 1.0)]) || input != p.output {
@@ -338,13 +299,7 @@ impl Op for Resize {
             }
         }
         for (axis, p) in outside {
-            fill(
-                &mut v,
-                dims[axis],
-                dims[axis + 1..].iter().product(),
-                p,
-                self.extrapolation_value,
-            );
+            fill(&mut v, dims[axis], dims[axis + 1..].iter().product(), p, self.extrapolation_value);
         }
         Ok(vec![Tensor::from_elements(x.dtype(), dims, Elements::Float(v))?.into()])
     }
@@ -388,16 +343,8 @@ mod tests {
             axes: None,
         };
         let x = Tensor::from_slice(&[x.len()], x).unwrap();
-        let values = [
-            x.into(),
-            Value::None,
-            Tensor::from_slice(&[1], &[scale]).unwrap().into(),
-        ];
-        let mut inputs = Inputs {
-            values: &values,
-            types: &[],
-            region: &mut |_, _| Ok(vec![]),
-        };
+        let values = [x.into(), Value::None, Tensor::from_slice(&[1], &[scale]).unwrap().into()];
+        let mut inputs = Inputs { values: &values, types: &[], region: &mut |_, _| Ok(vec![]) };
         match op.eval(&mut inputs).unwrap().remove(0) {
             Value::Tensor(t) => t.to_f64s().unwrap(),
             _ => panic!("no tensor"),

@@ -16,7 +16,10 @@ pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
     let mut out = String::new();
     let host = Isa::host();
     let compiler = match toolchain::identity() {
-        "" => format!("'{}' does not run: plans that are compiled already can run, models cannot be compiled", toolchain::program()),
+        "" => format!(
+            "'{}' does not run: plans that are compiled already can run, models cannot be compiled",
+            toolchain::program()
+        ),
         id => id.to_string(),
     };
     let sets: Vec<&str> = ISAS.iter().map(|i| i.name).collect();

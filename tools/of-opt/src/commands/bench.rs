@@ -154,7 +154,9 @@ fn plan_inputs(c: &Bench, plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
     if !c.inputs.inputs.is_empty() {
         return values::to_runtime_all(inputs::read_for_plan(&c.inputs, plan)?);
     }
-    let Some(program) = plan.plan().programs.first() else { return Err(exit::error(Code::PLAN, "the plan holds no program").into()) };
+    let Some(program) = plan.plan().programs.first() else {
+        return Err(exit::error(Code::PLAN, "the plan holds no program").into());
+    };
     let named = program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p)));
     values::to_runtime_all(random::values(named)?)
 }

@@ -110,7 +110,11 @@ pub fn summary(s: &Summary, console: &Console) {
     let (steps, kernels) = (count(s.steps, "step"), count(s.kernels, "kernel"));
     let cached = if s.compiled < s.kernels { ", the others from the cache" } else { "" };
     console.note(&format!("  {steps}, {kernels} ({} compiled now{cached})", s.compiled));
-    console.note(&format!("  memory {} at its peak; no layout needs less than {}", bytes(s.peak_bytes), bytes(s.lower_bound_bytes)));
+    console.note(&format!(
+        "  memory {} at its peak; no layout needs less than {}",
+        bytes(s.peak_bytes),
+        bytes(s.lower_bound_bytes)
+    ));
     left_out(s, console);
 }
 

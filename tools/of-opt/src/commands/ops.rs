@@ -55,7 +55,8 @@ fn named(name: &str) -> Result<Vec<&'static dyn OpDecl>, Diagnostics> {
     }
     let part = name.trim_start_matches("of.").to_ascii_lowercase();
     let near: Vec<_> = ALL.iter().map(|d| d.name()).filter(|n| n.contains(&part)).collect();
-    let hint = if near.is_empty() { "'of-opt ops' lists them all".into() } else { format!("there are {}", near.join(", ")) };
+    let hint =
+        if near.is_empty() { "'of-opt ops' lists them all".into() } else { format!("there are {}", near.join(", ")) };
     Err(exit::error(Code::UNKNOWN_OP, format!("there is no op '{name}'")).hint(hint).into())
 }
 
@@ -87,12 +88,16 @@ fn list(ops: &[&'static dyn OpDecl]) -> String {
 }
 
 fn markdown(ops: &[&'static dyn OpDecl]) -> String {
-    let mut out = String::from("| op | kind | operands | results | attributes | ONNX | |\n|---|---|---|---|---|---|---|\n");
+    let mut out =
+        String::from("| op | kind | operands | results | attributes | ONNX | |\n|---|---|---|---|---|---|---|\n");
     let cell = |s: &str| s.replace('|', "\\|").replace('\n', " ");
     for d in ops {
         let sig = d.signature();
-        let attrs: Vec<String> =
-            sig.attrs.iter().map(|a| format!("`{}`: {}{}", a.name, a.kind, if a.optional { "?" } else { "" })).collect();
+        let attrs: Vec<String> = sig
+            .attrs
+            .iter()
+            .map(|a| format!("`{}`: {}{}", a.name, a.kind, if a.optional { "?" } else { "" }))
+            .collect();
         let row = [
             format!("`{}`", d.name()),
             kind(*d).into(),

@@ -92,7 +92,11 @@ pub fn opt(o: &Opt, console: &mut Console) -> Result<(), Diagnostics> {
             Ok((_, warnings)) => warnings,
             Err(d) => d,
         };
-        let text = if is_dash(input) { None } else { Some(std::fs::read_to_string(input).map_err(|e| exit::io(input, "read", &e))?) };
+        let text = if is_dash(input) {
+            None
+        } else {
+            Some(std::fs::read_to_string(input).map_err(|e| exit::io(input, "read", &e))?)
+        };
         let Some(text) = text else { return Err(exit::usage("--verify-diagnostics needs a file").into()) };
         return expected::compare(&input.display().to_string(), &text, &found);
     }
@@ -129,7 +133,11 @@ fn check_names(print_after: &[String]) -> Result<(), Diagnostics> {
     match unknown {
         None => Ok(()),
         Some(p) => {
-            let d = of_diag::Diagnostic::error(of_diag::Code::PIPELINE, Location::Unknown, format!("--print-after: no pass '{p}'"));
+            let d = of_diag::Diagnostic::error(
+                of_diag::Code::PIPELINE,
+                Location::Unknown,
+                format!("--print-after: no pass '{p}'"),
+            );
             Err(d.hint("'of-opt passes' lists them all, '*' stands for all of them").into())
         }
     }

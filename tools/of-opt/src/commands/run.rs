@@ -90,7 +90,13 @@ fn from_source(source: &Source, c: &Run, console: &mut Console) -> Result<(PlanF
     Ok((plan, values))
 }
 
-fn write(c: &Run, names: &[String], outputs: &[Value], labels: Option<&Labels>, console: &Console) -> Result<(), Diagnostics> {
+fn write(
+    c: &Run,
+    names: &[String],
+    outputs: &[Value],
+    labels: Option<&Labels>,
+    console: &Console,
+) -> Result<(), Diagnostics> {
     let Some(dir) = &c.outputs else {
         let mut text = String::new();
         for (name, value) in names.iter().zip(outputs) {

@@ -1,0 +1,209 @@
+//! The program as scripts see it: what it prints, what it writes, its exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use of_onnx::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto};
+use of_plan::PlanFile;
+use prost::Message;
+use tempfile::TempDir;
+
+fn digits(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits").join(file)
+}
+
+/// The program with a kernel cache of its own in `dir`.
+fn of_opt(dir: &TempDir) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_of-opt"));
+    c.env("OF_CACHE_DIR", dir.path().join("cache")).env_remove("RUST_LOG").current_dir(dir.path());
+    c
+}
+
+fn run(c: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = c.output().unwrap();
+    let text = |b| String::from_utf8(b).unwrap();
+    (status.code().expect("no signal"), text(stdout), text(stderr))
+}
+
+fn ok(c: &mut Command) -> String {
+    let (code, out, err) = run(c);
+    assert_eq!(code, 0, "{err}");
+    out
+}
+
+fn dir() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn image() -> String {
+    format!("image={}", digits("images.npy").display())
+}
+
+fn compile(dir: &TempDir, name: &str, more: &[&str]) -> PathBuf {
+    let plan = dir.path().join(name);
+    ok(of_opt(dir).arg("compile").arg(digits("digits.onnx")).arg("-o").arg(&plan).args(["--shape", "N=8"]).args(more));
+    plan
+}
+
+#[test]
+fn digits_are_recognised() {
+    let dir = dir();
+    let mut c = of_opt(&dir);
+    c.arg("run")
+        .arg(digits("digits.onnx"))
+        .args(["--inputs", &image(), "--top", "1", "--labels"])
+        .arg(digits("labels.txt"));
+    let out = ok(&mut c);
+    let first: Vec<&str> = out.lines().filter_map(|l| l.split_whitespace().nth(1)).filter(|w| w.len() == 1).collect();
+    assert_eq!(first, ["7", "0", "3", "9", "1", "4", "8", "2"], "{out}");
+}
+
+#[test]
+fn a_plan_is_the_same_every_time_and_runs_as_the_model_does_without_a_compiler() {
+    let dir = dir();
+    let plan = compile(&dir, "a.plan", &[]);
+    let again = compile(&dir, "b.plan", &["--no-cache"]);
+    assert!(std::fs::read(&plan).unwrap() == std::fs::read(&again).unwrap(), "the plans differ");
+    let outputs = |name: &str, model: &Path, compiler: bool| {
+        let out = dir.path().join(name);
+        let mut c = of_opt(&dir);
+        if !compiler {
+            c.env_clear().env("PATH", dir.path().join("empty")).env("HOME", dir.path());
+        }
+        ok(c.arg("run").arg(model).args(["--inputs", &image(), "--threads", "2", "--outputs"]).arg(&out));
+        std::fs::read(out.join("output_0.pb")).unwrap()
+    };
+    let direct = outputs("direct", &digits("digits.onnx"), true);
+    assert!(direct == outputs("plan", &plan, false), "the plan computes something else");
+}
+
+#[test]
+fn damaged_plans_are_refused() {
+    let dir = dir();
+    let plan = compile(&dir, "a.plan", &[]);
+    let good = std::fs::read(&plan).unwrap();
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut bytes = good.clone();
+    for _ in 0..10_000 {
+        let (at, mask) = (random.usize(..good.len()), random.u8(1..));
+        bytes[at] ^= mask;
+        assert!(PlanFile::from_bytes(&bytes).is_err(), "byte {at} ^ {mask} is not noticed");
+        bytes[at] ^= mask;
+    }
+    for _ in 0..1000 {
+        assert!(PlanFile::from_bytes(&good[..random.usize(..good.len())]).is_err());
+    }
+    // What the library refuses, the program refuses: with a message and a code, not a signal.
+    bytes[good.len() / 2] ^= 1;
+    std::fs::write(&plan, &bytes).unwrap();
+    for command in ["run", "inspect", "verify", "bench"] {
+        let (code, _, err) = run(of_opt(&dir).arg(command).arg(&plan));
+        assert_eq!(code, 2, "{command}: {err}");
+        assert!(err.contains("error["), "{command}: {err}");
+    }
+}
+
+#[test]
+fn bench_ends_with_a_line_for_scripts() {
+    let dir = dir();
+    let out = ok(of_opt(&dir).arg("bench").arg(digits("digits.onnx")).args(["--iters", "3", "--threads", "1"]));
+    let line: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    for key in ["median_ms", "p90_ms", "min_ms", "cpu_ms", "share", "load_ms", "first_ms", "iters", "peak_rss_mb"] {
+        assert!(line[key].as_f64().is_some_and(|x| x > 0.0), "{key} in {line}");
+    }
+}
+
+#[test]
+fn a_plan_is_shown_to_people_and_programs() {
+    let dir = dir();
+    let plan = compile(&dir, "a.plan", &[]);
+    let text = ok(of_opt(&dir).arg("inspect").arg(&plan));
+    assert!(text.contains("image") && text.contains("probability"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&ok(of_opt(&dir).args(["inspect", "--json"]).arg(&plan))).unwrap();
+    assert!(json.is_object(), "{json}");
+    ok(of_opt(&dir).arg("verify").arg(&plan));
+}
+
+#[test]
+fn a_model_becomes_text_and_comes_back() {
+    let dir = dir();
+    let text = dir.path().join("digits.of");
+    ok(of_opt(&dir).arg("import").arg(digits("digits.onnx")).arg("-o").arg(&text));
+    let outputs = |name: &str, model: &Path| {
+        let out = dir.path().join(name);
+        ok(of_opt(&dir).arg("run").arg(model).args(["--inputs", &image(), "--outputs"]).arg(&out));
+        std::fs::read(out.join("output_0.pb")).unwrap()
+    };
+    assert!(outputs("a", &text) == outputs("b", &digits("digits.onnx")), "the text computes something else");
+}
+
+#[test]
+fn lists_are_not_empty() {
+    let dir = dir();
+    for (command, known) in [("ops", "of.conv"), ("passes", "canonicalize"), ("backends", "reference")] {
+        let out = ok(of_opt(&dir).arg(command));
+        assert!(out.contains(known), "{command}: {out}");
+    }
+    assert!(ok(of_opt(&dir).args(["ops", "of.conv"])).contains("strides"));
+}
+
+#[test]
+fn exit_codes() {
+    let dir = dir();
+    let code = |args: &[&str]| run(of_opt(&dir).args(args)).0;
+    assert_eq!(code(&["run", "nothing.onnx"]), 2);
+    assert_eq!(code(&["no-such-command"]), 2);
+    assert_eq!(code(&["compile", "nothing.onnx"]), 2);
+    std::fs::write(dir.path().join("bad.of"), "func @main(").unwrap();
+    assert_eq!(code(&["bad.of", "--passes", "cse"]), 2);
+}
+
+#[test]
+fn everything_unsupported_is_listed_at_once() {
+    let dir = dir();
+    let node = |name: &str, op: &str, domain: &str, x: &str, y: &str| NodeProto {
+        name: Some(name.into()),
+        op_type: Some(op.into()),
+        domain: Some(domain.into()),
+        input: vec![x.into()],
+        output: vec![y.into()],
+        ..NodeProto::default()
+    };
+    let value = |name: &str| ValueInfoProto { name: Some(name.into()), ..ValueInfoProto::default() };
+    let set = |domain: &str, version| OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) };
+    let graph = GraphProto {
+        node: vec![node("first", "Nonsense", "", "x", "a"), node("second", "Gizmo", "com.example", "x", "b")],
+        input: vec![],
+        output: vec![value("a"), value("b")],
+        ..GraphProto::default()
+    };
+    let mut graph = graph;
+    graph.node.insert(
+        0,
+        NodeProto {
+            name: Some("zero".into()),
+            op_type: Some("Constant".into()),
+            output: vec!["x".into()],
+            attribute: vec![of_onnx::proto::AttributeProto {
+                name: Some("value_float".into()),
+                f: Some(1.0),
+                r#type: Some(of_onnx::proto::attribute_proto::AttributeType::Float as i32),
+                ..Default::default()
+            }],
+            ..NodeProto::default()
+        },
+    );
+    let model = ModelProto {
+        graph: Some(graph),
+        opset_import: vec![set("", 18), set("com.example", 2)],
+        ..ModelProto::default()
+    };
+    std::fs::write(dir.path().join("m.onnx"), model.encode_to_vec()).unwrap();
+    let (code, _, err) = run(of_opt(&dir).args(["compile", "m.onnx", "-o", "m.plan"]));
+    assert_eq!(code, 3, "{err}");
+    for part in ["first", "Nonsense", "ai.onnx", "opset 18", "second", "Gizmo", "com.example", "opset 2"] {
+        assert!(err.contains(part), "'{part}' is not in\n{err}");
+    }
+    assert!(!dir.path().join("m.plan").exists());
+}
