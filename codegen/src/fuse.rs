@@ -113,8 +113,7 @@ impl Fuser<'_> {
             Role::RowReduce(inner) => {
                 let space = self.value_dims(self.graph.op(op).operands[0]);
                 let join = self.joinable(op, |g| {
-                    g.space == space && matches!(g.shape, Shape::Elementwise)
-                        || g.space == space && g.shape == Shape::Rowwise(inner)
+                    g.space == space && (g.shape == Shape::Elementwise || g.shape == Shape::Rowwise(inner))
                 });
                 match join {
                     Some(g) => {

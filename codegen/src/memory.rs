@@ -22,6 +22,9 @@ pub struct Packing {
     pub lower_bound: u64,
 }
 
+/// What buffers are sorted by, largest first.
+type Order = fn(&Buffer) -> (u64, u64);
+
 /// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders and keeps the best.
 ///
 /// Each order is placed by best fit: a buffer goes into the smallest gap that holds it between buffers that live at
@@ -29,7 +32,7 @@ pub struct Packing {
 pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
     let sized: Vec<Buffer> = buffers.iter().map(|b| Buffer { bytes: b.bytes.next_multiple_of(align), ..*b }).collect();
     let lower_bound = most_alive(&sized);
-    let orders: [fn(&Buffer) -> (u64, u64); 4] = [
+    let orders: [Order; 4] = [
         |b| (b.bytes, u64::from(b.last - b.first)),
         |b| (b.bytes.saturating_mul(u64::from(b.last - b.first + 1)), b.bytes),
         |b| (u64::from(b.last - b.first), b.bytes),

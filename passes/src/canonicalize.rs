@@ -5,7 +5,7 @@ use of_ir::{Func, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sqrt, Sub};
-use of_ops::movement::{Concat, Expand, Reshape, Slice, Transpose};
+use of_ops::movement::{Concat, Expand, Reshape, Slice, Split, Transpose};
 use of_ops::nn::Conv;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
@@ -23,6 +23,7 @@ const RULES: &[(&str, Rule)] = &[
     ("transpose-transpose", transpose_transpose),
     ("transpose-of-ones", transpose_of_ones),
     ("reshape-reshape", reshape_reshape),
+    ("split-known", split_known),
     ("reduce-keepdims", reduce_keepdims),
     ("conv-mul", conv_mul),
     ("conv-add", conv_add),
@@ -133,7 +134,9 @@ fn same_type(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let whole = match data.name() {
         // A reshape or expansion to the same shape keeps every element in its place; so does a full slice.
         Reshape::NAME | Expand::NAME | Cast::NAME => true,
-        Slice::NAME => data.operands.get(4).is_none_or(|s| ints(rw.graph(), *s).is_some_and(|s| s.iter().all(|x| *x == 1))),
+        Slice::NAME => {
+            data.operands.get(4).is_none_or(|s| ints(rw.graph(), *s).is_some_and(|s| s.iter().all(|x| *x == 1)))
+        }
         Concat::NAME => data.operands.len() == 1,
         _ => false,
     };
@@ -208,6 +211,32 @@ fn reshape_reshape(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     replace(rw, op, new)
 }
 
+/// split(x) = slices of x, where the lengths are fixed
+fn split_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(split) = as_op::<Split>(rw, op) else { return Ok(false) };
+    let (x, results) = (rw.graph().op(op).operands[0], rw.graph().op(op).results.clone());
+    let pieces: Option<Vec<Vec<usize>>> = results.iter().map(|r| dims(rw.graph(), *r)).collect();
+    let Some(pieces) = pieces else { return Ok(false) };
+    let rank = pieces.first().map_or(0, Vec::len);
+    let Ok(axis) = usize::try_from(if split.axis < 0 { split.axis + rank as i64 } else { split.axis }) else {
+        return Ok(false);
+    };
+    rw.rewrite(op, &[]);
+    let (mut slices, mut start) = (Vec::new(), 0);
+    for piece in &pieces {
+        let end = start + piece[axis];
+        let mut operands = vec![x];
+        for bound in [start, end, axis] {
+            let value = Tensor::from_i64s(&[bound as i64]);
+            operands.push(rw.create_one(Constant { value }, &[])?);
+        }
+        slices.push(rw.create_one(Slice {}, &operands)?);
+        start = end;
+    }
+    rw.replace(op, &slices);
+    Ok(true)
+}
+
 /// reduce(x) without kept axes = reshape(reduce(x) with kept axes)
 fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
@@ -216,7 +245,7 @@ fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
         ($($op:ident),*) => {$(
             if let Some(r) = as_op::<$op>(rw, op) && !r.keepdims {
                 rw.rewrite(op, &[]);
-                let kept = rw.create_one($op { keepdims: true, ..r }, &operands)?;
+                let kept = rw.create_one($op { keepdims: true }, &operands)?;
                 let new = reshape_to(rw, kept, &to)?;
                 return replace(rw, op, new);
             }
@@ -263,7 +292,9 @@ fn conv_mul(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         return Ok(false);
     }
     let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
-    let Some((conv_op, conv, scale)) = conv_and_channels(rw, a, b).or_else(|| conv_and_channels(rw, b, a)) else { return Ok(false) };
+    let Some((conv_op, conv, scale)) = conv_and_channels(rw, a, b).or_else(|| conv_and_channels(rw, b, a)) else {
+        return Ok(false);
+    };
     let operands = rw.graph().op(conv_op).operands.clone();
     // Only weights that are known now: otherwise the product would be computed at every run.
     if rw.graph().constant(operands[1]).is_none() {
@@ -272,7 +303,8 @@ fn conv_mul(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(weight_dims) = dims(rw.graph(), operands[1]) else { return Ok(false) };
     let mut column = vec![1; weight_dims.len()];
     column[0] = weight_dims[0];
-    let column = scale.reshaped(column).map_err(|e| of_ir::OpError::from(e).at("of.mul", &of_diag::Location::Unknown))?;
+    let column =
+        scale.reshaped(column).map_err(|e| of_ir::OpError::from(e).at("of.mul", &of_diag::Location::Unknown))?;
     rw.rewrite(op, &[conv_op]);
     let column = rw.create_one(Constant { value: column }, &[])?;
     let w = rw.create_one(Mul {}, &[operands[1], column])?;
@@ -291,7 +323,9 @@ fn conv_add(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         return Ok(false);
     }
     let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
-    let Some((conv_op, conv, shift)) = conv_and_channels(rw, a, b).or_else(|| conv_and_channels(rw, b, a)) else { return Ok(false) };
+    let Some((conv_op, conv, shift)) = conv_and_channels(rw, a, b).or_else(|| conv_and_channels(rw, b, a)) else {
+        return Ok(false);
+    };
     let operands = rw.graph().op(conv_op).operands.clone();
     rw.rewrite(op, &[conv_op]);
     let shift = rw.create_one(Constant { value: shift }, &[])?;
@@ -309,7 +343,8 @@ fn matmul_vector(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         return Ok(false);
     }
     let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
-    let (Some(da), Some(db), Some(to)) = (dims(rw.graph(), a), dims(rw.graph(), b), dims(rw.graph(), result(rw, op))) else {
+    let (Some(da), Some(db), Some(to)) = (dims(rw.graph(), a), dims(rw.graph(), b), dims(rw.graph(), result(rw, op)))
+    else {
         return Ok(false);
     };
     if da.len() > 1 && db.len() > 1 {

@@ -61,7 +61,9 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
 
 fn wrap(rw: &mut Rewriter<'_>, op: OpId, new: impl of_ir::NewOp) -> Result<(), Diagnostic> {
     let mut operands = rw.graph().op(op).operands.to_vec();
-    let Some(rank) = rw.graph().ty(operands[0]).as_tensor().and_then(|t| t.rank()).filter(|r| *r >= 3) else { return Ok(()) };
+    let Some(rank) = rw.graph().ty(operands[0]).as_tensor().and_then(|t| t.rank()).filter(|r| *r >= 3) else {
+        return Ok(());
+    };
     let to_last: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
     let to_first: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
     rw.rewrite(op, &[]);
@@ -175,7 +177,9 @@ fn sink_reduce(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Dia
     if attrs.typed::<bool>("keepdims") != Ok(true) {
         return Ok(false);
     }
-    let Some(axes) = operands.get(1).and_then(|a| ints(rw.graph(), *a)).and_then(|a| axes_before(&a, p)) else { return Ok(false) };
+    let Some(axes) = operands.get(1).and_then(|a| ints(rw.graph(), *a)).and_then(|a| axes_before(&a, p)) else {
+        return Ok(false);
+    };
     let Some((x, _)) = transposed(rw, operands[0]) else { return Ok(false) };
     rw.rewrite(op, &[]);
     let axes = constant_ints(rw, &axes)?;

@@ -31,7 +31,9 @@ fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<Op
             continue;
         }
         let key = (data.name(), data.operands.to_vec());
-        let twin = seen.get(&key).and_then(|list| list.iter().copied().find(|o| same_attrs(&rw.graph().op(*o).attrs, &data.attrs)));
+        let twin = seen
+            .get(&key)
+            .and_then(|list| list.iter().copied().find(|o| same_attrs(&rw.graph().op(*o).attrs, &data.attrs)));
         match twin {
             Some(first) => {
                 let results = rw.graph().op(first).results.clone();
@@ -58,7 +60,9 @@ fn same_attrs(a: &Attrs, b: &Attrs) -> bool {
             n == m
                 && match (x, y) {
                     (Attr::Tensor(s), Attr::Tensor(t)) => match (s.bytes(), t.bytes()) {
-                        (Some(p), Some(q)) if p.len() > SMALL => s.dtype() == t.dtype() && s.dims() == t.dims() && p.same(q),
+                        (Some(p), Some(q)) if p.len() > SMALL => {
+                            s.dtype() == t.dtype() && s.dims() == t.dims() && p.same(q)
+                        }
                         _ => s == t,
                     },
                     // NaN attributes are equal to themselves here: the bits are what counts.

@@ -40,7 +40,8 @@ fn fail_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(),
     tracing::info!("{why}; the branch cannot be taken");
     rw.rewrite(op, &[]);
     let mut values = Vec::new();
-    for v in rw.graph().op(op).results.to_vec() {
+    let results = rw.graph().op(op).results.clone();
+    for v in results {
         let ty = rw.graph().ty(v).clone();
         values.push(rw.create_one(Fail { message: why.message.as_str().into(), ty }, &[])?);
     }
@@ -75,9 +76,9 @@ fn refine(declared: &Type, inferred: &Type) -> Type {
     match (declared, inferred) {
         (Type::Tensor(d), Type::Tensor(i)) if d.dtype == i.dtype => {
             let shape = match (&d.shape, &i.shape) {
-                (Some(a), Some(b)) if a.len() == b.len() => {
-                    Some(a.iter().zip(b).map(|(x, y)| if prefer_declared(x, y) { x.clone() } else { y.clone() }).collect())
-                }
+                (Some(a), Some(b)) if a.len() == b.len() => Some(
+                    a.iter().zip(b).map(|(x, y)| if prefer_declared(x, y) { x.clone() } else { y.clone() }).collect(),
+                ),
                 (declared, None) => declared.clone(),
                 (_, inferred) => inferred.clone(),
             };

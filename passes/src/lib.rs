@@ -25,14 +25,15 @@ mod syntax;
 mod verify;
 
 pub use list::{
-    Canonicalize, ChannelsLast, Cse, Dce, ExpandComposites, ExpandOptions, FoldConstants, InferShapes, PASSES, Specialize, find,
+    Canonicalize, ChannelsLast, Cse, Dce, ExpandComposites, ExpandOptions, FoldConstants, InferShapes, PASSES,
+    Specialize, find,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};
 pub use pass::{AnyPass, Configured, Pass, PassContext, each_func, each_op};
 pub use pipelines::{PIPELINES, Pipeline, pipeline};
-pub use report::{PassRun, Report};
 pub use print::{Print, PrintPassOptions};
+pub use report::{PassRun, Report};
 pub use syntax::{FILE as PIPELINE_FILE, Item, parse_items};
 pub use verify::Verify;
 

@@ -73,7 +73,9 @@ impl Pass for ExpandComposites {
     const SUMMARY: &'static str = "composites become primitives";
     type Options = ExpandOptions;
     fn run(options: &ExpandOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
-        each_func(module, |f| crate::expand_composites::expand_composites(f, &|op| options.keep.iter().any(|k| k == op)))
+        each_func(module, |f| {
+            crate::expand_composites::expand_composites(f, &|op| options.keep.iter().any(|k| k == op))
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use of_ir::text::{Constants, PrintOptions, print_module};
 
 use crate::pass::WithOptions;
 use crate::syntax::{FILE, Item, parse_items, show_item};
-use crate::{Configured, PIPELINES, PASSES, Pass, PassContext, PassRun, Report, find, pipeline, reproducer};
+use crate::{Configured, PASSES, PIPELINES, Pass, PassContext, PassRun, Report, find, pipeline, reproducer};
 
 /// A pass that panicked, or left a module that does not verify: a bug of the pass.
 pub const BROKEN_PASS: Code = Code("E0402");
@@ -94,7 +94,9 @@ impl Manager {
         let error = |what: String| Diagnostic::error(Code::PIPELINE, at.clone(), what);
         if let Some(p) = pipeline(&item.name) {
             if !item.options.is_empty() {
-                return Err(error(format!("'{}' is a pipeline, it has no options", p.name)).hint(format!("it stands for {}", p.text)).into());
+                return Err(error(format!("'{}' is a pipeline, it has no options", p.name))
+                    .hint(format!("it stands for {}", p.text))
+                    .into());
             }
             self.passes.extend(Manager::parse(p.text)?.passes);
             return Ok(());
@@ -104,7 +106,8 @@ impl Manager {
         };
         let configured = pass.configure(&item.options).map_err(|e| {
             let known: Vec<_> = pass.options().iter().map(|o| o.name).collect();
-            let hint = if known.is_empty() { "it has no options".into() } else { format!("it has {}", known.join(", ")) };
+            let hint =
+                if known.is_empty() { "it has no options".into() } else { format!("it has {}", known.join(", ")) };
             error(format!("pass '{}': {e}", item.name)).hint(hint)
         })?;
         self.passes.push(configured);
@@ -189,11 +192,14 @@ impl Manager {
 
     /// The error for a pass that broke the module, with a reproducer where they are wanted.
     fn broken(&self, index: usize, why: String, before: Option<&Module>) -> Diagnostic {
-        let d = Diagnostic::error(BROKEN_PASS, Location::Unknown, why).note("this is a bug of the pass, not of the model");
+        let d =
+            Diagnostic::error(BROKEN_PASS, Location::Unknown, why).note("this is a bug of the pass, not of the model");
         let (Some(dir), Some(before)) = (&self.settings.reproducers, before) else { return d };
         let rest = &self.passes[index..];
         match reproducer::write(dir, rest[0].name(), before, &spell(rest)) {
-            Ok(path) => d.hint(format!("'{}' holds the module before the pass and says how to run it again", path.display())),
+            Ok(path) => {
+                d.hint(format!("'{}' holds the module before the pass and says how to run it again", path.display()))
+            }
             Err(e) => d.note(format!("the reproducer could not be written: {e}")),
         }
     }

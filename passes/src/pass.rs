@@ -126,7 +126,10 @@ impl<'a> PassContext<'a> {
 ///
 /// # Errors
 /// What `f` gives.
-pub fn each_func(module: &mut Module, mut f: impl FnMut(&mut Func) -> Result<(), Diagnostics>) -> Result<(), Diagnostics> {
+pub fn each_func(
+    module: &mut Module,
+    mut f: impl FnMut(&mut Func) -> Result<(), Diagnostics>,
+) -> Result<(), Diagnostics> {
     let mut all = Diagnostics::default();
     for func in module.funcs.values_mut() {
         if let Err(d) = f(func) {

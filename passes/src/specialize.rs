@@ -31,13 +31,19 @@ pub fn open_symbols(func: &Func) -> Vec<String> {
 pub fn bind_input(func: &Func, name: &str, dims: &[usize], bindings: &mut Bindings) -> Result<(), Diagnostic> {
     let error = |what: String| Diagnostic::error(Code::INPUT, func.loc.clone(), what);
     let Some(i) = func.inputs.iter().position(|n| n == name) else {
-        return Err(error(format!("the model has no input '{name}'")).hint(format!("its inputs are {}", func.inputs.join(", "))));
+        return Err(error(format!("the model has no input '{name}'"))
+            .hint(format!("its inputs are {}", func.inputs.join(", "))));
     };
     let Type::Tensor(t) = func.graph.ty(func.graph.args()[i]) else { return Ok(()) };
     let Some(shape) = &t.shape else { return Ok(()) };
     let show = || format!("{:?} does not fit {}", dims, crate::show_shape(shape));
     if shape.len() != dims.len() {
-        return Err(error(format!("input '{name}': shape {}: the rank is {}, it must be {}", show(), dims.len(), shape.len())));
+        return Err(error(format!(
+            "input '{name}': shape {}: the rank is {}, it must be {}",
+            show(),
+            dims.len(),
+            shape.len()
+        )));
     }
     for (axis, (d, n)) in shape.iter().zip(dims).enumerate() {
         let n = i64::try_from(*n).unwrap_or(i64::MAX);
@@ -71,7 +77,11 @@ pub fn specialize(func: &mut Func, bindings: &Bindings) -> Result<(), Diagnostic
     let mut errors = Diagnostics::default();
     for (name, n) in bindings {
         if *n < 0 {
-            errors.0.push(Diagnostic::error(Code::INPUT, func.loc.clone(), format!("dimension '{name}' cannot be {n}")));
+            errors.0.push(Diagnostic::error(
+                Code::INPUT,
+                func.loc.clone(),
+                format!("dimension '{name}' cannot be {n}"),
+            ));
         }
     }
     let mut rw = Rewriter::new(&mut func.graph, "specialize");
@@ -83,7 +93,11 @@ pub fn specialize(func: &mut Func, bindings: &Bindings) -> Result<(), Diagnostic
     for ty in func.input_types() {
         ty.map_dims(&mut |d| {
             if d.as_const().is_some_and(|c| c < 0) {
-                errors.0.push(Diagnostic::error(Code::INPUT, func.loc.clone(), format!("{ty} has a negative dimension")));
+                errors.0.push(Diagnostic::error(
+                    Code::INPUT,
+                    func.loc.clone(),
+                    format!("{ty} has a negative dimension"),
+                ));
             }
             d.clone()
         });

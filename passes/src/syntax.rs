@@ -72,9 +72,13 @@ impl Cursor {
 
     fn error(&self, expected: &str) -> Diagnostics {
         let found = self.peek().map_or_else(|| "the end".to_string(), |c| format!("'{c}'"));
-        Diagnostic::error(Code::PIPELINE, Location::source(FILE, 1, self.col()), format!("expected {expected}, found {found}"))
-            .hint("a pipeline looks like 'infer-shapes,specialize{batch=8},canonicalize'")
-            .into()
+        Diagnostic::error(
+            Code::PIPELINE,
+            Location::source(FILE, 1, self.col()),
+            format!("expected {expected}, found {found}"),
+        )
+        .hint("a pipeline looks like 'infer-shapes,specialize{batch=8},canonicalize'")
+        .into()
     }
 
     fn word(&mut self, what: &str) -> Result<String, Diagnostics> {
@@ -176,7 +180,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_place() {
-        let text = |t: &str| parse_items(t).unwrap_err().0[0].to_string().lines().next().unwrap_or_default().to_string();
+        let text =
+            |t: &str| parse_items(t).unwrap_err().0[0].to_string().lines().next().unwrap_or_default().to_string();
         assert_eq!(text("dce,,cse"), "<pipeline>:1:5: error[E0401]: expected the name of a pass, found ','");
         assert_eq!(text("dce cse"), "<pipeline>:1:5: error[E0401]: expected a comma, found 'c'");
         assert_eq!(text("x{a=1"), "<pipeline>:1:6: error[E0401]: expected a comma or '}', found the end");

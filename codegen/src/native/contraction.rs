@@ -77,7 +77,7 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
                 fma.max(loads).max(4.0) + 1.0
             };
             let lines = (c.inner.0 / rows) as f64 * cycles(rows)
-                + if c.inner.0 % rows > 0 { cycles(c.inner.0 % rows) } else { 0.0 };
+                + if !c.inner.0.is_multiple_of(rows) { cycles(c.inner.0 % rows) } else { 0.0 };
             let panels = c.columns.div_ceil(vectors * isa.lanes) as f64;
             let total = lines * panels;
             if total < best.0 * 0.995 {

@@ -21,7 +21,7 @@ pub fn elementwise(body: &Body, dims: &[usize], isa: &Isa) -> Source {
     if s.dims.len() == 1 {
         // A flat space is cut into chunks, so that it can run in parallel.
         let n = s.dims[0];
-        if n > CHUNK && n % CHUNK == 0 {
+        if n > CHUNK && n.is_multiple_of(CHUNK) {
             s.dims = vec![n / CHUNK, CHUNK];
             s.strides.iter_mut().for_each(|v| *v = vec![v[0] * CHUNK as i64, v[0]]);
         }
@@ -44,7 +44,7 @@ pub fn elementwise(body: &Body, dims: &[usize], isa: &Isa) -> Source {
             points(body, &s, Some(lanes), true, &mut c);
             c.push_str("    }\n");
         }
-        if inner % lanes != 0 {
+        if !inner.is_multiple_of(lanes) {
             let _ = writeln!(c, "    {{ const i64 i = {};", inner - inner % lanes);
             points(body, &s, Some(inner % lanes), false, &mut c);
             c.push_str("    }\n");

@@ -12,7 +12,7 @@ pub fn reduce(kind: Reduce, dims: &[usize], axes: &[usize], isa: &Isa) -> Source
     let last = dims.len() - 1;
     // Vectors run along the last axis where it is kept.
     let vector = !axes.contains(&last);
-    let kept: Vec<usize> = (0..dims.len()).filter(|a| !axes.contains(a) && !(vector && *a == last)).collect();
+    let kept: Vec<usize> = (0..dims.len()).filter(|a| !(axes.contains(a) || vector && *a == last)).collect();
     let outer: Vec<usize> = kept.iter().map(|a| dims[*a]).collect();
     let from: Vec<i64> = kept.iter().map(|a| strides[*a]).collect();
     let n = if vector { dims[last] } else { 1 };
