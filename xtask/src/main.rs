@@ -1,5 +1,6 @@
 //! `cargo xtask`: what developers and the continuous integration run.
 
+mod bench;
 mod bless;
 mod ci;
 mod new;
@@ -12,6 +13,7 @@ const HELP: &str = "\
 cargo xtask ci [--without-tests]                      format, lints, tidy, tests: everything that must hold
 cargo xtask tidy                                      the project's invariants alone
 cargo xtask bless [FILE.of …]                         update expected outputs: snapshots, CHECK lines of lit tests
+cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [MODEL …]
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
 ";
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     let result = match args.as_slice() {
         ["ci", rest @ ..] => ci::ci(rest),
         ["tidy"] => tidy::tidy(),
+        ["bench", rest @ ..] => bench::bench(rest),
         ["bless", files @ ..] => bless::bless(files),
         ["new", rest @ ..] => new::new(rest),
         [] | ["help" | "--help" | "-h"] => {

@@ -16,7 +16,7 @@ pub fn pass(root: &Path, name: &str) -> Result<(), String> {
     let (ty, module) = (camel(name), name.replace('-', "_"));
     let source = root.join("passes/src");
     let (file, lib, list) = (source.join(format!("{module}.rs")), source.join("lib.rs"), source.join("list.rs"));
-    let test = root.join("tests/lit/passes").join(format!("{module}.of"));
+    let test = root.join("tests/lit").join(name).join("basic.of");
     if file.exists() || test.exists() {
         return Err(format!("'{name}' exists already"));
     }
@@ -28,10 +28,10 @@ pub fn pass(root: &Path, name: &str) -> Result<(), String> {
     write(&lib, &new_lib)?;
     write(&list, &new_list)?;
     println!(
-        "wrote passes/src/{module}.rs and tests/lit/passes/{module}.of, and lines in passes/src/lib.rs and list.rs\n\nNext:"
+        "wrote passes/src/{module}.rs and tests/lit/{name}/basic.of, and lines in passes/src/lib.rs and list.rs\n\nNext:"
     );
     println!("1. Write what one op becomes, in `rewrite`; options go into a `pass_options!` struct.");
-    println!("2. Fill the lit test; 'cargo xtask bless tests/lit/passes/{module}.of' writes its CHECK lines.");
+    println!("2. Fill the lit test; 'cargo xtask bless tests/lit/{name}/basic.of' writes its CHECK lines.");
     println!("3. Add the pass to a pipeline in passes/src/pipelines.rs, if it should run by default.");
     println!("4. cargo run -- FILE.of --passes={name} --print-changed shows it at work.");
     Ok(())
