@@ -22,7 +22,7 @@ pub fn pass(root: &Path, name: &str) -> Result<(), String> {
     }
     let new_lib = lists::add_module(&read(&lib)?, &module, &ty).ok_or("passes/src/lib.rs has no modules")?;
     let new_list = lists::add_pass(&read(&list)?, &module, &ty).ok_or("passes/src/list.rs has no list")?;
-    let fill = |text: &str| text.replace("NAME", name).replace("TYPE", &ty);
+    let fill = |text: &str| text.replace("@name@", name).replace("@type@", &ty);
     write(&file, &fill(PASS))?;
     write(&test, &fill(TEST))?;
     write(&lib, &new_lib)?;
@@ -37,7 +37,7 @@ pub fn pass(root: &Path, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-const PASS: &str = r#"//! `NAME`: what it changes, and why that helps.
+const PASS: &str = r#"//! `@name@`: what it changes, and why that helps.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Module, OpId, Rewriter};
@@ -45,10 +45,10 @@ use of_ir::{Module, OpId, Rewriter};
 use crate::{NoOptions, Pass, PassContext, each_op};
 
 /// The pass.
-pub struct TYPE;
+pub struct @type@;
 
-impl Pass for TYPE {
-    const NAME: &'static str = "NAME";
+impl Pass for @type@ {
+    const NAME: &'static str = "@name@";
     const SUMMARY: &'static str = "what it changes, in one line";
     type Options = NoOptions;
 
@@ -68,7 +68,7 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 
 const TEST: &str = "\
 // What would break if this test failed.
-// RUN: of-opt %s --passes=NAME | FileCheck %s
+// RUN: of-opt %s --passes=@name@ | FileCheck %s
 
 // CHECK-LABEL: func @main
 func @main(%x: tensor<4xf32>) -> (tensor<4xf32>) {
