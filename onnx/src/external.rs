@@ -30,7 +30,9 @@ impl External {
         };
         let number = |key: &str| match entry(key) {
             None => Ok(None),
-            Some(text) => text.trim().parse::<usize>().map(Some).map_err(|_| fault(format!("{key} '{text}' is no number"))),
+            Some(text) => {
+                text.trim().parse::<usize>().map(Some).map_err(|_| fault(format!("{key} '{text}' is no number")))
+            }
         };
         let location = entry("location").ok_or_else(|| fault("its external data has no location".into()))?;
         let file = self.file(location).map_err(fault)?;

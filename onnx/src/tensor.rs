@@ -101,7 +101,8 @@ fn read(proto: &TensorProto, external: &External) -> Result<Tensor, Diagnostic> 
         if outside || proto.raw_data.is_some() {
             return Err(invalid("strings must be stored in string_data".into()));
         }
-        let text = |b: &bytes::Bytes| String::from_utf8(b.to_vec()).map_err(|_| invalid("a string is not UTF-8".into()));
+        let text =
+            |b: &bytes::Bytes| String::from_utf8(b.to_vec()).map_err(|_| invalid("a string is not UTF-8".into()));
         let strings = proto.string_data.iter().map(text).collect::<Result<_, _>>()?;
         return Tensor::from_strings(dims, strings).map_err(|e| invalid(e.to_string()));
     }

@@ -92,7 +92,9 @@ pub fn write(path: &Path, name: &str, value: &Value) -> Result<(), Diagnostic> {
     let bytes = match value {
         Value::Tensor(t) => TensorProto { name: Some(name.into()), ..tensor_proto(t) }.encode_to_vec(),
         Value::Sequence(s) => SequenceProto { name: Some(name.into()), ..sequence_proto(s)? }.encode_to_vec(),
-        Value::Optional(o) => OptionalProto { name: Some(name.into()), ..optional_proto(o.as_deref())? }.encode_to_vec(),
+        Value::Optional(o) => {
+            OptionalProto { name: Some(name.into()), ..optional_proto(o.as_deref())? }.encode_to_vec()
+        }
         Value::None => return Err(nothing()),
     };
     std::fs::write(path, bytes)

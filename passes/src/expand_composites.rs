@@ -1,5 +1,7 @@
 //! `expand-composites`: composites become primitives.
 
+use std::collections::HashSet;
+
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, ValueId};
 use of_ops::Kind;
@@ -7,16 +9,17 @@ use of_ops::Kind;
 /// Expansions may hold composites in turn; deeper nesting than this is an expansion that never ends.
 const DEEPEST: usize = 16;
 
-/// Expands every composite for which `claimed` does not hold. One with an operand or result of unknown rank stays whole:
-/// what it expands to follows from its shapes.
+/// Expands every composite for which `claimed` does not hold. One whose expansion needs a rank or a value that is not
+/// known stays whole: a backend that evaluates ops runs it.
 ///
 /// # Errors
 /// When an expansion does not fit (a bug of the op, reported with its location).
 pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Result<(), Diagnostics> {
-    let mut errors = Diagnostics::default();
+    let mut kept = HashSet::new();
     for _ in 0..DEEPEST {
         let mut rw = Rewriter::new(&mut func.graph, "expand-composites");
-        let composites: Vec<OpId> = rw.graph().walk().into_iter().filter(|op| expandable(&rw, *op, claimed)).collect();
+        let mut composites = rw.graph().walk();
+        composites.retain(|op| !kept.contains(op) && expandable(&rw, *op, claimed));
         if composites.is_empty() {
             return Ok(());
         }
@@ -29,13 +32,13 @@ pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Res
                 Ok(values) if values.len() == rw.graph().op(op).results.len() => rw.replace(op, &values),
                 Ok(values) => {
                     let what = format!("'{name}': its expansion has {} results", values.len());
-                    errors.0.push(Diagnostic::error(Code::CODEGEN, loc, what));
+                    return Err(Diagnostic::error(Code::CODEGEN, loc, what).into());
                 }
-                Err(d) => errors.0.push(d.or_at(&loc)),
+                Err(why) => {
+                    tracing::debug!("'{name}' stays whole: {why}");
+                    kept.insert(op);
+                }
             }
-        }
-        if errors.has_errors() {
-            return Err(errors);
         }
     }
     Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), "the expansion of composites does not end").into())

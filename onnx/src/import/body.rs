@@ -204,7 +204,9 @@ impl<'m> Importer<'m, '_> {
     fn bound_inputs(&self, proto: &NodeProto) -> Result<Vec<Bound>, Fault> {
         let bound = |name: &String| match name.as_str() {
             "" => Ok(Bound::Absent),
-            name => self.scope.get(name).ok_or_else(|| Fault::invalid(format!("'{name}' is used before it is defined"))),
+            name => {
+                self.scope.get(name).ok_or_else(|| Fault::invalid(format!("'{name}' is used before it is defined")))
+            }
         };
         proto.input.iter().map(bound).collect()
     }

@@ -47,9 +47,8 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
 /// Versions by domain.
 pub(super) fn opsets(imports: &[OperatorSetIdProto]) -> Result<HashMap<&str, i64>, Diagnostic> {
     let opsets: HashMap<&str, i64> = imports.iter().map(|o| (domain(o.domain()), o.version())).collect();
-    let unsupported = |message: String, hint: &str| {
-        Err(Diagnostic::error(Code::UNSUPPORTED, Location::Unknown, message).hint(hint))
-    };
+    let unsupported =
+        |message: String, hint: &str| Err(Diagnostic::error(Code::UNSUPPORTED, Location::Unknown, message).hint(hint));
     match opsets.get("").copied() {
         Some(v) if v < OLDEST_OPSET => unsupported(
             format!("opset {v} of ai.onnx is not supported: before {OLDEST_OPSET} operators broadcast by attributes"),
@@ -67,7 +66,7 @@ pub(super) fn opsets(imports: &[OperatorSetIdProto]) -> Result<HashMap<&str, i64
 fn declared_symbols(model: &ModelProto, graph: &GraphProto) -> u32 {
     let of_graph = graph.input.iter().chain(&graph.output).chain(&graph.value_info);
     let of_functions = model.functions.iter().flat_map(|f| &f.value_info);
-    let types = of_graph.chain(of_functions).filter_map(|v| declared::ty(v));
+    let types = of_graph.chain(of_functions).filter_map(declared::ty);
     // Far from the end of the range, so that counting on cannot overflow.
     types.map(|t| types::largest_fresh(&t)).max().unwrap_or(0).min(1 << 30)
 }

@@ -2,9 +2,9 @@
 
 use of_ir::{Tensor, Type, ValueId};
 
+use super::Importer;
 use super::attribute::Attributes;
 use super::report::Fault;
-use super::Importer;
 
 /// A node whose inputs are values. Importers change it into the form of the newest operator set.
 #[derive(Clone, Debug)]

@@ -2,10 +2,10 @@
 
 use of_ir::{OpId, RegionId, Type, ValueId};
 
+use super::Importer;
 use super::declared::Declared;
 use super::report::Fault;
 use super::scope::Bound;
-use super::Importer;
 use crate::proto::GraphProto;
 
 /// An imported subgraph: a region without parent yet.
@@ -20,7 +20,8 @@ impl<'m> Importer<'m, '_> {
     /// Imports `graph` as a region whose arguments have the given types. The values around it are visible in it.
     pub fn region(&mut self, graph: &'m GraphProto, args: &[Type]) -> Result<Region, Fault> {
         if graph.input.len() != args.len() {
-            let what = format!("subgraph '{}' has {} inputs, it must have {}", graph.name(), graph.input.len(), args.len());
+            let what =
+                format!("subgraph '{}' has {} inputs, it must have {}", graph.name(), graph.input.len(), args.len());
             return Err(Fault::invalid(what));
         }
         let id = self.rw.new_region();

@@ -14,7 +14,8 @@ pub(super) fn if_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
     let [then, other] = regions;
     let (then, other) = (then?, other?);
     if then.yields.len() != node.outputs.len() {
-        let what = format!("the branches give {} values, the node has {} outputs", then.yields.len(), node.outputs.len());
+        let what =
+            format!("the branches give {} values, the node has {} outputs", then.yields.len(), node.outputs.len());
         return Err(Fault::invalid(what));
     }
     cx.emit_with_regions(node, &[then.id, other.id])
@@ -23,7 +24,8 @@ pub(super) fn if_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
 /// `Loop`: the body gets the iteration, the condition and the carried values.
 pub(super) fn loop_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
     let body = node.attrs.take_graph("body")?;
-    let first: Vec<Type> = (2..node.inputs.len()).map(|i| Ok(cx.ty(node.input(i)?).clone())).collect::<Result<_, Fault>>()?;
+    let first: Vec<Type> =
+        (2..node.inputs.len()).map(|i| Ok(cx.ty(node.input(i)?).clone())).collect::<Result<_, Fault>>()?;
     let fixed = [Type::fixed(DType::I64, &[]), Type::fixed(DType::Bool, &[])];
     let region = cx.carrying(body, &fixed, first, &[], 1)?;
     cx.emit_with_regions(node, &[region.id])

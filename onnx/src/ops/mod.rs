@@ -42,7 +42,8 @@ pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<ImportFn> {
         }
         rows
     });
-    let row = rows.get(&(domain, op)).and_then(|list| list.iter().filter(|e| e.since <= version).max_by_key(|e| e.since));
+    let row =
+        rows.get(&(domain, op)).and_then(|list| list.iter().filter(|e| e.since <= version).max_by_key(|e| e.since));
     match row {
         Some(entry) => Some(entry.import),
         None if domain.is_empty() => is_declared(op).then_some(as_is as ImportFn),

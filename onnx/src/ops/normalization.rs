@@ -20,7 +20,8 @@ pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
 
 /// `GroupNormalization` of 18: scale and bias are one a group, not one a channel.
 pub(super) fn group_norm_18(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
-    let groups: i64 = node.attrs.take("num_groups")?.ok_or_else(|| Fault::invalid("attribute 'num_groups' is missing"))?;
+    let groups: i64 =
+        node.attrs.take("num_groups")?.ok_or_else(|| Fault::invalid("attribute 'num_groups' is missing"))?;
     let x = cx.tensor_ty(node.input(0)?)?;
     let channels = x.shape.as_ref().and_then(|s| s.get(1)?.as_const());
     let each = match channels {

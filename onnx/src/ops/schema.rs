@@ -116,8 +116,12 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
 ];
 
 /// Attributes that must be given, whatever `*` says above.
-const REQUIRED: &[(&str, &str)] =
-    &[("Concat", "axis"), ("ConcatFromSequence", "axis"), ("DepthToSpace", "block_size"), ("SpaceToDepth", "block_size")];
+const REQUIRED: &[(&str, &str)] = &[
+    ("Concat", "axis"),
+    ("ConcatFromSequence", "axis"),
+    ("DepthToSpace", "block_size"),
+    ("SpaceToDepth", "block_size"),
+];
 
 /// Attributes that repeat what operands say, or matter for training alone.
 const IGNORED: &[(&str, &[&str])] = &[

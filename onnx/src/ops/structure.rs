@@ -50,7 +50,10 @@ pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
     let (version, wants_mask) = (node.version, node.uses_output(1));
     let mut results = cx.emit(node)?;
     // Before 10 the mask had the element type of the data.
-    if version < 10 && wants_mask && let Some(mask) = results.get_mut(1) {
+    if version < 10
+        && wants_mask
+        && let Some(mask) = results.get_mut(1)
+    {
         let to = cx.tensor_ty(x)?.dtype;
         *mask = cx.rw.create_one(Cast { to }, &[*mask])?;
     }

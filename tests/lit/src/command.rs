@@ -118,18 +118,12 @@ fn parse(line: &str) -> Result<Vec<Stage>, String> {
             ">" if !quoted => stage.to_file = Some(list.next().ok_or("a file must follow '>'")?.0),
             "not" if stage.args.is_empty() => stage.negated = !stage.negated,
             w if !quoted && w.contains(['>', '<', ';', '&', '`', '$']) => {
-                return Err(format!(
-                    "'{w}' needs a shell, and there is none; quote it if it is meant as it stands"
-                ));
+                return Err(format!("'{w}' needs a shell, and there is none; quote it if it is meant as it stands"));
             }
             _ => stage.args.push(word),
         }
     }
-    if stages.iter().any(|s| s.args.is_empty()) {
-        Err("a program is missing".into())
-    } else {
-        Ok(stages)
-    }
+    if stages.iter().any(|s| s.args.is_empty()) { Err("a program is missing".into()) } else { Ok(stages) }
 }
 
 /// Runs one program and gives its output.
@@ -150,11 +144,7 @@ fn run_stage(stage: &Stage, input: &[u8], cx: &Context) -> Result<Vec<u8>, Strin
 }
 
 fn external(stage: &Stage, name: &str, args: &[String], input: &[u8], cx: &Context) -> Result<Vec<u8>, String> {
-    let program = if name == "of-opt" {
-        cx.of_opt.clone()
-    } else {
-        PathBuf::from(name)
-    };
+    let program = if name == "of-opt" { cx.of_opt.clone() } else { PathBuf::from(name) };
     let io = |e: std::io::Error| format!("'{}' cannot be run: {e}", program.display());
     let mut command = Command::new(&program);
     command.args(args).stdin(Stdio::piped());
@@ -207,11 +197,7 @@ fn external(stage: &Stage, name: &str, args: &[String], input: &[u8], cx: &Conte
             Some(Some(code)) => format!("failed with exit code {code}"),
         };
         let show = |b: &[u8]| String::from_utf8_lossy(b).trim_end().to_owned();
-        Err(format!(
-            "'{name}' {what}\n--- stdout\n{}\n--- stderr\n{}",
-            show(&out),
-            show(&err)
-        ))
+        Err(format!("'{name}' {what}\n--- stdout\n{}\n--- stderr\n{}", show(&out), show(&err)))
     })
 }
 
@@ -262,18 +248,9 @@ fn diff(args: &[String]) -> Result<Vec<u8>, String> {
     if x == y {
         return Ok(Vec::new());
     }
-    let line = x
-        .lines()
-        .zip(y.lines())
-        .position(|(l, r)| l != r)
-        .unwrap_or(x.lines().count().min(y.lines().count()));
+    let line = x.lines().zip(y.lines()).position(|(l, r)| l != r).unwrap_or(x.lines().count().min(y.lines().count()));
     let at = |t: &str| t.lines().nth(line).unwrap_or("(ends)").to_owned();
-    Err(format!(
-        "the files differ from line {} on\n< {}\n> {}",
-        line + 1,
-        at(&x),
-        at(&y)
-    ))
+    Err(format!("the files differ from line {} on\n< {}\n> {}", line + 1, at(&x), at(&y)))
 }
 
 #[cfg(test)]
@@ -281,19 +258,12 @@ mod tests {
     use super::*;
 
     fn context() -> Context {
-        Context {
-            of_opt: "/bin/echo".into(),
-            file: "/a/f.of".into(),
-            temp: "/tmp/t".into(),
-        }
+        Context { of_opt: "/bin/echo".into(), file: "/a/f.of".into(), temp: "/tmp/t".into() }
     }
 
     #[test]
     fn lines_are_cut_into_stages() {
-        let line = substitute(
-            "not of-opt %s --a='b | c' 2>&1|FileCheck %s --check-prefix=\"E\"",
-            &context(),
-        );
+        let line = substitute("not of-opt %s --a='b | c' 2>&1|FileCheck %s --check-prefix=\"E\"", &context());
         let stages = parse(&line).unwrap();
         let strings = |v: &[&str]| v.iter().map(|s| s.to_string()).collect::<Vec<_>>();
         assert_eq!(
@@ -305,10 +275,7 @@ mod tests {
                     stderr_too: true,
                     to_file: None
                 },
-                Stage {
-                    args: strings(&["FileCheck", "/a/f.of", "--check-prefix=E"]),
-                    ..Stage::default()
-                },
+                Stage { args: strings(&["FileCheck", "/a/f.of", "--check-prefix=E"]), ..Stage::default() },
             ]
         );
         assert_eq!(substitute("%S %t.x 5%%", &context()), "/a /tmp/t.x 5%");
@@ -323,21 +290,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("t.of");
         fs::write(&file, "// CHECK: hello\n// ERR: oops\n").unwrap();
-        let cx = Context {
-            of_opt: "/bin/echo".into(),
-            file,
-            temp: dir.path().join("t"),
-        };
+        let cx = Context { of_opt: "/bin/echo".into(), file, temp: dir.path().join("t") };
         run("of-opt hello | FileCheck %s", &cx).unwrap();
         run("of-opt hello > %t", &cx).unwrap();
         run("cat %t | FileCheck %s", &cx).unwrap();
         run("diff %t %t", &cx).unwrap();
         run("not diff %t %s", &cx).unwrap();
-        run(
-            "not sh -c 'echo oops >&2; exit 3' 2>&1 | FileCheck %s --check-prefix=ERR",
-            &cx,
-        )
-        .unwrap();
+        run("not sh -c 'echo oops >&2; exit 3' 2>&1 | FileCheck %s --check-prefix=ERR", &cx).unwrap();
         run("of-opt bye | not FileCheck %s", &cx).unwrap();
         for (line, why) in [
             ("of-opt bye | FileCheck %s", "t.of:1: this is not found"),

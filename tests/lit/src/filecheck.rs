@@ -28,10 +28,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            prefixes: vec!["CHECK".into()],
-            allow_empty: false,
-        }
+        Options { prefixes: vec!["CHECK".into()], allow_empty: false }
     }
 }
 
@@ -72,18 +69,10 @@ struct Check {
 pub fn check(file: &str, checks: &str, input: &str, options: &Options) -> Result<(), String> {
     let list = read_checks(file, checks, options)?;
     if input.trim().is_empty() && !options.allow_empty {
-        return Err(format!(
-            "{file}: the text to check is empty (--allow-empty allows that)"
-        ));
+        return Err(format!("{file}: the text to check is empty (--allow-empty allows that)"));
     }
     let text = single_spaced(input);
-    let mut m = Matcher {
-        file,
-        text: &text,
-        vars: Vars::new(),
-        at: 0,
-        nots: Vec::new(),
-    };
+    let mut m = Matcher { file, text: &text, vars: Vars::new(), at: 0, nots: Vec::new() };
     m.run(&list)
 }
 
@@ -114,18 +103,10 @@ fn read_checks(file: &str, text: &str, options: &Options) -> Result<Vec<Check>, 
         if matches!(kind, Kind::Next | Kind::Same | Kind::Empty) && all.iter().all(|c| c.kind == Kind::Not) {
             return Err(at("there is no check before this one that it could follow".into()));
         }
-        all.push(Check {
-            kind,
-            pattern,
-            line: i + 1,
-            text: line.trim().to_owned(),
-        });
+        all.push(Check { kind, pattern, line: i + 1, text: line.trim().to_owned() });
     }
     if all.is_empty() {
-        return Err(format!(
-            "{file}: there is no check line with {}",
-            options.prefixes.join(" or ")
-        ));
+        return Err(format!("{file}: there is no check line with {}", options.prefixes.join(" or ")));
     }
     Ok(all)
 }
@@ -163,9 +144,7 @@ impl<'a> Matcher<'a> {
         let mut labels = Vec::new();
         let mut from = 0;
         for c in list.iter().filter(|c| c.kind == Kind::Label) {
-            let found = self
-                .find(c, from..self.text.len())?
-                .ok_or_else(|| self.missing(c, from))?;
+            let found = self.find(c, from..self.text.len())?.ok_or_else(|| self.missing(c, from))?;
             from = found.range.end;
             labels.push(found);
         }
@@ -214,9 +193,7 @@ impl<'a> Matcher<'a> {
         let within = match c.kind {
             Kind::Same => self.at..line_end(self.at).unwrap_or(end),
             Kind::Next | Kind::Empty => {
-                let next = line_end(self.at)
-                    .map(|n| n + 1)
-                    .ok_or_else(|| self.missing(c, self.at))?;
+                let next = line_end(self.at).map(|n| n + 1).ok_or_else(|| self.missing(c, self.at))?;
                 next..line_end(next).unwrap_or(end)
             }
             _ => self.at..end,
@@ -224,10 +201,7 @@ impl<'a> Matcher<'a> {
         if c.kind == Kind::Empty {
             let empty = within.is_empty();
             return if empty {
-                Ok(Found {
-                    range: within,
-                    vars: Vec::new(),
-                })
+                Ok(Found { range: within, vars: Vec::new() })
             } else {
                 Err(self.missing(c, within.start))
             };
@@ -239,10 +213,8 @@ impl<'a> Matcher<'a> {
         if matches!(c.kind, Kind::Next | Kind::Same)
             && let Some(later) = self.find(c, self.at..end)?
         {
-            message.push_str(&format!(
-                "\nnote: it stands on line {} of the text",
-                line_of(self.text, later.range.start)
-            ));
+            message
+                .push_str(&format!("\nnote: it stands on line {} of the text", line_of(self.text, later.range.start)));
         }
         Err(message)
     }
@@ -286,9 +258,7 @@ impl<'a> Matcher<'a> {
 
     fn find(&self, c: &Check, within: Range<usize>) -> Result<Option<Found>, String> {
         let start = within.start;
-        c.pattern
-            .find(self.text, within, &self.vars)
-            .map_err(|why| self.report(c, &why, start))
+        c.pattern.find(self.text, within, &self.vars).map_err(|why| self.report(c, &why, start))
     }
 
     fn missing(&self, c: &Check, from: usize) -> String {

@@ -89,10 +89,7 @@ impl Pattern {
             };
             let Some(whole) = c.get(0) else { return Ok(None) };
             if let Some(vars) = self.bindings(|i| c.name(&format!("v{i}")).map(|m| m.as_str().to_owned())) {
-                return Ok(Some(Found {
-                    range: whole.range(),
-                    vars,
-                }));
+                return Ok(Some(Found { range: whole.range(), vars }));
             }
             // A variable that is used on the line that defines it had another value there.
             let step = text[whole.start()..].chars().next().map_or(1, char::len_utf8);
@@ -157,20 +154,13 @@ fn variable(rest: &str) -> Result<Option<(Part, &str)>, String> {
         let Some((offset, after)) = r.split_once("]]") else {
             return Ok(None);
         };
-        let offset = if offset.is_empty() {
-            Ok(0)
-        } else {
-            offset.trim_start_matches('+').parse()
-        };
+        let offset = if offset.is_empty() { Ok(0) } else { offset.trim_start_matches('+').parse() };
         return match offset {
             Ok(n) => Ok(Some((Part::Line(n), after))),
             Err(_) => Err("'@LINE' takes '+' or '-' and a number".to_owned()),
         };
     }
-    let len = rest
-        .bytes()
-        .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
-        .count();
+    let len = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
     let (name, after) = rest.split_at(len);
     if len == 0 || name.starts_with(|c: char| c.is_ascii_digit()) {
         return Ok(None);
@@ -186,10 +176,7 @@ fn variable(rest: &str) -> Result<Option<(Part, &str)>, String> {
     while r[end..].starts_with("]]]") {
         end += 1;
     }
-    Ok(Some((
-        Part::Define(name.to_owned(), r[..end].to_owned()),
-        &r[end + 2..],
-    )))
+    Ok(Some((Part::Define(name.to_owned(), r[..end].to_owned()), &r[end + 2..])))
 }
 
 #[cfg(test)]
@@ -201,9 +188,7 @@ mod tests {
     fn find(pattern: &str, text: &str) -> Option<Place> {
         let p = Pattern::parse(pattern, 7).unwrap();
         let vars = Vars::from([("OLD".to_owned(), "a+b".to_owned())]);
-        p.find(text, 0..text.len(), &vars)
-            .unwrap()
-            .map(|f| (f.range.start, f.range.end, f.vars))
+        p.find(text, 0..text.len(), &vars).unwrap().map(|f| (f.range.start, f.range.end, f.vars))
     }
 
     #[test]
@@ -214,27 +199,17 @@ mod tests {
         assert_eq!(find("dense<[[1, 2]]>", "dense<[[1, 2]]>"), Some((0, 15, vec![])));
         assert_eq!(find("l[[@LINE-1]]", "l6"), Some((0, 2, vec![])));
         let v = vec![("V".to_owned(), "%b".to_owned())];
-        assert_eq!(
-            find("[[V:%[a-z]]] = f [[V]];", "%a = f %b; %b = f %b;"),
-            Some((11, 21, v))
-        );
+        assert_eq!(find("[[V:%[a-z]]] = f [[V]];", "%a = f %b; %b = f %b;"), Some((11, 21, v)));
     }
 
     #[test]
     fn wrong_patterns_are_refused() {
-        for (p, why) in [
-            ("{{a", "no '}}'"),
-            ("{{(}}", "regex is wrong"),
-            ("[[A:x", "no ']]'"),
-            ("[[@LINE*2]]", "takes"),
-        ] {
+        for (p, why) in
+            [("{{a", "no '}}'"), ("{{(}}", "regex is wrong"), ("[[A:x", "no ']]'"), ("[[@LINE*2]]", "takes")]
+        {
             assert!(Pattern::parse(p, 1).unwrap_err().contains(why), "{p}");
         }
         let p = Pattern::parse("[[NEW]]", 1).unwrap();
-        assert!(
-            p.find("x", 0..1, &Vars::new())
-                .unwrap_err()
-                .contains("'NEW' has no value")
-        );
+        assert!(p.find("x", 0..1, &Vars::new()).unwrap_err().contains("'NEW' has no value"));
     }
 }

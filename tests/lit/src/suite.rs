@@ -62,11 +62,7 @@ pub fn run_file(file: &Path, of_opt: &Path, temp: &Path) -> Outcome {
     if lines.is_empty() {
         return Outcome::Failed("there is no RUN: line".into());
     }
-    let cx = Context {
-        of_opt: of_opt.into(),
-        file: file.into(),
-        temp: temp.into(),
-    };
+    let cx = Context { of_opt: of_opt.into(), file: file.into(), temp: temp.into() };
     match lines.iter().try_for_each(|l| command::run(l, &cx)) {
         Ok(()) => Outcome::Passed,
         Err(why) => Outcome::Failed(why),
@@ -105,9 +101,7 @@ fn installed(program: &str) -> bool {
 pub fn run_all(files: &[PathBuf], of_opt: &Path, temp: &Path) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(vec![Outcome::Passed; files.len()]);
-    let threads = std::thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(files.len());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len());
     std::thread::scope(|s| {
         for _ in 0..threads {
             s.spawn(|| {
@@ -135,13 +129,8 @@ pub fn of_opt() -> Result<PathBuf, String> {
     }
     // …/target/debug/deps/lit-0123: the program stands two levels up.
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-    let profile_dir = exe
-        .ancestors()
-        .nth(2)
-        .ok_or("the test does not stand in a target folder")?;
-    let target = profile_dir
-        .parent()
-        .ok_or("the test does not stand in a target folder")?;
+    let profile_dir = exe.ancestors().nth(2).ok_or("the test does not stand in a target folder")?;
+    let target = profile_dir.parent().ok_or("the test does not stand in a target folder")?;
     let profile = match profile_dir.file_name().and_then(|n| n.to_str()) {
         Some("debug") | None => "dev",
         Some(other) => other,
@@ -149,24 +138,13 @@ pub fn of_opt() -> Result<PathBuf, String> {
     // Always, because an old program would be tested silently; it takes no time when there is nothing to do.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = Command::new(cargo)
-        .args([
-            "build",
-            "--quiet",
-            "--package",
-            "of-opt",
-            "--profile",
-            profile,
-            "--target-dir",
-        ])
+        .args(["build", "--quiet", "--package", "of-opt", "--profile", profile, "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .map_err(|e| format!("cargo cannot be run: {e}"))?;
     if !build.status.success() {
-        return Err(format!(
-            "of-opt does not build:\n{}",
-            String::from_utf8_lossy(&build.stderr)
-        ));
+        return Err(format!("of-opt does not build:\n{}", String::from_utf8_lossy(&build.stderr)));
     }
     Ok(profile_dir.join(format!("of-opt{}", std::env::consts::EXE_SUFFIX)))
 }
@@ -201,10 +179,7 @@ mod tests {
         let names: Vec<_> = files.iter().map(|f| f.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["bad.of", "good.of", "none.of", "skip.of"]);
         let all = run_all(&files, Path::new("/bin/echo"), dir.path());
-        assert!(
-            matches!(&all[0], Outcome::Failed(why) if why.contains("bad.of:2: this is not found")),
-            "{all:?}"
-        );
+        assert!(matches!(&all[0], Outcome::Failed(why) if why.contains("bad.of:2: this is not found")), "{all:?}");
         assert_eq!(all[1], Outcome::Passed);
         assert_eq!(all[2], Outcome::Failed("there is no RUN: line".into()));
         assert_eq!(all[3], Outcome::Skipped("no-such-program is not installed".into()));

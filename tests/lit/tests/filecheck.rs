@@ -16,40 +16,20 @@ const TEXT: &str = "func @a {\n  %0 = add %x,   %y\n  %1 = mul %0, %0\n\n  retur
 
 #[test]
 fn order_and_lines() {
-    run(
-        "// CHECK: func @a\n// CHECK-NEXT: add %x, %y\n// CHECK: return\n// CHECK-SAME: %1",
-        TEXT,
-    )
-    .unwrap();
+    run("// CHECK: func @a\n// CHECK-NEXT: add %x, %y\n// CHECK: return\n// CHECK-SAME: %1", TEXT).unwrap();
     run("// CHECK: mul\n// CHECK-EMPTY:\n// CHECK-NEXT: return %1", TEXT).unwrap();
     fails("// CHECK: return\n// CHECK: add", TEXT, "f.of:2: this is not found");
-    fails(
-        "// CHECK: func @a\n// CHECK-NEXT: mul",
-        TEXT,
-        "note: it stands on line 3 of the text",
-    );
-    fails(
-        "// CHECK: add\n// CHECK-SAME: mul",
-        TEXT,
-        "f.of:2: this is not on the rest of the line",
-    );
+    fails("// CHECK: func @a\n// CHECK-NEXT: mul", TEXT, "note: it stands on line 3 of the text");
+    fails("// CHECK: add\n// CHECK-SAME: mul", TEXT, "f.of:2: this is not on the rest of the line");
     fails("// CHECK: add\n// CHECK-EMPTY:", TEXT, "the next line is not empty");
-    fails(
-        "// CHECK: sub\n// CHECK-NEXT: }\n// CHECK-NEXT: x",
-        TEXT,
-        "this is not on the next line",
-    );
+    fails("// CHECK: sub\n// CHECK-NEXT: }\n// CHECK-NEXT: x", TEXT, "this is not on the next line");
 }
 
 #[test]
 fn absence() {
     run("// CHECK: func @a\n// CHECK-NOT: sub\n// CHECK: func @b", TEXT).unwrap();
     run("// CHECK-NOT: div", TEXT).unwrap();
-    fails(
-        "// CHECK: func @a\n// CHECK-NOT: mul\n// CHECK: func @b",
-        TEXT,
-        "f.of:2: this must not stand here",
-    );
+    fails("// CHECK: func @a\n// CHECK-NOT: mul\n// CHECK: func @b", TEXT, "f.of:2: this must not stand here");
     fails("// CHECK: func @b\n// CHECK-NOT: sub", TEXT, "must not stand here");
     fails("// CHECK-NOT: add\n// CHECK: mul", TEXT, "must not stand here");
 }
@@ -58,62 +38,31 @@ fn absence() {
 fn labels_cut_the_text() {
     let labels = "// CHECK-LABEL: func @a\n// CHECK: add\n// CHECK-NOT: sub\n// CHECK-LABEL: func @b\n// CHECK: sub";
     run(labels, TEXT).unwrap();
-    fails(
-        "// CHECK-LABEL: func @a\n// CHECK: sub\n// CHECK-LABEL: func @b",
-        TEXT,
-        "f.of:2: this is not found",
-    );
-    fails(
-        "// CHECK-LABEL: func @b\n// CHECK: sub\n// CHECK-LABEL: func @a",
-        TEXT,
-        "f.of:3: this is not found",
-    );
+    fails("// CHECK-LABEL: func @a\n// CHECK: sub\n// CHECK-LABEL: func @b", TEXT, "f.of:2: this is not found");
+    fails("// CHECK-LABEL: func @b\n// CHECK: sub\n// CHECK-LABEL: func @a", TEXT, "f.of:3: this is not found");
 }
 
 #[test]
 fn any_order() {
     run("// CHECK-DAG: mul\n// CHECK-DAG: add\n// CHECK: return", TEXT).unwrap();
     run("// CHECK-DAG: %0 = {{.*}}\n// CHECK-DAG: %0 = {{.*}}", TEXT).unwrap();
-    run(
-        "// CHECK-DAG: [[M:%.]] = mul\n// CHECK-DAG: [[A:%.]] = add\n// CHECK: return [[M]]",
-        TEXT,
-    )
-    .unwrap();
-    fails(
-        "// CHECK-DAG: mul\n// CHECK-DAG: mul",
-        TEXT,
-        "f.of:2: this is not found",
-    );
-    fails(
-        "// CHECK-NOT: add\n// CHECK-DAG: mul\n// CHECK-DAG: return",
-        TEXT,
-        "must not stand here",
-    );
-    fails(
-        "// CHECK-DAG: return\n// CHECK-DAG: mul\n// CHECK: add",
-        TEXT,
-        "f.of:3: this is not found",
-    );
+    run("// CHECK-DAG: [[M:%.]] = mul\n// CHECK-DAG: [[A:%.]] = add\n// CHECK: return [[M]]", TEXT).unwrap();
+    fails("// CHECK-DAG: mul\n// CHECK-DAG: mul", TEXT, "f.of:2: this is not found");
+    fails("// CHECK-NOT: add\n// CHECK-DAG: mul\n// CHECK-DAG: return", TEXT, "must not stand here");
+    fails("// CHECK-DAG: return\n// CHECK-DAG: mul\n// CHECK: add", TEXT, "f.of:3: this is not found");
 }
 
 #[test]
 fn variables_and_lines() {
     run("// CHECK: [[V:%[0-9]+]] = add\n// CHECK: mul [[V]], [[V]]", TEXT).unwrap();
-    fails(
-        "// CHECK: [[V:%[0-9]+]] = add\n// CHECK: return [[V]]",
-        TEXT,
-        "with V = \"%0\"",
-    );
+    fails("// CHECK: [[V:%[0-9]+]] = add\n// CHECK: return [[V]]", TEXT, "with V = \"%0\"");
     fails("// CHECK: [[V]]", TEXT, "variable 'V' has no value here");
     run("x\n// CHECK: f.of:[[@LINE-1]]:", "f.of:1: bad").unwrap();
 }
 
 #[test]
 fn other_prefixes_are_other_lines() {
-    let options = Options {
-        prefixes: vec!["A".into(), "B".into()],
-        ..Options::default()
-    };
+    let options = Options { prefixes: vec!["A".into(), "B".into()], ..Options::default() };
     let checks = "// A: add\n// CHECK: nothing\n// MY-A: nothing\n// NOA: nothing\n// B-NEXT: mul\n";
     check("f.of", checks, TEXT, &options).unwrap();
 }
@@ -125,10 +74,7 @@ fn what_checks_nothing_is_refused() {
     fails("// CHECK:", TEXT, "only -EMPTY");
     fails("// CHECK-NEXT: x", TEXT, "no check before this one");
     fails("// CHECK: {{(}}", TEXT, "f.of:1: this regex is wrong");
-    let options = Options {
-        allow_empty: true,
-        ..Options::default()
-    };
+    let options = Options { allow_empty: true, ..Options::default() };
     check("f.of", "// CHECK-NOT: error", "", &options).unwrap();
 }
 

@@ -17,7 +17,7 @@ pub enum Model {
     /// A model that is not compiled yet.
     Module(Box<Source>),
     /// A plan.
-    Plan(PlanFile),
+    Plan(Box<PlanFile>),
 }
 
 /// A module and the file that it was read from.
@@ -43,7 +43,7 @@ enum Kind {
 /// When it cannot be read, is damaged, or holds what is not supported.
 pub fn load(path: &Path, console: &mut Console) -> Result<Model, Diagnostics> {
     match kind(path)? {
-        Kind::Plan => Ok(Model::Plan(open_plan(path)?)),
+        Kind::Plan => Ok(Model::Plan(Box::new(open_plan(path)?))),
         Kind::Onnx => Ok(Model::Module(Box::new(import(path, console)?))),
         Kind::Text => {
             let mut module = read_text(path, console)?;

@@ -56,7 +56,7 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     let (plan, mut values) = match load(&c.model.model, console)? {
         Model::Plan(plan) => {
             let values = plan_inputs(c, &plan)?;
-            (plan, values)
+            (*plan, values)
         }
         Model::Module(source) => from_source(&source, c, console)?,
     };

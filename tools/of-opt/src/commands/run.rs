@@ -61,7 +61,7 @@ pub fn run(c: &Run, console: &mut Console) -> Result<(), Diagnostics> {
         Model::Plan(plan) => {
             let given = inputs::read_for_plan(&c.inputs, &plan)?;
             let values = values::to_runtime_all(given)?;
-            (plan, values)
+            (*plan, values)
         }
         Model::Module(source) => from_source(&source, c, console)?,
     };
