@@ -119,7 +119,7 @@ mod tests {
             let p = pack(&b, 64);
             assert!(p.peak >= p.lower_bound);
             for i in 0..b.len() {
-                assert!(p.offsets[i] % 64 == 0 && p.offsets[i] + b[i].bytes <= p.peak);
+                assert!(p.offsets[i].is_multiple_of(64) && p.offsets[i] + b[i].bytes <= p.peak);
                 for j in 0..i {
                     let together = b[i].first <= b[j].last && b[j].first <= b[i].last;
                     let apart = p.offsets[i] + b[i].bytes <= p.offsets[j] || p.offsets[j] + b[j].bytes <= p.offsets[i];

@@ -1,9 +1,11 @@
 //! The one list of passes. A new pass is a file, and a line here.
 
-use of_diag::Diagnostics;
+use std::collections::BTreeSet;
+
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Module;
 
-use crate::specialize::Bindings;
+use crate::specialize::{Bindings, open_symbols};
 use crate::{AnyPass, NoOptions, Pass, PassContext, each_func, pass_options};
 
 macro_rules! list {
@@ -87,6 +89,12 @@ impl Pass for Specialize {
     const SUMMARY: &'static str = "gives numbers to symbolic dimensions";
     type Options = Bindings;
     fn run(options: &Bindings, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        let open: BTreeSet<String> = module.funcs.values().flat_map(open_symbols).collect();
+        let unknown = options.keys().filter(|k| !open.contains(*k)).map(|k| {
+            let d = Diagnostic::error(Code::NAME, Location::Unknown, format!("there is no dimension '{k}'"));
+            d.hint(format!("open dimensions are {}", Vec::from_iter(open.iter().cloned()).join(", ")))
+        });
+        Diagnostics(unknown.collect()).into_result(())?;
         each_func(module, |f| crate::specialize::specialize(f, options))
     }
 }

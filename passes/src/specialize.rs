@@ -71,9 +71,8 @@ fn substitute(d: &Dim, bindings: &Bindings) -> Dim {
 /// Replaces the bound symbols everywhere and infers all shapes again.
 ///
 /// # Errors
-/// When a bound symbol does not occur in the inputs, a dimension becomes negative, or an op does not accept the shapes.
+/// When a dimension becomes negative, or an op does not accept the shapes.
 pub fn specialize(func: &mut Func, bindings: &Bindings) -> Result<(), Diagnostics> {
-    let open = open_symbols(func);
     let mut errors = Diagnostics::default();
     for (name, n) in bindings {
         if *n < 0 {
@@ -101,10 +100,6 @@ pub fn specialize(func: &mut Func, bindings: &Bindings) -> Result<(), Diagnostic
             }
             d.clone()
         });
-    }
-    let unused: Vec<_> = bindings.keys().filter(|k| !open.contains(k)).collect();
-    if !unused.is_empty() {
-        tracing::debug!(?unused, "bound symbols that the inputs do not have");
     }
     if errors.has_errors() {
         return Err(errors);

@@ -72,9 +72,14 @@ fn functions(output: &str) -> Vec<(&str, String)> {
             all.push((n, format!("// CHECK-LABEL: {}\n", escape(line.trim()))));
         } else if let Some((_, checks)) = all.last_mut()
             && !line.trim().is_empty()
-            && line.trim() != "}"
         {
             checks.push_str(&format!("// CHECK-NEXT: {}\n", escape(line.trim())));
+        }
+    }
+    // The last op of a function is its return: the braces that follow close the function and the module.
+    for (_, checks) in &mut all {
+        while let Some(rest) = checks.strip_suffix("// CHECK-NEXT: }\n") {
+            checks.truncate(rest.len());
         }
     }
     all
