@@ -92,7 +92,10 @@ impl Pass for Specialize {
         let open: BTreeSet<String> = module.funcs.values().flat_map(open_symbols).collect();
         let unknown = options.keys().filter(|k| !open.contains(*k)).map(|k| {
             let d = Diagnostic::error(Code::NAME, Location::Unknown, format!("there is no dimension '{k}'"));
-            d.hint(format!("open dimensions are {}", Vec::from_iter(open.iter().cloned()).join(", ")))
+            d.hint(match open.is_empty() {
+                true => "no dimension is open".into(),
+                false => format!("open dimensions are {}", Vec::from_iter(open.iter().cloned()).join(", ")),
+            })
         });
         Diagnostics(unknown.collect()).into_result(())?;
         each_func(module, |f| crate::specialize::specialize(f, options))

@@ -22,6 +22,12 @@ pub enum OptionError {
         /// As written.
         name: String,
     },
+    /// Which of its values counts would be a guess.
+    #[error("option '{name}' is given twice")]
+    Twice {
+        /// As written.
+        name: String,
+    },
     /// The value does not parse.
     #[error("option '{name}': '{value}' is not {expected}")]
     Value {

@@ -69,7 +69,10 @@ impl<P: Pass> AnyPass for Entry<P> {
     }
     fn configure(&self, options: &[(String, String)]) -> Result<Box<dyn Configured>, OptionError> {
         let mut values = P::Options::default();
-        for (key, value) in options {
+        for (i, (key, value)) in options.iter().enumerate() {
+            if options[..i].iter().any(|(earlier, _)| earlier == key) {
+                return Err(OptionError::Twice { name: key.clone() });
+            }
             values.set(key, value)?;
         }
         Ok(Box::new(WithOptions::<P> { values }))

@@ -83,6 +83,10 @@ pub fn specialize(func: &mut Func, bindings: &Bindings) -> Result<(), Diagnostic
             ));
         }
     }
+    // Types that became negative by it are no news.
+    if errors.has_errors() {
+        return Err(errors);
+    }
     let mut rw = Rewriter::new(&mut func.graph, "specialize");
     for i in 0..rw.graph().value_slots() {
         let Some(v) = rw.graph().value_at(i) else { continue };

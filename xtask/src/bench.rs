@@ -8,7 +8,8 @@ use crate::workspace::{cargo, root, run};
 /// Rounds in which every tool runs once; the fastest round counts, as noise only ever adds.
 const ROUNDS: usize = 3;
 
-/// A tool that is measured: its name, and its command with places for model, inputs and threads.
+/// A tool that is measured: its name, and its command with places for `{model}` (the file), `{inputs}` and `{dir}` (the
+/// folders of inputs and of both), and `{threads}`.
 struct Tool {
     name: String,
     command: String,
@@ -112,6 +113,7 @@ fn measure(tools: &[Tool], model: &Path, threads: &str) -> Result<Vec<Option<f64
 fn once(tool: &Tool, model: &Path, threads: &str) -> Result<Option<f64>, String> {
     let fill = |word: &str| {
         word.replace("{model}", &model.join("model.onnx").to_string_lossy())
+            .replace("{dir}", &model.to_string_lossy())
             .replace("{inputs}", &model.join("b1").to_string_lossy())
             .replace("{threads}", threads)
     };

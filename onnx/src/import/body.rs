@@ -103,8 +103,8 @@ impl<'m> Importer<'m, '_> {
         for (i, output) in graph.output.iter().enumerate() {
             match self.scope.get(output.name()) {
                 Some(Bound::Value(v)) => values.push(v),
-                Some(_) => {}
-                None => {
+                Some(Bound::Poisoned) => {}
+                Some(Bound::Absent) | None => {
                     let loc = Location::onnx(output.name(), i as u32, "Output");
                     let message = format!("output '{}' is not defined", output.name());
                     self.report.error(Diagnostic::error(Code::MODEL, loc, message));
@@ -117,8 +117,8 @@ impl<'m> Importer<'m, '_> {
     /// The nodes of a graph in order.
     pub(super) fn nodes(&mut self, nodes: &'m [NodeProto], declared: &Declared<'_>) {
         for (i, node) in nodes.iter().enumerate() {
-            let Some(left) = self.nodes_left.checked_sub(1) else { return };
-            self.nodes_left = left;
+            let Some(left) = self.nodes_left else { return };
+            self.nodes_left = left.checked_sub(1);
             if left == 0 {
                 let message = "the model has too many nodes once its functions are inlined";
                 self.report.error(invalid(message.into()).hint("raise max_nodes"));
@@ -150,7 +150,7 @@ impl<'m> Importer<'m, '_> {
             "" => node.output.iter().find(|o| !o.is_empty()).map_or("", String::as_str),
             name => name,
         };
-        let path: String = self.context.calls.iter().map(|c| format!("{c}/")).collect();
+        let path: String = self.context.calls.iter().map(|c| format!("{}/", c.name)).collect();
         Location::onnx(format!("{path}{name}"), index as u32, node.op_type())
     }
 
@@ -214,8 +214,7 @@ impl<'m> Importer<'m, '_> {
     /// What the node is: a call, or an operator that is known.
     pub(super) fn resolve(&self, proto: &NodeProto) -> Result<Resolved<'m>, Fault> {
         let (domain, op) = (domain(proto.domain()), proto.op_type());
-        let function = self.functions.iter().find(|((d, n, o), _)| *d == domain && *n == op && *o == proto.overload());
-        if let Some((_, f)) = function {
+        if let Some(f) = self.functions.get(&(domain, op, proto.overload())) {
             return Ok(Resolved::Call(f));
         }
         let Some(version) = self.context.opsets.get(domain).copied() else {

@@ -7,11 +7,8 @@ use super::declared::Declared;
 use super::model::opsets;
 use super::report::Fault;
 use super::scope::Bound;
-use super::{Context, Importer};
+use super::{Call, Context, Importer};
 use crate::proto::{FunctionProto, NodeProto};
-
-/// Calls within calls; more than any model has, and few enough for the stack.
-const DEEPEST_CALL: usize = 48;
 
 impl<'m> Importer<'m, '_> {
     /// Imports the body of `function` in a scope of its own; gives what its outputs stand for.
@@ -22,8 +19,8 @@ impl<'m> Importer<'m, '_> {
         inputs: &[Bound],
         mut attrs: Attributes<'m>,
     ) -> Result<Vec<Bound>, Fault> {
-        if self.context.calls.len() >= DEEPEST_CALL {
-            return Err(Fault::invalid(format!("function '{}' calls itself, or calls too deeply", function.name())));
+        if self.context.calls.iter().any(|c| std::ptr::eq(c.function, function)) {
+            return Err(Fault::invalid(format!("function '{}' calls itself", function.name())));
         }
         if inputs.len() > function.input.len() || node.output.len() > function.output.len() {
             let what = format!(
@@ -45,8 +42,9 @@ impl<'m> Importer<'m, '_> {
         for (domain, version) in &self.context.opsets {
             opsets.entry(domain).or_insert(*version);
         }
+        self.enter()?;
         let mut calls = self.context.calls.clone();
-        calls.push(call_name(node));
+        calls.push(Call { function, name: call_name(node) });
         let context = std::mem::replace(&mut self.context, Context { opsets, attrs, calls });
         let scope = std::mem::take(&mut self.scope);
 
@@ -57,6 +55,7 @@ impl<'m> Importer<'m, '_> {
         self.nodes(&function.node, &Declared::new());
         let outputs: Vec<Option<Bound>> = function.output.iter().map(|o| self.scope.get(o)).collect();
 
+        self.leave();
         self.context = context;
         self.scope = scope;
         let undefined = |name: &String| Fault::invalid(format!("output '{name}' of a function is not defined"));

@@ -53,8 +53,16 @@ struct Context<'m> {
     opsets: HashMap<&'m str, i64>,
     /// Attributes of the call, for nodes that refer to them.
     attrs: Attributes<'m>,
-    /// Names of the calls around it, for locations and against recursion.
-    calls: Vec<String>,
+    /// The calls around it, for locations and against recursion.
+    calls: Vec<Call<'m>>,
+}
+
+/// A call of a function that is being read.
+#[derive(Clone)]
+struct Call<'m> {
+    function: &'m FunctionProto,
+    /// As locations name it.
+    name: String,
 }
 
 /// The state of an import.
@@ -67,7 +75,29 @@ pub(crate) struct Importer<'m, 'g> {
     context: Context<'m>,
     scope: Scope<'m>,
     report: Report,
-    nodes_left: usize,
+    /// How many more nodes may be read; `None` once there were too many, which is reported.
+    nodes_left: Option<usize>,
+    /// How many subgraphs and calls are around the node that is read.
+    depth: usize,
+}
+
+/// Subgraphs and calls within each other; more than any model has, and few enough for the stack.
+const DEEPEST: usize = 64;
+
+impl Importer<'_, '_> {
+    /// Goes one level deeper, for a subgraph or a call.
+    fn enter(&mut self) -> Result<(), Fault> {
+        if self.depth == DEEPEST {
+            return Err(Fault::invalid(format!("more than {DEEPEST} subgraphs and calls within each other")));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// Comes back from where [`Importer::enter`] went.
+    fn leave(&mut self) {
+        self.depth -= 1;
+    }
 }
 
 /// `ai.onnx` and nothing are the same domain.

@@ -34,7 +34,8 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
         context: Context { opsets, ..Context::default() },
         scope: Scope::default(),
         report: Report::default(),
-        nodes_left: options.max_nodes,
+        nodes_left: Some(options.max_nodes),
+        depth: 0,
     };
     let (inputs, outputs) = importer.main(graph);
     let warnings = importer.report.finish()?;

@@ -24,6 +24,7 @@ impl<'m> Importer<'m, '_> {
                 format!("subgraph '{}' has {} inputs, it must have {}", graph.name(), graph.input.len(), args.len());
             return Err(Fault::invalid(what));
         }
+        self.enter()?;
         let id = self.rw.new_region();
         let outer = std::mem::replace(&mut self.region, id);
         self.rw.at_end(id);
@@ -39,6 +40,7 @@ impl<'m> Importer<'m, '_> {
         self.nodes(&graph.node, &Declared::new());
         let yields = self.outputs(graph);
         self.scope.pop();
+        self.leave();
         let complete = yields.len() == graph.output.len() && self.report.len() == errors;
         let end = if complete { self.rw.create(of_ops::structural::Yield {}, &yields).map(|_| ()) } else { Ok(()) };
         self.region = outer;

@@ -1,6 +1,6 @@
 //! Constants, aliases and other operators that compute nothing.
 
-use of_ir::{Attr, DType, TensorType};
+use of_ir::Attr;
 use of_ops::elementwise::Cast;
 
 use crate::import::{Fault, Importer, Node, Values, literal};
@@ -58,18 +58,4 @@ pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
         *mask = cx.rw.create_one(Cast { to }, &[*mask])?;
     }
     Ok(results)
-}
-
-/// `Size`: a constant where the shape is known, the product of the dimensions otherwise.
-pub(super) fn size(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
-    if crate::import::is_declared("Size") {
-        return cx.emit(node);
-    }
-    let x = node.input(0)?;
-    if let Some(n) = cx.tensor_ty(x)?.fixed_dims().and_then(|d| d.iter().try_fold(1usize, |n, d| n.checked_mul(*d))) {
-        return Ok(vec![cx.constant(of_ir::Tensor::scalar(n as i64))?]);
-    }
-    let shape = cx.emit_one("Shape", &[Some(x)], [])?;
-    debug_assert!(matches!(cx.tensor_ty(shape), Ok(TensorType { dtype: DType::I64, .. })));
-    Ok(vec![cx.emit_one("ReduceProd", &[Some(shape)], [("keepdims", Attr::Int(0))])?])
 }

@@ -12,8 +12,8 @@ macro_rules! table {
 
 /// The operators of ai.onnx, alphabetical, each with the operator sets in which its reading changes.
 pub(crate) const TABLE: &[Entry] = table! {
-    "ArgMax": 7 as_is;
     "BatchNormalization": 7 normalization::batch_norm;
+    "Bernoulli": 15 random::unsupported;
     "BitShift": 11 elementwise::bit_shift;
     "CastLike": 15 elementwise::cast_like;
     "Clip": 7 elementwise::clip_6, 11 as_is;
@@ -29,6 +29,7 @@ pub(crate) const TABLE: &[Entry] = table! {
     "LogSoftmax": 7 softmax::softmax_1, 13 as_is;
     "Loop": 7 control::loop_;
     "Mod": 10 elementwise::modulo;
+    "Multinomial": 7 random::unsupported;
     "Pad": 7 tensors::pad_2, 11 as_is;
     "Pow": 7 elementwise::pow;
     "RandomNormal": 7 random::unsupported;
@@ -49,7 +50,6 @@ pub(crate) const TABLE: &[Entry] = table! {
     "RoiAlign": 10 resize::roi_align_10, 16 as_is;
     "Scan": 8 control::scan_8, 9 control::scan;
     "Scatter": 9 tensors::scatter_9;
-    "Size": 7 structure::size;
     "Slice": 7 tensors::slice_1, 10 as_is;
     "Softmax": 7 softmax::softmax_1, 13 as_is;
     "Split": 7 tensors::split_2, 13 tensors::split;
@@ -62,11 +62,25 @@ pub(crate) const TABLE: &[Entry] = table! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::ImportFn;
 
     #[test]
     fn rows_are_sorted_and_unique() {
         for pair in TABLE.windows(2) {
             assert!((pair[0].op, pair[0].since) < (pair[1].op, pair[1].since), "{} {}", pair[1].op, pair[1].since);
+        }
+    }
+
+    #[test]
+    fn every_row_is_found_and_reads_what_it_must() {
+        let find = |op, v| super::super::find("", op, v).map(|f| f as usize);
+        for (i, row) in TABLE.iter().enumerate() {
+            let before = TABLE[..i].last().filter(|e| e.op == row.op).map(|e| e.import as usize);
+            assert_eq!(find(row.op, row.since), Some(row.import as usize), "{} {}", row.op, row.since);
+            assert_ne!(before, Some(row.import as usize), "{} {} is as the row before", row.op, row.since);
+            // A row that changes nothing belongs to a later version alone.
+            let plain = row.import as usize == as_is as ImportFn as usize;
+            assert!(!plain || before.is_some(), "{} needs no row", row.op);
         }
     }
 

@@ -1,7 +1,8 @@
 //! `RUN:` lines: pipelines of programs, without a shell.
 //!
-//! Understood are `|`, `2>&1`, `> file`, quotes, `not` before a program, and the built-in programs `FileCheck FILE`,
-//! `cat FILE…` and `diff A B`. A program must end with 0, after `not` with anything else, but never by a crash.
+//! Understood are `|`, `2>&1`, `> file`, quotes, `not` or `exits N` before a program, and the built-in programs
+//! `FileCheck FILE`, `cat FILE…` and `diff A B`. A program must end with 0, after `not` with anything else, after
+//! `exits N` with N, but never by a crash.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -32,6 +33,8 @@ pub struct Context {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Stage {
     negated: bool,
+    /// The exit code that it must end with, where one is asked for.
+    exits: Option<i32>,
     args: Vec<String>,
     stderr_too: bool,
     to_file: Option<String>,
@@ -117,6 +120,10 @@ fn parse(line: &str) -> Result<Vec<Stage>, String> {
             "2>&1" if !quoted => stage.stderr_too = true,
             ">" if !quoted => stage.to_file = Some(list.next().ok_or("a file must follow '>'")?.0),
             "not" if stage.args.is_empty() => stage.negated = !stage.negated,
+            "exits" if stage.args.is_empty() => {
+                let code = list.next().and_then(|(w, _)| w.parse().ok());
+                stage.exits = Some(code.ok_or("a number must follow 'exits'")?);
+            }
             w if !quoted && w.contains(['>', '<', ';', '&', '`', '$']) => {
                 return Err(format!("'{w}' needs a shell, and there is none; quote it if it is meant as it stands"));
             }
@@ -136,6 +143,7 @@ fn run_stage(stage: &Stage, input: &[u8], cx: &Context) -> Result<Vec<u8>, Strin
         _ => None,
     };
     match built_in {
+        Some(_) if stage.exits.is_some() => Err(format!("'{name}' has no exit code; write 'not' where it must fail")),
         Some(Ok(_)) if stage.negated => Err(format!("'{name}' succeeded, which it must not")),
         Some(Err(why)) if stage.negated => Ok(if stage.stderr_too { why.into_bytes() } else { Vec::new() }),
         Some(r) => r,
@@ -191,10 +199,14 @@ fn external(stage: &Stage, name: &str, args: &[String], input: &[u8], cx: &Conte
             None => format!("ran longer than {} s", LIMIT.as_secs()),
             Some(None) => "was killed by a signal".into(),
             Some(Some(PANICKED)) => "panicked".into(),
+            Some(Some(code)) if stage.exits == Some(code) => return Ok(out),
             Some(Some(0)) if stage.negated => "succeeded, which it must not".into(),
-            Some(Some(0)) => return Ok(out),
+            Some(Some(0)) if stage.exits.is_none() => return Ok(out),
             Some(Some(_)) if stage.negated => return Ok(out),
-            Some(Some(code)) => format!("failed with exit code {code}"),
+            Some(Some(code)) => match stage.exits {
+                Some(wanted) => format!("ended with exit code {code}, it must be {wanted}"),
+                None => format!("failed with exit code {code}"),
+            },
         };
         let show = |b: &[u8]| String::from_utf8_lossy(b).trim_end().to_owned();
         Err(format!("'{name}' {what}\n--- stdout\n{}\n--- stderr\n{}", show(&out), show(&err)))
@@ -273,13 +285,14 @@ mod tests {
                     negated: true,
                     args: strings(&["of-opt", "/a/f.of", "--a=b | c"]),
                     stderr_too: true,
-                    to_file: None
+                    ..Stage::default()
                 },
                 Stage { args: strings(&["FileCheck", "/a/f.of", "--check-prefix=E"]), ..Stage::default() },
             ]
         );
         assert_eq!(substitute("%S %t.x 5%%", &context()), "/a /tmp/t.x 5%");
-        for bad in ["a | | b", "a > ", "a 'b", "a && b", "a;b", "a <b", ""] {
+        assert_eq!(parse("exits 3 a").unwrap()[0].exits, Some(3));
+        for bad in ["exits a b", "exits 3", "a | | b", "a > ", "a 'b", "a && b", "a;b", "a <b", ""] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }
@@ -298,10 +311,15 @@ mod tests {
         run("not diff %t %s", &cx).unwrap();
         run("not sh -c 'echo oops >&2; exit 3' 2>&1 | FileCheck %s --check-prefix=ERR", &cx).unwrap();
         run("of-opt bye | not FileCheck %s", &cx).unwrap();
+        run("exits 3 sh -c 'exit 3'", &cx).unwrap();
         for (line, why) in [
             ("of-opt bye | FileCheck %s", "t.of:1: this is not found"),
             ("sh -c 'exit 3' | cat %s", "failed with exit code 3"),
             ("not of-opt x", "succeeded, which it must not"),
+            ("exits 3 of-opt x", "ended with exit code 0, it must be 3"),
+            ("exits 3 sh -c 'exit 2'", "ended with exit code 2, it must be 3"),
+            ("exits 101 sh -c 'exit 101'", "panicked"),
+            ("exits 1 diff %s %t", "has no exit code"),
             ("not sh -c 'exit 101'", "panicked"),
             ("not sh -c 'kill -9 $$'", "killed by a signal"),
             ("no-such-program", "cannot be run"),

@@ -1,0 +1,303 @@
+//! Functions of the model.
+
+mod support;
+
+use of_diag::Code;
+use of_onnx::proto::attribute_proto::AttributeType;
+use of_onnx::proto::{FunctionProto, ModelProto};
+use of_onnx::{Options, import_bytes};
+use support::*;
+
+/// A model that calls functions of the domain `local`.
+fn model(graph: Build, functions: Vec<FunctionProto>) -> ModelProto {
+    let mut model = graph.model(18);
+    model.opset_import.push(set("local", 1));
+    model.functions = functions;
+    model
+}
+
+fn call(function: &str, attrs: &[of_onnx::proto::AttributeProto]) -> Build {
+    Build::new()
+        .input("x", F32, &["2"])
+        .node(function, &["x"], &["y"], attrs)
+        .named("call")
+        .domain("local")
+        .outputs(&["y"])
+}
+
+fn x() -> of_ir::Tensor {
+    x32(&[2], &[-2.0, 3.0])
+}
+
+/// `LeakyRelu` whose slope is the attribute `slope` of the function.
+fn leaky(attributes: &[&str]) -> FunctionProto {
+    Build::new()
+        .arg("a")
+        .node("LeakyRelu", &["a"], &["b"], &[reference("alpha", "slope", AttributeType::Float)])
+        .outputs(&["b"])
+        .function("local", "Leaky", attributes)
+}
+
+#[test]
+fn attributes_are_passed_to_nodes() {
+    let m = model(call("Leaky", &[float("slope", 0.5)]), vec![leaky(&["slope"])]);
+    gives(&m, &[x()], &[(&[2], &[-1.0, 3.0])]);
+    // Without it the node has its own default.
+    let m = model(call("Leaky", &[]), vec![leaky(&["slope"])]);
+    gives(&m, &[x()], &[(&[2], &[-0.02, 3.0])]);
+    // The function's default.
+    let mut f = leaky(&[]);
+    f.attribute_proto = vec![float("slope", 0.25)];
+    gives(&model(call("Leaky", &[]), vec![f.clone()]), &[x()], &[(&[2], &[-0.5, 3.0])]);
+    gives(&model(call("Leaky", &[float("slope", 1.0)]), vec![f]), &[x()], &[(&[2], &[-2.0, 3.0])]);
+    let m = model(call("Leaky", &[float("odd", 0.5)]), vec![leaky(&["slope"])]);
+    refused(&bad(&m), Code::MODEL, &["no attribute 'odd'"]);
+}
+
+#[test]
+fn tensors_are_attributes_too() {
+    let f = Build::new()
+        .arg("a")
+        .node("Constant", &[], &["c"], &[reference("value", "by", AttributeType::Tensor)])
+        .node("Mul", &["a", "c"], &["b"], &[])
+        .outputs(&["b"])
+        .function("local", "Scale", &["by"]);
+    let m = model(call("Scale", &[tensor("by", f32s("", &[2], &[3.0, 4.0]))]), vec![f]);
+    gives(&m, &[x()], &[(&[2], &[-6.0, 12.0])]);
+}
+
+#[test]
+fn functions_nest_and_pass_attributes_on() {
+    let outer = Build::new()
+        .arg("a")
+        .node("Leaky", &["a"], &["b"], &[reference("slope", "steep", AttributeType::Float)])
+        .domain("local")
+        .named("inner")
+        .node("Leaky", &["b"], &["c"], &[float("slope", 0.1)])
+        .domain("local")
+        .outputs(&["c"])
+        .function("local", "Outer", &["steep"]);
+    let m = model(call("Outer", &[float("steep", 0.5)]), vec![outer, leaky(&["slope"])]);
+    gives(&m, &[x()], &[(&[2], &[-0.1, 3.0])]);
+    let module = good(&m);
+    let relus = ops(&module.main().unwrap().graph, "of.leaky_relu");
+    assert_eq!(onnx(&relus[0].loc), ("call/inner/b".into(), 0, "LeakyRelu".into()));
+    assert_eq!(onnx(&relus[1].loc).0, "call/c/b");
+}
+
+#[test]
+fn bodies_see_their_arguments_alone() {
+    // The names of body and graph are the same and do not meet.
+    let f = Build::new().arg("y").node("Neg", &["y"], &["x"], &[]).outputs(&["x"]).function("local", "F", &[]);
+    gives(&model(call("F", &[]), vec![f]), &[x()], &[(&[2], &[2.0, -3.0])]);
+    let f = Build::new().arg("a").node("Neg", &["x"], &["b"], &[]).outputs(&["b"]).function("local", "F", &[]);
+    refused(&bad(&model(call("F", &[]), vec![f])), Code::MODEL, &["'x' is used before"]);
+}
+
+#[test]
+fn arguments_are_left_out() {
+    let f = Build::new()
+        .arg("a")
+        .arg("low")
+        .arg("high")
+        .node("Clip", &["a", "low", "high"], &["b"], &[])
+        .outputs(&["b"])
+        .function("local", "Bound", &[]);
+    let g = Build::new()
+        .input("x", F32, &["2"])
+        .init(f32s("one", &[], &[1.0]))
+        .node("Bound", &["x", "", "one"], &["high"], &[])
+        .domain("local")
+        .node("Bound", &["x", "one"], &["low"], &[])
+        .domain("local")
+        .outputs(&["high", "low"]);
+    gives(&model(g, vec![f.clone()]), &[x()], &[(&[2], &[-2.0, 1.0]), (&[2], &[1.0, 3.0])]);
+    let g = Build::new().input("x", F32, &["2"]).node("Bound", &["x", "x", "x", "x"], &["y"], &[]).domain("local");
+    refused(&bad(&model(g.outputs(&["y"]), vec![f])), Code::MODEL, &["takes 3 inputs"]);
+}
+
+#[test]
+fn outputs_are_values_of_the_body_or_arguments() {
+    let f = Build::new()
+        .arg("a")
+        .node("Neg", &["a"], &["b"], &[])
+        .node("Exp", &["a"], &["unused"], &[])
+        .outputs(&["b", "a", "unused"])
+        .function("local", "F", &[]);
+    let g = Build::new().input("x", F32, &["2"]).node("F", &["x"], &["p", "q"], &[]).domain("local");
+    gives(&model(g.outputs(&["p", "q"]), vec![f]), &[x()], &[(&[2], &[2.0, -3.0]), (&[2], &[-2.0, 3.0])]);
+    let f = Build::new().arg("a").outputs(&["gone"]).function("local", "F", &[]);
+    refused(&bad(&model(call("F", &[]), vec![f])), Code::MODEL, &["'gone'"]);
+}
+
+#[test]
+fn an_argument_that_is_left_out_is_no_output() {
+    let f = Build::new().arg("a").arg("b").outputs(&["b"]).function("local", "F", &[]);
+    let errors = bad(&model(call("F", &[]), vec![f]));
+    assert!(!errors.is_empty());
+}
+
+#[test]
+fn overloads_are_told_apart() {
+    let f = |op: &str, overload: &str| {
+        let mut f = Build::new().arg("a").node(op, &["a"], &["b"], &[]).outputs(&["b"]).function("local", "F", &[]);
+        f.overload = Some(overload.into());
+        f
+    };
+    let g = Build::new()
+        .input("x", F32, &["2"])
+        .node("F", &["x"], &["p"], &[])
+        .domain("local")
+        .node("F", &["x"], &["q"], &[])
+        .domain("local")
+        .overload("loud")
+        .outputs(&["p", "q"]);
+    let m = model(g.clone(), vec![f("Neg", ""), f("Relu", "loud")]);
+    gives(&m, &[x()], &[(&[2], &[2.0, -3.0]), (&[2], &[0.0, 3.0])]);
+    refused(&bad(&model(g, vec![f("Neg", "")])), Code::UNSUPPORTED, &["F", "local"]);
+}
+
+#[test]
+fn a_function_may_replace_an_operator() {
+    let mut f = Build::new().arg("a").node("Neg", &["a"], &["b"], &[]).outputs(&["b"]).function("", "Relu", &[]);
+    f.opset_import = vec![set("", 18)];
+    let g = Build::new().input("x", F32, &["2"]).node("Relu", &["x"], &["y"], &[]).outputs(&["y"]);
+    gives(&model(g, vec![f]), &[x()], &[(&[2], &[2.0, -3.0])]);
+}
+
+#[test]
+fn bodies_have_their_own_operator_sets() {
+    let mut f = Build::new()
+        .arg("a")
+        .node("ReduceSum", &["a"], &["b"], &[ints("axes", &[0]), int("keepdims", 0)])
+        .outputs(&["b"])
+        .function("local", "F", &[]);
+    f.opset_import = vec![set("", 11)];
+    gives(&model(call("F", &[]), vec![f.clone()]), &[x()], &[(&[], &[1.0])]);
+    f.opset_import.clear();
+    refused(&bad(&model(call("F", &[]), vec![f.clone()])), Code::UNSUPPORTED, &["'axes'"]);
+    f.opset_import = vec![set("", 6)];
+    refused(&bad(&model(call("F", &[]), vec![f])), Code::UNSUPPORTED, &["opset 6"]);
+}
+
+#[test]
+fn bodies_may_hold_subgraphs() {
+    let leaky = Build::new()
+        .node("LeakyRelu", &["a"], &["t"], &[reference("alpha", "slope", AttributeType::Float)])
+        .outputs(&["t"]);
+    let other = Build::new().node("Neg", &["a"], &["e"], &[]).outputs(&["e"]);
+    let f = Build::new()
+        .arg("c")
+        .arg("a")
+        .node("If", &["c"], &["b"], &[graph("then_branch", leaky), graph("else_branch", other)])
+        .outputs(&["b"])
+        .function("local", "Choose", &["slope"]);
+    let g = Build::new()
+        .input("c", BOOL, &[])
+        .input("x", F32, &["2"])
+        .node("Choose", &["c", "x"], &["y"], &[float("slope", 0.5)])
+        .domain("local")
+        .outputs(&["y"]);
+    let m = model(g, vec![f]);
+    gives(&m, &[truth(true), x()], &[(&[2], &[-1.0, 3.0])]);
+    gives(&m, &[truth(false), x()], &[(&[2], &[2.0, -3.0])]);
+}
+
+#[test]
+fn graphs_are_not_passed_to_functions() {
+    let f = Build::new()
+        .arg("c")
+        .node(
+            "If",
+            &["c"],
+            &["b"],
+            &[
+                reference("then_branch", "body", AttributeType::Graph),
+                reference("else_branch", "body", AttributeType::Graph),
+            ],
+        )
+        .outputs(&["b"])
+        .function("local", "F", &["body"]);
+    let body = Build::new().init(f32s("k", &[], &[1.0])).outputs(&["k"]);
+    let g = Build::new().input("c", BOOL, &[]).node("F", &["c"], &["y"], &[graph("body", body)]).domain("local");
+    refused(&bad(&model(g.outputs(&["y"]), vec![f])), Code::UNSUPPORTED, &["subgraph"]);
+}
+
+/// A function that calls each of the others.
+fn caller(name: &str, callees: &[&str]) -> FunctionProto {
+    let mut b = Build::new().arg("a");
+    for (i, callee) in callees.iter().enumerate() {
+        b = b.node(callee, &["a"], &[&format!("b{i}")], &[]).domain("local");
+    }
+    b.outputs(&["b0"]).function("local", name, &[])
+}
+
+#[test]
+fn recursion_is_refused_at_once() {
+    let itself = model(call("F", &[]), vec![caller("F", &["F"])]);
+    let errors = bad(&itself);
+    refused(&errors, Code::MODEL, &["'F' calls itself"]);
+    let each_other = model(call("F", &[]), vec![caller("F", &["G"]), caller("G", &["F"])]);
+    refused(&bad(&each_other), Code::MODEL, &["'F' calls itself"]);
+    // Without an early end, this one would take as many calls as 4 to the power of the depth.
+    let many = model(call("F", &[]), vec![caller("F", &["F", "F", "F", "F"])]);
+    let errors = bad(&many);
+    assert!(errors.len() <= 8, "{} errors", errors.len());
+}
+
+#[test]
+fn calls_that_multiply_are_bounded() {
+    let name = |i: usize| format!("F{i}");
+    let mut functions: Vec<FunctionProto> = (0..30).map(|i| caller(&name(i), &[&name(i + 1), &name(i + 1)])).collect();
+    functions.push(Build::new().arg("a").node("Neg", &["a"], &["b"], &[]).outputs(&["b"]).function(
+        "local",
+        "F30",
+        &[],
+    ));
+    let m = model(call("F0", &[]), functions);
+    let options = Options { max_nodes: 10_000, ..Options::default() };
+    let errors = import_bytes(encode(&m), &options).unwrap_err().0;
+    refused(&errors, Code::MODEL, &["too many nodes"]);
+    assert!(errors.len() < 100, "{} errors", errors.len());
+}
+
+#[test]
+fn long_chains_of_calls_are_read() {
+    let name = |i: usize| format!("F{i}");
+    let mut functions: Vec<FunctionProto> = (0..40).map(|i| caller(&name(i), &[&name(i + 1)])).collect();
+    functions.push(Build::new().arg("a").node("Neg", &["a"], &["b"], &[]).outputs(&["b"]).function(
+        "local",
+        "F40",
+        &[],
+    ));
+    gives(&model(call("F0", &[]), functions), &[x()], &[(&[2], &[2.0, -3.0])]);
+}
+
+#[test]
+fn nesting_is_bounded() {
+    // Calls in branches of branches, in functions that call each other: deep without being long.
+    let name = |i: usize| format!("F{i}");
+    let deep = |callee: &str, levels: usize| {
+        let mut body = Build::new().node(callee, &["c"], &["b"], &[]).domain("local").outputs(&["b"]);
+        for _ in 0..levels {
+            let both = [graph("then_branch", body.clone()), graph("else_branch", Build::new().outputs(&["c"]))];
+            body = Build::new().node("If", &["c"], &["b"], &both).outputs(&["b"]);
+        }
+        body
+    };
+    let m = |calls: usize, levels: usize| {
+        let mut functions: Vec<FunctionProto> = (0..calls)
+            .map(|i| {
+                let mut body = deep(&name(i + 1), levels);
+                body = body.arg("c");
+                body.function("local", &name(i), &[])
+            })
+            .collect();
+        let last = Build::new().arg("c").node("Not", &["c"], &["b"], &[]).outputs(&["b"]);
+        functions.push(last.function("local", &name(calls), &[]));
+        let g = Build::new().input("c", BOOL, &[]).node("F0", &["c"], &["y"], &[]).domain("local").outputs(&["y"]);
+        model(g, functions)
+    };
+    gives(&m(5, 8), &[truth(true)], &[(&[], &[0.0])]);
+    refused(&bad(&m(40, 25)), Code::MODEL, &["within each other"]);
+}
