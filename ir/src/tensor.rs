@@ -143,10 +143,11 @@ impl Tensor {
                 return if dtype == DType::String { Tensor::from_strings(dims, v) } else { Err(TensorError::Strings) };
             }
             Elements::Float(v) if dtype.is_float() => encode_floats(dtype, &v),
-            // Truncation towards zero, saturating; NaN gives 0.
+            // Truncation towards zero, saturating; NaN gives 0. Elements of 4 bits take the low bits, as ONNX casts.
             Elements::Float(v) if dtype == DType::Bool => v.iter().map(|x| u8::from(*x != 0.0)).collect(),
             Elements::Float(v) => {
-                let (lo, hi) = dtype.int_range().ok_or(TensorError::Strings)?;
+                let range = if dtype.bits() == Some(4) { DType::I32 } else { dtype }.int_range();
+                let (lo, hi) = range.ok_or(TensorError::Strings)?;
                 encode_ints(dtype, v.iter().map(|x| (*x as i128).clamp(lo, hi)))
             }
             Elements::Int(v) if dtype.is_float() => {

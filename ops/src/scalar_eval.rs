@@ -156,7 +156,7 @@ fn integer(op: ScalarOp, dtype: DType, x: i128, y: i128) -> Option<i128> {
         BitAnd => x & y,
         BitOr => x | y,
         BitXor => x ^ y,
-        // A shift by the width or more leaves nothing.
+        // A shift by the width or more leaves nothing but the sign.
         Shl => {
             if (0..i128::from(bits)).contains(&y) {
                 x << y
@@ -167,6 +167,8 @@ fn integer(op: ScalarOp, dtype: DType, x: i128, y: i128) -> Option<i128> {
         Shr => {
             if (0..i128::from(bits)).contains(&y) {
                 x >> y
+            } else if x < 0 {
+                -1
             } else {
                 0
             }

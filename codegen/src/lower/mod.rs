@@ -153,8 +153,16 @@ impl<'g> Lowering<'g, '_> {
 
     fn fetch(&mut self, func: &Func) -> Result<(), Diagnostic> {
         for (i, v) in self.g.outputs().to_vec().into_iter().enumerate() {
+            let (dtype, dims, bytes) = slot_type(self.g.ty(v));
+            // A buffer has at least one byte: a constant without elements is an object, which something must make.
+            if let Some(op) = self.g.def_op(v)
+                && bytes.is_none()
+                && self.g.constant(v).is_some()
+                && !self.places.contains_key(&v)
+            {
+                self.backend(op, "a constant without elements has no buffer".into())?;
+            }
             let p = self.place(v)?;
-            let (dtype, dims, _) = slot_type(self.g.ty(v));
             let whole = match p.place {
                 Place::Slot(s) => {
                     let slot = &self.out.physical.slots[s];

@@ -260,7 +260,7 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         BitOr => format!("({t})({} | {})", a(0), a(1)),
         BitXor => format!("({t})({} ^ {})", a(0), a(1)),
         Shl => format!("({t})((u64){1} < {2} ? (u64){0} << {1} : 0)", a(0), a(1), dtype.bits().unwrap_or(64)),
-        Shr => format!("({t})((u64){1} < {2} ? {0} >> {1} : 0)", a(0), a(1), dtype.bits().unwrap_or(64)),
+        Shr => format!("({t})((u64){1} < {2} ? {0} >> {1} : {0} < 0 ? -1 : 0)", a(0), a(1), dtype.bits().unwrap_or(64)),
         Eq | Ne | Lt | Le | Gt | Ge => format!("({} {} {})", a(0), comparison(op), a(1)),
         Select => format!("({} ? {} : {})", a(0), a(1), a(2)),
         Cast(DType::Bool) => format!("({} != 0)", a(0)),

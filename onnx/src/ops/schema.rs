@@ -10,9 +10,10 @@ enum Preset {
     Int(i64),
     Float(f32),
     Str(&'static str),
+    Ints(&'static [i64]),
 }
 
-use Preset::{Float, Int, Str};
+use Preset::{Float, Int, Ints, Str};
 
 /// Attributes whose names differ: operator (`*` for all), name in the IR, name in ONNX.
 const NAMES: &[(&str, &str, &str)] = &[
@@ -66,6 +67,7 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("LpNormalization", "p", Int(2)),
     ("LpPool", "p", Int(2)),
     ("MaxPool", "storage_order", Int(0)),
+    ("MeanVarianceNormalization", "axes", Ints(&[0, 2, 3])),
     ("Pad", "mode", Str("constant")),
     ("QuantizeLinear", "axis", Int(1)),
     ("Resize", "coordinate_transformation_mode", Str("half_pixel")),
@@ -209,6 +211,7 @@ pub(crate) fn default(op: &str, slot: &AttrSlot) -> Option<Attr> {
         (Some(Int(i)), _) => Attr::Int(i),
         (Some(Float(x)), _) => Attr::Float(x.into()),
         (Some(Str(s)), _) => Attr::Str(s.into()),
+        (Some(Ints(list)), _) => Attr::Ints(list.to_vec()),
         (None, "bool") => Attr::Bool(false),
         (None, "integer list") => Attr::Ints(Vec::new()),
         (None, "float list") => Attr::Floats(Vec::new()),

@@ -4,7 +4,7 @@
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
 use super::build::{Build, Made, diagnostic};
-use crate::elementwise::Round;
+use crate::elementwise::{Max, Min, Round};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
 
@@ -175,6 +175,12 @@ pub(super) fn requantise(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId
     if let Some(z) = zero {
         let z = b.cast(z, b.dtype(v))?;
         v = b.add(v, z)?;
+    }
+    // A cast saturates by itself, except to 4 bits.
+    if let (Some(4), Some((low, high))) = (to.bits(), to.int_range()) {
+        let (low, high) = (b.number(low as f64, v)?, b.number(high as f64, v)?);
+        v = b.op(Max {}, &[v, low])?;
+        v = b.op(Min {}, &[v, high])?;
     }
     b.cast(v, to)
 }
