@@ -4,7 +4,7 @@ use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
-use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sqrt, Sub};
+use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
 use of_ops::movement::{Concat, Expand, Reshape, Slice, Split, Transpose};
 use of_ops::nn::Conv;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
@@ -99,7 +99,7 @@ fn neutral(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     Ok(false)
 }
 
-/// x^2 = x x;  x^(1/2) = sqrt x (for x >= 0, and both are NaN below);  x^1 = x
+/// x^1 = x;  x^2 = x x;  x^3 = x x x. A power of 1/2 is no root: they differ for -0 and -inf.
 fn pow_small(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     if as_op::<Pow>(rw, op).is_none() {
         return Ok(false);
@@ -109,7 +109,6 @@ fn pow_small(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     if !same_tensor_type(rw, x, r) {
         return Ok(false);
     }
-    let float = rw.graph().ty(x).as_tensor().is_some_and(|t| t.dtype.is_float());
     if exponent == 1.0 {
         return replace(rw, op, x);
     } else if exponent == 2.0 {
@@ -119,8 +118,6 @@ fn pow_small(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         let square = rw.create_one(Mul {}, &[x, x])?;
         let cube = rw.create_one(Mul {}, &[square, x])?;
         rw.replace(op, &[cube]);
-    } else if exponent == 0.5 && float {
-        rw.replace_with(op, Sqrt {}, &[x])?;
     } else {
         return Ok(false);
     }

@@ -101,7 +101,15 @@ impl Lowering<'_, '_> {
         let geometry = geometry.fixed().ok_or("a shape is not known before the run")?;
         let (h, wa) = axes(&geometry.windows)?;
         let (n, cin, cout, groups) = (geometry.n, geometry.cin, geometry.cout, geometry.group);
-        let b = &image_body(b, group.space.len());
+        let mut b = image_body(b, group.space.len());
+        // An image one pixel wide is a line: rows of the product run along its long axis.
+        let (h, wa) = if wa.input == 1 && wa.output == 1 && wa.kernel == 1 {
+            b.loads.iter_mut().for_each(|l| l.strides.swap(1, 2));
+            (wa, h)
+        } else {
+            (h, wa)
+        };
+        let b = &b;
         let cin_group = cin / groups;
         if groups == cin && cout == cin {
             let spec = Window { n, h, w: wa, c: cin, kind: Kind::Depthwise };
