@@ -141,6 +141,7 @@ list! {
     crate::movement::Unsqueeze,
     // nn
     crate::nn::AffineGrid,
+    crate::nn::Attention,
     crate::nn::AvgPool,
     crate::nn::BatchNorm,
     crate::nn::Col2Im,

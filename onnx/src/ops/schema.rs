@@ -23,6 +23,7 @@ const NAMES: &[(&str, &str, &str)] = &[
     ("DequantizeLinear", "dtype", "output_dtype"),
     ("QuantizeLinear", "dtype", "output_dtype"),
     ("DepthToSpace", "block_size", "blocksize"),
+    ("Optional", "ty", "type"),
     ("SpaceToDepth", "block_size", "blocksize"),
 ];
 
@@ -177,7 +178,6 @@ impl fmt::Display for Harmless {
 
 /// Attributes that have one supported value, unless the op of the IR takes them.
 const ONLY: &[(&str, &[(&str, Harmless)])] = &[
-    ("Attention", &[("softmax_precision", Harmless::OneOf(&[0, 1]))]),
     ("Cast", &[("saturate", Harmless::Is(1)), ("round_mode", Harmless::Text("up"))]),
     ("GroupNormalization", &[("stash_type", Harmless::Is(1))]),
     ("LayerNormalization", &[("stash_type", Harmless::Is(1))]),
@@ -187,8 +187,13 @@ const ONLY: &[(&str, &[(&str, Harmless)])] = &[
 ];
 
 /// Attributes of the IR that say whether an output is used: operator, name, the first output meant.
-const FLAGS: &[(&str, &str, usize)] =
-    &[("Dropout", "mask", 1), ("LayerNormalization", "stats", 1), ("MaxPool", "indices", 1)];
+const FLAGS: &[(&str, &str, usize)] = &[
+    ("Attention", "present", 1),
+    ("Attention", "scores", 3),
+    ("Dropout", "mask", 1),
+    ("LayerNormalization", "stats", 1),
+    ("MaxPool", "indices", 1),
+];
 
 /// The first of the outputs whose use the attribute `slot` declares, if it is such an attribute.
 pub(crate) fn flag_of_output(op: &str, slot: &str) -> Option<usize> {

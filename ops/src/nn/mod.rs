@@ -1,6 +1,7 @@
 //! Neural-network layers: convolutions, pooling, normalisation, resizing, quantisation.
 
 mod affine_grid;
+mod attention;
 mod avg_pool;
 mod batch_norm;
 pub(crate) mod build;
@@ -26,6 +27,7 @@ mod roi_align;
 mod window;
 
 pub use affine_grid::AffineGrid;
+pub use attention::Attention;
 pub use avg_pool::AvgPool;
 pub use batch_norm::BatchNorm;
 pub use col2im::Col2Im;
