@@ -350,5 +350,31 @@ fn malformed_scans_are_refused() {
     for scans in [0, 3, -1, i64::MIN, i64::MAX] {
         refused(&bad(&model(18, scans)), Code::MODEL, &["num_scan_inputs"]);
     }
-    refused(&bad(&model(8, 1)), Code::UNSUPPORTED, &["opset 8"]);
+    refused(&bad(&model(8, 1)), Code::UNSUPPORTED, &["sequence_lens"]);
+}
+
+#[test]
+fn scans_of_opset_8_had_batches() {
+    let model = |dims: [&str; 3], attrs: &[_]| {
+        let mut all = vec![graph("body", sums()), int("num_scan_inputs", 1)];
+        all.extend_from_slice(attrs);
+        Build::new()
+            .input("s", F32, &[dims[0], dims[2]])
+            .input("x", F32, &dims)
+            .init(f32s("factor", &[], &[10.0]))
+            .node("Scan", &["", "s", "x"], &["last", "all"], &all)
+            .outputs(&["last", "all"])
+            .model(8)
+    };
+    let inputs = [x32(&[2, 1], &[1.0, 2.0]), x32(&[2, 3, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])];
+    let forward = [11.0, 31.0, 61.0, 42.0, 92.0, 152.0];
+    for dims in [["2", "3", "1"], ["batch", "n", "1"]] {
+        gives(&model(dims, &[]), &inputs, &[(&[2, 1], &[61.0, 152.0]), (&[2, 3, 1], &forward)]);
+    }
+    let backward = [31.0, 51.0, 61.0, 62.0, 112.0, 152.0];
+    let turned = model(["2", "3", "1"], &[ints("directions", &[1])]);
+    gives(&turned, &inputs, &[(&[2, 1], &[61.0, 152.0]), (&[2, 3, 1], &backward)]);
+    refused(&bad(&model(["2", "3", "1"], &[int("unused", 0)])), Code::UNSUPPORTED, &["'unused'"]);
+    let empty = Build::new().node("Scan", &[""], &["y"], &[graph("body", sums()), int("num_scan_inputs", 1)]);
+    refused(&bad(&empty.outputs(&["y"]).model(8)), Code::MODEL, &["something to scan"]);
 }

@@ -358,7 +358,7 @@ fn operator_sets_that_are_too_old_or_too_new_are_refused() {
     for opset in [OLDEST_OPSET, 13, NEWEST_OPSET] {
         gives(&model(opset), &[x32(&[1], &[-1.0])], &[(&[1], &[0.0])]);
     }
-    for (opset, word) in [(OLDEST_OPSET - 1, "opset 6"), (0, "opset 0"), (NEWEST_OPSET + 1, "newer than")] {
+    for (opset, word) in [(OLDEST_OPSET - 1, "opset 0"), (-1, "opset -1"), (NEWEST_OPSET + 1, "newer than")] {
         let errors = bad(&model(opset));
         refused(&errors, Code::UNSUPPORTED, &[word]);
         assert!(errors.len() == 1 && errors[0].hint.is_some());

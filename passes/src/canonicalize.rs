@@ -11,6 +11,7 @@ use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
 use crate::facts::{def, dims, ints, single_use, splat};
+use crate::resample::{conv_transpose_tiles, resize_whole};
 
 /// A rule: rewrites `op` and says whether it did.
 type Rule = fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>;
@@ -25,6 +26,8 @@ const RULES: &[(&str, Rule)] = &[
     ("reshape-reshape", reshape_reshape),
     ("split-known", split_known),
     ("reduce-keepdims", reduce_keepdims),
+    ("resize-whole", resize_whole),
+    ("conv-transpose-tiles", conv_transpose_tiles),
     ("conv-mul", conv_mul),
     ("conv-add", conv_add),
     ("matmul-vector", matmul_vector),

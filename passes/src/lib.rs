@@ -20,6 +20,7 @@ mod pipelines;
 mod print;
 mod report;
 mod reproducer;
+mod resample;
 pub mod specialize;
 mod syntax;
 mod verify;

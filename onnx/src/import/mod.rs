@@ -29,8 +29,8 @@ pub(crate) use report::Fault;
 use report::Report;
 use scope::Scope;
 
-/// The oldest operator set of ai.onnx that is read: version 7 gave broadcasting its present rule.
-pub const OLDEST_OPSET: i64 = 7;
+/// The oldest operator set of ai.onnx that is read.
+pub const OLDEST_OPSET: i64 = 1;
 /// The newest operator set of ai.onnx that is read.
 pub const NEWEST_OPSET: i64 = 28;
 

@@ -52,8 +52,8 @@ pub(super) fn opsets(imports: &[OperatorSetIdProto]) -> Result<HashMap<&str, i64
         |message: String, hint: &str| Err(Diagnostic::error(Code::UNSUPPORTED, Location::Unknown, message).hint(hint));
     match opsets.get("").copied() {
         Some(v) if v < OLDEST_OPSET => unsupported(
-            format!("opset {v} of ai.onnx is not supported: before {OLDEST_OPSET} operators broadcast by attributes"),
-            "convert the model with onnx.version_converter",
+            format!("opset {v} of ai.onnx is not supported: the first is {OLDEST_OPSET}"),
+            "is the version of the operator set what its exporter wrote?",
         ),
         Some(v) if v > NEWEST_OPSET => unsupported(
             format!("opset {v} of ai.onnx is newer than {NEWEST_OPSET}, the newest that is known"),

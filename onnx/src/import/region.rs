@@ -49,6 +49,27 @@ impl<'m> Importer<'m, '_> {
         if complete { Ok(Region { id, yields }) } else { Err(Fault::Poisoned) }
     }
 
+    /// Makes a region whose arguments have the given types, filled with the ops that `fill` creates for them.
+    pub fn region_of(
+        &mut self,
+        args: &[Type],
+        fill: impl FnOnce(&mut Self, &[ValueId]) -> Result<Vec<ValueId>, Fault>,
+    ) -> Result<Region, Fault> {
+        let id = self.rw.new_region();
+        let outer = std::mem::replace(&mut self.region, id);
+        self.rw.at_end(id);
+        let args: Vec<ValueId> = args.iter().map(|ty| self.rw.add_arg(id, ty.clone(), None)).collect();
+        let yields = fill(self, &args);
+        let end = match &yields {
+            Ok(yields) => self.rw.create(of_ops::structural::Yield {}, yields).map(|_| ()),
+            Err(_) => Ok(()),
+        };
+        self.region = outer;
+        self.rw.at_end(outer);
+        end?;
+        Ok(Region { id, yields: yields? })
+    }
+
     /// Removes a region that is not used after all.
     pub fn discard(&mut self, region: &Region) {
         let ops: Vec<OpId> = self.rw.graph().region_ops(region.id).collect();

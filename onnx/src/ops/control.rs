@@ -3,7 +3,7 @@
 use of_ir::{Attr, DType, OpError, Type};
 use of_ops::control::join;
 
-use crate::import::{Fault, Importer, Node, Region, Values};
+use crate::import::{Attributes, Fault, Importer, Node, Region, Values};
 use crate::proto::GraphProto;
 
 /// `If`: both branches see the values around the node and have no inputs.
@@ -58,9 +58,34 @@ pub(super) fn scan<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values 
     cx.emit_with_regions(node, &[region.id])
 }
 
-/// `Scan` of 8 had a batch axis and sequence lengths.
-pub(super) fn scan_8<'m>(_cx: &mut Importer<'m, '_>, _node: Node<'m>) -> Values {
-    Err(Fault::unsupported("Scan of opset 8, with its axis of batches, has no counterpart; opset 9 replaced it"))
+/// `Scan` of 8 had lengths of sequences and an axis of batches: a scan over the batches of what `Scan` is now.
+pub(super) fn scan_8<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
+    if node.opt_input(0).is_some() {
+        return Err(Fault::unsupported("sequences of different lengths (sequence_lens)"));
+    }
+    if node.inputs.len() < 2 {
+        return Err(Fault::invalid("Scan needs something to scan"));
+    }
+    node.inputs.remove(0);
+    if let Some(directions) = node.attrs.take_any("directions")? {
+        node.attrs.set("scan_input_directions", directions);
+    }
+    let mut elements = Vec::new();
+    for i in 0..node.inputs.len() {
+        let mut t = cx.tensor_ty(node.input(i)?)?.clone();
+        if let Some(shape) = &mut t.shape {
+            shape.remove(of_ops::shape::axis(0, shape.len())?);
+        }
+        elements.push(t.into());
+    }
+    let mut inner = node.clone();
+    let region = cx.region_of(&elements, |cx, args| {
+        inner.inputs = args.iter().map(|v| Some(*v)).collect();
+        scan(cx, inner)
+    })?;
+    node.attrs = Attributes::default();
+    node.attrs.set("num_scan_inputs", Attr::Int(node.inputs.len() as i64));
+    cx.emit_with_regions(node, &[region.id])
 }
 
 impl<'m> Importer<'m, '_> {

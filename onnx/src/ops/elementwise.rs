@@ -5,10 +5,12 @@ use std::sync::Arc;
 use of_ir::{Tensor, ValueId};
 use of_ops::elementwise::{Cast, Fmod, Gelu, Mod, Pow, Shl, Shr};
 
+use super::legacy;
 use crate::import::{Fault, Importer, Node, Values};
 
 /// `Clip` before 11: the bounds are attributes.
 pub(super) fn clip_6(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+    legacy::drop_consumed_inputs(&mut node);
     let x = node.input(0)?;
     for (i, name) in ["min", "max"].into_iter().enumerate() {
         if let Some(bound) = node.attrs.take::<f64>(name)? {

@@ -4,8 +4,10 @@
 //! that never changed have no importer: the declaration of the op in the IR is enough.
 
 mod axes;
+mod compose;
 mod control;
 mod elementwise;
+mod legacy;
 mod normalization;
 mod random;
 mod resize;

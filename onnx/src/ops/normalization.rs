@@ -2,10 +2,16 @@
 
 use of_ir::Attr;
 
+use super::legacy;
 use crate::import::{Fault, Importer, Node, Values};
 
 /// `BatchNormalization` with given statistics.
 pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+    if node.version < 7 {
+        // Whether it is for a test; the exporters of that time left it as it was in training.
+        node.attrs.take_flag("is_test")?;
+        legacy::drop_consumed_inputs(&mut node);
+    }
     let training = node.attrs.take_flag("training_mode")?.unwrap_or(false);
     // Before 14, outputs beyond the first asked for training.
     if training || (1..node.outputs.len()).any(|i| node.uses_output(i)) {

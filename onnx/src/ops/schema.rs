@@ -69,6 +69,7 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("LpPool", "p", Int(2)),
     ("MaxPool", "storage_order", Int(0)),
     ("MeanVarianceNormalization", "axes", Ints(&[0, 2, 3])),
+    ("NegativeLogLikelihoodLoss", "reduction", Str("mean")),
     ("Pad", "mode", Str("constant")),
     ("QuantizeLinear", "axis", Int(1)),
     ("Resize", "coordinate_transformation_mode", Str("half_pixel")),
@@ -93,6 +94,7 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("Selu", "gamma", Float(1.050_701)),
     ("Shrink", "bias", Float(0.0)),
     ("Shrink", "lambd", Float(0.5)),
+    ("SoftmaxCrossEntropyLoss", "reduction", Str("mean")),
     ("SpaceToDepth", "mode", Str("DCR")),
     ("Split", "axis", Int(0)),
     ("SplitToSequence", "axis", Int(0)),
@@ -193,6 +195,7 @@ const FLAGS: &[(&str, &str, usize)] = &[
     ("Dropout", "mask", 1),
     ("LayerNormalization", "stats", 1),
     ("MaxPool", "indices", 1),
+    ("SoftmaxCrossEntropyLoss", "log_prob", 1),
 ];
 
 /// The first of the outputs whose use the attribute `slot` declares, if it is such an attribute.

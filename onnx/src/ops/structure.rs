@@ -1,8 +1,9 @@
 //! Constants, aliases and other operators that compute nothing.
 
-use of_ir::Attr;
+use of_ir::{Attr, Elements};
 use of_ops::elementwise::Cast;
 
+use super::legacy;
 use crate::import::{Fault, Importer, Node, Values, literal};
 
 /// The attributes that give a `Constant` its value.
@@ -38,9 +39,18 @@ pub(super) fn identity(_cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
 
 /// `Dropout`; the ratio matters in training only.
 pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+    if node.version < 7 {
+        // Whether it is for a test; the exporters of that time left it as it was in training.
+        node.attrs.take_flag("is_test")?;
+        legacy::drop_consumed_inputs(&mut node);
+    }
     if let Some(training) = node.opt_input(2) {
+        let ratio = node.opt_input(1).and_then(|ratio| cx.known(ratio)).map(|t| t.elements());
+        let keeps_all = matches!(ratio, Some(Elements::Float(r)) if r == [0.0]);
         match cx.known(training).and_then(|t| t.to_i64s()).as_deref() {
             Some([0]) => {}
+            // Whether or not it trains.
+            _ if keeps_all => {}
             Some([_]) => node.attrs.set("training", Attr::Int(1)),
             _ => return Err(Fault::unsupported("whether it trains must be known")),
         }
