@@ -19,6 +19,7 @@ pub mod movement;
 pub mod nn;
 pub mod recurrent;
 pub mod reduction;
+pub mod string;
 pub mod structural;
 
 pub use declare::is_option;

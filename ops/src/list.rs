@@ -31,6 +31,7 @@ list! {
     crate::control::SequenceLength,
     crate::control::SplitToSequence,
     // contraction
+    crate::contraction::Det,
     crate::contraction::Einsum,
     crate::contraction::Gemm,
     crate::contraction::MatMul,
@@ -64,6 +65,7 @@ list! {
     crate::elementwise::Tan,
     crate::elementwise::Tanh,
     // elementwise: composites and conversions
+    crate::elementwise::BitCast,
     crate::elementwise::Cast,
     crate::elementwise::Celu,
     crate::elementwise::Clip,
@@ -85,6 +87,7 @@ list! {
     crate::elementwise::Softplus,
     crate::elementwise::Softsign,
     crate::elementwise::SumOf,
+    crate::elementwise::SwiGlu,
     crate::elementwise::Swish,
     crate::elementwise::ThresholdedRelu,
     // elementwise: binary
@@ -134,6 +137,7 @@ list! {
     crate::movement::SpaceToDepth,
     crate::movement::Split,
     crate::movement::Squeeze,
+    crate::movement::TensorScatter,
     crate::movement::Tile,
     crate::movement::Transpose,
     crate::movement::Trilu,
@@ -165,12 +169,15 @@ list! {
     crate::nn::MaxPool,
     crate::nn::MaxUnpool,
     crate::nn::MeanVarianceNorm,
+    crate::nn::NllLoss,
     crate::nn::QLinearConv,
     crate::nn::QLinearMatMul,
     crate::nn::QuantizeLinear,
     crate::nn::Resize,
     crate::nn::RmsNorm,
     crate::nn::RoiAlign,
+    crate::nn::RotaryEmbedding,
+    crate::nn::SoftmaxCrossEntropyLoss,
     // recurrent
     crate::recurrent::Gru,
     crate::recurrent::Lstm,
@@ -178,6 +185,7 @@ list! {
     // reduction
     crate::reduction::ArgMax,
     crate::reduction::ArgMin,
+    crate::reduction::CumProd,
     crate::reduction::CumSum,
     crate::reduction::Hardmax,
     crate::reduction::LogSoftmax,
@@ -193,6 +201,10 @@ list! {
     crate::reduction::ReduceSumSquare,
     crate::reduction::Softmax,
     crate::reduction::TopK,
+    // string
+    crate::string::StringConcat,
+    crate::string::StringNormalizer,
+    crate::string::StringSplit,
     // structural
     crate::structural::Constant,
     crate::structural::Fail,

@@ -2,16 +2,20 @@
 
 mod activation;
 mod binary;
+mod bit_cast;
 mod cast;
 mod is_inf;
 mod select;
+mod swiglu;
 mod unary;
 mod variadic;
 
 pub use activation::*;
 pub use binary::*;
+pub use bit_cast::BitCast;
 pub use cast::Cast;
 pub use is_inf::IsInf;
 pub use select::Select;
+pub use swiglu::SwiGlu;
 pub use unary::*;
 pub use variadic::{Clip, MaxOf, MeanOf, MinOf, PRelu, SumOf};
