@@ -74,6 +74,7 @@ pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
             f.place(op);
         }
     }
+    f.absorb();
     f.sorted()
 }
 
@@ -256,6 +257,50 @@ impl Fuser<'_> {
         self.graph.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
     }
 
+    /// Puts elementwise groups that one other group reads, in the same space, into that group: nothing but that group
+    /// depends on them, so no cycle can close.
+    fn absorb(&mut self) {
+        for p in (0..self.groups.len()).rev() {
+            if self.groups[p].shape != Shape::Elementwise {
+                continue;
+            }
+            let Some(c) = self.only_reader(p) else { continue };
+            let from = std::mem::take(&mut self.groups[p].ops);
+            from.iter().for_each(|op| {
+                self.group_of.insert(*op, c);
+            });
+            let deps = std::mem::take(&mut self.groups[p].deps);
+            let to = &mut self.groups[c];
+            to.deps.remove(&p);
+            to.deps.extend(deps);
+            to.ops.extend(from);
+        }
+    }
+
+    /// The group that alone reads what elementwise group `p` computes, point by point in the same space.
+    fn only_reader(&self, p: usize) -> Option<usize> {
+        const LONGEST: usize = 48;
+        let mut reader = None;
+        for op in &self.groups[p].ops {
+            for v in self.graph.op(*op).operands.iter().chain(&self.graph.op(*op).results) {
+                // Wider elements have no vector form, which the reader may need.
+                if self.graph.ty(*v).as_tensor().and_then(|t| t.dtype.bits()).is_none_or(|b| b > 32) {
+                    return None;
+                }
+            }
+            for u in self.graph.op(*op).results.iter().flat_map(|v| self.graph.uses(*v)) {
+                let g = *self.group_of.get(&u.op)?;
+                if g != p && (reader.is_some_and(|r| r != g) || !matches!(self.roles[&u.op], Role::Map(_))) {
+                    return None;
+                }
+                reader = if g == p { reader } else { Some(g) };
+            }
+        }
+        let (from, to) = (&self.groups[p], &self.groups[reader?]);
+        let fits = from.space == to.space && from.ops.len() + to.ops.len() <= LONGEST;
+        (fits && matches!(to.shape, Shape::Anchor | Shape::Elementwise | Shape::Rowwise(_))).then_some(reader?)
+    }
+
     /// Groups in an order that respects dependencies: depth first from the last, which keeps lifetimes short.
     fn sorted(self) -> Vec<Group> {
         let n = self.groups.len();
@@ -276,6 +321,7 @@ impl Fuser<'_> {
         }
         let mut groups: Vec<Option<Group>> = self.groups.into_iter().map(Some).collect();
         let mut sorted: Vec<Group> = out.into_iter().filter_map(|g| groups[g].take()).collect();
+        sorted.retain(|g| !g.ops.is_empty());
         for g in &mut sorted {
             g.ops.sort_by_key(|op| self.position[op]);
         }

@@ -5,7 +5,7 @@ use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, Slice, Transpose};
-use of_ops::nn::{AvgPool, Conv, MaxPool};
+use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::{Constant, NoneValue, Return, Yield};
 
@@ -50,8 +50,16 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
         Gather::NAME => Ok(Role::Single),
         ReduceSum::NAME | ReduceMax::NAME | ReduceMin::NAME | ReduceProd::NAME => reduction(g, op),
         MatMul::NAME if data.operands.iter().all(|v| f32s(*v)) => Ok(Role::Anchor),
-        MatMul::NAME => Err("only f32 products have native code".into()),
-        Conv::NAME => convolution(g, op),
+        MatMul::NAME => Err("only products of f32 have native code".into()),
+        MatMulInteger::NAME => {
+            bytes(g, op)?;
+            let rank = |v: ValueId| g.ty(v).as_tensor().and_then(|t| t.rank()).unwrap_or(0);
+            if rank(data.operands[0]) < 2 || rank(data.operands[1]) < 2 {
+                return Err("a product with a vector".into());
+            }
+            Ok(Role::Anchor)
+        }
+        Conv::NAME | ConvInteger::NAME => convolution(g, op),
         MaxPool::NAME | AvgPool::NAME => pool(g, op),
         name => Err(format!("'{name}' has no native code")),
     }
@@ -118,12 +126,38 @@ pub fn reduced_axes(g: &Graph, op: OpId, rank: usize) -> Vec<usize> {
     of_ops::shape::axes(&given, rank).unwrap_or_default()
 }
 
+/// The convolution that `op` is, of floats or of bytes.
+pub fn conv_of(g: &Graph, op: OpId) -> Option<Conv> {
+    as_op::<Conv>(g, op).or_else(|| {
+        let ConvInteger { strides, pads, dilations, group, auto_pad, channels_last } = as_op::<ConvInteger>(g, op)?;
+        Some(Conv { strides, pads, dilations, group, auto_pad, channels_last })
+    })
+}
+
+/// Whether an integer product multiplies bytes by known signed bytes. Passes turn zero points into corrections.
+fn bytes(g: &Graph, op: OpId) -> Result<(), String> {
+    let data = g.op(op);
+    if data.operands[2..].iter().any(|v| *g.ty(*v) != Type::None) {
+        return Err("zero points that are not known before the run, or of rare shapes".into());
+    }
+    let dtype = |i: usize| g.ty(data.operands[i]).as_tensor().map(|t| t.dtype);
+    if !matches!(dtype(0), Some(DType::U8 | DType::I8)) {
+        return Err("only products of bytes have native code".into());
+    }
+    if dtype(1) != Some(DType::I8) || g.constant(data.operands[1]).is_none() {
+        return Err("its weights are no signed bytes that are known before the run".into());
+    }
+    Ok(())
+}
+
 fn convolution(g: &Graph, op: OpId) -> Result<Role, String> {
     let data = g.op(op);
-    let Some(conv) = as_op::<Conv>(g, op) else { return Err("its attributes do not decode".into()) };
+    let Some(conv) = conv_of(g, op) else { return Err("its attributes do not decode".into()) };
     let x = g.ty(data.operands[0]).as_tensor().ok_or("no tensor")?;
-    if x.dtype != DType::F32 {
-        return Err("only f32 convolutions have native code".into());
+    if data.name() == ConvInteger::NAME {
+        bytes(g, op)?;
+    } else if x.dtype != DType::F32 {
+        return Err("only convolutions of f32 and of bytes have native code".into());
     }
     if !conv.channels_last {
         return Err("only channels-last convolutions have native code".into());
@@ -145,8 +179,9 @@ fn pool(g: &Graph, op: OpId) -> Result<Role, String> {
     if last != Some(true) || data.results.len() != 1 {
         return Err("only channels-last pools without indices have native code".into());
     }
-    if x.dtype != DType::F32 || !matches!(x.rank(), Some(3 | 4)) {
-        return Err("only 1-D and 2-D pools of f32 have native code".into());
+    let bytes = data.name() == MaxPool::NAME && matches!(x.dtype, DType::U8 | DType::I8);
+    if !(x.dtype == DType::F32 || bytes) || !matches!(x.rank(), Some(3 | 4)) {
+        return Err("only 1-D and 2-D pools of f32, and maxima of bytes, have native code".into());
     }
     Ok(Role::Anchor)
 }

@@ -11,6 +11,7 @@ use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
 use crate::facts::{def, dims, ints, single_use, splat};
+use crate::integer_products::{conv_zero_points, matmul_zero_points};
 use crate::resample::{conv_transpose_tiles, resize_whole};
 
 /// A rule: rewrites `op` and says whether it did.
@@ -31,6 +32,8 @@ const RULES: &[(&str, Rule)] = &[
     ("conv-mul", conv_mul),
     ("conv-add", conv_add),
     ("matmul-vector", matmul_vector),
+    ("matmul-zero-points", matmul_zero_points),
+    ("conv-zero-points", conv_zero_points),
 ];
 
 /// Applies the rules until none fits.

@@ -8,7 +8,7 @@ use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Pad, Slice, Transpose};
-use of_ops::nn::{AvgPool, Conv, ConvTranspose, MaxPool};
+use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
@@ -49,7 +49,7 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
             }
         )*};
     }
-    wrap!(Conv, ConvTranspose, AvgPool);
+    wrap!(Conv, ConvInteger, ConvTranspose, AvgPool);
     if let Some(o) = as_op::<MaxPool>(rw.graph(), op)
         && !o.channels_last
         && rw.graph().op(op).results.len() == 1

@@ -12,12 +12,14 @@ pub mod expand_composites;
 pub mod facts;
 pub mod fold_constants;
 pub mod infer_shapes;
+mod integer_products;
 mod list;
 mod manager;
 mod options;
 mod pass;
 mod pipelines;
 mod print;
+pub mod quantize_contractions;
 mod report;
 mod reproducer;
 mod resample;
@@ -27,7 +29,7 @@ mod verify;
 
 pub use list::{
     Canonicalize, ChannelsLast, Cse, Dce, ExpandComposites, ExpandOptions, FoldConstants, InferShapes, PASSES,
-    Specialize, find,
+    QuantizeContractions, Specialize, find,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};

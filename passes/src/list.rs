@@ -24,6 +24,7 @@ list! {
     FoldConstants,
     InferShapes,
     crate::print::Print,
+    QuantizeContractions,
     Specialize,
     crate::verify::Verify,
 }
@@ -57,6 +58,7 @@ func_passes! {
     Dce: "dce", "removes ops whose results nobody reads" => |f| { crate::dce::dce(f); Ok(()) };
     FoldConstants: "fold-constants", "evaluates what depends on constants and shapes alone" => crate::fold_constants::fold_constants;
     InferShapes: "infer-shapes", "runs inference again and keeps what it newly knows" => crate::infer_shapes::infer_shapes;
+    QuantizeContractions: "quantize-contractions", "products and convolutions of dequantised operands become integer ones" => crate::quantize_contractions::quantize_contractions;
 }
 
 pass_options! {

@@ -23,7 +23,11 @@ pub const PIPELINES: &[Pipeline] = &[
         text: "simplify,expand-composites,simplify",
         summary: "nothing but primitives and structure, for backends that know no composite",
     },
-    Pipeline { name: "cpu", text: "primitives,channels-last,simplify", summary: "what the CPU code generator takes" },
+    Pipeline {
+        name: "cpu",
+        text: "quantize-contractions,primitives,channels-last,simplify",
+        summary: "what the CPU code generator takes",
+    },
 ];
 
 /// The pipeline called `name`.

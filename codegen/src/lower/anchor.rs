@@ -1,31 +1,33 @@
 //! Contractions, convolutions and pools with their epilogues.
 
 use of_diag::Diagnostic;
-use of_ir::{OpId, ValueId};
+use of_ir::{DType, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
-use of_ops::nn::{AvgPool, Conv, MaxPool};
+use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 
 use super::body::Body;
 use super::{Lowering, points};
-use crate::fuse::Group;
-use crate::native::contraction::{self, Contraction, RowAxes, Tile};
+use crate::fuse::{Group, Role};
+use crate::native::contraction::{self, Contraction, Element, RowAxes};
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
 use crate::native::{Source, copy};
 use crate::physical::{Operand, Place};
+use crate::roles;
 
 /// What lowering a group gives: a step, an error of the plan, or why there is no kernel.
 type Outcome = Result<Result<(), Diagnostic>, String>;
 
 impl Lowering<'_, '_> {
     pub(super) fn anchor(&mut self, group: &Group) -> Outcome {
-        let op = group.ops[0];
+        let is_anchor = |op: &OpId| roles::role(self.g, *op) == Role::Anchor;
+        let op = group.ops.iter().copied().find(is_anchor).ok_or("the group has no anchor")?;
         let b = self.body(group, 0)?;
         match self.g.op(op).name() {
-            MatMul::NAME => self.matmul(group, op, &b),
-            Conv::NAME => self.conv(group, op, &b),
+            MatMul::NAME | MatMulInteger::NAME => self.matmul(group, op, &b),
+            Conv::NAME | ConvInteger::NAME => self.conv(group, op, &b),
             MaxPool::NAME | AvgPool::NAME => self.pool(group, op, &b),
             name => Err(format!("'{name}' has no native code")),
         }
@@ -53,6 +55,7 @@ impl Lowering<'_, '_> {
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
         let constant = self.constants.tensor(w).is_some();
         let mut spec = Contraction {
+            element: element(self.dtype(x)),
             a_batch: lead_strides(&da, &batch),
             b_batch: lead_strides(&db, &batch),
             batch,
@@ -67,35 +70,48 @@ impl Lowering<'_, '_> {
         let width = tile.vectors * self.isa.lanes;
         if constant {
             spec.b = contraction::Operand::Packed;
-            let packed = n.div_ceil(width) * width * k;
+            let packed = n.div_ceil(width) * contraction::panel(&spec, width);
             spec.b_batch.iter_mut().for_each(|s| *s = *s / (k * n) as i64 * packed as i64);
         }
         let source = contraction::contraction(&spec, tile, b, &axes, &row_major(&dims), self.isa)?;
         let flops = 2 * k as u64 * points(&dims);
         Ok((|| {
             let a = self.place(x)?;
-            let right = if constant { self.packed(w, &matrices(&db), tile)? } else { self.place(w)? };
+            let right = if constant { self.packed(w, &spec, matrices(&db), width)? } else { self.place(w)? };
             self.finish(group, source, b, vec![a, right], flops)
         })())
     }
 
-    /// A weight of packed panels: one matrix after another.
-    fn packed(&mut self, w: ValueId, (count, k, n): &(usize, usize, usize), tile: Tile) -> Result<Operand, Diagnostic> {
-        let width = tile.vectors * self.isa.lanes;
-        let mut all = Vec::new();
-        if let Some(values) = self.constants.tensor(w).and_then(|t| t.as_slice::<f32>()) {
-            for i in 0..*count {
-                all.extend(contraction::pack(&values[i * k * n..][..k * n], *k, *n, width));
+    /// A weight of packed panels: `count` matrices, one after another.
+    fn packed(&mut self, w: ValueId, spec: &Contraction, count: usize, width: usize) -> Result<Operand, Diagnostic> {
+        let (k, n) = (contraction::depth(spec), spec.columns);
+        let tensor = self.constants.tensor(w);
+        let (mut floats, mut bytes) = (Vec::new(), Vec::new());
+        if let Some(values) = tensor.and_then(|t| t.as_slice::<f32>()) {
+            for i in 0..count {
+                floats.extend(contraction::pack(&values[i * k * n..][..k * n], k, n, width));
+            }
+        } else if let Some(values) = tensor.and_then(|t| t.as_slice::<i8>()) {
+            for i in 0..count {
+                bytes.extend(contraction::pack_bytes(&values[i * k * n..][..k * n], spec, width));
             }
         }
+        self.panels(w, floats, bytes)
+    }
+
+    /// The weight of packed panels, of floats or of bytes.
+    fn panels(&mut self, w: ValueId, floats: Vec<f32>, bytes: Vec<u8>) -> Result<Operand, Diagnostic> {
         let name = format!("{} (packed)", self.constants.name(w));
-        Ok(Operand::whole(Place::Weight(self.constants.computed(&name, all)?)))
+        let weight =
+            if bytes.is_empty() { self.constants.computed(&name, &floats) } else { self.constants.computed(&name, &bytes) };
+        Ok(Operand::whole(Place::Weight(weight?)))
     }
 
     /// Channels-last convolutions of one or two image axes.
     fn conv(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
         let (x, w) = (self.g.op(op).operands[0], self.g.op(op).operands[1]);
-        let conv = as_op::<Conv>(self.g, op).ok_or("its attributes do not decode")?;
+        let conv = roles::conv_of(self.g, op).ok_or("its attributes do not decode")?;
+        let dtype = self.dtype(x);
         let shape = |v: ValueId| self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         let geometry = conv.geometry(&shape(x), &shape(w)).map_err(|e| e.message)?;
         let geometry = geometry.fixed().ok_or("a shape is not known before the run")?;
@@ -112,7 +128,7 @@ impl Lowering<'_, '_> {
         let b = &b;
         let cin_group = cin / groups;
         if groups == cin && cout == cin {
-            let spec = Window { n, h, w: wa, c: cin, kind: Kind::Depthwise };
+            let spec = Window { n, h, w: wa, c: cin, kind: Kind::Depthwise, dtype };
             return self.depthwise(group, &spec, w, x, b);
         }
         // A border of zeros is written around the input once, so that the kernel knows no edges.
@@ -162,6 +178,7 @@ impl Lowering<'_, '_> {
         let k = h.kernel * wa.kernel * cin_group;
         let sample = (hp * wp * cin) as i64;
         let mut spec = Contraction {
+            element: element(dtype),
             batch: row_axes.dims[..row_axes.batch].to_vec(),
             a_batch: [sample, cin_group as i64][..row_axes.batch].to_vec(),
             b_batch: vec![0; row_axes.batch],
@@ -175,50 +192,54 @@ impl Lowering<'_, '_> {
         let tile = contraction::tile(&spec, self.isa);
         let width = tile.vectors * self.isa.lanes;
         if groups > 1 {
-            spec.b_batch[1] = (cout_group.div_ceil(width) * width * k) as i64;
+            spec.b_batch[1] = (cout_group.div_ceil(width) * contraction::panel(&spec, width)) as i64;
         }
         let source = contraction::contraction(&spec, tile, &body, &row_axes, &out, self.isa)?;
-        let mut packed = Vec::new();
-        let values = self.constants.tensor(w).and_then(|t| t.as_slice::<f32>()).ok_or("its weights are not f32")?;
+        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
+        let (size, taps) = (cout_group * k, h.kernel * wa.kernel);
+        let (mut floats, mut bytes) = (Vec::new(), Vec::new());
         for g in 0..groups {
-            let part = &values[g * cout_group * k..][..cout_group * k];
-            packed.extend(contraction::pack(
-                &filters(part, cout_group, cin_group, h.kernel * wa.kernel),
-                k,
-                cout_group,
-                width,
-            ));
+            if let Some(values) = tensor.as_slice::<f32>() {
+                let b = filters(&values[g * size..][..size], cout_group, cin_group, taps);
+                floats.extend(contraction::pack(&b, k, cout_group, width));
+            } else if let Some(values) = tensor.as_slice::<i8>() {
+                let b = filters(&values[g * size..][..size], cout_group, cin_group, taps);
+                bytes.extend(contraction::pack_bytes(&b, &spec, width));
+            }
         }
         let flops = 2 * k as u64 * points(&space);
         Ok((|| {
             let mut a = self.place(x)?;
             if needs_pad {
                 let list = [(n, n, 0), (hp, h.input, h.pad), (wp, wa.input, wa.pad), (cin, cin, 0)];
-                let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), &[n, hp, wp, cin]);
-                self.kernel(&[op], Source { ..copy::pad(&list, 4, 0) }, vec![a], vec![slot], 0);
+                let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &[n, hp, wp, cin]);
+                let bytes = if dtype == DType::F32 { 4 } else { 1 };
+                self.kernel(&[op], Source { ..copy::pad(&list, bytes, 0) }, vec![a], vec![slot], 0);
                 a = Operand::whole(Place::Slot(slot));
             }
-            let name = format!("{} (packed)", self.constants.name(w));
-            let right = Operand::whole(Place::Weight(self.constants.computed(&name, packed)?));
+            let right = self.panels(w, floats, bytes)?;
             self.finish(group, source, &body, vec![a, right], flops)
         })())
     }
 
     fn depthwise(&mut self, group: &Group, spec: &Window, w: ValueId, x: ValueId, b: &Body) -> Outcome {
         let source = window::window(spec, b, self.isa)?;
-        let values = self.constants.tensor(w).and_then(|t| t.as_slice::<f32>()).ok_or("its weights are not f32")?;
+        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
         let padded = c.next_multiple_of(self.isa.lanes);
         let mut rows = vec![0f32; taps * padded];
-        for channel in 0..c {
-            for tap in 0..taps {
-                rows[tap * padded + channel] = values[channel * taps + tap];
-            }
+        for (i, v) in tensor.as_slice::<f32>().iter().flat_map(|v| v.iter().enumerate()) {
+            rows[i % taps * padded + i / taps] = *v;
         }
+        let pairs = tensor.as_slice::<i8>().map(|v| window::pairs(&v, c, taps, self.isa));
         let flops = 2 * taps as u64 * points(&group.space);
         Ok((|| {
             let name = format!("{} (by tap)", self.constants.name(w));
-            let weights = Operand::whole(Place::Weight(self.constants.computed(&name, rows)?));
+            let weight = match pairs {
+                Some(pairs) => self.constants.computed(&name, &pairs)?,
+                None => self.constants.computed(&name, &rows)?,
+            };
+            let weights = Operand::whole(Place::Weight(weight));
             let a = self.place(x)?;
             self.finish(group, source, b, vec![a, weights], flops)
         })())
@@ -239,14 +260,14 @@ impl Lowering<'_, '_> {
         };
         let (h, w) = axes(&geometry.windows)?;
         let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
-        let spec = Window { n: geometry.n, h, w, c: geometry.c, kind };
+        let spec = Window { n: geometry.n, h, w, c: geometry.c, kind, dtype: self.dtype(x) };
         let source = window::window(&spec, b, self.isa)?;
         let flops = (h.kernel * w.kernel) as u64 * points(&group.space);
         Ok((|| {
             let mut first = vec![self.place(x)?];
             if let Some(counts) = counts {
                 let factors: Vec<f32> = counts.iter().map(|c| if *c == 0.0 { 0.0 } else { (1.0 / c) as f32 }).collect();
-                first.push(Operand::whole(Place::Weight(self.constants.computed("pool factors", factors)?)));
+                first.push(Operand::whole(Place::Weight(self.constants.computed("pool factors", &factors)?)));
             }
             self.finish(group, source, b, first, flops)
         })())
@@ -265,15 +286,23 @@ fn lead_strides(own: &[usize], batch: &[usize]) -> Vec<i64> {
         .collect()
 }
 
-/// Number of matrices, rows and columns of a stack of matrices.
-fn matrices(dims: &[usize]) -> (usize, usize, usize) {
-    let r = dims.len();
-    (dims[..r - 2].iter().product(), dims[r - 2], dims[r - 1])
+/// Number of matrices in a stack of matrices.
+fn matrices(dims: &[usize]) -> usize {
+    dims[..dims.len() - 2].iter().product()
+}
+
+/// What a contraction with a left operand of this type multiplies.
+fn element(dtype: DType) -> Element {
+    match dtype {
+        DType::U8 => Element::Unsigned,
+        DType::I8 => Element::Signed,
+        _ => Element::Float,
+    }
 }
 
 /// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.
-fn filters(w: &[f32], cout: usize, cin: usize, taps: usize) -> Vec<f32> {
-    let mut out = vec![0f32; w.len()];
+fn filters<T: Copy + Default>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
+    let mut out = vec![T::default(); w.len()];
     for o in 0..cout {
         for c in 0..cin {
             for t in 0..taps {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Attr, DType, Graph, Tensor, ValueId};
+use of_ir::{Attr, Element, Graph, Tensor, ValueId};
 use of_plan::PlanBuilder;
 
 use crate::physical::element_type;
@@ -52,10 +52,10 @@ impl<'g, 'b> Constants<'g, 'b> {
     ///
     /// # Errors
     /// When the plan cannot hold it.
-    pub fn computed(&mut self, name: &str, data: Vec<f32>) -> Result<u32, Diagnostic> {
+    pub fn computed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<u32, Diagnostic> {
         let dims = [data.len() as i64];
-        let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
-        self.builder.add_weight(name, element_type(DType::F32), &dims, bytes).map_err(failed)
+        let bytes = Tensor::from_slice(&[data.len()], data).ok().and_then(|t| t.bytes().map(|b| b.to_vec()));
+        self.builder.add_weight(name, element_type(T::DTYPE), &dims, bytes.unwrap_or_default()).map_err(failed)
     }
 
     /// The constant's value, borrowed from the graph.

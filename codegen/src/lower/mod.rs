@@ -106,11 +106,11 @@ impl<'g> Lowering<'g, '_> {
         self.out.physical.slots.len() - 1
     }
 
-    /// A buffer of `n` floats that is no value of the graph.
-    fn scratch_slot(&mut self, name: String, dims: &[usize]) -> usize {
-        let n: usize = dims.iter().product();
+    /// A buffer that is no value of the graph.
+    fn scratch_slot(&mut self, name: String, dtype: DType, dims: &[usize]) -> usize {
+        let bytes = dtype.byte_len(dims.iter().product()).map(|b| b as u64);
         let dims = dims.iter().map(|d| *d as i64).collect();
-        self.out.physical.slots.push(Slot { name, dtype: Some(DType::F32), dims, bytes: Some(4 * n as u64) });
+        self.out.physical.slots.push(Slot { name, dtype: Some(dtype), dims, bytes });
         self.out.physical.slots.len() - 1
     }
 

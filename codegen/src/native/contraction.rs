@@ -3,18 +3,32 @@
 //! `c[row, col] = sum_k a[row, k] * b[k, col]`. Rows are walked by three strides (batch, outer, inner), `k` by taps and a
 //! contiguous run: that covers products, batched products and channels-last convolutions over a padded input. `b` is
 //! packed in panels of `tile.vectors` vectors of columns, or read from a row-major matrix.
+//!
+//! Products of bytes take four elements along `k` at once, from each run by itself; where a run is no multiple of four,
+//! its last four overlap those before, with weights of 0.
 
 use std::fmt::Write;
-
-use of_ir::DType;
 
 use super::expr::{self, ctype, vtype};
 use super::{Isa, Source, space};
 use crate::lower::body::{Body, Node};
 
+/// What is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Element {
+    /// f32 by f32, summed in f32.
+    Float,
+    /// Unsigned bytes by signed bytes, summed in i32.
+    Unsigned,
+    /// Signed bytes by signed bytes, summed in i32. The left ones are moved up by 128; sums start with what that adds.
+    Signed,
+}
+
 /// A contraction with all numbers known.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Contraction {
+    /// What is multiplied; strides count these elements.
+    pub element: Element,
     /// Extents of the batch axes; each batch has rows of its own.
     pub batch: Vec<usize>,
     /// Elements between batches of `a`, one stride a batch axis.
@@ -60,21 +74,36 @@ pub fn depth(c: &Contraction) -> usize {
     c.taps.iter().map(|t| t.0).product::<usize>() * c.run
 }
 
+/// Elements of `b` in a panel of `width` columns, [`pack`]ed.
+pub fn panel(c: &Contraction, width: usize) -> usize {
+    match c.element {
+        Element::Float => depth(c) * width,
+        Element::Unsigned => words(c) * 4 * width,
+        Element::Signed => (words(c) + 1) * 4 * width,
+    }
+}
+
+/// Groups of four bytes along `k`.
+fn words(c: &Contraction) -> usize {
+    c.taps.iter().map(|t| t.0).product::<usize>() * c.run.div_ceil(4)
+}
+
 /// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
 pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
-    let accumulators = isa.registers - 2;
+    let bytes = c.element != Element::Float;
     let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
-            // Accumulators, one vector of b each, one broadcast of a.
-            if rows * vectors + vectors + 1 > accumulators + 2 || rows > c.inner.0.max(1) {
+            // Accumulators, one vector of b each, one broadcast of a; bytes that are widened need more.
+            let others = if bytes && !isa.multiplies_bytes() { 2 * vectors + 4 } else { vectors + 1 };
+            if rows * vectors + others > isa.registers || rows > c.inner.0.max(1) {
                 continue;
             }
             let cycles = |r: usize| {
                 let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
-                // A chain of dependent additions takes 4 cycles a step; the loop itself and misses of the first cache
-                // cost about one more.
-                fma.max(loads).max(4.0) + 1.0
+                // A chain of dependent additions takes 4 cycles a step, 5 for bytes; the loop itself and misses of the
+                // first cache cost about one more.
+                fma.max(loads).max(if bytes { 5.0 } else { 4.0 }) + 1.0
             };
             let lines = (c.inner.0 / rows) as f64 * cycles(rows)
                 + if !c.inner.0.is_multiple_of(rows) { cycles(c.inner.0 % rows) } else { 0.0 };
@@ -96,6 +125,36 @@ pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Vec<f32> {
         let n = width.min(columns - p * width);
         for (row, to) in panel.chunks_exact_mut(width).enumerate() {
             to[..n].copy_from_slice(&b[row * columns + p * width..][..n]);
+        }
+    }
+    out
+}
+
+/// Packs bytes `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: the start of the sums where the
+/// left operand is signed, then groups `[width][4]`.
+pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Vec<u8> {
+    let (run, columns, size) = (c.run, c.columns, panel(c, width));
+    let groups = run.div_ceil(4);
+    let mut out = vec![0u8; columns.div_ceil(width) * size];
+    for (p, panel) in out.chunks_exact_mut(size).enumerate() {
+        let header = if c.element == Element::Signed { 4 * width } else { 0 };
+        let (starts, body) = panel.split_at_mut(header);
+        for column in 0..width.min(columns - p * width) {
+            let at = |k: usize| b[k * columns + p * width + column];
+            if header > 0 {
+                let sum: i32 = (0..depth(c)).map(|k| i32::from(at(k))).sum();
+                starts[4 * column..][..4].copy_from_slice(&(-128 * sum).to_le_bytes());
+            }
+            for (g, group) in body.chunks_exact_mut(4 * width).enumerate() {
+                let (tap, first) = (g / groups, g % groups * 4);
+                // The last group of a run reads its last four elements; those of the group before count nothing here.
+                let from = if first + 4 > run && run >= 4 { run - 4 } else { first };
+                for i in 0..4 {
+                    if (first..run).contains(&(from + i)) {
+                        group[4 * column + i] = at(tap * run + from + i) as u8;
+                    }
+                }
+            }
         }
     }
     out
@@ -136,12 +195,17 @@ pub fn contraction(
         "    const i64 batch = it / {}, panel = it / {cuts} % {panels}, part = it % {cuts};",
         panels * cuts
     );
+    let (t, u) = if spec.element == Element::Float { ("f32", "f32") } else { ("u8", "i8") };
+    if spec.element != Element::Float && spec.b != Operand::Packed {
+        return Err("a product of bytes whose right operand is not known before the run".into());
+    }
     let a_at = space::offset(&spec.batch, &spec.a_batch, "batch");
     let b_at = space::offset(&spec.batch, &spec.b_batch, "batch");
-    let _ = writeln!(c, "    const f32 *const A = (const f32 *)args[0] + ({a_at});");
+    let _ = writeln!(c, "    const {t} *const A = (const {t} *)args[0] + ({a_at});");
     match spec.b {
         Operand::Packed => {
-            let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {};", k * width);
+            let size = panel(spec, width);
+            let _ = writeln!(c, "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {size};");
         }
         Operand::RowMajor(_) => {
             let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {width};");
@@ -176,10 +240,11 @@ pub fn contraction(
         );
     }
     let to_at = space::offset(&spec.batch, &to.batch, "batch");
-    for s in 0..body.stores.len() {
+    for (s, (_, v)) in body.stores.iter().enumerate() {
+        let t = ctype(body.nodes[*v].dtype);
         let _ = writeln!(
             c,
-            "    f32 *const Q{s} = (f32 *)args[{}] + ({to_at}) + panel * {width};",
+            "    {t} *const Q{s} = ({t} *)args[{}] + ({to_at}) + panel * {width};",
             2 + body.loads.len() + s
         );
     }
@@ -291,11 +356,17 @@ impl Emit<'_> {
         let (spec, lanes) = (self.spec, self.isa.lanes);
         let vectors = columns.div_ceil(lanes);
         let part = |v: usize| (columns - v * lanes).min(lanes);
-        let _ = writeln!(c, "        const f32 *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
-        c.push_str("        const f32 *b = B;\n");
+        let float = spec.element == Element::Float;
+        let (t, u, sum) = if float { ("f32", "f32", "vf") } else { ("u8", "i8", "vi") };
+        let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
+        let header = if spec.element == Element::Signed { 4 * self.width } else { 0 };
+        let _ = writeln!(c, "        const {u} *b = B + {header};");
+        let start = |v: usize| {
+            if header > 0 { format!("load_i32((const i32 *)B + {})", v * lanes) } else { "{0}".into() }
+        };
         for r in 0..rows {
-            let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {{0}}")).collect();
-            let _ = writeln!(c, "        vf {};", list.join(", "));
+            let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {}", start(v))).collect();
+            let _ = writeln!(c, "        {sum} {};", list.join(", "));
         }
         let mut a = String::from("a0");
         for (t, (n, step)) in spec.taps.iter().enumerate() {
@@ -304,7 +375,24 @@ impl Emit<'_> {
                 let _ = write!(a, " + k{t} * {step}");
             }
         }
-        let _ = writeln!(c, "        {{ const f32 *a = {a};");
+        let _ = writeln!(c, "        {{ const {t} *a = {a};");
+        if float {
+            self.floats(rows, vectors, &part, c);
+        } else {
+            self.bytes(rows, vectors, c);
+        }
+        c.push_str("        }\n");
+        for r in 0..rows {
+            for v in 0..vectors {
+                self.epilogue(r, v, part(v), c);
+            }
+        }
+        debug_assert!(self.tile.rows >= rows);
+    }
+
+    /// The sum over one run of floats.
+    fn floats(&self, rows: usize, vectors: usize, part: &dyn Fn(usize) -> usize, c: &mut String) {
+        let (spec, lanes) = (self.spec, self.isa.lanes);
         let _ = writeln!(c, "        for (i64 kk = 0; kk < {}; kk++) {{", spec.run);
         for v in 0..vectors {
             let n = part(v);
@@ -326,13 +414,38 @@ impl Emit<'_> {
             Operand::RowMajor(ld) => ld,
             _ => self.width,
         };
-        let _ = writeln!(c, "          b += {b_step};\n        }} }}");
-        for r in 0..rows {
+        let _ = writeln!(c, "          b += {b_step};\n        }}");
+    }
+
+    /// The sum over one run of bytes, four at a time.
+    fn bytes(&self, rows: usize, vectors: usize, c: &mut String) {
+        let (spec, lanes) = (self.spec, self.isa.lanes);
+        let flip = if spec.element == Element::Signed { " ^ (i32)0x80808080" } else { "" };
+        let group = |word: &dyn Fn(i64) -> String, c: &mut String| {
             for v in 0..vectors {
-                self.epilogue(r, v, part(v), c);
+                let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
+            }
+            for r in 0..rows {
+                let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(r as i64 * spec.inner.1));
+                for v in 0..vectors {
+                    let _ = write!(c, " c{r}_{v} = dot4(c{r}_{v}, x, b{v});");
+                }
+                c.push_str(" }\n");
+            }
+            let _ = writeln!(c, "          b += {};\n        }}", 4 * self.width);
+        };
+        let (full, rest) = (spec.run / 4, spec.run % 4);
+        if full > 0 {
+            let _ = writeln!(c, "        for (i64 kk = 0; kk < {full}; kk++) {{");
+            group(&|at| format!("word(a + kk * 4 + {at})"), c);
+        }
+        if rest > 0 {
+            c.push_str("        {\n");
+            match spec.run.checked_sub(4) {
+                Some(last) => group(&|at| format!("word(a + {})", last as i64 + at), c),
+                None => group(&|at| format!("word_part(a + {at}, {rest})"), c),
             }
         }
-        debug_assert!(self.tile.rows >= rows);
     }
 
     /// The epilogue on one vector of the tile.
@@ -348,13 +461,7 @@ impl Emit<'_> {
                     let w = &self.walk[*l];
                     let at =
                         format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, (v * lanes) as i64 * w.column);
-                    match (t.dtype, w.column) {
-                        (DType::Bool, s) => format!("load_mask({at}, {s}, {n})"),
-                        (_, 0) => format!("SPLAT(*({at}))"),
-                        (_, 1) if n == lanes => format!("load({at})"),
-                        (_, 1) => format!("load_part({at}, {n})"),
-                        (_, s) => format!("load_step({at}, {s}, {n})"),
-                    }
+                    expr::load(t.dtype, &at, w.column, n, n == lanes)
                 }
                 Node::Op(op, args) => expr::vector(body, *op, args, &name),
             };
@@ -362,11 +469,7 @@ impl Emit<'_> {
         }
         for (s, (_, node)) in body.stores.iter().enumerate() {
             let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
-            let _ = if n == lanes {
-                write!(c, " store({at}, t{node});")
-            } else {
-                write!(c, " store_part({at}, t{node}, {n});")
-            };
+            let _ = write!(c, " {}", expr::store(body.nodes[*node].dtype, &at, &format!("t{node}"), n, n == lanes));
         }
         c.push_str(" }\n");
     }

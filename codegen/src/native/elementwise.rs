@@ -98,8 +98,10 @@ fn points(body: &Body, s: &Space, lanes: Option<usize>, full: bool, c: &mut Stri
     }
     for (k, (_, n)) in body.stores.iter().enumerate() {
         let _ = match lanes {
-            Some(_) if full => writeln!(c, "      store(q{k} + i, t{n});"),
-            Some(l) => writeln!(c, "      store_part(q{k} + i, t{n}, {l});"),
+            Some(l) => {
+                let (at, value) = (format!("q{k} + i"), format!("t{n}"));
+                writeln!(c, "      {}", expr::store(body.nodes[*n].dtype, &at, &value, l, full))
+            }
             None => writeln!(c, "      q{k}[i] = t{n};"),
         };
     }
@@ -107,11 +109,10 @@ fn points(body: &Body, s: &Space, lanes: Option<usize>, full: bool, c: &mut Stri
 
 /// A vector of an access whose elements lie `stride` apart.
 pub fn load_vector(l: usize, dtype: DType, stride: i64, lanes: usize, full: bool) -> String {
-    match (dtype, stride) {
-        (DType::Bool, s) => format!("load_mask(p{l} + i * {s}, {s}, {lanes})"),
-        (_, 0) => format!("SPLAT(*p{l})"),
-        (_, 1) if full => format!("load(p{l} + i)"),
-        (_, 1) => format!("load_part(p{l} + i, {lanes})"),
-        (_, s) => format!("load_step(p{l} + i * {s}, {s}, {lanes})"),
-    }
+    let at = match stride {
+        0 => format!("p{l}"),
+        1 => format!("p{l} + i"),
+        s => format!("p{l} + i * {s}"),
+    };
+    expr::load(dtype, &at, stride, lanes, full)
 }

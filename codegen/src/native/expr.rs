@@ -7,20 +7,44 @@ use of_ops::scalar::ScalarOp;
 
 use crate::lower::body::{Body, Node};
 
-/// Whether the nodes of `body` can be computed on float vectors: floats and truth values, and functions that the
-/// prelude has for vectors.
+/// Whether the nodes of `body` can be computed on vectors of 32-bit lanes: floats, truth values, integers of up to 32
+/// bits, and functions that the prelude has for them.
 pub fn vectorizable(body: &Body) -> bool {
-    body.nodes.iter().all(|t| match &t.node {
-        Node::Op(op, args) => match op {
-            ScalarOp::Cast(to) => *to == DType::F32 && body.nodes[args[0]].dtype == DType::F32,
-            _ => matches!(t.dtype, DType::F32 | DType::Bool) && vector_op(*op),
-        },
-        _ => matches!(t.dtype, DType::F32 | DType::Bool),
-    }) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype == DType::F32)
-        && body.loads.iter().all(|l| l.dtype == DType::F32 || l.dtype == DType::Bool)
+    body.nodes.iter().all(|t| {
+        lanes(t.dtype)
+            && match &t.node {
+                Node::Op(ScalarOp::Cast(_), args) => lanes(body.nodes[args[0]].dtype),
+                Node::Op(op, args) => {
+                    let operand = args.last().map_or(t.dtype, |a| body.nodes[*a].dtype);
+                    match operand {
+                        DType::F32 | DType::Bool => float_op(*op),
+                        DType::I32 => int_op(*op) || matches!(op, ScalarOp::Neg | ScalarOp::Abs) || wraps(*op),
+                        _ => int_op(*op),
+                    }
+                }
+                _ => true,
+            }
+    }) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype != DType::Bool)
 }
 
-fn vector_op(op: ScalarOp) -> bool {
+/// Whether vectors hold elements of this type.
+fn lanes(dtype: DType) -> bool {
+    use DType::*;
+    matches!(dtype, F32 | Bool | I8 | U8 | I16 | U16 | I32)
+}
+
+/// Functions of integers whose result is no wider than its operands.
+fn int_op(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    matches!(op, Max | Min | Eq | Ne | Lt | Le | Gt | Ge | Select | BitAnd | BitOr | BitXor)
+}
+
+/// Functions that wrap around.
+fn wraps(op: ScalarOp) -> bool {
+    matches!(op, ScalarOp::Add | ScalarOp::Sub | ScalarOp::Mul)
+}
+
+fn float_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
     matches!(
         op,
@@ -121,9 +145,58 @@ pub fn ctype(dtype: DType) -> &'static str {
     }
 }
 
-/// The C type that holds a node on vectors: a mask for truth values.
+/// The C type that holds a node on vectors: integers widened to 32 bits, a mask for truth values.
 pub fn vtype(dtype: DType) -> &'static str {
-    if dtype == DType::Bool { "vi" } else { "vf" }
+    if dtype == DType::F32 { "vf" } else { "vi" }
+}
+
+/// Reads `n` elements from the address `at` that lie `stride` apart; `full` where they are a whole vector.
+pub fn load(dtype: DType, at: &str, stride: i64, n: usize, full: bool) -> String {
+    let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
+    match (dtype, stride) {
+        (DType::Bool, s) => format!("load_mask({at}, {s}, {n})"),
+        (_, 0) => splat(dtype, at),
+        (_, 1) if full => format!("load{t}({at})"),
+        (_, 1) => format!("load_part{t}({at}, {n})"),
+        (_, s) => format!("load_step{t}({at}, {s}, {n})"),
+    }
+}
+
+/// The element at the address `at` in all lanes.
+pub fn splat(dtype: DType, at: &str) -> String {
+    match dtype {
+        DType::F32 => format!("SPLAT(*({at}))"),
+        DType::Bool => format!("SPLATI(-(i32)*({at}))"),
+        _ => format!("SPLATI(*({at}))"),
+    }
+}
+
+/// Writes the first `n` lanes of `value` to the address `at`; `full` where they are a whole vector.
+pub fn store(dtype: DType, at: &str, value: &str, n: usize, full: bool) -> String {
+    let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
+    if full { format!("store{t}({at}, {value});") } else { format!("store_part{t}({at}, {value}, {n});") }
+}
+
+/// A conversion on vectors.
+fn convert(x: String, from: DType, to: DType) -> String {
+    use DType::*;
+    let range = |t: DType| t.int_range().unwrap_or((0, 1));
+    match (from, to) {
+        _ if from == to => x,
+        (F32, Bool) => format!("({x} != SPLAT(0))"),
+        (_, Bool) => format!("({x} != 0)"),
+        (Bool, F32) => format!("pick({x}, SPLAT(1), SPLAT(0))"),
+        (Bool, _) => format!("({x} & 1)"),
+        (F32, I32) => format!("vtoint({x})"),
+        (F32, U8 | U16) => format!("vnarrow({x}, 0, {})", range(to).1),
+        (F32, _) => format!("vnarrow(pick({x} == {x}, {x}, SPLAT(0)), {}, {})", range(to).0, range(to).1),
+        (_, F32) => format!("__builtin_convertvector({x}, vf)"),
+        _ if range(from).0 >= range(to).0 && range(from).1 <= range(to).1 => x,
+        (_, U8) => format!("({x} & 255)"),
+        (_, U16) => format!("({x} & 65535)"),
+        (_, I8) => format!("(({x} << 24) >> 24)"),
+        _ => format!("(({x} << 16) >> 16)"),
+    }
 }
 
 /// One node on vectors; operands are the variables `name(i)`.
@@ -133,8 +206,17 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Node::Const(c) if !c.is_nan() => Some(literal(c, DType::F32)),
         _ => None,
     };
+    let operand = args.last().map_or(DType::F32, |a| body.nodes[*a].dtype);
+    let ints = !matches!(operand, DType::F32 | DType::Bool);
     use ScalarOp::*;
     match op {
+        Neg if ints => format!("(vi)(0 - (vu){})", a(0)),
+        Abs if ints => format!("ipick({0} < 0, (vi)(0 - (vu){0}), {0})", a(0)),
+        Add if ints => format!("(vi)((vu){} + (vu){})", a(0), a(1)),
+        Sub if ints => format!("(vi)((vu){} - (vu){})", a(0), a(1)),
+        Mul if ints => format!("(vi)((vu){} * (vu){})", a(0), a(1)),
+        Max if ints => format!("ipick({0} > {1}, {0}, {1})", a(0), a(1)),
+        Min if ints => format!("ipick({0} < {1}, {0}, {1})", a(0), a(1)),
         Neg => format!("-{}", a(0)),
         Abs => format!("vabs({})", a(0)),
         Ceil => format!("vceil({})", a(0)),
@@ -168,19 +250,19 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
                 _ => format!("{f}({}, {})", a(0), a(1)),
             }
         }
-        And => format!("{} & {}", a(0), a(1)),
-        Or => format!("{} | {}", a(0), a(1)),
-        Xor => format!("{} ^ {}", a(0), a(1)),
+        And | BitAnd => format!("{} & {}", a(0), a(1)),
+        Or | BitOr => format!("{} | {}", a(0), a(1)),
+        Xor | BitXor => format!("{} ^ {}", a(0), a(1)),
         Eq | Ne | Lt | Le | Gt | Ge => format!("({} {} {})", a(0), comparison(op), a(1)),
         Select => {
             let (x, y) = (a(1), a(2));
-            if body.nodes[args[1]].dtype == DType::Bool {
+            if body.nodes[args[1]].dtype != DType::F32 {
                 format!("(({0} & {x}) | (~{0} & {y}))", a(0))
             } else {
                 format!("pick({}, {x}, {y})", a(0))
             }
         }
-        Cast(_) => a(0),
+        Cast(to) => convert(a(0), operand, to),
         _ => unreachable!("vectorizable() was asked first"),
     }
 }
@@ -295,7 +377,8 @@ pub fn vector_constants(body: &Body, out: &mut String) {
         if let Node::Const(c) = t.node {
             let _ = match t.dtype {
                 DType::Bool => writeln!(out, "  const vi t{i} = SPLATI({});", if c != 0.0 { -1 } else { 0 }),
-                _ => writeln!(out, "  const vf t{i} = SPLAT({});", literal(c, DType::F32)),
+                DType::F32 => writeln!(out, "  const vf t{i} = SPLAT({});", literal(c, DType::F32)),
+                d => writeln!(out, "  const vi t{i} = SPLATI({});", literal(c, d)),
             };
         }
     }

@@ -17,8 +17,29 @@ pub struct Isa {
     pub arch: &'static str,
 }
 
+/// What every machine of the most common architecture has.
+const BASELINE: Isa =
+    Isa { name: "x86-64", lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" };
+
 /// Every instruction set, best first within an architecture.
 pub const ISAS: &[Isa] = &[
+    Isa {
+        name: "avx512vnni",
+        lanes: 16,
+        registers: 32,
+        flags: &[
+            "-mavx512f",
+            "-mavx512bw",
+            "-mavx512vl",
+            "-mavx512dq",
+            "-mavx512vnni",
+            "-mfma",
+            "-mavx2",
+            "-mprefer-vector-width=512",
+        ],
+        features: &["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "fma", "avx2"],
+        arch: "x86_64",
+    },
     Isa {
         name: "avx512",
         lanes: 16,
@@ -35,7 +56,7 @@ pub const ISAS: &[Isa] = &[
         features: &["avx2", "fma"],
         arch: "x86_64",
     },
-    Isa { name: "x86-64", lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" },
+    BASELINE,
     Isa { name: "aarch64", lanes: 4, registers: 32, flags: &[], features: &["neon"], arch: "aarch64" },
 ];
 
@@ -47,7 +68,12 @@ impl Isa {
 
     /// The best instruction set of this machine.
     pub fn host() -> &'static Isa {
-        ISAS.iter().find(|i| i.arch == std::env::consts::ARCH && i.features.iter().all(|f| has(f))).unwrap_or(&ISAS[2])
+        ISAS.iter().find(|i| i.arch == std::env::consts::ARCH && i.features.iter().all(|f| has(f))).unwrap_or(&BASELINE)
+    }
+
+    /// Whether one instruction multiplies bytes four at a time and adds the products exactly.
+    pub fn multiplies_bytes(&self) -> bool {
+        self.features.contains(&"avx512vnni")
     }
 }
 
@@ -58,6 +84,7 @@ fn has(feature: &str) -> bool {
         "avx512bw" => std::is_x86_feature_detected!("avx512bw"),
         "avx512vl" => std::is_x86_feature_detected!("avx512vl"),
         "avx512dq" => std::is_x86_feature_detected!("avx512dq"),
+        "avx512vnni" => std::is_x86_feature_detected!("avx512vnni"),
         "avx2" => std::is_x86_feature_detected!("avx2"),
         "fma" => std::is_x86_feature_detected!("fma"),
         _ => false,

@@ -4,6 +4,8 @@ typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; 
 typedef float f32; typedef double f64; typedef u8 b8;
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int vi __attribute__((vector_size(LANES * 4)));
+typedef u32 vu __attribute__((vector_size(LANES * 4)));
+typedef i16 vh __attribute__((vector_size(LANES * 4)));
 typedef float vfu __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 /* All lanes alike. A list of lanes rather than 0 + x: the sum would keep the sign of zero and cost an addition. */
@@ -25,6 +27,49 @@ INLINE vf load_step(const f32 *p, i64 step, i64 n) { vf v = {0}; for (i64 i = 0;
 INLINE vi load_mask(const b8 *p, i64 step, i64 n) { vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = -(i32)p[i * step]; return v; }
 INLINE vi head_mask(i32 n) { vi v; for (i32 i = 0; i < LANES; i++) v[i] = i < n ? -1 : 0; return v; }
 INLINE vf pick(vi m, vf a, vf b) { return (vf)(((vi)a & m) | ((vi)b & ~m)); }
+
+INLINE vi ipick(vi m, vi a, vi b) { return (a & m) | (b & ~m); }
+
+/* Integers of up to 32 bits, widened to the lanes of a vi; stores wrap. */
+#define NARROW(T) \
+  typedef T vec_##T __attribute__((vector_size(LANES * sizeof(T)))); \
+  typedef T any_##T __attribute__((vector_size(LANES * sizeof(T)), aligned(1), may_alias)); \
+  INLINE vi load_##T(const T *p) { return __builtin_convertvector(*(const any_##T *)p, vi); } \
+  INLINE vi load_part_##T(const T *p, i64 n) { vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i]; return v; } \
+  INLINE vi load_step_##T(const T *p, i64 step, i64 n) { vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i * step]; return v; } \
+  INLINE void store_##T(T *p, vi v) { *(any_##T *)p = __builtin_convertvector(v, vec_##T); } \
+  INLINE void store_part_##T(T *p, vi v, i64 n) { for (i64 i = 0; i < n; i++) p[i] = (T)v[i]; }
+NARROW(i8) NARROW(u8) NARROW(i16) NARROW(u16) NARROW(i32)
+
+/* Four bytes, and what there is of fewer. */
+typedef i32 word_any __attribute__((aligned(1), may_alias));
+INLINE i32 word(const void *p) { return *(const word_any *)p; }
+INLINE i32 word_part(const u8 *p, i64 n) { u32 w = 0; for (i64 i = 0; i < n; i++) w |= (u32)p[i] << (8 * i); return (i32)w; }
+
+/* c + a0 b0 + a1 b1 in each lane, of signed 16-bit halves; the sum of two products fits 32 bits unless all are -2^15. */
+INLINE vi dot2(vi c, vi a, vi b) {
+#if LANES == 16 && defined(__AVX512VNNI__)
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c;
+#elif LANES == 16 && defined(__AVX512BW__) && !defined(__clang__)
+  return c + (vi)__builtin_ia32_pmaddwd512_mask((vh)a, (vh)b, (vi){0}, -1);
+#elif LANES == 8 && defined(__AVX2__)
+  return c + (vi)__builtin_ia32_pmaddwd256((vh)a, (vh)b);
+#elif LANES == 4 && defined(__SSE2__)
+  return c + (vi)__builtin_ia32_pmaddwd128((vh)a, (vh)b);
+#else
+  return c + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+/* c + a0 b0 + a1 b1 + a2 b2 + a3 b3 in each lane, of unsigned bytes of a and signed bytes of b. Exact: the instruction
+   that multiplies bytes without VNNI saturates, so bytes are widened to halves, even ones and odd ones. */
+INLINE vi dot4(vi c, vi a, vi b) {
+#if LANES == 16 && defined(__AVX512VNNI__)
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c;
+#else
+  vi even = dot2(c, a & 0x00ff00ff, (vi)(((vh)b << 8) >> 8));
+  return dot2(even, (vi)((vu)a >> 8) & 0x00ff00ff, (vi)((vh)b >> 8));
+#endif
+}
 
 /* Hardware maximum and minimum: the second operand where either is NaN. */
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
@@ -50,9 +95,23 @@ INLINE vf vabs(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INLINE vf vcopysign(vf x, vf s) { return (vf)(((vi)x & 0x7fffffff) | ((vi)s & (i32)0x80000000)); }
 /* Round to nearest even for |x| < 2^22: adding 1.5 * 2^23 pushes the fraction out. */
 INLINE vf vround_small(vf x) { vf m = SPLAT(12582912.0f); return (x + m) - m; }
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+INLINE vf vround(vf x) { return (vf)__builtin_ia32_rndscaleps_mask(x, 8, x, -1, 4); }
+#elif LANES == 8 && defined(__AVX__)
+INLINE vf vround(vf x) { return __builtin_ia32_roundps256(x, 8); }
+#else
 INLINE vf vround(vf x) { vf r = vround_small(x); return pick(vabs(x) < SPLAT(4194304.0f), vcopysign(r, x), x); }
+#endif
 INLINE vf vfloor(vf x) { vf r = vround(x); return vcopysign(r - pick(r > x, SPLAT(1), SPLAT(0)), x) ; }
 INLINE vf vceil(vf x) { vf r = vround(x); return vcopysign(r + pick(r < x, SPLAT(1), SPLAT(0)), x); }
+
+/* Towards zero into the range of a narrower type; NaN gives lo. */
+INLINE vi vnarrow(vf x, f32 lo, f32 hi) { return __builtin_convertvector(hwmin(SPLAT(hi), hwmax(x, SPLAT(lo))), vi); }
+/* Towards zero; what is out of range saturates, NaN gives 0. */
+INLINE vi vtoint(vf x) {
+  vi v = __builtin_convertvector(hwmin(SPLAT(2147483520.0f), hwmax(x, SPLAT(-2147483648.0f))), vi);
+  return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
+}
 
 /* e^x: x = n ln 2 + r, a degree-6 polynomial (Taylor with the last terms refitted) on |r| <= ln 2 / 2, scaled twice so
    that results below the smallest normal number round once. Constants: Cody and Waite's split of ln 2. */

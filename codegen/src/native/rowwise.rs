@@ -12,7 +12,7 @@ use of_ops::scalar::ScalarOp;
 use super::elementwise::load_vector;
 use super::expr::{self, ctype, vtype};
 use super::{Isa, Source, space};
-use crate::lower::body::{Body, Node, Reduce};
+use crate::lower::body::{Body, Node, Reduce, Typed};
 
 /// Why a group has no rowwise kernel.
 pub type Refusal = String;
@@ -22,8 +22,9 @@ pub type Refusal = String;
 /// # Errors
 /// When an access does not walk the row with one stride, or a function has no vector form.
 pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
-    if !expr::vectorizable(body) {
-        return Err("only f32 rows have native code".into());
+    let sums = |t: &Typed| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
+    if !expr::vectorizable(body) || body.nodes.iter().any(sums) {
+        return Err("only reductions of f32 rows have native code".into());
     }
     let (outer_dims, inner_dims) = dims.split_at(dims.len() - inner);
     let n: usize = inner_dims.iter().product();
@@ -54,7 +55,8 @@ pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<S
     for (k, (_, v)) in body.stores.iter().enumerate() {
         let t = &body.nodes[*v];
         let step = if t.per_row { 1 } else { n };
-        let _ = writeln!(c, "    f32 *q{k} = (f32 *)args[{}] + row * {step};", body.loads.len() + k);
+        let ty = ctype(t.dtype);
+        let _ = writeln!(c, "    {ty} *q{k} = ({ty} *)args[{}] + row * {step};", body.loads.len() + k);
     }
     let printer = Rows { body, stages: &stages, saved: &saved, steps: &steps, n, isa };
     for stage in 0..=last {
@@ -133,8 +135,7 @@ impl Rows<'_> {
                 continue;
             }
             let value = match &t.node {
-                Node::Load(l) if t.dtype == DType::Bool => format!("SPLATI(-(i32)*p{l})"),
-                Node::Load(l) => format!("SPLAT(*p{l})"),
+                Node::Load(l) => expr::splat(t.dtype, &format!("p{l}")),
                 Node::Op(op, args) => expr::vector(self.body, *op, args, &name),
                 _ => continue,
             };
@@ -243,11 +244,8 @@ impl Rows<'_> {
             };
         }
         for (k, v) in stored {
-            let _ = if full {
-                writeln!(c, "      store(q{k} + i, t{v});")
-            } else {
-                writeln!(c, "      store_part(q{k} + i, t{v}, {lanes});")
-            };
+            let (at, value) = (format!("q{k} + i"), format!("t{v}"));
+            let _ = writeln!(c, "      {}", expr::store(self.body.nodes[*v].dtype, &at, &value, lanes, full));
         }
     }
 }

@@ -15,7 +15,8 @@ pub enum Kind {
     Max,
     /// The sum times a factor for each output point, the second argument (`[H, W]` of the output).
     Mean,
-    /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors.
+    /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes the
+    /// weights are those of [`pairs`], and the sum is i32.
     Depthwise,
 }
 
@@ -49,6 +50,8 @@ pub struct Window {
     pub c: usize,
     /// What is computed.
     pub kind: Kind,
+    /// Element type of the input: f32, or bytes, which [`Kind::Mean`] does not take.
+    pub dtype: DType,
 }
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
@@ -66,9 +69,11 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     expr::vector_constants(body, &mut c);
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     let _ = writeln!(c, "    const i64 n = it / {}, y = it % {};", h.output, h.output);
-    let _ = writeln!(c, "    const f32 *const X = (const f32 *)args[0] + n * {};", h.input * w.input * spec.c);
+    let t = ctype(spec.dtype);
+    let _ = writeln!(c, "    const {t} *const X = (const {t} *)args[0] + n * {};", h.input * w.input * spec.c);
     if second == 1 {
-        c.push_str("    const f32 *const W = (const f32 *)args[1];\n");
+        let t = if spec.dtype == DType::F32 { "f32" } else { "i32" };
+        let _ = writeln!(c, "    const {t} *const W = (const {t} *)args[1];");
     }
     for (i, l) in body.loads.iter().enumerate() {
         let t = ctype(l.dtype);
@@ -80,10 +85,11 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
             l.strides[1]
         );
     }
-    for s in 0..body.stores.len() {
+    for (s, (_, v)) in body.stores.iter().enumerate() {
+        let t = ctype(body.nodes[*v].dtype);
         let _ = writeln!(
             c,
-            "    f32 *const Q{s} = (f32 *)args[{}] + it * {};",
+            "    {t} *const Q{s} = ({t} *)args[{}] + it * {};",
             1 + second + body.loads.len() + s,
             w.output * spec.c
         );
@@ -123,24 +129,45 @@ fn range(at: &str, k: &str, a: &Axis, c: &mut String) {
 fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let full = n == isa.lanes;
-    let load = |p: String| if full { format!("load({p})") } else { format!("load_part({p}, {n})") };
-    let start = if spec.kind == Kind::Max { "SPLAT(-__builtin_inff())" } else { "SPLAT(0)" };
+    let bytes = spec.dtype != DType::F32;
+    let load = |p: String| expr::load(spec.dtype, &p, 1, n, full);
     let row = w.input * spec.c;
     let padded = spec.c.next_multiple_of(isa.lanes);
     let step = |value: String, tap: String| match spec.kind {
+        Kind::Max if bytes => format!("{{ const vi v = {value}; acc = ipick(v > acc, v, acc); }}"),
         Kind::Max => format!("acc = vmax({value}, acc);"),
         Kind::Mean => format!("acc += {value};"),
+        // One tap alone: its half of the pair.
+        Kind::Depthwise if bytes => format!(
+            "{{ const i64 t = {tap}; const vi w = load_i32(W + t / 2 * {padded} + i); acc += {value} * ((t % 2 ? w : w << 16) >> 16); }}"
+        ),
         Kind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
-    let _ = writeln!(c, "        vf acc = {start};");
-    let _ = writeln!(c, "        const f32 *const a = X + yi * {row} + xi * {} + i;", spec.c);
+    let start = match (spec.kind, bytes) {
+        (Kind::Max, true) => "SPLATI(-128)",
+        (_, true) => "{0}",
+        (Kind::Max, false) => "SPLAT(-__builtin_inff())",
+        (_, false) => "SPLAT(0)",
+    };
+    let _ = writeln!(c, "        {} acc = {start};", if bytes { "vi" } else { "vf" });
+    let _ = writeln!(c, "        const {} *const a = X + yi * {row} + xi * {} + i;", ctype(spec.dtype), spec.c);
     let few = h.kernel * w.kernel <= 64;
     if few {
         let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {} && kx0 == 0 && kx1 == {}) {{", h.kernel, w.kernel);
-        for ky in 0..h.kernel {
-            for kx in 0..w.kernel {
-                let at = ky * h.dilation * row + kx * w.dilation * spec.c;
-                let _ = writeln!(c, "          {}", step(load(format!("a + {at}")), (ky * w.kernel + kx).to_string()));
+        let at = |tap: usize| {
+            let (ky, kx) = (tap / w.kernel, tap % w.kernel);
+            load(format!("a + {}", ky * h.dilation * row + kx * w.dilation * spec.c))
+        };
+        let taps = h.kernel * w.kernel;
+        if bytes && spec.kind == Kind::Depthwise {
+            for tap in (0..taps).step_by(2) {
+                let second = if tap + 1 < taps { format!(" | ({} << 16)", at(tap + 1)) } else { String::new() };
+                let both = format!("({} & 0xffff){second}", at(tap));
+                let _ = writeln!(c, "          acc = dot2(acc, {both}, load_i32(W + {} + i));", tap / 2 * padded);
+            }
+        } else {
+            for tap in 0..taps {
+                let _ = writeln!(c, "          {}", step(at(tap), tap.to_string()));
             }
         }
         c.push_str("        } else {\n");
@@ -164,13 +191,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
             Node::Anchor => "acc".into(),
             Node::Load(l) => {
                 let s = &body.loads[*l].strides;
-                let at = format!("P{l} + x * {} + i * {}", s[2], s[3]);
-                match (t.dtype, s[3]) {
-                    (DType::Bool, k) => format!("load_mask({at}, {k}, {n})"),
-                    (_, 0) => format!("SPLAT(*({at}))"),
-                    (_, 1) => load(at),
-                    (_, k) => format!("load_step({at}, {k}, {n})"),
-                }
+                expr::load(t.dtype, &format!("P{l} + x * {} + i * {}", s[2], s[3]), s[3], n, full)
             }
             Node::Op(op, args) => expr::vector(body, *op, args, &name),
         };
@@ -178,10 +199,19 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     }
     for (s, (_, v)) in body.stores.iter().enumerate() {
         let at = format!("Q{s} + x * {} + i", spec.c);
-        let _ = if full {
-            writeln!(c, "        store({at}, t{v});")
-        } else {
-            writeln!(c, "        store_part({at}, t{v}, {n});")
-        };
+        let _ = writeln!(c, "        {}", expr::store(body.nodes[*v].dtype, &at, &format!("t{v}"), n, full));
     }
+}
+
+/// Weights of bytes `[C, taps]` as `[taps / 2, C]`: two taps in the halves of one number, rows padded to whole vectors.
+pub fn pairs(w: &[i8], c: usize, taps: usize, isa: &Isa) -> Vec<i32> {
+    let padded = c.next_multiple_of(isa.lanes);
+    let mut out = vec![0i32; taps.div_ceil(2) * padded];
+    for channel in 0..c {
+        for tap in 0..taps {
+            let half = i32::from(w[channel * taps + tap]) & 0xffff;
+            out[tap / 2 * padded + channel] |= half << (16 * (tap % 2));
+        }
+    }
+    out
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use of_ir::{DType, OpError, OpView, Rewriter, TensorType, Type, ValueId};
+use of_ir::{DType, Elements, OpError, OpView, Rewriter, Tensor, TensorType, Type, ValueId};
 
 use super::build::{Build, Made};
 use super::conv::Conv;
@@ -10,12 +10,12 @@ use super::quantize::requantise;
 use super::window::notset;
 use crate::contraction::MatMul;
 use crate::sample::Rng;
-use crate::{Expanded, Inferred, Op, Value, op, op_basics};
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, Value, op, op_basics, shape};
 
 op! {
     /// `(a - a_zero) (b - b_zero)` in i32. Zero points are one number, or one a row of `a`, one a column of `b`.
     /// Source: ONNX MatMulInteger.
-    pub struct MatMulInteger = "of.matmul_integer" [Composite, onnx: "MatMulInteger"] {
+    pub struct MatMulInteger = "of.matmul_integer" [Primitive, onnx: "MatMulInteger"] {
         operands: (a, b, a_zero?, b_zero?),
         results: (y),
         attrs: {}
@@ -34,7 +34,7 @@ op! {
 
 op! {
     /// The convolution of `x - x_zero` and `w - w_zero` in i32. Source: ONNX ConvInteger.
-    pub struct ConvInteger = "of.conv_integer" [Composite, onnx: "ConvInteger"] {
+    pub struct ConvInteger = "of.conv_integer" [Primitive, onnx: "ConvInteger"] {
         operands: (x, w, x_zero?, w_zero?),
         results: (y),
         attrs: {
@@ -142,16 +142,34 @@ fn along_channels(b: &mut Build<'_, '_>, p: ValueId, rank: usize, axis: usize) -
     }
 }
 
-/// `v - zero` in i32.
-fn centred(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId>) -> Made {
-    let wide = b.cast(v, DType::I32)?;
-    match zero {
-        None => Ok(wide),
-        Some(z) => {
-            let z = b.cast(z, DType::I32)?;
-            b.sub(wide, z)
-        }
+/// `t - zero` in i32, where `zero` broadcasts to `t`.
+fn minus(t: &Tensor, zero: Option<&Tensor>) -> Result<Tensor, OpError> {
+    let ints = |t: &Tensor| match t.elements() {
+        Elements::Int(v) => Ok(v),
+        _ => Err(OpError::eval(format!("quantised numbers are integers, not {}", t.dtype()))),
+    };
+    let mut v = ints(t)?;
+    if let Some(z) = zero {
+        let lead = t.dims().len().checked_sub(z.dims().len());
+        let fits = lead.is_some_and(|l| z.dims().iter().zip(&t.dims()[l..]).all(|(a, b)| *a == 1 || a == b));
+        let (Some(lead), true) = (lead, fits) else {
+            return Err(OpError::eval(format!("a zero point of {:?} does not fit {:?}", z.dims(), t.dims())));
+        };
+        let (own, strides) = (z.dims(), shape::strides(z.dims()));
+        let z = ints(z)?;
+        let mut at = 0;
+        shape::for_each_index(t.dims(), |i| {
+            let from = |(j, d): (usize, &usize)| if *d == 1 { 0 } else { i[lead + j] * strides[j] };
+            v[at] -= z[own.iter().enumerate().map(from).sum::<usize>()];
+            at += 1;
+        });
     }
+    Ok(Tensor::from_elements(DType::I32, t.dims().to_vec(), Elements::Int(v))?)
+}
+
+/// The plain op on centred operands.
+fn evaluate(op: &dyn Op, a: Tensor, b: Tensor) -> Evaluated {
+    op.eval(&mut Inputs { values: &[a.into(), b.into()], types: &[], region: &mut |_, _| Ok(Vec::new()) })
 }
 
 /// `sum * scale_a * scale_b / scale_y`, requantised.
@@ -202,15 +220,15 @@ impl Op for MatMulInteger {
         plain(cx, &MatMul {}, [0, 1], DType::I32)
     }
 
-    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let mut b = Build::new(rw);
-        let za = match b.given(operands, 2) {
-            Some(z) => Some(along_rows(&mut b, z)?),
-            None => None,
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let (a, b) = (inputs.tensor(0)?, inputs.tensor(1)?);
+        // One zero point a row of `a` stands along its last axis but one.
+        let za = match inputs.opt_tensor(2) {
+            Some(z) if z.dims().len() == 1 => Some(z.reshaped(vec![z.len(), 1])?),
+            z => z.cloned(),
         };
-        let zb = b.given(operands, 3);
-        let (x, y) = (centred(&mut b, operands[0], za)?, centred(&mut b, operands[1], zb)?);
-        Ok(vec![b.op(MatMul {}, &[x, y])?])
+        let (x, y) = (minus(a, za.as_ref())?, minus(b, inputs.opt_tensor(3))?);
+        evaluate(&MatMul {}, x, y)
     }
 }
 
@@ -226,10 +244,8 @@ impl Op for QLinearMatMul {
             return Ok(vec![]);
         };
         let mut b = Build::new(rw);
-        let (sa, za) = (along_rows(&mut b, sa)?, along_rows(&mut b, za)?);
-        let (sy, zy) = (along_rows(&mut b, sy)?, along_rows(&mut b, zy)?);
-        let (x, y) = (centred(&mut b, a, Some(za))?, centred(&mut b, c, Some(zc))?);
-        let sum = b.op(MatMul {}, &[x, y])?;
+        let sum = b.op(MatMulInteger {}, &[a, c, za, zc])?;
+        let (sa, sy, zy) = (along_rows(&mut b, sa)?, along_rows(&mut b, sy)?, along_rows(&mut b, zy)?);
         Ok(vec![rescaled(&mut b, sum, [sa, sc, sy], zy)?])
     }
 }
@@ -255,16 +271,18 @@ impl Op for ConvInteger {
         plain(cx, &plain_conv!(self), [0, 1], DType::I32)
     }
 
-    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let mut b = Build::new(rw);
-        let zx = b.given(operands, 2);
-        let rank = b.rank(operands[1])?;
-        let zw = match b.given(operands, 3) {
-            Some(z) => Some(along_channels(&mut b, z, rank, 0)?),
-            None => None,
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let (x, w) = (inputs.tensor(0)?, inputs.tensor(1)?);
+        let rank = w.dims().len();
+        let scalar = |z: &Tensor| if z.len() == 1 { z.reshaped(vec![]) } else { Ok(z.clone()) };
+        let zx = inputs.opt_tensor(2).map(scalar).transpose()?;
+        // One zero point an output channel stands along the first axis of `w`.
+        let zw = match inputs.opt_tensor(3) {
+            Some(z) if z.len() > 1 => Some(z.reshaped([&[z.len()], vec![1; rank - 1].as_slice()].concat())?),
+            z => z.map(scalar).transpose()?,
         };
-        let (x, w) = (centred(&mut b, operands[0], zx)?, centred(&mut b, operands[1], zw)?);
-        Ok(vec![b.op(plain_conv!(self), &[x, w])?])
+        let (x, w) = (minus(x, zx.as_ref())?, minus(w, zw.as_ref())?);
+        evaluate(&plain_conv!(self), x, w)
     }
 }
 
@@ -281,13 +299,16 @@ impl Op for QLinearConv {
         };
         let mut b = Build::new(rw);
         let rank = b.rank(w)?;
-        let zw = along_channels(&mut b, zw, rank, 0)?;
-        let sw = along_channels(&mut b, sw, rank, super::layout::channel_axis(rank, self.channels_last))?;
-        let mut list = vec![centred(&mut b, x, Some(zx))?, centred(&mut b, w, Some(zw))?];
+        let axis = super::layout::channel_axis(rank, self.channels_last);
+        let QLinearConv { strides, pads, dilations, group, auto_pad, channels_last } = self.clone();
+        let conv = ConvInteger { strides, pads, dilations, group, auto_pad, channels_last };
+        let mut sum = b.op(conv, &[x, w, zx, zw])?;
         if let Some(bias) = b.given(operands, 8) {
-            list.push(b.cast(bias, DType::I32)?);
+            let bias = b.cast(bias, DType::I32)?;
+            let bias = along_channels(&mut b, bias, rank, axis)?;
+            sum = b.add(sum, bias)?;
         }
-        let sum = b.op(plain_conv!(self), &list)?;
+        let sw = along_channels(&mut b, sw, rank, axis)?;
         Ok(vec![rescaled(&mut b, sum, [sx, sw, sy], zy)?])
     }
 }

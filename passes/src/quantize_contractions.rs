@@ -1,0 +1,243 @@
+//! `quantize-contractions`: products and convolutions of dequantised operands become integer ones.
+//!
+//! With `x = sx (qx - zx)` and `w = sw (qw - zw)`, where `sw` is one number a column at most,
+//! `x w = sx sw (qx - zx)(qw - zw)`: the sum is exact in i32, and what remains is elementwise. It runs before constants
+//! are folded, which would turn quantised weights into floats.
+
+use std::collections::HashMap;
+
+use of_diag::{Diagnostic, Diagnostics};
+use of_ir::{DType, Func, OpId, Rewriter, Tensor, Type, ValueId};
+use of_ops::contraction::{Gemm, MatMul};
+use of_ops::elementwise::{Add, Cast, Div, Mul, Round};
+use of_ops::list::as_op;
+use of_ops::movement::{Flatten, Reshape, Squeeze, Transpose, Unsqueeze};
+use of_ops::nn::{Conv, ConvInteger, DequantizeLinear, MatMulInteger, MaxPool, QuantizeLinear};
+use of_ops::structural::Constant;
+use of_ops::OpSpec;
+
+use crate::canonicalize::{reshape_to, transpose_by};
+use crate::facts::{def, dims, single_use};
+
+/// Rewrites every op that it can.
+///
+/// # Errors
+/// When an op that it makes does not fit, a bug of the pass.
+pub fn quantize_contractions(func: &mut Func) -> Result<(), Diagnostics> {
+    let mut rw = Rewriter::new(&mut func.graph, "quantize-contractions");
+    let mut affine = HashMap::new();
+    for op in rw.graph().walk() {
+        if !rw.graph().is_live(op) {
+            continue;
+        }
+        match rw.graph().op(op).name() {
+            Conv::NAME => conv(&mut rw, op, &mut affine)?,
+            MatMul::NAME | Gemm::NAME => product(&mut rw, op, &mut affine)?,
+            MaxPool::NAME | Transpose::NAME | Reshape::NAME | Flatten::NAME | Squeeze::NAME | Unsqueeze::NAME => {
+                movement(&mut rw, op)?;
+            }
+            QuantizeLinear::NAME => quantize(&mut rw, op, &affine)?,
+            _ => {}
+        }
+    }
+    crate::dce::dce(func);
+    Ok(())
+}
+
+/// `scale * (number - zero)` of bytes; `axis` is that of the scale where it has several numbers.
+#[derive(Clone, Copy)]
+struct Quantised {
+    number: ValueId,
+    scale: ValueId,
+    zero: Option<ValueId>,
+    axis: Option<usize>,
+}
+
+/// What `acc * factor + shift` computes, in f32, with the sum of products `acc` in i32.
+#[derive(Clone, Copy)]
+struct Affine {
+    acc: ValueId,
+    factor: ValueId,
+    shift: Option<ValueId>,
+}
+
+/// What a dequantisation to f32 without blocks reads.
+fn quantised(rw: &Rewriter<'_>, v: ValueId) -> Option<Quantised> {
+    let g = rw.graph();
+    let (op, dq) = def::<DequantizeLinear>(g, v)?;
+    let operands = &g.op(op).operands;
+    let (number, scale) = (operands[0], operands[1]);
+    let t = g.ty(number).as_tensor()?;
+    let f32s = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| t.dtype == DType::F32);
+    if dq.block_size != 0 || !matches!(t.dtype, DType::U8 | DType::I8) || !f32s(v) || !f32s(scale) {
+        return None;
+    }
+    let zero = operands.get(2).copied().filter(|z| *g.ty(*z) != Type::None);
+    let several = dims(g, scale)?.iter().any(|d| *d != 1);
+    let axis = if several { Some(of_ops::shape::axis(dq.axis, t.rank()?).ok()?) } else { None };
+    Some(Quantised { number, scale, zero, axis })
+}
+
+/// The operands of an integer product: one scale for the left one, and constant weights on the right.
+fn pair(rw: &Rewriter<'_>, a: ValueId, b: ValueId, axis: usize) -> Option<(Quantised, Quantised)> {
+    let (x, w) = (quantised(rw, a)?, quantised(rw, b)?);
+    let fits = x.axis.is_none() && w.axis.is_none_or(|a| a == axis);
+    (fits && rw.graph().constant(w.number).is_some()).then_some((x, w))
+}
+
+fn none(rw: &mut Rewriter<'_>, v: Option<ValueId>) -> Result<ValueId, Diagnostic> {
+    match v {
+        Some(v) => Ok(v),
+        None => rw.create_one(of_ops::structural::NoneValue {}, &[]),
+    }
+}
+
+/// `acc * sx * sw + bias`, which replaces `op`; parameters with one number a column get the dimensions `column`.
+fn finish(
+    rw: &mut Rewriter<'_>,
+    op: OpId,
+    acc: ValueId,
+    (x, w): (Quantised, Quantised),
+    bias: Option<ValueId>,
+    column: &[usize],
+    affine: &mut HashMap<ValueId, Affine>,
+) -> Result<(), Diagnostic> {
+    let shaped = |rw: &mut Rewriter<'_>, v: ValueId| match dims(rw.graph(), v) {
+        Some(d) if d.iter().product::<usize>() == 1 => reshape_to(rw, v, &[]),
+        _ => reshape_to(rw, v, column),
+    };
+    let (sx, sw) = (shaped(rw, x.scale)?, shaped(rw, w.scale)?);
+    let factor = rw.create_one(Mul {}, &[sx, sw])?;
+    let real = rw.create_one(Cast { to: DType::F32 }, &[acc])?;
+    let mut y = rw.create_one(Mul {}, &[real, factor])?;
+    let shift = bias.map(|b| shaped(rw, b)).transpose()?;
+    if let Some(b) = shift {
+        y = rw.create_one(Add {}, &[y, b])?;
+    }
+    affine.insert(y, Affine { acc, factor, shift });
+    rw.replace(op, &[y]);
+    Ok(())
+}
+
+fn conv(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
+    let Some(c) = as_op::<Conv>(rw.graph(), op) else { return Ok(()) };
+    let operands = rw.graph().op(op).operands.clone();
+    let Some((x, w)) = pair(rw, operands[0], operands[1], 0) else { return Ok(()) };
+    let Some(dw) = dims(rw.graph(), w.number) else { return Ok(()) };
+    let bias = operands.get(2).copied().filter(|b| *rw.graph().ty(*b) != Type::None);
+    rw.rewrite(op, &[]);
+    let zeros = [none(rw, x.zero)?, none(rw, w.zero)?];
+    let mut column = vec![1; dw.len() - 1];
+    column[if c.channels_last { dw.len() - 2 } else { 0 }] = dw[0];
+    let Conv { strides, pads, dilations, group, auto_pad, channels_last } = c;
+    let integer = ConvInteger { strides, pads, dilations, group, auto_pad, channels_last };
+    let acc = rw.create_one(integer, &[x.number, w.number, zeros[0], zeros[1]])?;
+    finish(rw, op, acc, (x, w), bias, &column, affine)
+}
+
+/// Products of matrices; `of.gemm` where its factors are 1 and only the right operand is transposed.
+fn product(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
+    let operands = rw.graph().op(op).operands.clone();
+    let gemm = as_op::<Gemm>(rw.graph(), op);
+    let turned = gemm.as_ref().is_some_and(|g| g.trans_b);
+    if gemm.is_some_and(|g| g.alpha != 1.0 || g.beta != 1.0 || g.trans_a) {
+        return Ok(());
+    }
+    let Some(db) = dims(rw.graph(), operands[1]) else { return Ok(()) };
+    let rank = |rw: &Rewriter<'_>, v: ValueId| rw.graph().ty(v).as_tensor().and_then(|t| t.rank());
+    if db.len() != 2 || rank(rw, operands[0]).is_none_or(|r| r < 2) {
+        return Ok(());
+    }
+    let axis = if turned { 0 } else { 1 };
+    let Some((x, w)) = pair(rw, operands[0], operands[1], axis) else { return Ok(()) };
+    let bias = operands.get(2).copied().filter(|b| *rw.graph().ty(*b) != Type::None);
+    // A bias of another shape than one number a column keeps its own.
+    if bias.is_some_and(|b| dims(rw.graph(), b).is_none_or(|d| d != [db[axis]])) {
+        return Ok(());
+    }
+    rw.rewrite(op, &[]);
+    let zeros = [none(rw, x.zero)?, none(rw, w.zero)?];
+    let b = if turned { rw.create_one(transpose_by(&[1, 0]), &[w.number])? } else { w.number };
+    let acc = rw.create_one(MatMulInteger {}, &[x.number, b, zeros[0], zeros[1]])?;
+    finish(rw, op, acc, (x, w), bias, &[db[axis]], affine)
+}
+
+/// f(dequantize(x)) = dequantize(f(x)) for what moves elements or takes the largest: with one scale, which is positive.
+fn movement(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
+    let data = rw.graph().op(op);
+    if data.results.len() != 1 {
+        return Ok(());
+    }
+    let (d, attrs, mut operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
+    let Some(x) = quantised(rw, operands[0]) else { return Ok(()) };
+    let positive = |t: Tensor| t.to_f64s().is_some_and(|v| v.iter().all(|s| *s > 0.0));
+    let known = rw.graph().constant(x.scale).is_some_and(positive);
+    if x.axis.is_some() || !known || rw.graph().constant(x.number).is_some() {
+        return Ok(());
+    }
+    rw.rewrite(op, &[]);
+    operands[0] = x.number;
+    let moved = rw.create_one((d, attrs), &operands)?;
+    let zero = none(rw, x.zero)?;
+    let dq = DequantizeLinear { axis: 0, block_size: 0, dtype: None };
+    let y = rw.create_one(dq, &[moved, x.scale, zero])?;
+    rw.replace(op, &[y]);
+    Ok(())
+}
+
+/// quantize(dequantize(x)) = x with the same parameters; quantize(a x + b) with a known scale s rounds (a/s) x + b/s.
+fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
+    let Some(q) = as_op::<QuantizeLinear>(rw.graph(), op) else { return Ok(()) };
+    let operands = rw.graph().op(op).operands.clone();
+    let (x, scale, result) = (operands[0], operands[1], rw.graph().op(op).results[0]);
+    let zero = operands.get(2).copied().filter(|z| *rw.graph().ty(*z) != Type::None);
+    let g = rw.graph();
+    let Some(to) = g.ty(result).as_tensor().map(|t| t.dtype) else { return Ok(()) };
+    let f32s = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| t.dtype == DType::F32);
+    let single = |v: ValueId| g.constant(v).is_some_and(|t| t.len() == 1);
+    if q.block_size != 0
+        || !matches!(to, DType::U8 | DType::I8)
+        || !(f32s(x) && f32s(scale) && single(scale))
+        || !zero.is_none_or(single)
+    {
+        return Ok(());
+    }
+    let same = |a: ValueId, b: ValueId| a == b || matches!((g.constant(a), g.constant(b)), (Some(a), Some(b)) if a == b);
+    if let Some(d) = quantised(rw, x)
+        && g.ty(d.number) == g.ty(result)
+        && same(d.scale, scale)
+        && matches!((d.zero, zero), (Some(a), Some(b)) if same(a, b))
+    {
+        rw.replace(op, &[d.number]);
+        return Ok(());
+    }
+    rw.rewrite(op, &[]);
+    let one = Constant::number(rw, 1.0, DType::F32)?;
+    let inverse = rw.create_one(Div {}, &[one, scale])?;
+    let inverse = reshape_to(rw, inverse, &[])?;
+    let mut v = match affine.get(&x).filter(|_| single_use(rw.graph(), x)) {
+        Some(a) => {
+            let factor = rw.create_one(Mul {}, &[a.factor, inverse])?;
+            let real = rw.create_one(Cast { to: DType::F32 }, &[a.acc])?;
+            let v = rw.create_one(Mul {}, &[real, factor])?;
+            match a.shift {
+                Some(b) => {
+                    let b = rw.create_one(Mul {}, &[b, inverse])?;
+                    rw.create_one(Add {}, &[v, b])?
+                }
+                None => v,
+            }
+        }
+        None => rw.create_one(Mul {}, &[x, inverse])?,
+    };
+    v = rw.create_one(Round {}, &[v])?;
+    if let Some(z) = zero {
+        let z = reshape_to(rw, z, &[])?;
+        let z = rw.create_one(Cast { to: DType::F32 }, &[z])?;
+        v = rw.create_one(Add {}, &[v, z])?;
+    }
+    // A cast saturates.
+    let y = rw.create_one(Cast { to }, &[v])?;
+    rw.replace(op, &[y]);
+    Ok(())
+}
