@@ -65,9 +65,10 @@ impl Group {
 
 /// Partitions the ops of the outermost region of `graph`; `role` says what each is. Groups come in execution order.
 pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
-    let order: Vec<OpId> = graph.region_ops(graph.entry()).collect();
-    let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
+    let mut order: Vec<OpId> = graph.region_ops(graph.entry()).collect();
     let roles: HashMap<OpId, Role> = order.iter().map(|op| (*op, role(*op))).collect();
+    hoist(graph, &roles, &mut order);
+    let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
     let mut f = Fuser { graph, roles, position, groups: Vec::new(), group_of: HashMap::new() };
     for op in order {
         if !f.group_of.contains_key(&op) {
@@ -76,6 +77,18 @@ pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
     }
     f.absorb();
     f.sorted()
+}
+
+/// Moves elementwise ops up to right behind what they read, so that an anchor after that finds them computed.
+fn hoist(graph: &Graph, roles: &HashMap<OpId, Role>, order: &mut [OpId]) {
+    let mut place: HashMap<OpId, usize> = HashMap::new();
+    for (i, op) in order.iter().enumerate() {
+        let read = graph.op(*op).operands.iter().filter_map(|v| place.get(&graph.def_op(*v)?).copied());
+        let up = matches!(roles[op], Role::Map(_) | Role::Alias | Role::Nothing) && graph.op(*op).regions.is_empty();
+        let terminator = graph.op(*op).def.traits().terminator;
+        place.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i });
+    }
+    order.sort_by_key(|op| place[op]);
 }
 
 struct Fuser<'a> {

@@ -3,7 +3,7 @@
 
 use of_diag::Diagnostic;
 use of_ir::{OpId, Rewriter, Tensor, Type, ValueId};
-use of_ops::elementwise::{Add, Cast, Mul, Sub};
+use of_ops::elementwise::{Add, Cast, Mul, Neg};
 use of_ops::movement::Pad;
 use of_ops::nn::{Conv, ConvInteger, MatMulInteger};
 use of_ops::structural::Constant;
@@ -62,21 +62,22 @@ fn corrected(
     sums: Tensor,
     product: impl Fn(&mut Rewriter<'_>, ValueId) -> Result<ValueId, Diagnostic>,
 ) -> Result<ValueId, Diagnostic> {
+    let sums = rw.create_one(Constant { value: sums }, &[])?;
     let mut y: Option<ValueId> = None;
+    if let Some(zero) = zero {
+        let zero = rw.create_one(Cast { to: of_ir::DType::I32 }, &[zero])?;
+        let scaled = rw.create_one(Mul {}, &[zero, sums])?;
+        y = Some(rw.create_one(Neg {}, &[scaled])?);
+    }
     for value in parts {
         let w = rw.create_one(Constant { value }, &[])?;
         let p = product(rw, w)?;
         y = Some(match y {
-            Some(y) => rw.create_one(Add {}, &[y, p])?,
+            Some(y) => rw.create_one(Add {}, &[p, y])?,
             None => p,
         });
     }
-    let sums = rw.create_one(Constant { value: sums }, &[])?;
-    let y = y.unwrap_or(sums);
-    let Some(zero) = zero else { return Ok(y) };
-    let zero = rw.create_one(Cast { to: of_ir::DType::I32 }, &[zero])?;
-    let correction = rw.create_one(Mul {}, &[zero, sums])?;
-    rw.create_one(Sub {}, &[y, correction])
+    Ok(y.unwrap_or(sums))
 }
 
 /// (a - za) (b - zb) = a b' - za sums(b'), where b' = b - zb is known and sums(b') adds the rows of b'
