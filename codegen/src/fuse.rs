@@ -129,7 +129,7 @@ impl Fuser<'_> {
                 let join = self.joinable(op, |g| {
                     g.space == space && (g.shape == Shape::Elementwise || g.shape == Shape::Rowwise(inner))
                 });
-                match join {
+                match join.or_else(|| self.sibling(op, inner)) {
                     Some(g) => {
                         self.groups[g].shape = Shape::Rowwise(inner);
                         self.join(op, g);
@@ -157,6 +157,17 @@ impl Fuser<'_> {
                 .iter()
                 .any(|v| self.graph.def_op(*v).and_then(|o| self.group_of.get(&o)) == Some(g));
             direct && accepts(&self.groups[*g]) && producers.iter().all(|q| q == g || !self.depends(*q, *g))
+        })
+    }
+
+    /// A group that already reduces the very rows that reduction `op` does: both in one walk.
+    fn sibling(&self, op: OpId, inner: usize) -> Option<usize> {
+        let x = self.graph.op(op).operands[0];
+        let producers = self.producer_groups(op);
+        let others = self.graph.uses(x).iter().filter(|u| u.op != op && u.operand == 0);
+        others.filter(|u| self.roles.get(&u.op) == Some(&Role::RowReduce(inner))).find_map(|u| {
+            let g = *self.group_of.get(&u.op)?;
+            (!producers.iter().any(|p| self.depends(*p, g))).then_some(g)
         })
     }
 

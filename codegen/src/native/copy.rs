@@ -128,6 +128,17 @@ const BLOCK: usize = 16;
 /// before may be negative, which cuts.
 pub fn pad(axes: &[(usize, usize, i64)], element_bytes: usize, fill: u64) -> Source {
     let t = word(element_bytes);
+    // An axis that is not padded is part of the elements of the one before it.
+    let mut merged: Vec<(usize, usize, i64)> = Vec::new();
+    for (out, own, before) in axes {
+        match merged.last_mut() {
+            Some(last) if out == own && *before == 0 => {
+                *last = (last.0 * out, last.1 * out, last.2 * *out as i64);
+            }
+            _ => merged.push((*out, *own, *before)),
+        }
+    }
+    let axes = &merged;
     let out: Vec<usize> = axes.iter().map(|a| a.0).collect();
     let input: Vec<usize> = axes.iter().map(|a| a.1).collect();
     let strides = space::row_major(&input);
@@ -149,7 +160,7 @@ pub fn pad(axes: &[(usize, usize, i64)], element_bytes: usize, fill: u64) -> Sou
     let _ = writeln!(c, "    if ({}) {{", inside.join(" && "));
     let _ = writeln!(c, "      const {t} *from = (const {t} *)args[0] + ({}) - ({before});", at.join(" + "));
     let _ = writeln!(c, "      for (i64 i = 0; i < {first}; i++) to[i] = ({t}){fill}ULL;");
-    let _ = writeln!(c, "      for (i64 i = {first}; i < {last}; i++) to[i] = from[i];");
+    let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (last - first) * element_bytes as i64);
     let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = ({t}){fill}ULL;");
     let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = ({t}){fill}ULL;\n  }}");
     Source { body: c, iterations: rows as i64, grain: (16384 / width.max(1)).max(1) as i64, scratch_bytes: 0 }
@@ -165,7 +176,7 @@ pub fn gather(outer: usize, axis: usize, inner: usize, indices: usize, wide: boo
     let _ = writeln!(c, "    if (k < 0 || k >= {axis}) return 1;");
     let _ = writeln!(c, "    const {t} *from = (const {t} *)args[0] + (o * {axis} + k) * {inner};");
     let _ = writeln!(c, "    {t} *to = ({t} *)args[2] + it * {inner};");
-    let _ = writeln!(c, "    for (i64 i = 0; i < {inner}; i++) to[i] = from[i];\n  }}");
+    let _ = writeln!(c, "    move(to, from, {});\n  }}", inner * element_bytes);
     Source {
         body: c,
         iterations: (outer * indices) as i64,

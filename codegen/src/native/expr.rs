@@ -177,6 +177,29 @@ pub fn store(dtype: DType, at: &str, value: &str, n: usize, full: bool) -> Strin
     if full { format!("store{t}({at}, {value});") } else { format!("store_part{t}({at}, {value}, {n});") }
 }
 
+/// The conversion of `round(x)` or `round(x) + c` to a narrow integer, which hardware rounds by itself.
+fn rounded(body: &Body, node: usize, to: DType, name: &dyn Fn(usize) -> String) -> Option<String> {
+    let of = |n: usize, op: ScalarOp| match &body.nodes[n].node {
+        Node::Op(o, args) if *o == op => Some(args),
+        _ => None,
+    };
+    if !matches!(to, DType::U8 | DType::I8 | DType::U16 | DType::I16) || body.nodes[node].dtype != DType::F32 {
+        return None;
+    }
+    let (round, c) = match of(node, ScalarOp::Add) {
+        Some(args) => match body.nodes[args[1]].node {
+            Node::Const(c) if c.fract() == 0.0 && c.abs() < 65536.0 => (args[0], c),
+            _ => return None,
+        },
+        None => (node, 0.0),
+    };
+    let x = name(*of(round, ScalarOp::Round)?.first()?);
+    let (lo, hi) = to.int_range()?;
+    let x = if lo == 0 { x } else { format!("pick({x} == {x}, {x}, SPLAT({}))", -c) };
+    let shift = if c == 0.0 { String::new() } else { format!(" + {}", c as i64) };
+    Some(format!("(vround_narrow({x}, {}, {}){shift})", lo as f64 - c, hi as f64 - c))
+}
+
 /// A conversion on vectors.
 fn convert(x: String, from: DType, to: DType) -> String {
     use DType::*;
@@ -215,8 +238,8 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Add if ints => format!("(vi)((vu){} + (vu){})", a(0), a(1)),
         Sub if ints => format!("(vi)((vu){} - (vu){})", a(0), a(1)),
         Mul if ints => format!("(vi)((vu){} * (vu){})", a(0), a(1)),
-        Max if ints => format!("ipick({0} > {1}, {0}, {1})", a(0), a(1)),
-        Min if ints => format!("ipick({0} < {1}, {0}, {1})", a(0), a(1)),
+        Max if ints => format!("imax({}, {})", a(0), a(1)),
+        Min if ints => format!("imin({}, {})", a(0), a(1)),
         Neg => format!("-{}", a(0)),
         Abs => format!("vabs({})", a(0)),
         Ceil => format!("vceil({})", a(0)),
@@ -262,7 +285,7 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
                 format!("pick({}, {x}, {y})", a(0))
             }
         }
-        Cast(to) => convert(a(0), operand, to),
+        Cast(to) => rounded(body, args[0], to, name).unwrap_or_else(|| convert(a(0), operand, to)),
         _ => unreachable!("vectorizable() was asked first"),
     }
 }

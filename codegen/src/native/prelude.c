@@ -21,25 +21,70 @@ INLINE vf splat(f32 x) { return (vf){x, x, x, x}; }
 
 INLINE vf load(const f32 *p) { return *(const vfu *)p; }
 INLINE void store(f32 *p, vf v) { *(vfu *)p = v; }
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+INLINE vf load_part(const f32 *p, i64 n) { return (vf)__builtin_ia32_loadups512_mask(p, (vf){0}, (1 << n) - 1); }
+#else
 INLINE vf load_part(const f32 *p, i64 n) { vf v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i]; return v; }
+#endif
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+INLINE void store_part(f32 *p, vf v, i64 n) { __builtin_ia32_storeups512_mask(p, v, (1 << n) - 1); }
+#else
 INLINE void store_part(f32 *p, vf v, i64 n) { for (i64 i = 0; i < n; i++) p[i] = v[i]; }
+#endif
 INLINE vf load_step(const f32 *p, i64 step, i64 n) { vf v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i * step]; return v; }
 INLINE vi load_mask(const b8 *p, i64 step, i64 n) { vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = -(i32)p[i * step]; return v; }
 INLINE vi head_mask(i32 n) { vi v; for (i32 i = 0; i < LANES; i++) v[i] = i < n ? -1 : 0; return v; }
 INLINE vf pick(vi m, vf a, vf b) { return (vf)(((vi)a & m) | ((vi)b & ~m)); }
 
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+INLINE vi imax(vi a, vi b) { return (vi)__builtin_ia32_pmaxsd512_mask(a, b, a, -1); }
+INLINE vi imin(vi a, vi b) { return (vi)__builtin_ia32_pminsd512_mask(a, b, a, -1); }
+#else
+INLINE vi imax(vi a, vi b) { vi m = a > b; return (a & m) | (b & ~m); }
+INLINE vi imin(vi a, vi b) { vi m = a < b; return (a & m) | (b & ~m); }
+#endif
 INLINE vi ipick(vi m, vi a, vi b) { return (a & m) | (b & ~m); }
 
-/* Integers of up to 32 bits, widened to the lanes of a vi; stores wrap. */
-#define NARROW(T) \
+/* Integers of up to 32 bits, widened to the lanes of a vi; stores wrap. Compilers widen bytes in many steps, hence the
+   instructions by name. */
+#if defined(__AVX2__) && LANES >= 8
+#define WIDEN(T, INSN) vi v; __asm__(INSN " %1, %0" : "=v"(v) : "m"(*(const any_##T *)p)); return v;
+#else
+#define WIDEN(T, INSN) return __builtin_convertvector(*(const any_##T *)p, vi);
+#endif
+#if LANES == 16 && defined(__AVX512BW__)
+#define WIDEN_PART(T, INSN) \
+  vi v; __asm__(INSN " %1, %0%{%2%}%{z%}" : "=v"(v) : "m"(*(const any_##T *)p), "Yk"((u16)((1 << n) - 1))); return v;
+#else
+#define WIDEN_PART(T, INSN) vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i]; return v;
+#endif
+#if LANES == 16 && defined(__AVX512BW__) && !defined(__clang__)
+#define STORE_PART(T) \
+  if (sizeof(T) == 1) __builtin_ia32_pmovdb512mem_mask((void *)p, v, (1 << n) - 1); \
+  else if (sizeof(T) == 2) __builtin_ia32_pmovdw512mem_mask((void *)p, v, (1 << n) - 1); \
+  else __builtin_ia32_storedqusi512_mask((void *)p, v, (1 << n) - 1);
+#else
+#define STORE_PART(T) for (i64 i = 0; i < n; i++) p[i] = (T)v[i];
+#endif
+#define NARROW(T, INSN) \
   typedef T vec_##T __attribute__((vector_size(LANES * sizeof(T)))); \
   typedef T any_##T __attribute__((vector_size(LANES * sizeof(T)), aligned(1), may_alias)); \
-  INLINE vi load_##T(const T *p) { return __builtin_convertvector(*(const any_##T *)p, vi); } \
-  INLINE vi load_part_##T(const T *p, i64 n) { vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i]; return v; } \
+  INLINE vi load_##T(const T *p) { WIDEN(T, INSN) } \
+  INLINE vi load_part_##T(const T *p, i64 n) { WIDEN_PART(T, INSN) } \
   INLINE vi load_step_##T(const T *p, i64 step, i64 n) { vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i * step]; return v; } \
   INLINE void store_##T(T *p, vi v) { *(any_##T *)p = __builtin_convertvector(v, vec_##T); } \
-  INLINE void store_part_##T(T *p, vi v, i64 n) { for (i64 i = 0; i < n; i++) p[i] = (T)v[i]; }
-NARROW(i8) NARROW(u8) NARROW(i16) NARROW(u16) NARROW(i32)
+  INLINE void store_part_##T(T *p, vi v, i64 n) { STORE_PART(T) }
+NARROW(i8, "vpmovsxbd") NARROW(u8, "vpmovzxbd") NARROW(i16, "vpmovsxwd") NARROW(u16, "vpmovzxwd")
+#undef WIDEN
+#define WIDEN(T, INSN) return *(const any_##T *)p;
+NARROW(i32, "vmovdqu32")
+
+/* n bytes from one place to another that does not overlap it. */
+INLINE void move(void *to, const void *from, i64 n) {
+  u8 *t = to; const u8 *f = from; i64 i = 0;
+  for (; i + (i64)sizeof(vi) <= n; i += sizeof(vi)) *(any_i32 *)(t + i) = *(const any_i32 *)(f + i);
+  for (; i < n; i++) t[i] = f[i];
+}
 
 /* Four bytes, and what there is of fewer. */
 typedef i32 word_any __attribute__((aligned(1), may_alias));
@@ -111,6 +156,18 @@ INLINE vi vnarrow(vf x, f32 lo, f32 hi) { return __builtin_convertvector(hwmin(S
 INLINE vi vtoint(vf x) {
   vi v = __builtin_convertvector(hwmin(SPLAT(2147483520.0f), hwmax(x, SPLAT(-2147483648.0f))), vi);
   return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
+}
+
+/* To nearest even into the range of a narrower type; NaN gives lo. */
+INLINE vi vround_narrow(vf x, f32 lo, f32 hi) {
+  vf y = hwmin(SPLAT(hi), hwmax(x, SPLAT(lo)));
+#if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
+  return (vi)__builtin_ia32_cvtps2dq512_mask(y, (vi){0}, -1, 4);
+#elif LANES == 8 && defined(__AVX__)
+  return (vi)__builtin_ia32_cvtps2dq256(y);
+#else
+  return __builtin_convertvector(vround(y), vi);
+#endif
 }
 
 /* e^x: x = n ln 2 + r, a degree-6 polynomial (Taylor with the last terms refitted) on |r| <= ln 2 / 2, scaled twice so

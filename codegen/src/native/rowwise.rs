@@ -162,19 +162,39 @@ impl Rows<'_> {
         }
         let mut needed = BTreeSet::new();
         targets.iter().for_each(|t| self.need(*t, stage, &mut needed));
-        for (i, kind, _) in &reductions {
-            let _ = writeln!(c, "    vf a{i} = SPLAT({});", neutral(*kind));
-        }
         let (n, lanes) = (self.n, self.isa.lanes);
-        if n >= lanes {
-            let _ = writeln!(c, "    for (i64 i = 0; i + LANES <= {n}; i += LANES) {{");
-            self.points(stage, &needed, &reductions, &stored, lanes, true, c);
+        // Each of several vectors has a sum of its own, so that one addition need not wait for the one before.
+        let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n / lanes / 2).clamp(1, 4) };
+        for (i, kind, _) in &reductions {
+            for u in 0..several {
+                let _ = writeln!(c, "    vf a{i}_{u} = SPLAT({});", neutral(*kind));
+            }
+        }
+        let whole = n / (several * lanes) * several * lanes;
+        if several > 1 {
+            let _ = writeln!(c, "    for (i64 i0 = 0; i0 < {whole}; i0 += {several} * LANES) {{");
+            for u in 0..several {
+                let _ = writeln!(c, "    {{ const i64 i = i0 + {u} * LANES;");
+                self.points(stage, &needed, &reductions, &stored, (lanes, u), true, c);
+                c.push_str("    }\n");
+            }
+            c.push_str("    }\n");
+        }
+        let from = if several > 1 { whole } else { 0 };
+        if n - from >= lanes {
+            let _ = writeln!(c, "    for (i64 i = {from}; i + LANES <= {n}; i += LANES) {{");
+            self.points(stage, &needed, &reductions, &stored, (lanes, 0), true, c);
             c.push_str("    }\n");
         }
         if n % lanes != 0 {
             let _ = writeln!(c, "    {{ const i64 i = {};", n - n % lanes);
-            self.points(stage, &needed, &reductions, &stored, n % lanes, false, c);
+            self.points(stage, &needed, &reductions, &stored, (n % lanes, 0), false, c);
             c.push_str("    }\n");
+        }
+        for (i, kind, _) in &reductions {
+            for u in 1..several {
+                let _ = writeln!(c, "    {}", combine(*kind, &format!("a{i}_0"), &format!("a{i}_{u}")));
+            }
         }
         for (i, kind, _) in &reductions {
             let f = match kind {
@@ -183,7 +203,7 @@ impl Rows<'_> {
                 Reduce::Min => "hmin",
                 Reduce::Prod => "hprod",
             };
-            let _ = writeln!(c, "    const vf t{i} = SPLAT({f}(a{i}));");
+            let _ = writeln!(c, "    const vf t{i} = SPLAT({f}(a{i}_0));");
         }
     }
 
@@ -208,7 +228,7 @@ impl Rows<'_> {
         needed: &BTreeSet<usize>,
         reductions: &[(usize, Reduce, usize)],
         stored: &[(usize, usize)],
-        lanes: usize,
+        (lanes, sum): (usize, usize),
         full: bool,
         c: &mut String,
     ) {
@@ -236,17 +256,22 @@ impl Rows<'_> {
             } else {
                 format!("pick(head_mask({lanes}), t{a}, SPLAT({}))", neutral(*kind))
             };
-            let _ = match kind {
-                Reduce::Sum => writeln!(c, "      a{i} = a{i} + {x};"),
-                Reduce::Prod => writeln!(c, "      a{i} = a{i} * {x};"),
-                Reduce::Max => writeln!(c, "      a{i} = vmax(a{i}, {x});"),
-                Reduce::Min => writeln!(c, "      a{i} = vmin(a{i}, {x});"),
-            };
+            let _ = writeln!(c, "      {}", combine(*kind, &format!("a{i}_{sum}"), &x));
         }
         for (k, v) in stored {
             let (at, value) = (format!("q{k} + i"), format!("t{v}"));
             let _ = writeln!(c, "      {}", expr::store(self.body.nodes[*v].dtype, &at, &value, lanes, full));
         }
+    }
+}
+
+/// The statement that takes the vector `x` into `sum`.
+fn combine(kind: Reduce, sum: &str, x: &str) -> String {
+    match kind {
+        Reduce::Sum => format!("{sum} = {sum} + {x};"),
+        Reduce::Prod => format!("{sum} = {sum} * {x};"),
+        Reduce::Max => format!("{sum} = vmax({sum}, {x});"),
+        Reduce::Min => format!("{sum} = vmin({sum}, {x});"),
     }
 }
 

@@ -134,7 +134,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let row = w.input * spec.c;
     let padded = spec.c.next_multiple_of(isa.lanes);
     let step = |value: String, tap: String| match spec.kind {
-        Kind::Max if bytes => format!("{{ const vi v = {value}; acc = ipick(v > acc, v, acc); }}"),
+        Kind::Max if bytes => format!("acc = imax(acc, {value});"),
         Kind::Max => format!("acc = vmax({value}, acc);"),
         Kind::Mean => format!("acc += {value};"),
         // One tap alone: its half of the pair.
