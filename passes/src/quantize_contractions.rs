@@ -8,13 +8,13 @@ use std::collections::HashMap;
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Func, OpId, Rewriter, Tensor, Type, ValueId};
+use of_ops::OpSpec;
 use of_ops::contraction::{Gemm, MatMul};
 use of_ops::elementwise::{Add, Cast, Div, Mul, Round};
 use of_ops::list::as_op;
 use of_ops::movement::{Flatten, Reshape, Squeeze, Transpose, Unsqueeze};
 use of_ops::nn::{Conv, ConvInteger, DequantizeLinear, MatMulInteger, MaxPool, QuantizeLinear};
 use of_ops::structural::Constant;
-use of_ops::OpSpec;
 
 use crate::canonicalize::{reshape_to, transpose_by};
 use crate::facts::{def, dims, single_use};
@@ -202,7 +202,8 @@ fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) 
     {
         return Ok(());
     }
-    let same = |a: ValueId, b: ValueId| a == b || matches!((g.constant(a), g.constant(b)), (Some(a), Some(b)) if a == b);
+    let same =
+        |a: ValueId, b: ValueId| a == b || matches!((g.constant(a), g.constant(b)), (Some(a), Some(b)) if a == b);
     if let Some(d) = quantised(rw, x)
         && g.ty(d.number) == g.ty(result)
         && same(d.scale, scale)

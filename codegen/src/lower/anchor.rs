@@ -11,9 +11,9 @@ use super::body::Body;
 use super::{Lowering, points};
 use crate::fuse::{Group, Role};
 use crate::native::contraction::{self, Contraction, Element, RowAxes};
+use crate::native::copy;
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
-use crate::native::{Source, copy};
 use crate::physical::{Operand, Place};
 use crate::roles;
 
@@ -102,8 +102,11 @@ impl Lowering<'_, '_> {
     /// The weight of packed panels, of floats or of bytes.
     fn panels(&mut self, w: ValueId, floats: Vec<f32>, bytes: Vec<u8>) -> Result<Operand, Diagnostic> {
         let name = format!("{} (packed)", self.constants.name(w));
-        let weight =
-            if bytes.is_empty() { self.constants.computed(&name, &floats) } else { self.constants.computed(&name, &bytes) };
+        let weight = if bytes.is_empty() {
+            self.constants.computed(&name, &floats)
+        } else {
+            self.constants.computed(&name, &bytes)
+        };
         Ok(Operand::whole(Place::Weight(weight?)))
     }
 
@@ -127,10 +130,6 @@ impl Lowering<'_, '_> {
         };
         let b = &b;
         let cin_group = cin / groups;
-        if groups == cin && cout == cin {
-            let spec = Window { n, h, w: wa, c: cin, kind: Kind::Depthwise, dtype };
-            return self.depthwise(group, &spec, w, x, b);
-        }
         // A border of zeros is written around the input once, so that the kernel knows no edges.
         let pad_after = |a: &Axis| {
             (((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as i64 - a.pad - a.input as i64).max(0)
@@ -138,6 +137,14 @@ impl Lowering<'_, '_> {
         let padded = |a: &Axis| (a.input as i64 + a.pad + pad_after(a)) as usize;
         let (hp, wp) = (padded(&h), padded(&wa));
         let needs_pad = (hp, wp) != (h.input, wa.input) || h.pad != 0 || wa.pad != 0;
+        let border = needs_pad.then_some([(n, n, 0), (hp, h.input, h.pad), (wp, wa.input, wa.pad), (cin, cin, 0)]);
+        if groups == cin && cout == cin {
+            // Bytes are multiplied in pairs of taps, which must all be there.
+            let inside = |a: &Axis, input: usize| if dtype == DType::F32 { *a } else { Axis { input, pad: 0, ..*a } };
+            let spec = Window { n, h: inside(&h, hp), w: inside(&wa, wp), c: cin, kind: Kind::Depthwise, dtype };
+            let border = border.filter(|_| dtype != DType::F32);
+            return self.depthwise(group, &spec, (op, x, w), border, b);
+        }
         let row = (wp * cin) as i64;
         let cout_group = cout / groups;
         let pointwise = h.kernel * wa.kernel == 1 && h.stride == 1 && wa.stride == 1 && groups == 1;
@@ -209,20 +216,36 @@ impl Lowering<'_, '_> {
         }
         let flops = 2 * k as u64 * points(&space);
         Ok((|| {
-            let mut a = self.place(x)?;
-            if needs_pad {
-                let list = [(n, n, 0), (hp, h.input, h.pad), (wp, wa.input, wa.pad), (cin, cin, 0)];
-                let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &[n, hp, wp, cin]);
-                let bytes = if dtype == DType::F32 { 4 } else { 1 };
-                self.kernel(&[op], Source { ..copy::pad(&list, bytes, 0) }, vec![a], vec![slot], 0);
-                a = Operand::whole(Place::Slot(slot));
-            }
+            let a = self.bordered(op, x, border)?;
             let right = self.panels(w, floats, bytes)?;
             self.finish(group, source, &body, vec![a, right], flops)
         })())
     }
 
-    fn depthwise(&mut self, group: &Group, spec: &Window, w: ValueId, x: ValueId, b: &Body) -> Outcome {
+    /// Where `x` lies with a border of zeros around it: extents with and without it, and elements before, of each axis.
+    fn bordered(
+        &mut self,
+        op: OpId,
+        x: ValueId,
+        border: Option<[(usize, usize, i64); 4]>,
+    ) -> Result<Operand, Diagnostic> {
+        let a = self.place(x)?;
+        let Some(list) = border else { return Ok(a) };
+        let dtype = self.dtype(x);
+        let bytes = dtype.bits().map_or(4, |b| b / 8);
+        let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.map(|a| a.0));
+        self.kernel(&[op], copy::pad(&list, bytes, 0), vec![a], vec![slot], 0);
+        Ok(Operand::whole(Place::Slot(slot)))
+    }
+
+    fn depthwise(
+        &mut self,
+        group: &Group,
+        spec: &Window,
+        (op, x, w): (OpId, ValueId, ValueId),
+        border: Option<[(usize, usize, i64); 4]>,
+        b: &Body,
+    ) -> Outcome {
         let source = window::window(spec, b, self.isa)?;
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
@@ -240,7 +263,7 @@ impl Lowering<'_, '_> {
                 None => self.constants.computed(&name, &rows)?,
             };
             let weights = Operand::whole(Place::Weight(weight));
-            let a = self.place(x)?;
+            let a = self.bordered(op, x, border)?;
             self.finish(group, source, b, vec![a, weights], flops)
         })())
     }

@@ -425,6 +425,10 @@ impl Emit<'_> {
             for v in 0..vectors {
                 let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
             }
+            // Each panel is read once from far away, then from the second cache.
+            for line in (0..vectors * lanes * 4).step_by(64) {
+                let _ = writeln!(c, "          __builtin_prefetch(b + {});", 2048 + line);
+            }
             for r in 0..rows {
                 let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(r as i64 * spec.inner.1));
                 for v in 0..vectors {

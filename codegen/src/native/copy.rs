@@ -57,7 +57,7 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
             p.to.0,
             space::offset(&plan.outer, &plan.to, "row")
         );
-        plan.body(&mut c);
+        plan.body(element_bytes, &mut c);
         c.push_str("    }\n");
         base += rows;
         largest = largest.max(plan.inner());
@@ -105,13 +105,25 @@ impl Walk {
         self.inner.iter().map(|a| a.0).product()
     }
 
-    fn body(&self, c: &mut String) {
-        if let [(n, from, to)] = self.inner[..] {
+    fn body(&self, element_bytes: usize, c: &mut String) {
+        /// Columns that are written out one by one.
+        const FEW: usize = 4;
+        if let [(n, 1, 1)] = self.inner[..] {
+            let _ = writeln!(c, "      move(to, from, {});", n * element_bytes);
+        } else if let [(n, from, to)] = self.inner[..] {
             let value = if from == 0 { "from[0]".into() } else { format!("from[i * {from}]") };
             let _ = writeln!(c, "      for (i64 i = 0; i < {n}; i++) to[i * {to}] = {value};");
         } else if let [(n, fa, ta), (m, fb, tb)] = self.inner[..] {
             // Square blocks fit the first cache; inside, writes are contiguous.
             let _ = writeln!(c, "      const i64 i0 = block * {BLOCK}, i1 = i0 + {BLOCK} < {n} ? i0 + {BLOCK} : {n};");
+            if m <= FEW {
+                c.push_str("      for (i64 i = i0; i < i1; i++) {");
+                for j in 0..m as i64 {
+                    let _ = write!(c, " to[i * {ta} + {}] = from[i * {fa} + {}];", j * tb, j * fb);
+                }
+                c.push_str(" }\n");
+                return;
+            }
             let _ = writeln!(c, "      for (i64 b = 0; b < {m}; b += {BLOCK}) for (i64 i = i0; i < i1; i++)");
             let _ = writeln!(
                 c,

@@ -177,6 +177,16 @@ pub fn store(dtype: DType, at: &str, value: &str, n: usize, full: bool) -> Strin
     if full { format!("store{t}({at}, {value});") } else { format!("store_part{t}({at}, {value}, {n});") }
 }
 
+/// `x / c`: the product with the reciprocal where that is exact, else corrected by what it leaves.
+fn quotient(x: &str, c: f32) -> String {
+    let (by, r) = (literal(f64::from(c), DType::F32), 1.0 / c);
+    if !(c.is_normal() && r.is_normal()) {
+        return format!("{x} / SPLAT({by})");
+    }
+    let r_text = literal(f64::from(r), DType::F32);
+    if c.to_bits() << 9 == 0 { format!("{x} * SPLAT({r_text})") } else { format!("vquotient({x}, {by}, {r_text})") }
+}
+
 /// The conversion of `round(x)` or `round(x) + c` to a narrow integer, which hardware rounds by itself.
 fn rounded(body: &Body, node: usize, to: DType, name: &dyn Fn(usize) -> String) -> Option<String> {
     let of = |n: usize, op: ScalarOp| match &body.nodes[n].node {
@@ -264,7 +274,10 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Add => format!("{} + {}", a(0), a(1)),
         Sub => format!("{} - {}", a(0), a(1)),
         Mul => format!("{} * {}", a(0), a(1)),
-        Div => format!("{} / {}", a(0), a(1)),
+        Div => match body.nodes[args[1]].node {
+            Node::Const(c) => quotient(&a(0), c as f32),
+            _ => format!("{} / {}", a(0), a(1)),
+        },
         Max | Min => {
             let f = if op == Max { "vmax" } else { "vmin" };
             match (constant(0), constant(1)) {

@@ -158,6 +158,16 @@ INLINE vi vtoint(vf x) {
   return ipick(x >= SPLAT(2147483648.0f), SPLATI(0x7fffffff), v) & (x == x);
 }
 
+/* x / c for a number c with reciprocal r. With fused additions the remainder is exact and the corrected product is the
+   rounded quotient (Markstein); without them, and for what is not finite, the division itself. */
+INLINE vf vquotient(vf x, f32 c, f32 r) {
+#ifdef __FMA__
+  vf q = x * SPLAT(r);
+  return pick((vabs(q) < SPLAT(1e38f)) & (q != SPLAT(0)), q + (x - q * SPLAT(c)) * SPLAT(r), q);
+#else
+  return x / SPLAT(c);
+#endif
+}
 /* To nearest even into the range of a narrower type; NaN gives lo. */
 INLINE vi vround_narrow(vf x, f32 lo, f32 hi) {
   vf y = hwmin(SPLAT(hi), hwmax(x, SPLAT(lo)));

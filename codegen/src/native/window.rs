@@ -116,6 +116,10 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
 /// The taps of the window at `at` that lie inside the input: `k0..k1`.
 fn range(at: &str, k: &str, a: &Axis, c: &mut String) {
     let _ = writeln!(c, "    const i64 {at}i = {at} * {} - {};", a.stride, a.pad);
+    if a.pad <= 0 && (a.output - 1) * a.stride + (a.kernel - 1) * a.dilation < (a.input as i64 + a.pad) as usize {
+        let _ = writeln!(c, "    const i64 {k}0 = 0, {k}1 = {};", a.kernel);
+        return;
+    }
     let d = a.dilation as i64;
     let _ = writeln!(c, "    const i64 {k}0 = {at}i < 0 ? (-{at}i + {}) / {d} : 0;", d - 1);
     let _ = writeln!(
