@@ -121,9 +121,10 @@ op! {
     };
 }
 
-/// Random ui8 values.
+/// Random bytes, signed or not.
 fn byte(r: &mut Rng, dims: &[usize]) -> Value {
-    r.tensor(DType::U8, dims, 0.0, 20.0).into()
+    let (dtype, low, high) = r.pick(&[(DType::U8, 0.0, 255.0), (DType::I8, -128.0, 127.0)]);
+    r.tensor(dtype, dims, low, high).into()
 }
 
 /// How a parameter with one value a row or column of a matrix broadcasts against it.
