@@ -134,7 +134,8 @@ pub fn conv_zero_points(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnos
     }
     let shape = |v: ValueId| rw.graph().ty(v).as_tensor().and_then(|t| t.shape.clone());
     let (Some(dx), Some(dw)) = (shape(x), dims(rw.graph(), w)) else { return Ok(false) };
-    if zx.is_some_and(|z| dims(rw.graph(), z).is_none_or(|d| d.iter().any(|n| *n != 1))) {
+    let dtype = |v: ValueId| rw.graph().ty(v).as_tensor().map(|t| t.dtype);
+    if zx.is_some_and(|z| dtype(z) != dtype(x) || dims(rw.graph(), z).is_none_or(|d| d.iter().any(|n| *n != 1))) {
         return Ok(false);
     }
     let (rank, cout) = (dw.len(), dw[0]);

@@ -22,11 +22,12 @@ op! {
     }
     samples: |seed| {
         let mut r = Rng::new(seed);
+        let (p, q) = (kind(&mut r), kind(&mut r));
         let d = r.dims(3, 1, 5);
-        let mut operands: Vec<Value> = vec![byte(&mut r, &[d[0], d[1]]), byte(&mut r, &[d[1], d[2]])];
+        let mut operands: Vec<Value> = vec![byte(&mut r, p, &[d[0], d[1]]), byte(&mut r, q, &[d[1], d[2]])];
         if r.int(0, 1) == 0 {
             let per_column = if r.int(0, 1) == 0 { vec![d[2]] } else { vec![] };
-            operands.extend([byte(&mut r, &[]), byte(&mut r, &per_column)]);
+            operands.extend([byte(&mut r, p, &[]), byte(&mut r, q, &per_column)]);
         }
         Some((operands, MatMulInteger {}))
     };
@@ -51,11 +52,12 @@ op! {
     }
     samples: |seed| {
         let mut r = Rng::new(seed);
+        let (p, q) = (kind(&mut r), kind(&mut r));
         let (n, ci, co) = (r.int(1, 2) as usize, r.int(1, 3) as usize, r.int(1, 3) as usize);
-        let mut operands = vec![byte(&mut r, &[n, ci, 4, 5]), byte(&mut r, &[co, ci, 2, 3])];
+        let mut operands = vec![byte(&mut r, p, &[n, ci, 4, 5]), byte(&mut r, q, &[co, ci, 2, 3])];
         if r.int(0, 1) == 0 {
             let per_channel = if r.int(0, 1) == 0 { vec![co] } else { vec![] };
-            operands.extend([byte(&mut r, &[]), byte(&mut r, &per_channel)]);
+            operands.extend([byte(&mut r, p, &[]), byte(&mut r, q, &per_channel)]);
         }
         let pads = vec![r.int(0, 1); 4];
         let op = ConvInteger { strides: vec![], pads, dilations: vec![], group: 1, auto_pad: notset(), channels_last: false };
@@ -73,11 +75,12 @@ op! {
     }
     samples: |seed| {
         let mut r = Rng::new(seed);
+        let (p, q) = (kind(&mut r), kind(&mut r));
         let d = r.dims(3, 1, 5);
-        let (a, b) = (byte(&mut r, &[d[0], d[1]]), byte(&mut r, &[d[1], d[2]]));
+        let (a, b) = (byte(&mut r, p, &[d[0], d[1]]), byte(&mut r, q, &[d[1], d[2]]));
         let mut one = || -> Value { r.tensor(DType::F32, &[], 0.02, 0.1).into() };
         let (sa, sb, sy) = (one(), one(), one());
-        let (za, zb, zy) = (byte(&mut r, &[]), byte(&mut r, &[]), byte(&mut r, &[]));
+        let (za, zb, zy) = (byte(&mut r, p, &[]), byte(&mut r, q, &[]), byte(&mut r, p, &[]));
         Some((vec![a, sa, za, b, sb, zb, sy, zy], QLinearMatMul {}))
     };
 }
@@ -102,12 +105,13 @@ op! {
     }
     samples: |seed| {
         let mut r = Rng::new(seed);
+        let (p, q) = (kind(&mut r), kind(&mut r));
         let (n, ci, co) = (r.int(1, 2) as usize, r.int(1, 3) as usize, r.int(1, 3) as usize);
-        let (x, w) = (byte(&mut r, &[n, ci, 4, 5]), byte(&mut r, &[co, ci, 2, 3]));
+        let (x, w) = (byte(&mut r, p, &[n, ci, 4, 5]), byte(&mut r, q, &[co, ci, 2, 3]));
         let per_channel = if r.int(0, 1) == 0 { vec![co] } else { vec![] };
         let mut scale = |dims: &[usize]| -> Value { r.tensor(DType::F32, dims, 0.02, 0.1).into() };
         let (sx, sw, sy) = (scale(&[]), scale(&per_channel), scale(&[]));
-        let (zx, zw, zy) = (byte(&mut r, &[]), byte(&mut r, &per_channel), byte(&mut r, &[]));
+        let (zx, zw, zy) = (byte(&mut r, p, &[]), byte(&mut r, q, &per_channel), byte(&mut r, p, &[]));
         let bias = if r.int(0, 1) == 0 { r.tensor(DType::I32, &[co], -99.0, 99.0).into() } else { Value::None };
         let op = QLinearConv {
             strides: vec![],
@@ -121,9 +125,14 @@ op! {
     };
 }
 
-/// Random bytes, signed or not.
-fn byte(r: &mut Rng, dims: &[usize]) -> Value {
-    let (dtype, low, high) = r.pick(&[(DType::U8, 0.0, 255.0), (DType::I8, -128.0, 127.0)]);
+/// The type of an operand and its zero point: bytes, signed or not.
+fn kind(r: &mut Rng) -> DType {
+    r.pick(&[DType::U8, DType::I8])
+}
+
+/// Random bytes of any value.
+fn byte(r: &mut Rng, dtype: DType, dims: &[usize]) -> Value {
+    let (low, high) = if dtype == DType::U8 { (0.0, 255.0) } else { (-128.0, 127.0) };
     r.tensor(dtype, dims, low, high).into()
 }
 
