@@ -9,6 +9,9 @@ use std::collections::{BTreeSet, HashMap};
 use of_ir::{Graph, OpId, ValueDef, ValueId};
 use of_ops::scalar::ScalarOp;
 
+use crate::native::{Extent, extent};
+use crate::roles::Roles;
+
 /// What an op is to the fusion.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Role {
@@ -51,23 +54,22 @@ pub struct Group {
     /// How it is lowered.
     pub shape: Shape,
     /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
-    pub space: Vec<usize>,
+    pub space: Vec<Extent>,
     /// Groups that must run before.
     deps: BTreeSet<usize>,
 }
 
 impl Group {
     /// A group of one op of this one, which keeps its place in the order.
-    pub fn alone(&self, op: OpId, shape: Shape, space: Vec<usize>) -> Group {
+    pub fn alone(&self, op: OpId, shape: Shape, space: Vec<Extent>) -> Group {
         Group { ops: vec![op], shape, space, deps: BTreeSet::new() }
     }
 }
 
-/// Partitions the ops of the outermost region of `graph`; `role` says what each is. Groups come in execution order.
-pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
+/// Partitions the ops of the outermost region of `graph`. Groups come in execution order.
+pub fn fuse(graph: &Graph, roles: &Roles) -> Vec<Group> {
     let order: Vec<OpId> = graph.region_ops(graph.entry()).collect();
     let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
-    let roles: HashMap<OpId, Role> = order.iter().map(|op| (*op, role(*op))).collect();
     let mut f = Fuser { graph, roles, position, groups: Vec::new(), group_of: HashMap::new() };
     for op in order {
         if !f.group_of.contains_key(&op) {
@@ -79,7 +81,7 @@ pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
 
 struct Fuser<'a> {
     graph: &'a Graph,
-    roles: HashMap<OpId, Role>,
+    roles: &'a Roles,
     position: HashMap<OpId, usize>,
     groups: Vec<Group>,
     group_of: HashMap<OpId, usize>,
@@ -87,7 +89,7 @@ struct Fuser<'a> {
 
 impl Fuser<'_> {
     fn place(&mut self, op: OpId) {
-        match self.roles[&op].clone() {
+        match self.roles.get(op).clone() {
             Role::Nothing | Role::Alias => {}
             Role::Reference(_) => self.start(op, Shape::Reference),
             Role::Single => self.start(op, Shape::Single),
@@ -160,7 +162,7 @@ impl Fuser<'_> {
                 break;
             }
             let fits =
-                matches!(self.roles[&op], Role::Map(_)) && !self.group_of.contains_key(&op) && self.dims(op) == space;
+                matches!(self.roles.get(op), Role::Map(_)) && !self.group_of.contains_key(&op) && self.dims(op) == space;
             let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
                 None => true,
                 Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),
@@ -219,6 +221,7 @@ impl Fuser<'_> {
         };
         visit(op);
         captured_ops(self.graph, op).into_iter().for_each(&mut visit);
+        out.extend(self.roles.tellers(self.graph, op).iter().filter_map(|o| self.group_of.get(o)));
         out
     }
 
@@ -226,7 +229,7 @@ impl Fuser<'_> {
     fn alias_root(&self, v: ValueId) -> ValueId {
         let mut v = v;
         while let ValueDef::Result(op, _) = self.graph.def(v)
-            && self.roles.get(&op) == Some(&Role::Alias)
+            && *self.roles.get(op) == Role::Alias
         {
             v = self.graph.op(op).operands[0];
         }
@@ -248,12 +251,12 @@ impl Fuser<'_> {
         false
     }
 
-    fn dims(&self, op: OpId) -> Vec<usize> {
+    fn dims(&self, op: OpId) -> Vec<Extent> {
         self.graph.op(op).results.first().map(|v| self.value_dims(*v)).unwrap_or_default()
     }
 
-    fn value_dims(&self, v: ValueId) -> Vec<usize> {
-        self.graph.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
+    fn value_dims(&self, v: ValueId) -> Vec<Extent> {
+        extent::of_value(self.graph, v)
     }
 
     /// Groups in an order that respects dependencies: depth first from the last, which keeps lifetimes short.
@@ -284,9 +287,9 @@ impl Fuser<'_> {
 }
 
 /// The space with its last `inner` axes reduced to 1.
-pub fn row_dims(space: &[usize], inner: usize) -> Vec<usize> {
+pub fn row_dims(space: &[Extent], inner: usize) -> Vec<Extent> {
     let mut out = space.to_vec();
-    out[space.len() - inner..].fill(1);
+    out[space.len() - inner..].fill(1usize.into());
     out
 }
 

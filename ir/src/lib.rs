@@ -20,7 +20,7 @@ mod verify;
 
 pub use attr::{Attr, AttrError, AttrValue, Attrs};
 pub use blob::Blob;
-pub use dim::{Dim, DimFn};
+pub use dim::{Dim, DimFn, Factor};
 pub use dtype::DType;
 pub use graph::{Graph, OpData, OpId, RegionId, Use, ValueDef, ValueId};
 pub use module::{Func, Module};

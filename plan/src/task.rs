@@ -1,6 +1,6 @@
 //! Tasks: what an actor does each time it acts.
 
-use crate::{ElementType, TaskId};
+use crate::{ElementType, Extent, TaskId};
 
 /// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -127,6 +127,10 @@ pub struct KernelExec {
     /// Bytes moved, for people and for the simulator.
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
+    /// Iterations as a function of the program's symbols, where they or an argument are only known during the run. The
+    /// kernel then gets the table of the symbols' values as a further argument, and objects as their bytes.
+    #[prost(message, optional, tag = "8")]
+    pub dynamic: Option<Extent>,
 }
 
 /// A call of an executable that a backend loads from payload bytes.

@@ -23,6 +23,7 @@ mod pool;
 mod profile;
 mod session;
 pub mod simulator;
+mod symbols;
 mod thread;
 mod value;
 mod work;

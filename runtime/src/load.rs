@@ -6,8 +6,8 @@ use of_plan::{
     Arg, ArgSource, BackendExec, CopyExec, ElementType, Exec, KernelExec, PlanBuilder, PlanFile, Program, Task,
 };
 
-use crate::device::{Arena, Buffer, CodeMap, KernelCall};
-use crate::work::{BackendCall, Operand, Place, Work};
+use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
+use crate::work::{BackendCall, DynamicArg, DynamicCall, Operand, Place, Work};
 use crate::{LoadContext, Loader, SessionError, Tensor};
 
 /// What binding needs.
@@ -44,9 +44,23 @@ impl Binder<'_> {
     fn kernel(&self, task: &Task, exec: &KernelExec) -> Result<Work, SessionError> {
         let code = self.plan.plan().code.get(exec.code as usize);
         let entry = code.and_then(|code| self.code.entry(code)).ok_or_else(|| broken(task))?;
+        if let Some(iterations) = &exec.dynamic {
+            let args = exec.args.iter().map(|arg| self.dynamic_arg(task, arg)).collect::<Option<_>>();
+            let kernel = DynamicKernel::new(Arc::clone(&self.code), entry, exec.grain);
+            let args = args.ok_or_else(|| broken(task))?;
+            return Ok(Work::Dynamic(DynamicCall { kernel, args, iterations: iterations.clone() }));
+        }
         let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();
         let buffers = buffers.ok_or_else(|| broken(task))?;
         Ok(Work::Kernel(KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain)))
+    }
+
+    fn dynamic_arg(&self, task: &Task, arg: &Arg) -> Option<DynamicArg> {
+        match self.object(arg) {
+            Some(regst) if task.produces.contains(&regst) => Some(DynamicArg::Write(regst)),
+            Some(regst) => Some(DynamicArg::Read(regst)),
+            None => self.buffer(arg).map(DynamicArg::Buffer),
+        }
     }
 
     fn backend(&self, task: &Task, exec: &BackendExec) -> Result<Work, SessionError> {

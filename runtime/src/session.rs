@@ -16,6 +16,7 @@ use crate::load::Binder;
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::{Clocks, TaskTiming};
+use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
 use crate::work::panic_text;
 use crate::{Loader, RunError, SessionError, Tensor, Value, cpu};
@@ -71,6 +72,7 @@ impl Session {
             program,
             ports: Ports::new(desc),
             objects: Objects::new(desc),
+            symbols: Symbols::new(desc),
             pool: Pool::new(threads).map_err(SessionError::Thread)?,
             clocks: Clocks::new(desc, options.profile),
             failing: AtomicBool::new(false),
@@ -184,7 +186,7 @@ impl Session {
     fn check(&self, inputs: &[Value]) -> Result<(), RunError> {
         match &self.poison {
             Some(why) => Err(RunError::Poisoned(why.clone())),
-            None => check_inputs(self.program(), inputs),
+            None => check_inputs(self.program(), &self.shared.symbols, inputs),
         }
     }
 

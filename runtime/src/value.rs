@@ -143,6 +143,14 @@ impl Tensor {
         }
     }
 
+    /// The bytes, taken out; none for text.
+    pub fn into_bytes(self) -> Option<AlignedBytes> {
+        match self.data {
+            TensorData::Bytes(bytes) => Some(bytes),
+            TensorData::Strings(_) => None,
+        }
+    }
+
     /// The text; none for bytes.
     pub fn strings(&self) -> Option<&[String]> {
         match &self.data {

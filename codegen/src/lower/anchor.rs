@@ -1,7 +1,7 @@
 //! Contractions, convolutions and pools with their epilogues.
 
 use of_diag::Diagnostic;
-use of_ir::{OpId, ValueId};
+use of_ir::{Dim, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
@@ -13,7 +13,7 @@ use crate::fuse::Group;
 use crate::native::contraction::{self, Contraction, RowAxes, Tile};
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
-use crate::native::{Source, copy};
+use crate::native::{Extent, copy, extent};
 use crate::physical::{Operand, Place};
 
 /// What lowering a group gives: a step, an error of the plan, or why there is no kernel.
@@ -38,9 +38,9 @@ impl Lowering<'_, '_> {
         if da.len() < 2 || db.len() < 2 {
             return Err("a product with a vector".into());
         }
-        let (m, k, n) = (da[da.len() - 2], da[da.len() - 1], db[db.len() - 1]);
+        let (m, k, n) = (da[da.len() - 2].clone(), da[da.len() - 1].clone(), db[db.len() - 1].clone());
         let lead = dims.len() - 2;
-        let shared = db[..db.len() - 2].iter().all(|d| *d == 1);
+        let shared = db[..db.len() - 2].iter().all(|d| d.is(1));
         let dense = da.len() == dims.len() && da[..lead] == dims[..lead];
         // With one right operand for all batches, the batches are just more rows.
         let flat = RowAxes { dims: dims.clone(), batch: 0, outer: 0 };
@@ -51,30 +51,33 @@ impl Lowering<'_, '_> {
         };
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
-        let constant = self.constants.tensor(w).is_some();
+        let matrices = extent::numbers(&db).filter(|_| self.constants.tensor(w).is_some()).map(|d| matrices(&d));
         let mut spec = Contraction {
-            a_batch: lead_strides(&da, &batch),
-            b_batch: lead_strides(&db, &batch),
+            a_batch: lead_strides(&da, &batch)?,
+            b_batch: lead_strides(&db, &batch)?,
             batch,
-            outer: (1, 0),
-            inner: (rows, k as i64),
+            outer: (1usize.into(), 0usize.into()),
+            inner: (rows, k.clone()),
             taps: Vec::new(),
-            run: k,
-            columns: n,
+            run: k.clone(),
+            columns: n.clone(),
             b: contraction::Operand::RowMajor(n),
         };
         let tile = contraction::tile(&spec, self.isa);
         let width = tile.vectors * self.isa.lanes;
-        if constant {
+        if let Some((_, k, n)) = matrices {
             spec.b = contraction::Operand::Packed;
             let packed = n.div_ceil(width) * width * k;
-            spec.b_batch.iter_mut().for_each(|s| *s = *s / (k * n) as i64 * packed as i64);
+            spec.b_batch.iter_mut().for_each(|s| *s = s.div_floor(&(k * n).into()) * packed);
         }
         let source = contraction::contraction(&spec, tile, b, &axes, &row_major(&dims), self.isa)?;
-        let flops = 2 * k as u64 * points(&dims);
+        let flops = 2 * points(&[k]) * points(&dims);
         Ok((|| {
             let a = self.place(x)?;
-            let right = if constant { self.packed(w, &matrices(&db), tile)? } else { self.place(w)? };
+            let right = match &matrices {
+                Some(m) => self.packed(w, m, tile)?,
+                None => self.place(w)?,
+            };
             self.finish(group, source, b, vec![a, right], flops)
         })())
     }
@@ -98,12 +101,13 @@ impl Lowering<'_, '_> {
         let conv = as_op::<Conv>(self.g, op).ok_or("its attributes do not decode")?;
         let shape = |v: ValueId| self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         let geometry = conv.geometry(&shape(x), &shape(w)).map_err(|e| e.message)?;
-        let geometry = geometry.fixed().ok_or("a shape is not known before the run")?;
         let (h, wa) = axes(&geometry.windows)?;
-        let (n, cin, cout, groups) = (geometry.n, geometry.cin, geometry.cout, geometry.group);
+        let channels = |d: &Dim| Extent::from(d).number().ok_or("its channels are not known before the run");
+        let (n, cin, cout) = (Extent::from(&geometry.n), channels(&geometry.cin)?, channels(&geometry.cout)?);
+        let groups = geometry.group;
         let mut b = image_body(b, group.space.len());
         // An image one pixel wide is a line: rows of the product run along its long axis.
-        let (h, wa) = if wa.input == 1 && wa.output == 1 && wa.kernel == 1 {
+        let (h, wa) = if wa.input.is(1) && wa.output.is(1) && wa.kernel == 1 {
             b.loads.iter_mut().for_each(|l| l.strides.swap(1, 2));
             (wa, h)
         } else {
@@ -117,18 +121,20 @@ impl Lowering<'_, '_> {
         }
         // A border of zeros is written around the input once, so that the kernel knows no edges.
         let pad_after = |a: &Axis| {
-            (((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as i64 - a.pad - a.input as i64).max(0)
+            let reach = (&a.output - 1usize) * a.stride + ((a.kernel - 1) * a.dilation + 1);
+            (reach - &a.pad - &a.input).max(&0usize.into())
         };
-        let padded = |a: &Axis| (a.input as i64 + a.pad + pad_after(a)) as usize;
+        let padded = |a: &Axis| &a.input + &a.pad + pad_after(a);
         let (hp, wp) = (padded(&h), padded(&wa));
-        let needs_pad = (hp, wp) != (h.input, wa.input) || h.pad != 0 || wa.pad != 0;
-        let row = (wp * cin) as i64;
+        let needs_pad = hp != h.input || wp != wa.input || !h.pad.is(0) || !wa.pad.is(0);
+        let row = &wp * cin;
         let cout_group = cout / groups;
         let pointwise = h.kernel * wa.kernel == 1 && h.stride == 1 && wa.stride == 1 && groups == 1;
-        let space = [n, h.output, wa.output, cout];
+        let space = [n.clone(), h.output.clone(), wa.output.clone(), cout.into()];
         let out = row_major(&space);
         // The space, with the groups as a batch axis: [N, G, H, W, C/G].
-        let grouped = |s: &[i64]| vec![s[0], s[3] * cout_group as i64, s[1], s[2], s[3]];
+        let grouped =
+            |s: &[Extent]| vec![s[0].clone(), &s[3] * cout_group, s[1].clone(), s[2].clone(), s[3].clone()];
         let (row_axes, body, out) = if groups == 1 {
             let merged = RowAxes { dims: space.to_vec(), batch: 0, outer: 0 };
             let sampled = RowAxes { dims: space.to_vec(), batch: 1, outer: 0 };
@@ -144,38 +150,39 @@ impl Lowering<'_, '_> {
         } else {
             let mut g = b.clone();
             g.loads.iter_mut().for_each(|l| l.strides = grouped(&l.strides));
-            (RowAxes { dims: vec![n, groups, h.output, wa.output, cout_group], batch: 2, outer: 1 }, g, grouped(&out))
+            let dims = vec![n.clone(), groups.into(), h.output.clone(), wa.output.clone(), cout_group.into()];
+            (RowAxes { dims, batch: 2, outer: 1 }, g, grouped(&out))
         };
-        let line = (h.stride as i64 * row, wa.stride as i64 * cin as i64);
+        let one = (Extent::from(1usize), Extent::from(0usize));
         let (outer, inner) = match (row_axes.batch, row_axes.outer) {
-            (0, 0) => ((1, 0), (n * h.output * wa.output, cin as i64)),
-            (_, 0) => ((1, 0), (h.output * wa.output, cin as i64)),
-            _ => ((h.output, line.0), (wa.output, line.1)),
+            (0, 0) => (one, (&n * &h.output * &wa.output, cin.into())),
+            (_, 0) => (one, (&h.output * &wa.output, cin.into())),
+            _ => ((h.output.clone(), &row * h.stride), (wa.output.clone(), (wa.stride * cin).into())),
         };
         // Neighbouring taps of a line are contiguous where nothing is skipped between them.
         let contiguous = groups == 1 && (wa.dilation == 1 || wa.kernel == 1);
         let (taps, run) = if contiguous {
-            (vec![(h.kernel, h.dilation as i64 * row)], wa.kernel * cin)
+            (vec![(h.kernel, &row * h.dilation)], wa.kernel * cin)
         } else {
-            (vec![(h.kernel, h.dilation as i64 * row), (wa.kernel, (wa.dilation * cin) as i64)], cin_group)
+            (vec![(h.kernel, &row * h.dilation), (wa.kernel, (wa.dilation * cin).into())], cin_group)
         };
         let k = h.kernel * wa.kernel * cin_group;
-        let sample = (hp * wp * cin) as i64;
+        let sample = &hp * &wp * cin;
         let mut spec = Contraction {
             batch: row_axes.dims[..row_axes.batch].to_vec(),
-            a_batch: [sample, cin_group as i64][..row_axes.batch].to_vec(),
-            b_batch: vec![0; row_axes.batch],
+            a_batch: [sample, cin_group.into()][..row_axes.batch].to_vec(),
+            b_batch: vec![0usize.into(); row_axes.batch],
             outer,
             inner,
             taps,
-            run,
-            columns: cout_group,
+            run: run.into(),
+            columns: cout_group.into(),
             b: contraction::Operand::Packed,
         };
         let tile = contraction::tile(&spec, self.isa);
         let width = tile.vectors * self.isa.lanes;
         if groups > 1 {
-            spec.b_batch[1] = (cout_group.div_ceil(width) * width * k) as i64;
+            spec.b_batch[1] = (cout_group.div_ceil(width) * width * k).into();
         }
         let source = contraction::contraction(&spec, tile, &body, &row_axes, &out, self.isa)?;
         let mut packed = Vec::new();
@@ -193,9 +200,15 @@ impl Lowering<'_, '_> {
         Ok((|| {
             let mut a = self.place(x)?;
             if needs_pad {
-                let list = [(n, n, 0), (hp, h.input, h.pad), (wp, wa.input, wa.pad), (cin, cin, 0)];
-                let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), &[n, hp, wp, cin]);
-                self.kernel(&[op], Source { ..copy::pad(&list, 4, 0) }, vec![a], vec![slot], 0);
+                let dims = [n.clone(), hp, wp, cin.into()];
+                let list = [
+                    (n.clone(), n, 0usize.into()),
+                    (dims[1].clone(), h.input, h.pad),
+                    (dims[2].clone(), wa.input, wa.pad),
+                    (cin.into(), cin.into(), 0usize.into()),
+                ];
+                let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), &dims);
+                self.kernel(&[op], copy::pad(&list, 4, 0), vec![a], vec![slot], 0);
                 a = Operand::whole(Place::Slot(slot));
             }
             let name = format!("{} (packed)", self.constants.name(w));
@@ -229,19 +242,20 @@ impl Lowering<'_, '_> {
         let shape = self.g.ty(x).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         let b = &image_body(b, group.space.len());
         let (geometry, counts) = if let Some(p) = as_op::<MaxPool>(self.g, op) {
-            (p.geometry(&shape).map_err(|e| e.message)?.fixed().map_err(|e| e.message)?, None)
+            (p.geometry(&shape).map_err(|e| e.message)?, None)
         } else if let Some(p) = as_op::<AvgPool>(self.g, op) {
-            let g = p.geometry(&shape).map_err(|e| e.message)?.fixed().map_err(|e| e.message)?;
-            let counts = p.counts(&g.windows);
-            (g, Some(counts))
+            let g = p.geometry(&shape).map_err(|e| e.message)?;
+            let windows = g.windows.fixed().ok_or("how many elements its windows have is not known before the run")?;
+            (g, Some(p.counts(&windows)))
         } else {
             return Err("its attributes do not decode".into());
         };
         let (h, w) = axes(&geometry.windows)?;
         let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
-        let spec = Window { n: geometry.n, h, w, c: geometry.c, kind };
-        let source = window::window(&spec, b, self.isa)?;
+        let c = Extent::from(&geometry.c).number().ok_or("its channels are not known before the run")?;
         let flops = (h.kernel * w.kernel) as u64 * points(&group.space);
+        let spec = Window { n: geometry.n.into(), h, w, c, kind };
+        let source = window::window(&spec, b, self.isa)?;
         Ok((|| {
             let mut first = vec![self.place(x)?];
             if let Some(counts) = counts {
@@ -254,13 +268,14 @@ impl Lowering<'_, '_> {
 }
 
 /// Strides of the leading axes of an operand along the batch axes of the result, 0 where it is stretched.
-fn lead_strides(own: &[usize], batch: &[usize]) -> Vec<i64> {
+fn lead_strides(own: &[Extent], batch: &[Extent]) -> Result<Vec<Extent>, String> {
     let strides = row_major(own);
     let lead = own.len() - 2;
     (0..batch.len())
         .map(|axis| match (axis + lead).checked_sub(batch.len()) {
-            Some(i) if own[i] != 1 => strides[i],
-            _ => 0,
+            Some(i) if own[i] == batch[axis] => Ok(strides[i].clone()),
+            Some(i) if !own[i].is(1) => Err("whether its batches are stretched is not known before the run".into()),
+            _ => Ok(0usize.into()),
         })
         .collect()
 }
@@ -285,17 +300,18 @@ fn filters(w: &[f32], cout: usize, cin: usize, taps: usize) -> Vec<f32> {
 }
 
 /// Two image axes; one axis is a single line.
-fn axes(w: &of_ops::nn::Windows<usize>) -> Result<(Axis, Axis), String> {
+fn axes(w: &of_ops::nn::Windows<Dim>) -> Result<(Axis, Axis), String> {
     let axis = |i: usize| Axis {
-        input: w.input[i],
-        output: w.output[i],
+        input: Extent::from(&w.input[i]),
+        output: Extent::from(&w.output[i]),
         kernel: w.kernel[i],
         stride: w.strides[i],
         dilation: w.dilations[i],
-        pad: w.pads_begin[i] as i64,
+        pad: Extent::from(&w.pads_begin[i]),
     };
+    let (one, zero) = (|| Extent::from(1usize), Extent::from(0usize));
     match w.input.len() {
-        1 => Ok((Axis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad: 0 }, axis(0))),
+        1 => Ok((Axis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero }, axis(0))),
         2 => Ok((axis(0), axis(1))),
         n => Err(format!("{n} image axes have no native code")),
     }
@@ -305,7 +321,7 @@ fn axes(w: &of_ops::nn::Windows<usize>) -> Result<(Axis, Axis), String> {
 fn image_body(b: &Body, rank: usize) -> Body {
     let mut out = b.clone();
     if rank == 3 {
-        out.loads.iter_mut().for_each(|l| l.strides.insert(1, 0));
+        out.loads.iter_mut().for_each(|l| l.strides.insert(1, 0usize.into()));
     }
     out
 }

@@ -8,17 +8,19 @@ mod constants;
 mod movement;
 
 use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{DType, Func, Graph, OpId, Type, ValueId};
+use of_ir::{DType, Dim, Func, Graph, OpId, Type, ValueId};
 use of_plan::PlanBuilder;
 
 use crate::Backend;
 use crate::extract::extract;
 use crate::fuse::{self, Group, Role, Shape};
-use crate::native::{Isa, Source, elementwise, expr, reduce, rowwise};
+use crate::native::{Extent, Isa, Source, elementwise, expr, extent, reduce, rowwise};
 use crate::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
-use crate::roles;
+use crate::roles::{self, Roles};
 use body::{Body, body};
 use constants::Constants;
 
@@ -47,7 +49,8 @@ pub struct Lowered {
     pub left_out: Vec<LeftOut>,
 }
 
-/// Lowers `func`, whose shapes are fixed as far as native code is wanted.
+/// Lowers `func`. Extents are numbers or symbols; values whose extents are symbols become objects, which the runtime
+/// allocates when the symbols are known.
 ///
 /// # Errors
 /// When an op is claimed by no backend, with every reason.
@@ -58,14 +61,16 @@ pub fn lower<'g>(
     builder: &mut PlanBuilder<'g>,
 ) -> Result<Lowered, Diagnostic> {
     let graph = &func.graph;
-    let role_of = |op: OpId| roles::role(graph, op);
-    let groups = fuse::fuse(graph, &role_of);
+    let roles = Roles::of(graph);
+    let groups = fuse::fuse(graph, &roles);
+    let physical = Physical { symbols: roles.symbols.clone(), ..Physical::default() };
     let mut l = Lowering {
         g: graph,
+        roles,
         isa,
         backends,
         constants: Constants::new(graph, builder),
-        out: Lowered { physical: Physical::default(), kernels: Vec::new(), names: Vec::new(), left_out: Vec::new() },
+        out: Lowered { physical, kernels: Vec::new(), names: Vec::new(), left_out: Vec::new() },
         places: HashMap::new(),
         kernel_of: HashMap::new(),
     };
@@ -79,6 +84,7 @@ pub fn lower<'g>(
 
 struct Lowering<'g, 'b> {
     g: &'g Graph,
+    roles: Roles,
     isa: &'b Isa,
     backends: &'b [&'b dyn Backend],
     constants: Constants<'g, 'b>,
@@ -90,8 +96,8 @@ struct Lowering<'g, 'b> {
 impl<'g> Lowering<'g, '_> {
     // ---- values ----
 
-    fn dims(&self, v: ValueId) -> Vec<usize> {
-        self.g.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
+    fn dims(&self, v: ValueId) -> Vec<Extent> {
+        extent::of_value(self.g, v)
     }
 
     fn dtype(&self, v: ValueId) -> DType {
@@ -100,17 +106,21 @@ impl<'g> Lowering<'g, '_> {
 
     /// A slot for `v`: a buffer where its bytes are known, else an object.
     fn slot(&mut self, v: ValueId) -> usize {
-        let (dtype, dims, bytes) = slot_type(self.g.ty(v));
+        let ty = self.g.ty(v);
+        let (dtype, dims, bytes) = slot_type(ty);
+        let known = bytes.is_none() && self.roles.knows(ty);
+        let extents = if known { ty.as_tensor().and_then(|t| t.shape.clone()) } else { None };
         let name = self.g.name(v).map_or_else(|| format!("v{}", v.index()), |n| n.to_string());
-        self.out.physical.slots.push(Slot { name, dtype, dims, bytes });
+        self.out.physical.slots.push(Slot { name, dtype, dims, bytes, extents: extents.unwrap_or_default() });
         self.out.physical.slots.len() - 1
     }
 
-    /// A buffer of `n` floats that is no value of the graph.
-    fn scratch_slot(&mut self, name: String, dims: &[usize]) -> usize {
-        let n: usize = dims.iter().product();
-        let dims = dims.iter().map(|d| *d as i64).collect();
-        self.out.physical.slots.push(Slot { name, dtype: Some(DType::F32), dims, bytes: Some(4 * n as u64) });
+    /// A buffer of floats that is no value of the graph.
+    fn scratch_slot(&mut self, name: String, dims: &[Extent]) -> usize {
+        let bytes = dims.iter().product::<Extent>().number().map(|n| 4 * n as u64);
+        let extents = if bytes.is_none() { dims.iter().map(|d| d.dim().clone()).collect() } else { Vec::new() };
+        let dims = dims.iter().map(|d| d.dim().as_const().unwrap_or(-1)).collect();
+        self.out.physical.slots.push(Slot { name, dtype: Some(DType::F32), dims, bytes, extents });
         self.out.physical.slots.len() - 1
     }
 
@@ -124,10 +134,10 @@ impl<'g> Lowering<'g, '_> {
         }
         // An alias shows the bytes of its operand under its own type.
         if let Some(op) = self.g.def_op(v)
-            && roles::role(self.g, op) == Role::Alias
+            && *self.roles.get(op) == Role::Alias
         {
             let mut p = self.place(self.g.op(op).operands[0])?;
-            p.view = Some((self.dtype(v), self.dims(v).iter().map(|d| *d as i64).collect()));
+            p.view = Some((self.dtype(v), slot_type(self.g.ty(v)).1));
             return Ok(p);
         }
         let name = self.g.def_op(v).map_or("an argument", |op| self.g.op(op).name());
@@ -136,6 +146,20 @@ impl<'g> Lowering<'g, '_> {
             Location::Unknown,
             format!("the result of '{name}' is read before it is computed"),
         ))
+    }
+
+    /// Where `v` lies, for whoever looks at more than its bytes: an object has the type of `v`.
+    fn value_place(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
+        let p = self.place(v)?;
+        let object = matches!(p.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none());
+        if !object || p.view.is_none() {
+            return Ok(p);
+        }
+        let dst = self.slot(v);
+        self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, 0, 0);
+        let whole = Operand::whole(Place::Slot(dst));
+        self.places.insert(v, whole.clone());
+        Ok(whole)
     }
 
     // ---- inputs and outputs ----
@@ -162,7 +186,7 @@ impl<'g> Lowering<'g, '_> {
             {
                 self.backend(op, "a constant without elements has no buffer".into())?;
             }
-            let p = self.place(v)?;
+            let p = self.value_place(v)?;
             let whole = match p.place {
                 Place::Slot(s) => {
                     let slot = &self.out.physical.slots[s];
@@ -225,7 +249,11 @@ impl<'g> Lowering<'g, '_> {
 
     /// A step that runs `source` on `reads`, then `writes`.
     fn kernel(&mut self, ops: &[OpId], source: Source, reads: Vec<Operand>, writes: Vec<usize>, flops: u64) {
-        let (iterations, grain, scratch_bytes) = (source.iterations, source.grain, source.scratch_bytes);
+        let symbols = self.symbols(ops);
+        let count = reads.len() + writes.len();
+        let mut source = source;
+        source.body.insert_str(0, &extent::declarations(&symbols, count, &|s| self.roles.index(s)));
+        let (iterations, grain, scratch_bytes) = (source.iterations.clone(), source.grain, source.scratch_bytes);
         let title = self.title(ops);
         let next = self.out.kernels.len();
         let code = *self.kernel_of.entry(source.body.clone()).or_insert(next);
@@ -241,6 +269,16 @@ impl<'g> Lowering<'g, '_> {
         self.step(title, locations, work, flops, bytes);
     }
 
+    /// The symbols in the extents of what `ops` read and write, sorted.
+    fn symbols(&self, ops: &[OpId]) -> Vec<Arc<str>> {
+        let values = ops.iter().flat_map(|op| self.g.op(*op).operands.iter().chain(&self.g.op(*op).results));
+        let shapes = values.filter_map(|v| self.g.ty(*v).as_tensor()?.shape.as_ref());
+        let mut out: Vec<_> = shapes.flatten().flat_map(Dim::symbols).filter(|s| self.roles.symbols.contains(s)).collect();
+        out.sort();
+        out.dedup();
+        out
+    }
+
     fn bytes_of(&mut self, o: &Operand) -> Option<u64> {
         match o.place {
             Place::Slot(s) => self.out.physical.slots[s].bytes,
@@ -253,8 +291,8 @@ impl<'g> Lowering<'g, '_> {
     fn group(&mut self, group: &Group) -> Result<(), Diagnostic> {
         let result = match group.shape {
             Shape::Reference => {
-                let why = match roles::role(self.g, group.ops[0]) {
-                    Role::Reference(why) => why,
+                let why = match self.roles.get(group.ops[0]) {
+                    Role::Reference(why) => why.clone(),
                     _ => String::new(),
                 };
                 return self.backend(group.ops[0], why);
@@ -274,7 +312,7 @@ impl<'g> Lowering<'g, '_> {
         }
         tracing::debug!(reason = why, ops = group.ops.len(), "a fused group is split");
         for op in &group.ops {
-            let role = roles::role(self.g, *op);
+            let role = self.roles.get(*op).clone();
             let v = self.g.op(*op).results[0];
             let (shape, space) = match role {
                 Role::Anchor => (Shape::Anchor, self.dims(v)),
@@ -288,7 +326,7 @@ impl<'g> Lowering<'g, '_> {
 
     /// The program of a group, or why it cannot be printed.
     fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
-        let b = body(self.g, group, &|op| roles::role(self.g, op), inner);
+        let b = body(self.g, group, &self.roles, inner);
         match expr::unprintable(&b) {
             Some(why) => Err(why),
             None => Ok(b),
@@ -341,6 +379,7 @@ impl<'g> Lowering<'g, '_> {
     fn single(&mut self, op: OpId) -> Result<Result<(), Diagnostic>, String> {
         let data = self.g.op(op);
         let source = match data.name() {
+            _ if self.roles.is_shape(self.g, op) => self.shape(op)?,
             name if name.starts_with("of.reduce_") => {
                 let x = data.operands[0];
                 if self.dtype(x) != DType::F32 {
@@ -352,7 +391,7 @@ impl<'g> Lowering<'g, '_> {
             }
             _ => movement::movement(self.g, op)?,
         };
-        let reads: Vec<ValueId> = movement::reads(self.g, op);
+        let reads: Vec<ValueId> = self.roles.reads(self.g, op);
         let run = |l: &mut Self| {
             let reads = reads.iter().map(|v| l.place(*v)).collect::<Result<Vec<_>, _>>()?;
             let slot = l.new_value(l.g.op(op).results[0]);
@@ -361,6 +400,18 @@ impl<'g> Lowering<'g, '_> {
             Ok(())
         };
         Ok(run(self))
+    }
+
+    /// A kernel that writes the numbers of a shape.
+    fn shape(&self, op: OpId) -> Result<Source, String> {
+        let y = self.g.op(op).results[0];
+        let dims = self.g.dims_value(y).ok_or("its numbers are not known")?;
+        let t = expr::ctype(self.dtype(y));
+        let mut body = String::new();
+        for (i, d) in dims.iter().enumerate() {
+            let _ = writeln!(body, "  (({t} *)args[0])[{i}] = {};", Extent::from(d));
+        }
+        Ok(Source { body, iterations: 1usize.into(), grain: 1, scratch_bytes: 0 })
     }
 
     /// Hands `op` to the first backend that claims it.
@@ -375,7 +426,7 @@ impl<'g> Lowering<'g, '_> {
             let sub = extract(self.g, &[op]);
             let bytes = backend.compile(&sub.func)?;
             let payload = self.constants.builder().add_payload(bytes);
-            let inputs = sub.inputs.iter().map(|v| self.place(*v)).collect::<Result<Vec<_>, _>>()?;
+            let inputs = sub.inputs.iter().map(|v| self.value_place(*v)).collect::<Result<Vec<_>, _>>()?;
             let outputs: Vec<usize> = sub.outputs.iter().map(|v| self.new_value(*v)).collect();
             self.out.left_out.push(LeftOut {
                 op: data.name().to_string(),
@@ -394,9 +445,9 @@ impl<'g> Lowering<'g, '_> {
     }
 }
 
-/// Points of a space.
-fn points(space: &[usize]) -> u64 {
-    space.iter().map(|d| *d as u64).product()
+/// Points of a space; 0 where they are not known.
+fn points(space: &[Extent]) -> u64 {
+    space.iter().product::<Extent>().number().unwrap_or(0) as u64
 }
 
 /// Element type, extents and bytes of a value in the plan; no bytes for what must be an object.

@@ -9,41 +9,41 @@ use std::fmt::Write;
 use of_ir::DType;
 
 use super::expr::{self, ctype, vtype};
-use super::{Isa, Source, space};
+use super::{Extent, Isa, Source, space};
 use crate::lower::body::{Body, Node};
 
-/// A contraction with all numbers known.
+/// A contraction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Contraction {
     /// Extents of the batch axes; each batch has rows of its own.
-    pub batch: Vec<usize>,
+    pub batch: Vec<Extent>,
     /// Elements between batches of `a`, one stride a batch axis.
-    pub a_batch: Vec<i64>,
+    pub a_batch: Vec<Extent>,
     /// Elements between batches of `b`; all 0 where all batches share it.
-    pub b_batch: Vec<i64>,
+    pub b_batch: Vec<Extent>,
     /// Outer rows (lines of an image) and their distance in `a`.
-    pub outer: (usize, i64),
+    pub outer: (Extent, Extent),
     /// Inner rows (points of a line, or all rows of a product) and their distance in `a`.
-    pub inner: (usize, i64),
+    pub inner: (Extent, Extent),
     /// Taps of the kernel: extent and distance in `a`; the product of the extents and `run` is K.
-    pub taps: Vec<(usize, i64)>,
+    pub taps: Vec<(usize, Extent)>,
     /// Contiguous elements of `a` at each tap.
-    pub run: usize,
+    pub run: Extent,
     /// Columns.
-    pub columns: usize,
+    pub columns: Extent,
     /// How `b` lies in memory.
     pub b: Operand,
 }
 
 /// How the right operand lies in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// Panels made by [`pack`].
     Packed,
     /// Row-major `[K, columns]` with this distance between rows.
-    RowMajor(usize),
+    RowMajor(Extent),
     /// Row-major `[columns, K]` with this distance between rows; packed into scratch by the kernel.
-    Transposed(usize),
+    Transposed(Extent),
 }
 
 /// A register tile.
@@ -56,18 +56,19 @@ pub struct Tile {
 }
 
 /// Length of the sum.
-pub fn depth(c: &Contraction) -> usize {
-    c.taps.iter().map(|t| t.0).product::<usize>() * c.run
+pub fn depth(c: &Contraction) -> Extent {
+    &c.run * c.taps.iter().map(|t| t.0).product::<usize>()
 }
 
 /// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
 pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
     let accumulators = isa.registers - 2;
+    let (all_rows, columns) = (c.inner.0.guess().max(1), c.columns.guess());
     let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
             // Accumulators, one vector of b each, one broadcast of a.
-            if rows * vectors + vectors + 1 > accumulators + 2 || rows > c.inner.0.max(1) {
+            if rows * vectors + vectors + 1 > accumulators + 2 || rows > all_rows {
                 continue;
             }
             let cycles = |r: usize| {
@@ -76,9 +77,9 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
                 // cost about one more.
                 fma.max(loads).max(4.0) + 1.0
             };
-            let lines = (c.inner.0 / rows) as f64 * cycles(rows)
-                + if !c.inner.0.is_multiple_of(rows) { cycles(c.inner.0 % rows) } else { 0.0 };
-            let panels = c.columns.div_ceil(vectors * isa.lanes) as f64;
+            let lines = (all_rows / rows) as f64 * cycles(rows)
+                + if !all_rows.is_multiple_of(rows) { cycles(all_rows % rows) } else { 0.0 };
+            let panels = columns.div_ceil(vectors * isa.lanes) as f64;
             let total = lines * panels;
             if total < best.0 * 0.995 {
                 best = (total, Tile { rows, vectors });
@@ -111,18 +112,19 @@ pub fn contraction(
     tile: Tile,
     body: &Body,
     axes: &RowAxes,
-    out: &[i64],
+    out: &[Extent],
     isa: &Isa,
 ) -> Result<Source, String> {
     if !expr::vectorizable(body) {
         return Err("the epilogue has no vector form".into());
     }
     let (k, width) = (depth(spec), tile.vectors * isa.lanes);
-    let panels = spec.columns.div_ceil(width);
-    let batches: usize = spec.batch.iter().product();
+    let panels = spec.columns.div_ceil(&width.into());
+    let batches: Extent = spec.batch.iter().product();
     // Outer rows are cut so that there is work for several workers; where there is one outer row, inner tiles are.
-    let tiles = spec.inner.0.div_ceil(tile.rows);
-    let (cuts, per_cut) = if spec.outer.0 > 1 { cut(spec.outer.0) } else { cut(tiles) };
+    let tiles = spec.inner.0.div_ceil(&tile.rows.into());
+    let lines = !spec.outer.0.is(1);
+    let (cuts, per_cut) = if lines { cut(&spec.outer.0) } else { cut(&tiles) };
     let mut walk = Vec::new();
     for l in &body.loads {
         walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
@@ -134,20 +136,20 @@ pub fn contraction(
     let _ = writeln!(
         c,
         "    const i64 batch = it / {}, panel = it / {cuts} % {panels}, part = it % {cuts};",
-        panels * cuts
+        &panels * &cuts
     );
     let a_at = space::offset(&spec.batch, &spec.a_batch, "batch");
     let b_at = space::offset(&spec.batch, &spec.b_batch, "batch");
     let _ = writeln!(c, "    const f32 *const A = (const f32 *)args[0] + ({a_at});");
-    match spec.b {
+    match &spec.b {
         Operand::Packed => {
-            let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {};", k * width);
+            let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {};", &k * width);
         }
         Operand::RowMajor(_) => {
             let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {width};");
         }
         Operand::Transposed(ld) => {
-            let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", width * ld);
+            let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", ld * width);
             let _ = writeln!(c, "    f32 *const B = (f32 *)scratch;");
             // Packed once for all parts of a panel that this worker runs.
             let _ = writeln!(
@@ -172,7 +174,7 @@ pub fn contraction(
             c,
             "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};",
             2 + i,
-            width as i64 * walk[i].column
+            &walk[i].column * width
         );
     }
     let to_at = space::offset(&spec.batch, &to.batch, "batch");
@@ -183,50 +185,57 @@ pub fn contraction(
             2 + body.loads.len() + s
         );
     }
-    let emit = Emit { spec, tile, body, walk: &walk, to: &to, isa, width, panels };
-    let (full, rest) = (spec.inner.0 / tile.rows, spec.inner.0 % tile.rows);
-    if spec.outer.0 > 1 {
-        let _ = writeln!(
-            c,
-            "    const i64 o1 = (part + 1) * {per_cut} < {0} ? (part + 1) * {per_cut} : {0};",
-            spec.outer.0
-        );
+    let emit = Emit { spec, tile, body, walk: &walk, to: &to, isa, width, panels: &panels };
+    let full = spec.inner.0.div_floor(&tile.rows.into());
+    if lines {
+        let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
         let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
-        let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", full * tile.rows, tile.rows);
-        emit.columns(tile.rows, &mut c);
-        c.push_str("      }\n");
+        let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", &full * tile.rows, tile.rows);
     } else {
-        let last_full = full.min(tiles);
-        let _ = writeln!(
-            c,
-            "    const i64 o = 0, m1 = (part + 1) * {per_cut} < {last_full} ? (part + 1) * {per_cut} : {last_full};"
-        );
+        let _ = writeln!(c, "    const i64 o = 0, m1 = dim_min((part + 1) * {per_cut}, {full});");
         let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
-        emit.columns(tile.rows, &mut c);
-        c.push_str("      }\n");
     }
-    if rest > 0 {
-        let only_last = if spec.outer.0 > 1 { String::new() } else { format!("if (part == {}) ", cuts - 1) };
-        let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", full * tile.rows);
-        emit.columns(rest, &mut c);
-        c.push_str("      }\n");
+    emit.columns(tile.rows, &mut c);
+    c.push_str("      }\n");
+    let only_last = if lines { String::new() } else { format!("if (part == {cuts} - 1) ") };
+    match spec.inner.0.number() {
+        Some(rows) if rows.is_multiple_of(tile.rows) => {}
+        Some(rows) => {
+            let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", rows / tile.rows * tile.rows);
+            emit.columns(rows % tile.rows, &mut c);
+            c.push_str("      }\n");
+        }
+        // The rows that are left of an unknown number go by fours, then one by one.
+        None => {
+            let _ = writeln!(c, "      {only_last}{{ i64 m = {};", &full * tile.rows);
+            for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
+                let _ = writeln!(c, "      for (; m + {rows} <= {}; m += {rows}) {{", spec.inner.0);
+                emit.columns(rows, &mut c);
+                c.push_str("      }\n");
+            }
+            c.push_str("      }\n");
+        }
     }
     c.push_str("    }\n  }\n");
-    let scratch = if matches!(spec.b, Operand::Transposed(_)) { k * width * 4 } else { 0 };
-    Ok(Source { body: c, iterations: (batches * panels * cuts) as i64, grain: 1, scratch_bytes: scratch as u64 })
+    let scratch = match (&spec.b, k.number()) {
+        (Operand::Transposed(_), Some(k)) => k * width * 4,
+        (Operand::Transposed(_), None) => return Err("the length of its sum is not known before the run".into()),
+        _ => 0,
+    };
+    Ok(Source { body: c, iterations: batches * panels * cuts, grain: 1, scratch_bytes: scratch as u64 })
 }
 
 /// Cuts `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
-fn cut(n: usize) -> (usize, usize) {
-    let per = n.div_ceil(8).max(1);
-    (n.div_ceil(per), per)
+fn cut(n: &Extent) -> (Extent, Extent) {
+    let per = n.div_ceil(&8usize.into()).max(&1usize.into());
+    (n.div_ceil(&per), per)
 }
 
 /// How the axes of the group's space stand for batch, outer rows and inner rows (columns are the last axis).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RowAxes {
     /// Extents of all axes.
-    pub dims: Vec<usize>,
+    pub dims: Vec<Extent>,
     /// Leading axes that are the batch.
     pub batch: usize,
     /// Axes after those that are the outer rows.
@@ -235,21 +244,21 @@ pub struct RowAxes {
 
 /// Strides of an access of the epilogue.
 struct Walk {
-    batch: Vec<i64>,
-    outer: i64,
-    inner: i64,
-    column: i64,
+    batch: Vec<Extent>,
+    outer: Extent,
+    inner: Extent,
+    column: Extent,
 }
 
 impl RowAxes {
-    fn walk(&self, strides: &[i64]) -> Option<Walk> {
+    fn walk(&self, strides: &[Extent]) -> Option<Walk> {
         let columns = self.dims.len() - 1;
         let rows = self.batch + self.outer;
         Some(Walk {
             batch: strides[..self.batch].to_vec(),
             outer: space::single_stride(&self.dims[self.batch..rows], &strides[self.batch..rows])?,
             inner: space::single_stride(&self.dims[rows..columns], &strides[rows..columns])?,
-            column: strides[columns],
+            column: strides[columns].clone(),
         })
     }
 
@@ -257,6 +266,14 @@ impl RowAxes {
     pub fn follows(&self, body: &Body) -> bool {
         body.loads.iter().all(|l| self.walk(&l.strides).is_some())
     }
+}
+
+/// The columns of a panel that there are.
+enum Columns {
+    /// So many.
+    First(usize),
+    /// The C variable `rest` says.
+    Unknown,
 }
 
 struct Emit<'a> {
@@ -267,30 +284,50 @@ struct Emit<'a> {
     to: &'a Walk,
     isa: &'a Isa,
     width: usize,
-    panels: usize,
+    panels: &'a Extent,
 }
 
 impl Emit<'_> {
     /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or those that the last panel has.
     fn columns(&self, rows: usize, c: &mut String) {
-        let rest = self.spec.columns % self.width;
-        if rest == 0 {
-            self.tile(rows, self.width, c);
-        } else if self.panels == 1 {
-            self.tile(rows, rest, c);
-        } else {
-            let _ = writeln!(c, "        if (panel + 1 < {}) {{", self.panels);
-            self.tile(rows, self.width, c);
-            c.push_str("        } else {\n");
-            self.tile(rows, rest, c);
-            c.push_str("        }\n");
+        let rest = match self.spec.columns.number() {
+            Some(n) if n.is_multiple_of(self.width) => None,
+            Some(n) => Some(Columns::First(n % self.width)),
+            None => Some(Columns::Unknown),
+        };
+        let only = self.panels.is(1);
+        match rest {
+            None => self.tile(rows, &Columns::First(self.width), c),
+            Some(rest) if only => self.tile(rows, &rest, c),
+            Some(rest) => {
+                let whole = match rest {
+                    Columns::First(_) => format!("panel + 1 < {}", self.panels),
+                    Columns::Unknown => format!("(panel + 1) * {} <= {}", self.width, self.spec.columns),
+                };
+                let _ = writeln!(c, "        if ({whole}) {{");
+                self.tile(rows, &Columns::First(self.width), c);
+                c.push_str("        } else {\n");
+                if matches!(rest, Columns::Unknown) {
+                    let _ = writeln!(c, "        const i64 rest = {} - panel * {};", self.spec.columns, self.width);
+                }
+                self.tile(rows, &rest, c);
+                c.push_str("        }\n");
+            }
         }
     }
 
-    fn tile(&self, rows: usize, columns: usize, c: &mut String) {
+    fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, lanes) = (self.spec, self.isa.lanes);
-        let vectors = columns.div_ceil(lanes);
-        let part = |v: usize| (columns - v * lanes).min(lanes);
+        let vectors = match columns {
+            Columns::First(n) => n.div_ceil(lanes),
+            Columns::Unknown => self.tile.vectors,
+        };
+        // How many lanes of a vector are columns: a C expression, nothing for all.
+        let part = |v: usize| match columns {
+            Columns::First(n) if n - v * lanes >= lanes => None,
+            Columns::First(n) => Some((n - v * lanes).to_string()),
+            Columns::Unknown => Some(format!("dim_min(dim_max(rest - {}, 0), LANES)", v * lanes)),
+        };
         let _ = writeln!(c, "        const f32 *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
         c.push_str("        const f32 *b = B;\n");
         for r in 0..rows {
@@ -307,38 +344,37 @@ impl Emit<'_> {
         let _ = writeln!(c, "        {{ const f32 *a = {a};");
         let _ = writeln!(c, "        for (i64 kk = 0; kk < {}; kk++) {{", spec.run);
         for v in 0..vectors {
-            let n = part(v);
             let packed = !matches!(spec.b, Operand::RowMajor(_));
-            let _ = if packed || n == lanes {
-                writeln!(c, "          const vf b{v} = load(b + {});", v * lanes)
-            } else {
-                writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes)
+            let _ = match part(v).filter(|_| !packed) {
+                None => writeln!(c, "          const vf b{v} = load(b + {});", v * lanes),
+                Some(n) => writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes),
             };
         }
         for r in 0..rows {
-            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", r as i64 * spec.inner.1);
+            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", &spec.inner.1 * r);
             for v in 0..vectors {
                 let _ = write!(c, " c{r}_{v} += x * b{v};");
             }
             c.push_str(" }\n");
         }
-        let b_step = match spec.b {
-            Operand::RowMajor(ld) => ld,
-            _ => self.width,
+        let b_step = match &spec.b {
+            Operand::RowMajor(ld) => ld.clone(),
+            _ => self.width.into(),
         };
         let _ = writeln!(c, "          b += {b_step};\n        }} }}");
         for r in 0..rows {
             for v in 0..vectors {
-                self.epilogue(r, v, part(v), c);
+                self.epilogue(r, v, part(v).as_deref(), c);
             }
         }
         debug_assert!(self.tile.rows >= rows);
     }
 
     /// The epilogue on one vector of the tile.
-    fn epilogue(&self, r: usize, v: usize, n: usize, c: &mut String) {
+    fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
         let (body, lanes) = (self.body, self.isa.lanes);
         let name = |i: usize| format!("t{i}");
+        let n = part.unwrap_or("LANES");
         c.push_str("        {");
         for (i, t) in body.nodes.iter().enumerate() {
             let value = match &t.node {
@@ -347,12 +383,12 @@ impl Emit<'_> {
                 Node::Load(l) => {
                     let w = &self.walk[*l];
                     let at =
-                        format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, (v * lanes) as i64 * w.column);
-                    match (t.dtype, w.column) {
+                        format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
+                    match (t.dtype, &w.column) {
                         (DType::Bool, s) => format!("load_mask({at}, {s}, {n})"),
-                        (_, 0) => format!("SPLAT(*({at}))"),
-                        (_, 1) if n == lanes => format!("load({at})"),
-                        (_, 1) => format!("load_part({at}, {n})"),
+                        (_, s) if s.is(0) => format!("SPLAT(*({at}))"),
+                        (_, s) if s.is(1) && part.is_none() => format!("load({at})"),
+                        (_, s) if s.is(1) => format!("load_part({at}, {n})"),
                         (_, s) => format!("load_step({at}, {s}, {n})"),
                     }
                 }
@@ -362,10 +398,9 @@ impl Emit<'_> {
         }
         for (s, (_, node)) in body.stores.iter().enumerate() {
             let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
-            let _ = if n == lanes {
-                write!(c, " store({at}, t{node});")
-            } else {
-                write!(c, " store_part({at}, t{node}, {n});")
+            let _ = match part {
+                None => write!(c, " store({at}, t{node});"),
+                Some(n) => write!(c, " store_part({at}, t{node}, {n});"),
             };
         }
         c.push_str(" }\n");

@@ -5,6 +5,7 @@ pub mod contraction;
 pub mod copy;
 pub mod elementwise;
 pub mod expr;
+pub mod extent;
 pub mod isa;
 pub mod object;
 pub mod reduce;
@@ -13,6 +14,7 @@ pub mod space;
 pub mod toolchain;
 pub mod window;
 
+pub use extent::Extent;
 pub use isa::Isa;
 
 /// The head of every kernel's text: types, vector helpers, mathematical functions.
@@ -27,7 +29,7 @@ pub struct Source {
     /// Statements.
     pub body: String,
     /// Iterations of the outer loop.
-    pub iterations: i64,
+    pub iterations: Extent,
     /// The fewest iterations worth handing to a worker.
     pub grain: i64,
     /// Scratch memory of each worker.

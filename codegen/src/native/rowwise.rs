@@ -11,7 +11,7 @@ use of_ops::scalar::ScalarOp;
 
 use super::elementwise::load_vector;
 use super::expr::{self, ctype, vtype};
-use super::{Isa, Source, space};
+use super::{Extent, Isa, Source, space};
 use crate::lower::body::{Body, Node, Reduce};
 
 /// Why a group has no rowwise kernel.
@@ -21,13 +21,13 @@ pub type Refusal = String;
 ///
 /// # Errors
 /// When an access does not walk the row with one stride, or a function has no vector form.
-pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
+pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
     if !expr::vectorizable(body) {
         return Err("only f32 rows have native code".into());
     }
     let (outer_dims, inner_dims) = dims.split_at(dims.len() - inner);
-    let n: usize = inner_dims.iter().product();
-    let rows: usize = outer_dims.iter().product();
+    let n: Extent = inner_dims.iter().product();
+    let rows: Extent = outer_dims.iter().product();
     let mut steps = Vec::new();
     for l in &body.loads {
         steps.push(
@@ -36,9 +36,12 @@ pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<S
         );
     }
     let stages = stages(body);
-    let saved = saved(body, &stages);
+    // Scratch is laid out before the run, so rows of unknown length keep nothing.
+    let (saved, scratch_row) = match n.number() {
+        Some(n) => (saved(body, &stages), n.next_multiple_of(isa.lanes) + isa.lanes),
+        None => (Vec::new(), 0),
+    };
     let last = stages.iter().copied().max().unwrap_or(0);
-    let scratch_row = n.next_multiple_of(isa.lanes) + isa.lanes;
 
     let mut c = String::new();
     expr::vector_constants(body, &mut c);
@@ -53,10 +56,10 @@ pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<S
     }
     for (k, (_, v)) in body.stores.iter().enumerate() {
         let t = &body.nodes[*v];
-        let step = if t.per_row { 1 } else { n };
+        let step = if t.per_row { 1usize.into() } else { n.clone() };
         let _ = writeln!(c, "    f32 *q{k} = (f32 *)args[{}] + row * {step};", body.loads.len() + k);
     }
-    let printer = Rows { body, stages: &stages, saved: &saved, steps: &steps, n, isa };
+    let printer = Rows { body, stages: &stages, saved: &saved, steps: &steps, n: &n, isa };
     for stage in 0..=last {
         printer.row_values(stage, &mut c);
         printer.walk(stage, &mut c);
@@ -68,8 +71,8 @@ pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<S
         }
     }
     c.push_str("  }\n");
-    let grain = (4096 / n.max(1)).max(1) as i64;
-    Ok(Source { body: c, iterations: rows as i64, grain, scratch_bytes: (saved.len() * scratch_row * 4) as u64 })
+    let grain = (4096 / n.guess().max(1)).max(1) as i64;
+    Ok(Source { body: c, iterations: rows, grain, scratch_bytes: (saved.len() * scratch_row * 4) as u64 })
 }
 
 /// The stage in which each node is computed; a reduction's value is there in the next.
@@ -119,8 +122,8 @@ struct Rows<'a> {
     body: &'a Body,
     stages: &'a [usize],
     saved: &'a [usize],
-    steps: &'a [i64],
-    n: usize,
+    steps: &'a [Extent],
+    n: &'a Extent,
     isa: &'a Isa,
 }
 
@@ -165,15 +168,23 @@ impl Rows<'_> {
             let _ = writeln!(c, "    vf a{i} = SPLAT({});", neutral(*kind));
         }
         let (n, lanes) = (self.n, self.isa.lanes);
-        if n >= lanes {
+        if n.number().is_none_or(|n| n >= lanes) {
             let _ = writeln!(c, "    for (i64 i = 0; i + LANES <= {n}; i += LANES) {{");
-            self.points(stage, &needed, &reductions, &stored, lanes, true, c);
+            self.points(stage, &needed, &reductions, &stored, None, c);
             c.push_str("    }\n");
         }
-        if n % lanes != 0 {
-            let _ = writeln!(c, "    {{ const i64 i = {};", n - n % lanes);
-            self.points(stage, &needed, &reductions, &stored, n % lanes, false, c);
-            c.push_str("    }\n");
+        match n.number() {
+            Some(n) if n.is_multiple_of(lanes) => {}
+            Some(n) => {
+                let _ = writeln!(c, "    {{ const i64 i = {};", n - n % lanes);
+                self.points(stage, &needed, &reductions, &stored, Some(&(n % lanes).to_string()), c);
+                c.push_str("    }\n");
+            }
+            None => {
+                let _ = writeln!(c, "    if ({n} % LANES) {{ const i64 i = {n} / LANES * LANES, rest = {n} % LANES;");
+                self.points(stage, &needed, &reductions, &stored, Some("rest"), c);
+                c.push_str("    }\n");
+            }
         }
         for (i, kind, _) in &reductions {
             let f = match kind {
@@ -200,15 +211,14 @@ impl Rows<'_> {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // one call site; a struct for it would only rename them
+    /// One vector of the walk: all of its lanes, or the first `part` (a C expression).
     fn points(
         &self,
         stage: usize,
         needed: &BTreeSet<usize>,
         reductions: &[(usize, Reduce, usize)],
         stored: &[(usize, usize)],
-        lanes: usize,
-        full: bool,
+        part: Option<&str>,
         c: &mut String,
     ) {
         let name = |n: usize| format!("t{n}");
@@ -218,7 +228,7 @@ impl Rows<'_> {
                 format!("load(s{i} + i)")
             } else {
                 match &t.node {
-                    Node::Load(l) => load_vector(*l, t.dtype, self.steps[*l], lanes, full),
+                    Node::Load(l) => load_vector(*l, t.dtype, &self.steps[*l], part),
                     Node::Op(op, args) => expr::vector(self.body, *op, args, &name),
                     _ => continue,
                 }
@@ -230,10 +240,9 @@ impl Rows<'_> {
         }
         for (i, kind, a) in reductions {
             // Lanes beyond the row take the neutral element.
-            let x = if full {
-                format!("t{a}")
-            } else {
-                format!("pick(head_mask({lanes}), t{a}, SPLAT({}))", neutral(*kind))
+            let x = match part {
+                None => format!("t{a}"),
+                Some(n) => format!("pick(head_mask({n}), t{a}, SPLAT({}))", neutral(*kind)),
             };
             let _ = match kind {
                 Reduce::Sum => writeln!(c, "      a{i} = a{i} + {x};"),
@@ -243,10 +252,9 @@ impl Rows<'_> {
             };
         }
         for (k, v) in stored {
-            let _ = if full {
-                writeln!(c, "      store(q{k} + i, t{v});")
-            } else {
-                writeln!(c, "      store_part(q{k} + i, t{v}, {lanes});")
+            let _ = match part {
+                None => writeln!(c, "      store(q{k} + i, t{v});"),
+                Some(n) => writeln!(c, "      store_part(q{k} + i, t{v}, {n});"),
             };
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use of_ir::DType;
 
 use super::expr::{self, ctype, vtype};
-use super::{Isa, Source};
+use super::{Extent, Isa, Source};
 use crate::lower::body::{Body, Node};
 
 /// What is computed over a window.
@@ -20,12 +20,12 @@ pub enum Kind {
 }
 
 /// A window over one image axis.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Axis {
     /// Extent of the input.
-    pub input: usize,
+    pub input: Extent,
     /// Extent of the output.
-    pub output: usize,
+    pub output: Extent,
     /// Taps.
     pub kernel: usize,
     /// Distance between windows.
@@ -33,14 +33,14 @@ pub struct Axis {
     /// Distance between taps.
     pub dilation: usize,
     /// Elements before the input that do not exist.
-    pub pad: i64,
+    pub pad: Extent,
 }
 
 /// A sliding window.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Samples.
-    pub n: usize,
+    pub n: Extent,
     /// Lines.
     pub h: Axis,
     /// Points of a line.
@@ -66,7 +66,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     expr::vector_constants(body, &mut c);
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     let _ = writeln!(c, "    const i64 n = it / {}, y = it % {};", h.output, h.output);
-    let _ = writeln!(c, "    const f32 *const X = (const f32 *)args[0] + n * {};", h.input * w.input * spec.c);
+    let _ = writeln!(c, "    const f32 *const X = (const f32 *)args[0] + n * {};", &h.input * &w.input * spec.c);
     if second == 1 {
         c.push_str("    const f32 *const W = (const f32 *)args[1];\n");
     }
@@ -85,7 +85,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
             c,
             "    f32 *const Q{s} = (f32 *)args[{}] + it * {};",
             1 + second + body.loads.len() + s,
-            w.output * spec.c
+            &w.output * spec.c
         );
     }
     range("y", "ky", h, &mut c);
@@ -104,7 +104,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         c.push_str("      }\n");
     }
     c.push_str("    }\n  }\n");
-    Ok(Source { body: c, iterations: (spec.n * h.output) as i64, grain: 1, scratch_bytes: 0 })
+    Ok(Source { body: c, iterations: &spec.n * &h.output, grain: 1, scratch_bytes: 0 })
 }
 
 /// The taps of the window at `at` that lie inside the input: `k0..k1`.
@@ -125,7 +125,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let full = n == isa.lanes;
     let load = |p: String| if full { format!("load({p})") } else { format!("load_part({p}, {n})") };
     let start = if spec.kind == Kind::Max { "SPLAT(-__builtin_inff())" } else { "SPLAT(0)" };
-    let row = w.input * spec.c;
+    let row = &w.input * spec.c;
     let padded = spec.c.next_multiple_of(isa.lanes);
     let step = |value: String, tap: String| match spec.kind {
         Kind::Max => format!("acc = vmax({value}, acc);"),
@@ -139,7 +139,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
         let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {} && kx0 == 0 && kx1 == {}) {{", h.kernel, w.kernel);
         for ky in 0..h.kernel {
             for kx in 0..w.kernel {
-                let at = ky * h.dilation * row + kx * w.dilation * spec.c;
+                let at = &row * (ky * h.dilation) + kx * w.dilation * spec.c;
                 let _ = writeln!(c, "          {}", step(load(format!("a + {at}")), (ky * w.kernel + kx).to_string()));
             }
         }
@@ -147,7 +147,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     } else {
         c.push_str("        {\n");
     }
-    let at = format!("a + ky * {} + kx * {}", h.dilation * row, w.dilation * spec.c);
+    let at = format!("a + ky * {} + kx * {}", &row * h.dilation, w.dilation * spec.c);
     let _ = writeln!(
         c,
         "          for (i64 ky = ky0; ky < ky1; ky++) for (i64 kx = kx0; kx < kx1; kx++) {{ {} }}",
@@ -165,10 +165,10 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
             Node::Load(l) => {
                 let s = &body.loads[*l].strides;
                 let at = format!("P{l} + x * {} + i * {}", s[2], s[3]);
-                match (t.dtype, s[3]) {
+                match (t.dtype, &s[3]) {
                     (DType::Bool, k) => format!("load_mask({at}, {k}, {n})"),
-                    (_, 0) => format!("SPLAT(*({at}))"),
-                    (_, 1) => load(at),
+                    (_, k) if k.is(0) => format!("SPLAT(*({at}))"),
+                    (_, k) if k.is(1) => load(at),
                     (_, k) => format!("load_step({at}, {k}, {n})"),
                 }
             }

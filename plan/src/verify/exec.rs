@@ -33,9 +33,21 @@ fn kernel(checker: &Checker<'_>, program: &Program, task: &Task, exec: &KernelEx
     if exec.iterations < 0 || exec.grain < 0 {
         return Err((FindingKind::Range, "negative iterations or grain".into()));
     }
+    if exec.dynamic.as_ref().is_some_and(|extent| !extent.is_valid(program.symbols.len())) {
+        return Err((FindingKind::Index, "its iterations depend on a symbol that does not exist".into()));
+    }
     for arg in &exec.args {
-        if matches!(target(checker, program, task, arg)?, Target::Object) {
-            return Err((FindingKind::Type, "a kernel cannot take an object".into()));
+        if !matches!(target(checker, program, task, arg)?, Target::Object) {
+            continue;
+        }
+        let sized = |id: u32| {
+            let regst = &program.regsts[id as usize];
+            let dense = !matches!(regst.dtype(), ElementType::Unknown | ElementType::String);
+            dense && (!task.produces.contains(&id) || regst.extents.len() == regst.dims.len())
+        };
+        let regst = arg.source.is_some_and(|source| matches!(source, ArgSource::Regst(id) if sized(id)));
+        if exec.dynamic.is_none() || !regst {
+            return Err((FindingKind::Type, "a kernel cannot take this object: its bytes are not known".into()));
         }
     }
     Ok(())
