@@ -88,6 +88,8 @@ pub enum Work {
         args: Vec<Operand>,
         /// Slots that it writes.
         writes: Vec<usize>,
+        /// Whether it computes with the values of symbols.
+        symbols: bool,
         /// Iterations of the outer loop, the fewest worth a worker, and each worker's scratch bytes.
         iterations: Extent,
         /// See `iterations`.
@@ -302,13 +304,13 @@ impl Physical {
     fn task(&self, step: &Step, id: u64) -> Task {
         let args = |list: &[Operand]| list.iter().map(Operand::arg).collect::<Vec<_>>();
         let (kind, exec) = match &step.work {
-            Work::Kernel { code, args: list, iterations, grain, scratch_bytes, .. } => (
+            Work::Kernel { code, args: list, symbols, iterations, grain, scratch_bytes, .. } => (
                 TaskKind::Compute,
                 Exec::Kernel(KernelExec {
                     code: *code,
                     args: list.iter().map(|o| self.kernel_arg(o)).collect(),
                     iterations: iterations.dim().as_const().unwrap_or(0),
-                    dynamic: self.is_dynamic(list, iterations).then(|| self.extent(iterations.dim())),
+                    dynamic: (*symbols || self.has_objects(list)).then(|| self.extent(iterations.dim())),
                     grain: *grain,
                     scratch_bytes: *scratch_bytes,
                     flops: step.flops,
@@ -355,9 +357,8 @@ impl Physical {
         }
     }
 
-    /// Whether a kernel's arguments or iterations are only known during the run.
-    fn is_dynamic(&self, args: &[Operand], iterations: &Extent) -> bool {
-        iterations.number().is_none() || args.iter().filter_map(Operand::slot).any(|s| self.slots[s].bytes.is_none())
+    fn has_objects(&self, args: &[Operand]) -> bool {
+        args.iter().filter_map(Operand::slot).any(|s| self.slots[s].bytes.is_none())
     }
 
     /// A dimension as the plan writes it.

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{DType, Dim, Func, Graph, OpId, Type, ValueId};
+use of_ir::{DType, Func, Graph, OpId, Type, ValueId};
 use of_plan::PlanBuilder;
 
 use crate::Backend;
@@ -265,15 +265,20 @@ impl<'g> Lowering<'g, '_> {
         let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).sum::<u64>()
             + writes.iter().filter_map(|s| self.out.physical.slots[*s].bytes).sum::<u64>();
         let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s)))).collect();
-        let work = Work::Kernel { code: code as u32, args, writes, iterations, grain, scratch_bytes };
+        let symbols = !symbols.is_empty();
+        let work = Work::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };
         self.step(title, locations, work, flops, bytes);
     }
 
-    /// The symbols in the extents of what `ops` read and write, sorted.
+    /// The symbols in the extents, and in the shapes among the values, that `ops` read and write: sorted.
     fn symbols(&self, ops: &[OpId]) -> Vec<Arc<str>> {
-        let values = ops.iter().flat_map(|op| self.g.op(*op).operands.iter().chain(&self.g.op(*op).results));
-        let shapes = values.filter_map(|v| self.g.ty(*v).as_tensor()?.shape.as_ref());
-        let mut out: Vec<_> = shapes.flatten().flat_map(Dim::symbols).filter(|s| self.roles.symbols.contains(s)).collect();
+        let mut out = Vec::new();
+        for v in ops.iter().flat_map(|op| self.g.op(*op).operands.iter().chain(&self.g.op(*op).results)) {
+            let extents = self.g.ty(*v).as_tensor().and_then(|t| t.shape.clone());
+            let numbers = self.g.dims_value(*v);
+            out.extend(extents.into_iter().chain(numbers).flatten().flat_map(|d| d.symbols()));
+        }
+        out.retain(|s| self.roles.symbols.contains(s));
         out.sort();
         out.dedup();
         out
