@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use of_ir::{Graph, OpId, ValueDef, ValueId};
+use of_ir::{Graph, OpId, RegionId, ValueDef, ValueId};
 use of_ops::scalar::ScalarOp;
 
 use crate::native::{Extent, extent};
@@ -27,6 +27,8 @@ pub enum Role {
     Anchor,
     /// A kernel of its own: data movement, other reductions.
     Single,
+    /// Control flow whose regions are programs of the plan.
+    Control,
     /// Left to the reference backend, with the reason.
     Reference(String),
 }
@@ -42,6 +44,8 @@ pub enum Shape {
     Anchor,
     /// One op.
     Single,
+    /// One op that runs its regions as programs.
+    Control,
     /// One op on the reference backend.
     Reference,
 }
@@ -66,9 +70,9 @@ impl Group {
     }
 }
 
-/// Partitions the ops of the outermost region of `graph`. Groups come in execution order.
-pub fn fuse(graph: &Graph, roles: &Roles) -> Vec<Group> {
-    let order: Vec<OpId> = graph.region_ops(graph.entry()).collect();
+/// Partitions the ops of `region`. Groups come in execution order.
+pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
+    let order: Vec<OpId> = graph.region_ops(region).collect();
     let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
     let mut f = Fuser { graph, roles, position, groups: Vec::new(), group_of: HashMap::new() };
     for op in order {
@@ -92,6 +96,7 @@ impl Fuser<'_> {
         match self.roles.get(op).clone() {
             Role::Nothing | Role::Alias => {}
             Role::Reference(_) => self.start(op, Shape::Reference),
+            Role::Control => self.start(op, Shape::Control),
             Role::Single => self.start(op, Shape::Single),
             Role::Anchor => {
                 self.start(op, Shape::Anchor);
@@ -161,8 +166,9 @@ impl Fuser<'_> {
             if inside.len() > LONGEST {
                 break;
             }
-            let fits =
-                matches!(self.roles.get(op), Role::Map(_)) && !self.group_of.contains_key(&op) && self.dims(op) == space;
+            let fits = matches!(self.roles.get(op), Role::Map(_))
+                && !self.group_of.contains_key(&op)
+                && self.dims(op) == space;
             let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
                 None => true,
                 Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),

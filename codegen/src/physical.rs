@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, DimFn, Factor};
 use of_plan::{
-    Arg, BackendExec, Block, Chunk, CopyExec, ElementType, Exec, KernelExec, MemoryKind, ObjectStorage, Port, PortExec,
-    Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
+    Arg, BackendExec, Block, BodyExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec, KernelExec,
+    MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
 };
 
 use crate::memory::{self, Buffer};
@@ -77,6 +77,15 @@ impl Operand {
     }
 }
 
+/// A region that a step runs.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// Index among the inner programs; in the plan once they are there.
+    pub program: usize,
+    /// Which inputs of the step the region captures, in the order of its program's inputs after its own arguments.
+    pub captures: Vec<u32>,
+}
+
 /// What a step runs.
 #[derive(Clone, Debug)]
 pub enum Work {
@@ -105,6 +114,19 @@ pub enum Work {
         payload: (u64, u64),
         /// Operands in order.
         inputs: Vec<Operand>,
+        /// Slots in order of the results.
+        outputs: Vec<usize>,
+    },
+    /// Regions.
+    Control {
+        /// How they are run.
+        kind: ControlKind,
+        /// The operands that are there, then what the regions capture.
+        inputs: Vec<Operand>,
+        /// Which operands are there.
+        given: Vec<bool>,
+        /// The regions.
+        bodies: Vec<Body>,
         /// Slots in order of the results.
         outputs: Vec<usize>,
     },
@@ -180,7 +202,9 @@ impl Step {
             Work::Kernel { args, writes, .. } => {
                 args.iter().filter_map(Operand::slot).filter(|s| !writes.contains(s)).collect()
             }
-            Work::Backend { inputs, .. } => inputs.iter().filter_map(Operand::slot).collect(),
+            Work::Backend { inputs, .. } | Work::Control { inputs, .. } => {
+                inputs.iter().filter_map(Operand::slot).collect()
+            }
             Work::Copy { src, .. } => src.slot().into_iter().collect(),
             Work::Fetch { src, .. } => vec![*src],
             Work::Feed { .. } => Vec::new(),
@@ -193,7 +217,7 @@ impl Step {
     fn writes(&self) -> Vec<usize> {
         match &self.work {
             Work::Kernel { writes, .. } => writes.clone(),
-            Work::Backend { outputs, .. } => outputs.clone(),
+            Work::Backend { outputs, .. } | Work::Control { outputs, .. } => outputs.clone(),
             Work::Copy { dst, .. } | Work::Feed { dst, .. } => vec![*dst],
             Work::Fetch { .. } => Vec::new(),
         }
@@ -203,7 +227,7 @@ impl Step {
 impl Physical {
     /// The program: one CPU thread that owns every task, memory packed by lifetime, control edges where memory is
     /// used again.
-    pub fn assemble(&self, name: &str) -> Program {
+    pub fn assemble(&self, name: &str, inner: bool) -> Program {
         let n = self.slots.len();
         let (mut first, mut last) = (vec![u32::MAX; n], vec![0u32; n]);
         let mut consumers: Vec<Vec<u64>> = vec![Vec::new(); n];
@@ -275,6 +299,7 @@ impl Physical {
             tasks,
             pipelined: false,
             symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
+            inner,
         };
         of_plan::chain_threads(&mut program);
         program
@@ -329,6 +354,19 @@ impl Physical {
                     bytes: step.bytes,
                 }),
             ),
+            Work::Control { kind, inputs, given, bodies, outputs } => (
+                TaskKind::Compute,
+                Exec::Control(ControlExec {
+                    kind: *kind as i32,
+                    inputs: args(inputs),
+                    given: given.clone(),
+                    bodies: bodies
+                        .iter()
+                        .map(|b| BodyExec { program: b.program as u32, captures: b.captures.clone() })
+                        .collect(),
+                    outputs: outputs.iter().map(|s| *s as u32).collect(),
+                }),
+            ),
             Work::Copy { src, dst } => {
                 let bytes = self.slots[*dst].bytes.unwrap_or(0);
                 (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::regst(*dst as u32, 0), bytes }))
@@ -368,7 +406,8 @@ impl Physical {
             Factor::Symbol(s) => of_plan::Factor::of_symbol(place(s)),
             Factor::Call(f, a, b) => of_plan::Factor::of_call(function(f), self.extent(a), self.extent(b)),
         };
-        let terms = dim.terms().map(|(c, factors)| of_plan::Term { coefficient: c, factors: factors.map(factor).collect() });
+        let terms =
+            dim.terms().map(|(c, factors)| of_plan::Term { coefficient: c, factors: factors.map(factor).collect() });
         of_plan::Extent { constant: dim.constant(), terms: terms.collect() }
     }
 }

@@ -3,20 +3,22 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use of_ir::{DType, Dim, Graph, OpId, Type, ValueId};
+use of_ir::{DType, Dim, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
+use of_ops::control::{If, Loop};
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, Slice, Transpose};
 use of_ops::nn::{AvgPool, Conv, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::{Constant, NoneValue, Return, Yield};
+use of_plan::ControlKind;
 
 use crate::extract::read_by;
 use crate::fuse::Role;
 use crate::native::extent;
 
-/// What every op of a graph's outermost region is, and the symbols of its extents.
+/// What every op of a region is, and the symbols of its extents.
 pub struct Roles {
     roles: HashMap<OpId, Role>,
     /// Symbols whose values are known during the run, in the order in which they become so.
@@ -26,17 +28,17 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Finds the role of every op.
+    /// Finds the role of every op of `region`, which gets `inputs`.
     ///
-    /// An extent with a symbol is known at run time when an input of the graph has the symbol as an extent, or the result
-    /// of an op that runs before: native code computes with it. An op whose results have symbols that nothing tells yet
-    /// runs on a backend, which tells them.
-    pub fn of(graph: &Graph) -> Roles {
+    /// An extent with a symbol is known at run time when an input has the symbol as an extent, or the result of an op
+    /// that runs before: native code computes with it. An op whose results have symbols that nothing tells yet runs on a
+    /// backend, which tells them.
+    pub fn of(graph: &Graph, region: RegionId, inputs: &[ValueId]) -> Roles {
         let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), told_by: HashMap::new() };
-        for v in graph.args() {
+        for v in inputs {
             r.tell(graph, *v, None);
         }
-        let order: Vec<OpId> = graph.region_ops(graph.entry()).collect();
+        let order: Vec<OpId> = graph.region_ops(region).collect();
         for op in &order {
             let role = r.role(graph, *op);
             r.roles.insert(*op, role);
@@ -44,7 +46,7 @@ impl Roles {
                 r.tell(graph, *v, Some(*op));
             }
         }
-        r.forget_unread(graph, &order);
+        r.forget_unread(graph, graph.yields(region), &order);
         r
     }
 
@@ -80,9 +82,9 @@ impl Roles {
         let int = graph.ty(y).as_tensor().is_some_and(|t| matches!(t.dtype, DType::I64 | DType::I32));
         int && data.regions.is_empty()
             && !data.def.traits().constant
-            && graph.dims_value(y).is_some_and(|d| {
-                !d.is_empty() && d.iter().flat_map(Dim::symbols).all(|s| self.symbols.contains(&s))
-            })
+            && graph
+                .dims_value(y)
+                .is_some_and(|d| !d.is_empty() && d.iter().flat_map(Dim::symbols).all(|s| self.symbols.contains(&s)))
     }
 
     fn role(&self, graph: &Graph, op: OpId) -> Role {
@@ -93,6 +95,9 @@ impl Roles {
         }
         if self.is_shape(graph, op) {
             return Role::Single;
+        }
+        if control(graph, op).is_some() {
+            return Role::Control;
         }
         let known = data.operands.iter().chain(&data.results).try_for_each(|v| self.printable(graph, *v));
         match known.and_then(|()| native(graph, op)) {
@@ -115,8 +120,8 @@ impl Roles {
     }
 
     /// Ops whose results nothing reads at run time have no role: shape computations whose results are known as symbols.
-    fn forget_unread(&mut self, graph: &Graph, order: &[OpId]) {
-        let mut read: HashSet<ValueId> = graph.outputs().iter().copied().collect();
+    fn forget_unread(&mut self, graph: &Graph, outputs: &[ValueId], order: &[OpId]) {
+        let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
         for op in order.iter().rev() {
             let data = graph.op(*op);
             let tells = self.told_by.values().any(|o| o == op);
@@ -141,7 +146,7 @@ impl Roles {
                 _ => vec![data.operands[0]],
             },
             Role::Map(_) | Role::RowReduce(_) | Role::Anchor => data.operands.to_vec(),
-            Role::Reference(_) => {
+            Role::Reference(_) | Role::Control => {
                 let mut out = Vec::new();
                 read_by(graph, op, &mut out);
                 out
@@ -172,10 +177,25 @@ impl Roles {
     }
 }
 
+/// How an op runs its regions, where these become programs of the plan.
+pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
+    let data = g.op(op);
+    match data.name() {
+        If::NAME => Some(ControlKind::If),
+        Loop::NAME => {
+            // Stacks are made of bytes.
+            let carried = data.operands.len().saturating_sub(2);
+            let bytes = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.dtype.bits().is_some_and(|b| b >= 8));
+            data.results.iter().skip(carried).all(bytes).then_some(ControlKind::Loop)
+        }
+        _ => None,
+    }
+}
+
 fn native(g: &Graph, op: OpId) -> Result<Role, String> {
     let data = g.op(op);
     if !data.regions.is_empty() {
-        return Err("control flow runs in the interpreter".into());
+        return Err(format!("the regions of '{}' run in the interpreter", data.name()));
     }
     if let Some(scalar) = of_ops::get(g, op).and_then(|o| o.scalar()) {
         data.operands.iter().try_for_each(|v| stretches(g, *v, data.results[0]))?;
@@ -212,7 +232,9 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
 fn stretches(g: &Graph, from: ValueId, to: ValueId) -> Result<(), String> {
     let (from, to) = (extent::of_value(g, from), extent::of_value(g, to));
     match from.iter().rev().zip(to.iter().rev()).find(|(a, b)| !a.is(1) && a != b) {
-        Some((a, b)) => Err(format!("whether an extent {} is stretched to {} is not known before the run", a.dim(), b.dim())),
+        Some((a, b)) => {
+            Err(format!("whether an extent {} is stretched to {} is not known before the run", a.dim(), b.dim()))
+        }
         None => Ok(()),
     }
 }

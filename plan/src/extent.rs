@@ -136,7 +136,10 @@ mod tests {
     #[test]
     fn extents_evaluate() {
         let n = symbol(0);
-        let factors = vec![Factor::of_symbol(1), Factor::of_call(ExtentFn::CeilDiv, n.clone(), Extent { constant: 4, terms: vec![] })];
+        let factors = vec![
+            Factor::of_symbol(1),
+            Factor::of_call(ExtentFn::CeilDiv, n.clone(), Extent { constant: 4, terms: vec![] }),
+        ];
         let e = Extent { constant: 3, terms: vec![Term { coefficient: 2, factors }] };
         assert_eq!(e.eval(&[9, 5]), Some(3 + 2 * 5 * 3));
         assert_eq!(e.eval(&[9, -1]), None);

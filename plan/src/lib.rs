@@ -45,6 +45,9 @@ pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
     Program, Regst, Storage, ThreadDesc, Weight,
 };
-pub use task::{Arg, ArgSource, BackendExec, CopyExec, Exec, KernelExec, PortExec, Task, TaskKind, View};
+pub use task::{
+    Arg, ArgSource, BackendExec, BodyExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec, PortExec, Task,
+    TaskKind, View,
+};
 pub use task_id::TaskId;
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};

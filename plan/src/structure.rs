@@ -152,6 +152,9 @@ pub struct Program {
     /// itself tells the symbol's value.
     #[prost(string, repeated, tag = "11")]
     pub symbols: Vec<String>,
+    /// Whether it is no entry point: a task of a program before it runs it.
+    #[prost(bool, tag = "12")]
+    pub inner: bool,
 }
 
 /// An input or output of a program.

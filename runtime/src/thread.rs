@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     pub ports: Ports,
     pub objects: Objects,
     pub symbols: Symbols,
-    pub pool: Pool,
+    pub pool: Arc<Pool>,
     pub clocks: Clocks,
     /// Set while a piece fails: work is skipped, and the tokens still go their way, so that the actors are ready for
     /// the next piece.

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use of_plan::{ElementType, Extent, Program};
 
+use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory, Scratch};
 use crate::io::{Ports, lock};
 use crate::objects::Objects;
@@ -22,6 +23,8 @@ pub(crate) enum Work {
     Dynamic(DynamicCall),
     /// A backend's executable.
     Backend(BackendCall),
+    /// Other programs.
+    Control(Box<ControlCall>),
     /// A copy of bytes.
     Copy { src: Buffer, dst: Buffer, bytes: usize },
     /// A copy of a value.
@@ -101,6 +104,7 @@ impl Work {
             }
             Work::Dynamic(call) => call.run(context),
             Work::Backend(call) => call.run(context),
+            Work::Control(call) => call.run(context),
             Work::Feed { port, to } => context.feed(*port, to),
             Work::Fetch { port, from } => context.fetch(*port, from),
         }
@@ -198,15 +202,55 @@ impl BackendCall {
 }
 
 impl Context<'_> {
+    /// A copy of an input.
+    pub fn value(&self, input: &Operand) -> Result<Value, RunError> {
+        match input {
+            Operand::Constant(value) => Ok(value.clone()),
+            Operand::Place(Place::Object(regst)) => self.object(*regst),
+            Operand::Place(Place::Dense { buffer, dtype, dims }) => {
+                let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), buffer.bytes(self.piece));
+                Ok(tensor.map_err(|error| self.failed(error.into()))?.into())
+            }
+        }
+    }
+
+    /// Gives a register that the task produces its value.
+    pub fn put(&self, place: &Place, value: Value) -> Result<(), RunError> {
+        let (buffer, dtype, dims) = match place {
+            Place::Object(regst) => return self.store(*regst, Some(value)),
+            Place::Dense { buffer, dtype, dims } => (buffer, dtype, dims),
+        };
+        let tensor = value.as_tensor().filter(|t| t.dtype() == *dtype && t.dims() == dims);
+        match (tensor.and_then(Tensor::bytes), buffer.bytes_mut(self.piece)) {
+            (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
+            _ => {
+                let got = value.as_tensor().map_or("no tensor".into(), |t| format!("{}{:?}", t.dtype(), t.dims()));
+                return Err(self.failed(ExecError::Input(format!("a result is {got}, it must be {dtype}{dims:?}"))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Element type and extents of a place, -1 where they are not known.
+    pub fn declared(&self, place: &Place) -> (ElementType, Vec<i64>) {
+        match place {
+            Place::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
+            Place::Object(regst) => {
+                let desc = &self.program.regsts[*regst as usize];
+                (desc.dtype(), desc.dims.clone())
+            }
+        }
+    }
+
     fn name(&self) -> String {
         self.program.tasks[self.task].name.clone()
     }
 
-    fn failed(&self, source: ExecError) -> RunError {
+    pub fn failed(&self, source: ExecError) -> RunError {
         RunError::Task { task: self.name(), source }
     }
 
-    fn internal(&self, what: &str) -> RunError {
+    pub fn internal(&self, what: &str) -> RunError {
         RunError::Internal(format!("task `{}` {what}", self.name()))
     }
 

@@ -133,8 +133,7 @@ impl Lowering<'_, '_> {
         let space = [n.clone(), h.output.clone(), wa.output.clone(), cout.into()];
         let out = row_major(&space);
         // The space, with the groups as a batch axis: [N, G, H, W, C/G].
-        let grouped =
-            |s: &[Extent]| vec![s[0].clone(), &s[3] * cout_group, s[1].clone(), s[2].clone(), s[3].clone()];
+        let grouped = |s: &[Extent]| vec![s[0].clone(), &s[3] * cout_group, s[1].clone(), s[2].clone(), s[3].clone()];
         let (row_axes, body, out) = if groups == 1 {
             let merged = RowAxes { dims: space.to_vec(), batch: 0, outer: 0 };
             let sampled = RowAxes { dims: space.to_vec(), batch: 1, outer: 0 };

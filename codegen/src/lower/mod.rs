@@ -5,6 +5,7 @@
 pub mod anchor;
 pub mod body;
 mod constants;
+mod control;
 mod movement;
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{DType, Func, Graph, OpId, Type, ValueId};
+use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
 use of_plan::PlanBuilder;
 
 use crate::Backend;
@@ -37,7 +38,8 @@ pub struct LeftOut {
     pub backend: &'static str,
 }
 
-/// A lowered function. `Work::Kernel::code` is an index into `kernels` until the plan knows them.
+/// A lowered region. `Work::Kernel::code` is an index into `kernels` until the plan knows them.
+#[derive(Default)]
 pub struct Lowered {
     /// Steps and buffers.
     pub physical: Physical,
@@ -47,6 +49,8 @@ pub struct Lowered {
     pub names: Vec<String>,
     /// Ops that went to a backend.
     pub left_out: Vec<LeftOut>,
+    /// Regions that its control flow runs; `Work::Control::programs` are indices into them.
+    pub inner: Vec<Lowered>,
 }
 
 /// Lowers `func`. Extents are numbers or symbols; values whose extents are symbols become objects, which the runtime
@@ -61,24 +65,18 @@ pub fn lower<'g>(
     builder: &mut PlanBuilder<'g>,
 ) -> Result<Lowered, Diagnostic> {
     let graph = &func.graph;
-    let roles = Roles::of(graph);
-    let groups = fuse::fuse(graph, &roles);
-    let physical = Physical { symbols: roles.symbols.clone(), ..Physical::default() };
+    let inputs: Vec<(ValueId, String)> = graph.args().iter().copied().zip(func.inputs.iter().cloned()).collect();
     let mut l = Lowering {
         g: graph,
-        roles,
+        roles: Roles::of(graph, graph.entry(), graph.args()),
         isa,
         backends,
         constants: Constants::new(graph, builder),
-        out: Lowered { physical, kernels: Vec::new(), names: Vec::new(), left_out: Vec::new() },
+        out: Lowered::default(),
         places: HashMap::new(),
         kernel_of: HashMap::new(),
     };
-    l.feed(func);
-    for group in &groups {
-        l.group(group)?;
-    }
-    l.fetch(func)?;
+    l.region(graph.entry(), &inputs, &func.outputs)?;
     Ok(l.out)
 }
 
@@ -94,6 +92,16 @@ struct Lowering<'g, 'b> {
 }
 
 impl<'g> Lowering<'g, '_> {
+    /// Lowers the ops of a region.
+    fn region(&mut self, region: RegionId, inputs: &[(ValueId, String)], outputs: &[String]) -> Result<(), Diagnostic> {
+        self.out.physical.symbols = self.roles.symbols.clone();
+        self.feed(inputs);
+        for group in &fuse::fuse(self.g, region, &self.roles) {
+            self.group(group)?;
+        }
+        self.fetch(self.g.yields(region), outputs)
+    }
+
     // ---- values ----
 
     fn dims(&self, v: ValueId) -> Vec<Extent> {
@@ -156,6 +164,10 @@ impl<'g> Lowering<'g, '_> {
             return Ok(p);
         }
         let dst = self.slot(v);
+        // A value of an object stays one, also where its extents are numbers.
+        let extents = self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        let slot = &mut self.out.physical.slots[dst];
+        (slot.bytes, slot.extents) = (None, extents);
         self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, 0, 0);
         let whole = Operand::whole(Place::Slot(dst));
         self.places.insert(v, whole.clone());
@@ -164,19 +176,19 @@ impl<'g> Lowering<'g, '_> {
 
     // ---- inputs and outputs ----
 
-    fn feed(&mut self, func: &Func) {
-        for (i, v) in self.g.args().to_vec().into_iter().enumerate() {
-            let dst = self.slot(v);
-            self.places.insert(v, Operand::whole(Place::Slot(dst)));
-            let spec = self.port(&func.inputs[i], dst);
+    fn feed(&mut self, inputs: &[(ValueId, String)]) {
+        for (i, (v, name)) in inputs.iter().enumerate() {
+            let dst = self.slot(*v);
+            self.places.insert(*v, Operand::whole(Place::Slot(dst)));
+            let spec = self.port(name, dst);
             self.out.physical.inputs.push(spec);
-            let name = format!("feed {}", func.inputs[i]);
+            let name = format!("feed {name}");
             self.step(name, Vec::new(), Work::Feed { port: i as u32, dst }, 0, 0);
         }
     }
 
-    fn fetch(&mut self, func: &Func) -> Result<(), Diagnostic> {
-        for (i, v) in self.g.outputs().to_vec().into_iter().enumerate() {
+    fn fetch(&mut self, values: &[ValueId], names: &[String]) -> Result<(), Diagnostic> {
+        for (i, (v, name)) in values.iter().copied().zip(names).enumerate() {
             let (dtype, dims, bytes) = slot_type(self.g.ty(v));
             // A buffer has at least one byte: a constant without elements is an object, which something must make.
             if let Some(op) = self.g.def_op(v)
@@ -198,13 +210,13 @@ impl<'g> Lowering<'g, '_> {
                 Place::Slot(s) if whole => s,
                 _ => {
                     let dst = self.slot(v);
-                    self.step(format!("copy {}", func.outputs[i]), Vec::new(), Work::Copy { src: p, dst }, 0, 0);
+                    self.step(format!("copy {name}"), Vec::new(), Work::Copy { src: p, dst }, 0, 0);
                     dst
                 }
             };
-            let spec = self.port(&func.outputs[i], src);
+            let spec = self.port(name, src);
             self.out.physical.outputs.push(spec);
-            self.step(format!("fetch {}", func.outputs[i]), Vec::new(), Work::Fetch { port: i as u32, src }, 0, 0);
+            self.step(format!("fetch {name}"), Vec::new(), Work::Fetch { port: i as u32, src }, 0, 0);
         }
         Ok(())
     }
@@ -302,6 +314,7 @@ impl<'g> Lowering<'g, '_> {
                 };
                 return self.backend(group.ops[0], why);
             }
+            Shape::Control => return self.control(group.ops[0]),
             Shape::Elementwise => self.elementwise(group),
             Shape::Rowwise(inner) => self.rowwise(group, inner),
             Shape::Anchor => self.anchor(group),

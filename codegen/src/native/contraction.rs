@@ -382,8 +382,7 @@ impl Emit<'_> {
                 Node::Anchor => format!("c{r}_{v}"),
                 Node::Load(l) => {
                     let w = &self.walk[*l];
-                    let at =
-                        format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
+                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
                     match (t.dtype, &w.column) {
                         (DType::Bool, s) => format!("load_mask({at}, {s}, {n})"),
                         (_, s) if s.is(0) => format!("SPLAT(*({at}))"),

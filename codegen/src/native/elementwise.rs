@@ -65,7 +65,10 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
                 c.push_str("    }\n");
             }
             None => {
-                let _ = writeln!(c, "    if ({count} % LANES) {{ const i64 i = {count} / LANES * LANES, rest = {count} % LANES;");
+                let _ = writeln!(
+                    c,
+                    "    if ({count} % LANES) {{ const i64 i = {count} / LANES * LANES, rest = {count} % LANES;"
+                );
                 points(body, &s, &Lanes::Some("rest".into()), &mut c);
                 c.push_str("    }\n");
             }

@@ -19,10 +19,7 @@ pub fn collapse(dims: &[Extent], strides: &[Vec<Extent>]) -> Space {
             continue;
         }
         let merges = !out.dims.is_empty()
-            && strides
-                .iter()
-                .zip(&out.strides)
-                .all(|(s, o)| o.last().is_some_and(|outer| *outer == &s[axis] * d));
+            && strides.iter().zip(&out.strides).all(|(s, o)| o.last().is_some_and(|outer| *outer == &s[axis] * d));
         if merges {
             if let Some(last) = out.dims.last_mut() {
                 *last = &*last * d;
