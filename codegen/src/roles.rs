@@ -68,7 +68,7 @@ impl Roles {
     }
 
     /// Ops that must run before `op` because they tell the extents of its operands and results.
-    pub fn tellers<'a>(&'a self, graph: &Graph, op: OpId) -> Vec<OpId> {
+    pub fn tellers(&self, graph: &Graph, op: OpId) -> Vec<OpId> {
         let data = graph.op(op);
         let values = data.operands.iter().chain(&data.results);
         let symbols = values.filter_map(|v| graph.ty(*v).as_tensor()?.shape.as_ref()).flatten().flat_map(Dim::symbols);

@@ -1,6 +1,5 @@
 //! Control flow: its regions become programs of the plan, which the runtime calls.
 
-use std::collections::HashMap;
 use std::mem;
 
 use of_diag::{Code, Diagnostic};
@@ -28,7 +27,7 @@ impl Lowering<'_, '_> {
             }
         }
         let mut bodies = Vec::new();
-        for region in data.regions.to_vec() {
+        for region in data.regions.iter().copied() {
             let captures = self.captures(op, region);
             let args = self.g.region_args(region).to_vec();
             let program = self.body_program(region, &args, &captures)?;
@@ -77,7 +76,7 @@ impl Lowering<'_, '_> {
         let outputs: Vec<String> = (0..self.g.yields(region).len()).map(|i| i.to_string()).collect();
         let roles = Roles::of(self.g, region, &values);
         let outer = (mem::replace(&mut self.roles, roles), mem::take(&mut self.out));
-        let tables = (mem::replace(&mut self.places, HashMap::new()), mem::take(&mut self.kernel_of));
+        let tables = (mem::take(&mut self.places), mem::take(&mut self.kernel_of));
         let result = self.region(region, &inputs, &outputs);
         let inner: Lowered = mem::replace(&mut self.out, outer.1);
         self.roles = outer.0;
