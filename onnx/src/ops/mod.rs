@@ -15,11 +15,15 @@ mod resize;
 pub(crate) mod schema;
 mod softmax;
 mod structure;
+mod support;
 mod table;
 mod tensors;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
+
+pub(crate) use support::why_not;
+pub use support::{Operator, Reading, operators};
 
 use crate::import::{Importer, Node, Values, as_is, is_declared};
 
@@ -53,9 +57,4 @@ pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<ImportFn> {
         None if domain.is_empty() => is_declared(op).then_some(as_is as ImportFn),
         None => is_declared(&format!("{domain}::{op}")).then_some(as_is as ImportFn),
     }
-}
-
-/// Whether operators of `domain` are read.
-pub(crate) fn knows(domain: &str) -> bool {
-    domain.is_empty() || domain == contrib::DOMAIN
 }

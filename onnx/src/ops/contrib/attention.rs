@@ -168,7 +168,7 @@ pub(super) fn attention(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
     let x = cx.op("MatMul", &[node.input(0)?, node.input(1)?])?;
     let x = cx.sum(x, &[node.opt_input(2)])?;
     let [mask, past, extra] = [3, 4, 5].map(|i| node.opt_input(i));
-    self_attention(cx, &scores, filter, x, sizes, [mask, extra], past)
+    self_attention(cx, &scores, filter, (x, sizes), [mask, extra], (past, node.uses_output(1)))
 }
 
 /// `QAttention`: with its projections, of quantised operands.
@@ -180,7 +180,8 @@ pub(super) fn quantized_attention(cx: &mut Importer<'_, '_>, mut node: Node<'_>)
     let scales = [node.input(3)?, node.input(4)?];
     let x = quantized::real_product(cx, operands, zeros, scales)?;
     let x = cx.sum(x, &[node.opt_input(2)])?;
-    self_attention(cx, &scores, filter, x, None, [node.opt_input(5), None], node.opt_input(8))
+    let past = (node.opt_input(8), node.uses_output(1));
+    self_attention(cx, &scores, filter, (x, None), [node.opt_input(5), None], past)
 }
 
 /// Attention of queries, keys and values that stand side by side. Past and present are `[2, N, heads, length, size]`.
@@ -188,10 +189,9 @@ fn self_attention(
     cx: &mut Importer<'_, '_>,
     scores: &Scores,
     filter: f64,
-    x: ValueId,
-    sizes: Option<Vec<i64>>,
+    (x, sizes): (ValueId, Option<Vec<i64>>),
     [mask, extra]: [Option<ValueId>; 2],
-    past: Option<ValueId>,
+    (past, present): (Option<ValueId>, bool),
 ) -> Values {
     let [q, k, v] = match sizes.as_deref() {
         None | Some([]) => thirds(cx, x)?,
@@ -209,6 +209,9 @@ fn self_attention(
     };
     let mask = bias_of(cx, [q, k], mask, extra, past, filter)?;
     let [y, k, v] = scores.attend(cx, [q, k, v], mask, past)?;
+    if !present {
+        return Ok(vec![y]);
+    }
     let (k, v) = (cx.unsqueeze(k, &[0])?, cx.unsqueeze(v, &[0])?);
     Ok(vec![y, cx.concat(&[k, v], 0)?])
 }

@@ -52,17 +52,6 @@ impl Importer<'_, '_> {
         self.op_with("Transpose", &[x], [("perm", Attr::Ints(perm.to_vec()))])
     }
 
-    /// Swaps the last two axes.
-    pub(super) fn swap_last(&mut self, x: ValueId) -> Made {
-        let rank = self.rank(x)? as i64;
-        if rank < 2 {
-            return Err(Fault::invalid(format!("a matrix is expected, the rank is {rank}")));
-        }
-        let mut perm: Vec<i64> = (0..rank).collect();
-        perm.swap(rank as usize - 1, rank as usize - 2);
-        self.transpose(x, &perm)
-    }
-
     /// New axes of length 1.
     pub(super) fn unsqueeze(&mut self, x: ValueId, axes: &[i64]) -> Made {
         let axes = self.ints(axes)?;

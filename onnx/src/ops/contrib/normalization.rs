@@ -92,12 +92,16 @@ pub(super) fn group(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
 
 /// `SkipGroupNorm`: of a sum, which is output 1.
 pub(super) fn skip_group(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
-    let (x, mut skip) = (node.input(0)?, node.input(3)?);
+    let (x, mut skip, mut bias) = (node.input(0)?, node.input(3)?, node.opt_input(4));
+    let last = node.attrs.clone().take_flag("channels_last")?.unwrap_or(true);
     if cx.rank(skip)? == 2 {
         // One vector a sample, for all pixels.
-        skip = cx.unsqueeze(skip, &[1, 2])?;
+        skip = cx.unsqueeze(skip, if last { &[1, 2] } else { &[2, 3] })?;
     }
-    let sum = cx.sum(x, &[Some(skip), node.opt_input(4)])?;
+    if let Some(b) = bias.filter(|_| !last) {
+        bias = Some(cx.unsqueeze(b, &[1, 2])?);
+    }
+    let sum = cx.sum(x, &[Some(skip), bias])?;
     Ok(vec![group_of(cx, node, sum)?, sum])
 }
 

@@ -106,7 +106,22 @@ pub(super) fn crop_and_resize(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
     }
     let places = cx.concat(&grids, 3)?;
     let (zero, one, two) = (cx.number(0.0, places)?, cx.number(1.0, places)?, cx.number(2.0, places)?);
-    let twice = cx.op("Mul", &[places, two])?;
+    let mut pixels = places;
+    if &*mode == "nearest" {
+        // Halves round up, and not to even as where a grid is sampled.
+        let (width, height) = (cx.dim(x, 3)?, cx.dim(x, 2)?);
+        let last = cx.concat(&[width, height], 0)?;
+        let dtype = cx.tensor_ty(places)?.dtype;
+        let last = cx.cast(last, dtype)?;
+        let last = cx.op("Sub", &[last, one])?;
+        let half = cx.number(0.5, places)?;
+        let scaled = cx.op("Mul", &[places, last])?;
+        let above = cx.op("Add", &[scaled, half])?;
+        let whole = cx.op("Floor", &[above])?;
+        let last = cx.op("Max", &[last, one])?;
+        pixels = cx.op("Div", &[whole, last])?;
+    }
+    let twice = cx.op("Mul", &[pixels, two])?;
     let grid = cx.op("Sub", &[twice, one])?;
     let images = cx.op_with("Gather", &[x, node.input(2)?], [("axis", Attr::Int(0))])?;
     let attrs =
