@@ -46,15 +46,17 @@ pub fn probe(decl: &dyn OpDecl) -> Support {
     let mut elsewhere = 0;
     for seed in 0..SAMPLES {
         let Some(sample) = decl.sample(seed) else { continue };
-        types.extend(DType::ALL.into_iter().filter(|d| one_op(&*sample.op, &sample.operands, Some(*d)).is_some()));
-        let Some(func) = one_op(&*sample.op, &sample.operands, None) else { continue };
-        match left_out(func) {
-            Some(list) if list.is_empty() => native += 1,
-            Some(list) => {
-                elsewhere += 1;
-                reasons.extend(list);
+        let (op, operands) = (&*sample.op, &sample.operands);
+        types.extend(DType::ALL.into_iter().filter(|d| one_op(op, operands, Some(*d), false).is_some()));
+        for weights in [false, true] {
+            match one_op(op, operands, None, weights).and_then(left_out) {
+                Some(list) if list.is_empty() => native += 1,
+                Some(list) => {
+                    elsewhere += 1;
+                    reasons.extend(list);
+                }
+                None => {}
             }
-            None => {}
         }
     }
     let runs = match (native, elsewhere) {
@@ -65,9 +67,10 @@ pub fn probe(decl: &dyn OpDecl) -> Support {
     Support { types: types.into_iter().collect(), runs }
 }
 
-/// A function of one op. Integers after the first operand are constants, as most models have them; with `dtype`, the
-/// first operand that is real, or else the first, is of that type, and all that were of its type with it.
-fn one_op(op: &dyn Op, operands: &[Value], dtype: Option<DType>) -> Option<Func> {
+/// A function of one op. Integers after the first operand are constants, as most models have them, and with `weights`
+/// all of them are. With `dtype`, the first operand that is real, or else the first, is of that type, and all that were
+/// of its type with it.
+fn one_op(op: &dyn Op, operands: &[Value], dtype: Option<DType>, weights: bool) -> Option<Func> {
     let tensors = || operands.iter().filter_map(|v| if let Value::Tensor(t) = v { Some(t.dtype()) } else { None });
     let replaced = tensors().find(|d| d.is_float()).or_else(|| tensors().next());
     let mut graph = Graph::new();
@@ -81,7 +84,7 @@ fn one_op(op: &dyn Op, operands: &[Value], dtype: Option<DType>) -> Option<Func>
                 Type::Tensor(t) => rw.add_arg(entry, Type::Tensor(t.with_dtype(dtype?)), None),
                 other => rw.add_arg(entry, other, None),
             },
-            Value::Tensor(t) if i > 0 && !t.dtype().is_float() => {
+            Value::Tensor(t) if i > 0 && (weights || !t.dtype().is_float()) => {
                 rw.create_one(Constant { value: t.clone() }, &[]).ok()?
             }
             other => rw.add_arg(entry, interpret::type_of(other), None),

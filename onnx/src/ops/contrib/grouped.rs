@@ -92,10 +92,14 @@ pub(super) fn group_query(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Valu
     let infinity = cx.number(f64::NEG_INFINITY, q)?;
     let zero = cx.number(0.0, q)?;
     let mask = cx.op("Where", &[seen, zero, infinity])?;
-    let mut mask = cx.sum(mask, &[node.opt_input(10)])?;
+    let extra = match node.opt_input(10) {
+        Some(extra) => Some(widened(cx, extra, cached[0])?),
+        None => None,
+    };
+    let mut mask = cx.sum(mask, &[extra])?;
     let mut operands = [q, cached[0], cached[1]];
     if let Some(sink) = sink(cx, &node, smooth, q)? {
-        (operands, mask) = with_sink(cx, operands, mask, sink)?;
+        (operands, mask) = with_sink(cx, operands, (mask, sink), heads)?;
     }
     let scores = Scores { heads, kv_heads, scale, softcap, causal: false };
     let [y, ..] = scores.attend(cx, operands, Some(mask), None)?;
@@ -138,6 +142,19 @@ fn cache(cx: &mut Importer<'_, '_>, past: ValueId, new: ValueId, start: ValueId,
     cx.op_with("TensorScatter", &[roomy, new, start], [("axis", Attr::Int(2))])
 }
 
+/// A bias of the keys that there are, with room for as many as there is in a cache.
+fn widened(cx: &mut Importer<'_, '_>, bias: ValueId, cache: ValueId) -> Made {
+    let same = cx.known_dim(bias, 3).is_some_and(|n| Some(n) == cx.known_dim(cache, 2));
+    if same {
+        return Ok(bias);
+    }
+    let (keys, room) = (cx.dim(bias, 3)?, cx.dim(cache, 2)?);
+    let missing = cx.op("Sub", &[room, keys])?;
+    let before = cx.ints(&[0; 7])?;
+    let pads = cx.concat(&[before, missing], 0)?;
+    cx.op("Pad", &[bias, pads])
+}
+
 /// What each head adds to the denominator of the softmax, as a logit: `[1, heads, 1, 1]`.
 fn sink(cx: &mut Importer<'_, '_>, node: &Node<'_>, smooth: bool, q: ValueId) -> Result<Option<ValueId>, Fault> {
     match node.opt_input(11) {
@@ -154,15 +171,14 @@ fn sink(cx: &mut Importer<'_, '_>, node: &Node<'_>, smooth: bool, q: ValueId) ->
 fn with_sink(
     cx: &mut Importer<'_, '_>,
     [q, k, v]: [ValueId; 3],
-    mask: ValueId,
-    sink: ValueId,
+    (mask, sink): (ValueId, ValueId),
+    heads: i64,
 ) -> Result<([ValueId; 3], ValueId), Fault> {
     let pads = cx.ints(&[0, 0, 0, 0, 0, 0, 1, 0])?;
     let (k, v) = (cx.op("Pad", &[k, pads])?, cx.op("Pad", &[v, pads])?);
     // The mask is stretched over the heads, and the sink over all else.
-    let each = cx.number(0.0, sink)?;
-    let each = cx.op("Mul", &[sink, each])?;
-    let mask = cx.op("Add", &[mask, each])?;
+    let heads = cx.ints(&[1, heads, 1, 1])?;
+    let mask = cx.op("Expand", &[mask, heads])?;
     let last = cx.slice(mask, 3, 0, 1)?;
     let shape = cx.op("Shape", &[last])?;
     let column = cx.op("Expand", &[sink, shape])?;

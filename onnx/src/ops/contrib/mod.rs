@@ -50,6 +50,7 @@ pub(crate) const TABLE: &[Entry] = table! {
     "FusedMatMul": product::fused_matmul;
     "FusedMatMulActivation": product::fused_matmul;
     "GatedRelativePositionBias": position::gated_relative;
+    "GatherBlockQuantized": product::gather_blocks;
     "GatherND": tensors::same;
     "Gelu": activation::gelu;
     "GemmFastGelu": activation::gemm_fast_gelu;
@@ -85,7 +86,6 @@ pub(crate) const TABLE: &[Entry] = table! {
     "RelativePositionBias": position::relative;
     "Rfft": tensors::rfft;
     "RotaryEmbedding": position::rotary;
-    "SimplifiedLayerNormalization": normalization::simplified;
     "SkipGroupNorm": normalization::skip_group;
     "SkipLayerNormalization": normalization::skip;
     "SkipSimplifiedLayerNormalization": normalization::skip_simplified;

@@ -103,7 +103,6 @@ pub(super) fn unpacked(cx: &mut Importer<'_, '_>, x: ValueId, bits: i64) -> Made
     if cx.tensor_ty(x)?.dtype != DType::U8 {
         return Err(Fault::invalid("packed elements must be in ui8"));
     }
-    let rows = cx.need_dim(x, 0, "packed elements")?;
     let byte = |cx: &mut Importer<'_, '_>, i: i64| cx.constant(of_ir::Tensor::scalar(i as u8));
     let mask = byte(cx, (1 << bits) - 1)?;
     let mut parts = Vec::new();
@@ -117,7 +116,56 @@ pub(super) fn unpacked(cx: &mut Importer<'_, '_>, x: ValueId, bits: i64) -> Made
         parts.push(cx.unsqueeze(part, &[2])?);
     }
     let all = cx.concat(&parts, 2)?;
-    cx.reshape(all, &[rows, -1])
+    cx.reshape(all, &[0, -1])
+}
+
+/// `GatherBlockQuantized`: rows of a table that is stored in few bits, with a scale and a zero point for each block of
+/// a row.
+pub(super) fn gather_blocks(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+    let bits: i64 = node.attrs.take("bits")?.unwrap_or(4);
+    let block: i64 = node.attrs.take("block_size")?.unwrap_or(128);
+    let (gathered, blocked) =
+        (node.attrs.take("gather_axis")?.unwrap_or(0), node.attrs.take("quantize_axis")?.unwrap_or(1));
+    node.done()?;
+    let (table, ids, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    if cx.rank(table)? != 2 || ![0, -2].contains(&gathered) || ![1, -1].contains(&blocked) {
+        return Err(Fault::unsupported("anything but rows of a matrix with blocks along them"));
+    }
+    let (stored, dtype) = (cx.tensor_ty(table)?.dtype, cx.tensor_ty(scales)?.dtype);
+    let packed = stored == DType::U8;
+    if packed && ![2, 4, 8].contains(&bits) {
+        return Err(Fault::unsupported(format!("a table of {bits} bits")));
+    }
+    let width = cx.need_dim(table, 1, "the table")? * if packed { 8 / bits } else { 1 };
+    if block < 1 || width % block != 0 {
+        return Err(Fault::unsupported(format!("rows of {width} in blocks of {block}")));
+    }
+    let flat = cx.reshape(ids, &[-1])?;
+    let rows = |cx: &mut Importer<'_, '_>, x| cx.op_with("Gather", &[x, flat], [("axis", Attr::Int(0))]);
+    let real = |cx: &mut Importer<'_, '_>, x| {
+        let x = rows(cx, x)?;
+        let x = if packed { unpacked(cx, x, bits)? } else { x };
+        cx.cast(x, dtype)
+    };
+    let blocks = width / block;
+    let x = real(cx, table)?;
+    let x = cx.reshape(x, &[0, blocks, block])?;
+    let zero = match node.opt_input(3) {
+        Some(zero) => {
+            let zero = real(cx, zero)?;
+            // The last byte may be part full.
+            let zero = cx.slice(zero, 1, 0, blocks)?;
+            cx.unsqueeze(zero, &[2])?
+        }
+        None => cx.number(if packed { (1 << (bits - 1)) as f64 } else { 0.0 }, x)?,
+    };
+    let scales = rows(cx, scales)?;
+    let scales = cx.unsqueeze(scales, &[2])?;
+    let x = cx.op("Sub", &[x, zero])?;
+    let x = cx.op("Mul", &[x, scales])?;
+    let (dims, width) = (cx.op("Shape", &[ids])?, cx.ints(&[width])?);
+    let dims = cx.concat(&[dims, width], 0)?;
+    Ok(vec![cx.op("Reshape", &[x, dims])?])
 }
 
 /// `MatMulInteger16`: the product of 16-bit integers in i32.
