@@ -98,7 +98,7 @@ fn windows_on_quantized_numbers() {
         .init(f32s("s", &[], &[0.5]))
         .init(f32s("t", &[], &[0.25]))
         .init(bytes("z", &[], &[10]))
-        .init(bytes("w", &[1, 2, 1, 1], &[2, 3]))
+        .init(bytes("w", &[1, 2, 1, 1], &[12, 9]))
         .init(raw("b", DataType::Int32, &[1], 4i32.to_le_bytes().to_vec()))
         .node("QLinearAveragePool", &of("x"), &["pool"], &[ints("kernel_shape", &[1, 2])])
         .node("QLinearAveragePool", &of("l"), &["last"], &[ints("kernel_shape", &[1, 2]), int("channels_last", 1)])
@@ -112,7 +112,7 @@ fn windows_on_quantized_numbers() {
     let pair = |i: usize, j: usize| t((real[i] + real[j]) / 2.0);
     let mean = |list: [usize; 4]| t(list.iter().map(|i| real[*i]).sum::<f64>() / 4.0);
     let conv = |p: usize| {
-        let sum = (x[2 * p] - 10) * (2 - 10) + (x[2 * p + 1] - 10) * (3 - 10) + 4;
+        let sum = (x[2 * p] - 10) * 2 - (x[2 * p + 1] - 10) + 4;
         t(sum as f64 * 0.25)
     };
     let input = xint(DType::U8, &[1, 2, 2, 2], &x);
