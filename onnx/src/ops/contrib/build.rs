@@ -26,9 +26,9 @@ impl Importer<'_, '_> {
     }
 
     /// An operator of ai.onnx with as many outputs as said.
-    pub(super) fn op_many<'m>(
+    pub(super) fn op_many(
         &mut self,
-        op: &'m str,
+        op: &str,
         inputs: Vec<Option<ValueId>>,
         attrs: impl IntoIterator<Item = (&'static str, Attr)>,
         outputs: usize,
