@@ -24,4 +24,5 @@ mod types;
 
 pub use import::{Imported, NEWEST_OPSET, OLDEST_OPSET};
 pub use load::{import_bytes, import_file, import_with_warnings};
+pub use ops::{Operator, Reading, operators};
 pub use options::Options;

@@ -20,7 +20,7 @@ use crate::external::External;
 use crate::proto::FunctionProto;
 
 pub(crate) use attribute::{Attributes, dtype_attr, literal};
-pub(crate) use emit::{as_is, is_declared};
+pub(crate) use emit::{as_is, declaration, is_declared};
 pub(crate) use model::model;
 pub(crate) use node::{Node, Values};
 pub(crate) use region::Region;

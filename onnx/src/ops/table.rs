@@ -1,7 +1,9 @@
 //! Every operator that needs more than its op's declaration.
 
 use super::Entry;
-use super::{axes, compose, control, elementwise, legacy, normalization, random, resize, softmax, structure, tensors};
+use super::{
+    axes, compose, contrib, control, elementwise, legacy, normalization, random, resize, softmax, structure, tensors,
+};
 use crate::import::as_is;
 
 macro_rules! table {
@@ -89,6 +91,7 @@ pub(crate) const TABLE: &[Entry] = table! {
     "Scatter": 9 tensors::scatter_9;
     "Selu": 1 legacy::selu_1, 6 as_is;
     "Sigmoid": 1 legacy::in_place, 6 as_is;
+    "SimplifiedLayerNormalization": 1 contrib::simplified;
     "Slice": 1 tensors::slice_1, 10 as_is;
     "Softmax": 1 softmax::softmax_1, 13 as_is;
     "SpaceToDepth": 1 compose::space_to_depth;

@@ -16,6 +16,7 @@ mod progress;
 mod random;
 mod shapes;
 mod show;
+mod support;
 mod values;
 
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ pub mod compile;
 pub mod import;
 pub mod inspect;
 pub mod ops;
+pub mod ops_markdown;
 pub mod opt;
 pub mod passes;
 pub mod run;
