@@ -53,8 +53,8 @@ impl Lowering<'_, '_> {
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
         let matrices = extent::numbers(&db).filter(|_| self.constants.tensor(w).is_some()).map(|d| matrices(&d));
         let mut spec = Contraction {
-            a_batch: lead_strides(&da, &batch)?,
-            b_batch: lead_strides(&db, &batch)?,
+            a_batch: lead_strides(&da, &batch),
+            b_batch: lead_strides(&db, &batch),
             batch,
             outer: (1usize.into(), 0usize.into()),
             inner: (rows, k.clone()),
@@ -267,14 +267,13 @@ impl Lowering<'_, '_> {
 }
 
 /// Strides of the leading axes of an operand along the batch axes of the result, 0 where it is stretched.
-fn lead_strides(own: &[Extent], batch: &[Extent]) -> Result<Vec<Extent>, String> {
+fn lead_strides(own: &[Extent], batch: &[Extent]) -> Vec<Extent> {
     let strides = row_major(own);
     let lead = own.len() - 2;
     (0..batch.len())
         .map(|axis| match (axis + lead).checked_sub(batch.len()) {
-            Some(i) if own[i] == batch[axis] => Ok(strides[i].clone()),
-            Some(i) if !own[i].is(1) => Err("whether its batches are stretched is not known before the run".into()),
-            _ => Ok(0usize.into()),
+            Some(i) if !own[i].is(1) => extent::stretched(&own[i], &batch[axis], &strides[i]),
+            _ => 0usize.into(),
         })
         .collect()
 }

@@ -190,7 +190,7 @@ impl Builder<'_> {
         let rank = self.group.space.len();
         let strides = (0..rank)
             .map(|axis| match (axis + dims.len()).checked_sub(rank) {
-                Some(i) if !dims[i].is(1) => own[i].clone(),
+                Some(i) if !dims[i].is(1) => extent::stretched(&dims[i], &self.group.space[axis], &own[i]),
                 _ => 0usize.into(),
             })
             .collect();

@@ -14,6 +14,9 @@ use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::movement::Expand;
 use of_plan::PlanBuilder;
 
 use crate::Backend;
@@ -264,7 +267,8 @@ impl<'g> Lowering<'g, '_> {
         let symbols = self.symbols(ops);
         let count = reads.len() + writes.len();
         let mut source = source;
-        source.body.insert_str(0, &extent::declarations(&symbols, count, &|s| self.roles.index(s)));
+        let declarations = extent::declarations(&symbols, count, &|s| self.roles.index(s));
+        source.body.insert_str(0, &(declarations + &self.guards(ops)));
         let (iterations, grain, scratch_bytes) = (source.iterations.clone(), source.grain, source.scratch_bytes);
         let title = self.title(ops);
         let next = self.out.kernels.len();
@@ -280,6 +284,29 @@ impl<'g> Lowering<'g, '_> {
         let symbols = !symbols.is_empty();
         let work = Work::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };
         self.step(title, locations, work, flops, bytes);
+    }
+
+    /// C that ends a kernel where operands of `ops` cannot be stretched to their results, as far as that is not known now.
+    fn guards(&self, ops: &[OpId]) -> String {
+        let mut out: Vec<String> = Vec::new();
+        for op in ops {
+            let data = self.g.op(*op);
+            let matrix = match self.roles.get(*op) {
+                Role::Map(_) => 0,
+                Role::Anchor if data.name() == MatMul::NAME => 2,
+                Role::Single if data.name() == Expand::NAME => 0,
+                _ => continue,
+            };
+            let to = self.dims(data.results[0]);
+            for v in self.roles.reads(self.g, *op) {
+                let own = self.dims(v);
+                let pairs = own.iter().rev().zip(to.iter().rev()).skip(matrix);
+                out.extend(pairs.map(|(own, to)| extent::guard(own, to)).filter(|g| !g.is_empty()));
+            }
+        }
+        out.sort();
+        out.dedup();
+        out.concat()
     }
 
     /// The symbols in the extents, and in the shapes among the values, that `ops` read and write: sorted.

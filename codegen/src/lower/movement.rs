@@ -42,7 +42,10 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
         Expand::NAME => {
             let lead = to.len() - from.len();
             let steps = (0..to.len())
-                .map(|i| if i < lead || from[i - lead].is(1) { zero() } else { own[i - lead].clone() })
+                .map(|i| match i.checked_sub(lead) {
+                    Some(k) if !from[k].is(1) => extent::stretched(&from[k], &to[i], &own[k]),
+                    _ => zero(),
+                })
                 .collect();
             Ok(copy::copy(&[piece(to.clone(), zero(), steps)], bytes, 1))
         }

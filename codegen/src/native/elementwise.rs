@@ -177,6 +177,12 @@ pub fn load_vector(l: usize, dtype: DType, stride: &Extent, part: Option<&str>) 
         (_, s) if s.is(0) => format!("SPLAT(*p{l})"),
         (_, s) if s.is(1) && part.is_none() => format!("load(p{l} + i)"),
         (_, s) if s.is(1) => format!("load_part(p{l} + i, {lanes})"),
-        (_, s) => format!("load_step(p{l} + i * {s}, {s}, {lanes})"),
+        (_, s) if s.number().is_some() => format!("load_step(p{l} + i * {s}, {s}, {lanes})"),
+        // Most strides that are not known turn out to be 1.
+        (_, s) => {
+            let dense =
+                if part.is_none() { format!("load(p{l} + i)") } else { format!("load_part(p{l} + i, {lanes})") };
+            format!("({s} == 1 ? {dense} : load_step(p{l} + i * {s}, {s}, {lanes}))")
+        }
     }
 }

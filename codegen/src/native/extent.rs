@@ -74,6 +74,20 @@ pub fn of_value(g: &Graph, v: ValueId) -> Vec<Extent> {
     g.ty(v).as_tensor().and_then(|t| t.shape.as_ref()).map(|s| s.iter().map(Extent::from).collect()).unwrap_or_default()
 }
 
+/// The distance along an axis of `to` elements of a value that has `own` there, `step` apart: 0 where it is stretched,
+/// which may only be known when the kernel runs.
+pub fn stretched(own: &Extent, to: &Extent, step: &Extent) -> Extent {
+    if own == to { step.clone() } else { step * (own - 1usize).min(&1usize.into()) }
+}
+
+/// C that ends the kernel with the status 2 unless `own` elements can be stretched to `to`; nothing where that is known.
+pub fn guard(own: &Extent, to: &Extent) -> String {
+    if own == to || own.is(1) {
+        return String::new();
+    }
+    format!("  if ({own} != 1 && {own} != {to}) return 2;\n")
+}
+
 /// C that declares the symbols, sorted by name, as variables; `index` gives each one's place in the table that the
 /// argument number `argument` points to.
 pub fn declarations(symbols: &[Arc<str>], argument: usize, index: &dyn Fn(&str) -> usize) -> String {

@@ -23,7 +23,8 @@ const PRELUDE: &str = include_str!("prelude.c");
 /// A kernel before compilation: the statements of its function and how to run it.
 ///
 /// The function is `i32 kernel(void *const *args, i64 begin, i64 end, void *scratch)`; it runs the iterations
-/// `[begin, end)` of its outer loop and returns 0, or 1 for an index out of range. Buffers and scratch are 64-byte aligned.
+/// `[begin, end)` of its outer loop and returns 0, 1 for an index out of range, or 2 for
+/// extents that do not broadcast. Buffers and scratch are 64-byte aligned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// Statements.
