@@ -170,6 +170,7 @@ list! {
     crate::nn::MaxUnpool,
     crate::nn::MeanVarianceNorm,
     crate::nn::NllLoss,
+    crate::nn::NonMaxSuppression,
     crate::nn::QLinearConv,
     crate::nn::QLinearMatMul,
     crate::nn::QuantizeLinear,
