@@ -223,7 +223,7 @@ impl<'m> Importer<'m, '_> {
         };
         match ops::find(domain, op, version) {
             Some(import) => Ok(Resolved::Op(import)),
-            None if domain.is_empty() => Err(Fault::unsupported("the operator is not known")),
+            None if matches!(domain, "" | "ai.onnx.ml") => Err(Fault::unsupported("the operator is not known")),
             None => Err(Fault::unsupported("the domain's operators are not known")),
         }
     }

@@ -29,8 +29,7 @@ pub(super) fn loop_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values
     let fixed = [Type::fixed(DType::I64, &[]), Type::fixed(DType::Bool, &[])];
     let region = cx.carrying(body, &fixed, first, &[], 1)?;
     // An optional that comes in and what it holds that goes out are one carried value; the result is what goes out.
-    let held: Vec<bool> =
-        region.yields.iter().skip(1).map(|v| !matches!(cx.ty(*v), Type::Optional(_))).collect();
+    let held: Vec<bool> = region.yields.iter().skip(1).map(|v| !matches!(cx.ty(*v), Type::Optional(_))).collect();
     let mut results = cx.emit_with_regions(node, &[region.id])?;
     for (v, held) in results.iter_mut().zip(held) {
         if held && matches!(cx.ty(*v), Type::Optional(_)) {

@@ -8,6 +8,7 @@ mod compose;
 mod control;
 mod elementwise;
 mod legacy;
+mod ml;
 mod normalization;
 mod random;
 mod resize;
@@ -39,7 +40,7 @@ pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<ImportFn> {
     static ROWS: OnceLock<HashMap<(&str, &str), Vec<&Entry>>> = OnceLock::new();
     let rows = ROWS.get_or_init(|| {
         let mut rows: HashMap<_, Vec<&Entry>> = HashMap::new();
-        for entry in table::TABLE {
+        for entry in table::TABLE.iter().chain(ml::TABLE) {
             rows.entry((entry.domain, entry.op)).or_default().push(entry);
         }
         rows

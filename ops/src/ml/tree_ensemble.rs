@@ -70,7 +70,8 @@ impl TreeEnsemble {
     /// Every index points at something, and following branches comes to an end.
     fn check(&self) -> Result<(), OpError> {
         let (n, leaves) = (self.features.len(), self.leaves.len());
-        let lists = [self.modes.len(), self.splits.len(), self.on_true.len(), self.on_false.len(), self.missing_true.len()];
+        let lists =
+            [self.modes.len(), self.splits.len(), self.on_true.len(), self.on_false.len(), self.missing_true.len()];
         if lists.iter().any(|l| *l != n) || (!self.sets.is_empty() && self.sets.len() != n) {
             return Err(OpError::attr("the lists of a tree ensemble's nodes must be of one length"));
         }

@@ -80,7 +80,10 @@ impl Op for NonMaxSuppression {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let (boxes, scores) = (cx.tensor(0)?, cx.tensor(1)?);
         if boxes.dtype != DType::F32 || scores.dtype != DType::F32 {
-            return Err(OpError::ty(format!("boxes and scores must be f32, they are {} and {}", boxes.dtype, scores.dtype)));
+            return Err(OpError::ty(format!(
+                "boxes and scores must be f32, they are {} and {}",
+                boxes.dtype, scores.dtype
+            )));
         }
         if [boxes, scores].iter().any(|t| t.rank().is_some_and(|r| r != 3)) {
             return Err(OpError::shape("boxes must be [N, B, 4] and scores [N, C, B]"));
@@ -95,7 +98,10 @@ impl Op for NonMaxSuppression {
             if let Some(Type::Tensor(t)) = cx.ty(i) {
                 let fits = if i == 2 { t.dtype.is_int() } else { t.dtype.is_float() };
                 if !fits || t.fixed_dims().is_some_and(|d| d.iter().any(|n| *n != 1)) {
-                    return Err(OpError::ty(format!("operand {i} must be one number, it is {}", Type::Tensor(t.clone()))));
+                    return Err(OpError::ty(format!(
+                        "operand {i} must be one number, it is {}",
+                        Type::Tensor(t.clone())
+                    )));
                 }
             }
         }
