@@ -25,7 +25,12 @@ fn features_are_prepared() {
         .domain(d)
         .node("Normalizer", &["x"], &["n"], &[text("norm", "L1")])
         .domain(d)
-        .node("Imputer", &["x"], &["i"], &[float("replaced_value_float", 3.0), floats("imputed_value_floats", &[7.0, 8.0])])
+        .node(
+            "Imputer",
+            &["x"],
+            &["i"],
+            &[float("replaced_value_float", 3.0), floats("imputed_value_floats", &[7.0, 8.0])],
+        )
         .domain(d)
         .node("OneHotEncoder", &["x"], &["h"], &[ints("cats_int64s", &[3, 0])])
         .domain(d)
@@ -72,11 +77,7 @@ fn linear_models_score_and_label() {
     gives(
         &ml(build, 1),
         &[x32(&[2, 2], &[1.0, 3.0, 2.0, 0.0])],
-        &[
-            (&[2, 2], &[7.5, -1.0, 2.5, -2.0]),
-            (&[2], &[5.0, 9.0]),
-            (&[2, 2], &[2.0, -2.0, -2.0, 2.0]),
-        ],
+        &[(&[2, 2], &[7.5, -1.0, 2.5, -2.0]), (&[2], &[5.0, 9.0]), (&[2, 2], &[2.0, -2.0, -2.0, 2.0])],
     );
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use of_ir::{DType, ValueId};
+use of_ops::elementwise::Pow;
 use of_ops::ml::PairwiseCoupling;
 
 use super::{best, both_signs, cast, class_labels, floats, list, matrix, nothing_left, pair, post_transform};
@@ -34,7 +35,7 @@ fn kernel(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId, vectors: u
         "LINEAR" => Ok(dot),
         "POLY" => {
             let (y, degree) = (scaled(cx)?, cx.number(degree, dot)?);
-            pair(cx, "Pow", y, degree)
+            Ok(cx.rw.create_one(Pow {}, &[y, degree])?)
         }
         "SIGMOID" => {
             let y = scaled(cx)?;
