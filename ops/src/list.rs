@@ -29,6 +29,7 @@ list! {
     crate::control::SequenceErase,
     crate::control::SequenceInsert,
     crate::control::SequenceLength,
+    crate::control::SequenceMap,
     crate::control::SplitToSequence,
     // contraction
     crate::contraction::Det,
@@ -114,6 +115,12 @@ list! {
     crate::elementwise::Shr,
     crate::elementwise::Sub,
     crate::elementwise::Xor,
+    // ml
+    crate::ml::LabelMap,
+    crate::ml::PairwiseCoupling,
+    crate::ml::Probit,
+    crate::ml::SoftmaxZero,
+    crate::ml::TreeEnsemble,
     // movement
     crate::movement::Compress,
     crate::movement::Concat,
@@ -152,6 +159,7 @@ list! {
     crate::nn::Conv,
     crate::nn::ConvInteger,
     crate::nn::ConvTranspose,
+    crate::nn::DeformConv,
     crate::nn::DequantizeLinear,
     crate::nn::Dropout,
     crate::nn::DynamicQuantizeLinear,
@@ -169,7 +177,9 @@ list! {
     crate::nn::MaxPool,
     crate::nn::MaxUnpool,
     crate::nn::MeanVarianceNorm,
+    crate::nn::MelWeightMatrix,
     crate::nn::NllLoss,
+    crate::nn::NonMaxSuppression,
     crate::nn::QLinearConv,
     crate::nn::QLinearMatMul,
     crate::nn::QuantizeLinear,
@@ -202,9 +212,11 @@ list! {
     crate::reduction::Softmax,
     crate::reduction::TopK,
     // string
+    crate::string::RegexFullMatch,
     crate::string::StringConcat,
     crate::string::StringNormalizer,
     crate::string::StringSplit,
+    crate::string::TfIdfVectorizer,
     // structural
     crate::structural::Constant,
     crate::structural::Fail,

@@ -90,6 +90,7 @@ pub(crate) const TABLE: &[Entry] = table! {
     "Scan": 8 control::scan_8, 9 control::scan;
     "Scatter": 9 tensors::scatter_9;
     "Selu": 1 legacy::selu_1, 6 as_is;
+    "SequenceMap": 17 control::sequence_map;
     "Sigmoid": 1 legacy::in_place, 6 as_is;
     "SimplifiedLayerNormalization": 1 contrib::simplified;
     "Slice": 1 tensors::slice_1, 10 as_is;
