@@ -180,10 +180,8 @@ impl fmt::Display for Harmless {
 
 /// Attributes that have one supported value, unless the op of the IR takes them.
 const ONLY: &[(&str, &[(&str, Harmless)])] = &[
-    ("Cast", &[("saturate", Harmless::Is(1)), ("round_mode", Harmless::Text("up"))]),
     ("GroupNormalization", &[("stash_type", Harmless::Is(1))]),
     ("LayerNormalization", &[("stash_type", Harmless::Is(1))]),
-    ("QuantizeLinear", &[("saturate", Harmless::Is(1)), ("precision", Harmless::OneOf(&[0, 1]))]),
     ("RMSNormalization", &[("stash_type", Harmless::Is(1))]),
     ("Range", &[("stash_type", Harmless::Is(1))]),
 ];
