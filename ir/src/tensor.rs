@@ -382,6 +382,12 @@ mod tests {
         assert_eq!(i(DType::I8, 200), -56);
         assert_eq!(i(DType::I4, 9), -7);
         assert_eq!((i(DType::I2, 2), i(DType::U2, 7)), (-2, 3));
+        // Just above the middle of two bfloat16 numbers, by less than f64 can tell.
+        let x = (1i128 << 60) + (1 << 52) + 1;
+        for (x, y) in [(x, (1i64 << 60) + (1 << 53)), (x - 1, 1 << 60), (-x, -(1 << 60) - (1 << 53))] {
+            let t = Tensor::from_elements(DType::BF16, vec![], Elements::Int(vec![x])).unwrap();
+            assert_eq!(t.to_f64s().unwrap(), [y as f64]);
+        }
     }
 
     #[test]
