@@ -336,14 +336,14 @@ fn small_types_are_converted_and_quantised() {
     };
     gives(&cast("down"), &[x32(&[3], &[0.7, 1.0, 3.9])], &[(&[3], &[0.5, 1.0, 2.0])]);
     gives(&cast("nearest"), &[x32(&[3], &[0.7, 1.5, 2.9])], &[(&[3], &[0.5, 2.0, 2.0])]);
-    refused(&bad(&cast("sideways")), Code::MODEL, &["round_mode is 'sideways'"]);
+    refused(&bad(&cast("sideways")), Code::ATTRIBUTE, &["round_mode is 'sideways'"]);
     // Powers of two are a scale, but not a result.
     let to_scale = Build::new()
         .input("x", of_onnx::proto::tensor_proto::DataType::Int8, &["3"])
         .init(raw("two", of_onnx::proto::tensor_proto::DataType::Float8e8m0, &[], vec![128]))
         .node("DequantizeLinear", &["x", "two"], &["y"], &[])
         .outputs(&["y"]);
-    refused(&bad(&to_scale.model(25)), Code::MODEL, &["cannot dequantise to f8E8M0FNU"]);
+    refused(&bad(&to_scale.model(25)), Code::TYPE, &["cannot dequantise to f8E8M0FNU"]);
 }
 
 #[test]
