@@ -167,7 +167,7 @@ impl Roles {
                     return Err("a tensor is empty".into());
                 }
                 match t.dtype.bits() {
-                    Some(2 | 4) | None => Err(format!("kernels cannot hold {}", t.dtype)),
+                    Some(..8) | None => Err(format!("kernels cannot hold {}", t.dtype)),
                     Some(8) if t.dtype.is_float() => Err(format!("kernels cannot hold {}", t.dtype)),
                     _ => Ok(()),
                 }

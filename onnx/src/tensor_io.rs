@@ -184,6 +184,7 @@ mod tests {
         let t = Value::Tensor(Tensor::from_slice(&[2, 1], &[1.5f32, -2.0]).unwrap());
         let s = Value::Tensor(Tensor::from_strings(vec![2], vec!["a".into(), "é".into()]).unwrap());
         let nibbles = Tensor::from_elements(DType::I4, vec![3], Elements::Int(vec![-8, 7, 1])).unwrap().into();
+        let crumbs = Tensor::from_elements(DType::I2, vec![5], Elements::Int(vec![-2, 1, 0, -1, 1])).unwrap().into();
         let sequence = Value::Sequence(vec![t.clone(), t.clone()]);
         let tensor_type = Type::fixed(DType::F32, &[2, 1]);
         let sequence_type = Type::Sequence(Box::new(tensor_type.clone()));
@@ -191,6 +192,7 @@ mod tests {
             (t.clone(), None),
             (s, None),
             (nibbles, None),
+            (crumbs, None),
             (sequence.clone(), Some(sequence_type.clone())),
             (Value::Sequence(vec![]), Some(sequence_type.clone())),
             (Value::Optional(Some(Box::new(t))), Some(Type::Optional(Box::new(tensor_type.clone())))),

@@ -15,7 +15,7 @@ pub enum Value {
     Optional(Option<Box<Value>>),
 }
 
-/// A tensor that owns its elements: row-major, sub-byte types packed with the low nibble first.
+/// A tensor that owns its elements: row-major, sub-byte types packed, the first element in the lowest bits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     dtype: ElementType,

@@ -57,7 +57,7 @@ pub(super) fn pow(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
     if base == exponent {
         return Ok(vec![cx.rw.create_one(Pow {}, &[x, y])?]);
     }
-    let cast = |cx: &mut Importer<'_, '_>, v: ValueId, to| cx.rw.create_one(Cast { to }, &[v]);
+    let cast = |cx: &mut Importer<'_, '_>, v: ValueId, to| cx.rw.create_one(Cast::to(to), &[v]);
     if exponent.is_float() && !base.is_float() {
         let wide = cast(cx, x, exponent)?;
         let z = cx.rw.create_one(Pow {}, &[wide, y])?;

@@ -147,10 +147,6 @@ const IGNORED: &[(&str, &[&str])] = &[
 pub(crate) enum Harmless {
     /// An integer.
     Is(i64),
-    /// Any of the integers.
-    OneOf(&'static [i64]),
-    /// A text.
-    Text(&'static str),
 }
 
 impl Harmless {
@@ -158,8 +154,6 @@ impl Harmless {
     pub fn matches(self, a: &Attr) -> bool {
         match (self, a) {
             (Harmless::Is(n), Attr::Int(i)) => *i == n,
-            (Harmless::OneOf(list), Attr::Int(i)) => list.contains(i),
-            (Harmless::Text(t), Attr::Str(s)) => **s == *t,
             _ => false,
         }
     }
@@ -169,21 +163,14 @@ impl fmt::Display for Harmless {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Harmless::Is(n) => write!(f, "{n}"),
-            Harmless::OneOf(list) => {
-                let list: Vec<String> = list.iter().map(i64::to_string).collect();
-                f.write_str(&list.join(" or "))
-            }
-            Harmless::Text(t) => write!(f, "'{t}'"),
         }
     }
 }
 
 /// Attributes that have one supported value, unless the op of the IR takes them.
 const ONLY: &[(&str, &[(&str, Harmless)])] = &[
-    ("Cast", &[("saturate", Harmless::Is(1)), ("round_mode", Harmless::Text("up"))]),
     ("GroupNormalization", &[("stash_type", Harmless::Is(1))]),
     ("LayerNormalization", &[("stash_type", Harmless::Is(1))]),
-    ("QuantizeLinear", &[("saturate", Harmless::Is(1)), ("precision", Harmless::OneOf(&[0, 1]))]),
     ("RMSNormalization", &[("stash_type", Harmless::Is(1))]),
     ("Range", &[("stash_type", Harmless::Is(1))]),
 ];

@@ -65,7 +65,7 @@ pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
         && let Some(mask) = results.get_mut(1)
     {
         let to = cx.tensor_ty(x)?.dtype;
-        *mask = cx.rw.create_one(Cast { to }, &[*mask])?;
+        *mask = cx.rw.create_one(Cast::to(to), &[*mask])?;
     }
     Ok(results)
 }

@@ -85,7 +85,7 @@ const MISSING: &str = "no op of the IR computes it";
 pub(crate) fn why_not(domain: &str, name: &str) -> &'static str {
     match domain {
         "" if onnx().any(|o| o.name == name) => MISSING,
-        "" | contrib::DOMAIN => "the operator is not known",
+        "" | contrib::DOMAIN | "ai.onnx.ml" => "the operator is not known",
         _ => "the domain's operators are not known",
     }
 }

@@ -1,4 +1,4 @@
-//! Ops that move elements and compute nothing: every element type is welcome, strings and 4-bit integers included.
+//! Ops that move elements and compute nothing: every element type is welcome, strings and packed integers included.
 
 mod bounds;
 pub(crate) mod cells;
