@@ -17,8 +17,10 @@ pub mod control;
 pub mod elementwise;
 pub mod movement;
 pub mod nn;
+pub mod random;
 pub mod recurrent;
 pub mod reduction;
+pub mod signal;
 pub mod string;
 pub mod structural;
 

@@ -148,6 +148,8 @@ list! {
     crate::nn::Attention,
     crate::nn::AvgPool,
     crate::nn::BatchNorm,
+    crate::nn::BatchNormTraining,
+    crate::nn::CausalConv,
     crate::nn::Col2Im,
     crate::nn::Conv,
     crate::nn::ConvInteger,
@@ -162,6 +164,7 @@ list! {
     crate::nn::GroupNorm,
     crate::nn::InstanceNorm,
     crate::nn::LayerNorm,
+    crate::nn::LinearAttention,
     crate::nn::LpNormalization,
     crate::nn::LpPool,
     crate::nn::Lrn,
@@ -178,6 +181,10 @@ list! {
     crate::nn::RoiAlign,
     crate::nn::RotaryEmbedding,
     crate::nn::SoftmaxCrossEntropyLoss,
+    // random
+    crate::random::Multinomial,
+    crate::random::RandomNormal,
+    crate::random::RandomUniform,
     // recurrent
     crate::recurrent::Gru,
     crate::recurrent::Lstm,
@@ -201,6 +208,9 @@ list! {
     crate::reduction::ReduceSumSquare,
     crate::reduction::Softmax,
     crate::reduction::TopK,
+    // signal
+    crate::signal::Dft,
+    crate::signal::Stft,
     // string
     crate::string::StringConcat,
     crate::string::StringNormalizer,

@@ -42,6 +42,14 @@ impl Node<'_> {
         self.inputs[i] = value;
     }
 
+    /// Refuses attributes that no importer has taken.
+    pub fn nothing_left(&self) -> Result<(), Fault> {
+        match self.attrs.names().next() {
+            Some(name) => Err(Fault::unsupported(format!("attribute '{name}' is not supported"))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether output `i` is used.
     pub fn uses_output(&self, i: usize) -> bool {
         self.outputs.get(i).copied().unwrap_or(false)
@@ -84,6 +92,12 @@ impl Importer<'_, '_> {
     /// A constant of integers, for shapes and axes.
     pub fn ints(&mut self, values: &[i64]) -> Result<ValueId, Fault> {
         self.constant(Tensor::from_i64s(values))
+    }
+
+    /// The seed of the next random op that has none of its own: 0, 1 and so on.
+    pub fn next_seed(&mut self) -> i64 {
+        self.unseeded += 1;
+        self.unseeded - 1
     }
 
     /// A number of rank 0 in the element type of `like`.
