@@ -23,6 +23,7 @@ pub mod reduction;
 pub mod signal;
 pub mod string;
 pub mod structural;
+pub mod training;
 
 pub use declare::is_option;
 pub use list::{decl, get, registry};

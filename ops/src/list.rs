@@ -223,6 +223,11 @@ list! {
     crate::structural::ShapeOf,
     crate::structural::Size,
     crate::structural::Yield,
+    // training
+    crate::training::Adagrad,
+    crate::training::Adam,
+    crate::training::Gradient,
+    crate::training::Momentum,
 }
 
 /// The declaration of the op called `name`.

@@ -42,14 +42,6 @@ impl Node<'_> {
         self.inputs[i] = value;
     }
 
-    /// Refuses attributes that no importer has taken.
-    pub fn nothing_left(&self) -> Result<(), Fault> {
-        match self.attrs.names().next() {
-            Some(name) => Err(Fault::unsupported(format!("attribute '{name}' is not supported"))),
-            None => Ok(()),
-        }
-    }
-
     /// Whether output `i` is used.
     pub fn uses_output(&self, i: usize) -> bool {
         self.outputs.get(i).copied().unwrap_or(false)

@@ -20,7 +20,7 @@ pub(super) fn center_crop_pad(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
         fixed = fixed.map(|dims| known.iter().map(|axis| dims[*axis as usize]).collect());
         axes = Some(cx.ints(&known)?);
     }
-    node.nothing_left()?;
+    nothing_left(&node)?;
     // With lengths that are known, so are those of the result.
     let lengths = cx.known(target).and_then(|t| t.to_i64s());
     if let (Some(dims), Some(lengths)) = (fixed, lengths)
@@ -66,7 +66,7 @@ fn window(cx: &mut Importer<'_, '_>, mut node: Node<'_>, [a, b, c]: [f32; 3]) ->
     let size = node.input(0)?;
     let periodic = node.attrs.take_flag("periodic")?.unwrap_or(true);
     let dtype: i64 = node.attrs.take("output_datatype")?.unwrap_or(1);
-    node.nothing_left()?;
+    nothing_left(&node)?;
     let float = |cx: &mut Importer<'_, '_>, x: f32| cx.constant(Tensor::scalar(x));
     let size = cx.emit_one("Cast", &[Some(size)], [("to", Attr::DType(DType::F32))])?;
     let (zero, one) = (float(cx, 0.0)?, float(cx, 1.0)?);
@@ -130,4 +130,12 @@ pub(super) fn space_to_depth(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> V
 
 fn pair(cx: &mut Importer<'_, '_>, op: &str, a: ValueId, b: ValueId) -> Result<ValueId, Fault> {
     cx.emit_one(op, &[Some(a), Some(b)], [])
+}
+
+/// Attributes that nothing has taken are not known.
+pub(super) fn nothing_left(node: &Node<'_>) -> Result<(), Fault> {
+    match node.attrs.names().next() {
+        Some(name) => Err(Fault::unsupported(format!("attribute '{name}' is not supported"))),
+        None => Ok(()),
+    }
 }

@@ -3,6 +3,7 @@
 use of_ir::Attr;
 use of_ops::nn::BatchNormTraining;
 
+use super::compose::nothing_left;
 use super::legacy;
 use crate::import::{Fault, Importer, Node, Values};
 
@@ -28,7 +29,7 @@ pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
         return Err(Fault::unsupported("the statistics of the batch as outputs"));
     }
     let epsilon = node.attrs.take("epsilon")?.unwrap_or(1e-5);
-    node.nothing_left()?;
+    nothing_left(&node)?;
     let operands = (0..5).map(|i| node.input(i)).collect::<Result<Vec<_>, _>>()?;
     let op = cx.rw.create(BatchNormTraining { epsilon, momentum }, &operands)?;
     Ok(cx.rw.graph().op(op).results.to_vec())

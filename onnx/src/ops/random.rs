@@ -5,6 +5,7 @@ use of_ops::elementwise::{Cast, Lt};
 use of_ops::random::{Multinomial, RandomNormal, RandomUniform};
 use of_ops::structural::ShapeOf;
 
+use super::compose::nothing_left;
 use crate::import::{Fault, Importer, Node, Values};
 use crate::tensor;
 
@@ -38,7 +39,7 @@ pub(super) fn bernoulli(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
     let own = cx.tensor_ty(p)?.dtype;
     let to = dtype(&mut node, own)?;
     let seed = seed(cx, &mut node)?;
-    node.nothing_left()?;
+    nothing_left(&node)?;
     let shape = cx.rw.create_one(ShapeOf { start: None, end: None }, &[p])?;
     let drawn = cx.rw.create_one(RandomUniform { dtype: own, low: 0.0, high: 1.0, seed }, &[shape])?;
     let hit = cx.rw.create_one(Lt {}, &[drawn, p])?;
@@ -51,7 +52,7 @@ pub(super) fn multinomial(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Valu
     let dtype = dtype(&mut node, DType::I32)?;
     let sample_size: i64 = node.attrs.take("sample_size")?.unwrap_or(1);
     let seed = seed(cx, &mut node)?;
-    node.nothing_left()?;
+    nothing_left(&node)?;
     Ok(vec![cx.rw.create_one(Multinomial { dtype, sample_size, seed }, &[logits])?])
 }
 
@@ -71,7 +72,7 @@ fn emit_uniform(cx: &mut Importer<'_, '_>, mut node: Node<'_>, shape: ValueId, d
     let dtype = self::dtype(&mut node, dtype)?;
     let (low, high) = (node.attrs.take("low")?.unwrap_or(0.0), node.attrs.take("high")?.unwrap_or(1.0));
     let seed = seed(cx, &mut node)?;
-    node.nothing_left()?;
+    nothing_left(&node)?;
     Ok(vec![cx.rw.create_one(RandomUniform { dtype, low, high, seed }, &[shape])?])
 }
 
@@ -79,7 +80,7 @@ fn emit_normal(cx: &mut Importer<'_, '_>, mut node: Node<'_>, shape: ValueId, dt
     let dtype = self::dtype(&mut node, dtype)?;
     let (mean, scale) = (node.attrs.take("mean")?.unwrap_or(0.0), node.attrs.take("scale")?.unwrap_or(1.0));
     let seed = seed(cx, &mut node)?;
-    node.nothing_left()?;
+    nothing_left(&node)?;
     Ok(vec![cx.rw.create_one(RandomNormal { dtype, mean, scale, seed }, &[shape])?])
 }
 
