@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{OpView, Rewriter, ValueId};
 
 use super::{by_kind, infer, parts, regularized};
-use crate::elementwise::{Gt, Pow, Select, Sqrt};
+use crate::elementwise::{Gt, Max, Pow, Select, Sqrt};
 use crate::nn::build::Build;
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
@@ -70,10 +70,12 @@ impl Op for Adam {
 impl Adam {
     /// The rate that makes up for means that began at 0.
     fn adjusted(&self, b: &mut Build<'_, '_>, rate: ValueId, count: ValueId) -> Result<ValueId, Diagnostic> {
+        // A count of 0, for which there is no quotient, is replaced where it is not used.
+        let one = b.number(1.0, count)?;
+        let from_one = b.op(Max {}, &[count, one])?;
         let mut remaining = |x: f64| {
             let base = b.number(x, count)?;
-            let power = b.op(Pow {}, &[base, count])?;
-            let one = b.number(1.0, count)?;
+            let power = b.op(Pow {}, &[base, from_one])?;
             b.sub(one, power)
         };
         let (of_squares, of_gradients) = (remaining(self.beta)?, remaining(self.alpha)?);
