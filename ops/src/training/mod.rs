@@ -27,7 +27,7 @@ fn infer(cx: &OpView<'_>, states: usize) -> Inferred {
     }
     let given = cx.operands.len() - 2;
     let kinds = 2 + states;
-    if given == 0 || given % kinds != 0 {
+    if given == 0 || !given.is_multiple_of(kinds) {
         return Err(OpError::ty(format!("{given} tensors are no multiple of {kinds}, one of each kind a parameter")));
     }
     let n = given / kinds;
