@@ -234,7 +234,7 @@ fn batch_normalization_of_7() {
     let attrs = [float("epsilon", 0.0), float("momentum", 0.9)];
     let x = x32(&[1, 2, 2], &[1.0, 3.0, 3.0, 5.0]);
     gives(&model(&attrs, &["y"]), &[x], &[(&[1, 2, 2], &[0.0, 1.0, 10.0, 14.0])]);
-    refused(&bad(&model(&attrs, &["y", "m", "v"])), Code::UNSUPPORTED, &["training"]);
+    refused(&bad(&model(&attrs, &["y", "m", "v", "s"])), Code::UNSUPPORTED, &["statistics of the batch"]);
     refused(&bad(&model(&[int("spatial", 0)], &["y"])), Code::UNSUPPORTED, &["spatial"]);
 }
 

@@ -155,6 +155,8 @@ list! {
     crate::nn::Attention,
     crate::nn::AvgPool,
     crate::nn::BatchNorm,
+    crate::nn::BatchNormTraining,
+    crate::nn::CausalConv,
     crate::nn::Col2Im,
     crate::nn::Conv,
     crate::nn::ConvInteger,
@@ -170,6 +172,7 @@ list! {
     crate::nn::GroupNorm,
     crate::nn::InstanceNorm,
     crate::nn::LayerNorm,
+    crate::nn::LinearAttention,
     crate::nn::LpNormalization,
     crate::nn::LpPool,
     crate::nn::Lrn,
@@ -188,6 +191,10 @@ list! {
     crate::nn::RoiAlign,
     crate::nn::RotaryEmbedding,
     crate::nn::SoftmaxCrossEntropyLoss,
+    // random
+    crate::random::Multinomial,
+    crate::random::RandomNormal,
+    crate::random::RandomUniform,
     // recurrent
     crate::recurrent::Gru,
     crate::recurrent::Lstm,
@@ -211,6 +218,9 @@ list! {
     crate::reduction::ReduceSumSquare,
     crate::reduction::Softmax,
     crate::reduction::TopK,
+    // signal
+    crate::signal::Dft,
+    crate::signal::Stft,
     // string
     crate::string::RegexFullMatch,
     crate::string::StringConcat,
@@ -225,6 +235,11 @@ list! {
     crate::structural::ShapeOf,
     crate::structural::Size,
     crate::structural::Yield,
+    // training
+    crate::training::Adagrad,
+    crate::training::Adam,
+    crate::training::Gradient,
+    crate::training::Momentum,
 }
 
 /// The declaration of the op called `name`.

@@ -75,6 +75,8 @@ pub(crate) struct Importer<'m, 'g> {
     context: Context<'m>,
     scope: Scope<'m>,
     report: Report,
+    /// How many random ops have no seed of their own so far.
+    unseeded: i64,
     /// How many more nodes may be read; `None` once there were too many, which is reported.
     nodes_left: Option<usize>,
     /// How many subgraphs and calls are around the node that is read.

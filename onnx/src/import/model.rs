@@ -34,6 +34,7 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
         context: Context { opsets, ..Context::default() },
         scope: Scope::default(),
         report: Report::default(),
+        unseeded: 0,
         nodes_left: Some(options.max_nodes),
         depth: 0,
     };

@@ -11,6 +11,7 @@ mod elementwise;
 mod legacy;
 mod ml;
 mod normalization;
+mod preview;
 mod random;
 mod resize;
 pub(crate) mod schema;
@@ -45,7 +46,7 @@ pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<ImportFn> {
     static ROWS: OnceLock<HashMap<(&str, &str), Vec<&Entry>>> = OnceLock::new();
     let rows = ROWS.get_or_init(|| {
         let mut rows: HashMap<_, Vec<&Entry>> = HashMap::new();
-        for entry in table::TABLE.iter().chain(contrib::TABLE).chain(ml::TABLE) {
+        for entry in table::TABLE.iter().chain(contrib::TABLE).chain(ml::TABLE).chain(preview::TABLE) {
             rows.entry((entry.domain, entry.op)).or_default().push(entry);
         }
         rows

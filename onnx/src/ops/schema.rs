@@ -62,7 +62,6 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("LRN", "beta", Float(0.75)),
     ("LRN", "bias", Float(1.0)),
     ("LeakyRelu", "alpha", Float(0.01)),
-    ("LinearAttention", "chunk_size", Int(64)),
     ("LinearAttention", "scale", Float(0.0)),
     ("LinearAttention", "update_rule", Str("gated_delta")),
     ("LpNormalization", "p", Int(2)),
@@ -106,6 +105,14 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("ThresholdedRelu", "alpha", Float(1.0)),
     ("Trilu", "upper", Int(1)),
     ("Unique", "sorted", Int(1)),
+    ("ai.onnx.preview.training::Adagrad", "decay_factor", Float(0.0)),
+    ("ai.onnx.preview.training::Adagrad", "epsilon", Float(1e-6)),
+    ("ai.onnx.preview.training::Adagrad", "norm_coefficient", Float(0.0)),
+    ("ai.onnx.preview.training::Adam", "alpha", Float(0.9)),
+    ("ai.onnx.preview.training::Adam", "beta", Float(0.999)),
+    ("ai.onnx.preview.training::Adam", "epsilon", Float(1e-6)),
+    ("ai.onnx.preview.training::Adam", "norm_coefficient", Float(0.0)),
+    ("ai.onnx.preview.training::Adam", "norm_coefficient_post", Float(0.0)),
     ("*", "auto_pad", Str("NOTSET")),
     ("*", "axis", Int(-1)),
     ("*", "block_size", Int(0)),
@@ -128,16 +135,15 @@ const REQUIRED: &[(&str, &str)] = &[
     ("SpaceToDepth", "block_size"),
 ];
 
-/// Attributes that repeat what operands say, or matter for training alone.
+/// Attributes that repeat what operands say, or advise without effect on results.
 const IGNORED: &[(&str, &[&str])] = &[
-    ("BatchNormalization", &["momentum"]),
     ("Conv", &["kernel_shape"]),
     ("ConvInteger", &["kernel_shape"]),
     ("ConvTranspose", &["kernel_shape"]),
     ("DeformConv", &["kernel_shape"]),
-    ("Dropout", &["seed", "ratio"]),
     ("GRU", &["hidden_size"]),
     ("LSTM", &["hidden_size"]),
+    ("LinearAttention", &["chunk_size"]),
     ("QLinearConv", &["kernel_shape"]),
     ("RNN", &["hidden_size"]),
 ];
