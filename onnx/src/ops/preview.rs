@@ -102,7 +102,7 @@ fn repeat_heads(cx: &mut Importer<'_, '_>, x: ValueId, heads: i64, kv: i64) -> R
 
 fn cast(rw: &mut Rewriter<'_>, x: ValueId, to: DType) -> Result<ValueId, Fault> {
     let own = rw.graph().ty(x).as_tensor().map(|t| t.dtype);
-    Ok(if own == Some(to) { x } else { rw.create_one(Cast { to }, &[x])? })
+    Ok(if own == Some(to) { x } else { rw.create_one(Cast::to(to), &[x])? })
 }
 
 /// `Gradient` of the value called `y` by those called `xs`; `zs` are the other values that it depends on.

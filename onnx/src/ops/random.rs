@@ -43,7 +43,7 @@ pub(super) fn bernoulli(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
     let shape = cx.rw.create_one(ShapeOf { start: None, end: None }, &[p])?;
     let drawn = cx.rw.create_one(RandomUniform { dtype: own, low: 0.0, high: 1.0, seed }, &[shape])?;
     let hit = cx.rw.create_one(Lt {}, &[drawn, p])?;
-    Ok(vec![cx.rw.create_one(Cast { to }, &[hit])?])
+    Ok(vec![cx.rw.create_one(Cast::to(to), &[hit])?])
 }
 
 /// `Multinomial`.

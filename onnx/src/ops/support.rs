@@ -2,7 +2,7 @@
 
 use of_ops::OpDecl;
 
-use super::{contrib, random, table};
+use super::{contrib, ml, preview, table};
 use crate::import::{NEWEST_OPSET, as_is, declaration};
 
 /// The operators of ai.onnx with the operator sets that defined them anew, one a line; a set that withdrew the
@@ -43,7 +43,8 @@ pub fn operators() -> Vec<Operator> {
         more.map(|e| Operator { domain: "", name: e.op, sets: [e.since, NEWEST_OPSET], reading: Reading::Ops })
             .collect::<Vec<_>>(),
     );
-    all.extend(contrib::TABLE.iter().map(|e| other(e.domain, e.op, Reading::Ops)));
+    let others = contrib::TABLE.iter().chain(ml::TABLE).chain(preview::TABLE);
+    all.extend(others.map(|e| other(e.domain, e.op, Reading::Ops)));
     all.extend(contrib::REFUSED.iter().map(|row| other(contrib::DOMAIN, row.0, Reading::Refused(row.1))));
     for decl in of_ops::list::ALL {
         let names = decl.onnx().iter().filter_map(|name| name.split_once("::"));
@@ -67,9 +68,6 @@ fn onnx() -> impl Iterator<Item = Operator> {
 /// What becomes of the operator `name` of ai.onnx.
 fn reading(name: &str) -> Reading {
     let rows = || table::TABLE.iter().filter(|e| e.op == name);
-    if rows().any(|e| e.import as usize == random::unsupported as super::ImportFn as usize) {
-        return Reading::Refused(random::REASON);
-    }
     // What is read as it is needs an op that declares itself to be it.
     let as_it_is = rows().any(|e| e.import as usize == as_is as super::ImportFn as usize);
     match declaration(name) {

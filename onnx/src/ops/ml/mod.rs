@@ -72,7 +72,7 @@ fn cast(cx: &mut Importer<'_, '_>, x: ValueId, to: DType) -> Result<ValueId, Fau
     if cx.tensor_ty(x)?.dtype == to {
         return Ok(x);
     }
-    Ok(cx.rw.create_one(of_ops::elementwise::Cast { to }, &[x])?)
+    Ok(cx.rw.create_one(of_ops::elementwise::Cast::to(to), &[x])?)
 }
 
 /// An operator of two inputs.
