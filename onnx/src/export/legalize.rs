@@ -7,12 +7,12 @@ use of_ops::elementwise::{
     Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Ge, Gt, Le, Lt, MeanOf, Mod, Ne, Neg, Not, Pow, Recip, Relu,
     Round, Rsqrt, Select, Shl, Shr, Sqrt, Sub, SumOf, Xor,
 };
+use of_ops::list::as_op;
 use of_ops::movement::{Split, Transpose};
 use of_ops::reduction::{
     CumSum, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum,
     ReduceSumSquare,
 };
-use of_ops::list::as_op;
 use of_ops::structural::Constant;
 use of_ops::{Kind, OpSpec};
 
@@ -95,6 +95,7 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
         Shr::NAME if dtype.is_signed_int() => b.replace(|b, v| shift_right(b, v[0], v[1], dtype)),
         Clip::NAME if !b.scalars(1) => expand(b.rw, op),
         Split::NAME => split(b.rw, op),
+        Cast::NAME if dtype.is_float() => saturate(&mut b, dtype),
         name => {
             let narrower = NARROWER.iter().find(|(names, ..)| names.contains(&name));
             match narrower {
@@ -162,6 +163,35 @@ fn channels_first(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         operands[0] = b.op(Transpose { perm: Some(to_first) }, &[operands[0]])?;
         let y = b.op((def, attrs), &operands)?;
         b.op(Transpose { perm: Some(to_last) }, &[y])
+    })
+}
+
+/// A conversion of real numbers to short integers saturates; ONNX leaves open what becomes of numbers out of range.
+fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
+    let Some(Cast { to }) = as_op::<Cast>(b.rw.graph(), b.op) else { return Ok(false) };
+    let short = matches!(to, DType::I8 | DType::U8 | DType::I16 | DType::U16);
+    let Some((low, high)) = to.int_range().filter(|_| short) else { return Ok(false) };
+    let g = b.rw.graph();
+    let bounded = g.def_op(g.op(b.op).operands[0]).map(|d| g.op(d)).filter(|d| d.name() == Clip::NAME);
+    // The bounds as numbers of that type.
+    let [low, high] = [low, high].map(|x| Tensor::from_elements(from, vec![], Elements::Int(vec![x])));
+    let invalid = |e: of_ir::TensorError| crate::tensor::invalid(e.to_string());
+    let (low, high) = (low.map_err(invalid)?, high.map_err(invalid)?);
+    let bound = |i: usize| {
+        let v = bounded.and_then(|d| d.operands.get(i).copied())?;
+        g.constant(v)?.to_f64s()?.first().copied()
+    };
+    let within = |x: Option<f64>, t: &Tensor, side: std::cmp::Ordering| {
+        let limit = t.to_f64s().and_then(|v| v.first().copied());
+        x.zip(limit).and_then(|(x, limit)| x.partial_cmp(&limit)).is_some_and(|o| o != side)
+    };
+    if within(bound(1), &low, std::cmp::Ordering::Less) && within(bound(2), &high, std::cmp::Ordering::Greater) {
+        return Ok(false);
+    }
+    b.replace(|b, v| {
+        let (low, high) = (b.op(Constant { value: low }, &[])?, b.op(Constant { value: high }, &[])?);
+        let x = b.op(Clip {}, &[v[0], low, high])?;
+        b.cast(x, to)
     })
 }
 
