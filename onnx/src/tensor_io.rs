@@ -158,7 +158,7 @@ fn optional_proto(value: Option<&Value>) -> Result<OptionalProto, Diagnostic> {
 
 #[cfg(test)]
 mod tests {
-    use of_ir::{DType, Elements};
+    use of_ir::{DType, Elements, Tensor};
 
     use super::*;
 

@@ -52,6 +52,15 @@ impl Writer<'_> {
         for (i, v) in g.args().iter().enumerate() {
             self.names.name(*v, inputs.get(i).map(String::as_str));
         }
+        for v in g.args().iter().chain(g.outputs()).filter(|v| *g.ty(**v) == Type::None) {
+            let (op, loc) = match g.def_op(*v).map(|op| g.op(op)) {
+                Some(data) => (data.name(), data.loc.clone()),
+                None => ("an input", Location::Unknown),
+            };
+            let what = format!("'{op}' cannot be written as ONNX: a value that is left out is no input or output");
+            let hint = "remove it from the function";
+            self.errors.push(Diagnostic::error(Code::UNSUPPORTED, loc, what).hint(hint));
+        }
         // Outputs come before what is inside: they keep their names.
         let mut given: HashSet<ValueId> = HashSet::new();
         let mut copies = Vec::new();
