@@ -76,6 +76,23 @@ pub(crate) fn onnx_dtype(dtype: DType) -> i32 {
     n as i32
 }
 
+/// A tensor as it is stored. The bytes are shared.
+pub(crate) fn tensor_proto(t: &Tensor) -> TensorProto {
+    let mut p = TensorProto {
+        dims: t.dims().iter().map(|d| *d as i64).collect(),
+        data_type: Some(onnx_dtype(t.dtype())),
+        ..TensorProto::default()
+    };
+    match (t.bytes(), t.strings()) {
+        (Some(bytes), _) => p.raw_data = Some(bytes::Bytes::from_owner(bytes.clone())),
+        (None, strings) => {
+            p.string_data =
+                strings.unwrap_or_default().iter().map(|s| bytes::Bytes::copy_from_slice(s.as_bytes())).collect();
+        }
+    }
+    p
+}
+
 pub(crate) fn invalid(message: String) -> Diagnostic {
     Diagnostic::error(Code::MODEL, Location::Unknown, message)
 }

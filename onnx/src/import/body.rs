@@ -142,6 +142,7 @@ impl<'m> Importer<'m, '_> {
                 }
                 self.define(name, bound, &loc);
             }
+            self.placements(node, &loc);
         }
     }
 

@@ -7,14 +7,16 @@ mod emit;
 mod function;
 mod model;
 mod node;
+mod placement;
 mod region;
 mod report;
 mod scope;
 
 use std::collections::HashMap;
 
+use indexmap::IndexMap;
 use of_diag::Diagnostics;
-use of_ir::{Module, RegionId, Rewriter};
+use of_ir::{Mesh, Module, RegionId, Rewriter};
 
 use crate::external::External;
 use crate::proto::FunctionProto;
@@ -74,6 +76,8 @@ pub(crate) struct Importer<'m, 'g> {
     functions: &'m HashMap<FunctionKey<'m>, &'m FunctionProto>,
     context: Context<'m>,
     scope: Scope<'m>,
+    /// The model's device configurations.
+    meshes: &'m IndexMap<String, Mesh>,
     report: Report,
     /// How many random ops have no seed of their own so far.
     unseeded: i64,

@@ -19,7 +19,7 @@ pub(crate) const TABLE: &[Entry] = table! {
     "And": 1 legacy::broadcast, 7 as_is;
     "BatchNormalization": 1 normalization::batch_norm;
     "Bernoulli": 15 random::bernoulli;
-    "BitShift": 11 elementwise::bit_shift;
+    "BitShift": 11 elementwise::variant;
     "BlackmanWindow": 17 compose::blackman_window;
     "Cast": 1 legacy::cast_1, 6 as_is;
     "CastLike": 15 elementwise::cast_like;
@@ -36,7 +36,7 @@ pub(crate) const TABLE: &[Entry] = table! {
     "Exp": 1 legacy::in_place, 6 as_is;
     "Floor": 1 legacy::in_place, 6 as_is;
     "GRU": 1 legacy::recurrent_1, 7 as_is;
-    "Gelu": 20 elementwise::gelu;
+    "Gelu": 20 elementwise::variant;
     "Gemm": 1 legacy::gemm_1, 7 as_is;
     "GlobalLpPool": 1 legacy::lp_pool_1, 2 as_is;
     "Greater": 1 legacy::broadcast, 7 as_is;
@@ -59,7 +59,7 @@ pub(crate) const TABLE: &[Entry] = table! {
     "Max": 1 legacy::in_place, 6 as_is;
     "Mean": 1 legacy::in_place, 6 as_is;
     "Min": 1 legacy::in_place, 6 as_is;
-    "Mod": 10 elementwise::modulo;
+    "Mod": 10 elementwise::variant;
     "Mul": 1 legacy::broadcast, 7 as_is;
     "Multinomial": 7 random::multinomial;
     "Neg": 1 legacy::in_place, 6 as_is;
