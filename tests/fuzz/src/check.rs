@@ -90,7 +90,11 @@ pub fn passes(case: &Case) -> Result<Checked, Failure> {
 ///
 /// # Errors
 /// The first failure with the index of its case.
-pub fn native(cases: &[(&Case, &Checked)], cache: &Cache, starts: &mut dyn FnMut(usize)) -> Result<(), (usize, Failure)> {
+pub fn native(
+    cases: &[(&Case, &Checked)],
+    cache: &Cache,
+    starts: &mut dyn FnMut(usize),
+) -> Result<(), (usize, Failure)> {
     let funcs: Vec<(String, &Func)> =
         cases.iter().enumerate().map(|(i, (_, c))| (format!("p{i}"), &c.optimised)).collect();
     let plan = match guarded("compile", || plan(&funcs, cache)) {

@@ -32,7 +32,9 @@ pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
         (Value::Tensor(g), Value::Tensor(w)) => {
             if g.dtype() != w.dtype() || g.dims() != w.dims() {
                 let open = |t: &Tensor| t.is_empty() && Type::from(t.ty()).compatible(&expected.ty);
-                return if (g.dtype() == w.dtype() && open(g) && open(w)) || expected.noise.iter().any(|(a, b)| shape(a) != shape(b)) {
+                return if (g.dtype() == w.dtype() && open(g) && open(w))
+                    || expected.noise.iter().any(|(a, b)| shape(a) != shape(b))
+                {
                     Ok(())
                 } else {
                     Err(format!("{} of shape {:?} in the place of {} {:?}", g.dtype(), g.dims(), w.dtype(), w.dims()))
@@ -49,7 +51,9 @@ pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
             match (g.elements(), w.elements()) {
                 (Elements::Int(x), Elements::Int(y)) => {
                     let mut pairs = x.iter().zip(&y).enumerate();
-                    pairs.find(|(i, (p, q))| p != q && spread(*i) == 0.0).map_or(Ok(()), |(i, (p, q))| different(i, p, q, 0.0))
+                    pairs
+                        .find(|(i, (p, q))| p != q && spread(*i) == 0.0)
+                        .map_or(Ok(()), |(i, (p, q))| different(i, p, q, 0.0))
                 }
                 (Elements::Float(x), Elements::Float(y)) => {
                     let slack = SLACK * 2f64.powi(-precision(w.dtype()));
@@ -67,10 +71,13 @@ pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
                 _ => Err("strings differ".into()),
             }
         }
-        (Value::Sequence(g), Value::Sequence(w)) if g.len() == w.len() => g.iter().zip(w).enumerate().try_for_each(|(i, (g, w))| {
-            let noise = expected.noise.iter().filter_map(|(a, b)| item(a, i).zip(item(b, i))).collect();
-            compare(g, &Expected { value: w.clone(), ty: inner(&expected.ty), noise }).map_err(|e| format!("item {i}: {e}"))
-        }),
+        (Value::Sequence(g), Value::Sequence(w)) if g.len() == w.len() => {
+            g.iter().zip(w).enumerate().try_for_each(|(i, (g, w))| {
+                let noise = expected.noise.iter().filter_map(|(a, b)| item(a, i).zip(item(b, i))).collect();
+                compare(g, &Expected { value: w.clone(), ty: inner(&expected.ty), noise })
+                    .map_err(|e| format!("item {i}: {e}"))
+            })
+        }
         (Value::Optional(Some(g)), Value::Optional(Some(w))) => {
             compare(g, &Expected { value: (**w).clone(), ty: inner(&expected.ty), noise: Vec::new() })
         }

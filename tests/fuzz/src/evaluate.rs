@@ -169,7 +169,9 @@ fn is_exact(graph: &Graph, op: OpId, values: &Values) -> bool {
         return false;
     }
     reads(graph, op).iter().for_each(|v| known.extend(floats(v).iter().map(|x| x.to_bits())));
-    data.results.iter().all(|v| floats(v).iter().all(|x| !x.is_finite() || x.fract() == 0.0 || known.contains(&x.to_bits())))
+    data.results
+        .iter()
+        .all(|v| floats(v).iter().all(|x| !x.is_finite() || x.fract() == 0.0 || known.contains(&x.to_bits())))
 }
 
 /// Bits of the significand, the leading one included.
@@ -191,7 +193,8 @@ fn perturb(v: &Value, seed: u64) -> Value {
             let Elements::Float(x) = t.elements() else { return v.clone() };
             let step = AMPLITUDE * 2f64.powi(-precision(t.dtype()));
             let moved = x.iter().map(|x| x * (1.0 + step * unit(x.to_bits() ^ seed))).collect();
-            Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Float(moved)).map_or_else(|_| v.clone(), Value::from)
+            Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Float(moved))
+                .map_or_else(|_| v.clone(), Value::from)
         }
         Value::Sequence(list) => Value::Sequence(list.iter().map(|v| perturb(v, seed)).collect()),
         Value::Optional(Some(v)) => Value::Optional(Some(Box::new(perturb(v, seed)))),

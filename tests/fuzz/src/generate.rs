@@ -13,6 +13,7 @@ use of_ops::{OpDecl, Value, list};
 
 use crate::Case;
 use crate::evaluate::one_op;
+use crate::shrink::show;
 
 /// Sizes of dimensions: nothing, one, odd ones, vectors and tiles and one more or less.
 const SIZES: &[usize] = &[0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 130];
@@ -29,11 +30,22 @@ const INTS: &[DType] = &[DType::I8, DType::I16, DType::I32, DType::I64, DType::U
 /// When an op that was accepted alone is not accepted in the graph: a bug.
 pub fn case(seed: u64) -> Result<Case, Diagnostic> {
     let mut graph = Graph::new();
+    let inputs = fill(&mut graph, seed);
+    inputs.map(|inputs| Case::new(graph.clone(), inputs)).map_err(|mut e| {
+        // What was there when it happened.
+        let partial = Rewriter::new(&mut graph, "fuzz").create(Return {}, &[]);
+        e.message += &format!("\n{}", partial.map_or_else(|e| e.message, |_| show(&Case::new(graph, Vec::new()))));
+        e
+    })
+}
+
+/// Adds ops to an empty graph; gives back the values of its arguments.
+fn fill(graph: &mut Graph, seed: u64) -> Result<Vec<Value>, Diagnostic> {
     let mut rng = Rng::new(seed);
     let tame = rng.int(0, 9) > 0;
     let ops = if rng.int(0, 3) == 0 { rng.int(1, 40) } else { rng.int(1, 14) };
     let current = graph.entry();
-    let rw = Rewriter::new(&mut graph, "fuzz");
+    let rw = Rewriter::new(graph, "fuzz");
     let mut g = Generator { rw, rng, pool: Vec::new(), inputs: Vec::new(), current, depth: 0, tame, wrong: false };
     for _ in 0..ops {
         if g.wrong {
@@ -43,8 +55,7 @@ pub fn case(seed: u64) -> Result<Case, Diagnostic> {
     }
     let outputs = g.outputs();
     g.rw.create(Return {}, &outputs)?;
-    let inputs = g.inputs;
-    Ok(Case::new(graph, inputs))
+    Ok(g.inputs)
 }
 
 struct Generator<'g> {
@@ -87,7 +98,12 @@ impl Generator<'_> {
         for _ in 0..50 {
             let decl = self.rng.pick(list::ALL);
             let traits = decl.traits();
-            if traits.terminator || traits.effect || traits.constant || decl.signature().regions > 0 || decl.name() == "of.none" {
+            if traits.terminator
+                || traits.effect
+                || traits.constant
+                || decl.signature().regions > 0
+                || decl.name() == "of.none"
+            {
                 continue;
             }
             if self.of(decl)? {
@@ -136,15 +152,23 @@ impl Generator<'_> {
         }
         let (graph, args) = one_op(decl.as_def(), attrs, values).ok()?;
         let fits = |v: &ValueId| match graph.ty(*v) {
-            Type::Tensor(t) => t.fixed_dims().is_none_or(|d| d.iter().map(|d| *d as f64).product::<f64>() <= MOST_ELEMENTS as f64),
+            Type::Tensor(t) => {
+                t.fixed_dims().is_none_or(|d| d.iter().map(|d| *d as f64).product::<f64>() <= MOST_ELEMENTS as f64)
+            }
             _ => true,
         };
-        let results: f64 = graph.outputs().iter().map(|v| match graph.ty(*v) {
-            Type::Tensor(t) => t.fixed_dims().unwrap_or_default().iter().map(|d| *d as f64).product::<f64>(),
-            _ => 1.0,
-        }).sum();
+        let results: f64 = graph
+            .outputs()
+            .iter()
+            .map(|v| match graph.ty(*v) {
+                Type::Tensor(t) => t.fixed_dims().unwrap_or_default().iter().map(|d| *d as f64).product::<f64>(),
+                _ => 1.0,
+            })
+            .sum();
         let work = (sizes.iter().filter(|n| **n > 0.0).product::<f64>() * results).sqrt();
-        if !graph.outputs().iter().all(fits) || (decl.signature().operands.len() > 1 && sizes.len() <= 3 && work > MOST_WORK) {
+        if !graph.outputs().iter().all(fits)
+            || (decl.signature().operands.len() > 1 && sizes.len() <= 3 && work > MOST_WORK)
+        {
             return None;
         }
         let results = run_graph(&graph, &args).ok()?;
@@ -199,7 +223,9 @@ impl Generator<'_> {
                     self.resize(&mut operands, &renamed);
                 } else {
                     for v in &mut operands {
-                        if let Value::Tensor(t) = v && t.dims() == old {
+                        if let Value::Tensor(t) = v
+                            && t.dims() == old
+                        {
                             *v = self.sized(t, new.clone()).into();
                         }
                     }
@@ -273,7 +299,8 @@ impl Generator<'_> {
             if parameter(i, &Value::Tensor(t.clone())) && numbers {
                 // A shape or a size.
                 let own = t.to_i64s().unwrap_or_default();
-                let own = own.iter().map(|x| usize::try_from(*x).map_or(*x, |d| to(d) as i64)).map(i128::from).collect();
+                let own =
+                    own.iter().map(|x| usize::try_from(*x).map_or(*x, |d| to(d) as i64)).map(i128::from).collect();
                 if let Ok(t) = Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Int(own)) {
                     *v = t.into();
                 }
@@ -373,7 +400,9 @@ impl Generator<'_> {
         let values = run_graph(&graph, &self.inputs).ok()?;
         let good = values.iter().all(|v| match v {
             Value::Tensor(t) => {
-                t.len() <= MOST_ELEMENTS && (!self.tame || t.to_f64s().is_none_or(|x| !t.dtype().is_float() || x.iter().all(|x| x.abs() <= 1e4)))
+                t.len() <= MOST_ELEMENTS
+                    && (!self.tame
+                        || t.to_f64s().is_none_or(|x| !t.dtype().is_float() || x.iter().all(|x| x.abs() <= 1e4)))
             }
             _ => true,
         });
@@ -388,7 +417,11 @@ impl Generator<'_> {
         let one = i128::from(constant || self.chance(50));
         let t = Tensor::from_elements(DType::Bool, vec![], Elements::Int(vec![one]))
             .map_err(|e| Diagnostic::error(of_diag::Code::EVAL, of_diag::Location::Unknown, e.to_string()))?;
-        if constant || self.chance(30) { self.rw.create_one(Constant { value: t }, &[]) } else { Ok(self.argument(t.into())) }
+        if constant || self.chance(30) {
+            self.rw.create_one(Constant { value: t }, &[])
+        } else {
+            Ok(self.argument(t.into()))
+        }
     }
 
     /// Fills a region and gives the values visible at its end to `finish`, which creates its terminator.
@@ -451,10 +484,15 @@ impl Generator<'_> {
 
     fn repeat(&mut self) -> Result<Option<OpId>, Diagnostic> {
         let trips = Tensor::scalar(self.rng.int(0, 4));
-        let trips = if self.chance(70) { self.rw.create_one(Constant { value: trips }, &[])? } else { self.argument(trips.into()) };
+        let trips = if self.chance(70) {
+            self.rw.create_one(Constant { value: trips }, &[])?
+        } else {
+            self.argument(trips.into())
+        };
         let go_on = self.truth(true)?;
         let carried = self.tensors(2);
-        let truth: Value = Tensor::from_elements(DType::Bool, vec![], Elements::Int(vec![1])).map_or(Value::None, Value::from);
+        let truth: Value =
+            Tensor::from_elements(DType::Bool, vec![], Elements::Int(vec![1])).map_or(Value::None, Value::from);
         let mut args = vec![Tensor::scalar(0i64).into(), truth];
         args.extend(carried.iter().map(|(_, v)| v.clone()));
         let (body, ()) = self.region(&args, |g, ids| {
@@ -473,7 +511,9 @@ impl Generator<'_> {
     }
 
     fn scan(&mut self) -> Result<Option<OpId>, Diagnostic> {
-        let Some((scanned, value)) = self.find(|v| matches!(v, Value::Tensor(t) if !t.dims().is_empty() && t.dims()[0] <= 8)) else {
+        let Some((scanned, value)) =
+            self.find(|v| matches!(v, Value::Tensor(t) if !t.dims().is_empty() && t.dims()[0] <= 8))
+        else {
             return Ok(None);
         };
         let Value::Tensor(t) = &value else { return Ok(None) };

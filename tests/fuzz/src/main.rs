@@ -75,7 +75,10 @@ fn run() -> Result<usize, String> {
                 scope.spawn(move || supervise(own))
             })
             .collect();
-        threads.into_iter().map(|t| t.join().map_err(|_| "a supervisor panicked".to_string())?).sum::<Result<usize, String>>()
+        threads
+            .into_iter()
+            .map(|t| t.join().map_err(|_| "a supervisor panicked".to_string())?)
+            .sum::<Result<usize, String>>()
     })?;
     println!("{} graphs, {failures} failures, {:.0} s", work.count, started.elapsed().as_secs_f64());
     Ok(failures)
@@ -86,7 +89,8 @@ fn supervise(mut work: Work) -> Result<usize, String> {
     let mut failures = 0;
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     while work.count > 0 {
-        let numbers = [("--seed", work.first), ("--graphs", work.count), ("--step", work.step), ("--native", work.native)];
+        let numbers =
+            [("--seed", work.first), ("--graphs", work.count), ("--step", work.step), ("--native", work.native)];
         let mut child = Command::new(&program)
             .arg("--worker")
             .args(numbers.iter().flat_map(|(n, v)| [(*n).to_string(), v.to_string()]))

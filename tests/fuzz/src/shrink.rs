@@ -67,7 +67,10 @@ fn candidates(case: &Case) -> Vec<Make> {
     let mut out: Vec<Make> = Vec::new();
     let outputs = g.outputs().len();
     if outputs > 1 {
-        out.extend((0..outputs).map(|i| -> Make { Box::new(move |c| rebuild(c, &Edit { output: Some(i), ..Edit::default() })) }));
+        out.extend(
+            (0..outputs)
+                .map(|i| -> Make { Box::new(move |c| rebuild(c, &Edit { output: Some(i), ..Edit::default() })) }),
+        );
     }
     let ops: Vec<OpId> = g.region_ops(g.entry()).filter(|op| !g.op(*op).def.traits().constant).collect();
     // Everything before an op becomes inputs: the later the op, the more goes.
@@ -77,12 +80,17 @@ fn candidates(case: &Case) -> Vec<Make> {
     for op in ops.iter().rev().copied() {
         out.push(Box::new(move |c| rebuild(c, &Edit { bypass: Some(op), ..Edit::default() })));
     }
-    let mut sizes: Vec<usize> = case.inputs.iter().flat_map(|v| if let Value::Tensor(t) = v { t.dims().to_vec() } else { vec![] }).collect();
-    sizes.extend(ops.iter().flat_map(|op| &g.op(*op).operands).filter_map(|v| g.constant(*v)).flat_map(|t| t.dims().to_vec()));
+    let mut sizes: Vec<usize> =
+        case.inputs.iter().flat_map(|v| if let Value::Tensor(t) = v { t.dims().to_vec() } else { vec![] }).collect();
+    sizes.extend(
+        ops.iter().flat_map(|op| &g.op(*op).operands).filter_map(|v| g.constant(*v)).flat_map(|t| t.dims().to_vec()),
+    );
     sizes.sort_unstable();
     sizes.dedup();
     for from in sizes.into_iter().rev() {
-        for to in [0, 1, 2, from / 2, from.saturating_sub(8), from.saturating_sub(1)].into_iter().filter(|to| *to < from) {
+        for to in
+            [0, 1, 2, from / 2, from.saturating_sub(8), from.saturating_sub(1)].into_iter().filter(|to| *to < from)
+        {
             out.push(Box::new(move |c| rebuild(c, &Edit { resize: Some((from, to)), ..Edit::default() })));
         }
     }
