@@ -45,6 +45,29 @@ fn parameters_of_quantised_products_stretch_to_what_they_scale() {
     assert!(q(&[1, 1, 1], &[]).is_err() && q(&[], &[3]).is_err());
 }
 
+/// -1 as ui32 is no dimension, and one that is not known does not fit into 8 bits.
+#[test]
+fn dimensions_that_wrap_are_not_known() {
+    use of_ops::elementwise::Cast;
+    use of_ops::structural::{Constant, ShapeOf};
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let minus = Constant::ints(&mut rw, &[-1, 3]).unwrap();
+    let x = rw.add_arg(entry, Type::tensor(F, vec![of_ir::Dim::symbol("N")]), None);
+    let shape = rw.create_one(ShapeOf { start: None, end: None }, &[x]).unwrap();
+    for (v, to, known) in [
+        (minus, DType::U32, false),
+        (minus, DType::I32, true),
+        (shape, DType::I32, true),
+        (shape, DType::I64, true),
+        (shape, DType::U8, false),
+    ] {
+        let cast = rw.create_one(Cast { to }, &[v]).unwrap();
+        assert_eq!(rw.graph().dims_value(cast).is_some(), known, "{to}");
+    }
+}
+
 #[test]
 fn angles_stretch_to_positions() {
     let attrs =

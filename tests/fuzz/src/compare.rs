@@ -5,7 +5,7 @@ use std::fmt::Display;
 use of_ir::{Elements, Tensor, Type};
 use of_ops::Value;
 
-use crate::evaluate::precision;
+use crate::evaluate::{precision, smallest};
 
 /// What an output may be: the exact value, and values under rounding errors.
 pub struct Expected {
@@ -61,7 +61,7 @@ pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
                         if p == q || (p.is_nan() && q.is_nan()) {
                             continue;
                         }
-                        let allowed = MARGIN * spread(i) + slack * q.abs();
+                        let allowed = MARGIN * spread(i) + slack * q.abs() + SLACK * smallest(w.dtype());
                         if allowed != f64::INFINITY && ((p - q).abs() > allowed || p.is_nan() || q.is_nan()) {
                             return different(i, p, q, allowed);
                         }

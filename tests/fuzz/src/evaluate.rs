@@ -186,6 +186,18 @@ pub fn precision(dtype: DType) -> i32 {
     }
 }
 
+/// The smallest number above 0.
+pub fn smallest(dtype: DType) -> f64 {
+    2f64.powi(match dtype {
+        DType::F64 => -1074,
+        DType::F32 => -149,
+        DType::F16 => -24,
+        DType::BF16 => -133,
+        DType::F8E4M3FN | DType::F8E4M3FNUZ => -10,
+        _ => -17,
+    })
+}
+
 /// `v` with floats moved; the same number is moved in the same way.
 fn perturb(v: &Value, seed: u64) -> Value {
     match v {
