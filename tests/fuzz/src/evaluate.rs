@@ -11,6 +11,9 @@ use of_ops::{Inputs, OpDecl, Value};
 /// The values of the outermost region of a graph.
 pub type Values = HashMap<ValueId, Value>;
 
+/// The results of an op for what it reads.
+type Evaluate<'a> = dyn FnMut(OpId, &[Value]) -> Result<Vec<Value>, Diagnostic> + 'a;
+
 /// Half units in the last place by which an operand or a result of an inexact op is moved at most.
 const AMPLITUDE: f64 = 4.0;
 
@@ -53,11 +56,7 @@ fn is_parameter(v: &Value) -> bool {
     matches!(v, Value::Tensor(t) if t.len() <= 1)
 }
 
-fn run(
-    graph: &Graph,
-    inputs: &[Value],
-    evaluate: &mut dyn FnMut(OpId, &[Value]) -> Result<Vec<Value>, Diagnostic>,
-) -> Result<Values, Diagnostic> {
+fn run(graph: &Graph, inputs: &[Value], evaluate: &mut Evaluate<'_>) -> Result<Values, Diagnostic> {
     let mut values: Values = graph.args().iter().copied().zip(inputs.iter().cloned()).collect();
     for op in graph.region_ops(graph.entry()) {
         let data = graph.op(op);
