@@ -300,6 +300,25 @@ func @main(%x: tensor<?(n)x8xf32>, %w: tensor<8x8xf32>, %trips: tensor<i64>, %fl
 }
 
 #[test]
+fn indices_of_every_integer_type_gather() {
+    use of_ir::DType;
+    let mut r = Rng::new(1);
+    for dtype in DType::ALL.into_iter().filter(|d| d.is_int()) {
+        let indices = r.tensor(dtype, &[7], 0.0, 5.0);
+        let mut graph = Graph::new();
+        let entry = graph.entry();
+        let mut rw = Rewriter::new(&mut graph, "test");
+        let x = rw.add_arg(entry, Type::fixed(DType::F32, &[5, 3]), None);
+        let i = rw.add_arg(entry, Type::fixed(dtype, &[7]), None);
+        let y = rw.create_one(of_ops::movement::Gather { axis: 0 }, &[x, i]).unwrap();
+        rw.create(Return {}, &[y]).unwrap();
+        let inputs = [r.f32s(&[5, 3]), indices.into()];
+        let want = interpret::run_graph(&graph, &inputs).unwrap();
+        assert_close(&format!("{dtype}"), &run_compiled(&func(graph), &inputs, Isa::host(), 1), &want);
+    }
+}
+
+#[test]
 fn the_same_input_gives_the_same_plan() {
     let (f, _) = random_graph(3, false);
     let bytes = || {

@@ -6,6 +6,7 @@ use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Slice, Transpose};
 
 use crate::native::copy::{self, Piece};
+use crate::native::expr::ctype;
 use crate::native::space::row_major;
 use crate::native::{Extent, Source, extent};
 
@@ -70,11 +71,11 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
         Gather::NAME => {
             let gather = as_op::<Gather>(g, op).ok_or("its attributes do not decode")?;
             let axis = of_ops::shape::axis(gather.axis, from.len()).map_err(|e| e.message)?;
-            let index = g.ty(data.operands[1]).as_tensor().map_or(64, |t| t.dtype.bits().unwrap_or(64));
+            let index = g.ty(data.operands[1]).as_tensor().map_or("i64", |t| ctype(t.dtype));
             let outer = from[..axis].iter().product();
             let inner = from[axis + 1..].iter().product();
             let count = extent::of_value(g, data.operands[1]).iter().product();
-            Ok(copy::gather(&outer, &from[axis], &inner, &count, index == 64, bytes))
+            Ok(copy::gather(&outer, &from[axis], &inner, &count, index, bytes))
         }
         name => Err(format!("'{name}' has no native code")),
     }

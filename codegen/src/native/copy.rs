@@ -157,16 +157,16 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -
 }
 
 /// Gathers rows: `to[o, j, i] = from[o, index[j], i]`. Arguments are the data, the indices and the output. A negative
-/// index counts from the end; one out of range ends the kernel with the status 1.
+/// index counts from the end; one out of range ends the kernel with the status 1. `index` is the C type of the indices.
 pub fn gather(
     outer: &Extent,
     axis: &Extent,
     inner: &Extent,
     indices: &Extent,
-    wide: bool,
+    index: &str,
     element_bytes: usize,
 ) -> Source {
-    let (t, index) = (word(element_bytes), if wide { "i64" } else { "i32" });
+    let t = word(element_bytes);
     let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
     let _ = writeln!(c, "    const i64 o = it / {indices}, j = it % {indices};");
     let _ = writeln!(c, "    i64 k = ((const {index} *)args[1])[j]; if (k < 0) k += {axis};");

@@ -168,7 +168,7 @@ fn channels_first(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 
 /// A conversion of real numbers to short integers saturates; ONNX leaves open what becomes of numbers out of range.
 fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
-    let Some(Cast { to }) = as_op::<Cast>(b.rw.graph(), b.op) else { return Ok(false) };
+    let Some(Cast { to, .. }) = as_op::<Cast>(b.rw.graph(), b.op) else { return Ok(false) };
     let short = matches!(to, DType::I8 | DType::U8 | DType::I16 | DType::U16);
     let Some((low, high)) = to.int_range().filter(|_| short) else { return Ok(false) };
     let g = b.rw.graph();
@@ -288,7 +288,7 @@ impl Build<'_, '_> {
     }
 
     fn cast(&mut self, v: ValueId, to: DType) -> Made {
-        self.op(Cast { to }, &[v])
+        self.op(Cast::to(to), &[v])
     }
 
     fn number(&mut self, value: f64, dtype: DType) -> Made {

@@ -124,7 +124,8 @@ fn check(cx: &OpView<'_>, axis: i64, block: i64) -> Result<(), OpError> {
     let (Some(s), Some(p)) = (&x.shape, &scale.shape) else {
         return Ok(());
     };
-    if per_tensor(p) {
+    // A length that is not known may be 1.
+    if per_tensor(p) || p.len() == 1 && p[0].as_const().is_none() {
         return Ok(());
     }
     let axis = shape::axis(axis, s.len())?;
