@@ -116,13 +116,14 @@ pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -
     for (name, func) in funcs {
         let span = tracing::debug_span!("lower", name);
         let _in = span.enter();
-        lowered.push((name, lower(func, isa, options.backends, &mut builder)?));
+        lowered.push((name.clone(), lower(func, isa, options.backends, &mut builder)?));
     }
+    let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
     let (blobs, compiled) = kernels(&sources, options)?;
     let mut summary = Summary { compiled, ..Summary::default() };
     let mut next = blobs.into_iter();
-    for (name, l) in lowered {
+    for (i, (name, l)) in lowered.into_iter().enumerate() {
         let codes: Vec<u32> = l
             .names
             .iter()
@@ -132,20 +133,45 @@ pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -
                 added.map_err(|e| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string()))
             })
             .collect::<Result<_, _>>()?;
-        program(name, l, &codes, &mut builder, &mut summary);
+        program(&name, i >= funcs.len(), l, &codes, &mut builder, &mut summary);
     }
     summary.kernels = builder.plan().code.len();
     options.cache.trim();
     Ok(Compiled { builder, summary })
 }
 
-fn program(name: &str, mut l: Lowered, codes: &[u32], builder: &mut PlanBuilder<'_>, summary: &mut Summary) {
+/// The programs of the functions, then those of the regions that they run: a program stands before those that it runs.
+fn flatten(functions: Vec<(String, Lowered)>) -> Vec<(String, Lowered)> {
+    let mut all = functions;
+    let mut at = 0;
+    while at < all.len() {
+        let (name, inner) = (all[at].0.clone(), std::mem::take(&mut all[at].1.inner));
+        let first = all.len();
+        for step in &mut all[at].1.physical.steps {
+            if let Work::Control { bodies, .. } = &mut step.work {
+                bodies.iter_mut().for_each(|b| b.program += first);
+            }
+        }
+        all.extend(inner.into_iter().enumerate().map(|(i, l)| (format!("{name}/{i}"), l)));
+        at += 1;
+    }
+    all
+}
+
+fn program(
+    name: &str,
+    inner: bool,
+    mut l: Lowered,
+    codes: &[u32],
+    builder: &mut PlanBuilder<'_>,
+    summary: &mut Summary,
+) {
     for step in &mut l.physical.steps {
         if let Work::Kernel { code, .. } = &mut step.work {
             *code = codes[*code as usize];
         }
     }
-    let program = l.physical.assemble(name);
+    let program = l.physical.assemble(name, inner);
     summary.steps += program.tasks.len();
     summary.left_out.extend(l.left_out);
     if program.peak_bytes >= summary.peak_bytes {

@@ -6,8 +6,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use of_ir::{Graph, OpId, ValueDef, ValueId};
+use of_ir::{Graph, OpId, RegionId, ValueDef, ValueId};
 use of_ops::scalar::ScalarOp;
+
+use crate::native::{Extent, extent};
+use crate::roles::Roles;
 
 /// What an op is to the fusion.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,6 +27,8 @@ pub enum Role {
     Anchor,
     /// A kernel of its own: data movement, other reductions.
     Single,
+    /// Control flow whose regions are programs of the plan.
+    Control,
     /// Left to the reference backend, with the reason.
     Reference(String),
 }
@@ -39,6 +44,8 @@ pub enum Shape {
     Anchor,
     /// One op.
     Single,
+    /// One op that runs its regions as programs.
+    Control,
     /// One op on the reference backend.
     Reference,
 }
@@ -51,23 +58,22 @@ pub struct Group {
     /// How it is lowered.
     pub shape: Shape,
     /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
-    pub space: Vec<usize>,
+    pub space: Vec<Extent>,
     /// Groups that must run before.
     deps: BTreeSet<usize>,
 }
 
 impl Group {
     /// A group of one op of this one, which keeps its place in the order.
-    pub fn alone(&self, op: OpId, shape: Shape, space: Vec<usize>) -> Group {
+    pub fn alone(&self, op: OpId, shape: Shape, space: Vec<Extent>) -> Group {
         Group { ops: vec![op], shape, space, deps: BTreeSet::new() }
     }
 }
 
-/// Partitions the ops of the outermost region of `graph`; `role` says what each is. Groups come in execution order.
-pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
-    let mut order: Vec<OpId> = graph.region_ops(graph.entry()).collect();
-    let roles: HashMap<OpId, Role> = order.iter().map(|op| (*op, role(*op))).collect();
-    hoist(graph, &roles, &mut order);
+/// Partitions the ops of `region`. Groups come in execution order.
+pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
+    let mut order: Vec<OpId> = graph.region_ops(region).collect();
+    hoist(graph, roles, &mut order);
     let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
     let mut f = Fuser { graph, roles, position, groups: Vec::new(), group_of: HashMap::new() };
     for op in order {
@@ -79,12 +85,14 @@ pub fn fuse(graph: &Graph, role: &dyn Fn(OpId) -> Role) -> Vec<Group> {
     f.sorted()
 }
 
-/// Moves elementwise ops up to right behind what they read, so that an anchor after that finds them computed.
-fn hoist(graph: &Graph, roles: &HashMap<OpId, Role>, order: &mut [OpId]) {
+/// Moves elementwise ops up to right behind what they need, so that an anchor after that finds them computed.
+fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
     let mut place: HashMap<OpId, usize> = HashMap::new();
     for (i, op) in order.iter().enumerate() {
-        let read = graph.op(*op).operands.iter().filter_map(|v| place.get(&graph.def_op(*v)?).copied());
-        let up = matches!(roles[op], Role::Map(_) | Role::Alias | Role::Nothing) && graph.op(*op).regions.is_empty();
+        let operands = graph.op(*op).operands.iter().filter_map(|v| graph.def_op(*v));
+        let read = operands.chain(roles.tellers(graph, *op)).filter_map(|d| place.get(&d).copied());
+        let up =
+            matches!(roles.get(*op), Role::Map(_) | Role::Alias | Role::Nothing) && graph.op(*op).regions.is_empty();
         let terminator = graph.op(*op).def.traits().terminator;
         place.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i });
     }
@@ -93,7 +101,7 @@ fn hoist(graph: &Graph, roles: &HashMap<OpId, Role>, order: &mut [OpId]) {
 
 struct Fuser<'a> {
     graph: &'a Graph,
-    roles: HashMap<OpId, Role>,
+    roles: &'a Roles,
     position: HashMap<OpId, usize>,
     groups: Vec<Group>,
     group_of: HashMap<OpId, usize>,
@@ -101,9 +109,10 @@ struct Fuser<'a> {
 
 impl Fuser<'_> {
     fn place(&mut self, op: OpId) {
-        match self.roles[&op].clone() {
+        match self.roles.get(op).clone() {
             Role::Nothing | Role::Alias => {}
             Role::Reference(_) => self.start(op, Shape::Reference),
+            Role::Control => self.start(op, Shape::Control),
             Role::Single => self.start(op, Shape::Single),
             Role::Anchor => {
                 self.start(op, Shape::Anchor);
@@ -165,7 +174,7 @@ impl Fuser<'_> {
         let x = self.graph.op(op).operands[0];
         let producers = self.producer_groups(op);
         let others = self.graph.uses(x).iter().filter(|u| u.op != op && u.operand == 0);
-        others.filter(|u| self.roles.get(&u.op) == Some(&Role::RowReduce(inner))).find_map(|u| {
+        others.filter(|u| *self.roles.get(u.op) == Role::RowReduce(inner)).find_map(|u| {
             let g = *self.group_of.get(&u.op)?;
             (!producers.iter().any(|p| self.depends(*p, g))).then_some(g)
         })
@@ -184,8 +193,9 @@ impl Fuser<'_> {
             if inside.len() > LONGEST {
                 break;
             }
-            let fits =
-                matches!(self.roles[&op], Role::Map(_)) && !self.group_of.contains_key(&op) && self.dims(op) == space;
+            let fits = matches!(self.roles.get(op), Role::Map(_))
+                && !self.group_of.contains_key(&op)
+                && self.dims(op) == space;
             let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
                 None => true,
                 Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),
@@ -244,6 +254,7 @@ impl Fuser<'_> {
         };
         visit(op);
         captured_ops(self.graph, op).into_iter().for_each(&mut visit);
+        out.extend(self.roles.tellers(self.graph, op).iter().filter_map(|o| self.group_of.get(o)));
         out
     }
 
@@ -251,7 +262,7 @@ impl Fuser<'_> {
     fn alias_root(&self, v: ValueId) -> ValueId {
         let mut v = v;
         while let ValueDef::Result(op, _) = self.graph.def(v)
-            && self.roles.get(&op) == Some(&Role::Alias)
+            && *self.roles.get(op) == Role::Alias
         {
             v = self.graph.op(op).operands[0];
         }
@@ -273,12 +284,12 @@ impl Fuser<'_> {
         false
     }
 
-    fn dims(&self, op: OpId) -> Vec<usize> {
+    fn dims(&self, op: OpId) -> Vec<Extent> {
         self.graph.op(op).results.first().map(|v| self.value_dims(*v)).unwrap_or_default()
     }
 
-    fn value_dims(&self, v: ValueId) -> Vec<usize> {
-        self.graph.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
+    fn value_dims(&self, v: ValueId) -> Vec<Extent> {
+        extent::of_value(self.graph, v)
     }
 
     /// Puts elementwise groups that one other group reads, in the same space, into that group: nothing but that group
@@ -314,7 +325,7 @@ impl Fuser<'_> {
             }
             for u in self.graph.op(*op).results.iter().flat_map(|v| self.graph.uses(*v)) {
                 let g = *self.group_of.get(&u.op)?;
-                if g != p && (reader.is_some_and(|r| r != g) || !matches!(self.roles[&u.op], Role::Map(_))) {
+                if g != p && (reader.is_some_and(|r| r != g) || !matches!(self.roles.get(u.op), Role::Map(_))) {
                     return None;
                 }
                 reader = if g == p { reader } else { Some(g) };
@@ -354,9 +365,9 @@ impl Fuser<'_> {
 }
 
 /// The space with its last `inner` axes reduced to 1.
-pub fn row_dims(space: &[usize], inner: usize) -> Vec<usize> {
+pub fn row_dims(space: &[Extent], inner: usize) -> Vec<Extent> {
     let mut out = space.to_vec();
-    out[space.len() - inner..].fill(1);
+    out[space.len() - inner..].fill(1usize.into());
     out
 }
 

@@ -3,13 +3,16 @@
 //! Lowering produces a [`Physical`]; [`Physical::assemble`] finds lifetimes, packs the memory, and writes tasks,
 //! registers and control edges. Nothing here knows ops.
 
-use of_ir::DType;
+use std::sync::Arc;
+
+use of_ir::{DType, Dim, DimFn, Factor};
 use of_plan::{
-    Arg, BackendExec, Block, Chunk, CopyExec, ElementType, Exec, KernelExec, MemoryKind, ObjectStorage, Port, PortExec,
-    Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
+    Arg, BackendExec, Block, BodyExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec, KernelExec,
+    MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
 };
 
 use crate::memory::{self, Buffer};
+use crate::native::Extent;
 
 /// Buffers start at multiples of this many bytes.
 pub const ALIGN: u64 = 64;
@@ -25,6 +28,8 @@ pub struct Slot {
     pub dims: Vec<i64>,
     /// Bytes of a buffer; `None` for an object.
     pub bytes: Option<u64>,
+    /// Extents of an object as functions of the symbols; none where they are not known.
+    pub extents: Vec<Dim>,
 }
 
 /// Where an operand lies.
@@ -72,6 +77,15 @@ impl Operand {
     }
 }
 
+/// A region that a step runs.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// Index among the inner programs; in the plan once they are there.
+    pub program: usize,
+    /// Which inputs of the step the region captures, in the order of its program's inputs after its own arguments.
+    pub captures: Vec<u32>,
+}
+
 /// What a step runs.
 #[derive(Clone, Debug)]
 pub enum Work {
@@ -83,8 +97,10 @@ pub enum Work {
         args: Vec<Operand>,
         /// Slots that it writes.
         writes: Vec<usize>,
+        /// Whether it computes with the values of symbols.
+        symbols: bool,
         /// Iterations of the outer loop, the fewest worth a worker, and each worker's scratch bytes.
-        iterations: i64,
+        iterations: Extent,
         /// See `iterations`.
         grain: i64,
         /// See `iterations`.
@@ -98,6 +114,19 @@ pub enum Work {
         payload: (u64, u64),
         /// Operands in order.
         inputs: Vec<Operand>,
+        /// Slots in order of the results.
+        outputs: Vec<usize>,
+    },
+    /// Regions.
+    Control {
+        /// How they are run.
+        kind: ControlKind,
+        /// The operands that are there, then what the regions capture.
+        inputs: Vec<Operand>,
+        /// Which operands are there.
+        given: Vec<bool>,
+        /// The regions.
+        bodies: Vec<Body>,
         /// Slots in order of the results.
         outputs: Vec<usize>,
     },
@@ -163,6 +192,8 @@ pub struct Physical {
     pub inputs: Vec<PortSpec>,
     /// Outputs.
     pub outputs: Vec<PortSpec>,
+    /// Symbols whose values are found during the run.
+    pub symbols: Vec<Arc<str>>,
 }
 
 impl Step {
@@ -171,7 +202,9 @@ impl Step {
             Work::Kernel { args, writes, .. } => {
                 args.iter().filter_map(Operand::slot).filter(|s| !writes.contains(s)).collect()
             }
-            Work::Backend { inputs, .. } => inputs.iter().filter_map(Operand::slot).collect(),
+            Work::Backend { inputs, .. } | Work::Control { inputs, .. } => {
+                inputs.iter().filter_map(Operand::slot).collect()
+            }
             Work::Copy { src, .. } => src.slot().into_iter().collect(),
             Work::Fetch { src, .. } => vec![*src],
             Work::Feed { .. } => Vec::new(),
@@ -184,7 +217,7 @@ impl Step {
     fn writes(&self) -> Vec<usize> {
         match &self.work {
             Work::Kernel { writes, .. } => writes.clone(),
-            Work::Backend { outputs, .. } => outputs.clone(),
+            Work::Backend { outputs, .. } | Work::Control { outputs, .. } => outputs.clone(),
             Work::Copy { dst, .. } | Work::Feed { dst, .. } => vec![*dst],
             Work::Fetch { .. } => Vec::new(),
         }
@@ -194,7 +227,7 @@ impl Step {
 impl Physical {
     /// The program: one CPU thread that owns every task, memory packed by lifetime, control edges where memory is
     /// used again.
-    pub fn assemble(&self, name: &str) -> Program {
+    pub fn assemble(&self, name: &str, inner: bool) -> Program {
         let n = self.slots.len();
         let (mut first, mut last) = (vec![u32::MAX; n], vec![0u32; n]);
         let mut consumers: Vec<Vec<u64>> = vec![Vec::new(); n];
@@ -244,10 +277,11 @@ impl Physical {
                     dims: slot.dims.clone(),
                     inplace_of: Vec::new(),
                     storage: Some(storage),
+                    extents: slot.extents.iter().map(|d| self.extent(d)).collect(),
                 }
             })
             .collect();
-        let tasks = self.steps.iter().zip(&ids).map(|(step, id)| task(step, *id, &self.slots)).collect();
+        let tasks = self.steps.iter().zip(&ids).map(|(step, id)| self.task(step, *id)).collect();
         let chunks = if packing.peak > 0 {
             vec![Chunk { id: 0, memory: MemoryKind::Host as i32, bytes: packing.peak, align: 4096 }]
         } else {
@@ -264,6 +298,8 @@ impl Physical {
             regsts,
             tasks,
             pipelined: false,
+            symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
+            inner,
         };
         of_plan::chain_threads(&mut program);
         program
@@ -289,52 +325,101 @@ impl Physical {
             })
             .collect()
     }
+
+    fn task(&self, step: &Step, id: u64) -> Task {
+        let args = |list: &[Operand]| list.iter().map(Operand::arg).collect::<Vec<_>>();
+        let (kind, exec) = match &step.work {
+            Work::Kernel { code, args: list, symbols, iterations, grain, scratch_bytes, .. } => (
+                TaskKind::Compute,
+                Exec::Kernel(KernelExec {
+                    code: *code,
+                    args: list.iter().map(|o| self.kernel_arg(o)).collect(),
+                    iterations: iterations.dim().as_const().unwrap_or(0),
+                    dynamic: (*symbols || self.has_objects(list)).then(|| self.extent(iterations.dim())),
+                    grain: *grain,
+                    scratch_bytes: *scratch_bytes,
+                    flops: step.flops,
+                    bytes: step.bytes,
+                }),
+            ),
+            Work::Backend { backend, payload, inputs, outputs } => (
+                TaskKind::Compute,
+                Exec::Backend(BackendExec {
+                    backend: (*backend).to_string(),
+                    offset: payload.0,
+                    len: payload.1,
+                    inputs: args(inputs),
+                    outputs: outputs.iter().map(|s| *s as u32).collect(),
+                    flops: step.flops,
+                    bytes: step.bytes,
+                }),
+            ),
+            Work::Control { kind, inputs, given, bodies, outputs } => (
+                TaskKind::Compute,
+                Exec::Control(ControlExec {
+                    kind: *kind as i32,
+                    inputs: args(inputs),
+                    given: given.clone(),
+                    bodies: bodies
+                        .iter()
+                        .map(|b| BodyExec { program: b.program as u32, captures: b.captures.clone() })
+                        .collect(),
+                    outputs: outputs.iter().map(|s| *s as u32).collect(),
+                }),
+            ),
+            Work::Copy { src, dst } => {
+                let bytes = self.slots[*dst].bytes.unwrap_or(0);
+                (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::regst(*dst as u32, 0), bytes }))
+            }
+            Work::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),
+            Work::Fetch { port, .. } => (TaskKind::Copy, Exec::Fetch(PortExec { port: *port })),
+        };
+        let ids = |v: Vec<usize>| v.into_iter().map(|s| s as u32).collect::<Vec<_>>();
+        Task {
+            id,
+            name: step.name.clone(),
+            locations: step.locations.clone(),
+            kind: kind as i32,
+            thread: 0,
+            consumes: ids(step.reads()),
+            produces: ids(step.writes()),
+            exec: Some(exec),
+        }
+    }
+
+    /// Kernels look at bytes alone; a view of an object says nothing to them.
+    fn kernel_arg(&self, o: &Operand) -> Arg {
+        match o.slot() {
+            Some(s) if self.slots[s].bytes.is_none() => Operand { view: None, ..o.clone() }.arg(),
+            _ => o.arg(),
+        }
+    }
+
+    fn has_objects(&self, args: &[Operand]) -> bool {
+        args.iter().filter_map(Operand::slot).any(|s| self.slots[s].bytes.is_none())
+    }
+
+    /// A dimension as the plan writes it.
+    fn extent(&self, dim: &Dim) -> of_plan::Extent {
+        let place = |s: &str| self.symbols.iter().position(|o| &**o == s).unwrap_or(usize::MAX) as u32;
+        let factor = |f: Factor<'_>| match f {
+            Factor::Symbol(s) => of_plan::Factor::of_symbol(place(s)),
+            Factor::Call(f, a, b) => of_plan::Factor::of_call(function(f), self.extent(a), self.extent(b)),
+        };
+        let terms =
+            dim.terms().map(|(c, factors)| of_plan::Term { coefficient: c, factors: factors.map(factor).collect() });
+        of_plan::Extent { constant: dim.constant(), terms: terms.collect() }
+    }
 }
 
-fn task(step: &Step, id: u64, slots: &[Slot]) -> Task {
-    let args = |list: &[Operand]| list.iter().map(Operand::arg).collect::<Vec<_>>();
-    let (kind, exec) = match &step.work {
-        Work::Kernel { code, args: list, iterations, grain, scratch_bytes, .. } => (
-            TaskKind::Compute,
-            Exec::Kernel(KernelExec {
-                code: *code,
-                args: args(list),
-                iterations: *iterations,
-                grain: *grain,
-                scratch_bytes: *scratch_bytes,
-                flops: step.flops,
-                bytes: step.bytes,
-            }),
-        ),
-        Work::Backend { backend, payload, inputs, outputs } => (
-            TaskKind::Compute,
-            Exec::Backend(BackendExec {
-                backend: (*backend).to_string(),
-                offset: payload.0,
-                len: payload.1,
-                inputs: args(inputs),
-                outputs: outputs.iter().map(|s| *s as u32).collect(),
-                flops: step.flops,
-                bytes: step.bytes,
-            }),
-        ),
-        Work::Copy { src, dst } => {
-            let bytes = slots[*dst].bytes.unwrap_or(0);
-            (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::regst(*dst as u32, 0), bytes }))
-        }
-        Work::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),
-        Work::Fetch { port, .. } => (TaskKind::Copy, Exec::Fetch(PortExec { port: *port })),
-    };
-    let ids = |v: Vec<usize>| v.into_iter().map(|s| s as u32).collect::<Vec<_>>();
-    Task {
-        id,
-        name: step.name.clone(),
-        locations: step.locations.clone(),
-        kind: kind as i32,
-        thread: 0,
-        consumes: ids(step.reads()),
-        produces: ids(step.writes()),
-        exec: Some(exec),
+/// The plan's name of a function of dimensions.
+fn function(f: DimFn) -> of_plan::ExtentFn {
+    match f {
+        DimFn::FloorDiv => of_plan::ExtentFn::FloorDiv,
+        DimFn::CeilDiv => of_plan::ExtentFn::CeilDiv,
+        DimFn::Mod => of_plan::ExtentFn::Mod,
+        DimFn::Max => of_plan::ExtentFn::Max,
+        DimFn::Min => of_plan::ExtentFn::Min,
     }
 }
 
@@ -349,11 +434,15 @@ pub fn element_type(dtype: DType) -> ElementType {
         DType::F8E4M3FNUZ => ElementType::F8E4M3FNUZ,
         DType::F8E5M2 => ElementType::F8E5M2,
         DType::F8E5M2FNUZ => ElementType::F8E5M2FNUZ,
+        DType::F8E8M0FNU => ElementType::F8E8M0FNU,
+        DType::F4E2M1FN => ElementType::F4E2M1FN,
+        DType::I2 => ElementType::I2,
         DType::I4 => ElementType::I4,
         DType::I8 => ElementType::I8,
         DType::I16 => ElementType::I16,
         DType::I32 => ElementType::I32,
         DType::I64 => ElementType::I64,
+        DType::U2 => ElementType::Ui2,
         DType::U4 => ElementType::Ui4,
         DType::U8 => ElementType::Ui8,
         DType::U16 => ElementType::Ui16,

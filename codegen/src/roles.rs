@@ -1,38 +1,203 @@
 //! What each op is to the CPU code generator: fused, a kernel of its own, or left to the reference backend and why.
 
-use of_ir::{DType, Graph, OpId, Type, ValueId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use of_ir::{DType, Dim, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
+use of_ops::control::{If, Loop};
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, Slice, Transpose};
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::{Constant, NoneValue, Return, Yield};
+use of_plan::ControlKind;
 
+use crate::extract::read_by;
 use crate::fuse::Role;
+use crate::native::extent;
 
-/// The role of `op`.
-pub fn role(g: &Graph, op: OpId) -> Role {
+/// What every op of a region is, and the symbols of its extents.
+pub struct Roles {
+    roles: HashMap<OpId, Role>,
+    /// Symbols whose values are known during the run, in the order in which they become so.
+    pub symbols: Vec<Arc<str>>,
+    /// The ops whose results tell a symbol's value; inputs tell the others.
+    told_by: HashMap<Arc<str>, OpId>,
+}
+
+impl Roles {
+    /// Finds the role of every op of `region`, which gets `inputs`.
+    ///
+    /// An extent with a symbol is known at run time when an input has the symbol as an extent, or the result of an op
+    /// that runs before: native code computes with it. An op whose results have symbols that nothing tells yet runs on a
+    /// backend, which tells them.
+    pub fn of(graph: &Graph, region: RegionId, inputs: &[ValueId]) -> Roles {
+        let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), told_by: HashMap::new() };
+        for v in inputs {
+            r.tell(graph, *v, None);
+        }
+        let order: Vec<OpId> = graph.region_ops(region).collect();
+        for op in &order {
+            let role = r.role(graph, *op);
+            r.roles.insert(*op, role);
+            for v in &graph.op(*op).results {
+                r.tell(graph, *v, Some(*op));
+            }
+        }
+        r.forget_unread(graph, graph.yields(region), &order);
+        r
+    }
+
+    /// The role of an op.
+    pub fn get(&self, op: OpId) -> &Role {
+        static NOTHING: Role = Role::Nothing;
+        self.roles.get(&op).unwrap_or(&NOTHING)
+    }
+
+    /// The place of a symbol in the table that kernels get.
+    pub fn index(&self, symbol: &str) -> usize {
+        self.symbols.iter().position(|s| &**s == symbol).unwrap_or(usize::MAX)
+    }
+
+    /// Whether every symbol of `ty` is known at run time, and its rank.
+    pub fn knows(&self, ty: &Type) -> bool {
+        let shape = ty.as_tensor().and_then(|t| t.shape.as_ref());
+        shape.is_some_and(|s| s.iter().flat_map(Dim::symbols).all(|s| self.symbols.contains(&s)))
+    }
+
+    /// Ops that must run before `op` because they tell the extents of its operands and results.
+    pub fn tellers(&self, graph: &Graph, op: OpId) -> Vec<OpId> {
+        let data = graph.op(op);
+        let values = data.operands.iter().chain(&data.results);
+        let symbols = values.filter_map(|v| graph.ty(*v).as_tensor()?.shape.as_ref()).flatten().flat_map(Dim::symbols);
+        symbols.filter_map(|s| self.told_by.get(&s).copied()).filter(|o| *o != op).collect()
+    }
+
+    /// Whether the kernel of `op` only writes numbers that follow from extents.
+    pub fn is_shape(&self, graph: &Graph, op: OpId) -> bool {
+        let data = graph.op(op);
+        let [y] = data.results[..] else { return false };
+        let int = graph.ty(y).as_tensor().is_some_and(|t| matches!(t.dtype, DType::I64 | DType::I32));
+        int && data.regions.is_empty()
+            && !data.def.traits().constant
+            && graph
+                .dims_value(y)
+                .is_some_and(|d| !d.is_empty() && d.iter().flat_map(Dim::symbols).all(|s| self.symbols.contains(&s)))
+    }
+
+    fn role(&self, graph: &Graph, op: OpId) -> Role {
+        let data = graph.op(op);
+        match data.name() {
+            Constant::NAME | NoneValue::NAME | Return::NAME | Yield::NAME => return Role::Nothing,
+            _ => {}
+        }
+        if self.is_shape(graph, op) {
+            return Role::Single;
+        }
+        if control(graph, op).is_some() {
+            return Role::Control;
+        }
+        // A reshape reads no memory: its shape, which is empty for a scalar, is known.
+        let read = if data.name() == Reshape::NAME { 1 } else { data.operands.len() };
+        let known = data.operands[..read].iter().chain(&data.results).try_for_each(|v| self.printable(graph, *v));
+        match known.and_then(|()| native(graph, op)) {
+            Ok(role) => role,
+            Err(why) => Role::Reference(why),
+        }
+    }
+
+    /// Takes down the symbols that are an extent of `v`.
+    fn tell(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
+        let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
+        for s in shape.iter().filter_map(Dim::as_symbol) {
+            if !self.symbols.contains(s) {
+                self.symbols.push(s.clone());
+                if let Some(op) = op {
+                    self.told_by.insert(s.clone(), op);
+                }
+            }
+        }
+    }
+
+    /// Ops whose results nothing reads at run time have no role: shape computations whose results are known as symbols.
+    fn forget_unread(&mut self, graph: &Graph, outputs: &[ValueId], order: &[OpId]) {
+        let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
+        for op in order.iter().rev() {
+            let data = graph.op(*op);
+            let tells = self.told_by.values().any(|o| o == op);
+            if data.results.iter().any(|v| read.contains(v)) || data.def.traits().effect || tells {
+                read.extend(self.reads(graph, *op));
+            } else {
+                self.roles.insert(*op, Role::Nothing);
+            }
+        }
+    }
+
+    /// The operands that an op reads at run time.
+    pub fn reads(&self, graph: &Graph, op: OpId) -> Vec<ValueId> {
+        let data = graph.op(op);
+        match self.get(op) {
+            Role::Nothing => Vec::new(),
+            _ if self.is_shape(graph, op) => Vec::new(),
+            Role::Alias => vec![data.operands[0]],
+            Role::Single => match data.name() {
+                Concat::NAME => data.operands.to_vec(),
+                Gather::NAME => data.operands[..2].to_vec(),
+                _ => vec![data.operands[0]],
+            },
+            Role::Map(_) | Role::RowReduce(_) | Role::Anchor => data.operands.to_vec(),
+            Role::Reference(_) | Role::Control => {
+                let mut out = Vec::new();
+                read_by(graph, op, &mut out);
+                out
+            }
+        }
+    }
+
+    /// Whether kernels can hold a value: its extents are known when they run, and its element type is one of C.
+    fn printable(&self, g: &Graph, v: ValueId) -> Result<(), String> {
+        match g.ty(v) {
+            Type::None => Ok(()),
+            Type::Tensor(t) => {
+                let Some(shape) = &t.shape else { return Err("a rank is not known before the run".into()) };
+                if !self.knows(g.ty(v)) {
+                    return Err("a shape is only known once the op has run".into());
+                }
+                if shape.iter().any(|d| d.as_const() == Some(0)) {
+                    return Err("a tensor is empty".into());
+                }
+                match t.dtype.bits() {
+                    Some(..8) | None => Err(format!("kernels cannot hold {}", t.dtype)),
+                    Some(8) if t.dtype.is_float() => Err(format!("kernels cannot hold {}", t.dtype)),
+                    _ => Ok(()),
+                }
+            }
+            other => Err(format!("kernels cannot hold {other}")),
+        }
+    }
+}
+
+/// How an op runs its regions, where these become programs of the plan.
+pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
     let data = g.op(op);
     match data.name() {
-        Constant::NAME | NoneValue::NAME | Return::NAME | Yield::NAME => return Role::Nothing,
-        _ => {}
-    }
-    match native(g, op) {
-        Ok(role) => role,
-        Err(why) => Role::Reference(why),
+        If::NAME => Some(ControlKind::If),
+        Loop::NAME => {
+            // Stacks are made of bytes.
+            let carried = data.operands.len().saturating_sub(2);
+            let bytes = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.dtype.bits().is_some_and(|b| b >= 8));
+            data.results.iter().skip(carried).all(bytes).then_some(ControlKind::Loop)
+        }
+        _ => None,
     }
 }
 
 fn native(g: &Graph, op: OpId) -> Result<Role, String> {
     let data = g.op(op);
     if !data.regions.is_empty() {
-        return Err("control flow runs in the interpreter".into());
-    }
-    // A reshape reads no memory: its shape, which is empty for a scalar, is known.
-    let read = if data.name() == Reshape::NAME { 1 } else { data.operands.len() };
-    for v in data.operands[..read].iter().chain(&data.results) {
-        printable(g, *v)?;
+        return Err(format!("the regions of '{}' run in the interpreter", data.name()));
     }
     if let Some(scalar) = of_ops::get(g, op).and_then(|o| o.scalar()) {
         return Ok(Role::Map(scalar));
@@ -41,9 +206,13 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
     match data.name() {
         Reshape::NAME => Ok(Role::Alias),
         Transpose::NAME | Expand::NAME | Concat::NAME => Ok(Role::Single),
-        Slice::NAME => known(g, op, 1..data.operands.len()).map(|()| Role::Single),
+        Slice::NAME => {
+            derived(g, op, 1..2)?;
+            known(g, op, 3..data.operands.len()).map(|()| Role::Single)
+        }
         Pad::NAME => {
-            known(g, op, 1..data.operands.len())?;
+            derived(g, op, 1..2)?;
+            known(g, op, 2..data.operands.len())?;
             match as_op::<Pad>(g, op) {
                 Some(p) if &*p.mode == "constant" => Ok(Role::Single),
                 _ => Err("only constant padding has native code".into()),
@@ -67,30 +236,21 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
     }
 }
 
-/// Whether a value has fixed dimensions and an element type that kernels can hold.
-fn printable(g: &Graph, v: ValueId) -> Result<(), String> {
-    match g.ty(v) {
-        Type::None => Ok(()),
-        Type::Tensor(t) => {
-            let Some(dims) = t.fixed_dims() else { return Err("a shape is not known before the run".into()) };
-            if dims.contains(&0) {
-                return Err("a tensor is empty".into());
-            }
-            match t.dtype.bits() {
-                Some(4) | None => Err(format!("kernels cannot hold {}", t.dtype)),
-                Some(8) if t.dtype.is_float() => Err(format!("kernels cannot hold {}", t.dtype)),
-                _ => Ok(()),
-            }
+/// Whether the given operands are constants or follow from extents.
+fn derived(g: &Graph, op: OpId, operands: std::ops::Range<usize>) -> Result<(), String> {
+    for i in operands {
+        if g.dims_value(g.op(op).operands[i]).is_none() {
+            return Err(format!("operand {i} is not known before the run"));
         }
-        other => Err(format!("kernels cannot hold {other}")),
     }
+    Ok(())
 }
 
 /// Whether the given operands are constants.
 fn known(g: &Graph, op: OpId, operands: std::ops::Range<usize>) -> Result<(), String> {
     let data = g.op(op);
     for i in operands {
-        let v = data.operands[i];
+        let Some(v) = data.operands.get(i).copied() else { continue };
         if *g.ty(v) != Type::None && g.constant(v).is_none() {
             return Err(format!("operand {i} is not known before the run"));
         }
@@ -102,8 +262,7 @@ fn known(g: &Graph, op: OpId, operands: std::ops::Range<usize>) -> Result<(), St
 fn reduction(g: &Graph, op: OpId) -> Result<Role, String> {
     let data = g.op(op);
     let keeps = data.attrs.typed::<bool>("keepdims").unwrap_or(false);
-    let dims = |v| g.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default();
-    let (from, to) = (dims(data.operands[0]), dims(data.results[0]));
+    let (from, to) = (extent::of_value(g, data.operands[0]), extent::of_value(g, data.results[0]));
     if !keeps || from.len() != to.len() {
         return Err("a reduction whose axes are not kept".into());
     }

@@ -77,6 +77,15 @@ impl DimFn {
     }
 }
 
+/// A factor of a term, see [`Dim::terms`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Factor<'a> {
+    /// A symbol.
+    Symbol(&'a Arc<str>),
+    /// A function of two dimensions.
+    Call(DimFn, &'a Dim, &'a Dim),
+}
+
 /// The name of a dimension about which nothing is known; the builder replaces it by a fresh symbol.
 const UNKNOWN: &str = "?";
 
@@ -99,6 +108,22 @@ impl Dim {
     /// The value, where no symbol occurs.
     pub fn as_const(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
+    }
+
+    /// The part without symbols; [`Dim::terms`] are the rest.
+    pub fn constant(&self) -> i64 {
+        self.constant
+    }
+
+    /// The terms with symbols: a coefficient and the factors of each. Together with the constant they are the whole.
+    pub fn terms(&self) -> impl Iterator<Item = (i64, impl Iterator<Item = Factor<'_>>)> {
+        fn factor(atom: &Atom) -> Factor<'_> {
+            match atom {
+                Atom::Symbol(s) => Factor::Symbol(s),
+                Atom::Call(f, ab) => Factor::Call(*f, &ab.0, &ab.1),
+            }
+        }
+        self.terms.iter().map(|(mono, c)| (*c, mono.iter().map(factor)))
     }
 
     /// The name, where this is one symbol and nothing else.

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The element type of a tensor.
 ///
-/// Sub-byte integers are stored packed, two to a byte, low nibble first (the layout of ONNX).
+/// Elements narrower than a byte are stored packed, the first in the lowest bits (the layout of ONNX).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum DType {
     /// IEEE binary64.
@@ -23,6 +23,12 @@ pub enum DType {
     F8E5M2,
     /// 8-bit float, 5 exponent bits, finite, unsigned zero, NaN is `0x80`.
     F8E5M2FNUZ,
+    /// 8-bit power of two: an exponent alone, no sign, no zero, NaN is `0xff`.
+    F8E8M0FNU,
+    /// 4-bit float, 2 exponent bits, finite, without NaN.
+    F4E2M1FN,
+    /// Signed 2-bit integer.
+    I2,
     /// Signed 4-bit integer.
     I4,
     /// Signed 8-bit integer.
@@ -33,6 +39,8 @@ pub enum DType {
     I32,
     /// Signed 64-bit integer.
     I64,
+    /// Unsigned 2-bit integer.
+    U2,
     /// Unsigned 4-bit integer.
     U4,
     /// Unsigned 8-bit integer.
@@ -51,7 +59,7 @@ pub enum DType {
 
 impl DType {
     /// Every element type, in declaration order.
-    pub const ALL: [DType; 20] = [
+    pub const ALL: [DType; 24] = [
         DType::F64,
         DType::F32,
         DType::F16,
@@ -60,11 +68,15 @@ impl DType {
         DType::F8E4M3FNUZ,
         DType::F8E5M2,
         DType::F8E5M2FNUZ,
+        DType::F8E8M0FNU,
+        DType::F4E2M1FN,
+        DType::I2,
         DType::I4,
         DType::I8,
         DType::I16,
         DType::I32,
         DType::I64,
+        DType::U2,
         DType::U4,
         DType::U8,
         DType::U16,
@@ -85,11 +97,15 @@ impl DType {
             DType::F8E4M3FNUZ => "f8E4M3FNUZ",
             DType::F8E5M2 => "f8E5M2",
             DType::F8E5M2FNUZ => "f8E5M2FNUZ",
+            DType::F8E8M0FNU => "f8E8M0FNU",
+            DType::F4E2M1FN => "f4E2M1FN",
+            DType::I2 => "i2",
             DType::I4 => "i4",
             DType::I8 => "i8",
             DType::I16 => "i16",
             DType::I32 => "i32",
             DType::I64 => "i64",
+            DType::U2 => "ui2",
             DType::U4 => "ui4",
             DType::U8 => "ui8",
             DType::U16 => "ui16",
@@ -111,11 +127,17 @@ impl DType {
             DType::F64 | DType::I64 | DType::U64 => 64,
             DType::F32 | DType::I32 | DType::U32 => 32,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 16,
-            DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ => 8,
+            DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0FNU => 8,
             DType::I8 | DType::U8 | DType::Bool => 8,
-            DType::I4 | DType::U4 => 4,
+            DType::F4E2M1FN | DType::I4 | DType::U4 => 4,
+            DType::I2 | DType::U2 => 2,
             DType::String => return None,
         })
+    }
+
+    /// Whether several elements share a byte.
+    pub const fn is_packed(self) -> bool {
+        matches!(self.bits(), Some(bits) if bits < 8)
     }
 
     /// Bytes that `n` elements occupy, packed; `None` for strings or on overflow.
@@ -125,17 +147,17 @@ impl DType {
 
     /// Floating point of any width.
     pub const fn is_float(self) -> bool {
-        (self as u8) <= (DType::F8E5M2FNUZ as u8)
+        (self as u8) <= (DType::F4E2M1FN as u8)
     }
 
     /// Signed or unsigned integer; bool is not one.
     pub const fn is_int(self) -> bool {
-        (self as u8) >= (DType::I4 as u8) && (self as u8) <= (DType::U64 as u8)
+        (self as u8) >= (DType::I2 as u8) && (self as u8) <= (DType::U64 as u8)
     }
 
     /// Signed integer.
     pub const fn is_signed_int(self) -> bool {
-        (self as u8) >= (DType::I4 as u8) && (self as u8) <= (DType::I64 as u8)
+        (self as u8) >= (DType::I2 as u8) && (self as u8) <= (DType::I64 as u8)
     }
 
     /// Smallest and largest value of an integer type or bool.

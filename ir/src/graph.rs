@@ -248,7 +248,15 @@ impl Graph {
             return if small { Some(c.to_i64s()?.into_iter().map(Dim::from).collect()) } else { None };
         }
         let ValueDef::Result(op, 0) = self.def(value) else { return None };
-        self.op(op).def.dims(&self.view(op))
+        let dims = self.op(op).def.dims(&self.view(op))?;
+        // A number that its element type cannot hold wraps when it is computed.
+        let range = self.ty(value).as_tensor()?.dtype.int_range();
+        let wraps = |d: &Dim| match (d.as_const(), range) {
+            (Some(c), Some((low, high))) => !(low..=high).contains(&i128::from(c)),
+            (None, Some((_, high))) => high < i128::from(i32::MAX),
+            (_, None) => false,
+        };
+        if dims.iter().any(wraps) { None } else { Some(dims) }
     }
 
     /// Whether `ancestor` is `region` or encloses it.

@@ -88,6 +88,16 @@ impl<'g> Rewriter<'g> {
         self.loc = Location::derived(self.pass.clone(), from.collect::<Vec<_>>());
     }
 
+    /// A new region without parent, filled by `f`: while it runs, new ops go to the region's end.
+    pub fn region_with<R>(&mut self, f: impl FnOnce(&mut Self, RegionId) -> R) -> (RegionId, R) {
+        let region = self.new_region();
+        let position = self.position();
+        self.at_end(region);
+        let out = f(self, region);
+        self.restore(position);
+        (region, out)
+    }
+
     /// Where new ops go and what location they get, to be restored later.
     pub(crate) fn position(&self) -> (Point, Location) {
         (self.point, self.loc.clone())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use crate::{Blob, DType, TensorType, float8};
+use crate::{Blob, DType, Rounding, TensorType, packing, small_float};
 
 /// A dense tensor value, row-major. Cheap to clone.
 #[derive(Clone, PartialEq, Debug)]
@@ -124,11 +124,40 @@ impl Tensor {
         Tensor { dtype: DType::I64, dims: vec![values.len()], data }
     }
 
-    /// Rounds `elements` to `dtype`: floats to nearest even, integers wrap, float8 saturates.
+    /// A tensor over elements that take whole bytes each: those narrower than a byte take one, in its low bits.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_bytes`].
+    pub fn from_cells(dtype: DType, dims: Vec<usize>, cells: Vec<u8>) -> Result<Tensor, TensorError> {
+        if !dtype.is_packed() {
+            return Tensor::from_bytes(dtype, dims, Blob::new(cells));
+        }
+        let expected = count(&dims)?;
+        if cells.len() != expected {
+            return Err(TensorError::Length { dtype, dims, expected, got: cells.len() });
+        }
+        let packed = packing::pack(dtype.bits().unwrap_or(8), &cells);
+        Ok(Tensor { dtype, dims, data: Data::Bytes(Blob::new(packed)) })
+    }
+
+    /// Rounds `elements` to `dtype`: floats to nearest even, integers wrap, small floats as [`Rounding::DEFAULT`] says.
     ///
     /// # Errors
     /// When the count does not fit, or strings meet numbers.
     pub fn from_elements(dtype: DType, dims: Vec<usize>, elements: Elements) -> Result<Tensor, TensorError> {
+        Tensor::rounded(dtype, dims, elements, Rounding::DEFAULT)
+    }
+
+    /// [`Tensor::from_elements`], with small floats rounded as `rounding` says.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn rounded(
+        dtype: DType,
+        dims: Vec<usize>,
+        elements: Elements,
+        rounding: Rounding,
+    ) -> Result<Tensor, TensorError> {
         let n = count(&dims)?;
         let got = match &elements {
             Elements::Float(v) => v.len(),
@@ -138,26 +167,27 @@ impl Tensor {
         if got != n {
             return Err(TensorError::Length { dtype, dims, expected: n, got });
         }
-        let bytes = match elements {
+        let cells = match elements {
             Elements::Str(v) => {
                 return if dtype == DType::String { Tensor::from_strings(dims, v) } else { Err(TensorError::Strings) };
             }
-            Elements::Float(v) if dtype.is_float() => encode_floats(dtype, &v),
-            // Truncation towards zero, saturating; NaN gives 0. Elements of 4 bits take the low bits, as ONNX casts.
+            Elements::Float(v) if dtype.is_float() => encode_floats(dtype, &v, rounding),
+            // Truncation towards zero, saturating; NaN gives 0. Packed elements take the low bits, as ONNX casts.
             Elements::Float(v) if dtype == DType::Bool => v.iter().map(|x| u8::from(*x != 0.0)).collect(),
             Elements::Float(v) => {
-                let range = if dtype.bits() == Some(4) { DType::I32 } else { dtype }.int_range();
+                let range = if dtype.is_packed() { DType::I32 } else { dtype }.int_range();
                 let (lo, hi) = range.ok_or(TensorError::Strings)?;
                 encode_ints(dtype, v.iter().map(|x| (*x as i128).clamp(lo, hi)))
             }
+            Elements::Int(v) if dtype == DType::F64 => v.iter().flat_map(|x| (*x as f64).to_le_bytes()).collect(),
             Elements::Int(v) if dtype.is_float() => {
-                encode_floats(dtype, &v.iter().map(|x| *x as f64).collect::<Vec<_>>())
+                encode_floats(dtype, &v.iter().map(|x| odd_f64(*x)).collect::<Vec<_>>(), rounding)
             }
             Elements::Int(v) if dtype == DType::Bool => v.iter().map(|x| u8::from(*x != 0)).collect(),
             Elements::Int(v) if dtype.is_int() => encode_ints(dtype, v.into_iter()),
             Elements::Int(_) => return Err(TensorError::Strings),
         };
-        Tensor::from_bytes(dtype, dims, Blob::new(bytes))
+        Tensor::from_cells(dtype, dims, cells)
     }
 
     /// Element type.
@@ -191,6 +221,15 @@ impl Tensor {
             Data::Bytes(b) => Some(b),
             Data::Strings(_) => None,
         }
+    }
+
+    /// The inverse of [`Tensor::from_cells`]: bytes of one element, all elements; `None` for strings.
+    pub fn cells(&self) -> Option<(usize, Cow<'_, [u8]>)> {
+        let (bytes, bits) = (self.bytes()?, self.dtype.bits()?);
+        Some(match self.dtype.is_packed() {
+            true => (1, Cow::Owned(packing::unpack(bits, self.len(), bytes))),
+            false => (bits / 8, Cow::Borrowed(bytes)),
+        })
     }
 
     /// The strings of a string tensor.
@@ -227,38 +266,38 @@ impl Tensor {
 
     /// Every element in the widest type of its class.
     pub fn elements(&self) -> Elements {
-        let bytes = match &self.data {
+        let cells = match &self.data {
             Data::Strings(s) => return Elements::Str(s.to_vec()),
-            Data::Bytes(b) => &**b,
+            Data::Bytes(_) => self.cells().map_or(Cow::Borrowed(&[][..]), |c| c.1),
         };
+        let bytes = &*cells;
         fn ints<T: Element + Into<i128>>(b: &[u8]) -> Elements {
             Elements::Int(b.chunks_exact(size_of::<T>()).map(|c| bytemuck::pod_read_unaligned::<T>(c).into()).collect())
         }
         fn floats<T: Element>(b: &[u8], f: impl Fn(T) -> f64) -> Elements {
             Elements::Float(b.chunks_exact(size_of::<T>()).map(|c| f(bytemuck::pod_read_unaligned(c))).collect())
         }
-        let nibbles = |signed: bool| {
-            let nibble = |i: usize| {
-                let v = i128::from((bytes[i / 2] >> (4 * (i % 2))) & 15);
-                if signed && v > 7 { v - 16 } else { v }
-            };
-            Elements::Int((0..self.len()).map(nibble).collect())
-        };
+        // Integers narrower than a byte, with the sign moved to the top of the byte and back.
+        let spare = 8 - self.dtype.bits().unwrap_or(8).min(8);
         match self.dtype {
             DType::F64 => floats::<f64>(bytes, |x| x),
             DType::F32 => floats::<f32>(bytes, f64::from),
             DType::F16 => floats::<f16>(bytes, f64::from),
             DType::BF16 => floats::<bf16>(bytes, f64::from),
-            DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ => {
-                Elements::Float(bytes.iter().map(|b| float8::decode(self.dtype, *b)).collect())
+            DType::F8E4M3FN
+            | DType::F8E4M3FNUZ
+            | DType::F8E5M2
+            | DType::F8E5M2FNUZ
+            | DType::F8E8M0FNU
+            | DType::F4E2M1FN => Elements::Float(bytes.iter().map(|b| small_float::decode(self.dtype, *b)).collect()),
+            DType::I2 | DType::I4 => {
+                Elements::Int(bytes.iter().map(|b| ((b << spare) as i8 >> spare).into()).collect())
             }
-            DType::I4 => nibbles(true),
-            DType::U4 => nibbles(false),
             DType::I8 => ints::<i8>(bytes),
             DType::I16 => ints::<i16>(bytes),
             DType::I32 => ints::<i32>(bytes),
             DType::I64 => ints::<i64>(bytes),
-            DType::U8 | DType::Bool => ints::<u8>(bytes),
+            DType::U2 | DType::U4 | DType::U8 | DType::Bool => ints::<u8>(bytes),
             DType::U16 => ints::<u16>(bytes),
             DType::U32 => ints::<u32>(bytes),
             DType::U64 => ints::<u64>(bytes),
@@ -284,26 +323,37 @@ impl Tensor {
     }
 }
 
-fn encode_floats(dtype: DType, v: &[f64]) -> Vec<u8> {
+/// An integer as a float that rounds to any narrower type as the integer itself would: where bits are lost, the last one
+/// that is kept is set, so that no tie appears which there was not.
+///
+/// Source: Boldo, Melquiond: "When double rounding is odd" (2005).
+fn odd_f64(x: i128) -> f64 {
+    let n = x.unsigned_abs();
+    let lost = 75u32.saturating_sub(n.leading_zeros());
+    let kept = n >> lost;
+    let sticky = u128::from(kept << lost != n);
+    let magnitude = (kept | sticky) as f64 * 2f64.powi(lost as i32);
+    if x < 0 { -magnitude } else { magnitude }
+}
+
+/// The elements as [`Tensor::from_cells`] takes them.
+fn encode_floats(dtype: DType, v: &[f64], rounding: Rounding) -> Vec<u8> {
     match dtype {
         DType::F64 => bytemuck::cast_slice(v).to_vec(),
         DType::F32 => v.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect(),
         DType::F16 => v.iter().flat_map(|x| f16::from_f64(*x).to_le_bytes()).collect(),
         DType::BF16 => v.iter().flat_map(|x| bf16::from_f64(*x).to_le_bytes()).collect(),
-        _ => v.iter().map(|x| float8::encode(dtype, *x)).collect(),
+        _ => v.iter().map(|x| small_float::encode(dtype, *x, rounding)).collect(),
     }
 }
 
+/// The low bits of the elements, as [`Tensor::from_cells`] takes them.
 fn encode_ints(dtype: DType, v: impl Iterator<Item = i128>) -> Vec<u8> {
     match dtype.bits() {
-        Some(4) => {
-            let nibbles: Vec<u8> = v.map(|x| (x & 15) as u8).collect();
-            nibbles.chunks(2).map(|c| c[0] | (c.get(1).copied().unwrap_or(0) << 4)).collect()
-        }
-        Some(8) => v.map(|x| x as u8).collect(),
         Some(16) => v.flat_map(|x| (x as u16).to_le_bytes()).collect(),
         Some(32) => v.flat_map(|x| (x as u32).to_le_bytes()).collect(),
-        _ => v.flat_map(|x| (x as u64).to_le_bytes()).collect(),
+        Some(64) => v.flat_map(|x| (x as u64).to_le_bytes()).collect(),
+        _ => v.map(|x| x as u8).collect(),
     }
 }
 
@@ -313,10 +363,10 @@ mod tests {
 
     #[test]
     fn every_type_round_trips_small_integers() {
-        for dtype in DType::ALL.into_iter().filter(|d| *d != DType::String && *d != DType::Bool) {
-            let e = Elements::Int(vec![0, 1, 5, 7, 2]);
+        for dtype in DType::ALL.into_iter().filter(|d| *d != DType::String) {
+            let e = Elements::Int(vec![1, 1, 1, 1, 1]);
             let t = Tensor::from_elements(dtype, vec![5], e).unwrap();
-            assert_eq!(t.to_f64s().unwrap(), vec![0.0, 1.0, 5.0, 7.0, 2.0], "{dtype}");
+            assert_eq!(t.to_f64s().unwrap(), vec![1.0; 5], "{dtype}");
             assert_eq!(t.bytes().unwrap().len(), dtype.byte_len(5).unwrap());
         }
     }
@@ -331,6 +381,13 @@ mod tests {
         let i = |d, v: i128| Tensor::from_elements(d, vec![], Elements::Int(vec![v])).unwrap().to_i64s().unwrap()[0];
         assert_eq!(i(DType::I8, 200), -56);
         assert_eq!(i(DType::I4, 9), -7);
+        assert_eq!((i(DType::I2, 2), i(DType::U2, 7)), (-2, 3));
+        // Just above the middle of two bfloat16 numbers, by less than f64 can tell.
+        let x = (1i128 << 60) + (1 << 52) + 1;
+        for (x, y) in [(x, (1i64 << 60) + (1 << 53)), (x - 1, 1 << 60), (-x, -(1 << 60) - (1 << 53))] {
+            let t = Tensor::from_elements(DType::BF16, vec![], Elements::Int(vec![x])).unwrap();
+            assert_eq!(t.to_f64s().unwrap(), [y as f64]);
+        }
     }
 
     #[test]

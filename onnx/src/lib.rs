@@ -1,4 +1,4 @@
-//! ONNX models into the IR, and ONNX tensor files.
+//! ONNX models into the IR and out of it, and ONNX tensor files.
 //!
 //! *Invariant*: this is the only crate that sees the protobuf of ONNX.
 //!
@@ -9,19 +9,25 @@
 //! - `import` walks graphs, functions and subgraphs. A node is brought to the form of the newest operator set by the
 //!   importers in `ops` (one table, `ops/table.rs`), and `import/emit.rs` maps that form to an op of the IR by the
 //!   op's own declaration. Most ONNX operators need nothing else.
+//! - `export` goes the other way: ops that ONNX has no word for are rewritten into ops that it has, and those are written
+//!   by the same declarations and tables that they are read by.
 //! - Whatever is not supported is collected, and reported all at once.
 //! - [`tensor_io`] reads and writes the values of program inputs and outputs.
 
+mod export;
 mod external;
 mod import;
 mod load;
 mod ops;
 mod options;
 pub mod proto;
+mod sharding;
 mod tensor;
 pub mod tensor_io;
 mod types;
 
+pub use export::{ExportOptions, Exported, OLDEST_WRITTEN, export_file, export_model};
 pub use import::{Imported, NEWEST_OPSET, OLDEST_OPSET};
 pub use load::{import_bytes, import_file, import_with_warnings};
+pub use ops::{Operator, Reading, operators};
 pub use options::Options;

@@ -31,6 +31,10 @@ pub(crate) fn dtype(n: i64) -> Result<DType, Diagnostic> {
         Some(DataType::Float8e5m2fnuz) => DType::F8E5M2FNUZ,
         Some(DataType::Uint4) => DType::U4,
         Some(DataType::Int4) => DType::I4,
+        Some(DataType::Float4e2m1) => DType::F4E2M1FN,
+        Some(DataType::Float8e8m0) => DType::F8E8M0FNU,
+        Some(DataType::Uint2) => DType::U2,
+        Some(DataType::Int2) => DType::I2,
         Some(DataType::Undefined) => return Err(invalid("an element type is not given".into())),
         Some(other) => {
             let name = other.as_str_name().to_lowercase();
@@ -52,11 +56,15 @@ pub(crate) fn onnx_dtype(dtype: DType) -> i32 {
         DType::F8E4M3FNUZ => DataType::Float8e4m3fnuz,
         DType::F8E5M2 => DataType::Float8e5m2,
         DType::F8E5M2FNUZ => DataType::Float8e5m2fnuz,
+        DType::F8E8M0FNU => DataType::Float8e8m0,
+        DType::F4E2M1FN => DataType::Float4e2m1,
+        DType::I2 => DataType::Int2,
         DType::I4 => DataType::Int4,
         DType::I8 => DataType::Int8,
         DType::I16 => DataType::Int16,
         DType::I32 => DataType::Int32,
         DType::I64 => DataType::Int64,
+        DType::U2 => DataType::Uint2,
         DType::U4 => DataType::Uint4,
         DType::U8 => DataType::Uint8,
         DType::U16 => DataType::Uint16,
@@ -66,6 +74,23 @@ pub(crate) fn onnx_dtype(dtype: DType) -> i32 {
         DType::String => DataType::String,
     };
     n as i32
+}
+
+/// A tensor as it is stored. The bytes are shared.
+pub(crate) fn tensor_proto(t: &Tensor) -> TensorProto {
+    let mut p = TensorProto {
+        dims: t.dims().iter().map(|d| *d as i64).collect(),
+        data_type: Some(onnx_dtype(t.dtype())),
+        ..TensorProto::default()
+    };
+    match (t.bytes(), t.strings()) {
+        (Some(bytes), _) => p.raw_data = Some(bytes::Bytes::from_owner(bytes.clone())),
+        (None, strings) => {
+            p.string_data =
+                strings.unwrap_or_default().iter().map(|s| bytes::Bytes::copy_from_slice(s.as_bytes())).collect();
+        }
+    }
+    p
 }
 
 pub(crate) fn invalid(message: String) -> Diagnostic {
@@ -123,8 +148,8 @@ fn read(proto: &TensorProto, external: &External) -> Result<Tensor, Diagnostic> 
 
 /// The bytes of a tensor whose elements are in the field of their type.
 fn typed(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>, Diagnostic> {
-    // Two elements of 4 bits share one entry.
-    let entries = if dtype.bits() == Some(4) { n.div_ceil(2) } else { n };
+    // Elements that share a byte share an entry.
+    let entries = if dtype.is_packed() { dtype.byte_len(n).unwrap_or(n) } else { n };
     let check = |got: usize, field: &str| {
         let fits = got == entries;
         fits.then_some(()).ok_or_else(|| invalid(format!("it needs {entries} entries in {field}, there are {got}")))

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use bytes::Bytes;
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Tensor, Type};
+use of_ir::Type;
 use of_ops::Value;
 use prost::Message;
 
 use crate::external::External;
 use crate::load;
 use crate::proto::{OptionalProto, SequenceProto, TensorProto, optional_proto, sequence_proto};
-use crate::tensor::{self, invalid, onnx_dtype};
+use crate::tensor::{self, invalid, tensor_proto};
 
 /// Reads the value in a file, and the name that it carries; empty where it has none.
 ///
@@ -105,21 +105,6 @@ fn nothing() -> Diagnostic {
     invalid("a value that is left out cannot be written".into())
 }
 
-fn tensor_proto(t: &Tensor) -> TensorProto {
-    let mut p = TensorProto {
-        dims: t.dims().iter().map(|d| *d as i64).collect(),
-        data_type: Some(onnx_dtype(t.dtype())),
-        ..TensorProto::default()
-    };
-    match (t.bytes(), t.strings()) {
-        (Some(bytes), _) => p.raw_data = Some(Bytes::from_owner(bytes.clone())),
-        (None, strings) => {
-            p.string_data = strings.unwrap_or_default().iter().map(|s| Bytes::copy_from_slice(s.as_bytes())).collect();
-        }
-    }
-    p
-}
-
 fn sequence_proto(values: &[Value]) -> Result<SequenceProto, Diagnostic> {
     use sequence_proto::DataType as Kind;
     let mut p = SequenceProto::default();
@@ -173,7 +158,7 @@ fn optional_proto(value: Option<&Value>) -> Result<OptionalProto, Diagnostic> {
 
 #[cfg(test)]
 mod tests {
-    use of_ir::{DType, Elements};
+    use of_ir::{DType, Elements, Tensor};
 
     use super::*;
 
@@ -184,6 +169,7 @@ mod tests {
         let t = Value::Tensor(Tensor::from_slice(&[2, 1], &[1.5f32, -2.0]).unwrap());
         let s = Value::Tensor(Tensor::from_strings(vec![2], vec!["a".into(), "é".into()]).unwrap());
         let nibbles = Tensor::from_elements(DType::I4, vec![3], Elements::Int(vec![-8, 7, 1])).unwrap().into();
+        let crumbs = Tensor::from_elements(DType::I2, vec![5], Elements::Int(vec![-2, 1, 0, -1, 1])).unwrap().into();
         let sequence = Value::Sequence(vec![t.clone(), t.clone()]);
         let tensor_type = Type::fixed(DType::F32, &[2, 1]);
         let sequence_type = Type::Sequence(Box::new(tensor_type.clone()));
@@ -191,6 +177,7 @@ mod tests {
             (t.clone(), None),
             (s, None),
             (nibbles, None),
+            (crumbs, None),
             (sequence.clone(), Some(sequence_type.clone())),
             (Value::Sequence(vec![]), Some(sequence_type.clone())),
             (Value::Optional(Some(Box::new(t))), Some(Type::Optional(Box::new(tensor_type.clone())))),

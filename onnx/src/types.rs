@@ -6,8 +6,8 @@ use of_ir::{Dim, TensorType, Type};
 
 use crate::proto::tensor_shape_proto::dimension::Value as DimValue;
 use crate::proto::type_proto::Value as TypeValue;
-use crate::proto::{TensorShapeProto, TypeProto, tensor_shape_proto::Dimension};
-use crate::tensor::{dtype, invalid};
+use crate::proto::{TensorShapeProto, TypeProto, tensor_shape_proto::Dimension, type_proto};
+use crate::tensor::{dtype, invalid, onnx_dtype};
 
 /// The type that a model declares.
 pub(crate) fn ty(proto: &TypeProto) -> Result<Type, Diagnostic> {
@@ -64,6 +64,45 @@ fn dim_param(text: &str) -> Dim {
         },
         _ => Dim::symbol(text),
     }
+}
+
+/// The type as models declare it; `None` for that of an operand that is left out.
+pub(crate) fn proto(ty: &Type) -> Option<TypeProto> {
+    let value = match ty {
+        Type::Tensor(t) => TypeValue::TensorType(type_proto::Tensor {
+            elem_type: Some(onnx_dtype(t.dtype)),
+            shape: t.shape.as_ref().map(|s| TensorShapeProto { dim: s.iter().map(dimension).collect() }),
+        }),
+        Type::Sequence(t) => {
+            TypeValue::SequenceType(Box::new(type_proto::Sequence { elem_type: Some(Box::new(proto(t)?)) }))
+        }
+        Type::Optional(t) => {
+            TypeValue::OptionalType(Box::new(type_proto::Optional { elem_type: Some(Box::new(proto(t)?)) }))
+        }
+        Type::None => return None,
+    };
+    Some(TypeProto { value: Some(value), ..TypeProto::default() })
+}
+
+fn dimension(d: &Dim) -> Dimension {
+    let value = match d.as_const() {
+        Some(n) => Some(DimValue::DimValue(n)),
+        None => dim_text(d).map(DimValue::DimParam),
+    };
+    Dimension { value, ..Dimension::default() }
+}
+
+/// A dimension with symbols as text that reads back; `None` where it has symbols that mean nothing outside this module.
+pub(crate) fn dim_text(d: &Dim) -> Option<String> {
+    if d.is_unknown() || d.symbols().iter().any(|s| is_invented(s)) {
+        return None;
+    }
+    Some(d.as_symbol().map_or_else(|| d.to_string(), ToString::to_string))
+}
+
+/// Whether inference gives this name to a dimension about which nothing is known.
+pub(crate) fn is_invented(symbol: &str) -> bool {
+    symbol.strip_prefix('u').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// The largest `n` of a symbol `u<n>` in `ty`: symbols that inference invents are counted on from there.

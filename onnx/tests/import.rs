@@ -53,6 +53,13 @@ fn every_field_of_tensors_is_read() {
         (TensorProto { int32_data: vec![0x38], ..empty("f8", DataType::Float8e4m3fn, &[1]) }, vec![1.0]),
         (TensorProto { int32_data: vec![0xF7, 0x02], ..empty("i4", DataType::Int4, &[3]) }, vec![7.0, -1.0, 2.0]),
         (raw("raw4", DataType::Uint4, &[3], vec![0xF7, 0x02]), vec![7.0, 15.0, 2.0]),
+        (
+            TensorProto { int32_data: vec![0x39, 0x02], ..empty("i2", DataType::Int2, &[5]) },
+            vec![1., -2., -1., 0., -2.],
+        ),
+        (raw("raw2", DataType::Uint2, &[5], vec![0x39, 0x02]), vec![1.0, 2.0, 3.0, 0.0, 2.0]),
+        (TensorProto { int32_data: vec![0xF1, 0x04], ..empty("f4", DataType::Float4e2m1, &[3]) }, vec![0.5, -6.0, 2.0]),
+        (TensorProto { int32_data: vec![126], ..empty("e8m0", DataType::Float8e8m0, &[1]) }, vec![0.5]),
         (raw("rawbool", BOOL, &[2], vec![2, 0]), vec![1.0, 0.0]),
         (raw("none", F32, &[0], vec![]), vec![]),
         (empty("nothing", F32, &[0]), vec![]),

@@ -22,9 +22,9 @@ fn all_are_listed_with_node_operator_domain_opset_and_reason() {
         .node("Fancy", &["c"], &["d"], &[])
         .named("third")
         .domain("com.other")
-        .node("RandomUniformLike", &["d"], &["e"], &[])
+        .node("Selu", &["d"], &["e"], &[int("shine", 1)])
         .named("fourth")
-        .node("RandomUniformLike", &["x"], &["f"], &[])
+        .node("Selu", &["x"], &["f"], &[int("shine", 1)])
         .named("fifth")
         .node("Relu", &["x"], &["g"], &[int("glow", 1)])
         .named("sixth")
@@ -37,7 +37,7 @@ fn all_are_listed_with_node_operator_domain_opset_and_reason() {
         ("first", 0, "NoSuchOp", "ai.onnx", "opset 18", "not known"),
         ("second", 2, "Fancy", "com.example", "opset 3", "domain's operators are not known"),
         ("third", 3, "Fancy", "com.other", "no imported operator set", "imports no operator set"),
-        ("fifth", 5, "RandomUniformLike", "ai.onnx", "opset 18", "random"),
+        ("fifth", 5, "Selu", "ai.onnx", "opset 18", "'shine'"),
         ("sixth", 6, "Relu", "ai.onnx", "opset 18", "'glow'"),
     ];
     assert_eq!(list.len(), rows.len(), "{errors:#?}");

@@ -234,7 +234,7 @@ fn batch_normalization_of_7() {
     let attrs = [float("epsilon", 0.0), float("momentum", 0.9)];
     let x = x32(&[1, 2, 2], &[1.0, 3.0, 3.0, 5.0]);
     gives(&model(&attrs, &["y"]), &[x], &[(&[1, 2, 2], &[0.0, 1.0, 10.0, 14.0])]);
-    refused(&bad(&model(&attrs, &["y", "m", "v"])), Code::UNSUPPORTED, &["training"]);
+    refused(&bad(&model(&attrs, &["y", "m", "v", "s"])), Code::UNSUPPORTED, &["statistics of the batch"]);
     refused(&bad(&model(&[int("spatial", 0)], &["y"])), Code::UNSUPPORTED, &["spatial"]);
 }
 
@@ -301,6 +301,49 @@ fn defaults_of_other_operators() {
     );
     let axis = Build::new().input("x", F32, &["2"]).node("Concat", &["x", "x"], &["y"], &[]).outputs(&["y"]);
     refused(&bad(&axis.model(18)), Code::MODEL, &["'axis' is missing"]);
+}
+
+#[test]
+fn small_types_are_converted_and_quantised() {
+    let model = Build::new()
+        .input("x", F32, &["3"])
+        .init(raw("e5m2", of_onnx::proto::tensor_proto::DataType::Float8e5m2, &[], vec![0]))
+        .init(raw("two", of_onnx::proto::tensor_proto::DataType::Float8e8m0, &[], vec![128]))
+        .init(f32s("half", &[], &[0.5]))
+        .node("CastLike", &["x", "e5m2"], &["like"], &[int("saturate", 0)])
+        .node("Cast", &["x"], &["i2"], &[int("to", 26)])
+        .node("Cast", &["x"], &["f4"], &[int("to", 23)])
+        .node("QuantizeLinear", &["x", "half", "e5m2"], &["open"], &[int("saturate", 0)])
+        .node("QuantizeLinear", &["x", "half"], &["q2"], &[int("output_dtype", 26), int("precision", 11)])
+        .node("DequantizeLinear", &["i2", "two"], &["back"], &[int("output_dtype", 1)])
+        .outputs(&["like", "i2", "f4", "open", "q2", "back"])
+        .model(25);
+    gives(
+        &model,
+        &[x32(&[3], &[1e6, -3.0, 0.3])],
+        &[
+            (&[3], &[f64::INFINITY, -3.0, 0.3125]),
+            (&[3], &[0.0, 1.0, 0.0]),
+            (&[3], &[6.0, -3.0, 0.5]),
+            (&[3], &[f64::INFINITY, -6.0, 0.625]),
+            (&[3], &[1.0, -2.0, 1.0]),
+            (&[3], &[0.0, 2.0, 0.0]),
+        ],
+    );
+    let cast = |mode| {
+        let attrs = [int("to", 24), text("round_mode", mode)];
+        Build::new().input("x", F32, &["3"]).node("Cast", &["x"], &["y"], &attrs).outputs(&["y"]).model(25)
+    };
+    gives(&cast("down"), &[x32(&[3], &[0.7, 1.0, 3.9])], &[(&[3], &[0.5, 1.0, 2.0])]);
+    gives(&cast("nearest"), &[x32(&[3], &[0.7, 1.5, 2.9])], &[(&[3], &[0.5, 2.0, 2.0])]);
+    refused(&bad(&cast("sideways")), Code::ATTRIBUTE, &["round_mode is 'sideways'"]);
+    // Powers of two are a scale, but not a result.
+    let to_scale = Build::new()
+        .input("x", of_onnx::proto::tensor_proto::DataType::Int8, &["3"])
+        .init(raw("two", of_onnx::proto::tensor_proto::DataType::Float8e8m0, &[], vec![128]))
+        .node("DequantizeLinear", &["x", "two"], &["y"], &[])
+        .outputs(&["y"]);
+    refused(&bad(&to_scale.model(25)), Code::TYPE, &["cannot dequantise to f8E8M0FNU"]);
 }
 
 #[test]

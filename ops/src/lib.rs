@@ -15,12 +15,16 @@ pub mod shape;
 pub mod contraction;
 pub mod control;
 pub mod elementwise;
+pub mod ml;
 pub mod movement;
 pub mod nn;
+pub mod random;
 pub mod recurrent;
 pub mod reduction;
+pub mod signal;
 pub mod string;
 pub mod structural;
+pub mod training;
 
 pub use declare::is_option;
 pub use list::{decl, get, registry};

@@ -29,6 +29,7 @@ list! {
     crate::control::SequenceErase,
     crate::control::SequenceInsert,
     crate::control::SequenceLength,
+    crate::control::SequenceMap,
     crate::control::SplitToSequence,
     // contraction
     crate::contraction::Det,
@@ -114,6 +115,12 @@ list! {
     crate::elementwise::Shr,
     crate::elementwise::Sub,
     crate::elementwise::Xor,
+    // ml
+    crate::ml::LabelMap,
+    crate::ml::PairwiseCoupling,
+    crate::ml::Probit,
+    crate::ml::SoftmaxZero,
+    crate::ml::TreeEnsemble,
     // movement
     crate::movement::Compress,
     crate::movement::Concat,
@@ -148,10 +155,13 @@ list! {
     crate::nn::Attention,
     crate::nn::AvgPool,
     crate::nn::BatchNorm,
+    crate::nn::BatchNormTraining,
+    crate::nn::CausalConv,
     crate::nn::Col2Im,
     crate::nn::Conv,
     crate::nn::ConvInteger,
     crate::nn::ConvTranspose,
+    crate::nn::DeformConv,
     crate::nn::DequantizeLinear,
     crate::nn::Dropout,
     crate::nn::DynamicQuantizeLinear,
@@ -162,6 +172,7 @@ list! {
     crate::nn::GroupNorm,
     crate::nn::InstanceNorm,
     crate::nn::LayerNorm,
+    crate::nn::LinearAttention,
     crate::nn::LpNormalization,
     crate::nn::LpPool,
     crate::nn::Lrn,
@@ -169,7 +180,9 @@ list! {
     crate::nn::MaxPool,
     crate::nn::MaxUnpool,
     crate::nn::MeanVarianceNorm,
+    crate::nn::MelWeightMatrix,
     crate::nn::NllLoss,
+    crate::nn::NonMaxSuppression,
     crate::nn::QLinearConv,
     crate::nn::QLinearMatMul,
     crate::nn::QuantizeLinear,
@@ -178,6 +191,10 @@ list! {
     crate::nn::RoiAlign,
     crate::nn::RotaryEmbedding,
     crate::nn::SoftmaxCrossEntropyLoss,
+    // random
+    crate::random::Multinomial,
+    crate::random::RandomNormal,
+    crate::random::RandomUniform,
     // recurrent
     crate::recurrent::Gru,
     crate::recurrent::Lstm,
@@ -201,10 +218,15 @@ list! {
     crate::reduction::ReduceSumSquare,
     crate::reduction::Softmax,
     crate::reduction::TopK,
+    // signal
+    crate::signal::Dft,
+    crate::signal::Stft,
     // string
+    crate::string::RegexFullMatch,
     crate::string::StringConcat,
     crate::string::StringNormalizer,
     crate::string::StringSplit,
+    crate::string::TfIdfVectorizer,
     // structural
     crate::structural::Constant,
     crate::structural::Fail,
@@ -213,6 +235,11 @@ list! {
     crate::structural::ShapeOf,
     crate::structural::Size,
     crate::structural::Yield,
+    // training
+    crate::training::Adagrad,
+    crate::training::Adam,
+    crate::training::Gradient,
+    crate::training::Momentum,
 }
 
 /// The declaration of the op called `name`.

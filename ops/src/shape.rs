@@ -34,6 +34,19 @@ pub fn broadcast(shapes: &[&Shape]) -> Result<Shape, OpError> {
     Ok(out)
 }
 
+/// Checks that `operand`, called `what` in the message, broadcasts against `whole` without making it larger.
+///
+/// # Errors
+/// When it has more axes, or a fixed dimension that is neither 1 nor that of `whole`.
+pub fn within(what: &str, operand: &Shape, whole: &Shape) -> Result<(), OpError> {
+    let mut pairs = operand.iter().rev().zip(whole.iter().rev());
+    if operand.len() > whole.len() || pairs.any(|(d, w)| d.as_const() != Some(1) && d.provably_ne(w)) {
+        let (operand, whole) = (show(operand), show(whole));
+        return Err(OpError::shape(format!("{what} has shape {operand}, which does not stretch to {whole}")));
+    }
+    Ok(())
+}
+
 /// `[N, 3, 224]`.
 pub fn show(shape: &Shape) -> String {
     format!("[{}]", shape.iter().map(Dim::to_string).collect::<Vec<_>>().join(", "))

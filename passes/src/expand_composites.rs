@@ -29,7 +29,10 @@ pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Res
             let Some(imp) = of_ops::get(rw.graph(), op) else { continue };
             rw.rewrite(op, &[]);
             match imp.expand(&mut rw, &operands) {
-                Ok(values) if values.len() == rw.graph().op(op).results.len() => rw.replace(op, &values),
+                Ok(values) if values.len() == rw.graph().op(op).results.len() => {
+                    keep_ranks(&mut rw, op, &values);
+                    rw.replace(op, &values);
+                }
                 Ok(values) => {
                     let what = format!("'{name}': its expansion has {} results", values.len());
                     return Err(Diagnostic::error(Code::CODEGEN, loc, what).into());
@@ -42,6 +45,17 @@ pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Res
         }
     }
     Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), "the expansion of composites does not end").into())
+}
+
+/// Where the types of the results say more than inference finds in the expansion, they stay.
+fn keep_ranks(rw: &mut Rewriter<'_>, op: OpId, values: &[ValueId]) {
+    for (old, new) in rw.graph().op(op).results.clone().iter().zip(values) {
+        let ranked = |v: ValueId| rw.graph().ty(v).as_tensor().is_some_and(|t| t.shape.is_some());
+        if ranked(*old) && !ranked(*new) {
+            let ty = rw.graph().ty(*old).clone();
+            rw.set_type(*new, ty);
+        }
+    }
 }
 
 fn expandable(rw: &Rewriter<'_>, op: OpId, claimed: &dyn Fn(&str) -> bool) -> bool {

@@ -65,7 +65,7 @@ fn corrected(
     let sums = rw.create_one(Constant { value: sums }, &[])?;
     let mut y: Option<ValueId> = None;
     if let Some(zero) = zero {
-        let zero = rw.create_one(Cast { to: of_ir::DType::I32 }, &[zero])?;
+        let zero = rw.create_one(Cast::to(of_ir::DType::I32), &[zero])?;
         let scaled = rw.create_one(Mul {}, &[zero, sums])?;
         y = Some(rw.create_one(Neg {}, &[scaled])?);
     }

@@ -8,6 +8,7 @@ pub mod canonicalize;
 pub mod channels_last;
 pub mod cse;
 pub mod dce;
+pub mod differentiate;
 pub mod expand_composites;
 pub mod facts;
 pub mod fold_constants;
@@ -28,8 +29,8 @@ mod syntax;
 mod verify;
 
 pub use list::{
-    Canonicalize, ChannelsLast, Cse, Dce, ExpandComposites, ExpandOptions, FoldConstants, InferShapes, PASSES,
-    QuantizeContractions, Specialize, find,
+    Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions, FoldConstants, InferShapes,
+    PASSES, QuantizeContractions, Specialize, find,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};

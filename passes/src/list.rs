@@ -20,6 +20,7 @@ list! {
     ChannelsLast,
     Cse,
     Dce,
+    Differentiate,
     ExpandComposites,
     FoldConstants,
     InferShapes,
@@ -56,6 +57,7 @@ func_passes! {
     ChannelsLast: "channels-last", "convolutions and pools work on NHWC, transposes move out of the way" => crate::channels_last::channels_last;
     Cse: "cse", "computes equal things once" => |f| { crate::cse::cse(f); Ok(()) };
     Dce: "dce", "removes ops whose results nobody reads" => |f| { crate::dce::dce(f); Ok(()) };
+    Differentiate: "differentiate", "derivatives become the ops that compute them" => crate::differentiate::differentiate;
     FoldConstants: "fold-constants", "evaluates what depends on constants and shapes alone" => crate::fold_constants::fold_constants;
     InferShapes: "infer-shapes", "runs inference again and keeps what it newly knows" => crate::infer_shapes::infer_shapes;
     QuantizeContractions: "quantize-contractions", "products and convolutions of dequantised operands become integer ones" => crate::quantize_contractions::quantize_contractions;

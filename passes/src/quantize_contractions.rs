@@ -108,7 +108,7 @@ fn finish(
     };
     let (sx, sw) = (shaped(rw, x.scale)?, shaped(rw, w.scale)?);
     let factor = rw.create_one(Mul {}, &[sx, sw])?;
-    let real = rw.create_one(Cast { to: DType::F32 }, &[acc])?;
+    let real = rw.create_one(Cast::to(DType::F32), &[acc])?;
     let mut y = rw.create_one(Mul {}, &[real, factor])?;
     let shift = bias.map(|b| shaped(rw, b)).transpose()?;
     if let Some(b) = shift {
@@ -219,7 +219,7 @@ fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) 
     let mut v = match affine.get(&x).filter(|_| single_use(rw.graph(), x)) {
         Some(a) => {
             let factor = rw.create_one(Mul {}, &[a.factor, inverse])?;
-            let real = rw.create_one(Cast { to: DType::F32 }, &[a.acc])?;
+            let real = rw.create_one(Cast::to(DType::F32), &[a.acc])?;
             let v = rw.create_one(Mul {}, &[real, factor])?;
             match a.shift {
                 Some(b) => {
@@ -234,11 +234,11 @@ fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) 
     v = rw.create_one(Round {}, &[v])?;
     if let Some(z) = zero {
         let z = reshape_to(rw, z, &[])?;
-        let z = rw.create_one(Cast { to: DType::F32 }, &[z])?;
+        let z = rw.create_one(Cast::to(DType::F32), &[z])?;
         v = rw.create_one(Add {}, &[v, z])?;
     }
     // A cast saturates.
-    let y = rw.create_one(Cast { to }, &[v])?;
+    let y = rw.create_one(Cast::to(to), &[v])?;
     rw.replace(op, &[y]);
     Ok(())
 }

@@ -286,6 +286,12 @@ fn exec_text(task: &Task, code: &[KernelCode]) -> String {
             let outputs: Vec<_> = exec.outputs.iter().map(|id| format!("%{id}")).collect();
             format!("{}[{} bytes]({}) -> {}", exec.backend, exec.len, list(&exec.inputs), outputs.join(", "))
         }
+        Some(Exec::Control(exec)) => {
+            let kind = if exec.kind() == crate::ControlKind::If { "if" } else { "loop" };
+            let bodies: Vec<_> = exec.bodies.iter().map(|body| format!("#{}", body.program)).collect();
+            let outputs: Vec<_> = exec.outputs.iter().map(|id| format!("%{id}")).collect();
+            format!("{kind} {}({}) -> {}", bodies.join(", "), list(&exec.inputs), outputs.join(", "))
+        }
         Some(Exec::Copy(exec)) => {
             format!("copy {} bytes {} -> {}", exec.bytes, arg_text(&exec.src), arg_text(&exec.dst))
         }

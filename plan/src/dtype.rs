@@ -72,6 +72,14 @@ element_types! {
     I1 = 19, "i1", 8;
     /// Text; such tensors are runtime-owned values.
     String = 20, "string", 0;
+    /// 8-bit power of two, NaN, no sign and no zero.
+    F8E8M0FNU = 21, "f8E8M0FNU", 8;
+    /// 4-bit float, 2 exponent bits, finite, without NaN, packed as 4-bit integers are.
+    F4E2M1FN = 22, "f4E2M1FN", 4;
+    /// Signed 2-bit integer, four in a byte, the first in the lowest bits.
+    I2 = 23, "i2", 2;
+    /// Unsigned 2-bit integer, four in a byte, the first in the lowest bits.
+    Ui2 = 24, "ui2", 2;
 }
 
 impl ElementType {
@@ -137,6 +145,7 @@ mod tests {
     fn byte_lengths() {
         assert_eq!(ElementType::F32.byte_len(&[2, 3]), Some(24));
         assert_eq!(ElementType::I4.byte_len(&[3]), Some(2));
+        assert_eq!(ElementType::I2.byte_len(&[3, 3]), Some(3));
         assert_eq!(ElementType::F32.byte_len(&[]), Some(4));
         assert_eq!(ElementType::F32.byte_len(&[i64::MAX, i64::MAX, 0]), Some(0));
         assert_eq!(ElementType::F32.byte_len(&[i64::MAX, 8]), None);

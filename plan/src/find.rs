@@ -48,7 +48,7 @@ fn find(plan: &Plan, inputs: &[InputDims<'_>]) -> Result<usize, FindError> {
     }
     // The program that agrees on the most inputs from the left explains best what is wrong.
     let mut best: Option<(usize, &Program, String)> = None;
-    for (number, program) in plan.programs.iter().enumerate() {
+    for (number, program) in entry_points(plan) {
         if program.inputs.len() != inputs.len() {
             continue;
         }
@@ -67,6 +67,11 @@ fn find(plan: &Plan, inputs: &[InputDims<'_>]) -> Result<usize, FindError> {
             FindError::Input { input: program.inputs[index].name.clone(), index, problem, variants }
         }
     })
+}
+
+/// The programs that a caller may run.
+fn entry_points(plan: &Plan) -> impl Iterator<Item = (usize, &Program)> {
+    plan.programs.iter().enumerate().filter(|(_, program)| !program.inner)
 }
 
 impl Port {
@@ -115,9 +120,10 @@ impl Port {
 
 fn variants(plan: &Plan) -> String {
     const SHOWN: usize = 8;
-    let mut list: Vec<_> = plan.programs.iter().take(SHOWN).map(signature).collect();
-    if plan.programs.len() > SHOWN {
-        list.push(format!("{} more", plan.programs.len() - SHOWN));
+    let mut list: Vec<_> = entry_points(plan).take(SHOWN).map(|(_, program)| signature(program)).collect();
+    let count = entry_points(plan).count();
+    if count > SHOWN {
+        list.push(format!("{} more", count - SHOWN));
     }
     format!("the plan has {}; compile with --shape for others", list.join(", "))
 }

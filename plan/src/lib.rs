@@ -16,6 +16,7 @@ mod builder;
 mod describe;
 mod dtype;
 mod error;
+mod extent;
 mod file;
 mod find;
 mod format;
@@ -34,6 +35,7 @@ pub use builder::PlanBuilder;
 pub use describe::{Description, describe, json, text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
+pub use extent::{Call, Extent, ExtentFn, Factor, Term};
 pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
@@ -43,6 +45,9 @@ pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
     Program, Regst, Storage, ThreadDesc, Weight,
 };
-pub use task::{Arg, ArgSource, BackendExec, CopyExec, Exec, KernelExec, PortExec, Task, TaskKind, View};
+pub use task::{
+    Arg, ArgSource, BackendExec, BodyExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec, PortExec, Task,
+    TaskKind, View,
+};
 pub use task_id::TaskId;
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};

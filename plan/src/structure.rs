@@ -1,7 +1,7 @@
 //! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
 //! and none is ever reused.
 
-use crate::{ElementType, Task};
+use crate::{ElementType, Extent, Task};
 
 /// A whole plan, without the bytes of its weights, kernels and payloads, which lie in sections of their own.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -148,6 +148,13 @@ pub struct Program {
     /// memory safety across pieces too.
     #[prost(bool, tag = "10")]
     pub pipelined: bool,
+    /// Names of the symbols that extents of objects depend on. The first value of a run whose extent is the symbol
+    /// itself tells the symbol's value.
+    #[prost(string, repeated, tag = "11")]
+    pub symbols: Vec<String>,
+    /// Whether it is no entry point: a task of a program before it runs it.
+    #[prost(bool, tag = "12")]
+    pub inner: bool,
 }
 
 /// An input or output of a program.
@@ -247,6 +254,9 @@ pub struct Regst {
     /// Where the value lives.
     #[prost(oneof = "Storage", tags = "9, 10, 11")]
     pub storage: Option<Storage>,
+    /// Extents of an object as functions of the program's symbols; none where they are not known.
+    #[prost(message, repeated, tag = "12")]
+    pub extents: Vec<Extent>,
 }
 
 /// Where a register's value lives.

@@ -1,6 +1,6 @@
 //! Tasks: what an actor does each time it acts.
 
-use crate::{ElementType, TaskId};
+use crate::{ElementType, Extent, TaskId};
 
 /// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -70,7 +70,7 @@ pub struct Task {
     #[prost(uint32, repeated, tag = "7")]
     pub produces: Vec<u32>,
     /// What it runs; nothing for a pure join.
-    #[prost(oneof = "Exec", tags = "8, 9, 10, 11, 12")]
+    #[prost(oneof = "Exec", tags = "8, 9, 10, 11, 12, 13")]
     pub exec: Option<Exec>,
 }
 
@@ -99,6 +99,52 @@ pub enum Exec {
     /// Gives the register that the task consumes to the caller as an output port's value.
     #[prost(message, tag = "12")]
     Fetch(PortExec),
+    /// Runs other programs of the plan: a branch or a loop.
+    #[prost(message, tag = "13")]
+    Control(ControlExec),
+}
+
+/// How a task runs other programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ControlKind {
+    /// The first program if the first operand is true, else the second.
+    If = 0,
+    /// The program as long as the condition holds. Operands: most iterations, first condition, carried values. The
+    /// program's own inputs: number of the iteration, condition, carried values; its outputs: next condition, next
+    /// carried values, one slice of each stack. The task's outputs: last carried values, stacks.
+    Loop = 1,
+}
+
+/// A call of other programs.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ControlExec {
+    /// How they are run.
+    #[prost(enumeration = "ControlKind", tag = "1")]
+    pub kind: i32,
+    /// The operands that are given, then what the programs capture.
+    #[prost(message, repeated, tag = "2")]
+    pub inputs: Vec<Arg>,
+    /// For each operand, whether it is given.
+    #[prost(bool, repeated, tag = "3")]
+    pub given: Vec<bool>,
+    /// The programs.
+    #[prost(message, repeated, tag = "4")]
+    pub bodies: Vec<BodyExec>,
+    /// Registers it fills.
+    #[prost(uint32, repeated, tag = "5")]
+    pub outputs: Vec<u32>,
+}
+
+/// A program that a task runs.
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+pub struct BodyExec {
+    /// Index in `Plan::programs`, behind the program of the task.
+    #[prost(uint32, tag = "1")]
+    pub program: u32,
+    /// Which of the task's inputs are the program's last inputs.
+    #[prost(uint32, repeated, tag = "2")]
+    pub captures: Vec<u32>,
 }
 
 /// A kernel call: `fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32`, which runs the iterations
@@ -127,6 +173,10 @@ pub struct KernelExec {
     /// Bytes moved, for people and for the simulator.
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
+    /// Iterations as a function of the program's symbols, where they or an argument are only known during the run. The
+    /// kernel then gets the table of the symbols' values as a further argument, and objects as their bytes.
+    #[prost(message, optional, tag = "8")]
+    pub dynamic: Option<Extent>,
 }
 
 /// A call of an executable that a backend loads from payload bytes.

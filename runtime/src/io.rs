@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use of_plan::{Port, Program};
 
+use crate::symbols::Symbols;
 use crate::{RunError, Value};
 
 /// One place for each port. The caller fills them before a piece and empties them after it.
@@ -25,8 +26,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Checks the number and the types of the inputs.
-pub(crate) fn check_inputs(program: &Program, inputs: &[Value]) -> Result<(), RunError> {
+/// Checks the number and the types of the inputs, which tell the values of symbols.
+pub(crate) fn check_inputs(program: &Program, symbols: &Symbols, inputs: &[Value]) -> Result<(), RunError> {
     let ports = &program.inputs;
     if ports.len() != inputs.len() {
         let names: Vec<_> = ports.iter().map(|port| format!("{}: {}", port.name, port.type_text())).collect();
@@ -35,6 +36,16 @@ pub(crate) fn check_inputs(program: &Program, inputs: &[Value]) -> Result<(), Ru
     for (index, (port, value)) in ports.iter().zip(inputs).enumerate() {
         let problem = port.accepts(value.input_dims());
         problem.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
+    }
+    symbols.reset();
+    // Twice: an extent may be a function of a symbol that a later input tells.
+    for (index, (port, value)) in ports.iter().zip(inputs).enumerate().chain(ports.iter().zip(inputs).enumerate()) {
+        if let Some(tensor) = value.as_tensor()
+            && let Some(regst) = program.regsts.get(port.regst as usize)
+        {
+            let learnt = symbols.learn(regst, tensor.dims());
+            learnt.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
+        }
     }
     Ok(())
 }

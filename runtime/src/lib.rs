@@ -11,6 +11,7 @@
 
 pub mod actor;
 mod bus;
+mod control;
 mod cpu;
 #[allow(unsafe_code)] // Memory, machine code and shared jobs; nothing else has any.
 mod device;
@@ -23,6 +24,7 @@ mod pool;
 mod profile;
 mod session;
 pub mod simulator;
+mod symbols;
 mod thread;
 mod value;
 mod work;

@@ -3,21 +3,24 @@
 use std::sync::Arc;
 
 use of_plan::{
-    Arg, ArgSource, BackendExec, CopyExec, ElementType, Exec, KernelExec, PlanBuilder, PlanFile, Program, Task,
+    Arg, ArgSource, BackendExec, ControlExec, CopyExec, ElementType, Exec, KernelExec, PlanBuilder, PlanFile, Program,
+    Task,
 };
 
-use crate::device::{Arena, Buffer, CodeMap, KernelCall};
-use crate::work::{BackendCall, Operand, Place, Work};
-use crate::{LoadContext, Loader, SessionError, Tensor};
+use crate::control::{Body, ControlCall};
+use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
+use crate::pool::Pool;
+use crate::work::{BackendCall, DynamicArg, DynamicCall, Operand, Place, Work};
+use crate::{LoadContext, Loader, Session, SessionError, Tensor};
 
 /// What binding needs.
 pub(crate) struct Binder<'a> {
-    pub plan: &'a PlanFile,
+    pub plan: &'a Arc<PlanFile>,
     pub program: &'a Program,
     pub arena: Arc<Arena>,
     pub code: Arc<CodeMap>,
     pub loaders: &'a [Arc<dyn Loader>],
-    pub threads: usize,
+    pub pool: &'a Arc<Pool>,
 }
 
 impl Binder<'_> {
@@ -27,6 +30,7 @@ impl Binder<'_> {
             None => Ok(Work::Nothing),
             Some(Exec::Kernel(exec)) => self.kernel(task, exec),
             Some(Exec::Backend(exec)) => self.backend(task, exec),
+            Some(Exec::Control(exec)) => self.control(task, exec),
             Some(Exec::Copy(exec)) => self.copy(task, exec),
             Some(Exec::Feed(exec)) => {
                 let port = exec.port as usize;
@@ -44,9 +48,23 @@ impl Binder<'_> {
     fn kernel(&self, task: &Task, exec: &KernelExec) -> Result<Work, SessionError> {
         let code = self.plan.plan().code.get(exec.code as usize);
         let entry = code.and_then(|code| self.code.entry(code)).ok_or_else(|| broken(task))?;
+        if let Some(iterations) = &exec.dynamic {
+            let args = exec.args.iter().map(|arg| self.dynamic_arg(task, arg)).collect::<Option<_>>();
+            let kernel = DynamicKernel::new(Arc::clone(&self.code), entry, exec.grain);
+            let args = args.ok_or_else(|| broken(task))?;
+            return Ok(Work::Dynamic(DynamicCall { kernel, args, iterations: iterations.clone() }));
+        }
         let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();
         let buffers = buffers.ok_or_else(|| broken(task))?;
         Ok(Work::Kernel(KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain)))
+    }
+
+    fn dynamic_arg(&self, task: &Task, arg: &Arg) -> Option<DynamicArg> {
+        match self.object(arg) {
+            Some(regst) if task.produces.contains(&regst) => Some(DynamicArg::Write(regst)),
+            Some(regst) => Some(DynamicArg::Read(regst)),
+            None => self.buffer(arg).map(DynamicArg::Buffer),
+        }
     }
 
     fn backend(&self, task: &Task, exec: &BackendExec) -> Result<Work, SessionError> {
@@ -56,13 +74,32 @@ impl Binder<'_> {
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let outputs = outputs.ok_or_else(|| broken(task))?;
-        let context = LoadContext { program: self.program, task, exec, threads: self.threads };
+        let context = LoadContext { program: self.program, task, exec, threads: self.pool.threads() };
         let executable = loader.load(payload, context).map_err(|source| SessionError::Load {
             task: task.name.clone(),
             backend: exec.backend.clone(),
             source,
         })?;
         Ok(Work::Backend(BackendCall { executable, inputs, outputs }))
+    }
+
+    fn control(&self, task: &Task, exec: &ControlExec) -> Result<Work, SessionError> {
+        let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
+        let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
+        let bodies = exec.bodies.iter().map(|body| {
+            let shared = (Arc::clone(self.pool), Arc::clone(&self.code));
+            let session = Session::inner(self.plan, body.program as usize, shared, self.loaders)?;
+            Ok(Body { session, captures: body.captures.iter().map(|&c| c as usize).collect() })
+        });
+        let bodies = bodies.collect::<Result<_, SessionError>>()?;
+        let outputs = outputs.ok_or_else(|| broken(task))?;
+        Ok(Work::Control(Box::new(ControlCall {
+            kind: exec.kind(),
+            inputs,
+            given: exec.given.clone(),
+            bodies,
+            outputs,
+        })))
     }
 
     fn missing(&self, task: &Task, backend: &str) -> SessionError {

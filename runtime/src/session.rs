@@ -16,6 +16,7 @@ use crate::load::Binder;
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::{Clocks, TaskTiming};
+use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
 use crate::work::panic_text;
 use crate::{Loader, RunError, SessionError, Tensor, Value, cpu};
@@ -55,27 +56,50 @@ impl Session {
         options: Options,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
+        let threads = worker_count(options, plan.plan().environment.threads);
+        cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
+        let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
+        let pool = Pool::new(threads).map_err(SessionError::Thread)?;
+        Self::with(&plan, program, options, (Arc::new(pool), Arc::new(code)), loaders)
+    }
+
+    /// A program that a task of another session runs: it shares that one's workers and code.
+    pub(crate) fn inner(
+        plan: &Arc<PlanFile>,
+        program: usize,
+        shared: (Arc<Pool>, Arc<CodeMap>),
+        loaders: &[Arc<dyn Loader>],
+    ) -> Result<Self, SessionError> {
+        Self::with(plan, program, Options::default(), shared, loaders)
+    }
+
+    fn with(
+        plan: &Arc<PlanFile>,
+        program: usize,
+        options: Options,
+        (pool, code): (Arc<Pool>, Arc<CodeMap>),
+        loaders: &[Arc<dyn Loader>],
+    ) -> Result<Self, SessionError> {
         let count = plan.plan().programs.len();
         let desc = plan.plan().programs.get(program).ok_or(SessionError::Program { index: program, count })?;
-        cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
         plan.verify_program(program).map_err(SessionError::Invalid)?;
         let links = Links::of(desc).ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
-        let threads = worker_count(options, plan.plan().environment.threads);
+        let threads = pool.threads();
 
-        let arena = Arc::new(arena(&plan, desc)?);
-        let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
-        let binder = Binder { plan: &plan, program: desc, arena, code: Arc::new(code), loaders, threads };
+        let arena = Arc::new(arena(plan, desc)?);
+        let binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool };
         let works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
 
         let shared = Arc::new(Shared {
             program,
             ports: Ports::new(desc),
             objects: Objects::new(desc),
-            pool: Pool::new(threads).map_err(SessionError::Thread)?,
+            symbols: Symbols::new(desc),
+            pool: Arc::clone(&pool),
             clocks: Clocks::new(desc, options.profile),
             failing: AtomicBool::new(false),
             failure: Default::default(),
-            plan: Arc::clone(&plan),
+            plan: Arc::clone(plan),
         });
         let bytes = scratch_bytes(desc);
         let scratch = Scratch::new(bytes, threads - 1).map_err(|source| memory("scratch", bytes, source))?;
@@ -184,7 +208,7 @@ impl Session {
     fn check(&self, inputs: &[Value]) -> Result<(), RunError> {
         match &self.poison {
             Some(why) => Err(RunError::Poisoned(why.clone())),
-            None => check_inputs(self.program(), inputs),
+            None => check_inputs(self.program(), &self.shared.symbols, inputs),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::io::{Ports, lock};
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::Clocks;
+use crate::symbols::Symbols;
 use crate::work::{Context, Work};
 
 /// What all threads of a session share.
@@ -23,7 +24,8 @@ pub(crate) struct Shared {
     pub program: usize,
     pub ports: Ports,
     pub objects: Objects,
-    pub pool: Pool,
+    pub symbols: Symbols,
+    pub pool: Arc<Pool>,
     pub clocks: Clocks,
     /// Set while a piece fails: work is skipped, and the tokens still go their way, so that the actors are ready for
     /// the next piece.
@@ -125,9 +127,9 @@ impl ActorThread {
 #[inline]
 fn do_work(shared: &Shared, task: usize, work: &mut Work, piece: u64, scratch: &Scratch) {
     let program = shared.program();
-    let Shared { ports, objects, pool, clocks, .. } = shared;
+    let Shared { ports, objects, symbols, pool, clocks, .. } = shared;
     if !shared.failing.load(Ordering::Acquire) {
-        let context = Context { program, task, piece, ports, objects, pool, scratch };
+        let context = Context { program, task, piece, ports, objects, symbols, pool, scratch };
         let start = clocks.is_on().then(Instant::now);
         if let Err(error) = work.run(&context) {
             shared.fail(error);

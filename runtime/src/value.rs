@@ -15,7 +15,7 @@ pub enum Value {
     Optional(Option<Box<Value>>),
 }
 
-/// A tensor that owns its elements: row-major, sub-byte types packed with the low nibble first.
+/// A tensor that owns its elements: row-major, sub-byte types packed, the first element in the lowest bits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     dtype: ElementType,
@@ -138,6 +138,14 @@ impl Tensor {
     /// The bytes, to write to; none for text.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.data {
+            TensorData::Bytes(bytes) => Some(bytes),
+            TensorData::Strings(_) => None,
+        }
+    }
+
+    /// The bytes, taken out; none for text.
+    pub fn into_bytes(self) -> Option<AlignedBytes> {
+        match self.data {
             TensorData::Bytes(bytes) => Some(bytes),
             TensorData::Strings(_) => None,
         }

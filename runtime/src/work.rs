@@ -3,12 +3,14 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use of_plan::{ElementType, Program};
+use of_plan::{ElementType, Extent, Program};
 
-use crate::device::{Buffer, KernelCall, Scratch};
+use crate::control::ControlCall;
+use crate::device::{Buffer, DynamicKernel, KernelCall, Memory, Scratch};
 use crate::io::{Ports, lock};
 use crate::objects::Objects;
 use crate::pool::Pool;
+use crate::symbols::Symbols;
 use crate::{ExecError, Executable, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
 /// A task's work, with everything resolved that can be resolved before the run.
@@ -17,8 +19,12 @@ pub(crate) enum Work {
     Nothing,
     /// A kernel.
     Kernel(KernelCall),
+    /// A kernel of extents that are only known during the run.
+    Dynamic(DynamicCall),
     /// A backend's executable.
     Backend(BackendCall),
+    /// Other programs.
+    Control(Box<ControlCall>),
     /// A copy of bytes.
     Copy { src: Buffer, dst: Buffer, bytes: usize },
     /// A copy of a value.
@@ -33,6 +39,23 @@ pub(crate) enum Work {
 pub(crate) enum Place {
     Dense { buffer: Buffer, dtype: ElementType, dims: Vec<i64> },
     Object(u32),
+}
+
+/// A kernel with its operands.
+pub(crate) struct DynamicCall {
+    pub kernel: DynamicKernel,
+    pub args: Vec<DynamicArg>,
+    pub iterations: Extent,
+}
+
+/// An argument of a kernel.
+pub(crate) enum DynamicArg {
+    /// A place that the plan laid out.
+    Buffer(Buffer),
+    /// An object register that the kernel reads.
+    Read(u32),
+    /// An object register that the kernel fills.
+    Write(u32),
 }
 
 /// An input of an executable.
@@ -57,6 +80,7 @@ pub(crate) struct Context<'a> {
     pub piece: u64,
     pub ports: &'a Ports,
     pub objects: &'a Objects,
+    pub symbols: &'a Symbols,
     pub pool: &'a Pool,
     pub scratch: &'a Scratch,
 }
@@ -75,14 +99,55 @@ impl Work {
                 false => Err(context.internal("copies past a buffer")),
             },
             Work::CopyObject { src, dst } => {
-                let value = context.object(*src)?.clone();
-                context.objects.write(*dst, context.piece, value);
-                Ok(())
+                let value = context.object(*src)?;
+                context.store(*dst, Some(context.shaped(*dst, value)?))
             }
+            Work::Dynamic(call) => call.run(context),
             Work::Backend(call) => call.run(context),
+            Work::Control(call) => call.run(context),
             Work::Feed { port, to } => context.feed(*port, to),
             Work::Fetch { port, from } => context.fetch(*port, from),
         }
+    }
+}
+
+impl DynamicCall {
+    fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
+        let piece = context.piece;
+        let symbols = context.symbols.values();
+        let guards = self.args.iter().map(|arg| match arg {
+            DynamicArg::Read(regst) => context.objects.read(*regst, piece),
+            _ => None,
+        });
+        let guards: Vec<_> = guards.collect();
+        let mut filled = Vec::new();
+        for arg in &self.args {
+            if let DynamicArg::Write(regst) = arg {
+                filled.push((*regst, context.room(*regst)?));
+            }
+        }
+        let mut to_fill = filled.iter_mut();
+        let memory = self.args.iter().zip(&guards).map(|(arg, guard)| match arg {
+            DynamicArg::Buffer(buffer) => Ok(Memory::Place(buffer)),
+            DynamicArg::Read(regst) => {
+                let value = guard.as_deref().and_then(Option::as_ref).ok_or_else(|| context.empty(*regst))?;
+                let bytes = value.as_tensor().and_then(Tensor::bytes);
+                bytes.map(Memory::Read).ok_or_else(|| context.internal("reads a value that has no bytes"))
+            }
+            DynamicArg::Write(_) => {
+                let tensor = to_fill.next().and_then(|(_, tensor)| tensor.bytes_mut());
+                tensor.map(Memory::Write).ok_or_else(|| context.internal("fills a value that has no bytes"))
+            }
+        });
+        let mut memory = memory.collect::<Result<Vec<_>, _>>()?;
+        let iterations = self.iterations.eval(&symbols).filter(|&n| n >= 0);
+        let iterations = iterations.ok_or_else(|| context.internal("does not know its iterations"))?;
+        let status = self.kernel.run(&mut memory, &symbols, iterations, piece, context.pool, context.scratch);
+        status.map_err(|status| context.failed(kernel_error(status)))?;
+        drop(memory);
+        drop(guards);
+        filled.into_iter().for_each(|(regst, tensor)| context.objects.write(regst, piece, tensor.into()));
+        Ok(())
     }
 }
 
@@ -137,15 +202,55 @@ impl BackendCall {
 }
 
 impl Context<'_> {
+    /// A copy of an input.
+    pub fn value(&self, input: &Operand) -> Result<Value, RunError> {
+        match input {
+            Operand::Constant(value) => Ok(value.clone()),
+            Operand::Place(Place::Object(regst)) => self.object(*regst),
+            Operand::Place(Place::Dense { buffer, dtype, dims }) => {
+                let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), buffer.bytes(self.piece));
+                Ok(tensor.map_err(|error| self.failed(error.into()))?.into())
+            }
+        }
+    }
+
+    /// Gives a register that the task produces its value.
+    pub fn put(&self, place: &Place, value: Value) -> Result<(), RunError> {
+        let (buffer, dtype, dims) = match place {
+            Place::Object(regst) => return self.store(*regst, Some(value)),
+            Place::Dense { buffer, dtype, dims } => (buffer, dtype, dims),
+        };
+        let tensor = value.as_tensor().filter(|t| t.dtype() == *dtype && t.dims() == dims);
+        match (tensor.and_then(Tensor::bytes), buffer.bytes_mut(self.piece)) {
+            (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
+            _ => {
+                let got = value.as_tensor().map_or("no tensor".into(), |t| format!("{}{:?}", t.dtype(), t.dims()));
+                return Err(self.failed(ExecError::Input(format!("a result is {got}, it must be {dtype}{dims:?}"))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Element type and extents of a place, -1 where they are not known.
+    pub fn declared(&self, place: &Place) -> (ElementType, Vec<i64>) {
+        match place {
+            Place::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
+            Place::Object(regst) => {
+                let desc = &self.program.regsts[*regst as usize];
+                (desc.dtype(), desc.dims.clone())
+            }
+        }
+    }
+
     fn name(&self) -> String {
         self.program.tasks[self.task].name.clone()
     }
 
-    fn failed(&self, source: ExecError) -> RunError {
+    pub fn failed(&self, source: ExecError) -> RunError {
         RunError::Task { task: self.name(), source }
     }
 
-    fn internal(&self, what: &str) -> RunError {
+    pub fn internal(&self, what: &str) -> RunError {
         RunError::Internal(format!("task `{}` {what}", self.name()))
     }
 
@@ -169,15 +274,41 @@ impl Context<'_> {
         {
             return Err(wrong(format!("a tensor of {} where it holds {}", tensor.dtype(), desc.dtype())));
         }
+        if let Some(tensor) = value.as_tensor() {
+            self.symbols.learn(desc, tensor.dims()).map_err(|problem| wrong(format!("a value that {problem}")))?;
+        }
         self.objects.write(regst, self.piece, value);
         Ok(())
+    }
+
+    /// A tensor for an object register whose extents are known by now, to be filled.
+    fn room(&self, regst: u32) -> Result<Tensor, RunError> {
+        let desc = &self.program.regsts[regst as usize];
+        let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
+        let bytes = desc.dtype().byte_len(&dims).and_then(|len| usize::try_from(len).ok());
+        let bytes = bytes.filter(|&len| len <= isize::MAX as usize - 64);
+        let bytes = bytes.ok_or_else(|| self.internal(&format!("makes a tensor of {dims:?}, which is too large")))?;
+        Tensor::new(desc.dtype(), dims, self.objects.allocate(bytes)).map_err(|error| self.failed(error.into()))
+    }
+
+    /// A value under the extents of a register, where these are known.
+    fn shaped(&self, regst: u32, value: Value) -> Result<Value, RunError> {
+        let desc = &self.program.regsts[regst as usize];
+        match value {
+            Value::Tensor(tensor) if !desc.extents.is_empty() => {
+                let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
+                let tensor = tensor.reshaped(dims).map_err(|error| self.failed(error.into()))?;
+                Ok(tensor.into())
+            }
+            value => Ok(value),
+        }
     }
 
     fn feed(&self, port: usize, to: &Place) -> Result<(), RunError> {
         let slot = lock(&self.ports.inputs[port]);
         let value = slot.as_ref().ok_or_else(|| self.internal("finds no input"))?;
         match to {
-            Place::Object(regst) => self.objects.write(*regst, self.piece, value.clone()),
+            Place::Object(regst) => self.store(*regst, Some(value.clone()))?,
             Place::Dense { buffer, .. } => {
                 let source = value.as_tensor().and_then(Tensor::bytes);
                 let target = buffer.bytes_mut(self.piece);
@@ -221,6 +352,9 @@ impl Context<'_> {
 fn kernel_error(status: i32) -> ExecError {
     match status {
         1 => ExecError::Input("an index is out of range".into()),
+        2 => {
+            ExecError::Input("extents do not broadcast as the plan was compiled for: compile with their numbers".into())
+        }
         other => ExecError::Failed(format!("the kernel returned the status {other}")),
     }
 }

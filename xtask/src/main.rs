@@ -14,6 +14,7 @@ cargo xtask ci [--without-tests]                      format, lints, tidy, tests
 cargo xtask tidy                                      the project's invariants alone
 cargo xtask bless [FILE.of …]                         update expected outputs: snapshots, CHECK lines of lit tests
 cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [MODEL …]
+cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
 ";
@@ -25,6 +26,10 @@ fn main() -> ExitCode {
         ["ci", rest @ ..] => ci::ci(rest),
         ["tidy"] => tidy::tidy(),
         ["bench", rest @ ..] => bench::bench(rest),
+        ["fuzz-graphs", rest @ ..] => {
+            let run = ["run", "--release", "--package", "of-fuzz", "--"];
+            workspace::run(workspace::cargo().args(run).args(rest))
+        }
         ["bless", files @ ..] => bless::bless(files),
         ["new", rest @ ..] => new::new(rest),
         [] | ["help" | "--help" | "-h"] => {

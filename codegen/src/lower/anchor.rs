@@ -1,7 +1,7 @@
 //! Contractions, convolutions and pools with their epilogues.
 
 use of_diag::Diagnostic;
-use of_ir::{DType, OpId, ValueId};
+use of_ir::{DType, Dim, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
@@ -11,18 +11,21 @@ use super::body::Body;
 use super::{Lowering, points};
 use crate::fuse::{Group, Role};
 use crate::native::contraction::{self, Contraction, Element, RowAxes};
-use crate::native::copy;
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
+use crate::native::{Extent, copy, extent};
 use crate::physical::{Operand, Place};
 use crate::roles;
+
+/// Extents with and without a border, and elements before, of each axis.
+type Border = [(Extent, Extent, Extent); 4];
 
 /// What lowering a group gives: a step, an error of the plan, or why there is no kernel.
 type Outcome = Result<Result<(), Diagnostic>, String>;
 
 impl Lowering<'_, '_> {
     pub(super) fn anchor(&mut self, group: &Group) -> Outcome {
-        let is_anchor = |op: &OpId| roles::role(self.g, *op) == Role::Anchor;
+        let is_anchor = |op: &OpId| *self.roles.get(*op) == Role::Anchor;
         let op = group.ops.iter().copied().find(is_anchor).ok_or("the group has no anchor")?;
         let b = self.body(group, 0)?;
         match self.g.op(op).name() {
@@ -40,9 +43,9 @@ impl Lowering<'_, '_> {
         if da.len() < 2 || db.len() < 2 {
             return Err("a product with a vector".into());
         }
-        let (m, k, n) = (da[da.len() - 2], da[da.len() - 1], db[db.len() - 1]);
+        let (m, k, n) = (da[da.len() - 2].clone(), da[da.len() - 1].clone(), db[db.len() - 1].clone());
         let lead = dims.len() - 2;
-        let shared = db[..db.len() - 2].iter().all(|d| *d == 1);
+        let shared = db[..db.len() - 2].iter().all(|d| d.is(1));
         let dense = da.len() == dims.len() && da[..lead] == dims[..lead];
         // With one right operand for all batches, the batches are just more rows.
         let flat = RowAxes { dims: dims.clone(), batch: 0, outer: 0 };
@@ -53,38 +56,46 @@ impl Lowering<'_, '_> {
         };
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
-        let constant = self.constants.tensor(w).is_some();
+        let matrices = extent::numbers(&db).filter(|_| self.constants.tensor(w).is_some()).map(|d| matrices(&d));
         let mut spec = Contraction {
             element: element(self.dtype(x)),
             a_batch: lead_strides(&da, &batch),
             b_batch: lead_strides(&db, &batch),
             batch,
-            outer: (1, 0),
-            inner: (rows, k as i64),
+            outer: (1usize.into(), 0usize.into()),
+            inner: (rows, k.clone()),
             taps: Vec::new(),
-            run: k,
-            columns: n,
+            run: k.clone(),
+            columns: n.clone(),
             b: contraction::Operand::RowMajor(n),
         };
         let tile = contraction::tile(&spec, self.isa);
         let width = tile.vectors * self.isa.lanes;
-        if constant {
+        if let Some((_, k, n)) = matrices {
             spec.b = contraction::Operand::Packed;
-            let packed = n.div_ceil(width) * contraction::panel(&spec, width);
-            spec.b_batch.iter_mut().for_each(|s| *s = *s / (k * n) as i64 * packed as i64);
+            let packed = contraction::panel(&spec, width) * n.div_ceil(width);
+            spec.b_batch.iter_mut().for_each(|s| *s = s.div_floor(&(k * n).into()) * &packed);
         }
         let source = contraction::contraction(&spec, tile, b, &axes, &row_major(&dims), self.isa)?;
-        let flops = 2 * k as u64 * points(&dims);
+        let flops = 2 * points(&[k]) * points(&dims);
         Ok((|| {
             let a = self.place(x)?;
-            let right = if constant { self.packed(w, &spec, matrices(&db), width)? } else { self.place(w)? };
+            let right = match matrices {
+                Some(m) => self.packed(w, &spec, m, width)?,
+                None => self.place(w)?,
+            };
             self.finish(group, source, b, vec![a, right], flops)
         })())
     }
 
     /// A weight of packed panels: `count` matrices, one after another.
-    fn packed(&mut self, w: ValueId, spec: &Contraction, count: usize, width: usize) -> Result<Operand, Diagnostic> {
-        let (k, n) = (contraction::depth(spec), spec.columns);
+    fn packed(
+        &mut self,
+        w: ValueId,
+        spec: &Contraction,
+        (count, k, n): (usize, usize, usize),
+        width: usize,
+    ) -> Result<Operand, Diagnostic> {
         let tensor = self.constants.tensor(w);
         let (mut floats, mut bytes) = (Vec::new(), Vec::new());
         if let Some(values) = tensor.and_then(|t| t.as_slice::<f32>()) {
@@ -93,7 +104,7 @@ impl Lowering<'_, '_> {
             }
         } else if let Some(values) = tensor.and_then(|t| t.as_slice::<i8>()) {
             for i in 0..count {
-                bytes.extend(contraction::pack_bytes(&values[i * k * n..][..k * n], spec, width));
+                bytes.extend(contraction::pack_bytes(&values[i * k * n..][..k * n], spec, width).unwrap_or_default());
             }
         }
         self.panels(w, floats, bytes)
@@ -117,12 +128,13 @@ impl Lowering<'_, '_> {
         let dtype = self.dtype(x);
         let shape = |v: ValueId| self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         let geometry = conv.geometry(&shape(x), &shape(w)).map_err(|e| e.message)?;
-        let geometry = geometry.fixed().ok_or("a shape is not known before the run")?;
         let (h, wa) = axes(&geometry.windows)?;
-        let (n, cin, cout, groups) = (geometry.n, geometry.cin, geometry.cout, geometry.group);
+        let channels = |d: &Dim| Extent::from(d).number().ok_or("its channels are not known before the run");
+        let (n, cin, cout) = (Extent::from(&geometry.n), channels(&geometry.cin)?, channels(&geometry.cout)?);
+        let groups = geometry.group;
         let mut b = image_body(b, group.space.len());
         // An image one pixel wide is a line: rows of the product run along its long axis.
-        let (h, wa) = if wa.input == 1 && wa.output == 1 && wa.kernel == 1 {
+        let (h, wa) = if wa.input.is(1) && wa.output.is(1) && wa.kernel == 1 {
             b.loads.iter_mut().for_each(|l| l.strides.swap(1, 2));
             (wa, h)
         } else {
@@ -132,26 +144,32 @@ impl Lowering<'_, '_> {
         let cin_group = cin / groups;
         // A border of zeros is written around the input once, so that the kernel knows no edges.
         let pad_after = |a: &Axis| {
-            (((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as i64 - a.pad - a.input as i64).max(0)
+            let reach = (&a.output - 1usize) * a.stride + ((a.kernel - 1) * a.dilation + 1);
+            (reach - &a.pad - &a.input).max(&0usize.into())
         };
-        let padded = |a: &Axis| (a.input as i64 + a.pad + pad_after(a)) as usize;
+        let padded = |a: &Axis| &a.input + &a.pad + pad_after(a);
         let (hp, wp) = (padded(&h), padded(&wa));
-        let needs_pad = (hp, wp) != (h.input, wa.input) || h.pad != 0 || wa.pad != 0;
-        let border = needs_pad.then_some([(n, n, 0), (hp, h.input, h.pad), (wp, wa.input, wa.pad), (cin, cin, 0)]);
+        let needs_pad = hp != h.input || wp != wa.input || !h.pad.is(0) || !wa.pad.is(0);
+        let none = Extent::from(0usize);
+        let border = needs_pad.then(|| {
+            let (h, wa) = (h.clone(), wa.clone());
+            let whole = |e: Extent| (e.clone(), e, none.clone());
+            [whole(n.clone()), (hp.clone(), h.input, h.pad), (wp.clone(), wa.input, wa.pad), whole(cin.into())]
+        });
         if groups == cin && cout == cin {
             // Bytes are multiplied in pairs of taps, which must all be there.
-            let inside = |a: &Axis, input: usize| if dtype == DType::F32 { *a } else { Axis { input, pad: 0, ..*a } };
-            let spec = Window { n, h: inside(&h, hp), w: inside(&wa, wp), c: cin, kind: Kind::Depthwise, dtype };
-            let border = border.filter(|_| dtype != DType::F32);
-            return self.depthwise(group, &spec, (op, x, w), border, b);
+            let bytes = dtype != DType::F32;
+            let inside = |a: Axis, input: Extent| if bytes { Axis { input, pad: none.clone(), ..a } } else { a };
+            let spec = Window { n, h: inside(h, hp), w: inside(wa, wp), c: cin, kind: Kind::Depthwise, dtype };
+            return self.depthwise(group, &spec, (op, x, w), border.filter(|_| bytes), b);
         }
-        let row = (wp * cin) as i64;
+        let row = &wp * cin;
         let cout_group = cout / groups;
         let pointwise = h.kernel * wa.kernel == 1 && h.stride == 1 && wa.stride == 1 && groups == 1;
-        let space = [n, h.output, wa.output, cout];
+        let space = [n.clone(), h.output.clone(), wa.output.clone(), cout.into()];
         let out = row_major(&space);
         // The space, with the groups as a batch axis: [N, G, H, W, C/G].
-        let grouped = |s: &[i64]| vec![s[0], s[3] * cout_group as i64, s[1], s[2], s[3]];
+        let grouped = |s: &[Extent]| vec![s[0].clone(), &s[3] * cout_group, s[1].clone(), s[2].clone(), s[3].clone()];
         let (row_axes, body, out) = if groups == 1 {
             let merged = RowAxes { dims: space.to_vec(), batch: 0, outer: 0 };
             let sampled = RowAxes { dims: space.to_vec(), batch: 1, outer: 0 };
@@ -167,39 +185,40 @@ impl Lowering<'_, '_> {
         } else {
             let mut g = b.clone();
             g.loads.iter_mut().for_each(|l| l.strides = grouped(&l.strides));
-            (RowAxes { dims: vec![n, groups, h.output, wa.output, cout_group], batch: 2, outer: 1 }, g, grouped(&out))
+            let dims = vec![n.clone(), groups.into(), h.output.clone(), wa.output.clone(), cout_group.into()];
+            (RowAxes { dims, batch: 2, outer: 1 }, g, grouped(&out))
         };
-        let line = (h.stride as i64 * row, wa.stride as i64 * cin as i64);
+        let one = (Extent::from(1usize), Extent::from(0usize));
         let (outer, inner) = match (row_axes.batch, row_axes.outer) {
-            (0, 0) => ((1, 0), (n * h.output * wa.output, cin as i64)),
-            (_, 0) => ((1, 0), (h.output * wa.output, cin as i64)),
-            _ => ((h.output, line.0), (wa.output, line.1)),
+            (0, 0) => (one, (&n * &h.output * &wa.output, cin.into())),
+            (_, 0) => (one, (&h.output * &wa.output, cin.into())),
+            _ => ((h.output.clone(), &row * h.stride), (wa.output.clone(), (wa.stride * cin).into())),
         };
         // Neighbouring taps of a line are contiguous where nothing is skipped between them.
         let contiguous = groups == 1 && (wa.dilation == 1 || wa.kernel == 1);
         let (taps, run) = if contiguous {
-            (vec![(h.kernel, h.dilation as i64 * row)], wa.kernel * cin)
+            (vec![(h.kernel, &row * h.dilation)], wa.kernel * cin)
         } else {
-            (vec![(h.kernel, h.dilation as i64 * row), (wa.kernel, (wa.dilation * cin) as i64)], cin_group)
+            (vec![(h.kernel, &row * h.dilation), (wa.kernel, (wa.dilation * cin).into())], cin_group)
         };
         let k = h.kernel * wa.kernel * cin_group;
-        let sample = (hp * wp * cin) as i64;
+        let sample = &hp * &wp * cin;
         let mut spec = Contraction {
             element: element(dtype),
             batch: row_axes.dims[..row_axes.batch].to_vec(),
-            a_batch: [sample, cin_group as i64][..row_axes.batch].to_vec(),
-            b_batch: vec![0; row_axes.batch],
+            a_batch: [sample, cin_group.into()][..row_axes.batch].to_vec(),
+            b_batch: vec![0usize.into(); row_axes.batch],
             outer,
             inner,
             taps,
-            run,
-            columns: cout_group,
+            run: run.into(),
+            columns: cout_group.into(),
             b: contraction::Operand::Packed,
         };
         let tile = contraction::tile(&spec, self.isa);
         let width = tile.vectors * self.isa.lanes;
         if groups > 1 {
-            spec.b_batch[1] = (cout_group.div_ceil(width) * contraction::panel(&spec, width)) as i64;
+            spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
         }
         let source = contraction::contraction(&spec, tile, &body, &row_axes, &out, self.isa)?;
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
@@ -211,7 +230,7 @@ impl Lowering<'_, '_> {
                 floats.extend(contraction::pack(&b, k, cout_group, width));
             } else if let Some(values) = tensor.as_slice::<i8>() {
                 let b = filters(&values[g * size..][..size], cout_group, cin_group, taps);
-                bytes.extend(contraction::pack_bytes(&b, &spec, width));
+                bytes.extend(contraction::pack_bytes(&b, &spec, width).ok_or("an extent is not known before the run")?);
             }
         }
         let flops = 2 * k as u64 * points(&space);
@@ -223,17 +242,12 @@ impl Lowering<'_, '_> {
     }
 
     /// Where `x` lies with a border of zeros around it: extents with and without it, and elements before, of each axis.
-    fn bordered(
-        &mut self,
-        op: OpId,
-        x: ValueId,
-        border: Option<[(usize, usize, i64); 4]>,
-    ) -> Result<Operand, Diagnostic> {
+    fn bordered(&mut self, op: OpId, x: ValueId, border: Option<Border>) -> Result<Operand, Diagnostic> {
         let a = self.place(x)?;
         let Some(list) = border else { return Ok(a) };
         let dtype = self.dtype(x);
         let bytes = dtype.bits().map_or(4, |b| b / 8);
-        let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.map(|a| a.0));
+        let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.clone().map(|a| a.0));
         self.kernel(&[op], copy::pad(&list, bytes, 0), vec![a], vec![slot], 0);
         Ok(Operand::whole(Place::Slot(slot)))
     }
@@ -243,7 +257,7 @@ impl Lowering<'_, '_> {
         group: &Group,
         spec: &Window,
         (op, x, w): (OpId, ValueId, ValueId),
-        border: Option<[(usize, usize, i64); 4]>,
+        border: Option<Border>,
         b: &Body,
     ) -> Outcome {
         let source = window::window(spec, b, self.isa)?;
@@ -273,19 +287,20 @@ impl Lowering<'_, '_> {
         let shape = self.g.ty(x).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         let b = &image_body(b, group.space.len());
         let (geometry, counts) = if let Some(p) = as_op::<MaxPool>(self.g, op) {
-            (p.geometry(&shape).map_err(|e| e.message)?.fixed().map_err(|e| e.message)?, None)
+            (p.geometry(&shape).map_err(|e| e.message)?, None)
         } else if let Some(p) = as_op::<AvgPool>(self.g, op) {
-            let g = p.geometry(&shape).map_err(|e| e.message)?.fixed().map_err(|e| e.message)?;
-            let counts = p.counts(&g.windows);
-            (g, Some(counts))
+            let g = p.geometry(&shape).map_err(|e| e.message)?;
+            let windows = g.windows.fixed().ok_or("how many elements its windows have is not known before the run")?;
+            (g, Some(p.counts(&windows)))
         } else {
             return Err("its attributes do not decode".into());
         };
         let (h, w) = axes(&geometry.windows)?;
         let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
-        let spec = Window { n: geometry.n, h, w, c: geometry.c, kind, dtype: self.dtype(x) };
-        let source = window::window(&spec, b, self.isa)?;
+        let c = Extent::from(&geometry.c).number().ok_or("its channels are not known before the run")?;
         let flops = (h.kernel * w.kernel) as u64 * points(&group.space);
+        let spec = Window { n: geometry.n.into(), h, w, c, kind, dtype: self.dtype(x) };
+        let source = window::window(&spec, b, self.isa)?;
         Ok((|| {
             let mut first = vec![self.place(x)?];
             if let Some(counts) = counts {
@@ -298,20 +313,21 @@ impl Lowering<'_, '_> {
 }
 
 /// Strides of the leading axes of an operand along the batch axes of the result, 0 where it is stretched.
-fn lead_strides(own: &[usize], batch: &[usize]) -> Vec<i64> {
+fn lead_strides(own: &[Extent], batch: &[Extent]) -> Vec<Extent> {
     let strides = row_major(own);
     let lead = own.len() - 2;
     (0..batch.len())
         .map(|axis| match (axis + lead).checked_sub(batch.len()) {
-            Some(i) if own[i] != 1 => strides[i],
-            _ => 0,
+            Some(i) if !own[i].is(1) => extent::stretched(&own[i], &batch[axis], &strides[i]),
+            _ => 0usize.into(),
         })
         .collect()
 }
 
-/// Number of matrices in a stack of matrices.
-fn matrices(dims: &[usize]) -> usize {
-    dims[..dims.len() - 2].iter().product()
+/// Number of matrices, rows and columns of a stack of matrices.
+fn matrices(dims: &[usize]) -> (usize, usize, usize) {
+    let r = dims.len();
+    (dims[..r - 2].iter().product(), dims[r - 2], dims[r - 1])
 }
 
 /// What a contraction with a left operand of this type multiplies.
@@ -337,17 +353,18 @@ fn filters<T: Copy + Default>(w: &[T], cout: usize, cin: usize, taps: usize) -> 
 }
 
 /// Two image axes; one axis is a single line.
-fn axes(w: &of_ops::nn::Windows<usize>) -> Result<(Axis, Axis), String> {
+fn axes(w: &of_ops::nn::Windows<Dim>) -> Result<(Axis, Axis), String> {
     let axis = |i: usize| Axis {
-        input: w.input[i],
-        output: w.output[i],
+        input: Extent::from(&w.input[i]),
+        output: Extent::from(&w.output[i]),
         kernel: w.kernel[i],
         stride: w.strides[i],
         dilation: w.dilations[i],
-        pad: w.pads_begin[i] as i64,
+        pad: Extent::from(&w.pads_begin[i]),
     };
+    let (one, zero) = (|| Extent::from(1usize), Extent::from(0usize));
     match w.input.len() {
-        1 => Ok((Axis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad: 0 }, axis(0))),
+        1 => Ok((Axis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero }, axis(0))),
         2 => Ok((axis(0), axis(1))),
         n => Err(format!("{n} image axes have no native code")),
     }
@@ -357,7 +374,7 @@ fn axes(w: &of_ops::nn::Windows<usize>) -> Result<(Axis, Axis), String> {
 fn image_body(b: &Body, rank: usize) -> Body {
     let mut out = b.clone();
     if rank == 3 {
-        out.loads.iter_mut().for_each(|l| l.strides.insert(1, 0));
+        out.loads.iter_mut().for_each(|l| l.strides.insert(1, 0usize.into()));
     }
     out
 }

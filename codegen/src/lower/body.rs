@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 
-use of_ir::{DType, Elements, Graph, OpId, Type, ValueId};
+use of_ir::{DType, Elements, Graph, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::nn::Conv;
 use of_ops::scalar::ScalarOp;
 
 use crate::fuse::{Group, Role};
+use crate::native::space::row_major;
+use crate::native::{Extent, extent};
+use crate::roles::Roles;
 
 /// A value read from memory at each point of the space.
 #[derive(Clone, PartialEq, Debug)]
@@ -17,7 +20,7 @@ pub struct Load {
     /// Element type.
     pub dtype: DType,
     /// Elements to step along each axis of the space; 0 along axes that it is broadcast over.
-    pub strides: Vec<i64>,
+    pub strides: Vec<Extent>,
 }
 
 /// How values combine along a row.
@@ -70,7 +73,7 @@ pub struct Body {
 /// Builds the program of `group`, in whose space the anchor's result (if it has one) has its own dimensions.
 ///
 /// `resolve` maps a value to the one whose memory it shows (through reshapes).
-pub fn body(g: &Graph, group: &Group, role: &dyn Fn(OpId) -> Role, inner: usize) -> Body {
+pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
     let mut b = Builder {
         g,
         group,
@@ -84,7 +87,7 @@ pub fn body(g: &Graph, group: &Group, role: &dyn Fn(OpId) -> Role, inner: usize)
         let data = g.op(*op);
         let result = data.results[0];
         let dtype = b.dtype(result);
-        let typed = match role(*op) {
+        let typed = match roles.get(*op).clone() {
             Role::Anchor => {
                 let anchor = Typed { node: Node::Anchor, dtype, per_row: false };
                 match data.operands.get(2).filter(|v| data.name() == Conv::NAME && *g.ty(**v) != Type::None) {
@@ -152,8 +155,8 @@ impl Builder<'_> {
         self.g.ty(v).as_tensor().map_or(DType::F32, |t| t.dtype)
     }
 
-    fn dims(&self, v: ValueId) -> Vec<usize> {
-        self.g.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
+    fn dims(&self, v: ValueId) -> Vec<Extent> {
+        extent::of_value(self.g, v)
     }
 
     /// Whether `v` spans no inner axis (in a space where inner axes are longer than 1).
@@ -161,9 +164,9 @@ impl Builder<'_> {
         let (dims, space) = (self.dims(v), &self.group.space);
         let start = space.len() - self.inner;
         (start..space.len()).all(|axis| match (axis + dims.len()).checked_sub(space.len()) {
-            Some(i) => dims[i] == 1,
+            Some(i) => dims[i].is(1),
             None => true,
-        }) && space[start..].iter().any(|d| *d != 1)
+        }) && space[start..].iter().any(|d| !d.is(1))
     }
 
     fn operand(&mut self, v: ValueId) -> usize {
@@ -183,12 +186,12 @@ impl Builder<'_> {
             return *n;
         }
         let dims = self.dims(v);
-        let own = of_ops::shape::strides(&dims);
+        let own = row_major(&dims);
         let rank = self.group.space.len();
         let strides = (0..rank)
             .map(|axis| match (axis + dims.len()).checked_sub(rank) {
-                Some(i) if dims[i] != 1 => own[i] as i64,
-                _ => 0,
+                Some(i) if !dims[i].is(1) => extent::stretched(&dims[i], &self.group.space[axis], &own[i]),
+                _ => 0usize.into(),
             })
             .collect();
         self.body.loads.push(Load { value: v, dtype, strides });

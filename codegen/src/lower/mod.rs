@@ -5,20 +5,27 @@
 pub mod anchor;
 pub mod body;
 mod constants;
+mod control;
 mod movement;
 
 use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{DType, Func, Graph, OpId, Type, ValueId};
+use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::movement::Expand;
+use of_ops::nn::MatMulInteger;
 use of_plan::PlanBuilder;
 
 use crate::Backend;
 use crate::extract::extract;
 use crate::fuse::{self, Group, Role, Shape};
-use crate::native::{Isa, Source, elementwise, expr, reduce, rowwise};
+use crate::native::{Extent, Isa, Source, elementwise, expr, extent, reduce, rowwise};
 use crate::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
-use crate::roles;
+use crate::roles::{self, Roles};
 use body::{Body, body};
 use constants::Constants;
 
@@ -35,7 +42,8 @@ pub struct LeftOut {
     pub backend: &'static str,
 }
 
-/// A lowered function. `Work::Kernel::code` is an index into `kernels` until the plan knows them.
+/// A lowered region. `Work::Kernel::code` is an index into `kernels` until the plan knows them.
+#[derive(Default)]
 pub struct Lowered {
     /// Steps and buffers.
     pub physical: Physical,
@@ -45,9 +53,12 @@ pub struct Lowered {
     pub names: Vec<String>,
     /// Ops that went to a backend.
     pub left_out: Vec<LeftOut>,
+    /// Regions that its control flow runs; `Work::Control::programs` are indices into them.
+    pub inner: Vec<Lowered>,
 }
 
-/// Lowers `func`, whose shapes are fixed as far as native code is wanted.
+/// Lowers `func`. Extents are numbers or symbols; values whose extents are symbols become objects, which the runtime
+/// allocates when the symbols are known.
 ///
 /// # Errors
 /// When an op is claimed by no backend, with every reason.
@@ -58,27 +69,24 @@ pub fn lower<'g>(
     builder: &mut PlanBuilder<'g>,
 ) -> Result<Lowered, Diagnostic> {
     let graph = &func.graph;
-    let role_of = |op: OpId| roles::role(graph, op);
-    let groups = fuse::fuse(graph, &role_of);
+    let inputs: Vec<(ValueId, String)> = graph.args().iter().copied().zip(func.inputs.iter().cloned()).collect();
     let mut l = Lowering {
         g: graph,
+        roles: Roles::of(graph, graph.entry(), graph.args()),
         isa,
         backends,
         constants: Constants::new(graph, builder),
-        out: Lowered { physical: Physical::default(), kernels: Vec::new(), names: Vec::new(), left_out: Vec::new() },
+        out: Lowered::default(),
         places: HashMap::new(),
         kernel_of: HashMap::new(),
     };
-    l.feed(func);
-    for group in &groups {
-        l.group(group)?;
-    }
-    l.fetch(func)?;
+    l.region(graph.entry(), &inputs, &func.outputs)?;
     Ok(l.out)
 }
 
 struct Lowering<'g, 'b> {
     g: &'g Graph,
+    roles: Roles,
     isa: &'b Isa,
     backends: &'b [&'b dyn Backend],
     constants: Constants<'g, 'b>,
@@ -88,10 +96,20 @@ struct Lowering<'g, 'b> {
 }
 
 impl<'g> Lowering<'g, '_> {
+    /// Lowers the ops of a region.
+    fn region(&mut self, region: RegionId, inputs: &[(ValueId, String)], outputs: &[String]) -> Result<(), Diagnostic> {
+        self.out.physical.symbols = self.roles.symbols.clone();
+        self.feed(inputs);
+        for group in &fuse::fuse(self.g, region, &self.roles) {
+            self.group(group)?;
+        }
+        self.fetch(self.g.yields(region), outputs)
+    }
+
     // ---- values ----
 
-    fn dims(&self, v: ValueId) -> Vec<usize> {
-        self.g.ty(v).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
+    fn dims(&self, v: ValueId) -> Vec<Extent> {
+        extent::of_value(self.g, v)
     }
 
     fn dtype(&self, v: ValueId) -> DType {
@@ -100,17 +118,22 @@ impl<'g> Lowering<'g, '_> {
 
     /// A slot for `v`: a buffer where its bytes are known, else an object.
     fn slot(&mut self, v: ValueId) -> usize {
-        let (dtype, dims, bytes) = slot_type(self.g.ty(v));
+        let ty = self.g.ty(v);
+        let (dtype, dims, bytes) = slot_type(ty);
+        let known = bytes.is_none() && self.roles.knows(ty);
+        let extents = if known { ty.as_tensor().and_then(|t| t.shape.clone()) } else { None };
         let name = self.g.name(v).map_or_else(|| format!("v{}", v.index()), |n| n.to_string());
-        self.out.physical.slots.push(Slot { name, dtype, dims, bytes });
+        self.out.physical.slots.push(Slot { name, dtype, dims, bytes, extents: extents.unwrap_or_default() });
         self.out.physical.slots.len() - 1
     }
 
     /// A buffer that is no value of the graph.
-    fn scratch_slot(&mut self, name: String, dtype: DType, dims: &[usize]) -> usize {
-        let bytes = dtype.byte_len(dims.iter().product()).map(|b| b as u64);
-        let dims = dims.iter().map(|d| *d as i64).collect();
-        self.out.physical.slots.push(Slot { name, dtype: Some(dtype), dims, bytes });
+    fn scratch_slot(&mut self, name: String, dtype: DType, dims: &[Extent]) -> usize {
+        let count = dims.iter().product::<Extent>().number();
+        let bytes = count.and_then(|n| dtype.byte_len(n)).map(|b| b as u64);
+        let extents = if bytes.is_none() { dims.iter().map(|d| d.dim().clone()).collect() } else { Vec::new() };
+        let dims = dims.iter().map(|d| d.dim().as_const().unwrap_or(-1)).collect();
+        self.out.physical.slots.push(Slot { name, dtype: Some(dtype), dims, bytes, extents });
         self.out.physical.slots.len() - 1
     }
 
@@ -124,10 +147,10 @@ impl<'g> Lowering<'g, '_> {
         }
         // An alias shows the bytes of its operand under its own type.
         if let Some(op) = self.g.def_op(v)
-            && roles::role(self.g, op) == Role::Alias
+            && *self.roles.get(op) == Role::Alias
         {
             let mut p = self.place(self.g.op(op).operands[0])?;
-            p.view = Some((self.dtype(v), self.dims(v).iter().map(|d| *d as i64).collect()));
+            p.view = Some((self.dtype(v), slot_type(self.g.ty(v)).1));
             return Ok(p);
         }
         let name = self.g.def_op(v).map_or("an argument", |op| self.g.op(op).name());
@@ -138,21 +161,39 @@ impl<'g> Lowering<'g, '_> {
         ))
     }
 
+    /// Where `v` lies, for whoever looks at more than its bytes: an object has the type of `v`.
+    fn value_place(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
+        let p = self.place(v)?;
+        let object = matches!(p.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none());
+        if !object || p.view.is_none() {
+            return Ok(p);
+        }
+        let dst = self.slot(v);
+        // A value of an object stays one, also where its extents are numbers.
+        let extents = self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        let slot = &mut self.out.physical.slots[dst];
+        (slot.bytes, slot.extents) = (None, extents);
+        self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, 0, 0);
+        let whole = Operand::whole(Place::Slot(dst));
+        self.places.insert(v, whole.clone());
+        Ok(whole)
+    }
+
     // ---- inputs and outputs ----
 
-    fn feed(&mut self, func: &Func) {
-        for (i, v) in self.g.args().to_vec().into_iter().enumerate() {
-            let dst = self.slot(v);
-            self.places.insert(v, Operand::whole(Place::Slot(dst)));
-            let spec = self.port(&func.inputs[i], dst);
+    fn feed(&mut self, inputs: &[(ValueId, String)]) {
+        for (i, (v, name)) in inputs.iter().enumerate() {
+            let dst = self.slot(*v);
+            self.places.insert(*v, Operand::whole(Place::Slot(dst)));
+            let spec = self.port(name, dst);
             self.out.physical.inputs.push(spec);
-            let name = format!("feed {}", func.inputs[i]);
+            let name = format!("feed {name}");
             self.step(name, Vec::new(), Work::Feed { port: i as u32, dst }, 0, 0);
         }
     }
 
-    fn fetch(&mut self, func: &Func) -> Result<(), Diagnostic> {
-        for (i, v) in self.g.outputs().to_vec().into_iter().enumerate() {
+    fn fetch(&mut self, values: &[ValueId], names: &[String]) -> Result<(), Diagnostic> {
+        for (i, (v, name)) in values.iter().copied().zip(names).enumerate() {
             let (dtype, dims, bytes) = slot_type(self.g.ty(v));
             // A buffer has at least one byte: a constant without elements is an object, which something must make.
             if let Some(op) = self.g.def_op(v)
@@ -162,7 +203,7 @@ impl<'g> Lowering<'g, '_> {
             {
                 self.backend(op, "a constant without elements has no buffer".into())?;
             }
-            let p = self.place(v)?;
+            let p = self.value_place(v)?;
             let whole = match p.place {
                 Place::Slot(s) => {
                     let slot = &self.out.physical.slots[s];
@@ -174,13 +215,13 @@ impl<'g> Lowering<'g, '_> {
                 Place::Slot(s) if whole => s,
                 _ => {
                     let dst = self.slot(v);
-                    self.step(format!("copy {}", func.outputs[i]), Vec::new(), Work::Copy { src: p, dst }, 0, 0);
+                    self.step(format!("copy {name}"), Vec::new(), Work::Copy { src: p, dst }, 0, 0);
                     dst
                 }
             };
-            let spec = self.port(&func.outputs[i], src);
+            let spec = self.port(name, src);
             self.out.physical.outputs.push(spec);
-            self.step(format!("fetch {}", func.outputs[i]), Vec::new(), Work::Fetch { port: i as u32, src }, 0, 0);
+            self.step(format!("fetch {name}"), Vec::new(), Work::Fetch { port: i as u32, src }, 0, 0);
         }
         Ok(())
     }
@@ -225,7 +266,12 @@ impl<'g> Lowering<'g, '_> {
 
     /// A step that runs `source` on `reads`, then `writes`.
     fn kernel(&mut self, ops: &[OpId], source: Source, reads: Vec<Operand>, writes: Vec<usize>, flops: u64) {
-        let (iterations, grain, scratch_bytes) = (source.iterations, source.grain, source.scratch_bytes);
+        let symbols = self.symbols(ops);
+        let count = reads.len() + writes.len();
+        let mut source = source;
+        let declarations = extent::declarations(&symbols, count, &|s| self.roles.index(s));
+        source.body.insert_str(0, &(declarations + &self.guards(ops)));
+        let (iterations, grain, scratch_bytes) = (source.iterations.clone(), source.grain, source.scratch_bytes);
         let title = self.title(ops);
         let next = self.out.kernels.len();
         let code = *self.kernel_of.entry(source.body.clone()).or_insert(next);
@@ -237,8 +283,46 @@ impl<'g> Lowering<'g, '_> {
         let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).sum::<u64>()
             + writes.iter().filter_map(|s| self.out.physical.slots[*s].bytes).sum::<u64>();
         let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s)))).collect();
-        let work = Work::Kernel { code: code as u32, args, writes, iterations, grain, scratch_bytes };
+        let symbols = !symbols.is_empty();
+        let work = Work::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };
         self.step(title, locations, work, flops, bytes);
+    }
+
+    /// C that ends a kernel where operands of `ops` cannot be stretched to their results, as far as that is not known now.
+    fn guards(&self, ops: &[OpId]) -> String {
+        let mut out: Vec<String> = Vec::new();
+        for op in ops {
+            let data = self.g.op(*op);
+            let matrix = match self.roles.get(*op) {
+                Role::Map(_) => 0,
+                Role::Anchor if matches!(data.name(), MatMul::NAME | MatMulInteger::NAME) => 2,
+                Role::Single if data.name() == Expand::NAME => 0,
+                _ => continue,
+            };
+            let to = self.dims(data.results[0]);
+            for v in self.roles.reads(self.g, *op) {
+                let own = self.dims(v);
+                let pairs = own.iter().rev().zip(to.iter().rev()).skip(matrix);
+                out.extend(pairs.map(|(own, to)| extent::guard(own, to)).filter(|g| !g.is_empty()));
+            }
+        }
+        out.sort();
+        out.dedup();
+        out.concat()
+    }
+
+    /// The symbols in the extents, and in the shapes among the values, that `ops` read and write: sorted.
+    fn symbols(&self, ops: &[OpId]) -> Vec<Arc<str>> {
+        let mut out = Vec::new();
+        for v in ops.iter().flat_map(|op| self.g.op(*op).operands.iter().chain(&self.g.op(*op).results)) {
+            let extents = self.g.ty(*v).as_tensor().and_then(|t| t.shape.clone());
+            let numbers = self.g.dims_value(*v);
+            out.extend(extents.into_iter().chain(numbers).flatten().flat_map(|d| d.symbols()));
+        }
+        out.retain(|s| self.roles.symbols.contains(s));
+        out.sort();
+        out.dedup();
+        out
     }
 
     fn bytes_of(&mut self, o: &Operand) -> Option<u64> {
@@ -253,12 +337,13 @@ impl<'g> Lowering<'g, '_> {
     fn group(&mut self, group: &Group) -> Result<(), Diagnostic> {
         let result = match group.shape {
             Shape::Reference => {
-                let why = match roles::role(self.g, group.ops[0]) {
-                    Role::Reference(why) => why,
+                let why = match self.roles.get(group.ops[0]) {
+                    Role::Reference(why) => why.clone(),
                     _ => String::new(),
                 };
                 return self.backend(group.ops[0], why);
             }
+            Shape::Control => return self.control(group.ops[0]),
             Shape::Elementwise => self.elementwise(group),
             Shape::Rowwise(inner) => self.rowwise(group, inner),
             Shape::Anchor => self.anchor(group),
@@ -274,7 +359,7 @@ impl<'g> Lowering<'g, '_> {
         }
         tracing::debug!(reason = why, ops = group.ops.len(), "a fused group is split");
         for op in &group.ops {
-            let role = roles::role(self.g, *op);
+            let role = self.roles.get(*op).clone();
             let v = self.g.op(*op).results[0];
             let (shape, space) = match role {
                 Role::Anchor => (Shape::Anchor, self.dims(v)),
@@ -288,7 +373,7 @@ impl<'g> Lowering<'g, '_> {
 
     /// The program of a group, or why it cannot be printed.
     fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
-        let b = body(self.g, group, &|op| roles::role(self.g, op), inner);
+        let b = body(self.g, group, &self.roles, inner);
         match expr::unprintable(&b) {
             Some(why) => Err(why),
             None => Ok(b),
@@ -341,6 +426,7 @@ impl<'g> Lowering<'g, '_> {
     fn single(&mut self, op: OpId) -> Result<Result<(), Diagnostic>, String> {
         let data = self.g.op(op);
         let source = match data.name() {
+            _ if self.roles.is_shape(self.g, op) => self.shape(op)?,
             name if name.starts_with("of.reduce_") => {
                 let x = data.operands[0];
                 if self.dtype(x) != DType::F32 {
@@ -352,7 +438,7 @@ impl<'g> Lowering<'g, '_> {
             }
             _ => movement::movement(self.g, op)?,
         };
-        let reads: Vec<ValueId> = movement::reads(self.g, op);
+        let reads: Vec<ValueId> = self.roles.reads(self.g, op);
         let run = |l: &mut Self| {
             let reads = reads.iter().map(|v| l.place(*v)).collect::<Result<Vec<_>, _>>()?;
             let slot = l.new_value(l.g.op(op).results[0]);
@@ -361,6 +447,18 @@ impl<'g> Lowering<'g, '_> {
             Ok(())
         };
         Ok(run(self))
+    }
+
+    /// A kernel that writes the numbers of a shape.
+    fn shape(&self, op: OpId) -> Result<Source, String> {
+        let y = self.g.op(op).results[0];
+        let dims = self.g.dims_value(y).ok_or("its numbers are not known")?;
+        let t = expr::ctype(self.dtype(y));
+        let mut body = String::new();
+        for (i, d) in dims.iter().enumerate() {
+            let _ = writeln!(body, "  (({t} *)args[0])[{i}] = {};", Extent::from(d));
+        }
+        Ok(Source { body, iterations: 1usize.into(), grain: 1, scratch_bytes: 0 })
     }
 
     /// Hands `op` to the first backend that claims it.
@@ -375,7 +473,7 @@ impl<'g> Lowering<'g, '_> {
             let sub = extract(self.g, &[op]);
             let bytes = backend.compile(&sub.func)?;
             let payload = self.constants.builder().add_payload(bytes);
-            let inputs = sub.inputs.iter().map(|v| self.place(*v)).collect::<Result<Vec<_>, _>>()?;
+            let inputs = sub.inputs.iter().map(|v| self.value_place(*v)).collect::<Result<Vec<_>, _>>()?;
             let outputs: Vec<usize> = sub.outputs.iter().map(|v| self.new_value(*v)).collect();
             self.out.left_out.push(LeftOut {
                 op: data.name().to_string(),
@@ -394,9 +492,9 @@ impl<'g> Lowering<'g, '_> {
     }
 }
 
-/// Points of a space.
-fn points(space: &[usize]) -> u64 {
-    space.iter().map(|d| *d as u64).product()
+/// Points of a space; 0 where they are not known.
+fn points(space: &[Extent]) -> u64 {
+    space.iter().product::<Extent>().number().unwrap_or(0) as u64
 }
 
 /// Element type, extents and bytes of a value in the plan; no bytes for what must be an object.

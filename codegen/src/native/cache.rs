@@ -128,7 +128,12 @@ mod tests {
     use super::*;
 
     fn source(n: usize) -> Source {
-        Source { body: format!("  ((f32 *)args[0])[0] = {n};\n"), iterations: 1, grain: 1, scratch_bytes: 0 }
+        Source {
+            body: format!("  ((f32 *)args[0])[0] = {n};\n"),
+            iterations: 1usize.into(),
+            grain: 1,
+            scratch_bytes: 0,
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use std::fmt::Write;
 
 use super::expr::{self, ctype, vtype};
-use super::{Isa, Source, space};
+use super::{Extent, Isa, Source, space};
 use crate::lower::body::{Body, Node};
 
 /// What is multiplied.
@@ -24,40 +24,40 @@ pub enum Element {
     Signed,
 }
 
-/// A contraction with all numbers known.
+/// A contraction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Contraction {
     /// What is multiplied; strides count these elements.
     pub element: Element,
     /// Extents of the batch axes; each batch has rows of its own.
-    pub batch: Vec<usize>,
+    pub batch: Vec<Extent>,
     /// Elements between batches of `a`, one stride a batch axis.
-    pub a_batch: Vec<i64>,
+    pub a_batch: Vec<Extent>,
     /// Elements between batches of `b`; all 0 where all batches share it.
-    pub b_batch: Vec<i64>,
+    pub b_batch: Vec<Extent>,
     /// Outer rows (lines of an image) and their distance in `a`.
-    pub outer: (usize, i64),
+    pub outer: (Extent, Extent),
     /// Inner rows (points of a line, or all rows of a product) and their distance in `a`.
-    pub inner: (usize, i64),
+    pub inner: (Extent, Extent),
     /// Taps of the kernel: extent and distance in `a`; the product of the extents and `run` is K.
-    pub taps: Vec<(usize, i64)>,
+    pub taps: Vec<(usize, Extent)>,
     /// Contiguous elements of `a` at each tap.
-    pub run: usize,
+    pub run: Extent,
     /// Columns.
-    pub columns: usize,
+    pub columns: Extent,
     /// How `b` lies in memory.
     pub b: Operand,
 }
 
 /// How the right operand lies in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// Panels made by [`pack`].
     Packed,
     /// Row-major `[K, columns]` with this distance between rows.
-    RowMajor(usize),
+    RowMajor(Extent),
     /// Row-major `[columns, K]` with this distance between rows; packed into scratch by the kernel.
-    Transposed(usize),
+    Transposed(Extent),
 }
 
 /// A register tile.
@@ -70,33 +70,34 @@ pub struct Tile {
 }
 
 /// Length of the sum.
-pub fn depth(c: &Contraction) -> usize {
-    c.taps.iter().map(|t| t.0).product::<usize>() * c.run
+pub fn depth(c: &Contraction) -> Extent {
+    &c.run * c.taps.iter().map(|t| t.0).product::<usize>()
 }
 
 /// Elements of `b` in a panel of `width` columns, [`pack`]ed.
-pub fn panel(c: &Contraction, width: usize) -> usize {
+pub fn panel(c: &Contraction, width: usize) -> Extent {
     match c.element {
         Element::Float => depth(c) * width,
-        Element::Unsigned => words(c) * 4 * width,
-        Element::Signed => (words(c) + 1) * 4 * width,
+        Element::Unsigned => words(c) * (4 * width),
+        Element::Signed => (words(c) + 1usize) * (4 * width),
     }
 }
 
 /// Groups of four bytes along `k`.
-fn words(c: &Contraction) -> usize {
-    c.taps.iter().map(|t| t.0).product::<usize>() * c.run.div_ceil(4)
+fn words(c: &Contraction) -> Extent {
+    c.run.div_ceil(&4usize.into()) * c.taps.iter().map(|t| t.0).product::<usize>()
 }
 
 /// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
 pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
     let bytes = c.element != Element::Float;
+    let (all_rows, columns) = (c.inner.0.guess().max(1), c.columns.guess());
     let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
             // Accumulators, one vector of b each, one broadcast of a; bytes that are widened need more.
             let others = if bytes && !isa.multiplies_bytes() { 2 * vectors + 4 } else { vectors + 1 };
-            if rows * vectors + others > isa.registers || rows > c.inner.0.max(1) {
+            if rows * vectors + others > isa.registers || rows > all_rows {
                 continue;
             }
             let cycles = |r: usize| {
@@ -105,9 +106,9 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
                 // first cache cost about one more.
                 fma.max(loads).max(if bytes { 5.0 } else { 4.0 }) + 1.0
             };
-            let lines = (c.inner.0 / rows) as f64 * cycles(rows)
-                + if !c.inner.0.is_multiple_of(rows) { cycles(c.inner.0 % rows) } else { 0.0 };
-            let panels = c.columns.div_ceil(vectors * isa.lanes) as f64;
+            let lines = (all_rows / rows) as f64 * cycles(rows)
+                + if !all_rows.is_multiple_of(rows) { cycles(all_rows % rows) } else { 0.0 };
+            let panels = columns.div_ceil(vectors * isa.lanes) as f64;
             let total = lines * panels;
             if total < best.0 * 0.995 {
                 best = (total, Tile { rows, vectors });
@@ -131,9 +132,10 @@ pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Vec<f32> {
 }
 
 /// Packs bytes `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: the start of the sums where the
-/// left operand is signed, then groups `[width][4]`.
-pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Vec<u8> {
-    let (run, columns, size) = (c.run, c.columns, panel(c, width));
+/// left operand is signed, then groups `[width][4]`. Nothing where an extent is not known now.
+pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
+    let (run, columns, size) = (c.run.number()?, c.columns.number()?, panel(c, width).number()?);
+    let depth = depth(c).number()?;
     let groups = run.div_ceil(4);
     let mut out = vec![0u8; columns.div_ceil(width) * size];
     for (p, panel) in out.chunks_exact_mut(size).enumerate() {
@@ -142,7 +144,7 @@ pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Vec<u8> {
         for column in 0..width.min(columns - p * width) {
             let at = |k: usize| b[k * columns + p * width + column];
             if header > 0 {
-                let sum: i32 = (0..depth(c)).map(|k| i32::from(at(k))).sum();
+                let sum: i32 = (0..depth).map(|k| i32::from(at(k))).sum();
                 starts[4 * column..][..4].copy_from_slice(&(-128 * sum).to_le_bytes());
             }
             for (g, group) in body.chunks_exact_mut(4 * width).enumerate() {
@@ -157,7 +159,7 @@ pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Vec<u8> {
             }
         }
     }
-    out
+    Some(out)
 }
 
 /// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores. The last axes of the space of `body` are
@@ -170,18 +172,19 @@ pub fn contraction(
     tile: Tile,
     body: &Body,
     axes: &RowAxes,
-    out: &[i64],
+    out: &[Extent],
     isa: &Isa,
 ) -> Result<Source, String> {
     if !expr::vectorizable(body) {
         return Err("the epilogue has no vector form".into());
     }
     let (k, width) = (depth(spec), tile.vectors * isa.lanes);
-    let panels = spec.columns.div_ceil(width);
-    let batches: usize = spec.batch.iter().product();
+    let panels = spec.columns.div_ceil(&width.into());
+    let batches: Extent = spec.batch.iter().product();
     // Outer rows are cut so that there is work for several workers; where there is one outer row, inner tiles are.
-    let tiles = spec.inner.0.div_ceil(tile.rows);
-    let (cuts, per_cut) = if spec.outer.0 > 1 { cut(spec.outer.0) } else { cut(tiles) };
+    let tiles = spec.inner.0.div_ceil(&tile.rows.into());
+    let lines = !spec.outer.0.is(1);
+    let (cuts, per_cut) = if lines { cut(&spec.outer.0) } else { cut(&tiles) };
     let mut walk = Vec::new();
     for l in &body.loads {
         walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
@@ -193,16 +196,18 @@ pub fn contraction(
     let _ = writeln!(
         c,
         "    const i64 batch = it / {}, panel = it / {cuts} % {panels}, part = it % {cuts};",
-        panels * cuts
+        &panels * &cuts
     );
     let (t, u) = if spec.element == Element::Float { ("f32", "f32") } else { ("u8", "i8") };
-    if spec.element != Element::Float && spec.b != Operand::Packed {
-        return Err("a product of bytes whose right operand is not known before the run".into());
-    }
+    let run = match spec.element {
+        Element::Float => None,
+        _ if spec.b == Operand::Packed => spec.run.number(),
+        _ => return Err("a product of bytes whose right operand is not known before the run".into()),
+    };
     let a_at = space::offset(&spec.batch, &spec.a_batch, "batch");
     let b_at = space::offset(&spec.batch, &spec.b_batch, "batch");
     let _ = writeln!(c, "    const {t} *const A = (const {t} *)args[0] + ({a_at});");
-    match spec.b {
+    match &spec.b {
         Operand::Packed => {
             let size = panel(spec, width);
             let _ = writeln!(c, "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {size};");
@@ -211,7 +216,7 @@ pub fn contraction(
             let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {width};");
         }
         Operand::Transposed(ld) => {
-            let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", width * ld);
+            let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", ld * width);
             let _ = writeln!(c, "    f32 *const B = (f32 *)scratch;");
             // Packed once for all parts of a panel that this worker runs.
             let _ = writeln!(
@@ -236,7 +241,7 @@ pub fn contraction(
             c,
             "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};",
             2 + i,
-            width as i64 * walk[i].column
+            &walk[i].column * width
         );
     }
     let to_at = space::offset(&spec.batch, &to.batch, "batch");
@@ -248,50 +253,57 @@ pub fn contraction(
             2 + body.loads.len() + s
         );
     }
-    let emit = Emit { spec, tile, body, walk: &walk, to: &to, isa, width, panels };
-    let (full, rest) = (spec.inner.0 / tile.rows, spec.inner.0 % tile.rows);
-    if spec.outer.0 > 1 {
-        let _ = writeln!(
-            c,
-            "    const i64 o1 = (part + 1) * {per_cut} < {0} ? (part + 1) * {per_cut} : {0};",
-            spec.outer.0
-        );
+    let emit = Emit { spec, run, tile, body, walk: &walk, to: &to, isa, width, panels: &panels };
+    let full = spec.inner.0.div_floor(&tile.rows.into());
+    if lines {
+        let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
         let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
-        let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", full * tile.rows, tile.rows);
-        emit.columns(tile.rows, &mut c);
-        c.push_str("      }\n");
+        let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", &full * tile.rows, tile.rows);
     } else {
-        let last_full = full.min(tiles);
-        let _ = writeln!(
-            c,
-            "    const i64 o = 0, m1 = (part + 1) * {per_cut} < {last_full} ? (part + 1) * {per_cut} : {last_full};"
-        );
+        let _ = writeln!(c, "    const i64 o = 0, m1 = dim_min((part + 1) * {per_cut}, {full});");
         let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
-        emit.columns(tile.rows, &mut c);
-        c.push_str("      }\n");
     }
-    if rest > 0 {
-        let only_last = if spec.outer.0 > 1 { String::new() } else { format!("if (part == {}) ", cuts - 1) };
-        let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", full * tile.rows);
-        emit.columns(rest, &mut c);
-        c.push_str("      }\n");
+    emit.columns(tile.rows, &mut c);
+    c.push_str("      }\n");
+    let only_last = if lines { String::new() } else { format!("if (part == {cuts} - 1) ") };
+    match spec.inner.0.number() {
+        Some(rows) if rows.is_multiple_of(tile.rows) => {}
+        Some(rows) => {
+            let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", rows / tile.rows * tile.rows);
+            emit.columns(rows % tile.rows, &mut c);
+            c.push_str("      }\n");
+        }
+        // The rows that are left of an unknown number go by fours, then one by one.
+        None => {
+            let _ = writeln!(c, "      {only_last}{{ i64 m = {};", &full * tile.rows);
+            for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
+                let _ = writeln!(c, "      for (; m + {rows} <= {}; m += {rows}) {{", spec.inner.0);
+                emit.columns(rows, &mut c);
+                c.push_str("      }\n");
+            }
+            c.push_str("      }\n");
+        }
     }
     c.push_str("    }\n  }\n");
-    let scratch = if matches!(spec.b, Operand::Transposed(_)) { k * width * 4 } else { 0 };
-    Ok(Source { body: c, iterations: (batches * panels * cuts) as i64, grain: 1, scratch_bytes: scratch as u64 })
+    let scratch = match (&spec.b, k.number()) {
+        (Operand::Transposed(_), Some(k)) => k * width * 4,
+        (Operand::Transposed(_), None) => return Err("the length of its sum is not known before the run".into()),
+        _ => 0,
+    };
+    Ok(Source { body: c, iterations: batches * panels * cuts, grain: 1, scratch_bytes: scratch as u64 })
 }
 
 /// Cuts `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
-fn cut(n: usize) -> (usize, usize) {
-    let per = n.div_ceil(8).max(1);
-    (n.div_ceil(per), per)
+fn cut(n: &Extent) -> (Extent, Extent) {
+    let per = n.div_ceil(&8usize.into()).max(&1usize.into());
+    (n.div_ceil(&per), per)
 }
 
 /// How the axes of the group's space stand for batch, outer rows and inner rows (columns are the last axis).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RowAxes {
     /// Extents of all axes.
-    pub dims: Vec<usize>,
+    pub dims: Vec<Extent>,
     /// Leading axes that are the batch.
     pub batch: usize,
     /// Axes after those that are the outer rows.
@@ -300,21 +312,21 @@ pub struct RowAxes {
 
 /// Strides of an access of the epilogue.
 struct Walk {
-    batch: Vec<i64>,
-    outer: i64,
-    inner: i64,
-    column: i64,
+    batch: Vec<Extent>,
+    outer: Extent,
+    inner: Extent,
+    column: Extent,
 }
 
 impl RowAxes {
-    fn walk(&self, strides: &[i64]) -> Option<Walk> {
+    fn walk(&self, strides: &[Extent]) -> Option<Walk> {
         let columns = self.dims.len() - 1;
         let rows = self.batch + self.outer;
         Some(Walk {
             batch: strides[..self.batch].to_vec(),
             outer: space::single_stride(&self.dims[self.batch..rows], &strides[self.batch..rows])?,
             inner: space::single_stride(&self.dims[rows..columns], &strides[rows..columns])?,
-            column: strides[columns],
+            column: strides[columns].clone(),
         })
     }
 
@@ -324,38 +336,68 @@ impl RowAxes {
     }
 }
 
+/// The columns of a panel that there are.
+enum Columns {
+    /// So many.
+    First(usize),
+    /// The C variable `rest` says.
+    Unknown,
+}
+
 struct Emit<'a> {
     spec: &'a Contraction,
+    /// The contiguous bytes of `a` at each tap; nothing for a product of floats.
+    run: Option<usize>,
     tile: Tile,
     body: &'a Body,
     walk: &'a [Walk],
     to: &'a Walk,
     isa: &'a Isa,
     width: usize,
-    panels: usize,
+    panels: &'a Extent,
 }
 
 impl Emit<'_> {
     /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or those that the last panel has.
     fn columns(&self, rows: usize, c: &mut String) {
-        let rest = self.spec.columns % self.width;
-        if rest == 0 {
-            self.tile(rows, self.width, c);
-        } else if self.panels == 1 {
-            self.tile(rows, rest, c);
-        } else {
-            let _ = writeln!(c, "        if (panel + 1 < {}) {{", self.panels);
-            self.tile(rows, self.width, c);
-            c.push_str("        } else {\n");
-            self.tile(rows, rest, c);
-            c.push_str("        }\n");
+        let rest = match self.spec.columns.number() {
+            Some(n) if n.is_multiple_of(self.width) => None,
+            Some(n) => Some(Columns::First(n % self.width)),
+            None => Some(Columns::Unknown),
+        };
+        let only = self.panels.is(1);
+        match rest {
+            None => self.tile(rows, &Columns::First(self.width), c),
+            Some(rest) if only => self.tile(rows, &rest, c),
+            Some(rest) => {
+                let whole = match rest {
+                    Columns::First(_) => format!("panel + 1 < {}", self.panels),
+                    Columns::Unknown => format!("(panel + 1) * {} <= {}", self.width, self.spec.columns),
+                };
+                let _ = writeln!(c, "        if ({whole}) {{");
+                self.tile(rows, &Columns::First(self.width), c);
+                c.push_str("        } else {\n");
+                if matches!(rest, Columns::Unknown) {
+                    let _ = writeln!(c, "        const i64 rest = {} - panel * {};", self.spec.columns, self.width);
+                }
+                self.tile(rows, &rest, c);
+                c.push_str("        }\n");
+            }
         }
     }
 
-    fn tile(&self, rows: usize, columns: usize, c: &mut String) {
+    fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, lanes) = (self.spec, self.isa.lanes);
-        let vectors = columns.div_ceil(lanes);
-        let part = |v: usize| (columns - v * lanes).min(lanes);
+        let vectors = match columns {
+            Columns::First(n) => n.div_ceil(lanes),
+            Columns::Unknown => self.tile.vectors,
+        };
+        // How many lanes of a vector are columns: a C expression, nothing for all.
+        let part = |v: usize| match columns {
+            Columns::First(n) if n - v * lanes >= lanes => None,
+            Columns::First(n) => Some((n - v * lanes).to_string()),
+            Columns::Unknown => Some(format!("dim_min(dim_max(rest - {}, 0), LANES)", v * lanes)),
+        };
         let float = spec.element == Element::Float;
         let (t, u, sum) = if float { ("f32", "f32", "vf") } else { ("u8", "i8", "vi") };
         let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
@@ -376,52 +418,49 @@ impl Emit<'_> {
             }
         }
         let _ = writeln!(c, "        {{ const {t} *a = {a};");
-        if float {
-            self.floats(rows, vectors, &part, c);
-        } else {
-            self.bytes(rows, vectors, c);
+        match self.run {
+            Some(run) => self.bytes(run, rows, vectors, c),
+            None => self.floats(rows, vectors, &part, c),
         }
         c.push_str("        }\n");
         for r in 0..rows {
             for v in 0..vectors {
-                self.epilogue(r, v, part(v), c);
+                self.epilogue(r, v, part(v).as_deref(), c);
             }
         }
         debug_assert!(self.tile.rows >= rows);
     }
 
     /// The sum over one run of floats.
-    fn floats(&self, rows: usize, vectors: usize, part: &dyn Fn(usize) -> usize, c: &mut String) {
+    fn floats(&self, rows: usize, vectors: usize, part: &dyn Fn(usize) -> Option<String>, c: &mut String) {
         let (spec, lanes) = (self.spec, self.isa.lanes);
         let _ = writeln!(c, "        for (i64 kk = 0; kk < {}; kk++) {{", spec.run);
         for v in 0..vectors {
-            let n = part(v);
             let packed = !matches!(spec.b, Operand::RowMajor(_));
-            let _ = if packed || n == lanes {
-                writeln!(c, "          const vf b{v} = load(b + {});", v * lanes)
-            } else {
-                writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes)
+            let _ = match part(v).filter(|_| !packed) {
+                None => writeln!(c, "          const vf b{v} = load(b + {});", v * lanes),
+                Some(n) => writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes),
             };
         }
         for r in 0..rows {
-            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", r as i64 * spec.inner.1);
+            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", &spec.inner.1 * r);
             for v in 0..vectors {
                 let _ = write!(c, " c{r}_{v} += x * b{v};");
             }
             c.push_str(" }\n");
         }
-        let b_step = match spec.b {
-            Operand::RowMajor(ld) => ld,
-            _ => self.width,
+        let b_step = match &spec.b {
+            Operand::RowMajor(ld) => ld.clone(),
+            _ => self.width.into(),
         };
         let _ = writeln!(c, "          b += {b_step};\n        }}");
     }
 
     /// The sum over one run of bytes, four at a time.
-    fn bytes(&self, rows: usize, vectors: usize, c: &mut String) {
+    fn bytes(&self, run: usize, rows: usize, vectors: usize, c: &mut String) {
         let (spec, lanes) = (self.spec, self.isa.lanes);
         let flip = if spec.element == Element::Signed { " ^ (i32)0x80808080" } else { "" };
-        let group = |word: &dyn Fn(i64) -> String, c: &mut String| {
+        let group = |word: &dyn Fn(Extent) -> String, c: &mut String| {
             for v in 0..vectors {
                 let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
             }
@@ -430,7 +469,7 @@ impl Emit<'_> {
                 let _ = writeln!(c, "          __builtin_prefetch(b + {});", 2048 + line);
             }
             for r in 0..rows {
-                let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(r as i64 * spec.inner.1));
+                let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(&spec.inner.1 * r));
                 for v in 0..vectors {
                     let _ = write!(c, " c{r}_{v} = dot4(c{r}_{v}, x, b{v});");
                 }
@@ -438,22 +477,22 @@ impl Emit<'_> {
             }
             let _ = writeln!(c, "          b += {};\n        }}", 4 * self.width);
         };
-        let (full, rest) = (spec.run / 4, spec.run % 4);
+        let (full, rest) = (run / 4, run % 4);
         if full > 0 {
             let _ = writeln!(c, "        for (i64 kk = 0; kk < {full}; kk++) {{");
             group(&|at| format!("word(a + kk * 4 + {at})"), c);
         }
         if rest > 0 {
             c.push_str("        {\n");
-            match spec.run.checked_sub(4) {
-                Some(last) => group(&|at| format!("word(a + {})", last as i64 + at), c),
+            match run.checked_sub(4) {
+                Some(last) => group(&|at| format!("word(a + {})", at + last), c),
                 None => group(&|at| format!("word_part(a + {at}, {rest})"), c),
             }
         }
     }
 
     /// The epilogue on one vector of the tile.
-    fn epilogue(&self, r: usize, v: usize, n: usize, c: &mut String) {
+    fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
         let (body, lanes) = (self.body, self.isa.lanes);
         let name = |i: usize| format!("t{i}");
         c.push_str("        {");
@@ -463,9 +502,8 @@ impl Emit<'_> {
                 Node::Anchor => format!("c{r}_{v}"),
                 Node::Load(l) => {
                     let w = &self.walk[*l];
-                    let at =
-                        format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, (v * lanes) as i64 * w.column);
-                    expr::load(t.dtype, &at, w.column, n, n == lanes)
+                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
+                    expr::load(t.dtype, &at, &w.column, part)
                 }
                 Node::Op(op, args) => expr::vector(body, *op, args, &name),
             };
@@ -473,7 +511,7 @@ impl Emit<'_> {
         }
         for (s, (_, node)) in body.stores.iter().enumerate() {
             let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
-            let _ = write!(c, " {}", expr::store(body.nodes[*node].dtype, &at, &format!("t{node}"), n, n == lanes));
+            let _ = write!(c, " {}", expr::store(body.nodes[*node].dtype, &at, &format!("t{node}"), part));
         }
         c.push_str(" }\n");
     }

@@ -2,20 +2,20 @@
 
 use std::fmt::Write;
 
-use super::Source;
 use super::space::{self, Space};
+use super::{Extent, Source};
 
 /// A box of elements and where it is read and written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// Extents.
-    pub dims: Vec<usize>,
+    pub dims: Vec<Extent>,
     /// Argument that is read.
     pub arg: usize,
     /// First element read, and the distance along each axis.
-    pub from: (i64, Vec<i64>),
+    pub from: (Extent, Vec<Extent>),
     /// First element written, and the distance along each axis.
-    pub to: (i64, Vec<i64>),
+    pub to: (Extent, Vec<Extent>),
 }
 
 /// The unsigned C type of elements of this many bytes.
@@ -32,7 +32,7 @@ fn word(bytes: usize) -> &'static str {
 pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
     let t = word(element_bytes);
     let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
-    let mut base = 0usize;
+    let mut base = Extent::from(0usize);
     let mut largest = 1;
     for p in pieces {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
@@ -42,7 +42,7 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
         let _ = writeln!(
             c,
             "    if (it >= {base} && it < {}) {{ const i64 row = (it - {base}) / {blocks}, block = (it - {base}) % {blocks};",
-            base + rows
+            &base + &rows
         );
         let _ = writeln!(
             c,
@@ -59,67 +59,70 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
         );
         plan.body(element_bytes, &mut c);
         c.push_str("    }\n");
-        base += rows;
+        base = base + &rows;
         largest = largest.max(plan.inner());
     }
     c.push_str("  }\n");
-    Source { body: c, iterations: base as i64, grain: (16384 / largest.max(1)).max(1) as i64, scratch_bytes: 0 }
+    Source { body: c, iterations: base, grain: (16384 / largest.max(1)).max(1) as i64, scratch_bytes: 0 }
 }
 
 /// How one piece is walked: outer rows, then one or two inner axes.
 struct Walk {
-    outer: Vec<usize>,
-    from: Vec<i64>,
-    to: Vec<i64>,
+    outer: Vec<Extent>,
+    from: Vec<Extent>,
+    to: Vec<Extent>,
     /// (extent, from, to) of the inner axes; two where reading and writing are contiguous along different axes.
-    inner: Vec<(usize, i64, i64)>,
+    inner: Vec<(Extent, Extent, Extent)>,
 }
 
 impl Walk {
     fn of(s: &Space) -> Walk {
         let n = s.dims.len();
-        let axis = |i: usize| (s.dims[i], s.strides[0][i], s.strides[1][i]);
+        let axis = |i: usize| (s.dims[i].clone(), s.strides[0][i].clone(), s.strides[1][i].clone());
         let last = axis(n - 1);
         // A transpose: some other axis is the contiguous one of the source.
-        let other = if last.1 != 1 && last.1 != 0 { (0..n - 1).find(|i| s.strides[0][*i] == 1) } else { None };
+        let scattered = !last.1.is(1) && !last.1.is(0);
+        let other = if scattered { (0..n - 1).find(|i| s.strides[0][*i].is(1)) } else { None };
         let keep: Vec<usize> = (0..n - 1).filter(|i| Some(*i) != other).collect();
         let inner = other.map(axis).into_iter().chain([last]).collect();
         Walk {
-            outer: keep.iter().map(|i| s.dims[*i]).collect(),
-            from: keep.iter().map(|i| s.strides[0][*i]).collect(),
-            to: keep.iter().map(|i| s.strides[1][*i]).collect(),
+            outer: keep.iter().map(|i| s.dims[*i].clone()).collect(),
+            from: keep.iter().map(|i| s.strides[0][*i].clone()).collect(),
+            to: keep.iter().map(|i| s.strides[1][*i].clone()).collect(),
             inner,
         }
     }
 
     /// Iterations: rows, times blocks of the first inner axis of a transpose.
-    fn rows(&self) -> usize {
-        self.outer.iter().product::<usize>().max(1) * self.blocks()
+    fn rows(&self) -> Extent {
+        self.outer.iter().product::<Extent>() * self.blocks()
     }
 
-    fn blocks(&self) -> usize {
-        if self.inner.len() == 2 { self.inner[0].0.div_ceil(BLOCK) } else { 1 }
+    fn blocks(&self) -> Extent {
+        if self.inner.len() == 2 { self.inner[0].0.div_ceil(&BLOCK.into()) } else { 1usize.into() }
     }
 
     fn inner(&self) -> usize {
-        self.inner.iter().map(|a| a.0).product()
+        self.inner.iter().map(|a| a.0.guess()).product()
     }
 
     fn body(&self, element_bytes: usize, c: &mut String) {
         /// Columns that are written out one by one.
         const FEW: usize = 4;
-        if let [(n, 1, 1)] = self.inner[..] {
-            let _ = writeln!(c, "      move(to, from, {});", n * element_bytes);
-        } else if let [(n, from, to)] = self.inner[..] {
-            let value = if from == 0 { "from[0]".into() } else { format!("from[i * {from}]") };
+        if let [(n, from, to)] = &self.inner[..] {
+            if from.is(1) && to.is(1) {
+                let _ = writeln!(c, "      move(to, from, {});", n * element_bytes);
+                return;
+            }
+            let value = if from.is(0) { "from[0]".into() } else { format!("from[i * {from}]") };
             let _ = writeln!(c, "      for (i64 i = 0; i < {n}; i++) to[i * {to}] = {value};");
-        } else if let [(n, fa, ta), (m, fb, tb)] = self.inner[..] {
+        } else if let [(n, fa, ta), (m, fb, tb)] = &self.inner[..] {
             // Square blocks fit the first cache; inside, writes are contiguous.
             let _ = writeln!(c, "      const i64 i0 = block * {BLOCK}, i1 = i0 + {BLOCK} < {n} ? i0 + {BLOCK} : {n};");
-            if m <= FEW {
+            if let Some(m) = m.number().filter(|m| *m <= FEW) {
                 c.push_str("      for (i64 i = i0; i < i1; i++) {");
-                for j in 0..m as i64 {
-                    let _ = write!(c, " to[i * {ta} + {}] = from[i * {fa} + {}];", j * tb, j * fb);
+                for j in 0..m {
+                    let _ = write!(c, " to[i * {ta} + {}] = from[i * {fa} + {}];", tb * j, fb * j);
                 }
                 c.push_str(" }\n");
                 return;
@@ -138,50 +141,57 @@ const BLOCK: usize = 16;
 
 /// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis. Elements
 /// before may be negative, which cuts.
-pub fn pad(axes: &[(usize, usize, i64)], element_bytes: usize, fill: u64) -> Source {
+pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -> Source {
     let t = word(element_bytes);
     // An axis that is not padded is part of the elements of the one before it.
-    let mut merged: Vec<(usize, usize, i64)> = Vec::new();
+    let mut merged: Vec<(Extent, Extent, Extent)> = Vec::new();
     for (out, own, before) in axes {
         match merged.last_mut() {
-            Some(last) if out == own && *before == 0 => {
-                *last = (last.0 * out, last.1 * out, last.2 * *out as i64);
+            Some(last) if out == own && before.is(0) => {
+                *last = (&last.0 * out, &last.1 * out, &last.2 * out);
             }
-            _ => merged.push((*out, *own, *before)),
+            _ => merged.push((out.clone(), own.clone(), before.clone())),
         }
     }
     let axes = &merged;
-    let out: Vec<usize> = axes.iter().map(|a| a.0).collect();
-    let input: Vec<usize> = axes.iter().map(|a| a.1).collect();
+    let out: Vec<Extent> = axes.iter().map(|a| a.0.clone()).collect();
+    let input: Vec<Extent> = axes.iter().map(|a| a.1.clone()).collect();
     let strides = space::row_major(&input);
     let n = axes.len() - 1;
-    let rows: usize = out[..n].iter().product();
-    let (width, own, before) = axes[n];
+    let rows: Extent = out[..n].iter().product();
+    let (width, own, before) = &axes[n];
     let mut c = String::from("  for (i64 row = begin; row < end; row++) {\n");
     let _ = writeln!(c, "    {t} *to = ({t} *)args[1] + row * {width};");
-    let mut below = 1;
+    let mut below = Extent::from(1usize);
     let (mut inside, mut at) = (vec!["1".to_string()], vec!["0".to_string()]);
     for axis in (0..n).rev() {
         let _ = writeln!(c, "    const i64 x{axis} = row / {below} % {} - ({});", out[axis], axes[axis].2);
         inside.push(format!("x{axis} >= 0 && x{axis} < {}", axes[axis].1));
         at.push(format!("x{axis} * {}", strides[axis]));
-        below *= out[axis];
+        below = below * &out[axis];
     }
-    let first = before.clamp(0, width as i64);
-    let last = (before + own as i64).clamp(first, width as i64);
+    let first = before.max(&0usize.into()).min(width);
+    let last = (before + own).max(&first).min(width);
     let _ = writeln!(c, "    if ({}) {{", inside.join(" && "));
     let _ = writeln!(c, "      const {t} *from = (const {t} *)args[0] + ({}) - ({before});", at.join(" + "));
     let _ = writeln!(c, "      for (i64 i = 0; i < {first}; i++) to[i] = ({t}){fill}ULL;");
-    let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (last - first) * element_bytes as i64);
+    let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (&last - &first) * element_bytes);
     let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = ({t}){fill}ULL;");
     let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = ({t}){fill}ULL;\n  }}");
-    Source { body: c, iterations: rows as i64, grain: (16384 / width.max(1)).max(1) as i64, scratch_bytes: 0 }
+    Source { body: c, iterations: rows, grain: (16384 / width.guess().max(1)).max(1) as i64, scratch_bytes: 0 }
 }
 
 /// Gathers rows: `to[o, j, i] = from[o, index[j], i]`. Arguments are the data, the indices and the output. A negative
-/// index counts from the end; one out of range ends the kernel with the status 1.
-pub fn gather(outer: usize, axis: usize, inner: usize, indices: usize, wide: bool, element_bytes: usize) -> Source {
-    let (t, index) = (word(element_bytes), if wide { "i64" } else { "i32" });
+/// index counts from the end; one out of range ends the kernel with the status 1. `index` is the C type of the indices.
+pub fn gather(
+    outer: &Extent,
+    axis: &Extent,
+    inner: &Extent,
+    indices: &Extent,
+    index: &str,
+    element_bytes: usize,
+) -> Source {
+    let t = word(element_bytes);
     let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
     let _ = writeln!(c, "    const i64 o = it / {indices}, j = it % {indices};");
     let _ = writeln!(c, "    i64 k = ((const {index} *)args[1])[j]; if (k < 0) k += {axis};");
@@ -191,8 +201,8 @@ pub fn gather(outer: usize, axis: usize, inner: usize, indices: usize, wide: boo
     let _ = writeln!(c, "    move(to, from, {});\n  }}", inner * element_bytes);
     Source {
         body: c,
-        iterations: (outer * indices) as i64,
-        grain: (16384 / inner.max(1)).max(1) as i64,
+        iterations: outer * indices,
+        grain: (16384 / inner.guess().max(1)).max(1) as i64,
         scratch_bytes: 0,
     }
 }

@@ -6,66 +6,127 @@ use of_ir::DType;
 
 use super::expr::{self, ctype, vtype};
 use super::space::{self, Space};
-use super::{Isa, Source};
+use super::{Extent, Isa, Source};
 use crate::lower::body::{Body, Node};
 
 /// Elements that one iteration computes at least, where the space is flat.
 const CHUNK: usize = 4096;
 
 /// The kernel of an elementwise body over `dims`; arguments are the loads, then the stores.
-pub fn elementwise(body: &Body, dims: &[usize], isa: &Isa) -> Source {
+pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
     let out = space::row_major(dims);
-    let mut strides: Vec<Vec<i64>> = body.loads.iter().map(|l| l.strides.clone()).collect();
+    let mut strides: Vec<Vec<Extent>> = body.loads.iter().map(|l| l.strides.clone()).collect();
     strides.push(out);
-    let mut s = space::collapse(dims, &strides);
-    if s.dims.len() == 1 {
-        // A flat space is cut into chunks, so that it can run in parallel.
-        let n = s.dims[0];
-        if n > CHUNK && n.is_multiple_of(CHUNK) {
-            s.dims = vec![n / CHUNK, CHUNK];
-            s.strides.iter_mut().for_each(|v| *v = vec![v[0] * CHUNK as i64, v[0]]);
-        }
-    }
+    let s = cut(space::collapse(dims, &strides));
     let vector = expr::vectorizable(body);
     let mut c = String::new();
-    let inner = *s.dims.last().unwrap_or(&1);
-    let rows: usize = s.dims[..s.dims.len() - 1].iter().product();
+    let inner = s.dims.last().cloned().unwrap_or_else(|| 1usize.into());
+    // A flat space whose size is not a multiple of the chunk ends with a shorter one.
+    let (rows, length) = match s.dims.as_slice() {
+        [all] if all.number().is_none_or(|n| n > CHUNK) => {
+            let chunk = Extent::from(CHUNK);
+            (all.div_ceil(&chunk), Length::Chunk(all.clone()))
+        }
+        outer => (outer[..outer.len() - 1].iter().product(), Length::Whole(inner.clone())),
+    };
     if vector {
         expr::vector_constants(body, &mut c);
     } else {
         expr::scalar_constants(body, &mut c);
     }
     c.push_str("  for (i64 row = begin; row < end; row++) {\n");
-    pointers(body, &s, &mut c);
+    let count = match &length {
+        Length::Whole(n) => {
+            pointers(body, &s, false, &mut c);
+            n.to_string()
+        }
+        Length::Chunk(n) => {
+            pointers(body, &s, true, &mut c);
+            let _ = writeln!(c, "    const i64 count = dim_min({CHUNK}, {n} - row * {CHUNK});");
+            "count".into()
+        }
+    };
+    let number = match &length {
+        Length::Whole(n) => n.number(),
+        Length::Chunk(_) => None,
+    };
     if vector {
         let lanes = isa.lanes;
-        if inner >= lanes {
-            let _ = writeln!(c, "    for (i64 i = 0; i + LANES <= {inner}; i += LANES) {{");
-            points(body, &s, Some(lanes), true, &mut c);
+        if number.is_none_or(|n| n >= lanes) {
+            let _ = writeln!(c, "    for (i64 i = 0; i + LANES <= {count}; i += LANES) {{");
+            points(body, &s, &Lanes::All, &mut c);
             c.push_str("    }\n");
         }
-        if !inner.is_multiple_of(lanes) {
-            let _ = writeln!(c, "    {{ const i64 i = {};", inner - inner % lanes);
-            points(body, &s, Some(inner % lanes), false, &mut c);
-            c.push_str("    }\n");
+        match number {
+            Some(n) if n.is_multiple_of(lanes) => {}
+            Some(n) => {
+                let _ = writeln!(c, "    {{ const i64 i = {};", n - n % lanes);
+                points(body, &s, &Lanes::Some((n % lanes).to_string()), &mut c);
+                c.push_str("    }\n");
+            }
+            None => {
+                let _ = writeln!(
+                    c,
+                    "    if ({count} % LANES) {{ const i64 i = {count} / LANES * LANES, rest = {count} % LANES;"
+                );
+                points(body, &s, &Lanes::Some("rest".into()), &mut c);
+                c.push_str("    }\n");
+            }
         }
     } else {
-        let _ = writeln!(c, "    for (i64 i = 0; i < {inner}; i++) {{");
-        points(body, &s, None, false, &mut c);
+        let _ = writeln!(c, "    for (i64 i = 0; i < {count}; i++) {{");
+        points(body, &s, &Lanes::One, &mut c);
         c.push_str("    }\n");
     }
     c.push_str("  }\n");
-    let grain = (CHUNK / inner.max(1)).max(1) as i64;
-    Source { body: c, iterations: rows as i64, grain, scratch_bytes: 0 }
+    let grain = match length {
+        Length::Whole(n) => (CHUNK / n.guess().max(1)).max(1) as i64,
+        Length::Chunk(_) => 1,
+    };
+    Source { body: c, iterations: rows, grain, scratch_bytes: 0 }
+}
+
+/// How many elements an iteration computes.
+enum Length {
+    /// A whole innermost extent.
+    Whole(Extent),
+    /// A chunk of this flat extent.
+    Chunk(Extent),
+}
+
+/// A flat space is cut into chunks where these divide it, so that it can run in parallel.
+fn cut(mut s: Space) -> Space {
+    if let [n] = s.dims.as_slice()
+        && let Some(n) = n.number()
+        && n > CHUNK
+        && n.is_multiple_of(CHUNK)
+    {
+        s.dims = vec![(n / CHUNK).into(), CHUNK.into()];
+        s.strides.iter_mut().for_each(|v| *v = vec![&v[0] * CHUNK, v[0].clone()]);
+    }
+    s
+}
+
+/// The points that a statement computes at once.
+enum Lanes {
+    /// One, as a scalar.
+    One,
+    /// All lanes of a vector.
+    All,
+    /// The first lanes of a vector; how many is a C expression.
+    Some(String),
 }
 
 /// Pointers to the row of each access.
-fn pointers(body: &Body, s: &Space, c: &mut String) {
+fn pointers(body: &Body, s: &Space, chunks: bool, c: &mut String) {
     let outer = &s.dims[..s.dims.len() - 1];
-    let mut row = |name: String, dtype: DType, arg: usize, strides: &[i64], read: bool| {
+    let mut row = |name: String, dtype: DType, arg: usize, strides: &[Extent], read: bool| {
         let t = ctype(dtype);
         let cst = if read { "const " } else { "" };
-        let at = space::offset(outer, &strides[..outer.len()], "row");
+        let at = match strides {
+            [step] if chunks => format!("row * {}", step * CHUNK),
+            _ => space::offset(outer, &strides[..outer.len()], "row"),
+        };
         let _ = writeln!(c, "    {cst}{t} *{name} = ({cst}{t} *)args[{arg}] + ({at});");
     };
     for (i, l) in body.loads.iter().enumerate() {
@@ -77,42 +138,44 @@ fn pointers(body: &Body, s: &Space, c: &mut String) {
     }
 }
 
-/// Loads, computations and stores of one point (`lanes` is `None`) or of a vector of points, all of its lanes or some.
-fn points(body: &Body, s: &Space, lanes: Option<usize>, full: bool, c: &mut String) {
+/// Loads, computations and stores of one point or of a vector of points.
+fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
     let name = |n: usize| format!("t{n}");
     for (i, t) in body.nodes.iter().enumerate() {
         let value = match &t.node {
             Node::Const(_) | Node::Anchor | Node::Reduce(..) => continue,
             Node::Load(l) => {
-                let stride = *s.strides[*l].last().unwrap_or(&0);
+                let stride = &s.strides[*l][s.dims.len() - 1];
                 match lanes {
-                    Some(n) => load_vector(*l, t.dtype, stride, n, full),
-                    None => format!("p{l}[i * {stride}]"),
+                    Lanes::One => format!("p{l}[i * {stride}]"),
+                    Lanes::All => load_vector(*l, t.dtype, stride, None),
+                    Lanes::Some(n) => load_vector(*l, t.dtype, stride, Some(n)),
                 }
             }
-            Node::Op(op, args) if lanes.is_some() => expr::vector(body, *op, args, &name),
-            Node::Op(op, args) => expr::scalar(body, *op, args, t.dtype, &name),
+            Node::Op(op, args) => match lanes {
+                Lanes::One => expr::scalar(body, *op, args, t.dtype, &name),
+                _ => expr::vector(body, *op, args, &name),
+            },
         };
-        let ty = if lanes.is_some() { vtype(t.dtype) } else { ctype(t.dtype) };
+        let ty = if matches!(lanes, Lanes::One) { ctype(t.dtype) } else { vtype(t.dtype) };
         let _ = writeln!(c, "      const {ty} t{i} = {value};");
     }
     for (k, (_, n)) in body.stores.iter().enumerate() {
+        let store = |part| expr::store(body.nodes[*n].dtype, &format!("q{k} + i"), &format!("t{n}"), part);
         let _ = match lanes {
-            Some(l) => {
-                let (at, value) = (format!("q{k} + i"), format!("t{n}"));
-                writeln!(c, "      {}", expr::store(body.nodes[*n].dtype, &at, &value, l, full))
-            }
-            None => writeln!(c, "      q{k}[i] = t{n};"),
+            Lanes::All => writeln!(c, "      {}", store(None)),
+            Lanes::Some(l) => writeln!(c, "      {}", store(Some(l))),
+            Lanes::One => writeln!(c, "      q{k}[i] = t{n};"),
         };
     }
 }
 
-/// A vector of an access whose elements lie `stride` apart.
-pub fn load_vector(l: usize, dtype: DType, stride: i64, lanes: usize, full: bool) -> String {
-    let at = match stride {
-        0 => format!("p{l}"),
-        1 => format!("p{l} + i"),
-        s => format!("p{l} + i * {s}"),
+/// A vector of an access whose elements lie `stride` apart; all lanes, or the first `part` (a C expression).
+pub fn load_vector(l: usize, dtype: DType, stride: &Extent, part: Option<&str>) -> String {
+    let at = match stride.number() {
+        Some(0) => format!("p{l}"),
+        Some(1) => format!("p{l} + i"),
+        _ => format!("p{l} + i * {stride}"),
     };
-    expr::load(dtype, &at, stride, lanes, full)
+    expr::load(dtype, &at, stride, part)
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
+use super::Extent;
 use crate::lower::body::{Body, Node};
 
 /// Whether the nodes of `body` can be computed on vectors of 32-bit lanes: floats, truth values, integers of up to 32
@@ -150,15 +151,22 @@ pub fn vtype(dtype: DType) -> &'static str {
     if dtype == DType::F32 { "vf" } else { "vi" }
 }
 
-/// Reads `n` elements from the address `at` that lie `stride` apart; `full` where they are a whole vector.
-pub fn load(dtype: DType, at: &str, stride: i64, n: usize, full: bool) -> String {
+/// Reads a vector of elements from the address `at` that lie `stride` apart: all lanes, or the first `part` (a C
+/// expression).
+pub fn load(dtype: DType, at: &str, stride: &Extent, part: Option<&str>) -> String {
     let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
-    match (dtype, stride) {
-        (DType::Bool, s) => format!("load_mask({at}, {s}, {n})"),
-        (_, 0) => splat(dtype, at),
-        (_, 1) if full => format!("load{t}({at})"),
-        (_, 1) => format!("load_part{t}({at}, {n})"),
-        (_, s) => format!("load_step{t}({at}, {s}, {n})"),
+    let lanes = part.unwrap_or("LANES");
+    let dense = || match part {
+        None => format!("load{t}({at})"),
+        Some(n) => format!("load_part{t}({at}, {n})"),
+    };
+    match (dtype, stride.number()) {
+        (DType::Bool, _) => format!("load_mask({at}, {stride}, {lanes})"),
+        (_, Some(0)) => splat(dtype, at),
+        (_, Some(1)) => dense(),
+        (_, Some(_)) => format!("load_step{t}({at}, {stride}, {lanes})"),
+        // Most strides that are not known turn out to be 1.
+        (_, None) => format!("({stride} == 1 ? {} : load_step{t}({at}, {stride}, {lanes}))", dense()),
     }
 }
 
@@ -171,10 +179,13 @@ pub fn splat(dtype: DType, at: &str) -> String {
     }
 }
 
-/// Writes the first `n` lanes of `value` to the address `at`; `full` where they are a whole vector.
-pub fn store(dtype: DType, at: &str, value: &str, n: usize, full: bool) -> String {
+/// Writes all lanes of `value` to the address `at`, or the first `part` (a C expression).
+pub fn store(dtype: DType, at: &str, value: &str, part: Option<&str>) -> String {
     let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
-    if full { format!("store{t}({at}, {value});") } else { format!("store_part{t}({at}, {value}, {n});") }
+    match part {
+        None => format!("store{t}({at}, {value});"),
+        Some(n) => format!("store_part{t}({at}, {value}, {n});"),
+    }
 }
 
 /// `x / c`: the product with the reciprocal where that is exact, else corrected by what it leaves.

@@ -5,6 +5,7 @@ pub mod contraction;
 pub mod copy;
 pub mod elementwise;
 pub mod expr;
+pub mod extent;
 pub mod isa;
 pub mod object;
 pub mod reduce;
@@ -13,6 +14,7 @@ pub mod space;
 pub mod toolchain;
 pub mod window;
 
+pub use extent::Extent;
 pub use isa::Isa;
 
 /// The head of every kernel's text: types, vector helpers, mathematical functions.
@@ -21,13 +23,14 @@ const PRELUDE: &str = include_str!("prelude.c");
 /// A kernel before compilation: the statements of its function and how to run it.
 ///
 /// The function is `i32 kernel(void *const *args, i64 begin, i64 end, void *scratch)`; it runs the iterations
-/// `[begin, end)` of its outer loop and returns 0, or 1 for an index out of range. Buffers and scratch are 64-byte aligned.
+/// `[begin, end)` of its outer loop and returns 0, 1 for an index out of range, or 2 for
+/// extents that do not broadcast. Buffers and scratch are 64-byte aligned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// Statements.
     pub body: String,
     /// Iterations of the outer loop.
-    pub iterations: i64,
+    pub iterations: Extent,
     /// The fewest iterations worth handing to a worker.
     pub grain: i64,
     /// Scratch memory of each worker.

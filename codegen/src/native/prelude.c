@@ -19,6 +19,13 @@ INLINE vf splat(f32 x) { return (vf){x, x, x, x}; }
 #define SPLAT(x) splat((f32)(x))
 #define SPLATI(x) ((vi){0} + (i32)(x))
 
+/* Functions of extents that are not known before the run; divisors are positive. */
+INLINE i64 dim_floordiv(i64 a, i64 b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+INLINE i64 dim_ceildiv(i64 a, i64 b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
+INLINE i64 dim_mod(i64 a, i64 b) { return a - dim_floordiv(a, b) * b; }
+INLINE i64 dim_max(i64 a, i64 b) { return a > b ? a : b; }
+INLINE i64 dim_min(i64 a, i64 b) { return a < b ? a : b; }
+
 INLINE vf load(const f32 *p) { return *(const vfu *)p; }
 INLINE void store(f32 *p, vf v) { *(vfu *)p = v; }
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)

@@ -3,21 +3,21 @@
 use std::fmt::Write;
 
 use super::rowwise::neutral;
-use super::{Isa, Source, space};
+use super::{Extent, Isa, Source, space};
 use crate::lower::body::Reduce;
 
 /// Reduces f32 over `axes`; arguments are the input and the output, whose reduced axes have extent 1.
-pub fn reduce(kind: Reduce, dims: &[usize], axes: &[usize], isa: &Isa) -> Source {
+pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize], isa: &Isa) -> Source {
     let strides = space::row_major(dims);
     let last = dims.len() - 1;
     // Vectors run along the last axis where it is kept.
     let vector = !axes.contains(&last);
     let kept: Vec<usize> = (0..dims.len()).filter(|a| !(axes.contains(a) || vector && *a == last)).collect();
-    let outer: Vec<usize> = kept.iter().map(|a| dims[*a]).collect();
-    let from: Vec<i64> = kept.iter().map(|a| strides[*a]).collect();
-    let n = if vector { dims[last] } else { 1 };
-    let blocks = n.div_ceil(isa.lanes);
-    let rows: usize = outer.iter().product();
+    let outer: Vec<Extent> = kept.iter().map(|a| dims[*a].clone()).collect();
+    let from: Vec<Extent> = kept.iter().map(|a| strides[*a].clone()).collect();
+    let n = if vector { dims[last].clone() } else { 1usize.into() };
+    let blocks = n.div_ceil(&isa.lanes.into());
+    let rows: Extent = outer.iter().product();
     let (f, h) = match kind {
         Reduce::Sum => ("acc += {};", "acc += {};"),
         Reduce::Prod => ("acc *= {};", "acc *= {};"),
@@ -36,7 +36,7 @@ pub fn reduce(kind: Reduce, dims: &[usize], axes: &[usize], isa: &Isa) -> Source
     let _ = writeln!(c, "    f32 *q = (f32 *)args[1] + row * {n};");
     if vector {
         let _ = writeln!(c, "    const i64 i = it % {blocks} * LANES;");
-        let rest = n % isa.lanes;
+        let rest = n.number().map_or_else(|| format!("({n} % LANES)"), |n| (n % isa.lanes).to_string());
         let whole = |c: &mut String| {
             let _ = writeln!(
                 c,
@@ -53,7 +53,7 @@ pub fn reduce(kind: Reduce, dims: &[usize], axes: &[usize], isa: &Isa) -> Source
                 neutral(kind)
             );
         };
-        if rest == 0 {
+        if n.is_multiple_of(isa.lanes) {
             whole(&mut c);
         } else {
             let _ = writeln!(c, "    if (i + LANES <= {n}) {{");
@@ -71,5 +71,5 @@ pub fn reduce(kind: Reduce, dims: &[usize], axes: &[usize], isa: &Isa) -> Source
         );
     }
     c.push_str("  }\n");
-    Source { body: c, iterations: (rows * blocks) as i64, grain: 1, scratch_bytes: 0 }
+    Source { body: c, iterations: rows * blocks, grain: 1, scratch_bytes: 0 }
 }

@@ -11,7 +11,7 @@ use of_ops::scalar::ScalarOp;
 
 use super::elementwise::load_vector;
 use super::expr::{self, ctype, vtype};
-use super::{Isa, Source, space};
+use super::{Extent, Isa, Source, space};
 use crate::lower::body::{Body, Node, Reduce, Typed};
 
 /// Why a group has no rowwise kernel.
@@ -21,14 +21,14 @@ pub type Refusal = String;
 ///
 /// # Errors
 /// When an access does not walk the row with one stride, or a function has no vector form.
-pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
+pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
     let sums = |t: &Typed| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
     if !expr::vectorizable(body) || body.nodes.iter().any(sums) {
         return Err("only reductions of f32 rows have native code".into());
     }
     let (outer_dims, inner_dims) = dims.split_at(dims.len() - inner);
-    let n: usize = inner_dims.iter().product();
-    let rows: usize = outer_dims.iter().product();
+    let n: Extent = inner_dims.iter().product();
+    let rows: Extent = outer_dims.iter().product();
     let mut steps = Vec::new();
     for l in &body.loads {
         steps.push(
@@ -37,9 +37,12 @@ pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<S
         );
     }
     let stages = stages(body);
-    let saved = saved(body, &stages);
+    // Scratch is laid out before the run, so rows of unknown length keep nothing.
+    let (saved, scratch_row) = match n.number() {
+        Some(n) => (saved(body, &stages), n.next_multiple_of(isa.lanes) + isa.lanes),
+        None => (Vec::new(), 0),
+    };
     let last = stages.iter().copied().max().unwrap_or(0);
-    let scratch_row = n.next_multiple_of(isa.lanes) + isa.lanes;
 
     let mut c = String::new();
     expr::vector_constants(body, &mut c);
@@ -54,11 +57,11 @@ pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<S
     }
     for (k, (_, v)) in body.stores.iter().enumerate() {
         let t = &body.nodes[*v];
-        let step = if t.per_row { 1 } else { n };
+        let step = if t.per_row { 1usize.into() } else { n.clone() };
         let ty = ctype(t.dtype);
         let _ = writeln!(c, "    {ty} *q{k} = ({ty} *)args[{}] + row * {step};", body.loads.len() + k);
     }
-    let printer = Rows { body, stages: &stages, saved: &saved, steps: &steps, n, isa };
+    let printer = Rows { body, stages: &stages, saved: &saved, steps: &steps, n: &n, isa };
     for stage in 0..=last {
         printer.row_values(stage, &mut c);
         printer.walk(stage, &mut c);
@@ -70,8 +73,8 @@ pub fn rowwise(body: &Body, dims: &[usize], inner: usize, isa: &Isa) -> Result<S
         }
     }
     c.push_str("  }\n");
-    let grain = (4096 / n.max(1)).max(1) as i64;
-    Ok(Source { body: c, iterations: rows as i64, grain, scratch_bytes: (saved.len() * scratch_row * 4) as u64 })
+    let grain = (4096 / n.guess().max(1)).max(1) as i64;
+    Ok(Source { body: c, iterations: rows, grain, scratch_bytes: (saved.len() * scratch_row * 4) as u64 })
 }
 
 /// The stage in which each node is computed; a reduction's value is there in the next.
@@ -121,8 +124,8 @@ struct Rows<'a> {
     body: &'a Body,
     stages: &'a [usize],
     saved: &'a [usize],
-    steps: &'a [i64],
-    n: usize,
+    steps: &'a [Extent],
+    n: &'a Extent,
     isa: &'a Isa,
 }
 
@@ -164,32 +167,40 @@ impl Rows<'_> {
         targets.iter().for_each(|t| self.need(*t, stage, &mut needed));
         let (n, lanes) = (self.n, self.isa.lanes);
         // Each of several vectors has a sum of its own, so that one addition need not wait for the one before.
-        let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n / lanes / 2).clamp(1, 4) };
+        let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.guess() / lanes / 2).clamp(1, 4) };
         for (i, kind, _) in &reductions {
             for u in 0..several {
                 let _ = writeln!(c, "    vf a{i}_{u} = SPLAT({});", neutral(*kind));
             }
         }
-        let whole = n / (several * lanes) * several * lanes;
+        let mut from = Extent::from(0usize);
         if several > 1 {
-            let _ = writeln!(c, "    for (i64 i0 = 0; i0 < {whole}; i0 += {several} * LANES) {{");
+            from = n.div_floor(&(several * lanes).into()) * (several * lanes);
+            let _ = writeln!(c, "    for (i64 i0 = 0; i0 < {from}; i0 += {several} * LANES) {{");
             for u in 0..several {
                 let _ = writeln!(c, "    {{ const i64 i = i0 + {u} * LANES;");
-                self.points(stage, &needed, &reductions, &stored, (lanes, u), true, c);
+                self.points(stage, &needed, &reductions, &stored, (None, u), c);
                 c.push_str("    }\n");
             }
             c.push_str("    }\n");
         }
-        let from = if several > 1 { whole } else { 0 };
-        if n - from >= lanes {
+        if (n - &from).number().is_none_or(|left| left >= lanes) {
             let _ = writeln!(c, "    for (i64 i = {from}; i + LANES <= {n}; i += LANES) {{");
-            self.points(stage, &needed, &reductions, &stored, (lanes, 0), true, c);
+            self.points(stage, &needed, &reductions, &stored, (None, 0), c);
             c.push_str("    }\n");
         }
-        if n % lanes != 0 {
-            let _ = writeln!(c, "    {{ const i64 i = {};", n - n % lanes);
-            self.points(stage, &needed, &reductions, &stored, (n % lanes, 0), false, c);
-            c.push_str("    }\n");
+        match n.number() {
+            Some(n) if n.is_multiple_of(lanes) => {}
+            Some(n) => {
+                let _ = writeln!(c, "    {{ const i64 i = {};", n - n % lanes);
+                self.points(stage, &needed, &reductions, &stored, (Some(&(n % lanes).to_string()), 0), c);
+                c.push_str("    }\n");
+            }
+            None => {
+                let _ = writeln!(c, "    if ({n} % LANES) {{ const i64 i = {n} / LANES * LANES, rest = {n} % LANES;");
+                self.points(stage, &needed, &reductions, &stored, (Some("rest"), 0), c);
+                c.push_str("    }\n");
+            }
         }
         for (i, kind, _) in &reductions {
             for u in 1..several {
@@ -221,15 +232,14 @@ impl Rows<'_> {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // one call site; a struct for it would only rename them
+    /// One vector of the walk: all of its lanes, or the first `part` (a C expression); which sums it adds to.
     fn points(
         &self,
         stage: usize,
         needed: &BTreeSet<usize>,
         reductions: &[(usize, Reduce, usize)],
         stored: &[(usize, usize)],
-        (lanes, sum): (usize, usize),
-        full: bool,
+        (part, sum): (Option<&str>, usize),
         c: &mut String,
     ) {
         let name = |n: usize| format!("t{n}");
@@ -239,7 +249,7 @@ impl Rows<'_> {
                 format!("load(s{i} + i)")
             } else {
                 match &t.node {
-                    Node::Load(l) => load_vector(*l, t.dtype, self.steps[*l], lanes, full),
+                    Node::Load(l) => load_vector(*l, t.dtype, &self.steps[*l], part),
                     Node::Op(op, args) => expr::vector(self.body, *op, args, &name),
                     _ => continue,
                 }
@@ -251,16 +261,15 @@ impl Rows<'_> {
         }
         for (i, kind, a) in reductions {
             // Lanes beyond the row take the neutral element.
-            let x = if full {
-                format!("t{a}")
-            } else {
-                format!("pick(head_mask({lanes}), t{a}, SPLAT({}))", neutral(*kind))
+            let x = match part {
+                None => format!("t{a}"),
+                Some(n) => format!("pick(head_mask({n}), t{a}, SPLAT({}))", neutral(*kind)),
             };
             let _ = writeln!(c, "      {}", combine(*kind, &format!("a{i}_{sum}"), &x));
         }
         for (k, v) in stored {
             let (at, value) = (format!("q{k} + i"), format!("t{v}"));
-            let _ = writeln!(c, "      {}", expr::store(self.body.nodes[*v].dtype, &at, &value, lanes, full));
+            let _ = writeln!(c, "      {}", expr::store(self.body.nodes[*v].dtype, &at, &value, part));
         }
     }
 }

@@ -1,104 +1,121 @@
 //! Iteration spaces: dropping axes of extent 1 and merging neighbours that every access walks alike.
 
+use super::extent::Extent;
+
 /// An iteration space and the strides of each access along its axes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Space {
     /// Extents, outermost first; never empty.
-    pub dims: Vec<usize>,
+    pub dims: Vec<Extent>,
     /// One list of strides (in elements) an access.
-    pub strides: Vec<Vec<i64>>,
+    pub strides: Vec<Vec<Extent>>,
 }
 
 /// The smallest equivalent space.
-pub fn collapse(dims: &[usize], strides: &[Vec<i64>]) -> Space {
+pub fn collapse(dims: &[Extent], strides: &[Vec<Extent>]) -> Space {
     let mut out = Space { dims: Vec::new(), strides: vec![Vec::new(); strides.len()] };
     for (axis, d) in dims.iter().enumerate() {
-        if *d == 1 {
+        if d.is(1) {
             continue;
         }
         let merges = !out.dims.is_empty()
-            && strides
-                .iter()
-                .zip(&out.strides)
-                .all(|(s, o)| o.last().is_some_and(|outer| *outer == s[axis] * *d as i64));
+            && strides.iter().zip(&out.strides).all(|(s, o)| o.last().is_some_and(|outer| *outer == &s[axis] * d));
         if merges {
             if let Some(last) = out.dims.last_mut() {
-                *last *= d;
+                *last = &*last * d;
             }
             strides.iter().zip(&mut out.strides).for_each(|(s, o)| {
                 if let Some(last) = o.last_mut() {
-                    *last = s[axis];
+                    *last = s[axis].clone();
                 }
             });
         } else {
-            out.dims.push(*d);
-            strides.iter().zip(&mut out.strides).for_each(|(s, o)| o.push(s[axis]));
+            out.dims.push(d.clone());
+            strides.iter().zip(&mut out.strides).for_each(|(s, o)| o.push(s[axis].clone()));
         }
     }
     if out.dims.is_empty() {
-        out.dims.push(1);
-        out.strides.iter_mut().for_each(|s| s.push(0));
+        out.dims.push(1usize.into());
+        out.strides.iter_mut().for_each(|s| s.push(0usize.into()));
     }
     out
 }
 
 /// The single stride with which an access walks the given axes as one; `None` where there is none.
-pub fn single_stride(dims: &[usize], strides: &[i64]) -> Option<i64> {
+pub fn single_stride(dims: &[Extent], strides: &[Extent]) -> Option<Extent> {
     let s = collapse(dims, &[strides.to_vec()]);
     match s.dims.as_slice() {
-        [1] => Some(0),
-        [_] => Some(s.strides[0][0]),
-        _ => s.strides[0].iter().all(|x| *x == 0).then_some(0),
+        [one] if one.is(1) => Some(0usize.into()),
+        [_] => Some(s.strides[0][0].clone()),
+        _ => s.strides[0].iter().all(|x| x.is(0)).then(|| 0usize.into()),
     }
 }
 
 /// Row-major strides in elements.
-pub fn row_major(dims: &[usize]) -> Vec<i64> {
-    of_ops::shape::strides(dims).into_iter().map(|s| s as i64).collect()
+pub fn row_major(dims: &[Extent]) -> Vec<Extent> {
+    let mut out = vec![Extent::from(1usize); dims.len()];
+    for axis in (1..dims.len()).rev() {
+        out[axis - 1] = &out[axis] * &dims[axis];
+    }
+    out
 }
 
 /// A C expression for the offset of an access at the position `flat` (a C variable) of `dims`.
-pub fn offset(dims: &[usize], strides: &[i64], flat: &str) -> String {
+pub fn offset(dims: &[Extent], strides: &[Extent], flat: &str) -> String {
     let mut terms = Vec::new();
-    let mut below: usize = 1;
+    let mut below = Extent::from(1usize);
     for axis in (0..dims.len()).rev() {
-        if strides[axis] != 0 && dims[axis] != 1 {
-            let whole = below == 1 && axis == 0;
-            let index = match (below, axis) {
-                _ if whole => flat.to_string(),
-                (1, _) => format!("{flat} % {}", dims[axis]),
-                (b, 0) => format!("{flat} / {b}"),
-                (b, _) => format!("{flat} / {b} % {}", dims[axis]),
+        if !strides[axis].is(0) && !dims[axis].is(1) {
+            let index = match (below.is(1), axis) {
+                (true, 0) => flat.to_string(),
+                (true, _) => format!("{flat} % {}", dims[axis]),
+                (false, 0) => format!("{flat} / {below}"),
+                (false, _) => format!("{flat} / {below} % {}", dims[axis]),
             };
-            terms.push(if strides[axis] == 1 {
+            terms.push(if strides[axis].is(1) {
                 format!("({index})")
             } else {
                 format!("({index}) * {}", strides[axis])
             });
         }
-        below *= dims[axis];
+        below = below * &dims[axis];
     }
     if terms.is_empty() { "0".into() } else { terms.join(" + ") }
 }
 
 #[cfg(test)]
 mod tests {
+    use of_ir::Dim;
+
     use super::*;
+
+    fn list(n: &[i64]) -> Vec<Extent> {
+        n.iter().map(|n| (*n).into()).collect()
+    }
 
     #[test]
     fn neighbours_merge_where_all_accesses_agree() {
-        let s = collapse(&[2, 1, 3, 4], &[vec![12, 12, 4, 1], vec![0, 0, 0, 1]]);
-        assert_eq!(s, Space { dims: vec![6, 4], strides: vec![vec![4, 1], vec![0, 1]] });
-        assert_eq!(collapse(&[2, 3], &[vec![3, 1]]).dims, [6]);
-        assert_eq!(collapse(&[1, 1], &[vec![1, 1]]).dims, [1]);
-        assert_eq!(single_stride(&[2, 3], &[3, 1]), Some(1));
-        assert_eq!(single_stride(&[2, 3], &[1, 2]), None);
-        assert_eq!(single_stride(&[2, 3], &[0, 0]), Some(0));
+        let s = collapse(&list(&[2, 1, 3, 4]), &[list(&[12, 12, 4, 1]), list(&[0, 0, 0, 1])]);
+        assert_eq!(s, Space { dims: list(&[6, 4]), strides: vec![list(&[4, 1]), list(&[0, 1])] });
+        assert_eq!(collapse(&list(&[2, 3]), &[list(&[3, 1])]).dims, list(&[6]));
+        assert_eq!(collapse(&list(&[1, 1]), &[list(&[1, 1])]).dims, list(&[1]));
+        assert_eq!(single_stride(&list(&[2, 3]), &list(&[3, 1])), Some(1usize.into()));
+        assert_eq!(single_stride(&list(&[2, 3]), &list(&[1, 2])), None);
+        assert_eq!(single_stride(&list(&[2, 3]), &list(&[0, 0])), Some(0usize.into()));
+    }
+
+    #[test]
+    fn symbols_merge_like_numbers() {
+        let dims = vec![Dim::symbol("n").into(), Dim::symbol("m").into(), 4usize.into()];
+        let dense = row_major(&dims);
+        assert_eq!(single_stride(&dims, &dense), Some(1usize.into()));
+        let s = collapse(&dims, &[dense, list(&[0, 4, 1])]);
+        assert_eq!(s.dims[1], Extent::from(Dim::symbol("m")) * 4usize);
     }
 
     #[test]
     fn offsets_print() {
-        assert_eq!(offset(&[2, 3, 4], &[1, 0, 6], "p"), "(p % 4) * 6 + (p / 12)");
-        assert_eq!(offset(&[5], &[1], "p"), "(p)");
+        assert_eq!(offset(&list(&[2, 3, 4]), &list(&[1, 0, 6]), "p"), "(p % 4) * 6 + (p / 12)");
+        assert_eq!(offset(&list(&[5]), &list(&[1]), "p"), "(p)");
     }
 }

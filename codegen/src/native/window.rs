@@ -5,7 +5,7 @@ use std::fmt::Write;
 use of_ir::DType;
 
 use super::expr::{self, ctype, vtype};
-use super::{Isa, Source};
+use super::{Extent, Isa, Source};
 use crate::lower::body::{Body, Node};
 
 /// What is computed over a window.
@@ -21,12 +21,12 @@ pub enum Kind {
 }
 
 /// A window over one image axis.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Axis {
     /// Extent of the input.
-    pub input: usize,
+    pub input: Extent,
     /// Extent of the output.
-    pub output: usize,
+    pub output: Extent,
     /// Taps.
     pub kernel: usize,
     /// Distance between windows.
@@ -34,14 +34,14 @@ pub struct Axis {
     /// Distance between taps.
     pub dilation: usize,
     /// Elements before the input that do not exist.
-    pub pad: i64,
+    pub pad: Extent,
 }
 
 /// A sliding window.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Samples.
-    pub n: usize,
+    pub n: Extent,
     /// Lines.
     pub h: Axis,
     /// Points of a line.
@@ -70,7 +70,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     let _ = writeln!(c, "    const i64 n = it / {}, y = it % {};", h.output, h.output);
     let t = ctype(spec.dtype);
-    let _ = writeln!(c, "    const {t} *const X = (const {t} *)args[0] + n * {};", h.input * w.input * spec.c);
+    let _ = writeln!(c, "    const {t} *const X = (const {t} *)args[0] + n * {};", &h.input * &w.input * spec.c);
     if second == 1 {
         let t = if spec.dtype == DType::F32 { "f32" } else { "i32" };
         let _ = writeln!(c, "    const {t} *const W = (const {t} *)args[1];");
@@ -91,7 +91,7 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
             c,
             "    {t} *const Q{s} = ({t} *)args[{}] + it * {};",
             1 + second + body.loads.len() + s,
-            w.output * spec.c
+            &w.output * spec.c
         );
     }
     range("y", "ky", h, &mut c);
@@ -110,13 +110,16 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         c.push_str("      }\n");
     }
     c.push_str("    }\n  }\n");
-    Ok(Source { body: c, iterations: (spec.n * h.output) as i64, grain: 1, scratch_bytes: 0 })
+    Ok(Source { body: c, iterations: &spec.n * &h.output, grain: 1, scratch_bytes: 0 })
 }
 
 /// The taps of the window at `at` that lie inside the input: `k0..k1`.
 fn range(at: &str, k: &str, a: &Axis, c: &mut String) {
     let _ = writeln!(c, "    const i64 {at}i = {at} * {} - {};", a.stride, a.pad);
-    if a.pad <= 0 && (a.output - 1) * a.stride + (a.kernel - 1) * a.dilation < (a.input as i64 + a.pad) as usize {
+    // The window begins at or after the first element, and ends before the last.
+    let (before, reach) =
+        (Extent::from(0usize) - &a.pad, (&a.output - 1usize) * a.stride + (a.kernel - 1) * a.dilation);
+    if before.number().is_some() && (&a.input + &a.pad - reach - 1usize).number().is_some() {
         let _ = writeln!(c, "    const i64 {k}0 = 0, {k}1 = {};", a.kernel);
         return;
     }
@@ -132,10 +135,10 @@ fn range(at: &str, k: &str, a: &Axis, c: &mut String) {
 /// One output vector: the window, the epilogue, the store.
 fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
-    let full = n == isa.lanes;
+    let part = (n != isa.lanes).then(|| n.to_string());
     let bytes = spec.dtype != DType::F32;
-    let load = |p: String| expr::load(spec.dtype, &p, 1, n, full);
-    let row = w.input * spec.c;
+    let load = |p: String| expr::load(spec.dtype, &p, &1usize.into(), part.as_deref());
+    let row = &w.input * spec.c;
     let padded = spec.c.next_multiple_of(isa.lanes);
     let step = |value: String, tap: String| match spec.kind {
         Kind::Max if bytes => format!("acc = imax(acc, {value});"),
@@ -160,7 +163,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
         let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {} && kx0 == 0 && kx1 == {}) {{", h.kernel, w.kernel);
         let at = |tap: usize| {
             let (ky, kx) = (tap / w.kernel, tap % w.kernel);
-            load(format!("a + {}", ky * h.dilation * row + kx * w.dilation * spec.c))
+            load(format!("a + {}", &row * (ky * h.dilation) + kx * w.dilation * spec.c))
         };
         let taps = h.kernel * w.kernel;
         if bytes && spec.kind == Kind::Depthwise {
@@ -178,7 +181,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     } else {
         c.push_str("        {\n");
     }
-    let at = format!("a + ky * {} + kx * {}", h.dilation * row, w.dilation * spec.c);
+    let at = format!("a + ky * {} + kx * {}", &row * h.dilation, w.dilation * spec.c);
     let _ = writeln!(
         c,
         "          for (i64 ky = ky0; ky < ky1; ky++) for (i64 kx = kx0; kx < kx1; kx++) {{ {} }}",
@@ -195,7 +198,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
             Node::Anchor => "acc".into(),
             Node::Load(l) => {
                 let s = &body.loads[*l].strides;
-                expr::load(t.dtype, &format!("P{l} + x * {} + i * {}", s[2], s[3]), s[3], n, full)
+                expr::load(t.dtype, &format!("P{l} + x * {} + i * {}", s[2], s[3]), &s[3], part.as_deref())
             }
             Node::Op(op, args) => expr::vector(body, *op, args, &name),
         };
@@ -203,7 +206,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     }
     for (s, (_, v)) in body.stores.iter().enumerate() {
         let at = format!("Q{s} + x * {} + i", spec.c);
-        let _ = writeln!(c, "        {}", expr::store(body.nodes[*v].dtype, &at, &format!("t{v}"), n, full));
+        let _ = writeln!(c, "        {}", expr::store(body.nodes[*v].dtype, &at, &format!("t{v}"), part.as_deref()));
     }
 }
 

@@ -9,7 +9,7 @@ use of_diag::Code;
 use super::cursor::{Parsed, Parser};
 use super::lexer::{Kind, Token};
 use super::quote;
-use crate::{Blob, DType, Elements, Tensor, float8};
+use crate::{Blob, DType, Elements, Power, Rounding, Tensor, packing, small_float};
 
 /// Constants of at most this many elements are written as numbers.
 pub(super) const FEW: usize = 64;
@@ -38,40 +38,25 @@ pub(super) fn write_dense(out: &mut String, t: &Tensor) {
 
 /// Whether every element has the same bits. Only asked of tensors that a single number may stand for.
 pub(super) fn is_splat(t: &Tensor) -> bool {
-    let (n, bits) = (t.len(), t.dtype().bits());
-    let Some(bytes) = t.bytes().filter(|_| n > 1 && n <= MOST_SPLAT) else {
-        return false;
-    };
-    match bits {
-        Some(4) => {
-            let first = bytes[0] & 15;
-            (0..n).all(|i| (bytes[i / 2] >> (4 * (i % 2))) & 15 == first)
-        }
-        Some(b) => bytes.chunks(b / 8).all(|c| c == &bytes[..b / 8]),
-        None => false,
-    }
+    let n = t.len();
+    let cells = if n > 1 && n <= MOST_SPLAT { t.cells() } else { None };
+    cells.is_some_and(|(width, cells)| cells.chunks(width).all(|c| c == &cells[..width]))
 }
 
-/// The bytes as MLIR stores them: truth values as bits, the first the lowest, and 4-bit integers a byte each.
+/// The bytes as MLIR stores them: truth values as bits, the first the lowest, other packed elements a byte each.
 fn to_mlir(t: &Tensor) -> Cow<'_, [u8]> {
-    let bytes = t.bytes().map_or(&[][..], |b| b);
-    match t.dtype() {
-        DType::Bool => bytes.chunks(8).map(|c| c.iter().rev().fold(0, |n, b| n << 1 | u8::from(*b != 0))).collect(),
-        DType::I4 | DType::U4 => bytes.iter().flat_map(|b| [b & 15, b >> 4]).take(t.len()).collect(),
-        _ => bytes.into(),
-    }
+    let cells = t.cells().map_or(Cow::Borrowed(&[][..]), |c| c.1);
+    if t.dtype() == DType::Bool { packing::pack(1, &cells).into() } else { cells }
 }
 
-/// The inverse of [`to_mlir`] for `n` elements; `None` where the bytes do not fit.
+/// The inverse of [`to_mlir`] for `n` elements, as cells; `None` where the bytes do not fit.
 fn from_mlir(dtype: DType, n: usize, bytes: Vec<u8>) -> Option<Vec<u8>> {
-    match dtype {
-        DType::Bool if bytes.len() == n.div_ceil(8) => Some((0..n).map(|i| bytes[i / 8] >> (i % 8) & 1).collect()),
-        DType::I4 | DType::U4 if bytes.len() == n && bytes.iter().all(|b| *b < 16) => {
-            Some(bytes.chunks(2).map(|c| c[0] | c.get(1).unwrap_or(&0) << 4).collect())
-        }
-        DType::Bool | DType::I4 | DType::U4 => None,
-        _ => Some(bytes),
+    if dtype == DType::Bool {
+        return (bytes.len() == n.div_ceil(8)).then(|| packing::unpack(1, n, &bytes));
     }
+    let mask = packing::mask(dtype.bits()?.min(8));
+    let fits = !dtype.is_packed() || bytes.len() == n && bytes.iter().all(|b| b & !mask == 0);
+    fits.then_some(bytes)
 }
 
 fn write_hex(out: &mut String, bytes: &[u8]) {
@@ -95,8 +80,7 @@ fn write_numbers(out: &mut String, t: &Tensor, dims: &[usize]) {
             };
         }),
         Elements::Float(_) => {
-            let width = dtype.bits().unwrap_or(8) / 8;
-            let bytes = t.bytes().map_or(&[][..], |b| b);
+            let (width, bytes) = t.cells().unwrap_or((1, Cow::Borrowed(&[])));
             let bits = bytes.chunks_exact(width).map(|c| c.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b)));
             write_nested(out, dims, &mut bits.into_iter(), &mut |out, b| write_float(out, dtype, b));
         }
@@ -158,7 +142,7 @@ fn float_value(dtype: DType, bits: u64) -> f64 {
         DType::F32 => f32::from_bits(bits as u32).into(),
         DType::F16 => f16::from_bits(bits as u16).into(),
         DType::BF16 => bf16::from_bits(bits as u16).into(),
-        _ => float8::decode(dtype, bits as u8),
+        _ => small_float::decode(dtype, bits as u8),
     }
 }
 
@@ -168,7 +152,8 @@ fn float_bits(dtype: DType, value: f64) -> u64 {
         DType::F32 => (value as f32).to_bits().into(),
         DType::F16 => f16::from_f64(value).to_bits().into(),
         DType::BF16 => bf16::from_f64(value).to_bits().into(),
-        _ => float8::encode(dtype, value).into(),
+        // What is written as a decimal number means the nearest one that there is.
+        _ => small_float::encode(dtype, value, Rounding { power: Power::Nearest, ..Rounding::DEFAULT }).into(),
     }
 }
 
@@ -285,13 +270,13 @@ impl Parser<'_> {
             });
             Tensor::from_strings(dims, strings.collect::<Parsed<_>>()?)
         } else if dtype.is_float() {
-            let width = dtype.bits().unwrap_or(8) / 8;
+            let width = dtype.bits().unwrap_or(8).div_ceil(8);
             let mut bytes = Vec::with_capacity(items.len() * width);
             for l in items {
                 let bits = self.float_literal(l, dtype)?;
                 bytes.extend_from_slice(&bits.to_le_bytes()[..width]);
             }
-            Tensor::from_bytes(dtype, dims, Blob::new(bytes))
+            Tensor::from_cells(dtype, dims, bytes)
         } else {
             let ints = items.iter().map(|l| self.int_literal(l, dtype)).collect::<Parsed<_>>()?;
             Tensor::from_elements(dtype, dims, Elements::Int(ints))
@@ -315,7 +300,10 @@ impl Parser<'_> {
             }
             (Kind::Int | Kind::Float, None) => {
                 let v: f64 = text.parse().map_err(|_| wrong())?;
-                Ok(float_bits(dtype, if l.negative { -v } else { v }))
+                let v = if l.negative { -v } else { v };
+                let bits = float_bits(dtype, v);
+                // A type without a sign has no negative numbers.
+                if float_value(dtype, bits).is_nan() { Err(wrong()) } else { Ok(bits) }
             }
             _ => Err(wrong()),
         }
@@ -349,7 +337,7 @@ impl Parser<'_> {
         let Some(bytes) = from_mlir(dtype, dims.iter().product(), bytes) else {
             return Err(self.error_of(Code::SHAPE, at, format!("these bytes are no {dims:?} {dtype}")));
         };
-        self.tensor_of_bytes(at, dtype, dims, Blob::new(bytes))
+        Tensor::from_cells(dtype, dims, bytes).map_err(|e| self.error_of(Code::SHAPE, at, e.to_string()))
     }
 
     /// A tensor over stored bytes.
@@ -382,8 +370,8 @@ mod tests {
     #[test]
     fn every_bit_pattern_of_the_small_floats_reads_back() {
         for dtype in DType::ALL.into_iter().filter(|d| d.is_float()) {
-            let width = dtype.bits().unwrap() / 8;
-            let patterns: u32 = if width == 1 { 256 } else { 65536 };
+            let width = dtype.bits().unwrap().div_ceil(8);
+            let patterns = 1u32 << dtype.bits().unwrap().min(16);
             for i in (0..patterns).step_by(if width == 1 { 1 } else { 37 }) {
                 // Wide types get the pattern in their upper bits, where sign and exponent are.
                 let bits = u64::from(i) << (width * 8).saturating_sub(16) | u64::from(i % 3 == 0 && width > 2);
@@ -429,6 +417,10 @@ mod tests {
             ("dense<\"0x01\"> : tensor<i16>", "needs 2 bytes, there are 1"),
             ("dense<\"0x02\"> : tensor<9xi1>", "these bytes are no [9] i1"),
             ("dense<0x1FF> : tensor<f8E5M2>", "is no f8E5M2"),
+            ("dense<0x10> : tensor<f4E2M1FN>", "is no f4E2M1FN"),
+            ("dense<-1.0> : tensor<f8E8M0FNU>", "'1.0' is no f8E8M0FNU"),
+            ("dense<2> : tensor<i2>", "'2' is no i2"),
+            ("dense<\"0x04\"> : tensor<1xui2>", "these bytes are no [1] ui2"),
             ("dense<0> : tensor<99999999xi8>", "at most 1048576 elements"),
             ("dense<0> : tensor<99999999999x99999999999xi8>", "too large"),
             ("dense<0> : tensor<?xi8>", "fixed dimensions"),

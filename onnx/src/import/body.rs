@@ -142,6 +142,7 @@ impl<'m> Importer<'m, '_> {
                 }
                 self.define(name, bound, &loc);
             }
+            self.placements(node, &loc);
         }
     }
 
@@ -223,8 +224,7 @@ impl<'m> Importer<'m, '_> {
         };
         match ops::find(domain, op, version) {
             Some(import) => Ok(Resolved::Op(import)),
-            None if domain.is_empty() => Err(Fault::unsupported("the operator is not known")),
-            None => Err(Fault::unsupported("the domain's operators are not known")),
+            None => Err(Fault::unsupported(ops::why_not(domain, op))),
         }
     }
 

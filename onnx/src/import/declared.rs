@@ -49,6 +49,5 @@ fn refined(inferred: &TensorType, declared: &TensorType) -> Option<Vec<Dim>> {
 
 /// Whether nothing is known about the dimension: a symbol that inference invented.
 fn is_invented(d: &Dim) -> bool {
-    d.as_symbol()
-        .is_some_and(|s| s.strip_prefix('u').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())))
+    d.as_symbol().is_some_and(|s| types::is_invented(s))
 }

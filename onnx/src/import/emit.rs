@@ -12,7 +12,7 @@ use crate::ops::schema;
 use crate::tensor;
 
 /// The op that declares itself to be the ONNX operator `name` (`Conv`, or `domain::Name`).
-fn declaration(name: &str) -> Option<&'static dyn OpDecl> {
+pub(crate) fn declaration(name: &str) -> Option<&'static dyn OpDecl> {
     static BY_ONNX: OnceLock<HashMap<&'static str, &'static dyn OpDecl>> = OnceLock::new();
     let by_onnx = BY_ONNX.get_or_init(|| {
         let all = of_ops::list::ALL.iter();

@@ -7,20 +7,22 @@ mod emit;
 mod function;
 mod model;
 mod node;
+mod placement;
 mod region;
 mod report;
 mod scope;
 
 use std::collections::HashMap;
 
+use indexmap::IndexMap;
 use of_diag::Diagnostics;
-use of_ir::{Module, RegionId, Rewriter};
+use of_ir::{Mesh, Module, RegionId, Rewriter};
 
 use crate::external::External;
 use crate::proto::FunctionProto;
 
 pub(crate) use attribute::{Attributes, dtype_attr, literal};
-pub(crate) use emit::{as_is, is_declared};
+pub(crate) use emit::{as_is, declaration, is_declared};
 pub(crate) use model::model;
 pub(crate) use node::{Node, Values};
 pub(crate) use region::Region;
@@ -74,7 +76,11 @@ pub(crate) struct Importer<'m, 'g> {
     functions: &'m HashMap<FunctionKey<'m>, &'m FunctionProto>,
     context: Context<'m>,
     scope: Scope<'m>,
+    /// The model's device configurations.
+    meshes: &'m IndexMap<String, Mesh>,
     report: Report,
+    /// How many random ops have no seed of their own so far.
+    unseeded: i64,
     /// How many more nodes may be read; `None` once there were too many, which is reported.
     nodes_left: Option<usize>,
     /// How many subgraphs and calls are around the node that is read.

@@ -7,7 +7,7 @@ use of_ir::{Attrs, Func, Graph, Module, Rewriter};
 
 use super::report::Report;
 use super::scope::Scope;
-use super::{Context, FunctionKey, Imported, Importer, NEWEST_OPSET, OLDEST_OPSET, declared, domain};
+use super::{Context, FunctionKey, Imported, Importer, NEWEST_OPSET, OLDEST_OPSET, declared, domain, placement};
 use crate::external::External;
 use crate::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto};
 use crate::tensor::invalid;
@@ -22,6 +22,7 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
     let functions: HashMap<FunctionKey<'_>, &FunctionProto> =
         model.functions.iter().map(|f| ((domain(f.domain()), f.name(), f.overload()), f)).collect();
     let external = External::new(options.folder.clone());
+    let meshes = placement::meshes(&model.configuration)?;
     let mut out = Graph::new();
     let mut rw = Rewriter::new(&mut out, "import");
     rw.number_symbols_from(declared_symbols(model, graph));
@@ -33,14 +34,16 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
         functions: &functions,
         context: Context { opsets, ..Context::default() },
         scope: Scope::default(),
+        meshes: &meshes,
         report: Report::default(),
+        unseeded: 0,
         nodes_left: Some(options.max_nodes),
         depth: 0,
     };
     let (inputs, outputs) = importer.main(graph);
     let warnings = importer.report.finish()?;
     let func = Func { graph: out, inputs, outputs, attrs: Attrs::new(), loc: Location::Unknown };
-    let mut module = Module { name: graph.name().to_owned(), ..Module::default() };
+    let mut module = Module { name: graph.name().to_owned(), meshes, ..Module::default() };
     module.funcs.insert("main".into(), func);
     Ok(Imported { module, warnings })
 }

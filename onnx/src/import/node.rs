@@ -86,6 +86,12 @@ impl Importer<'_, '_> {
         self.constant(Tensor::from_i64s(values))
     }
 
+    /// The seed of the next random op that has none of its own: 0, 1 and so on.
+    pub fn next_seed(&mut self) -> i64 {
+        self.unseeded += 1;
+        self.unseeded - 1
+    }
+
     /// A number of rank 0 in the element type of `like`.
     pub fn number(&mut self, value: f64, like: ValueId) -> Result<ValueId, Fault> {
         let dtype = self.tensor_ty(like)?.dtype;

@@ -49,6 +49,39 @@ impl<'m> Importer<'m, '_> {
         if complete { Ok(Region { id, yields }) } else { Err(Fault::Poisoned) }
     }
 
+    /// Imports `graph` into the region that is being filled: `args` stand for its inputs. Gives its outputs.
+    pub fn inline(&mut self, graph: &'m GraphProto, args: &[ValueId]) -> Result<Vec<ValueId>, Fault> {
+        if graph.input.len() != args.len() {
+            let what =
+                format!("subgraph '{}' has {} inputs, it must have {}", graph.name(), graph.input.len(), args.len());
+            return Err(Fault::invalid(what));
+        }
+        self.enter()?;
+        self.scope.push();
+        let errors = self.report.len();
+        for (input, v) in graph.input.iter().zip(args) {
+            if !self.scope.bind(input.name(), Bound::Value(*v)) {
+                self.report.error(crate::tensor::invalid(format!("'{}' is defined twice", input.name())));
+            }
+        }
+        self.constants(graph);
+        self.nodes(&graph.node, &Declared::new());
+        let outputs = self.outputs(graph);
+        self.scope.pop();
+        self.leave();
+        let complete = outputs.len() == graph.output.len() && self.report.len() == errors;
+        if complete { Ok(outputs) } else { Err(Fault::Poisoned) }
+    }
+
+    /// The value that `name` stands for at this place.
+    pub fn named(&self, name: &str) -> Result<ValueId, Fault> {
+        match self.scope.get(name) {
+            Some(Bound::Value(v)) => Ok(v),
+            Some(Bound::Poisoned) => Err(Fault::Poisoned),
+            Some(Bound::Absent) | None => Err(Fault::invalid(format!("'{name}' is not defined"))),
+        }
+    }
+
     /// Makes a region whose arguments have the given types, filled with the ops that `fill` creates for them.
     pub fn region_of(
         &mut self,

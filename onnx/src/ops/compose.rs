@@ -133,7 +133,7 @@ fn pair(cx: &mut Importer<'_, '_>, op: &str, a: ValueId, b: ValueId) -> Result<V
 }
 
 /// Attributes that nothing has taken are not known.
-fn nothing_left(node: &Node<'_>) -> Result<(), Fault> {
+pub(super) fn nothing_left(node: &Node<'_>) -> Result<(), Fault> {
     match node.attrs.names().next() {
         Some(name) => Err(Fault::unsupported(format!("attribute '{name}' is not supported"))),
         None => Ok(()),

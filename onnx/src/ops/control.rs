@@ -1,7 +1,7 @@
 //! Operators with subgraphs.
 
 use of_ir::{Attr, DType, OpError, Type};
-use of_ops::control::join;
+use of_ops::control::{OptionalGetElement, element_of, join};
 
 use crate::import::{Attributes, Fault, Importer, Node, Region, Values};
 use crate::proto::GraphProto;
@@ -28,6 +28,23 @@ pub(super) fn loop_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values
         (2..node.inputs.len()).map(|i| Ok(cx.ty(node.input(i)?).clone())).collect::<Result<_, Fault>>()?;
     let fixed = [Type::fixed(DType::I64, &[]), Type::fixed(DType::Bool, &[])];
     let region = cx.carrying(body, &fixed, first, &[], 1)?;
+    // An optional that comes in and what it holds that goes out are one carried value; the result is what goes out.
+    let held: Vec<bool> = region.yields.iter().skip(1).map(|v| !matches!(cx.ty(*v), Type::Optional(_))).collect();
+    let mut results = cx.emit_with_regions(node, &[region.id])?;
+    for (v, held) in results.iter_mut().zip(held) {
+        if held && matches!(cx.ty(*v), Type::Optional(_)) {
+            *v = cx.rw.create_one(OptionalGetElement {}, &[*v])?;
+        }
+    }
+    Ok(results)
+}
+
+/// `SequenceMap`: the body gets one element of every sequence.
+pub(super) fn sequence_map<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
+    let body = node.attrs.take_graph("body")?;
+    let types: Vec<Type> =
+        (0..node.inputs.len()).map(|i| Ok(element_of(cx.ty(node.input(i)?)).clone())).collect::<Result<_, Fault>>()?;
+    let region = cx.region(body, &types)?;
     cx.emit_with_regions(node, &[region.id])
 }
 

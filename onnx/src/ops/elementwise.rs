@@ -1,11 +1,9 @@
 //! Elementwise operators.
 
-use std::sync::Arc;
+use of_ir::{Attr, Attrs, Tensor, ValueId};
+use of_ops::elementwise::{Cast, Pow};
 
-use of_ir::{Tensor, ValueId};
-use of_ops::elementwise::{Cast, Fmod, Gelu, Mod, Pow, Shl, Shr};
-
-use super::legacy;
+use super::{legacy, schema};
 use crate::import::{Fault, Importer, Node, Values};
 
 /// `Clip` before 11: the bounds are attributes.
@@ -29,25 +27,38 @@ pub(super) fn cast_like(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
     cx.emit(Node { op: "Cast", ..node })
 }
 
-/// `BitShift` in the direction of its attribute.
-pub(super) fn bit_shift(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
-    let operands = [node.input(0)?, node.input(1)?];
-    let direction: Option<Arc<str>> = node.attrs.take("direction")?;
-    Ok(vec![match direction.as_deref() {
-        Some("LEFT") => cx.rw.create_one(Shl {}, &operands)?,
-        Some("RIGHT") => cx.rw.create_one(Shr {}, &operands)?,
-        _ => return Err(Fault::invalid("attribute 'direction' must be LEFT or RIGHT")),
-    }])
+/// Operators that are several ops, by the value of an attribute.
+pub(super) fn variant(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+    let mut rows = schema::variants(node.op).peekable();
+    let Some(first) = rows.peek() else { return Err(Fault::unsupported("the operator has no counterpart")) };
+    let name = first.attr;
+    let default = (!schema::is_required(node.op, name)).then(|| first.value());
+    let Some(given) = node.attrs.take_any(name)?.or(default) else {
+        return Err(Fault::invalid(format!("attribute '{name}' is missing")));
+    };
+    // Any number but 0 is a truth.
+    let given = if let Attr::Int(i) = given { Attr::Int(i64::from(i != 0)) } else { given };
+    let mut rows = rows.filter(|row| row.value() == given);
+    let Some((row, decl)) = rows.next().and_then(|row| Some((row, of_ops::list::decl(row.op)?))) else {
+        return Err(Fault::invalid(format!("attribute '{name}' cannot be {}", text(&given))));
+    };
+    if let Some(other) = node.attrs.names().next() {
+        return Err(Fault::unsupported(format!("attribute '{other}' is not supported")));
+    }
+    let mut attrs = Attrs::new();
+    if let Some((flag, is)) = row.with {
+        attrs.set(flag, Attr::Bool(is));
+    }
+    let operands: Vec<ValueId> = (0..node.inputs.len()).map(|i| node.input(i)).collect::<Result<_, _>>()?;
+    Ok(vec![cx.rw.create_one((decl.as_def(), attrs), &operands)?])
 }
 
-/// `Mod`, whose remainder has the sign of the divisor, or of the dividend with `fmod`.
-pub(super) fn modulo(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
-    let operands = [node.input(0)?, node.input(1)?];
-    Ok(vec![if node.attrs.take_flag("fmod")?.unwrap_or(false) {
-        cx.rw.create_one(Fmod {}, &operands)?
-    } else {
-        cx.rw.create_one(Mod {}, &operands)?
-    }])
+fn text(attr: &Attr) -> String {
+    match attr {
+        Attr::Str(s) => format!("'{s}'"),
+        Attr::Int(i) => i.to_string(),
+        other => format!("of kind {}", other.kind()),
+    }
 }
 
 /// `Pow`, whose exponent may be of another type; the result has that of the base.
@@ -57,7 +68,7 @@ pub(super) fn pow(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
     if base == exponent {
         return Ok(vec![cx.rw.create_one(Pow {}, &[x, y])?]);
     }
-    let cast = |cx: &mut Importer<'_, '_>, v: ValueId, to| cx.rw.create_one(Cast { to }, &[v]);
+    let cast = |cx: &mut Importer<'_, '_>, v: ValueId, to| cx.rw.create_one(Cast::to(to), &[v]);
     if exponent.is_float() && !base.is_float() {
         let wide = cast(cx, x, exponent)?;
         let z = cx.rw.create_one(Pow {}, &[wide, y])?;
@@ -69,15 +80,4 @@ pub(super) fn pow(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
         None => cast(cx, y, base)?,
     };
     Ok(vec![cx.rw.create_one(Pow {}, &[x, y])?])
-}
-
-/// `Gelu`, exact or approximated by tanh.
-pub(super) fn gelu(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
-    let approximate: Option<Arc<str>> = node.attrs.take("approximate")?;
-    let tanh = match approximate.as_deref() {
-        None | Some("none") => false,
-        Some("tanh") => true,
-        Some(other) => return Err(Fault::invalid(format!("attribute 'approximate' is '{other}'"))),
-    };
-    Ok(vec![cx.rw.create_one(Gelu { tanh }, &[node.input(0)?])?])
 }

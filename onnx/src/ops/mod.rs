@@ -5,20 +5,27 @@
 
 mod axes;
 mod compose;
+mod contrib;
 mod control;
 mod elementwise;
 mod legacy;
+mod ml;
 mod normalization;
+mod preview;
 mod random;
 mod resize;
 pub(crate) mod schema;
 mod softmax;
 mod structure;
+mod support;
 mod table;
 mod tensors;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
+
+pub(crate) use support::why_not;
+pub use support::{Operator, Reading, operators};
 
 use crate::import::{Importer, Node, Values, as_is, is_declared};
 
@@ -39,7 +46,7 @@ pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<ImportFn> {
     static ROWS: OnceLock<HashMap<(&str, &str), Vec<&Entry>>> = OnceLock::new();
     let rows = ROWS.get_or_init(|| {
         let mut rows: HashMap<_, Vec<&Entry>> = HashMap::new();
-        for entry in table::TABLE {
+        for entry in table::TABLE.iter().chain(contrib::TABLE).chain(ml::TABLE).chain(preview::TABLE) {
             rows.entry((entry.domain, entry.op)).or_default().push(entry);
         }
         rows
@@ -48,6 +55,7 @@ pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<ImportFn> {
         rows.get(&(domain, op)).and_then(|list| list.iter().filter(|e| e.since <= version).max_by_key(|e| e.since));
     match row {
         Some(entry) => Some(entry.import),
+        None if domain == contrib::DOMAIN && contrib::REFUSED.iter().any(|row| row.0 == op) => Some(contrib::refused),
         None if domain.is_empty() => is_declared(op).then_some(as_is as ImportFn),
         None => is_declared(&format!("{domain}::{op}")).then_some(as_is as ImportFn),
     }

@@ -1,27 +1,38 @@
 //! Normalisations.
 
 use of_ir::Attr;
+use of_ops::nn::BatchNormTraining;
 
+use super::compose::nothing_left;
 use super::legacy;
 use crate::import::{Fault, Importer, Node, Values};
 
-/// `BatchNormalization` with given statistics.
+/// `BatchNormalization`, by given statistics or by those of the batch.
 pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
     if node.version < 7 {
         // Whether it is for a test; the exporters of that time left it as it was in training.
         node.attrs.take_flag("is_test")?;
         legacy::drop_consumed_inputs(&mut node);
     }
-    let training = node.attrs.take_flag("training_mode")?.unwrap_or(false);
-    // Before 14, outputs beyond the first asked for training.
-    if training || (1..node.outputs.len()).any(|i| node.uses_output(i)) {
-        return Err(Fault::unsupported("normalisation by the statistics of the batch is for training"));
-    }
     if node.attrs.take_flag("spatial")? == Some(false) {
         return Err(Fault::unsupported("spatial 0 (statistics for every activation)"));
     }
-    node.outputs.truncate(1);
-    cx.emit(node)
+    let momentum = node.attrs.take("momentum")?.unwrap_or(0.9);
+    // Before 14, outputs beyond the first asked for training.
+    let more = (1..node.outputs.len()).any(|i| node.uses_output(i));
+    let training = node.attrs.take_flag("training_mode")?.unwrap_or(node.version < 14 && more);
+    if !training {
+        node.outputs.truncate(1);
+        return cx.emit(node);
+    }
+    if (3..node.outputs.len()).any(|i| node.uses_output(i)) {
+        return Err(Fault::unsupported("the statistics of the batch as outputs"));
+    }
+    let epsilon = node.attrs.take("epsilon")?.unwrap_or(1e-5);
+    nothing_left(&node)?;
+    let operands = (0..5).map(|i| node.input(i)).collect::<Result<Vec<_>, _>>()?;
+    let op = cx.rw.create(BatchNormTraining { epsilon, momentum }, &operands)?;
+    Ok(cx.rw.graph().op(op).results.to_vec())
 }
 
 /// `GroupNormalization` of 18: scale and bias are one a group, not one a channel.

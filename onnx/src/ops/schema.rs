@@ -15,6 +15,17 @@ enum Preset {
 
 use Preset::{Float, Int, Ints, Str};
 
+impl Preset {
+    fn attr(self) -> Attr {
+        match self {
+            Int(i) => Attr::Int(i),
+            Float(x) => Attr::Float(x.into()),
+            Str(s) => Attr::Str(s.into()),
+            Ints(list) => Attr::Ints(list.to_vec()),
+        }
+    }
+}
+
 /// Attributes whose names differ: operator (`*` for all), name in the IR, name in ONNX.
 const NAMES: &[(&str, &str, &str)] = &[
     ("*", "kernel", "kernel_shape"),
@@ -62,7 +73,6 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("LRN", "beta", Float(0.75)),
     ("LRN", "bias", Float(1.0)),
     ("LeakyRelu", "alpha", Float(0.01)),
-    ("LinearAttention", "chunk_size", Int(64)),
     ("LinearAttention", "scale", Float(0.0)),
     ("LinearAttention", "update_rule", Str("gated_delta")),
     ("LpNormalization", "p", Int(2)),
@@ -106,6 +116,14 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("ThresholdedRelu", "alpha", Float(1.0)),
     ("Trilu", "upper", Int(1)),
     ("Unique", "sorted", Int(1)),
+    ("ai.onnx.preview.training::Adagrad", "decay_factor", Float(0.0)),
+    ("ai.onnx.preview.training::Adagrad", "epsilon", Float(1e-6)),
+    ("ai.onnx.preview.training::Adagrad", "norm_coefficient", Float(0.0)),
+    ("ai.onnx.preview.training::Adam", "alpha", Float(0.9)),
+    ("ai.onnx.preview.training::Adam", "beta", Float(0.999)),
+    ("ai.onnx.preview.training::Adam", "epsilon", Float(1e-6)),
+    ("ai.onnx.preview.training::Adam", "norm_coefficient", Float(0.0)),
+    ("ai.onnx.preview.training::Adam", "norm_coefficient_post", Float(0.0)),
     ("*", "auto_pad", Str("NOTSET")),
     ("*", "axis", Int(-1)),
     ("*", "block_size", Int(0)),
@@ -122,22 +140,22 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
 
 /// Attributes that must be given, whatever `*` says above.
 const REQUIRED: &[(&str, &str)] = &[
+    ("BitShift", "direction"),
     ("Concat", "axis"),
     ("ConcatFromSequence", "axis"),
     ("DepthToSpace", "block_size"),
     ("SpaceToDepth", "block_size"),
 ];
 
-/// Attributes that repeat what operands say, or matter for training alone.
+/// Attributes that repeat what operands say, or advise without effect on results.
 const IGNORED: &[(&str, &[&str])] = &[
-    ("BatchNormalization", &["momentum"]),
     ("Conv", &["kernel_shape"]),
     ("ConvInteger", &["kernel_shape"]),
     ("ConvTranspose", &["kernel_shape"]),
     ("DeformConv", &["kernel_shape"]),
-    ("Dropout", &["seed", "ratio"]),
     ("GRU", &["hidden_size"]),
     ("LSTM", &["hidden_size"]),
+    ("LinearAttention", &["chunk_size"]),
     ("QLinearConv", &["kernel_shape"]),
     ("RNN", &["hidden_size"]),
 ];
@@ -147,10 +165,6 @@ const IGNORED: &[(&str, &[&str])] = &[
 pub(crate) enum Harmless {
     /// An integer.
     Is(i64),
-    /// Any of the integers.
-    OneOf(&'static [i64]),
-    /// A text.
-    Text(&'static str),
 }
 
 impl Harmless {
@@ -158,8 +172,6 @@ impl Harmless {
     pub fn matches(self, a: &Attr) -> bool {
         match (self, a) {
             (Harmless::Is(n), Attr::Int(i)) => *i == n,
-            (Harmless::OneOf(list), Attr::Int(i)) => list.contains(i),
-            (Harmless::Text(t), Attr::Str(s)) => **s == *t,
             _ => false,
         }
     }
@@ -169,21 +181,14 @@ impl fmt::Display for Harmless {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Harmless::Is(n) => write!(f, "{n}"),
-            Harmless::OneOf(list) => {
-                let list: Vec<String> = list.iter().map(i64::to_string).collect();
-                f.write_str(&list.join(" or "))
-            }
-            Harmless::Text(t) => write!(f, "'{t}'"),
         }
     }
 }
 
 /// Attributes that have one supported value, unless the op of the IR takes them.
 const ONLY: &[(&str, &[(&str, Harmless)])] = &[
-    ("Cast", &[("saturate", Harmless::Is(1)), ("round_mode", Harmless::Text("up"))]),
     ("GroupNormalization", &[("stash_type", Harmless::Is(1))]),
     ("LayerNormalization", &[("stash_type", Harmless::Is(1))]),
-    ("QuantizeLinear", &[("saturate", Harmless::Is(1)), ("precision", Harmless::OneOf(&[0, 1]))]),
     ("RMSNormalization", &[("stash_type", Harmless::Is(1))]),
     ("Range", &[("stash_type", Harmless::Is(1))]),
 ];
@@ -197,6 +202,108 @@ const FLAGS: &[(&str, &str, usize)] = &[
     ("MaxPool", "indices", 1),
     ("SoftmaxCrossEntropyLoss", "log_prob", 1),
 ];
+
+/// An op of the IR that an operator is for one value of an attribute.
+pub(crate) struct Variant {
+    /// The op.
+    pub op: &'static str,
+    /// An attribute of the op that is set where the operator is read, and must be so where it is written.
+    pub with: Option<(&'static str, bool)>,
+    /// The operator in ONNX.
+    pub onnx: &'static str,
+    /// The operator's attribute; the value of its first row is the default, unless it must be given.
+    pub attr: &'static str,
+    /// The value.
+    value: Preset,
+}
+
+impl Variant {
+    /// The value of the operator's attribute.
+    pub fn value(&self) -> Attr {
+        self.value.attr()
+    }
+}
+
+macro_rules! variants {
+    ($($op:literal $({$with:ident: $is:literal})? = $onnx:literal {$attr:ident: $value:expr};)*) => {
+        &[$(Variant {
+            op: $op,
+            with: variants!(@with $($with $is)?),
+            onnx: $onnx,
+            attr: stringify!($attr),
+            value: $value,
+        }),*]
+    };
+    (@with) => { None };
+    (@with $with:ident $is:literal) => { Some((stringify!($with), $is)) };
+}
+
+/// Operators that are several ops of the IR, by the value of an attribute.
+const VARIANTS: &[Variant] = variants! {
+    "of.shl" = "BitShift" {direction: Str("LEFT")};
+    "of.shr" = "BitShift" {direction: Str("RIGHT")};
+    "of.gelu" {tanh: false} = "Gelu" {approximate: Str("none")};
+    "of.gelu" {tanh: true} = "Gelu" {approximate: Str("tanh")};
+    "of.mod" = "Mod" {fmod: Int(0)};
+    "of.fmod" = "Mod" {fmod: Int(1)};
+};
+
+/// Ops that are written as operators which read as another op, or as this one after a conversion.
+const WRITTEN: &[(&str, &str)] = &[("of.max", "Max"), ("of.min", "Min"), ("of.pow", "Pow")];
+
+/// Attributes that say what an operand says: operator, name in the IR, operand. With the operand they are not written.
+const REPEATED: &[(&str, &str, usize)] = &[("Split", "num_outputs", 1)];
+
+/// Attributes of the IR that no attribute of an operator says: operator (`*` for all), name.
+const INTERNAL: &[(&str, &str)] = &[("*", "channels_last"), ("Dropout", "training")];
+
+/// Attributes that are written even where they have their defaults: the operator is a function whose body asks for them.
+const SPELT_OUT: &[(&str, &str)] = &[("MeanVarianceNormalization", "axes")];
+
+/// The names of the attributes that hold the regions of an op.
+const REGIONS: &[(&str, &[&str])] =
+    &[("If", &["then_branch", "else_branch"]), ("Loop", &["body"]), ("Scan", &["body"])];
+
+/// The rows for operator `onnx`.
+pub(crate) fn variants(onnx: &str) -> impl Iterator<Item = &'static Variant> {
+    VARIANTS.iter().filter(move |v| v.onnx == onnx)
+}
+
+/// The row for an op, whose attributes `get` tells.
+pub(crate) fn variant(op: &str, get: impl Fn(&str) -> Option<Attr>) -> Option<&'static Variant> {
+    let fits = |v: &&Variant| v.with.is_none_or(|(name, is)| get(name) == Some(Attr::Bool(is)));
+    VARIANTS.iter().filter(|v| v.op == op).find(fits)
+}
+
+/// The operator that an op is written as where its declaration names none.
+pub(crate) fn written(op: &str) -> Option<&'static str> {
+    WRITTEN.iter().find(|(o, _)| *o == op).map(|w| w.1)
+}
+
+/// The operand that says what the attribute `slot` says.
+pub(crate) fn repeats_operand(op: &str, slot: &str) -> Option<usize> {
+    REPEATED.iter().find(|(o, s, _)| *o == op && *s == slot).map(|r| r.2)
+}
+
+/// The names of the attributes that hold regions.
+pub(crate) fn regions(op: &str) -> &'static [&'static str] {
+    REGIONS.iter().find(|(o, _)| *o == op).map_or(&[], |r| r.1)
+}
+
+/// Whether no attribute of the operator says what the attribute `slot` of the IR says.
+pub(crate) fn is_internal(op: &str, slot: &str) -> bool {
+    INTERNAL.iter().any(|(o, s)| (*o == "*" || *o == op) && *s == slot)
+}
+
+/// Whether the attribute `slot` is written even where it has its default.
+pub(crate) fn is_spelt_out(op: &str, slot: &str) -> bool {
+    SPELT_OUT.contains(&(op, slot))
+}
+
+/// Whether a model must give the attribute.
+pub(crate) fn is_required(op: &str, attr: &str) -> bool {
+    REQUIRED.contains(&(op, attr))
+}
 
 /// The first of the outputs whose use the attribute `slot` declares, if it is such an attribute.
 pub(crate) fn flag_of_output(op: &str, slot: &str) -> Option<usize> {
@@ -216,10 +323,7 @@ pub(crate) fn default(op: &str, slot: &AttrSlot) -> Option<Attr> {
     let row = |wanted: &str| DEFAULTS.iter().find(|(o, s, _)| *o == wanted && *s == slot.name).map(|d| d.2);
     Some(match (row(op).or_else(|| row("*")), slot.kind) {
         (Some(Int(i)), "bool") => Attr::Bool(i != 0),
-        (Some(Int(i)), _) => Attr::Int(i),
-        (Some(Float(x)), _) => Attr::Float(x.into()),
-        (Some(Str(s)), _) => Attr::Str(s.into()),
-        (Some(Ints(list)), _) => Attr::Ints(list.to_vec()),
+        (Some(preset), _) => preset.attr(),
         (None, "bool") => Attr::Bool(false),
         (None, "integer list") => Attr::Ints(Vec::new()),
         (None, "float list") => Attr::Floats(Vec::new()),

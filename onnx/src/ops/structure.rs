@@ -1,9 +1,9 @@
 //! Constants, aliases and other operators that compute nothing.
 
-use of_ir::{Attr, Elements};
+use of_ir::Attr;
 use of_ops::elementwise::Cast;
 
-use super::legacy;
+use super::{legacy, random};
 use crate::import::{Fault, Importer, Node, Values, literal};
 
 /// The attributes that give a `Constant` its value.
@@ -37,26 +37,19 @@ pub(super) fn identity(_cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
     Ok(vec![node.input(0)?])
 }
 
-/// `Dropout`; the ratio matters in training only.
+/// `Dropout`. Before 12 it could not be told to train, and the ratio was an attribute.
 pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
     if node.version < 7 {
         // Whether it is for a test; the exporters of that time left it as it was in training.
         node.attrs.take_flag("is_test")?;
         legacy::drop_consumed_inputs(&mut node);
     }
-    if let Some(training) = node.opt_input(2) {
-        let ratio = node.opt_input(1).and_then(|ratio| cx.known(ratio)).map(|t| t.elements());
-        let keeps_all = matches!(ratio, Some(Elements::Float(r)) if r == [0.0]);
-        match cx.known(training).and_then(|t| t.to_i64s()).as_deref() {
-            Some([0]) => {}
-            // Whether or not it trains.
-            _ if keeps_all => {}
-            Some([_]) => node.attrs.set("training", Attr::Int(1)),
-            _ => return Err(Fault::unsupported("whether it trains must be known")),
-        }
+    if node.version < 12 {
+        node.attrs.drop("ratio");
     }
+    let seed = if node.opt_input(2).is_some() { random::seed(cx, &mut node)? } else { 0 };
+    node.attrs.set("seed", Attr::Int(seed));
     let x = node.input(0)?;
-    node.inputs.truncate(1);
     let (version, wants_mask) = (node.version, node.uses_output(1));
     let mut results = cx.emit(node)?;
     // Before 10 the mask had the element type of the data.
@@ -65,7 +58,7 @@ pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
         && let Some(mask) = results.get_mut(1)
     {
         let to = cx.tensor_ty(x)?.dtype;
-        *mask = cx.rw.create_one(Cast { to }, &[*mask])?;
+        *mask = cx.rw.create_one(Cast::to(to), &[*mask])?;
     }
     Ok(results)
 }

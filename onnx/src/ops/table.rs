@@ -1,7 +1,9 @@
 //! Every operator that needs more than its op's declaration.
 
 use super::Entry;
-use super::{axes, compose, control, elementwise, legacy, normalization, random, resize, softmax, structure, tensors};
+use super::{
+    axes, compose, contrib, control, elementwise, legacy, normalization, random, resize, softmax, structure, tensors,
+};
 use crate::import::as_is;
 
 macro_rules! table {
@@ -16,8 +18,8 @@ pub(crate) const TABLE: &[Entry] = table! {
     "Add": 1 legacy::broadcast, 7 as_is;
     "And": 1 legacy::broadcast, 7 as_is;
     "BatchNormalization": 1 normalization::batch_norm;
-    "Bernoulli": 15 random::unsupported;
-    "BitShift": 11 elementwise::bit_shift;
+    "Bernoulli": 15 random::bernoulli;
+    "BitShift": 11 elementwise::variant;
     "BlackmanWindow": 17 compose::blackman_window;
     "Cast": 1 legacy::cast_1, 6 as_is;
     "CastLike": 15 elementwise::cast_like;
@@ -34,7 +36,7 @@ pub(crate) const TABLE: &[Entry] = table! {
     "Exp": 1 legacy::in_place, 6 as_is;
     "Floor": 1 legacy::in_place, 6 as_is;
     "GRU": 1 legacy::recurrent_1, 7 as_is;
-    "Gelu": 20 elementwise::gelu;
+    "Gelu": 20 elementwise::variant;
     "Gemm": 1 legacy::gemm_1, 7 as_is;
     "GlobalLpPool": 1 legacy::lp_pool_1, 2 as_is;
     "Greater": 1 legacy::broadcast, 7 as_is;
@@ -57,19 +59,19 @@ pub(crate) const TABLE: &[Entry] = table! {
     "Max": 1 legacy::in_place, 6 as_is;
     "Mean": 1 legacy::in_place, 6 as_is;
     "Min": 1 legacy::in_place, 6 as_is;
-    "Mod": 10 elementwise::modulo;
+    "Mod": 10 elementwise::variant;
     "Mul": 1 legacy::broadcast, 7 as_is;
-    "Multinomial": 7 random::unsupported;
+    "Multinomial": 7 random::multinomial;
     "Neg": 1 legacy::in_place, 6 as_is;
     "Or": 1 legacy::broadcast, 7 as_is;
     "PRelu": 1 legacy::prelu_1, 7 as_is;
     "Pad": 1 legacy::pad_1, 2 tensors::pad_2, 11 as_is;
     "Pow": 1 legacy::pow_1, 7 elementwise::pow;
     "RNN": 1 legacy::recurrent_1, 7 as_is;
-    "RandomNormal": 1 random::unsupported;
-    "RandomNormalLike": 1 random::unsupported;
-    "RandomUniform": 1 random::unsupported;
-    "RandomUniformLike": 1 random::unsupported;
+    "RandomNormal": 1 random::normal;
+    "RandomNormalLike": 1 random::normal_like;
+    "RandomUniform": 1 random::uniform;
+    "RandomUniformLike": 1 random::uniform_like;
     "Reciprocal": 1 legacy::in_place, 6 as_is;
     "ReduceL1": 1 axes::reduce_1, 18 axes::reduce;
     "ReduceL2": 1 axes::reduce_1, 18 axes::reduce;
@@ -88,7 +90,9 @@ pub(crate) const TABLE: &[Entry] = table! {
     "Scan": 8 control::scan_8, 9 control::scan;
     "Scatter": 9 tensors::scatter_9;
     "Selu": 1 legacy::selu_1, 6 as_is;
+    "SequenceMap": 17 control::sequence_map;
     "Sigmoid": 1 legacy::in_place, 6 as_is;
+    "SimplifiedLayerNormalization": 1 contrib::simplified;
     "Slice": 1 tensors::slice_1, 10 as_is;
     "Softmax": 1 softmax::softmax_1, 13 as_is;
     "SpaceToDepth": 1 compose::space_to_depth;

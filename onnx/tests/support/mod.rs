@@ -103,6 +103,16 @@ impl Build {
         }
     }
 
+    /// A model whose nodes are operators of onnxruntime.
+    pub fn microsoft(mut self) -> ModelProto {
+        for node in &mut self.0.node {
+            node.domain = Some("com.microsoft".into());
+        }
+        let mut model = self.model(17);
+        model.opset_import.push(set("com.microsoft", 1));
+        model
+    }
+
     /// A function with the nodes of this graph, its inputs and its outputs.
     pub fn function(self, domain: &str, name: &str, attributes: &[&str]) -> FunctionProto {
         FunctionProto {
@@ -297,6 +307,17 @@ pub fn gives(model: &ModelProto, inputs: &[Tensor], outputs: &[(&[usize], &[f64]
 /// An input.
 pub fn x32(dims: &[usize], values: &[f32]) -> Tensor {
     Tensor::from_slice(dims, values).unwrap()
+}
+
+/// Numbers that are neither large nor regular, and differ by `seed`.
+pub fn wave(n: usize, seed: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 37 + seed * 11 + 5) % 61) as f32 / 30.0 - 1.0).collect()
+}
+
+/// Integers as a tensor of any type of integers.
+pub fn xint(dtype: of_ir::DType, dims: &[usize], values: &[i64]) -> Tensor {
+    let values = values.iter().map(|i| i128::from(*i)).collect();
+    Tensor::from_elements(dtype, dims.to_vec(), Elements::Int(values)).unwrap()
 }
 
 /// A bool of rank 0.

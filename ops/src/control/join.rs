@@ -20,6 +20,8 @@ pub fn join(a: &Type, b: &Type) -> Result<Type, OpError> {
         }
         (Type::Sequence(x), Type::Sequence(y)) => Type::Sequence(Box::new(element(x, y)?)),
         (Type::Optional(x), Type::Optional(y)) => Type::Optional(Box::new(element(x, y)?)),
+        // A value that is no optional counts as one.
+        (Type::Optional(x), y) | (y, Type::Optional(x)) if *y != Type::None => Type::Optional(Box::new(element(x, y)?)),
         (Type::None, Type::None) => Type::None,
         _ => return Err(OpError::ty(format!("a value cannot be {a} here and {b} there"))),
     })
@@ -60,6 +62,8 @@ mod tests {
         assert!(join(&t(&["2"]), &Type::fixed(DType::I32, &[2])).is_err());
         let seq = |t| Type::Sequence(Box::new(t));
         assert_eq!(join(&seq(Type::None), &seq(t(&["2"]))).unwrap(), seq(t(&["2"])));
+        let opt = |t| Type::Optional(Box::new(t));
+        assert_eq!(join(&opt(t(&["2"])), &t(&["3"])).unwrap(), opt(t(&["?"])));
         assert!(join_all(&[Type::None], &[]).is_err());
     }
 }

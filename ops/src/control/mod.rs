@@ -6,6 +6,7 @@ mod loop_;
 mod optional;
 mod scan;
 mod sequence;
+mod sequence_map;
 mod sequence_split;
 
 pub use if_::If;
@@ -14,6 +15,7 @@ pub use loop_::Loop;
 pub use optional::{OptionalGetElement, OptionalHasElement, OptionalOf};
 pub use scan::Scan;
 pub use sequence::{SequenceAt, SequenceConstruct, SequenceEmpty, SequenceErase, SequenceInsert, SequenceLength};
+pub use sequence_map::{SequenceMap, element_of};
 pub use sequence_split::{ConcatFromSequence, SplitToSequence};
 
 use of_ir::{DType, OpError, OpView, RegionId, TensorType, Type};

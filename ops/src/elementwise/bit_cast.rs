@@ -23,6 +23,8 @@ op! {
             (DType::F64, DType::I64),
             (DType::F16, DType::U16),
             (DType::I4, DType::U4),
+            (DType::I2, DType::U2),
+            (DType::F4E2M1FN, DType::U4),
             (DType::U8, DType::Bool),
         ]);
         Some((vec![r.tensor(from, &dims, 0.0, 4.0).into()], BitCast { to }))

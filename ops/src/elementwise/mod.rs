@@ -4,6 +4,8 @@ mod activation;
 mod binary;
 mod bit_cast;
 mod cast;
+#[cfg(test)]
+mod cast_tests;
 mod is_inf;
 mod select;
 mod swiglu;

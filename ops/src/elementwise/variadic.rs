@@ -104,6 +104,9 @@ impl Op for Clip {
             if cx.operand(i).is_some() && cx.tensor(i)?.dtype != t.dtype {
                 return Err(OpError::ty(format!("a bound is {}, the operand {}", cx.tensor(i)?.dtype, t.dtype)));
             }
+            if let (Some(Type::Tensor(TensorType { shape: Some(bound), .. })), Some(s)) = (cx.ty(i), &t.shape) {
+                shape::within("a bound", bound, s)?;
+            }
         }
         Ok(vec![Type::Tensor(t.with_dtype(t.dtype))])
     }

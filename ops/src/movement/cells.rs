@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use of_ir::{Blob, DType, OpError, Tensor};
+use of_ir::{DType, OpError, Tensor};
 
 use crate::shape;
 
-/// The elements of a tensor, one cell each: a few bytes (4-bit integers take one), or a string.
+/// The elements of a tensor, one cell each: a few bytes (those narrower than a byte take one), or a string.
 pub(crate) enum Cells<'a> {
     /// Bytes of one cell, all cells.
     Bytes(usize, Cow<'a, [u8]>),
@@ -23,13 +23,8 @@ impl<'a> Cells<'a> {
         if let Some(s) = t.strings() {
             return Cells::Strings(Cow::Borrowed(s));
         }
-        let bytes: &'a [u8] = t.bytes().map_or(&[], |b| b);
-        match t.dtype().bits() {
-            Some(4) => {
-                Cells::Bytes(1, Cow::Owned((0..t.len()).map(|i| (bytes[i / 2] >> (4 * (i % 2))) & 15).collect()))
-            }
-            bits => Cells::Bytes(bits.unwrap_or(8) / 8, Cow::Borrowed(bytes)),
-        }
+        let (width, cells) = t.cells().unwrap_or((1, Cow::Borrowed(&[])));
+        Cells::Bytes(width, cells)
     }
 
     /// No cells of `dtype`, with room for `n`.
@@ -97,14 +92,10 @@ impl<'a> Cells<'a> {
     /// # Errors
     /// When the count does not fit the dimensions.
     pub(crate) fn into_tensor(self, dtype: DType, dims: Vec<usize>) -> Result<Tensor, OpError> {
-        let bytes = match self {
-            Cells::Strings(s) => return Ok(Tensor::from_strings(dims, s.into_owned())?),
-            Cells::Bytes(_, b) if dtype.bits() == Some(4) => {
-                b.chunks(2).map(|c| c[0] | (c.get(1).copied().unwrap_or(0) << 4)).collect()
-            }
-            Cells::Bytes(_, b) => b.into_owned(),
-        };
-        Ok(Tensor::from_bytes(dtype, dims, Blob::new(bytes))?)
+        Ok(match self {
+            Cells::Strings(s) => Tensor::from_strings(dims, s.into_owned())?,
+            Cells::Bytes(_, b) => Tensor::from_cells(dtype, dims, b.into_owned())?,
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ops that move elements and compute nothing: every element type is welcome, strings and 4-bit integers included.
+//! Ops that move elements and compute nothing: every element type is welcome, strings and packed integers included.
 
 mod bounds;
 pub(crate) mod cells;
@@ -65,7 +65,7 @@ use of_ir::{DType, Dim, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Tensor
 use crate::structural::{Constant, ShapeOf};
 
 /// The most axes that a tensor may get, and the most elements of a tensor that holds dimensions.
-const MOST_AXES: usize = 64;
+pub(crate) const MOST_AXES: usize = 64;
 
 /// The longest list of indices that a gradient rule writes into the graph.
 const LONGEST_LIST: usize = 1 << 24;

@@ -149,6 +149,7 @@ impl Op for Attention {
                 (&b.length, &c.length, "lengths of k and v"),
                 (&b.heads, &c.heads, "numbers of heads of k and v"),
                 (&a.n, &b.n, "batches of q and k"),
+                (&b.n, &c.n, "batches of k and v"),
             ] {
                 if x.provably_ne(y) {
                     return Err(OpError::shape(format!("the {what} differ: {x} and {y}")));
@@ -164,6 +165,33 @@ impl Op for Attention {
                 Some(_) => cx.tensor(4)?.shape.as_ref().and_then(|s| s.get(2)).cloned(),
             };
             let total = past.map_or_else(Dim::unknown, |p| &p + &b.length);
+            for (i, size) in [(4, &b.size), (5, &c.size)] {
+                if let Some(Type::Tensor(TensorType { shape: Some(s), .. })) = cx.ty(i) {
+                    let length = cx.tensor(4)?.shape.as_ref().and_then(|s| s.get(2)).cloned();
+                    let right = [b.n.clone(), b.heads.clone(), length.unwrap_or_else(Dim::unknown), size.clone()];
+                    if s.len() != 4 || s.iter().zip(&right).any(|(x, y)| x.provably_ne(y)) {
+                        let (s, right) = (shape::show(s), shape::show(&right.to_vec()));
+                        return Err(OpError::shape(format!(
+                            "the past of operand {i} has shape {s}, it must be {right}"
+                        )));
+                    }
+                }
+            }
+            if let Some(Type::Tensor(TensorType { shape: Some(mask), .. })) = cx.ty(3) {
+                // A mask may say nothing about the last keys, which are then hidden.
+                let mut whole = vec![a.n.clone(), a.heads.clone(), a.length.clone(), total.clone()];
+                if let (Some(own), Some(all)) = (mask.last().and_then(Dim::as_const), total.as_const())
+                    && own < all
+                {
+                    whole[3] = Dim::from(own);
+                }
+                shape::within("the mask", mask, &whole)?;
+            }
+            if let Some(Type::Tensor(TensorType { shape: Some(n), .. })) = cx.ty(6)
+                && (n.len() != 1 || n[0].provably_ne(&a.n))
+            {
+                return Err(OpError::shape(format!("the lengths have shape {}, the batch is {}", shape::show(n), a.n)));
+            }
             y = Some(if qs.len() == 3 {
                 vec![a.n.clone(), a.length.clone(), &a.heads * &c.size]
             } else {

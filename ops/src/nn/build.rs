@@ -111,7 +111,7 @@ impl<'r, 'g> Build<'r, 'g> {
 
     /// The same in another element type; nothing where it has it already.
     pub fn cast(&mut self, x: ValueId, to: DType) -> Made {
-        if self.dtype(x) == to { Ok(x) } else { self.op(Cast { to }, &[x]) }
+        if self.dtype(x) == to { Ok(x) } else { self.op(Cast::to(to), &[x]) }
     }
 
     pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Made {

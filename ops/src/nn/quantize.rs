@@ -4,12 +4,12 @@
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
 use super::build::{Build, Made, diagnostic};
-use crate::elementwise::{Max, Min, Round};
+use crate::elementwise::{Cast, Max, Min, Round};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
 
 op! {
-    /// `y = saturate(round(x / scale) + zero_point)`, ties to even.
+    /// `y = saturate(round(x / scale) + zero_point)`, ties to even; a float result rounds as a conversion to it does.
     ///
     /// `scale` is one number, one an element of `axis`, or, with `block_size`, one a block along `axis`. Source: ONNX
     /// QuantizeLinear.
@@ -20,17 +20,23 @@ op! {
             axis: i64,
             /// Elements a block; 0 without blocks.
             block_size: i64,
-            /// Element type of the result where there is no zero point; absent for ui8.
+            /// Element type of the result, that of the zero point where there is one; absent for this, or ui8.
             dtype: Option<DType>,
+            /// Element type of the division; absent for f32, or f64 where the scale is.
+            precision: Option<DType>,
+            /// Whether an 8-bit float result saturates, as [`crate::elementwise::Cast`] does; absent for true.
+            saturate: Option<bool>,
         }
     }
     samples: |seed| {
         let mut r = Rng::new(seed);
         let (dims, scale, axis, block_size) = sample(&mut r);
         let s = r.tensor(DType::F32, &scale, 0.02, 0.1);
-        let dtype = r.pick(&[DType::U8, DType::I8]);
-        let zero = if r.int(0, 1) == 0 { r.tensor(dtype, &scale, 0.0, 9.0).into() } else { Value::None };
-        Some((vec![r.f32s(&dims), s.into(), zero], QuantizeLinear { axis, block_size, dtype: Some(dtype) }))
+        let dtype = r.pick(&QUANTISED);
+        let zero = if r.int(0, 1) == 0 { r.tensor(dtype, &scale, 0.0, 4.0).into() } else { Value::None };
+        let (precision, saturate) = (r.pick(&[None, Some(DType::F64)]), r.pick(&[None, Some(false)]));
+        let op = QuantizeLinear { axis, block_size, dtype: Some(dtype), precision, saturate };
+        Some((vec![r.f32s(&dims), s.into(), zero], op))
     };
 }
 
@@ -46,7 +52,7 @@ op! {
             axis: i64,
             /// Elements a block; 0 without blocks.
             block_size: i64,
-            /// Element type of the result; absent for that of the scale.
+            /// Element type of the result; absent for that of the scale, which must not be f8E8M0FNU then.
             dtype: Option<DType>,
         }
     }
@@ -54,9 +60,9 @@ op! {
         let mut r = Rng::new(seed);
         let (dims, scale, axis, block_size) = sample(&mut r);
         let s = r.tensor(DType::F32, &scale, 0.02, 0.1);
-        let dtype = r.pick(&[DType::U8, DType::I8]);
+        let dtype = r.pick(&QUANTISED);
         let x = r.tensor(dtype, &dims, 0.0, 99.0);
-        let zero = if r.int(0, 1) == 0 { r.tensor(dtype, &scale, 0.0, 9.0).into() } else { Value::None };
+        let zero = if r.int(0, 1) == 0 { r.tensor(dtype, &scale, 0.0, 4.0).into() } else { Value::None };
         Some((vec![x.into(), s.into(), zero], DequantizeLinear { axis, block_size, dtype: None }))
     };
 }
@@ -76,6 +82,10 @@ op! {
         Some((vec![r.f32s(&dims)], DynamicQuantizeLinear {}))
     };
 }
+
+/// Types that the samples quantise to, of every width.
+const QUANTISED: [DType; 8] =
+    [DType::U8, DType::I8, DType::I16, DType::U4, DType::I4, DType::I2, DType::F8E4M3FN, DType::F4E2M1FN];
 
 /// Dimensions of an input and its scale, axis and block size.
 fn sample(r: &mut Rng) -> (Vec<usize>, Vec<usize>, i64, i64) {
@@ -114,7 +124,8 @@ fn check(cx: &OpView<'_>, axis: i64, block: i64) -> Result<(), OpError> {
     let (Some(s), Some(p)) = (&x.shape, &scale.shape) else {
         return Ok(());
     };
-    if per_tensor(p) {
+    // A length that is not known may be 1.
+    if per_tensor(p) || p.len() == 1 && p[0].as_const().is_none() {
         return Ok(());
     }
     let axis = shape::axis(axis, s.len())?;
@@ -170,19 +181,25 @@ fn stretched(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i6
 
 /// Rounds a scaled value, adds the zero point and saturates to `to`.
 pub(super) fn requantise(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId>, to: DType) -> Made {
-    // Conversion to an 8-bit float rounds by itself.
+    let v = moved(b, v, zero, to)?;
+    b.cast(v, to)
+}
+
+/// A scaled value that conversion to `to` brings into its final form: rounded, with the zero point added.
+fn moved(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId>, to: DType) -> Made {
+    // Conversion to a float rounds by itself.
     let mut v = if to.is_float() { v } else { b.op(Round {}, &[v])? };
     if let Some(z) = zero {
         let z = b.cast(z, b.dtype(v))?;
         v = b.add(v, z)?;
     }
-    // A cast saturates by itself, except to 4 bits.
-    if let (Some(4), Some((low, high))) = (to.bits(), to.int_range()) {
+    // A cast saturates by itself, except to packed integers.
+    if let (true, Some((low, high))) = (to.is_packed(), to.int_range()) {
         let (low, high) = (b.number(low as f64, v)?, b.number(high as f64, v)?);
         v = b.op(Max {}, &[v, low])?;
         v = b.op(Min {}, &[v, high])?;
     }
-    b.cast(v, to)
+    Ok(v)
 }
 
 impl Op for QuantizeLinear {
@@ -191,10 +208,16 @@ impl Op for QuantizeLinear {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let x = cx.tensor(0)?;
         check(cx, self.axis, self.block_size)?;
-        let dtype = match cx.ty(2) {
-            Some(Type::Tensor(z)) => z.dtype,
-            _ => self.dtype.unwrap_or(DType::U8),
+        let dtype = match (cx.ty(2), self.dtype) {
+            (Some(Type::Tensor(z)), Some(to)) if z.dtype != to => {
+                return Err(OpError::ty(format!("the zero point is {}, the result {to}", z.dtype)));
+            }
+            (Some(Type::Tensor(z)), _) => z.dtype,
+            (_, to) => to.unwrap_or(DType::U8),
         };
+        if let Some(p) = self.precision.filter(|p| !p.is_float() || p.bits() <= Some(8)) {
+            return Err(OpError::attr(format!("cannot divide in {p}")));
+        }
         if matches!(dtype, DType::String | DType::Bool) || x.dtype == DType::String {
             return Err(OpError::ty(format!("cannot quantise {} to {dtype}", x.dtype)));
         }
@@ -207,15 +230,19 @@ impl Op for QuantizeLinear {
         let zero = b.given(operands, 2);
         let to = zero.map_or(self.dtype.unwrap_or(DType::U8), |z| b.dtype(z));
         let scale = stretched(&mut b, operands[1], x, self.axis, self.block_size)?;
-        // 16-bit floats divide in f32, so that rounding sees the exact quotient.
+        // 16-bit floats divide in f32 unless another type is asked for, so that rounding sees the exact quotient.
         let wide = if b.dtype(scale) == DType::F64 { DType::F64 } else { DType::F32 };
-        let (x32, scale) = (b.cast(x, wide)?, b.cast(scale, wide)?);
-        let ratio = b.div(x32, scale)?;
+        let divide = self.precision.unwrap_or(wide);
+        let (x, divisor) = (b.cast(x, divide)?, b.cast(scale, divide)?);
+        let ratio = b.div(x, divisor)?;
+        // Zero points may be larger than a narrow type holds exactly.
+        let ratio = if divide.bits() < wide.bits() { b.cast(ratio, wide)? } else { ratio };
         let zero = match zero {
             Some(z) => Some(stretched(&mut b, z, x, self.axis, self.block_size)?),
             None => None,
         };
-        Ok(vec![requantise(&mut b, ratio, zero, to)?])
+        let v = moved(&mut b, ratio, zero, to)?;
+        Ok(vec![b.op(Cast { saturate: self.saturate, ..Cast::to(to) }, &[v])?])
     }
 }
 
@@ -231,7 +258,13 @@ impl Op for DequantizeLinear {
         if matches!(cx.ty(2), Some(Type::Tensor(z)) if z.dtype != x.dtype) {
             return Err(OpError::ty("the zero point must have the type of the input"));
         }
-        Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.with_dtype(self.dtype.unwrap_or(scale.dtype)) })])
+        let to = self.dtype.unwrap_or(scale.dtype);
+        if !to.is_float() || to.bits() <= Some(8) {
+            return Err(
+                OpError::ty(format!("cannot dequantise to {to}")).hint("the result is a float of 16 bits or more")
+            );
+        }
+        Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.with_dtype(to) })])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use of_ir::{DType, Elements, OpError, OpView, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ir::{DType, Dim, Elements, OpError, OpView, Rewriter, Shape, Tensor, TensorType, Type, ValueId};
 
 use super::build::{Build, Made};
 use super::conv::Conv;
@@ -138,8 +138,12 @@ fn byte(r: &mut Rng, dtype: DType, dims: &[usize]) -> Value {
 
 /// How a parameter with one value a row or column of a matrix broadcasts against it.
 fn along_rows(b: &mut Build<'_, '_>, p: ValueId) -> Made {
-    let rank = b.rank(p)?;
-    if rank == 1 { b.unsqueeze(p, &[1]) } else { Ok(p) }
+    let single = b.shape(p).is_some_and(|s| super::quantize::per_tensor(&s));
+    match b.rank(p)? {
+        1 if single => b.squeeze(p, &[0]),
+        1 => b.unsqueeze(p, &[1]),
+        _ => Ok(p),
+    }
 }
 
 /// A parameter with one value an output channel, against a tensor of the given rank whose channels are axis `axis`.
@@ -223,10 +227,34 @@ fn plain(cx: &OpView<'_>, op: &dyn Op, operands: [usize; 2], to: DType) -> Infer
         .collect())
 }
 
+/// Checks that a parameter stretches to `whole`. One of rank 1 has an entry for each index of axis `along`.
+fn parameter(cx: &OpView<'_>, i: usize, whole: Option<&Shape>, along: Option<usize>) -> Result<(), OpError> {
+    let (Some(p), Some(whole)) = (shape_of(cx, i), whole) else { return Ok(()) };
+    let mut p = p.clone();
+    match (p.len(), along) {
+        (1, Some(_)) if super::quantize::per_tensor(&p) => p.clear(),
+        (1, Some(axis)) => p.resize(whole.len().saturating_sub(axis), Dim::from(1i64)),
+        _ => {}
+    }
+    shape::within(&format!("operand {i}"), &p, whole)
+}
+
+/// The axis of the rows of a matrix.
+fn rows(whole: Option<&Shape>) -> Option<usize> {
+    whole.map(|s| s.len().saturating_sub(2))
+}
+
+/// The shape of operand `i`, where its rank is known.
+fn shape_of<'a>(cx: &OpView<'a>, i: usize) -> Option<&'a Shape> {
+    cx.ty(i)?.as_tensor()?.shape.as_ref()
+}
+
 impl Op for MatMulInteger {
     op_basics!(MatMulInteger);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        parameter(cx, 2, shape_of(cx, 0), rows(shape_of(cx, 0)))?;
+        parameter(cx, 3, shape_of(cx, 1), None)?;
         plain(cx, &MatMul {}, [0, 1], DType::I32)
     }
 
@@ -246,7 +274,20 @@ impl Op for QLinearMatMul {
     op_basics!(QLinearMatMul);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        plain(cx, &MatMul {}, [0, 3], cx.tensor(7)?.dtype)
+        let result = plain(cx, &MatMul {}, [0, 3], cx.tensor(7)?.dtype)?;
+        let whole = result[0].as_tensor().and_then(|t| t.shape.as_ref());
+        let (a, b) = (shape_of(cx, 0), shape_of(cx, 3));
+        for (i, whole, along) in [
+            (1, whole, rows(whole)),
+            (2, a, rows(a)),
+            (4, whole, None),
+            (5, b, None),
+            (6, whole, rows(whole)),
+            (7, whole, rows(whole)),
+        ] {
+            parameter(cx, i, whole, along)?;
+        }
+        Ok(result)
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
@@ -278,6 +319,8 @@ impl Op for ConvInteger {
     op_basics!(ConvInteger);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        parameter(cx, 2, shape_of(cx, 0), None)?;
+        parameter(cx, 3, shape_of(cx, 1), Some(0))?;
         plain(cx, &plain_conv!(self), [0, 1], DType::I32)
     }
 
@@ -300,7 +343,25 @@ impl Op for QLinearConv {
     op_basics!(QLinearConv);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        plain(cx, &plain_conv!(self), [0, 3], cx.tensor(7)?.dtype)
+        let result = plain(cx, &plain_conv!(self), [0, 3], cx.tensor(7)?.dtype)?;
+        let whole = result[0].as_tensor().and_then(|t| t.shape.as_ref());
+        let channels = whole.map(|s| super::layout::channel_axis(s.len(), self.channels_last));
+        let (x, w) = (shape_of(cx, 0), shape_of(cx, 3));
+        for (i, whole, along) in
+            [(1, whole, None), (2, x, None), (4, whole, channels), (5, w, Some(0)), (6, whole, None), (7, whole, None)]
+        {
+            parameter(cx, i, whole, along)?;
+        }
+        if let (Some(bias), Some(w)) = (shape_of(cx, 8), w)
+            && (bias.len() != 1 || bias[0].provably_ne(&w[0]))
+        {
+            return Err(OpError::shape(format!(
+                "the bias has shape {}, there are {} filters",
+                shape::show(bias),
+                w[0]
+            )));
+        }
+        Ok(result)
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {

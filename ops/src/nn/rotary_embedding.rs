@@ -100,6 +100,23 @@ impl Op for RotaryEmbedding {
         if [cos, sin].iter().any(|t| t.rank().is_some_and(|r| r != rank)) {
             return Err(OpError::shape(format!("the caches must be of rank {rank}")));
         }
+        if let Some(s) = &x.shape {
+            // Batch and positions, which the angles are broadcast to.
+            let whole = vec![s[0].clone(), s[s.len() - 2].clone()];
+            if let Some(ids) = ids.and_then(|t| t.shape.as_ref()) {
+                if ids.len() != 2 {
+                    return Err(OpError::shape(format!(
+                        "position_ids must be of rank 2, they are {}",
+                        shape::show(ids)
+                    )));
+                }
+                shape::within("position_ids", ids, &whole)?;
+            } else {
+                for s in [cos, sin].into_iter().filter_map(|t| t.shape.as_ref()) {
+                    shape::within("a cache", &s[..2].to_vec(), &whole)?;
+                }
+            }
+        }
         Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.clone() })])
     }
 

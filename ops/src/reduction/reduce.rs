@@ -190,7 +190,7 @@ impl GradCx<'_, '_> {
         let y = self.stretch(self.results[0], keepdims)?;
         let same = self.rw.create_one(Eq {}, &[self.operands[0], y])?;
         let dtype = self.rw.graph().ty(g).as_tensor().map_or(of_ir::DType::F32, |t| t.dtype);
-        let same = self.rw.create_one(Cast { to: dtype }, &[same])?;
+        let same = self.rw.create_one(Cast::to(dtype), &[same])?;
         let mut operands = vec![same];
         operands.extend(self.operands.get(1));
         let count = self.rw.create_one(ReduceSum { keepdims }, &operands)?;

@@ -2,11 +2,15 @@
 
 mod concat;
 mod normalizer;
+mod regex_full_match;
 mod split;
+mod tf_idf;
 
 pub use concat::StringConcat;
 pub use normalizer::StringNormalizer;
+pub use regex_full_match::RegexFullMatch;
 pub use split::StringSplit;
+pub use tf_idf::TfIdfVectorizer;
 
 use of_ir::{DType, OpError, OpView, Tensor, TensorType};
 

@@ -2,13 +2,17 @@
 
 use super::FindingKind;
 use super::structure::Checker;
-use crate::{Arg, ArgSource, BackendExec, CopyExec, ElementType, Exec, KernelExec, PortExec, Program, Task};
+use crate::{
+    Arg, ArgSource, BackendExec, ControlExec, ControlKind, CopyExec, ElementType, Exec, KernelExec, PortExec, Program,
+    Task,
+};
 
 pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Task, place: &str) {
     let result = match &task.exec {
         None => Ok(()),
         Some(Exec::Kernel(exec)) => kernel(checker, program, task, exec),
         Some(Exec::Backend(exec)) => backend(checker, program, task, exec),
+        Some(Exec::Control(exec)) => control(checker, program, task, exec),
         Some(Exec::Copy(exec)) => copy(checker, program, task, exec),
         Some(Exec::Feed(exec)) => port(program, task, *exec, true),
         Some(Exec::Fetch(exec)) => port(program, task, *exec, false),
@@ -33,16 +37,67 @@ fn kernel(checker: &Checker<'_>, program: &Program, task: &Task, exec: &KernelEx
     if exec.iterations < 0 || exec.grain < 0 {
         return Err((FindingKind::Range, "negative iterations or grain".into()));
     }
+    if exec.dynamic.as_ref().is_some_and(|extent| !extent.is_valid(program.symbols.len())) {
+        return Err((FindingKind::Index, "its iterations depend on a symbol that does not exist".into()));
+    }
     for arg in &exec.args {
-        if matches!(target(checker, program, task, arg)?, Target::Object) {
-            return Err((FindingKind::Type, "a kernel cannot take an object".into()));
+        if !matches!(target(checker, program, task, arg)?, Target::Object) {
+            continue;
+        }
+        let sized = |id: u32| {
+            let regst = &program.regsts[id as usize];
+            let dense = !matches!(regst.dtype(), ElementType::Unknown | ElementType::String);
+            dense && (!task.produces.contains(&id) || regst.extents.len() == regst.dims.len())
+        };
+        let regst = arg.source.is_some_and(|source| matches!(source, ArgSource::Regst(id) if sized(id)));
+        if exec.dynamic.is_none() || !regst {
+            return Err((FindingKind::Type, "a kernel cannot take this object: its bytes are not known".into()));
         }
     }
     Ok(())
 }
 
 fn backend(checker: &Checker<'_>, program: &Program, task: &Task, exec: &BackendExec) -> Check {
-    for arg in &exec.inputs {
+    operands(checker, program, task, &exec.inputs)?;
+    results(program, task, &exec.outputs)
+}
+
+fn control(checker: &Checker<'_>, program: &Program, task: &Task, exec: &ControlExec) -> Check {
+    operands(checker, program, task, &exec.inputs)?;
+    results(program, task, &exec.outputs)?;
+    let wrong = |what: &str| Err((FindingKind::Index, what.to_string()));
+    let Ok(kind) = ControlKind::try_from(exec.kind) else { return wrong("its kind is not known") };
+    let (own, given) = (exec.given.len(), exec.given.iter().filter(|g| **g).count());
+    let (bodies, arguments, extra) = match kind {
+        ControlKind::If => (2, 0, 0),
+        ControlKind::Loop => (1, own, 1),
+    };
+    let least = match kind {
+        ControlKind::If => own == 1 && given == 1,
+        ControlKind::Loop => own >= 2 && exec.given[2..].iter().all(|g| *g) && exec.outputs.len() >= own - 2,
+    };
+    if !least || given > exec.inputs.len() || exec.bodies.len() != bodies {
+        return wrong("its operands, programs and outputs are not those of its kind");
+    }
+    let at = checker.plan.programs.iter().position(|p| std::ptr::eq(p, program));
+    for body in &exec.bodies {
+        // Behind its own program: no program can run itself.
+        let inner = checker.plan.programs.get(body.program as usize).filter(|p| p.inner);
+        let Some(inner) = inner.filter(|_| at.is_some_and(|at| at < body.program as usize)) else {
+            return wrong("it runs a program that is none of its own");
+        };
+        let captures = body.captures.iter().all(|c| (*c as usize) < exec.inputs.len());
+        let outputs = inner.outputs.len() == exec.outputs.len() + extra;
+        if !captures || inner.inputs.len() != arguments + body.captures.len() || !outputs {
+            return wrong("a program that it runs has other inputs or outputs");
+        }
+    }
+    Ok(())
+}
+
+/// What a task reads as values: each fits its register or weight.
+fn operands(checker: &Checker<'_>, program: &Program, task: &Task, inputs: &[Arg]) -> Check {
+    for arg in inputs {
         match (target(checker, program, task, arg)?, &arg.view) {
             (Target::Object, None) => {}
             (Target::Object, Some(_)) => {
@@ -60,8 +115,13 @@ fn backend(checker: &Checker<'_>, program: &Program, task: &Task, exec: &Backend
             }
         }
     }
-    for (position, &output) in exec.outputs.iter().enumerate() {
-        if !task.produces.contains(&output) || exec.outputs[..position].contains(&output) {
+    Ok(())
+}
+
+/// What a task fills as values: registers of its own, each once.
+fn results(program: &Program, task: &Task, outputs: &[u32]) -> Check {
+    for (position, &output) in outputs.iter().enumerate() {
+        if !task.produces.contains(&output) || outputs[..position].contains(&output) {
             return Err((
                 FindingKind::Ownership,
                 format!("output register {output} is not its own, or is given twice"),

@@ -227,6 +227,9 @@ fn check_storage(program: &Program, regst: &Regst) -> Result<(), (FindingKind, S
     let dtype = dtype.map_err(|_| (FindingKind::Type, format!("unknown element type {}", regst.dtype)))?;
     match &regst.storage {
         None => Err((FindingKind::Type, "it has no storage".into())),
+        Some(Storage::Object(_)) if !regst.extents.iter().all(|extent| extent.is_valid(program.symbols.len())) => {
+            Err((FindingKind::Index, "its extents depend on a symbol that does not exist".into()))
+        }
         Some(Storage::Object(_) | Storage::Control(_)) => Ok(()),
         Some(Storage::Block(block)) => {
             let need = dtype.byte_len(&regst.dims);

@@ -94,7 +94,16 @@ pub fn fetch(port: u32) -> Option<Exec> {
 
 /// A kernel call.
 pub fn kernel(code: u32, args: Vec<Arg>, iterations: i64) -> Option<Exec> {
-    Some(Exec::Kernel(KernelExec { code, args, iterations, grain: 1, scratch_bytes: 256, flops: 1, bytes: 4 }))
+    Some(Exec::Kernel(KernelExec {
+        code,
+        args,
+        iterations,
+        grain: 1,
+        scratch_bytes: 256,
+        flops: 1,
+        bytes: 4,
+        dynamic: None,
+    }))
 }
 
 /// A plan that says it is for this machine.

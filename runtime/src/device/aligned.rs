@@ -20,6 +20,17 @@ impl AlignedBytes {
     pub fn zeroed(len: usize) -> Self {
         Self { lines: vec![Line([0; 64]); len.div_ceil(64)], len }
     }
+
+    /// How many bytes it can hold without a new allocation.
+    pub(crate) fn capacity(&self) -> usize {
+        self.lines.len() * 64
+    }
+
+    /// The same memory with another length, as long as it can hold that; the bytes are whatever they were.
+    pub(crate) fn with_len(mut self, len: usize) -> Self {
+        self.len = len.min(self.capacity());
+        self
+    }
 }
 
 impl From<&[u8]> for AlignedBytes {

@@ -38,20 +38,70 @@ impl KernelCall {
         for &index in &self.sliding {
             self.args[index] = self.buffers[index].address(piece);
         }
-        let (entry, args) = (self.entry, Args(self.args.as_ptr()));
-        let failed = AtomicI32::new(0);
-        pool.parallel_for(self.iterations, self.grain, |begin, end, worker| {
-            // SAFETY: the arguments point to memory that the buffers keep alive and that the acting actor holds; the
-            // kernel's parts may run at the same time by its contract; the scratch part belongs to this worker alone.
-            let status = unsafe { entry(args.get(), begin, end, scratch.of(worker)) };
-            if status != 0 {
-                failed.store(status, Ordering::Relaxed);
-            }
-        });
-        match failed.into_inner() {
-            0 => Ok(()),
-            status => Err(status),
+        call(self.entry, Args(self.args.as_ptr()), self.iterations, self.grain, pool, scratch)
+    }
+}
+
+/// Memory that a kernel is called on: for as long as the call lasts.
+pub(crate) enum Memory<'a> {
+    /// A place that the plan laid out.
+    Place(&'a Buffer),
+    /// Bytes of a value that the runtime owns.
+    Read(&'a [u8]),
+    /// Bytes of a value that the kernel fills.
+    Write(&'a mut [u8]),
+}
+
+/// A kernel whose arguments or iterations are only known when it runs.
+#[derive(Debug)]
+pub(crate) struct DynamicKernel {
+    entry: KernelFn,
+    grain: i64,
+    _code: Arc<CodeMap>,
+}
+
+impl DynamicKernel {
+    /// A kernel of `code`.
+    pub fn new(code: Arc<CodeMap>, entry: KernelFn, grain: i64) -> Self {
+        Self { entry, grain, _code: code }
+    }
+
+    /// Runs the kernel on `memory`, which must be as large as the values of the symbols say; the error is the status of
+    /// one of its parts.
+    pub fn run(
+        &self,
+        memory: &mut [Memory<'_>],
+        symbols: &[i64],
+        iterations: i64,
+        piece: u64,
+        pool: &Pool,
+        scratch: &Scratch,
+    ) -> Result<(), i32> {
+        let address = |m: &mut Memory<'_>| match m {
+            Memory::Place(buffer) => buffer.address(piece),
+            Memory::Read(bytes) => bytes.as_ptr().cast_mut(),
+            Memory::Write(bytes) => bytes.as_mut_ptr(),
+        };
+        let mut table: Vec<*mut u8> = memory.iter_mut().map(address).collect();
+        table.push(symbols.as_ptr().cast_mut().cast());
+        call(self.entry, Args(table.as_ptr()), iterations, self.grain, pool, scratch)
+    }
+}
+
+/// Shares the iterations of a kernel among the workers.
+fn call(entry: KernelFn, args: Args, iterations: i64, grain: i64, pool: &Pool, scratch: &Scratch) -> Result<(), i32> {
+    let failed = AtomicI32::new(0);
+    pool.parallel_for(iterations, grain, |begin, end, worker| {
+        // SAFETY: the arguments point to memory that the caller keeps alive and that the acting actor holds; the
+        // kernel's parts may run at the same time by its contract; the scratch part belongs to this worker alone.
+        let status = unsafe { entry(args.get(), begin, end, scratch.of(worker)) };
+        if status != 0 {
+            failed.store(status, Ordering::Relaxed);
         }
+    });
+    match failed.into_inner() {
+        0 => Ok(()),
+        status => Err(status),
     }
 }
 

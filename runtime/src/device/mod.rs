@@ -13,7 +13,7 @@ mod scratch;
 
 pub use aligned::AlignedBytes;
 pub(crate) use arena::{Arena, Buffer};
-pub(crate) use call::KernelCall;
+pub(crate) use call::{DynamicKernel, KernelCall, Memory};
 pub(crate) use code::CodeMap;
 pub(crate) use job::JobSlot;
 pub(crate) use scratch::Scratch;

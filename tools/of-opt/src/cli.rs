@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{bench, compile, import, inspect, ops, opt, passes, run, verify};
+use crate::commands::{bench, compile, export, import, inspect, ops, opt, passes, run, verify};
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
@@ -55,6 +55,8 @@ pub enum Color {
 pub enum Command {
     /// Turn an ONNX model into IR text
     Import(import::Import),
+    /// Turn a model into an ONNX model
+    Export(export::Export),
     /// Compile a model to a plan
     Compile(compile::Compile),
     /// Run a model or plan on given inputs

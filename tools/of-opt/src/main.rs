@@ -16,6 +16,7 @@ mod progress;
 mod random;
 mod shapes;
 mod show;
+mod support;
 mod values;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         None => commands::opt::opt(&opt, console),
         Some(_) if opt.is_given() => Err(exit::usage("a command and passes to run on a file were both given").into()),
         Some(Command::Import(c)) => commands::import::import(&c, console),
+        Some(Command::Export(c)) => commands::export::export(&c, console),
         Some(Command::Compile(c)) => commands::compile::compile(&c, console),
         Some(Command::Run(c)) => commands::run::run(&c, console),
         Some(Command::Bench(c)) => commands::bench::bench(&c, console),

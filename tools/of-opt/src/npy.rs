@@ -179,6 +179,11 @@ mod tests {
         }
         let strings = Tensor::from_strings(vec![1], vec!["a".into()]).unwrap();
         assert!(write(&path, &strings).is_err());
+        for dtype in [DType::I2, DType::U4, DType::F4E2M1FN, DType::F8E8M0FNU] {
+            let t = Tensor::from_cells(dtype, vec![1], vec![1]).unwrap();
+            let why = write(&path, &t).unwrap_err().message;
+            assert_eq!(why, format!("NumPy has no array of {dtype}"));
+        }
     }
 
     #[test]

@@ -31,12 +31,13 @@ pub fn values<'a>(inputs: impl Iterator<Item = (&'a str, Option<Type>)>) -> Resu
     errors.into_result(out)
 }
 
-/// Floats from -1 to 1; integers 0 and 1, because larger ones may be indices out of range.
+/// Floats from -1 to 1, from 0 where the type has no sign; integers 0 and 1, because larger ones may be indices out of range.
 fn tensor(ty: &TensorType, rng: &mut fastrand::Rng) -> Option<Tensor> {
     let dims = ty.fixed_dims()?;
     let n = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
     let elements = match ty.dtype {
         DType::String => Elements::Str(vec![String::new(); n]),
+        DType::F8E8M0FNU => Elements::Float((0..n).map(|_| rng.f64()).collect()),
         t if t.is_float() => Elements::Float((0..n).map(|_| rng.f64() * 2.0 - 1.0).collect()),
         _ => Elements::Int((0..n).map(|_| i128::from(rng.bool())).collect()),
     };

@@ -207,3 +207,21 @@ fn everything_unsupported_is_listed_at_once() {
     }
     assert!(!dir.path().join("m.plan").exists());
 }
+
+#[test]
+fn a_model_is_exported_and_computes_the_same() {
+    let dir = dir();
+    let (out, cut) = (dir.path().join("out.onnx"), dir.path().join("cut.onnx"));
+    ok(of_opt(&dir).arg("export").arg(digits("digits.onnx")).arg("-o").arg(&out).args(["--passes", "simplify"]));
+    ok(of_opt(&dir).arg("export").arg(&out).arg("-o").arg(&cut).args(["--passes", "cpu", "--external-data"]));
+    let answer = |model: &Path| ok(of_opt(&dir).arg("run").arg(model).args(["--inputs", &image(), "--top", "1"]));
+    assert_eq!(answer(&out), answer(&digits("digits.onnx")));
+    let classes =
+        |text: String| text.lines().map(|l| l.split_whitespace().nth(1).map(str::to_owned)).collect::<Vec<_>>();
+    assert_eq!(classes(answer(&cut)), classes(answer(&out)));
+    let (code, _, err) = run(of_opt(&dir).arg("export").arg(&out).arg("-o").arg(&cut).args(["--opset", "7"]));
+    assert_eq!(code, 3, "{err}");
+    let plan = compile(&dir, "d.plan", &[]);
+    let (code, _, err) = run(of_opt(&dir).arg("export").arg(plan).arg("-o").arg(&cut));
+    assert!(code == 2 && err.contains("is a plan"), "{err}");
+}

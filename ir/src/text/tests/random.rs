@@ -89,9 +89,9 @@ pub(crate) fn tensor(rng: &mut Rng) -> Tensor {
     let ints: Vec<i128> = (0..n).map(|_| if constant { first } else { rng.i128(..) }).collect();
     if dtype.is_float() {
         // Any bits at all: infinities, NaNs with payloads, subnormals.
-        let width = dtype.bits().unwrap() / 8;
+        let width = dtype.bits().unwrap().div_ceil(8);
         let bytes = ints.iter().flat_map(|i| i.to_le_bytes()[..width].to_vec()).collect();
-        return Tensor::from_bytes(dtype, dims, Blob::new(bytes)).unwrap();
+        return Tensor::from_cells(dtype, dims, bytes).unwrap();
     }
     Tensor::from_elements(dtype, dims, Elements::Int(ints)).unwrap()
 }

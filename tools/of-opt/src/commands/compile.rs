@@ -48,7 +48,7 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
         return Err(exit::error(Code::INPUT, format!("'{}' is a plan already", c.model.model.display())).into());
     };
     driver::verify(&source.module)?;
-    let variants = variants(c, &source, console)?;
+    let variants = variants(c, &source)?;
     let funcs = driver::prepare(&source.module, &variants, &c.codegen, console)?;
     let compiled = driver::compile(&funcs, &source, &c.codegen, flags(c), console)?;
     let progress = console.progress(&format!("writing {}", c.output.display()));
@@ -62,8 +62,8 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// The numbers of every program that the plan gets.
-fn variants(c: &Compile, source: &Source, console: &mut Console) -> Result<Vec<Bindings>, Diagnostics> {
+/// The numbers of every program that the plan gets. What they leave open stays open: the program takes any legal shape.
+fn variants(c: &Compile, source: &Source) -> Result<Vec<Bindings>, Diagnostics> {
     let func = driver::main_func(&source.module)?;
     let mut base = Bindings::new();
     let given = inputs::read(&c.inputs, func)?;
@@ -79,11 +79,6 @@ fn variants(c: &Compile, source: &Source, console: &mut Console) -> Result<Vec<B
         let specs: Vec<String> = v.split(',').map(str::to_owned).collect();
         shapes::bind(&specs, func, &mut own)?;
         all.push(base.iter().map(|(k, n)| (k.clone(), *n)).chain(own).collect());
-    }
-    for b in &mut all {
-        if let Some(warning) = shapes::default_open(func, b) {
-            console.say(&warning);
-        }
     }
     let mut distinct: Vec<Bindings> = Vec::new();
     for b in all {

@@ -3,9 +3,11 @@
 pub mod backends;
 pub mod bench;
 pub mod compile;
+pub mod export;
 pub mod import;
 pub mod inspect;
 pub mod ops;
+pub mod ops_markdown;
 pub mod opt;
 pub mod passes;
 pub mod run;

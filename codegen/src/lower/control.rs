@@ -1,0 +1,88 @@
+//! Control flow: its regions become programs of the plan, which the runtime calls.
+
+use std::mem;
+
+use of_diag::{Code, Diagnostic};
+use of_ir::{OpId, RegionId, Type, ValueId};
+
+use super::{Lowered, Lowering};
+use crate::extract::read_by;
+use crate::physical::{Body, Operand, Work};
+use crate::roles::{self, Roles};
+
+impl Lowering<'_, '_> {
+    /// A step that runs the regions of `op`.
+    pub(super) fn control(&mut self, op: OpId) -> Result<(), Diagnostic> {
+        let data = self.g.op(op);
+        let Some(kind) = roles::control(self.g, op) else {
+            let what = format!("'{}' is no control flow", data.name());
+            return Err(Diagnostic::error(Code::CODEGEN, data.loc.clone(), what));
+        };
+        let (mut inputs, mut given) = (Vec::new(), Vec::new());
+        for v in &data.operands {
+            let there = *self.g.ty(*v) != Type::None;
+            given.push(there);
+            if there {
+                inputs.push(self.value_place(*v)?);
+            }
+        }
+        let mut bodies = Vec::new();
+        for region in data.regions.iter().copied() {
+            let captures = self.captures(op, region);
+            let args = self.g.region_args(region).to_vec();
+            let program = self.body_program(region, &args, &captures)?;
+            let mut places = Vec::new();
+            for v in &captures {
+                places.push(self.capture(*v, &mut inputs)?);
+            }
+            bodies.push(Body { program, captures: places });
+        }
+        let outputs: Vec<usize> = data.results.iter().map(|v| self.new_value(*v)).collect();
+        let (title, locations) = (self.title(&[op]), self.locations(&[op]));
+        self.step(title, locations, Work::Control { kind, inputs, given, bodies, outputs }, 0, 0);
+        Ok(())
+    }
+
+    /// The place of a captured value among the inputs of the step.
+    fn capture(&mut self, v: ValueId, inputs: &mut Vec<Operand>) -> Result<u32, Diagnostic> {
+        let place = self.value_place(v)?;
+        inputs.push(place);
+        Ok((inputs.len() - 1) as u32)
+    }
+
+    /// What the region reads from outside of it, but for constants: these are weights that all programs share.
+    fn captures(&self, op: OpId, region: RegionId) -> Vec<ValueId> {
+        let mut read = Vec::new();
+        read_by(self.g, op, &mut read);
+        let inside = |v: &ValueId| self.g.uses(*v).iter().any(|u| self.g.encloses(region, self.g.op(u.op).parent));
+        let constant = |v: &ValueId| self.constants.tensor(*v).is_some() || *self.g.ty(*v) == Type::None;
+        let mut out: Vec<ValueId> = Vec::new();
+        for v in read {
+            if inside(&v) && !constant(&v) && !out.contains(&v) {
+                out.push(v);
+            }
+        }
+        out
+    }
+
+    /// Lowers a region whose inputs are its arguments and what it captures; its number among the inner programs.
+    fn body_program(&mut self, region: RegionId, args: &[ValueId], captures: &[ValueId]) -> Result<usize, Diagnostic> {
+        let values: Vec<ValueId> = args.iter().chain(captures).copied().collect();
+        let name = |(i, v): (usize, &ValueId)| {
+            let own = self.g.name(*v).map_or_else(String::new, |n| format!(" {n}"));
+            (*v, format!("{i}{own}"))
+        };
+        let inputs: Vec<(ValueId, String)> = values.iter().enumerate().map(name).collect();
+        let outputs: Vec<String> = (0..self.g.yields(region).len()).map(|i| i.to_string()).collect();
+        let roles = Roles::of(self.g, region, &values);
+        let outer = (mem::replace(&mut self.roles, roles), mem::take(&mut self.out));
+        let tables = (mem::take(&mut self.places), mem::take(&mut self.kernel_of));
+        let result = self.region(region, &inputs, &outputs);
+        let inner: Lowered = mem::replace(&mut self.out, outer.1);
+        self.roles = outer.0;
+        (self.places, self.kernel_of) = tables;
+        result?;
+        self.out.inner.push(inner);
+        Ok(self.out.inner.len() - 1)
+    }
+}

@@ -1,0 +1,201 @@
+//! Extents and strides in kernels: numbers, or polynomials over symbols that the runtime knows when the kernel runs.
+//!
+//! Printing one gives a C expression. A symbol prints as a variable that the kernel's head declares (see
+//! [`declarations`]).
+
+use std::fmt;
+use std::iter::{Product, Sum};
+use std::ops::{Add, Mul, Sub};
+use std::sync::Arc;
+
+use of_ir::{Dim, DimFn, Factor, Graph, ValueId};
+
+/// A number of elements, or a distance in elements.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Extent(Dim);
+
+/// What an extent that is not known before the run is taken for where a schedule is chosen.
+const TYPICAL: usize = 1 << 10;
+
+impl Extent {
+    /// The number, where it is known now.
+    pub fn number(&self) -> Option<usize> {
+        self.0.as_const().and_then(|d| usize::try_from(d).ok())
+    }
+
+    /// The number, or a typical one: for choosing schedules, never for what is right.
+    pub fn guess(&self) -> usize {
+        self.number().unwrap_or(TYPICAL)
+    }
+
+    /// Whether it is this very number.
+    pub fn is(&self, n: i64) -> bool {
+        self.0.as_const() == Some(n)
+    }
+
+    /// Whether it is a number that `by` divides.
+    pub fn is_multiple_of(&self, by: usize) -> bool {
+        self.number().is_some_and(|n| n.is_multiple_of(by))
+    }
+
+    /// The dimension.
+    pub fn dim(&self) -> &Dim {
+        &self.0
+    }
+
+    /// Quotient rounded up.
+    pub fn div_ceil(&self, by: &Extent) -> Extent {
+        Extent(Dim::call(DimFn::CeilDiv, &self.0, &by.0))
+    }
+
+    /// Quotient rounded down.
+    pub fn div_floor(&self, by: &Extent) -> Extent {
+        Extent(Dim::call(DimFn::FloorDiv, &self.0, &by.0))
+    }
+
+    /// The larger of two.
+    pub fn max(&self, other: &Extent) -> Extent {
+        Extent(Dim::call(DimFn::Max, &self.0, &other.0))
+    }
+
+    /// The smaller of two.
+    pub fn min(&self, other: &Extent) -> Extent {
+        Extent(Dim::call(DimFn::Min, &self.0, &other.0))
+    }
+}
+
+/// All of them, where all are known now.
+pub fn numbers(extents: &[Extent]) -> Option<Vec<usize>> {
+    extents.iter().map(Extent::number).collect()
+}
+
+/// The extents of a tensor; none for what is no tensor of known rank.
+pub fn of_value(g: &Graph, v: ValueId) -> Vec<Extent> {
+    g.ty(v).as_tensor().and_then(|t| t.shape.as_ref()).map(|s| s.iter().map(Extent::from).collect()).unwrap_or_default()
+}
+
+/// The distance along an axis of `to` elements of a value that has `own` there, `step` apart: 0 where it is stretched,
+/// which may only be known when the kernel runs.
+pub fn stretched(own: &Extent, to: &Extent, step: &Extent) -> Extent {
+    if own == to { step.clone() } else { step * (own - 1usize).min(&1usize.into()) }
+}
+
+/// C that ends the kernel with the status 2 unless `own` elements can be stretched to `to`; nothing where that is known.
+pub fn guard(own: &Extent, to: &Extent) -> String {
+    if own == to || own.is(1) {
+        return String::new();
+    }
+    format!("  if ({own} != 1 && {own} != {to}) return 2;\n")
+}
+
+/// C that declares the symbols, sorted by name, as variables; `index` gives each one's place in the table that the
+/// argument number `argument` points to.
+pub fn declarations(symbols: &[Arc<str>], argument: usize, index: &dyn Fn(&str) -> usize) -> String {
+    let one = |s: &Arc<str>| format!("  const i64 {} = ((const i64 *)args[{argument}])[{}];\n", variable(s), index(s));
+    symbols.iter().map(one).collect()
+}
+
+/// The C variable of a symbol: letters and digits as they are, anything else by its code.
+fn variable(symbol: &str) -> String {
+    let mut out = String::from("s_");
+    for c in symbol.chars() {
+        if c.is_ascii_alphanumeric() { out.push(c) } else { out.push_str(&format!("_{:x}_", u32::from(c))) }
+    }
+    out
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(n) = self.0.as_const() {
+            return write!(f, "{n}");
+        }
+        write!(f, "({}", self.0.constant())?;
+        for (coefficient, factors) in self.0.terms() {
+            write!(f, " + {coefficient}LL")?;
+            for factor in factors {
+                match factor {
+                    Factor::Symbol(s) => write!(f, " * {}", variable(s))?,
+                    Factor::Call(g, a, b) => {
+                        write!(f, " * dim_{}({}, {})", g.name(), Extent(a.clone()), Extent(b.clone()))?;
+                    }
+                }
+            }
+        }
+        f.write_str(")")
+    }
+}
+
+impl From<Dim> for Extent {
+    fn from(dim: Dim) -> Self {
+        Extent(dim)
+    }
+}
+
+impl From<&Dim> for Extent {
+    fn from(dim: &Dim) -> Self {
+        Extent(dim.clone())
+    }
+}
+
+impl From<usize> for Extent {
+    fn from(n: usize) -> Self {
+        Extent(n.into())
+    }
+}
+
+impl From<i64> for Extent {
+    fn from(n: i64) -> Self {
+        Extent(n.into())
+    }
+}
+
+impl From<&Extent> for Extent {
+    fn from(e: &Extent) -> Self {
+        e.clone()
+    }
+}
+
+macro_rules! arithmetic {
+    ($($op:ident $f:ident),*) => {$(
+        impl<T: Into<Extent>> $op<T> for &Extent {
+            type Output = Extent;
+            fn $f(self, other: T) -> Extent {
+                Extent((&self.0).$f(&other.into().0))
+            }
+        }
+        impl<T: Into<Extent>> $op<T> for Extent {
+            type Output = Extent;
+            fn $f(self, other: T) -> Extent {
+                (&self).$f(other)
+            }
+        }
+    )*};
+}
+
+arithmetic!(Add add, Sub sub, Mul mul);
+
+impl<'a> Product<&'a Extent> for Extent {
+    fn product<I: Iterator<Item = &'a Extent>>(iter: I) -> Extent {
+        iter.fold(Extent::from(1usize), |a, b| a * b)
+    }
+}
+
+impl<'a> Sum<&'a Extent> for Extent {
+    fn sum<I: Iterator<Item = &'a Extent>>(iter: I) -> Extent {
+        iter.fold(Extent::from(0usize), |a, b| a + b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_print_as_c() {
+        let n = Extent::from(Dim::symbol("batch size"));
+        assert_eq!(Extent::from(3usize).to_string(), "3");
+        assert_eq!((&n * 4usize + 2usize).to_string(), "(2 + 4LL * s_batch_20_size)");
+        assert_eq!(n.div_ceil(&16usize.into()).to_string(), "(0 + 1LL * dim_ceildiv((0 + 1LL * s_batch_20_size), 16))");
+        assert_eq!(declarations(&["n".into()], 3, &|_| 1), "  const i64 s_n = ((const i64 *)args[3])[1];\n");
+    }
+}

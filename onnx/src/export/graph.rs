@@ -1,0 +1,359 @@
+//! Regions as graphs, ops as nodes.
+
+use std::collections::HashSet;
+
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{Arity, Attr, Graph, OpData, OpId, RegionId, Tensor, Type, ValueDef, ValueId};
+
+use super::attribute::attribute;
+use super::names::Names;
+use super::opset;
+use super::weights::Weights;
+use crate::ops::schema;
+use crate::proto::attribute_proto::AttributeType;
+use crate::proto::{
+    AttributeProto, GraphProto, NodeDeviceConfigurationProto, NodeProto, ShardingSpecProto, ValueInfoProto,
+};
+use crate::{sharding, tensor, types};
+
+/// The attribute that holds the stage of a pipeline which an op belongs to.
+pub(crate) const PIPELINE_STAGE: &str = "onnx.pipeline_stage";
+
+/// Constants of at most this many bytes stay where they are; larger ones, and those in front of everything else, are
+/// listed apart, where runtimes look for weights.
+const SMALL: usize = 1024;
+
+/// The operator that an op is written as.
+pub(super) fn operator(data: &OpData) -> Option<&'static str> {
+    let declared = || of_ops::list::decl(data.name()).and_then(|d| d.onnx().first().copied());
+    let variant = || schema::variant(data.name(), |a| data.attrs.get(a).cloned()).map(|v| v.onnx);
+    variant().or_else(|| schema::written(data.name())).or_else(declared)
+}
+
+/// Writes one function.
+pub(super) struct Writer<'g> {
+    pub graph: &'g Graph,
+    pub meshes: &'g indexmap::IndexMap<String, of_ir::Mesh>,
+    pub names: Names,
+    pub weights: Weights,
+    /// The operator set that what is written so far needs.
+    pub opset: i64,
+    /// The newest one that may be used.
+    pub newest: i64,
+    /// Domains of operators beside ONNX's own.
+    pub domains: Vec<&'static str>,
+    pub errors: Vec<Diagnostic>,
+}
+
+impl Writer<'_> {
+    /// The function's own graph, with its inputs and outputs under their names.
+    pub fn main(&mut self, name: &str, inputs: &[String], outputs: &[String]) -> GraphProto {
+        let g = self.graph;
+        for (i, v) in g.args().iter().enumerate() {
+            self.names.name(*v, inputs.get(i).map(String::as_str));
+        }
+        for v in g.args().iter().chain(g.outputs()).filter(|v| *g.ty(**v) == Type::None) {
+            let (op, loc) = match g.def_op(*v).map(|op| g.op(op)) {
+                Some(data) => (data.name(), data.loc.clone()),
+                None => ("an input", Location::Unknown),
+            };
+            let what = format!("'{op}' cannot be written as ONNX: a value that is left out is no input or output");
+            let hint = "remove it from the function";
+            self.errors.push(Diagnostic::error(Code::UNSUPPORTED, loc, what).hint(hint));
+        }
+        // Outputs come before what is inside: they keep their names.
+        let mut given: HashSet<ValueId> = HashSet::new();
+        let mut copies = Vec::new();
+        for (i, v) in g.outputs().iter().enumerate() {
+            let wanted = outputs.get(i).map_or("", String::as_str);
+            let named = match self.names.get(*v) {
+                None => {
+                    self.names.name(*v, Some(wanted));
+                    true
+                }
+                Some(name) => name == wanted,
+            };
+            // A value that has another name, or is given twice, is given as a copy.
+            copies.push((!named || !given.insert(*v)).then(|| self.names.fresh(wanted)));
+        }
+        self.region(name, g.entry(), copies)
+    }
+
+    /// A region; `copies` are names for the values that it gives back which need a copy for that.
+    fn region(&mut self, name: &str, region: RegionId, copies: Vec<Option<String>>) -> GraphProto {
+        let g = self.graph;
+        let mut out = GraphProto { name: Some(name.into()), ..GraphProto::default() };
+        for v in g.region_args(region) {
+            out.input.push(self.info(*v, None));
+        }
+        let mut leading = true;
+        for op in g.region_ops(region) {
+            let data = g.op(op);
+            if data.def.traits().terminator || g.results_are_none(data) {
+                continue;
+            }
+            match g.constant_of(data) {
+                Some(value) => {
+                    let name = self.value_name(data.results[0]);
+                    if leading || value.bytes().is_some_and(|b| b.len() > SMALL) {
+                        let stored = self.weights.store(&name, &value);
+                        out.initializer.push(stored);
+                    } else {
+                        let node = self.constant(data, name, &value);
+                        out.node.push(node);
+                    }
+                }
+                None => {
+                    leading = false;
+                    match self.node(op) {
+                        Ok(node) => out.node.push(node),
+                        Err(d) => self.errors.push(d.or_at(&data.loc)),
+                    }
+                    for v in &data.results {
+                        // Of what is inside regions, readers learn the types from outside.
+                        if region == g.entry() && !g.is_output(region, *v) && says_more(g.ty(*v)) {
+                            let info = self.info(*v, None);
+                            out.value_info.push(info);
+                        }
+                    }
+                }
+            }
+        }
+        for (v, copy) in g.yields(region).iter().zip(copies) {
+            if let Some(to) = &copy {
+                let node = NodeProto {
+                    op_type: Some("Identity".into()),
+                    input: vec![self.value_name(*v)],
+                    output: vec![to.clone()],
+                    name: self.names.node(to),
+                    ..NodeProto::default()
+                };
+                out.node.push(node);
+            }
+            let info = self.info(*v, copy);
+            out.output.push(info);
+        }
+        out
+    }
+
+    /// A region of an op. A graph within another gives back what its own nodes make, each once.
+    fn body(&mut self, name: &str, region: RegionId) -> GraphProto {
+        let g = self.graph;
+        let mut given = HashSet::new();
+        let own = |v: ValueId| match g.def(v) {
+            ValueDef::Result(op, _) => g.op(op).parent == region && g.constant(v).is_none(),
+            ValueDef::Arg(..) => false,
+        };
+        let mut copies = Vec::new();
+        for v in g.yields(region) {
+            let wanted = g.name(*v).map_or("v", |n| n);
+            copies.push((!own(*v) || !given.insert(*v)).then(|| self.names.fresh(wanted)));
+        }
+        self.region(name, region, copies)
+    }
+
+    fn value_name(&mut self, v: ValueId) -> String {
+        let wanted = self.graph.name(v).cloned();
+        self.names.name(v, wanted.as_deref()).to_owned()
+    }
+
+    fn info(&mut self, v: ValueId, name: Option<String>) -> ValueInfoProto {
+        let name = name.unwrap_or_else(|| self.value_name(v));
+        ValueInfoProto { name: Some(name), r#type: types::proto(self.graph.ty(v)), ..ValueInfoProto::default() }
+    }
+
+    fn constant(&mut self, data: &OpData, name: String, value: &Tensor) -> NodeProto {
+        let value = AttributeProto {
+            name: Some("value".into()),
+            r#type: Some(AttributeType::Tensor as i32),
+            t: Some(tensor::tensor_proto(value)),
+            ..AttributeProto::default()
+        };
+        NodeProto {
+            op_type: Some("Constant".into()),
+            attribute: vec![value],
+            name: self.node_name(data),
+            output: vec![name],
+            ..NodeProto::default()
+        }
+    }
+
+    fn node_name(&mut self, data: &OpData) -> Option<String> {
+        let from = data.loc.roots().into_iter().find_map(|l| match l {
+            Location::Onnx { node, .. } => Some(node.clone()),
+            _ => None,
+        });
+        let own = || data.results.first().and_then(|v| self.graph.name(*v).cloned());
+        let wanted = from.or_else(own)?;
+        self.names.node(&wanted)
+    }
+
+    fn node(&mut self, id: OpId) -> Result<NodeProto, Diagnostic> {
+        let g = self.graph;
+        let data = g.op(id);
+        let refuse = |why: &str, hint: &str| {
+            let what = format!("'{}' cannot be written as ONNX: {why}", data.name());
+            Err(Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what).hint(hint))
+        };
+        let Some(full) = operator(data) else {
+            return refuse("ONNX has no such operator", "export the model before the pass that makes it");
+        };
+        if let Some(why) = unfit(g, data, full) {
+            return refuse(&why, "export the model before 'expand-composites'");
+        }
+        let needed = opset::needed(g, data, full);
+        if needed > self.newest {
+            let why = format!("it needs operator set {needed}, {} is the newest that may be used", self.newest);
+            return refuse(&why, "allow a newer operator set");
+        }
+        self.opset = self.opset.max(needed);
+        let (domain, op) = full.split_once("::").unwrap_or(("", full));
+        if !domain.is_empty() && !self.domains.contains(&domain) {
+            self.domains.push(domain);
+        }
+        let mut input: Vec<String> = Vec::with_capacity(data.operands.len());
+        for v in &data.operands {
+            input.push(if *g.ty(*v) == Type::None { String::new() } else { self.value_name(*v) });
+        }
+        // Variadic ones have no place that could be left out.
+        let slots = data.def.signature().operands;
+        while input.last().is_some_and(String::is_empty)
+            && slots.get(input.len() - 1).is_some_and(|s| s.arity == Arity::Optional)
+        {
+            input.pop();
+        }
+        let output: Vec<String> = data.results.iter().map(|v| self.value_name(*v)).collect();
+        let mut node = NodeProto {
+            op_type: Some(op.into()),
+            domain: (!domain.is_empty()).then(|| domain.into()),
+            name: self.node_name(data),
+            doc_string: matches!(data.loc, Location::Derived { .. }).then(|| data.loc.to_string()),
+            input,
+            output,
+            ..NodeProto::default()
+        };
+        match self.attributes(data, full) {
+            Ok(list) => node.attribute = list,
+            Err(why) => return refuse(&why, "export the model before the pass that makes it"),
+        }
+        for (name, region) in schema::regions(op).iter().zip(&data.regions) {
+            let graph = self.body(name, *region);
+            node.attribute.push(AttributeProto {
+                name: Some((*name).into()),
+                r#type: Some(AttributeType::Graph as i32),
+                g: Some(graph),
+                ..AttributeProto::default()
+            });
+        }
+        match self.devices(data) {
+            Ok(list) => node.device_configurations = list,
+            Err(why) => {
+                let hint = "insert the exchanges that make it whole before the export";
+                return refuse(&format!("ONNX has no word for its placement: {why}"), hint);
+            }
+        }
+        Ok(node)
+    }
+
+    fn attributes(&mut self, data: &OpData, op: &str) -> Result<Vec<AttributeProto>, String> {
+        let mut list = Vec::new();
+        let variant = schema::variant(data.name(), |a| data.attrs.get(a).cloned());
+        if let Some(v) = variant {
+            list.push(attribute(v.attr, &v.value())?);
+        }
+        for slot in data.def.signature().attrs {
+            let Some(value) = data.attrs.get(slot.name) else { continue };
+            let said_elsewhere = schema::flag_of_output(op, slot.name).is_some()
+                || variant.is_some_and(|v| v.with.is_some_and(|(name, _)| name == slot.name))
+                || schema::repeats_operand(op, slot.name).is_some_and(|i| data.operands.len() > i);
+            let is_default = schema::default(op, slot).as_ref() == Some(value) && !schema::is_spelt_out(op, slot.name);
+            if said_elsewhere || is_default {
+                continue;
+            }
+            if schema::is_internal(op, slot.name) {
+                return Err(format!("it has no attribute for '{}'", slot.name));
+            }
+            list.push(attribute(schema::onnx_name(op, slot.name), value)?);
+        }
+        // Runtimes ask for what the recurrence weights say as well.
+        if matches!(op, "RNN" | "GRU" | "LSTM") {
+            let hidden =
+                data.operands.get(2).and_then(|r| self.graph.ty(*r).as_tensor()?.shape.as_ref()?.last()?.as_const());
+            if let Some(n) = hidden {
+                list.push(attribute("hidden_size", &Attr::Int(n))?);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Where operands and results lie, and the stage of the pipeline.
+    fn devices(&mut self, data: &OpData) -> Result<Vec<NodeDeviceConfigurationProto>, String> {
+        let g = self.graph;
+        let mut list: Vec<NodeDeviceConfigurationProto> = Vec::new();
+        let mut seen = HashSet::new();
+        for v in data.operands.iter().chain(&data.results) {
+            let Type::Tensor(t) = g.ty(*v) else { continue };
+            let Some(sbp) = t.sbp.as_ref().filter(|_| seen.insert(*v)) else { continue };
+            let Some(mesh) = self.meshes.get(&*sbp.mesh) else { return Err(format!("there is no mesh @{}", sbp.mesh)) };
+            let name = self.value_name(*v);
+            let spec: ShardingSpecProto = sharding::encode(&name, sbp, mesh, t.shape.as_ref())?;
+            let at = list.iter().position(|c| c.configuration_id() == &*sbp.mesh).unwrap_or_else(|| {
+                list.push(NodeDeviceConfigurationProto {
+                    configuration_id: Some(sbp.mesh.to_string()),
+                    ..NodeDeviceConfigurationProto::default()
+                });
+                list.len() - 1
+            });
+            list[at].sharding_spec.push(spec);
+        }
+        if let Some(Attr::Int(stage)) = data.attrs.get(PIPELINE_STAGE) {
+            let stage = i32::try_from(*stage).map_err(|_| format!("there is no stage {stage}"))?;
+            match (list.first_mut(), self.meshes.keys().next()) {
+                (Some(first), _) => first.pipeline_stage = Some(stage),
+                (None, Some(mesh)) => list.push(NodeDeviceConfigurationProto {
+                    configuration_id: Some(mesh.clone()),
+                    pipeline_stage: Some(stage),
+                    ..NodeDeviceConfigurationProto::default()
+                }),
+                (None, None) => return Err(format!("stage {stage} without a mesh")),
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// Why an operator does not take these element types.
+fn unfit(g: &Graph, data: &OpData, op: &str) -> Option<String> {
+    let windowed = matches!(op, "Conv" | "ConvTranspose" | "AveragePool" | "LpPool");
+    let t = g.ty(*data.operands.first()?).as_tensor()?;
+    (windowed && !t.dtype.is_float()).then(|| format!("{op} takes floating-point numbers, not {}", t.dtype))
+}
+
+/// Whether a declared type tells anything that a reader would not know.
+fn says_more(ty: &Type) -> bool {
+    match ty {
+        Type::Tensor(t) => t.shape.is_some(),
+        Type::None => false,
+        Type::Sequence(_) | Type::Optional(_) => true,
+    }
+}
+
+trait Read {
+    fn results_are_none(&self, data: &OpData) -> bool;
+    fn constant_of(&self, data: &OpData) -> Option<Tensor>;
+    fn is_output(&self, region: RegionId, v: ValueId) -> bool;
+}
+
+impl Read for Graph {
+    fn results_are_none(&self, data: &OpData) -> bool {
+        !data.results.is_empty() && data.results.iter().all(|v| *self.ty(*v) == Type::None)
+    }
+
+    fn constant_of(&self, data: &OpData) -> Option<Tensor> {
+        if data.def.traits().constant { data.def.constant(&data.attrs) } else { None }
+    }
+
+    fn is_output(&self, region: RegionId, v: ValueId) -> bool {
+        self.terminator(region).is_some_and(|t| self.uses(v).iter().any(|u| u.op == t))
+    }
+}

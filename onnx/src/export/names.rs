@@ -1,0 +1,60 @@
+//! Names of values and nodes: those that they have, made unique.
+
+use std::collections::{HashMap, HashSet};
+
+use of_ir::ValueId;
+
+/// Names of all values of a model, regions included: ONNX lets no graph hide a name of those around it.
+#[derive(Default)]
+pub(super) struct Names {
+    of: HashMap<ValueId, String>,
+    values: Unique,
+    nodes: Unique,
+}
+
+#[derive(Default)]
+struct Unique {
+    taken: HashSet<String>,
+    /// For a name that was wanted several times, the last number behind it.
+    last: HashMap<String, usize>,
+}
+
+impl Unique {
+    /// `wanted` if nothing else has it, else with a number behind it.
+    fn pick(&mut self, wanted: &str) -> String {
+        if self.taken.insert(wanted.to_owned()) {
+            return wanted.to_owned();
+        }
+        let last = self.last.entry(wanted.to_owned()).or_default();
+        loop {
+            *last += 1;
+            let name = format!("{wanted}_{last}");
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
+}
+
+impl Names {
+    /// The name of a value.
+    pub fn get(&self, value: ValueId) -> Option<&str> {
+        self.of.get(&value).map(String::as_str)
+    }
+
+    /// Names a value; it keeps the name that it may have.
+    pub fn name(&mut self, value: ValueId, wanted: Option<&str>) -> &str {
+        let Names { of, values, .. } = self;
+        of.entry(value).or_insert_with(|| values.pick(wanted.filter(|w| !w.is_empty()).unwrap_or("v")))
+    }
+
+    /// A name that no value has.
+    pub fn fresh(&mut self, wanted: &str) -> String {
+        self.values.pick(if wanted.is_empty() { "v" } else { wanted })
+    }
+
+    /// A name for a node that no other has; none where none is wanted.
+    pub fn node(&mut self, wanted: &str) -> Option<String> {
+        (!wanted.is_empty()).then(|| self.nodes.pick(wanted))
+    }
+}

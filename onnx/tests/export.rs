@@ -1,0 +1,399 @@
+//! Models that are written: what is read back is what was read first, up to names.
+
+mod support;
+
+use std::collections::HashMap;
+
+use of_diag::Code;
+use of_ir::text::parse_module;
+use of_ir::{Attr, DType, Dim, Graph, Module, RegionId, Tensor, Type, ValueId};
+use of_onnx::proto::ModelProto;
+use of_onnx::proto::tensor_proto::DataType;
+use of_onnx::{ExportOptions, Options, export_file, export_model, import_file};
+use of_ops::Value;
+use support::*;
+
+/// The text of a module without names: values and invented symbols are numbered as they appear.
+#[derive(Default)]
+struct Plain {
+    out: String,
+    values: HashMap<ValueId, usize>,
+    symbols: Vec<String>,
+}
+
+impl Plain {
+    fn of(module: &Module) -> String {
+        let main = module.main().unwrap();
+        let mut p = Plain::default();
+        p.region(&main.graph, main.graph.entry());
+        format!("{:?} {:?} {:?}\n{}", main.inputs, main.outputs, module.meshes, p.out)
+    }
+
+    fn ty(&mut self, ty: &Type) -> String {
+        let mut rename = |d: &Dim| {
+            let invented = |s: &str| s.strip_prefix('u').is_some_and(|n| n.parse::<u32>().is_ok());
+            for s in d.symbols() {
+                if invented(&s) && !self.symbols.contains(&s.to_string()) {
+                    self.symbols.push(s.to_string());
+                }
+            }
+            let at = |s: &str| self.symbols.iter().position(|x| x == s).map(|i| Dim::symbol(format!("open{i}")));
+            d.substitute(&at)
+        };
+        ty.map_dims(&mut rename).to_string()
+    }
+
+    fn value(&mut self, g: &Graph, v: ValueId) -> String {
+        let n = self.values.len();
+        let i = *self.values.entry(v).or_insert(n);
+        format!("%{i}: {} ", self.ty(g.ty(v)))
+    }
+
+    fn region(&mut self, g: &Graph, region: RegionId) {
+        for v in g.region_args(region) {
+            let v = self.value(g, *v);
+            self.out += &v;
+        }
+        self.out += "{\n";
+        for op in g.region_ops(region) {
+            let data = g.op(op);
+            for v in &data.results {
+                let v = self.value(g, *v);
+                self.out += &v;
+            }
+            self.out += data.name();
+            for v in &data.operands {
+                self.out += &format!(" %{}", self.values[v]);
+            }
+            for (name, a) in data.attrs.iter() {
+                self.out += &match a {
+                    Attr::Tensor(t) => format!(" {name}={:?}{:?}", t.dims(), t.elements()),
+                    a => format!(" {name}={a:?}"),
+                };
+            }
+            self.out += "\n";
+            for r in &data.regions {
+                self.region(g, *r);
+            }
+        }
+        self.out += "}\n";
+    }
+}
+
+fn written(module: &Module) -> ModelProto {
+    export_model(module, &ExportOptions::default()).unwrap_or_else(|d| panic!("{:#?}", d.0))
+}
+
+/// Writes and reads again.
+fn again(module: &Module) -> Module {
+    good(&written(module))
+}
+
+/// Reads, writes and reads, which must give the same.
+fn comes_back(model: &ModelProto) -> Module {
+    let first = good(model);
+    let second = again(&first);
+    pretty_assert(&Plain::of(&first), &Plain::of(&second));
+    first
+}
+
+fn pretty_assert(a: &str, b: &str) {
+    for (x, y) in a.lines().zip(b.lines()) {
+        assert_eq!(x, y, "\n{a}\n{b}");
+    }
+    assert_eq!(a, b);
+}
+
+fn refused_with(module: &Module, options: &ExportOptions, words: &[&str]) {
+    let errors = export_model(module, options).expect_err("it must be refused").0;
+    refused(&errors, Code::UNSUPPORTED, words);
+    assert!(errors.iter().all(|d| d.hint.is_some()), "{errors:#?}");
+}
+
+fn text(ir: &str) -> Module {
+    let module = parse_module(ir, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{:#?}", d.0));
+    verified(&module);
+    module
+}
+
+#[test]
+fn names_shapes_and_constants_come_back() {
+    let model = Build::new()
+        .input("x", F32, &["N", "2*S + 2", "?", "4"])
+        .init(f32s("w", &[4, 3], &[0.5; 12]))
+        .node("MatMul", &["x", "w"], &["h"], &[])
+        .node("Constant", &[], &["c"], &[tensor("value", f32s("", &[], &[2.0]))])
+        .node("Mul", &["h", "c"], &["m"], &[])
+        .node("Softmax", &["m"], &["y"], &[int("axis", 1)])
+        .output("y", F32, &["N", "2*S + 2", "?", "3"])
+        .model(18);
+    let module = comes_back(&model);
+    let out = written(&module);
+    let graph = out.graph.clone().unwrap();
+    let names: Vec<&str> = graph.node.iter().flat_map(|n| n.output.iter().map(String::as_str)).collect();
+    assert_eq!(names, ["h", "c", "m", "y"]);
+    assert_eq!((graph.input[0].name(), graph.output[0].name(), graph.initializer[0].name()), ("x", "y", "w"));
+    assert_eq!(out.producer_name(), "of-opt");
+    let text = format!("{:?}", graph.input[0]);
+    assert!(text.contains("DimParam(\"N\")") && text.contains("DimParam(\"S*2 + 2\")"), "{text}");
+}
+
+#[test]
+fn inputs_constants_and_one_value_twice_are_outputs() {
+    let model = Build::new()
+        .input("x", F32, &["1"])
+        .init(i64s("c", &[2], &[3, 4]))
+        .node("Neg", &["x"], &["n"], &[])
+        .outputs(&["c", "x", "n"])
+        .model(18);
+    comes_back(&model);
+    let twice = text(
+        "func @main(%x: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) {
+           %y = of.neg %x : (tensor<2xf32>) -> tensor<2xf32>
+           of.return %y, %y, %x : (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) -> ()
+         }",
+    );
+    let model = written(&twice);
+    let outputs: Vec<&str> = model.graph.as_ref().unwrap().output.iter().map(|o| o.name()).collect();
+    let distinct: std::collections::HashSet<&&str> = outputs.iter().collect();
+    assert_eq!(distinct.len(), 3, "{outputs:?}");
+    gives(&model, &[x32(&[2], &[1.0, 2.0])], &[(&[2], &[-1.0, -2.0]), (&[2], &[-1.0, -2.0]), (&[2], &[1.0, 2.0])]);
+}
+
+#[test]
+fn attributes_come_back() {
+    let model = Build::new()
+        .input("x", F32, &["1", "2", "6", "6"])
+        .input("u", DataType::Uint8, &["2"])
+        .init(f32s("w", &[2, 1, 3, 3], &[0.1; 18]))
+        .node("Conv", &["x", "w"], &["c"], &[int("group", 2), ints("pads", &[1; 4]), ints("strides", &[2, 2])])
+        .node("MaxPool", &["c"], &["p", "i"], &[ints("kernel_shape", &[2, 2]), int("ceil_mode", 1)])
+        .node("Gelu", &["p"], &["g"], &[text_attr("approximate", "tanh")])
+        .node("Gelu", &["g"], &["g2"], &[])
+        .node("LayerNormalization", &["g2", "s"], &["l"], &[])
+        .node("Mod", &["l", "l"], &["f"], &[int("fmod", 1)])
+        .node("BitShift", &["u", "u"], &["b"], &[text_attr("direction", "RIGHT")])
+        .node("Cast", &["b"], &["k"], &[int("to", 1)])
+        .node("Split", &["k"], &["k1", "k2"], &[int("num_outputs", 2)])
+        .node("LeakyRelu", &["f"], &["y"], &[float("alpha", 0.3)])
+        .init(f32s("s", &[2], &[1.0, 2.0]))
+        .outputs(&["y", "i", "k1", "k2"])
+        .model(20);
+    comes_back(&model);
+}
+
+fn text_attr(name: &str, s: &'static str) -> of_onnx::proto::AttributeProto {
+    support::text(name, s)
+}
+
+#[test]
+fn control_flow_with_captures_comes_back() {
+    let branch = |op: &str| Build::new().node(op, &["x"], &["r"], &[]).outputs(&["r"]);
+    // One branch gives back what is around it, the other a constant.
+    let passing = Build::new().outputs(&["x"]);
+    let constant = Build::new().init(f32s("k", &[2], &[5.0, 6.0])).outputs(&["k"]);
+    let body = Build::new()
+        .arg("i")
+        .arg("go")
+        .arg("v")
+        .node("Add", &["v", "x"], &["next"], &[])
+        .node("Identity", &["go"], &["still"], &[])
+        .outputs(&["still", "next", "next"]);
+    let step = Build::new().arg("s").arg("e").node("Add", &["s", "e"], &["t"], &[]).outputs(&["t", "t"]);
+    let model = Build::new()
+        .input("c", BOOL, &[])
+        .input("x", F32, &["2"])
+        .init(i64s("trips", &[], &[3]))
+        .node("If", &["c"], &["a"], &[graph("then_branch", branch("Neg")), graph("else_branch", branch("Abs"))])
+        .node("If", &["c"], &["b"], &[graph("then_branch", passing), graph("else_branch", constant)])
+        .node("Loop", &["trips", "", "x"], &["v", "stack"], &[graph("body", body)])
+        .node("Scan", &["x", "stack"], &["sum", "sums"], &[int("num_scan_inputs", 1), graph("body", step)])
+        .outputs(&["a", "b", "v", "stack", "sums"])
+        .model(16);
+    let first = good(&model);
+    let second = again(&first);
+    for c in [true, false] {
+        let inputs = [truth(c), x32(&[2], &[1.0, -2.0])];
+        assert_eq!(run(&first, &inputs), run(&second, &inputs));
+    }
+    // A value that a graph cannot give back as it is becomes a copy, which reads as nothing.
+    pretty_assert(&Plain::of(&second), &Plain::of(&again(&second)));
+}
+
+#[test]
+fn sequences_optionals_and_strings_come_back() {
+    let words = of_onnx::proto::TensorProto {
+        string_data: vec!["a".into(), "é".into()],
+        ..empty("w", DataType::String, &[2])
+    };
+    let model = Build::new()
+        .input("x", F32, &["2"])
+        .input("t", DataType::String, &["2"])
+        .init(words)
+        .init(i64s("zero", &[], &[0]))
+        .node("SequenceConstruct", &["x", "x"], &["s"], &[])
+        .node("SequenceAt", &["s", "zero"], &["e"], &[])
+        .node("Optional", &["e"], &["o"], &[])
+        .node("OptionalHasElement", &["o"], &["has"], &[])
+        .node("OptionalGetElement", &["o"], &["y"], &[])
+        .node("SequenceEmpty", &[], &["none"], &[int("dtype", 1)])
+        .node("SequenceInsert", &["none", "x"], &["one"], &[])
+        .node("StringConcat", &["w", "t"], &["both"], &[])
+        .outputs(&["y", "has", "one", "both"])
+        .model(20);
+    comes_back(&model);
+}
+
+#[test]
+fn what_onnx_has_no_word_for_is_rewritten() {
+    let module = text(
+        "func @main(%x: tensor<1x4x4x2xf32>, %w: tensor<3x2x1x1xf32>, %i: tensor<4xi32>, %j: tensor<4xi32>) ->
+             (tensor<1x4x4x3xf32>, tensor<4xi32>, tensor<4xi32>, tensor<1x4x4x2xf32>, tensor<4xi1>, tensor<4xi8>) {
+           %y = of.conv %x, %w {strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, auto_pad = \"NOTSET\",
+                channels_last = true} : (tensor<1x4x4x2xf32>, tensor<3x2x1x1xf32>) -> tensor<1x4x4x3xf32>
+           %l = of.shl %i, %j : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
+           %r = of.shr %i, %j : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
+           %m = of.mod %x, %x : (tensor<1x4x4x2xf32>, tensor<1x4x4x2xf32>) -> tensor<1x4x4x2xf32>
+           %n = of.ne %i, %j : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+           %f = of.cast %i {to = #of.dtype<f32>} : (tensor<4xi32>) -> tensor<4xf32>
+           %b = of.cast %f {to = #of.dtype<i8>} : (tensor<4xf32>) -> tensor<4xi8>
+           of.return %y, %l, %r, %m, %n, %b : (tensor<1x4x4x3xf32>, tensor<4xi32>, tensor<4xi32>, tensor<1x4x4x2xf32>,
+                tensor<4xi1>, tensor<4xi8>) -> ()
+         }",
+    );
+    let back = again(&module);
+    let floats = |n: usize| (0..n).map(|i| i as f32 - 7.5).collect::<Vec<_>>();
+    let inputs = [
+        x32(&[1, 4, 4, 2], &floats(32)),
+        x32(&[3, 2, 1, 1], &floats(6)),
+        Tensor::from_slice(&[4], &[-9i32, 300, 5, -1]).unwrap(),
+        Tensor::from_slice(&[4], &[1i32, 2, 3, 0]).unwrap(),
+    ];
+    assert_eq!(run(&module, &inputs), run(&back, &inputs));
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_with_a_hint() {
+    let fail = text(
+        "func @main() -> (tensor<2xf32>) {
+           %y = of.fail {message = \"no\", ty = tensor<2xf32>} : () -> tensor<2xf32>
+           of.return %y : (tensor<2xf32>) -> ()
+         }",
+    );
+    refused_with(&fail, &ExportOptions::default(), &["of.fail"]);
+    let conv = text(
+        "func @main(%x: tensor<1x2x4x4xi32>, %w: tensor<3x2x1x1xi32>) -> (tensor<1x3x4x4xi32>) {
+           %y = of.conv %x, %w {strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, auto_pad = \"NOTSET\",
+                channels_last = false} : (tensor<1x2x4x4xi32>, tensor<3x2x1x1xi32>) -> tensor<1x3x4x4xi32>
+           of.return %y : (tensor<1x3x4x4xi32>) -> ()
+         }",
+    );
+    refused_with(&conv, &ExportOptions::default(), &["of.conv", "i32"]);
+}
+
+#[test]
+fn the_operator_set_is_what_the_operators_need() {
+    let model = |op: &str, inputs: &[&str]| {
+        let g = Build::new().input("x", F32, &["2", "3", "4"]).init(f32s("s", &[4], &[1.0; 4]));
+        good(&g.node(op, inputs, &["y"], &[]).outputs(&["y"]).model(24))
+    };
+    let opset = |m: &Module, newest_opset| {
+        let m = export_model(m, &ExportOptions { newest_opset, ..ExportOptions::default() });
+        m.map(|m| (m.opset_import[0].version(), m.graph.unwrap().node.len()))
+    };
+    assert_eq!(opset(&model("Relu", &["x"]), 28).unwrap(), (21, 1));
+    assert_eq!(opset(&model("RMSNormalization", &["x", "s"]), 28).unwrap(), (23, 1));
+    // A composite that came later is expanded.
+    let (version, nodes) = opset(&model("RMSNormalization", &["x", "s"]), 21).unwrap();
+    assert!(version == 21 && nodes > 1);
+    let product = Build::new().input("x", F32, &["2"]).init(i64s("a", &[], &[0]));
+    let product = good(&product.node("CumProd", &["x", "a"], &["y"], &[]).outputs(&["y"]).model(26));
+    assert_eq!(opset(&product, 28).unwrap().0, 26);
+    let old = ExportOptions { newest_opset: 21, ..ExportOptions::default() };
+    refused_with(&product, &old, &["of.cum_prod", "operator set 26"]);
+    assert!(opset(&product, 20).is_err() && opset(&product, 99).is_err());
+}
+
+#[test]
+fn weights_go_beside_the_model_in_whole_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.onnx");
+    let weights: Vec<f32> = (0..2000).map(|i| i as f32).collect();
+    let model = Build::new()
+        .input("x", F32, &["2000"])
+        .init(f32s("a", &[2000], &weights))
+        .init(f32s("small", &[], &[1.0]))
+        .init(f32s("b", &[2000], &weights))
+        .node("Add", &["x", "a"], &["s"], &[])
+        .node("Mul", &["s", "b"], &["t"], &[])
+        .node("Sub", &["t", "small"], &["y"], &[])
+        .outputs(&["y"])
+        .model(18);
+    let module = good(&model);
+    let options = ExportOptions { external_data: true, ..ExportOptions::default() };
+    let exported = export_file(&path, &module, &options).unwrap();
+    assert_eq!(exported.data.as_deref(), Some(dir.path().join("m.onnx.data").as_path()));
+    assert_eq!(std::fs::metadata(dir.path().join("m.onnx.data")).unwrap().len(), 8192 + 8000);
+    let back = import_file(&path, &Options::default()).unwrap();
+    pretty_assert(&Plain::of(&module), &Plain::of(&back));
+    // What is read is mapped: it may be written over.
+    export_file(&path, &back, &options).unwrap();
+    pretty_assert(&Plain::of(&module), &Plain::of(&import_file(&path, &Options::default()).unwrap()));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    export_file(&dir.path().join("one.onnx"), &back, &ExportOptions::default()).unwrap();
+    let one = import_file(&dir.path().join("one.onnx"), &Options::default()).unwrap();
+    pretty_assert(&Plain::of(&module), &Plain::of(&one));
+    assert!(export_file(&dir.path().join("no/such/m.onnx"), &back, &options).is_err());
+}
+
+#[test]
+fn placements_come_back() {
+    let ir = |y: &str| {
+        format!(
+            "of.mesh @mesh {{devices = \"cuda\", shape = [2, 2]}}
+               func @main(%x: tensor<8x4xf32, #of.sbp<@mesh, [S(0), B]>>, %w: tensor<4x6xf32, #of.sbp<@mesh, [B, S(1)]>>)
+                   -> (tensor<8x6xf32, #of.sbp<@mesh, [{y}]>>) {{
+                 %y = of.matmul %x, %w {{onnx.pipeline_stage = 1}} : (tensor<8x4xf32, #of.sbp<@mesh, [S(0), B]>>,
+                     tensor<4x6xf32, #of.sbp<@mesh, [B, S(1)]>>) -> tensor<8x6xf32, #of.sbp<@mesh, [{y}]>>
+                 of.return %y : (tensor<8x6xf32, #of.sbp<@mesh, [{y}]>>) -> ()
+               }}"
+        )
+    };
+    let module = text(&ir("S(0), S(1)"));
+    let model = written(&module);
+    assert!(model.ir_version() >= 11);
+    assert_eq!(model.configuration[0].device, ["cuda:0:0", "cuda:0:1", "cuda:1:0", "cuda:1:1"]);
+    let configuration = &model.graph.as_ref().unwrap().node[0].device_configurations[0];
+    assert_eq!((configuration.pipeline_stage(), configuration.sharding_spec.len()), (1, 3));
+    assert_eq!(configuration.sharding_spec[2].device, [0, 1, 2, 3]);
+    assert_eq!(configuration.sharding_spec[0].index_to_device_group_map[1].value, [2, 3]);
+    let back = good(&model);
+    pretty_assert(&Plain::of(&module), &Plain::of(&back));
+    refused_with(&text(&ir("P(sum), S(1)")), &ExportOptions::default(), &["of.matmul", "partial"]);
+
+    // Two placements of one value, and one that no mesh has.
+    let mut two = model.clone();
+    let node = &mut two.graph.as_mut().unwrap().node[0];
+    let mut other = node.device_configurations[0].sharding_spec[0].clone();
+    other.tensor_name = Some("w".into());
+    node.device_configurations[0].sharding_spec.push(other);
+    refused(&bad(&two), Code::UNSUPPORTED, &["'w'"]);
+    let mut odd = model;
+    odd.graph.as_mut().unwrap().node[0].device_configurations[0].sharding_spec[2].device = vec![0, 3, 2, 1];
+    refused(&bad(&odd), Code::UNSUPPORTED, &["sharding of 'y'"]);
+}
+
+#[test]
+fn short_floats_saturate_in_integers_once() {
+    let model = Build::new()
+        .input("x", DataType::Float16, &["2"])
+        .node("Cast", &["x"], &["y"], &[int("to", 4)])
+        .outputs(&["y"])
+        .model(21);
+    let once = again(&good(&model));
+    assert_eq!(ops(&once.main().unwrap().graph, "of.clip").len(), 1);
+    pretty_assert(&Plain::of(&once), &Plain::of(&again(&once)));
+    let x = Tensor::from_elements(DType::F16, vec![2], of_ir::Elements::Float(vec![-3.0, 7.5])).unwrap();
+    let Value::Tensor(y) = &run(&once, &[x])[0] else { panic!() };
+    assert_eq!(y.to_i64s().unwrap(), [0, 7]);
+}

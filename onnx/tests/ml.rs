@@ -1,0 +1,185 @@
+//! The domain ai.onnx.ml, and operators that came with it in mind.
+
+mod support;
+
+use of_diag::Code;
+use of_onnx::proto::ModelProto;
+use support::*;
+
+/// A model of ai.onnx.ml.
+fn ml(build: Build, version: i64) -> ModelProto {
+    let mut model = build.model(21);
+    model.opset_import.push(set("ai.onnx.ml", version));
+    model
+}
+
+#[test]
+fn features_are_prepared() {
+    let d = "ai.onnx.ml";
+    let build = Build::new()
+        .input("x", F32, &["2", "2"])
+        .init(i64s("one", &[1], &[1]))
+        .node("Binarizer", &["x"], &["b"], &[float("threshold", 1.0)])
+        .domain(d)
+        .node("Scaler", &["x"], &["s"], &[floats("offset", &[1.0]), floats("scale", &[2.0, 3.0])])
+        .domain(d)
+        .node("Normalizer", &["x"], &["n"], &[text("norm", "L1")])
+        .domain(d)
+        .node(
+            "Imputer",
+            &["x"],
+            &["i"],
+            &[float("replaced_value_float", 3.0), floats("imputed_value_floats", &[7.0, 8.0])],
+        )
+        .domain(d)
+        .node("OneHotEncoder", &["x"], &["h"], &[ints("cats_int64s", &[3, 0])])
+        .domain(d)
+        .node("FeatureVectorizer", &["x", "x"], &["v"], &[ints("inputdimensions", &[1, 3])])
+        .domain(d)
+        .node("ArrayFeatureExtractor", &["x", "one"], &["a"], &[])
+        .domain(d)
+        .outputs(&["b", "s", "n", "i", "h", "v", "a"]);
+    gives(
+        &ml(build, 1),
+        &[x32(&[2, 2], &[1.0, 3.0, 0.0, 0.0])],
+        &[
+            (&[2, 2], &[0.0, 1.0, 0.0, 0.0]),
+            (&[2, 2], &[0.0, 6.0, -2.0, -3.0]),
+            (&[2, 2], &[0.25, 0.75, 0.0, 0.0]),
+            (&[2, 2], &[1.0, 8.0, 0.0, 0.0]),
+            (&[2, 2, 2], &[0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0]),
+            (&[2, 4], &[1.0, 1.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+            (&[2, 1], &[3.0, 0.0]),
+        ],
+    );
+}
+
+#[test]
+fn linear_models_score_and_label() {
+    let d = "ai.onnx.ml";
+    let build = Build::new()
+        .input("x", F32, &["2", "2"])
+        .node(
+            "LinearRegressor",
+            &["x"],
+            &["r"],
+            &[floats("coefficients", &[1.0, 2.0, -1.0, 0.0]), floats("intercepts", &[0.5, 0.0]), int("targets", 2)],
+        )
+        .domain(d)
+        .node(
+            "LinearClassifier",
+            &["x"],
+            &["y", "z"],
+            &[floats("coefficients", &[1.0, -1.0]), floats("intercepts", &[0.0]), ints("classlabels_ints", &[5, 9])],
+        )
+        .domain(d)
+        .outputs(&["r", "y", "z"]);
+    gives(
+        &ml(build, 1),
+        &[x32(&[2, 2], &[1.0, 3.0, 2.0, 0.0])],
+        &[(&[2, 2], &[7.5, -1.0, 2.5, -2.0]), (&[2], &[5.0, 9.0]), (&[2, 2], &[2.0, -2.0, -2.0, 2.0])],
+    );
+}
+
+#[test]
+fn trees_of_the_old_form_vote() {
+    let nodes = || {
+        vec![
+            ints("nodes_treeids", &[0, 0, 0]),
+            ints("nodes_nodeids", &[0, 1, 2]),
+            texts("nodes_modes", &["BRANCH_LEQ", "LEAF", "LEAF"]),
+            floats("nodes_values", &[0.5, 0.0, 0.0]),
+            ints("nodes_featureids", &[0, 0, 0]),
+            ints("nodes_truenodeids", &[1, 0, 0]),
+            ints("nodes_falsenodeids", &[2, 0, 0]),
+        ]
+    };
+    let votes = |what: &str, ids: &[i64]| {
+        vec![
+            ints(&format!("{what}_treeids"), &[0, 0]),
+            ints(&format!("{what}_nodeids"), &[1, 2]),
+            ints(&format!("{what}_ids"), ids),
+            floats(&format!("{what}_weights"), &[0.25, 0.75]),
+        ]
+    };
+    let regressor = [nodes(), votes("target", &[0, 0]), vec![floats("base_values", &[1.0])]].concat();
+    let classifier = [nodes(), votes("class", &[0, 0]), vec![ints("classlabels_int64s", &[4, 6])]].concat();
+    let build = Build::new()
+        .input("x", F32, &["2", "1"])
+        .node("TreeEnsembleRegressor", &["x"], &["r"], &regressor)
+        .domain("ai.onnx.ml")
+        .node("TreeEnsembleClassifier", &["x"], &["y", "z"], &classifier)
+        .domain("ai.onnx.ml")
+        .outputs(&["r", "y", "z"]);
+    gives(
+        &ml(build, 3),
+        &[x32(&[2, 1], &[0.0, 1.0])],
+        &[(&[2, 1], &[1.25, 1.75]), (&[2], &[4.0, 6.0]), (&[2, 2], &[0.75, 0.25, 0.25, 0.75])],
+    );
+}
+
+#[test]
+fn machines_of_support_vectors_decide() {
+    let d = "ai.onnx.ml";
+    let build = Build::new()
+        .input("x", F32, &["2", "1"])
+        .node(
+            "SVMRegressor",
+            &["x"],
+            &["r"],
+            &[
+                floats("coefficients", &[1.0, -2.0]),
+                floats("support_vectors", &[0.0, 1.0]),
+                floats("rho", &[0.5]),
+                int("n_supports", 2),
+                text("kernel_type", "POLY"),
+                floats("kernel_params", &[1.0, 1.0, 2.0]),
+            ],
+        )
+        .domain(d)
+        .node(
+            "SVMClassifier",
+            &["x"],
+            &["y", "z"],
+            &[
+                floats("coefficients", &[1.0, -1.0]),
+                floats("support_vectors", &[2.0, -2.0]),
+                ints("vectors_per_class", &[1, 1]),
+                floats("rho", &[0.0]),
+                ints("classlabels_ints", &[3, 8]),
+            ],
+        )
+        .domain(d)
+        .outputs(&["r", "y", "z"]);
+    gives(
+        &ml(build, 1),
+        &[x32(&[2, 1], &[1.0, -1.0])],
+        // 1 * (0 + 1)² - 2 (x + 1)² + 0.5; then 2x - -2x = 4x.
+        &[(&[2, 1], &[-6.5, 1.5]), (&[2], &[3.0, 8.0]), (&[2, 2], &[-4.0, 4.0, 4.0, -4.0])],
+    );
+}
+
+#[test]
+fn dictionaries_are_refused_with_the_reason() {
+    let build = Build::new()
+        .input("x", F32, &["2", "1"])
+        .node("ZipMap", &["x"], &["y"], &[ints("classlabels_int64s", &[1])])
+        .domain("ai.onnx.ml")
+        .outputs(&["y"]);
+    refused(&bad(&ml(build, 1)), Code::UNSUPPORTED, &["values of map type are not supported"]);
+}
+
+#[test]
+fn boxes_that_overlap_are_dropped() {
+    let model = Build::new()
+        .input("boxes", F32, &["1", "3", "4"])
+        .input("scores", F32, &["1", "1", "3"])
+        .init(i64s("most", &[1], &[3]))
+        .init(f32s("iou", &[1], &[0.5]))
+        .node("NonMaxSuppression", &["boxes", "scores", "most", "iou"], &["y"], &[])
+        .outputs(&["y"])
+        .model(11);
+    let boxes = x32(&[1, 3, 4], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.1, 1.0, 1.1, 0.0, 2.0, 1.0, 3.0]);
+    let scores = x32(&[1, 1, 3], &[0.9, 0.95, 0.3]);
+    gives(&model, &[boxes, scores], &[(&[2, 3], &[0.0, 0.0, 1.0, 0.0, 0.0, 2.0])]);
+}

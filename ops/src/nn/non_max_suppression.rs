@@ -1,0 +1,152 @@
+//! `of.non_max_suppression`.
+
+use of_ir::{DType, Dim, Elements, OpError, OpView, Tensor, Type};
+
+use crate::sample::Rng;
+use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
+
+op! {
+    /// The boxes that stay when, class by class, those that overlap a better one are dropped: rows of sample, class, box.
+    ///
+    /// `boxes` is `[N, B, 4]`, `scores` is `[N, C, B]`. In the order of falling scores, a box is taken unless its
+    /// intersection over union with one taken before is above `iou_threshold`, at most `max_per_class` a class (none
+    /// without it). Boxes whose score is not above `score_threshold` do not take part. Of equal scores the box that
+    /// comes first is the better one. Source: ONNX NonMaxSuppression; Neubeck, Van Gool, "Efficient Non-Maximum
+    /// Suppression" (2006).
+    pub struct NonMaxSuppression = "of.non_max_suppression" [Primitive, onnx: "NonMaxSuppression"] {
+        operands: (boxes, scores, max_per_class?, iou_threshold?, score_threshold?),
+        results: (selected),
+        attrs: {
+            /// Whether a box is its centre, width and height; otherwise two opposite corners, y before x.
+            center_point_box: bool,
+        }
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let (n, c, b) = (r.int(1, 2) as usize, r.int(1, 2) as usize, r.int(1, 6) as usize);
+        let operands = vec![
+            r.tensor(DType::F32, &[n, b, 4], 0.0, 4.0).into(),
+            r.tensor(DType::F32, &[n, c, b], 0.0, 1.0).into(),
+            Tensor::scalar(r.int(0, 4)).into(),
+            Tensor::scalar(r.float(0.0, 1.0) as f32).into(),
+            if r.int(0, 1) == 0 { Value::None } else { Tensor::scalar(0.5f32).into() },
+        ];
+        Some((operands, NonMaxSuppression { center_point_box: r.int(0, 1) == 0 }))
+    };
+}
+
+/// Lower and upper corner and area; of elements in f32, so that thresholds decide as in other implementations.
+#[derive(Clone, Copy)]
+struct Rect {
+    low: [f32; 2],
+    high: [f32; 2],
+    area: f32,
+}
+
+impl Rect {
+    fn new(b: &[f32], centre: bool) -> Rect {
+        let axis = |i: usize| {
+            if centre {
+                (b[i] - b[i + 2] / 2.0, b[i] + b[i + 2] / 2.0)
+            } else {
+                (b[i].min(b[i + 2]), b[i].max(b[i + 2]))
+            }
+        };
+        let (a, b) = (axis(0), axis(1));
+        Rect { low: [a.0, b.0], high: [a.1, b.1], area: (a.1 - a.0) * (b.1 - b.0) }
+    }
+
+    /// Whether intersection over union is above `threshold`; a box without area overlaps none.
+    fn overlaps(&self, other: &Rect, threshold: f32) -> bool {
+        let side = |i: usize| (self.high[i].min(other.high[i]) - self.low[i].max(other.low[i])).max(0.0);
+        let shared = side(0) * side(1);
+        let union = self.area + other.area - shared;
+        shared > 0.0 && self.area > 0.0 && other.area > 0.0 && union > 0.0 && shared / union > threshold
+    }
+}
+
+/// The one number of an optional operand.
+fn number(inputs: &Inputs<'_>, i: usize) -> Result<Option<f32>, OpError> {
+    let Some(t) = inputs.opt_tensor(i) else { return Ok(None) };
+    match t.to_f64s().as_deref() {
+        Some([x]) => Ok(Some(*x as f32)),
+        _ => Err(OpError::eval(format!("operand {i} must be one number"))),
+    }
+}
+
+impl Op for NonMaxSuppression {
+    op_basics!(NonMaxSuppression);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        let (boxes, scores) = (cx.tensor(0)?, cx.tensor(1)?);
+        if boxes.dtype != DType::F32 || scores.dtype != DType::F32 {
+            return Err(OpError::ty(format!(
+                "boxes and scores must be f32, they are {} and {}",
+                boxes.dtype, scores.dtype
+            )));
+        }
+        if [boxes, scores].iter().any(|t| t.rank().is_some_and(|r| r != 3)) {
+            return Err(OpError::shape("boxes must be [N, B, 4] and scores [N, C, B]"));
+        }
+        if let (Some(b), Some(s)) = (&boxes.shape, &scores.shape)
+            && (b[0].provably_ne(&s[0]) || b[1].provably_ne(&s[2]) || b[2].provably_ne(&Dim::from(4i64)))
+        {
+            let (b, s) = (crate::shape::show(b), crate::shape::show(s));
+            return Err(OpError::shape(format!("boxes {b} and scores {s} must be [N, B, 4] and [N, C, B]")));
+        }
+        for i in 2..cx.operands.len() {
+            if let Some(Type::Tensor(t)) = cx.ty(i) {
+                let fits = if i == 2 { t.dtype.is_int() } else { t.dtype.is_float() };
+                if !fits || t.fixed_dims().is_some_and(|d| d.iter().any(|n| *n != 1)) {
+                    return Err(OpError::ty(format!(
+                        "operand {i} must be one number, it is {}",
+                        Type::Tensor(t.clone())
+                    )));
+                }
+            }
+        }
+        Ok(vec![Type::tensor(DType::I64, vec![Dim::unknown(), 3i64.into()])])
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let (boxes, scores) = (inputs.tensor(0)?, inputs.tensor(1)?);
+        let most = match inputs.opt_tensor(2) {
+            None => 0,
+            Some(_) => usize::try_from(inputs.ints(2)?.first().copied().unwrap_or(0)).unwrap_or(0),
+        };
+        let (iou, least) = (number(inputs, 3)?.unwrap_or(0.0), number(inputs, 4)?);
+        let (&[n, b, 4], &[m, classes, k]) = (boxes.dims(), scores.dims()) else {
+            return Err(OpError::eval("boxes must be [N, B, 4] and scores [N, C, B]"));
+        };
+        let (Some(corners), Some(scores)) = (boxes.as_slice::<f32>(), scores.as_slice::<f32>()) else {
+            return Err(OpError::eval("boxes and scores must be f32"));
+        };
+        if (n, b) != (m, k) {
+            return Err(OpError::eval(format!("there are boxes for {n} x {b} and scores for {m} x {k}")));
+        }
+        let mut rows: Vec<i128> = Vec::new();
+        for sample in 0..n {
+            let rects: Vec<Rect> = corners[sample * b * 4..][..b * 4]
+                .chunks_exact(4)
+                .map(|c| Rect::new(c, self.center_point_box))
+                .collect();
+            for class in 0..classes {
+                let own = &scores[(sample * classes + class) * b..][..b];
+                let mut order: Vec<usize> = (0..b).filter(|i| least.is_none_or(|s| own[*i] > s)).collect();
+                // A stable sort keeps the first of equal scores first.
+                order.sort_by(|i, j| own[*j].total_cmp(&own[*i]));
+                let mut taken: Vec<usize> = Vec::new();
+                for i in order {
+                    if taken.len() >= most {
+                        break;
+                    }
+                    if !taken.iter().any(|j| rects[i].overlaps(&rects[*j], iou)) {
+                        taken.push(i);
+                        rows.extend([sample as i128, class as i128, i as i128]);
+                    }
+                }
+            }
+        }
+        Ok(vec![Tensor::from_elements(DType::I64, vec![rows.len() / 3, 3], Elements::Int(rows))?.into()])
+    }
+}

@@ -1,0 +1,44 @@
+//! `of.random_normal`.
+
+use of_ir::{DType, OpView, Tensor};
+
+use super::generator::Generator;
+use crate::sample::Rng;
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+op! {
+    /// Independent normally distributed numbers with the given mean and standard deviation `scale`, in a tensor of the
+    /// dimensions given.
+    ///
+    /// The same seed and dimensions give the same numbers. Source: ONNX RandomNormal.
+    pub struct RandomNormal = "of.random_normal" [Primitive] {
+        operands: (shape),
+        results: (y),
+        attrs: {
+            dtype: DType,
+            mean: f64,
+            scale: f64,
+            /// Its low 32 bits count.
+            seed: i64,
+        },
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let dims: Vec<i64> = (0..r.int(0, 3)).map(|_| r.int(0, 4)).collect();
+        let op = RandomNormal { dtype: r.pick(&[DType::F32, DType::F64]), mean: 1.0, scale: 0.5, seed: r.int(0, 9) };
+        Some((vec![Tensor::from_i64s(&dims).into()], op))
+    };
+}
+
+impl Op for RandomNormal {
+    op_basics!(RandomNormal);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        super::infer(cx, self.dtype)
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let mut generator = Generator::new(self.seed);
+        super::fill(inputs, self.dtype, || self.mean + self.scale * generator.normal())
+    }
+}

@@ -1,0 +1,72 @@
+//! The values of a program's symbols during a run.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use of_plan::{Extent, Program, Regst};
+
+/// What a symbol holds before anything told its value.
+const UNKNOWN: i64 = -1;
+
+/// One value for each symbol. Tasks that tell a value run before those that need it: the plan orders them.
+#[derive(Debug)]
+pub(crate) struct Symbols {
+    names: Vec<String>,
+    values: Vec<AtomicI64>,
+}
+
+impl Symbols {
+    pub fn new(program: &Program) -> Self {
+        let values = program.symbols.iter().map(|_| AtomicI64::new(UNKNOWN)).collect();
+        Self { names: program.symbols.clone(), values }
+    }
+
+    /// Forgets all values.
+    pub fn reset(&self) {
+        self.values.iter().for_each(|value| value.store(UNKNOWN, Ordering::Release));
+    }
+
+    /// The values, negative where nothing told them.
+    pub fn values(&self) -> Vec<i64> {
+        self.values.iter().map(|value| value.load(Ordering::Acquire)).collect()
+    }
+
+    /// Compares the extents of a value with those of its register, and learns the symbols that it tells. The error says
+    /// which dimension does not fit.
+    pub fn learn(&self, regst: &Regst, dims: &[i64]) -> Result<(), String> {
+        if regst.extents.is_empty() {
+            return Ok(());
+        }
+        if regst.extents.len() != dims.len() {
+            return Err(format!("has rank {} {dims:?} and must have rank {}", dims.len(), regst.extents.len()));
+        }
+        for (extent, &dim) in regst.extents.iter().zip(dims) {
+            if let Some(value) = extent.as_symbol().and_then(|symbol| self.values.get(symbol as usize)) {
+                // Only the first value tells; others must agree with it, which is checked below.
+                let _ = value.compare_exchange(UNKNOWN, dim, Ordering::AcqRel, Ordering::Acquire);
+            }
+        }
+        let values = self.values();
+        for (axis, (extent, &dim)) in regst.extents.iter().zip(dims).enumerate() {
+            // An extent of symbols that are not told yet is checked by the values that tell them.
+            if let Some(expected) = extent.eval(&values)
+                && expected != dim
+            {
+                let what = self.name(extent);
+                return Err(format!("has extent {dim} at dimension {axis} and must have {expected}{what}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The extents of a value that is about to be made, and its elements.
+    pub fn dims(&self, regst: &Regst) -> Result<Vec<i64>, String> {
+        let values = self.values();
+        let dims = regst.extents.iter().map(|extent| extent.eval(&values).filter(|&dim| dim >= 0));
+        dims.collect::<Option<_>>().ok_or_else(|| format!("register `{}` has no extents", regst.name))
+    }
+
+    fn name(&self, extent: &Extent) -> String {
+        let name = extent.as_symbol().and_then(|symbol| self.names.get(symbol as usize));
+        name.map_or_else(String::new, |name| format!(", the value of `{name}`"))
+    }
+}

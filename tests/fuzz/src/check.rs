@@ -1,0 +1,222 @@
+//! What must hold for a case.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::{CompileOptions, compile};
+use of_ir::text::{PrintOptions, parse_module, print_module};
+use of_ir::{Func, verify_module};
+use of_ops::Value;
+use of_ops::interpret::type_of;
+use of_passes::Manager;
+use of_plan::PlanFile;
+use of_reference::{Reference, from_runtime, to_runtime};
+use of_runtime::{Options, Session};
+
+use crate::compare::{Expected, compare};
+use crate::evaluate::{exact, noisy};
+use crate::{Case, module};
+
+/// The pipeline that prepares a function for code generation.
+const PIPELINE: &str = "cpu";
+/// Noisy runs before a difference counts: few first, then many.
+const NOISE: [u64; 2] = [4, 32];
+
+/// What does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which check.
+    pub stage: &'static str,
+    /// What is wrong.
+    pub what: String,
+}
+
+fn fail<T>(stage: &'static str, what: impl ToString) -> Result<T, Failure> {
+    Err(Failure { stage, what: what.to_string() })
+}
+
+thread_local! {
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps what panics say for the report, in the place of printing it.
+pub fn keep_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map_or_else(String::new, |l| format!("{}:{}: ", l.file(), l.line()));
+        let payload = info.payload();
+        let text = payload.downcast_ref::<&str>().map(|s| (*s).to_string());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+        PANIC.with(|p| *p.borrow_mut() = format!("{place}{text}"));
+    }));
+}
+
+/// Runs `f`; a panic is a failure of `stage`.
+///
+/// # Errors
+/// As `f`, and when it panics.
+pub fn guarded<T>(stage: &'static str, f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(f))
+        .unwrap_or_else(|_| fail(stage, format!("panic: {}", PANIC.with(|p| p.borrow().clone()))))
+}
+
+/// A case whose passes are right.
+pub struct Checked {
+    /// The function as the passes left it.
+    pub optimised: Func,
+    /// Outputs of the case, and of the interpreter on the optimised function.
+    want: Vec<Value>,
+    got: Vec<Value>,
+}
+
+/// Everything up to code generation.
+///
+/// # Errors
+/// The first check that fails.
+pub fn passes(case: &Case) -> Result<Checked, Failure> {
+    guarded("verify", || verify_module(&case.module()).or_else(|e| fail("verify", e)))?;
+    let want = guarded("interpret", || outputs(&case.func, &case.inputs, "interpret"))?;
+    guarded("text", || text(case))?;
+    let optimised = guarded("passes", || optimise(&case.func))?;
+    let got = guarded("optimised", || outputs(&optimised, &case.inputs, "optimised"))?;
+    let checked = Checked { optimised, want, got };
+    guarded("optimised", || agree("optimised", case, &checked, &checked.got))?;
+    Ok(checked)
+}
+
+/// Code generation, plan and runtime for several cases at once.
+///
+/// # Errors
+/// The first failure with the index of its case.
+pub fn native(
+    cases: &[(&Case, &Checked)],
+    cache: &Cache,
+    starts: &mut dyn FnMut(usize),
+) -> Result<(), (usize, Failure)> {
+    let funcs: Vec<(String, &Func)> =
+        cases.iter().enumerate().map(|(i, (_, c))| (format!("p{i}"), &c.optimised)).collect();
+    let plan = match guarded("compile", || plan(&funcs, cache)) {
+        Ok(plan) => plan,
+        Err(failure) if funcs.len() == 1 => return Err((0, failure)),
+        Err(failure) => {
+            // Which one is it?
+            for (i, func) in funcs.iter().enumerate() {
+                starts(i);
+                guarded("compile", || plan(std::slice::from_ref(func), cache)).map_err(|f| (i, f))?;
+            }
+            return Err((0, failure));
+        }
+    };
+    for (i, (case, checked)) in cases.iter().enumerate() {
+        starts(i);
+        let got = guarded("run", || run(&plan, i, &case.inputs)).map_err(|f| (i, f))?;
+        guarded("native", || agree("native", case, checked, &got)).map_err(|f| (i, f))?;
+    }
+    Ok(())
+}
+
+/// All checks of one case.
+///
+/// # Errors
+/// The first check that fails.
+pub fn all(case: &Case, cache: &Cache) -> Result<(), Failure> {
+    let checked = passes(case)?;
+    native(&[(case, &checked)], cache, &mut |_| ()).map_err(|(_, f)| f)
+}
+
+/// Outputs by the interpreter, whose values must have the types that inference says.
+fn outputs(func: &Func, inputs: &[Value], stage: &'static str) -> Result<Vec<Value>, Failure> {
+    let graph = &func.graph;
+    let values = exact(graph, inputs).or_else(|e| fail(stage, e))?;
+    for op in graph.region_ops(graph.entry()) {
+        for v in &graph.op(op).results {
+            let (own, ty) = (type_of(&values[v]), graph.ty(*v));
+            let empty = matches!(values[v], Value::Sequence(_) | Value::Optional(_));
+            if !empty && !own.compatible(ty) {
+                return fail(stage, format!("a result of '{}' is {own}, inference says {ty}", graph.op(op).name()));
+            }
+        }
+    }
+    Ok(graph.outputs().iter().map(|v| values[v].clone()).collect())
+}
+
+fn text(case: &Case) -> Result<(), Failure> {
+    for generic in [false, true] {
+        let options = PrintOptions { generic, ..PrintOptions::default() };
+        let printed = print_module(&case.module(), &options);
+        let parsed = parse_module(&printed, "fuzz.of", &of_ops::registry(), None).or_else(|e| fail("text", e))?;
+        if print_module(&parsed, &options) != printed {
+            return fail("text", format!("generic: {generic}: printed again it reads otherwise"));
+        }
+        verify_module(&parsed).or_else(|e| fail("text", e))?;
+    }
+    Ok(())
+}
+
+fn optimise(func: &Func) -> Result<Func, Failure> {
+    let mut module = module(func.clone());
+    let mut manager = Manager::parse(PIPELINE).or_else(|e| fail("passes", e))?;
+    manager.settings.verify_each = true;
+    manager.run(&mut module, &mut |_| ()).or_else(|e| fail("passes", e))?;
+    module.funcs.swap_remove("main").map_or_else(|| fail("passes", "the function is gone"), Ok)
+}
+
+fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failure> {
+    let options = CompileOptions {
+        model: "fuzz".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        isa: Isa::host(),
+        cache: cache.clone(),
+        backends: &[&Reference],
+        progress: None,
+    };
+    let compiled = compile(funcs, &options).or_else(|e| fail("compile", e))?;
+    Ok(Arc::new(compiled.open().or_else(|e| fail("compile", e))?))
+}
+
+fn run(plan: &Arc<PlanFile>, program: usize, inputs: &[Value]) -> Result<Vec<Value>, Failure> {
+    let options = Options { threads: 1 + inputs.len() % 2, profile: false };
+    let session = Session::new(Arc::clone(plan), program, options, &[Arc::new(Reference)]);
+    let mut session = session.or_else(|e| fail("run", e))?;
+    let inputs = inputs.iter().map(to_runtime).collect::<Result<Vec<_>, _>>().or_else(|e| fail("run", e))?;
+    let got = session.run(inputs).or_else(|e| fail("run", e))?;
+    got.iter().map(from_runtime).collect::<Result<_, _>>().or_else(|e| fail("run", e))
+}
+
+/// Compares with the oracle. Noise is measured only where something differs.
+fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> Result<(), Failure> {
+    if got.len() != checked.want.len() {
+        return fail(stage, format!("{} outputs in the place of {}", got.len(), checked.want.len()));
+    }
+    let types = case.func.output_types();
+    let different = |noise: &[Vec<(Value, Value)>]| -> Result<(), String> {
+        for (i, (g, w)) in got.iter().zip(&checked.want).enumerate() {
+            let noise = noise.iter().map(|run| run[i].clone()).collect();
+            let expected = Expected { value: w.clone(), ty: types[i].clone(), noise };
+            compare(g, &expected).map_err(|e| format!("output {i}: {e}"))?;
+        }
+        Ok(())
+    };
+    let mut result = different(&[]);
+    for runs in NOISE {
+        if result.is_ok() {
+            break;
+        }
+        let mut noise = Vec::new();
+        for (func, center) in [(&case.func, &checked.want), (&checked.optimised, &checked.got)] {
+            let values = exact(&func.graph, &case.inputs).or_else(|e| fail(stage, e))?;
+            for seed in 0..runs {
+                // An op that refuses the noise makes everything after it uncertain, which no run tells: it counts as none.
+                if let Ok(out) = noisy(&func.graph, &case.inputs, &values, seed) {
+                    noise.push(out.into_iter().zip(center.iter().cloned()).collect());
+                }
+            }
+        }
+        result = different(&noise);
+    }
+    result.or_else(|e| fail(stage, e))
+}

@@ -1,0 +1,115 @@
+//! Whether two results are the same, as far as rounding lets them be.
+
+use std::fmt::Display;
+
+use of_ir::{Elements, Tensor, Type};
+use of_ops::Value;
+
+use crate::evaluate::{precision, smallest};
+
+/// What an output may be: the exact value, and values under rounding errors.
+pub struct Expected {
+    /// The oracle's value.
+    pub value: Value,
+    /// Its type in the function. Dimensions that it leaves open are those of the data; where there is no data, anything.
+    pub ty: Type,
+    /// Values of noisy runs, each beside the exact value that its noise moved away from.
+    pub noise: Vec<(Value, Value)>,
+}
+
+/// How many times the measured deviation a result may be off.
+const MARGIN: f64 = 4.0;
+/// Half units in the last place that are always allowed.
+const SLACK: f64 = 16.0;
+
+/// Compares `got` with what is expected.
+///
+/// # Errors
+/// Says where they differ.
+pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
+    let want = &expected.value;
+    match (got, want) {
+        (Value::Tensor(g), Value::Tensor(w)) => {
+            if g.dtype() != w.dtype() || g.dims() != w.dims() {
+                let open = |t: &Tensor| t.is_empty() && Type::from(t.ty()).compatible(&expected.ty);
+                return if (g.dtype() == w.dtype() && open(g) && open(w))
+                    || expected.noise.iter().any(|(a, b)| shape(a) != shape(b))
+                {
+                    Ok(())
+                } else {
+                    Err(format!("{} of shape {:?} in the place of {} {:?}", g.dtype(), g.dims(), w.dtype(), w.dims()))
+                };
+            }
+            if g == w {
+                return Ok(());
+            }
+            let noise: Vec<_> = expected.noise.iter().filter_map(|(a, b)| numbers(a).zip(numbers(b))).collect();
+            let spread = |i: usize| noise.iter().map(|(a, b)| deviation(a.get(i), b.get(i))).fold(0.0, f64::max);
+            let different = |i: usize, p: &dyn Display, q: &dyn Display, allowed: f64| {
+                Err(format!("element {i} is {p} in the place of {q}, {allowed:.3e} apart at most"))
+            };
+            match (g.elements(), w.elements()) {
+                (Elements::Int(x), Elements::Int(y)) => {
+                    let mut pairs = x.iter().zip(&y).enumerate();
+                    pairs
+                        .find(|(i, (p, q))| p != q && spread(*i) == 0.0)
+                        .map_or(Ok(()), |(i, (p, q))| different(i, p, q, 0.0))
+                }
+                (Elements::Float(x), Elements::Float(y)) => {
+                    let slack = SLACK * 2f64.powi(-precision(w.dtype()));
+                    for (i, (p, q)) in x.iter().zip(&y).enumerate() {
+                        if p == q || (p.is_nan() && q.is_nan()) {
+                            continue;
+                        }
+                        let allowed = MARGIN * spread(i) + slack * q.abs() + SLACK * smallest(w.dtype());
+                        if allowed != f64::INFINITY && ((p - q).abs() > allowed || p.is_nan() || q.is_nan()) {
+                            return different(i, p, q, allowed);
+                        }
+                    }
+                    Ok(())
+                }
+                _ => Err("strings differ".into()),
+            }
+        }
+        (Value::Sequence(g), Value::Sequence(w)) if g.len() == w.len() => {
+            g.iter().zip(w).enumerate().try_for_each(|(i, (g, w))| {
+                let noise = expected.noise.iter().filter_map(|(a, b)| item(a, i).zip(item(b, i))).collect();
+                compare(g, &Expected { value: w.clone(), ty: inner(&expected.ty), noise })
+                    .map_err(|e| format!("item {i}: {e}"))
+            })
+        }
+        (Value::Optional(Some(g)), Value::Optional(Some(w))) => {
+            compare(g, &Expected { value: (**w).clone(), ty: inner(&expected.ty), noise: Vec::new() })
+        }
+        _ if got == want => Ok(()),
+        _ => Err("values of different kinds".into()),
+    }
+}
+
+fn inner(ty: &Type) -> Type {
+    match ty {
+        Type::Sequence(t) | Type::Optional(t) => (**t).clone(),
+        other => other.clone(),
+    }
+}
+
+fn shape(v: &Value) -> Option<&[usize]> {
+    if let Value::Tensor(t) = v { Some(t.dims()) } else { None }
+}
+
+fn numbers(v: &Value) -> Option<Vec<f64>> {
+    if let Value::Tensor(t) = v { t.to_f64s() } else { None }
+}
+
+fn item(v: &Value, i: usize) -> Option<Value> {
+    if let Value::Sequence(list) = v { list.get(i).cloned() } else { None }
+}
+
+/// How far noise moved a number; infinite where there is nothing to compare.
+fn deviation(a: Option<&f64>, b: Option<&f64>) -> f64 {
+    match (a, b) {
+        (Some(a), Some(b)) if a == b || (a.is_nan() && b.is_nan()) => 0.0,
+        (Some(a), Some(b)) if a.is_finite() && b.is_finite() => (a - b).abs(),
+        _ => f64::INFINITY,
+    }
+}

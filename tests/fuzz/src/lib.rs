@@ -1,0 +1,51 @@
+//! Random graphs, computed in several ways that must agree.
+//!
+//! [`generate`] makes a valid function with inputs from a seed. [`check`] evaluates it with the interpreter, which is the
+//! oracle, then prints and parses it, runs the passes on it, compiles and runs it, and compares. How far floats may lie
+//! apart is measured, not guessed: [`evaluate`] also runs with rounding errors thrown in, and [`compare`] allows what
+//! these change. [`shrink`] makes what fails small.
+
+pub mod check;
+pub mod compare;
+pub mod evaluate;
+pub mod generate;
+pub mod shrink;
+
+use of_diag::Location;
+use of_ir::{Attrs, Func, Graph, Module};
+use of_ops::Value;
+
+/// A function and values for its inputs.
+#[derive(Clone)]
+pub struct Case {
+    /// The function.
+    pub func: Func,
+    /// One value an input.
+    pub inputs: Vec<Value>,
+}
+
+impl Case {
+    /// A case around a finished graph.
+    pub fn new(graph: Graph, inputs: Vec<Value>) -> Case {
+        let func = Func {
+            inputs: (0..graph.args().len()).map(|i| format!("x{i}")).collect(),
+            outputs: (0..graph.outputs().len()).map(|i| format!("y{i}")).collect(),
+            attrs: Attrs::new(),
+            loc: Location::Unknown,
+            graph,
+        };
+        Case { func, inputs }
+    }
+
+    /// A module with the function as `main`.
+    pub fn module(&self) -> Module {
+        module(self.func.clone())
+    }
+}
+
+/// A module with `func` as `main`.
+pub fn module(func: Func) -> Module {
+    let mut module = Module::default();
+    module.funcs.insert("main".into(), func);
+    module
+}

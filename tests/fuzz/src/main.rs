@@ -1,0 +1,197 @@
+//! `of-fuzz`: random graphs in child processes, so that a crash or a hang costs one graph.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use of_codegen::native::cache::Cache;
+use of_fuzz::check::{Checked, Failure};
+use of_fuzz::{Case, check, generate, shrink};
+
+const HELP: &str = "\
+of-fuzz [--graphs N] [--seed S] [--jobs J] [--native K]
+
+Checks the graphs of the seeds S to S + N - 1 (1 to 1000): text, passes, and for every K-th graph (1) native code.
+Failures are made small and printed. --seed S --graphs 1 repeats one, --seed S --show prints it.
+";
+
+/// Seconds that one graph may take.
+const PATIENCE: u64 = 180;
+/// Graphs that share a plan.
+const BATCH: u64 = 8;
+
+#[derive(Clone, Copy)]
+struct Work {
+    first: u64,
+    count: u64,
+    step: u64,
+    native: u64,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("error: {why}\n\n{HELP}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<usize, String> {
+    let mut work = Work { first: 1, count: 1000, step: 1, native: 1 };
+    let (mut jobs, mut worker) = (std::thread::available_parallelism().map_or(1, |n| n.get() as u64), false);
+    let mut show = false;
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|v| v.parse::<u64>().ok()).ok_or(format!("{arg} needs a number"));
+        match arg.as_str() {
+            "--graphs" => work.count = number()?,
+            "--seed" => work.first = number()?,
+            "--native" => work.native = number()?.max(1),
+            "--step" => work.step = number()?.max(1),
+            "--jobs" => jobs = number()?.max(1),
+            "--worker" => worker = true,
+            "--show" => show = true,
+            _ => return Err(format!("of-fuzz does not know {arg}")),
+        }
+    }
+    if worker {
+        work_through(work);
+        return Ok(0);
+    }
+    if show {
+        let case = generate::case(work.first).map_err(|e| e.to_string())?;
+        println!("{}", shrink::show(&case));
+        return Ok(0);
+    }
+    let started = Instant::now();
+    let failures = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs)
+            .map(|j| {
+                let own = Work { first: work.first + j, count: (work.count + jobs - 1 - j) / jobs, step: jobs, ..work };
+                scope.spawn(move || supervise(own))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().map_err(|_| "a supervisor panicked".to_string())?)
+            .sum::<Result<usize, String>>()
+    })?;
+    println!("{} graphs, {failures} failures, {:.0} s", work.count, started.elapsed().as_secs_f64());
+    Ok(failures)
+}
+
+/// Runs workers until all graphs are done; one that dies or hangs is a failure of the graph that it was at.
+fn supervise(mut work: Work) -> Result<usize, String> {
+    let mut failures = 0;
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    while work.count > 0 {
+        let numbers =
+            [("--seed", work.first), ("--graphs", work.count), ("--step", work.step), ("--native", work.native)];
+        let mut child = Command::new(&program)
+            .arg("--worker")
+            .args(numbers.iter().flat_map(|(n, v)| [(*n).to_string(), v.to_string()]))
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| e.to_string())?;
+        let out = child.stdout.take().ok_or("a worker has no output")?;
+        let (send, lines) = channel();
+        std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).try_for_each(|l| send.send(l)));
+        let mut at = work.first;
+        let why = loop {
+            match lines.recv_timeout(Duration::from_secs(PATIENCE)) {
+                Ok(line) => match line.strip_prefix('@').and_then(|n| n.parse().ok()) {
+                    Some(seed) => at = seed,
+                    None => {
+                        failures += usize::from(line.starts_with("seed "));
+                        println!("{line}");
+                    }
+                },
+                Err(RecvTimeoutError::Timeout) => {
+                    child.kill().map_err(|e| e.to_string())?;
+                    break Some("hangs".to_string());
+                }
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+        };
+        let status = child.wait().map_err(|e| e.to_string())?;
+        if status.success() && why.is_none() {
+            return Ok(failures);
+        }
+        println!("seed {at}: {}", why.unwrap_or_else(|| format!("the process ends with {status}")));
+        failures += 1;
+        let done = (at - work.first) / work.step + 1;
+        (work.first, work.count) = (at + work.step, work.count.saturating_sub(done));
+    }
+    Ok(failures)
+}
+
+/// Checks every graph in this process. Prints where it is, and failures.
+fn work_through(work: Work) {
+    check::keep_panics();
+    let cache = Cache::at(&cache_folder(), 2 << 30);
+    let mut batch: Vec<(u64, Case, Checked)> = Vec::new();
+    for i in 0..work.count {
+        let seed = work.first + i * work.step;
+        say(&format!("@{seed}"));
+        let made = check::guarded("generate", || {
+            generate::case(seed).map_err(|e| Failure { stage: "generate", what: e.to_string() })
+        });
+        match made {
+            Err(f) => say(&format!("seed {seed}: {}: {}", f.stage, f.what)),
+            Ok(case) => match check::passes(&case) {
+                Err(f) => report(seed, &case, &f, &cache),
+                Ok(checked) if seed.is_multiple_of(work.native) => batch.push((seed, case, checked)),
+                Ok(_) => {}
+            },
+        }
+        if batch.len() as u64 == BATCH || i + 1 == work.count {
+            run_batch(&batch, &cache);
+            batch.clear();
+        }
+    }
+}
+
+fn run_batch(batch: &[(u64, Case, Checked)], cache: &Cache) {
+    let mut rest = batch;
+    while !rest.is_empty() {
+        let cases: Vec<(&Case, &Checked)> = rest.iter().map(|(_, case, checked)| (case, checked)).collect();
+        let result = check::native(&cases, cache, &mut |i| say(&format!("@{}", rest[i].0)));
+        let Err((i, failure)) = result else { return };
+        report(rest[i].0, &rest[i].1, &failure, cache);
+        rest = &rest[i + 1..];
+    }
+}
+
+fn report(seed: u64, case: &Case, failure: &Failure, cache: &Cache) {
+    say(&format!("seed {seed}: {}: {}", failure.stage, failure.what));
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE / 3);
+    let mut last = failure.clone();
+    let small = shrink::shrink(case, &mut |c| {
+        if Instant::now() > deadline {
+            return false;
+        }
+        match check::all(c, cache) {
+            Err(f) if f.stage == failure.stage => {
+                last = f;
+                true
+            }
+            _ => false,
+        }
+    });
+    say(&format!("small: {}: {}\n{}", last.stage, last.what, shrink::show(&small)));
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // A supervisor that is gone reads nothing any more.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn cache_folder() -> PathBuf {
+    std::env::temp_dir().join("of-fuzz-kernels")
+}

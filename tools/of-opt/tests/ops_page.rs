@@ -1,0 +1,22 @@
+//! `docs/ops.md` says what is supported now. `cargo xtask bless` writes it anew.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_page_is_current() {
+    let out = Command::new(env!("CARGO_BIN_EXE_of-opt")).args(["ops", "--markdown"]).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let now = String::from_utf8(out.stdout).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ops.md");
+    // As for snapshots, so that one command updates all.
+    if std::env::var_os("INSTA_UPDATE").is_some_and(|v| v == "always") {
+        std::fs::write(&path, &now).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = now.lines().zip(kept.lines().chain(std::iter::repeat(""))).find(|(a, b)| a != b);
+    assert!(
+        now == kept,
+        "docs/ops.md is not current, run 'cargo xtask bless'; the first line that differs: {differs:?}"
+    );
+}
