@@ -352,9 +352,9 @@ impl Context<'_> {
 fn kernel_error(status: i32) -> ExecError {
     match status {
         1 => ExecError::Input("an index is out of range".into()),
-        2 => {
-            ExecError::Input("extents do not broadcast as the plan was compiled for: compile with their numbers".into())
-        }
+        2 => ExecError::Input(
+            "extents do not fit one another as the plan was compiled for: compile with their numbers".into(),
+        ),
         other => ExecError::Failed(format!("the kernel returned the status {other}")),
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
 use of_codegen::{CompileOptions, compile};
-use of_ir::{Attrs, Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, Type, ValueId};
+use of_ir::{Attrs, Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Value, interpret, list};
 use of_passes::Manager;
 use of_reference::{Reference, from_runtime, to_runtime};
-use of_runtime::{Options, Session};
+use of_runtime::{Options, RunError, Session};
 
 /// A function with the given graph.
 fn func(graph: Graph) -> Func {
@@ -27,6 +27,11 @@ fn func(graph: Graph) -> Func {
 
 /// Runs `f` through the passes, code generation, a plan and the runtime.
 fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Vec<Value> {
+    try_compiled(f, inputs, isa, threads).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The same, or what the runtime says against the inputs.
+fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Result<Vec<Value>, RunError> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
     let mut manager = Manager::default();
@@ -48,7 +53,7 @@ fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
     let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
     let mut session = Session::new(plan, 0, Options { threads, profile: false }, &[Arc::new(Reference)]).unwrap();
     let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
-    session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()
+    Ok(session.run(inputs)?.iter().map(|v| from_runtime(v).unwrap()).collect())
 }
 
 /// Largest difference over largest magnitude; exact equality for anything that is no float.
@@ -316,6 +321,25 @@ fn indices_of_every_integer_type_gather() {
         let want = interpret::run_graph(&graph, &inputs).unwrap();
         assert_close(&format!("{dtype}"), &run_compiled(&func(graph), &inputs, Isa::host(), 1), &want);
     }
+}
+
+#[test]
+fn products_of_unequal_depth_are_refused_by_the_kernel() {
+    let mut r = Rng::new(1);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let open = TensorType::new(of_ir::DType::F32, vec![2usize.into(), Dim::symbol("k")]);
+    let x = rw.add_arg(entry, Type::Tensor(open), None);
+    let w = rw.create_one(Constant { value: r.tensor(of_ir::DType::F32, &[3, 4], 0.0, 1.0) }, &[]).unwrap();
+    let y = rw.create_one(of_ops::contraction::MatMul {}, &[x, w]).unwrap();
+    rw.create(Return {}, &[y]).unwrap();
+    let f = func(graph);
+    let fits = [r.f32s(&[2, 3])];
+    let want = interpret::run_graph(&f.graph, &fits).unwrap();
+    assert_close("depth 3", &run_compiled(&f, &fits, Isa::host(), 1), &want);
+    let error = try_compiled(&f, &[r.f32s(&[2, 5])], Isa::host(), 1).unwrap_err().to_string();
+    assert!(error.contains("do not fit one another"), "{error}");
 }
 
 #[test]

@@ -43,7 +43,9 @@ impl Lowering<'_, '_> {
         if da.len() < 2 || db.len() < 2 {
             return Err("a product with a vector".into());
         }
-        let (m, k, n) = (da[da.len() - 2].clone(), da[da.len() - 1].clone(), db[db.len() - 1].clone());
+        let (m, n) = (da[da.len() - 2].clone(), db[db.len() - 1].clone());
+        let (left, right) = (&da[da.len() - 1], &db[db.len() - 2]);
+        let k = if left.number().is_some() { left.clone() } else { right.clone() };
         let lead = dims.len() - 2;
         let shared = db[..db.len() - 2].iter().all(|d| d.is(1));
         let dense = da.len() == dims.len() && da[..lead] == dims[..lead];
@@ -63,7 +65,7 @@ impl Lowering<'_, '_> {
             b_batch: lead_strides(&db, &batch),
             batch,
             outer: (1usize.into(), 0usize.into()),
-            inner: (rows, k.clone()),
+            inner: (rows, left.clone()),
             taps: Vec::new(),
             run: k.clone(),
             columns: n.clone(),

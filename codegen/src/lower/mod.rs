@@ -300,10 +300,16 @@ impl<'g> Lowering<'g, '_> {
                 _ => continue,
             };
             let to = self.dims(data.results[0]);
+            if matrix == 2 {
+                let (a, b) = (self.dims(data.operands[0]), self.dims(data.operands[1]));
+                if let ([.., a], [.., b, _]) = (&a[..], &b[..]) {
+                    out.extend(extent::guard_equal(a, b));
+                }
+            }
             for v in self.roles.reads(self.g, *op) {
                 let own = self.dims(v);
                 let pairs = own.iter().rev().zip(to.iter().rev()).skip(matrix);
-                out.extend(pairs.map(|(own, to)| extent::guard(own, to)).filter(|g| !g.is_empty()));
+                out.extend(pairs.filter_map(|(own, to)| extent::guard(own, to)));
             }
         }
         out.sort();

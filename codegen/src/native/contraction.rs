@@ -201,7 +201,7 @@ pub fn contraction(
     let (t, u) = if spec.element == Element::Float { ("f32", "f32") } else { ("u8", "i8") };
     let run = match spec.element {
         Element::Float => None,
-        _ if spec.b == Operand::Packed => spec.run.number(),
+        _ if spec.b == Operand::Packed => Some(spec.run.number().ok_or("a product of bytes of unknown depth")?),
         _ => return Err("a product of bytes whose right operand is not known before the run".into()),
     };
     let a_at = space::offset(&spec.batch, &spec.a_batch, "batch");

@@ -81,11 +81,13 @@ pub fn stretched(own: &Extent, to: &Extent, step: &Extent) -> Extent {
 }
 
 /// C that ends the kernel with the status 2 unless `own` elements can be stretched to `to`; nothing where that is known.
-pub fn guard(own: &Extent, to: &Extent) -> String {
-    if own == to || own.is(1) {
-        return String::new();
-    }
-    format!("  if ({own} != 1 && {own} != {to}) return 2;\n")
+pub fn guard(own: &Extent, to: &Extent) -> Option<String> {
+    (own != to && !own.is(1)).then(|| format!("  if ({own} != 1 && {own} != {to}) return 2;\n"))
+}
+
+/// C that ends the kernel with the status 2 unless two extents are equal; nothing where that is known.
+pub fn guard_equal(a: &Extent, b: &Extent) -> Option<String> {
+    (a != b).then(|| format!("  if ({a} != {b}) return 2;\n"))
 }
 
 /// C that declares the symbols, sorted by name, as variables; `index` gives each one's place in the table that the
