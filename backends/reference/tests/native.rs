@@ -343,6 +343,28 @@ fn products_of_unequal_depth_are_refused_by_the_kernel() {
 }
 
 #[test]
+fn long_sums_keep_their_digits() {
+    const K: usize = 1 << 14;
+    let mut r = Rng::new(1);
+    let weights = r.tensor(of_ir::DType::F32, &[K, 16], 0.0, 1.0);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let x = rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &[1, K]), None);
+    let w = rw.create_one(Constant { value: weights.clone() }, &[]).unwrap();
+    let y = rw.create_one(of_ops::contraction::MatMul {}, &[x, w]).unwrap();
+    rw.create(Return {}, &[y]).unwrap();
+    let row = r.tensor(of_ir::DType::F32, &[1, K], 0.0, 1.0);
+    let got = run_compiled(&func(graph), &[row.clone().into()], Isa::host(), 1);
+    let [Value::Tensor(got)] = &got[..] else { panic!("one tensor") };
+    let (a, b) = (row.to_f64s().unwrap(), weights.to_f64s().unwrap());
+    for (column, y) in got.to_f64s().unwrap().into_iter().enumerate() {
+        let exact: f64 = a.iter().zip(b[column..].iter().step_by(16)).map(|(a, b)| a * b).sum();
+        assert!((y / exact - 1.0).abs() < 2e-6, "column {column}: {y} for {exact}");
+    }
+}
+
+#[test]
 fn the_same_input_gives_the_same_plan() {
     let (f, _) = random_graph(3, false);
     let bytes = || {

@@ -69,6 +69,9 @@ pub struct Tile {
     pub vectors: usize,
 }
 
+/// Terms of a long sum of floats that are added up by themselves.
+const PIECE: usize = 512;
+
 /// Length of the sum.
 pub fn depth(c: &Contraction) -> Extent {
     &c.run * c.taps.iter().map(|t| t.0).product::<usize>()
@@ -190,8 +193,19 @@ pub fn contraction(
         walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
     let to = axes.walk(out).ok_or("the result does not follow the rows")?;
+    let sums_at = match (&spec.b, k.number()) {
+        (Operand::Transposed(_), Some(k)) => k * width,
+        (Operand::Transposed(_), None) => return Err("the length of its sum is not known before the run".into()),
+        _ => 0,
+    };
+    // Rounding errors grow with the length of a sum: pieces keep them small.
+    let long = k.guess() > 2 * PIECE && spec.run.guess() >= PIECE / 2;
+    let pieces = spec.element == Element::Float && long;
     let mut c = String::new();
     expr::vector_constants(body, &mut c);
+    if pieces {
+        let _ = writeln!(c, "  f32 *const S = (f32 *)scratch + {sums_at};");
+    }
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
     let _ = writeln!(
         c,
@@ -253,7 +267,7 @@ pub fn contraction(
             2 + body.loads.len() + s
         );
     }
-    let emit = Emit { spec, run, tile, body, walk: &walk, to: &to, isa, width, panels: &panels };
+    let emit = Emit { spec, run, pieces, tile, body, walk: &walk, to: &to, isa, width, panels: &panels };
     let full = spec.inner.0.div_floor(&tile.rows.into());
     if lines {
         let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
@@ -285,11 +299,7 @@ pub fn contraction(
         }
     }
     c.push_str("    }\n  }\n");
-    let scratch = match (&spec.b, k.number()) {
-        (Operand::Transposed(_), Some(k)) => k * width * 4,
-        (Operand::Transposed(_), None) => return Err("the length of its sum is not known before the run".into()),
-        _ => 0,
-    };
+    let scratch = if pieces { sums_at + tile.rows * width } else { sums_at } * 4;
     Ok(Source { body: c, iterations: batches * panels * cuts, grain: 1, scratch_bytes: scratch as u64 })
 }
 
@@ -348,6 +358,8 @@ struct Emit<'a> {
     spec: &'a Contraction,
     /// The contiguous bytes of `a` at each tap; nothing for a product of floats.
     run: Option<usize>,
+    /// Whether a long sum is made of sums over pieces, which are added up in scratch.
+    pieces: bool,
     tile: Tile,
     body: &'a Body,
     walk: &'a [Walk],
@@ -410,6 +422,9 @@ impl Emit<'_> {
             let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {}", start(v))).collect();
             let _ = writeln!(c, "        {sum} {};", list.join(", "));
         }
+        if self.pieces {
+            self.each(rows, vectors, "store({s}, (vf){0});", c);
+        }
         let mut a = String::from("a0");
         for (t, (n, step)) in spec.taps.iter().enumerate() {
             if *n > 1 {
@@ -423,6 +438,9 @@ impl Emit<'_> {
             None => self.floats(rows, vectors, &part, c),
         }
         c.push_str("        }\n");
+        if self.pieces {
+            self.each(rows, vectors, "{c} = load({s});", c);
+        }
         for r in 0..rows {
             for v in 0..vectors {
                 self.epilogue(r, v, part(v).as_deref(), c);
@@ -434,7 +452,13 @@ impl Emit<'_> {
     /// The sum over one run of floats.
     fn floats(&self, rows: usize, vectors: usize, part: &dyn Fn(usize) -> Option<String>, c: &mut String) {
         let (spec, lanes) = (self.spec, self.isa.lanes);
-        let _ = writeln!(c, "        for (i64 kk = 0; kk < {}; kk++) {{", spec.run);
+        if self.pieces {
+            let _ = writeln!(c, "        for (i64 from = 0; from < {}; from += {PIECE}) {{", spec.run);
+            let _ = writeln!(c, "        const i64 to = dim_min(from + {PIECE}, {});", spec.run);
+            c.push_str("        for (i64 kk = from; kk < to; kk++) {\n");
+        } else {
+            let _ = writeln!(c, "        for (i64 kk = 0; kk < {}; kk++) {{", spec.run);
+        }
         for v in 0..vectors {
             let packed = !matches!(spec.b, Operand::RowMajor(_));
             let _ = match part(v).filter(|_| !packed) {
@@ -454,6 +478,21 @@ impl Emit<'_> {
             _ => self.width.into(),
         };
         let _ = writeln!(c, "          b += {b_step};\n        }}");
+        if self.pieces {
+            self.each(rows, vectors, "store({s}, load({s}) + {c}); {c} = (vf){0};", c);
+            c.push_str("        }\n");
+        }
+    }
+
+    /// A statement for each accumulator `{c}` and its place `{s}` in scratch.
+    fn each(&self, rows: usize, vectors: usize, statement: &str, c: &mut String) {
+        for r in 0..rows {
+            for v in 0..vectors {
+                let place = format!("S + {}", (r * self.tile.vectors + v) * self.isa.lanes);
+                let _ =
+                    writeln!(c, "        {}", statement.replace("{s}", &place).replace("{c}", &format!("c{r}_{v}")));
+            }
+        }
     }
 
     /// The sum over one run of bytes, four at a time.
