@@ -8,6 +8,7 @@ use of_ir::{Arity, Attr, Graph, OpData, OpId, RegionId, Tensor, Type, ValueDef, 
 use super::attribute::attribute;
 use super::names::Names;
 use super::opset;
+use super::spelling::{Spelling, spelling};
 use super::weights::Weights;
 use crate::ops::schema;
 use crate::proto::attribute_proto::AttributeType;
@@ -159,10 +160,14 @@ impl Writer<'_> {
 
     fn info(&mut self, v: ValueId, name: Option<String>) -> ValueInfoProto {
         let name = name.unwrap_or_else(|| self.value_name(v));
+        if let Type::Tensor(t) = self.graph.ty(v) {
+            self.opset = self.opset.max(opset::of_type(t.dtype));
+        }
         ValueInfoProto { name: Some(name), r#type: types::proto(self.graph.ty(v)), ..ValueInfoProto::default() }
     }
 
     fn constant(&mut self, data: &OpData, name: String, value: &Tensor) -> NodeProto {
+        self.opset = self.opset.max(opset::of_type(value.dtype()));
         let value = AttributeProto {
             name: Some("value".into()),
             r#type: Some(AttributeType::Tensor as i32),
@@ -195,7 +200,12 @@ impl Writer<'_> {
             let what = format!("'{}' cannot be written as ONNX: {why}", data.name());
             Err(Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what).hint(hint))
         };
-        let Some(full) = operator(data) else {
+        let spelt = match spelling(g, id, &mut |v| self.value_name(v)) {
+            Some(Err(why)) => return refuse(&why, "give it as operators that ONNX has"),
+            Some(Ok(s)) => Some(s),
+            None => None,
+        };
+        let Some(full) = spelt.as_ref().map(|s| s.operator).or_else(|| operator(data)) else {
             return refuse("ONNX has no such operator", "export the model before the pass that makes it");
         };
         if let Some(why) = unfit(g, data, full) {
@@ -211,8 +221,9 @@ impl Writer<'_> {
         if !domain.is_empty() && !self.domains.contains(&domain) {
             self.domains.push(domain);
         }
-        let mut input: Vec<String> = Vec::with_capacity(data.operands.len());
-        for v in &data.operands {
+        let operands = spelt.as_ref().map_or(&data.operands[..], |s| &s.operands);
+        let mut input: Vec<String> = Vec::with_capacity(operands.len());
+        for v in operands {
             input.push(if *g.ty(*v) == Type::None { String::new() } else { self.value_name(*v) });
         }
         // Variadic ones have no place that could be left out.
@@ -232,7 +243,11 @@ impl Writer<'_> {
             output,
             ..NodeProto::default()
         };
-        match self.attributes(data, full) {
+        let attributes = match spelt {
+            Some(Spelling { attributes, .. }) => Ok(attributes),
+            None => self.attributes(data, full),
+        };
+        match attributes {
             Ok(list) => node.attribute = list,
             Err(why) => return refuse(&why, "export the model before the pass that makes it"),
         }

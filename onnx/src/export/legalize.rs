@@ -8,16 +8,19 @@ use of_ops::elementwise::{
     Round, Rsqrt, Select, Shl, Shr, Sqrt, Sub, SumOf, Xor,
 };
 use of_ops::list::as_op;
-use of_ops::movement::{Split, Transpose};
+use of_ops::ml::TreeEnsemble;
+use of_ops::movement::{Expand, Split, Transpose};
+use of_ops::random::{RandomNormal, RandomUniform};
 use of_ops::reduction::{
     CumSum, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum,
     ReduceSumSquare,
 };
-use of_ops::structural::Constant;
+use of_ops::structural::{Constant, ShapeOf};
 use of_ops::{Kind, OpSpec};
 
 use super::graph::operator;
 use super::opset;
+use super::spelling::whole_shape;
 
 /// Rewritten ops may need rewriting in turn; deeper nesting than this never ends.
 const DEEPEST: usize = 16;
@@ -68,6 +71,9 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
     if data.attrs.get("channels_last") == Some(&Attr::Bool(true)) {
         return channels_first(rw, op);
     }
+    if matches!(data.name(), RandomUniform::NAME | RandomNormal::NAME) {
+        return random(rw, op);
+    }
     let Some(x) = data.operands.first() else { return Ok(false) };
     let Some(t) = rw.graph().ty(*x).as_tensor() else { return Ok(false) };
     let dtype = t.dtype;
@@ -96,6 +102,7 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
         Clip::NAME if !b.scalars(1) => expand(b.rw, op),
         Split::NAME => split(b.rw, op),
         Cast::NAME if dtype.is_float() => saturate(&mut b, dtype),
+        TreeEnsemble::NAME if !matches!(dtype, DType::F32 | DType::F64) => via(&mut b, dtype, DType::F32),
         name => {
             let narrower = NARROWER.iter().find(|(names, ..)| names.contains(&name));
             match narrower {
@@ -192,6 +199,23 @@ fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
         let (low, high) = (b.op(Constant { value: low }, &[])?, b.op(Constant { value: high }, &[])?);
         let x = b.op(Clip {}, &[v[0], low, high])?;
         b.cast(x, to)
+    })
+}
+
+/// Random numbers of a shape that is computed: ONNX has those of the shape of another value.
+fn random(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let Some(shape) = g.op(op).operands.first().copied() else { return Ok(false) };
+    if g.constant(shape).is_some() || whole_shape(g, shape).is_some() {
+        return Ok(false);
+    }
+    let (def, attrs) = (g.op(op).def, g.op(op).attrs.clone());
+    let mut b = Build { rw, op };
+    b.replace(|b, _| {
+        let zero = b.number(0.0, DType::F32)?;
+        let filled = b.op(Expand {}, &[zero, shape])?;
+        let shape = b.op(ShapeOf { start: None, end: None }, &[filled])?;
+        b.op((def, attrs), &[shape])
     })
 }
 

@@ -262,7 +262,7 @@ const SPELT_OUT: &[(&str, &str)] = &[("MeanVarianceNormalization", "axes")];
 
 /// The names of the attributes that hold the regions of an op.
 const REGIONS: &[(&str, &[&str])] =
-    &[("If", &["then_branch", "else_branch"]), ("Loop", &["body"]), ("Scan", &["body"])];
+    &[("If", &["then_branch", "else_branch"]), ("Loop", &["body"]), ("Scan", &["body"]), ("SequenceMap", &["body"])];
 
 /// The rows for operator `onnx`.
 pub(crate) fn variants(onnx: &str) -> impl Iterator<Item = &'static Variant> {
