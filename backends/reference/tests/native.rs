@@ -299,6 +299,27 @@ func @main(%x: tensor<?(n)x8xf32>, %w: tensor<8x8xf32>, %trips: tensor<i64>, %fl
     }
 }
 
+/// Far below zero a sigmoid is small, and not zero before it must be.
+#[test]
+fn sigmoids_keep_their_small_values() {
+    let x = Tensor::from_slice(&[5], &[-103.0f32, -96.0, -88.0, -1.0, 90.0]).unwrap();
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let v = rw.add_arg(entry, Type::Tensor(x.ty()), None);
+    let y = rw.create_one(of_ops::elementwise::Sigmoid {}, &[v]).unwrap();
+    rw.create(Return {}, &[y]).unwrap();
+    let numbers = |v: &[Value]| match &v[0] {
+        Value::Tensor(t) => t.to_f64s().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let want = numbers(&interpret::run_graph(&graph, &[x.clone().into()]).unwrap());
+    let got = numbers(&run_compiled(&func(graph), &[x.into()], Isa::host(), 1));
+    for (g, w) in got.iter().zip(&want) {
+        assert!((g - w).abs() <= 1e-6 * w + f64::from(f32::from_bits(1)), "{got:?} {want:?}");
+    }
+}
+
 #[test]
 fn indices_of_every_integer_type_gather() {
     use of_ir::DType;

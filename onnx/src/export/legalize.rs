@@ -3,6 +3,7 @@
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Attr, DType, Elements, Func, NewOp, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::contraction::{Gemm, MatMul};
+use of_ops::control::{Loop, OptionalOf};
 use of_ops::elementwise::{
     Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Ge, Gt, Le, Lt, MeanOf, Mod, Ne, Neg, Not, Pow, Recip, Relu,
     Round, Rsqrt, Select, Shl, Shr, Sqrt, Sub, SumOf, Xor,
@@ -73,6 +74,9 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
     }
     if matches!(data.name(), RandomUniform::NAME | RandomNormal::NAME) {
         return random(rw, op);
+    }
+    if data.name() == Loop::NAME {
+        return optional_state(rw, op);
     }
     let Some(x) = data.operands.first() else { return Ok(false) };
     let Some(t) = rw.graph().ty(*x).as_tensor() else { return Ok(false) };
@@ -217,6 +221,26 @@ fn random(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         let shape = b.op(ShapeOf { start: None, end: None }, &[filled])?;
         b.op((def, attrs), &[shape])
     })
+}
+
+/// A loop whose state begins as an optional and goes on as a value: in ONNX it stays an optional.
+fn optional_state(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let Some(body) = g.op(op).regions.first().copied() else { return Ok(false) };
+    let (Some(end), args) = (g.terminator(body), g.region_args(body).to_vec()) else { return Ok(false) };
+    let mut changed = false;
+    // The number of the iteration comes first, which no body gives back, then the condition.
+    for (i, arg) in args.into_iter().enumerate().skip(2) {
+        let given = rw.graph().op(end).operands[i - 1];
+        let optional = |v: ValueId| matches!(rw.graph().ty(v), Type::Optional(_));
+        if optional(arg) && !optional(given) {
+            rw.rewrite(end, &[]);
+            let held = rw.create_one(OptionalOf { ty: None }, &[given])?;
+            rw.set_operand(end, i - 1, held);
+            changed = true;
+        }
+    }
+    Ok(changed)
 }
 
 /// A division whose last pieces run out: ONNX wants to be told their lengths.
