@@ -495,3 +495,36 @@ fn the_state_of_a_loop_stays_an_optional() {
 fn bool_scalar() -> Value {
     Tensor::from_elements(DType::Bool, vec![], of_ir::Elements::Int(vec![1])).unwrap().into()
 }
+
+#[test]
+fn what_onnx_does_not_stretch_or_repeat_is_written_otherwise() {
+    let m = text(
+        "func @main(%x: tensor<2x1xf32>, %s: tensor<3xf32>, %i: tensor<i64>) -> (tensor<2x3xf32>, tensor<4xf32>) {
+           %p = of.prelu %x, %s
+           %n = of.constant {value = dense<4> : tensor<i64>} : () -> tensor<i64>
+           %v = of.constant {value = dense<[0.0, 1.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+           %h = of.one_hot %i, %n, %v {axis = 0}
+           of.return %p, %h : (tensor<2x3xf32>, tensor<4xf32>) -> ()
+         }",
+    );
+    let model = written(&m);
+    assert!(!model.graph.as_ref().unwrap().node.iter().any(|n| n.op_type() == "PRelu"));
+    let inputs = [
+        Tensor::from_slice(&[2, 1], &[1f32, -2.0]).unwrap().into(),
+        Tensor::from_slice(&[3], &[0.5f32, 2.0, -1.0]).unwrap().into(),
+        Tensor::scalar(-3i64).into(),
+    ];
+    let run = |m: &Module| of_ops::interpret::run_graph(&m.main().unwrap().graph, &inputs).unwrap();
+    assert_eq!(run(&good(&model)), run(&m));
+    // Padding that is worked out is not given as well.
+    let m = text(
+        "func @main(%x: tensor<1x1x4x4xf32>) -> (tensor<1x1x4x4xf32>) {
+           %y = of.max_pool %x {auto_pad = \"SAME_UPPER\", ceil_mode = false, channels_last = false,
+             dilations = array<i64>, indices = false, kernel = [3, 3], pads = [1, 0, 0, 0], storage_order = 0,
+             strides = array<i64>} : (tensor<1x1x4x4xf32>) -> tensor<1x1x4x4xf32>
+           of.return %y : (tensor<1x1x4x4xf32>) -> ()
+         }",
+    );
+    let attrs = node_of(&written(&m), "MaxPool").attribute;
+    assert!(attrs.iter().all(|a| a.name() != "pads"), "{attrs:#?}");
+}

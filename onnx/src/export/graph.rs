@@ -282,7 +282,7 @@ impl Writer<'_> {
                 || variant.is_some_and(|v| v.with.is_some_and(|(name, _)| name == slot.name))
                 || schema::repeats_operand(op, slot.name).is_some_and(|i| data.operands.len() > i);
             let is_default = schema::default(op, slot).as_ref() == Some(value) && !schema::is_spelt_out(op, slot.name);
-            if said_elsewhere || is_default {
+            if said_elsewhere || is_default || overruled(data, op, slot.name) {
                 continue;
             }
             if schema::is_internal(op, slot.name) {
@@ -342,6 +342,16 @@ fn unfit(g: &Graph, data: &OpData, op: &str) -> Option<String> {
     let windowed = matches!(op, "Conv" | "ConvTranspose" | "AveragePool" | "LpPool");
     let t = g.ty(*data.operands.first()?).as_tensor()?;
     (windowed && !t.dtype.is_float()).then(|| format!("{op} takes floating-point numbers, not {}", t.dtype))
+}
+
+/// Whether another attribute or operand makes one meaningless, which must not be written then.
+fn overruled(data: &OpData, op: &str, slot: &str) -> bool {
+    match slot {
+        "pads" => matches!(data.attrs.get("auto_pad"), Some(Attr::Str(s)) if &**s != "NOTSET"),
+        // With the sizes given, scales are left out.
+        "keep_aspect_ratio_policy" => op == "Resize" && data.operands.len() < 4,
+        _ => false,
+    }
 }
 
 /// Whether a declared type tells anything that a reader would not know.

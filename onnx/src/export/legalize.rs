@@ -5,12 +5,12 @@ use of_ir::{Attr, DType, Elements, Func, NewOp, OpId, Rewriter, Tensor, Type, Va
 use of_ops::contraction::{Gemm, MatMul};
 use of_ops::control::{Loop, OptionalOf};
 use of_ops::elementwise::{
-    Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Ge, Gt, Le, Lt, MeanOf, Mod, Ne, Neg, Not, Pow, Recip, Relu,
-    Round, Rsqrt, Select, Shl, Shr, Sqrt, Sub, SumOf, Xor,
+    Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Ge, Gt, Le, Lt, MeanOf, Mod, Ne, Neg, Not, PRelu, Pow, Recip,
+    Relu, Round, Rsqrt, Select, Shl, Shr, Sqrt, Sub, SumOf, Xor,
 };
 use of_ops::list::as_op;
 use of_ops::ml::TreeEnsemble;
-use of_ops::movement::{Expand, Split, Transpose};
+use of_ops::movement::{Expand, OneHot, Reshape, Split, Transpose};
 use of_ops::random::{RandomNormal, RandomUniform};
 use of_ops::reduction::{
     CumSum, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum,
@@ -78,8 +78,8 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
     if data.name() == Loop::NAME {
         return optional_state(rw, op);
     }
-    let Some(x) = data.operands.first() else { return Ok(false) };
-    let Some(t) = rw.graph().ty(*x).as_tensor() else { return Ok(false) };
+    let Some(x) = data.operands.first().copied() else { return Ok(false) };
+    let Some(t) = rw.graph().ty(x).as_tensor() else { return Ok(false) };
     let dtype = t.dtype;
     let mut b = Build { rw, op };
     match b.rw.graph().op(op).name() {
@@ -105,6 +105,9 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
         Shr::NAME if dtype.is_signed_int() => b.replace(|b, v| shift_right(b, v[0], v[1], dtype)),
         Clip::NAME if !b.scalars(1) => expand(b.rw, op),
         Split::NAME => split(b.rw, op),
+        // ONNX stretches the slope alone.
+        PRelu::NAME if b.stretched() => expand(b.rw, op),
+        OneHot::NAME if b.rank(x) == Some(0) => one_hot(&mut b),
         Cast::NAME if dtype.is_float() => saturate(&mut b, dtype),
         TreeEnsemble::NAME if !matches!(dtype, DType::F32 | DType::F64) => via(&mut b, dtype, DType::F32),
         name => {
@@ -180,7 +183,7 @@ fn channels_first(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 /// A conversion of real numbers to short integers saturates; ONNX leaves open what becomes of numbers out of range.
 fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
     let Some(Cast { to, .. }) = as_op::<Cast>(b.rw.graph(), b.op) else { return Ok(false) };
-    let short = matches!(to, DType::I8 | DType::U8 | DType::I16 | DType::U16);
+    let short = to.int_range().is_some_and(|_| !WIDE.contains(&to));
     let Some((low, high)) = to.int_range().filter(|_| short) else { return Ok(false) };
     let g = b.rw.graph();
     let bounded = g.def_op(g.op(b.op).operands[0]).map(|d| g.op(d)).filter(|d| d.name() == Clip::NAME);
@@ -203,6 +206,16 @@ fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
         let (low, high) = (b.op(Constant { value: low }, &[])?, b.op(Constant { value: high }, &[])?);
         let x = b.op(Clip {}, &[v[0], low, high])?;
         b.cast(x, to)
+    })
+}
+
+/// The row of one index: ONNX wants indices of rank 1 at least.
+fn one_hot(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
+    b.replace(|b, v| {
+        let row = b.op(Constant { value: Tensor::from_i64s(&[-1]) }, &[])?;
+        let index = b.op(Reshape { allowzero: false }, &[v[0], row])?;
+        let y = b.op(OneHot { axis: -1 }, &[index, v[1], v[2]])?;
+        b.op(Reshape { allowzero: false }, &[y, row])
     })
 }
 
@@ -347,6 +360,17 @@ impl Build<'_, '_> {
 
     fn dtype(&self, v: ValueId) -> Option<DType> {
         self.rw.graph().ty(v).as_tensor().map(|t| t.dtype)
+    }
+
+    fn rank(&self, v: ValueId) -> Option<usize> {
+        self.rw.graph().ty(v).as_tensor().and_then(|t| t.rank())
+    }
+
+    /// Whether the result has another shape than the first operand, as far as is known.
+    fn stretched(&self) -> bool {
+        let data = self.rw.graph().op(self.op);
+        let shape = |v: ValueId| self.rw.graph().ty(v).as_tensor().and_then(|t| t.shape.clone());
+        shape(data.operands[0]) != shape(data.results[0])
     }
 
     /// Whether the operands from `first` on have rank 0, or are left out.
