@@ -9,6 +9,7 @@ use super::attribute::attribute;
 use super::names::Names;
 use super::opset;
 use super::spelling::{Spelling, spelling};
+use super::takes::unfit;
 use super::weights::Weights;
 use crate::ops::schema;
 use crate::proto::attribute_proto::AttributeType;
@@ -209,7 +210,7 @@ impl Writer<'_> {
             return refuse("ONNX has no such operator", "export the model before the pass that makes it");
         };
         if let Some(why) = unfit(g, data, full) {
-            return refuse(&why, "export the model before 'expand-composites'");
+            return refuse(&why, "export the model before 'expand-composites', or convert its operands");
         }
         let needed = opset::needed(g, data, full);
         if needed > self.newest {
@@ -282,7 +283,7 @@ impl Writer<'_> {
                 || variant.is_some_and(|v| v.with.is_some_and(|(name, _)| name == slot.name))
                 || schema::repeats_operand(op, slot.name).is_some_and(|i| data.operands.len() > i);
             let is_default = schema::default(op, slot).as_ref() == Some(value) && !schema::is_spelt_out(op, slot.name);
-            if said_elsewhere || is_default || overruled(data, op, slot.name) {
+            if said_elsewhere || is_default || overruled(self.graph, data, op, slot.name) {
                 continue;
             }
             if schema::is_internal(op, slot.name) {
@@ -337,19 +338,12 @@ impl Writer<'_> {
     }
 }
 
-/// Why an operator does not take these element types.
-fn unfit(g: &Graph, data: &OpData, op: &str) -> Option<String> {
-    let windowed = matches!(op, "Conv" | "ConvTranspose" | "AveragePool" | "LpPool");
-    let t = g.ty(*data.operands.first()?).as_tensor()?;
-    (windowed && !t.dtype.is_float()).then(|| format!("{op} takes floating-point numbers, not {}", t.dtype))
-}
-
 /// Whether another attribute or operand makes one meaningless, which must not be written then.
-fn overruled(data: &OpData, op: &str, slot: &str) -> bool {
+fn overruled(g: &Graph, data: &OpData, op: &str, slot: &str) -> bool {
     match slot {
         "pads" => matches!(data.attrs.get("auto_pad"), Some(Attr::Str(s)) if &**s != "NOTSET"),
         // With the sizes given, scales are left out.
-        "keep_aspect_ratio_policy" => op == "Resize" && data.operands.len() < 4,
+        "keep_aspect_ratio_policy" => op == "Resize" && data.operands.get(3).is_none_or(|v| *g.ty(*v) == Type::None),
         _ => false,
     }
 }

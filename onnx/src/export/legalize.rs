@@ -183,7 +183,7 @@ fn channels_first(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 /// A conversion of real numbers to short integers saturates; ONNX leaves open what becomes of numbers out of range.
 fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
     let Some(Cast { to, .. }) = as_op::<Cast>(b.rw.graph(), b.op) else { return Ok(false) };
-    let short = to.int_range().is_some_and(|_| !WIDE.contains(&to));
+    let short = matches!(to, DType::I8 | DType::U8 | DType::I16 | DType::U16);
     let Some((low, high)) = to.int_range().filter(|_| short) else { return Ok(false) };
     let g = b.rw.graph();
     let bounded = g.def_op(g.op(b.op).operands[0]).map(|d| g.op(d)).filter(|d| d.name() == Clip::NAME);

@@ -9,6 +9,7 @@ mod legalize;
 mod names;
 mod opset;
 mod spelling;
+mod takes;
 mod weights;
 
 use std::fs;
