@@ -397,3 +397,134 @@ fn short_floats_saturate_in_integers_once() {
     let Value::Tensor(y) = &run(&once, &[x])[0] else { panic!() };
     assert_eq!(y.to_i64s().unwrap(), [0, 7]);
 }
+
+/// The node of the operator, and the operator set of the model.
+fn node_of(model: &ModelProto, op: &str) -> of_onnx::proto::NodeProto {
+    let nodes = &model.graph.as_ref().unwrap().node;
+    nodes.iter().find(|n| n.op_type() == op).unwrap_or_else(|| panic!("no {op} in {nodes:#?}")).clone()
+}
+
+#[test]
+fn young_element_types_need_the_operator_sets_that_brought_them() {
+    for (dtype, opset) in [("f4E2M1FN", 23), ("f8E8M0FNU", 24), ("ui2", 25), ("i4", 21)] {
+        let m = text(&format!(
+            "func @main(%x: tensor<4xf32>) -> (tensor<4x{dtype}>) {{
+               %y = of.cast %x {{to = #of.dtype<{dtype}>}} : (tensor<4xf32>) -> tensor<4x{dtype}>
+               of.return %y : (tensor<4x{dtype}>) -> ()
+             }}"
+        ));
+        assert_eq!(written(&m).opset_import[0].version(), opset);
+        // Where it only passes through.
+        let m = text(&format!(
+            "func @main(%x: tensor<4x{dtype}>) -> (tensor<4x{dtype}>) {{
+               of.return %x : (tensor<4x{dtype}>) -> ()
+             }}"
+        ));
+        assert_eq!(written(&m).opset_import[0].version(), opset);
+        if opset > 21 {
+            let old = ExportOptions { newest_opset: 21, ..ExportOptions::default() };
+            refused_with(&m, &old, &[&format!("operator set {opset}")]);
+        }
+    }
+}
+
+#[test]
+fn random_numbers_have_shapes_and_seeds() {
+    let m = text(
+        "func @main(%x: tensor<?(N)xf32>, %s: tensor<2xi64>) -> (tensor<?(N)xf64>, tensor<?x?xf32>) {
+           %n = of.shape %x : (tensor<?(N)xf32>) -> tensor<1xi64>
+           %y = of.random_normal %n {dtype = #of.dtype<f64>, mean = 1.0, scale = 0.5, seed = 3} : (tensor<1xi64>) -> tensor<?(N)xf64>
+           %z = of.random_uniform %s {dtype = #of.dtype<f32>, low = 0.0, high = 2.0, seed = 4} : (tensor<2xi64>) -> tensor<?x?xf32>
+           of.return %y, %z : (tensor<?(N)xf64>, tensor<?x?xf32>) -> ()
+         }",
+    );
+    let model = written(&m);
+    assert_eq!(node_of(&model, "RandomNormalLike").input, ["x"]);
+    node_of(&model, "RandomUniformLike");
+    let (x, s) = (Tensor::from_slice(&[3], &[0f32; 3]).unwrap(), Tensor::from_i64s(&[2, 2]));
+    let run =
+        |m: &Module| of_ops::interpret::run_graph(&m.main().unwrap().graph, &[x.clone().into(), s.clone().into()]);
+    assert_eq!(run(&m).unwrap(), run(&good(&model)).unwrap());
+    let odd = text(
+        "func @main() -> (tensor<1xf32>) {
+           %s = of.constant {value = dense<[1]> : tensor<1xi64>} : () -> tensor<1xi64>
+           %y = of.random_uniform %s {dtype = #of.dtype<f32>, low = 0.0, high = 2.0, seed = 16777217} : (tensor<1xi64>) -> tensor<1xf32>
+           of.return %y : (tensor<1xf32>) -> ()
+         }",
+    );
+    refused_with(&odd, &ExportOptions::default(), &["seed 16777217"]);
+}
+
+#[test]
+fn derivatives_name_what_they_are_of() {
+    let m = text(
+        "func @main(%x: tensor<2xf32>) -> (tensor<2xf32>) {
+           %y = of.mul %x, %x : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+           %g = of.gradient %y, %x : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+           of.return %g : (tensor<2xf32>) -> ()
+         }",
+    );
+    let model = written(&m);
+    assert_eq!(node_of(&model, "Gradient").domain(), "ai.onnx.preview.training");
+    pretty_assert(&Plain::of(&m), &Plain::of(&good(&model)));
+}
+
+#[test]
+fn the_state_of_a_loop_stays_an_optional() {
+    let m = text(
+        "func @main(%n: tensor<i64>, %c: tensor<i1>, %o: !of.opt<tensor<2xf32>>) -> (!of.opt<tensor<2xf32>>) {
+           %y = of.loop %n, %c, %o : (tensor<i64>, tensor<i1>, !of.opt<tensor<2xf32>>) -> !of.opt<tensor<2xf32>> {
+           ^bb0(%i: tensor<i64>, %go: tensor<i1>, %s: !of.opt<tensor<2xf32>>):
+             %v = of.optional_get_element %s : (!of.opt<tensor<2xf32>>) -> tensor<2xf32>
+             %w = of.add %v, %v
+             of.yield %go, %w
+           }
+           of.return %y : (!of.opt<tensor<2xf32>>) -> ()
+         }",
+    );
+    let model = written(&m);
+    let body = node_of(&model, "Loop").attribute[0].g.clone().unwrap();
+    assert!(body.node.iter().any(|n| n.op_type() == "Optional"), "{body:#?}");
+    let x = Tensor::from_slice(&[2], &[1f32, 2.0]).unwrap();
+    let inputs = [Tensor::scalar(3i64).into(), bool_scalar(), Value::Optional(Some(Box::new(x.into())))];
+    let run = |m: &Module| of_ops::interpret::run_graph(&m.main().unwrap().graph, &inputs).unwrap();
+    let want: Vec<Value> = run(&m).into_iter().map(|v| Value::Optional(Some(Box::new(v)))).collect();
+    assert_eq!(run(&good(&model)), want);
+}
+
+fn bool_scalar() -> Value {
+    Tensor::from_elements(DType::Bool, vec![], of_ir::Elements::Int(vec![1])).unwrap().into()
+}
+
+#[test]
+fn what_onnx_does_not_stretch_or_repeat_is_written_otherwise() {
+    let m = text(
+        "func @main(%x: tensor<2x1xf32>, %s: tensor<3xf32>, %i: tensor<i64>) -> (tensor<2x3xf32>, tensor<4xf32>) {
+           %p = of.prelu %x, %s
+           %n = of.constant {value = dense<4> : tensor<i64>} : () -> tensor<i64>
+           %v = of.constant {value = dense<[0.0, 1.0]> : tensor<2xf32>} : () -> tensor<2xf32>
+           %h = of.one_hot %i, %n, %v {axis = 0}
+           of.return %p, %h : (tensor<2x3xf32>, tensor<4xf32>) -> ()
+         }",
+    );
+    let model = written(&m);
+    assert!(!model.graph.as_ref().unwrap().node.iter().any(|n| n.op_type() == "PRelu"));
+    let inputs = [
+        Tensor::from_slice(&[2, 1], &[1f32, -2.0]).unwrap().into(),
+        Tensor::from_slice(&[3], &[0.5f32, 2.0, -1.0]).unwrap().into(),
+        Tensor::scalar(-3i64).into(),
+    ];
+    let run = |m: &Module| of_ops::interpret::run_graph(&m.main().unwrap().graph, &inputs).unwrap();
+    assert_eq!(run(&good(&model)), run(&m));
+    // Padding that is worked out is not given as well.
+    let m = text(
+        "func @main(%x: tensor<1x1x4x4xf32>) -> (tensor<1x1x4x4xf32>) {
+           %y = of.max_pool %x {auto_pad = \"SAME_UPPER\", ceil_mode = false, channels_last = false,
+             dilations = array<i64>, indices = false, kernel = [3, 3], pads = [1, 0, 0, 0], storage_order = 0,
+             strides = array<i64>} : (tensor<1x1x4x4xf32>) -> tensor<1x1x4x4xf32>
+           of.return %y : (tensor<1x1x4x4xf32>) -> ()
+         }",
+    );
+    let attrs = node_of(&written(&m), "MaxPool").attribute;
+    assert!(attrs.iter().all(|a| a.name() != "pads"), "{attrs:#?}");
+}

@@ -237,7 +237,9 @@ impl Context<'_> {
             Place::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
             Place::Object(regst) => {
                 let desc = &self.program.regsts[*regst as usize];
-                (desc.dtype(), desc.dims.clone())
+                let told = self.symbols.values();
+                let open = desc.extents.iter().map(|extent| extent.eval(&told).unwrap_or(-1));
+                (desc.dtype(), if desc.extents.is_empty() { desc.dims.clone() } else { open.collect() })
             }
         }
     }

@@ -304,6 +304,53 @@ func @main(%x: tensor<?(n)x8xf32>, %w: tensor<8x8xf32>, %trips: tensor<i64>, %fl
     }
 }
 
+/// What a loop that never runs stacks has the extents that its type says.
+#[test]
+fn loops_that_never_run_give_extents_that_are_told() {
+    const TEXT: &str = r#"
+func @main(%x: tensor<?(n)x8xf32> {of.name = "x"}, %trips: tensor<i64> {of.name = "trips"})
+    -> (tensor<?(k)x?(n)x8xf32> {of.name = "y"}) {
+  %none = of.none
+  %stack = of.loop %trips, %none : (tensor<i64>, none) -> tensor<?(k)x?(n)x8xf32> {
+  ^bb0(%i: tensor<i64>, %c: tensor<i1>):
+    %t = of.tanh %x
+    of.yield %c, %t
+  }
+  %y = of.relu %stack
+  of.return %y
+}
+"#;
+    let module = of_ir::text::parse_module(TEXT, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let mut r = Rng::new(3);
+    for trips in [0i64, 2] {
+        let inputs = [r.f32s(&[5, 8]), Tensor::scalar(trips).into()];
+        let got = run_compiled(module.main().unwrap(), &inputs, Isa::host(), 1);
+        let Value::Tensor(t) = &got[0] else { panic!("{got:?}") };
+        assert_eq!(t.dims(), [trips as usize, 5, 8]);
+    }
+}
+
+/// Far below zero a sigmoid is small, and not zero before it must be.
+#[test]
+fn sigmoids_keep_their_small_values() {
+    let x = Tensor::from_slice(&[5], &[-103.0f32, -96.0, -88.0, -1.0, 90.0]).unwrap();
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let v = rw.add_arg(entry, Type::Tensor(x.ty()), None);
+    let y = rw.create_one(of_ops::elementwise::Sigmoid {}, &[v]).unwrap();
+    rw.create(Return {}, &[y]).unwrap();
+    let numbers = |v: &[Value]| match &v[0] {
+        Value::Tensor(t) => t.to_f64s().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let want = numbers(&interpret::run_graph(&graph, &[x.clone().into()]).unwrap());
+    let got = numbers(&run_compiled(&func(graph), &[x.into()], Isa::host(), 1));
+    for (g, w) in got.iter().zip(&want) {
+        assert!((g - w).abs() <= 1e-6 * w + f64::from(f32::from_bits(1)), "{got:?} {want:?}");
+    }
+}
+
 #[test]
 fn indices_of_every_integer_type_gather() {
     use of_ir::DType;

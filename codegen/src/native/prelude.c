@@ -231,7 +231,11 @@ INLINE vf vlog(vf x) {
   r = pick(x == SPLAT(0), -inf, r);
   return pick((x < SPLAT(0)) | (x != x), nan, r);
 }
-INLINE vf vsigmoid(vf x) { return SPLAT(1.0f) / (SPLAT(1.0f) + vexp(-x)); }
+/* e^-|x| is never infinite: what is far below zero has its small weight. */
+INLINE vf vsigmoid(vf x) {
+  vf e = vexp(-vabs(x)), r = SPLAT(1.0f) / (SPLAT(1.0f) + e);
+  return pick(x < SPLAT(0), e * r, r);
+}
 /* tanh: an odd polynomial near zero (Cephes tanhf), 1 - 2 / (e^2x + 1) beyond. */
 INLINE vf vtanh(vf x) {
   vf a = vabs(x), z = x * x;

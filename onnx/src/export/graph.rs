@@ -8,6 +8,8 @@ use of_ir::{Arity, Attr, Graph, OpData, OpId, RegionId, Tensor, Type, ValueDef, 
 use super::attribute::attribute;
 use super::names::Names;
 use super::opset;
+use super::spelling::{Spelling, spelling};
+use super::takes::unfit;
 use super::weights::Weights;
 use crate::ops::schema;
 use crate::proto::attribute_proto::AttributeType;
@@ -159,10 +161,14 @@ impl Writer<'_> {
 
     fn info(&mut self, v: ValueId, name: Option<String>) -> ValueInfoProto {
         let name = name.unwrap_or_else(|| self.value_name(v));
+        if let Type::Tensor(t) = self.graph.ty(v) {
+            self.opset = self.opset.max(opset::of_type(t.dtype));
+        }
         ValueInfoProto { name: Some(name), r#type: types::proto(self.graph.ty(v)), ..ValueInfoProto::default() }
     }
 
     fn constant(&mut self, data: &OpData, name: String, value: &Tensor) -> NodeProto {
+        self.opset = self.opset.max(opset::of_type(value.dtype()));
         let value = AttributeProto {
             name: Some("value".into()),
             r#type: Some(AttributeType::Tensor as i32),
@@ -195,11 +201,16 @@ impl Writer<'_> {
             let what = format!("'{}' cannot be written as ONNX: {why}", data.name());
             Err(Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what).hint(hint))
         };
-        let Some(full) = operator(data) else {
+        let spelt = match spelling(g, id, &mut |v| self.value_name(v)) {
+            Some(Err(why)) => return refuse(&why, "give it as operators that ONNX has"),
+            Some(Ok(s)) => Some(s),
+            None => None,
+        };
+        let Some(full) = spelt.as_ref().map(|s| s.operator).or_else(|| operator(data)) else {
             return refuse("ONNX has no such operator", "export the model before the pass that makes it");
         };
         if let Some(why) = unfit(g, data, full) {
-            return refuse(&why, "export the model before 'expand-composites'");
+            return refuse(&why, "export the model before 'expand-composites', or convert its operands");
         }
         let needed = opset::needed(g, data, full);
         if needed > self.newest {
@@ -211,8 +222,9 @@ impl Writer<'_> {
         if !domain.is_empty() && !self.domains.contains(&domain) {
             self.domains.push(domain);
         }
-        let mut input: Vec<String> = Vec::with_capacity(data.operands.len());
-        for v in &data.operands {
+        let operands = spelt.as_ref().map_or(&data.operands[..], |s| &s.operands);
+        let mut input: Vec<String> = Vec::with_capacity(operands.len());
+        for v in operands {
             input.push(if *g.ty(*v) == Type::None { String::new() } else { self.value_name(*v) });
         }
         // Variadic ones have no place that could be left out.
@@ -232,7 +244,11 @@ impl Writer<'_> {
             output,
             ..NodeProto::default()
         };
-        match self.attributes(data, full) {
+        let attributes = match spelt {
+            Some(Spelling { attributes, .. }) => Ok(attributes),
+            None => self.attributes(data, full),
+        };
+        match attributes {
             Ok(list) => node.attribute = list,
             Err(why) => return refuse(&why, "export the model before the pass that makes it"),
         }
@@ -267,7 +283,7 @@ impl Writer<'_> {
                 || variant.is_some_and(|v| v.with.is_some_and(|(name, _)| name == slot.name))
                 || schema::repeats_operand(op, slot.name).is_some_and(|i| data.operands.len() > i);
             let is_default = schema::default(op, slot).as_ref() == Some(value) && !schema::is_spelt_out(op, slot.name);
-            if said_elsewhere || is_default {
+            if said_elsewhere || is_default || overruled(self.graph, data, op, slot.name) {
                 continue;
             }
             if schema::is_internal(op, slot.name) {
@@ -322,11 +338,14 @@ impl Writer<'_> {
     }
 }
 
-/// Why an operator does not take these element types.
-fn unfit(g: &Graph, data: &OpData, op: &str) -> Option<String> {
-    let windowed = matches!(op, "Conv" | "ConvTranspose" | "AveragePool" | "LpPool");
-    let t = g.ty(*data.operands.first()?).as_tensor()?;
-    (windowed && !t.dtype.is_float()).then(|| format!("{op} takes floating-point numbers, not {}", t.dtype))
+/// Whether another attribute or operand makes one meaningless, which must not be written then.
+fn overruled(g: &Graph, data: &OpData, op: &str, slot: &str) -> bool {
+    match slot {
+        "pads" => matches!(data.attrs.get("auto_pad"), Some(Attr::Str(s)) if &**s != "NOTSET"),
+        // With the sizes given, scales are left out.
+        "keep_aspect_ratio_policy" => op == "Resize" && data.operands.get(3).is_none_or(|v| *g.ty(*v) == Type::None),
+        _ => false,
+    }
 }
 
 /// Whether a declared type tells anything that a reader would not know.

@@ -3,21 +3,25 @@
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Attr, DType, Elements, Func, NewOp, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::contraction::{Gemm, MatMul};
+use of_ops::control::{Loop, OptionalOf};
 use of_ops::elementwise::{
-    Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Ge, Gt, Le, Lt, MeanOf, Mod, Ne, Neg, Not, Pow, Recip, Relu,
-    Round, Rsqrt, Select, Shl, Shr, Sqrt, Sub, SumOf, Xor,
+    Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Ge, Gt, Le, Lt, MeanOf, Mod, Ne, Neg, Not, PRelu, Pow, Recip,
+    Relu, Round, Rsqrt, Select, Shl, Shr, Sqrt, Sub, SumOf, Xor,
 };
 use of_ops::list::as_op;
-use of_ops::movement::{Split, Transpose};
+use of_ops::ml::TreeEnsemble;
+use of_ops::movement::{Expand, OneHot, Reshape, Split, Transpose};
+use of_ops::random::{RandomNormal, RandomUniform};
 use of_ops::reduction::{
     CumSum, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum,
     ReduceSumSquare,
 };
-use of_ops::structural::Constant;
+use of_ops::structural::{Constant, ShapeOf};
 use of_ops::{Kind, OpSpec};
 
 use super::graph::operator;
 use super::opset;
+use super::spelling::whole_shape;
 
 /// Rewritten ops may need rewriting in turn; deeper nesting than this never ends.
 const DEEPEST: usize = 16;
@@ -68,8 +72,14 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
     if data.attrs.get("channels_last") == Some(&Attr::Bool(true)) {
         return channels_first(rw, op);
     }
-    let Some(x) = data.operands.first() else { return Ok(false) };
-    let Some(t) = rw.graph().ty(*x).as_tensor() else { return Ok(false) };
+    if matches!(data.name(), RandomUniform::NAME | RandomNormal::NAME) {
+        return random(rw, op);
+    }
+    if data.name() == Loop::NAME {
+        return optional_state(rw, op);
+    }
+    let Some(x) = data.operands.first().copied() else { return Ok(false) };
+    let Some(t) = rw.graph().ty(x).as_tensor() else { return Ok(false) };
     let dtype = t.dtype;
     let mut b = Build { rw, op };
     match b.rw.graph().op(op).name() {
@@ -95,7 +105,11 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
         Shr::NAME if dtype.is_signed_int() => b.replace(|b, v| shift_right(b, v[0], v[1], dtype)),
         Clip::NAME if !b.scalars(1) => expand(b.rw, op),
         Split::NAME => split(b.rw, op),
+        // ONNX stretches the slope alone.
+        PRelu::NAME if b.stretched() => expand(b.rw, op),
+        OneHot::NAME if b.rank(x) == Some(0) => one_hot(&mut b),
         Cast::NAME if dtype.is_float() => saturate(&mut b, dtype),
+        TreeEnsemble::NAME if !matches!(dtype, DType::F32 | DType::F64) => via(&mut b, dtype, DType::F32),
         name => {
             let narrower = NARROWER.iter().find(|(names, ..)| names.contains(&name));
             match narrower {
@@ -193,6 +207,53 @@ fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
         let x = b.op(Clip {}, &[v[0], low, high])?;
         b.cast(x, to)
     })
+}
+
+/// The row of one index: ONNX wants indices of rank 1 at least.
+fn one_hot(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
+    b.replace(|b, v| {
+        let row = b.op(Constant { value: Tensor::from_i64s(&[-1]) }, &[])?;
+        let index = b.op(Reshape { allowzero: false }, &[v[0], row])?;
+        let y = b.op(OneHot { axis: -1 }, &[index, v[1], v[2]])?;
+        b.op(Reshape { allowzero: false }, &[y, row])
+    })
+}
+
+/// Random numbers of a shape that is computed: ONNX has those of the shape of another value.
+fn random(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let Some(shape) = g.op(op).operands.first().copied() else { return Ok(false) };
+    if g.constant(shape).is_some() || whole_shape(g, shape).is_some() {
+        return Ok(false);
+    }
+    let (def, attrs) = (g.op(op).def, g.op(op).attrs.clone());
+    let mut b = Build { rw, op };
+    b.replace(|b, _| {
+        let zero = b.number(0.0, DType::F32)?;
+        let filled = b.op(Expand {}, &[zero, shape])?;
+        let shape = b.op(ShapeOf { start: None, end: None }, &[filled])?;
+        b.op((def, attrs), &[shape])
+    })
+}
+
+/// A loop whose state begins as an optional and goes on as a value: in ONNX it stays an optional.
+fn optional_state(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let Some(body) = g.op(op).regions.first().copied() else { return Ok(false) };
+    let (Some(end), args) = (g.terminator(body), g.region_args(body).to_vec()) else { return Ok(false) };
+    let mut changed = false;
+    // The number of the iteration comes first, which no body gives back, then the condition.
+    for (i, arg) in args.into_iter().enumerate().skip(2) {
+        let given = rw.graph().op(end).operands[i - 1];
+        let optional = |v: ValueId| matches!(rw.graph().ty(v), Type::Optional(_));
+        if optional(arg) && !optional(given) {
+            rw.rewrite(end, &[]);
+            let held = rw.create_one(OptionalOf { ty: None }, &[given])?;
+            rw.set_operand(end, i - 1, held);
+            changed = true;
+        }
+    }
+    Ok(changed)
 }
 
 /// A division whose last pieces run out: ONNX wants to be told their lengths.
@@ -299,6 +360,17 @@ impl Build<'_, '_> {
 
     fn dtype(&self, v: ValueId) -> Option<DType> {
         self.rw.graph().ty(v).as_tensor().map(|t| t.dtype)
+    }
+
+    fn rank(&self, v: ValueId) -> Option<usize> {
+        self.rw.graph().ty(v).as_tensor().and_then(|t| t.rank())
+    }
+
+    /// Whether the result has another shape than the first operand, as far as is known.
+    fn stretched(&self) -> bool {
+        let data = self.rw.graph().op(self.op);
+        let shape = |v: ValueId| self.rw.graph().ty(v).as_tensor().and_then(|t| t.shape.clone());
+        shape(data.operands[0]) != shape(data.results[0])
     }
 
     /// Whether the operands from `first` on have rank 0, or are left out.

@@ -8,6 +8,8 @@ mod graph;
 mod legalize;
 mod names;
 mod opset;
+mod spelling;
+mod takes;
 mod weights;
 
 use std::fs;
@@ -161,6 +163,11 @@ fn model(
     if !errors.is_empty() {
         return Err(Diagnostics(errors));
     }
+    if opset > newest {
+        let what = format!("the types of values need operator set {opset}, {newest} is the newest that may be used");
+        let error = Diagnostic::error(Code::UNSUPPORTED, func.loc.clone(), what);
+        return Err(error.hint("allow a newer operator set").into());
+    }
     let set = |domain: &str, version| OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) };
     let mut ir_version = opset::ir_version(opset);
     if !module.meshes.is_empty() {
@@ -172,7 +179,9 @@ fn model(
         producer_name: Some("of-opt".into()),
         producer_version: Some(env!("CARGO_PKG_VERSION").into()),
         graph: Some(graph),
-        opset_import: std::iter::once(set("", opset)).chain(domains.into_iter().map(|d| set(d, 1))).collect(),
+        opset_import: std::iter::once(set("", opset))
+            .chain(domains.into_iter().map(|d| set(d, opset::of_domain(d))))
+            .collect(),
         configuration: module.meshes.iter().map(|(name, mesh)| sharding::configuration(name, mesh)).collect(),
         ..ModelProto::default()
     };

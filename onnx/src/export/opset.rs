@@ -30,10 +30,12 @@ const SINCE: &[(&str, Part, i64)] = &[
     ("Attention", Attribute("left_window_size"), 25),
     ("Attention", Attribute("right_window_size"), 25),
     ("BitCast", Whole, 26),
+    ("Cast", Attribute("round_mode"), 24),
     ("CausalConvWithState", Whole, 27),
     ("Celu", Types(&[DType::BF16, DType::F16, DType::F64]), 28),
     ("CumProd", Whole, 26),
     ("DequantizeLinear", Attribute("dtype"), 23),
+    ("Dropout", Types(&[DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ]), 22),
     ("LinearAttention", Whole, 27),
     ("MaxPool", Attribute("ceil_mode"), 22),
     ("QuantizeLinear", Attribute("precision"), 23),
@@ -80,8 +82,13 @@ const BF16: &[(i64, &[&str])] = &[
             "MaxPool",
             "MaxUnpool",
             "Mish",
+            "Multinomial",
             "NegativeLogLikelihoodLoss",
             "RNN",
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
             "RoiAlign",
             "Round",
             "Selu",
@@ -97,11 +104,24 @@ const BF16: &[(i64, &[&str])] = &[
     (28, &["Compress", "Einsum", "OneHot", "ReverseSequence", "Unique"]),
 ];
 
+/// Element types that came after [`OLDEST_WRITTEN`], to all operators that take them at once.
+const TYPES: &[(DType, i64)] = &[(DType::F4E2M1FN, 23), (DType::F8E8M0FNU, 24), (DType::I2, 25), (DType::U2, 25)];
+
+/// The version of a domain beside ONNX's own that has the operators as they are written.
+pub(super) fn of_domain(domain: &str) -> i64 {
+    if domain == "ai.onnx.ml" { 5 } else { 1 }
+}
+
+/// The operator set that came with an element type.
+pub(super) fn of_type(dtype: DType) -> i64 {
+    TYPES.iter().find(|(d, _)| *d == dtype).map_or(OLDEST_WRITTEN, |t| t.1)
+}
+
 /// The operator set that an op needs when it is written as `operator`.
 pub(super) fn needed(graph: &Graph, data: &OpData, operator: &str) -> i64 {
     let typed = |dtypes: &[DType]| {
         let of = |v: &ValueId| graph.ty(*v).as_tensor().is_some_and(|t| dtypes.contains(&t.dtype));
-        data.operands.iter().any(of)
+        data.operands.iter().chain(&data.results).any(of)
     };
     let has = |part: Part| match part {
         Types(dtypes) => typed(dtypes),
@@ -115,7 +135,9 @@ pub(super) fn needed(graph: &Graph, data: &OpData, operator: &str) -> i64 {
     };
     let rows = SINCE.iter().filter(|(op, part, _)| *op == operator && has(*part));
     let learnt = BF16.iter().filter(|(_, ops)| ops.contains(&operator) && typed(&[DType::BF16])).map(|row| row.0);
-    rows.map(|row| row.2).chain(learnt).max().unwrap_or(OLDEST_WRITTEN)
+    let types =
+        data.operands.iter().chain(&data.results).filter_map(|v| Some(of_type(graph.ty(*v).as_tensor()?.dtype)));
+    rows.map(|row| row.2).chain(learnt).chain(types).max().unwrap_or(OLDEST_WRITTEN)
 }
 
 /// The version of ONNX's file format that came with an operator set.

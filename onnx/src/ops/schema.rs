@@ -257,12 +257,13 @@ const REPEATED: &[(&str, &str, usize)] = &[("Split", "num_outputs", 1)];
 /// Attributes of the IR that no attribute of an operator says: operator (`*` for all), name.
 const INTERNAL: &[(&str, &str)] = &[("*", "channels_last"), ("Dropout", "training")];
 
-/// Attributes that are written even where they have their defaults: the operator is a function whose body asks for them.
-const SPELT_OUT: &[(&str, &str)] = &[("MeanVarianceNormalization", "axes")];
+/// Attributes that are written even where they have their defaults: the operator is a function whose body asks for them,
+/// or what checks models takes another default.
+const SPELT_OUT: &[(&str, &str)] = &[("MeanVarianceNormalization", "axes"), ("STFT", "onesided")];
 
 /// The names of the attributes that hold the regions of an op.
 const REGIONS: &[(&str, &[&str])] =
-    &[("If", &["then_branch", "else_branch"]), ("Loop", &["body"]), ("Scan", &["body"])];
+    &[("If", &["then_branch", "else_branch"]), ("Loop", &["body"]), ("Scan", &["body"]), ("SequenceMap", &["body"])];
 
 /// The rows for operator `onnx`.
 pub(crate) fn variants(onnx: &str) -> impl Iterator<Item = &'static Variant> {

@@ -1,15 +1,17 @@
 //! `of.softmax_zero` and `of.probit`: transforms of scores that other operators do not have.
 
-use of_ir::{Elements, OpError, OpView, Sbp, SbpSignature, Tensor, Type};
+use of_ir::{OpError, OpView, Rewriter, Sbp, SbpSignature, Type, ValueId};
 
+use crate::elementwise::{Abs, Eq, Exp, Gt, Log, Neg, Select, Sign, Sqrt};
+use crate::nn::build::Build;
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Expanded, Inferred, Op, op, op_basics};
 
 op! {
     /// Softmax along the last axis in which a score of zero keeps weight zero.
     ///
     /// A row of zeros alone becomes a half everywhere. Source: ai.onnx.ml, SOFTMAX_ZERO as its implementations have it.
-    pub struct SoftmaxZero = "of.softmax_zero" [Primitive] {
+    pub struct SoftmaxZero = "of.softmax_zero" [Composite] {
         operands: (x),
         results: (y),
         attrs: {},
@@ -26,7 +28,7 @@ op! {
     ///
     /// With Winitzki's approximation of `erfinv`, which is what ai.onnx.ml's PROBIT means. Source: Winitzki, "A handy
     /// approximation for the error function and its inverse" (2008).
-    pub struct Probit = "of.probit" [Primitive] {
+    pub struct Probit = "of.probit" [Composite] {
         operands: (x),
         results: (y),
         attrs: {},
@@ -40,6 +42,8 @@ op! {
 
 /// A score closer to zero counts as zero.
 const ZERO: f64 = 1e-7;
+/// The constant of Winitzki's approximation.
+const A: f64 = 0.147;
 
 /// Operand 0 is floating-point; the result is of its type.
 fn same(cx: &OpView<'_>) -> Inferred {
@@ -48,10 +52,6 @@ fn same(cx: &OpView<'_>) -> Inferred {
         return Err(OpError::ty(format!("operand 0 must be floating-point, it is {}", x.dtype)));
     }
     Ok(vec![Type::Tensor(x.clone())])
-}
-
-fn floats(x: &Tensor) -> Result<Vec<f64>, OpError> {
-    x.to_f64s().ok_or_else(|| OpError::eval("operand 0 holds no numbers"))
 }
 
 /// Splits of the first `axes` axes.
@@ -69,17 +69,23 @@ impl Op for SoftmaxZero {
         same(cx)
     }
 
-    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
-        let x = inputs.tensor(0)?;
-        shape::count(x.dims())?;
-        let mut y = floats(x)?;
-        for row in y.chunks_mut(x.dims().last().copied().unwrap_or(1).max(1)) {
-            let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            row.iter_mut().for_each(|v| *v = if v.abs() > ZERO { (*v - most).exp() } else { *v * (-most).exp() });
-            let sum: f64 = row.iter().sum();
-            row.iter_mut().for_each(|v| *v = if sum == 0.0 { 0.5 } else { *v / sum });
-        }
-        Ok(vec![Tensor::from_elements(x.dtype(), x.dims().to_vec(), Elements::Float(y))?.into()])
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let (x, mut b) = (operands[0], Build::new(rw));
+        let last = b.rank(x)?.saturating_sub(1);
+        let most = b.max(x, &[last], true)?;
+        let (size, near) = (b.op(Abs {}, &[x])?, b.number(ZERO, x)?);
+        let counts = b.op(Gt {}, &[size, near])?;
+        let below = b.sub(x, most)?;
+        let weight = b.op(Exp {}, &[below])?;
+        let least = b.op(Neg {}, &[most])?;
+        let least = b.op(Exp {}, &[least])?;
+        let little = b.mul(x, least)?;
+        let y = b.op(Select {}, &[counts, weight, little])?;
+        let sum = b.sum(y, &[last], true)?;
+        let (zero, half) = (b.number(0.0, x)?, b.number(0.5, x)?);
+        let none = b.op(Eq {}, &[sum, zero])?;
+        let y = b.div(y, sum)?;
+        Ok(vec![b.op(Select {}, &[none, half, y])?])
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
@@ -94,19 +100,28 @@ impl Op for Probit {
         same(cx)
     }
 
-    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
-        let x = inputs.tensor(0)?;
-        let of = |p: f64| {
-            let t = 2.0 * p - 1.0;
-            let log = ((1.0 - t) * (1.0 + t)).ln();
-            if log == f64::NEG_INFINITY {
-                return 0.0;
-            }
-            let half = 2.0 / (std::f64::consts::PI * 0.147) + 0.5 * log;
-            std::f64::consts::SQRT_2.copysign(t) * ((half * half - log / 0.147).sqrt() - half).max(0.0).sqrt()
-        };
-        let y = floats(x)?.into_iter().map(of).collect();
-        Ok(vec![Tensor::from_elements(x.dtype(), x.dims().to_vec(), Elements::Float(y))?.into()])
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let mut b = Build::new(rw);
+        let t = b.scale(operands[0], 2.0)?;
+        let t = b.add_number(t, -1.0)?;
+        let (less, more) = (b.scale(t, -1.0)?, b.add_number(t, 1.0)?);
+        let less = b.add_number(less, 1.0)?;
+        let inner = b.mul(less, more)?;
+        let zero = b.number(0.0, inner)?;
+        let certain = b.op(Eq {}, &[inner, zero])?;
+        let log = b.op(Log {}, &[inner])?;
+        let half = b.scale(log, 0.5)?;
+        let half = b.add_number(half, 2.0 / (std::f64::consts::PI * A))?;
+        let (square, rest) = (b.mul(half, half)?, b.scale(log, -1.0 / A)?);
+        let root = b.add(square, rest)?;
+        let root = b.op(Sqrt {}, &[root])?;
+        let y = b.sub(root, half)?;
+        let y = b.op(Sqrt {}, &[y])?;
+        let sign = b.op(Sign {}, &[t])?;
+        let y = b.mul(y, sign)?;
+        let y = b.scale(y, std::f64::consts::SQRT_2)?;
+        // What is certain has no finite quantile; the operator gives zero.
+        Ok(vec![b.op(Select {}, &[certain, zero, y])?])
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {

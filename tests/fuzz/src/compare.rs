@@ -43,8 +43,7 @@ pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
             if g == w {
                 return Ok(());
             }
-            let noise: Vec<_> = expected.noise.iter().filter_map(|(a, b)| numbers(a).zip(numbers(b))).collect();
-            let spread = |i: usize| noise.iter().map(|(a, b)| deviation(a.get(i), b.get(i))).fold(0.0, f64::max);
+            let spread = spreads(&expected.noise);
             let different = |i: usize, p: &dyn Display, q: &dyn Display, allowed: f64| {
                 Err(format!("element {i} is {p} in the place of {q}, {allowed:.3e} apart at most"))
             };
@@ -84,6 +83,12 @@ pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
         _ if got == want => Ok(()),
         _ => Err("values of different kinds".into()),
     }
+}
+
+/// How far noise moved each element, as a function of its place.
+pub fn spreads(noise: &[(Value, Value)]) -> impl Fn(usize) -> f64 + use<> {
+    let noise: Vec<_> = noise.iter().filter_map(|(a, b)| numbers(a).zip(numbers(b))).collect();
+    move |i| noise.iter().map(|(a, b)| deviation(a.get(i), b.get(i))).fold(0.0, f64::max)
 }
 
 fn inner(ty: &Type) -> Type {

@@ -13,6 +13,7 @@ use of_ops::{OpDecl, Value, list};
 
 use crate::Case;
 use crate::evaluate::one_op;
+use crate::open::Opening;
 use crate::shrink::show;
 
 /// Sizes of dimensions: nothing, one, odd ones, vectors and tiles and one more or less.
@@ -31,7 +32,13 @@ const INTS: &[DType] = &[DType::I8, DType::I16, DType::I32, DType::I64, DType::U
 pub fn case(seed: u64) -> Result<Case, Diagnostic> {
     let mut graph = Graph::new();
     let inputs = fill(&mut graph, seed);
-    inputs.map(|inputs| Case::new(graph.clone(), inputs)).map_err(|mut e| {
+    let opening = match Rng::new(!seed).int(0, 3) {
+        0 => Opening::Shared,
+        1 => Opening::Apart,
+        2 => Opening::First,
+        _ => Opening::Closed,
+    };
+    inputs.map(|inputs| Case { opening, ..Case::new(graph.clone(), inputs) }).map_err(|mut e| {
         // What was there when it happened.
         let partial = Rewriter::new(&mut graph, "fuzz").create(Return {}, &[]);
         e.message += &format!("\n{}", partial.map_or_else(|e| e.message, |_| show(&Case::new(graph, Vec::new()))));

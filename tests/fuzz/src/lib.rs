@@ -1,19 +1,24 @@
 //! Random graphs, computed in several ways that must agree.
 //!
 //! [`generate`] makes a valid function with inputs from a seed. [`check`] evaluates it with the interpreter, which is the
-//! oracle, then prints and parses it, runs the passes on it, compiles and runs it, and compares. How far floats may lie
+//! oracle, then prints and parses it, runs the passes on it, compiles and runs it, as it is and with dimensions
+//! left open ([`open`]), and compares. How far floats may lie
 //! apart is measured, not guessed: [`evaluate`] also runs with rounding errors thrown in, and [`compare`] allows what
 //! these change. [`shrink`] makes what fails small.
 
 pub mod check;
 pub mod compare;
+pub mod emit;
 pub mod evaluate;
 pub mod generate;
+pub mod open;
 pub mod shrink;
 
 use of_diag::Location;
 use of_ir::{Attrs, Func, Graph, Module};
 use of_ops::Value;
+
+use open::Opening;
 
 /// A function and values for its inputs.
 #[derive(Clone)]
@@ -22,6 +27,8 @@ pub struct Case {
     pub func: Func,
     /// One value an input.
     pub inputs: Vec<Value>,
+    /// Which dimensions are open when the function is computed once more.
+    pub opening: Opening,
 }
 
 impl Case {
@@ -34,7 +41,7 @@ impl Case {
             loc: Location::Unknown,
             graph,
         };
-        Case { func, inputs }
+        Case { func, inputs, opening: Opening::Closed }
     }
 
     /// A module with the function as `main`.

@@ -1,20 +1,24 @@
 //! `of-fuzz`: random graphs in child processes, so that a crash or a hang costs one graph.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use of_codegen::native::cache::Cache;
 use of_fuzz::check::{Checked, Failure};
-use of_fuzz::{Case, check, generate, shrink};
+use of_fuzz::{Case, check, emit, generate, shrink};
 
 const HELP: &str = "\
 of-fuzz [--graphs N] [--seed S] [--jobs J] [--native K]
+of-fuzz [--graphs N] [--seed S] --onnx DIR
 
 Checks the graphs of the seeds S to S + N - 1 (1 to 1000): text, passes, and for every K-th graph (1) native code.
 Failures are made small and printed. --seed S --graphs 1 repeats one, --seed S --show prints it.
+
+With --onnx the graphs become models in DIR/SEED, with their inputs and outputs as ONNX's test data has them, and
+noise_I.pb for how far rounding errors move output I. What ONNX has no word for is left out, with its reason.
 ";
 
 /// Seconds that one graph may take.
@@ -44,9 +48,13 @@ fn main() -> ExitCode {
 fn run() -> Result<usize, String> {
     let mut work = Work { first: 1, count: 1000, step: 1, native: 1 };
     let (mut jobs, mut worker) = (std::thread::available_parallelism().map_or(1, |n| n.get() as u64), false);
-    let mut show = false;
+    let (mut show, mut onnx) = (false, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
+        if arg == "--onnx" {
+            onnx = Some(PathBuf::from(args.next().ok_or("--onnx needs a folder")?));
+            continue;
+        }
         let mut number = || args.next().and_then(|v| v.parse::<u64>().ok()).ok_or(format!("{arg} needs a number"));
         match arg.as_str() {
             "--graphs" => work.count = number()?,
@@ -62,6 +70,9 @@ fn run() -> Result<usize, String> {
     if worker {
         work_through(work);
         return Ok(0);
+    }
+    if let Some(folder) = onnx {
+        return emit_all(work, &folder);
     }
     if show {
         let case = generate::case(work.first).map_err(|e| e.to_string())?;
@@ -82,6 +93,34 @@ fn run() -> Result<usize, String> {
             .sum::<Result<usize, String>>()
     })?;
     println!("{} graphs, {failures} failures, {:.0} s", work.count, started.elapsed().as_secs_f64());
+    Ok(failures)
+}
+
+/// Writes the graphs as models. The number of those that cannot be computed comes back.
+fn emit_all(work: Work, folder: &Path) -> Result<usize, String> {
+    let (mut written, mut failures) = (0, 0);
+    for seed in work.first..work.first + work.count {
+        let case = generate::case(seed).map_err(|e| e.to_string())?;
+        let drawn = |op| {
+            let data = case.func.graph.op(op);
+            let random = data.name().starts_with("of.random") || data.name() == "of.multinomial";
+            random || (data.name() == "of.dropout" && data.operands.len() > 2)
+        };
+        if case.func.graph.walk().into_iter().any(drawn) {
+            println!("seed {seed}: left out: its random numbers are ours alone");
+            continue;
+        }
+        let folder = folder.join(seed.to_string());
+        let Err(errors) = emit::emit(&case, &folder) else {
+            written += 1;
+            continue;
+        };
+        let known = errors.0.iter().all(|d| d.code == of_diag::Code::UNSUPPORTED);
+        failures += usize::from(!known);
+        println!("seed {seed}: {}: {}", if known { "left out" } else { "failure" }, errors.0[0].message);
+        std::fs::remove_dir_all(&folder).map_err(|e| e.to_string())?;
+    }
+    println!("{written} models");
     Ok(failures)
 }
 

@@ -6,12 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use of_diag::Diagnostic;
 use of_ir::text::{Constants, PrintOptions, print_module};
 use of_ir::{Elements, Graph, OpId, Rewriter, Tensor, ValueId};
+use of_ops::OpSpec;
 use of_ops::Value;
 use of_ops::interpret::type_of;
-use of_ops::structural::{Constant, Return};
+use of_ops::structural::{Constant, NoneValue, Return};
 
 use crate::Case;
 use crate::evaluate::{Values, exact};
+use crate::open::{COPIED, Opening};
 
 /// The smallest case found for which `fails` still holds.
 pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
@@ -30,6 +32,9 @@ pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
 pub fn show(case: &Case) -> String {
     let options = PrintOptions { constants: Constants::Elided, ..PrintOptions::default() };
     let mut out = print_module(&case.module(), &options);
+    if case.opening != Opening::Closed {
+        out += &format!("// opening: {:?}\n", case.opening);
+    }
     for (name, v) in case.func.inputs.iter().zip(&case.inputs) {
         let text = match v {
             Value::Tensor(t) if t.len() <= 32 => match t.elements() {
@@ -72,7 +77,8 @@ fn candidates(case: &Case) -> Vec<Make> {
                 .map(|i| -> Make { Box::new(move |c| rebuild(c, &Edit { output: Some(i), ..Edit::default() })) }),
         );
     }
-    let ops: Vec<OpId> = g.region_ops(g.entry()).filter(|op| !g.op(*op).def.traits().constant).collect();
+    let fixed = |op: &OpId| g.op(*op).def.traits().constant || g.op(*op).name() == NoneValue::NAME;
+    let ops: Vec<OpId> = g.region_ops(g.entry()).filter(|op| !fixed(op)).collect();
     // Everything before an op becomes inputs: the later the op, the more goes.
     for op in ops.iter().rev().copied() {
         out.push(Box::new(move |c| rebuild(c, &Edit { cut: Some(op), ..Edit::default() })));
@@ -127,6 +133,7 @@ fn try_rebuild(case: &Case, edit: &Edit, values: &Values) -> Result<Option<Case>
     let entry = graph.entry();
     let (mut map, mut inputs) = (HashMap::new(), Vec::new());
     let mut rw = Rewriter::new(&mut graph, "fuzz");
+    rw.number_symbols_from(COPIED);
     let resized = |v: &Value| match (v, edit.resize) {
         (Value::Tensor(t), Some((a, b))) => resize(t, a, b).map_or_else(|| v.clone(), Value::Tensor),
         _ => v.clone(),
@@ -174,7 +181,7 @@ fn try_rebuild(case: &Case, edit: &Edit, values: &Values) -> Result<Option<Case>
     }
     let outputs: Vec<ValueId> = outputs.iter().map(|v| map[&follow(*v)]).collect();
     rw.create(Return {}, &outputs)?;
-    let case = Case::new(graph, inputs);
+    let case = Case { opening: case.opening, ..Case::new(graph, inputs) };
     // A case that the interpreter refuses fails for another reason.
     Ok(exact(&case.func.graph, &case.inputs).is_ok().then_some(case))
 }

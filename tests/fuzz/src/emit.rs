@@ -1,0 +1,51 @@
+//! Cases as files, laid out as ONNX's test data is, so that any runtime of ONNX can be compared.
+
+use std::path::Path;
+
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_ir::{DType, Elements, Tensor, ValueId};
+use of_onnx::{ExportOptions, export_file, tensor_io};
+use of_ops::Value;
+
+use crate::Case;
+use crate::compare::spreads;
+use crate::evaluate::{exact, noisy};
+
+/// Noisy runs that tell how far results may lie apart.
+const NOISE: u64 = 8;
+
+/// Writes `model.onnx`, and in `test_data_set_0` the files `input_I.pb`, `output_I.pb`, and `noise_I.pb`: how far rounding
+/// errors move each element of an output of floats.
+///
+/// # Errors
+/// When ONNX has no word for an op, with its reason; when the case cannot be evaluated, and when a file cannot be written.
+pub fn emit(case: &Case, folder: &Path) -> Result<(), Diagnostics> {
+    let data = folder.join("test_data_set_0");
+    let io = |e: std::io::Error| Diagnostic::error(Code::IO, Location::Unknown, format!("{}: {e}", data.display()));
+    std::fs::create_dir_all(&data).map_err(io)?;
+    export_file(&folder.join("model.onnx"), &case.module(), &ExportOptions::default())?;
+    let graph = &case.func.graph;
+    let values = exact(graph, &case.inputs)?;
+    let of = |v: &ValueId| values[v].clone();
+    let outputs: Vec<Value> = graph.outputs().iter().map(of).collect();
+    let runs: Vec<Vec<Value>> = (0..NOISE).filter_map(|seed| noisy(graph, &case.inputs, &values, seed).ok()).collect();
+    let write = |kind: &str, i: usize, name: &str, value: &Value| {
+        tensor_io::write(&data.join(format!("{kind}_{i}.pb")), name, value)
+    };
+    for (i, (name, value)) in case.func.inputs.iter().zip(&case.inputs).enumerate() {
+        write("input", i, name, value)?;
+    }
+    for (i, (name, value)) in case.func.outputs.iter().zip(&outputs).enumerate() {
+        write("output", i, name, value)?;
+        let Value::Tensor(t) = value else { continue };
+        if !t.dtype().is_float() {
+            continue;
+        }
+        let noise: Vec<_> = runs.iter().map(|run| (run[i].clone(), value.clone())).collect();
+        let moved = (0..t.len()).map(spreads(&noise)).collect();
+        let moved = Tensor::from_elements(DType::F64, t.dims().to_vec(), Elements::Float(moved));
+        let moved = moved.map_err(|e| Diagnostic::error(Code::EVAL, Location::Unknown, e.to_string()))?;
+        write("noise", i, name, &moved.into())?;
+    }
+    Ok(())
+}
