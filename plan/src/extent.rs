@@ -129,6 +129,15 @@ impl Extent {
         }
     }
 
+    /// The one symbol of `a * s + b` and its value where the whole is `n`, if there is one from 0 on.
+    pub fn solve(&self, n: i64) -> Option<(u32, i64)> {
+        let [Term { coefficient, factors }] = self.terms.as_slice() else { return None };
+        let [Factor { symbol: Some(symbol), call: None }] = factors.as_slice() else { return None };
+        let rest = n.checked_sub(self.constant)?;
+        let value = rest.checked_div(*coefficient)?;
+        (value >= 0 && value.checked_mul(*coefficient) == Some(rest)).then_some((*symbol, value))
+    }
+
     /// The extent for people, as of-ir writes a dimension: `2*N + 1`.
     pub fn text(&self, symbols: &[String]) -> String {
         let name = |factor: &Factor| factor.text(symbols);
@@ -180,6 +189,8 @@ mod tests {
         assert_eq!(e.eval(&[9, -1]), None);
         assert_eq!(e.eval(&[i64::MAX, i64::MAX]), None);
         assert_eq!(n.as_symbol(), Some(0));
+        let odd = Extent { constant: 1, terms: vec![Term { coefficient: 2, factors: vec![Factor::of_symbol(3)] }] };
+        assert_eq!((odd.solve(7), odd.solve(6), e.solve(7)), (Some((3, 3)), None, None));
         assert!(e.is_valid(2) && !e.is_valid(1) && e.as_symbol().is_none());
         let zero = Factor::of_call(ExtentFn::Mod, n, Extent::default());
         assert_eq!(Extent { constant: 0, terms: vec![Term { coefficient: 1, factors: vec![zero] }] }.eval(&[1]), None);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Dim, Func, Type};
 use of_passes::specialize::{Bindings, bind_input, open_symbols};
-use of_plan::{Extent, Port, Program};
+use of_plan::{Port, Program};
 
 use crate::console::Console;
 use crate::{exit, values};
@@ -112,14 +112,14 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
     for spec in specs.iter().map(|s| s.trim()).filter(|s| !s.is_empty()) {
         let (name, dims) = parse(spec)?;
         if let (Some(symbol), [n]) = (program.symbols.iter().position(|s| s == name), &dims[..]) {
-            tell(program, &mut symbols, symbol, *n)?;
+            tell(program, &mut symbols, symbol, i64::try_from(*n).unwrap_or(i64::MAX))?;
         } else if let Some(port) = program.inputs.iter().find(|p| p.name == name) {
             let extents: Vec<i64> = dims.iter().map(|d| i64::try_from(*d).unwrap_or(i64::MAX)).collect();
             port.accepts(Some((port.dtype(), &extents)), program)
                 .map_err(|e| exit::error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
             for (axis, n) in dims.iter().enumerate() {
-                if let Some(symbol) = port.extent(axis, program).and_then(Extent::as_symbol) {
-                    tell(program, &mut symbols, symbol as usize, *n)?;
+                if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(*n)) {
+                    tell(program, &mut symbols, symbol as usize, n)?;
                 }
             }
             shapes.insert(name, dims);
@@ -128,7 +128,7 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
             return Err(no_such(name, &program.symbols, &inputs).into());
         }
     }
-    // Symbols that inputs are made of; the others are told by results.
+    // Symbols that are extents of inputs; the others are told by results.
     let extents = |p: &Port| (0..p.dims.len()).filter_map(|a| p.extent(a, program)?.as_symbol()).collect::<Vec<_>>();
     let named = program.inputs.iter().filter(|p| !shapes.contains_key(p.name.as_str())).flat_map(extents);
     let mut open: Vec<usize> = named.map(|s| s as usize).filter(|s| symbols.get(*s) == Some(&-1)).collect();
@@ -158,8 +158,7 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
 }
 
 /// A symbol has this value.
-fn tell(program: &Program, symbols: &mut [i64], symbol: usize, n: usize) -> Result<(), Diagnostic> {
-    let n = i64::try_from(n).unwrap_or(i64::MAX);
+fn tell(program: &Program, symbols: &mut [i64], symbol: usize, n: i64) -> Result<(), Diagnostic> {
     match symbols.get_mut(symbol) {
         Some(old) if *old >= 0 && *old != n => Err(given_twice(&program.symbols[symbol], *old, n)),
         Some(old) => {
@@ -201,6 +200,7 @@ mod tests {
         assert_eq!(bound(&["batch=8"]).unwrap(), want(&[("batch", 8)]));
         assert_eq!(bound(&["y=4"]).unwrap(), want(&[("s", 4)]));
         assert_eq!(bound(&["s=3", "x=2x6"]).unwrap(), want(&[("batch", 2), ("s", 3)]));
+        assert_eq!(bound(&["x=2x6"]).unwrap(), want(&[("batch", 2), ("s", 3)]));
         assert_eq!(program_name(&bound(&["s=3", "batch=1"]).unwrap()), "batch=1,s=3");
     }
 
@@ -210,6 +210,7 @@ mod tests {
         assert_eq!(bound(&["q=1"]).unwrap_err(), "the model has no dimension or input 'q'");
         assert_eq!(bound(&["x=axb"]).unwrap_err(), "'axb' is no shape (of 'x')");
         assert!(bound(&["s=3", "x=2x5"]).unwrap_err().contains("it must be 6"));
+        assert!(bound(&["x=2x5"]).unwrap_err().contains("never is"));
     }
 
     #[test]
