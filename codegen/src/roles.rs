@@ -16,6 +16,7 @@ use of_plan::ControlKind;
 
 use crate::extract::read_by;
 use crate::fuse::Role;
+use crate::lower::index;
 use crate::native::extent;
 
 /// What every op of a region is, and the symbols of its extents.
@@ -145,7 +146,7 @@ impl Roles {
             Role::Single => match data.name() {
                 Concat::NAME => data.operands.to_vec(),
                 Gather::NAME => data.operands[..2].to_vec(),
-                _ => vec![data.operands[0]],
+                _ => index::reads(graph, op),
             },
             Role::Map(_) | Role::RowReduce(_) | Role::Anchor => data.operands.to_vec(),
             Role::Reference(_) | Role::Control => {
@@ -211,12 +212,11 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
             known(g, op, 3..data.operands.len()).map(|()| Role::Single)
         }
         Pad::NAME => {
-            derived(g, op, 1..2)?;
-            known(g, op, 2..data.operands.len())?;
-            match as_op::<Pad>(g, op) {
-                Some(p) if &*p.mode == "constant" => Ok(Role::Single),
-                _ => Err("only constant padding has native code".into()),
+            if !as_op::<Pad>(g, op).is_some_and(|p| &*p.mode == "constant") {
+                return index::claims(g, op).map(|()| Role::Single);
             }
+            derived(g, op, 1..2)?;
+            known(g, op, 2..data.operands.len()).map(|()| Role::Single)
         }
         Gather::NAME => Ok(Role::Single),
         ReduceSum::NAME | ReduceMax::NAME | ReduceMin::NAME | ReduceProd::NAME => reduction(g, op),
@@ -232,7 +232,7 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
         }
         Conv::NAME | ConvInteger::NAME => convolution(g, op),
         MaxPool::NAME | AvgPool::NAME => pool(g, op),
-        name => Err(format!("'{name}' has no native code")),
+        _ => index::claims(g, op).map(|()| Role::Single),
     }
 }
 

@@ -15,6 +15,7 @@ pub mod shape;
 pub mod contraction;
 pub mod control;
 pub mod elementwise;
+pub mod image;
 pub mod ml;
 pub mod movement;
 pub mod nn;

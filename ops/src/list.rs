@@ -115,6 +115,8 @@ list! {
     crate::elementwise::Shr,
     crate::elementwise::Sub,
     crate::elementwise::Xor,
+    // image
+    crate::image::ImageDecoder,
     // ml
     crate::ml::LabelMap,
     crate::ml::PairwiseCoupling,

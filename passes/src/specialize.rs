@@ -1,9 +1,10 @@
 //! `specialize`: gives numbers to symbolic dimensions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Dim, Func, Rewriter, Type};
+use of_ir::{Dim, Factor, Func, Rewriter, Type};
 
 use crate::infer_shapes::infer_shapes;
 
@@ -57,11 +58,29 @@ pub fn bind_input(func: &Func, name: &str, dims: &[usize], bindings: &mut Bindin
             (None, Some(s)) => {
                 bindings.insert(s.to_string(), n);
             }
-            // An expression of symbols that are not bound yet: checked once they are, by the run.
-            (None, None) => {}
+            (None, None) => match solve(&known, n) {
+                Some((s, Some(value))) => {
+                    bindings.insert(s.to_string(), value);
+                }
+                Some((_, None)) => {
+                    return Err(error(format!("input '{name}': dimension {axis} is {n}, which '{d}' never is")));
+                }
+                // Several symbols that are not bound yet: checked once they are, by the run.
+                None => {}
+            },
         }
     }
     Ok(())
+}
+
+/// The one symbol of `a * s + b` and its value where the whole is `n`; no value where there is none from 0 on.
+fn solve(d: &Dim, n: i64) -> Option<(Arc<str>, Option<i64>)> {
+    let mut terms = d.terms();
+    let ((a, mut factors), None) = (terms.next()?, terms.next()) else { return None };
+    let (Factor::Symbol(s), None) = (factors.next()?, factors.next()) else { return None };
+    let rest = n.checked_sub(d.constant())?;
+    let value = rest.checked_div(a).filter(|v| *v >= 0 && v.checked_mul(a) == Some(rest));
+    Some((s.clone(), value))
 }
 
 fn substitute(d: &Dim, bindings: &Bindings) -> Dim {

@@ -102,7 +102,7 @@ pub struct PortText {
     pub dtype: &'static str,
     pub dims: Vec<i64>,
     pub object: bool,
-    #[serde(skip)]
+    #[serde(rename = "type")]
     pub type_text: String,
 }
 
@@ -231,8 +231,8 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
     ProgramText {
         name: program.name.clone(),
         pipelined: program.pipelined,
-        inputs: program.inputs.iter().map(port_text).collect(),
-        outputs: program.outputs.iter().map(port_text).collect(),
+        inputs: program.inputs.iter().map(|port| port_text(port, program)).collect(),
+        outputs: program.outputs.iter().map(|port| port_text(port, program)).collect(),
         threads: program.threads.iter().map(thread).collect(),
         peak_bytes: program.peak_bytes,
         lower_bound_bytes: program.lower_bound_bytes,
@@ -242,8 +242,8 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
     }
 }
 
-fn port_text(port: &Port) -> PortText {
-    let type_text = port.type_text();
+fn port_text(port: &Port, program: &Program) -> PortText {
+    let type_text = port.type_text(program);
     let Port { name, dims, object, .. } = port.clone();
     PortText { name, dtype: port.dtype().name(), dims, object, type_text }
 }

@@ -74,6 +74,22 @@ impl Factor {
         Self { symbol: None, call: Some(Box::new(Call { function: function as i32, a, b })) }
     }
 
+    fn text(&self, symbols: &[String]) -> String {
+        if let Some(symbol) = self.symbol {
+            return symbols.get(symbol as usize).cloned().unwrap_or_else(|| "?".into());
+        }
+        let Some(call) = &self.call else { return "?".into() };
+        let (a, b) = (call.a.text(symbols), call.b.text(symbols));
+        match ExtentFn::try_from(call.function) {
+            Ok(ExtentFn::FloorDiv) => format!("floordiv({a}, {b})"),
+            Ok(ExtentFn::CeilDiv) => format!("ceildiv({a}, {b})"),
+            Ok(ExtentFn::Mod) => format!("mod({a}, {b})"),
+            Ok(ExtentFn::Max) => format!("max({a}, {b})"),
+            Ok(ExtentFn::Min) => format!("min({a}, {b})"),
+            Err(_) => "?".into(),
+        }
+    }
+
     fn eval(&self, symbols: &[i64]) -> Option<i64> {
         if let Some(symbol) = self.symbol {
             // A symbol without a value is negative.
@@ -113,6 +129,33 @@ impl Extent {
         }
     }
 
+    /// The one symbol of `a * s + b` and its value where the whole is `n`, if there is one from 0 on.
+    pub fn solve(&self, n: i64) -> Option<(u32, i64)> {
+        let [Term { coefficient, factors }] = self.terms.as_slice() else { return None };
+        let [Factor { symbol: Some(symbol), call: None }] = factors.as_slice() else { return None };
+        let rest = n.checked_sub(self.constant)?;
+        let value = rest.checked_div(*coefficient)?;
+        (value >= 0 && value.checked_mul(*coefficient) == Some(rest)).then_some((*symbol, value))
+    }
+
+    /// The extent for people, as of-ir writes a dimension: `2*N + 1`.
+    pub fn text(&self, symbols: &[String]) -> String {
+        let name = |factor: &Factor| factor.text(symbols);
+        let term = |term: &Term| {
+            let factors: Vec<_> = term.factors.iter().map(name).collect();
+            match (term.coefficient, factors.is_empty()) {
+                (1, false) => factors.join("*"),
+                (n, false) => format!("{n}*{}", factors.join("*")),
+                (n, true) => n.to_string(),
+            }
+        };
+        let mut parts: Vec<_> = self.terms.iter().map(term).collect();
+        if self.constant != 0 || parts.is_empty() {
+            parts.push(self.constant.to_string());
+        }
+        parts.join(" + ").replace("+ -", "- ")
+    }
+
     /// Whether every symbol is below `count` and every factor is one thing.
     pub fn is_valid(&self, count: usize) -> bool {
         self.terms.iter().flat_map(|term| &term.factors).all(|factor| match (factor.symbol, &factor.call) {
@@ -142,9 +185,12 @@ mod tests {
         ];
         let e = Extent { constant: 3, terms: vec![Term { coefficient: 2, factors }] };
         assert_eq!(e.eval(&[9, 5]), Some(3 + 2 * 5 * 3));
+        assert_eq!(e.text(&["N".into(), "M".into()]), "2*M*ceildiv(N, 4) + 3");
         assert_eq!(e.eval(&[9, -1]), None);
         assert_eq!(e.eval(&[i64::MAX, i64::MAX]), None);
         assert_eq!(n.as_symbol(), Some(0));
+        let odd = Extent { constant: 1, terms: vec![Term { coefficient: 2, factors: vec![Factor::of_symbol(3)] }] };
+        assert_eq!((odd.solve(7), odd.solve(6), e.solve(7)), (Some((3, 3)), None, None));
         assert!(e.is_valid(2) && !e.is_valid(1) && e.as_symbol().is_none());
         let zero = Factor::of_call(ExtentFn::Mod, n, Extent::default());
         assert_eq!(Extent { constant: 0, terms: vec![Term { coefficient: 1, factors: vec![zero] }] }.eval(&[1]), None);

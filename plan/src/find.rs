@@ -1,6 +1,6 @@
 //! Choosing the program whose inputs fit.
 
-use crate::{ElementType, Plan, PlanFile, Port, Program};
+use crate::{ElementType, Extent, Plan, PlanFile, Port, Program};
 
 /// What is known of an input value: its element type and extents, or nothing for sequences and optionals.
 pub type InputDims<'a> = Option<(ElementType, &'a [i64])>;
@@ -52,7 +52,7 @@ fn find(plan: &Plan, inputs: &[InputDims<'_>]) -> Result<usize, FindError> {
         if program.inputs.len() != inputs.len() {
             continue;
         }
-        let mut problems = program.inputs.iter().zip(inputs).map(|(port, given)| port.accepts(*given));
+        let mut problems = program.inputs.iter().zip(inputs).map(|(port, given)| port.accepts(*given, program));
         let Some((index, problem)) = problems.by_ref().enumerate().find_map(|(i, r)| r.err().map(|e| (i, e))) else {
             return Ok(number);
         };
@@ -76,10 +76,10 @@ fn entry_points(plan: &Plan) -> impl Iterator<Item = (usize, &Program)> {
 
 impl Port {
     /// Whether a value of this type fits the port; the error says what was expected and what was given.
-    pub fn accepts(&self, given: InputDims<'_>) -> Result<(), String> {
+    pub fn accepts(&self, given: InputDims<'_>, program: &Program) -> Result<(), String> {
         let Some((dtype, dims)) = given else {
             let opaque = self.object && self.dtype() == ElementType::Unknown;
-            return if opaque { Ok(()) } else { Err(format!("must be a tensor of {}", self.type_text())) };
+            return if opaque { Ok(()) } else { Err(format!("must be a tensor of {}", self.type_text(program))) };
         };
         if self.dtype() != dtype && !(self.object && self.dtype() == ElementType::Unknown) {
             return Err(format!("has element type {dtype} and must have {}", self.dtype()));
@@ -89,10 +89,10 @@ impl Port {
         }
         if self.dims.len() != dims.len() {
             return Err(format!(
-                "has rank {} {dims:?} and must have rank {} {:?}",
+                "has rank {} {dims:?} and must have rank {} [{}]",
                 dims.len(),
                 self.dims.len(),
-                self.dims
+                self.dims_text(program)
             ));
         }
         let wrong = self.dims.iter().zip(dims).position(|(&want, &got)| want != got && !(self.object && want < 0));
@@ -104,8 +104,8 @@ impl Port {
         }
     }
 
-    /// The port's type for people: `f32[1, 3, 224, 224]`, with `?` for an unknown extent.
-    pub fn type_text(&self) -> String {
+    /// The port's type for people: `f32[N, 3, 224, 224]`, with `?` for an extent that has no name in its program.
+    pub fn type_text(&self, program: &Program) -> String {
         if self.object && self.dims.is_empty() {
             return if self.dtype() == ElementType::Unknown {
                 "object".into()
@@ -113,8 +113,21 @@ impl Port {
                 format!("{}[..]", self.dtype())
             };
         }
-        let dims: Vec<_> = self.dims.iter().map(|&d| if d < 0 { "?".to_owned() } else { d.to_string() }).collect();
-        format!("{}[{}]", self.dtype(), dims.join(", "))
+        format!("{}[{}]", self.dtype(), self.dims_text(program))
+    }
+
+    /// An open extent as a function of the symbols of its program; nothing where it has no name.
+    pub fn extent<'p>(&self, axis: usize, program: &'p Program) -> Option<&'p Extent> {
+        program.regsts.get(self.regst as usize)?.extents.get(axis)
+    }
+
+    fn dims_text(&self, program: &Program) -> String {
+        let dim = |(axis, d): (usize, &i64)| match self.extent(axis, program) {
+            _ if *d >= 0 => d.to_string(),
+            Some(extent) => extent.text(&program.symbols),
+            None => "?".into(),
+        };
+        self.dims.iter().enumerate().map(dim).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -129,6 +142,7 @@ fn variants(plan: &Plan) -> String {
 }
 
 fn signature(program: &Program) -> String {
-    let ports: Vec<_> = program.inputs.iter().map(|port| format!("{}: {}", port.name, port.type_text())).collect();
+    let ports: Vec<_> =
+        program.inputs.iter().map(|port| format!("{}: {}", port.name, port.type_text(program))).collect();
     format!("`{}`({})", program.name, ports.join(", "))
 }

@@ -30,11 +30,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn check_inputs(program: &Program, symbols: &Symbols, inputs: &[Value]) -> Result<(), RunError> {
     let ports = &program.inputs;
     if ports.len() != inputs.len() {
-        let names: Vec<_> = ports.iter().map(|port| format!("{}: {}", port.name, port.type_text())).collect();
+        let names: Vec<_> = ports.iter().map(|port| format!("{}: {}", port.name, port.type_text(program))).collect();
         return Err(RunError::InputCount { expected: ports.len(), names: names.join(", "), got: inputs.len() });
     }
     for (index, (port, value)) in ports.iter().zip(inputs).enumerate() {
-        let problem = port.accepts(value.input_dims());
+        let problem = port.accepts(value.input_dims(), program);
         problem.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
     }
     symbols.reset();

@@ -3,6 +3,7 @@
 mod bench;
 mod bless;
 mod ci;
+mod conformance;
 mod new;
 mod tidy;
 mod workspace;
@@ -14,6 +15,7 @@ cargo xtask ci [--without-tests]                      format, lints, tidy, tests
 cargo xtask tidy                                      the project's invariants alone
 cargo xtask bless [FILE.of …]                         update expected outputs: snapshots, CHECK lines of lit tests
 cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [MODEL …]
+cargo xtask conformance DIR [--bless] [--filter S]     ONNX's own test cases: how many pass, and docs/conformance.md
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["ci", rest @ ..] => ci::ci(rest),
         ["tidy"] => tidy::tidy(),
         ["bench", rest @ ..] => bench::bench(rest),
+        ["conformance", rest @ ..] => conformance::conformance(rest),
         ["fuzz-graphs", rest @ ..] => {
             let run = ["run", "--release", "--package", "of-fuzz", "--"];
             workspace::run(workspace::cargo().args(run).args(rest))

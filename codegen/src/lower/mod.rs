@@ -6,6 +6,7 @@ pub mod anchor;
 pub mod body;
 mod constants;
 mod control;
+pub mod index;
 mod movement;
 
 use std::collections::HashMap;
@@ -447,9 +448,9 @@ impl<'g> Lowering<'g, '_> {
         let reads: Vec<ValueId> = self.roles.reads(self.g, op);
         let run = |l: &mut Self| {
             let reads = reads.iter().map(|v| l.place(*v)).collect::<Result<Vec<_>, _>>()?;
-            let slot = l.new_value(l.g.op(op).results[0]);
+            let slots = l.g.op(op).results.iter().map(|v| l.new_value(*v)).collect();
             let flops = if data.name().starts_with("of.reduce_") { points(&l.dims(data.operands[0])) } else { 0 };
-            l.kernel(&[op], source, reads, vec![slot], flops);
+            l.kernel(&[op], source, reads, slots, flops);
             Ok(())
         };
         Ok(run(self))

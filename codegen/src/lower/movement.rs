@@ -5,6 +5,7 @@ use of_ops::OpSpec;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Slice, Transpose};
 
+use super::index;
 use crate::native::copy::{self, Piece};
 use crate::native::expr::ctype;
 use crate::native::space::row_major;
@@ -67,7 +68,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
             }
             Ok(copy::copy(&pieces, bytes, data.operands.len()))
         }
-        Pad::NAME => pad(g, op, &from, &to, bytes),
+        Pad::NAME if as_op::<Pad>(g, op).is_some_and(|p| &*p.mode == "constant") => pad(g, op, &from, &to, bytes),
         Gather::NAME => {
             let gather = as_op::<Gather>(g, op).ok_or("its attributes do not decode")?;
             let axis = of_ops::shape::axis(gather.axis, from.len()).map_err(|e| e.message)?;
@@ -77,7 +78,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
             let count = extent::of_value(g, data.operands[1]).iter().product();
             Ok(copy::gather(&outer, &from[axis], &inner, &count, index, bytes))
         }
-        name => Err(format!("'{name}' has no native code")),
+        _ => index::kernel(g, op),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::index::word;
 use super::space::{self, Space};
 use super::{Extent, Source};
 
@@ -16,16 +17,6 @@ pub struct Piece {
     pub from: (Extent, Vec<Extent>),
     /// First element written, and the distance along each axis.
     pub to: (Extent, Vec<Extent>),
-}
-
-/// The unsigned C type of elements of this many bytes.
-fn word(bytes: usize) -> &'static str {
-    match bytes {
-        1 => "u8",
-        2 => "u16",
-        4 => "u32",
-        _ => "u64",
-    }
 }
 
 /// Copies pieces; arguments are the inputs, then the output (number `out`).

@@ -6,12 +6,14 @@ pub mod copy;
 pub mod elementwise;
 pub mod expr;
 pub mod extent;
+pub mod index;
 pub mod isa;
 pub mod object;
 pub mod reduce;
 pub mod rowwise;
 pub mod space;
 pub mod toolchain;
+pub mod walk;
 pub mod window;
 
 pub use extent::Extent;

@@ -61,7 +61,7 @@ pub fn read_for_plan(files: &InputFiles, plan: &PlanFile) -> Result<Vec<Value>, 
     };
     let ports: Vec<Port> =
         program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
-    let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text())).collect();
+    let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text(program))).collect();
     let given = read_ports(files, &ports)?;
     let ordered = order(given, ports.iter().map(|p| p.name.as_str()), &text)?;
     Ok(ordered.into_iter().map(|g| g.value).collect())
@@ -120,7 +120,9 @@ fn order<'a>(
         return Ok(ordered);
     }
     let what = format!("nothing is given for {}", missing.join(", "));
-    Err(exit::error(Code::INPUT, what).hint("--inputs takes a folder with input_0.pb (or .npy) …, or NAME=FILE").into())
+    Err(exit::error(Code::INPUT, what).hint(
+        "--inputs takes a folder with input_0.pb (or .npy) …, or NAME=FILE; --shape NAME=1x3 instead has values of that shape made up"
+    ).into())
 }
 
 fn read_ports(files: &InputFiles, ports: &[Port]) -> Result<Vec<Given>, Diagnostics> {

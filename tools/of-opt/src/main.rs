@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod compare;
 mod console;
 mod driver;
 mod exit;
@@ -14,6 +15,7 @@ mod npy;
 mod panics;
 mod progress;
 mod random;
+mod ready;
 mod shapes;
 mod show;
 mod support;

@@ -24,7 +24,10 @@ pub fn values<'a>(inputs: impl Iterator<Item = (&'a str, Option<Type>)>) -> Resu
             None => {
                 let ty = ty.map_or_else(|| "of no tensor type".to_string(), |t| t.to_string());
                 let what = format!("input '{name}' ({ty}) cannot be made up");
-                errors.0.push(exit::error(Code::INPUT, what).hint("give it with --inputs"));
+                errors.0.push(
+                    exit::error(Code::INPUT, what)
+                        .hint(format!("give it with --inputs, or its shape with --shape {name}=1x3")),
+                );
             }
         }
     }

@@ -1,10 +1,14 @@
 //! `--shape` and `--variant`: numbers for what a model leaves open.
 
-use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::Func;
-use of_passes::specialize::{Bindings, bind_input, open_symbols};
+use std::collections::BTreeMap;
 
-use crate::exit;
+use of_diag::{Code, Diagnostic, Diagnostics};
+use of_ir::{Dim, Func, Type};
+use of_passes::specialize::{Bindings, bind_input, open_symbols};
+use of_plan::{Port, Program};
+
+use crate::console::Console;
+use crate::{exit, values};
 
 /// Reads `batch=8` (a named dimension) or `x=1x3x224x224` (an input's shape) into `bindings`.
 ///
@@ -20,7 +24,8 @@ pub fn bind(specs: &[String], func: &Func, bindings: &mut Bindings) -> Result<()
     errors.into_result(())
 }
 
-fn bind_one(spec: &str, func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostic> {
+/// `NAME=1x3`.
+fn parse(spec: &str) -> Result<(&str, Vec<usize>), Diagnostic> {
     let Some((name, value)) = spec.rsplit_once('=') else {
         let what = format!("'{spec}' is no shape");
         return Err(
@@ -31,22 +36,33 @@ fn bind_one(spec: &str, func: &Func, bindings: &mut Bindings) -> Result<(), Diag
         let what = format!("'{value}' is no shape (of '{name}')");
         return Err(exit::error(Code::INPUT, what).hint("numbers from 0 joined by 'x', e.g. 1x3x224x224"));
     };
+    Ok((name, dims))
+}
+
+fn given_twice(name: &str, a: i64, b: i64) -> Diagnostic {
+    exit::error(Code::INPUT, format!("dimension '{name}' is given as {a} and as {b}"))
+}
+
+fn no_such(name: &str, symbols: &[String], inputs: &[String]) -> Diagnostic {
+    let list = |names: &[String]| if names.is_empty() { "none".to_string() } else { names.join(", ") };
+    let hint = format!("its open dimensions are {}; its inputs are {}", list(symbols), list(inputs));
+    exit::error(Code::INPUT, format!("the model has no dimension or input '{name}'")).hint(hint)
+}
+
+fn bind_one(spec: &str, func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostic> {
+    let (name, dims) = parse(spec)?;
     let symbols = open_symbols(func);
     if let ([n], true) = (&dims[..], symbols.iter().any(|s| s == name)) {
         let n = i64::try_from(*n).unwrap_or(i64::MAX);
         return match bindings.insert(name.to_string(), n) {
-            Some(old) if old != n => {
-                Err(exit::error(Code::INPUT, format!("dimension '{name}' is given as {old} and as {n}")))
-            }
+            Some(old) if old != n => Err(given_twice(name, old, n)),
             _ => Ok(()),
         };
     }
     if func.inputs.iter().any(|i| i == name) {
         return bind_input(func, name, &dims, bindings);
     }
-    let list = |names: &[String]| if names.is_empty() { "none".to_string() } else { names.join(", ") };
-    let hint = format!("its open dimensions are {}; its inputs are {}", list(&symbols), list(&func.inputs));
-    Err(exit::error(Code::INPUT, format!("the model has no dimension or input '{name}'")).hint(hint))
+    Err(no_such(name, &symbols, &func.inputs))
 }
 
 /// `1x3x224x224`; nothing at all is the shape of a scalar.
@@ -60,11 +76,16 @@ fn parse_dims(text: &str) -> Option<Vec<usize>> {
 /// Gives 1 to every dimension that is still open, with a warning that names them.
 pub fn default_open(func: &Func, bindings: &mut Bindings) -> Option<Diagnostic> {
     let open: Vec<String> = open_symbols(func).into_iter().filter(|s| !bindings.contains_key(s)).collect();
-    if open.is_empty() {
-        return None;
-    }
     for name in &open {
         bindings.insert(name.clone(), 1);
+    }
+    taken_as_one(&open)
+}
+
+/// The warning that names dimensions which nothing is said of.
+fn taken_as_one(open: &[String]) -> Option<Diagnostic> {
+    if open.is_empty() {
+        return None;
     }
     let list: Vec<String> = open.iter().map(|s| format!("'{s}'")).collect();
     let flags: Vec<String> = open.iter().map(|s| format!("{s}=NUMBER")).collect();
@@ -77,6 +98,75 @@ pub fn default_open(func: &Func, bindings: &mut Bindings) -> Option<Diagnostic> 
         Diagnostic::warning(Code::INPUT, of_diag::Location::Unknown, what)
             .hint(format!("--shape {} chooses, --inputs takes it from a set of inputs", flags.join(","))),
     )
+}
+
+/// The types of the inputs of a program, with numbers for its open dimensions as [`bind`] takes them.
+///
+/// A named dimension that nothing is said of becomes 1, with a warning. An input that stays open has no type here.
+///
+/// # Errors
+/// When a name does not exist, a shape does not fit its input, or two of them contradict each other.
+pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result<Vec<Option<Type>>, Diagnostics> {
+    let mut symbols = vec![-1; program.symbols.len()];
+    let mut shapes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for spec in specs.iter().map(|s| s.trim()).filter(|s| !s.is_empty()) {
+        let (name, dims) = parse(spec)?;
+        if let (Some(symbol), [n]) = (program.symbols.iter().position(|s| s == name), &dims[..]) {
+            tell(program, &mut symbols, symbol, i64::try_from(*n).unwrap_or(i64::MAX))?;
+        } else if let Some(port) = program.inputs.iter().find(|p| p.name == name) {
+            let extents: Vec<i64> = dims.iter().map(|d| i64::try_from(*d).unwrap_or(i64::MAX)).collect();
+            port.accepts(Some((port.dtype(), &extents)), program)
+                .map_err(|e| exit::error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
+            for (axis, n) in dims.iter().enumerate() {
+                if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(*n)) {
+                    tell(program, &mut symbols, symbol as usize, n)?;
+                }
+            }
+            shapes.insert(name, dims);
+        } else {
+            let inputs: Vec<String> = program.inputs.iter().map(|p| p.name.clone()).collect();
+            return Err(no_such(name, &program.symbols, &inputs).into());
+        }
+    }
+    // Symbols that are extents of inputs; the others are told by results.
+    let extents = |p: &Port| (0..p.dims.len()).filter_map(|a| p.extent(a, program)?.as_symbol()).collect::<Vec<_>>();
+    let named = program.inputs.iter().filter(|p| !shapes.contains_key(p.name.as_str())).flat_map(extents);
+    let mut open: Vec<usize> = named.map(|s| s as usize).filter(|s| symbols.get(*s) == Some(&-1)).collect();
+    open.sort_unstable();
+    open.dedup();
+    open.iter().for_each(|s| symbols[*s] = 1);
+    let names: Vec<String> = open.iter().map(|s| program.symbols[*s].clone()).collect();
+    if let Some(warning) = taken_as_one(&names) {
+        console.say(&warning);
+    }
+    let dim = |p: &Port, axis: usize| match p.dims[axis] {
+        d if d >= 0 => Dim::from(d),
+        _ => p.extent(axis, program).and_then(|e| e.eval(&symbols)).map_or_else(Dim::unknown, Dim::from),
+    };
+    let ty = |p: &Port| {
+        let open = values::port_type(p)?;
+        let (dtype, known) = (open.as_tensor()?.dtype, shapes.get(p.name.as_str()));
+        Some(match known {
+            Some(dims) => Type::fixed(dtype, dims),
+            None if p.dims.iter().any(|d| *d < 0) => {
+                Type::tensor(dtype, (0..p.dims.len()).map(|a| dim(p, a)).collect())
+            }
+            None => open,
+        })
+    };
+    Ok(program.inputs.iter().map(ty).collect())
+}
+
+/// A symbol has this value.
+fn tell(program: &Program, symbols: &mut [i64], symbol: usize, n: i64) -> Result<(), Diagnostic> {
+    match symbols.get_mut(symbol) {
+        Some(old) if *old >= 0 && *old != n => Err(given_twice(&program.symbols[symbol], *old, n)),
+        Some(old) => {
+            *old = n;
+            Ok(())
+        }
+        None => Ok(()),
+    }
 }
 
 /// What a program is called that was made for these numbers.
@@ -110,6 +200,7 @@ mod tests {
         assert_eq!(bound(&["batch=8"]).unwrap(), want(&[("batch", 8)]));
         assert_eq!(bound(&["y=4"]).unwrap(), want(&[("s", 4)]));
         assert_eq!(bound(&["s=3", "x=2x6"]).unwrap(), want(&[("batch", 2), ("s", 3)]));
+        assert_eq!(bound(&["x=2x6"]).unwrap(), want(&[("batch", 2), ("s", 3)]));
         assert_eq!(program_name(&bound(&["s=3", "batch=1"]).unwrap()), "batch=1,s=3");
     }
 
@@ -119,6 +210,7 @@ mod tests {
         assert_eq!(bound(&["q=1"]).unwrap_err(), "the model has no dimension or input 'q'");
         assert_eq!(bound(&["x=axb"]).unwrap_err(), "'axb' is no shape (of 'x')");
         assert!(bound(&["s=3", "x=2x5"]).unwrap_err().contains("it must be 6"));
+        assert!(bound(&["x=2x5"]).unwrap_err().contains("never is"));
     }
 
     #[test]

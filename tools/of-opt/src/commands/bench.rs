@@ -5,18 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use of_diag::{Code, Diagnostics};
-use of_passes::specialize::Bindings;
-use of_plan::PlanFile;
-use of_runtime::{Session, TaskTiming, Value};
+use of_diag::Diagnostics;
+use of_runtime::{Session, TaskTiming};
 use serde_json::json;
 
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
-use crate::inputs::{self, InputFiles};
-use crate::model::{Model, Source, load};
+use crate::inputs::InputFiles;
+use crate::ready::Request;
 use crate::show::count;
-use crate::{driver, exit, machine, random, shapes, values};
+use crate::{driver, exit, machine};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -53,13 +51,10 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     if !c.max_seconds.is_finite() || c.max_seconds < 0.0 || c.iters == 0 {
         return Err(exit::usage("--iters and --max-seconds must be positive").into());
     }
-    let (plan, mut values) = match load(&c.model.model, console)? {
-        Model::Plan(plan) => {
-            let values = plan_inputs(c, &plan)?;
-            (*plan, values)
-        }
-        Model::Module(source) => from_source(&source, c, console)?,
-    };
+    let summary = super::compile::summary;
+    let request =
+        Request { model: &c.model, inputs: &c.inputs, shapes: &c.shapes, codegen: &c.codegen, makes_up: true, summary };
+    let (plan, mut values) = request.ready(console)?;
     let program = driver::find_program(&plan, &values)?;
     let threads = driver::threads(c.codegen.threads);
     let mut session = driver::session(Arc::new(plan), program, Some(threads), c.by_task)?;
@@ -148,47 +143,6 @@ fn by_task(timings: &[TaskTiming]) -> String {
     }
     out.truncate(out.trim_end().len());
     out
-}
-
-fn plan_inputs(c: &Bench, plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
-    if !c.inputs.inputs.is_empty() {
-        return values::to_runtime_all(inputs::read_for_plan(&c.inputs, plan)?);
-    }
-    let Some(program) = plan.plan().programs.first() else {
-        return Err(exit::error(Code::PLAN, "the plan holds no program").into());
-    };
-    let named = program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p)));
-    values::to_runtime_all(random::values(named)?)
-}
-
-fn from_source(source: &Source, c: &Bench, console: &mut Console) -> Result<(PlanFile, Vec<Value>), Diagnostics> {
-    driver::verify(&source.module)?;
-    let func = driver::main_func(&source.module)?;
-    let mut bindings = Bindings::new();
-    shapes::bind(&c.shapes.shape, func, &mut bindings)?;
-    let given = if c.inputs.inputs.is_empty() {
-        None
-    } else {
-        let ordered = inputs::in_order(inputs::read(&c.inputs, func)?, func)?;
-        inputs::bind(&ordered, func, &mut bindings)?;
-        Some(ordered.into_iter().map(|g| g.value).collect())
-    };
-    if given.is_none()
-        && let Some(warning) = shapes::default_open(func, &mut bindings)
-    {
-        console.say(&warning);
-    }
-    let funcs = driver::prepare(&source.module, &[bindings], &c.codegen, console)?;
-    let compiled = driver::compile(&funcs, source, &c.codegen, Vec::new(), console)?;
-    super::compile::summary(&compiled.summary, console);
-    let values = match given {
-        Some(v) => v,
-        None => {
-            let types = funcs[0].1.input_types();
-            random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?
-        }
-    };
-    Ok((compiled.open()?, values::to_runtime_all(values)?))
 }
 
 #[cfg(test)]

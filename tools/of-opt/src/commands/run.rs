@@ -4,15 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use of_codegen::Summary;
 use of_diag::Diagnostics;
-use of_passes::specialize::Bindings;
-use of_plan::PlanFile;
-use of_runtime::Value;
 
-use crate::cli::{Codegen, ModelFile};
+use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::compare::{self, Tolerance};
 use crate::console::Console;
-use crate::inputs::{self, Given, InputFiles};
-use crate::model::{Model, Source, load};
+use crate::inputs::InputFiles;
+use crate::ready::Request;
 use crate::show::{self, Labels};
 use crate::{driver, exit, values};
 
@@ -25,6 +24,9 @@ pub struct Run {
     /// Inputs.
     #[command(flatten)]
     pub inputs: InputFiles,
+    /// Shapes; without --inputs, random inputs of these shapes are made up.
+    #[command(flatten)]
+    pub shapes: Shapes,
     /// Folder for output_0.pb, output_1.pb … in the order of the graph; without it the outputs are printed
     #[arg(long, value_name = "DIR")]
     pub outputs: Option<PathBuf>,
@@ -37,6 +39,15 @@ pub struct Run {
     /// Names for the indices of --top, one a line
     #[arg(long, value_name = "FILE", requires = "top")]
     pub labels: Option<PathBuf>,
+    /// Compare with the output_0.pb (or .npy) … in a folder; exit code 1 where they differ
+    #[arg(long, value_name = "DIR")]
+    pub expect: Option<PathBuf>,
+    /// How far floats may be from --expect, as a share of the number expected
+    #[arg(long, value_name = "X", default_value_t = 1e-3, requires = "expect")]
+    pub rtol: f64,
+    /// How far floats may be from --expect, whatever their size
+    #[arg(long, value_name = "X", default_value_t = 1e-7, requires = "expect")]
+    pub atol: f64,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -57,63 +68,58 @@ pub enum Format {
 /// When the inputs do not fit, something is not supported, or the run fails.
 pub fn run(c: &Run, console: &mut Console) -> Result<(), Diagnostics> {
     let labels = c.labels.as_deref().map(Labels::read).transpose()?;
-    let (plan, inputs) = match load(&c.model.model, console)? {
-        Model::Plan(plan) => {
-            let given = inputs::read_for_plan(&c.inputs, &plan)?;
-            let values = values::to_runtime_all(given)?;
-            (*plan, values)
+    let summary = |summary: &Summary, console: &Console| {
+        if console.verbose > 0 {
+            super::compile::left_out(summary, console);
         }
-        Model::Module(source) => from_source(&source, c, console)?,
     };
+    let request = Request {
+        model: &c.model,
+        inputs: &c.inputs,
+        shapes: &c.shapes,
+        codegen: &c.codegen,
+        makes_up: !c.shapes.shape.is_empty(),
+        summary,
+    };
+    let (plan, inputs) = request.ready(console)?;
     let program = driver::find_program(&plan, &inputs)?;
     let mut session = driver::session(Arc::new(plan), program, Some(driver::threads(c.codegen.threads)), false)?;
     let outputs = session.run(inputs).map_err(|e| driver::run_error(&e))?;
     let names: Vec<String> = session.program().outputs.iter().map(|p| p.name.clone()).collect();
-    write(c, &names, &outputs, labels.as_ref(), console)
-}
-
-/// Compiles a model for the shapes of the inputs.
-fn from_source(source: &Source, c: &Run, console: &mut Console) -> Result<(PlanFile, Vec<Value>), Diagnostics> {
-    driver::verify(&source.module)?;
-    let func = driver::main_func(&source.module)?;
-    let given: Vec<Given> = inputs::read(&c.inputs, func)?;
-    let ordered = inputs::in_order(given, func)?;
-    let mut bindings = Bindings::new();
-    inputs::bind(&ordered, func, &mut bindings)?;
-    let funcs = driver::prepare(&source.module, &[bindings], &c.codegen, console)?;
-    let compiled = driver::compile(&funcs, source, &c.codegen, Vec::new(), console)?;
-    if console.verbose > 0 {
-        super::compile::left_out(&compiled.summary, console);
+    let results: Vec<(&str, of_ops::Value)> = names
+        .iter()
+        .zip(&outputs)
+        .map(|(name, value)| Ok((name.as_str(), values::from_runtime(value)?)))
+        .collect::<Result<_, Diagnostics>>()?;
+    write(c, &results, labels.as_ref(), console)?;
+    match &c.expect {
+        Some(dir) => compare::with_folder(dir, &results, Tolerance { relative: c.rtol, absolute: c.atol }),
+        None => Ok(()),
     }
-    let plan = compiled.open()?;
-    let values = values::to_runtime_all(ordered.into_iter().map(|g| g.value).collect())?;
-    Ok((plan, values))
 }
 
 fn write(
     c: &Run,
-    names: &[String],
-    outputs: &[Value],
+    results: &[(&str, of_ops::Value)],
     labels: Option<&Labels>,
     console: &Console,
 ) -> Result<(), Diagnostics> {
     let Some(dir) = &c.outputs else {
-        let mut text = String::new();
-        for (name, value) in names.iter().zip(outputs) {
-            let value = values::from_runtime(value)?;
-            text += &match c.top {
-                Some(k) => show::top(name, &value, k, labels),
-                None => show::value(name, &value),
-            };
+        if c.expect.is_some() {
+            return Ok(());
         }
+        let show = |(name, value): &(&str, of_ops::Value)| match c.top {
+            Some(k) => show::top(name, value, k, labels),
+            None => show::value(name, value),
+        };
+        let text: String = results.iter().map(show).collect();
         return console.print(&text);
     };
     std::fs::create_dir_all(dir).map_err(|e| exit::io(dir, "made", &e))?;
-    for (i, (name, value)) in names.iter().zip(outputs).enumerate() {
-        let value = values::from_runtime(value)?;
+    for (i, (name, value)) in results.iter().enumerate() {
         match c.output_format {
-            Format::Pb => values::write_pb(&dir.join(format!("output_{i}.pb")), name, &value)?,
-            Format::Npy => values::write_npy(&dir.join(format!("output_{i}.npy")), name, &value)?,
+            Format::Pb => values::write_pb(&dir.join(format!("output_{i}.pb")), name, value)?,
+            Format::Npy => values::write_npy(&dir.join(format!("output_{i}.npy")), name, value)?,
         }
     }
     Ok(())

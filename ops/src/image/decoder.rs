@@ -1,0 +1,233 @@
+//! `of.image_decoder`.
+
+use std::io::Cursor;
+use std::sync::Arc;
+
+use hayro_jpeg2000::{ColorSpace, DecodeSettings, DecoderContext};
+use image::{DynamicImage, ImageFormat, ImageReader, Limits};
+use of_ir::{DType, Dim, OpError, OpView, Tensor, Type};
+
+use super::jpeg;
+use crate::sample::Rng;
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+op! {
+    /// The picture in the bytes of a file, `[H, W, C]`: BMP, JPEG, JPEG 2000, PNG, PNM, TIFF or WebP.
+    ///
+    /// Transparency is dropped, and of an animation comes the first picture. Grey pixels become colours of equal parts;
+    /// colours become grey by `0.299 R + 0.587 G + 0.114 B` (ITU-R BT.601). ONNX has an empty result for bytes that are
+    /// no picture; here that is an error, so that it is not taken for one. Source: ONNX ImageDecoder.
+    pub struct ImageDecoder = "of.image_decoder" [Primitive, onnx: "ImageDecoder"] {
+        operands: (stream),
+        results: (picture),
+        attrs: {
+            /// `RGB`, `BGR` or `Grayscale`.
+            pixel_format: Arc<str>,
+        }
+    }
+    samples: |seed| {
+        let mut r = Rng::new(seed);
+        let (h, w) = (r.int(1, 4) as usize, r.int(1, 4) as usize);
+        let mut file = format!("P6\n{w} {h}\n255\n").into_bytes();
+        file.extend((0..h * w * 3).map(|_| r.int(0, 255) as u8));
+        let op = ImageDecoder { pixel_format: r.pick(&["RGB", "BGR", "Grayscale"]).into() };
+        Some((vec![Tensor::from_slice(&[file.len()], &file).ok()?.into()], op))
+    };
+}
+
+/// Files of a few bytes may claim to hold pictures of any size. Larger ones are refused before memory is taken.
+const MOST_BYTES: usize = 512 << 20;
+
+/// Whether three bytes a pixel fit into `most`.
+///
+/// # Errors
+/// When they do not.
+pub(super) fn check_size(width: usize, height: usize, most: usize) -> Result<(), String> {
+    match width.checked_mul(height).and_then(|n| n.checked_mul(3)) {
+        Some(n) if n <= most => Ok(()),
+        _ => Err(format!("its size, {width} x {height}, is above the limit of {} MiB", most >> 20)),
+    }
+}
+
+/// Which order of channels is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Channels {
+    Rgb,
+    Bgr,
+    Grey,
+}
+
+/// A picture of three bytes a pixel.
+struct Rgb {
+    width: usize,
+    height: usize,
+    pixels: Vec<u8>,
+}
+
+/// The picture in a file, of at most `most` bytes.
+fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
+    if file.starts_with(b"\x00\x00\x00\x0cjP  ") || file.starts_with(b"\xff\x4f\xff\x51") {
+        return jpeg_2000(file, most).map_err(|e| format!("this JPEG 2000 file cannot be decoded: {e}"));
+    }
+    let format = image::guess_format(file).map_err(|_| {
+        "the bytes are no picture of a known format: BMP, JPEG, JPEG 2000, PNG, PNM, TIFF or WebP".to_owned()
+    })?;
+    if format == ImageFormat::Jpeg {
+        let p = jpeg::decode(file, most).map_err(|e| format!("this JPEG file cannot be decoded: {e}"))?;
+        let pixels = if p.channels == 3 { p.pixels } else { p.pixels.iter().flat_map(|x| [*x; 3]).collect() };
+        return Ok(Rgb { width: p.width, height: p.height, pixels });
+    }
+    let failed = |e: image::ImageError| {
+        let name = format.extensions_str().first().unwrap_or(&"picture");
+        format!("this file ({name}) cannot be decoded: {e}")
+    };
+    let mut reader = ImageReader::with_format(Cursor::new(file), format);
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(most as u64);
+    reader.limits(limits);
+    let picture = reader.decode().map_err(failed)?;
+    let picture = match picture {
+        DynamicImage::ImageRgb8(p) => p,
+        other => {
+            check_size(other.width() as usize, other.height() as usize, most)?;
+            other.into_rgb8()
+        }
+    };
+    Ok(Rgb { width: picture.width() as usize, height: picture.height() as usize, pixels: picture.into_raw() })
+}
+
+fn jpeg_2000(file: &[u8], most: usize) -> Result<Rgb, String> {
+    let settings = DecodeSettings { strict: true, ..DecodeSettings::default() };
+    let image = hayro_jpeg2000::Image::new(file, &settings).map_err(|e| e.to_string())?;
+    let (width, height) = (image.width() as usize, image.height() as usize);
+    // It computes in samples of four bytes.
+    check_size(width, height, most / 4)?;
+    let colours = match image.color_space() {
+        ColorSpace::Gray => 1,
+        ColorSpace::RGB => 3,
+        ColorSpace::Icc { num_channels: n @ (1 | 3), .. } => usize::from(*n),
+        _ => return Err("its colours are neither RGB nor grey".into()),
+    };
+    let channels = colours + usize::from(image.has_alpha());
+    let mut context = DecoderContext::default();
+    let bytes = image.decode(&mut context).map_err(|e| e.to_string())?.data_u8();
+    if bytes.len() != width * height * channels {
+        return Err("its colours differ in size".into());
+    }
+    let pixels = bytes.chunks_exact(channels).flat_map(|p| [p[0], p[colours / 2], p[colours - 1]]).collect();
+    Ok(Rgb { width, height, pixels })
+}
+
+impl ImageDecoder {
+    fn channels(&self) -> Result<Channels, OpError> {
+        match &*self.pixel_format {
+            "RGB" => Ok(Channels::Rgb),
+            "BGR" => Ok(Channels::Bgr),
+            "Grayscale" => Ok(Channels::Grey),
+            other => {
+                Err(OpError::attr(format!("pixel_format '{other}' is not known")).hint("RGB, BGR and Grayscale are"))
+            }
+        }
+    }
+}
+
+impl Op for ImageDecoder {
+    op_basics!(ImageDecoder);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        let stream = cx.tensor(0)?;
+        if stream.dtype != DType::U8 || stream.rank().is_some_and(|r| r != 1) {
+            return Err(OpError::ty(format!(
+                "the bytes must be a list of u8, they are {}",
+                Type::Tensor(stream.clone())
+            )));
+        }
+        let channels = if self.channels()? == Channels::Grey { 1i64 } else { 3 };
+        Ok(vec![Type::tensor(DType::U8, vec![Dim::unknown(), Dim::unknown(), channels.into()])])
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let channels = self.channels()?;
+        let stream = inputs.tensor(0)?;
+        let file = stream.as_slice::<u8>().ok_or_else(|| OpError::eval("the bytes must be u8"))?;
+        let Rgb { width, height, mut pixels } = decode(&file, MOST_BYTES).map_err(OpError::eval)?;
+        match channels {
+            Channels::Rgb => {}
+            Channels::Bgr => pixels.chunks_exact_mut(3).for_each(|p| p.swap(0, 2)),
+            Channels::Grey => pixels = pixels.chunks_exact(3).map(grey).collect(),
+        }
+        let n = if channels == Channels::Grey { 1 } else { 3 };
+        let picture = Tensor::from_slice(&[height, width, n], &pixels)?;
+        Ok(vec![picture.into()])
+    }
+}
+
+/// Luminance, with 16 bits behind the point; the weights add up to one, so that grey stays what it is.
+fn grey(p: &[u8]) -> u8 {
+    let sum = 19595 * u32::from(p[0]) + 38470 * u32::from(p[1]) + 7471 * u32::from(p[2]);
+    ((sum + (1 << 15)) >> 16) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file among the tests' pictures; those of the formats that lose nothing hold the same picture.
+    macro_rules! file {
+        ($name:literal) => {
+            include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/images/", $name)).as_slice()
+        };
+    }
+
+    fn pixels(file: &[u8]) -> (usize, usize, Vec<u8>) {
+        let p = decode(file, MOST_BYTES).unwrap();
+        (p.width, p.height, p.pixels)
+    }
+
+    #[test]
+    fn formats_that_lose_nothing_give_one_picture() {
+        let want = pixels(file!("lossless.ppm"));
+        assert_eq!((want.0, want.1, want.2.len()), (7, 5, 105));
+        for f in [
+            file!("lossless.bmp"),
+            file!("lossless.jp2"),
+            file!("lossless.png"),
+            file!("lossless.tiff"),
+            file!("lossless.webp"),
+        ] {
+            assert!(pixels(f) == want, "{:?}", &f[..4]);
+        }
+    }
+
+    #[test]
+    fn jpeg_files_give_the_pixels_of_libjpeg() {
+        // Colours of half the width with restarts; of half the width and height, in several scans.
+        assert!(pixels(file!("baseline.jpg")) == pixels(file!("baseline.ppm")));
+        assert!(pixels(file!("progressive.jpg")) == pixels(file!("progressive.ppm")));
+    }
+
+    #[test]
+    fn damaged_files_are_refused_wherever_they_end() {
+        for f in [file!("baseline.jpg"), file!("progressive.jpg"), file!("lossless.png"), file!("lossless.jp2")] {
+            for n in (0..f.len() - 32).step_by(7) {
+                assert!(decode(&f[..n], MOST_BYTES).is_err(), "{n} of {:?}", &f[..4]);
+            }
+        }
+        let e = decode(b"no picture", MOST_BYTES).err().unwrap();
+        assert!(e.contains("no picture of a known format"), "{e}");
+    }
+
+    #[test]
+    fn large_pictures_are_refused_before_memory_is_taken() {
+        for f in [b"P6 60000 60000 255 ".as_slice(), file!("baseline.jpg"), file!("lossless.jp2")] {
+            let e = decode(f, if f.starts_with(b"P6") { MOST_BYTES } else { 100 }).err().unwrap();
+            assert!(e.contains("limit") || e.contains("imits"), "{e}");
+        }
+    }
+
+    #[test]
+    fn grey_stays_grey() {
+        assert!((0..=255).all(|x| grey(&[x, x, x]) == x));
+        assert_eq!([grey(&[255, 0, 0]), grey(&[0, 255, 0]), grey(&[0, 0, 255])], [76, 150, 29]);
+    }
+}

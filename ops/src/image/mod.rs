@@ -1,0 +1,6 @@
+//! Pictures from files.
+
+mod decoder;
+mod jpeg;
+
+pub use decoder::ImageDecoder;
