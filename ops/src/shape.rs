@@ -98,7 +98,7 @@ pub fn strides(dims: &[usize]) -> Vec<usize> {
 /// Number of elements of a tensor that is about to be computed.
 ///
 /// # Errors
-/// When it is beyond 2^40: more than a reference evaluation should ever allocate.
+/// When it is beyond 2^40, more than a reference evaluation should ever allocate, or more than there is memory for.
 pub fn count(dims: &[usize]) -> Result<usize, OpError> {
     // Zeros are passed over, so that every product of some of the dimensions fits too.
     dims.iter()
@@ -106,6 +106,8 @@ pub fn count(dims: &[usize]) -> Result<usize, OpError> {
         .try_fold(1usize, |n, d| n.checked_mul(*d))
         .filter(|n| *n <= 1 << 40)
         .map(|n| if dims.contains(&0) { 0 } else { n })
+        // Evaluations compute in numbers of eight bytes; running out of memory later would end the process.
+        .filter(|n| *n < 1 << 28 || Vec::<f64>::new().try_reserve_exact(*n).is_ok())
         .ok_or_else(|| OpError::eval(format!("a result of shape {dims:?} is too large")))
 }
 

@@ -79,3 +79,37 @@ fn angles_stretch_to_positions() {
     assert!(turn(&[2, 3]).is_ok() && turn(&[1, 3]).is_ok());
     assert!(turn(&[3]).is_err() && turn(&[3, 3]).is_err());
 }
+
+/// A result that no memory holds is refused before anything is allocated for it.
+#[test]
+fn results_beyond_memory_are_refused() {
+    assert_eq!(of_ops::shape::count(&[1 << 20, 0]), Ok(0));
+    assert!(of_ops::shape::count(&[1 << 20, 1 << 20]).is_err());
+}
+
+/// A window over an axis without elements covers padding alone: there is no position to count.
+#[test]
+fn the_largest_of_no_elements_has_no_position() {
+    use of_ops::nn::MaxPool;
+    let op = MaxPool {
+        kernel: vec![1, 1],
+        strides: vec![],
+        pads: vec![0, 1, 0, 0],
+        dilations: vec![],
+        auto_pad: "NOTSET".into(),
+        ceil_mode: false,
+        channels_last: false,
+        storage_order: 1,
+        indices: true,
+    };
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let x = rw.add_arg(entry, Type::fixed(F, &[1, 1, 1, 0]), None);
+    let pool = rw.create(op, &[x]).unwrap();
+    let results = rw.graph().op(pool).results.to_vec();
+    rw.create(of_ops::structural::Return {}, &results).unwrap();
+    let empty = of_ir::Tensor::from_slice::<f32>(&[1, 1, 1, 0], &[]).unwrap();
+    // Whatever it is, it is no panic.
+    let _ = of_ops::interpret::run_graph(&graph, &[empty.into()]);
+}

@@ -66,7 +66,8 @@ impl MaxPool {
 
     /// Position of spatial element `flat` (row-major) as the result counts it.
     fn position(&self, flat: usize, spatial: &[usize]) -> usize {
-        if self.storage_order != 1 {
+        // Where an axis has no elements there is no position either.
+        if self.storage_order != 1 || spatial.contains(&0) {
             return flat;
         }
         let (mut rest, mut index) = (flat, vec![0; spatial.len()]);

@@ -18,7 +18,7 @@ pub struct Expected {
 }
 
 /// How many times the measured deviation a result may be off.
-const MARGIN: f64 = 4.0;
+const MARGIN: f64 = 6.0;
 /// Half units in the last place that are always allowed.
 const SLACK: f64 = 16.0;
 

@@ -19,7 +19,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("of-codegen", &["of-diag", "of-ir", "of-ops", "of-passes", "of-plan"]),
     ("of-runtime", &["of-plan"]),
     ("of-lit", &[]),
-    ("of-fuzz", &["of-diag", "of-ir", "of-ops", "of-passes", "of-plan", "of-codegen", "of-runtime", "of-reference"]),
+    (
+        "of-fuzz",
+        &["of-diag", "of-ir", "of-ops", "of-onnx", "of-passes", "of-plan", "of-codegen", "of-runtime", "of-reference"],
+    ),
     ("xtask", &[]),
 ];
 
