@@ -129,7 +129,7 @@ fn a_plan_is_shown_to_people_and_programs() {
 fn open_dimensions_have_names_and_inputs_can_be_made_up() {
     let dir = dir();
     let model = dir.path().join("m.of");
-    let text = "func @main(%x: tensor<?(batch)x?(2*s)xf32>, %y: tensor<?(s)xf32>) -> tensor<?(batch)x?(2*s)xf32> {\n  \
+    let text = "func @main(%x: tensor<?(batch)x?(2*s)xf32>, %y: tensor<?(s)xf32>) -> (tensor<?(batch)x?(2*s)xf32>) {\n  \
         %a = of.exp %x : (tensor<?(batch)x?(2*s)xf32>) -> tensor<?(batch)x?(2*s)xf32>\n  \
         of.return %a : (tensor<?(batch)x?(2*s)xf32>) -> ()\n}\n";
     std::fs::write(&model, text).unwrap();
