@@ -3,6 +3,7 @@
 mod support;
 
 use of_diag::Code;
+use of_onnx::proto::tensor_proto::DataType;
 use of_ops::Value;
 use support::*;
 
@@ -156,4 +157,19 @@ fn derivatives_are_of_named_values() {
     assert_eq!((found.len(), found[0].operands.len()), (1, 3));
     refused(&bad(&model(&["b", "a"], "c")), Code::UNSUPPORTED, &["other values"]);
     refused(&bad(&model(&["a", "b"], "nothing")), Code::MODEL, &["'nothing' is not defined"]);
+}
+
+#[test]
+fn pictures_are_decoded() {
+    let model = |attrs: &[_]| {
+        let node = Build::new().input("file", DataType::Uint8, &["n"]).node("ImageDecoder", &["file"], &["y"], attrs);
+        node.outputs(&["y"]).model(20)
+    };
+    let file: Vec<i64> = b"P6 1 2 255 ".iter().chain(&[10, 20, 30, 40, 50, 60]).map(|b| i64::from(*b)).collect();
+    let file = || xint(of_ir::DType::U8, &[file.len()], &file);
+    gives(&model(&[]), &[file()], &[(&[2, 1, 3], &[10.0, 20.0, 30.0, 40.0, 50.0, 60.0])]);
+    let bgr = model(&[text("pixel_format", "BGR")]);
+    gives(&bgr, &[file()], &[(&[2, 1, 3], &[30.0, 20.0, 10.0, 60.0, 50.0, 40.0])]);
+    gives(&model(&[text("pixel_format", "Grayscale")]), &[file()], &[(&[2, 1, 1], &[18.0, 48.0])]);
+    refused(&bad(&model(&[text("pixel_format", "CMYK")])), Code::ATTRIBUTE, &["CMYK"]);
 }

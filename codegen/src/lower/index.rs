@@ -1,4 +1,5 @@
-//! Data movement ops whose indices are computed or lie in memory, and ops that walk along an axis.
+//! Data movement ops whose indices are computed or lie in memory, and ops that walk along an axis. One table says which
+//! op has which kernel ([`kernel`]).
 
 use of_ir::{DType, Graph, OpId, Type, ValueId};
 use of_ops::OpSpec;
@@ -6,9 +7,11 @@ use of_ops::list::as_op;
 use of_ops::movement::{
     GatherElements, GatherNd, OneHot, Pad, Range, ReverseSequence, ScatterElements, ScatterNd, Tile, Trilu,
 };
+use of_ops::nn::Resize;
 use of_ops::reduction::{ArgMax, ArgMin, CumSum, TopK};
 use of_ops::shape::axis;
 
+use super::resize::resize;
 use crate::native::expr::ctype;
 use crate::native::index::{self, Points, Scatter, at_most, equal, offset, place, word};
 use crate::native::space::row_major;
@@ -68,6 +71,7 @@ pub fn kernel(g: &Graph, op: OpId) -> Result<Source, String> {
         }
         CumSum::NAME => cum_sum(&o),
         TopK::NAME => top_k(&o),
+        Resize::NAME => resize(g, op),
         name => Err(format!("'{name}' has no native code")),
     }
 }

@@ -8,6 +8,7 @@ mod constants;
 mod control;
 pub mod index;
 mod movement;
+mod resize;
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -126,6 +126,48 @@ fn a_plan_is_shown_to_people_and_programs() {
 }
 
 #[test]
+fn open_dimensions_have_names_and_inputs_can_be_made_up() {
+    let dir = dir();
+    let model = dir.path().join("m.of");
+    let text = "func @main(%x: tensor<?(batch)x?(2*s)xf32>, %y: tensor<?(s)xf32>) -> (tensor<?(batch)x?(2*s)xf32>) {\n  \
+        %a = of.exp %x : (tensor<?(batch)x?(2*s)xf32>) -> tensor<?(batch)x?(2*s)xf32>\n  \
+        of.return %a : (tensor<?(batch)x?(2*s)xf32>) -> ()\n}\n";
+    std::fs::write(&model, text).unwrap();
+    let plan = dir.path().join("m.plan");
+    ok(of_opt(&dir).arg("compile").arg(&model).arg("-o").arg(&plan));
+    let shown = ok(of_opt(&dir).arg("inspect").arg(&plan));
+    assert!(shown.contains("input x: f32[batch, 2*s]") && shown.contains("input y: f32[s]"), "{shown}");
+    // The plan and the model are asked alike.
+    for file in [&plan, &model] {
+        let (code, _, err) = run(of_opt(&dir).arg("run").arg(file));
+        assert_eq!(code, 2);
+        assert!(err.contains("nothing is given for x") && err.contains("--shape"), "{err}");
+        let out = ok(of_opt(&dir).arg("run").arg(file).args(["--shape", "x=2x6"]));
+        assert!(out.starts_with("a: tensor<2x6xf32>"), "{out}");
+        let (code, _, err) = run(of_opt(&dir).arg("run").arg(file).args(["--shape", "x=2x6,s=4"]));
+        assert!(code == 2 && err.contains('s'), "{err}");
+        let (code, _, err) = run(of_opt(&dir).arg("run").arg(file).args(["--shape", "q=2"]));
+        assert!(code == 2 && err.contains("its open dimensions are batch, s"), "{err}");
+        let (code, out, err) = run(of_opt(&dir).arg("bench").arg(file).args(["--shape", "s=2", "--iters", "3"]));
+        assert!(code == 0 && out.contains("median_ms") && err.contains("how large 'batch' is: 1 is taken"), "{err}");
+    }
+}
+
+#[test]
+fn results_are_compared_with_files() {
+    let dir = dir();
+    let (out, model) = (dir.path().join("out"), digits("digits.onnx"));
+    ok(of_opt(&dir).arg("run").arg(&model).args(["--inputs", &image(), "--outputs"]).arg(&out));
+    let same = ok(of_opt(&dir).arg("run").arg(&model).args(["--inputs", &image(), "--expect"]).arg(&out));
+    assert_eq!(same, "");
+    let bytes = std::fs::read(out.join("output_0.pb")).unwrap();
+    let damaged: Vec<u8> = bytes.iter().rev().take(3).map(|_| 0).collect();
+    std::fs::write(out.join("output_0.pb"), [&bytes[..bytes.len() - 3], &damaged].concat()).unwrap();
+    let (code, _, err) = run(of_opt(&dir).arg("run").arg(&model).args(["--inputs", &image(), "--expect"]).arg(&out));
+    assert!(code == 1 && err.contains("is not what is expected: 1 of"), "{code} {err}");
+}
+
+#[test]
 fn a_model_becomes_text_and_comes_back() {
     let dir = dir();
     let text = dir.path().join("digits.of");

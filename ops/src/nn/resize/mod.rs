@@ -168,6 +168,31 @@ impl Resize {
         Ok((0..n).map(|i| Plan { axis: axes[i], output: pairs[i].0, scale: pairs[i].1, roi: roi(i) }).collect())
     }
 
+    /// The axes that are resized, and what each of their result elements is made of; `dims` are those of the input.
+    ///
+    /// # Errors
+    /// When scales or sizes do not fit, or the result is too large.
+    pub fn taps(
+        &self,
+        dims: &[usize],
+        roi: Option<&[f64]>,
+        scales: Option<&[f64]>,
+        sizes: Option<&[i64]>,
+    ) -> Result<Vec<(usize, Vec<Taps>)>, OpError> {
+        let (plan, how) = (self.plan(dims, roi, scales, sizes)?, self.interpolation()?);
+        let mut result = dims.to_vec();
+        plan.iter().for_each(|p| result[p.axis] = p.output);
+        shape::count(&result)?;
+        let of = |p: &Plan| {
+            let input = dims[p.axis];
+            if input == 0 && p.output > 0 {
+                return Err(OpError::eval(format!("axis {} has no element to resize", p.axis)));
+            }
+            Ok((p.axis, how.taps(&Coordinates { input, output: p.output, scale: p.scale, roi: p.roi })))
+        };
+        plan.iter().map(of).collect()
+    }
+
     /// Result dimensions where they follow from what is known.
     fn result(&self, cx: &OpView<'_>, x: &Shape) -> Result<Shape, OpError> {
         let axes = self.axes(x.len())?;
@@ -276,26 +301,20 @@ impl Op for Resize {
         let floats = |i: usize| inputs.opt_tensor(i).filter(|t| !t.is_empty()).and_then(Tensor::to_f64s);
         let (roi, scales) = (floats(1), floats(2));
         let sizes = inputs.opt_tensor(3).filter(|t| !t.is_empty()).and_then(Tensor::to_i64s);
-        let plan = self.plan(x.dims(), roi.as_deref(), scales.as_deref(), sizes.as_deref())?;
-        let how = self.interpolation()?;
+        let resized = self.taps(x.dims(), roi.as_deref(), scales.as_deref(), sizes.as_deref())?;
         let mut dims = x.dims().to_vec();
-        plan.iter().for_each(|p| dims[p.axis] = p.output);
-        shape::count(&dims)?;
+        resized.iter().for_each(|(axis, taps)| dims[*axis] = taps.len());
         let mut v = x.to_f64s().ok_or_else(|| OpError::eval("the input must be numbers"))?;
         let mut at = x.dims().to_vec();
         let mut outside = Vec::new();
-        for p in &plan {
-            let input = at[p.axis];
-            if input == 0 && p.output > 0 {
-                return Err(OpError::eval(format!("axis {} has no element to resize", p.axis)));
-            }
-            let taps = how.taps(&Coordinates { input, output: p.output, scale: p.scale, roi: p.roi });
-            outside.extend(taps.iter().enumerate().filter(|(_, t)| t.weights.is_empty()).map(|(i, _)| (p.axis, i)));
-            at[p.axis] = p.output;
-            let inner = at[p.axis + 1..].iter().product();
-            if taps.iter().enumerate().any(|(i, t)| t.weights != [(i, 1.0)]) || input != p.output {
+        for (axis, taps) in &resized {
+            let input = at[*axis];
+            outside.extend(taps.iter().enumerate().filter(|(_, t)| t.weights.is_empty()).map(|(i, _)| (*axis, i)));
+            at[*axis] = taps.len();
+            let inner = at[*axis + 1..].iter().product();
+            if taps.iter().enumerate().any(|(i, t)| t.weights != [(i, 1.0)]) || input != taps.len() {
                 shape::count(&at)?;
-                v = apply(&v, &taps, input, inner);
+                v = apply(&v, taps, input, inner);
             }
         }
         for (axis, p) in outside {
