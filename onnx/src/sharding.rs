@@ -55,10 +55,13 @@ fn coordinates(shape: &[usize], mut i: usize) -> Vec<usize> {
     at
 }
 
+/// A split tensor axis and the number of its shards.
+type Split = (u8, usize);
+
 /// For every device the shard that it holds, with the split tensor axes and their numbers of shards; `None` for a
 /// partial value.
-fn layout(sbp: &NdSbp, mesh: &Mesh) -> Option<(Vec<usize>, Vec<(u8, usize)>)> {
-    let mut split: Vec<(u8, usize)> = Vec::new();
+fn layout(sbp: &NdSbp, mesh: &Mesh) -> Option<(Vec<usize>, Vec<Split>)> {
+    let mut split: Vec<Split> = Vec::new();
     for (s, n) in sbp.axes.iter().zip(&mesh.shape) {
         match s {
             Sbp::Broadcast => {}

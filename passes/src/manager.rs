@@ -32,6 +32,9 @@ pub struct Settings {
     pub reproducers: Option<PathBuf>,
 }
 
+/// Builds for debugging verify after every pass.
+const VERIFIES: bool = cfg!(debug_assertions);
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -39,7 +42,7 @@ impl Default for Settings {
             print_changed: false,
             print_generic: false,
             print_locations: false,
-            verify_each: cfg!(debug_assertions),
+            verify_each: VERIFIES,
             reproducers: None,
         }
     }

@@ -195,11 +195,9 @@ fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) 
     let Some(to) = g.ty(result).as_tensor().map(|t| t.dtype) else { return Ok(()) };
     let f32s = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| t.dtype == DType::F32);
     let single = |v: ValueId| g.constant(v).is_some_and(|t| t.len() == 1);
-    if q.block_size != 0
-        || !matches!(to, DType::U8 | DType::I8)
-        || !(f32s(x) && f32s(scale) && single(scale))
-        || !zero.is_none_or(single)
-    {
+    let floats = f32s(x) && f32s(scale) && single(scale);
+    let bytes = matches!(to, DType::U8 | DType::I8) && zero.is_none_or(single);
+    if q.block_size != 0 || !floats || !bytes {
         return Ok(());
     }
     let same =

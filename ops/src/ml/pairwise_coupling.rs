@@ -37,13 +37,11 @@ impl PairwiseCoupling {
 /// Probabilities of `k` classes whose pairwise ones are `row`.
 fn couple(row: &[f64], k: usize) -> Vec<f64> {
     let mut r = vec![vec![0.0; k]; k];
-    let mut pairs = row.iter();
-    for i in 0..k {
-        for j in i + 1..k {
-            // Away from certainty, so that no class is ruled out by one pair.
-            r[i][j] = pairs.next().map_or(0.5, |p| p.clamp(1e-7, 1.0 - 1e-7));
-            r[j][i] = 1.0 - r[i][j];
-        }
+    let pairs = (0..k).flat_map(|i| (i + 1..k).map(move |j| (i, j)));
+    for ((i, j), p) in pairs.zip(row) {
+        // Away from certainty, so that no class is ruled out by one pair.
+        r[i][j] = p.clamp(1e-7, 1.0 - 1e-7);
+        r[j][i] = 1.0 - r[i][j];
     }
     let q: Vec<Vec<f64>> = (0..k)
         .map(|t| {

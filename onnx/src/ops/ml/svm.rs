@@ -177,7 +177,7 @@ fn linear(
     rho: Vec<f64>,
 ) -> Values {
     let classes = labels.len();
-    if w.is_empty() || w.len() % classes != 0 {
+    if w.is_empty() || !w.len().is_multiple_of(classes) {
         return Err(Fault::invalid(format!("{} coefficients do not divide into {classes} classes", w.len())));
     }
     let features = w.len() / classes;
