@@ -210,7 +210,7 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
             known(g, op, 3..data.operands.len()).map(|()| Role::Single)
         }
         Pad::NAME => {
-            if !as_op::<Pad>(g, op).is_some_and(|p| &*p.mode == "constant") {
+            if as_op::<Pad>(g, op).is_none_or(|p| &*p.mode != "constant") {
                 return index::claims(g, op).map(|()| Role::Single);
             }
             derived(g, op, 1..2)?;

@@ -117,8 +117,8 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
             let extents: Vec<i64> = dims.iter().map(|d| i64::try_from(*d).unwrap_or(i64::MAX)).collect();
             port.accepts(Some((port.dtype(), &extents)), program)
                 .map_err(|e| exit::error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
-            for axis in 0..dims.len() {
-                if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(extents[axis])) {
+            for (axis, n) in extents.iter().enumerate() {
+                if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(*n)) {
                     tell(program, &mut symbols, symbol as usize, n)?;
                 }
             }

@@ -75,7 +75,7 @@ fn full_row(plane: &Plane, h: (usize, usize), v: (usize, usize), y: usize, out: 
         }
         return;
     }
-    let upper = y % 2 == 0;
+    let upper = y.is_multiple_of(2);
     let far = if upper { near.saturating_sub(1) } else { (near + 1).min(plane.height - 1) };
     let (near, far) = (plane.row(near), plane.row(far));
     let sum = |i: usize| 3 * i32::from(near[i]) + i32::from(far[i]);
