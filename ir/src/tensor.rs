@@ -336,13 +336,23 @@ fn odd_f64(x: i128) -> f64 {
     if x < 0 { -magnitude } else { magnitude }
 }
 
+/// A float that rounds to any type of up to 16 bits as `x` itself would, like [`odd_f64`].
+pub(crate) fn odd_f32(x: f64) -> f32 {
+    let y = x as f32;
+    if y.is_nan() || y.is_infinite() || f64::from(y) == x {
+        return y;
+    }
+    let beyond = u32::from(f64::from(y).abs() > x.abs());
+    f32::from_bits((y.to_bits() - beyond) | 1)
+}
+
 /// The elements as [`Tensor::from_cells`] takes them.
 fn encode_floats(dtype: DType, v: &[f64], rounding: Rounding) -> Vec<u8> {
     match dtype {
         DType::F64 => bytemuck::cast_slice(v).to_vec(),
         DType::F32 => v.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect(),
-        DType::F16 => v.iter().flat_map(|x| f16::from_f64(*x).to_le_bytes()).collect(),
-        DType::BF16 => v.iter().flat_map(|x| bf16::from_f64(*x).to_le_bytes()).collect(),
+        DType::F16 => v.iter().flat_map(|x| f16::from_f32(odd_f32(*x)).to_le_bytes()).collect(),
+        DType::BF16 => v.iter().flat_map(|x| bf16::from_f32(odd_f32(*x)).to_le_bytes()).collect(),
         _ => v.iter().map(|x| small_float::encode(dtype, *x, rounding)).collect(),
     }
 }
@@ -388,6 +398,11 @@ mod tests {
             let t = Tensor::from_elements(DType::BF16, vec![], Elements::Int(vec![x])).unwrap();
             assert_eq!(t.to_f64s().unwrap(), [y as f64]);
         }
+        // Just above the middle of two float16 numbers, by less than f32 can tell; and the largest that is no infinity.
+        assert_eq!(f(DType::F16, 1.0 + 2f64.powi(-11) + 2f64.powi(-40)), 1.0 + 2f64.powi(-10));
+        assert_eq!(f(DType::F16, -1.0 - 2f64.powi(-11)), -1.0);
+        assert_eq!((f(DType::F16, 65519.999999), f(DType::F16, 65520.0)), (65504.0, f64::INFINITY));
+        assert_eq!((f(DType::F16, 1e-300), f(DType::BF16, -1e300)), (0.0, f64::NEG_INFINITY));
     }
 
     #[test]

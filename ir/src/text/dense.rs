@@ -150,8 +150,8 @@ fn float_bits(dtype: DType, value: f64) -> u64 {
     match dtype {
         DType::F64 => value.to_bits(),
         DType::F32 => (value as f32).to_bits().into(),
-        DType::F16 => f16::from_f64(value).to_bits().into(),
-        DType::BF16 => bf16::from_f64(value).to_bits().into(),
+        DType::F16 => f16::from_f32(crate::tensor::odd_f32(value)).to_bits().into(),
+        DType::BF16 => bf16::from_f32(crate::tensor::odd_f32(value)).to_bits().into(),
         // What is written as a decimal number means the nearest one that there is.
         _ => small_float::encode(dtype, value, Rounding { power: Power::Nearest, ..Rounding::DEFAULT }).into(),
     }

@@ -16,7 +16,8 @@ pub struct Operator {
     pub domain: &'static str,
     /// The operator.
     pub name: &'static str,
-    /// The first and the last operator set that has it; other domains than ai.onnx have one.
+    /// The first and the last operator set that has it; of other domains than ai.onnx, the first and the last that is
+    /// read in another way than the one before.
     pub sets: [i64; 2],
     /// What becomes of it.
     pub reading: Reading,
@@ -43,12 +44,20 @@ pub fn operators() -> Vec<Operator> {
         more.map(|e| Operator { domain: "", name: e.op, sets: [e.since, NEWEST_OPSET], reading: Reading::Ops })
             .collect::<Vec<_>>(),
     );
-    let others = contrib::TABLE.iter().chain(ml::TABLE).chain(preview::TABLE);
-    all.extend(others.map(|e| other(e.domain, e.op, Reading::Ops)));
+    for e in contrib::TABLE.iter().chain(ml::TABLE).chain(preview::TABLE) {
+        match all.iter_mut().find(|o| (o.domain, o.name) == (e.domain, e.op)) {
+            Some(o) => o.sets[1] = e.since,
+            None => all.push(Operator { sets: [e.since; 2], ..other(e.domain, e.op, Reading::Ops) }),
+        }
+    }
     all.extend(contrib::REFUSED.iter().map(|row| other(contrib::DOMAIN, row.0, Reading::Refused(row.1))));
     for decl in of_ops::list::ALL {
-        let names = decl.onnx().iter().filter_map(|name| name.split_once("::"));
-        all.extend(names.map(|(domain, name)| other(domain, name, Reading::Op(*decl))));
+        for (domain, name) in decl.onnx().iter().filter_map(|name| name.split_once("::")) {
+            match all.iter_mut().find(|o| (o.domain, o.name) == (domain, name)) {
+                Some(o) => o.reading = Reading::Op(*decl),
+                None => all.push(other(domain, name, Reading::Op(*decl))),
+            }
+        }
     }
     all.sort_by_key(|o| (o.domain, o.name));
     all
