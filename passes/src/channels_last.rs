@@ -49,7 +49,12 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
             }
         )*};
     }
-    wrap!(Conv, ConvInteger, ConvTranspose, AvgPool);
+    wrap!(Conv, ConvTranspose, AvgPool);
+    // A zero point of several numbers lies along the axes of the data as they are.
+    let one = |z: &ValueId| dims(rw.graph(), *z).is_some_and(|d| d.iter().all(|n| *n == 1));
+    if rw.graph().op(op).operands.get(2).is_none_or(|z| *rw.graph().ty(*z) == Type::None || one(z)) {
+        wrap!(ConvInteger);
+    }
     if let Some(o) = as_op::<MaxPool>(rw.graph(), op)
         && !o.channels_last
         && rw.graph().op(op).results.len() == 1
