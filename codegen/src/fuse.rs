@@ -70,6 +70,9 @@ impl Group {
     }
 }
 
+/// Elementwise ops that one kernel computes at most beside its anchor or its reductions.
+const LONGEST: usize = 48;
+
 /// Partitions the ops of `region`. Groups come in execution order.
 pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
@@ -183,7 +186,6 @@ impl Fuser<'_> {
     /// Elementwise ops after `root` that can be computed on its result before it is stored, so that one value leaves
     /// the group. Everything else that they read is computed before `root`.
     fn epilogue(&self, root: OpId) -> Vec<OpId> {
-        const LONGEST: usize = 48;
         let space = self.dims(root);
         let start = self.position[&root];
         let mut inside: Vec<OpId> = vec![root];
@@ -314,7 +316,6 @@ impl Fuser<'_> {
 
     /// The group that alone reads what elementwise group `p` computes, point by point in the same space.
     fn only_reader(&self, p: usize) -> Option<usize> {
-        const LONGEST: usize = 48;
         let mut reader = None;
         for op in &self.groups[p].ops {
             for v in self.graph.op(*op).operands.iter().chain(&self.graph.op(*op).results) {

@@ -24,6 +24,17 @@ pub struct Func {
 }
 
 impl Func {
+    /// A function around a finished graph, with the inputs `x0`, `x1` … and the outputs `y0`, `y1` …
+    pub fn numbered(graph: Graph) -> Func {
+        Func {
+            inputs: (0..graph.args().len()).map(|i| format!("x{i}")).collect(),
+            outputs: (0..graph.outputs().len()).map(|i| format!("y{i}")).collect(),
+            attrs: Attrs::new(),
+            loc: Location::Unknown,
+            graph,
+        }
+    }
+
     /// Types of the inputs.
     pub fn input_types(&self) -> Vec<Type> {
         self.graph.args().iter().map(|v| self.graph.ty(*v).clone()).collect()

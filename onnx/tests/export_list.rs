@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use of_ir::{Attrs, Func, Graph, Module, Rewriter, Tensor};
+use of_ir::{Func, Graph, Module, Rewriter, Tensor};
 use of_onnx::{ExportOptions, export_model};
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Sample, Value, interpret, list};
@@ -41,13 +41,7 @@ fn one_op(sample: &Sample) -> (Module, Vec<Value>) {
     let id = rw.create((sample.op.decl().as_def(), sample.op.attrs()), &ids).unwrap();
     let results = rw.graph().op(id).results.to_vec();
     rw.create(Return {}, &results).unwrap();
-    let func = Func {
-        inputs: (0..graph.args().len()).map(|i| format!("x{i}")).collect(),
-        outputs: (0..graph.outputs().len()).map(|i| format!("y{i}")).collect(),
-        attrs: Attrs::new(),
-        loc: of_diag::Location::Unknown,
-        graph,
-    };
+    let func = Func::numbered(graph);
     let mut m = Module::default();
     m.funcs.insert("main".into(), func);
     (m, args)

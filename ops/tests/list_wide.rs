@@ -2,9 +2,7 @@
 
 use of_diag::Diagnostic;
 use of_ir::text::{self, PrintOptions};
-use of_ir::{
-    Attrs, DType, Elements, Func, Graph, Module, PartialKind, Rewriter, Sbp, Tensor, Type, ValueId, verify_module,
-};
+use of_ir::{DType, Elements, Func, Graph, Module, PartialKind, Rewriter, Sbp, Tensor, Type, ValueId, verify_module};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{GradCx, Kind, Op, OpDecl, Sample, Value, interpret, list};
@@ -48,13 +46,7 @@ fn parameters(i: usize, t: &Tensor) -> bool {
 }
 
 fn module(graph: Graph) -> Module {
-    let func = Func {
-        inputs: (0..graph.args().len()).map(|i| format!("x{i}")).collect(),
-        outputs: (0..graph.outputs().len()).map(|i| format!("y{i}")).collect(),
-        attrs: Attrs::new(),
-        loc: of_diag::Location::Unknown,
-        graph,
-    };
+    let func = Func::numbered(graph);
     let mut m = Module::default();
     m.funcs.insert("main".into(), func);
     m

@@ -5,25 +5,13 @@ use std::sync::Arc;
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
 use of_codegen::{CompileOptions, compile};
-use of_ir::{Attrs, Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ir::{Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Value, interpret, list};
 use of_passes::Manager;
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, RunError, Session};
-
-/// A function with the given graph.
-fn func(graph: Graph) -> Func {
-    let (inputs, outputs) = (graph.args().len(), graph.outputs().len());
-    Func {
-        inputs: (0..inputs).map(|i| format!("x{i}")).collect(),
-        outputs: (0..outputs).map(|i| format!("y{i}")).collect(),
-        attrs: Attrs::new(),
-        loc: of_diag::Location::Unknown,
-        graph,
-    }
-}
 
 /// Runs `f` through the passes, code generation, a plan and the runtime.
 fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Vec<Value> {
@@ -117,7 +105,7 @@ fn one_op(op: &dyn of_ops::Op, operands: &[Value], open: bool) -> Option<(Func, 
     };
     let results = rw.graph().op(id).results.to_vec();
     rw.create(Return {}, &results).unwrap();
-    Some((func(graph), inputs))
+    Some((Func::numbered(graph), inputs))
 }
 
 /// The type with a symbol for each extent.
@@ -196,7 +184,7 @@ fn random_graph(seed: u64, open: bool) -> (Func, Vec<Value>) {
     outputs.push(r.pick(&pool));
     rw.create(Return {}, &outputs).unwrap();
     let input = r.tensor(of_ir::DType::F32, &dims, -2.0, 2.0);
-    (func(graph), vec![input.into()])
+    (Func::numbered(graph), vec![input.into()])
 }
 
 /// A further op of a random graph: on `a`, and `b` of the same type, whose rows have `width` elements.
@@ -345,7 +333,7 @@ fn sigmoids_keep_their_small_values() {
         other => panic!("{other:?}"),
     };
     let want = numbers(&interpret::run_graph(&graph, &[x.clone().into()]).unwrap());
-    let got = numbers(&run_compiled(&func(graph), &[x.into()], Isa::host(), 1));
+    let got = numbers(&run_compiled(&Func::numbered(graph), &[x.into()], Isa::host(), 1));
     for (g, w) in got.iter().zip(&want) {
         assert!((g - w).abs() <= 1e-6 * w + f64::from(f32::from_bits(1)), "{got:?} {want:?}");
     }
@@ -366,7 +354,7 @@ fn indices_of_every_integer_type_gather() {
         rw.create(Return {}, &[y]).unwrap();
         let inputs = [r.f32s(&[5, 3]), indices.into()];
         let want = interpret::run_graph(&graph, &inputs).unwrap();
-        assert_close(&format!("{dtype}"), &run_compiled(&func(graph), &inputs, Isa::host(), 1), &want);
+        assert_close(&format!("{dtype}"), &run_compiled(&Func::numbered(graph), &inputs, Isa::host(), 1), &want);
     }
 }
 
@@ -381,7 +369,7 @@ fn products_of_unequal_depth_are_refused_by_the_kernel() {
     let w = rw.create_one(Constant { value: r.tensor(of_ir::DType::F32, &[3, 4], 0.0, 1.0) }, &[]).unwrap();
     let y = rw.create_one(of_ops::contraction::MatMul {}, &[x, w]).unwrap();
     rw.create(Return {}, &[y]).unwrap();
-    let f = func(graph);
+    let f = Func::numbered(graph);
     let fits = [r.f32s(&[2, 3])];
     let want = interpret::run_graph(&f.graph, &fits).unwrap();
     assert_close("depth 3", &run_compiled(&f, &fits, Isa::host(), 1), &want);
@@ -402,7 +390,7 @@ fn long_sums_keep_their_digits() {
     let y = rw.create_one(of_ops::contraction::MatMul {}, &[x, w]).unwrap();
     rw.create(Return {}, &[y]).unwrap();
     let row = r.tensor(of_ir::DType::F32, &[1, K], 0.0, 1.0);
-    let got = run_compiled(&func(graph), &[row.clone().into()], Isa::host(), 1);
+    let got = run_compiled(&Func::numbered(graph), &[row.clone().into()], Isa::host(), 1);
     let [Value::Tensor(got)] = &got[..] else { panic!("one tensor") };
     let (a, b) = (row.to_f64s().unwrap(), weights.to_f64s().unwrap());
     for (column, y) in got.to_f64s().unwrap().into_iter().enumerate() {

@@ -1,5 +1,7 @@
 //! Contractions, convolutions and pools with their epilogues.
 
+use std::borrow::Cow;
+
 use of_diag::Diagnostic;
 use of_ir::{DType, Dim, OpId, ValueId};
 use of_ops::OpSpec;
@@ -16,6 +18,12 @@ use crate::native::window::{self, Axis, Kind, Window};
 use crate::native::{Extent, copy, extent};
 use crate::physical::{Operand, Place};
 use crate::roles;
+
+/// Packed weights.
+enum Panels {
+    Floats(Vec<f32>),
+    Bytes(Vec<u8>),
+}
 
 /// Extents with and without a border, and elements before, of each axis.
 type Border = [(Extent, Extent, Extent); 4];
@@ -58,7 +66,7 @@ impl Lowering<'_, '_> {
         };
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
-        let matrices = extent::numbers(&db).filter(|_| self.constants.tensor(w).is_some()).map(|d| matrices(&d));
+        let constant = extent::numbers(&db).filter(|_| self.constants.tensor(w).is_some());
         let mut spec = Contraction {
             element: element(self.dtype(x)),
             a_batch: lead_strides(&da, &batch),
@@ -73,54 +81,56 @@ impl Lowering<'_, '_> {
         };
         let tile = contraction::tile(&spec, self.isa);
         let width = tile.vectors * self.isa.lanes;
-        if let Some((_, k, n)) = matrices {
+        if let Some([.., k, n]) = constant.as_deref() {
             spec.b = contraction::Operand::Packed;
             let packed = contraction::panel(&spec, width) * n.div_ceil(width);
             spec.b_batch.iter_mut().for_each(|s| *s = s.div_floor(&(k * n).into()) * &packed);
         }
         let source = contraction::contraction(&spec, tile, b, &axes, &row_major(&dims), self.isa)?;
+        let packed = constant.map(|_| self.packed(w, &spec, width, None)).transpose()?;
         let flops = 2 * points(&[k]) * points(&dims);
         Ok((|| {
             let a = self.place(x)?;
-            let right = match matrices {
-                Some(m) => self.packed(w, &spec, m, width)?,
+            let right = match packed {
+                Some(panels) => self.panels(w, panels)?,
                 None => self.place(w)?,
             };
             self.finish(group, source, b, vec![a, right], flops)
         })())
     }
 
-    /// A weight of packed panels: `count` matrices, one after another.
-    fn packed(
-        &mut self,
-        w: ValueId,
-        spec: &Contraction,
-        (count, k, n): (usize, usize, usize),
-        width: usize,
-    ) -> Result<Operand, Diagnostic> {
-        let tensor = self.constants.tensor(w);
-        let (mut floats, mut bytes) = (Vec::new(), Vec::new());
-        if let Some(values) = tensor.and_then(|t| t.as_slice::<f32>()) {
-            for i in 0..count {
-                floats.extend(contraction::pack(&values[i * k * n..][..k * n], k, n, width));
+    /// The constant right operand in panels: matrices, or filters of so many taps, one after another.
+    fn packed(&self, w: ValueId, spec: &Contraction, width: usize, taps: Option<usize>) -> Result<Panels, String> {
+        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
+        let (Some(k), Some(n)) = (contraction::depth(spec).number(), spec.columns.number()) else {
+            return Err("an extent of its weights is not known before the run".into());
+        };
+        if let Some(values) = tensor.as_slice::<f32>() {
+            let mut out = Vec::new();
+            for part in values.chunks_exact(k * n) {
+                out.extend(contraction::pack(&right(part, k, n, taps), k, n, width));
             }
-        } else if let Some(values) = tensor.and_then(|t| t.as_slice::<i8>()) {
-            for i in 0..count {
-                bytes.extend(contraction::pack_bytes(&values[i * k * n..][..k * n], spec, width).unwrap_or_default());
+            Ok(Panels::Floats(out))
+        } else if let Some(values) = tensor.as_slice::<i8>() {
+            let mut out = Vec::new();
+            for part in values.chunks_exact(k * n) {
+                let panel = contraction::pack_bytes(&right(part, k, n, taps), spec, width);
+                out.extend(panel.ok_or("an extent is not known before the run")?);
             }
+            Ok(Panels::Bytes(out))
+        } else {
+            Err("its weights are neither f32 nor signed bytes".into())
         }
-        self.panels(w, floats, bytes)
     }
 
-    /// The weight of packed panels, of floats or of bytes.
-    fn panels(&mut self, w: ValueId, floats: Vec<f32>, bytes: Vec<u8>) -> Result<Operand, Diagnostic> {
+    /// The weight that `w` is, packed.
+    fn panels(&mut self, w: ValueId, panels: Panels) -> Result<Operand, Diagnostic> {
         let name = format!("{} (packed)", self.constants.name(w));
-        let weight = if bytes.is_empty() {
-            self.constants.computed(&name, &floats)
-        } else {
-            self.constants.computed(&name, &bytes)
+        let weight = match panels {
+            Panels::Floats(data) => self.constants.computed(&name, &data)?,
+            Panels::Bytes(data) => self.constants.computed(&name, &data)?,
         };
-        Ok(Operand::whole(Place::Weight(weight?)))
+        Ok(Operand::whole(Place::Weight(weight)))
     }
 
     /// Channels-last convolutions of one or two image axes.
@@ -223,22 +233,11 @@ impl Lowering<'_, '_> {
             spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
         }
         let source = contraction::contraction(&spec, tile, &body, &row_axes, &out, self.isa)?;
-        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
-        let (size, taps) = (cout_group * k, h.kernel * wa.kernel);
-        let (mut floats, mut bytes) = (Vec::new(), Vec::new());
-        for g in 0..groups {
-            if let Some(values) = tensor.as_slice::<f32>() {
-                let b = filters(&values[g * size..][..size], cout_group, cin_group, taps);
-                floats.extend(contraction::pack(&b, k, cout_group, width));
-            } else if let Some(values) = tensor.as_slice::<i8>() {
-                let b = filters(&values[g * size..][..size], cout_group, cin_group, taps);
-                bytes.extend(contraction::pack_bytes(&b, &spec, width).ok_or("an extent is not known before the run")?);
-            }
-        }
+        let packed = self.packed(w, &spec, width, Some(h.kernel * wa.kernel))?;
         let flops = 2 * k as u64 * points(&space);
         Ok((|| {
             let a = self.bordered(op, x, border)?;
-            let right = self.panels(w, floats, bytes)?;
+            let right = self.panels(w, packed)?;
             self.finish(group, source, &body, vec![a, right], flops)
         })())
     }
@@ -326,12 +325,6 @@ fn lead_strides(own: &[Extent], batch: &[Extent]) -> Vec<Extent> {
         .collect()
 }
 
-/// Number of matrices, rows and columns of a stack of matrices.
-fn matrices(dims: &[usize]) -> (usize, usize, usize) {
-    let r = dims.len();
-    (dims[..r - 2].iter().product(), dims[r - 2], dims[r - 1])
-}
-
 /// What a contraction with a left operand of this type multiplies.
 fn element(dtype: DType) -> Element {
     match dtype {
@@ -339,6 +332,11 @@ fn element(dtype: DType) -> Element {
         DType::I8 => Element::Signed,
         _ => Element::Float,
     }
+}
+
+/// A right operand as `[k, n]`: a matrix as it is, filters of so many taps rearranged.
+fn right<T: Copy + Default>(part: &[T], k: usize, n: usize, taps: Option<usize>) -> Cow<'_, [T]> {
+    taps.map_or(Cow::Borrowed(part), |taps| Cow::Owned(filters(part, n, k / taps, taps)))
 }
 
 /// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.

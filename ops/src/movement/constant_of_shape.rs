@@ -1,9 +1,9 @@
 //! `of.constant_of_shape`.
 
 use of_diag::Location;
-use of_ir::{DType, Dim, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
+use of_ir::{DType, Dim, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, ValueId};
 
-use super::{Expand, MOST_AXES, split};
+use super::{Expand, MOST_AXES, split, told};
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, op, op_basics};
@@ -37,21 +37,7 @@ impl Op for ConstantOfShape {
     op_basics!(ConstantOfShape);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        let spec = cx.tensor(0)?;
-        if !spec.dtype.is_int() || spec.rank().is_some_and(|r| r != 1) {
-            return Err(OpError::ty("the shape must be an integer tensor of rank 1"));
-        }
-        let dtype = self.scalar()?.dtype();
-        let dims = match (cx.dims(0), spec.fixed_dims().as_deref()) {
-            (Some(d), _) => d,
-            (None, Some([n])) if *n <= MOST_AXES => vec![Dim::unknown(); *n],
-            (None, Some(_)) => return Err(OpError::shape("a tensor cannot have so many axes")),
-            (None, None) => return Ok(vec![Type::Tensor(TensorType::unranked(dtype))]),
-        };
-        if let Some(d) = dims.iter().find(|d| d.as_const().is_some_and(|c| c < 0)) {
-            return Err(OpError::shape(format!("a dimension is {d}")));
-        }
-        Ok(vec![Type::tensor(dtype, dims)])
+        told(cx, self.scalar()?.dtype())
     }
 
     fn dims(&self, cx: &OpView<'_>) -> Option<Vec<Dim>> {

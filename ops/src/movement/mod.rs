@@ -60,8 +60,9 @@ pub use trilu::Trilu;
 pub use unique::Unique;
 
 use of_diag::Diagnostic;
-use of_ir::{DType, Dim, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Tensor, ValueId};
+use of_ir::{DType, Dim, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
+use crate::Inferred;
 use crate::structural::{Constant, ShapeOf};
 
 /// The most axes that a tensor may get, and the most elements of a tensor that holds dimensions.
@@ -119,4 +120,22 @@ fn known(cx: &OpView<'_>, i: usize) -> Known {
         (_, Some(v)) => Known::Value(v),
         (_, None) => Known::Unknown,
     }
+}
+
+/// The type of a tensor of `dtype` whose dimensions are the elements of operand 0.
+pub(crate) fn told(cx: &OpView<'_>, dtype: DType) -> Inferred {
+    let spec = cx.tensor(0)?;
+    if !spec.dtype.is_int() || spec.rank().is_some_and(|r| r != 1) {
+        return Err(OpError::ty("the shape must be an integer tensor of rank 1"));
+    }
+    let dims = match (cx.dims(0), spec.fixed_dims().as_deref()) {
+        (Some(d), _) => d,
+        (None, Some([n])) if *n <= MOST_AXES => vec![Dim::unknown(); *n],
+        (None, Some(_)) => return Err(OpError::shape("a tensor cannot have so many axes")),
+        (None, None) => return Ok(vec![Type::Tensor(TensorType::unranked(dtype))]),
+    };
+    if let Some(d) = dims.iter().find(|d| d.as_const().is_some_and(|c| c < 0)) {
+        return Err(OpError::shape(format!("a dimension is {d}")));
+    }
+    Ok(vec![Type::tensor(dtype, dims)])
 }

@@ -14,8 +14,7 @@ pub mod generate;
 pub mod open;
 pub mod shrink;
 
-use of_diag::Location;
-use of_ir::{Attrs, Func, Graph, Module};
+use of_ir::{Func, Graph, Module};
 use of_ops::Value;
 
 use open::Opening;
@@ -34,13 +33,7 @@ pub struct Case {
 impl Case {
     /// A case around a finished graph.
     pub fn new(graph: Graph, inputs: Vec<Value>) -> Case {
-        let func = Func {
-            inputs: (0..graph.args().len()).map(|i| format!("x{i}")).collect(),
-            outputs: (0..graph.outputs().len()).map(|i| format!("y{i}")).collect(),
-            attrs: Attrs::new(),
-            loc: Location::Unknown,
-            graph,
-        };
+        let func = Func::numbered(graph);
         Case { func, inputs, opening: Opening::Closed }
     }
 
