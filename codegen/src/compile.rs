@@ -9,12 +9,11 @@ use of_ir::Func;
 use of_plan::{Environment, InputHash, PlanBuilder, PlanFile, PlanInfo};
 use rayon::prelude::*;
 
-use crate::Backend;
-use crate::lower::{LeftOut, Lowered, lower};
+use crate::lower::{LeftOut, Lowered, Target, lower};
 use crate::native::cache::Cache;
 use crate::native::object::Blob;
 use crate::native::toolchain::CompileError;
-use crate::native::{Isa, Source};
+use crate::native::Source;
 use crate::physical::Work;
 
 /// How far the work is.
@@ -24,7 +23,7 @@ pub enum Progress {
     Kernels(usize, usize),
 }
 
-/// What to compile for.
+/// How to compile.
 pub struct CompileOptions<'a> {
     /// Name of the model.
     pub model: String,
@@ -34,12 +33,10 @@ pub struct CompileOptions<'a> {
     pub inputs: Vec<(String, [u8; 32])>,
     /// Worker threads the plan is meant for; 0 leaves the choice to the runtime.
     pub threads: u32,
-    /// Instruction set.
-    pub isa: &'static Isa,
+    /// What to compile for.
+    pub target: Target<'a>,
     /// Compiled kernels.
     pub cache: Cache,
-    /// Backends for ops without native code, best first.
-    pub backends: &'a [&'a dyn Backend],
     /// Told about progress.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
 }
@@ -95,7 +92,7 @@ impl Compiled<'_> {
 /// # Errors
 /// When an op has no backend, or a kernel cannot be compiled.
 pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -> Result<Compiled<'m>, Diagnostics> {
-    let isa = options.isa;
+    let isa = options.target.isa;
     let inputs =
         options.inputs.iter().map(|(name, hash)| InputHash { name: name.clone(), blake3: hash.to_vec() }).collect();
     let info = PlanInfo {
@@ -116,7 +113,7 @@ pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -
     for (name, func) in funcs {
         let span = tracing::debug_span!("lower", name);
         let _in = span.enter();
-        lowered.push((name.clone(), lower(func, isa, options.backends, &mut builder)?));
+        lowered.push((name.clone(), lower(func, &options.target, &mut builder)?));
     }
     let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
@@ -186,7 +183,7 @@ fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blo
     let results: Vec<Result<(Blob, bool), CompileError>> = sources
         .par_iter()
         .map(|s| {
-            let r = options.cache.get(s, options.isa);
+            let r = options.cache.get(s, options.target.isa);
             let n = done.fetch_add(1, Ordering::Relaxed) + 1;
             if let Some(report) = &options.progress {
                 report(Progress::Kernels(n, sources.len()));

@@ -15,3 +15,4 @@ pub mod roles;
 
 pub use backend::Backend;
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile};
+pub use lower::Target;

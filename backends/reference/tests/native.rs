@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{CompileOptions, compile};
+use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, NoneValue, Return};
@@ -32,9 +32,8 @@ fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        isa,
+        target: Target { isa, backends: &[&Reference], winograd: true },
         cache: Cache::at(&dir, Cache::DEFAULT_LIMIT),
-        backends: &[&Reference],
         progress: None,
     };
     let compiled = compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}"));
@@ -408,9 +407,8 @@ fn the_same_input_gives_the_same_plan() {
             flags: Vec::new(),
             inputs: Vec::new(),
             threads: 1,
-            isa: Isa::host(),
+            target: Target { isa: Isa::host(), backends: &[&Reference], winograd: true },
             cache: Cache::none(),
-            backends: &[&Reference],
             progress: None,
         };
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();

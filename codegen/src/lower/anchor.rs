@@ -15,6 +15,7 @@ use crate::fuse::{Group, Role};
 use crate::native::contraction::{self, Contraction, Element, RowAxes};
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
+use crate::native::winograd::Winograd;
 use crate::native::{Extent, copy, extent};
 use crate::physical::{Operand, Place};
 use crate::roles;
@@ -160,6 +161,13 @@ impl Lowering<'_, '_> {
             (reach - &a.pad - &a.input).max(&0usize.into())
         };
         let padded = |a: &Axis| &a.input + &a.pad + pad_after(a);
+        if groups == 1
+            && dtype == DType::F32
+            && self.winograd
+            && let Some(fast) = Winograd::choose(&n, &h, &wa, cin, cout, self.isa)
+        {
+            return self.winograd(group, &fast, (x, w), b);
+        }
         let (hp, wp) = (padded(&h), padded(&wa));
         let needs_pad = hp != h.input || wp != wa.input || !h.pad.is(0) || !wa.pad.is(0);
         let none = Extent::from(0usize);
@@ -239,6 +247,18 @@ impl Lowering<'_, '_> {
             let a = self.bordered(op, x, border)?;
             let right = self.panels(w, packed)?;
             self.finish(group, source, &body, vec![a, right], flops)
+        })())
+    }
+
+    fn winograd(&mut self, group: &Group, fast: &Winograd, (x, w): (ValueId, ValueId), b: &Body) -> Outcome {
+        let source = fast.source(b, self.isa)?;
+        let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
+        let filters = tensor.as_slice::<f32>().ok_or("its weights are not f32")?;
+        let packed = fast.transform.pack(&filters, fast.cin, fast.cout, fast.width(self.isa));
+        Ok((|| {
+            let a = self.place(x)?;
+            let right = self.panels(w, Panels::Floats(packed))?;
+            self.finish(group, source, b, vec![a, right], fast.flops())
         })())
     }
 

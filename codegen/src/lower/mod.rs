@@ -44,6 +44,17 @@ pub struct LeftOut {
     pub backend: &'static str,
 }
 
+/// What is compiled for, and how.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// Instruction set.
+    pub isa: &'static Isa,
+    /// Backends for ops without native code, best first.
+    pub backends: &'a [&'a dyn Backend],
+    /// Whether convolutions may take Winograd's algorithm, whose rounding errors are a little larger.
+    pub winograd: bool,
+}
+
 /// A lowered region. `Work::Kernel::code` is an index into `kernels` until the plan knows them.
 #[derive(Default)]
 pub struct Lowered {
@@ -66,8 +77,7 @@ pub struct Lowered {
 /// When an op is claimed by no backend, with every reason.
 pub fn lower<'g>(
     func: &'g Func,
-    isa: &Isa,
-    backends: &[&dyn Backend],
+    target: &Target<'_>,
     builder: &mut PlanBuilder<'g>,
 ) -> Result<Lowered, Diagnostic> {
     let graph = &func.graph;
@@ -75,8 +85,9 @@ pub fn lower<'g>(
     let mut l = Lowering {
         g: graph,
         roles: Roles::of(graph, graph.entry(), graph.args()),
-        isa,
-        backends,
+        isa: target.isa,
+        backends: target.backends,
+        winograd: target.winograd,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
         places: HashMap::new(),
@@ -91,6 +102,7 @@ struct Lowering<'g, 'b> {
     roles: Roles,
     isa: &'b Isa,
     backends: &'b [&'b dyn Backend],
+    winograd: bool,
     constants: Constants<'g, 'b>,
     out: Lowered,
     places: HashMap<ValueId, Operand>,

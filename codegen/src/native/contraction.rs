@@ -267,7 +267,9 @@ pub fn contraction(
             2 + body.loads.len() + s
         );
     }
-    let emit = Emit { spec, run, pieces, tile, body, walk: &walk, to: &to, isa, width, panels: &panels };
+    let bytes = 4 * depth(spec).guess() * spec.columns.guess();
+    let sums = Sums { spec, run, pieces, tile, isa, width, ahead: ahead(spec, tile, bytes, isa) };
+    let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels };
     let full = spec.inner.0.div_floor(&tile.rows.into());
     if lines {
         let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
@@ -301,6 +303,35 @@ pub fn contraction(
     c.push_str("    }\n  }\n");
     let scratch = if pieces { sums_at + tile.rows * width } else { sums_at } * 4;
     Ok(Source { body: c, iterations: batches * panels * cuts, grain: 1, scratch_bytes: scratch as u64 })
+}
+
+/// Prints the product of the rows of `spec`, whole tiles of them, with one packed panel of floats: from `A` and `B` to
+/// `Q`, rows of a panel's width. Of `bytes` of panels each is read once before the first is read again.
+pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
+    let width = tile.vectors * isa.lanes;
+    let sums = Sums { spec, run: None, pieces: false, tile, isa, width, ahead: ahead(spec, tile, bytes, isa) };
+    let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
+    sums.tile(tile.rows, &Columns::First(width), c);
+    for (r, v) in (0..tile.rows).flat_map(|r| (0..tile.vectors).map(move |v| (r, v))) {
+        let _ = writeln!(c, "        store(Q + (m + {r}) * {width} + {}, c{r}_{v});", v * isa.lanes);
+    }
+    c.push_str("      }\n");
+}
+
+/// Floats of a line of the cache.
+const LINE: usize = 16;
+
+/// Bytes of a right operand that stays in the second cache.
+const STAYS: usize = 1 << 19;
+
+/// Lines of the next panel that each step of the sum of a tile asks for. Panels come from far away, and are read once for
+/// all tiles of rows: without it the first of them waits. `bytes` are all that is read before the first panel is read again.
+fn ahead(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa) -> Option<usize> {
+    let tiles = spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows);
+    let lines = (tile.vectors * isa.lanes).div_ceil(LINE);
+    let packed = spec.element == Element::Float && spec.b == Operand::Packed;
+    // A single tile of rows cannot hide anything: the memory is the limit, and the hardware asks ahead by itself.
+    (packed && bytes > STAYS && tiles > 1).then(|| lines.div_ceil(tiles))
 }
 
 /// Cuts `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
@@ -354,43 +385,52 @@ enum Columns {
     Unknown,
 }
 
+/// Prints tiles with their epilogue.
 struct Emit<'a> {
+    sums: Sums<'a>,
+    body: &'a Body,
+    walk: &'a [Walk],
+    to: &'a Walk,
+    panels: &'a Extent,
+}
+
+/// Prints the sums of a tile.
+struct Sums<'a> {
     spec: &'a Contraction,
     /// The contiguous bytes of `a` at each tap; nothing for a product of floats.
     run: Option<usize>,
     /// Whether a long sum is made of sums over pieces, which are added up in scratch.
     pieces: bool,
     tile: Tile,
-    body: &'a Body,
-    walk: &'a [Walk],
-    to: &'a Walk,
     isa: &'a Isa,
     width: usize,
-    panels: &'a Extent,
+    /// Lines of the cache that a step of the sum asks for ahead; nothing where the right operand stays in the cache.
+    ahead: Option<usize>,
 }
 
 impl Emit<'_> {
     /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or those that the last panel has.
     fn columns(&self, rows: usize, c: &mut String) {
-        let rest = match self.spec.columns.number() {
-            Some(n) if n.is_multiple_of(self.width) => None,
-            Some(n) => Some(Columns::First(n % self.width)),
+        let Sums { spec, width, .. } = self.sums;
+        let rest = match spec.columns.number() {
+            Some(n) if n.is_multiple_of(width) => None,
+            Some(n) => Some(Columns::First(n % width)),
             None => Some(Columns::Unknown),
         };
         let only = self.panels.is(1);
         match rest {
-            None => self.tile(rows, &Columns::First(self.width), c),
+            None => self.tile(rows, &Columns::First(width), c),
             Some(rest) if only => self.tile(rows, &rest, c),
             Some(rest) => {
                 let whole = match rest {
                     Columns::First(_) => format!("panel + 1 < {}", self.panels),
-                    Columns::Unknown => format!("(panel + 1) * {} <= {}", self.width, self.spec.columns),
+                    Columns::Unknown => format!("(panel + 1) * {} <= {}", width, spec.columns),
                 };
                 let _ = writeln!(c, "        if ({whole}) {{");
-                self.tile(rows, &Columns::First(self.width), c);
+                self.tile(rows, &Columns::First(width), c);
                 c.push_str("        } else {\n");
                 if matches!(rest, Columns::Unknown) {
-                    let _ = writeln!(c, "        const i64 rest = {} - panel * {};", self.spec.columns, self.width);
+                    let _ = writeln!(c, "        const i64 rest = {} - panel * {};", spec.columns, width);
                 }
                 self.tile(rows, &rest, c);
                 c.push_str("        }\n");
@@ -399,22 +439,56 @@ impl Emit<'_> {
     }
 
     fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
+        self.sums.tile(rows, columns, c);
+        for r in 0..rows {
+            for v in 0..self.sums.vectors(columns) {
+                self.epilogue(r, v, self.sums.part(columns, v).as_deref(), c);
+            }
+        }
+    }
+
+    /// The epilogue on one vector of the tile.
+    fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
+        let (body, lanes) = (self.body, self.sums.isa.lanes);
+        let name = |i: usize| format!("t{i}");
+        c.push_str("        {");
+        for (i, t) in body.nodes.iter().enumerate() {
+            let value = match &t.node {
+                Node::Const(_) | Node::Reduce(..) => continue,
+                Node::Anchor => format!("c{r}_{v}"),
+                Node::Load(l) => {
+                    let w = &self.walk[*l];
+                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
+                    expr::load(t.dtype, &at, &w.column, part)
+                }
+                Node::Op(op, args) => expr::vector(body, *op, args, &name),
+            };
+            let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
+        }
+        for (s, (_, node)) in body.stores.iter().enumerate() {
+            let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
+            let _ = write!(c, " {}", expr::store(body.nodes[*node].dtype, &at, &format!("t{node}"), part));
+        }
+        c.push_str(" }\n");
+    }
+}
+
+impl Sums<'_> {
+    /// The sums `c0_0`, `c0_1` … of `rows` rows from `(o, m)` on.
+    fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, lanes) = (self.spec, self.isa.lanes);
-        let vectors = match columns {
-            Columns::First(n) => n.div_ceil(lanes),
-            Columns::Unknown => self.tile.vectors,
-        };
-        // How many lanes of a vector are columns: a C expression, nothing for all.
-        let part = |v: usize| match columns {
-            Columns::First(n) if n - v * lanes >= lanes => None,
-            Columns::First(n) => Some((n - v * lanes).to_string()),
-            Columns::Unknown => Some(format!("dim_min(dim_max(rest - {}, 0), LANES)", v * lanes)),
-        };
+        let vectors = self.vectors(columns);
         let float = spec.element == Element::Float;
         let (t, u, sum) = if float { ("f32", "f32", "vf") } else { ("u8", "i8", "vi") };
         let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
         let header = if spec.element == Element::Signed { 4 * self.width } else { 0 };
         let _ = writeln!(c, "        const {u} *b = B + {header};");
+        if let Some(lines) = self.ahead {
+            // Each tile asks for its share of the panel that comes next, all of which is there when it is needed.
+            let (size, step) = (panel(spec, self.width), depth(spec) * (lines * LINE));
+            let number = format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
+            let _ = writeln!(c, "        const f32 *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);");
+        }
         let start = |v: usize| {
             if header > 0 { format!("load_i32((const i32 *)B + {})", v * lanes) } else { "{0}".into() }
         };
@@ -435,23 +509,36 @@ impl Emit<'_> {
         let _ = writeln!(c, "        {{ const {t} *a = {a};");
         match self.run {
             Some(run) => self.bytes(run, rows, vectors, c),
-            None => self.floats(rows, vectors, &part, c),
+            None => self.floats(rows, columns, c),
         }
         c.push_str("        }\n");
         if self.pieces {
             self.each(rows, vectors, "{c} = load({s});", c);
         }
-        for r in 0..rows {
-            for v in 0..vectors {
-                self.epilogue(r, v, part(v).as_deref(), c);
-            }
-        }
         debug_assert!(self.tile.rows >= rows);
     }
 
+    /// Vectors that have columns.
+    fn vectors(&self, columns: &Columns) -> usize {
+        match columns {
+            Columns::First(n) => n.div_ceil(self.isa.lanes),
+            Columns::Unknown => self.tile.vectors,
+        }
+    }
+
+    /// How many lanes of a vector are columns: a C expression, nothing for all.
+    fn part(&self, columns: &Columns, v: usize) -> Option<String> {
+        let (lanes, before) = (self.isa.lanes, v * self.isa.lanes);
+        match columns {
+            Columns::First(n) if n - before >= lanes => None,
+            Columns::First(n) => Some((n - before).to_string()),
+            Columns::Unknown => Some(format!("dim_min(dim_max(rest - {before}, 0), LANES)")),
+        }
+    }
+
     /// The sum over one run of floats.
-    fn floats(&self, rows: usize, vectors: usize, part: &dyn Fn(usize) -> Option<String>, c: &mut String) {
-        let (spec, lanes) = (self.spec, self.isa.lanes);
+    fn floats(&self, rows: usize, columns: &Columns, c: &mut String) {
+        let (spec, lanes, vectors) = (self.spec, self.isa.lanes, self.vectors(columns));
         if self.pieces {
             let _ = writeln!(c, "        for (i64 from = 0; from < {}; from += {PIECE}) {{", spec.run);
             let _ = writeln!(c, "        const i64 to = dim_min(from + {PIECE}, {});", spec.run);
@@ -459,9 +546,15 @@ impl Emit<'_> {
         } else {
             let _ = writeln!(c, "        for (i64 kk = 0; kk < {}; kk++) {{", spec.run);
         }
+        if let Some(lines) = self.ahead {
+            for line in 0..lines {
+                let _ = writeln!(c, "          __builtin_prefetch(f + {}, 0, 2);", line * LINE);
+            }
+            let _ = writeln!(c, "          f += {};", lines * LINE);
+        }
         for v in 0..vectors {
             let packed = !matches!(spec.b, Operand::RowMajor(_));
-            let _ = match part(v).filter(|_| !packed) {
+            let _ = match self.part(columns, v).filter(|_| !packed) {
                 None => writeln!(c, "          const vf b{v} = load(b + {});", v * lanes),
                 Some(n) => writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes),
             };
@@ -528,30 +621,5 @@ impl Emit<'_> {
                 None => group(&|at| format!("word_part(a + {at}, {rest})"), c),
             }
         }
-    }
-
-    /// The epilogue on one vector of the tile.
-    fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
-        let (body, lanes) = (self.body, self.isa.lanes);
-        let name = |i: usize| format!("t{i}");
-        c.push_str("        {");
-        for (i, t) in body.nodes.iter().enumerate() {
-            let value = match &t.node {
-                Node::Const(_) | Node::Reduce(..) => continue,
-                Node::Anchor => format!("c{r}_{v}"),
-                Node::Load(l) => {
-                    let w = &self.walk[*l];
-                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
-                    expr::load(t.dtype, &at, &w.column, part)
-                }
-                Node::Op(op, args) => expr::vector(body, *op, args, &name),
-            };
-            let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
-        }
-        for (s, (_, node)) in body.stores.iter().enumerate() {
-            let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
-            let _ = write!(c, " {}", expr::store(body.nodes[*node].dtype, &at, &format!("t{node}"), part));
-        }
-        c.push_str(" }\n");
     }
 }

@@ -15,6 +15,7 @@ pub mod space;
 pub mod toolchain;
 pub mod walk;
 pub mod window;
+pub mod winograd;
 
 pub use extent::Extent;
 pub use isa::Isa;

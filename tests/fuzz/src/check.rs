@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{CompileOptions, compile};
+use of_codegen::{CompileOptions, Target, compile};
 use of_ir::text::{PrintOptions, parse_module, print_module};
 use of_ir::{Func, verify_module};
 use of_ops::Value;
@@ -189,9 +189,8 @@ fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failu
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        isa: Isa::host(),
+        target: Target { isa: Isa::host(), backends: &[&Reference], winograd: true },
         cache: cache.clone(),
-        backends: &[&Reference],
         progress: None,
     };
     let compiled = compile(funcs, &options).or_else(|e| fail("compile", e))?;

@@ -96,6 +96,10 @@ pub struct Codegen {
     /// Passes before code generation, instead of the target's pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
+    /// Convolutions by direct sums only. Without it large ones take Winograd's algorithm, whose rounding errors are up to
+    /// three times as large
+    #[arg(long)]
+    pub no_winograd: bool,
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{CompileOptions, Compiled, Progress};
+use of_codegen::{CompileOptions, Compiled, Progress, Target};
 use of_diag::{Code, Diagnostics, Severity};
 use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
@@ -84,9 +84,8 @@ pub fn compile<'m>(
         flags,
         inputs: vec![(source.file.clone(), source.hash)],
         threads: u32::try_from(threads(codegen.threads)).unwrap_or(u32::MAX),
-        isa: isa(codegen.isa.as_deref())?,
+        target: Target { isa: isa(codegen.isa.as_deref())?, backends: BACKENDS, winograd: !codegen.no_winograd },
         cache: if codegen.no_cache { Cache::none() } else { Cache::user() },
-        backends: BACKENDS,
         progress: Some(Arc::new(move |p| match p {
             Progress::Kernels(done, all) => reporter.at("compiling kernels", done, all),
         })),

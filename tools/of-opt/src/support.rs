@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use of_codegen::Target;
 use of_codegen::lower::lower;
 use of_codegen::native::Isa;
 use of_diag::Location;
@@ -117,6 +118,7 @@ fn left_out(func: Func) -> Option<Vec<String>> {
     let info =
         PlanInfo { compiler_version: String::new(), model: String::new(), flags: Vec::new(), inputs: Vec::new() };
     let mut builder = PlanBuilder::new(info, environment);
-    let lowered = lower(module.main()?, isa, BACKENDS, &mut builder).ok()?;
+    let target = Target { isa, backends: BACKENDS, winograd: true };
+    let lowered = lower(module.main()?, &target, &mut builder).ok()?;
     Some(lowered.left_out.into_iter().map(|l| l.reason).collect())
 }

@@ -1,0 +1,468 @@
+//! Convolutions by fewer multiplications: Winograd's F(m x m, r x r).
+//!
+//! A tile of `n x n` points of the input, `n = m + r - 1`, gives `m x m` points of the output. Both filters and tiles are
+//! taken as polynomials and evaluated at `n` points; there a convolution is a product, and a product of matrices sums over
+//! the channels. `n^2` multiplications stand for `m^2 r^2`: 36 for 144 with F(4 x 4, 3 x 3).
+//!
+//! A worker takes a block of tiles: it transforms them, multiplies them with one panel of filters after another at each
+//! of the `n^2` points, and transforms the products of the panel back while they are in its cache.
+//!
+//! Errors: the transforms add and scale numbers of different size, so that rounding grows by a factor that depends on the
+//! points alone. 0, ±3/4, ±3/2 and infinity keep it small: on 64 channels of rectified normal numbers the root of the mean
+//! square error of F(4 x 4, 3 x 3) is 6.4e-7 of that of the result (1.3e-6 with the points 0, ±1, ±2), of F(2 x 2, 3 x 3)
+//! 2.3e-7. [`Transform::amplification`] bounds it for any input.
+//!
+//! Sources: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; on points and errors Barabasz et
+//! al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use super::contraction::{self, Contraction, Tile};
+use super::expr::{self, ctype, vtype};
+use super::window::Axis;
+use super::{Extent, Isa, Source};
+use crate::lower::body::{Body, Node};
+
+/// The matrices of F(outputs, taps) along one axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Transform {
+    /// Points of the output of a tile, m.
+    pub outputs: usize,
+    /// Taps of the filter, r.
+    pub taps: usize,
+    /// `[n][n]`, for the input.
+    input: Vec<Vec<f64>>,
+    /// `[n][r]`, for filters.
+    filter: Vec<Vec<f64>>,
+    /// `[m][n]`, for the output.
+    output: Vec<Vec<f64>>,
+}
+
+/// Where polynomials are evaluated, infinity apart: the first `n - 1` of them. Pairs of opposite points share half of
+/// their work.
+const POINTS: [f64; 5] = [0.0, 0.75, -0.75, 1.5, -1.5];
+
+/// The points for tiles of four, whose best are the units.
+const FEW_POINTS: [f64; 3] = [0.0, 1.0, -1.0];
+
+/// The product of `(x - p)` over `points`, coefficients from the constant on.
+fn roots(points: impl Iterator<Item = f64>) -> Vec<f64> {
+    points.fold(vec![1.0], |poly, p| {
+        let mut out = vec![0.0; poly.len() + 1];
+        for (i, c) in poly.iter().enumerate() {
+            out[i + 1] += c;
+            out[i] -= p * c;
+        }
+        out
+    })
+}
+
+impl Transform {
+    /// F(outputs, taps) by the method of Toom and Cook; `None` beyond six points.
+    pub fn of(outputs: usize, taps: usize) -> Option<Transform> {
+        let n = outputs + taps - 1;
+        let points = match n {
+            4 => &FEW_POINTS[..],
+            3 | 5 | 6 => &POINTS[..n - 1],
+            _ => return None,
+        };
+        let others = |j: usize| points.iter().enumerate().filter(move |(k, _)| *k != j).map(|(_, p)| *p);
+        let mut t = Transform {
+            outputs,
+            taps,
+            input: vec![vec![0.0; n]; n],
+            filter: vec![vec![0.0; taps]; n],
+            output: vec![vec![0.0; n]; outputs],
+        };
+        for (j, p) in points.iter().enumerate() {
+            let scale: f64 = others(j).map(|q| p - q).product();
+            (0..taps).for_each(|k| t.filter[j][k] = p.powi(k as i32) / scale);
+            (0..outputs).for_each(|i| t.output[i][j] = p.powi(i as i32));
+            t.input[j][..n - 1].copy_from_slice(&roots(others(j)));
+        }
+        // The point at infinity: the leading coefficients.
+        t.filter[n - 1][taps - 1] = 1.0;
+        t.output[outputs - 1][n - 1] = 1.0;
+        t.input[n - 1] = roots(points.iter().copied());
+        Some(t)
+    }
+
+    /// Points of a tile along an axis, n.
+    pub fn points(&self) -> usize {
+        self.outputs + self.taps - 1
+    }
+
+    /// How much larger than with direct sums rounding errors of both axes can become, at worst: the largest sum of the
+    /// magnitudes that add up to one output, for inputs and filters of magnitude 1, over the `r^2` of a direct sum.
+    pub fn amplification(&self) -> f64 {
+        let sum = |row: &[f64]| row.iter().map(|x| x.abs()).sum::<f64>();
+        let at = |j: usize| sum(&self.input[j]) * sum(&self.filter[j]);
+        let axis = |row: &Vec<f64>| row.iter().enumerate().map(|(j, a)| a.abs() * at(j)).sum::<f64>();
+        let worst = self.output.iter().map(axis).fold(0.0, f64::max);
+        (worst / self.taps as f64).powi(2)
+    }
+
+    /// Filters `[cout, cin, r, r]` at the points, in panels `[cout / width][n^2][cin][width]` with zeros beyond the last.
+    pub fn pack(&self, filters: &[f32], cin: usize, cout: usize, width: usize) -> Vec<f32> {
+        let (r, n) = (self.taps, self.points());
+        let mut out = vec![0f32; cout.div_ceil(width) * width * cin * n * n];
+        for (f, filter) in filters.chunks_exact(r * r).enumerate() {
+            let (o, c) = (f / cin, f % cin);
+            // G g, then (G g) G^T.
+            let rows: Vec<f64> = (0..n * r)
+                .map(|i| (0..r).map(|k| self.filter[i / r][k] * f64::from(filter[k * r + i % r])).sum())
+                .collect();
+            for i in 0..n * n {
+                let at = ((o / width * n * n + i) * cin + c) * width + o % width;
+                let value: f64 = (0..r).map(|k| rows[i / n * r + k] * self.filter[i % n][k]).sum();
+                out[at] = value as f32;
+            }
+        }
+        out
+    }
+}
+
+/// A convolution over `[N, H, W, C]` with one filter for all groups, no strides and no dilations.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Winograd {
+    /// The algorithm along both axes.
+    pub transform: Transform,
+    /// Samples.
+    pub n: Extent,
+    /// Lines.
+    pub h: Axis,
+    /// Points of a line.
+    pub w: Axis,
+    /// Channels of the input, whole vectors.
+    pub cin: usize,
+    /// Channels of the output, whole vectors.
+    pub cout: usize,
+    /// Tiles of a block.
+    block: usize,
+    /// The register tile of the products.
+    tile: Tile,
+}
+
+/// Bytes of the second cache that transformed tiles may take, and bytes that come from beyond it in a cycle.
+const CACHE: usize = 1 << 20;
+const STREAM: f64 = 4.0;
+
+impl Winograd {
+    /// The fastest algorithm for a convolution of floats, where one is expected to be a good deal faster than direct sums;
+    /// `None` where none is, or it does not apply.
+    pub fn choose(n: &Extent, h: &Axis, w: &Axis, cin: usize, cout: usize, isa: &Isa) -> Option<Winograd> {
+        let plain = |a: &Axis| a.stride == 1 && a.dilation == 1;
+        let square = h.kernel == w.kernel && h.kernel > 1;
+        if !(plain(h) && plain(w) && square && cin.is_multiple_of(isa.lanes) && cout.is_multiple_of(isa.lanes)) {
+            return None;
+        }
+        let (points, taps) = (&h.output.guess() * &w.output.guess() * n.guess(), h.kernel * w.kernel);
+        let cycle = 2.0 * isa.lanes as f64;
+        let direct = (points * taps * cin * cout) as f64 / cycle;
+        let direct = direct.max((taps * cin * cout * 4) as f64 / STREAM);
+        let all = (2..=4).filter_map(|m| Transform::of(m, h.kernel)).map(|transform| {
+            let own = Self::with(transform, (n, h, w), (cin, cout), isa);
+            (own.cycles(isa), own)
+        });
+        let best = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (best.0 < 0.85 * direct).then_some(best.1)
+    }
+
+    fn with(
+        transform: Transform,
+        (n, h, w): (&Extent, &Axis, &Axis),
+        (cin, cout): (usize, usize),
+        isa: &Isa,
+    ) -> Winograd {
+        let p = transform.points();
+        let mut own = Winograd {
+            transform,
+            n: n.clone(),
+            h: h.clone(),
+            w: w.clone(),
+            cin,
+            cout,
+            block: 1,
+            tile: Tile { rows: 1, vectors: 1 },
+        };
+        let all = own.tiles().guess().max(1);
+        let most = (CACHE / (4 * p * p * cin)).clamp(14, 256);
+        own.block = all.div_ceil(all.div_ceil(most));
+        own.tile = contraction::tile(&own.product(), isa);
+        own.block = own.block.next_multiple_of(own.tile.rows);
+        own
+    }
+
+    /// Cycles that it takes, roughly: products, transforms, and filters that come from memory.
+    fn cycles(&self, isa: &Isa) -> f64 {
+        let (p, m) = (self.transform.points(), self.transform.outputs);
+        let blocks = self.tiles().guess().div_ceil(self.block);
+        let tiles = (blocks * self.block) as f64;
+        let vectors = |c: usize| (c / isa.lanes) as f64;
+        let width = self.tile.vectors * isa.lanes;
+        let products = (p * p * self.cin * self.cout.next_multiple_of(width)) as f64 * tiles / (2.0 * isa.lanes as f64);
+        let filters = self.filter_bytes(isa);
+        let passes = if filters > CACHE { blocks } else { 1 };
+        let stream = (filters * passes) as f64 / STREAM;
+        let to = tiles * vectors(self.cin) * (4 * p * p) as f64;
+        let back = tiles * vectors(self.cout) * (2 * p * p + 4 * m * m) as f64;
+        products.max(stream) + to + back
+    }
+
+    /// Tiles along the axes of an image.
+    fn image(&self) -> (Extent, Extent) {
+        let m = Extent::from(self.transform.outputs);
+        (self.h.output.div_ceil(&m), self.w.output.div_ceil(&m))
+    }
+
+    fn tiles(&self) -> Extent {
+        let (ty, tx) = self.image();
+        &self.n * ty * tx
+    }
+
+    /// The product at one point: `[tiles of a block, cin] x [cin, cout]`.
+    fn product(&self) -> Contraction {
+        Contraction {
+            element: contraction::Element::Float,
+            batch: Vec::new(),
+            a_batch: Vec::new(),
+            b_batch: Vec::new(),
+            outer: (1usize.into(), 0usize.into()),
+            inner: (self.block.into(), self.cin.into()),
+            taps: Vec::new(),
+            run: self.cin.into(),
+            columns: self.cout.into(),
+            b: contraction::Operand::Packed,
+        }
+    }
+
+    /// Bytes of the packed filters.
+    fn filter_bytes(&self, isa: &Isa) -> usize {
+        let p = self.transform.points();
+        4 * p * p * self.cin * self.cout.next_multiple_of(self.width(isa))
+    }
+
+    /// Columns of a panel of filters.
+    pub fn width(&self, isa: &Isa) -> usize {
+        self.tile.vectors * isa.lanes
+    }
+
+    /// Multiplications and additions of the products, as all of them are counted.
+    pub fn flops(&self) -> u64 {
+        let p = self.transform.points();
+        2 * (p * p * self.cin * self.cout * self.tiles().guess()) as u64
+    }
+
+    /// The kernel; arguments are the input, the packed filters, loads and stores of the epilogue, whose space is
+    /// `[N, H, W, C]`.
+    ///
+    /// # Errors
+    /// When the epilogue has no vector form.
+    pub fn source(&self, body: &Body, isa: &Isa) -> Result<Source, String> {
+        if !expr::vectorizable(body) {
+            return Err("the epilogue has no vector form".into());
+        }
+        let (p, m, width) = (self.transform.points(), self.transform.outputs, self.width(isa));
+        let (ty, tx) = self.image();
+        let (tiles, panels) = (self.tiles(), self.cout.div_ceil(width));
+        let blocks = tiles.div_ceil(&self.block.into());
+        // Few blocks are shared out by panels too, each worker transforming the tiles for itself.
+        let parts = (4 / blocks.guess().max(1)).clamp(1, panels);
+        let per_part = panels.div_ceil(parts);
+        let parts = panels.div_ceil(per_part);
+        // One more line of the cache between points, so that they do not fall on the same lines of it.
+        let (v_step, m_step) = (self.block * self.cin + 16, self.block * width + 16);
+        let (v_at, m_at) = (self.cin.next_multiple_of(16), self.cin.next_multiple_of(16) + p * p * v_step);
+        let place = |c: &mut String| {
+            let _ = writeln!(c, "      const i64 tile = first + t, n = tile / ({ty} * {tx});");
+            let _ = writeln!(c, "      const i64 y0 = tile / {tx} % {ty} * {m}, x0 = tile % {tx} * {m};");
+        };
+        let mut c = String::new();
+        expr::vector_constants(body, &mut c);
+        let _ = writeln!(c, "  f32 *const Z = (f32 *)scratch, *const V = Z + {v_at}, *const R = Z + {m_at};");
+        let _ = writeln!(c, "  for (i64 i = 0; i < {}; i += LANES) store(Z + i, SPLAT(0));", self.cin);
+        let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
+        let _ = writeln!(c, "    const i64 first = it / {parts} * {}, part = it % {parts};", self.block);
+        let _ = writeln!(c, "    if (part == 0 || it == begin) for (i64 t = 0; t < {}; t++) {{", self.block);
+        place(&mut c);
+        let (h, w) = (&self.h.input, &self.w.input);
+        let _ = writeln!(c, "      const f32 *const X = (const f32 *)args[0] + n * {};", h * w * self.cin);
+        let _ = writeln!(c, "      const f32 *at[{}];", p * p);
+        let _ = writeln!(c, "      for (i64 i = 0; i < {p}; i++) for (i64 j = 0; j < {p}; j++) {{");
+        let _ = writeln!(c, "        const i64 y = y0 + i - {}, x = x0 + j - {};", self.h.pad, self.w.pad);
+        let _ = writeln!(c, "        const i64 in = (tile < {tiles}) & (y >= 0) & (y < {h}) & (x >= 0) & (x < {w});");
+        let _ = writeln!(c, "        at[i * {p} + j] = in ? X + (y * {w} + x) * {} : Z;", self.cin);
+        c.push_str("      }\n");
+        let _ = writeln!(c, "      for (i64 i = 0; i < {}; i += LANES) {{", self.cin);
+        for x in 0..p {
+            for y in 0..p {
+                let _ = writeln!(c, "        const vf d{y}_{x} = load(at[{}] + i);", y * p + x);
+            }
+            forward(&self.transform.input, &format!("x{x}"), &|k| format!("d{k}_{x}"), &|j| format!("s{j}_{x}"), &mut c);
+        }
+        for y in 0..p {
+            let to = |j: usize| format!("v{y}_{j}");
+            forward(&self.transform.input, &format!("y{y}"), &|k| format!("s{y}_{k}"), &to, &mut c);
+            for j in 0..p {
+                let _ = writeln!(
+                    c,
+                    "        store(V + {} + t * {} + i, {});",
+                    (y * p + j) * v_step,
+                    self.cin,
+                    to(j)
+                );
+            }
+        }
+        c.push_str("      }\n    }\n");
+        let _ = writeln!(c, "    const i64 last = dim_min((part + 1) * {per_part}, {panels});");
+        let _ = writeln!(c, "    for (i64 panel = part * {per_part}; panel < last; panel++) {{");
+        let _ = writeln!(c, "    for (i64 point = 0; point < {}; point++) {{", p * p);
+        let filters = format!("(const f32 *)args[1] + (panel * {} + point) * {}", p * p, self.cin * width);
+        let _ = writeln!(c, "      const f32 *const A = V + point * {v_step}, *const B = {filters};");
+        let _ = writeln!(c, "      f32 *const Q = R + point * {m_step};");
+        contraction::panel_product(&self.product(), self.tile, self.filter_bytes(isa), isa, &mut c);
+        c.push_str("    }\n");
+        let _ = writeln!(c, "    for (i64 t = 0; t < {} && first + t < {tiles}; t++) {{", self.block);
+        place(&mut c);
+        let (h, w) = (&self.h.output, &self.w.output);
+        let _ = writeln!(c, "      const i64 ys = dim_min({m}, {h} - y0), xs = dim_min({m}, {w} - x0);");
+        let _ = writeln!(c, "      for (i64 i = 0; i < {width}; i += LANES) {{");
+        let _ = writeln!(c, "        const i64 channel = panel * {width} + i;");
+        let _ = writeln!(c, "        if (channel >= {}) break;", self.cout);
+        let _ = writeln!(c, "        vf out[{}];", m * m);
+        for x in 0..p {
+            for y in 0..p {
+                let at = format!("R + {} + t * {width} + i", (y * p + x) * m_step);
+                let _ = writeln!(c, "        const vf d{y}_{x} = load({at});");
+            }
+            back(&self.transform.output, &format!("x{x}"), &|k| format!("d{k}_{x}"), &|j| format!("s{j}_{x}"), &mut c);
+        }
+        for y in 0..m {
+            let to = |j: usize| format!("v{y}_{j}");
+            back(&self.transform.output, &format!("y{y}"), &|k| format!("s{y}_{k}"), &to, &mut c);
+            (0..m).for_each(|j| {
+                let _ = writeln!(c, "        out[{}] = {};", y * m + j, to(j));
+            });
+        }
+        self.epilogue(body, &mut c);
+        c.push_str("      }\n    }\n    }\n  }\n");
+        let scratch = 4 * (m_at + p * p * m_step);
+        Ok(Source { body: c, iterations: blocks * parts, grain: 1, scratch_bytes: scratch as u64 })
+    }
+
+    /// The epilogue on the points of a tile that there are.
+    fn epilogue(&self, body: &Body, c: &mut String) {
+        let m = self.transform.outputs;
+        for (k, l) in body.loads.iter().enumerate() {
+            let (t, s) = (ctype(l.dtype), &l.strides);
+            let at = format!("n * {} + y0 * {} + x0 * {} + channel * {}", s[0], s[1], s[2], s[3]);
+            let _ = writeln!(c, "        const {t} *const P{k} = (const {t} *)args[{}] + ({at});", 2 + k);
+        }
+        let (h, w) = (&self.h.output, &self.w.output);
+        for (k, (_, v)) in body.stores.iter().enumerate() {
+            let t = ctype(body.nodes[*v].dtype);
+            let at = format!("((n * {h} + y0) * {w} + x0) * {} + channel", self.cout);
+            let number = 2 + body.loads.len() + k;
+            let _ = writeln!(c, "        {t} *const Q{k} = ({t} *)args[{number}] + ({at});");
+        }
+        c.push_str("        for (i64 y = 0; y < ys; y++) for (i64 x = 0; x < xs; x++) {\n");
+        let name = |i: usize| format!("t{i}");
+        for (i, t) in body.nodes.iter().enumerate() {
+            let value = match &t.node {
+                Node::Const(_) | Node::Reduce(..) => continue,
+                Node::Anchor => format!("out[y * {m} + x]"),
+                Node::Load(l) => {
+                    let s = &body.loads[*l].strides;
+                    expr::load(t.dtype, &format!("P{l} + y * {} + x * {}", s[1], s[2]), &s[3], None)
+                }
+                Node::Op(op, args) => expr::vector(body, *op, args, &name),
+            };
+            let _ = writeln!(c, "          const {} t{i} = {value};", vtype(t.dtype));
+        }
+        for (k, (_, v)) in body.stores.iter().enumerate() {
+            let at = format!("Q{k} + (y * {w} + x) * {}", self.cout);
+            let _ = writeln!(c, "          {}", expr::store(body.nodes[*v].dtype, &at, &format!("t{v}"), None));
+        }
+        c.push_str("        }\n");
+    }
+}
+
+/// Prints one sum of products with the numbers of `row`; its terms are `keep`.
+fn sum(row: &[f64], from: &dyn Fn(usize) -> String, keep: &dyn Fn(usize) -> bool) -> String {
+    let mut out = String::new();
+    for (k, x) in row.iter().enumerate().filter(|(k, x)| **x != 0.0 && keep(*k)) {
+        let sign = match (out.is_empty(), *x < 0.0) {
+            (true, false) => "",
+            (true, true) => "-",
+            (false, false) => " + ",
+            (false, true) => " - ",
+        };
+        let term = match x.abs() {
+            1.0 => from(k),
+            size => format!("SPLAT({}) * {}", expr::literal(size, DType::F32), from(k)),
+        };
+        let _ = write!(out, "{sign}{term}");
+    }
+    if out.is_empty() { "SPLAT(0)".into() } else { out }
+}
+
+/// Whether `b` is `a` with the signs of its odd terms changed.
+fn mirrors(mut a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> bool {
+    b.enumerate().all(|(k, b)| a.next() == Some(if k % 2 == 1 { -b } else { b }))
+}
+
+/// Prints `to = matrix from` for the input. The rows of opposite points have the same even terms and opposite odd ones.
+fn forward(
+    matrix: &[Vec<f64>],
+    parts: &str,
+    from: &dyn Fn(usize) -> String,
+    to: &dyn Fn(usize) -> String,
+    c: &mut String,
+) {
+    let mut row = 0;
+    while row < matrix.len() {
+        let one = &matrix[row];
+        if matrix.get(row + 1).is_some_and(|next| mirrors(one.iter().copied(), next.iter().copied())) {
+            let (even, odd) = (format!("{parts}e{row}"), format!("{parts}o{row}"));
+            let _ = writeln!(c, "        const vf {even} = {};", sum(one, from, &|k| k % 2 == 0));
+            let _ = writeln!(c, "        const vf {odd} = {};", sum(one, from, &|k| k % 2 == 1));
+            let _ = writeln!(c, "        const vf {} = {even} + {odd}, {} = {even} - {odd};", to(row), to(row + 1));
+            row += 2;
+        } else {
+            let _ = writeln!(c, "        const vf {} = {};", to(row), sum(one, from, &|_| true));
+            row += 1;
+        }
+    }
+}
+
+/// Prints `to = matrix from` for the output. Opposite points have the same factors in even rows and opposite ones in odd
+/// rows: sums of the two values serve the ones, differences the others.
+fn back(
+    matrix: &[Vec<f64>],
+    parts: &str,
+    from: &dyn Fn(usize) -> String,
+    to: &dyn Fn(usize) -> String,
+    c: &mut String,
+) {
+    let points = matrix[0].len();
+    let column = |k: usize| matrix.iter().map(move |row| row[k]);
+    let paired = |k: usize| k + 1 < points && column(k).any(|x| x != 0.0) && mirrors(column(k), column(k + 1));
+    let (mut pairs, mut k) = (Vec::new(), 0);
+    while k < points {
+        if paired(k) {
+            let (a, b) = (from(k), from(k + 1));
+            let _ = writeln!(c, "        const vf {parts}e{k} = {a} + {b}, {parts}o{k} = {a} - {b};");
+            pairs.push(k);
+            k += 1;
+        }
+        k += 1;
+    }
+    for (i, row) in matrix.iter().enumerate() {
+        let part = if i % 2 == 0 { 'e' } else { 'o' };
+        let name = |k: usize| if pairs.contains(&k) { format!("{parts}{part}{k}") } else { from(k) };
+        let alone = |k: usize| k == 0 || !pairs.contains(&(k - 1));
+        let _ = writeln!(c, "        const vf {} = {};", to(i), sum(row, &name, &alone));
+    }
+}
