@@ -147,7 +147,7 @@ pub struct Winograd {
 
 /// Bytes of the second cache that transformed tiles may take, and bytes that come from beyond it in a cycle.
 const CACHE: usize = 1 << 20;
-const STREAM: f64 = 4.0;
+const STREAM: f64 = 6.0;
 
 impl Winograd {
     /// The fastest algorithm for a convolution of floats, where one is expected to be a good deal faster than direct sums;
