@@ -135,7 +135,7 @@ fn do_work(shared: &Shared, task: usize, work: &mut Work, piece: u64, scratch: &
             shared.fail(error);
         }
         if let Some(start) = start {
-            clocks.add(task, start.elapsed());
+            clocks.add(task, start);
         }
     }
     if objects.any() {

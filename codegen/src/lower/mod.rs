@@ -294,8 +294,10 @@ impl<'g> Lowering<'g, '_> {
             self.out.names.push(title.clone());
         }
         let locations = self.locations(ops);
-        let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).sum::<u64>()
-            + writes.iter().filter_map(|s| self.out.physical.slots[*s].bytes).sum::<u64>();
+        let written: u64 = writes.iter().filter_map(|s| self.out.physical.slots[*s].bytes).sum();
+        // What computes nothing (a gather, a slice) reads no more of a buffer than it writes.
+        let most = if flops == 0 { written } else { u64::MAX };
+        let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).map(|b| b.min(most)).sum::<u64>() + written;
         let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s)))).collect();
         let symbols = !symbols.is_empty();
         let work = Work::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };

@@ -100,7 +100,7 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
         for rows in 1..=14usize {
             // Accumulators, one vector of b each, one broadcast of a; bytes that are widened need more.
             let others = if bytes && !isa.multiplies_bytes() { 2 * vectors + 4 } else { vectors + 1 };
-            if rows * vectors + others > isa.registers || rows > all_rows {
+            if rows * vectors + others > isa.registers || rows > all_rows || crowd(rows, c) > WAYS {
                 continue;
             }
             let cycles = |r: usize| {
@@ -119,6 +119,16 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
         }
     }
     best.1
+}
+
+/// Lines that a set of the first cache holds, some of them left to the right operand. Sets repeat every 4096 bytes.
+const WAYS: usize = 8;
+
+/// Lines of the left operand that a tile of `rows` rows needs at once in the fullest set of the first cache.
+fn crowd(rows: usize, c: &Contraction) -> usize {
+    let size = if c.element == Element::Float { 4 } else { 1 };
+    let set = |row: usize| row * c.inner.1.guess() * size / 64 % 64;
+    (0..rows).map(|a| (0..rows).filter(|b| set(*b) == set(a)).count()).max().unwrap_or(0)
 }
 
 /// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, zeros beyond the last column.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{bench, compile, export, import, inspect, ops, opt, passes, run, verify};
+use crate::commands::{bench, compile, export, import, inspect, ops, opt, passes, profile, run, verify};
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
@@ -63,6 +63,8 @@ pub enum Command {
     Run(run::Run),
     /// Measure how long a model or plan takes
     Bench(bench::Bench),
+    /// Show where the time of a run goes, and how far each kernel is from the machine's limits
+    Profile(profile::Profile),
     /// Say what is in a plan or model
     Inspect(inspect::Inspect),
     /// Check a plan or model without running it

@@ -16,6 +16,7 @@ mod panics;
 mod progress;
 mod random;
 mod ready;
+mod roofline;
 mod shapes;
 mod show;
 mod support;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Some(Command::Compile(c)) => commands::compile::compile(&c, console),
         Some(Command::Run(c)) => commands::run::run(&c, console),
         Some(Command::Bench(c)) => commands::bench::bench(&c, console),
+        Some(Command::Profile(c)) => commands::profile::profile(&c, console),
         Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
         Some(Command::Verify(c)) => commands::verify::verify(&c, console),
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),

@@ -1,12 +1,11 @@
 //! `of-opt bench`: how long a run takes.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use of_diag::Diagnostics;
-use of_runtime::{Session, TaskTiming};
+use of_runtime::Session;
 use serde_json::json;
 
 use crate::cli::{Codegen, ModelFile, Shapes};
@@ -28,18 +27,23 @@ pub struct Bench {
     /// Shapes, where no inputs are given.
     #[command(flatten)]
     pub shapes: Shapes,
+    /// How long to measure.
+    #[command(flatten)]
+    pub limits: Limits,
+    /// Code generation, for models that are not compiled yet.
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+/// How long to measure.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct Limits {
     /// At most so many runs
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub iters: usize,
     /// At most so long, after at least five runs
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     pub max_seconds: f64,
-    /// Print to stderr how long each task took
-    #[arg(long)]
-    pub by_task: bool,
-    /// Code generation, for models that are not compiled yet.
-    #[command(flatten)]
-    pub codegen: Codegen,
 }
 
 /// Runs it.
@@ -48,16 +52,14 @@ pub struct Bench {
 /// When the inputs do not fit, something is not supported, or a run fails.
 pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
-    if !c.max_seconds.is_finite() || c.max_seconds < 0.0 || c.iters == 0 {
-        return Err(exit::usage("--iters and --max-seconds must be positive").into());
-    }
+    c.limits.check()?;
     let summary = super::compile::summary;
     let request =
         Request { model: &c.model, inputs: &c.inputs, shapes: &c.shapes, codegen: &c.codegen, makes_up: true, summary };
     let (plan, mut values) = request.ready(console)?;
     let program = driver::find_program(&plan, &values)?;
     let threads = driver::threads(c.codegen.threads);
-    let mut session = driver::session(Arc::new(plan), program, Some(threads), c.by_task)?;
+    let mut session = driver::session(Arc::new(plan), program, Some(threads), false)?;
     let load = started.elapsed();
     let mut outputs = session.new_outputs();
     let mut run = |session: &mut Session| -> Result<(Duration, Duration), Diagnostics> {
@@ -67,13 +69,9 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     };
     let (first, _) = run(&mut session)?;
     let progress = console.progress("measuring");
-    warm_up(&mut || run(&mut session).map(drop), c)?;
-    session.reset_timings();
-    let runs = measure(&mut || run(&mut session), c)?;
+    c.limits.warm_up(&mut || run(&mut session).map(drop))?;
+    let runs = c.limits.measure(&mut || run(&mut session))?;
     drop(progress);
-    if c.by_task {
-        console.note(&by_task(&session.timings()));
-    }
     let result = report(&runs, load, first, threads);
     let line = result.to_string();
     let (runs, threads) = (count(runs.len(), "run"), count(threads, "thread"));
@@ -81,34 +79,47 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     console.print(&(line + "\n"))
 }
 
-/// Three runs, or half a second.
-fn warm_up(run: &mut dyn FnMut() -> Result<(), Diagnostics>, c: &Bench) -> Result<(), Diagnostics> {
-    let started = Instant::now();
-    // The first run was one already.
-    for _ in 1..3.min(c.iters) {
-        if started.elapsed().as_secs_f64() > 0.5 + c.max_seconds {
-            break;
+impl Limits {
+    /// # Errors
+    /// When they make no sense.
+    pub fn check(&self) -> Result<(), Diagnostics> {
+        if !self.max_seconds.is_finite() || self.max_seconds < 0.0 || self.iters == 0 {
+            return Err(exit::usage("--iters and --max-seconds must be positive").into());
         }
-        run()?;
+        Ok(())
     }
-    Ok(())
-}
 
-/// Runs until either limit; at least five times unless that takes twelve times the limit.
-fn measure(
-    run: &mut dyn FnMut() -> Result<(Duration, Duration), Diagnostics>,
-    c: &Bench,
-) -> Result<Vec<(Duration, Duration)>, Diagnostics> {
-    let started = Instant::now();
-    let mut runs = Vec::with_capacity(c.iters.min(1 << 16));
-    loop {
-        let seconds = started.elapsed().as_secs_f64();
-        let enough = runs.len() >= 5 && seconds >= c.max_seconds;
-        let hopeless = runs.len() >= 3 && seconds >= 12.0 * c.max_seconds;
-        if runs.len() >= c.iters || enough || hopeless {
-            return Ok(runs);
+    /// Three runs, the one before it included, or half a second.
+    ///
+    /// # Errors
+    /// Those of the run.
+    pub fn warm_up(&self, run: &mut dyn FnMut() -> Result<(), Diagnostics>) -> Result<(), Diagnostics> {
+        let started = Instant::now();
+        for _ in 1..3.min(self.iters) {
+            if started.elapsed().as_secs_f64() > 0.5 + self.max_seconds {
+                break;
+            }
+            run()?;
         }
-        runs.push(run()?);
+        Ok(())
+    }
+
+    /// Runs until either limit; at least five times unless that takes twelve times the limit.
+    ///
+    /// # Errors
+    /// Those of the run.
+    pub fn measure<T>(&self, run: &mut dyn FnMut() -> Result<T, Diagnostics>) -> Result<Vec<T>, Diagnostics> {
+        let started = Instant::now();
+        let mut runs = Vec::with_capacity(self.iters.min(1 << 16));
+        loop {
+            let seconds = started.elapsed().as_secs_f64();
+            let enough = runs.len() >= 5 && seconds >= self.max_seconds;
+            let hopeless = runs.len() >= 3 && seconds >= 12.0 * self.max_seconds;
+            if runs.len() >= self.iters || enough || hopeless {
+                return Ok(runs);
+            }
+            runs.push(run()?);
+        }
     }
 }
 
@@ -129,20 +140,6 @@ fn report(runs: &[(Duration, Duration)], load: Duration, first: Duration, thread
         "load_ms": ms(load), "first_ms": ms(first), "iters": runs.len(),
         "peak_rss_mb": machine::peak_rss_mb(), "threads": threads, "version": env!("CARGO_PKG_VERSION"),
     })
-}
-
-fn by_task(timings: &[TaskTiming]) -> String {
-    let total: Duration = timings.iter().map(|t| t.total).sum();
-    let mut sorted: Vec<&TaskTiming> = timings.iter().filter(|t| t.calls > 0).collect();
-    sorted.sort_by_key(|t| std::cmp::Reverse(t.total));
-    let mut out = String::from("     us a run   share  task\n");
-    for t in sorted {
-        let mean = t.total.as_secs_f64() * 1e6 / t.calls as f64;
-        let share = 100.0 * t.total.as_secs_f64() / total.as_secs_f64().max(1e-12);
-        let _ = writeln!(out, "  {mean:11.1}  {share:5.1}%  #{} {}", t.task, t.name);
-    }
-    out.truncate(out.trim_end().len());
-    out
 }
 
 #[cfg(test)]

@@ -10,5 +10,6 @@ pub mod ops;
 pub mod ops_markdown;
 pub mod opt;
 pub mod passes;
+pub mod profile;
 pub mod run;
 pub mod verify;

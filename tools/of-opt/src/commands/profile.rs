@@ -1,0 +1,243 @@
+//! `of-opt profile`: where the time of a run goes, and how far each kernel is from what the machine can do.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use of_diag::Diagnostics;
+use of_plan::{Exec, Program};
+use of_runtime::TaskTiming;
+use serde_json::{Value, json};
+
+use super::bench::Limits;
+use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::console::Console;
+use crate::inputs::InputFiles;
+use crate::ready::Request;
+use crate::roofline::Roofline;
+use crate::show::{self, count};
+use crate::{driver, exit};
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct Profile {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelFile,
+    /// Inputs; random ones without it.
+    #[command(flatten)]
+    pub inputs: InputFiles,
+    /// Shapes, where no inputs are given.
+    #[command(flatten)]
+    pub shapes: Shapes,
+    /// How long to measure.
+    #[command(flatten)]
+    pub limits: Limits,
+    /// Tasks in the order in which they run, instead of the slowest first
+    #[arg(long)]
+    pub in_order: bool,
+    /// The result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write the last run as a timeline for chrome://tracing or ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+    /// Code generation, for models that are not compiled yet.
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+/// A task and what is known of it.
+struct Row {
+    timing: TaskTiming,
+    thread: u32,
+    kind: &'static str,
+    flops: u64,
+    bytes: u64,
+    locations: Vec<String>,
+}
+
+impl Row {
+    fn new(timing: TaskTiming, program: &Program) -> Row {
+        let task = &program.tasks[timing.task];
+        let (kind, flops, bytes) = match &task.exec {
+            Some(Exec::Kernel(k)) => ("kernel", k.flops, k.bytes),
+            Some(Exec::Backend(b)) => ("backend", b.flops, b.bytes),
+            Some(Exec::Copy(_)) => ("copy", 0, 0),
+            Some(Exec::Feed(_) | Exec::Fetch(_)) => ("port", 0, 0),
+            Some(Exec::Control(_)) => ("control", 0, 0),
+            None => ("join", 0, 0),
+        };
+        Row { timing, thread: task.thread, kind, flops, bytes, locations: task.locations.clone() }
+    }
+
+    fn mean(&self) -> f64 {
+        self.timing.total.as_secs_f64() / self.timing.calls.max(1) as f64
+    }
+
+    fn best(&self) -> f64 {
+        self.timing.min.as_secs_f64().max(1e-9)
+    }
+
+    /// The share of the best call that no faster kernel could save; nothing where the plan does not say what it does.
+    fn of_limit(&self, limits: &Roofline) -> Option<f64> {
+        (self.flops + self.bytes > 0).then(|| limits.seconds(self.flops, self.bytes) / self.best())
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the inputs do not fit, something is not supported, or a run fails.
+pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
+    c.limits.check()?;
+    let threads = driver::threads(c.codegen.threads);
+    let limits = Roofline::measure(&c.codegen, threads, console)?;
+    let summary = super::compile::left_out;
+    let request =
+        Request { model: &c.model, inputs: &c.inputs, shapes: &c.shapes, codegen: &c.codegen, makes_up: true, summary };
+    let (plan, mut values) = request.ready(console)?;
+    let number = driver::find_program(&plan, &values)?;
+    let plan = Arc::new(plan);
+    let mut session = driver::session(Arc::clone(&plan), number, Some(threads), true)?;
+    let mut outputs = session.new_outputs();
+    let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e));
+    let progress = console.progress("measuring");
+    run()?;
+    c.limits.warm_up(&mut run)?;
+    session.reset_timings();
+    let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e));
+    let runs = c.limits.measure(&mut run)?.len();
+    drop(progress);
+    let program = &plan.plan().programs[number];
+    let mut rows: Vec<Row> =
+        session.timings().into_iter().filter(|t| t.calls > 0).map(|t| Row::new(t, program)).collect();
+    if let Some(path) = &c.trace {
+        let text = trace(&rows, &plan.plan().info.model).to_string();
+        std::fs::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
+        console.note(&format!("the last run is in {}", path.display()));
+    }
+    if c.in_order {
+        rows.sort_by_key(|r| r.timing.start);
+    } else {
+        rows.sort_by_key(|r| std::cmp::Reverse(r.timing.total));
+    }
+    if c.json {
+        return console.print(&(report(&rows, &limits, runs, threads).to_string() + "\n"));
+    }
+    console.note(&format!("{} on {}", count(runs, "run"), count(threads, "thread")));
+    console.print(&table(&rows, &limits))
+}
+
+/// One line a task, and the sum of all.
+fn table(rows: &[Row], limits: &Roofline) -> String {
+    let total: f64 = rows.iter().map(Row::mean).sum();
+    let mut out =
+        String::from("   us a run  share    best us  GFLOP/s   GB/s  of limit  task                             from\n");
+    let rate = |x: u64, seconds: f64| if x == 0 { "-".into() } else { format!("{:.1}", x as f64 / seconds / 1e9) };
+    for r in rows {
+        let (mean, best) = (r.mean(), r.best());
+        let share = 100.0 * mean / total.max(1e-12);
+        let of_limit = r.of_limit(limits).map_or_else(|| "-".into(), |x| format!("{:.0}%", 100.0 * x));
+        let from = match r.locations.as_slice() {
+            [] => String::new(),
+            [one] => one.clone(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        };
+        let _ = writeln!(
+            out,
+            "{:11.1} {share:5.1}% {:10.1} {:>8} {:>6} {of_limit:>9}  {:32} {from}",
+            mean * 1e6,
+            best * 1e6,
+            rate(r.flops, best),
+            rate(r.bytes, best),
+            format!("#{} {}", r.timing.task, r.timing.name),
+        );
+    }
+    let known: f64 = rows.iter().map(|r| limits.seconds(r.flops, r.bytes)).sum();
+    let best: f64 = rows.iter().map(Row::best).sum();
+    let _ = writeln!(
+        out,
+        "{:11.1} 100.0% {:10.1} in all. The machine: {:.0} GFLOP/s in a large product, {:.1} GB/s from and to memory, {:.1} GB/s in the cache; at these rates the kernels take {:.1} us",
+        total * 1e6,
+        best * 1e6,
+        limits.flops / 1e9,
+        limits.memory / 1e9,
+        limits.cache / 1e9,
+        known * 1e6
+    );
+    out
+}
+
+fn report(rows: &[Row], limits: &Roofline, runs: usize, threads: usize) -> Value {
+    let us = |s: f64| (s * 1e9).round() / 1e3;
+    let tasks: Vec<Value> = rows
+        .iter()
+        .map(|r| {
+            json!({
+                "task": r.timing.task, "name": r.timing.name, "kind": r.kind, "mean_us": us(r.mean()),
+                "min_us": us(r.best()), "flops": r.flops, "bytes": r.bytes, "of_limit": r.of_limit(limits),
+                "from": r.locations,
+            })
+        })
+        .collect();
+    json!({
+        "runs": runs, "threads": threads, "peak_gflops": limits.flops / 1e9, "memory_gb_s": limits.memory / 1e9,
+        "cache_gb_s": limits.cache / 1e9, "total_us": us(rows.iter().map(Row::mean).sum()), "tasks": tasks,
+    })
+}
+
+/// The last call of every task in the format of Chrome's trace viewer.
+///
+/// Source: "Trace Event Format", the complete events (`ph` is `X`); times are microseconds.
+fn trace(rows: &[Row], model: &str) -> Value {
+    let us = |d: Duration| d.as_nanos() as f64 / 1e3;
+    let begin = rows.iter().map(|r| r.timing.start).min().unwrap_or_default();
+    let name = |of: &str, tid: u32, name: String| json!({"name": of, "ph": "M", "pid": 0, "tid": tid, "args": {"name": name}});
+    let mut threads: Vec<u32> = rows.iter().map(|r| r.thread).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let mut events = vec![name("process_name", 0, format!("of-opt {model}"))];
+    events.extend(threads.into_iter().map(|t| name("thread_name", t, format!("actors {t}"))));
+    events.extend(rows.iter().map(|r| {
+        json!({
+            "name": r.timing.name, "cat": r.kind, "ph": "X", "pid": 0, "tid": r.thread,
+            "ts": us(r.timing.start - begin), "dur": us(r.timing.last),
+            "args": {"task": r.timing.task, "flops": r.flops, "bytes": show::bytes(r.bytes), "from": r.locations},
+        })
+    }));
+    json!({"displayTimeUnit": "ms", "traceEvents": events})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, us: u64, flops: u64) -> Row {
+        let time = Duration::from_micros(us);
+        let (start, min, last) = (Duration::from_micros(10), time, time);
+        let timing = TaskTiming { task: 3, name: name.into(), calls: 2, total: 2 * time, min, start, last };
+        Row { timing, thread: 1, kind: "kernel", flops, bytes: 8_000, locations: vec!["node 'a'".into()] }
+    }
+
+    #[test]
+    fn a_task_is_compared_with_the_machine() {
+        let limits = Roofline { flops: 1e11, memory: 1e9, cache: 1e10 };
+        let rows = [row("matmul", 20, 1_000_000), row("neg", 2, 0)];
+        assert_eq!(rows[0].of_limit(&limits), Some(0.5));
+        assert_eq!(rows[1].of_limit(&limits), Some(0.4));
+        let text = table(&rows, &limits);
+        assert!(text.contains("50.0") && text.contains("50%") && text.contains("#3 matmul"), "{text}");
+        let report = report(&rows, &limits, 2, 1);
+        assert_eq!((&report["total_us"], &report["tasks"][0]["min_us"]), (&json!(22.0), &json!(20.0)));
+    }
+
+    #[test]
+    fn the_trace_begins_at_zero() {
+        let t = trace(&[row("neg", 2, 0)], "m");
+        let last = &t["traceEvents"][2];
+        assert_eq!((&last["ph"], &last["ts"], &last["dur"]), (&json!("X"), &json!(0.0), &json!(2.0)));
+    }
+}
