@@ -95,21 +95,29 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         );
     }
     range("y", "ky", h, &mut c);
-    let _ = writeln!(c, "    for (i64 x = 0; x < {}; x++) {{", w.output);
+    let _ = writeln!(c, "    for (i64 x = 0; x < {};) {{", w.output);
     range("x", "kx", w, &mut c);
-    let lanes = isa.lanes;
-    let whole = spec.c / lanes * lanes;
-    if whole > 0 {
-        let _ = writeln!(c, "      for (i64 i = 0; i < {whole}; i += LANES) {{");
-        point(spec, body, lanes, isa, &mut c);
-        c.push_str("      }\n");
+    let channels = |print: &dyn Fn(usize, &mut String), c: &mut String| {
+        let lanes = isa.lanes;
+        let whole = spec.c / lanes * lanes;
+        if whole > 0 {
+            let _ = writeln!(c, "      for (i64 i = 0; i < {whole}; i += LANES) {{");
+            print(lanes, c);
+            c.push_str("      }\n");
+        }
+        if whole < spec.c {
+            let _ = writeln!(c, "      {{ const i64 i = {whole};");
+            print(spec.c - whole, c);
+            c.push_str("      }\n");
+        }
+    };
+    if let Some(size) = block_size(spec, isa) {
+        let _ = writeln!(c, "      if (xi >= 0 && xi + {} < {}) {{", reach(w, size), w.input);
+        channels(&|n, c| block(spec, body, n, size, isa, c), &mut c);
+        let _ = writeln!(c, "      x += {size}; continue; }}");
     }
-    if whole < spec.c {
-        let _ = writeln!(c, "      {{ const i64 i = {whole};");
-        point(spec, body, spec.c - whole, isa, &mut c);
-        c.push_str("      }\n");
-    }
-    c.push_str("    }\n  }\n");
+    channels(&|n, c| point(spec, body, n, isa, c), &mut c);
+    c.push_str("      x++;\n    }\n  }\n");
     Ok(Source { body: c, iterations: &spec.n * &h.output, grain: 1, scratch_bytes: 0 })
 }
 
@@ -132,6 +140,72 @@ fn range(at: &str, k: &str, a: &Axis, c: &mut String) {
     );
 }
 
+/// Elements from the first tap of a window to the last tap of the one `n - 1` windows on.
+fn reach(a: &Axis, n: usize) -> usize {
+    (n - 1) * a.stride + (a.kernel - 1) * a.dilation
+}
+
+/// How many neighbouring points of a line are computed at once, so that they share what they read and no sum waits for
+/// itself: as many as leave the fewest points of the line over. None of bytes, which go in pairs of taps.
+fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
+    let w = &spec.w;
+    let (input, pad) = (w.input.guess(), w.pad.guess());
+    let first = pad.div_ceil(w.stride);
+    let end = ((input + pad).checked_sub(reach(w, 1) + 1)? / w.stride + 1).min(w.output.guess());
+    let inside = end.checked_sub(first)?;
+    let most = if isa.registers > 16 { 8 } else { 4 };
+    let least = (2..=most).filter(|b| *b <= inside).min_by_key(|b| (inside % b + inside / b / 4, most - b));
+    least.filter(|_| spec.dtype == DType::F32 && w.kernel <= 11)
+}
+
+/// The sums of `size` neighbouring points whose windows lie inside the line, each with its epilogue.
+fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    let part = (n != isa.lanes).then(|| n.to_string());
+    let row = &w.input * spec.c;
+    let padded = spec.c.next_multiple_of(isa.lanes);
+    for p in 0..size {
+        let _ = writeln!(c, "        vf acc{p} = {};", start(spec));
+    }
+    let _ = writeln!(c, "        const f32 *const a = X + yi * {row} + xi * {} + i;", spec.c);
+    let _ = writeln!(c, "        for (i64 ky = ky0; ky < ky1; ky++) {{");
+    let _ = writeln!(c, "          const f32 *const r = a + ky * {};", &row * h.dilation);
+    let used = |j: &usize| (0..size).any(|p| (0..w.kernel).any(|k| p * w.stride + k * w.dilation == *j));
+    for j in (0..=reach(w, size)).filter(used) {
+        let value = expr::load(spec.dtype, &format!("r + {}", j * spec.c), &1usize.into(), part.as_deref());
+        let _ = writeln!(c, "          const vf x{j} = {value};");
+    }
+    for k in 0..w.kernel {
+        if spec.kind == Kind::Depthwise {
+            let _ = writeln!(c, "          const vf w{k} = load(W + (ky * {} + {k}) * {padded} + i);", w.kernel);
+        }
+        for p in 0..size {
+            let x = format!("x{}", p * w.stride + k * w.dilation);
+            let _ = match spec.kind {
+                Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
+                Kind::Mean => writeln!(c, "          acc{p} += {x};"),
+                Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
+            };
+        }
+    }
+    c.push_str("        }\n");
+    for p in 0..size {
+        let _ = writeln!(c, "        {{ vf acc = acc{p};");
+        epilogue(spec, body, &format!("(x + {p})"), part.as_deref(), c);
+        c.push_str("        }\n");
+    }
+}
+
+/// What the sum of a window begins with.
+fn start(spec: &Window) -> &'static str {
+    match (spec.kind, spec.dtype != DType::F32) {
+        (Kind::Max, true) => "SPLATI(-128)",
+        (_, true) => "{0}",
+        (Kind::Max, false) => "SPLAT(-__builtin_inff())",
+        (_, false) => "SPLAT(0)",
+    }
+}
+
 /// One output vector: the window, the epilogue, the store.
 fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
@@ -150,13 +224,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
         ),
         Kind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
-    let start = match (spec.kind, bytes) {
-        (Kind::Max, true) => "SPLATI(-128)",
-        (_, true) => "{0}",
-        (Kind::Max, false) => "SPLAT(-__builtin_inff())",
-        (_, false) => "SPLAT(0)",
-    };
-    let _ = writeln!(c, "        {} acc = {start};", if bytes { "vi" } else { "vf" });
+    let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
     let _ = writeln!(c, "        const {} *const a = X + yi * {row} + xi * {} + i;", ctype(spec.dtype), spec.c);
     let few = h.kernel * w.kernel <= 64;
     if few {
@@ -188,8 +256,13 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
         step(load(at), format!("ky * {} + kx", w.kernel))
     );
     c.push_str("        }\n");
+    epilogue(spec, body, "x", part.as_deref(), c);
+}
+
+/// What is done with the sum `acc` of the point `x` of the line.
+fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
     if spec.kind == Kind::Mean {
-        let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + x]);", w.output);
+        let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + {x}]);", spec.w.output);
     }
     let name = |i: usize| format!("t{i}");
     for (i, t) in body.nodes.iter().enumerate() {
@@ -198,15 +271,15 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
             Node::Anchor => "acc".into(),
             Node::Load(l) => {
                 let s = &body.loads[*l].strides;
-                expr::load(t.dtype, &format!("P{l} + x * {} + i * {}", s[2], s[3]), &s[3], part.as_deref())
+                expr::load(t.dtype, &format!("P{l} + {x} * {} + i * {}", s[2], s[3]), &s[3], part)
             }
             Node::Op(op, args) => expr::vector(body, *op, args, &name),
         };
         let _ = writeln!(c, "        const {} t{i} = {value};", vtype(t.dtype));
     }
     for (s, (_, v)) in body.stores.iter().enumerate() {
-        let at = format!("Q{s} + x * {} + i", spec.c);
-        let _ = writeln!(c, "        {}", expr::store(body.nodes[*v].dtype, &at, &format!("t{v}"), part.as_deref()));
+        let at = format!("Q{s} + {x} * {} + i", spec.c);
+        let _ = writeln!(c, "        {}", expr::store(body.nodes[*v].dtype, &at, &format!("t{v}"), part));
     }
 }
 
