@@ -272,7 +272,9 @@ impl<'g> Lowering<'g, '_> {
         let count = reads.len() + writes.len();
         let mut source = source;
         let declarations = extent::declarations(&symbols, count, &|s| self.roles.index(s));
-        source.body.insert_str(0, &(declarations + &self.guards(ops)));
+        // A kernel of nothing is called too, as its operands may contradict its results all the same.
+        let nothing = if source.iterations.number().is_none() { "  if (begin == end) return 0;\n" } else { "" };
+        source.body.insert_str(0, &(declarations + &self.guards(ops) + nothing));
         let (iterations, grain, scratch_bytes) = (source.iterations.clone(), source.grain, source.scratch_bytes);
         let title = self.title(ops);
         let next = self.out.kernels.len();
