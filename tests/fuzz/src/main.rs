@@ -1,6 +1,7 @@
 //! `of-fuzz`: random graphs in child processes, so that a crash or a hang costs one graph.
 
 use std::io::{BufRead, BufReader, Write};
+use std::iter::Sum;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -32,6 +33,21 @@ struct Work {
     count: u64,
     step: u64,
     native: u64,
+}
+
+/// What came of a run.
+#[derive(Default)]
+struct Tally {
+    failures: usize,
+    /// Runs of open dimensions that were refused, as the extents contradict what inference took them for.
+    refusals: usize,
+}
+
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Tally>>(iter: I) -> Tally {
+        let add = |a: Tally, b: Tally| Tally { failures: a.failures + b.failures, refusals: a.refusals + b.refusals };
+        iter.fold(Tally::default(), add)
+    }
 }
 
 fn main() -> ExitCode {
@@ -80,7 +96,7 @@ fn run() -> Result<usize, String> {
         return Ok(0);
     }
     let started = Instant::now();
-    let failures = std::thread::scope(|scope| {
+    let tally = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs)
             .map(|j| {
                 let own = Work { first: work.first + j, count: (work.count + jobs - 1 - j) / jobs, step: jobs, ..work };
@@ -90,9 +106,11 @@ fn run() -> Result<usize, String> {
         threads
             .into_iter()
             .map(|t| t.join().map_err(|_| "a supervisor panicked".to_string())?)
-            .sum::<Result<usize, String>>()
+            .sum::<Result<Tally, String>>()
     })?;
-    println!("{} graphs, {failures} failures, {:.0} s", work.count, started.elapsed().as_secs_f64());
+    let Tally { failures, refusals } = tally;
+    let seconds = started.elapsed().as_secs_f64();
+    println!("{} graphs, {failures} failures, {refusals} runs refused with reason, {seconds:.0} s", work.count);
     Ok(failures)
 }
 
@@ -125,8 +143,8 @@ fn emit_all(work: Work, folder: &Path) -> Result<usize, String> {
 }
 
 /// Runs workers until all graphs are done; one that dies or hangs is a failure of the graph that it was at.
-fn supervise(mut work: Work) -> Result<usize, String> {
-    let mut failures = 0;
+fn supervise(mut work: Work) -> Result<Tally, String> {
+    let mut tally = Tally::default();
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     while work.count > 0 {
         let numbers =
@@ -145,10 +163,13 @@ fn supervise(mut work: Work) -> Result<usize, String> {
             match lines.recv_timeout(Duration::from_secs(PATIENCE)) {
                 Ok(line) => match line.strip_prefix('@').and_then(|n| n.parse().ok()) {
                     Some(seed) => at = seed,
-                    None => {
-                        failures += usize::from(line.starts_with("seed "));
-                        println!("{line}");
-                    }
+                    None => match line.strip_prefix("refused ").and_then(|n| n.parse::<usize>().ok()) {
+                        Some(refusals) => tally.refusals += refusals,
+                        None => {
+                            tally.failures += usize::from(line.starts_with("seed "));
+                            println!("{line}");
+                        }
+                    },
                 },
                 Err(RecvTimeoutError::Timeout) => {
                     child.kill().map_err(|e| e.to_string())?;
@@ -159,14 +180,14 @@ fn supervise(mut work: Work) -> Result<usize, String> {
         };
         let status = child.wait().map_err(|e| e.to_string())?;
         if status.success() && why.is_none() {
-            return Ok(failures);
+            return Ok(tally);
         }
         println!("seed {at}: {}", why.unwrap_or_else(|| format!("the process ends with {status}")));
-        failures += 1;
+        tally.failures += 1;
         let done = (at - work.first) / work.step + 1;
         (work.first, work.count) = (at + work.step, work.count.saturating_sub(done));
     }
-    Ok(failures)
+    Ok(tally)
 }
 
 /// Checks every graph in this process. Prints where it is, and failures.
@@ -200,7 +221,10 @@ fn run_batch(batch: &[(u64, Case, Checked)], cache: &Cache) {
     while !rest.is_empty() {
         let cases: Vec<(&Case, &Checked)> = rest.iter().map(|(_, case, checked)| (case, checked)).collect();
         let result = check::native(&cases, cache, &mut |i| say(&format!("@{}", rest[i].0)));
-        let Err((i, failure)) = result else { return };
+        let (i, failure) = match result {
+            Ok(refusals) => return say(&format!("refused {refusals}")),
+            Err(failed) => failed,
+        };
         report(rest[i].0, &rest[i].1, &failure, cache);
         rest = &rest[i + 1..];
     }
