@@ -293,11 +293,11 @@ impl Context<'_> {
         Tensor::new(desc.dtype(), dims, self.objects.allocate(bytes)).map_err(|error| self.failed(error.into()))
     }
 
-    /// A value under the extents of a register: none for a tensor of rank 0.
+    /// A value under the extents of a register, where these are known.
     fn shaped(&self, regst: u32, value: Value) -> Result<Value, RunError> {
         let desc = &self.program.regsts[regst as usize];
         match value {
-            Value::Tensor(tensor) => {
+            Value::Tensor(tensor) if !desc.extents.is_empty() => {
                 let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
                 let tensor = tensor.reshaped(dims).map_err(|error| self.failed(error.into()))?;
                 Ok(tensor.into())
