@@ -96,8 +96,18 @@ pub fn passes(case: &Case) -> Result<Checked, Failure> {
     Ok(checked)
 }
 
-/// Code generation, plan and runtime for several cases at once. The number of runs that were refused with reason comes
-/// back.
+/// Programs that ran as native code and gave what was expected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// Of cases as they are.
+    pub closed: usize,
+    /// With open dimensions.
+    pub open: usize,
+    /// With open dimensions, not among `open`: they say that they do not hold for the extents of the case, with reason.
+    pub refused: usize,
+}
+
+/// Code generation, plan and runtime for several cases at once.
 ///
 /// # Errors
 /// The first failure with the index of its case.
@@ -105,7 +115,7 @@ pub fn native(
     cases: &[(&Case, &Checked)],
     cache: &Cache,
     starts: &mut dyn FnMut(usize),
-) -> Result<usize, (usize, Failure)> {
+) -> Result<Ran, (usize, Failure)> {
     let mut programs: Vec<(usize, &'static str)> = Vec::new();
     let mut funcs: Vec<(String, &Func)> = Vec::new();
     for (i, (_, c)) in cases.iter().enumerate() {
@@ -128,7 +138,7 @@ pub fn native(
             return Err((0, failure));
         }
     };
-    let mut refusals = 0;
+    let mut ran = Ran::default();
     for (program, (i, stage)) in programs.iter().enumerate() {
         starts(*i);
         let (case, checked) = &cases[*i];
@@ -136,14 +146,15 @@ pub fn native(
             // Where extents of different names meet in one op, inference takes the first for both, and the run refuses
             // extents that contradict it, with a word of how to help it. It must have a reason.
             Err(f) if *stage == "open native" && refused(&f.what) && contradicted(case, checked) => {
-                refusals += 1;
+                ran.refused += 1;
                 continue;
             }
             got => got.map_err(|f| (*i, f))?,
         };
         guarded(stage, || agree(stage, case, checked, &got)).map_err(|f| (*i, f))?;
+        *(if *stage == "native" { &mut ran.closed } else { &mut ran.open }) += 1;
     }
-    Ok(refusals)
+    Ok(ran)
 }
 
 /// All checks of one case.

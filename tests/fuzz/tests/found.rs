@@ -78,3 +78,15 @@ func @main(%a: tensor<1x0xf32>, %b: tensor<0x0xf32>) -> (tensor<0x0xf32>, tensor
         holds(&text, Opening::Apart);
     }
 }
+
+/// Running sums over nothing are nothing.
+#[test]
+fn sums_run_along_empty_axes() {
+    let text = "
+func @main(%x: tensor<0x3xf32>) -> (tensor<0x3xf32>) {
+  %axis = of.constant {value = dense<0> : tensor<i64>}
+  %y = of.cum_sum %x, %axis {exclusive = true, reverse = true}
+  of.return %y
+}";
+    holds(text, Opening::Apart);
+}
