@@ -161,13 +161,12 @@ impl Fuser<'_> {
         let mut producers: Vec<usize> = self.producer_groups(op).into_iter().collect();
         producers.reverse();
         producers.iter().copied().find(|g| {
-            // The operand must come straight from the group: an alias in between may have another space.
-            let direct = self
-                .graph
-                .op(op)
-                .operands
-                .iter()
-                .any(|v| self.graph.def_op(*v).and_then(|o| self.group_of.get(&o)) == Some(g));
+            // Its operands must come straight from the group: an alias in between may have another space, and needs the
+            // value in memory before the kernel of the group runs.
+            let computed = |v: ValueId| self.graph.def_op(v).and_then(|o| self.group_of.get(&o)) == Some(g);
+            let operands = &self.graph.op(op).operands;
+            let direct = operands.iter().any(|v| computed(*v))
+                && operands.iter().all(|v| computed(*v) || !computed(self.alias_root(*v)));
             direct && accepts(&self.groups[*g]) && producers.iter().all(|q| q == g || !self.depends(*q, *g))
         })
     }

@@ -1,9 +1,10 @@
 //! The interpreter: evaluates a graph op by op, each by its reference evaluation.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Graph, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{Dim, Graph, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
 
 use crate::structural::{Constant, NoneValue, Return};
 use crate::{Evaluated, Inputs, Kind, OpSpec, Value, decl};
@@ -17,7 +18,7 @@ pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>, Diagnost
         let what = format!("{} inputs were given, there are {}", inputs.len(), graph.args().len());
         return Err(Diagnostic::error(Code::INPUT, Location::Unknown, what));
     }
-    let mut frame = Frame { graph, values: HashMap::new(), left: HashMap::new() };
+    let mut frame = Frame { graph, values: HashMap::new(), left: HashMap::new(), symbols: HashMap::new() };
     frame.region(graph.entry(), inputs)
 }
 
@@ -26,13 +27,15 @@ struct Frame<'g> {
     values: HashMap<ValueId, Value>,
     /// Readers of each value of the outermost region that are still to come; the value is dropped after the last.
     left: HashMap<ValueId, usize>,
+    /// What symbols stand for: the extents of values that have been computed.
+    symbols: HashMap<Arc<str>, i64>,
 }
 
 impl Frame<'_> {
     fn region(&mut self, region: RegionId, args: &[Value]) -> Result<Vec<Value>, Diagnostic> {
         let g = self.graph;
         for (v, value) in g.region_args(region).iter().zip(args) {
-            self.values.insert(*v, value.clone());
+            self.set(*v, value.clone());
         }
         for op in g.region_ops(region) {
             if g.op(op).def.traits().terminator {
@@ -48,11 +51,23 @@ impl Frame<'_> {
         self.values.get(&v).cloned().ok_or_else(missing)
     }
 
+    fn set(&mut self, v: ValueId, value: Value) {
+        let shape = self.graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
+        if let (Some(shape), Value::Tensor(t)) = (shape, &value) {
+            let told = shape.iter().zip(t.dims()).filter_map(|(d, n)| Some((d.as_symbol()?.clone(), *n as i64)));
+            self.symbols.extend(told);
+        }
+        self.values.insert(v, value);
+    }
+
     fn op(&mut self, op: OpId) -> Result<(), Diagnostic> {
         let g = self.graph;
         let data = g.op(op);
         let operands = data.operands.iter().map(|v| self.value(*v)).collect::<Result<Vec<_>, _>>()?;
-        let types: Vec<Type> = data.results.iter().map(|v| g.ty(*v).clone()).collect();
+        // Control flow that computes nothing has results as declared: with the extents of this run.
+        let number = |s: &str| self.symbols.get(s).map(|n| Dim::from(*n));
+        let declared = |v: &ValueId| g.ty(*v).map_dims(&mut |d| d.substitute(&number));
+        let types: Vec<Type> = data.results.iter().map(declared).collect();
         let unknown =
             || Diagnostic::error(Code::UNKNOWN_OP, data.loc.clone(), format!("'{}' has no evaluation", data.name()));
         let decl = decl(data.name()).ok_or_else(unknown)?;
@@ -93,7 +108,7 @@ impl Frame<'_> {
             return Err(Diagnostic::error(Code::EVAL, data.loc.clone(), what));
         }
         for (v, value) in data.results.iter().zip(values) {
-            self.values.insert(*v, value);
+            self.set(*v, value);
         }
         if data.parent == g.entry() {
             for v in &data.operands {

@@ -183,8 +183,18 @@ impl<'g> Lowering<'g, '_> {
             return Ok(p);
         }
         let dst = self.slot(v);
-        // A value of an object stays one, also where its extents are numbers.
         let extents = self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        // A register without extents is one that takes any, so a scalar lies in a buffer.
+        if let (true, Some(op)) = (extents.is_empty(), self.g.def_op(v)) {
+            let t = expr::ctype(self.dtype(v));
+            let body = format!("  *({t} *)args[1] = *(const {t} *)args[0];\n");
+            let source = Source { body, iterations: 1usize.into(), grain: 1, scratch_bytes: 0 };
+            self.kernel(&[op], source, vec![p], vec![dst], 0);
+            let whole = Operand::whole(Place::Slot(dst));
+            self.places.insert(v, whole.clone());
+            return Ok(whole);
+        }
+        // A value of an object stays one, also where its extents are numbers.
         let slot = &mut self.out.physical.slots[dst];
         (slot.bytes, slot.extents) = (None, extents);
         self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, 0, 0);
@@ -284,7 +294,9 @@ impl<'g> Lowering<'g, '_> {
         let count = reads.len() + writes.len();
         let mut source = source;
         let declarations = extent::declarations(&symbols, count, &|s| self.roles.index(s));
-        source.body.insert_str(0, &(declarations + &self.guards(ops)));
+        // A kernel of nothing is called too, as its operands may contradict its results all the same.
+        let nothing = if source.iterations.number().is_none() { "  if (begin == end) return 0;\n" } else { "" };
+        source.body.insert_str(0, &(declarations + &self.guards(ops) + nothing));
         let (iterations, grain, scratch_bytes) = (source.iterations.clone(), source.grain, source.scratch_bytes);
         let title = self.title(ops);
         let next = self.out.kernels.len();
@@ -304,9 +316,29 @@ impl<'g> Lowering<'g, '_> {
         self.step(title, locations, work, flops, bytes);
     }
 
-    /// C that ends a kernel where operands of `ops` cannot be stretched to their results, as far as that is not known now.
+    /// Values that the kernel of `ops` reads as others, whose bytes they show: the one in memory first.
+    fn aliases(&self, ops: &[OpId]) -> Vec<(ValueId, ValueId)> {
+        let mut out = Vec::new();
+        for op in ops {
+            let alias = *self.roles.get(*op) == Role::Alias;
+            let shown = if alias { self.g.op(*op).results.to_vec() } else { self.roles.reads(self.g, *op) };
+            for mut v in shown {
+                while let Some(d) = self.g.def_op(v).filter(|d| *self.roles.get(*d) == Role::Alias) {
+                    let from = self.g.op(d).operands[0];
+                    out.push((from, v));
+                    v = from;
+                }
+            }
+        }
+        out
+    }
+
+    /// C that ends a kernel where operands of `ops` cannot be stretched to their results, or are read under a shape of
+    /// another size, as far as that is not known now.
     fn guards(&self, ops: &[OpId]) -> String {
-        let mut out: Vec<String> = Vec::new();
+        let count = |v: ValueId| self.dims(v).iter().product::<Extent>();
+        let sizes = self.aliases(ops).into_iter().filter_map(|(a, b)| extent::guard_equal(&count(a), &count(b)));
+        let mut out: Vec<String> = sizes.collect();
         for op in ops {
             let data = self.g.op(*op);
             let matrix = match self.roles.get(*op) {
@@ -336,9 +368,10 @@ impl<'g> Lowering<'g, '_> {
     /// The symbols in the extents, and in the shapes among the values, that `ops` read and write: sorted.
     fn symbols(&self, ops: &[OpId]) -> Vec<Arc<str>> {
         let mut out = Vec::new();
-        for v in ops.iter().flat_map(|op| self.g.op(*op).operands.iter().chain(&self.g.op(*op).results)) {
-            let extents = self.g.ty(*v).as_tensor().and_then(|t| t.shape.clone());
-            let numbers = self.g.dims_value(*v);
+        let own = ops.iter().flat_map(|op| self.g.op(*op).operands.iter().chain(&self.g.op(*op).results)).copied();
+        for v in own.chain(self.aliases(ops).into_iter().flat_map(|(a, b)| [a, b])) {
+            let extents = self.g.ty(v).as_tensor().and_then(|t| t.shape.clone());
+            let numbers = self.g.dims_value(v);
             out.extend(extents.into_iter().chain(numbers).flatten().flat_map(|d| d.symbols()));
         }
         out.retain(|s| self.roles.symbols.contains(s));

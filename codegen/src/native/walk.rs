@@ -24,7 +24,7 @@ impl Axis {
     /// points to the first element.
     fn walk(&self, element: &str, body: &str) -> Source {
         let Axis { outer, n, inner } = self;
-        let mut c = format!("  if ({n} < 1) return 2;\n  for (i64 it = begin; it < end; it++) {{\n");
+        let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
         let _ = writeln!(c, "    const i64 o = it / {inner}, i = it % {inner};");
         let _ = writeln!(c, "    const {element} *p = (const {element} *)args[0] + o * {n} * {inner} + i;\n{body}  }}");
         let grain = (4096 / n.guess().max(1)).max(1) as i64;
@@ -46,7 +46,10 @@ pub fn arg(axis: &Axis, element: &str, largest: bool, last: bool) -> Source {
     ((i64 *)args[1])[it] = best;
 "
     );
-    axis.walk(element, &body)
+    let mut source = axis.walk(element, &body);
+    // Nothing has no best element.
+    source.body.insert_str(0, &format!("  if ({n} < 1) return 2;\n"));
+    source
 }
 
 /// Running sums, in the C type `sum`. Arguments are the tensor and the sums.

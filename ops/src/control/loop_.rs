@@ -117,7 +117,7 @@ impl Op for Loop {
         if stacks.is_empty() {
             // Nothing ran: the stacks are empty, their other dimensions as declared.
             for t in inputs.types.get(n..).unwrap_or_default() {
-                out.push(empty(t)?.into());
+                out.push(empty(t, 0)?.into());
             }
         }
         for s in stacks {
@@ -170,15 +170,14 @@ pub(super) fn bool_value(b: bool) -> Result<Value, OpError> {
     Ok(Tensor::from_elements(DType::Bool, Vec::new(), of_ir::Elements::Int(vec![i128::from(b)]))?.into())
 }
 
-/// No elements, the first axis being empty.
-pub(super) fn empty(t: &Type) -> Result<Tensor, OpError> {
+/// No elements, `axis` being the one along which none was stacked.
+pub(super) fn empty(t: &Type, axis: i64) -> Result<Tensor, OpError> {
     let Type::Tensor(t) = t else { return Err(OpError::eval("a scan output must be a tensor")) };
-    let mut dims: Vec<usize> = match &t.shape {
-        Some(s) => s.iter().map(|d| d.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect(),
-        None => vec![0],
-    };
-    if let Some(first) = dims.first_mut() {
-        *first = 0;
+    let number = |d: &Dim| d.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let mut dims: Vec<usize> = t.shape.as_ref().map_or_else(|| vec![0], |s| s.iter().map(number).collect());
+    if t.shape.is_some() {
+        let stacked = shape::axis(axis, dims.len())?;
+        dims[stacked] = 0;
     }
     crate::movement::cells::Cells::zeros(t.dtype, 0)?.into_tensor(t.dtype, dims)
 }

@@ -160,8 +160,10 @@ impl Op for Scan {
         }
         let mut out = carried;
         if length == 0 {
-            for t in inputs.types.get(states..).unwrap_or_default() {
-                out.push(empty(t)?.into());
+            let types = inputs.types.get(states..).unwrap_or_default();
+            for (i, t) in types.iter().enumerate() {
+                let axis = entry(&self.scan_output_axes, i, types.len(), "scan_output_axes")?;
+                out.push(empty(t, axis)?.into());
             }
             return Ok(out);
         }
@@ -197,14 +199,14 @@ mod tests {
     use crate::interpret::run_graph;
     use crate::structural::{Return, Yield};
 
-    /// Running sums over axis 1 of a matrix, stacked along axis 1.
-    fn running_sum(back: i64) -> (Vec<Value>, Vec<Type>) {
+    /// Running sums over axis 1 of a matrix of two rows, stacked along axis 1.
+    fn running_sum(x: &Tensor, back: i64) -> (Vec<Value>, Vec<Type>) {
         let mut g = Graph::new();
         let entry = g.entry();
         let mut rw = Rewriter::new(&mut g, "test");
         let vector = Type::fixed(DType::F32, &[2]);
         let first = rw.add_arg(entry, vector.clone(), None);
-        let x = rw.add_arg(entry, Type::fixed(DType::F32, &[2, 3]), None);
+        let matrix = rw.add_arg(entry, Type::Tensor(x.ty()), None);
         let body = rw.new_region();
         rw.at_end(body);
         let s = rw.add_arg(body, vector.clone(), None);
@@ -220,21 +222,28 @@ mod tests {
             scan_output_axes: one(-1),
             scan_output_directions: one(back),
         };
-        let op = rw.create_with_regions(scan, &[first, x], &[body]).unwrap();
+        let op = rw.create_with_regions(scan, &[first, matrix], &[body]).unwrap();
         let results: Vec<ValueId> = rw.graph().op(op).results.to_vec();
         let types = results.iter().map(|v| rw.graph().ty(*v).clone()).collect();
         rw.create(Return {}, &results).unwrap();
-        let x = Tensor::from_slice(&[2, 3], &[1f32, 2., 3., 10., 20., 30.]).unwrap();
         let first = Tensor::from_slice(&[2], &[0f32, 0.]).unwrap();
-        (run_graph(&g, &[first.into(), x.into()]).unwrap(), types)
+        (run_graph(&g, &[first.into(), x.clone().into()]).unwrap(), types)
     }
 
     #[test]
     fn scans_along_an_axis_in_both_directions() {
         let t = |d: &[usize], v: &[f32]| Value::Tensor(Tensor::from_slice(d, v).unwrap());
-        let (out, types) = running_sum(0);
+        let x = Tensor::from_slice(&[2, 3], &[1f32, 2., 3., 10., 20., 30.]).unwrap();
+        let (out, types) = running_sum(&x, 0);
         assert_eq!(types[1], Type::fixed(DType::F32, &[2, 3]));
         assert_eq!(out, [t(&[2], &[6., 60.]), t(&[2, 3], &[1., 3., 6., 10., 30., 60.])]);
-        assert_eq!(running_sum(1).0[1], t(&[2, 3], &[6., 5., 3., 60., 50., 30.]));
+        assert_eq!(running_sum(&x, 1).0[1], t(&[2, 3], &[6., 5., 3., 60., 50., 30.]));
+    }
+
+    #[test]
+    fn a_scan_of_nothing_is_empty_along_its_own_axis() {
+        let (out, types) = running_sum(&Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap(), 0);
+        assert_eq!(types[1], Type::fixed(DType::F32, &[2, 0]));
+        assert_eq!(out[1], Value::Tensor(Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap()));
     }
 }

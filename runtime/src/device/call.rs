@@ -84,6 +84,14 @@ impl DynamicKernel {
         };
         let mut table: Vec<*mut u8> = memory.iter_mut().map(address).collect();
         table.push(symbols.as_ptr().cast_mut().cast());
+        if iterations == 0 {
+            // Nothing to compute, but the kernel checks the symbols before it does.
+            // SAFETY: as in `call`; over an empty range the kernel reads nothing but the symbols.
+            return match unsafe { (self.entry)(table.as_ptr(), 0, 0, scratch.of(0)) } {
+                0 => Ok(()),
+                status => Err(status),
+            };
+        }
         call(self.entry, Args(table.as_ptr()), iterations, self.grain, pool, scratch)
     }
 }

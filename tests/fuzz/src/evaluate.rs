@@ -1,12 +1,14 @@
 //! Evaluation op by op, with or without rounding errors thrown in.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Attrs, DType, Elements, Graph, OpDef, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, OpId, Rewriter, Tensor, ValueId};
+use of_ops::control::{Loop, Scan};
 use of_ops::interpret::{run_graph, type_of};
 use of_ops::structural::{Constant, NoneValue, Return};
-use of_ops::{Inputs, OpDecl, Value};
+use of_ops::{Inputs, OpDecl, OpSpec, Value};
 
 /// The values of the outermost region of a graph.
 pub type Values = HashMap<ValueId, Value>;
@@ -50,6 +52,16 @@ pub fn noisy(graph: &Graph, inputs: &[Value], values: &Values, seed: u64) -> Res
         Ok(results.iter().map(|v| perturb(v, seed ^ 0x5555)).collect())
     })?;
     Ok(graph.outputs().iter().map(|v| got[v].clone()).collect())
+}
+
+/// Symbols of extents that no value has: those of the slices of a stack without a slice, unless inference knows them. Any
+/// number is as good, and a pass that learns more of the region may give another.
+pub fn untold(graph: &Graph, values: &Values) -> HashSet<Arc<str>> {
+    let stacks = graph.region_ops(graph.entry()).filter(|op| matches!(graph.op(*op).name(), Loop::NAME | Scan::NAME));
+    let results = stacks.flat_map(|op| graph.op(op).results.to_vec());
+    let empty = results.filter(|v| matches!(&values[v], Value::Tensor(t) if t.is_empty()));
+    let shapes = empty.filter_map(|v| graph.ty(v).as_tensor()?.shape.as_ref());
+    shapes.flatten().flat_map(Dim::symbols).collect()
 }
 
 fn is_parameter(v: &Value) -> bool {

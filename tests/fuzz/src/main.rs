@@ -1,13 +1,14 @@
 //! `of-fuzz`: random graphs in child processes, so that a crash or a hang costs one graph.
 
 use std::io::{BufRead, BufReader, Write};
+use std::iter::Sum;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use of_codegen::native::cache::Cache;
-use of_fuzz::check::{Checked, Failure};
+use of_fuzz::check::{Checked, Failure, Ran};
 use of_fuzz::{Case, check, emit, generate, shrink};
 
 const HELP: &str = "\
@@ -30,8 +31,43 @@ const BATCH: u64 = 8;
 struct Work {
     first: u64,
     count: u64,
-    step: u64,
     native: u64,
+}
+
+/// What came of a run.
+#[derive(Default)]
+struct Tally {
+    failures: usize,
+    ran: Ran,
+}
+
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Tally>>(iter: I) -> Tally {
+        iter.fold(Tally::default(), |mut all, one| {
+            all.failures += one.failures;
+            all.add(one.ran);
+            all
+        })
+    }
+}
+
+impl Tally {
+    fn add(&mut self, ran: Ran) {
+        self.ran.closed += ran.closed;
+        self.ran.open += ran.open;
+        self.ran.refused += ran.refused;
+    }
+}
+
+/// What a worker says of a batch.
+fn ran_line(ran: Ran) -> String {
+    format!("ran {} {} {}", ran.closed, ran.open, ran.refused)
+}
+
+fn read_ran(line: &str) -> Option<Ran> {
+    let numbers: Option<Vec<usize>> = line.strip_prefix("ran ")?.split(' ').map(|n| n.parse().ok()).collect();
+    let [closed, open, refused] = numbers?[..] else { return None };
+    Some(Ran { closed, open, refused })
 }
 
 fn main() -> ExitCode {
@@ -46,7 +82,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<usize, String> {
-    let mut work = Work { first: 1, count: 1000, step: 1, native: 1 };
+    let mut work = Work { first: 1, count: 1000, native: 1 };
     let (mut jobs, mut worker) = (std::thread::available_parallelism().map_or(1, |n| n.get() as u64), false);
     let (mut show, mut onnx) = (false, None);
     let mut args = std::env::args().skip(1);
@@ -60,7 +96,6 @@ fn run() -> Result<usize, String> {
             "--graphs" => work.count = number()?,
             "--seed" => work.first = number()?,
             "--native" => work.native = number()?.max(1),
-            "--step" => work.step = number()?.max(1),
             "--jobs" => jobs = number()?.max(1),
             "--worker" => worker = true,
             "--show" => show = true,
@@ -80,19 +115,26 @@ fn run() -> Result<usize, String> {
         return Ok(0);
     }
     let started = Instant::now();
-    let failures = std::thread::scope(|scope| {
+    let tally = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs)
             .map(|j| {
-                let own = Work { first: work.first + j, count: (work.count + jobs - 1 - j) / jobs, step: jobs, ..work };
+                // Neighbours, so that every job has its part of the graphs that are compiled.
+                let at = |j: u64| work.count * j / jobs;
+                let own = Work { first: work.first + at(j), count: at(j + 1) - at(j), ..work };
                 scope.spawn(move || supervise(own))
             })
             .collect();
         threads
             .into_iter()
             .map(|t| t.join().map_err(|_| "a supervisor panicked".to_string())?)
-            .sum::<Result<usize, String>>()
+            .sum::<Result<Tally, String>>()
     })?;
-    println!("{} graphs, {failures} failures, {:.0} s", work.count, started.elapsed().as_secs_f64());
+    let Tally { failures, ran: Ran { closed, open, refused } } = tally;
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "native code: {closed} programs, {open} with open dimensions; {refused} more refuse the extents, with reason"
+    );
+    println!("{} graphs, {failures} failures, {seconds:.0} s", work.count);
     Ok(failures)
 }
 
@@ -125,12 +167,11 @@ fn emit_all(work: Work, folder: &Path) -> Result<usize, String> {
 }
 
 /// Runs workers until all graphs are done; one that dies or hangs is a failure of the graph that it was at.
-fn supervise(mut work: Work) -> Result<usize, String> {
-    let mut failures = 0;
+fn supervise(mut work: Work) -> Result<Tally, String> {
+    let mut tally = Tally::default();
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     while work.count > 0 {
-        let numbers =
-            [("--seed", work.first), ("--graphs", work.count), ("--step", work.step), ("--native", work.native)];
+        let numbers = [("--seed", work.first), ("--graphs", work.count), ("--native", work.native)];
         let mut child = Command::new(&program)
             .arg("--worker")
             .args(numbers.iter().flat_map(|(n, v)| [(*n).to_string(), v.to_string()]))
@@ -145,10 +186,13 @@ fn supervise(mut work: Work) -> Result<usize, String> {
             match lines.recv_timeout(Duration::from_secs(PATIENCE)) {
                 Ok(line) => match line.strip_prefix('@').and_then(|n| n.parse().ok()) {
                     Some(seed) => at = seed,
-                    None => {
-                        failures += usize::from(line.starts_with("seed "));
-                        println!("{line}");
-                    }
+                    None => match read_ran(&line) {
+                        Some(ran) => tally.add(ran),
+                        None => {
+                            tally.failures += usize::from(line.starts_with("seed "));
+                            println!("{line}");
+                        }
+                    },
                 },
                 Err(RecvTimeoutError::Timeout) => {
                     child.kill().map_err(|e| e.to_string())?;
@@ -159,14 +203,14 @@ fn supervise(mut work: Work) -> Result<usize, String> {
         };
         let status = child.wait().map_err(|e| e.to_string())?;
         if status.success() && why.is_none() {
-            return Ok(failures);
+            return Ok(tally);
         }
         println!("seed {at}: {}", why.unwrap_or_else(|| format!("the process ends with {status}")));
-        failures += 1;
-        let done = (at - work.first) / work.step + 1;
-        (work.first, work.count) = (at + work.step, work.count.saturating_sub(done));
+        tally.failures += 1;
+        let done = at - work.first + 1;
+        (work.first, work.count) = (at + 1, work.count.saturating_sub(done));
     }
-    Ok(failures)
+    Ok(tally)
 }
 
 /// Checks every graph in this process. Prints where it is, and failures.
@@ -175,7 +219,7 @@ fn work_through(work: Work) {
     let cache = Cache::at(&cache_folder(), 2 << 30);
     let mut batch: Vec<(u64, Case, Checked)> = Vec::new();
     for i in 0..work.count {
-        let seed = work.first + i * work.step;
+        let seed = work.first + i;
         say(&format!("@{seed}"));
         let made = check::guarded("generate", || {
             generate::case(seed).map_err(|e| Failure { stage: "generate", what: e.to_string() })
@@ -200,7 +244,10 @@ fn run_batch(batch: &[(u64, Case, Checked)], cache: &Cache) {
     while !rest.is_empty() {
         let cases: Vec<(&Case, &Checked)> = rest.iter().map(|(_, case, checked)| (case, checked)).collect();
         let result = check::native(&cases, cache, &mut |i| say(&format!("@{}", rest[i].0)));
-        let Err((i, failure)) = result else { return };
+        let (i, failure) = match result {
+            Ok(ran) => return say(&ran_line(ran)),
+            Err(failed) => failed,
+        };
         report(rest[i].0, &rest[i].1, &failure, cache);
         rest = &rest[i + 1..];
     }

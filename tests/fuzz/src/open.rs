@@ -66,8 +66,6 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
             let Some(n) = d.as_const().filter(|n| only.is_none_or(|o| *n == o as i64)) else { return d.clone() };
             match case.opening {
                 Opening::Apart => Dim::symbol(format!("x{i}_{axis}")),
-                // What is 1 may be there to be stretched, which one symbol for all such dimensions contradicts.
-                Opening::Shared | Opening::First if n == 1 => d.clone(),
                 Opening::First if axis > 1 => d.clone(),
                 _ => Dim::symbol(format!("n{n}")),
             }

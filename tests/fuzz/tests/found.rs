@@ -1,0 +1,92 @@
+//! Graphs that were computed wrongly once, as the fuzzer found them and made them small.
+
+use of_codegen::native::cache::Cache;
+use of_fuzz::Case;
+use of_fuzz::check::all;
+use of_fuzz::open::Opening;
+use of_ir::text::parse_module;
+use of_ops::Value;
+use of_ops::sample::Rng;
+
+/// All checks of the function `text` on random inputs.
+fn holds(text: &str, opening: Opening) {
+    let module = parse_module(text, "found.of", &of_ops::registry(), None).unwrap_or_else(|e| panic!("{e}"));
+    let func = module.main().unwrap().clone();
+    let mut rng = Rng::new(1);
+    let value = |ty: of_ir::Type| {
+        let t = ty.as_tensor().unwrap();
+        Value::from(rng.tensor(t.dtype, &t.fixed_dims().unwrap(), 0.0, 2.0))
+    };
+    let inputs = func.input_types().into_iter().map(value).collect();
+    let cache = Cache::at(&std::env::temp_dir().join("of-fuzz-kernels"), Cache::DEFAULT_LIMIT);
+    all(&Case { func, inputs, opening }, &cache).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
+}
+
+/// A sequence without a step: its states have a batch all the same.
+#[test]
+fn scans_of_nothing_keep_their_other_extents() {
+    let text = "
+func @main(%q: tensor<3x0x2xf32>, %k: tensor<3x0x2xf32>, %v: tensor<3x0x4xf32>) -> (tensor<3x0x4xf32>, tensor<3x2x1x2xf32>) {
+  %y, %s = of.linear_attention %q, %k, %v {kv_num_heads = 2, q_num_heads = 2, scale = 0.0, update_rule = \"linear\"}
+  of.return %y, %s
+}";
+    holds(text, Opening::Closed);
+    holds(text, Opening::First);
+    holds(text, Opening::Shared);
+}
+
+/// A product of a sum and, through a reshape, of another value of the same kernel.
+#[test]
+fn what_is_read_through_an_alias_is_computed_before() {
+    let text = "
+func @main(%x: tensor<1xf32>) -> (tensor<1xf32>) {
+  %axis = of.constant {value = dense<[0]> : tensor<1xi64>}
+  %scalar = of.constant {value = dense<> : tensor<0xi64>}
+  %sum = of.reduce_sum %x, %axis {keepdims = true}
+  %root = of.exp %sum
+  %alias = of.reshape %root, %scalar {allowzero = true}
+  %y = of.mul %alias, %sum
+  of.return %y
+}";
+    holds(text, Opening::Closed);
+}
+
+/// An extent of 1 goes: what was an object is a number.
+#[test]
+fn objects_become_scalars() {
+    let text = "
+func @main(%x: tensor<1xf32>) -> (tensor<f32>) {
+  %axis = of.constant {value = dense<[-1]> : tensor<1xi64>}
+  %y = of.squeeze %x, %axis
+  of.return %y
+}";
+    holds(text, Opening::Apart);
+}
+
+/// A result without elements has the shape of the operation nevertheless, or the run is refused.
+#[test]
+fn one_stretches_to_nothing() {
+    for op in ["of.mul", "of.max"] {
+        let text = format!(
+            "
+func @main(%a: tensor<1x0xf32>, %b: tensor<0x0xf32>) -> (tensor<0x0xf32>, tensor<0x0xf32>) {{
+  %c = {op} %a, %b
+  %d = {op} %b, %a
+  of.return %c, %d
+}}"
+        );
+        holds(&text, Opening::Apart);
+    }
+}
+
+/// Running sums over nothing are nothing.
+#[test]
+fn sums_run_along_empty_axes() {
+    let text = "
+func @main(%x: tensor<0x3xf32>) -> (tensor<0x3xf32>) {
+  %axis = of.constant {value = dense<0> : tensor<i64>}
+  %y = of.cum_sum %x, %axis {exclusive = true, reverse = true}
+  of.return %y
+}";
+    holds(text, Opening::Apart);
+}
