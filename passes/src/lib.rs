@@ -24,13 +24,14 @@ pub mod quantize_contractions;
 mod report;
 mod reproducer;
 mod resample;
+pub mod scan_to_loop;
 pub mod specialize;
 mod syntax;
 mod verify;
 
 pub use list::{
     Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions, FoldConstants, InferShapes,
-    PASSES, QuantizeContractions, Specialize, find,
+    PASSES, QuantizeContractions, ScanToLoop, Specialize, find,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};

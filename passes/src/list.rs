@@ -26,6 +26,7 @@ list! {
     InferShapes,
     crate::print::Print,
     QuantizeContractions,
+    ScanToLoop,
     Specialize,
     crate::verify::Verify,
 }
@@ -60,6 +61,7 @@ func_passes! {
     Differentiate: "differentiate", "derivatives become the ops that compute them" => crate::differentiate::differentiate;
     FoldConstants: "fold-constants", "evaluates what depends on constants and shapes alone" => crate::fold_constants::fold_constants;
     InferShapes: "infer-shapes", "runs inference again and keeps what it newly knows" => crate::infer_shapes::infer_shapes;
+    ScanToLoop: "scan-to-loop", "scans become loops, which have native code" => crate::scan_to_loop::scan_to_loop;
     QuantizeContractions: "quantize-contractions", "products and convolutions of dequantised operands become integer ones" => crate::quantize_contractions::quantize_contractions;
 }
 

@@ -497,7 +497,10 @@ impl Sums<'_> {
             // Each tile asks for its share of the panel that comes next, all of which is there when it is needed.
             let (size, step) = (panel(spec, self.width), depth(spec) * (lines * LINE));
             let number = format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
-            let _ = writeln!(c, "        const f32 *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);");
+            let _ = writeln!(
+                c,
+                "        const f32 *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);"
+            );
         }
         let start = |v: usize| {
             if header > 0 { format!("load_i32((const i32 *)B + {})", v * lanes) } else { "{0}".into() }

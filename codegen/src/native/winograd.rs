@@ -300,19 +300,19 @@ impl Winograd {
             for y in 0..p {
                 let _ = writeln!(c, "        const vf d{y}_{x} = load(at[{}] + i);", y * p + x);
             }
-            forward(&self.transform.input, &format!("x{x}"), &|k| format!("d{k}_{x}"), &|j| format!("s{j}_{x}"), &mut c);
+            forward(
+                &self.transform.input,
+                &format!("x{x}"),
+                &|k| format!("d{k}_{x}"),
+                &|j| format!("s{j}_{x}"),
+                &mut c,
+            );
         }
         for y in 0..p {
             let to = |j: usize| format!("v{y}_{j}");
             forward(&self.transform.input, &format!("y{y}"), &|k| format!("s{y}_{k}"), &to, &mut c);
             for j in 0..p {
-                let _ = writeln!(
-                    c,
-                    "        store(V + {} + t * {} + i, {});",
-                    (y * p + j) * v_step,
-                    self.cin,
-                    to(j)
-                );
+                let _ = writeln!(c, "        store(V + {} + t * {} + i, {});", (y * p + j) * v_step, self.cin, to(j));
             }
         }
         c.push_str("      }\n    }\n");

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use of_ir::{OpView, SbpSignature};
+use of_ir::{OpView, Rewriter, SbpSignature, ValueId};
 
 use super::activation;
+use super::expand::{Cell, Layer, apply, gate, part};
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
+use crate::contraction::MatMul;
+use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics};
 
 const GATES: usize = 3;
 
@@ -17,7 +20,7 @@ op! {
     /// Gates in the order z, r, h: `z = f(Wz x + Rz H + bz)`, `r = f(Wr x + Rr H + br)`,
     /// `h = g(Wh x + Rh (r H) + rbh + wbh)`, or `g(Wh x + r (Rh H + rbh) + wbh)` with `linear_before_reset`;
     /// `H = (1 - z) h + z H`. Source: ONNX GRU.
-    pub struct Gru = "of.gru" [Primitive, onnx: "GRU"] {
+    pub struct Gru = "of.gru" [Composite, onnx: "GRU"] {
         operands: (x, w, r, b?, sequence_lens?, initial_h?),
         results: (y, y_h),
         attrs: {
@@ -93,6 +96,44 @@ impl Op for Gru {
             for k in 0..n {
                 hidden[k] = (1.0 - z[k]) * g.apply(clip(candidate[k], self.clip)) + z[k] * hidden[k];
             }
+        })
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let b = &mut Build::new(rw);
+        let form = Form::new(&self.direction, self.layout).map_err(diagnostic)?;
+        let functions = self.functions(form.directions).map_err(diagnostic)?;
+        let biases = |_: &mut Build<'_, '_>, own: &Cell| Ok(own.bias.map(|(w, _)| w));
+        Layer { form, gates: GATES, states: 1 }.expand(b, operands, biases, |b, own, x, states| {
+            let (h, n) = (states[0], own.hidden);
+            let [f, g] = [0, 1].map(|k| functions[own.direction][k]);
+            // The recurrence of gates from..to.
+            let recur = |b: &mut Build<'_, '_>, h: ValueId, from: usize, to: usize| {
+                let r = part(b, own.r, 1, from * n, to * n)?;
+                let product = b.op(MatMul {}, &[h, r])?;
+                let Some((_, bias)) = own.bias else { return Ok(product) };
+                let bias = part(b, bias, 0, from * n, to * n)?;
+                b.add(product, bias)
+            };
+            let from_h = recur(b, h, 0, 2)?;
+            let from_x = part(b, x, 1, 0, 2 * n)?;
+            let sum = b.add(from_x, from_h)?;
+            let both = apply(b, f, self.clip, sum)?;
+            let (update, reset) = (gate(b, both, own, 0)?, gate(b, both, own, 1)?);
+            let hidden = if self.linear_before_reset {
+                let seen = recur(b, h, 2, 3)?;
+                b.mul(reset, seen)?
+            } else {
+                let kept = b.mul(reset, h)?;
+                recur(b, kept, 2, 3)?
+            };
+            let own_x = gate(b, x, own, 2)?;
+            let sum = b.add(own_x, hidden)?;
+            let candidate = apply(b, g, self.clip, sum)?;
+            // (1 - z) c + z h = c + z (h - c)
+            let change = b.sub(h, candidate)?;
+            let change = b.mul(update, change)?;
+            Ok(vec![b.add(candidate, change)?])
         })
     }
 

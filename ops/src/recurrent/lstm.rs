@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use of_ir::{OpView, SbpSignature};
+use of_ir::{OpView, Rewriter, SbpSignature, ValueId};
 
 use super::activation;
+use super::expand::{Cell, Layer, apply, gate, part};
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
+use crate::contraction::MatMul;
+use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics};
 
 const GATES: usize = 4;
 
@@ -17,7 +20,7 @@ op! {
     /// Gates in the order i, o, f, c:
     /// `i = f(Wi x + Ri h + Pi c + bi)`, `f = f(Wf x + Rf h + Pf c + bf)`, `c~ = g(Wc x + Rc h + bc)`,
     /// `C = f c + i c~`, `o = f(Wo x + Ro h + Po C + bo)`, `H = o h(C)`. Source: ONNX LSTM.
-    pub struct Lstm = "of.lstm" [Primitive, onnx: "LSTM"] {
+    pub struct Lstm = "of.lstm" [Composite, onnx: "LSTM"] {
         operands: (x, w, r, b?, sequence_lens?, initial_h?, initial_c?, p?),
         results: (y, y_h, y_c),
         attrs: {
@@ -98,6 +101,47 @@ impl Op for Lstm {
                 states[1][k] = cell;
                 states[0][k] = output * h.apply(cell);
             }
+        })
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let b = &mut Build::new(rw);
+        let form = Form::new(&self.direction, self.layout).map_err(diagnostic)?;
+        let functions = self.functions(form.directions).map_err(diagnostic)?;
+        let peepholes = b.given(operands, 7);
+        let biases = |b: &mut Build<'_, '_>, own: &Cell| own.bias.map(|(w, r)| b.add(w, r)).transpose();
+        Layer { form, gates: GATES, states: 2 }.expand(b, operands, biases, |b, own, gates, states| {
+            let (h, old) = (states[0], states[1]);
+            let [f, g, out] = [0, 1, 2].map(|k| functions[own.direction][k]);
+            let recurrent = b.op(MatMul {}, &[h, own.r])?;
+            let gates = b.add(gates, recurrent)?;
+            // The input of gate i, with what its peephole sees of the cell.
+            let seen = |b: &mut Build<'_, '_>, i: usize, cell: ValueId| {
+                let x = gate(b, gates, own, i)?;
+                let Some(p) = peepholes else { return Ok(x) };
+                let n = own.hidden;
+                let p = part(b, p, 1, i * n, (i + 1) * n)?;
+                let p = part(b, p, 0, own.direction, own.direction + 1)?;
+                let seen = b.mul(p, cell)?;
+                b.add(x, seen)
+            };
+            let x = seen(b, 0, old)?;
+            let input = apply(b, f, self.clip, x)?;
+            let forget = if self.input_forget {
+                let one = b.number(1.0, input)?;
+                b.sub(one, input)?
+            } else {
+                let x = seen(b, 2, old)?;
+                apply(b, f, self.clip, x)?
+            };
+            let x = gate(b, gates, own, 3)?;
+            let candidate = apply(b, g, self.clip, x)?;
+            let (kept, new) = (b.mul(forget, old)?, b.mul(input, candidate)?);
+            let cell = b.add(kept, new)?;
+            let x = seen(b, 1, cell)?;
+            let output = apply(b, f, self.clip, x)?;
+            let shown = apply(b, out, None, cell)?;
+            Ok(vec![b.mul(output, shown)?, cell])
         })
     }
 

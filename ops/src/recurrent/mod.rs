@@ -1,6 +1,7 @@
 //! Recurrent layers: whole sequences in one op.
 
 mod activation;
+mod expand;
 mod gru;
 mod lstm;
 mod rnn;

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use of_ir::{OpView, SbpSignature};
+use of_ir::{OpView, Rewriter, SbpSignature, ValueId};
 
 use super::activation;
+use super::expand::{Cell, Layer, apply};
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
+use crate::contraction::MatMul;
+use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics};
 
 op! {
     /// Simple recurrence over a sequence: `H = f(W x + R H + wb + rb)`. Source: ONNX RNN.
-    pub struct Rnn = "of.rnn" [Primitive, onnx: "RNN"] {
+    pub struct Rnn = "of.rnn" [Composite, onnx: "RNN"] {
         operands: (x, w, r, b?, sequence_lens?, initial_h?),
         results: (y, y_h),
         attrs: {
@@ -69,6 +72,18 @@ impl Op for Rnn {
             multiply_add(&mut sum, weights.w, x);
             multiply_add(&mut sum, weights.r, &states[0]);
             states[0] = sum.into_iter().map(|v| functions[d][0].apply(clip(v, self.clip))).collect();
+        })
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        let b = &mut Build::new(rw);
+        let form = Form::new(&self.direction, self.layout).map_err(diagnostic)?;
+        let functions = self.functions(form.directions).map_err(diagnostic)?;
+        let biases = |b: &mut Build<'_, '_>, own: &Cell| own.bias.map(|(w, r)| b.add(w, r)).transpose();
+        Layer { form, gates: 1, states: 1 }.expand(b, operands, biases, |b, own, x, states| {
+            let recurrent = b.op(MatMul {}, &[states[0], own.r])?;
+            let sum = b.add(x, recurrent)?;
+            Ok(vec![apply(b, functions[own.direction][0], self.clip, sum)?])
         })
     }
 

@@ -134,8 +134,9 @@ pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
 /// One line a task, and the sum of all.
 fn table(rows: &[Row], limits: &Roofline) -> String {
     let total: f64 = rows.iter().map(Row::mean).sum();
-    let mut out =
-        String::from("   us a run  share    best us  GFLOP/s   GB/s  of limit  task                             from\n");
+    let mut out = String::from(
+        "   us a run  share    best us  GFLOP/s   GB/s  of limit  task                             from\n",
+    );
     let rate = |x: u64, seconds: f64| if x == 0 { "-".into() } else { format!("{:.1}", x as f64 / seconds / 1e9) };
     for r in rows {
         let (mean, best) = (r.mean(), r.best());
@@ -195,7 +196,8 @@ fn report(rows: &[Row], limits: &Roofline, runs: usize, threads: usize) -> Value
 fn trace(rows: &[Row], model: &str) -> Value {
     let us = |d: Duration| d.as_nanos() as f64 / 1e3;
     let begin = rows.iter().map(|r| r.timing.start).min().unwrap_or_default();
-    let name = |of: &str, tid: u32, name: String| json!({"name": of, "ph": "M", "pid": 0, "tid": tid, "args": {"name": name}});
+    let name =
+        |of: &str, tid: u32, name: String| json!({"name": of, "ph": "M", "pid": 0, "tid": tid, "args": {"name": name}});
     let mut threads: Vec<u32> = rows.iter().map(|r| r.thread).collect();
     threads.sort_unstable();
     threads.dedup();
