@@ -376,6 +376,31 @@ fn products_of_unequal_depth_are_refused_by_the_kernel() {
     assert!(error.contains("do not fit one another"), "{error}");
 }
 
+/// An open extent that a squeeze takes for 1: also where a kernel reads the bytes through it, and as a scalar.
+#[test]
+fn reshapes_of_open_extents_are_checked() {
+    for read in [true, false] {
+        let mut graph = Graph::new();
+        let entry = graph.entry();
+        let mut rw = Rewriter::new(&mut graph, "test");
+        let open = TensorType::new(of_ir::DType::F32, vec![Dim::symbol("n")]);
+        let x = rw.add_arg(entry, Type::Tensor(open), None);
+        let axis = rw.create_one(Constant { value: Tensor::from_i64s(&[0]) }, &[]).unwrap();
+        let mut y = rw.create_one(of_ops::movement::Squeeze {}, &[x, axis]).unwrap();
+        if read {
+            y = rw.create_one(of_ops::elementwise::Exp {}, &[y]).unwrap();
+        }
+        rw.create(Return {}, &[y]).unwrap();
+        let f = Func::numbered(graph);
+        let mut r = Rng::new(9);
+        let fits = [r.f32s(&[1])];
+        let want = interpret::run_graph(&f.graph, &fits).unwrap();
+        assert_close("one", &run_compiled(&f, &fits, Isa::host(), 1), &want);
+        let error = try_compiled(&f, &[r.f32s(&[3])], Isa::host(), 1).unwrap_err().to_string();
+        assert!(error.contains("do not fit one another"), "{error}");
+    }
+}
+
 #[test]
 fn long_sums_keep_their_digits() {
     const K: usize = 1 << 14;
