@@ -548,7 +548,7 @@ fn operands_get_types_that_the_operator_takes() {
     // Both operands of a letter, and the result of the letter, but not the others.
     let gather = one_node("GatherElements", &[(F32, &["3"]), (DataType::Int8, &["2"])], &[]);
     assert_eq!(casts(&gather), [of(DataType::Int32)]);
-    let shift = one_node("BitwiseXor", &[(DataType::Uint4, &["3"]); 2], &[]);
+    let shift = one_node("BitwiseXor", &[(DataType::Uint4, &["3"]), (DataType::Uint4, &["3"])], &[]);
     assert_eq!(casts(&shift), [of(DataType::Int32), of(DataType::Int32), of(DataType::Uint4)]);
     let cos = one_node("Cos", &[(DataType::Float8e5m2, &["3"])], &[]);
     assert_eq!(casts(&cos), [of(F32), of(DataType::Float8e5m2)]);

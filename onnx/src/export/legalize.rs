@@ -183,7 +183,8 @@ fn channels_first(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 /// A conversion of real numbers to short integers saturates; ONNX leaves open what becomes of numbers out of range.
 fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
     let Some(Cast { to, .. }) = as_op::<Cast>(b.rw.graph(), b.op) else { return Ok(false) };
-    let Some((low, high)) = to.int_range().filter(|_| to.is_int() && to.bits() < Some(32)) else { return Ok(false) };
+    let short = matches!(to, DType::I8 | DType::U8 | DType::I16 | DType::U16);
+    let Some((low, high)) = to.int_range().filter(|_| short) else { return Ok(false) };
     let g = b.rw.graph();
     let bounded = g.def_op(g.op(b.op).operands[0]).map(|d| g.op(d)).filter(|d| d.name() == Clip::NAME);
     // The bounds as numbers of that type.
@@ -204,12 +205,6 @@ fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
     b.replace(|b, v| {
         let (low, high) = (b.op(Constant { value: low }, &[])?, b.op(Constant { value: high }, &[])?);
         let x = b.op(Clip {}, &[v[0], low, high])?;
-        // Nor does it say how numbers become parts of bytes: through a whole one, which truncates.
-        let x = match to {
-            DType::I2 | DType::I4 => b.cast(x, DType::I8)?,
-            DType::U2 | DType::U4 => b.cast(x, DType::U8)?,
-            _ => x,
-        };
         b.cast(x, to)
     })
 }
@@ -238,7 +233,14 @@ const PARAMETERS: &[(&[&str], &[usize], usize)] = &[
 fn misshapen(b: &Build<'_, '_>) -> Option<(Vec<usize>, usize)> {
     let data = b.rw.graph().op(b.op);
     let (_, at, rank) = PARAMETERS.iter().find(|(names, ..)| names.contains(&data.name()))?;
-    let wrong = |i: &usize| data.operands.get(*i).and_then(|v| b.rank(*v)).is_some_and(|r| r != *rank);
+    let one = |v: ValueId| {
+        let dims = b.rw.graph().ty(v).as_tensor().and_then(|t| t.fixed_dims());
+        dims.is_some_and(|d| d.iter().product::<usize>() == 1)
+    };
+    let wrong = |i: &usize| {
+        let Some(v) = data.operands.get(*i) else { return false };
+        b.rank(*v).is_some_and(|r| r != *rank) && (*rank == 1 || one(*v))
+    };
     let wrong: Vec<usize> = at.iter().copied().filter(wrong).collect();
     (!wrong.is_empty()).then_some((wrong, *rank))
 }
@@ -365,7 +367,7 @@ fn convert(b: &mut Build<'_, '_>, to: &[Option<DType>]) -> Result<bool, Diagnost
     b.rw.rewrite(b.op, &[]);
     let mut converted = operands.to_vec();
     for (v, to) in converted.iter_mut().zip(to) {
-        if let Some(to) = to.filter(|to| b.dtype(*v) != Some(*to)) {
+        if let Some(to) = to.filter(|to| b.dtype(*v).is_some_and(|d| d != *to)) {
             *v = b.cast(*v, to)?;
         }
     }
