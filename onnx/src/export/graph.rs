@@ -249,13 +249,15 @@ impl Writer<'_> {
             return refuse("ONNX has no such operator", "export the model before the pass that makes it");
         };
         let operands = spelt.as_ref().map_or(&data.operands[..], |s| &s.operands);
-        if let Some(why) = takes::version(full, self.newest).and_then(|s| s.unfit(g, operands, &data.results)) {
-            return refuse(&why, "export the model before 'expand-composites', or convert its operands");
-        }
         let needed = opset::needed(g, data, full);
         if needed > self.newest {
             let why = format!("it needs operator set {needed}, {} is the newest that may be used", self.newest);
             return refuse(&why, "allow a newer operator set");
+        }
+        // The machine that couples probabilities tells a label first.
+        let results = if data.name() == PairwiseCoupling::NAME { &[] } else { &data.results[..] };
+        if let Some(why) = takes::version(full, self.newest).and_then(|s| s.unfit(g, operands, results)) {
+            return refuse(&why, "export the model before 'expand-composites', or convert its operands");
         }
         self.opset = self.opset.max(needed);
         let (domain, op) = full.split_once("::").unwrap_or(("", full));
