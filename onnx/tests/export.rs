@@ -528,3 +528,118 @@ fn what_onnx_does_not_stretch_or_repeat_is_written_otherwise() {
     let attrs = node_of(&written(&m), "MaxPool").attribute;
     assert!(attrs.iter().all(|a| a.name() != "pads"), "{attrs:#?}");
 }
+
+/// A model of one node on inputs of these types.
+fn one_node(op: &str, inputs: &[(DataType, &[&str])], attrs: &[of_onnx::proto::AttributeProto]) -> Module {
+    let names: Vec<String> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let start = Build::new();
+    let g = inputs.iter().zip(&names).fold(start, |g, ((dtype, dims), name)| g.input(name, *dtype, dims));
+    good(&g.node(op, &names, &["y"], attrs).outputs(&["y"]).model(25))
+}
+
+#[test]
+fn operands_get_types_that_the_operator_takes() {
+    let casts = |m: &Module| {
+        let nodes = written(m).graph.unwrap().node;
+        nodes.iter().filter(|n| n.op_type() == "Cast").map(|n| n.attribute[0].i()).collect::<Vec<_>>()
+    };
+    let of = |dtype: DataType| i64::from(dtype as i32);
+    // Both operands of a letter, and the result of the letter, but not the others.
+    let gather = one_node("GatherElements", &[(F32, &["3"]), (DataType::Int8, &["2"])], &[]);
+    assert_eq!(casts(&gather), [of(DataType::Int32)]);
+    let shift = one_node("BitwiseXor", &[(DataType::Uint4, &["3"]), (DataType::Uint4, &["3"])], &[]);
+    assert_eq!(casts(&shift), [of(DataType::Int32), of(DataType::Int32), of(DataType::Uint4)]);
+    let cos = one_node("Cos", &[(DataType::Float8e5m2, &["3"])], &[]);
+    assert_eq!(casts(&cos), [of(F32), of(DataType::Float8e5m2)]);
+    let cumsum = one_node("CumSum", &[(F32, &["3"]), (DataType::Uint8, &[])], &[]);
+    assert_eq!(casts(&cumsum), [of(DataType::Int32)]);
+    assert_eq!(casts(&one_node("Cos", &[(F32, &["3"])], &[])), [0i64; 0]);
+    // No type that is taken has all numbers, or none is of the kind.
+    let wide = one_node("GatherElements", &[(F32, &["3"]), (DataType::Uint64, &["2"])], &[]);
+    refused_with(&wide, &ExportOptions::default(), &["of.gather_elements", "operand 1", "ui64"]);
+}
+
+#[test]
+fn numbers_beside_the_data_have_the_rank_that_the_operator_wants() {
+    let m = one_node("TopK", &[(F32, &["5"]), (I64, &["1", "1"])], &[]);
+    let model = written(&m);
+    assert_eq!(node_of(&model, "Reshape").input[0], "x1");
+    let k = &model.graph.as_ref().unwrap().node.iter().find(|n| n.op_type() == "TopK").unwrap().input[1];
+    assert_ne!(k, "x1");
+    good(&model);
+    // A constant becomes another constant.
+    let m = Build::new()
+        .input("x", F32, &["2", "3"])
+        .init(i64s("axis", &[1], &[-1]))
+        .node("CumSum", &["x", "axis"], &["y"], &[])
+        .outputs(&["y"]);
+    let graph = written(&good(&m.model(25))).graph.unwrap();
+    assert_eq!(graph.node.len(), 1, "{graph:#?}");
+    assert_ne!(graph.node[0].input[1], "axis");
+    let m = one_node("Hardmax", &[(F32, &[])], &[]);
+    assert_eq!(run(&again(&m), &[Tensor::scalar(3f32)]), run(&m, &[Tensor::scalar(3f32)]));
+}
+
+#[test]
+fn what_readers_misunderstand_is_written_plainly() {
+    // Axes from the end.
+    let g = Build::new()
+        .input("x", F32, &["1", "1", "4", "4"])
+        .init(f32s("s", &[2], &[2.0, 2.0]))
+        .node("Resize", &["x", "", "s"], &["y"], &[ints("axes", &[2, -1])])
+        .outputs(&["y"]);
+    let node = node_of(&written(&good(&g.model(21))), "Resize");
+    assert_eq!(node.attribute.iter().find(|a| a.name() == "axes").unwrap().ints, [2, 3]);
+    // Pads that are worked out beside an output padding.
+    let same = [text_attr("auto_pad", "SAME_UPPER"), ints("strides", &[2]), ints("output_padding", &[1])];
+    let m = one_node("ConvTranspose", &[(F32, &["1", "1", "3"]), (F32, &["1", "1", "2"])], &same);
+    let model = written(&m);
+    let node = node_of(&model, "ConvTranspose");
+    assert!(node.attribute.iter().all(|a| a.name() != "auto_pad"), "{node:#?}");
+    assert_eq!(node.attribute.iter().find(|a| a.name() == "pads").unwrap().ints, [0, 1]);
+    let values = [x32(&[1, 1, 3], &[1.0, 2.0, 3.0]), x32(&[1, 1, 2], &[0.5, -1.0])];
+    assert_eq!(run(&good(&model), &values), run(&m, &values));
+    // A piece of nothing.
+    let g = Build::new().input("x", F32, &["1"]);
+    let g = g.node("Split", &["x"], &["a", "b"], &[int("num_outputs", 2)]).outputs(&["a", "b"]);
+    assert_eq!(node_of(&written(&good(&g.model(21))), "Split").input.len(), 2);
+    // Ellipses of two lengths.
+    let attrs = [text_attr("equation", "...ij,...jk->...ik")];
+    let m = one_node("Einsum", &[(F32, &["2", "1", "3", "4"]), (F32, &["1", "4", "3"])], &attrs);
+    let graph = written(&m).graph.unwrap();
+    assert!(graph.node.iter().all(|n| n.op_type() != "Einsum"));
+    // ONNX's own function of this operator is ill-typed but for 32 bits.
+    let m = one_node("MeanVarianceNormalization", &[(DataType::Double, &["1", "2", "2", "2"])], &[]);
+    assert!(written(&m).graph.unwrap().node.iter().all(|n| n.op_type() != "MeanVarianceNormalization"));
+}
+
+#[test]
+fn attributes_without_effect_are_left_out() {
+    let attr = |m: &Module, op: &str, name: &str| node_of(&written(m), op).attribute.iter().any(|a| a.name() == name);
+    let pool = [text_attr("auto_pad", "VALID"), ints("kernel_shape", &[3]), int("ceil_mode", 1), ints("strides", &[2])];
+    assert!(!attr(&one_node("MaxPool", &[(F32, &["1", "1", "4"])], &pool), "MaxPool", "ceil_mode"));
+    let m = one_node("Cast", &[(F32, &["2"])], &[int("to", 10), text_attr("round_mode", "down")]);
+    assert!(!attr(&m, "Cast", "round_mode"));
+    let blocks = [int("block_size", 2), int("output_dtype", 3)];
+    let m = one_node("QuantizeLinear", &[(F32, &["4"]), (F32, &[])], &blocks);
+    assert!(!attr(&m, "QuantizeLinear", "block_size"));
+}
+
+#[test]
+fn coupled_probabilities_are_those_of_a_machine() {
+    let m = text(
+        "func @main(%x: tensor<2x3xf32>) -> (tensor<2x3xf32>) {
+           %y = of.pairwise_coupling %x {classes = 3} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+           of.return %y : (tensor<2x3xf32>) -> ()
+         }",
+    );
+    let x = [x32(&[2, 3], &[0.9, 0.2, 0.4, 0.0, 1.0, 0.5])];
+    let numbers = |m: &Module| match &run(m, &x)[0] {
+        Value::Tensor(t) => t.to_f64s().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    for (a, b) in numbers(&m).iter().zip(numbers(&again(&m))) {
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+}

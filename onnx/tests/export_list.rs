@@ -17,8 +17,6 @@ const REFUSED: &[(&str, &str)] = &[
     // With indices: they count in the layout.
     ("of.max_pool", "channels last"),
     ("of.none", "left out"),
-    // An iteration that ends when its numbers say so.
-    ("of.pairwise_coupling", "no such operator"),
 ];
 
 /// A module of one op; small integers that may be shapes are constants. The other operands come back.

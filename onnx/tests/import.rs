@@ -411,3 +411,26 @@ fn the_number_of_nodes_is_bounded() {
     assert!(with(2).is_ok());
     refused(&with(1).unwrap_err().0, Code::MODEL, &["too many nodes"]);
 }
+
+#[test]
+fn n_grams_may_share_a_place() {
+    let attrs = [
+        text("mode", "TF"),
+        int("min_gram_length", 2),
+        int("max_gram_length", 2),
+        int("max_skip_count", 0),
+        ints("ngram_counts", &[0, 0]),
+        ints("ngram_indexes", &[1, 1]),
+        ints("pool_int64s", &[1, 2, 3, 1]),
+    ];
+    let g = Build::new().input("x", I64, &["2", "3"]).node("TfIdfVectorizer", &["x"], &["y"], &attrs).outputs(&["y"]);
+    let x = Tensor::from_slice(&[2, 3], &[1i64, 2, 0, 3, 1, 2]).unwrap();
+    gives(&g.model(21), &[x], &[(&[2, 2], &[0.0, 1.0, 0.0, 2.0])]);
+}
+
+#[test]
+fn the_largest_are_counted_by_one_number() {
+    let g = Build::new().input("x", F32, &["4"]).init(i64s("k", &[2], &[1, 2]));
+    let g = g.node("TopK", &["x", "k"], &["v", "i"], &[]).outputs(&["v", "i"]);
+    assert!(bad(&g.model(21))[0].message.contains("k must be one number"));
+}

@@ -4,6 +4,7 @@ mod bench;
 mod bless;
 mod ci;
 mod conformance;
+mod fuzz;
 mod new;
 mod tidy;
 mod workspace;
@@ -17,6 +18,7 @@ cargo xtask bless [FILE.of …]                         update expected outputs:
 cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [MODEL …]
 cargo xtask conformance DIR [--bless] [--filter S]     ONNX's own test cases: how many pass, and docs/conformance.md
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
+    … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
 ";
@@ -29,10 +31,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::tidy(),
         ["bench", rest @ ..] => bench::bench(rest),
         ["conformance", rest @ ..] => conformance::conformance(rest),
-        ["fuzz-graphs", rest @ ..] => {
-            let run = ["run", "--release", "--package", "of-fuzz", "--"];
-            workspace::run(workspace::cargo().args(run).args(rest))
-        }
+        ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["bless", files @ ..] => bless::bless(files),
         ["new", rest @ ..] => new::new(rest),
         [] | ["help" | "--help" | "-h"] => {

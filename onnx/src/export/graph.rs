@@ -3,13 +3,15 @@
 use std::collections::HashSet;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Arity, Attr, Graph, OpData, OpId, RegionId, Tensor, Type, ValueDef, ValueId};
+use of_ir::{Arity, Attr, DType, Graph, OpData, OpId, RegionId, Tensor, Type, ValueDef, ValueId};
+use of_ops::OpSpec;
+use of_ops::ml::PairwiseCoupling;
 
 use super::attribute::attribute;
 use super::names::Names;
 use super::opset;
 use super::spelling::{Spelling, spelling};
-use super::takes::unfit;
+use super::takes;
 use super::weights::Weights;
 use crate::ops::schema;
 use crate::proto::attribute_proto::AttributeType;
@@ -108,7 +110,12 @@ impl Writer<'_> {
                 None => {
                     leading = false;
                     match self.node(op) {
-                        Ok(node) => out.node.push(node),
+                        Ok(mut node) => {
+                            if data.name() == PairwiseCoupling::NAME {
+                                out.node.extend(self.odds(&mut node));
+                            }
+                            out.node.push(node);
+                        }
                         Err(d) => self.errors.push(d.or_at(&data.loc)),
                     }
                     for v in &data.results {
@@ -184,6 +191,38 @@ impl Writer<'_> {
         }
     }
 
+    /// The nodes in front of a support vector machine that couples probabilities (see `spelling`): `log(1 / p - 1)`, with
+    /// `p` away from certainty. The machine also tells a label, which nothing reads.
+    fn odds(&mut self, machine: &mut NodeProto) -> Vec<NodeProto> {
+        const LEAST: f32 = 1e-7;
+        let mut nodes = Vec::new();
+        let mut made = |to: &mut Names, op: &str, input: Vec<String>, value: Option<f32>| {
+            let name = to.fresh(op);
+            let value = value.map(|x| AttributeProto {
+                name: Some("value".into()),
+                r#type: Some(AttributeType::Tensor as i32),
+                t: Some(tensor::tensor_proto(&Tensor::scalar(x))),
+                ..AttributeProto::default()
+            });
+            nodes.push(NodeProto {
+                op_type: Some(op.into()),
+                input,
+                output: vec![name.clone()],
+                attribute: value.into_iter().collect(),
+                ..NodeProto::default()
+            });
+            name
+        };
+        let names = &mut self.names;
+        let [low, high, one] = [LEAST, 1.0 - LEAST, 1.0].map(|x| made(names, "Constant", vec![], Some(x)));
+        let p = made(names, "Clip", vec![std::mem::take(&mut machine.input[0]), low, high], None);
+        let p = made(names, "Reciprocal", vec![p], None);
+        let p = made(names, "Sub", vec![p, one], None);
+        machine.input[0] = made(names, "Log", vec![p], None);
+        machine.output.insert(0, names.fresh("label"));
+        nodes
+    }
+
     fn node_name(&mut self, data: &OpData) -> Option<String> {
         let from = data.loc.roots().into_iter().find_map(|l| match l {
             Location::Onnx { node, .. } => Some(node.clone()),
@@ -209,20 +248,22 @@ impl Writer<'_> {
         let Some(full) = spelt.as_ref().map(|s| s.operator).or_else(|| operator(data)) else {
             return refuse("ONNX has no such operator", "export the model before the pass that makes it");
         };
-        if let Some(why) = unfit(g, data, full) {
-            return refuse(&why, "export the model before 'expand-composites', or convert its operands");
-        }
+        let operands = spelt.as_ref().map_or(&data.operands[..], |s| &s.operands);
         let needed = opset::needed(g, data, full);
         if needed > self.newest {
             let why = format!("it needs operator set {needed}, {} is the newest that may be used", self.newest);
             return refuse(&why, "allow a newer operator set");
+        }
+        // The machine that couples probabilities tells a label first.
+        let results = if data.name() == PairwiseCoupling::NAME { &[] } else { &data.results[..] };
+        if let Some(why) = takes::version(full, self.newest).and_then(|s| s.unfit(g, operands, results)) {
+            return refuse(&why, "export the model before 'expand-composites', or convert its operands");
         }
         self.opset = self.opset.max(needed);
         let (domain, op) = full.split_once("::").unwrap_or(("", full));
         if !domain.is_empty() && !self.domains.contains(&domain) {
             self.domains.push(domain);
         }
-        let operands = spelt.as_ref().map_or(&data.operands[..], |s| &s.operands);
         let mut input: Vec<String> = Vec::with_capacity(operands.len());
         for v in operands {
             input.push(if *g.ty(*v) == Type::None { String::new() } else { self.value_name(*v) });
@@ -233,6 +274,11 @@ impl Writer<'_> {
             && slots.get(input.len() - 1).is_some_and(|s| s.arity == Arity::Optional)
         {
             input.pop();
+        }
+        if data.name() == PairwiseCoupling::NAME
+            && g.ty(data.operands[0]).as_tensor().is_some_and(|t| t.dtype != DType::F32)
+        {
+            return refuse("SVMClassifier computes with 32 bits", "convert its operand");
         }
         let output: Vec<String> = data.results.iter().map(|v| self.value_name(*v)).collect();
         let mut node = NodeProto {
@@ -340,8 +386,13 @@ impl Writer<'_> {
 
 /// Whether another attribute or operand makes one meaningless, which must not be written then.
 fn overruled(g: &Graph, data: &OpData, op: &str, slot: &str) -> bool {
+    let rank = |i: usize| data.operands.get(i).and_then(|v| g.ty(*v).as_tensor()?.rank());
     match slot {
-        "pads" => matches!(data.attrs.get("auto_pad"), Some(Attr::Str(s)) if &**s != "NOTSET"),
+        "pads" | "ceil_mode" => matches!(data.attrs.get("auto_pad"), Some(Attr::Str(s)) if &**s != "NOTSET"),
+        "round_mode" => data.attrs.get("to") != Some(&Attr::DType(DType::F8E8M0FNU)),
+        "exclude_outside" => matches!(data.attrs.get("mode"), Some(Attr::Str(s)) if &**s == "nearest"),
+        "block_size" => rank(1) == Some(0),
+        "q_num_heads" | "kv_num_heads" if op == "Attention" => rank(0) == Some(4),
         // With the sizes given, scales are left out.
         "keep_aspect_ratio_policy" => op == "Resize" && data.operands.get(3).is_none_or(|v| *g.ty(*v) == Type::None),
         _ => false,

@@ -2,19 +2,20 @@
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Attr, DType, Elements, Func, NewOp, OpId, Rewriter, Tensor, Type, ValueId};
-use of_ops::contraction::{Gemm, MatMul};
-use of_ops::control::{Loop, OptionalOf};
+use of_ops::contraction::Einsum;
+use of_ops::control::{If, Loop, OptionalOf, Scan};
 use of_ops::elementwise::{
-    Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Ge, Gt, Le, Lt, MeanOf, Mod, Ne, Neg, Not, PRelu, Pow, Recip,
-    Relu, Round, Rsqrt, Select, Shl, Shr, Sqrt, Sub, SumOf, Xor,
+    Add, And, BitNot, Cast, Ceil, Clip, Eq, Floor, Fmod, Lt, Mod, Ne, Neg, Not, PRelu, Pow, Recip, Round, Rsqrt,
+    Select, Shl, Shr, Sqrt, Sub, Xor,
 };
 use of_ops::list::as_op;
-use of_ops::ml::TreeEnsemble;
-use of_ops::movement::{Expand, OneHot, Reshape, Split, Transpose};
+use of_ops::ml::{PairwiseCoupling, TreeEnsemble};
+use of_ops::movement::{Expand, OneHot, Range, Reshape, Split, Squeeze, Transpose, Trilu, Unsqueeze};
+use of_ops::nn::{Attention, ConvTranspose, MeanVarianceNorm, MelWeightMatrix, Resize};
 use of_ops::random::{RandomNormal, RandomUniform};
 use of_ops::reduction::{
-    CumSum, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum,
-    ReduceSumSquare,
+    CumProd, CumSum, Hardmax, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin,
+    ReduceProd, ReduceSum, ReduceSumSquare, TopK,
 };
 use of_ops::structural::{Constant, ShapeOf};
 use of_ops::{Kind, OpSpec};
@@ -22,28 +23,10 @@ use of_ops::{Kind, OpSpec};
 use super::graph::operator;
 use super::opset;
 use super::spelling::whole_shape;
+use super::takes;
 
 /// Rewritten ops may need rewriting in turn; deeper nesting than this never ends.
 const DEEPEST: usize = 16;
-
-const WIDE: &[DType] = &[DType::I32, DType::I64, DType::U32, DType::U64];
-const WIDE_AND_BYTES: &[DType] = &[DType::I32, DType::I64, DType::U32, DType::U64, DType::I8, DType::U8];
-const SIGNED: &[DType] = &[DType::I8, DType::I16, DType::I32, DType::I64];
-const INTEGERS: &[DType] =
-    &[DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
-
-/// Ops that take more element types than their operators: the types that are no floats and that the operator takes, and
-/// the type that computes the same for the others. Composites are expanded instead.
-const NARROWER: &[(&[&str], &[DType], DType)] = &[
-    (&[MatMul::NAME, Gemm::NAME, CumSum::NAME, ReduceSum::NAME, ReduceProd::NAME], WIDE, DType::I32),
-    (&[ReduceL1::NAME, ReduceL2::NAME, ReduceLogSum::NAME, ReduceLogSumExp::NAME], WIDE, DType::I32),
-    (&[ReduceMean::NAME, ReduceSumSquare::NAME], WIDE, DType::I32),
-    (&[ReduceMax::NAME, ReduceMin::NAME], WIDE_AND_BYTES, DType::I32),
-    (&[Lt::NAME, Le::NAME, Gt::NAME, Ge::NAME], INTEGERS, DType::I32),
-    (&[Pow::NAME], &[DType::I32, DType::I64], DType::I64),
-    (&[Relu::NAME], SIGNED, DType::I32),
-    (&[SumOf::NAME, MeanOf::NAME], &[], DType::I32),
-];
 
 /// Rewrites every op that has no counterpart up to operator set `newest`.
 ///
@@ -74,6 +57,11 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
     }
     if matches!(data.name(), RandomUniform::NAME | RandomNormal::NAME) {
         return random(rw, op);
+    }
+    if matches!(data.name(), Loop::NAME | If::NAME | Scan::NAME) && data.results.is_empty() {
+        // What gives nothing back does nothing.
+        rw.erase(op);
+        return Ok(true);
     }
     if data.name() == Loop::NAME {
         return optional_state(rw, op);
@@ -109,24 +97,36 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
         PRelu::NAME if b.stretched() => expand(b.rw, op),
         OneHot::NAME if b.rank(x) == Some(0) => one_hot(&mut b),
         Cast::NAME if dtype.is_float() => saturate(&mut b, dtype),
-        TreeEnsemble::NAME if !matches!(dtype, DType::F32 | DType::F64) => via(&mut b, dtype, DType::F32),
+        Hardmax::NAME if b.rank(x) == Some(0) => b.replace(|b, v| {
+            let row = b.shaped(v[0], &[1])?;
+            let y = b.op(Hardmax { axis: 0 }, &[row])?;
+            b.shaped(y, &[])
+        }),
+        MeanVarianceNorm::NAME if dtype != DType::F32 => expand(b.rw, op),
+        PairwiseCoupling::NAME if matches!(dtype, DType::F16 | DType::BF16) => convert(&mut b, &[Some(DType::F32)]),
+        Attention::NAME if b.rank(x) != Some(4) && b.ranks(3).contains(&Some(4)) => expand(b.rw, op),
+        Attention::NAME if b.rank(x) != Some(3) && b.ranks(3).contains(&Some(3)) => expand(b.rw, op),
+        Einsum::NAME if b.uneven_ellipses() => expand(b.rw, op),
+        Resize::NAME if b.axes_from_the_end().is_some() => axes_from_the_start(&mut b),
+        ConvTranspose::NAME if padded_by_itself(&b).is_some() => explicit_pads(&mut b),
+        // Runtimes want thresholds of the type that they compute with.
+        TreeEnsemble::NAME if !matches!(dtype, DType::F64 | DType::F32) => convert(&mut b, &[Some(DType::F32)]),
+        _ if misshapen(&b).is_some() => parameters(&mut b),
+        // Products of whole numbers wrap alike, whatever the sign.
+        Pow::NAME if dtype == DType::U64 => convert(&mut b, &[Some(DType::I64), Some(DType::I64)]),
         name => {
-            let narrower = NARROWER.iter().find(|(names, ..)| names.contains(&name));
-            match narrower {
-                Some((_, takes, wide)) if !dtype.is_float() && !takes.contains(&dtype) => {
-                    if is_composite(name) {
-                        expand(b.rw, op)
-                    } else {
-                        via(&mut b, dtype, *wide)
-                    }
+            let g = b.rw.graph();
+            let data = g.op(op);
+            let written = operator(data);
+            let young = written.is_some_and(|o| opset::needed(g, data, o) > newest);
+            let schema = written.filter(|_| !young).and_then(|o| takes::version(o, newest));
+            if let Some(s) = schema.filter(|s| s.unfit(g, &data.operands, &data.results).is_some()) {
+                if let Some(to) = s.wider(g, &data.operands).filter(|to| to.iter().any(Option::is_some)) {
+                    return convert(&mut b, &to);
                 }
-                _ => {
-                    let data = b.rw.graph().op(op);
-                    let written = operator(data);
-                    let young = written.is_some_and(|o| opset::needed(b.rw.graph(), data, o) > newest);
-                    if (young || written.is_none()) && is_composite(name) { expand(b.rw, op) } else { Ok(false) }
-                }
+                return if is_composite(name) { expand(b.rw, op) } else { Ok(false) };
             }
+            if (young || written.is_none()) && is_composite(name) { expand(b.rw, op) } else { Ok(false) }
         }
     }
 }
@@ -219,6 +219,83 @@ fn one_hot(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
     })
 }
 
+/// Operands that hold a number or a list of numbers, and the rank that operators want of them; ops take any.
+const PARAMETERS: &[(&[&str], &[usize], usize)] = &[
+    (&[Range::NAME], &[0, 1, 2], 0),
+    (&[MelWeightMatrix::NAME], &[0, 1, 2, 3, 4], 0),
+    (&[OneHot::NAME, CumSum::NAME, CumProd::NAME, Trilu::NAME], &[1], 0),
+    (&[TopK::NAME, Squeeze::NAME, Unsqueeze::NAME], &[1], 1),
+    (&[ReduceL1::NAME, ReduceL2::NAME, ReduceLogSum::NAME, ReduceLogSumExp::NAME, ReduceMax::NAME], &[1], 1),
+    (&[ReduceMean::NAME, ReduceMin::NAME, ReduceProd::NAME, ReduceSum::NAME, ReduceSumSquare::NAME], &[1], 1),
+];
+
+/// The operands of another rank than the operator wants, and that rank.
+fn misshapen(b: &Build<'_, '_>) -> Option<(Vec<usize>, usize)> {
+    let data = b.rw.graph().op(b.op);
+    let (_, at, rank) = PARAMETERS.iter().find(|(names, ..)| names.contains(&data.name()))?;
+    let one = |v: ValueId| {
+        let dims = b.rw.graph().ty(v).as_tensor().and_then(|t| t.fixed_dims());
+        dims.is_some_and(|d| d.iter().product::<usize>() == 1)
+    };
+    let wrong = |i: &usize| {
+        let Some(v) = data.operands.get(*i) else { return false };
+        b.rank(*v).is_some_and(|r| r != *rank) && (*rank == 1 || one(*v))
+    };
+    let wrong: Vec<usize> = at.iter().copied().filter(wrong).collect();
+    (!wrong.is_empty()).then_some((wrong, *rank))
+}
+
+fn parameters(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
+    let Some((wrong, rank)) = misshapen(b) else { return Ok(false) };
+    b.rw.rewrite(b.op, &[]);
+    for i in wrong {
+        let v = b.rw.graph().op(b.op).operands[i];
+        let v = b.shaped(v, if rank == 0 { &[] } else { &[-1] })?;
+        b.rw.set_operand(b.op, i, v);
+    }
+    Ok(true)
+}
+
+/// Runtimes count axes of a resampling from the start, whatever ONNX says.
+fn axes_from_the_start(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
+    let Some(axes) = b.axes_from_the_end() else { return Ok(false) };
+    b.rw.rewrite(b.op, &[]);
+    b.rw.set_attr(b.op, "axes", Attr::Ints(axes));
+    Ok(true)
+}
+
+/// The pads of a transposed convolution with an `output_padding` that works its pads out: the inference of ONNX gives it
+/// another shape than its definition.
+fn padded_by_itself(b: &Build<'_, '_>) -> Option<Vec<i64>> {
+    let g = b.rw.graph();
+    let (op, data) = (as_op::<ConvTranspose>(g, b.op)?, g.op(b.op));
+    if !op.auto_pad.starts_with("SAME") || op.channels_last || op.output_padding.iter().all(|p| *p == 0) {
+        return None;
+    }
+    let fixed = |v: ValueId| g.ty(v).as_tensor().and_then(|t| t.fixed_dims());
+    let (x, w) = (fixed(data.operands[0])?, fixed(data.operands[1])?);
+    let y = fixed(data.results[0])?;
+    let rank = x.len().checked_sub(2)?;
+    let of = |list: &[i64], i: usize, default: i64| list.get(i).copied().unwrap_or(default);
+    let total = |i: usize| {
+        let reach = (w[i + 2] as i64 - 1) * of(&op.dilations, i, 1) + 1;
+        of(&op.strides, i, 1) * (x[i + 2] as i64 - 1) + of(&op.output_padding, i, 0) + reach - y[i + 2] as i64
+    };
+    let total: Vec<i64> = (0..rank).map(total).collect();
+    let upper = &*op.auto_pad == "SAME_UPPER";
+    let begin = total.iter().map(|t| if upper { t / 2 } else { t - t / 2 });
+    let end = total.iter().map(|t| if upper { t - t / 2 } else { t / 2 });
+    total.iter().all(|t| *t >= 0).then(|| begin.chain(end).collect())
+}
+
+fn explicit_pads(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
+    let Some(pads) = padded_by_itself(b) else { return Ok(false) };
+    b.rw.rewrite(b.op, &[]);
+    b.rw.set_attr(b.op, "pads", Attr::Ints(pads));
+    b.rw.set_attr(b.op, "auto_pad", Attr::Str("NOTSET".into()));
+    Ok(true)
+}
+
 /// Random numbers of a shape that is computed: ONNX has those of the shape of another value.
 fn random(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let g = rw.graph();
@@ -266,7 +343,7 @@ fn split(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         return Ok(false);
     };
     let each = length.div_ceil(n);
-    if each * (n - 1) <= length {
+    if each * (n - 1) < length {
         return Ok(false);
     }
     let sizes: Vec<i64> = (0..n).map(|i| length.saturating_sub(each * i).min(each) as i64).collect();
@@ -283,21 +360,28 @@ fn split(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     Ok(true)
 }
 
-/// The op on operands of a wider type; the result gets the old one.
-fn via(b: &mut Build<'_, '_>, from: DType, wide: DType) -> Result<bool, Diagnostic> {
+/// The op on operands of these types, where they are to have others; its results have the types that they had.
+fn convert(b: &mut Build<'_, '_>, to: &[Option<DType>]) -> Result<bool, Diagnostic> {
     let data = b.rw.graph().op(b.op);
-    let (def, attrs, results) = (data.def, data.attrs.clone(), data.results.len());
-    if results != 1 {
-        return Ok(false);
-    }
-    b.replace(|b, v| {
-        let mut operands = Vec::with_capacity(v.len());
-        for v in v {
-            operands.push(if b.dtype(*v) == Some(from) { b.cast(*v, wide)? } else { *v });
+    let (def, attrs, operands, results) = (data.def, data.attrs.clone(), data.operands.clone(), data.results.clone());
+    b.rw.rewrite(b.op, &[]);
+    let mut converted = operands.to_vec();
+    for (v, to) in converted.iter_mut().zip(to) {
+        if let Some(to) = to.filter(|to| b.dtype(*v).is_some_and(|d| d != *to)) {
+            *v = b.cast(*v, to)?;
         }
-        let y = b.op((def, attrs), &operands)?;
-        if b.dtype(y) == Some(wide) { b.cast(y, from) } else { Ok(y) }
-    })
+    }
+    let new = b.rw.create((def, attrs), &converted)?;
+    let mut values = b.rw.graph().op(new).results.to_vec();
+    for (new, old) in values.iter_mut().zip(&results) {
+        let ty = b.rw.graph().ty(*old).clone();
+        if let Some(dtype) = ty.as_tensor().map(|t| t.dtype).filter(|d| b.dtype(*new) != Some(*d)) {
+            *new = b.cast(*new, dtype)?;
+        }
+        b.rw.set_type(*new, ty);
+    }
+    b.rw.replace(b.op, &values);
+    Ok(true)
 }
 
 /// The remainder with the sign of the divisor, from the one with the sign of the dividend.
@@ -364,6 +448,43 @@ impl Build<'_, '_> {
 
     fn rank(&self, v: ValueId) -> Option<usize> {
         self.rw.graph().ty(v).as_tensor().and_then(|t| t.rank())
+    }
+
+    /// Ranks of the first `n` operands.
+    fn ranks(&self, n: usize) -> Vec<Option<usize>> {
+        self.rw.graph().op(self.op).operands.iter().take(n).map(|v| self.rank(*v)).collect()
+    }
+
+    /// The value in another shape; of a constant, a constant.
+    fn shaped(&mut self, v: ValueId, shape: &[i64]) -> Made {
+        if let Some(t) = self.rw.graph().constant(v) {
+            let dims = if shape.is_empty() { vec![] } else { vec![t.len()] };
+            let value = t.reshaped(dims).map_err(|e| crate::tensor::invalid(e.to_string()))?;
+            return self.op(Constant { value }, &[]);
+        }
+        let shape = self.op(Constant { value: Tensor::from_i64s(shape) }, &[])?;
+        self.op(Reshape { allowzero: false }, &[v, shape])
+    }
+
+    /// The axes of a resampling, counted from the start, if one is counted from the end.
+    fn axes_from_the_end(&self) -> Option<Vec<i64>> {
+        let g = self.rw.graph();
+        let axes = as_op::<Resize>(g, self.op)?.axes.filter(|a| a.iter().any(|a| *a < 0))?;
+        let rank = self.rank(g.op(self.op).operands[0])? as i64;
+        Some(axes.into_iter().map(|a| if a < 0 { a + rank } else { a }).collect())
+    }
+
+    /// Whether the ellipses of an equation stand for different numbers of axes, which ONNX forbids.
+    fn uneven_ellipses(&self) -> bool {
+        let g = self.rw.graph();
+        let Some(Einsum { equation }) = as_op::<Einsum>(g, self.op) else { return false };
+        let terms = equation.split("->").next().unwrap_or_default().split(',');
+        let of = |(term, v): (&str, &ValueId)| {
+            let letters = term.chars().filter(char::is_ascii_alphabetic).count();
+            term.contains("...").then(|| Some(self.rank(*v)? - letters))?
+        };
+        let axes: Vec<usize> = terms.zip(&g.op(self.op).operands).filter_map(of).collect();
+        axes.windows(2).any(|w| w[0] != w[1])
     }
 
     /// Whether the result has another shape than the first operand, as far as is known.

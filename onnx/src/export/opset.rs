@@ -1,107 +1,36 @@
 //! Which operator set a model must be of.
 
-use of_ir::{Attr, DType, Graph, OpData, Type, ValueId};
+use of_ir::{Attr, DType, Graph, OpData, Type};
 
+use super::takes;
 use crate::ops::schema;
 
 /// The oldest operator set that is written: from it on, operators have the forms that the exporter writes.
 pub const OLDEST_WRITTEN: i64 = 21;
 
-/// What of an operator is younger than [`OLDEST_WRITTEN`].
+/// What of an operator is younger than [`OLDEST_WRITTEN`], beside what `takes` knows: itself, and types.
 #[derive(Clone, Copy)]
 enum Part {
-    /// All of it.
-    Whole,
     /// An attribute, by its name in the IR.
     Attr(&'static str),
     /// An input.
     Input(usize),
-    /// Element types of its operands.
-    Types(&'static [DType]),
 }
 
-use Part::{Attr as Attribute, Input, Types, Whole};
+use Part::{Attr as Attribute, Input};
 
-/// Operators, and the operator sets that they or parts of them appeared in.
+/// Operators, and the operator sets that parts of them appeared in.
 const SINCE: &[(&str, Part, i64)] = &[
     ("AveragePool", Attribute("ceil_mode"), 22),
-    ("Attention", Whole, 23),
     ("Attention", Input(6), 24),
     ("Attention", Attribute("left_window_size"), 25),
     ("Attention", Attribute("right_window_size"), 25),
-    ("BitCast", Whole, 26),
     ("Cast", Attribute("round_mode"), 24),
-    ("CausalConvWithState", Whole, 27),
-    ("Celu", Types(&[DType::BF16, DType::F16, DType::F64]), 28),
-    ("CumProd", Whole, 26),
     ("DequantizeLinear", Attribute("dtype"), 23),
-    ("Dropout", Types(&[DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ]), 22),
-    ("LinearAttention", Whole, 27),
+    ("LpPool", Attribute("ceil_mode"), 22),
     ("MaxPool", Attribute("ceil_mode"), 22),
     ("QuantizeLinear", Attribute("precision"), 23),
-    ("RMSNormalization", Whole, 23),
-    ("Range", Types(&[DType::BF16, DType::F16]), 27),
-    ("RotaryEmbedding", Whole, 23),
     ("SpaceToDepth", Attribute("mode"), 28),
-    ("SwiGLU", Whole, 28),
-    ("Swish", Whole, 24),
-    ("TensorScatter", Whole, 24),
-];
-
-/// Operators that learnt bf16 after [`OLDEST_WRITTEN`], by operator set.
-const BF16: &[(i64, &[&str])] = &[
-    (
-        22,
-        &[
-            "Acos",
-            "Acosh",
-            "Asin",
-            "Asinh",
-            "Atan",
-            "Atanh",
-            "AveragePool",
-            "Conv",
-            "ConvTranspose",
-            "Cos",
-            "Cosh",
-            "DeformConv",
-            "Det",
-            "Elu",
-            "EyeLike",
-            "GRU",
-            "GlobalAveragePool",
-            "GlobalLpPool",
-            "GlobalMaxPool",
-            "GridSample",
-            "HardSigmoid",
-            "HardSwish",
-            "InstanceNormalization",
-            "LSTM",
-            "LpNormalization",
-            "LpPool",
-            "MaxPool",
-            "MaxUnpool",
-            "Mish",
-            "Multinomial",
-            "NegativeLogLikelihoodLoss",
-            "RNN",
-            "RandomNormal",
-            "RandomNormalLike",
-            "RandomUniform",
-            "RandomUniformLike",
-            "RoiAlign",
-            "Round",
-            "Selu",
-            "Sin",
-            "Sinh",
-            "Softplus",
-            "Softsign",
-            "Tan",
-            "ThresholdedRelu",
-        ],
-    ),
-    (24, &["SplitToSequence", "TopK"]),
-    (28, &["Compress", "Einsum", "OneHot", "ReverseSequence", "Unique"]),
 ];
 
 /// Element types that came after [`OLDEST_WRITTEN`], to all operators that take them at once.
@@ -119,13 +48,7 @@ pub(super) fn of_type(dtype: DType) -> i64 {
 
 /// The operator set that an op needs when it is written as `operator`.
 pub(super) fn needed(graph: &Graph, data: &OpData, operator: &str) -> i64 {
-    let typed = |dtypes: &[DType]| {
-        let of = |v: &ValueId| graph.ty(*v).as_tensor().is_some_and(|t| dtypes.contains(&t.dtype));
-        data.operands.iter().chain(&data.results).any(of)
-    };
     let has = |part: Part| match part {
-        Types(dtypes) => typed(dtypes),
-        Whole => true,
         Attribute(name) => {
             let slot = data.def.signature().attrs.iter().find(|s| s.name == name);
             let default = slot.and_then(|s| schema::default(operator, s));
@@ -134,10 +57,10 @@ pub(super) fn needed(graph: &Graph, data: &OpData, operator: &str) -> i64 {
         Input(i) => data.operands.get(i).is_some_and(|v| *graph.ty(*v) != Type::None),
     };
     let rows = SINCE.iter().filter(|(op, part, _)| *op == operator && has(*part));
-    let learnt = BF16.iter().filter(|(_, ops)| ops.contains(&operator) && typed(&[DType::BF16])).map(|row| row.0);
     let types =
         data.operands.iter().chain(&data.results).filter_map(|v| Some(of_type(graph.ty(*v).as_tensor()?.dtype)));
-    rows.map(|row| row.2).chain(learnt).chain(types).max().unwrap_or(OLDEST_WRITTEN)
+    let schema = takes::since(graph, operator, &data.operands, &data.results);
+    rows.map(|row| row.2).chain(types).max().unwrap_or(schema).max(schema)
 }
 
 /// The version of ONNX's file format that came with an operator set.

@@ -2,7 +2,7 @@
 
 use of_ir::{Attr, DType, Elements, Graph, OpData, OpId, Tensor, ValueId};
 use of_ops::list::as_op;
-use of_ops::ml::{LabelMap, TreeEnsemble};
+use of_ops::ml::{LabelMap, PairwiseCoupling, TreeEnsemble};
 use of_ops::random::{Multinomial, RandomNormal, RandomUniform};
 use of_ops::structural::ShapeOf;
 use of_ops::training::Gradient;
@@ -61,6 +61,9 @@ pub(super) fn spelling(
         let attrs = [("xs", Attr::Strs(names)), ("y", Attr::Str(name(*y).into()))];
         return Some(spell("ai.onnx.preview.training::Gradient", xs.to_vec(), &attrs));
     }
+    if let Some(op) = as_op::<PairwiseCoupling>(g, id) {
+        return Some(coupling(op.classes).and_then(|attrs| spell("ai.onnx.ml::SVMClassifier", same, &attrs)));
+    }
     let trees = as_op::<TreeEnsemble>(g, id)?;
     let dtype = g.ty(*data.operands.first()?).as_tensor()?.dtype;
     Some(ensemble(&trees, dtype).and_then(|attrs| spell("ai.onnx.ml::TreeEnsemble", same, &attrs)))
@@ -96,6 +99,38 @@ pub(super) fn whole_shape(g: &Graph, shape: ValueId) -> Option<ValueId> {
 fn seed(seed: i64) -> Result<Attr, String> {
     let x = seed as f32;
     if x as i64 == seed { Ok(Attr::Float(x.into())) } else { Err(format!("its seed {seed} is no 32-bit float")) }
+}
+
+/// The attributes of a support vector machine whose score of a pair is its feature, which is the logarithm of the odds
+/// against the first of the pair (`graph` writes how that comes of its probability): its probabilities are the coupled ones.
+///
+/// Each pair has a vector, which belongs to the first of the pair: a unit vector, so that the linear kernel picks the
+/// feature out.
+fn coupling(classes: i64) -> Result<Vec<(&'static str, Attr)>, String> {
+    /// The vectors have as many numbers as there are pairs of pairs.
+    const MOST_CLASSES: usize = 64;
+    let k = usize::try_from(classes).unwrap_or(usize::MAX);
+    if k > MOST_CLASSES {
+        return Err(format!("a support vector machine of {classes} classes would be absurdly large"));
+    }
+    let pairs = k * (k - 1) / 2;
+    let mut unit = vec![0.0; pairs * pairs];
+    (0..pairs).for_each(|p| unit[p * pairs + p] = 1.0);
+    // Pair (i, j) weighs the vectors of i by row j - 1 of the coefficients.
+    let mut weights = vec![0.0; (k - 1) * pairs];
+    let of_pairs = (0..k).flat_map(|i| (i + 1..k).map(move |j| j - 1));
+    of_pairs.enumerate().for_each(|(vector, row)| weights[row * pairs + vector] = 1.0);
+    Ok(vec![
+        ("classlabels_ints", Attr::Ints((0..classes).collect())),
+        ("coefficients", Attr::Floats(weights)),
+        ("kernel_params", Attr::Floats(vec![0.0; 3])),
+        ("kernel_type", Attr::Str("LINEAR".into())),
+        ("prob_a", Attr::Floats(vec![1.0; pairs])),
+        ("prob_b", Attr::Floats(vec![0.0; pairs])),
+        ("rho", Attr::Floats(vec![0.0; pairs])),
+        ("support_vectors", Attr::Floats(unit)),
+        ("vectors_per_class", Attr::Ints((0..classes).map(|i| classes - 1 - i).collect())),
+    ])
 }
 
 /// The attributes of `TreeEnsemble` for trees over features of type `dtype`.

@@ -30,6 +30,10 @@ impl Op for TopK {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let t = cx.tensor(0)?;
+        let counts = cx.tensor(1)?.fixed_dims();
+        if let Some(n) = counts.map(|d| d.iter().product::<usize>()).filter(|n| *n != 1) {
+            return Err(OpError::shape(format!("k must be one number, these are {n}")));
+        }
         let shape = match &t.shape {
             Some(s) => {
                 let axis = shape::axis(self.axis, s.len())?;
@@ -45,7 +49,7 @@ impl Op for TopK {
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let x = inputs.tensor(0)?;
-        let k = inputs.ints(1)?.first().copied().unwrap_or(0);
+        let &[k] = inputs.ints(1)?.as_slice() else { return Err(OpError::eval("k must be one number")) };
         let axis = shape::axis(self.axis, x.dims().len())?;
         let (n, inner): (usize, usize) = (x.dims()[axis], x.dims()[axis + 1..].iter().product());
         let outer: usize = x.dims()[..axis].iter().product();

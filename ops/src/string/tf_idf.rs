@@ -171,7 +171,8 @@ impl Op for TfIdfVectorizer {
             let counts = self.counts(&items[row * columns..][..columns], &grams);
             for (i, (count, at)) in counts.iter().zip(&self.ngram_indexes).enumerate() {
                 let weight = self.weights.get(i).copied().unwrap_or(1.0);
-                y[row * width + *at as usize] = match &*self.mode {
+                // Several n-grams may have one place.
+                y[row * width + *at as usize] += match &*self.mode {
                     "TF" => *count,
                     "IDF" if *count > 0.0 => weight,
                     "IDF" => 0.0,

@@ -1,9 +1,11 @@
 //! Cases as files, laid out as ONNX's test data is, so that any runtime of ONNX can be compared.
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{DType, Elements, Tensor, ValueId};
+use of_ir::{Attr, DType, Dim, Elements, Func, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_onnx::{ExportOptions, export_file, tensor_io};
 use of_ops::Value;
 
@@ -23,9 +25,12 @@ pub fn emit(case: &Case, folder: &Path) -> Result<(), Diagnostics> {
     let data = folder.join("test_data_set_0");
     let io = |e: std::io::Error| Diagnostic::error(Code::IO, Location::Unknown, format!("{}: {e}", data.display()));
     std::fs::create_dir_all(&data).map_err(io)?;
-    export_file(&folder.join("model.onnx"), &case.module(), &ExportOptions::default())?;
-    let graph = &case.func.graph;
-    let values = exact(graph, &case.inputs)?;
+    let mut func = case.func.clone();
+    round_attributes(&mut func);
+    let values = exact(&func.graph, &case.inputs)?;
+    know_ranks(&mut func, &values);
+    let graph = &func.graph;
+    export_file(&folder.join("model.onnx"), &crate::module(func.clone()), &ExportOptions::default())?;
     let of = |v: &ValueId| values[v].clone();
     let outputs: Vec<Value> = graph.outputs().iter().map(of).collect();
     let runs: Vec<Vec<Value>> = (0..NOISE).filter_map(|seed| noisy(graph, &case.inputs, &values, seed).ok()).collect();
@@ -48,4 +53,36 @@ pub fn emit(case: &Case, folder: &Path) -> Result<(), Diagnostics> {
         write("noise", i, name, &moved.into())?;
     }
     Ok(())
+}
+
+/// ONNX's attributes have 32 bits.
+fn round_attributes(func: &mut Func) {
+    let mut rw = Rewriter::new(&mut func.graph, "emit");
+    for op in rw.graph().walk() {
+        let floats = |(name, a): (&Arc<str>, &Attr)| match a {
+            Attr::Float(x) => Some((name.clone(), Attr::Float((*x as f32).into()))),
+            Attr::Floats(list) => {
+                Some((name.clone(), Attr::Floats(list.iter().map(|x| f64::from(*x as f32)).collect())))
+            }
+            _ => None,
+        };
+        let rounded: Vec<_> = rw.graph().op(op).attrs.iter().filter_map(floats).collect();
+        for (name, value) in rounded {
+            rw.set_attr(op, &name, value);
+        }
+    }
+}
+
+/// Gives the results the ranks that they turn out to have: ONNX wants those of a model told.
+fn know_ranks(func: &mut Func, values: &HashMap<ValueId, Value>) {
+    let outputs = func.graph.outputs().to_vec();
+    let mut rw = Rewriter::new(&mut func.graph, "emit");
+    for v in outputs {
+        if let (Type::Tensor(t), Value::Tensor(value)) = (rw.graph().ty(v).clone(), &values[&v])
+            && t.shape.is_none()
+        {
+            let shape = value.dims().iter().map(|_| Dim::unknown()).collect();
+            rw.set_type(v, Type::Tensor(TensorType { shape: Some(shape), ..t }));
+        }
+    }
 }
