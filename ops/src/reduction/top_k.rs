@@ -1,5 +1,7 @@
 //! `of.top_k`.
 
+use std::cmp::Ordering;
+
 use of_ir::{DType, Dim, Elements, OpError, OpView, Tensor, TensorType, Type};
 
 use crate::sample::Rng;
@@ -57,14 +59,19 @@ impl Op for TopK {
             .ok()
             .filter(|k| *k <= n)
             .ok_or_else(|| OpError::eval(format!("{k} elements of an axis of {n}")))?;
-        let v = x.to_f64s().ok_or_else(|| OpError::eval("strings have no order"))?;
+        let elements = x.elements();
+        let order = |a: usize, b: usize| match &elements {
+            Elements::Float(v) => v[a].total_cmp(&v[b]),
+            Elements::Int(v) => v[a].cmp(&v[b]),
+            Elements::Str(_) => Ordering::Equal,
+        };
         let mut picked = vec![0usize; outer * k * inner];
         for o in 0..outer {
             for i in 0..inner {
-                let at = |j: usize| v[(o * n + j) * inner + i];
-                let mut order: Vec<usize> = (0..n).collect();
-                order.sort_by(|a, b| if self.largest { at(*b).total_cmp(&at(*a)) } else { at(*a).total_cmp(&at(*b)) });
-                order[..k].iter().enumerate().for_each(|(r, j)| picked[(o * k + r) * inner + i] = *j);
+                let at = |j: usize| (o * n + j) * inner + i;
+                let mut sorted: Vec<usize> = (0..n).collect();
+                sorted.sort_by(|a, b| if self.largest { order(at(*b), at(*a)) } else { order(at(*a), at(*b)) });
+                sorted[..k].iter().enumerate().for_each(|(r, j)| picked[(o * k + r) * inner + i] = *j);
             }
         }
         let position = |p: usize| {
@@ -73,7 +80,7 @@ impl Op for TopK {
         };
         let mut dims = x.dims().to_vec();
         dims[axis] = k;
-        let elements = match x.elements() {
+        let elements = match &elements {
             Elements::Float(e) => Elements::Float((0..picked.len()).map(|p| e[position(p)]).collect()),
             Elements::Int(e) => Elements::Int((0..picked.len()).map(|p| e[position(p)]).collect()),
             Elements::Str(_) => return Err(OpError::eval("strings have no order")),
