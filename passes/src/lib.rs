@@ -24,6 +24,7 @@ pub mod quantize_contractions;
 mod report;
 mod reproducer;
 mod resample;
+pub mod sharding;
 pub mod specialize;
 mod syntax;
 mod verify;

@@ -23,9 +23,12 @@ list! {
     Differentiate,
     ExpandComposites,
     FoldConstants,
+    crate::sharding::InferSbp,
     InferShapes,
+    crate::sharding::InsertBoxing,
     crate::print::Print,
     QuantizeContractions,
+    crate::sharding::Shard,
     Specialize,
     crate::verify::Verify,
 }

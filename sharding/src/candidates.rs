@@ -7,6 +7,9 @@ use smallvec::SmallVec;
 
 use crate::layout::{self, Layout};
 
+/// Kinds of partial values, sorted.
+pub type Kinds = SmallVec<[PartialKind; 2]>;
+
 /// A layout for every operand and result of an op.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Candidate {
@@ -36,8 +39,8 @@ pub fn signatures(g: &Graph, op: OpId, devices: usize) -> Vec<SbpSignature> {
 
 /// The kinds of partial values that each value may hold, by its position in the arena: those that an op makes of whole
 /// values, and those that pass through the ops that read them. Nothing is made partial only to be.
-pub fn partial_kinds(g: &Graph) -> Vec<SmallVec<[PartialKind; 2]>> {
-    let mut kinds: Vec<SmallVec<[PartialKind; 2]>> = vec![SmallVec::new(); g.value_slots()];
+pub fn partial_kinds(g: &Graph) -> Vec<Kinds> {
+    let mut kinds: Vec<Kinds> = vec![SmallVec::new(); g.value_slots()];
     for op in g.walk() {
         let data = g.op(op);
         for s in signatures(g, op, 1) {
@@ -58,12 +61,12 @@ pub fn partial_kinds(g: &Graph) -> Vec<SmallVec<[PartialKind; 2]>> {
         }
     }
     // What a value is chosen to be by hand, it may be.
-    for i in 0..g.value_slots() {
+    for (i, own) in kinds.iter_mut().enumerate() {
         let Some(v) = g.value_at(i) else { continue };
         if let Some(k) = g.ty(v).as_tensor().and_then(|t| layout::partial_kind(&t.sbp.as_ref()?.axes))
-            && !kinds[i].contains(&k)
+            && !own.contains(&k)
         {
-            kinds[i].push(k);
+            own.push(k);
         }
     }
     kinds.iter_mut().for_each(|k| k.sort_unstable());
@@ -72,7 +75,7 @@ pub fn partial_kinds(g: &Graph) -> Vec<SmallVec<[PartialKind; 2]>> {
 
 /// All candidates of `op` on a mesh of this shape. A partial operand is one that some operand of the signature can be;
 /// the others become partial by embedding. Every device has an element of every axis of every tensor.
-pub fn candidates(g: &Graph, op: OpId, shape: &[usize], kinds: &[SmallVec<[PartialKind; 2]>]) -> Vec<Candidate> {
+pub fn candidates(g: &Graph, op: OpId, shape: &[usize], kinds: &[Kinds]) -> Vec<Candidate> {
     let data = g.op(op);
     let lists: Vec<Vec<SbpSignature>> = shape.iter().map(|d| usable(g, op, *d, kinds)).collect();
     let dims: Vec<Option<Vec<usize>>> = data
@@ -114,7 +117,7 @@ pub fn candidates(g: &Graph, op: OpId, shape: &[usize], kinds: &[SmallVec<[Parti
 }
 
 /// The signatures whose partial operands can arise.
-fn usable(g: &Graph, op: OpId, devices: usize, kinds: &[SmallVec<[PartialKind; 2]>]) -> Vec<SbpSignature> {
+fn usable(g: &Graph, op: OpId, devices: usize, kinds: &[Kinds]) -> Vec<SbpSignature> {
     let data = g.op(op);
     let mut list = signatures(g, op, devices);
     list.retain(|s| {
@@ -146,7 +149,7 @@ fn combine<'a>(
 }
 
 /// What the candidates of an op depend on, so that equal ops have equal candidates.
-pub fn class(g: &Graph, op: OpId, kinds: &[SmallVec<[PartialKind; 2]>]) -> String {
+pub fn class(g: &Graph, op: OpId, kinds: &[Kinds]) -> String {
     use std::fmt::Write;
     let data = g.op(op);
     let mut out = String::from(data.name());

@@ -9,6 +9,7 @@ pub mod candidates;
 pub mod cost;
 pub mod decide;
 pub mod execute;
+pub mod explain;
 pub mod layout;
 pub mod lower;
 pub mod mesh;

@@ -8,7 +8,7 @@ use of_ir::{Func, Graph, OpId, PartialKind, ValueDef, ValueId};
 use smallvec::SmallVec;
 
 use crate::boxing::Router;
-use crate::candidates::{self, Candidate};
+use crate::candidates::{self, Candidate, Kinds};
 use crate::layout::{self, Layout};
 use crate::search::{Edge, Matrix, Places, Problem, Table};
 use crate::{MeshSpec, cost};
@@ -66,12 +66,16 @@ pub struct Model<'a> {
     pub made_by: Vec<Option<(usize, usize)>>,
     /// The node that decides how its readers see it, where several do.
     pub shared_by: Vec<Option<usize>>,
-    kinds: Vec<SmallVec<[PartialKind; 2]>>,
-    routers: HashMap<(usize, SmallVec<[PartialKind; 2]>), Rc<Router>>,
-    transfers: HashMap<(Vec<usize>, u64, SmallVec<[PartialKind; 2]>), Rc<Transfers>>,
+    edge_values: Vec<ValueId>,
+    kinds: Vec<Kinds>,
+    routers: HashMap<(usize, Kinds), Rc<Router>>,
+    transfers: HashMap<Size, Rc<Transfers>>,
     of_value: Vec<Option<Rc<Transfers>>>,
     classes: HashMap<String, Rc<Choices>>,
 }
+
+/// Dimensions, size in bytes, and kinds of partial values.
+type Size = (Vec<usize>, u64, Kinds);
 
 /// Constants of no more bytes lie on every device.
 const SMALL: f64 = 65536.0;
@@ -98,6 +102,7 @@ impl<'a> Model<'a> {
             choices: Vec::new(),
             made_by: vec![None; slots],
             shared_by: vec![None; slots],
+            edge_values: Vec::new(),
             kinds: candidates::partial_kinds(g),
             routers: HashMap::new(),
             transfers: HashMap::new(),
@@ -132,6 +137,11 @@ impl<'a> Model<'a> {
         self.of_value[v.index()].as_ref()
     }
 
+    /// How the value of an edge of the problem is transferred.
+    pub fn of_edge(&self, edge: usize) -> Option<&Rc<Transfers>> {
+        self.transfers(*self.edge_values.get(edge)?)
+    }
+
     /// The layout in which everything is everywhere.
     pub fn broadcast(&self) -> Layout {
         self.shape.iter().map(|_| of_ir::Sbp::Broadcast).collect()
@@ -159,10 +169,10 @@ impl<'a> Model<'a> {
                 }
             }
         }
-        for i in 0..g.value_slots() {
-            let Some(v) = g.value_at(i) else { continue };
+        for v in live_values(g) {
+            let i = v.index();
+            let mut kinds = std::mem::take(&mut wanted[i]);
             let Some((bytes, dims)) = cost::size(g, v) else { continue };
-            let mut kinds = wanted[i].clone();
             kinds.sort_unstable();
             let key = (dims, bytes.to_bits(), kinds);
             if !self.transfers.contains_key(&key) {
@@ -324,6 +334,7 @@ impl<'a> Model<'a> {
         let made = self.choices[source].clone();
         let row = self.places(&t, made.candidates.iter().map(|c| &c.results[result]));
         self.problem.edges.push(Edge { a: source, b: node, row, col, matrix: t.table });
+        self.edge_values.push(v);
     }
 
     fn places<'l>(&mut self, t: &Transfers, list: impl Iterator<Item = &'l Layout>) -> Places {
@@ -408,9 +419,10 @@ impl<'a> Model<'a> {
             ValueDef::Arg(..) => true,
             ValueDef::Result(op, _) => g.op(op).def.traits().constant,
         };
-        for v in (0..g.value_slots()).filter_map(|i| g.value_at(i)) {
+        let live = live_values(g);
+        for v in live.iter().copied() {
             let (ValueDef::Result(op, _), false) = (g.def(v), resident(v)) else { continue };
-            if !g.is_live(op) || g.op(op).parent != g.entry() {
+            if g.op(op).parent != g.entry() {
                 continue;
             }
             let last = g.uses(v).iter().filter(|u| g.op(u.op).parent == g.entry()).map(|u| at[u.op.index()]).max();
@@ -432,12 +444,9 @@ impl<'a> Model<'a> {
         for (from, to, v) in spans {
             alive[v.index()] = (from..=to).contains(&best.1);
         }
-        for v in (0..g.value_slots()).filter_map(|i| g.value_at(i)) {
-            let live = match g.def(v) {
-                ValueDef::Arg(r, _) => r == g.entry(),
-                ValueDef::Result(op, _) => g.is_live(op),
-            };
-            alive[v.index()] |= live && resident(v);
+        for v in live {
+            let outermost = !matches!(g.def(v), ValueDef::Arg(r, _) if r != g.entry());
+            alive[v.index()] |= outermost && resident(v);
         }
         alive
     }
@@ -452,6 +461,12 @@ impl<'a> Model<'a> {
         let g = self.graph();
         (0..g.value_slots()).filter(|i| alive[*i]).filter_map(|i| g.value_at(i)).map(size).sum()
     }
+}
+
+/// Arguments and results of ops, without those of ops that were erased.
+fn live_values(g: &Graph) -> Vec<ValueId> {
+    let results = g.walk().into_iter().flat_map(|op| g.op(op).results.clone());
+    g.args().iter().copied().chain(results).collect()
 }
 
 /// The values from outside that the regions of `op` read, each once.

@@ -89,7 +89,7 @@ pub fn solve_within(problem: &Problem, usage: &[Vec<f64>], limit: f64, effort: &
             Some(h) => h / 16.0,
             None => price * 16.0,
         };
-        if price < 1e-40 || price > 1e40 {
+        if !(1e-40..=1e40).contains(&price) {
             break;
         }
     }

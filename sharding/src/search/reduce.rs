@@ -35,11 +35,14 @@ struct Side {
     matrix: Table,
 }
 
+/// A node as its edges see it.
+type Seen = (Costs, Vec<(Table, Places)>);
+
 /// Results by what they were computed of.
 #[derive(Default)]
 struct Memo {
     gains: HashMap<Table, Table>,
-    kept: HashMap<(Costs, Vec<(Table, Places)>), Vec<usize>>,
+    kept: HashMap<Seen, Vec<usize>>,
     messages: HashMap<(Costs, Places, Table), Costs>,
     sums: HashMap<(Costs, Costs, Places), Costs>,
     joined: HashMap<(Costs, Side, Side), (Places, Places, Table)>,

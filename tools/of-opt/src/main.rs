@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Some(Command::Bench(c)) => commands::bench::bench(&c, console),
         Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
         Some(Command::Verify(c)) => commands::verify::verify(&c, console),
+        Some(Command::Explain(c)) => commands::explain::explain(&c, console),
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
         Some(Command::Backends) => commands::backends::backends(console),
