@@ -152,7 +152,7 @@ fn cluster() -> MeshSpec {
 #[test]
 fn gpt_3_on_1024_devices() {
     let layers = std::env::var("OF_GPT_LAYERS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
-    let c = Gpt { layers, batch: 1536, sequence: 2048, hidden: 12288, heads: 96, vocabulary: 51200 };
+    let c = Gpt { layers, batch: 64, sequence: 2048, hidden: 12288, heads: 96, vocabulary: 51200 };
     let started = Instant::now();
     let f = prepared(&c);
     println!("{} ops in {:?}", f.graph.walk().len(), started.elapsed());

@@ -108,7 +108,8 @@ impl Router {
         let shape = mesh.shape();
         let layouts = layout::all(rank, shape.len(), kinds);
         let index: HashMap<Layout, usize> = layouts.iter().cloned().zip(0..).collect();
-        let moves = layouts.iter().map(|from| moves(mesh, &shape, &layouts, from)).collect();
+        let mut known = Known::new();
+        let moves = layouts.iter().map(|from| moves(mesh, &shape, &layouts, from, &mut known)).collect();
         Router { shape, layouts, index, moves }
     }
 
@@ -196,7 +197,7 @@ impl Reached {
 /// More mesh axes never change at once: two steps do.
 const EXCHANGED: usize = 2;
 
-fn moves(mesh: &MeshSpec, shape: &[usize], layouts: &[Layout], from: &Layout) -> Vec<Move> {
+fn moves(mesh: &MeshSpec, shape: &[usize], layouts: &[Layout], from: &Layout, known: &mut Known) -> Vec<Move> {
     let mut out = Vec::new();
     for (to, target) in layouts.iter().enumerate() {
         let changed: SmallVec<[usize; 4]> = (0..shape.len()).filter(|a| from[*a] != target[*a]).collect();
@@ -208,7 +209,7 @@ fn moves(mesh: &MeshSpec, shape: &[usize], layouts: &[Layout], from: &Layout) ->
         let found = found.or_else(|| {
             let whole = |l: &Layout| changed.iter().all(|a| !matches!(l[*a], Sbp::Partial(_)));
             let few = !changed.is_empty() && changed.len() <= EXCHANGED;
-            (few && whole(from) && whole(target)).then(|| exchange(mesh, shape, from, target, &changed))
+            (few && whole(from) && whole(target)).then(|| exchange(mesh, shape, from, target, &changed, known))
         });
         if let Some((collective, axes, algorithms)) = found {
             out.push(Move { to, collective, axes, algorithms });
@@ -263,48 +264,79 @@ fn along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout, a: usize)
 }
 
 /// Everybody fetches what it lacks: along the axes that change, and along those that split what they split.
-fn exchange(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout, changed: &[usize]) -> Found {
+fn exchange(
+    mesh: &MeshSpec,
+    shape: &[usize],
+    from: &Layout,
+    to: &Layout,
+    changed: &[usize],
+    known: &mut Known,
+) -> Found {
     let touched = |a: usize| {
         let split = |s: Sbp| matches!(s, Sbp::Split(_)) && changed.iter().any(|c| from[*c] == s || to[*c] == s);
         changed.contains(&a) || split(from[a]) || split(to[a])
     };
     let axes: SmallVec<[usize; 4]> = (0..shape.len()).filter(|a| touched(*a)).collect();
     let peers: usize = axes.iter().map(|a| shape[*a]).product();
-    let missing = missing(shape, from, to, &axes);
+    // Which axes of the tensor are split does not matter, only where it is the same one.
+    let mut order: SmallVec<[Sbp; 8]> = SmallVec::new();
+    let mut renamed = |l: &Layout| -> Layout {
+        axes.iter()
+            .map(|a| match l[*a] {
+                Sbp::Split(_) => {
+                    let at = order.iter().position(|s| *s == l[*a]).unwrap_or(order.len());
+                    if at == order.len() {
+                        order.push(l[*a]);
+                    }
+                    layout::split(at)
+                }
+                s => s,
+            })
+            .collect()
+    };
+    let key = (axes.clone(), renamed(from), renamed(to));
+    let (most, mean) = *known.entry(key).or_insert_with_key(|(axes, from, to)| {
+        let shape: Vec<usize> = axes.iter().map(|a| shape[*a]).collect();
+        missing(&shape, from, to)
+    });
+    // The other mesh axes divide what everybody has.
+    let rest: f64 = (0..shape.len())
+        .filter(|a| !axes.contains(a) && matches!(to[*a], Sbp::Split(_)))
+        .map(|a| 1.0 / shape[a] as f64)
+        .product();
     let bandwidth = axes.iter().map(|a| mesh.axes[*a].bandwidth).fold(f64::INFINITY, f64::min);
     let latency = axes.iter().map(|a| mesh.axes[*a].latency).fold(0.0, f64::max);
     let devices: usize = shape.iter().product();
-    let most = missing.iter().copied().fold(0.0, f64::max);
-    let mean = missing.iter().sum::<f64>() / missing.len() as f64;
     let algorithm = Algorithm {
         latency: if most > 0.0 { (peers - 1) as f64 * latency } else { 0.0 },
-        per_byte: most / bandwidth,
-        sent: mean * devices as f64,
+        per_byte: most * rest / bandwidth,
+        sent: mean * rest * devices as f64,
     };
     (Collective::Exchange, axes, smallvec![algorithm])
 }
 
-/// The share of the whole tensor that a device needs for `to` and does not hold in `from`, for each position along
-/// `axes`. It depends on no other axis: those split other axes of the tensor, and alike before and after.
-fn missing(shape: &[usize], from: &Layout, to: &Layout, axes: &[usize]) -> Vec<f64> {
+/// What [`missing`] gave for mesh axes and layouts along them.
+type Known = HashMap<(SmallVec<[usize; 4]>, Layout, Layout), (f64, f64)>;
+
+/// The share of the whole tensor that a device needs for `to` and does not hold in `from`: the most of any, and the
+/// mean. Mesh axes that are left out split other axes of the tensor, and alike before and after.
+fn missing(shape: &[usize], from: &Layout, to: &Layout) -> (f64, f64) {
     // An extent that all splits divide.
     let extent: usize = shape.iter().product();
     let rank =
         from.iter().chain(to).filter_map(|s| if let Sbp::Split(d) = s { Some(usize::from(*d) + 1) } else { None });
     let dims = vec![extent; rank.max().unwrap_or(0)];
-    let own: Vec<usize> = axes.iter().map(|a| shape[*a]).collect();
     let whole = (extent as f64).powi(dims.len() as i32);
-    let mut coords = vec![0; shape.len()];
-    (0..own.iter().product())
-        .map(|i| {
-            for (a, c) in axes.iter().zip(layout::coords(&own, i)) {
-                coords[*a] = c;
-            }
-            let (held, needed) = (layout::block(from, shape, &coords, &dims), layout::block(to, shape, &coords, &dims));
-            let size = |b: &[(usize, usize)]| b.iter().map(|(_, n)| *n as f64).product::<f64>();
-            (size(&needed) - size(&overlap(&held, &needed))) / whole
-        })
-        .collect()
+    let (mut most, mut sum) = (0.0f64, 0.0);
+    for i in 0..extent {
+        let coords = layout::coords(shape, i);
+        let (held, needed) = (layout::block(from, shape, &coords, &dims), layout::block(to, shape, &coords, &dims));
+        let size = |b: &[(usize, usize)]| b.iter().map(|(_, n)| *n as f64).product::<f64>();
+        let share = (size(&needed) - size(&overlap(&held, &needed))) / whole;
+        most = most.max(share);
+        sum += share;
+    }
+    (most, sum / extent as f64)
 }
 
 /// What two blocks have in common.

@@ -1,11 +1,12 @@
 //! Decisions: the search's choice for a function, and the function with it written into its types.
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Func, NdSbp, OpId, Rewriter, Sbp, TensorType, Type, ValueId};
+use of_ir::{Func, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
+use of_ops::OpSpec;
 use of_ops::boxing::Place;
 
 use crate::candidates::Candidate;
-use crate::layout::{self, Layout};
+use crate::layout::Layout;
 use crate::model::{Model, Subject};
 use crate::search::{Effort, Problem, solve_within};
 
@@ -27,35 +28,58 @@ pub struct Decision {
     pub nodes: (usize, usize),
 }
 
+/// Rounds in which the limit is brought to bear where most memory is taken.
+const ROUNDS: usize = 6;
+
 /// Searches the choice that takes least time with `memory` bytes on each device.
+///
+/// The limit holds at every op; the search knows it at one, first that at which most is taken while nothing is split.
+/// Where a choice takes too much elsewhere, it is searched again with the limit there.
 ///
 /// # Errors
 /// When nothing fits.
 pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decision, Diagnostic> {
-    let found = solve_within(&model.problem, &model.memory, memory, effort).map_err(|e| {
-        let what = format!(
-            "no choice fits into {} of memory a device, the least that any needs is {}",
-            bytes(memory),
-            bytes(e.least)
-        );
-        Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("take more devices, or devices of more memory")
-    })?;
-    let s = found.solution;
-    let mut layouts = vec![None; model.func.graph.value_slots()];
-    for (v, made) in model.made_by.iter().enumerate() {
-        if let Some((node, result)) = made {
-            layouts[v] = Some(model.choices[*node].candidates[s.labels[*node]].results[*result].clone());
+    let mut counted = model.memory(&vec![None; model.func.graph.value_slots()]);
+    let (mut limit, mut bound) = (memory, 0.0f64);
+    let mut peak = f64::INFINITY;
+    for round in 0..ROUNDS {
+        let found = solve_within(&model.problem, &counted, limit, effort)
+            .map_err(|e| too_large(model, memory, e.least + (memory - limit)))?;
+        let s = found.solution;
+        if limit >= memory {
+            bound = bound.max(s.bound);
+        }
+        let layouts = layouts(model, &s.labels);
+        peak = model.peak(&layouts);
+        if peak <= memory {
+            return Ok(Decision {
+                memory: peak,
+                layouts,
+                cost: s.cost,
+                bound: bound.min(s.cost),
+                price: found.price,
+                nodes: (model.subjects.len(), s.core),
+                labels: s.labels,
+            });
+        }
+        counted = model.memory(&layouts);
+        if round > 0 {
+            limit -= peak - memory;
         }
     }
-    Ok(Decision {
-        memory: model.peak(&layouts).max(found.used),
-        layouts,
-        cost: s.cost,
-        bound: s.bound,
-        price: found.price,
-        nodes: (model.subjects.len(), s.core),
-        labels: s.labels,
-    })
+    Err(too_large(model, memory, peak))
+}
+
+fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
+    let (has, least) = (bytes(memory), bytes(least));
+    let what = format!("no choice was found for {has} of memory a device, {least} are needed");
+    Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("take more devices, or devices of more memory")
+}
+
+/// How each value lies where it is made.
+fn layouts(model: &Model<'_>, labels: &[usize]) -> Vec<Option<Layout>> {
+    let of = |(node, result): &(usize, usize)| model.choices[*node].candidates[labels[*node]].results[*result].clone();
+    model.made_by.iter().map(|made| made.as_ref().map(of)).collect()
 }
 
 /// The choice that takes each op as it comes: the way that needs the least transfer of operands that lie as they do,
@@ -83,12 +107,7 @@ pub fn propagate(model: &Model<'_>) -> Decision {
             .min_by(|a, b| keys[*a].0.total_cmp(&keys[*b].0).then(keys[*a].1.total_cmp(&keys[*b].1)))
             .unwrap_or(0);
     }
-    let mut layouts = vec![None; model.func.graph.value_slots()];
-    for (v, made) in model.made_by.iter().enumerate() {
-        if let Some((node, result)) = made {
-            layouts[v] = Some(model.choices[*node].candidates[labels[*node]].results[*result].clone());
-        }
-    }
+    let layouts = layouts(model, &labels);
     let cost = Problem::cost(&model.problem, &labels);
     Decision {
         memory: model.peak(&layouts),
@@ -228,6 +247,8 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
                 }
                 shared.insert(t.value, placed);
             }
+            // A transfer that was asked for is one itself.
+            Some((op, _)) if rw.graph().op(op).name() == Place::NAME => {}
             Some((op, operand)) => {
                 rw.rewrite(op, &[]);
                 let from = rw.graph().op(op).operands[operand];
@@ -269,9 +290,4 @@ pub fn seconds(x: f64) -> String {
         Some((u, name)) => format!("{:.3} {name}", x / u),
         None => format!("{:.1} ns", x * 1e9),
     }
-}
-
-/// Whether nothing is partial.
-pub fn whole(layout: &Layout) -> bool {
-    layout::partial_kind(layout).is_none() && !layout.iter().any(|s| matches!(s, Sbp::Partial(_)))
 }

@@ -41,6 +41,7 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         edges[e.b].push(i);
     }
     let names = names(model);
+    let memory = model.memory(&d.layouts);
     let mut out = Vec::new();
     for (node, subject) in model.subjects.iter().enumerate() {
         let value = match subject {
@@ -57,7 +58,7 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         // Time, what is sent, and memory with another label.
         let total = |x: usize| {
             let mut labels = [0, 0];
-            let mut time = choices.seconds[x] + d.price * model.memory[node][x];
+            let mut time = choices.seconds[x] + d.price * memory[node][x];
             for i in &edges[node] {
                 let e = &model.problem.edges[*i];
                 labels[0] = if e.a == node { x } else { d.labels[e.a] };
@@ -70,9 +71,9 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         let best = others.min_by(|a, b| total(*a).total_cmp(&total(*b))).filter(|x| total(*x).is_finite());
         let runner_up = best.map(|x| RunnerUp {
             layout: choices.candidates[x].results[0].clone(),
-            seconds: total(x) - total(own) - d.price * (model.memory[node][x] - model.memory[node][own]),
+            seconds: total(x) - total(own) - d.price * (memory[node][x] - memory[node][own]),
             sent: sent(model, d, node, x, &edges[node]) - sent(model, d, node, own, &edges[node]),
-            memory: model.memory[node][x] - model.memory[node][own],
+            memory: memory[node][x] - memory[node][own],
         });
         out.push(Explained { value: names[value.index()].clone(), layout, runner_up });
     }

@@ -55,8 +55,6 @@ pub struct Model<'a> {
     pub shape: Vec<usize>,
     /// Nodes and edges.
     pub problem: Problem,
-    /// Bytes of a device's memory that each label of each node takes when most is taken.
-    pub memory: Vec<Vec<f64>>,
     /// What each node chooses.
     pub subjects: Vec<Subject>,
     /// The choices of each node.
@@ -97,7 +95,6 @@ impl<'a> Model<'a> {
             mesh,
             shape: mesh.shape(),
             problem: Problem::default(),
-            memory: Vec::new(),
             subjects: Vec::new(),
             choices: Vec::new(),
             made_by: vec![None; slots],
@@ -124,7 +121,6 @@ impl<'a> Model<'a> {
         }
         errors.into_result(())?;
         m.add_outputs();
-        m.add_memory();
         Ok(m)
     }
 
@@ -383,10 +379,11 @@ impl<'a> Model<'a> {
     }
 
     /// Arguments and constants take memory all the time, other values from the op that makes them to their last reader.
-    /// Counted is the op at which most is taken while nothing is split.
-    fn add_memory(&mut self) {
+    /// Counted is the op at which most is taken where values lie so; what is transferred to be read is not. Gives the
+    /// bytes of a device's memory that each label of each node takes.
+    pub fn memory(&self, layouts: &[Option<Layout>]) -> Vec<Vec<f64>> {
         let g = self.graph();
-        let alive = self.alive_at_peak(&|v| self.transfers(v).map_or(0.0, |t| t.bytes));
+        let alive = self.alive_at_peak(&|v| self.local(v, layouts));
         let mut memory = Vec::with_capacity(self.subjects.len());
         for (node, subject) in self.subjects.iter().enumerate() {
             let results: Vec<ValueId> = match subject {
@@ -405,7 +402,13 @@ impl<'a> Model<'a> {
             };
             memory.push(self.choices[node].candidates.iter().map(of).collect());
         }
-        self.memory = memory;
+        memory
+    }
+
+    /// Bytes of a value on a device, where values lie so; `None` lies everywhere.
+    fn local(&self, v: ValueId, layouts: &[Option<Layout>]) -> f64 {
+        let share = layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &self.shape));
+        self.transfers(v).map_or(0.0, |t| t.bytes * share)
     }
 
     /// The values that are alive where their sizes sum to most.
@@ -453,10 +456,7 @@ impl<'a> Model<'a> {
 
     /// Bytes that a device needs when most is taken, where values lie so; `None` lies everywhere.
     pub fn peak(&self, layouts: &[Option<Layout>]) -> f64 {
-        let size = |v: ValueId| {
-            let share = layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &self.shape));
-            self.transfers(v).map_or(0.0, |t| t.bytes * share)
-        };
+        let size = |v: ValueId| self.local(v, layouts);
         let alive = self.alive_at_peak(&size);
         let g = self.graph();
         (0..g.value_slots()).filter(|i| alive[*i]).filter_map(|i| g.value_at(i)).map(size).sum()

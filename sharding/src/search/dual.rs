@@ -4,7 +4,9 @@
 //! minimization", IEEE PAMI 28 (2006). Nodes are passed in order and back; each hands its share of the costs on to the
 //! neighbours that are still to come. The bound never falls.
 
-use super::problem::{Edge, Problem};
+use std::collections::HashMap;
+
+use super::problem::{Edge, Matrix, Problem, Table};
 
 /// What message passing found.
 pub struct Dual {
@@ -36,7 +38,11 @@ pub fn dual(problem: &Problem, alive: &[bool], constant: f64, gap: f64, rounds: 
         ends[e.a].push((i, 0));
         ends[e.b].push((i, 1));
     }
-    let mut p = Passing { problem, ends, labels: vec![0; problem.nodes.len()], messages };
+    let mut turned = HashMap::new();
+    for e in &problem.edges {
+        turned.entry(e.matrix).or_insert_with(|| t.matrix(e.matrix).transposed());
+    }
+    let mut p = Passing { problem, ends, turned, labels: vec![0; problem.nodes.len()], messages };
     let mut best = Dual { bound: f64::NEG_INFINITY, labels: Vec::new(), cost: f64::INFINITY, messages: Vec::new() };
     let mut stale = 0;
     for _ in 0..rounds.max(1) {
@@ -62,6 +68,8 @@ struct Passing<'p> {
     problem: &'p Problem,
     /// The edges of each node, and which end it is.
     ends: Vec<Vec<(usize, usize)>>,
+    /// Every matrix with its rows as columns, so that both directions go along rows.
+    turned: HashMap<Table, Matrix>,
     labels: Vec<usize>,
     messages: Vec<[Vec<f64>; 2]>,
 }
@@ -132,7 +140,7 @@ impl Passing<'_> {
     /// Tells the other end of edge `k` the least that its labels cost; gives what was taken out to make that 0.
     fn send(&mut self, k: usize, end: usize, costs: &[f64], share: f64) -> f64 {
         let e = self.problem.edges[k];
-        let m = self.problem.tables.matrix(e.matrix);
+        let m = if end == 0 { self.problem.tables.matrix(e.matrix) } else { &self.turned[&e.matrix] };
         let told = &self.messages[k][end];
         let mut own = vec![f64::INFINITY; told.len()];
         for (c, p) in costs.iter().zip(self.places(&e, end)) {
@@ -140,18 +148,13 @@ impl Passing<'_> {
             *own = own.min(share * c);
         }
         own.iter_mut().zip(told).for_each(|(o, t)| *o -= t);
-        let mut out = if end == 0 {
-            let mut out = vec![f64::INFINITY; m.cols];
-            for (r, o) in own.iter().enumerate().filter(|(_, o)| o.is_finite()) {
-                out.iter_mut().zip(m.row(r)).for_each(|(x, c)| {
-                    let sum = o + c;
-                    *x = if sum < *x { sum } else { *x };
-                });
-            }
-            out
-        } else {
-            (0..m.rows).map(|r| own.iter().zip(m.row(r)).map(|(o, c)| o + c).fold(f64::INFINITY, f64::min)).collect()
-        };
+        let mut out = vec![f64::INFINITY; m.cols];
+        for (r, o) in own.iter().enumerate().filter(|(_, o)| o.is_finite()) {
+            out.iter_mut().zip(m.row(r)).for_each(|(x, c)| {
+                let sum = o + c;
+                *x = if sum < *x { sum } else { *x };
+            });
+        }
         // Positions that no label has do not matter, and must not be infinite either.
         let least = {
             let places = self.places(&e, 1 - end);

@@ -2,7 +2,7 @@
 //! every price gives.
 
 use super::problem::Problem;
-use super::{Effort, Solution, solve};
+use super::{Effort, Solution, Workspace, reduce};
 
 /// No choice is within the limit.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -31,7 +31,8 @@ const BISECTIONS: usize = 10;
 /// When there are none.
 pub fn solve_within(problem: &Problem, usage: &[Vec<f64>], limit: f64, effort: &Effort) -> Result<Limited, TooLarge> {
     let used = |labels: &[usize]| labels.iter().zip(usage).map(|(l, u)| u.get(*l).copied().unwrap_or(0.0)).sum::<f64>();
-    let free = solve(problem, effort);
+    let mut work = Workspace { problem: problem.clone(), memo: reduce::Memo::default() };
+    let free = work.solve(effort);
     let most = used(&free.labels);
     if most <= limit {
         return Ok(Limited { solution: free, used: most, price: 0.0 });
@@ -58,14 +59,15 @@ pub fn solve_within(problem: &Problem, usage: &[Vec<f64>], limit: f64, effort: &
     // The first guess: all that is over the limit is worth all that is paid.
     let mut price = free.cost.max(1e-12) / (most - limit).max(limit * 1e-3).max(1.0);
     for _ in 0..60 + BISECTIONS {
-        let mut priced = problem.clone();
-        for (n, u) in priced.nodes.iter_mut().zip(usage) {
+        work.problem.nodes.clone_from(&problem.nodes);
+        let p = &mut work.problem;
+        for (n, u) in p.nodes.iter_mut().zip(usage) {
             if u.iter().any(|x| *x != 0.0) {
-                let v = priced.tables.costs(*n).iter().zip(u).map(|(c, u)| c + price * u).collect();
-                *n = priced.tables.add_costs(v);
+                let v = p.tables.costs(*n).iter().zip(u).map(|(c, u)| c + price * u).collect();
+                *n = p.tables.add_costs(v);
             }
         }
-        let s = solve(&priced, effort);
+        let s = work.solve(effort);
         bound = f64::max(bound, s.bound - price * limit);
         if used(&s.labels) <= limit {
             high = Some(price);

@@ -49,10 +49,34 @@ impl Solution {
 
 /// The labels that cost least, or nearly so; the bound says how nearly.
 pub fn solve(problem: &Problem, effort: &Effort) -> Solution {
-    let reduced = reduce::reduce(problem.clone());
+    let mut work = Workspace { problem: problem.clone(), memo: reduce::Memo::default() };
+    work.solve(effort)
+}
+
+/// A problem that is solved several times with other costs of its nodes: what was computed once is kept.
+struct Workspace {
+    problem: Problem,
+    memo: reduce::Memo,
+}
+
+impl Workspace {
+    fn solve(&mut self, effort: &Effort) -> Solution {
+        let tables = std::mem::take(&mut self.problem.tables);
+        let problem = Problem { tables, nodes: self.problem.nodes.clone(), edges: self.problem.edges.clone() };
+        let reduced = reduce::reduce(problem, std::mem::take(&mut self.memo));
+        let (labels, bound, core) = finish(&reduced, effort);
+        self.problem.tables = reduced.problem.tables;
+        self.memo = reduced.memo;
+        let cost = self.problem.cost(&labels);
+        Solution { bound: bound.min(cost), cost, labels, core }
+    }
+}
+
+/// Labels of all nodes, a bound, and the number of nodes that reduction left.
+fn finish(reduced: &reduce::Reduced, effort: &Effort) -> (Vec<usize>, f64, usize) {
     let core = reduced.alive.iter().filter(|a| **a).count();
     let (labels, bound) = if core == 0 {
-        (vec![0; problem.nodes.len()], reduced.constant)
+        (vec![0; reduced.alive.len()], reduced.constant)
     } else {
         let (p, alive) = (&reduced.problem, &reduced.alive);
         let d = dual::dual(p, alive, reduced.constant, effort.gap, effort.rounds);
@@ -64,7 +88,5 @@ pub fn solve(problem: &Problem, effort: &Effort) -> Solution {
             (b.labels, bound)
         }
     };
-    let labels = reduced.expand(&labels);
-    let cost = problem.cost(&labels);
-    Solution { bound: bound.min(cost), cost, labels, core }
+    (reduced.expand(&labels), bound, core)
 }

@@ -17,7 +17,8 @@ pub struct Reduced {
     gone: Vec<Gone>,
     edges_of: Vec<Vec<usize>>,
     edges: Vec<Option<Edge>>,
-    memo: Memo,
+    /// What was computed on the way.
+    pub memo: Memo,
 }
 
 /// A node that was eliminated, with what its label depends on.
@@ -38,9 +39,9 @@ struct Side {
 /// A node as its edges see it.
 type Seen = (Costs, Vec<(Table, Places)>);
 
-/// Results by what they were computed of.
+/// Results by what they were computed of; they hold as long as the tables do.
 #[derive(Default)]
-struct Memo {
+pub struct Memo {
     gains: HashMap<Table, Table>,
     kept: HashMap<Seen, Vec<usize>>,
     messages: HashMap<(Costs, Places, Table), Costs>,
@@ -51,8 +52,8 @@ struct Memo {
     places: HashMap<(Places, Vec<usize>), Places>,
 }
 
-/// Reduces `problem` as far as these rules go.
-pub fn reduce(problem: Problem) -> Reduced {
+/// Reduces `problem` as far as these rules go. `memo` is of the same tables, or empty.
+pub fn reduce(problem: Problem, memo: Memo) -> Reduced {
     let n = problem.nodes.len();
     let labels = problem.nodes.iter().map(|c| (0..problem.tables.costs(*c).len()).collect()).collect();
     let edges: Vec<Option<Edge>> = problem.edges.iter().copied().map(Some).collect();
@@ -61,16 +62,8 @@ pub fn reduce(problem: Problem) -> Reduced {
         edges_of[e.a].push(i);
         edges_of[e.b].push(i);
     }
-    let mut r = Reduced {
-        problem,
-        alive: vec![true; n],
-        constant: 0.0,
-        labels,
-        gone: Vec::new(),
-        edges_of,
-        edges,
-        memo: Memo::default(),
-    };
+    let mut r =
+        Reduced { problem, alive: vec![true; n], constant: 0.0, labels, gone: Vec::new(), edges_of, edges, memo };
     (0..n).for_each(|i| r.drop_dominated(i));
     r.merge_all();
     r.eliminate();
@@ -173,9 +166,12 @@ impl Reduced {
         for x in 0..t.rows {
             for y in 0..t.rows {
                 // Where both are impossible, neither is worse.
-                let pairs = t.row(x).iter().zip(t.row(y));
-                let more = pairs.map(|(a, b)| if b.is_infinite() { f64::NEG_INFINITY } else { a - b });
-                data.push(more.fold(f64::NEG_INFINITY, f64::max));
+                let mut most = f64::NEG_INFINITY;
+                for (a, b) in t.row(x).iter().zip(t.row(y)) {
+                    let more = if b.is_infinite() { f64::NEG_INFINITY } else { a - b };
+                    most = if more > most { more } else { most };
+                }
+                data.push(most);
             }
         }
         let g = Matrix { rows: t.rows, cols: t.rows, data };
