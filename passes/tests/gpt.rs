@@ -14,6 +14,7 @@ use of_ops::structural::Constant;
 use of_ops::training::{Adam, Gradient};
 use of_passes::Manager;
 use of_sharding::decide::decide;
+use of_sharding::explain::summary;
 use of_sharding::search::Effort;
 use of_sharding::{MeshAxis, MeshSpec, Model};
 
@@ -149,18 +150,20 @@ fn cluster() -> MeshSpec {
     m
 }
 
+/// Two layers of GPT-3; `OF_GPT_LAYERS=96 cargo test --release -p of-passes --test gpt -- --nocapture` for all, and times.
 #[test]
 fn gpt_3_on_1024_devices() {
     let layers = std::env::var("OF_GPT_LAYERS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
     let c = Gpt { layers, batch: 64, sequence: 2048, hidden: 12288, heads: 96, vocabulary: 51200 };
-    let started = Instant::now();
     let f = prepared(&c);
-    println!("{} ops in {:?}", f.graph.walk().len(), started.elapsed());
     let mesh = cluster();
     let started = Instant::now();
     let model = Model::new(&f, &mesh).unwrap_or_else(|e| panic!("{}", e.0[0]));
-    println!("{} nodes, {} edges in {:?}", model.subjects.len(), model.problem.edges.len(), started.elapsed());
-    let started = Instant::now();
-    let d = decide(&model, mesh.memory, &Effort { gap: 0.01, ..Effort::default() }).unwrap_or_else(|e| panic!("{e}"));
-    println!("{} in {:?}", of_sharding::explain::summary(&model, &d), started.elapsed());
+    let effort = Effort { gap: 0.01, ..Effort::default() };
+    let d = decide(&model, mesh.memory, &effort).unwrap_or_else(|e| panic!("{e}"));
+    println!("{} ops in {:?}: {}", f.graph.walk().len(), started.elapsed(), summary(&model, &d));
+    assert!(d.cost - d.bound <= 0.01 * d.cost, "{}", summary(&model, &d));
+    assert!(d.memory <= mesh.memory);
+    let again = decide(&model, mesh.memory, &effort).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(again.labels, d.labels, "the search is deterministic");
 }

@@ -14,6 +14,8 @@ pub struct Reduced {
     pub constant: f64,
     /// The labels of the original problem that are left of each node.
     labels: Vec<Vec<usize>>,
+    /// Of those, the ones that are left of a node that was not eliminated.
+    late: Vec<Option<Vec<usize>>>,
     gone: Vec<Gone>,
     edges_of: Vec<Vec<usize>>,
     edges: Vec<Option<Edge>>,
@@ -48,6 +50,7 @@ pub struct Memo {
     sums: HashMap<(Costs, Costs, Places), Costs>,
     joined: HashMap<(Costs, Side, Side), (Places, Places, Table)>,
     merged: HashMap<(Side, Side), (Places, Places, Table)>,
+    compact: HashMap<(Places, Places, Table), (Places, Places, Table)>,
     chosen: HashMap<(Costs, Vec<usize>), Costs>,
     places: HashMap<(Places, Vec<usize>), Places>,
 }
@@ -62,11 +65,22 @@ pub fn reduce(problem: Problem, memo: Memo) -> Reduced {
         edges_of[e.a].push(i);
         edges_of[e.b].push(i);
     }
-    let mut r =
-        Reduced { problem, alive: vec![true; n], constant: 0.0, labels, gone: Vec::new(), edges_of, edges, memo };
+    let mut r = Reduced {
+        problem,
+        alive: vec![true; n],
+        constant: 0.0,
+        labels,
+        late: vec![None; n],
+        gone: Vec::new(),
+        edges_of,
+        edges,
+        memo,
+    };
     (0..n).for_each(|i| r.drop_dominated(i));
     r.merge_all();
     r.eliminate();
+    r.drop_late();
+    r.compact();
     r.problem.edges = r.edges.iter().flatten().copied().collect();
     r
 }
@@ -74,7 +88,8 @@ pub fn reduce(problem: Problem, memo: Memo) -> Reduced {
 impl Reduced {
     /// The labels of all nodes of the original problem, from those of the nodes that are still there.
     pub fn expand(&self, core: &[usize]) -> Vec<usize> {
-        let mut chosen = core.to_vec();
+        let late = |(c, late): (&usize, &Option<Vec<usize>>)| late.as_ref().map_or(*c, |l| l[*c]);
+        let mut chosen: Vec<usize> = core.iter().zip(&self.late).map(late).collect();
         let t = &self.problem.tables;
         for g in self.gone.iter().rev() {
             let costs = t.costs(g.costs);
@@ -202,6 +217,45 @@ impl Reduced {
         let p = self.problem.tables.add_places(v);
         self.memo.places.insert(key, p);
         p
+    }
+
+    /// What nodes that have gone left behind makes more labels needless.
+    fn drop_late(&mut self) {
+        for node in 0..self.alive.len() {
+            if !self.alive[node] {
+                continue;
+            }
+            let before = self.labels[node].clone();
+            self.labels[node] = (0..before.len()).collect();
+            self.drop_dominated(node);
+            let left = std::mem::replace(&mut self.labels[node], before);
+            self.late[node] = Some(left);
+        }
+    }
+
+    /// Matrices without the rows and columns that no label has.
+    fn compact(&mut self) {
+        for i in 0..self.edges.len() {
+            let Some(e) = self.edges[i] else { continue };
+            let key = (e.row, e.col, e.matrix);
+            let (row, col, matrix) = match self.memo.compact.get(&key) {
+                Some(found) => *found,
+                None => {
+                    let t = &self.problem.tables;
+                    let (rows, row_used) = used(t.places(e.row));
+                    let (cols, col_used) = used(t.places(e.col));
+                    let m = t.matrix(e.matrix);
+                    let pick = |r: &u32| col_used.iter().map(|c| m.row(*r as usize)[*c as usize]).collect::<Vec<_>>();
+                    let data = row_used.iter().flat_map(pick).collect();
+                    let m = Matrix { rows: row_used.len(), cols: col_used.len(), data };
+                    let tables = &mut self.problem.tables;
+                    let found = (tables.add_places(rows), tables.add_places(cols), tables.add_matrix(m));
+                    self.memo.compact.insert(key, found);
+                    found
+                }
+            };
+            self.edges[i] = Some(Edge { row, col, matrix, ..e });
+        }
     }
 
     fn merge_all(&mut self) {
