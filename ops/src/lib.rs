@@ -12,6 +12,7 @@ pub mod scalar;
 pub mod scalar_eval;
 pub mod shape;
 
+pub mod boxing;
 pub mod contraction;
 pub mod control;
 pub mod elementwise;
@@ -29,4 +30,4 @@ pub mod training;
 
 pub use declare::is_option;
 pub use list::{decl, get, registry};
-pub use op::{Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Op, OpDecl, OpSpec, Sample, Value};
+pub use op::{Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Op, OpDecl, OpSpec, Sample, Value, elements};

@@ -15,6 +15,15 @@ macro_rules! list {
 }
 
 list! {
+    // boxing
+    crate::boxing::AllGather,
+    crate::boxing::AllReduce,
+    crate::boxing::AllToAll,
+    crate::boxing::Embed,
+    crate::boxing::Exchange,
+    crate::boxing::Place,
+    crate::boxing::ReduceScatter,
+    crate::boxing::TakeSlice,
     // control
     crate::control::ConcatFromSequence,
     crate::control::If,

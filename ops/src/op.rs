@@ -133,6 +133,12 @@ pub trait Op: Send + Sync {
         Vec::new()
     }
 
+    /// Arithmetic operations of one execution, where the extents are known; one for each element of the results unless
+    /// the op says otherwise.
+    fn flops(&self, _cx: &OpView<'_>, results: &[&Type]) -> Option<f64> {
+        results.iter().map(|t| elements(t)).sum()
+    }
+
     /// The operand that holds the dimensions of the result. They are global: where the result is split, a device that
     /// holds a part of it gets the dimensions of its part instead.
     fn shape_operand(&self) -> Option<usize> {
@@ -147,6 +153,12 @@ pub trait Op: Send + Sync {
     fn gradient(&self, _cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         None
     }
+}
+
+/// Number of elements of a tensor of known extents; 0 for what is no tensor.
+pub fn elements(ty: &Type) -> Option<f64> {
+    let Some(t) = ty.as_tensor() else { return Some(0.0) };
+    Some(t.fixed_dims()?.iter().map(|d| *d as f64).product())
 }
 
 /// What a gradient rule works with.

@@ -25,6 +25,7 @@ mod report;
 mod reproducer;
 mod resample;
 pub mod scan_to_loop;
+pub mod sharding;
 pub mod specialize;
 mod syntax;
 mod verify;

@@ -23,10 +23,13 @@ list! {
     Differentiate,
     ExpandComposites,
     FoldConstants,
+    crate::sharding::InferSbp,
     InferShapes,
+    crate::sharding::InsertBoxing,
     crate::print::Print,
     QuantizeContractions,
     ScanToLoop,
+    crate::sharding::Shard,
     Specialize,
     crate::verify::Verify,
 }

@@ -16,8 +16,8 @@ pub struct Item {
     pub col: u32,
 }
 
-/// Splits the text of a pipeline. A value that holds commas, spaces or braces is quoted or stands in brackets; an
-/// option without a value is `true`.
+/// Splits the text of a pipeline. A value that holds commas, spaces or braces is quoted or stands in brackets, before
+/// which there may be a name (`cpu[2]`); an option without a value is `true`.
 ///
 /// # Errors
 /// The first thing that is no pipeline.
@@ -121,7 +121,11 @@ impl Cursor {
                 }
                 Ok(self.chars[start..self.at].iter().collect())
             }
-            _ => self.word("a value"),
+            _ => {
+                // A name may have a list behind it: `cpu[2]`.
+                let word = self.word("a value")?;
+                Ok(if self.peek() == Some('[') { word + &self.value()? } else { word })
+            }
         }
     }
 
@@ -175,6 +179,7 @@ mod tests {
         for (a, b) in items.iter().zip(&again) {
             assert_eq!((&a.name, &a.options), (&b.name, &b.options));
         }
+        assert_eq!(parse_items("x{m=cpu[2, 4],n}").unwrap()[0].options[0].1, "cpu[2, 4]");
         assert_eq!(parse_items("  ").unwrap(), []);
     }
 

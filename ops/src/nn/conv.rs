@@ -297,6 +297,12 @@ impl Op for Conv {
         Ok(vec![Value::Tensor(Tensor::from_elements(x.dtype(), dims, y)?)])
     }
 
+    fn flops(&self, cx: &OpView<'_>, results: &[&Type]) -> Option<f64> {
+        // Every element of the result is a product of a filter: the weights but for their first axis.
+        let filter: usize = cx.tensor(1).ok()?.fixed_dims()?.iter().skip(1).product();
+        Some(2.0 * filter as f64 * crate::elements(results.first()?)?)
+    }
+
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         signatures(cx, self.channels_last, self.group, 0, 1)
     }

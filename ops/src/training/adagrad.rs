@@ -1,8 +1,8 @@
 //! `of.adagrad`.
 
-use of_ir::{OpView, Rewriter, ValueId};
+use of_ir::{OpView, Rewriter, SbpSignature, ValueId};
 
-use super::{by_kind, infer, parts, regularized};
+use super::{by_kind, infer, parts, regularized, signatures};
 use crate::elementwise::Sqrt;
 use crate::nn::build::Build;
 use crate::sample::Rng;
@@ -36,6 +36,10 @@ impl Op for Adagrad {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         infer(cx, 1)
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        signatures(cx, 1)
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {

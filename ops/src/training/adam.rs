@@ -1,9 +1,9 @@
 //! `of.adam`.
 
 use of_diag::Diagnostic;
-use of_ir::{OpView, Rewriter, ValueId};
+use of_ir::{OpView, Rewriter, SbpSignature, ValueId};
 
-use super::{by_kind, infer, parts, regularized};
+use super::{by_kind, infer, parts, regularized, signatures};
 use crate::elementwise::{Gt, Max, Pow, Select, Sqrt};
 use crate::nn::build::Build;
 use crate::sample::Rng;
@@ -42,6 +42,10 @@ impl Op for Adam {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         infer(cx, 2)
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        signatures(cx, 2)
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {

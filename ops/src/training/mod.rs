@@ -11,7 +11,7 @@ pub use gradient::Gradient;
 pub use momentum::Momentum;
 
 use of_diag::Diagnostic;
-use of_ir::{DType, OpError, OpView, TensorType, Type, ValueId};
+use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, TensorType, Type, ValueId};
 
 use crate::nn::build::Build;
 use crate::sample::Rng;
@@ -41,6 +41,22 @@ fn infer(cx: &OpView<'_>, states: usize) -> Inferred {
     }
     let kept = tensors[..n].iter().chain(&tensors[2 * n..]);
     Ok(kept.map(|t| Type::Tensor(TensorType { sbp: None, ..(*t).clone() })).collect())
+}
+
+/// Updates are elementwise: all tensors may be split along the same axis.
+fn signatures(cx: &OpView<'_>, states: usize) -> Vec<SbpSignature> {
+    let tensors: Option<Vec<usize>> = (2..cx.operands.len()).map(|i| cx.tensor(i).ok()?.rank()).collect();
+    let n = cx.operands.len();
+    let rank = tensors.and_then(|ranks| ranks.into_iter().min()).unwrap_or(0);
+    let results = (n - 2) / (2 + states) * (1 + states);
+    (0..rank)
+        .filter_map(|a| u8::try_from(a).ok().map(Sbp::Split))
+        .map(|s| {
+            let mut operands = vec![s; n];
+            operands[..2].fill(Sbp::Broadcast);
+            SbpSignature::new(&operands, &vec![s; results])
+        })
+        .collect()
 }
 
 /// Rate and count as numbers of rank 0 in f64, and the groups of parameter, gradient and states.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use of_ir::{OpError, OpView, Rewriter, ValueId};
+use of_ir::{OpError, OpView, Rewriter, SbpSignature, ValueId};
 
-use super::{by_kind, infer, parts, regularized};
+use super::{by_kind, infer, parts, regularized, signatures};
 use crate::elementwise::{Gt, Select};
 use crate::nn::build::Build;
 use crate::sample::Rng;
@@ -42,6 +42,10 @@ impl Op for Momentum {
             return Err(OpError::attr(format!("mode '{}' is neither standard nor nesterov", self.mode)));
         }
         infer(cx, 1)
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        signatures(cx, 1)
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{bench, compile, export, import, inspect, ops, opt, passes, profile, run, verify};
+use crate::commands::{bench, compile, explain, export, import, inspect, ops, opt, passes, profile, run, verify};
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
@@ -69,6 +69,8 @@ pub enum Command {
     Inspect(inspect::Inspect),
     /// Check a plan or model without running it
     Verify(verify::Verify),
+    /// Say how a model would lie on a mesh of devices, and why
+    Explain(explain::Explain),
     /// List passes and pipelines
     Passes(passes::Passes),
     /// List ops, or show one in full

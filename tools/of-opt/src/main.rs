@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Some(Command::Profile(c)) => commands::profile::profile(&c, console),
         Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
         Some(Command::Verify(c)) => commands::verify::verify(&c, console),
+        Some(Command::Explain(c)) => commands::explain::explain(&c, console),
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
         Some(Command::Backends) => commands::backends::backends(console),

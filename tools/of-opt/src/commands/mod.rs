@@ -3,6 +3,7 @@
 pub mod backends;
 pub mod bench;
 pub mod compile;
+pub mod explain;
 pub mod export;
 pub mod import;
 pub mod inspect;

@@ -1,0 +1,101 @@
+//! Boxing: transfers of tensors between layouts on a mesh, as ops of the graph.
+//!
+//! On the one global view of the tensor each of them is the identity; what the devices do is in its name, and what they
+//! hold before and after in the types. The pass `insert-boxing` makes all but [`Place`].
+
+use of_ir::{NdSbp, OpError, OpView, Sbp, TensorType, Type};
+
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+op! {
+    /// The same tensor, lying on the mesh as `to` says: a choice that is made by hand.
+    ///
+    /// The pass `insert-boxing` puts the transfers in its place.
+    pub struct Place = "of.place" [Structural] {
+        operands: (x),
+        results: (y),
+        attrs: { to: NdSbp },
+    }
+    samples: |_seed| None;
+}
+
+impl Op for Place {
+    op_basics!(Place);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        Ok(vec![Type::Tensor(TensorType { sbp: Some(self.to.clone()), ..cx.tensor(0)?.clone() })])
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        Ok(vec![inputs.tensor(0)?.clone().into()])
+    }
+}
+
+macro_rules! collectives {
+    ($($(#[doc = $doc:literal])* $name:ident = $opname:literal |$from:ident, $to:ident| $fits:expr;)*) => {$(
+        op! {
+            $(#[doc = $doc])*
+            pub struct $name = $opname [Structural] {
+                operands: (x),
+                results: (y),
+                attrs: {
+                    /// The mesh axes along which devices take part.
+                    axes: Vec<i64>,
+                    /// How the result lies.
+                    to: NdSbp,
+                },
+            }
+            samples: |_seed| None;
+        }
+
+        impl Op for $name {
+            op_basics!($name);
+
+            fn infer(&self, cx: &OpView<'_>) -> Inferred {
+                transfer(cx, &self.axes, &self.to, |$from, $to| $fits)
+            }
+
+            fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+                Ok(vec![inputs.tensor(0)?.clone().into()])
+            }
+        }
+    )*};
+}
+
+collectives! {
+    /// Parts are joined on every device: `S -> B` along one mesh axis.
+    AllGather = "of.all_gather" |from, to| matches!((from, to), (Sbp::Split(_), Sbp::Broadcast));
+    /// Partial values are combined on every device: `P -> B` along one mesh axis.
+    AllReduce = "of.all_reduce" |from, to| matches!((from, to), (Sbp::Partial(_), Sbp::Broadcast));
+    /// Slices along one axis of the tensor become slices along another: `S(i) -> S(j)` along one mesh axis.
+    AllToAll = "of.all_to_all" |from, to| matches!((from, to), (Sbp::Split(a), Sbp::Split(b)) if a != b);
+    /// Values count as one device's part of the whole: `B -> P` or `S -> P` along one mesh axis; nothing is sent.
+    Embed = "of.embed" |from, to| matches!((from, to), (Sbp::Split(_) | Sbp::Broadcast, Sbp::Partial(_)));
+    /// Every device fetches what it lacks from one that has it, along several mesh axes.
+    Exchange = "of.exchange" |from, to| !matches!(from, Sbp::Partial(_)) && !matches!(to, Sbp::Partial(_));
+    /// Partial values are combined and every device gets a slice: `P -> S` along one mesh axis.
+    ReduceScatter = "of.reduce_scatter" |from, to| matches!((from, to), (Sbp::Partial(_), Sbp::Split(_)));
+    /// Every device takes its slice of what it has: `B -> S` along one mesh axis; nothing is sent.
+    TakeSlice = "of.take_slice" |from, to| matches!((from, to), (Sbp::Broadcast, Sbp::Split(_)));
+}
+
+/// The type of the result: that of the operand, as `to` says. Layouts differ along `axes` alone, each time in a way for
+/// which `fits` holds.
+fn transfer(cx: &OpView<'_>, axes: &[i64], to: &NdSbp, fits: impl Fn(Sbp, Sbp) -> bool) -> Inferred {
+    let t = cx.tensor(0)?;
+    let wrong = |what: String| Err(OpError::new(of_diag::Code::SBP, what));
+    let Some(from) = &t.sbp else { return wrong("the operand does not say how it lies on the mesh".into()) };
+    if from.mesh != to.mesh || from.axes.len() != to.axes.len() {
+        return wrong(format!("{from} and {to} are of different meshes"));
+    }
+    for (i, (a, b)) in (0..).zip(from.axes.iter().zip(&to.axes)) {
+        let takes_part = axes.contains(&i);
+        if a != b && !(takes_part && fits(*a, *b)) {
+            return wrong(format!("{a} does not become {b} along mesh axis {i} by this op"));
+        }
+    }
+    if axes.iter().any(|a| usize::try_from(*a).map_or(true, |a| a >= to.axes.len())) {
+        return wrong(format!("the mesh has {} axes, not all of {axes:?}", to.axes.len()));
+    }
+    Ok(vec![Type::Tensor(TensorType { sbp: Some(to.clone()), ..t.clone() })])
+}

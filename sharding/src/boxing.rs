@@ -1,0 +1,403 @@
+//! Boxing: what it takes to bring a tensor from one layout to another.
+//!
+//! A transfer is a sequence of collectives, each of which changes the layout; the cheapest sequence is a shortest path
+//! over layouts. The cost of a step is that of the algorithm that would run it, as in Thakur, Rabenseifner, Gropp,
+//! "Optimization of Collective Communication Operations in MPICH" (2005): `a` rounds of latency and `b` bytes through
+//! the slowest link that takes part.
+
+use std::collections::HashMap;
+
+use of_ir::{PartialKind, Sbp};
+use smallvec::{SmallVec, smallvec};
+
+use crate::MeshSpec;
+use crate::layout::{self, Layout};
+
+/// What a step does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Collective {
+    /// Each device takes its slice of what it has: `B -> S`. Nothing is sent.
+    Slice,
+    /// Values count as one device's part of the whole, where the others have the neutral element: `B -> P`, `S -> P`.
+    /// Nothing is sent.
+    Embed,
+    /// Parts are joined on every device: `S -> B`.
+    AllGather,
+    /// Partial values are combined, each device gets a slice: `P -> S`.
+    ReduceScatter,
+    /// Partial values are combined on every device: `P -> B`.
+    AllReduce,
+    /// Slices along one axis become slices along another: `S(i) -> S(j)`.
+    AllToAll,
+    /// Each device fetches what it lacks from one that has it: any layouts without partial values on the mesh axes that
+    /// take part, where no step along one mesh axis leads there.
+    Exchange,
+}
+
+impl Collective {
+    /// Name in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Collective::Slice => "slice",
+            Collective::Embed => "embed",
+            Collective::AllGather => "all_gather",
+            Collective::ReduceScatter => "reduce_scatter",
+            Collective::AllReduce => "all_reduce",
+            Collective::AllToAll => "all_to_all",
+            Collective::Exchange => "exchange",
+        }
+    }
+}
+
+/// One step of a transfer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// What is done.
+    pub collective: Collective,
+    /// The mesh axes along which devices take part.
+    pub axes: SmallVec<[usize; 4]>,
+    /// The layout afterwards.
+    pub to: Layout,
+    /// Seconds.
+    pub seconds: f64,
+    /// Bytes that all devices together send.
+    pub bytes: f64,
+}
+
+/// Seconds that a step takes even where it sends nothing, so that the shortest of free paths is taken.
+const STEP: f64 = 1e-9;
+
+/// How an algorithm scales: rounds of latency, and shares of the whole tensor.
+#[derive(Clone, Copy)]
+struct Algorithm {
+    /// Seconds whatever the size.
+    latency: f64,
+    /// Seconds for each byte of the whole tensor.
+    per_byte: f64,
+    /// Bytes that all devices send for each byte of the whole tensor.
+    sent: f64,
+}
+
+struct Move {
+    to: usize,
+    collective: Collective,
+    axes: SmallVec<[usize; 4]>,
+    algorithms: SmallVec<[Algorithm; 2]>,
+}
+
+impl Move {
+    /// Seconds and sent bytes for a tensor of this many bytes, by the fastest algorithm.
+    fn cost(&self, bytes: f64) -> (f64, f64) {
+        let all = self.algorithms.iter().map(|a| (a.latency + a.per_byte * bytes + STEP, a.sent * bytes));
+        all.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))).unwrap_or((STEP, 0.0))
+    }
+}
+
+/// All transfers of tensors of one rank on one mesh.
+pub struct Router {
+    shape: Vec<usize>,
+    /// The layouts; rows and columns of [`Router::seconds`] are in this order.
+    pub layouts: Vec<Layout>,
+    index: HashMap<Layout, usize>,
+    moves: Vec<Vec<Move>>,
+}
+
+impl Router {
+    /// Transfers among all layouts of tensors of `rank` axes whose partial values are of these kinds.
+    pub fn new(mesh: &MeshSpec, rank: usize, kinds: &[PartialKind]) -> Router {
+        let shape = mesh.shape();
+        let layouts = layout::all(rank, shape.len(), kinds);
+        let index: HashMap<Layout, usize> = layouts.iter().cloned().zip(0..).collect();
+        let mut known = Known::new();
+        let moves = layouts.iter().map(|from| moves(mesh, &shape, &layouts, from, &mut known)).collect();
+        Router { shape, layouts, index, moves }
+    }
+
+    /// The position of a layout.
+    pub fn position(&self, layout: &Layout) -> Option<usize> {
+        self.index.get(layout).copied()
+    }
+
+    /// Which layouts give every device an element of a tensor of these dimensions; the only ones that paths use.
+    pub fn usable(&self, dims: &[usize]) -> Vec<bool> {
+        self.layouts.iter().map(|l| layout::fits(l, &self.shape, dims)).collect()
+    }
+
+    /// Seconds of the fastest path between each two usable layouts of a tensor of `bytes` bytes, row by row from where
+    /// it starts; infinite between others.
+    pub fn seconds(&self, bytes: f64, usable: &[bool]) -> Vec<f64> {
+        let n = self.layouts.len();
+        let mut out = Vec::with_capacity(n * n);
+        for from in 0..n {
+            if usable[from] {
+                out.extend(self.search(from, bytes, usable).into_iter().map(|s| s.seconds));
+            } else {
+                out.extend(std::iter::repeat_n(f64::INFINITY, n));
+            }
+        }
+        out
+    }
+
+    /// The steps of the fastest path, without any for equal layouts; `None` where there is none.
+    pub fn path(&self, from: &Layout, to: &Layout, bytes: f64, usable: &[bool]) -> Option<Vec<Step>> {
+        let (from, to) = (self.position(from)?, self.position(to)?);
+        if !usable[from] || !usable[to] {
+            return None;
+        }
+        let reached = self.search(from, bytes, usable);
+        let mut steps = Vec::new();
+        let mut at = to;
+        while at != from {
+            let (previous, which) = reached[at].by?;
+            let m = &self.moves[previous][which];
+            let (seconds, bytes) = m.cost(bytes);
+            let to = self.layouts[at].clone();
+            steps.push(Step { collective: m.collective, axes: m.axes.clone(), to, seconds, bytes });
+            at = previous;
+        }
+        steps.reverse();
+        Some(steps)
+    }
+
+    /// Dijkstra's algorithm; of paths that are equally fast, the one that sends fewer bytes.
+    fn search(&self, from: usize, bytes: f64, usable: &[bool]) -> Vec<Reached> {
+        let mut all =
+            vec![Reached { seconds: f64::INFINITY, sent: f64::INFINITY, by: None, done: false }; usable.len()];
+        (all[from].seconds, all[from].sent) = (0.0, 0.0);
+        loop {
+            let open = (0..all.len()).filter(|i| !all[*i].done && all[*i].seconds.is_finite());
+            let Some(at) = open.min_by(|a, b| all[*a].order(&all[*b])) else { return all };
+            all[at].done = true;
+            for (which, m) in self.moves[at].iter().enumerate().filter(|(_, m)| usable[m.to]) {
+                let (seconds, sent) = m.cost(bytes);
+                let by = Some((at, which));
+                let next = Reached { seconds: all[at].seconds + seconds, sent: all[at].sent + sent, by, done: false };
+                if !all[m.to].done && next.order(&all[m.to]).is_lt() {
+                    all[m.to] = next;
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Reached {
+    seconds: f64,
+    sent: f64,
+    by: Option<(usize, usize)>,
+    done: bool,
+}
+
+impl Reached {
+    fn order(&self, other: &Reached) -> std::cmp::Ordering {
+        self.seconds.total_cmp(&other.seconds).then(self.sent.total_cmp(&other.sent))
+    }
+}
+
+/// More mesh axes never change at once: two steps do.
+const EXCHANGED: usize = 2;
+
+fn moves(mesh: &MeshSpec, shape: &[usize], layouts: &[Layout], from: &Layout, known: &mut Known) -> Vec<Move> {
+    let mut out = Vec::new();
+    for (to, target) in layouts.iter().enumerate() {
+        let changed: SmallVec<[usize; 4]> = (0..shape.len()).filter(|a| from[*a] != target[*a]).collect();
+        let found = match changed.as_slice() {
+            [] => None,
+            [a] => along(mesh, shape, from, target, *a),
+            _ => None,
+        };
+        let found = found.or_else(|| {
+            let whole = |l: &Layout| changed.iter().all(|a| !matches!(l[*a], Sbp::Partial(_)));
+            let few = !changed.is_empty() && changed.len() <= EXCHANGED;
+            (few && whole(from) && whole(target)).then(|| exchange(mesh, shape, from, target, &changed, known))
+        });
+        if let Some((collective, axes, algorithms)) = found {
+            out.push(Move { to, collective, axes, algorithms });
+        }
+    }
+    out
+}
+
+type Found = (Collective, SmallVec<[usize; 4]>, SmallVec<[Algorithm; 2]>);
+
+/// The collective along mesh axis `a` that changes the layout there; `None` where slices would not be those of the
+/// layout, because a later mesh axis splits the same axis of the tensor.
+fn along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout, a: usize) -> Option<Found> {
+    let inner = |s: Sbp| matches!(s, Sbp::Split(_)) && from[a + 1..].contains(&s);
+    if inner(from[a]) || inner(to[a]) {
+        return None;
+    }
+    let collective = match (from[a], to[a]) {
+        (Sbp::Broadcast, Sbp::Split(_)) => Collective::Slice,
+        (Sbp::Broadcast | Sbp::Split(_), Sbp::Partial(_)) => Collective::Embed,
+        (Sbp::Split(_), Sbp::Broadcast) => Collective::AllGather,
+        (Sbp::Split(_), Sbp::Split(_)) => Collective::AllToAll,
+        (Sbp::Partial(_), Sbp::Split(_)) => Collective::ReduceScatter,
+        (Sbp::Partial(_), Sbp::Broadcast) => Collective::AllReduce,
+        // Through a layout without partial values.
+        (Sbp::Partial(_), Sbp::Partial(_)) | (Sbp::Broadcast, Sbp::Broadcast) => return None,
+    };
+    let (p, link) = (shape[a] as f64, &mesh.axes[a]);
+    let devices: usize = shape.iter().product();
+    // What a device holds before and after, of the whole.
+    let (before, after) = (layout::share(from, shape), layout::share(to, shape));
+    let algorithm = |rounds: f64, share: f64| Algorithm {
+        latency: rounds * link.latency,
+        per_byte: share / link.bandwidth,
+        sent: share * devices as f64,
+    };
+    // Rounds of halving and doubling, which needs a power of two, or of a ring.
+    let rounds = if shape[a].is_power_of_two() { p.log2() } else { p - 1.0 };
+    let others = (p - 1.0) / p;
+    let algorithms = match collective {
+        Collective::Slice | Collective::Embed => smallvec![algorithm(0.0, 0.0)],
+        Collective::AllGather => smallvec![algorithm(rounds, others * after)],
+        Collective::ReduceScatter => smallvec![algorithm(rounds, others * before)],
+        Collective::AllReduce => smallvec![
+            // Scatter and gather; and for short messages everything to a partner, at twice the distance each round.
+            algorithm(2.0 * rounds, 2.0 * others * before),
+            algorithm(p.log2().ceil(), p.log2().ceil() * before),
+        ],
+        Collective::AllToAll | Collective::Exchange => smallvec![algorithm(p - 1.0, others * before)],
+    };
+    Some((collective, smallvec![a], algorithms))
+}
+
+/// Everybody fetches what it lacks: along the axes that change, and along those that split what they split.
+fn exchange(
+    mesh: &MeshSpec,
+    shape: &[usize],
+    from: &Layout,
+    to: &Layout,
+    changed: &[usize],
+    known: &mut Known,
+) -> Found {
+    let touched = |a: usize| {
+        let split = |s: Sbp| matches!(s, Sbp::Split(_)) && changed.iter().any(|c| from[*c] == s || to[*c] == s);
+        changed.contains(&a) || split(from[a]) || split(to[a])
+    };
+    let axes: SmallVec<[usize; 4]> = (0..shape.len()).filter(|a| touched(*a)).collect();
+    let peers: usize = axes.iter().map(|a| shape[*a]).product();
+    // Which axes of the tensor are split does not matter, only where it is the same one.
+    let mut order: SmallVec<[Sbp; 8]> = SmallVec::new();
+    let mut renamed = |l: &Layout| -> Layout {
+        axes.iter()
+            .map(|a| match l[*a] {
+                Sbp::Split(_) => {
+                    let at = order.iter().position(|s| *s == l[*a]).unwrap_or(order.len());
+                    if at == order.len() {
+                        order.push(l[*a]);
+                    }
+                    layout::split(at)
+                }
+                s => s,
+            })
+            .collect()
+    };
+    let key = (axes.clone(), renamed(from), renamed(to));
+    let (most, mean) = *known.entry(key).or_insert_with_key(|(axes, from, to)| {
+        let shape: Vec<usize> = axes.iter().map(|a| shape[*a]).collect();
+        missing(&shape, from, to)
+    });
+    // The other mesh axes divide what everybody has.
+    let rest: f64 = (0..shape.len())
+        .filter(|a| !axes.contains(a) && matches!(to[*a], Sbp::Split(_)))
+        .map(|a| 1.0 / shape[a] as f64)
+        .product();
+    let bandwidth = axes.iter().map(|a| mesh.axes[*a].bandwidth).fold(f64::INFINITY, f64::min);
+    let latency = axes.iter().map(|a| mesh.axes[*a].latency).fold(0.0, f64::max);
+    let devices: usize = shape.iter().product();
+    let algorithm = Algorithm {
+        latency: if most > 0.0 { (peers - 1) as f64 * latency } else { 0.0 },
+        per_byte: most * rest / bandwidth,
+        sent: mean * rest * devices as f64,
+    };
+    (Collective::Exchange, axes, smallvec![algorithm])
+}
+
+/// What [`missing`] gave for mesh axes and layouts along them.
+type Known = HashMap<(SmallVec<[usize; 4]>, Layout, Layout), (f64, f64)>;
+
+/// The share of the whole tensor that a device needs for `to` and does not hold in `from`: the most of any, and the
+/// mean. Mesh axes that are left out split other axes of the tensor, and alike before and after.
+fn missing(shape: &[usize], from: &Layout, to: &Layout) -> (f64, f64) {
+    // An extent that all splits divide.
+    let extent: usize = shape.iter().product();
+    let rank =
+        from.iter().chain(to).filter_map(|s| if let Sbp::Split(d) = s { Some(usize::from(*d) + 1) } else { None });
+    let dims = vec![extent; rank.max().unwrap_or(0)];
+    let whole = (extent as f64).powi(dims.len() as i32);
+    let (mut most, mut sum) = (0.0f64, 0.0);
+    for i in 0..extent {
+        let coords = layout::coords(shape, i);
+        let (held, needed) = (layout::block(from, shape, &coords, &dims), layout::block(to, shape, &coords, &dims));
+        let size = |b: &[(usize, usize)]| b.iter().map(|(_, n)| *n as f64).product::<f64>();
+        let share = (size(&needed) - size(&overlap(&held, &needed))) / whole;
+        most = most.max(share);
+        sum += share;
+    }
+    (most, sum / extent as f64)
+}
+
+/// What two blocks have in common.
+pub fn overlap(a: &[(usize, usize)], b: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    let one = |((s, n), (t, m)): (&(usize, usize), &(usize, usize))| {
+        let start = (*s).max(*t);
+        (start, (s + n).min(t + m).saturating_sub(start))
+    };
+    a.iter().zip(b).map(one).collect()
+}
+
+/// The fewest copies of the whole tensor that all devices together must send, on a mesh of this shape.
+///
+/// An element that is partial on `k` devices is combined by `k - 1` messages at least, and each device that must have
+/// it and was not the one to combine it needs one more; along one mesh axis that is `p - 1` for all-gather and
+/// reduce-scatter and `2 (p - 1)` for all-reduce (Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication:
+/// theory, practice, and experience", 2007). Where `to` is partial, one device of those along the axis must have the
+/// element; where both are partial in the same way, the parts may also stay apart.
+pub fn lower_bound(mesh: &[usize], from: &Layout, to: &Layout) -> f64 {
+    let alike: Vec<usize> =
+        (0..mesh.len()).filter(|a| matches!(from[*a], Sbp::Partial(_)) && from[*a] == to[*a]).collect();
+    (0..1usize << alike.len())
+        .map(|kept| {
+            let kept: Vec<usize> = (0..alike.len()).filter(|i| kept >> i & 1 == 1).map(|i| alike[i]).collect();
+            bound_keeping(mesh, from, to, &kept)
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+/// The bound where the parts along the mesh axes `kept` stay apart.
+fn bound_keeping(mesh: &[usize], from: &Layout, to: &Layout, kept: &[usize]) -> f64 {
+    let factor: usize = kept.iter().map(|a| mesh[*a]).product();
+    let axes: Vec<usize> = (0..mesh.len()).filter(|a| !kept.contains(a)).collect();
+    let shape: Vec<usize> = axes.iter().map(|a| mesh[*a]).collect();
+    let restrict = |l: &Layout| axes.iter().map(|a| l[*a]).collect::<Layout>();
+    let (from, to) = (restrict(from), restrict(to));
+    let extent: usize = shape.iter().product();
+    let rank =
+        from.iter().chain(&to).filter_map(|s| if let Sbp::Split(d) = s { Some(usize::from(*d) + 1) } else { None });
+    let dims = vec![extent.max(1); rank.max().unwrap_or(0)];
+    let devices: Vec<Vec<usize>> = (0..extent).map(|r| layout::coords(&shape, r)).collect();
+    let blocks = |l: &Layout| devices.iter().map(|c| layout::block(l, &shape, c, &dims)).collect::<Vec<_>>();
+    let (held, needed) = (blocks(&from), blocks(&to));
+    let partial = |l: &Layout, a: usize| matches!(l[a], Sbp::Partial(_));
+    let parts: usize = (0..shape.len()).filter(|a| partial(&from, *a)).map(|a| shape[a]).product();
+    let inside = |b: &[(usize, usize)], e: &[usize]| b.iter().zip(e).all(|((s, n), x)| (*s..s + n).contains(x));
+    // Where the target is partial, which position along those axes gets the elements is free.
+    let free: Vec<usize> = (0..shape.len()).filter(|a| partial(&to, *a)).collect();
+    let choices: Vec<usize> = free.iter().map(|a| shape[*a]).collect();
+    let mut total = 0.0;
+    let mut elements = 0.0;
+    of_ops::shape::for_each_index(&dims, |e| {
+        elements += 1.0;
+        let best = (0..choices.iter().product::<usize>()).map(|choice| {
+            let at = layout::coords(&choices, choice);
+            let chosen = |d: usize| free.iter().zip(&at).all(|(a, i)| devices[d][*a] == *i);
+            let wants: Vec<usize> = (0..extent).filter(|d| chosen(*d) && inside(&needed[*d], e)).collect();
+            let has = wants.iter().filter(|d| inside(&held[**d], e)).count();
+            if parts > 1 { parts - 1 + wants.len() - usize::from(has > 0) } else { wants.len() - has }
+        });
+        total += best.min().unwrap_or(0) as f64;
+    });
+    factor as f64 * total / elements
+}

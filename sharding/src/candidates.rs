@@ -1,0 +1,167 @@
+//! The ways in which each op may run on a mesh: its signatures along every mesh axis together.
+
+use std::collections::HashMap;
+
+use of_ir::{Graph, OpId, PartialKind, Sbp, SbpSignature, ValueDef, ValueId};
+use smallvec::SmallVec;
+
+use crate::layout::{self, Layout};
+
+/// Kinds of partial values, sorted.
+pub type Kinds = SmallVec<[PartialKind; 2]>;
+
+/// A layout for every operand and result of an op.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Candidate {
+    /// One an operand.
+    pub operands: SmallVec<[Layout; 3]>,
+    /// One a result.
+    pub results: SmallVec<[Layout; 1]>,
+}
+
+/// The signatures of `op` along one mesh axis of `devices` devices, everything broadcast among them.
+pub fn signatures(g: &Graph, op: OpId, devices: usize) -> Vec<SbpSignature> {
+    let data = g.op(op);
+    let (n, m) = (data.operands.len(), data.results.len());
+    let mut out = vec![SbpSignature::broadcast(n, m)];
+    if data.regions.is_empty()
+        && !data.def.traits().effect
+        && let Some(o) = of_ops::get(g, op)
+    {
+        let mut listed = o.sbp(&g.view(op));
+        for s in &mut listed {
+            s.operands.resize(n, Sbp::Broadcast);
+        }
+        out.extend(listed.into_iter().filter(|s| s.results.len() == m && s.allows(devices)));
+    }
+    out
+}
+
+/// The kinds of partial values that each value may hold, by its position in the arena: those that an op makes of whole
+/// values, and those that pass through the ops that read them. Nothing is made partial only to be.
+pub fn partial_kinds(g: &Graph) -> Vec<Kinds> {
+    let mut kinds: Vec<Kinds> = vec![SmallVec::new(); g.value_slots()];
+    for op in g.walk() {
+        let data = g.op(op);
+        for s in signatures(g, op, 1) {
+            let partial = |s: &Sbp| if let Sbp::Partial(k) = s { Some(*k) } else { None };
+            let operands: Vec<(PartialKind, ValueId)> =
+                s.operands.iter().zip(&data.operands).filter_map(|(s, v)| Some((partial(s)?, *v))).collect();
+            let arises = operands.is_empty() || operands.iter().any(|(k, v)| kinds[v.index()].contains(k));
+            if !arises {
+                continue;
+            }
+            for (s, v) in s.results.iter().zip(&data.results) {
+                if let Some(k) = partial(s)
+                    && !kinds[v.index()].contains(&k)
+                {
+                    kinds[v.index()].push(k);
+                }
+            }
+        }
+    }
+    // What a value is chosen to be by hand, it may be.
+    for (i, own) in kinds.iter_mut().enumerate() {
+        let Some(v) = g.value_at(i) else { continue };
+        if let Some(k) = g.ty(v).as_tensor().and_then(|t| layout::partial_kind(&t.sbp.as_ref()?.axes))
+            && !own.contains(&k)
+        {
+            own.push(k);
+        }
+    }
+    kinds.iter_mut().for_each(|k| k.sort_unstable());
+    kinds
+}
+
+/// All candidates of `op` on a mesh of this shape. A partial operand is one that some operand of the signature can be;
+/// the others become partial by embedding. Every device has an element of every axis of every tensor.
+pub fn candidates(g: &Graph, op: OpId, shape: &[usize], kinds: &[Kinds]) -> Vec<Candidate> {
+    let data = g.op(op);
+    let lists: Vec<Vec<SbpSignature>> = shape.iter().map(|d| usable(g, op, *d, kinds)).collect();
+    let dims: Vec<Option<Vec<usize>>> = data
+        .operands
+        .iter()
+        .chain(&data.results)
+        .map(|v| g.ty(*v).as_tensor().and_then(of_ir::TensorType::fixed_dims))
+        .collect();
+    let n = data.operands.len();
+    let mut seen: HashMap<Candidate, ()> = HashMap::new();
+    let mut out = Vec::new();
+    let mut chosen: Vec<&SbpSignature> = Vec::new();
+    combine(&lists, &mut chosen, &mut |chosen| {
+        // Where one signature runs along several axes, its slices are those of all of them together.
+        let divides = chosen.iter().all(|s| {
+            let devices: usize = chosen.iter().zip(shape).filter(|(t, _)| t == &s).map(|(_, d)| *d).product();
+            s.allows(devices)
+        });
+        if !divides {
+            return;
+        }
+        let layout = |i: usize| -> Layout {
+            chosen.iter().map(|s| if i < n { s.operands[i] } else { s.results[i - n] }).collect()
+        };
+        let all: Vec<Layout> = (0..dims.len()).map(layout).collect();
+        let possible = all.iter().zip(&dims).all(|(l, d)| match d {
+            Some(d) => layout::consistent(l) && layout::fits(l, shape, d),
+            None => l.iter().all(|s| *s == Sbp::Broadcast),
+        });
+        if possible {
+            let c =
+                Candidate { operands: all[..n].iter().cloned().collect(), results: all[n..].iter().cloned().collect() };
+            if seen.insert(c.clone(), ()).is_none() {
+                out.push(c);
+            }
+        }
+    });
+    out
+}
+
+/// The signatures whose partial operands can arise.
+fn usable(g: &Graph, op: OpId, devices: usize, kinds: &[Kinds]) -> Vec<SbpSignature> {
+    let data = g.op(op);
+    let mut list = signatures(g, op, devices);
+    list.retain(|s| {
+        let mut partial = s.operands.iter().zip(&data.operands).filter_map(|(s, v)| match s {
+            Sbp::Partial(k) => Some(kinds[v.index()].contains(k)),
+            _ => None,
+        });
+        match partial.next() {
+            None => true,
+            Some(first) => first || partial.any(|p| p),
+        }
+    });
+    list
+}
+
+fn combine<'a>(
+    lists: &'a [Vec<SbpSignature>],
+    chosen: &mut Vec<&'a SbpSignature>,
+    found: &mut dyn FnMut(&[&'a SbpSignature]),
+) {
+    let Some((first, rest)) = lists.split_first() else {
+        return found(chosen);
+    };
+    for s in first {
+        chosen.push(s);
+        combine(rest, chosen, found);
+        chosen.pop();
+    }
+}
+
+/// What the candidates of an op depend on, so that equal ops have equal candidates.
+pub fn class(g: &Graph, op: OpId, kinds: &[Kinds]) -> String {
+    use std::fmt::Write;
+    let data = g.op(op);
+    let mut out = String::from(data.name());
+    let _ = write!(out, "{:?}", data.attrs);
+    for v in data.operands.iter().chain(&data.results) {
+        let _ = write!(out, ";{}{:?}", g.ty(*v), kinds[v.index()]);
+        // The values of axes and shapes decide too.
+        if matches!(g.def(*v), ValueDef::Result(..))
+            && let Some(dims) = g.dims_value(*v)
+        {
+            let _ = write!(out, "{dims:?}");
+        }
+    }
+    out
+}

@@ -1,0 +1,44 @@
+//! What ops cost on one device: the roofline of its arithmetic and its memory.
+
+use of_ir::{Graph, OpId, Sbp, Type, ValueId};
+
+use crate::MeshSpec;
+use crate::layout::{self, Layout};
+
+/// Work of an op on the whole tensors.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Work {
+    /// Arithmetic operations.
+    pub flops: f64,
+    /// Operations a second of a device on elements of the result's type.
+    pub peak: f64,
+}
+
+/// The work of `op`; none where extents are open.
+pub fn work(g: &Graph, op: OpId, mesh: &MeshSpec) -> Work {
+    let data = g.op(op);
+    let results: Vec<&Type> = data.results.iter().map(|v| g.ty(*v)).collect();
+    let flops = of_ops::get(g, op).and_then(|o| o.flops(&g.view(op), &results)).unwrap_or(0.0);
+    let dtype = results.iter().find_map(|t| t.as_tensor()).map_or(of_ir::DType::F32, |t| t.dtype);
+    Work { flops, peak: mesh.flops(dtype) }
+}
+
+/// Seconds of an op whose operands and results have these sizes in bytes and lie so: arithmetic or memory, whichever
+/// takes longer. A mesh axis divides the arithmetic where anything is split along it; otherwise all its devices do the
+/// same.
+pub fn seconds(work: Work, values: &[(f64, &Layout)], mesh: &MeshSpec, shape: &[usize]) -> f64 {
+    let divided: usize = (0..shape.len())
+        .filter(|a| values.iter().any(|(_, l)| matches!(l[*a], Sbp::Split(_))))
+        .map(|a| shape[a])
+        .product();
+    let bytes: f64 = values.iter().map(|(b, l)| b * layout::share(l, shape)).sum();
+    (work.flops / divided as f64 / work.peak).max(bytes / mesh.bandwidth)
+}
+
+/// Size of a value in bytes and its dimensions, where it is a tensor of known extents.
+pub fn size(g: &Graph, v: ValueId) -> Option<(f64, Vec<usize>)> {
+    let t = g.ty(v).as_tensor()?;
+    let dims = t.fixed_dims()?;
+    let bits = t.dtype.bits()? as f64;
+    Some((dims.iter().map(|d| *d as f64).product::<f64>() * bits / 8.0, dims))
+}

@@ -1,0 +1,293 @@
+//! Decisions: the search's choice for a function, and the function with it written into its types.
+
+use of_diag::{Code, Diagnostic, Diagnostics};
+use of_ir::{Func, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::boxing::Place;
+
+use crate::candidates::Candidate;
+use crate::layout::Layout;
+use crate::model::{Model, Subject};
+use crate::search::{Effort, Problem, solve_within};
+
+/// How everything lies.
+pub struct Decision {
+    /// The label of each node of the model.
+    pub labels: Vec<usize>,
+    /// Where a value is made, by its position in the arena; `None` for what lies everywhere.
+    pub layouts: Vec<Option<Layout>>,
+    /// Seconds of one execution.
+    pub cost: f64,
+    /// No choice within the memory takes less.
+    pub bound: f64,
+    /// Bytes of a device's memory that are taken when most are.
+    pub memory: f64,
+    /// What one byte more would save at most, in seconds.
+    pub price: f64,
+    /// Nodes of the problem, and how many were left after exact reduction.
+    pub nodes: (usize, usize),
+}
+
+/// Rounds in which the limit is brought to bear where most memory is taken.
+const ROUNDS: usize = 6;
+
+/// Searches the choice that takes least time with `memory` bytes on each device.
+///
+/// The limit holds at every op; the search knows it at one, first that at which most is taken while nothing is split.
+/// Where a choice takes too much elsewhere, it is searched again with the limit there.
+///
+/// # Errors
+/// When nothing fits.
+pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decision, Diagnostic> {
+    let mut counted = model.memory(&vec![None; model.func.graph.value_slots()]);
+    let (mut limit, mut bound) = (memory, 0.0f64);
+    let mut peak = f64::INFINITY;
+    for round in 0..ROUNDS {
+        let found = solve_within(&model.problem, &counted, limit, effort)
+            .map_err(|e| too_large(model, memory, e.least + (memory - limit)))?;
+        let s = found.solution;
+        if limit >= memory {
+            bound = bound.max(s.bound);
+        }
+        let layouts = layouts(model, &s.labels);
+        peak = model.peak(&layouts);
+        if peak <= memory {
+            return Ok(Decision {
+                memory: peak,
+                layouts,
+                cost: s.cost,
+                bound: bound.min(s.cost),
+                price: found.price,
+                nodes: (model.subjects.len(), s.core),
+                labels: s.labels,
+            });
+        }
+        counted = model.memory(&layouts);
+        if round > 0 {
+            limit -= peak - memory;
+        }
+    }
+    Err(too_large(model, memory, peak))
+}
+
+fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
+    let (has, least) = (bytes(memory), bytes(least));
+    let what = format!("no choice was found for {has} of memory a device, {least} are needed");
+    Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("take more devices, or devices of more memory")
+}
+
+/// How each value lies where it is made.
+fn layouts(model: &Model<'_>, labels: &[usize]) -> Vec<Option<Layout>> {
+    let of = |(node, result): &(usize, usize)| model.choices[*node].candidates[labels[*node]].results[*result].clone();
+    model.made_by.iter().map(|made| made.as_ref().map(of)).collect()
+}
+
+/// The choice that takes each op as it comes: the way that needs the least transfer of operands that lie as they do,
+/// and of those the fastest. Arguments that say nothing lie everywhere.
+///
+/// # Errors
+/// None in practice: a model has a choice for every op.
+pub fn propagate(model: &Model<'_>) -> Decision {
+    let broadcast = model.broadcast();
+    let mut labels = vec![0; model.subjects.len()];
+    for (node, subject) in model.subjects.iter().enumerate() {
+        let choices = &model.choices[node];
+        let incoming = || model.problem.edges.iter().filter(move |e| e.b == node && e.a < node);
+        let whole = |c: &Candidate| usize::from(c.results.first() != Some(&broadcast));
+        let key = |x: usize| {
+            let moved: f64 = incoming().map(|e| model.problem.edge_cost(e, labels[e.a], x)).sum();
+            let own = match subject {
+                Subject::Argument(_) => whole(&choices.candidates[x]) as f64,
+                _ => choices.seconds[x],
+            };
+            (moved, own)
+        };
+        let keys: Vec<(f64, f64)> = (0..choices.candidates.len()).map(key).collect();
+        labels[node] = (0..keys.len())
+            .min_by(|a, b| keys[*a].0.total_cmp(&keys[*b].0).then(keys[*a].1.total_cmp(&keys[*b].1)))
+            .unwrap_or(0);
+    }
+    let layouts = layouts(model, &labels);
+    let cost = Problem::cost(&model.problem, &labels);
+    Decision {
+        memory: model.peak(&layouts),
+        layouts,
+        cost,
+        bound: 0.0,
+        price: 0.0,
+        nodes: (model.subjects.len(), 0),
+        labels,
+    }
+}
+
+/// Transfers that a decision makes: what `reader` reads is brought from one layout to another first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Transfer {
+    /// The value.
+    pub value: ValueId,
+    /// Who reads it in the other layout; `None` where several do.
+    pub reader: Option<(OpId, usize)>,
+    /// How it lies, and how it is read.
+    pub from: Layout,
+    /// How it is read.
+    pub to: Layout,
+}
+
+/// Every transfer, in order of the ops.
+pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
+    let g = &model.func.graph;
+    let mut out = Vec::new();
+    let mut seen: Vec<(ValueId, Layout)> = Vec::new();
+    for (node, subject) in model.subjects.iter().enumerate() {
+        let chosen = &model.choices[node].candidates[d.labels[node]];
+        match subject {
+            Subject::Shared(v) => {
+                let from = d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
+                if from != chosen.results[0] {
+                    seen.push((*v, chosen.results[0].clone()));
+                    out.push(Transfer { value: *v, reader: None, from, to: chosen.results[0].clone() });
+                }
+            }
+            Subject::Op(op) => {
+                for (i, v) in g.op(*op).operands.iter().enumerate() {
+                    let Some(asked) = chosen.operands.get(i) else { continue };
+                    if g.ty(*v).as_tensor().is_none() {
+                        continue;
+                    }
+                    let from = seen_as(model, d, *v);
+                    if from != *asked {
+                        out.push(Transfer { value: *v, reader: Some((*op, i)), from, to: asked.clone() });
+                    }
+                }
+            }
+            Subject::Argument(_) | Subject::Output(_) => {}
+        }
+    }
+    out
+}
+
+/// How the readers of a value see it.
+pub fn seen_as(model: &Model<'_>, d: &Decision, v: ValueId) -> Layout {
+    match model.shared_by[v.index()] {
+        Some(node) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
+        None => d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
+    }
+}
+
+/// What [`write`] needs of a decision, free of the function that the model borrows.
+pub struct Written {
+    layouts: Vec<Option<Layout>>,
+    transfers: Vec<Transfer>,
+    outputs: Vec<Layout>,
+    broadcast: Layout,
+}
+
+/// Prepares a decision for [`write`].
+pub fn prepare(model: &Model<'_>, d: &Decision) -> Written {
+    let g = &model.func.graph;
+    let carried: Vec<i64> = model.func.attrs.typed(crate::model::CARRIED).unwrap_or_default();
+    let output = |(i, v): (usize, &ValueId)| {
+        let node = model.subjects.iter().position(|s| *s == Subject::Output(i));
+        let input = carried.get(i).and_then(|k| usize::try_from(*k).ok()).and_then(|k| g.args().get(k));
+        match (node, input) {
+            (Some(node), _) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
+            (None, Some(a)) => d.layouts[a.index()].clone().unwrap_or_else(|| model.broadcast()),
+            (None, None) => d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
+        }
+    };
+    Written {
+        layouts: d.layouts.clone(),
+        transfers: transfers(model, d),
+        outputs: g.outputs().iter().enumerate().map(output).collect(),
+        broadcast: model.broadcast(),
+    }
+}
+
+/// Writes a decision into the types of `func`, with an `of.place` for every transfer.
+///
+/// # Errors
+/// None in practice: placing fits every tensor.
+pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagnostics> {
+    let sbp = |l: &Layout| NdSbp { mesh: mesh.into(), axes: l.clone() };
+    let outputs = func.graph.outputs().to_vec();
+    let terminator = func.graph.terminator(func.graph.entry());
+    let first = func.graph.region_ops(func.graph.entry()).next();
+    let mut rw = Rewriter::new(&mut func.graph, "shard");
+    for i in 0..rw.graph().value_slots() {
+        let Some(v) = rw.graph().value_at(i) else { continue };
+        if let Type::Tensor(t) = rw.graph().ty(v).clone() {
+            let l = written.layouts[i].as_ref().unwrap_or(&written.broadcast);
+            rw.set_type(v, Type::Tensor(TensorType { sbp: Some(sbp(l)), ..t }));
+        }
+    }
+    // What several read is placed where it is made, and found again by its readers.
+    let mut shared: std::collections::HashMap<ValueId, ValueId> = std::collections::HashMap::new();
+    for t in &written.transfers {
+        let place = Place { to: sbp(&t.to) };
+        match t.reader {
+            None => {
+                let uses = rw.graph().uses(t.value).to_vec();
+                match rw.graph().def_op(t.value) {
+                    Some(op) => {
+                        rw.rewrite(op, &[]);
+                        // After the op that makes it.
+                        if let Some(next) = next_op(rw.graph(), op) {
+                            rw.before(next);
+                        }
+                    }
+                    None => {
+                        if let Some(op) = first {
+                            rw.rewrite(op, &[]);
+                        }
+                    }
+                }
+                let placed = rw.create_one(place, &[t.value])?;
+                for u in uses.iter().filter(|u| Some(u.op) != terminator) {
+                    rw.set_operand(u.op, u.operand as usize, placed);
+                }
+                shared.insert(t.value, placed);
+            }
+            // A transfer that was asked for is one itself.
+            Some((op, _)) if rw.graph().op(op).name() == Place::NAME => {}
+            Some((op, operand)) => {
+                rw.rewrite(op, &[]);
+                let from = rw.graph().op(op).operands[operand];
+                let placed = rw.create_one(place, &[from])?;
+                rw.set_operand(op, operand, placed);
+            }
+        }
+    }
+    let Some(terminator) = terminator else { return Ok(()) };
+    for (i, (v, to)) in outputs.iter().zip(&written.outputs).enumerate() {
+        let from = shared.get(v).copied().unwrap_or(*v);
+        let Some(t) = rw.graph().ty(from).as_tensor() else { continue };
+        let same = t.sbp.as_ref().is_some_and(|s| s.axes == *to);
+        rw.rewrite(terminator, &[]);
+        let value = if same { from } else { rw.create_one(Place { to: sbp(to) }, &[from])? };
+        rw.set_operand(terminator, i, value);
+    }
+    Ok(())
+}
+
+fn next_op(g: &of_ir::Graph, op: OpId) -> Option<OpId> {
+    let mut ops = g.region_ops(g.op(op).parent).skip_while(|o| *o != op);
+    ops.nth(1)
+}
+
+/// `1.5 GB`.
+pub fn bytes(x: f64) -> String {
+    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    match units.iter().find(|(u, _)| x >= *u) {
+        Some((u, name)) => format!("{:.1} {name}", x / u),
+        None => format!("{x:.0} B"),
+    }
+}
+
+/// `1.5 ms`.
+pub fn seconds(x: f64) -> String {
+    let units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us")];
+    match units.iter().find(|(u, _)| x >= *u) {
+        Some((u, name)) => format!("{:.3} {name}", x / u),
+        None => format!("{:.1} ns", x * 1e9),
+    }
+}

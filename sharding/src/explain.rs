@@ -1,0 +1,181 @@
+//! Why everything lies as it does: the choice, the runner-up, and what is between them.
+
+use std::fmt::Write;
+
+use of_ir::{OpId, ValueDef, ValueId};
+
+use crate::boxing::Step;
+use crate::decide::{Decision, bytes, seconds, transfers};
+use crate::layout::{self, Layout};
+use crate::model::{Model, Subject};
+
+/// One value as it was decided.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Explained {
+    /// Its name, or the op that makes it with its number.
+    pub value: String,
+    /// How it lies.
+    pub layout: Layout,
+    /// The best layout that was not chosen, while all else stays.
+    pub runner_up: Option<RunnerUp>,
+}
+
+/// A layout that was not chosen.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RunnerUp {
+    /// The layout.
+    pub layout: Layout,
+    /// Seconds that it would take more.
+    pub seconds: f64,
+    /// Bytes that all devices would send more.
+    pub sent: f64,
+    /// Bytes of memory that a device would need more.
+    pub memory: f64,
+}
+
+/// Every value that a node of the model decides, in order.
+pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
+    let mut edges: Vec<Vec<usize>> = vec![Vec::new(); model.subjects.len()];
+    for (i, e) in model.problem.edges.iter().enumerate() {
+        edges[e.a].push(i);
+        edges[e.b].push(i);
+    }
+    let names = names(model);
+    let memory = model.memory(&d.layouts);
+    let mut out = Vec::new();
+    for (node, subject) in model.subjects.iter().enumerate() {
+        let value = match subject {
+            Subject::Argument(v) => *v,
+            Subject::Op(op) => match model.func.graph.op(*op).results.first() {
+                Some(v) if model.transfers(*v).is_some() => *v,
+                _ => continue,
+            },
+            Subject::Shared(_) | Subject::Output(_) => continue,
+        };
+        let choices = &model.choices[node];
+        let own = d.labels[node];
+        let layout = choices.candidates[own].results[0].clone();
+        // Time, what is sent, and memory with another label.
+        let total = |x: usize| {
+            let mut labels = [0, 0];
+            let mut time = choices.seconds[x] + d.price * memory[node][x];
+            for i in &edges[node] {
+                let e = &model.problem.edges[*i];
+                labels[0] = if e.a == node { x } else { d.labels[e.a] };
+                labels[1] = if e.b == node { x } else { d.labels[e.b] };
+                time += model.problem.edge_cost(e, labels[0], labels[1]);
+            }
+            time
+        };
+        let others = (0..choices.candidates.len()).filter(|x| choices.candidates[*x].results[0] != layout);
+        let best = others.min_by(|a, b| total(*a).total_cmp(&total(*b))).filter(|x| total(*x).is_finite());
+        let runner_up = best.map(|x| RunnerUp {
+            layout: choices.candidates[x].results[0].clone(),
+            seconds: total(x) - total(own) - d.price * (memory[node][x] - memory[node][own]),
+            sent: sent(model, d, node, x, &edges[node]) - sent(model, d, node, own, &edges[node]),
+            memory: memory[node][x] - memory[node][own],
+        });
+        out.push(Explained { value: names[value.index()].clone(), layout, runner_up });
+    }
+    out
+}
+
+/// Bytes that the transfers at a node send when it has label `x`.
+fn sent(model: &Model<'_>, d: &Decision, node: usize, x: usize, edges: &[usize]) -> f64 {
+    let mut sum = 0.0;
+    for i in edges {
+        let e = &model.problem.edges[*i];
+        let (a, b) = (if e.a == node { x } else { d.labels[e.a] }, if e.b == node { x } else { d.labels[e.b] });
+        let t = &model.problem.tables;
+        let Some(transfer) = model.of_edge(*i) else { continue };
+        let at = |p: u32| transfer.router.layouts[p as usize].clone();
+        let (from, to) = (at(t.places(e.row)[a]), at(t.places(e.col)[b]));
+        let path = transfer.router.path(&from, &to, transfer.bytes, &transfer.usable);
+        sum += path.iter().flatten().map(|s| s.bytes).sum::<f64>();
+    }
+    sum
+}
+
+/// What people call the values, by their position in the arena.
+fn names(model: &Model<'_>) -> Vec<String> {
+    let g = &model.func.graph;
+    let order: std::collections::HashMap<OpId, usize> = g.walk().into_iter().zip(0..).collect();
+    (0..g.value_slots())
+        .map(|i| {
+            let Some(v) = g.value_at(i) else { return String::new() };
+            name(model, v, &order)
+        })
+        .collect()
+}
+
+fn name(model: &Model<'_>, v: ValueId, order: &std::collections::HashMap<OpId, usize>) -> String {
+    let g = &model.func.graph;
+    match (g.name(v), g.def(v)) {
+        (Some(n), _) => format!("%{n}"),
+        (None, ValueDef::Arg(_, i)) => {
+            format!("%{}", model.func.inputs.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")))
+        }
+        (None, ValueDef::Result(op, i)) => {
+            let op_name = if g.is_live(op) { g.op(op).name() } else { "" };
+            let n = order.get(&op).copied().unwrap_or(0);
+            if i == 0 { format!("{op_name} {n}") } else { format!("{op_name} {n}:{i}") }
+        }
+    }
+}
+
+/// One line for time, bound, gap and memory.
+pub fn summary(model: &Model<'_>, d: &Decision) -> String {
+    let gap = if d.cost > 0.0 { (d.cost - d.bound) / d.cost * 100.0 } else { 0.0 };
+    format!(
+        "{} a step, at least {} (gap {gap:.2} %), {} of {} a device; {} nodes, {} after reduction",
+        seconds(d.cost),
+        seconds(d.bound),
+        bytes(d.memory),
+        bytes(model.mesh.memory),
+        d.nodes.0,
+        d.nodes.1
+    )
+}
+
+/// All of it as text.
+pub fn text(model: &Model<'_>, d: &Decision) -> String {
+    let mut out = summary(model, d);
+    if d.price > 0.0 {
+        let _ = write!(out, "\nmemory is short: one GB more would save {} at most", seconds(d.price * 1e9));
+    }
+    out.push_str("\n\ntransfers\n");
+    let names = names(model);
+    for t in transfers(model, d) {
+        let Some(transfer) = model.transfers(t.value) else { continue };
+        let path = transfer.router.path(&t.from, &t.to, transfer.bytes, &transfer.usable).unwrap_or_default();
+        let steps: Vec<String> = path.iter().map(|s: &Step| format!("{}{:?}", s.collective.name(), s.axes)).collect();
+        let (time, sent) = (path.iter().map(|s| s.seconds).sum(), path.iter().map(|s| s.bytes).sum());
+        let _ = writeln!(
+            out,
+            "  {}  {} -> {}  {}  {}, {}",
+            names[t.value.index()],
+            layout::show(&t.from),
+            layout::show(&t.to),
+            steps.join(", "),
+            seconds(time),
+            bytes(sent)
+        );
+    }
+    out.push_str("\nvalues\n");
+    for e in explain(model, d) {
+        let _ = write!(out, "  {}  {}", e.value, layout::show(&e.layout));
+        if let Some(r) = e.runner_up {
+            let signed = |x: f64, text: String| if x < 0.0 { format!("-{text}") } else { format!("+{text}") };
+            let _ = write!(
+                out,
+                "  rather than {}: {:+.3} us, {} sent, {} of memory",
+                layout::show(&r.layout),
+                r.seconds * 1e6,
+                signed(r.sent, bytes(r.sent.abs())),
+                signed(r.memory, bytes(r.memory.abs()))
+            );
+        }
+        out.push('\n');
+    }
+    out
+}

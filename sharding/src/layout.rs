@@ -1,0 +1,129 @@
+//! Layouts: where the elements of a tensor lie on a mesh.
+
+use of_ir::{PartialKind, Sbp};
+use smallvec::SmallVec;
+
+/// One [`Sbp`] for each axis of a mesh. Where several mesh axes split one axis of the tensor, each splits what the one
+/// before it left.
+pub type Layout = SmallVec<[Sbp; 4]>;
+
+/// Every layout of tensors of this rank on a mesh of this many axes. Partial values along several axes are of one kind,
+/// since sums of maxima are not maxima of sums.
+pub fn all(rank: usize, axes: usize, kinds: &[PartialKind]) -> Vec<Layout> {
+    let choices: Vec<Sbp> = (0..rank)
+        .filter_map(|d| u8::try_from(d).ok().map(Sbp::Split))
+        .chain([Sbp::Broadcast])
+        .chain(kinds.iter().map(|k| Sbp::Partial(*k)))
+        .collect();
+    let mut out = vec![Layout::new()];
+    for _ in 0..axes {
+        out = out.iter().flat_map(|l| choices.iter().map(move |c| l.iter().copied().chain([*c]).collect())).collect();
+    }
+    out.retain(consistent);
+    out
+}
+
+/// Whether partial values are of one kind.
+pub fn consistent(layout: &Layout) -> bool {
+    let mut kinds = layout.iter().filter(|s| matches!(s, Sbp::Partial(_)));
+    kinds.next().is_none_or(|first| kinds.all(|k| k == first))
+}
+
+/// How partial values of the layout combine, where there are any.
+pub fn partial_kind(layout: &Layout) -> Option<PartialKind> {
+    layout.iter().find_map(|s| if let Sbp::Partial(k) = s { Some(*k) } else { None })
+}
+
+/// Into how many slices tensor axis `dim` is split.
+pub fn slices(layout: &Layout, mesh: &[usize], dim: usize) -> usize {
+    layout.iter().zip(mesh).filter(|(s, _)| **s == split(dim)).map(|(_, n)| *n).product()
+}
+
+/// Whether every device gets an element of every axis.
+pub fn fits(layout: &Layout, mesh: &[usize], dims: &[usize]) -> bool {
+    layout.iter().all(|s| match s {
+        Sbp::Split(d) => {
+            dims.get(usize::from(*d)).is_some_and(|n| slices(layout, mesh, usize::from(*d)) <= (*n).max(1))
+        }
+        _ => true,
+    })
+}
+
+/// The split of tensor axis `dim`. Ranks are far below 255; an axis beyond is one that no tensor has.
+pub fn split(dim: usize) -> Sbp {
+    Sbp::Split(u8::try_from(dim).unwrap_or(u8::MAX))
+}
+
+/// Slice `i` of `n` of an extent: the first ones are one longer where it does not divide.
+pub fn slice(extent: usize, n: usize, i: usize) -> (usize, usize) {
+    let (base, more) = (extent / n, extent % n);
+    (i * base + i.min(more), base + usize::from(i < more))
+}
+
+/// Start and length along each axis of the tensor of what the device at `coords` holds.
+pub fn block(layout: &Layout, mesh: &[usize], coords: &[usize], dims: &[usize]) -> Vec<(usize, usize)> {
+    let mut out: Vec<(usize, usize)> = dims.iter().map(|d| (0, *d)).collect();
+    for ((s, n), i) in layout.iter().zip(mesh).zip(coords) {
+        if let Sbp::Split(d) = s
+            && let Some((start, len)) = out.get_mut(usize::from(*d))
+        {
+            let (offset, part) = slice(*len, *n, *i);
+            (*start, *len) = (*start + offset, part);
+        }
+    }
+    out
+}
+
+/// Dimensions of the largest part, which the first device holds.
+pub fn local_dims(layout: &Layout, mesh: &[usize], dims: &[usize]) -> Vec<usize> {
+    block(layout, mesh, &vec![0; mesh.len()], dims).into_iter().map(|(_, len)| len).collect()
+}
+
+/// The share of the tensor that a device holds where all parts are equal.
+pub fn share(layout: &Layout, mesh: &[usize]) -> f64 {
+    let parts: usize = layout.iter().zip(mesh).filter(|(s, _)| matches!(s, Sbp::Split(_))).map(|(_, n)| *n).product();
+    1.0 / parts as f64
+}
+
+/// Position along each mesh axis of device `rank`, the last axis varying fastest.
+pub fn coords(mesh: &[usize], mut rank: usize) -> Vec<usize> {
+    let mut out = vec![0; mesh.len()];
+    for (c, n) in out.iter_mut().zip(mesh).rev() {
+        *c = rank % n;
+        rank /= n;
+    }
+    out
+}
+
+/// The inverse of [`coords`].
+pub fn rank(mesh: &[usize], coords: &[usize]) -> usize {
+    mesh.iter().zip(coords).fold(0, |r, (n, c)| r * n + c)
+}
+
+/// `[S(0), B]`.
+pub fn show(layout: &Layout) -> String {
+    format!("[{}]", layout.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_nest() {
+        let l: Layout = [Sbp::Split(0), Sbp::Split(0)].into_iter().collect();
+        // 7 in two: 4 and 3; each in two: 2 2, 2 1.
+        let blocks: Vec<_> = (0..4).map(|r| block(&l, &[2, 2], &coords(&[2, 2], r), &[7])[0]).collect();
+        assert_eq!(blocks, [(0, 2), (2, 2), (4, 2), (6, 1)]);
+        assert_eq!(local_dims(&l, &[2, 2], &[7]), [2]);
+        assert!(fits(&l, &[2, 2], &[4]) && !fits(&l, &[2, 2], &[3]));
+        assert_eq!(rank(&[2, 3], &coords(&[2, 3], 5)), 5);
+    }
+
+    #[test]
+    fn partial_values_are_of_one_kind() {
+        let l = all(1, 2, &[PartialKind::Sum, PartialKind::Max]);
+        assert_eq!(l.len(), 14);
+        assert!(l.iter().all(consistent));
+    }
+}

@@ -1,0 +1,22 @@
+//! Automatic parallelisation: how the tensors of a graph lie on a mesh of devices.
+//!
+//! [`MeshSpec`] describes the mesh, [`boxing`] what transfers between layouts cost and [`cost`] what ops do,
+//! [`candidates`] the ways in which an op may run. [`Model`] makes a search problem of a function, [`search`] solves it
+//! with a bound, [`decide`] writes the outcome into the types; [`simulate`] executes it on simulated devices.
+
+pub mod boxing;
+pub mod candidates;
+pub mod cost;
+pub mod decide;
+pub mod execute;
+pub mod explain;
+pub mod layout;
+pub mod lower;
+pub mod mesh;
+pub mod model;
+pub mod search;
+pub mod simulate;
+
+pub use layout::Layout;
+pub use mesh::{MeshAxis, MeshSpec, PRESETS};
+pub use model::Model;

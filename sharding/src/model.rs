@@ -1,0 +1,490 @@
+//! The graph as a search problem: ops, inputs, outputs and values of several readers are nodes, boxing is on the edges.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use of_diag::{Code, Diagnostic, Diagnostics};
+use of_ir::{Func, Graph, OpId, PartialKind, ValueDef, ValueId};
+use smallvec::SmallVec;
+
+use crate::boxing::Router;
+use crate::candidates::{self, Candidate, Kinds};
+use crate::layout::{self, Layout};
+use crate::search::{Edge, Matrix, Places, Problem, Table};
+use crate::{MeshSpec, cost};
+
+/// What a node of the problem chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// How an argument lies.
+    Argument(ValueId),
+    /// How an op runs.
+    Op(OpId),
+    /// How a value lies that several ops read: what they share is transferred once.
+    Shared(ValueId),
+    /// How output `.0` lies.
+    Output(usize),
+}
+
+/// The choices of a node.
+pub struct Choices {
+    /// One a label.
+    pub candidates: Vec<Candidate>,
+    /// Seconds of each.
+    pub seconds: Vec<f64>,
+}
+
+/// Transfers of tensors of one shape and element size.
+pub struct Transfers {
+    /// Paths.
+    pub router: Rc<Router>,
+    /// Which layouts give every device an element.
+    pub usable: Vec<bool>,
+    /// Size of the whole tensor.
+    pub bytes: f64,
+    table: Table,
+}
+
+/// The problem of one function on one mesh.
+pub struct Model<'a> {
+    /// The function.
+    pub func: &'a Func,
+    /// The mesh.
+    pub mesh: &'a MeshSpec,
+    /// Number of devices along each axis.
+    pub shape: Vec<usize>,
+    /// Nodes and edges.
+    pub problem: Problem,
+    /// What each node chooses.
+    pub subjects: Vec<Subject>,
+    /// The choices of each node.
+    pub choices: Vec<Rc<Choices>>,
+    /// The node that decides how a value lies where it is made, and which result of it the value is; by position in the
+    /// arena.
+    pub made_by: Vec<Option<(usize, usize)>>,
+    /// The node that decides how its readers see it, where several do.
+    pub shared_by: Vec<Option<usize>>,
+    edge_values: Vec<ValueId>,
+    kinds: Vec<Kinds>,
+    routers: HashMap<(usize, Kinds), Rc<Router>>,
+    transfers: HashMap<Size, Rc<Transfers>>,
+    of_value: Vec<Option<Rc<Transfers>>>,
+    classes: HashMap<String, Rc<Choices>>,
+}
+
+/// Dimensions, size in bytes, and kinds of partial values.
+type Size = (Vec<usize>, u64, Kinds);
+
+/// Constants of no more bytes lie on every device.
+const SMALL: f64 = 65536.0;
+
+/// The attribute of a function that says which output is the next value of which input: one number an output, that of
+/// the input or -1. Such outputs come to lie as their inputs do.
+pub const CARRIED: &str = "of.carried";
+
+impl<'a> Model<'a> {
+    /// The problem of `func`: what its types say of layouts is kept, the rest is free.
+    ///
+    /// # Errors
+    /// What is annotated and not possible, with the op, its operands and its legal signatures.
+    pub fn new(func: &'a Func, mesh: &'a MeshSpec) -> Result<Model<'a>, Diagnostics> {
+        let g = &func.graph;
+        let slots = g.value_slots();
+        let mut m = Model {
+            func,
+            mesh,
+            shape: mesh.shape(),
+            problem: Problem::default(),
+            subjects: Vec::new(),
+            choices: Vec::new(),
+            made_by: vec![None; slots],
+            shared_by: vec![None; slots],
+            edge_values: Vec::new(),
+            kinds: candidates::partial_kinds(g),
+            routers: HashMap::new(),
+            transfers: HashMap::new(),
+            of_value: vec![None; slots],
+            classes: HashMap::new(),
+        };
+        let mut errors = Diagnostics::default();
+        m.find_transfers();
+        for v in g.args() {
+            m.add_source(Subject::Argument(*v), *v);
+        }
+        for op in g.region_ops(g.entry()) {
+            if g.op(op).def.traits().terminator {
+                continue;
+            }
+            if let Err(d) = m.add_op(op) {
+                errors.0.push(d);
+            }
+        }
+        errors.into_result(())?;
+        m.add_outputs();
+        Ok(m)
+    }
+
+    fn graph(&self) -> &'a Graph {
+        &self.func.graph
+    }
+
+    /// How a value is transferred; `None` for what is no tensor of known extents, and lies on every device.
+    pub fn transfers(&self, v: ValueId) -> Option<&Rc<Transfers>> {
+        self.of_value[v.index()].as_ref()
+    }
+
+    /// How the value of an edge of the problem is transferred.
+    pub fn of_edge(&self, edge: usize) -> Option<&Rc<Transfers>> {
+        self.transfers(*self.edge_values.get(edge)?)
+    }
+
+    /// The layout in which everything is everywhere.
+    pub fn broadcast(&self) -> Layout {
+        self.shape.iter().map(|_| of_ir::Sbp::Broadcast).collect()
+    }
+
+    /// The layout that the type of a value asks for.
+    fn asked(&self, v: ValueId) -> Option<&'a Layout> {
+        Some(&self.graph().ty(v).as_tensor()?.sbp.as_ref()?.axes)
+    }
+
+    fn find_transfers(&mut self) {
+        let g = self.graph();
+        let mut wanted = self.kinds.clone();
+        for op in g.walk() {
+            for s in candidates::signatures(g, op, 1) {
+                let partial = |s: &of_ir::Sbp| if let of_ir::Sbp::Partial(k) = s { Some(*k) } else { None };
+                let list: Vec<(PartialKind, ValueId)> =
+                    s.operands.iter().zip(&g.op(op).operands).filter_map(|(s, v)| Some((partial(s)?, *v))).collect();
+                if list.iter().any(|(k, v)| self.kinds[v.index()].contains(k)) {
+                    for (k, v) in list {
+                        if !wanted[v.index()].contains(&k) {
+                            wanted[v.index()].push(k);
+                        }
+                    }
+                }
+            }
+        }
+        for v in live_values(g) {
+            let i = v.index();
+            let mut kinds = std::mem::take(&mut wanted[i]);
+            let Some((bytes, dims)) = cost::size(g, v) else { continue };
+            kinds.sort_unstable();
+            let key = (dims, bytes.to_bits(), kinds);
+            if !self.transfers.contains_key(&key) {
+                let router_key = (key.0.len(), key.2.clone());
+                let router = self
+                    .routers
+                    .entry(router_key)
+                    .or_insert_with(|| Rc::new(Router::new(self.mesh, key.0.len(), &key.2)))
+                    .clone();
+                let usable = router.usable(&key.0);
+                let n = router.layouts.len();
+                let data = router.seconds(bytes, &usable);
+                let table = self.problem.tables.add_matrix(Matrix { rows: n, cols: n, data });
+                self.transfers.insert(key.clone(), Rc::new(Transfers { router, usable, bytes, table }));
+            }
+            self.of_value[i] = self.transfers.get(&key).cloned();
+        }
+    }
+
+    fn add_node(&mut self, subject: Subject, choices: Rc<Choices>) -> usize {
+        self.subjects.push(subject);
+        let node = self.problem.add_node(choices.seconds.clone());
+        self.choices.push(choices);
+        node
+    }
+
+    /// A node that has one value and no cost: an argument, a constant, an output. It is never partial.
+    fn add_source(&mut self, subject: Subject, v: ValueId) {
+        let Some(choices) = self.whole(v) else { return };
+        let node = self.add_node(subject, choices);
+        self.made_by[v.index()] = Some((node, 0));
+        self.share(v);
+    }
+
+    /// The layouts of a value that are not partial, or the one that its type asks for.
+    fn whole(&self, v: ValueId) -> Option<Rc<Choices>> {
+        let t = self.transfers(v)?;
+        let asked = self.asked(v);
+        let list = t.router.layouts.iter().zip(&t.usable).filter(|(l, usable)| match asked {
+            Some(a) => *l == a,
+            None => **usable && layout::partial_kind(l).is_none(),
+        });
+        let candidates: Vec<Candidate> = list
+            .map(|(l, _)| Candidate { operands: SmallVec::new(), results: [l.clone()].into_iter().collect() })
+            .collect();
+        Some(Rc::new(Choices { seconds: vec![0.0; candidates.len()], candidates }))
+    }
+
+    fn add_op(&mut self, op: OpId) -> Result<(), Diagnostic> {
+        let g = self.graph();
+        let data = g.op(op);
+        if data.def.traits().constant {
+            if let [v] = data.results.as_slice()
+                && cost::size(g, *v).is_some_and(|(b, _)| b > SMALL)
+            {
+                self.add_source(Subject::Op(op), *v);
+            }
+            return Ok(());
+        }
+        let choices = self.op_choices(op)?;
+        let node = self.add_node(Subject::Op(op), choices.clone());
+        for (i, v) in data.operands.iter().enumerate() {
+            let col: Vec<&Layout> = choices.candidates.iter().map(|c| &c.operands[i]).collect();
+            self.add_reader(*v, node, &col);
+        }
+        // What the regions of an op capture is whole in them.
+        let broadcast = self.broadcast();
+        for v in captured(g, op) {
+            self.add_reader(v, node, &vec![&broadcast; choices.candidates.len()]);
+        }
+        for (i, v) in data.results.iter().enumerate() {
+            if self.transfers(*v).is_some() {
+                self.made_by[v.index()] = Some((node, i));
+                self.share(*v);
+            }
+        }
+        Ok(())
+    }
+
+    fn op_choices(&mut self, op: OpId) -> Result<Rc<Choices>, Diagnostic> {
+        let g = self.graph();
+        let data = g.op(op);
+        let class = candidates::class(g, op, &self.kinds);
+        if let Some(c) = self.classes.get(&class) {
+            return Ok(c.clone());
+        }
+        let all = if data.name() == "of.place" {
+            self.place(op)
+        } else {
+            candidates::candidates(g, op, &self.shape, &self.kinds)
+        };
+        let asked: Vec<Option<&Layout>> = data.results.iter().map(|v| self.asked(*v)).collect();
+        let fits = |c: &Candidate| c.results.iter().zip(&asked).all(|(l, a)| a.is_none_or(|a| a == l));
+        let kept: Vec<Candidate> = all.into_iter().filter(fits).collect();
+        if kept.is_empty() {
+            return Err(self.impossible(op));
+        }
+        let work = cost::work(g, op, self.mesh);
+        let sizes: Vec<f64> =
+            data.operands.iter().chain(&data.results).map(|v| self.transfers(*v).map_or(0.0, |t| t.bytes)).collect();
+        let free = data.name() == "of.place";
+        let seconds = kept
+            .iter()
+            .map(|c| {
+                let layouts = c.operands.iter().chain(&c.results);
+                let values: Vec<(f64, &Layout)> = sizes.iter().copied().zip(layouts).collect();
+                if free { 0.0 } else { cost::seconds(work, &values, self.mesh, &self.shape) }
+            })
+            .collect();
+        let choices = Rc::new(Choices { candidates: kept, seconds });
+        self.classes.insert(class, choices.clone());
+        Ok(choices)
+    }
+
+    /// A transfer that is asked for by hand: operand and result lie as it says.
+    fn place(&self, op: OpId) -> Vec<Candidate> {
+        let asked = self.graph().op(op).results.first().and_then(|v| self.asked(*v));
+        let one = |l: &Layout| Candidate {
+            operands: [l.clone()].into_iter().collect(),
+            results: [l.clone()].into_iter().collect(),
+        };
+        asked.map(one).into_iter().collect()
+    }
+
+    /// The error for annotations that no signature has.
+    fn impossible(&self, op: OpId) -> Diagnostic {
+        let g = self.graph();
+        let data = g.op(op);
+        let show = |v: &ValueId| g.ty(*v).to_string();
+        let operands: Vec<String> = data.operands.iter().map(show).collect();
+        let results: Vec<String> = data.results.iter().map(show).collect();
+        let what = format!("'{}' cannot give ({})", data.name(), results.join(", "));
+        let mut d = Diagnostic::error(Code::SBP, data.loc.clone(), what)
+            .note(format!("its operands are ({})", operands.join(", ")));
+        for (axis, devices) in self.shape.iter().enumerate() {
+            let list: Vec<String> = candidates::signatures(g, op, *devices).iter().map(ToString::to_string).collect();
+            d = d.note(format!("along mesh axis {axis} of {devices} devices it allows {}", list.join("; ")));
+        }
+        d.hint("annotate another layout, or add 'of.place' after the op")
+    }
+
+    /// An edge from what decides how `v` lies for its readers to `node`, whose labels ask for these layouts.
+    fn add_reader(&mut self, v: ValueId, node: usize, asked: &[&Layout]) {
+        let source = match (self.shared_by[v.index()], self.made_by[v.index()]) {
+            (Some(shared), _) => Some((shared, 0)),
+            (None, made) => made,
+        };
+        // A small constant lies everywhere: slices are free.
+        let Some((source, result)) = source else { return };
+        self.add_edge(v, source, result, node, asked);
+    }
+
+    fn add_edge(&mut self, v: ValueId, source: usize, result: usize, node: usize, asked: &[&Layout]) {
+        let Some(t) = self.transfers(v).cloned() else { return };
+        if source == node {
+            return;
+        }
+        let col = self.places(&t, asked.iter().copied());
+        let made = self.choices[source].clone();
+        let row = self.places(&t, made.candidates.iter().map(|c| &c.results[result]));
+        self.problem.edges.push(Edge { a: source, b: node, row, col, matrix: t.table });
+        self.edge_values.push(v);
+    }
+
+    fn places<'l>(&mut self, t: &Transfers, list: impl Iterator<Item = &'l Layout>) -> Places {
+        let list = list.map(|l| t.router.position(l).unwrap_or(0) as u32).collect();
+        self.problem.tables.add_places(list)
+    }
+
+    /// A node between a value and its readers, where there are several.
+    fn share(&mut self, v: ValueId) {
+        let g = self.graph();
+        let Some(t) = self.transfers(v).cloned() else { return };
+        let Some((source, result)) = self.made_by[v.index()] else { return };
+        let mut readers: Vec<OpId> = g.uses(v).iter().map(|u| u.op).collect();
+        readers.dedup();
+        if readers.len() < 2 {
+            return;
+        }
+        let layouts = t.router.layouts.iter().zip(&t.usable).filter(|(_, u)| **u);
+        let candidates: Vec<Candidate> = layouts
+            .map(|(l, _)| Candidate { operands: SmallVec::new(), results: [l.clone()].into_iter().collect() })
+            .collect();
+        let choices = Rc::new(Choices { seconds: vec![0.0; candidates.len()], candidates });
+        let node = self.add_node(Subject::Shared(v), choices.clone());
+        let asked: Vec<&Layout> = choices.candidates.iter().map(|c| &c.results[0]).collect();
+        self.add_edge(v, source, result, node, &asked);
+        self.shared_by[v.index()] = Some(node);
+    }
+
+    fn add_outputs(&mut self) {
+        let g = self.graph();
+        let carried: Vec<i64> = self.func.attrs.typed(CARRIED).unwrap_or_default();
+        for (i, v) in g.outputs().iter().enumerate() {
+            let input = carried.get(i).and_then(|k| usize::try_from(*k).ok()).and_then(|k| g.args().get(k));
+            if let Some((arg, _)) = input.and_then(|a| self.made_by[a.index()]) {
+                let choices = self.choices[arg].clone();
+                let asked: Vec<&Layout> = choices.candidates.iter().map(|c| &c.results[0]).collect();
+                self.add_reader(*v, arg, &asked);
+            } else if self.asked(*v).is_none()
+                && let Some(choices) = self.whole(*v)
+            {
+                let node = self.add_node(Subject::Output(i), choices.clone());
+                let asked: Vec<&Layout> = choices.candidates.iter().map(|c| &c.results[0]).collect();
+                self.add_reader(*v, node, &asked);
+            }
+        }
+    }
+
+    /// Arguments and constants take memory all the time, other values from the op that makes them to their last reader.
+    /// Counted is the op at which most is taken where values lie so; what is transferred to be read is not. Gives the
+    /// bytes of a device's memory that each label of each node takes.
+    pub fn memory(&self, layouts: &[Option<Layout>]) -> Vec<Vec<f64>> {
+        let g = self.graph();
+        let alive = self.alive_at_peak(&|v| self.local(v, layouts));
+        let mut memory = Vec::with_capacity(self.subjects.len());
+        for (node, subject) in self.subjects.iter().enumerate() {
+            let results: Vec<ValueId> = match subject {
+                Subject::Argument(v) => vec![*v],
+                Subject::Op(op) => g.op(*op).results.to_vec(),
+                Subject::Shared(_) | Subject::Output(_) => Vec::new(),
+            };
+            let counted: Vec<(usize, f64)> = results
+                .iter()
+                .enumerate()
+                .filter(|(_, v)| alive[v.index()])
+                .filter_map(|(i, v)| Some((i, self.transfers(*v)?.bytes)))
+                .collect();
+            let of = |c: &Candidate| {
+                counted.iter().map(|(i, bytes)| bytes * layout::share(&c.results[*i], &self.shape)).sum::<f64>()
+            };
+            memory.push(self.choices[node].candidates.iter().map(of).collect());
+        }
+        memory
+    }
+
+    /// Bytes of a value on a device, where values lie so; `None` lies everywhere.
+    fn local(&self, v: ValueId, layouts: &[Option<Layout>]) -> f64 {
+        let share = layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &self.shape));
+        self.transfers(v).map_or(0.0, |t| t.bytes * share)
+    }
+
+    /// The values that are alive where their sizes sum to most.
+    fn alive_at_peak(&self, size: &dyn Fn(ValueId) -> f64) -> Vec<bool> {
+        let g = self.graph();
+        let order: Vec<OpId> = g.region_ops(g.entry()).collect();
+        let mut at = vec![0usize; g.op_slots()];
+        order.iter().enumerate().for_each(|(i, op)| at[op.index()] = i);
+        let mut spans = Vec::new();
+        let resident = |v: ValueId| match g.def(v) {
+            ValueDef::Arg(..) => true,
+            ValueDef::Result(op, _) => g.op(op).def.traits().constant,
+        };
+        let live = live_values(g);
+        for v in live.iter().copied() {
+            let (ValueDef::Result(op, _), false) = (g.def(v), resident(v)) else { continue };
+            if g.op(op).parent != g.entry() {
+                continue;
+            }
+            let last = g.uses(v).iter().filter(|u| g.op(u.op).parent == g.entry()).map(|u| at[u.op.index()]).max();
+            spans.push((at[op.index()], last.unwrap_or(at[op.index()]), v));
+        }
+        let mut change = vec![0.0; order.len() + 1];
+        for (from, to, v) in &spans {
+            change[*from] += size(*v);
+            change[*to + 1] -= size(*v);
+        }
+        let (mut sum, mut best) = (0.0, (0.0, 0));
+        for (i, c) in change.iter().enumerate() {
+            sum += c;
+            if sum > best.0 {
+                best = (sum, i);
+            }
+        }
+        let mut alive = vec![false; g.value_slots()];
+        for (from, to, v) in spans {
+            alive[v.index()] = (from..=to).contains(&best.1);
+        }
+        for v in live {
+            let outermost = !matches!(g.def(v), ValueDef::Arg(r, _) if r != g.entry());
+            alive[v.index()] |= outermost && resident(v);
+        }
+        alive
+    }
+
+    /// Bytes that a device needs when most is taken, where values lie so; `None` lies everywhere.
+    pub fn peak(&self, layouts: &[Option<Layout>]) -> f64 {
+        let size = |v: ValueId| self.local(v, layouts);
+        let alive = self.alive_at_peak(&size);
+        let g = self.graph();
+        (0..g.value_slots()).filter(|i| alive[*i]).filter_map(|i| g.value_at(i)).map(size).sum()
+    }
+}
+
+/// Arguments and results of ops, without those of ops that were erased.
+fn live_values(g: &Graph) -> Vec<ValueId> {
+    let results = g.walk().into_iter().flat_map(|op| g.op(op).results.clone());
+    g.args().iter().copied().chain(results).collect()
+}
+
+/// The values from outside that the regions of `op` read, each once.
+fn captured(g: &Graph, op: OpId) -> Vec<ValueId> {
+    let mut out = Vec::new();
+    let mut open: Vec<OpId> = g.op(op).regions.iter().flat_map(|r| g.region_ops(*r).collect::<Vec<_>>()).collect();
+    while let Some(inner) = open.pop() {
+        let data = g.op(inner);
+        open.extend(data.regions.iter().flat_map(|r| g.region_ops(*r).collect::<Vec<_>>()));
+        for v in &data.operands {
+            let region = match g.def(*v) {
+                ValueDef::Arg(r, _) => r,
+                ValueDef::Result(o, _) => g.op(o).parent,
+            };
+            if g.encloses(region, g.op(op).parent) && !out.contains(v) {
+                out.push(*v);
+            }
+        }
+    }
+    out
+}

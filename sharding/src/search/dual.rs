@@ -1,0 +1,200 @@
+//! A lower bound for what is left after reduction, and labels that come close to it.
+//!
+//! Sequential tree-reweighted message passing: Kolmogorov, "Convergent tree-reweighted message passing for energy
+//! minimization", IEEE PAMI 28 (2006). Nodes are passed in order and back; each hands its share of the costs on to the
+//! neighbours that are still to come. The bound never falls.
+
+use std::collections::HashMap;
+
+use super::problem::{Edge, Matrix, Problem, Table};
+
+/// What message passing found.
+pub struct Dual {
+    /// No choice of labels costs less.
+    pub bound: f64,
+    /// Labels, one a node of the problem.
+    pub labels: Vec<usize>,
+    /// What they cost.
+    pub cost: f64,
+    /// For each edge what its `a` is told for each row of the matrix, and its `b` for each column.
+    pub messages: Vec<[Vec<f64>; 2]>,
+}
+
+/// Rounds without progress after which it ends.
+const PATIENCE: usize = 12;
+
+/// Bounds the nodes `alive` and their edges. It ends when cost and bound differ by less than `gap` of the cost, after
+/// `rounds`, or when neither moves.
+pub fn dual(problem: &Problem, alive: &[bool], constant: f64, gap: f64, rounds: usize) -> Dual {
+    let nodes: Vec<usize> = (0..problem.nodes.len()).filter(|i| alive[*i]).collect();
+    let t = &problem.tables;
+    let messages = problem
+        .edges
+        .iter()
+        .map(|e| [vec![0.0; t.matrix(e.matrix).rows], vec![0.0; t.matrix(e.matrix).cols]])
+        .collect();
+    let mut ends: Vec<Vec<(usize, usize)>> = vec![Vec::new(); problem.nodes.len()];
+    for (i, e) in problem.edges.iter().enumerate() {
+        ends[e.a].push((i, 0));
+        ends[e.b].push((i, 1));
+    }
+    let mut turned = HashMap::new();
+    for e in &problem.edges {
+        turned.entry(e.matrix).or_insert_with(|| t.matrix(e.matrix).transposed());
+    }
+    let mut p = Passing { problem, ends, turned, labels: vec![0; problem.nodes.len()], messages };
+    let mut best = Dual { bound: f64::NEG_INFINITY, labels: Vec::new(), cost: f64::INFINITY, messages: Vec::new() };
+    let mut stale = 0;
+    for _ in 0..rounds.max(1) {
+        p.pass(nodes.iter().copied(), true);
+        p.improve(&nodes);
+        let cost = constant + p.cost(&nodes);
+        let bound = constant + p.pass(nodes.iter().rev().copied(), false);
+        let moved = bound > best.bound + 1e-4 * gap.max(1e-6) * cost.abs() || cost < best.cost;
+        stale = if moved { 0 } else { stale + 1 };
+        if cost < best.cost {
+            (best.cost, best.labels) = (cost, p.labels.clone());
+        }
+        best.bound = best.bound.max(bound).min(best.cost);
+        if best.cost - best.bound <= gap * best.cost.abs() || stale >= PATIENCE {
+            break;
+        }
+    }
+    best.messages = p.messages;
+    best
+}
+
+struct Passing<'p> {
+    problem: &'p Problem,
+    /// The edges of each node, and which end it is.
+    ends: Vec<Vec<(usize, usize)>>,
+    /// Every matrix with its rows as columns, so that both directions go along rows.
+    turned: HashMap<Table, Matrix>,
+    labels: Vec<usize>,
+    messages: Vec<[Vec<f64>; 2]>,
+}
+
+impl Passing<'_> {
+    fn other(e: &Edge, end: usize) -> usize {
+        if end == 0 { e.b } else { e.a }
+    }
+
+    /// The position of each label of the end's node.
+    fn places(&self, e: &Edge, end: usize) -> &[u32] {
+        self.problem.tables.places(if end == 0 { e.row } else { e.col })
+    }
+
+    /// One pass over the nodes. Forward it also chooses labels; backward it gives the bound.
+    fn pass(&mut self, nodes: impl Iterator<Item = usize>, forward: bool) -> f64 {
+        let mut bound = 0.0;
+        for i in nodes {
+            let ends = self.ends[i].clone();
+            let mut costs = self.problem.tables.costs(self.problem.nodes[i]).to_vec();
+            for (k, end) in &ends {
+                let told = &self.messages[*k][*end];
+                let places = self.places(&self.problem.edges[*k], *end);
+                costs.iter_mut().zip(places).for_each(|(c, p)| *c += told[*p as usize]);
+            }
+            let later = |k: usize, end: usize| {
+                let other = Self::other(&self.problem.edges[k], end);
+                if forward { other > i } else { other < i }
+            };
+            let onward = ends.iter().filter(|(k, end)| later(*k, *end)).count();
+            let share = 1.0 / onward.max(ends.len() - onward).max(1) as f64;
+            if forward {
+                self.labels[i] = self.choose(i, &ends);
+            }
+            let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
+            costs.iter_mut().for_each(|c| *c -= least);
+            bound += least;
+            let targets: Vec<(usize, usize)> = ends.iter().copied().filter(|(k, end)| later(*k, *end)).collect();
+            for (k, end) in targets {
+                bound += self.send(k, end, &costs, share);
+            }
+        }
+        bound
+    }
+
+    /// The label that costs least with those of earlier nodes and what later ones say.
+    fn choose(&self, i: usize, ends: &[(usize, usize)]) -> usize {
+        let t = &self.problem.tables;
+        let mut costs = t.costs(self.problem.nodes[i]).to_vec();
+        for (k, end) in ends {
+            let e = &self.problem.edges[*k];
+            let other = Self::other(e, *end);
+            let places = self.places(e, *end);
+            if other < i {
+                let m = t.matrix(e.matrix);
+                let at = self.places(e, 1 - *end)[self.labels[other]] as usize;
+                for (c, p) in costs.iter_mut().zip(places) {
+                    *c += if *end == 0 { m.at(*p as usize, at) } else { m.at(at, *p as usize) };
+                }
+            } else {
+                let told = &self.messages[*k][*end];
+                costs.iter_mut().zip(places).for_each(|(c, p)| *c += told[*p as usize]);
+            }
+        }
+        (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0)
+    }
+
+    /// Tells the other end of edge `k` the least that its labels cost; gives what was taken out to make that 0.
+    fn send(&mut self, k: usize, end: usize, costs: &[f64], share: f64) -> f64 {
+        let e = self.problem.edges[k];
+        let m = if end == 0 { self.problem.tables.matrix(e.matrix) } else { &self.turned[&e.matrix] };
+        let told = &self.messages[k][end];
+        let mut own = vec![f64::INFINITY; told.len()];
+        for (c, p) in costs.iter().zip(self.places(&e, end)) {
+            let own = &mut own[*p as usize];
+            *own = own.min(share * c);
+        }
+        own.iter_mut().zip(told).for_each(|(o, t)| *o -= t);
+        let mut out = vec![f64::INFINITY; m.cols];
+        for (r, o) in own.iter().enumerate().filter(|(_, o)| o.is_finite()) {
+            out.iter_mut().zip(m.row(r)).for_each(|(x, c)| {
+                let sum = o + c;
+                *x = if sum < *x { sum } else { *x };
+            });
+        }
+        // Positions that no label has do not matter, and must not be infinite either.
+        let least = {
+            let places = self.places(&e, 1 - end);
+            places.iter().map(|p| out[*p as usize]).fold(f64::INFINITY, f64::min)
+        };
+        out.iter_mut().for_each(|x| *x -= least);
+        self.messages[k][1 - end] = out;
+        least
+    }
+
+    /// Changes labels one by one as long as that helps.
+    fn improve(&mut self, nodes: &[usize]) {
+        let t = &self.problem.tables;
+        for _ in 0..4 {
+            let mut changed = false;
+            for i in nodes {
+                let mut costs = t.costs(self.problem.nodes[*i]).to_vec();
+                for (k, end) in &self.ends[*i] {
+                    let e = &self.problem.edges[*k];
+                    let m = t.matrix(e.matrix);
+                    let at = self.places(e, 1 - *end)[self.labels[Self::other(e, *end)]] as usize;
+                    for (c, p) in costs.iter_mut().zip(self.places(e, *end)) {
+                        *c += if *end == 0 { m.at(*p as usize, at) } else { m.at(at, *p as usize) };
+                    }
+                }
+                let best = (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0);
+                if costs[best] < costs[self.labels[*i]] {
+                    self.labels[*i] = best;
+                    changed = true;
+                }
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    fn cost(&self, nodes: &[usize]) -> f64 {
+        let p = self.problem;
+        let own: f64 = nodes.iter().map(|i| p.tables.costs(p.nodes[*i])[self.labels[*i]]).sum();
+        own + p.edges.iter().map(|e| p.edge_cost(e, self.labels[e.a], self.labels[e.b])).sum::<f64>()
+    }
+}

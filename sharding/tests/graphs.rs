@@ -1,0 +1,180 @@
+//! Random graphs of ops: the search against brute force, and execution on simulated devices against the whole.
+
+use of_ir::{DType, Func, Graph, Rewriter, Type, ValueId};
+use of_ops::contraction::MatMul;
+use of_ops::elementwise::{Add, Exp, Mul};
+use of_ops::movement::Transpose;
+use of_ops::reduction::ReduceSum;
+use of_ops::sample::Rng;
+use of_ops::structural::{Constant, Return};
+use of_ops::{Value, interpret};
+use of_sharding::decide::{Decision, decide, prepare, write};
+use of_sharding::search::Effort;
+use of_sharding::{MeshSpec, Model, execute, lower};
+
+/// A function of up to eight ops on matrices of 8 by 8.
+fn random(seed: u64) -> Func {
+    let mut rng = Rng::new(seed);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let ty = Type::fixed(DType::F32, &[8, 8]);
+    let mut values: Vec<ValueId> = (0..rng.int(1, 3)).map(|_| rw.add_arg(entry, ty.clone(), None)).collect();
+    for _ in 0..rng.int(1, 8) {
+        let (a, b) = (rng.pick(&values), rng.pick(&values));
+        let v = match rng.int(0, 5) {
+            0 | 1 => rw.create_one(MatMul {}, &[a, b]),
+            2 => rw.create_one(Add {}, &[a, b]),
+            3 => rw.create_one(Mul {}, &[a, b]),
+            4 => rw.create_one(Transpose { perm: None }, &[a]),
+            _ => {
+                let axes = Constant::ints(&mut rw, &[rng.int(0, 1)]).unwrap();
+                let sum = rw.create_one(ReduceSum { keepdims: true }, &[a, axes]).unwrap();
+                rw.create_one(Add {}, &[sum, b])
+            }
+        };
+        values.push(v.unwrap());
+    }
+    let last = values[values.len() - 1];
+    let used = rw.create_one(Exp {}, &[last]).unwrap();
+    rw.create(Return {}, &[used]).unwrap();
+    Func::numbered(graph)
+}
+
+/// A mesh on which arithmetic and transfers of such small tensors weigh about the same.
+fn mesh(shape: &str, seed: u64) -> MeshSpec {
+    let mut m = MeshSpec::named(&format!("cpu[{shape}]")).unwrap();
+    let mut rng = Rng::new(seed);
+    m.flops.values_mut().for_each(|f| *f = 1e9);
+    m.bandwidth = 1e9;
+    for a in &mut m.axes {
+        a.bandwidth = rng.float(1e8, 4e9);
+        a.latency = rng.float(0.0, 2e-7);
+    }
+    m
+}
+
+/// The least cost of all choices, with values of several readers chosen last, each by itself. What costs more than
+/// `enough` before all is chosen is not looked at further.
+fn brute(model: &Model<'_>, enough: f64) -> f64 {
+    use of_sharding::model::Subject;
+    let p = &model.problem;
+    let n = p.nodes.len();
+    let shared: Vec<bool> = model.subjects.iter().map(|s| matches!(s, Subject::Shared(_))).collect();
+    // Depth first over the others, a partial sum at a time.
+    let order: Vec<usize> = (0..n).filter(|i| !shared[*i]).collect();
+    struct Search<'a, 'b> {
+        model: &'a Model<'b>,
+        shared: &'a [bool],
+        order: &'a [usize],
+        labels: Vec<usize>,
+        set: Vec<bool>,
+        best: f64,
+        /// The least that the nodes from each position on cost.
+        rest: Vec<f64>,
+    }
+    impl Search<'_, '_> {
+        fn run(&mut self, k: usize, cost: f64) {
+            if cost + self.rest[k] >= self.best {
+                return;
+            }
+            let p = &self.model.problem;
+            let Some(node) = self.order.get(k).copied() else {
+                let mut total = cost;
+                for s in (0..self.shared.len()).filter(|s| self.shared[*s]) {
+                    let of = |x: usize| {
+                        let edges = p.edges.iter().filter(|e| e.a == s || e.b == s);
+                        edges
+                            .map(|e| {
+                                let (a, b) = if e.a == s { (x, self.labels[e.b]) } else { (self.labels[e.a], x) };
+                                p.edge_cost(e, a, b)
+                            })
+                            .sum::<f64>()
+                    };
+                    let labels = self.model.choices[s].candidates.len();
+                    total += (0..labels).map(of).fold(f64::INFINITY, f64::min);
+                }
+                self.best = self.best.min(total);
+                return;
+            };
+            for x in 0..self.model.choices[node].candidates.len() {
+                self.labels[node] = x;
+                self.set[node] = true;
+                let mut more = self.model.choices[node].seconds[x];
+                for e in p.edges.iter().filter(|e| (e.a == node && self.set[e.b]) || (e.b == node && self.set[e.a])) {
+                    more += p.edge_cost(e, self.labels[e.a], self.labels[e.b]);
+                }
+                self.run(k + 1, cost + more);
+            }
+            self.set[node] = false;
+        }
+    }
+    let least = |i: &usize| model.choices[*i].seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    let rest = (0..=order.len()).map(|k| order[k..].iter().map(least).sum()).collect();
+    let mut s =
+        Search { model, shared: &shared, order: &order, labels: vec![0; n], set: vec![false; n], best: enough, rest };
+    s.run(0, 0.0);
+    s.best
+}
+
+fn exact() -> Effort {
+    Effort { gap: 0.0, rounds: 60, choices: usize::MAX }
+}
+
+#[test]
+fn the_search_finds_what_brute_force_finds() {
+    let mut ops = 0;
+    for seed in 0..500u64 {
+        let two = seed % 2 == 0;
+        let func = random(seed);
+        let mesh = mesh(if two { "2x2" } else { "4" }, seed);
+        let model = Model::new(&func, &mesh).unwrap();
+        let d: Decision = decide(&model, f64::INFINITY, &exact()).unwrap();
+        // Choices that cost more than the one that was found are not of interest.
+        let want = brute(&model, d.cost * (1.0 + 1e-6));
+        assert!((d.cost - want).abs() <= 1e-9 * want, "seed {seed}: {} and {want}\n{func:?}", d.cost);
+        assert!((d.bound - want).abs() <= 1e-9 * want, "seed {seed}: bound {} of {want}", d.bound);
+        ops += func.graph.op_slots();
+    }
+    assert!(ops > 1500);
+}
+
+#[test]
+fn what_is_decided_runs_on_simulated_devices() {
+    let mut sent = 0.0;
+    for seed in 0..60u64 {
+        let mut func = random(seed);
+        let mesh = mesh(["4", "2x2", "3", "2x3"][seed as usize % 4], seed);
+        let mut rng = Rng::new(seed);
+        let inputs: Vec<Value> = func.graph.args().iter().map(|_| rng.f32s(&[8, 8])).collect();
+        let inputs: Vec<Value> = inputs
+            .into_iter()
+            .map(|v| match v {
+                // Small enough that sums of products stay small.
+                Value::Tensor(t) => {
+                    let x = t.to_f64s().unwrap().iter().map(|x| x * 0.1).collect();
+                    of_ir::Tensor::from_elements(DType::F32, vec![8, 8], of_ir::Elements::Float(x)).unwrap().into()
+                }
+                other => other,
+            })
+            .collect();
+        let want = interpret::run_graph(&func.graph, &inputs).unwrap();
+        let written = {
+            let model = Model::new(&func, &mesh).unwrap();
+            let d = decide(&model, f64::INFINITY, &Effort::default()).unwrap();
+            prepare(&model, &d)
+        };
+        write(&mut func, &written, "mesh").unwrap();
+        lower::insert_boxing(&mut func, &mesh).unwrap();
+        let got = execute::execute(&func.graph, &mesh.shape(), &inputs)
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{func:?}"));
+        sent += got.sent;
+        for (g, w) in got.outputs.iter().zip(&want) {
+            let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("seed {seed}") };
+            for (x, y) in g.to_f64s().unwrap().iter().zip(w.to_f64s().unwrap()) {
+                assert!((x - y).abs() <= 1e-4 * (1.0 + y.abs()), "seed {seed}: {x} and {y}\n{func:?}");
+            }
+        }
+    }
+    assert!(sent > 0.0);
+}

@@ -1,0 +1,85 @@
+//! The search against brute force over random problems.
+
+use of_sharding::search::{Edge, Effort, Matrix, Problem, solve, solve_within};
+
+fn random(rng: &mut fastrand::Rng, nodes: usize, density: f64) -> Problem {
+    let mut p = Problem::default();
+    let mut sizes = Vec::new();
+    for _ in 0..nodes {
+        let n = rng.usize(1..=5);
+        sizes.push(n);
+        p.add_node((0..n).map(|_| rng.f64()).collect());
+    }
+    for a in 0..nodes {
+        for b in 0..nodes {
+            if a == b || rng.f64() > density {
+                continue;
+            }
+            let (rows, cols) = (rng.usize(1..=5), rng.usize(1..=5));
+            let data = (0..rows * cols).map(|_| if rng.u8(..8) == 0 { 0.0 } else { rng.f64() * 4.0 }).collect();
+            let matrix = p.tables.add_matrix(Matrix { rows, cols, data });
+            let row = p.tables.add_places((0..sizes[a]).map(|_| rng.u32(..rows as u32)).collect());
+            let col = p.tables.add_places((0..sizes[b]).map(|_| rng.u32(..cols as u32)).collect());
+            p.edges.push(Edge { a, b, row, col, matrix });
+        }
+    }
+    p
+}
+
+/// The least cost of all choices that use no more than `limit`.
+fn brute(p: &Problem, usage: Option<(&[Vec<f64>], f64)>) -> f64 {
+    let sizes: Vec<usize> = p.nodes.iter().map(|n| p.tables.costs(*n).len()).collect();
+    let mut best = f64::INFINITY;
+    of_ops::shape::for_each_index(&sizes, |labels| {
+        let fits = usage.is_none_or(|(u, limit)| labels.iter().zip(u).map(|(l, u)| u[*l]).sum::<f64>() <= limit);
+        if fits {
+            best = best.min(p.cost(labels));
+        }
+    });
+    best
+}
+
+#[test]
+fn random_problems_are_solved() {
+    let exact = Effort { gap: 0.0, rounds: 100, choices: usize::MAX };
+    let rough = Effort { gap: 0.05, rounds: 20, choices: 10 };
+    let mut cores = 0;
+    for seed in 0..400 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (nodes, density) = (rng.usize(1..=7), rng.f64());
+        let p = random(&mut rng, nodes, density);
+        let want = brute(&p, None);
+        let s = solve(&p, &exact);
+        cores += usize::from(s.core > 0);
+        assert!((s.cost - want).abs() <= 1e-9 * want, "seed {seed}: {} and {want}", s.cost);
+        assert!((s.bound - want).abs() <= 1e-9 * want, "seed {seed}: bound {} of {want}", s.bound);
+        let s = solve(&p, &rough);
+        assert!(s.bound <= want * (1.0 + 1e-9) && s.cost >= want * (1.0 - 1e-9), "seed {seed}: {s:?} and {want}");
+    }
+    assert!(cores > 50, "only {cores} problems were left after reduction");
+}
+
+#[test]
+fn limits_are_kept_and_bounds_hold() {
+    let exact = Effort { gap: 0.0, rounds: 100, choices: usize::MAX };
+    let mut found = 0;
+    for seed in 0..200 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let p = random(&mut rng, 7, 0.3);
+        let usage: Vec<Vec<f64>> =
+            p.nodes.iter().map(|n| p.tables.costs(*n).iter().map(|_| f64::from(rng.u8(0..9))).collect()).collect();
+        let limit = f64::from(rng.u8(4..30));
+        let want = brute(&p, Some((&usage, limit)));
+        match solve_within(&p, &usage, limit, &exact) {
+            Ok(l) => {
+                assert!(l.used <= limit, "seed {seed}");
+                let s = &l.solution;
+                assert!((p.cost(&s.labels) - s.cost).abs() < 1e-9, "seed {seed}");
+                assert!(s.bound <= want + 1e-9 && s.cost >= want - 1e-9, "seed {seed}: {s:?} and {want}");
+                found += usize::from(want.is_finite());
+            }
+            Err(e) => assert!(want.is_infinite() && e.least > limit, "seed {seed}: {e:?} and {want}"),
+        }
+    }
+    assert!(found > 50);
+}
