@@ -26,6 +26,7 @@ pub mod signal;
 pub mod string;
 pub mod structural;
 pub mod training;
+pub mod work;
 
 pub use declare::is_option;
 pub use list::{decl, get, registry};

@@ -133,6 +133,12 @@ pub trait Op: Send + Sync {
         Vec::new()
     }
 
+    /// Arithmetic operations for operands and results of these types, where the default of [`crate::work`] would not count
+    /// them: sums over more than one element for each element of the result.
+    fn flops(&self, _cx: &OpView<'_>, _results: &[Type]) -> Option<f64> {
+        None
+    }
+
     /// The operand that holds the dimensions of the result. They are global: where the result is split, a device that
     /// holds a part of it gets the dimensions of its part instead.
     fn shape_operand(&self) -> Option<usize> {

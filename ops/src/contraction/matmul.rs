@@ -60,6 +60,10 @@ fn parts(a: &Shape, b: &Shape) -> Result<Parts, OpError> {
 impl Op for MatMul {
     op_basics!(MatMul);
 
+    fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        crate::work::product(cx, results)
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let (a, b) = (cx.tensor(0)?, cx.tensor(1)?);
         if a.dtype != b.dtype {

@@ -255,6 +255,10 @@ pub(super) fn finish<T: Copy>(
 impl Op for Conv {
     op_basics!(Conv);
 
+    fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        crate::work::filter(cx, results.first()?)
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let (x, w) = (cx.tensor(0)?, cx.tensor(1)?);
         check_types(cx)?;

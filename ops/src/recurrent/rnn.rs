@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use of_ir::{OpView, SbpSignature};
+use of_ir::{OpView, SbpSignature, Type};
 
 use super::activation;
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
@@ -51,6 +51,10 @@ impl Rnn {
 
 impl Op for Rnn {
     op_basics!(Rnn);
+
+    fn flops(&self, cx: &OpView<'_>, _results: &[Type]) -> Option<f64> {
+        sequence::flops(cx)
+    }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let form = Form::new(&self.direction, self.layout)?;
