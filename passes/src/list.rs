@@ -24,6 +24,7 @@ list! {
     ExpandComposites,
     FoldConstants,
     InferShapes,
+    crate::egraph::Optimize,
     crate::print::Print,
     QuantizeContractions,
     Specialize,
