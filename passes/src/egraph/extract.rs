@@ -84,14 +84,9 @@ impl<'a> Problem<'a> {
         self.nodes[c].iter().map(|n| (n.cost, n.needs.as_slice()))
     }
 
-    /// The classes that a solution may need, sorted.
-    pub fn reachable(&self) -> Vec<usize> {
-        let mut seen: BTreeSet<usize> = self.roots.iter().copied().collect();
-        let mut stack: Vec<usize> = self.roots.clone();
-        while let Some(c) = stack.pop() {
-            stack.extend(self.nodes[c].iter().flat_map(|n| &n.needs).filter(|i| seen.insert(**i)));
-        }
-        seen.into_iter().collect()
+    /// Whether a class follows from constants, so that it costs next to nothing.
+    pub fn is_known(&self, c: usize) -> bool {
+        self.graph.egg[self.ids[c]].data.known
     }
 
     /// The e-node that a solution takes for a class.

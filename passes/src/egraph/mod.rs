@@ -13,6 +13,7 @@ pub mod extract;
 pub mod graph;
 pub mod language;
 pub mod pattern;
+pub mod provenance;
 pub mod region;
 pub mod rule;
 pub mod saturate;
