@@ -2,17 +2,23 @@
 //!
 //! One variable an e-node, 1 where it is taken: each root has one, and a taken e-node has one for each class it needs.
 //! Of two classes of which each could be computed from the other, only one is: such cycles are cut off where they pay.
-//! The variables may take any value between 0 and 1, so the optimum is a lower bound of every solution. After Yang et
-//! al. (2021), section 5, where cycles are forbidden by an order of the classes, which bounds far less.
+//! The relaxation, in which variables are anything between 0 and 1, finds the cycles; the integer program with those cut
+//! off is the bound, and the relaxation where it takes too long. After Yang et al. (2021), section 5, where cycles are
+//! forbidden by an order of the classes, which bounds far less.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use good_lp::{Expression, ProblemVariables, Solution as _, SolverModel, Variable, constraint, microlp, variable};
+use good_lp::solvers::SolutionStatus;
+use good_lp::{
+    Expression, ProblemVariables, Solution as _, SolverModel, Variable, WithTimeLimit, constraint, microlp, variable,
+};
 
 use super::extract::Problem;
 
 /// Linear programs that are solved, each with more cycles cut off.
 const ROUNDS: usize = 12;
+/// How long one of them may take.
+const SECONDS: f64 = 10.0;
 /// Cycles that are cut off in one round.
 const CUTS: usize = 200;
 
@@ -35,7 +41,7 @@ impl Problem<'_> {
         let mut cuts = program.pairs();
         let mut best = None;
         for _ in 0..ROUNDS {
-            let (cost, taken) = program.solve(&cuts)?;
+            let (cost, taken) = program.solve(&cuts, false)?;
             best = Some(cost);
             let found = program.cycles(&taken);
             let before = cuts.len();
@@ -44,7 +50,8 @@ impl Problem<'_> {
                 break;
             }
         }
-        best
+        // As an integer program it takes long sometimes; the relaxation holds as well.
+        program.solve(&cuts, true).map(|(cost, _)| cost).or(best)
     }
 }
 
@@ -116,19 +123,19 @@ impl Program {
     }
 
     /// The optimum, and how much of each e-node it takes.
-    fn solve(&self, cuts: &BTreeSet<Cycle>) -> Option<(f64, BTreeMap<usize, Vec<f64>>)> {
+    fn solve(&self, cuts: &BTreeSet<Cycle>, whole: bool) -> Option<(f64, BTreeMap<usize, Vec<f64>>)> {
         let mut variables = ProblemVariables::new();
         let mut taken: BTreeMap<usize, Vec<Variable>> = BTreeMap::new();
         let mut objective = Expression::from(0.0);
         for (c, list) in &self.classes {
             let own = list.iter().map(|(cost, _)| {
-                let x = variables.add(variable().bounds(0.0..=1.0));
+                let x = variables.add(if whole { variable().binary() } else { variable().bounds(0.0..=1.0) });
                 objective += *cost * x;
                 x
             });
             taken.insert(*c, own.collect());
         }
-        let mut model = variables.minimise(objective).using(microlp);
+        let mut model = variables.minimise(objective).using(microlp).with_time_limit(SECONDS);
         for root in &self.roots {
             let sum: Expression = taken[root].iter().sum();
             model = model.with(constraint!(sum >= 1.0));
@@ -151,7 +158,7 @@ impl Program {
             let sum: Expression = steps(cycle).map(|(c, d)| self.through(&taken, c, d)).sum();
             model = model.with(constraint!(sum <= cycle.len() as f64 - 1.0));
         }
-        let solution = model.solve().ok()?;
+        let solution = model.solve().ok().filter(|s| matches!(s.status(), SolutionStatus::Optimal))?;
         let values = |list: &Vec<Variable>| list.iter().map(|x| solution.value(*x)).collect();
         let taken: BTreeMap<usize, Vec<f64>> = taken.iter().map(|(c, list)| (*c, values(list))).collect();
         let cost = self.classes.iter().flat_map(|(c, list)| list.iter().zip(&taken[c])).map(|((cost, _), x)| cost * x);

@@ -20,6 +20,7 @@ pub const RULES: &[Rule] = &[
     code!("conv-enlarge", enlarge, enlarge_example),
     code!("conv-concat", concat, concat_example),
     code!("conv-sum", sum, sum_example),
+    code!("conv-groups", groups, groups_example),
     code!("pool-map", pool_map, pool_map_example),
 ];
 
@@ -361,6 +362,45 @@ fn sum_example(e: &mut Example<'_, '_>) -> Made {
     let l = e.rw.create_one(op.clone(), &[x, v, b])?;
     let r = e.rw.create_one(op, &[y, w])?;
     Ok(vec![e.rw.create_one(Add {}, &[l, r])?])
+}
+
+/// conv(x, w) in g groups = conv(x, w') in g / k groups, where w' has zeros between the inputs and outputs of groups that
+/// became one: more arithmetic in wider tiles
+fn groups(view: &View<'_>, out: &mut Vec<Equation>) {
+    for conv in view.all::<Conv>() {
+        let (Some(dims), Some(dtype)) = (view.dims(conv.operand(1)), view.dtype(conv.class)) else { continue };
+        let g = conv.op.group as usize;
+        // Filters that were widened already are not widened again.
+        let own = !view.in_class::<Reshape>(conv.operand(1)).is_empty();
+        if g < 2 || own || !view.known(conv.operand(1)) {
+            continue;
+        }
+        let (co, ci, taps) = (dims[0] / g, dims[1], dims[2..].iter().product::<usize>());
+        for k in (2..=g).filter(|k| g.is_multiple_of(*k) && k.is_power_of_two()) {
+            let diagonal = (0..k * k).map(|i| if i / k == i % k { 1.0 } else { 0.0 }).collect();
+            let diagonal = Tensor::from_elements(dtype, vec![k, 1, k, 1, 1], of_ir::Elements::Float(diagonal));
+            let Ok(diagonal) = diagonal else { continue };
+            let shaped = |t: Term, d: &[usize]| {
+                let list: Vec<i64> = d.iter().map(|n| *n as i64).collect();
+                Term::op(Reshape { allowzero: true }, [t, Term::ints(&list)])
+            };
+            let apart = shaped(Term::Class(conv.operand(1)), &[g / k, k, co, 1, ci, taps]);
+            let joined = Term::op(Mul {}, [apart, Term::constant(diagonal)]);
+            let filter = shaped(joined, &[&[dims[0], k * ci], &dims[2..]].concat());
+            let op = Conv { group: (g / k) as i64, ..conv.op.clone() };
+            let rest = conv.node.children[2..].iter().map(|b| Term::Class(*b));
+            let term = Term::op(op, [Term::Class(conv.operand(0)), filter].into_iter().chain(rest));
+            out.push(view.equation(conv.class, term, &[conv.node]));
+        }
+    }
+}
+
+fn groups_example(e: &mut Example<'_, '_>) -> Made {
+    let (group, ci) = (e.rng.pick(&[2, 4]), e.rng.int(1, 2) as usize);
+    let x = e.input(&[1, group * ci, 4, 4]);
+    let w = e.known(&[group * 3, ci, 3, 3])?;
+    let op = Conv { group: group as i64, ..e.conv_op(1, 1) };
+    Ok(vec![e.rw.create_one(op, &[x, w])?])
 }
 
 /// maxpool(f(x)) = f(maxpool(x)) for f that never falls

@@ -24,6 +24,7 @@ pub const RULES: &[Rule] = &[
     code!("reshape-map", reshape_map, reshape_map_example),
     code!("map-reshape", map_reshape, map_reshape_example),
     code!("slice-map", slice_map, slice_map_example),
+    code!("map-slice", map_slice, map_slice_example),
     code!("concat-maps", concat_maps, concat_maps_example),
     code!("slice-matmul", slice_matmul, slice_matmul_example),
 ];
@@ -353,6 +354,36 @@ fn slice_map_example(e: &mut Example<'_, '_>) -> Made {
     let (x, y) = (e.input(&[2, 6]), e.input(&[2, 6]));
     let sum = e.rw.create_one(Add {}, &[x, y])?;
     Ok(vec![e.slice(sum, 1, 1, 4)?])
+}
+
+/// f(x[a..b], y[a..b]) = f(x, y)[a..b] for maps of two operands or one and a number
+fn map_slice(view: &View<'_>, out: &mut Vec<Equation>) {
+    for (class, node) in view.maps() {
+        let Some(first) = node.children.iter().find(|c| view.dims(**c) == view.dims(class)) else { continue };
+        if node.children.len() < 2 {
+            continue;
+        }
+        for s in view.in_class::<Slice>(*first) {
+            let (Some(whole), Some((axis, start, length))) = (view.dims(s.operand(0)), range(view, &s)) else {
+                continue;
+            };
+            let source = |x: Id| {
+                let found = view.in_class::<Slice>(x).into_iter();
+                let mut alike = found.filter(|f| view.dims(f.operand(0)).as_ref() == Some(&whole));
+                alike.find(|f| range(view, f) == Some((axis, start, length))).map(|f| f.operand(0))
+            };
+            let operands: Option<Vec<Term>> = node.children.iter().map(|c| unmoved(view, *c, source)).collect();
+            if let Some(inner) = operands.and_then(|o| map_of(view, node, o)) {
+                out.push(view.equation(class, part(inner, start, length, axis), &[node, s.node]));
+            }
+        }
+    }
+}
+
+fn map_slice_example(e: &mut Example<'_, '_>) -> Made {
+    let (x, y) = (e.input(&[2, 6]), e.input(&[2, 6]));
+    let (a, b) = (e.slice(x, 1, 1, 4)?, e.slice(y, 1, 1, 4)?);
+    Ok(vec![e.rw.create_one(Add {}, &[a, b])?])
 }
 
 /// [f(x), f(y)] = f([x, y]) for maps of one operand
