@@ -7,13 +7,13 @@ use of_ir::Module;
 
 use super::saturate::BY;
 
-/// One line for each op of `module` that `optimize` made: what it is, the rules, and the places that it comes from.
+/// An entry for each op but constants of `module` that `optimize` made: what it is, the rules, and the places that it comes from.
 pub fn rewrites(module: &Module) -> String {
     let mut out = String::new();
     for (name, func) in &module.funcs {
         for op in func.graph.walk() {
             let data = func.graph.op(op);
-            let Some((rules, from)) = made(&data.loc) else { continue };
+            let Some((rules, from)) = made(&data.loc).filter(|_| !data.def.traits().constant) else { continue };
             let types: Vec<String> = data.results.iter().map(|v| func.graph.ty(*v).to_string()).collect();
             let from: Vec<String> = from.iter().map(ToString::to_string).collect();
             let _ = writeln!(
