@@ -1,7 +1,7 @@
 //! Building graphs from Rust.
 //!
 //! A [`Builder`] makes one function. Ops are those of `of-ops`; each is checked when it is added, and an error points to
-//! the line of the program that added it. [`nn`] has layers with parameters.
+//! the line of the program that added it. [`nn`] has layers with parameters, [`zoo`] has models.
 //!
 //! ```
 //! use of_frontend::{Builder, nn};
@@ -22,5 +22,6 @@
 
 mod builder;
 pub mod nn;
+pub mod zoo;
 
 pub use builder::Builder;

@@ -27,7 +27,8 @@ pub mod signal;
 pub mod string;
 pub mod structural;
 pub mod training;
+pub mod work;
 
 pub use declare::is_option;
 pub use list::{decl, get, registry};
-pub use op::{Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Op, OpDecl, OpSpec, Sample, Value, elements};
+pub use op::{Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Op, OpDecl, OpSpec, Sample, Value};

@@ -133,10 +133,10 @@ pub trait Op: Send + Sync {
         Vec::new()
     }
 
-    /// Arithmetic operations of one execution, where the extents are known; one for each element of the results unless
-    /// the op says otherwise.
-    fn flops(&self, _cx: &OpView<'_>, results: &[&Type]) -> Option<f64> {
-        results.iter().map(|t| elements(t)).sum()
+    /// Arithmetic operations for operands and results of these types, where the default of [`crate::work`] would not count
+    /// them: sums over more than one element for each element of the result.
+    fn flops(&self, _cx: &OpView<'_>, _results: &[Type]) -> Option<f64> {
+        None
     }
 
     /// The operand that holds the dimensions of the result. They are global: where the result is split, a device that
@@ -153,12 +153,6 @@ pub trait Op: Send + Sync {
     fn gradient(&self, _cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         None
     }
-}
-
-/// Number of elements of a tensor of known extents; 0 for what is no tensor.
-pub fn elements(ty: &Type) -> Option<f64> {
-    let Some(t) = ty.as_tensor() else { return Some(0.0) };
-    Some(t.fixed_dims()?.iter().map(|d| *d as f64).product())
 }
 
 /// What a gradient rule works with.

@@ -9,6 +9,7 @@ pub mod channels_last;
 pub mod cse;
 pub mod dce;
 pub mod differentiate;
+pub mod egraph;
 pub mod expand_composites;
 pub mod facts;
 pub mod fold_constants;
@@ -24,12 +25,14 @@ pub mod quantize_contractions;
 mod report;
 mod reproducer;
 mod resample;
+pub mod rules;
 pub mod scan_to_loop;
 pub mod sharding;
 pub mod specialize;
 mod syntax;
 mod verify;
 
+pub use egraph::{Optimize, OptimizeOptions};
 pub use list::{
     Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions, FoldConstants, InferShapes,
     PASSES, QuantizeContractions, ScanToLoop, Specialize, find,

@@ -26,6 +26,7 @@ list! {
     crate::sharding::InferSbp,
     InferShapes,
     crate::sharding::InsertBoxing,
+    crate::egraph::Optimize,
     crate::print::Print,
     QuantizeContractions,
     ScanToLoop,

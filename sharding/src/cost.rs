@@ -1,6 +1,6 @@
 //! What ops cost on one device: the roofline of its arithmetic and its memory.
 
-use of_ir::{Graph, OpId, Sbp, Type, ValueId};
+use of_ir::{Graph, OpId, Sbp, ValueId};
 
 use crate::MeshSpec;
 use crate::layout::{self, Layout};
@@ -14,13 +14,11 @@ pub struct Work {
     pub peak: f64,
 }
 
-/// The work of `op`; none where extents are open.
+/// The work of `op`.
 pub fn work(g: &Graph, op: OpId, mesh: &MeshSpec) -> Work {
     let data = g.op(op);
-    let results: Vec<&Type> = data.results.iter().map(|v| g.ty(*v)).collect();
-    let flops = of_ops::get(g, op).and_then(|o| o.flops(&g.view(op), &results)).unwrap_or(0.0);
-    let dtype = results.iter().find_map(|t| t.as_tensor()).map_or(of_ir::DType::F32, |t| t.dtype);
-    Work { flops, peak: mesh.flops(dtype) }
+    let dtype = data.results.iter().find_map(|v| g.ty(*v).as_tensor()).map_or(of_ir::DType::F32, |t| t.dtype);
+    Work { flops: of_ops::work::of(g, op).flops, peak: mesh.flops(dtype) }
 }
 
 /// Seconds of an op whose operands and results have these sizes in bytes and lie so: arithmetic or memory, whichever

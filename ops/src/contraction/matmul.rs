@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
 use crate::sample::Rng;
-use crate::{Evaluated, GradCx, Inferred, Inputs, Op, elements, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// Matrix product `[.., M, K] x [.., K, N] -> [.., M, N]`; leading axes broadcast, a rank-1 operand is a vector.
@@ -59,6 +59,10 @@ fn parts(a: &Shape, b: &Shape) -> Result<Parts, OpError> {
 
 impl Op for MatMul {
     op_basics!(MatMul);
+
+    fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        crate::work::product(cx, results)
+    }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let (a, b) = (cx.tensor(0)?, cx.tensor(1)?);
@@ -121,11 +125,6 @@ impl Op for MatMul {
             _ => return Err(OpError::eval("operands must be numbers of one class")),
         };
         Ok(vec![Tensor::from_elements(a.dtype(), out_dims, elements)?.into()])
-    }
-
-    fn flops(&self, cx: &OpView<'_>, results: &[&Type]) -> Option<f64> {
-        let inner = cx.tensor(0).ok()?.fixed_dims()?.last().copied()?;
-        Some(2.0 * inner as f64 * elements(results.first()?)?)
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {

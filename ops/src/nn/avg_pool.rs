@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Elements, OpError, OpView, PartialKind, SbpSignature, Tensor, ValueId};
+use of_ir::{Dim, Elements, OpError, OpView, PartialKind, SbpSignature, Tensor, Type, ValueId};
 
 use super::conv::{self, symbolic};
 use super::pool::{self, PoolGeometry, PoolSample};
@@ -84,6 +84,10 @@ impl AvgPool {
 
 impl Op for AvgPool {
     op_basics!(AvgPool);
+
+    fn flops(&self, _cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        Some(crate::work::elements(results.first()?) * self.kernel.iter().product::<i64>() as f64)
+    }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         Ok(vec![pool::ty(pool::infer(cx, self.channels_last, |s| self.geometry(s))?)])

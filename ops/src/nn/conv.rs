@@ -255,6 +255,10 @@ pub(super) fn finish<T: Copy>(
 impl Op for Conv {
     op_basics!(Conv);
 
+    fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        crate::work::filter(cx, results.first()?)
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let (x, w) = (cx.tensor(0)?, cx.tensor(1)?);
         check_types(cx)?;
@@ -295,12 +299,6 @@ impl Op for Conv {
             Numbers::Int(v) => run!(v, layout::from_wrapping),
         };
         Ok(vec![Value::Tensor(Tensor::from_elements(x.dtype(), dims, y)?)])
-    }
-
-    fn flops(&self, cx: &OpView<'_>, results: &[&Type]) -> Option<f64> {
-        // Every element of the result is a product of a filter: the weights but for their first axis.
-        let filter: usize = cx.tensor(1).ok()?.fixed_dims()?.iter().skip(1).product();
-        Some(2.0 * filter as f64 * crate::elements(results.first()?)?)
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {

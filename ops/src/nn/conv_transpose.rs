@@ -165,6 +165,10 @@ fn scatter<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry<
 impl Op for ConvTranspose {
     op_basics!(ConvTranspose);
 
+    fn flops(&self, cx: &OpView<'_>, _results: &[Type]) -> Option<f64> {
+        crate::work::filter(cx, cx.ty(0)?)
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let (x, w) = (cx.tensor(0)?, cx.tensor(1)?);
         conv::check_types(cx)?;

@@ -114,6 +114,10 @@ impl DeformConv {
 impl Op for DeformConv {
     op_basics!(DeformConv);
 
+    fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        crate::work::filter(cx, results.first()?)
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let (x, w) = (cx.tensor(0)?, cx.tensor(1)?);
         for i in 0..cx.operands.len() {

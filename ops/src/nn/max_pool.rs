@@ -82,6 +82,10 @@ impl MaxPool {
 impl Op for MaxPool {
     op_basics!(MaxPool);
 
+    fn flops(&self, _cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        Some(crate::work::elements(results.first()?) * self.kernel.iter().product::<i64>() as f64)
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         if !(0..=1).contains(&self.storage_order) {
             return Err(OpError::attr(format!("storage_order is {}, it must be 0 or 1", self.storage_order)));

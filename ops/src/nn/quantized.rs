@@ -252,6 +252,10 @@ fn shape_of<'a>(cx: &OpView<'a>, i: usize) -> Option<&'a Shape> {
 impl Op for MatMulInteger {
     op_basics!(MatMulInteger);
 
+    fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        crate::work::product(cx, results)
+    }
+
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         parameter(cx, 2, shape_of(cx, 0), rows(shape_of(cx, 0)))?;
         parameter(cx, 3, shape_of(cx, 1), None)?;
@@ -317,6 +321,10 @@ macro_rules! plain_conv {
 
 impl Op for ConvInteger {
     op_basics!(ConvInteger);
+
+    fn flops(&self, cx: &OpView<'_>, results: &[Type]) -> Option<f64> {
+        crate::work::filter(cx, results.first()?)
+    }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         parameter(cx, 2, shape_of(cx, 0), None)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use of_ir::{OpView, Rewriter, SbpSignature, ValueId};
+use of_ir::{OpView, Rewriter, SbpSignature, Type, ValueId};
 
 use super::activation;
 use super::expand::{Cell, Layer, apply, gate, part};
@@ -62,6 +62,10 @@ impl Gru {
 
 impl Op for Gru {
     op_basics!(Gru);
+
+    fn flops(&self, cx: &OpView<'_>, _results: &[Type]) -> Option<f64> {
+        sequence::flops(cx)
+    }
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let form = Form::new(&self.direction, self.layout)?;

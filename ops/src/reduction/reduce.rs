@@ -118,10 +118,6 @@ macro_rules! reductions {
                 Ok(vec![Tensor::from_elements(x.dtype(), dims, elements)?.into()])
             }
 
-            fn flops(&self, cx: &OpView<'_>, _results: &[&Type]) -> Option<f64> {
-                crate::elements(cx.ty(0)?)
-            }
-
             fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
                 signatures(cx, self.keepdims, PartialKind::$partial)
             }

@@ -24,6 +24,8 @@ use crate::{Case, module};
 
 /// The pipeline that prepares a function for code generation.
 const PIPELINE: &str = "cpu";
+/// The same with rewrites by equality saturation before it.
+const REWRITES: &str = "optimize,cpu";
 /// Noisy runs before a difference counts: few first, then many. Whether two numbers are equal is answered otherwise only
 /// by a run that meets the very number: with sums of bf16 that cancel, which an implementation may round term by term, one
 /// of thirty does. 32 runs miss that once in three times, 512 never.
@@ -85,11 +87,13 @@ pub fn passes(case: &Case) -> Result<Checked, Failure> {
     guarded("verify", || verify_module(&case.module()).or_else(|e| fail("verify", e)))?;
     let want = guarded("interpret", || outputs(&case.func, &case.inputs, "interpret"))?;
     guarded("text", || text(case))?;
-    let optimised = guarded("passes", || optimise(&case.func))?;
+    let optimised = guarded("passes", || optimise(&case.func, PIPELINE))?;
     let got = guarded("optimised", || outputs(&optimised, &case.inputs, "optimised"))?;
-    let opened = guarded("open", || opened(case).map(|f| optimise(&f)).transpose())?;
+    let opened = guarded("open", || opened(case).map(|f| optimise(&f, PIPELINE)).transpose())?;
     let checked = Checked { optimised, opened, want, got };
     guarded("optimised", || agree("optimised", case, &checked, &checked.got))?;
+    let rewritten = guarded("rewrites", || optimise(&case.func, REWRITES))?;
+    guarded("rewritten", || agree("rewritten", case, &checked, &outputs(&rewritten, &case.inputs, "rewritten")?))?;
     if let Some(func) = &checked.opened {
         guarded("open", || agree("open", case, &checked, &outputs(func, &case.inputs, "open")?))?;
     }
@@ -200,9 +204,9 @@ fn text(case: &Case) -> Result<(), Failure> {
     Ok(())
 }
 
-fn optimise(func: &Func) -> Result<Func, Failure> {
+fn optimise(func: &Func, pipeline: &str) -> Result<Func, Failure> {
     let mut module = module(func.clone());
-    let mut manager = Manager::parse(PIPELINE).or_else(|e| fail("passes", e))?;
+    let mut manager = Manager::parse(pipeline).or_else(|e| fail("passes", e))?;
     manager.settings.verify_each = true;
     manager.run(&mut module, &mut |_| ()).or_else(|e| fail("passes", e))?;
     module.funcs.swap_remove("main").map_or_else(|| fail("passes", "the function is gone"), Ok)

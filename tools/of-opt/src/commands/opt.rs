@@ -44,6 +44,9 @@ pub struct Opt {
     /// Print where every op comes from
     #[arg(long)]
     pub print_locations: bool,
+    /// Print to stderr every op that 'optimize' made, with the rules that made it and what it comes from
+    #[arg(long)]
+    pub print_rewrites: bool,
     /// Print large constants as `…`; such text does not read back
     #[arg(long)]
     pub elide_constants: bool,
@@ -124,6 +127,9 @@ fn transform(o: &Opt, input: &Path, console: &mut Console) -> Result<(Module, Di
     })?;
     if o.time_passes {
         eprint!("{}", report.table());
+    }
+    if o.print_rewrites {
+        eprint!("{}", of_passes::egraph::provenance::rewrites(&module));
     }
     Ok((module, report.warnings))
 }

@@ -1,0 +1,142 @@
+//! `optimize`: rewrites by equality saturation.
+//!
+//! A function is cut into regions ([`region`]). Each becomes an e-graph ([`graph`], [`language`]) whose classes hold
+//! equal expressions; the rules of [`crate::rules`] add more of them ([`saturate`]); what costs least on the target
+//! ([`cost`]) is taken out ([`extract`]). Every op that is made says in its location which rules made it, and of what.
+//!
+//! Sources: Willsey et al., "egg: Fast and Extensible Equality Saturation" (2021); Yang et al., "Equality Saturation for
+//! Tensor Graph Superoptimization" (2021), from which the multi-pattern merges are.
+
+mod bound;
+pub mod cost;
+pub mod extract;
+pub mod graph;
+pub mod language;
+pub mod pattern;
+pub mod provenance;
+pub mod region;
+pub mod rule;
+pub mod saturate;
+pub mod view;
+
+use std::time::{Duration, Instant};
+
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_ir::{Func, Module, RegionId, Rewriter};
+
+use crate::{Pass, PassContext, pass_options};
+use cost::{TARGETS, Target};
+use region::{Outcome, optimize, runs};
+use saturate::{Limits, Rules, Stop};
+
+pass_options! {
+    /// Options of `optimize`.
+    pub struct OptimizeOptions {
+        /// What the costs are of: cpu, or t4 (each op a kernel)
+        target: String = TARGETS[0].name.into(),
+        /// E-nodes of a region
+        nodes: usize = 6000,
+        /// Rounds of a region
+        rounds: usize = 8,
+        /// Ops of a region
+        region: usize = 200,
+        /// The last resort: no rule is tried after this many seconds
+        seconds: usize = 60,
+        /// Also find how much less an optimal choice could cost at most
+        bound: bool = false,
+    }
+}
+
+/// The pass.
+pub struct Optimize;
+
+impl Pass for Optimize {
+    const NAME: &'static str = "optimize";
+    const SUMMARY: &'static str = "equal ops that cost less on the target, by equality saturation";
+    type Options = OptimizeOptions;
+
+    fn run(options: &OptimizeOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        let Some(target) = Target::named(&options.target) else {
+            let known: Vec<_> = TARGETS.iter().map(|t| t.name).collect();
+            let what = format!("there are no costs of target '{}'", options.target);
+            return Err(Diagnostic::error(Code::PIPELINE, Location::Unknown, what)
+                .hint(format!("there are {}", known.join(", ")))
+                .into());
+        };
+        let until = Instant::now() + Duration::from_secs(options.seconds as u64);
+        let limits = Limits { nodes: options.nodes, rounds: options.rounds, until: Some(until) };
+        let rules = Rules::new(crate::rules::all());
+        let mut total = Total::default();
+        for func in module.funcs.values_mut() {
+            total.function(func, &rules, target, &limits, options)?;
+        }
+        total.report(cx);
+        Ok(())
+    }
+}
+
+/// What all regions together came to.
+#[derive(Default)]
+struct Total {
+    before: f64,
+    after: f64,
+    bound: Option<f64>,
+    regions: usize,
+    nodes: usize,
+    out_of_time: bool,
+}
+
+impl Total {
+    fn function(
+        &mut self,
+        func: &mut Func,
+        rules: &Rules,
+        target: &Target,
+        limits: &Limits,
+        options: &OptimizeOptions,
+    ) -> Result<(), Diagnostic> {
+        let mut rw = Rewriter::new(&mut func.graph, Optimize::NAME);
+        let mut blocks = vec![rw.graph().entry()];
+        while let Some(block) = blocks.pop() {
+            blocks.extend(inner_blocks(&rw, block));
+            for run in runs(rw.graph(), block, options.region) {
+                if let Some(o) = optimize(&mut rw, &run, rules, target, limits, options.bound)? {
+                    self.add(o);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, o: Outcome) {
+        tracing::debug!(before = o.before, after = o.after, nodes = o.nodes, stop = ?o.stop, "region");
+        self.before += o.before;
+        self.after += o.after;
+        if let Some(b) = o.bound {
+            *self.bound.get_or_insert(0.0) += b.min(o.after);
+        }
+        self.regions += 1;
+        self.nodes += o.nodes;
+        self.out_of_time |= o.stop == Stop::Time;
+    }
+
+    fn report(&self, cx: &mut PassContext<'_>) {
+        let ns = |us: f64| (us * 1e3).round() as usize;
+        cx.count("regions", self.regions);
+        cx.count("e-nodes", self.nodes);
+        cx.count("ns before", ns(self.before));
+        cx.count("ns after", ns(self.after));
+        if let Some(b) = self.bound {
+            cx.count("ns at least", ns(b));
+        }
+        if self.out_of_time {
+            let what = "'optimize' ran out of time: another run may find more or less";
+            let d = Diagnostic::warning(Code::PIPELINE, Location::Unknown, what);
+            cx.warn(d.hint("fewer nodes or rounds, or more seconds: 'optimize{seconds=600}'"));
+        }
+    }
+}
+
+fn inner_blocks(rw: &Rewriter<'_>, block: RegionId) -> Vec<RegionId> {
+    rw.graph().region_ops(block).flat_map(|op| rw.graph().op(op).regions.to_vec()).collect()
+}

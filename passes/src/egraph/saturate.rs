@@ -1,0 +1,143 @@
+//! Applies rules until nothing is new or a limit is reached. Each round first searches, then applies.
+
+use std::time::Instant;
+
+use egg::Id;
+use of_diag::Location;
+
+use super::graph::EGraph;
+use super::rule::{Compiled, Rule, Search};
+use super::view::{Equation, Term, View};
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// E-nodes.
+    pub nodes: usize,
+    /// Rounds.
+    pub rounds: usize,
+    /// The last resort; what was found until then depends on the machine.
+    pub until: Option<Instant>,
+}
+
+/// Why it stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// No rule says anything new.
+    Saturated,
+    /// Rounds.
+    Rounds,
+    /// E-nodes.
+    Nodes,
+    /// Time.
+    Time,
+}
+
+/// Rules that are ready to run.
+pub struct Rules {
+    rules: Vec<(&'static Rule, Vec<Compiled>)>,
+}
+
+impl Rules {
+    /// The rules of a table.
+    pub fn new(rules: impl IntoIterator<Item = &'static Rule>) -> Rules {
+        Rules { rules: rules.into_iter().map(|r| (r, r.search.compile())).collect() }
+    }
+}
+
+/// Equations of one rule in one round; a rule that finds more rests for some rounds, each time twice as long, so that
+/// no rule starves the others.
+const MATCHES: usize = 1000;
+
+/// Applies the rules.
+pub fn saturate(graph: &mut EGraph, rules: &Rules, limits: &Limits) -> Stop {
+    let mut rests = vec![(0usize, 0u32); rules.rules.len()];
+    graph.egg.rebuild();
+    for round in 0..limits.rounds {
+        let mut found = Vec::new();
+        let view = View::new(graph);
+        for ((rule, compiled), (until, times)) in rules.rules.iter().zip(&mut rests) {
+            if round < *until {
+                continue;
+            }
+            let equations = search(rule, compiled, &view);
+            if equations.len() > MATCHES << *times {
+                *until = round + (2 << *times);
+                *times += 1;
+                continue;
+            }
+            found.extend(equations.into_iter().map(|e| (rule.name, e)));
+            if limits.until.is_some_and(|t| Instant::now() > t) {
+                return Stop::Time;
+            }
+        }
+        let mut news = false;
+        for (name, equation) in found {
+            if graph.egg.total_number_of_nodes() > limits.nodes {
+                graph.egg.rebuild();
+                return Stop::Nodes;
+            }
+            let before = graph.egg.total_number_of_nodes();
+            let united = apply(graph, name, &equation).is_some_and(|id| graph.union(equation.class, id));
+            news |= united || graph.egg.total_number_of_nodes() > before;
+        }
+        graph.egg.rebuild();
+        if !news && rests.iter().all(|(until, _)| round >= *until) {
+            return Stop::Saturated;
+        }
+    }
+    Stop::Rounds
+}
+
+/// What one rule says.
+pub fn search(rule: &Rule, compiled: &[Compiled], view: &View<'_>) -> Vec<Equation> {
+    let mut out = Vec::new();
+    match rule.search {
+        Search::Text { .. } => compiled.iter().for_each(|c| c.find(view, &mut out)),
+        Search::Code { find, .. } => find(view, &mut out),
+    }
+    out
+}
+
+/// Adds the right side of an equation.
+pub fn apply(graph: &mut EGraph, rule: &str, equation: &Equation) -> Option<Id> {
+    let loc = derive(rule, &equation.from);
+    add(graph, &equation.term, &loc)
+}
+
+fn add(graph: &mut EGraph, term: &Term, loc: &Location) -> Option<Id> {
+    match term {
+        Term::Class(id) => Some(graph.egg.find(*id)),
+        Term::Op(def, attrs, operands) => {
+            let operands = operands.iter().map(|t| add(graph, t, loc)).collect::<Option<Vec<_>>>()?;
+            let tuple = graph.add(*def, attrs, &operands, loc)?;
+            graph.result(tuple, 0)
+        }
+    }
+}
+
+/// What locations of this pass start with.
+pub const BY: &str = "optimize/";
+
+/// The location of an op made by a rule: the names of all rules on the way, and what they started from.
+pub fn derive(rule: &str, from: &[Location]) -> Location {
+    let mut rules: Vec<&str> = Vec::new();
+    let mut roots: Vec<&Location> = Vec::new();
+    for l in from {
+        match l {
+            Location::Derived { by, from } if by.starts_with(BY) => {
+                rules.extend(by[BY.len()..].split('+'));
+                roots.extend(from.iter());
+            }
+            other => roots.push(other),
+        }
+    }
+    rules.push(rule);
+    let mut names: Vec<&str> = Vec::new();
+    rules.into_iter().for_each(|r| {
+        if !names.contains(&r) {
+            names.push(r)
+        }
+    });
+    Location::derived(format!("{BY}{}", names.join("+")), roots)
+}

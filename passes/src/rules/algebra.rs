@@ -1,0 +1,44 @@
+//! Sums, products and truth values, element by element. All shapes that broadcast are allowed: every operand of the
+//! left side stands on the right side as often or once, so the result has the same shape.
+
+use super::equation;
+use crate::egraph::rule::{BOOLS, FLOATS, NUMBERS, Rule, Search};
+
+pub const RULES: &[Rule] = &[
+    // What is known moves together, to be computed at compile time.
+    equation!("add-known", "add(add(x, A), B) = add(x, add(A, B))", "", NUMBERS),
+    equation!("mul-known", "mul(mul(x, A), B) = mul(x, mul(A, B))", "", NUMBERS),
+    equation!("add-add-known", "add(add(x, A), add(y, B)) = add(add(x, y), add(A, B))", "", NUMBERS),
+    equation!("mul-mul-known", "mul(mul(x, A), mul(y, B)) = mul(mul(x, y), mul(A, B))", "", NUMBERS),
+    equation!("mul-add-known", "mul(add(x, A), B) = add(mul(x, B), mul(A, B))", "", NUMBERS),
+    equation!("sub-known", "sub(x, A) <=> add(x, neg(A))", "", NUMBERS),
+    equation!("div-known", "div(x, A) = mul(x, recip(A))", "", FLOATS),
+    // Distributivity.
+    equation!("factor", "add(mul(a, c), mul(b, c)) = mul(add(a, b), c)", "", NUMBERS),
+    equation!("factor-sub", "sub(mul(a, c), mul(b, c)) = mul(sub(a, b), c)", "", NUMBERS),
+    equation!("factor-div", "add(div(a, c), div(b, c)) = div(add(a, b), c)", "", FLOATS),
+    // Signs.
+    equation!("add-neg", "add(x, neg(y)) <=> sub(x, y)", "", NUMBERS),
+    equation!("sub-neg", "sub(x, neg(y)) = add(x, y)", "", NUMBERS),
+    equation!("neg-neg", "neg(neg(x)) = x", "", NUMBERS),
+    equation!("neg-sub", "neg(sub(x, y)) = sub(y, x)", "", NUMBERS),
+    equation!("mul-neg-neg", "mul(neg(x), neg(y)) = mul(x, y)", "", NUMBERS),
+    equation!("abs-neg", "abs(neg(x)) = abs(x)", "", FLOATS),
+    // Functions.
+    equation!("div-sqrt", "div(x, sqrt(y)) = mul(x, rsqrt(y))", "", FLOATS),
+    equation!("recip-sqrt", "recip(sqrt(y)) = rsqrt(y)", "", FLOATS),
+    equation!("one-over", "div(1, x) = recip(x)", "", FLOATS),
+    equation!("exp-exp", "mul(exp(x), exp(y)) = exp(add(x, y))", "", FLOATS),
+    equation!("exp-minus", "div(1, exp(x)) = exp(neg(x))", "", FLOATS),
+    // Largest and smallest.
+    equation!("max-same", "max(x, x) = x", "", NUMBERS),
+    equation!("min-same", "min(x, x) = x", "", NUMBERS),
+    equation!("max-max-known", "max(max(x, A), B) = max(x, max(A, B))", "", NUMBERS),
+    equation!("min-min-known", "min(min(x, A), B) = min(x, min(A, B))", "", NUMBERS),
+    // Truth values.
+    equation!("not-not", "not(not(x)) = x", "", BOOLS),
+    equation!("not-and", "and(not(x), not(y)) = not(or(x, y))", "", BOOLS),
+    equation!("not-or", "or(not(x), not(y)) = not(and(x, y))", "", BOOLS),
+    equation!("select-not", "select(not(c), a, b) = select(c, b, a)", "", NUMBERS),
+    equation!("select-same", "select(c, x, x) = x", "c[*n] x[*n]", NUMBERS),
+];

@@ -1,0 +1,46 @@
+//! Rewrite rules for the e-graph, by topic. Each stands under its equation; a test makes instances of every one of them
+//! and compares both sides.
+
+mod algebra;
+mod convolution;
+mod dtype;
+mod folding;
+mod movement;
+mod product;
+mod recognition;
+
+#[cfg(test)]
+mod tests;
+
+use crate::egraph::rule::Rule;
+
+/// Every rule.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    [
+        algebra::RULES,
+        product::RULES,
+        movement::RULES,
+        convolution::RULES,
+        recognition::RULES,
+        dtype::RULES,
+        folding::RULES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// A rule that is an equation as text.
+macro_rules! equation {
+    ($name:literal, $equation:literal, $shapes:literal, $types:expr) => {
+        Rule { name: $name, search: Search::Text { equation: $equation, shapes: $shapes, types: $types } }
+    };
+}
+
+/// A rule that is a function, with the function that makes an instance of it.
+macro_rules! code {
+    ($name:literal, $find:expr, $example:expr) => {
+        Rule { name: $name, search: Search::Code { find: $find, example: $example } }
+    };
+}
+
+use {code, equation};

@@ -1,0 +1,75 @@
+//! What `optimize` does to the models of the zoo, by its own cost model.
+//!
+//! `cargo test --release -p of-passes --test optimize -- --nocapture` prints the table.
+
+use std::time::Instant;
+
+use of_frontend::Builder;
+use of_frontend::zoo::{ZOO, nasrnn};
+use of_ir::{DType, Module, Tensor, Type};
+use of_ops::contraction::MatMul;
+use of_ops::elementwise::{Add, Relu};
+use of_passes::{Manager, Report};
+
+fn run(module: &mut Module, passes: &str) -> Report {
+    let m = Manager::parse(passes).unwrap();
+    m.run(module, &mut |_| {}).unwrap_or_else(|d| panic!("{d:?}"))
+}
+
+/// Modelled microseconds before, after and at least, and how long the pass took.
+fn optimized(module: &mut Module, options: &str) -> (f64, f64, f64, f64) {
+    // Small constants (shapes) first; weights stay ops, so that nothing large is computed here.
+    let started = Instant::now();
+    let report = run(module, &format!("optimize{{{options}}}"));
+    let seconds = started.elapsed().as_secs_f64();
+    let counters = &report.passes.last().unwrap().counters;
+    let us = |name: &str| counters.get(name).map_or(0.0, |ns| *ns as f64 / 1e3);
+    (us("ns before"), us("ns after"), us("ns at least"), seconds)
+}
+
+#[test]
+fn models_of_the_zoo_cost_less() {
+    println!(
+        "{:14} {:>6} {:>12} {:>12} {:>8} {:>8} {:>8}",
+        "model", "target", "before us", "after us", "gain %", "gap %", "seconds"
+    );
+    for (name, make) in ZOO {
+        for target in ["cpu", "t4"] {
+            let mut module = make().unwrap();
+            let (before, after, least, seconds) = optimized(&mut module, &format!("target={target},bound=true"));
+            let gain = 100.0 * (before / after - 1.0);
+            let gap = 100.0 * (after / least - 1.0);
+            println!("{name:14} {target:>6} {before:12.1} {after:12.1} {gain:8.1} {gap:8.2} {seconds:8.2}");
+            assert!(after <= before);
+        }
+    }
+}
+
+/// A module of 10,000 ops, region after region, in bounded time.
+#[test]
+fn large_modules_take_time_in_proportion() {
+    let mut b = Builder::new("large");
+    let mut x = b.input("x", Type::fixed(DType::F32, &[4, 4]));
+    for i in 0..2500 {
+        let w = b.constant(Tensor::from_slice(&[4, 4], &[i as f32; 16]).unwrap()).unwrap();
+        let y = b.op(MatMul {}, &[x, w]).unwrap();
+        let y = b.op(Add {}, &[y, x]).unwrap();
+        x = b.op(Relu {}, &[y]).unwrap();
+    }
+    let mut module = b.finish(&[("y", x)]).unwrap();
+    assert!(module.main().unwrap().graph.walk().len() > 10_000);
+    let started = Instant::now();
+    run(&mut module, "optimize");
+    println!("10,000 ops: {:.1} s", started.elapsed().as_secs_f64());
+}
+
+/// The same input gives the same text.
+#[test]
+fn it_is_deterministic() {
+    let text = || {
+        let mut module = nasrnn().unwrap();
+        run(&mut module, "optimize{target=t4}");
+        format!("{module:?}")
+    };
+    assert_eq!(text(), text());
+}
