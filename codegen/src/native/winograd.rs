@@ -158,7 +158,7 @@ impl Winograd {
         if !(plain(h) && plain(w) && square && cin.is_multiple_of(isa.lanes) && cout.is_multiple_of(isa.lanes)) {
             return None;
         }
-        let (points, taps) = (&h.output.guess() * &w.output.guess() * n.guess(), h.kernel * w.kernel);
+        let (points, taps) = (h.output.guess() * w.output.guess() * n.guess(), h.kernel * w.kernel);
         let cycle = 2.0 * isa.lanes as f64;
         let direct = (points * taps * cin * cout) as f64 / cycle;
         let direct = direct.max((taps * cin * cout * 4) as f64 / STREAM);
