@@ -25,7 +25,8 @@ pub struct Packing {
 /// What buffers are sorted by, largest first.
 type Order = fn(&Buffer) -> (u64, u64);
 
-/// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders and keeps the best.
+/// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders, then changes the best of them
+/// step by step until nothing is above the lower bound or the steps are spent.
 ///
 /// Each order is placed by best fit: a buffer goes into the smallest gap that holds it between buffers that live at
 /// the same time, else on top of them.
@@ -38,19 +39,59 @@ pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
         |b| (u64::from(b.last - b.first), b.bytes),
         |b| (u64::MAX - u64::from(b.first), b.bytes),
     ];
-    let mut best: Option<Packing> = None;
+    let mut best = Packing { offsets: Vec::new(), peak: u64::MAX, lower_bound };
+    let mut best_order = Vec::new();
     for key in orders {
         let mut order: Vec<usize> = (0..sized.len()).collect();
         order.sort_by_key(|i| (std::cmp::Reverse(key(&sized[*i])), *i));
         let (offsets, peak) = place(&sized, &order);
-        if best.as_ref().is_none_or(|b| peak < b.peak) {
-            best = Some(Packing { offsets, peak, lower_bound });
+        if peak < best.peak {
+            (best.offsets, best.peak, best_order) = (offsets, peak, order);
         }
-        if peak == lower_bound {
-            break;
+        if best.peak == lower_bound {
+            return best;
         }
     }
-    best.unwrap_or(Packing { offsets: Vec::new(), peak: 0, lower_bound: 0 })
+    climb(&sized, best_order, &mut best);
+    best
+}
+
+/// Pairs of buffers that the improvement of an order may look at: a tenth of a second.
+const PAIRS: usize = 40_000_000;
+
+/// Improves a packing: again and again one of the buffers at its top is placed earlier, before one that it lives
+/// together with, and the order is kept unless that makes the top higher. The same input gives the same result.
+fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
+    let n = buffers.len();
+    let (mut offsets, mut peak) = (best.offsets.clone(), best.peak);
+    // A linear congruential generator (Knuth's constants), of which the upper bits are used.
+    let mut state = 1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below.max(1)
+    };
+    for _ in 0..(PAIRS / (n * n).max(1)).min(4000) {
+        let top: Vec<usize> = (0..n).filter(|k| offsets[order[*k]] + buffers[order[*k]].bytes == peak).collect();
+        let from = top[random(top.len())];
+        let own = buffers[order[from]];
+        let together = |c: &Buffer| c.first <= own.last && own.first <= c.last;
+        let before: Vec<usize> = (0..from).filter(|k| together(&buffers[order[*k]])).collect();
+        // With nothing before it that it lives with, it lies at the bottom: it is as large as the bound.
+        let Some(to) = before.get(random(before.len())) else { return };
+        let mut next = order.clone();
+        let moved = next.remove(from);
+        next.insert(*to, moved);
+        let (o, p) = place(buffers, &next);
+        if p <= peak {
+            (order, offsets, peak) = (next, o, p);
+        }
+        if peak < best.peak {
+            (best.offsets, best.peak) = (offsets.clone(), peak);
+        }
+        if peak == best.lower_bound {
+            return;
+        }
+    }
 }
 
 fn most_alive(buffers: &[Buffer]) -> u64 {
@@ -127,6 +168,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn most_packings_reach_the_bound() {
+        let (mut above, mut worst) = (0, 1.0f64);
+        for seed in 0..100 {
+            let p = pack(&random(seed, 40), 64);
+            above += u32::from(p.peak > p.lower_bound);
+            worst = worst.max(p.peak as f64 / p.lower_bound as f64);
+        }
+        assert!(above <= 20 && worst < 1.05, "{above} of 100 are above the bound, by {worst} at most");
+    }
+
+    #[test]
+    fn nothing_takes_nothing() {
+        assert_eq!(pack(&[], 64), Packing { offsets: Vec::new(), peak: 0, lower_bound: 0 });
     }
 
     #[test]

@@ -376,6 +376,26 @@ fn products_of_unequal_depth_are_refused_by_the_kernel() {
     assert!(error.contains("do not fit one another"), "{error}");
 }
 
+#[test]
+fn pieces_of_unequal_width_are_refused_by_the_kernel() {
+    let mut r = Rng::new(1);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let open = |width: &str| Type::tensor(of_ir::DType::F32, vec![2usize.into(), Dim::symbol(width)]);
+    let (a, b) = (rw.add_arg(entry, open("k"), None), rw.add_arg(entry, open("l"), None));
+    let y = rw.create_one(of_ops::movement::Concat { axis: 0 }, &[a, b]).unwrap();
+    rw.create(Return {}, &[y]).unwrap();
+    let f = Func::numbered(graph);
+    let fits = [r.f32s(&[2, 3]), r.f32s(&[2, 3])];
+    let want = interpret::run_graph(&f.graph, &fits).unwrap();
+    assert_close("equal pieces", &run_compiled(&f, &fits, Isa::host(), 1), &want);
+    for other in [2, 5] {
+        let error = try_compiled(&f, &[r.f32s(&[2, 3]), r.f32s(&[2, other])], Isa::host(), 1).unwrap_err().to_string();
+        assert!(error.contains("do not fit one another"), "{error}");
+    }
+}
+
 /// An open extent that a squeeze takes for 1: also where a kernel reads the bytes through it, and as a scalar.
 #[test]
 fn reshapes_of_open_extents_are_checked() {
@@ -423,24 +443,70 @@ fn long_sums_keep_their_digits() {
     }
 }
 
+/// The bytes of the plan for `f`.
+fn plan_bytes(f: &Func, winograd: bool) -> Vec<u8> {
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target { isa: Isa::host(), backends: &[&Reference], winograd },
+        cache: Cache::none(),
+        progress: None,
+    };
+    let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}")).write(&path).unwrap();
+    std::fs::read(&path).unwrap()
+}
+
 #[test]
 fn the_same_input_gives_the_same_plan() {
     let (f, _) = random_graph(3, false);
-    let bytes = || {
-        let options = CompileOptions {
-            model: "test".into(),
-            flags: Vec::new(),
-            inputs: Vec::new(),
-            threads: 1,
-            target: Target { isa: Isa::host(), backends: &[&Reference], winograd: true },
-            cache: Cache::none(),
-            progress: None,
+    assert!(plan_bytes(&f, true) == plan_bytes(&f, true));
+}
+
+/// Images whose last tiles reach beyond them, several samples in a block, borders of unequal width, and an epilogue.
+#[test]
+fn convolutions_of_few_multiplications_agree_with_the_interpreter() {
+    let f32s = |r: &mut Rng, dims: &[usize]| r.tensor(of_ir::DType::F32, dims, -1.0, 1.0);
+    for (n, h, w, cin, cout, taps) in
+        [(2, 13, 11, 32, 48, 3), (1, 40, 9, 16, 32, 3), (3, 7, 7, 64, 64, 3), (1, 20, 21, 32, 32, 5)]
+    {
+        let mut r = Rng::new(h as u64);
+        let weights = f32s(&mut r, &[cout, cin, taps, taps]);
+        let mut graph = Graph::new();
+        let entry = graph.entry();
+        let mut rw = Rewriter::new(&mut graph, "test");
+        let x = rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &[n, cin, h, w]), None);
+        let value = weights.clone();
+        let value = rw.create_one(Constant { value }, &[]).unwrap();
+        let bias = rw.create_one(Constant { value: f32s(&mut r, &[cout]) }, &[]).unwrap();
+        let conv = of_ops::nn::Conv {
+            auto_pad: "NOTSET".into(),
+            dilations: vec![1, 1],
+            group: 1,
+            pads: vec![1, 2, 2, 0],
+            strides: vec![1, 1],
+            channels_last: false,
         };
-        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
-        compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).write(&path).unwrap();
-        std::fs::read(&path).unwrap()
-    };
-    assert!(bytes() == bytes());
+        let y = rw.create_one(conv, &[x, value, bias]).unwrap();
+        let y = rw.create_one(of_ops::elementwise::Relu {}, &[y]).unwrap();
+        rw.create(Return {}, &[y]).unwrap();
+        let input = Value::from(f32s(&mut r, &[n, cin, h, w]));
+        let want = interpret::run_graph(&graph, std::slice::from_ref(&input)).unwrap();
+        let f = Func::numbered(graph);
+        for threads in [1, 3] {
+            let got = run_compiled(&f, std::slice::from_ref(&input), Isa::host(), threads);
+            assert_close(&format!("{n}x{h}x{w}x{cin}x{cout} {taps} {threads}"), &got, &want);
+        }
+        let mut module = Module::default();
+        module.funcs.insert("main".into(), f);
+        let mut manager = Manager::default();
+        manager.append("cpu").unwrap();
+        manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        let f = module.main().unwrap();
+        assert!(plan_bytes(f, true) != plan_bytes(f, false), "{h}x{w}: direct sums were chosen");
+    }
 }
 
 #[test]

@@ -18,7 +18,8 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
-use of_ops::movement::Expand;
+use of_ops::list::as_op;
+use of_ops::movement::{Concat, Expand};
 use of_ops::nn::MatMulInteger;
 use of_plan::PlanBuilder;
 
@@ -337,6 +338,13 @@ impl<'g> Lowering<'g, '_> {
         let mut out: Vec<String> = sizes.collect();
         for op in ops {
             let data = self.g.op(*op);
+            if let Some(concat) = as_op::<Concat>(self.g, *op) {
+                let to = self.dims(data.results[0]);
+                let along = of_ops::shape::axis(concat.axis, to.len()).ok();
+                let others = (0..to.len()).filter(|a| Some(*a) != along);
+                let pairs = others.flat_map(|a| data.operands.iter().map(move |v| (a, *v)));
+                out.extend(pairs.filter_map(|(a, v)| extent::guard_equal(&self.dims(v)[a], &to[a])));
+            }
             let matrix = match self.roles.get(*op) {
                 Role::Map(_) => 0,
                 Role::Anchor if matches!(data.name(), MatMul::NAME | MatMulInteger::NAME) => 2,

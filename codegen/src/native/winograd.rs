@@ -466,3 +466,73 @@ fn back(
         let _ = writeln!(c, "        const vf {} = {};", to(i), sum(row, &name, &alone));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the matrices give along one axis, beside the direct sums.
+    fn line(t: &Transform, x: &[f64], w: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let times = |m: &[Vec<f64>], v: &[f64]| -> Vec<f64> {
+            m.iter().map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum()).collect()
+        };
+        let products: Vec<f64> = times(&t.input, x).iter().zip(times(&t.filter, w)).map(|(a, b)| a * b).collect();
+        let direct = (0..t.outputs).map(|i| (0..t.taps).map(|k| x[i + k] * w[k]).sum()).collect();
+        (times(&t.output, &products), direct)
+    }
+
+    #[test]
+    fn transforms_are_exact_but_for_rounding() {
+        for (outputs, taps) in [(2, 2), (2, 3), (3, 3), (4, 3), (2, 5), (3, 2), (5, 2)] {
+            let t = Transform::of(outputs, taps).unwrap();
+            let x: Vec<f64> = (0..t.points()).map(|i| (i * i % 7) as f64 - 2.5).collect();
+            let w: Vec<f64> = (0..taps).map(|i| 1.5 - i as f64).collect();
+            let (got, want) = line(&t, &x, &w);
+            got.iter()
+                .zip(&want)
+                .for_each(|(g, w)| assert!((g - w).abs() < 1e-12, "F({outputs}, {taps}): {got:?} {want:?}"));
+        }
+        assert!(Transform::of(6, 3).is_none());
+    }
+
+    #[test]
+    fn larger_tiles_amplify_more() {
+        let of = |m: usize| Transform::of(m, 3).unwrap().amplification();
+        assert!(of(2) > 1.0 && of(2) < of(4) && of(4) < 1000.0, "{} {}", of(2), of(4));
+    }
+
+    #[test]
+    fn filters_lie_by_panel_point_and_channel() {
+        let t = Transform::of(2, 3).unwrap();
+        // One filter for output 1 of 2 and input 0 of 1: the unit at its centre.
+        let mut filters = vec![0f32; 18];
+        filters[9 + 4] = 1.0;
+        let packed = t.pack(&filters, 1, 2, 4);
+        assert_eq!(packed.len(), 16 * 4);
+        for i in 0..16 {
+            let want = (t.filter[i / 4][1] * t.filter[i % 4][1]) as f32;
+            assert_eq!(packed[i * 4..][..4], [0.0, want, 0.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn small_and_strided_convolutions_are_direct() {
+        let axis = |n: usize, stride: usize| Axis {
+            input: n.into(),
+            output: (n / stride).into(),
+            kernel: 3,
+            stride,
+            dilation: 1,
+            pad: 1usize.into(),
+        };
+        let isa = Isa::by_name("avx512").unwrap();
+        let choose = |n: usize, stride: usize, channels: usize| {
+            let one = Extent::from(1usize);
+            Winograd::choose(&one, &axis(n, stride), &axis(n, stride), channels, channels, isa)
+        };
+        assert_eq!(choose(56, 1, 64).map(|w| w.transform.outputs), Some(4));
+        assert_eq!(choose(56, 2, 64), None);
+        assert_eq!(choose(56, 1, 24), None);
+        assert_eq!(choose(1, 1, 64), None);
+    }
+}
