@@ -1,7 +1,7 @@
 //! `infer-sbp`, `shard` and `insert-boxing`: how tensors lie on a mesh, by propagation, by search, and as ops.
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{Func, Module, Type};
+use of_ir::Module;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Model, explain, lower};
@@ -106,7 +106,6 @@ fn choose(
 ) -> Result<(), Diagnostics> {
     let name = symbol(module, mesh)?;
     crate::each_func(module, |f| {
-        open_dimensions(f)?;
         let written = {
             let model = Model::new(f, mesh)?;
             let d = decide(&model)?;
@@ -128,17 +127,5 @@ fn symbol(module: &mut Module, mesh: &MeshSpec) -> Result<String, Diagnostic> {
         Some(_) if module.meshes.len() > 1 => wrong("the module has several meshes".into()),
         Some((name, own)) if own.shape == ir.shape => Ok(name.clone()),
         Some((name, own)) => wrong(format!("mesh @{name} is {:?}, the given one is {:?}", own.shape, ir.shape)),
-    }
-}
-
-/// Sizes are needed to compare.
-fn open_dimensions(f: &Func) -> Result<(), Diagnostic> {
-    let open = crate::specialize::open_symbols(f);
-    let tensors = f.graph.args().iter().all(|v| matches!(f.graph.ty(*v), Type::Tensor(_)));
-    match open.first() {
-        None if tensors => Ok(()),
-        None => Err(Diagnostic::error(Code::SBP, f.loc.clone(), "an input is no tensor")),
-        Some(s) => Err(Diagnostic::error(Code::SBP, f.loc.clone(), format!("dimension '{s}' is open"))
-            .hint("run 'specialize' with a number for it first")),
     }
 }

@@ -4,6 +4,7 @@
 //! [`candidates`] the ways in which an op may run. [`Model`] makes a search problem of a function, [`search`] solves it
 //! with a bound, [`decide`] writes the outcome into the types; [`simulate`] executes it on simulated devices.
 
+pub mod across;
 pub mod boxing;
 pub mod candidates;
 pub mod cost;

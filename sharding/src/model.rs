@@ -106,7 +106,7 @@ impl<'a> Model<'a> {
             of_value: vec![None; slots],
             classes: HashMap::new(),
         };
-        let mut errors = Diagnostics::default();
+        let mut errors = m.open_inputs();
         m.find_transfers();
         for v in g.args() {
             m.add_source(Subject::Argument(*v), *v);
@@ -126,6 +126,19 @@ impl<'a> Model<'a> {
 
     fn graph(&self) -> &'a Graph {
         &self.func.graph
+    }
+
+    /// Sizes are needed to compare.
+    fn open_inputs(&self) -> Diagnostics {
+        let g = self.graph();
+        let known = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.fixed_dims().is_some());
+        let open = g.args().iter().zip(&self.func.inputs).filter(|(v, _)| !known(v));
+        let error = |(v, name): (&ValueId, &String)| {
+            let what = format!("input '{name}' is {}, no tensor of known extents", g.ty(*v));
+            Diagnostic::error(Code::SBP, self.func.loc.clone(), what)
+                .hint("give numbers to its open dimensions: --shape, or the pass 'specialize'")
+        };
+        Diagnostics(open.map(error).collect())
     }
 
     /// How a value is transferred; `None` for what is no tensor of known extents, and lies on every device.

@@ -2,6 +2,7 @@
 //! the lower bound.
 
 use of_ir::{PartialKind, Sbp};
+use of_sharding::across::{Link, Side, across};
 use of_sharding::boxing::{Router, lower_bound};
 use of_sharding::simulate::{Part, gather, scatter, step};
 use of_sharding::{Layout, MeshAxis, MeshSpec, layout};
@@ -20,7 +21,7 @@ fn whole(dims: &[usize], rng: &mut fastrand::Rng) -> Part {
 }
 
 /// Parts with random values that combine to `x`.
-fn parts(x: &Part, l: &Layout, shape: &[usize], rng: &mut fastrand::Rng) -> Vec<Part> {
+fn parts(x: &Part, l: &Layout, shape: &[usize]) -> Vec<Part> {
     let mut parts = scatter(x, l, shape);
     let partial: Vec<usize> = (0..shape.len()).filter(|a| matches!(l[*a], Sbp::Partial(_))).collect();
     if layout::partial_kind(l) != Some(PartialKind::Sum) {
@@ -45,7 +46,6 @@ fn parts(x: &Part, l: &Layout, shape: &[usize], rng: &mut fastrand::Rng) -> Vec<
             parts[first].data[i] -= more;
         }
     }
-    let _ = rng;
     parts
 }
 
@@ -66,7 +66,7 @@ fn all_pairs(shape: &[usize], dims: &[usize], latency: f64, kinds: &[PartialKind
             let total: f64 = path.iter().map(|s| s.seconds).sum();
             assert!((total - seconds[i * router.layouts.len() + j]).abs() <= 1e-9 * total, "{name}: cost");
             let mut at = from.clone();
-            let mut values = parts(&x, from, shape, &mut rng);
+            let mut values = parts(&x, from, shape);
             let (mut sent, mut claimed) = (0, 0.0);
             for s in &path {
                 let (next, moved) = step(&values, &at, &s.to, s.collective, &s.axes, shape, dims);
@@ -128,4 +128,48 @@ fn uneven_slices() {
     all_pairs(&[2, 2], &[7, 5], 0.0, SUM, false);
     all_pairs(&[3], &[7, 5], 0.0, SUM, false);
     all_pairs(&[2, 3], &[7, 6], 0.0, SUM, false);
+}
+
+/// Between meshes of 4 and 2 devices: the right tensor, and what the published table says is sent.
+#[test]
+fn from_one_mesh_to_another() {
+    let dims = [8, 8];
+    let meshes = [mesh(&[4], 0.0), mesh(&[2], 0.0)];
+    let routers: Vec<Router> = meshes.iter().map(|m| Router::new(m, 2, SUM)).collect();
+    let sides: Vec<Side<'_>> = meshes.iter().zip(&routers).map(|(mesh, router)| Side { mesh, router }).collect();
+    let link = Link { bandwidth: 1.0, latency: 0.0 };
+    let mut rng = fastrand::Rng::with_seed(5);
+    let x = whole(&dims, &mut rng);
+    for (first, second) in [(sides[0], sides[1]), (sides[1], sides[0])] {
+        let (p1, p2) = (first.mesh.devices() as f64, second.mesh.devices() as f64);
+        for from in &first.router.layouts {
+            for to in &second.router.layouts {
+                let name = format!("{} to {}", layout::show(from), layout::show(to));
+                let t = across((first, from), (second, to), link, &dims, 64.0).unwrap_or_else(|| panic!("{name}"));
+                let run = |parts: Vec<Part>, at: &Layout, steps: &[of_sharding::boxing::Step], shape: &[usize]| {
+                    let mut state = (parts, at.clone(), 0);
+                    for s in steps {
+                        let (next, moved) = step(&state.0, &state.1, &s.to, s.collective, &s.axes, shape, &dims);
+                        state = (next, s.to.clone(), state.2 + moved);
+                    }
+                    state
+                };
+                let shapes = (first.mesh.shape(), second.mesh.shape());
+                let (values, at, before) = run(parts(&x, from, &shapes.0), from, &t.before, &shapes.0);
+                assert_eq!(at, t.sent.0, "{name}");
+                let arrived = scatter(&gather(&values, &at, &shapes.0, &dims), &t.sent.1, &shapes.1);
+                let sent: usize = arrived.iter().map(|p| p.data.len()).sum();
+                let (values, at, after) = run(arrived, &t.sent.1, &t.after, &shapes.1);
+                assert_eq!((&at, gather(&values, &at, &shapes.1, &dims)), (to, x.clone()), "{name}");
+                let published = match (from[0], to[0]) {
+                    (Sbp::Partial(_), Sbp::Broadcast) => p1 + p2 - 1.0,
+                    (Sbp::Partial(_), _) => p1,
+                    (_, Sbp::Broadcast) => p2,
+                    _ => 1.0,
+                };
+                assert_eq!((before + sent + after) as f64, t.bytes, "{name}");
+                assert!(t.bytes <= published * 64.0 + 1e-6, "{name}: {} of {}", t.bytes, published * 64.0);
+            }
+        }
+    }
 }

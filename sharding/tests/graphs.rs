@@ -125,8 +125,9 @@ fn exact() -> Effort {
 fn the_search_finds_what_brute_force_finds() {
     let mut ops = 0;
     for seed in 0..500u64 {
-        let two = seed % 2 == 0;
-        let func = random(seed);
+        // On two axes an op has some fifty ways to run: brute force takes fewer of them.
+        let two = seed % 4 == 0;
+        let func = (0..).map(|i| random(seed + 1000 * i)).find(|f| !two || f.graph.op_slots() <= 7).unwrap();
         let mesh = mesh(if two { "2x2" } else { "4" }, seed);
         let model = Model::new(&func, &mesh).unwrap();
         let d: Decision = decide(&model, f64::INFINITY, &exact()).unwrap();

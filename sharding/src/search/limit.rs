@@ -22,8 +22,8 @@ pub struct Limited {
     pub price: f64,
 }
 
-/// Prices that are tried after one was found that is high enough.
-const BISECTIONS: usize = 10;
+/// Prices that are tried.
+const PRICES: usize = 40;
 
 /// The labels that cost least of those that use at most `limit`; `usage` is what each label of each node uses.
 ///
@@ -58,7 +58,7 @@ pub fn solve_within(problem: &Problem, usage: &[Vec<f64>], limit: f64, effort: &
     let (mut low, mut high) = (0.0, None);
     // The first guess: all that is over the limit is worth all that is paid.
     let mut price = free.cost.max(1e-12) / (most - limit).max(limit * 1e-3).max(1.0);
-    for _ in 0..60 + BISECTIONS {
+    for _ in 0..PRICES {
         work.problem.nodes.clone_from(&problem.nodes);
         let p = &mut work.problem;
         for (n, u) in p.nodes.iter_mut().zip(usage) {
@@ -86,7 +86,7 @@ pub fn solve_within(problem: &Problem, usage: &[Vec<f64>], limit: f64, effort: &
         }
         price = match high {
             // Prices differ by orders of magnitude.
-            Some(h) if h < low * (1.0 + 1e-3) => break,
+            Some(h) if h < low * (1.0 + 1e-2) => break,
             Some(h) if low > 0.0 => f64::sqrt(low * h),
             Some(h) => h / 16.0,
             None => price * 16.0,
