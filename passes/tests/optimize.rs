@@ -7,8 +7,11 @@ use std::time::Instant;
 use of_frontend::Builder;
 use of_frontend::zoo::{ZOO, nasrnn};
 use of_ir::{DType, Module, Tensor, Type};
+use of_ops::Value;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Relu};
+use of_ops::interpret::run_graph;
+use of_ops::sample::Rng;
 use of_passes::{Manager, Report};
 
 fn run(module: &mut Module, passes: &str) -> Report {
@@ -72,4 +75,30 @@ fn it_is_deterministic() {
         format!("{module:?}")
     };
     assert_eq!(text(), text());
+}
+
+/// The models compute what they did.
+#[test]
+fn rewritten_models_compute_the_same() {
+    for (name, options) in [("nasrnn", "cpu"), ("nasrnn", "t4"), ("squeezenet", "t4")] {
+        let (_, make) = ZOO.iter().find(|(n, _)| *n == name).unwrap();
+        let outputs = |passes: &str| {
+            let mut module = make().unwrap();
+            run(&mut module, passes);
+            let func = module.main().unwrap();
+            let mut rng = Rng::new(1);
+            let mut input =
+                |ty: &Type| rng.tensor(DType::F32, &ty.as_tensor().unwrap().fixed_dims().unwrap(), 0.25, 1.0);
+            let inputs: Vec<Value> = func.input_types().iter().map(|t| input(t).into()).collect();
+            run_graph(&func.graph, &inputs).unwrap()
+        };
+        let (want, got) = (outputs("verify"), outputs(&format!("optimize{{target={options}}}")));
+        for (a, b) in want.iter().zip(&got) {
+            let (Value::Tensor(a), Value::Tensor(b)) = (a, b) else { panic!("no tensors") };
+            let (a, b) = (a.to_f64s().unwrap(), b.to_f64s().unwrap());
+            let largest = a.iter().fold(0f64, |m, x| m.max(x.abs()));
+            let off = a.iter().zip(&b).fold(0f64, |m, (x, y)| m.max((x - y).abs()));
+            assert!(largest > 0.0 && off <= 1e-4 * largest, "{name} for {options} is off by {off} of {largest}");
+        }
+    }
 }
