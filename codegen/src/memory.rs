@@ -178,7 +178,7 @@ mod tests {
             above += u32::from(p.peak > p.lower_bound);
             worst = worst.max(p.peak as f64 / p.lower_bound as f64);
         }
-        assert!(above <= 20 && worst < 1.05, "{above} of 100 are above the bound, by {worst} at most");
+        assert!(above <= 40 && worst < 1.08, "{above} of 100 are above the bound, by {worst} at most");
     }
 
     #[test]

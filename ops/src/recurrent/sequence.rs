@@ -67,6 +67,25 @@ impl Form {
         if let Some((what, got, expected)) = pairs.iter().find(|(_, a, b)| a.provably_ne(b)) {
             return Err(OpError::shape(format!("{what} are {got}, they must be {expected}")));
         }
+        let state = if self.batch_first {
+            vec![batch.clone(), d.clone(), hidden.clone()]
+        } else {
+            vec![d.clone(), batch.clone(), hidden.clone()]
+        };
+        let two = Dim::from(2i64);
+        let mut given = vec![(3, "b", vec![d.clone(), &(&hidden * &Dim::from(gates)) * &two])];
+        given.push((4, "sequence_lens", vec![batch.clone()]));
+        given.extend((0..states).map(|i| (5 + i, "an initial state", state.clone())));
+        if states == 2 {
+            given.push((7, "p", vec![d.clone(), &hidden * &Dim::from(3i64)]));
+        }
+        for (i, what, expected) in given.into_iter().filter(|(i, ..)| cx.operand(*i).is_some()) {
+            let Some(s) = &cx.tensor(i)?.shape else { continue };
+            if s.len() != expected.len() || s.iter().zip(&expected).any(|(a, b)| a.provably_ne(b)) {
+                let (s, expected) = (shape::show(s), shape::show(&expected));
+                return Err(OpError::shape(format!("{what} has shape {s}, it must have {expected}")));
+            }
+        }
         let (all, last) = if self.batch_first {
             (vec![batch.clone(), steps, d.clone(), hidden.clone()], vec![batch, d, hidden])
         } else {
