@@ -19,7 +19,7 @@ pub struct Run {
     next: OpId,
 }
 
-/// The runs of a block of up to `length` ops. What has regions or effects, what the list does not know and what a user
+/// The runs of a block of up to `length` ops. What has several results (whose number may be no attribute), regions or effects, what the list does not know and what a user
 /// has placed stays as it is and ends a run.
 pub fn runs(graph: &Graph, block: RegionId, length: usize) -> Vec<Run> {
     let (mut out, mut ops) = (Vec::new(), Vec::new());
@@ -42,7 +42,7 @@ fn is_plain(graph: &Graph, op: OpId) -> bool {
     !t.terminator
         && !t.effect
         && data.regions.is_empty()
-        && !data.results.is_empty()
+        && data.results.len() == 1
         && is_listed(graph, op)
         && !data.results.iter().chain(&data.operands).any(placed)
 }
