@@ -19,8 +19,8 @@ pub struct Run {
     next: OpId,
 }
 
-/// The runs of a block of up to `length` ops. What has several results (whose number may be no attribute), regions or effects, what the list does not know and what a user
-/// has placed stays as it is and ends a run.
+/// The runs of a block of up to `length` ops. What has regions or effects, or several results (whose number may be no
+/// attribute), what the list does not know and what a user has placed stays as it is and ends a run.
 pub fn runs(graph: &Graph, block: RegionId, length: usize) -> Vec<Run> {
     let (mut out, mut ops) = (Vec::new(), Vec::new());
     for op in graph.region_ops(block) {
