@@ -41,7 +41,7 @@ fn scalar(rw: &mut Rewriter<'_>, v: ValueId) -> Result<ValueId, Diagnostic> {
 /// The axis of an entry of a list that may be left out, 0 without it.
 fn axis(list: &Option<Vec<i64>>, i: usize, rank: usize) -> Option<usize> {
     let a = list.as_ref().map_or(Some(0), |l| l.get(i).copied())?;
-    usize::try_from(if a < 0 { a + rank as i64 } else { a }).ok().filter(|a| *a < rank)
+    of_ops::shape::axis(a, rank).ok()
 }
 
 fn backward(list: &Option<Vec<i64>>, i: usize) -> bool {

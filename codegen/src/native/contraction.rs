@@ -124,11 +124,14 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
 /// Lines that a set of the first cache holds, some of them left to the right operand. Sets repeat every 4096 bytes.
 const WAYS: usize = 8;
 
-/// Lines of the left operand that a tile of `rows` rows needs at once in the fullest set of the first cache.
+/// Lines of the left operand that a tile of `rows` rows needs at once in the fullest set of the first cache; 1 where the
+/// distance of the rows is not known.
 fn crowd(rows: usize, c: &Contraction) -> usize {
     let size = if c.element == Element::Float { 4 } else { 1 };
-    let set = |row: usize| row * c.inner.1.guess() * size / 64 % 64;
-    (0..rows).map(|a| (0..rows).filter(|b| set(*b) == set(a)).count()).max().unwrap_or(0)
+    let Some(step) = c.inner.1.number() else { return 1 };
+    let mut lines: Vec<usize> = (0..rows).map(|row| row * step * size / 64).collect();
+    lines.dedup();
+    lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
 }
 
 /// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, zeros beyond the last column.
