@@ -97,7 +97,7 @@ pub fn write(path: &Path, name: &str, value: &Value) -> Result<(), Diagnostic> {
         }
         Value::None => return Err(nothing()),
     };
-    std::fs::write(path, bytes)
+    of_files::write(path, bytes)
         .map_err(|e| Diagnostic::error(Code::IO, Location::Unknown, format!("cannot write {}: {e}", path.display())))
 }
 

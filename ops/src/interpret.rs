@@ -9,21 +9,37 @@ use of_ir::{Dim, Graph, OpError, OpId, RegionId, Rewriter, Tensor, Type, ValueId
 use crate::structural::{Constant, NoneValue, Return};
 use crate::{Evaluated, Inputs, Kind, OpSpec, Value, decl};
 
+/// The results of an op for operands that may be others than the graph's.
+pub type Evaluate<'a> = dyn FnMut(&[Value]) -> Result<Vec<Value>, Diagnostic> + 'a;
+
+/// Stands around the evaluation of every op, those in regions too: is given the op, its operands, and what gives the
+/// results for them.
+pub type Around<'a> = dyn Fn(OpId, &[Value], &mut Evaluate<'_>) -> Result<Vec<Value>, Diagnostic> + 'a;
+
 /// The outputs of `graph` for the given inputs.
 ///
 /// # Errors
 /// When an op cannot be evaluated on its operands, with its location.
 pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>, Diagnostic> {
+    run_graph_around(graph, inputs, &|_, operands, evaluate| evaluate(operands))
+}
+
+/// As [`run_graph`], with `around` in the place of each evaluation: to look at what ops read and give, or to change it.
+///
+/// # Errors
+/// As [`run_graph`], and as `around`.
+pub fn run_graph_around(graph: &Graph, inputs: &[Value], around: &Around<'_>) -> Result<Vec<Value>, Diagnostic> {
     if inputs.len() != graph.args().len() {
         let what = format!("{} inputs were given, there are {}", inputs.len(), graph.args().len());
         return Err(Diagnostic::error(Code::INPUT, Location::Unknown, what));
     }
-    let mut frame = Frame { graph, values: HashMap::new(), left: HashMap::new(), symbols: HashMap::new() };
-    frame.region(graph.entry(), inputs)
+    let (values, left, symbols) = (HashMap::new(), HashMap::new(), HashMap::new());
+    Frame { graph, around, values, left, symbols }.region(graph.entry(), inputs)
 }
 
 struct Frame<'g> {
     graph: &'g Graph,
+    around: &'g Around<'g>,
     values: HashMap<ValueId, Value>,
     /// Readers of each value of the outermost region that are still to come; the value is dropped after the last.
     left: HashMap<ValueId, usize>,
@@ -61,9 +77,14 @@ impl Frame<'_> {
     }
 
     fn op(&mut self, op: OpId) -> Result<(), Diagnostic> {
+        let operands = self.graph.op(op).operands.iter().map(|v| self.value(*v)).collect::<Result<Vec<_>, _>>()?;
+        let results = (self.around)(op, &operands, &mut |operands| self.evaluate(op, operands))?;
+        self.keep(op, results)
+    }
+
+    fn evaluate(&mut self, op: OpId, operands: &[Value]) -> Result<Vec<Value>, Diagnostic> {
         let g = self.graph;
         let data = g.op(op);
-        let operands = data.operands.iter().map(|v| self.value(*v)).collect::<Result<Vec<_>, _>>()?;
         // Control flow that computes nothing has results as declared: with the extents of this run.
         let number = |s: &str| self.symbols.get(s).map(|n| Dim::from(*n));
         let declared = |v: &ValueId| g.ty(*v).map_dims(&mut |d| d.substitute(&number));
@@ -83,20 +104,17 @@ impl Frame<'_> {
                     OpError::eval(message)
                 })
             };
-            let mut inputs = Inputs { values: &operands, types: &types, region: &mut run };
+            let mut inputs = Inputs { values: operands, types: &types, region: &mut run };
             match decl.kind() {
                 Kind::Composite => match imp.eval(&mut inputs) {
                     Ok(v) => Ok(v),
-                    Err(_) => return self.keep(op, expanded(&data.loc, data.name(), &*imp, &operands)?),
+                    Err(_) => return expanded(&data.loc, data.name(), &*imp, operands),
                 },
                 _ => imp.eval(&mut inputs),
             }
         };
-        match result {
-            Ok(values) => self.keep(op, values),
-            // The innermost op that failed has the best location.
-            Err(e) => Err(inner.unwrap_or_else(|| e.at(data.name(), &data.loc))),
-        }
+        // The innermost op that failed has the best location.
+        result.map_err(|e| inner.unwrap_or_else(|| e.at(data.name(), &data.loc)))
     }
 
     /// Stores results and drops operands that nobody reads any more.

@@ -21,7 +21,7 @@ pub fn write(dir: &Path, pass: &str, before: &Module, pipeline: &str) -> Result<
         Diagnostics::from(of_diag::Diagnostic::error(of_diag::Code::IO, of_diag::Location::Unknown, what))
     };
     let text = fs::read_to_string(&path).map_err(io)?;
-    fs::write(&path, head + &text).map_err(io)?;
+    of_files::write(&path, head + &text).map_err(io)?;
     Ok(path)
 }
 

@@ -1,10 +1,9 @@
 //! Writing a plan: one pass over the bytes, into a file that appears whole or not at all.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use of_files::Pending;
 use prost::Message;
 
 use crate::builder::Piece;
@@ -12,19 +11,19 @@ use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header
 use crate::{PlanBuilder, WriteError, verify};
 
 impl PlanBuilder<'_> {
-    /// Verifies the plan and writes it: to a temporary file in the same folder, which is then renamed, so that a
-    /// reader sees the old file or the new one and never a part of it. Durability after a power failure is left to
-    /// the file system; the checksums tell a torn file from a whole one.
+    /// Verifies the plan and writes it: a reader sees the old file or the new one and never a part of it, and the
+    /// checksums tell a file that a power failure tore from a whole one.
     pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), WriteError> {
         let path = path.as_ref();
         verify(&self.plan).map_err(WriteError::Invalid)?;
-        let temporary = temporary_name(path);
-        let written = self.write_to(&temporary).and_then(|()| fs::rename(&temporary, path));
-        written.map_err(|source| {
-            // The error that matters is the first one; a temporary file that cannot be removed is only litter.
-            let _ = fs::remove_file(&temporary);
-            WriteError::Io { path: path.to_owned(), source }
-        })
+        let write = || {
+            let file = Pending::new(path)?;
+            let mut writer = BufWriter::with_capacity(1 << 20, file.create()?);
+            self.stream(&mut writer)?;
+            writer.flush()?;
+            file.keep()
+        };
+        write().map_err(|source| WriteError::Io { path: path.to_owned(), source })
     }
 
     /// Verifies the plan and packs it into memory.
@@ -43,13 +42,6 @@ impl PlanBuilder<'_> {
         let mut cursor = Cursor::new(Vec::new());
         self.stream(&mut cursor).map_err(|source| WriteError::Io { path: PathBuf::from("<memory>"), source })?;
         Ok(cursor.into_inner())
-    }
-
-    fn write_to(&self, path: &Path) -> io::Result<()> {
-        let file: File = OpenOptions::new().write(true).create_new(true).open(path)?;
-        let mut writer = BufWriter::with_capacity(1 << 20, file);
-        self.stream(&mut writer)?;
-        writer.flush()
     }
 
     fn stream(&self, out: &mut (impl Write + Seek)) -> io::Result<()> {
@@ -109,11 +101,3 @@ impl<W: Write> SectionWriter<'_, W> {
 
 /// No gap is larger than a section's alignment.
 const ZEROS: [u8; SECTION_ALIGN as usize] = [0; SECTION_ALIGN as usize];
-
-fn temporary_name(path: &Path) -> PathBuf {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}-{}.tmp", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
-    path.with_file_name(name)
-}

@@ -238,7 +238,9 @@ fn pad(o: &Operands<'_>) -> Result<Source, String> {
             }
             other => return Err(format!("padding in mode '{other}' has no native code")),
         };
-        p.head += &at_most(&1usize.into(), &left);
+        // Where nothing is wanted, nothing need be there.
+        let some = to.iter().product::<Extent>().min(&1usize.into());
+        p.head += &at_most(&some, &left);
         let text = format!("    const i64 k{a} = {inside} + {skip};\n");
         if a + 1 == from.len() {
             p.point += &text

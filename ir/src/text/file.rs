@@ -1,10 +1,11 @@
 //! Modules in files: the text in one, the large constants in another beside it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location, SourceMap};
+use of_files::Pending;
 
 use super::{Constants, DataFile, PrintOptions, parse_module, print_module};
 use crate::{Module, Registry};
@@ -25,38 +26,27 @@ pub fn read_module(path: &Path, registry: &Registry, sources: &mut SourceMap) ->
 /// not made where there are none. `options.constants` is not used.
 ///
 /// Both files are complete before they get their names, so that a module may be written over the file whose data it
-/// has mapped.
+/// has mapped. What is no regular file (a pipe) has nothing beside it and gets the constants inline.
 ///
 /// # Errors
 /// When a file cannot be written.
 pub fn write_module(path: &Path, module: &Module, options: &PrintOptions<'_>) -> Result<(), Diagnostics> {
-    let data_path = path.with_extension("ofdata");
-    let data_name = data_path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let (text_part, data_part) = (partial(path), partial(&data_path));
     let write = || -> io::Result<()> {
-        let data = DataFile::new(data_name, BufWriter::new(File::create(&data_part)?));
-        let text = print_module(module, &PrintOptions { constants: Constants::Beside(&data), ..*options });
-        if data.finish()? == 0 {
-            fs::remove_file(&data_part)?;
-        } else {
-            fs::rename(&data_part, &data_path)?;
+        let text_file = Pending::new(path)?;
+        if !text_file.is_regular() {
+            return text_file.write(print_module(module, &PrintOptions { constants: Constants::Inline, ..*options }));
         }
-        fs::write(&text_part, text)?;
-        fs::rename(&text_part, path)
+        let data_path = path.with_extension("ofdata");
+        let data_name = data_path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let data_file = Pending::new(&data_path)?;
+        let data = DataFile::new(data_name, BufWriter::new(data_file.create()?));
+        text_file.write(print_module(module, &PrintOptions { constants: Constants::Beside(&data), ..*options }))?;
+        if data.finish()? > 0 {
+            data_file.keep()?;
+        }
+        text_file.keep()
     };
-    write().map_err(|e| {
-        // What was begun is of no use; that it cannot be removed either does not matter more than the first error.
-        let _ = fs::remove_file(&text_part);
-        let _ = fs::remove_file(&data_part);
-        io_error(path, "written", &e)
-    })
-}
-
-/// Where a file is written before it gets its name.
-fn partial(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    path.with_file_name(name)
+    write().map_err(|e| io_error(path, "written", &e))
 }
 
 fn io_error(path: &Path, what: &str, e: &io::Error) -> Diagnostics {

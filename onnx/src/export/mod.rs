@@ -12,11 +12,11 @@ mod spelling;
 mod takes;
 mod weights;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_files::Pending;
 use of_ir::{Func, Module};
 use prost::Message;
 
@@ -75,27 +75,22 @@ pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Res
         name.push(suffix);
         path.with_file_name(name)
     };
-    let part = format!(".{}.part", std::process::id());
     let data = with(".data");
     let beside = options.external_data || inline_bytes(func) > MOST_INLINE;
     let location = data.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let weights = if beside { Weights::beside(location) } else { Weights::default() };
     let (model, weights) = model(module, func, options, weights)?;
-    let (model_part, data_part) = (with(&part), with(&format!(".data{part}")));
     let write = || -> io::Result<()> {
+        let model_file = Pending::new(path)?;
+        model_file.write(model.encode_to_vec())?;
         if !weights.is_empty() {
-            weights.write(&data_part)?;
+            let data_file = Pending::new(&data)?;
+            weights.write(data_file.create()?)?;
+            data_file.keep()?;
         }
-        fs::write(&model_part, model.encode_to_vec())?;
-        if !weights.is_empty() {
-            fs::rename(&data_part, &data)?;
-        }
-        fs::rename(&model_part, path)
+        model_file.keep()
     };
     write().map_err(|e| {
-        // What was begun is of no use; that it cannot be removed either does not matter more than the first error.
-        let _ = fs::remove_file(&model_part);
-        let _ = fs::remove_file(&data_part);
         let what = format!("'{}' cannot be written: {e}", path.display());
         Diagnostic::error(Code::IO, Location::Unknown, what)
     })?;

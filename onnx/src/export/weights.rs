@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
 
 use of_ir::{Blob, Tensor};
 
@@ -58,8 +57,8 @@ impl Weights {
     }
 
     /// Writes the data file, one constant after the other.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(path)?);
+    pub fn write(&self, file: File) -> io::Result<()> {
+        let mut file = BufWriter::new(file);
         let mut at = 0;
         for (offset, bytes) in &self.parts {
             io::copy(&mut io::repeat(0).take(offset - at), &mut file)?;
@@ -85,7 +84,7 @@ mod tests {
         assert_eq!(b.external_data[1].value(), "8192");
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d");
-        w.write(&path).unwrap();
+        w.write(File::create(&path).unwrap()).unwrap();
         let bytes = std::fs::read(path).unwrap();
         assert_eq!(bytes.len(), 8192 + 2000);
         assert!(bytes[5000..8192].iter().all(|b| *b == 0) && bytes[8192..].iter().all(|b| *b == 7));

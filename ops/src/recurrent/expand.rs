@@ -199,7 +199,7 @@ impl Layer {
 type Step<'s> = dyn Fn(&mut Build<'_, '_>, &[ValueId], &[ValueId]) -> Result<(ValueId, Vec<ValueId>), Diagnostic> + 's;
 
 /// The slice at `index` of an axis.
-fn pick(b: &mut Build<'_, '_>, x: ValueId, axis: usize, index: usize) -> Made {
+pub(super) fn pick(b: &mut Build<'_, '_>, x: ValueId, axis: usize, index: usize) -> Made {
     let index = b.ints(&[index as i64])?;
     let index = b.reshape(index, &[])?;
     b.op(Gather { axis: axis as i64 }, &[x, index])

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use of_ir::{OpView, Rewriter, SbpSignature, Type, ValueId};
 
 use super::activation;
-use super::expand::{Cell, Layer, apply, gate, part};
+use super::expand::{Cell, Layer, apply, gate, part, pick};
 use super::sequence::{self, Form, Sequence, clip, multiply_add};
 use crate::contraction::MatMul;
 use crate::nn::build::{Build, diagnostic};
@@ -124,9 +124,9 @@ impl Op for Lstm {
                 let x = gate(b, gates, own, i)?;
                 let Some(p) = peepholes else { return Ok(x) };
                 let n = own.hidden;
-                let p = part(b, p, 1, i * n, (i + 1) * n)?;
-                let p = part(b, p, 0, own.direction, own.direction + 1)?;
-                let seen = b.mul(p, cell)?;
+                let p = pick(b, p, 0, own.direction)?;
+                let p = part(b, p, 0, i * n, (i + 1) * n)?;
+                let seen = b.mul(cell, p)?;
                 b.add(x, seen)
             };
             let x = seen(b, 0, old)?;

@@ -33,7 +33,7 @@ pub fn emit(case: &Case, folder: &Path) -> Result<(), Diagnostics> {
     export_file(&folder.join("model.onnx"), &crate::module(func.clone()), &ExportOptions::default())?;
     let of = |v: &ValueId| values[v].clone();
     let outputs: Vec<Value> = graph.outputs().iter().map(of).collect();
-    let runs: Vec<Vec<Value>> = (0..NOISE).filter_map(|seed| noisy(graph, &case.inputs, &values, seed).ok()).collect();
+    let runs: Vec<Vec<Value>> = (0..NOISE).filter_map(|seed| noisy(graph, &case.inputs, seed).ok()).collect();
     let write = |kind: &str, i: usize, name: &str, value: &Value| {
         tensor_io::write(&data.join(format!("{kind}_{i}.pb")), name, value)
     };

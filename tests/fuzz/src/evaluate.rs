@@ -1,20 +1,18 @@
 //! Evaluation op by op, with or without rounding errors thrown in.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, OpId, Rewriter, Tensor, ValueId};
+use of_diag::Diagnostic;
+use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, Rewriter, Tensor, ValueId};
 use of_ops::control::{Loop, Scan};
-use of_ops::interpret::{run_graph, type_of};
+use of_ops::interpret::{run_graph_around, type_of};
 use of_ops::structural::{Constant, NoneValue, Return};
-use of_ops::{Inputs, OpDecl, OpSpec, Value};
+use of_ops::{OpSpec, Value};
 
 /// The values of the outermost region of a graph.
 pub type Values = HashMap<ValueId, Value>;
-
-/// The results of an op for what it reads.
-type Evaluate<'a> = dyn FnMut(OpId, &[Value]) -> Result<Vec<Value>, Diagnostic> + 'a;
 
 /// Half units in the last place by which an operand or a result of an inexact op is moved at most.
 const AMPLITUDE: f64 = 4.0;
@@ -24,34 +22,38 @@ const AMPLITUDE: f64 = 4.0;
 /// # Errors
 /// When an op cannot be evaluated.
 pub fn exact(graph: &Graph, inputs: &[Value]) -> Result<Values, Diagnostic> {
-    run(graph, inputs, &mut |op, operands| evaluate(graph, op, operands))
+    let values: Values = graph.args().iter().copied().zip(inputs.iter().cloned()).collect();
+    let values = RefCell::new(values);
+    run_graph_around(graph, inputs, &|op, operands, evaluate| {
+        let results = evaluate(operands)?;
+        if graph.op(op).parent == graph.entry() {
+            values.borrow_mut().extend(graph.op(op).results.iter().copied().zip(results.iter().cloned()));
+        }
+        Ok(results)
+    })?;
+    Ok(values.into_inner())
 }
 
 /// The outputs when every inexact op rounds differently: `op(x (1 + d)) (1 + e)` in the place of `op(x)`, which is what
 /// an implementation in the precision of its operands computes. Equal numbers move together, so that ties stay ties.
-///
-/// An op is exact when its results hold nothing but elements of its operands, integers, or truth values: movements,
-/// comparisons, extrema, rounding. `values` are those of the exact run.
+/// Of an op with regions it is the ops inside that round.
 ///
 /// # Errors
 /// When an op cannot be evaluated any more.
-pub fn noisy(graph: &Graph, inputs: &[Value], values: &Values, seed: u64) -> Result<Vec<Value>, Diagnostic> {
-    let got = run(graph, inputs, &mut |op, operands| {
-        if is_exact(graph, op, values) {
-            return evaluate(graph, op, operands);
+pub fn noisy(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
+    run_graph_around(graph, inputs, &|op, operands, evaluate| {
+        let results = evaluate(operands)?;
+        if !graph.op(op).regions.is_empty() || is_exact(operands, &results) {
+            return Ok(results);
         }
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(op.index() as u64);
-        let read = reads(graph, op);
-        let moved: Vec<Value> = operands
-            .iter()
-            .zip(&read)
-            // Constants are weights and parameters such as scales: they are known exactly.
-            .map(|(v, id)| if graph.constant(*id).is_some() && is_parameter(v) { v.clone() } else { perturb(v, seed) })
-            .collect();
-        let results = evaluate(graph, op, &moved)?;
-        Ok(results.iter().map(|v| perturb(v, seed ^ 0x5555)).collect())
-    })?;
-    Ok(graph.outputs().iter().map(|v| got[v].clone()).collect())
+        let ids = &graph.op(op).operands;
+        // Constants are weights and parameters such as scales: they are known exactly.
+        let known = |(v, id): (&Value, &ValueId)| graph.constant(*id).is_some() && is_parameter(v);
+        let moved = |pair: (&Value, &ValueId)| if known(pair) { pair.0.clone() } else { perturb(pair.0, seed) };
+        let moved: Vec<Value> = operands.iter().zip(ids).map(moved).collect();
+        Ok(evaluate(&moved)?.iter().map(|v| perturb(v, seed ^ 0x5555)).collect())
+    })
 }
 
 /// Symbols of extents that no value has: those of the slices of a stack without a slice, unless inference knows them. Any
@@ -66,72 +68,6 @@ pub fn untold(graph: &Graph, values: &Values) -> HashSet<Arc<str>> {
 
 fn is_parameter(v: &Value) -> bool {
     matches!(v, Value::Tensor(t) if t.len() <= 1)
-}
-
-fn run(graph: &Graph, inputs: &[Value], evaluate: &mut Evaluate<'_>) -> Result<Values, Diagnostic> {
-    let mut values: Values = graph.args().iter().copied().zip(inputs.iter().cloned()).collect();
-    for op in graph.region_ops(graph.entry()) {
-        let data = graph.op(op);
-        if data.def.traits().terminator {
-            break;
-        }
-        let operands: Vec<Value> = reads(graph, op).iter().map(|v| values[v].clone()).collect();
-        let results = evaluate(op, &operands)?;
-        values.extend(data.results.iter().copied().zip(results));
-    }
-    Ok(values)
-}
-
-/// What an op reads of the outermost region: its operands, then what its regions capture.
-fn reads(graph: &Graph, op: OpId) -> Vec<ValueId> {
-    fn visit(graph: &Graph, op: OpId, inside: &mut HashSet<ValueId>, out: &mut Vec<ValueId>) {
-        let data = graph.op(op);
-        out.extend(data.operands.iter().filter(|v| !inside.contains(v)));
-        for region in &data.regions {
-            inside.extend(graph.region_args(*region));
-            for inner in graph.region_ops(*region) {
-                visit(graph, inner, inside, out);
-                inside.extend(&graph.op(inner).results);
-            }
-        }
-    }
-    let mut out = Vec::new();
-    visit(graph, op, &mut HashSet::new(), &mut out);
-    out
-}
-
-/// The results of one op of `graph`; for an op with regions the values are those of [`reads`].
-fn evaluate(graph: &Graph, op: OpId, operands: &[Value]) -> Result<Vec<Value>, Diagnostic> {
-    let data = graph.op(op);
-    let unknown = || Diagnostic::error(Code::UNKNOWN_OP, Location::Unknown, format!("'{}' is unknown", data.name()));
-    if data.regions.is_empty() {
-        let decl = of_ops::decl(data.name()).ok_or_else(unknown)?;
-        let types: Vec<_> = data.results.iter().map(|v| graph.ty(*v).clone()).collect();
-        let op = decl.decode(&data.attrs).map_err(|e| e.at(data.name(), &data.loc))?;
-        let mut region = |_: usize, _: &[Value]| Err(of_ir::OpError::eval("the op has no regions"));
-        let mut inputs = Inputs { values: operands, types: &types, region: &mut region };
-        // A composite may have no evaluation of its own; then the interpreter expands it.
-        return op.eval(&mut inputs).or_else(|_| alone(decl, &data.attrs, operands));
-    }
-    let mut own = Graph::new();
-    let entry = own.entry();
-    let mut rw = Rewriter::new(&mut own, "fuzz");
-    let (mut map, mut args) = (HashMap::new(), Vec::new());
-    for (id, value) in reads(graph, op).into_iter().zip(operands) {
-        if let std::collections::hash_map::Entry::Vacant(slot) = map.entry(id) {
-            slot.insert(match value {
-                Value::None => rw.create_one(NoneValue {}, &[])?,
-                other => {
-                    args.push(other.clone());
-                    rw.add_arg(entry, graph.ty(id).clone(), None)
-                }
-            });
-        }
-    }
-    let copy = rw.clone_op(graph, op, &mut map);
-    let results = rw.graph().op(copy).results.to_vec();
-    rw.create(Return {}, &results)?;
-    run_graph(&own, &args)
 }
 
 /// A graph of one op, small integer operands as constants, and the values of its arguments.
@@ -161,28 +97,21 @@ pub fn one_op(def: &'static dyn OpDef, attrs: &Attrs, operands: &[Value]) -> Res
     Ok((graph, args))
 }
 
-fn alone(decl: &'static dyn OpDecl, attrs: &Attrs, operands: &[Value]) -> Result<Vec<Value>, Diagnostic> {
-    let (graph, args) = one_op(decl.as_def(), attrs, operands)?;
-    run_graph(&graph, &args)
-}
-
-fn is_exact(graph: &Graph, op: OpId, values: &Values) -> bool {
-    let data = graph.op(op);
-    let mut known: HashSet<u64> = HashSet::new();
-    let floats = |v: &ValueId| match &values[v] {
+/// Whether the results hold nothing but elements of the operands, integers, or truth values: movements, comparisons,
+/// extrema, rounding.
+fn is_exact(operands: &[Value], results: &[Value]) -> bool {
+    let floats = |v: &Value| match v {
         Value::Tensor(t) if t.dtype().is_float() => t.to_f64s().unwrap_or_default(),
         _ => Vec::new(),
     };
-    let from_floats = data.operands.iter().any(|v| matches!(&values[v], Value::Tensor(t) if t.dtype().is_float()));
+    let from_floats = operands.iter().any(|v| matches!(v, Value::Tensor(t) if t.dtype().is_float()));
     // The quotient that a number is rounded from may lie between two integers.
-    let rounds = |v: &ValueId| matches!(&values[v], Value::Tensor(t) if t.dtype().is_int());
-    if from_floats && data.results.iter().any(rounds) {
+    if from_floats && results.iter().any(|v| matches!(v, Value::Tensor(t) if t.dtype().is_int())) {
         return false;
     }
-    reads(graph, op).iter().for_each(|v| known.extend(floats(v).iter().map(|x| x.to_bits())));
-    data.results
-        .iter()
-        .all(|v| floats(v).iter().all(|x| !x.is_finite() || x.fract() == 0.0 || known.contains(&x.to_bits())))
+    let known: HashSet<u64> = operands.iter().flat_map(floats).map(f64::to_bits).collect();
+    let exact = |x: f64| !x.is_finite() || x.fract() == 0.0 || known.contains(&x.to_bits());
+    results.iter().all(|v| floats(v).into_iter().all(exact))
 }
 
 /// Bits of the significand, the leading one included.

@@ -90,3 +90,42 @@ func @main(%x: tensor<0x3xf32>) -> (tensor<0x3xf32>) {
 }";
     holds(text, Opening::Apart);
 }
+
+/// Padding that takes away all there is mirrors nothing.
+#[test]
+fn pads_may_take_everything_away() {
+    let text = r#"
+func @main(%x: tensor<2xf32>) -> (tensor<1xf32>) {
+  %pads = of.constant {value = dense<-1> : tensor<2xi64>}
+  %none = of.none
+  %axis = of.constant {value = dense<[0]> : tensor<1xi64>}
+  %empty = of.pad %x, %pads, %none, %axis {mode = "reflect"}
+  %y = of.reduce_sum %empty, %axis {keepdims = true}
+  of.return %y
+}"#;
+    holds(text, Opening::Shared);
+}
+
+/// What rounds in every step of a sequence is compared with what rounds in every step.
+#[test]
+fn recurrent_layers_round_in_every_step() {
+    let text = r#"
+func @main(%x: tensor<3x2x2xf32>, %w: tensor<2x9x2xf32>, %r: tensor<2x9x3xf32>, %b: tensor<2x18xf32>) -> (tensor<3x2x2x3xf32>) {
+  %none = of.none
+  %y, %last = of.gru %x, %w, %r, %b, %none, %none {activation_alpha = array<f64>, activation_beta = array<f64>, activations = #of.strs<[]>, direction = "bidirectional", layout = 0, linear_before_reset = false}
+  of.return %y
+}"#;
+    holds(text, Opening::Closed);
+}
+
+/// Peepholes are known by their direction, though the number of directions is open.
+#[test]
+fn peepholes_of_open_extents() {
+    let text = r#"
+func @main(%x: tensor<2x1x1xf32>, %w: tensor<1x4x1xf32>, %r: tensor<1x4x1xf32>, %b: tensor<1x8xf32>, %c: tensor<2x1x1xf32>, %p: tensor<1x3xf32>) -> (tensor<2x1x1x1xf32>) {
+  %none = of.none
+  %y, %h, %last = of.lstm %x, %w, %r, %b, %none, %none, %c, %p {activation_alpha = array<f64>, activation_beta = array<f64>, activations = #of.strs<[]>, clip = 1.5, direction = "forward", input_forget = false, layout = 1}
+  of.return %y
+}"#;
+    holds(text, Opening::First);
+}

@@ -55,7 +55,7 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<(), Diagnostic> {
     header.push('\n');
     let length = u16::try_from(header.len()).map_err(|_| exit::error(Code::INPUT, "the array has too many axes"))?;
     let bytes = [MAGIC, &[1, 0], &length.to_le_bytes(), header.as_bytes(), data].concat();
-    std::fs::write(path, bytes).map_err(|e| exit::io(path, "write", &e))
+    of_files::write(path, bytes).map_err(|e| exit::io(path, "write", &e))
 }
 
 fn damaged(path: &Path, why: &str) -> Diagnostic {

@@ -42,7 +42,7 @@ pub fn import(c: &Import, console: &mut Console) -> Result<(), Diagnostics> {
     if is_dash(&c.output) {
         console.print(&print_module(&module, &options))
     } else if c.elide_constants {
-        std::fs::write(&c.output, print_module(&module, &options))
+        of_files::write(&c.output, print_module(&module, &options))
             .map_err(|e| crate::exit::io(&c.output, "written", &e).into())
     } else {
         write_module(&c.output, &module, &options)

@@ -155,7 +155,7 @@ fn write(o: &Opt, module: &Module, console: &Console) -> Result<(), Diagnostics>
     match &o.output {
         Some(path) if !is_dash(path) && !o.elide_constants => write_module(path, module, &options),
         Some(path) if !is_dash(path) => {
-            std::fs::write(path, print_module(module, &options)).map_err(|e| exit::io(path, "written", &e).into())
+            of_files::write(path, print_module(module, &options)).map_err(|e| exit::io(path, "written", &e).into())
         }
         _ => console.print(&print_module(module, &options)),
     }

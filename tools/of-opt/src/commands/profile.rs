@@ -116,7 +116,7 @@ pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
         session.timings().into_iter().filter(|t| t.calls > 0).map(|t| Row::new(t, program)).collect();
     if let Some(path) = &c.trace {
         let text = trace(&rows, &plan.plan().info.model).to_string();
-        std::fs::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
+        of_files::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
         console.note(&format!("the last run is in {}", path.display()));
     }
     if c.in_order {
