@@ -443,6 +443,56 @@ fn long_sums_keep_their_digits() {
     }
 }
 
+/// Products that go block by block: rows and columns that fill no tile, batches, a right operand that is computed, rows
+/// whose number is open, in parts for several workers.
+#[test]
+fn large_products_agree_with_the_interpreter() {
+    let cases: [(&[usize], &[usize], bool); 5] = [
+        (&[97, 2100], &[2100, 70], true),
+        (&[97, 2100], &[2100, 70], false),
+        (&[2, 65, 2400], &[2, 2400, 33], true),
+        (&[2, 65, 2400], &[2, 2400, 48], false),
+        (&[701, 600], &[600, 50], true),
+    ];
+    for (seed, (left, right, constant)) in cases.into_iter().enumerate() {
+        let mut r = Rng::new(seed as u64);
+        let weights = r.tensor(of_ir::DType::F32, right, -1.0, 1.0);
+        let inputs: Vec<Value> = [r.f32s(left), r.f32s(&right[right.len() - 1..])].into();
+        let baseline = Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH);
+        let isas = [(Isa::host(), false), (Isa::host(), true)].into_iter().chain(baseline.map(|i| (i, false)));
+        for (isa, open) in isas {
+            let mut graph = Graph::new();
+            let entry = graph.entry();
+            let mut rw = Rewriter::new(&mut graph, "test");
+            let mut inputs = inputs.clone();
+            let own = Type::fixed(of_ir::DType::F32, left);
+            let rows = left.len() - 2;
+            let mut axis = 0..;
+            let own = own.map_dims(&mut |d| {
+                if axis.next() == Some(rows) && open { Dim::symbol("rows") } else { d.clone() }
+            });
+            let x = rw.add_arg(entry, own, None);
+            let bias = rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &right[right.len() - 1..]), None);
+            let w = if constant {
+                rw.create_one(Constant { value: weights.clone() }, &[]).unwrap()
+            } else {
+                inputs.push(weights.clone().into());
+                rw.add_arg(entry, Type::fixed(of_ir::DType::F32, right), None)
+            };
+            let y = rw.create_one(of_ops::contraction::MatMul {}, &[x, w]).unwrap();
+            let y = rw.create_one(of_ops::elementwise::Add {}, &[y, bias]).unwrap();
+            let y = rw.create_one(of_ops::elementwise::Relu {}, &[y]).unwrap();
+            rw.create(Return {}, &[y]).unwrap();
+            let want = interpret::run_graph(&graph, &inputs).unwrap();
+            let f = Func::numbered(graph);
+            for threads in [1, 2] {
+                let what = format!("{left:?} by {right:?}, open: {open}, {}", isa.name);
+                assert_close(&what, &run_compiled(&f, &inputs, isa, threads), &want);
+            }
+        }
+    }
+}
+
 /// The bytes of the plan for `f`.
 fn plan_bytes(f: &Func, winograd: bool) -> Vec<u8> {
     let options = CompileOptions {

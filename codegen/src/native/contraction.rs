@@ -72,6 +72,67 @@ pub struct Tile {
 /// Terms of a long sum of floats that are added up by themselves.
 const PIECE: usize = 512;
 
+/// The order of a large product of floats: a block of the left operand, some rows by some terms, stays in the second
+/// cache while panels go by; the sums of a group of panels wait in scratch for the next terms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Blocks {
+    /// Terms of a block; the last may have fewer.
+    terms: usize,
+    /// Tiles of rows.
+    tiles: usize,
+    /// Panels of a group.
+    group: usize,
+}
+
+impl Blocks {
+    /// Terms of a block at most.
+    const TERMS: usize = 768;
+    /// Bytes of a block.
+    const LEFT: usize = 3 << 18;
+    /// Bytes of the sums of a group.
+    const SUMS: usize = 1 << 19;
+
+    /// Nothing where the left operand and two panels stay in the second cache as they are.
+    fn choose(c: &Contraction, tile: Tile, width: usize) -> Option<Self> {
+        let (k, columns) = (c.run.number()?, c.columns.number()?);
+        let plain = c.element == Element::Float && c.taps.iter().all(|t| t.0 == 1) && c.outer.0.is(1);
+        if !plain || matches!(c.b, Operand::Transposed(_)) {
+            return None;
+        }
+        let rows = c.inner.0.guess();
+        if 4 * k * (rows + 2 * width) < 2 * Self::LEFT || rows < 4 * tile.rows {
+            return None;
+        }
+        let parts = k.div_ceil(Self::TERMS);
+        let terms = k.div_ceil(parts);
+        let (all, panels) = (rows.div_ceil(tile.rows), columns.div_ceil(width));
+        let most = (Self::LEFT / (4 * terms * tile.rows)).max(1);
+        // All parts of one size, and enough of them for several workers.
+        let tiles = all.div_ceil(all.div_ceil(most).max(16usize.div_ceil(panels)));
+        let group = (Self::SUMS / (4 * tiles * tile.rows * width)).clamp(1, panels);
+        let group = if parts == 1 { panels } else { panels.div_ceil(panels.div_ceil(group)) };
+        Some(Blocks { terms, tiles, group })
+    }
+
+    /// C for how many terms the block at `k0` has, of `k`.
+    fn count(self, k: &Extent) -> String {
+        match k.number() {
+            Some(k) if k.is_multiple_of(self.terms) => self.terms.to_string(),
+            _ => format!("dim_min({}, {k} - k0)", self.terms),
+        }
+    }
+
+    /// Whether sums wait.
+    fn wait(self, c: &Contraction) -> bool {
+        c.run.number() != Some(self.terms)
+    }
+
+    /// Floats of scratch; rows that fill no tile are one more.
+    fn scratch(self, c: &Contraction, tile: Tile, width: usize) -> usize {
+        if self.wait(c) { self.group * (self.tiles + 1) * tile.rows * width } else { 0 }
+    }
+}
+
 /// Length of the sum.
 pub fn depth(c: &Contraction) -> Extent {
     &c.run * c.taps.iter().map(|t| t.0).product::<usize>()
@@ -200,7 +261,12 @@ pub fn contraction(
     // Outer rows are cut so that there is work for several workers; where there is one outer row, inner tiles are.
     let tiles = spec.inner.0.div_ceil(&tile.rows.into());
     let lines = !spec.outer.0.is(1);
-    let (cuts, per_cut) = if lines { cut(&spec.outer.0) } else { cut(&tiles) };
+    let blocks = Blocks::choose(spec, tile, width);
+    let (cuts, per_cut) = match blocks {
+        Some(b) => (tiles.div_ceil(&b.tiles.into()).max(&1usize.into()), b.tiles.into()),
+        None if lines => cut(&spec.outer.0),
+        None => cut(&tiles),
+    };
     let mut walk = Vec::new();
     for l in &body.loads {
         walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
@@ -213,18 +279,32 @@ pub fn contraction(
     };
     // Rounding errors grow with the length of a sum: pieces keep them small.
     let long = k.guess() > 2 * PIECE && spec.run.guess() >= PIECE / 2;
-    let pieces = spec.element == Element::Float && long;
+    let pieces = spec.element == Element::Float && long && blocks.is_none();
     let mut c = String::new();
     expr::vector_constants(body, &mut c);
     if pieces {
         let _ = writeln!(c, "  f32 *const S = (f32 *)scratch + {sums_at};");
     }
-    let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
-    let _ = writeln!(
-        c,
-        "    const i64 batch = it / {}, panel = it / {cuts} % {panels}, part = it % {cuts};",
-        &panels * &cuts
-    );
+    let all = &panels * &cuts;
+    if let Some(b) = blocks {
+        let _ = writeln!(c, "  for (i64 i0 = begin, i1; i0 < end; i0 = i1) {{");
+        let _ = writeln!(c, "  i1 = dim_min(dim_min(end, i0 + {}), (i0 / {panels} + 1) * {panels});", b.group);
+        let _ = writeln!(c, "  for (i64 k0 = 0; k0 < {k}; k0 += {0}) {{ const i64 kn = {1};", b.terms, b.count(&k));
+        let _ = writeln!(c, "  for (i64 it = i0; it < i1; it++) {{");
+        let _ = writeln!(c, "    const i64 batch = it / {all}, part = it / {panels} % {cuts}, panel = it % {panels};");
+        if b.wait(spec) {
+            let rows = (b.tiles + 1) * tile.rows;
+            let _ = writeln!(
+                c,
+                "    f32 *const S = (f32 *)scratch + ((it - i0) * {rows} - part * {}) * {width};",
+                b.tiles * tile.rows
+            );
+        }
+    } else {
+        let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
+        let _ = writeln!(c, "    const i64 batch = it / {all}, panel = it / {cuts} % {panels}, part = it % {cuts};");
+    }
+    let first = if blocks.is_some() { "k0" } else { "0" };
     let (t, u) = if spec.element == Element::Float { ("f32", "f32") } else { ("u8", "i8") };
     let run = match spec.element {
         Element::Float => None,
@@ -233,14 +313,27 @@ pub fn contraction(
     };
     let a_at = space::offset(&spec.batch, &spec.a_batch, "batch");
     let b_at = space::offset(&spec.batch, &spec.b_batch, "batch");
-    let _ = writeln!(c, "    const {t} *const A = (const {t} *)args[0] + ({a_at});");
+    let _ = writeln!(c, "    const {t} *const A = (const {t} *)args[0] + ({a_at}) + {first};");
     match &spec.b {
         Operand::Packed => {
             let size = panel(spec, width);
-            let _ = writeln!(c, "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {size};");
+            let _ = writeln!(
+                c,
+                "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {size} + {first} * {width};"
+            );
+            if blocks.is_some() {
+                // What is read after this block of the panel: that of the next panel, or the next of the first panel.
+                let _ = writeln!(
+                    c,
+                    "    const f32 *const N = it + 1 < i1 ? B + {size} : k0 + kn < {k} ? B - (it - i0) * {size} + kn * {width} : B;"
+                );
+            }
         }
-        Operand::RowMajor(_) => {
-            let _ = writeln!(c, "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {width};");
+        Operand::RowMajor(ld) => {
+            let _ = writeln!(
+                c,
+                "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {width} + {first} * {ld};"
+            );
         }
         Operand::Transposed(ld) => {
             let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", ld * width);
@@ -281,7 +374,7 @@ pub fn contraction(
         );
     }
     let bytes = 4 * depth(spec).guess() * spec.columns.guess();
-    let sums = Sums { spec, run, pieces, tile, isa, width, ahead: ahead(spec, tile, bytes, isa) };
+    let sums = Sums { spec, run, pieces, blocks, tile, isa, width, ahead: ahead(spec, tile, blocks, bytes, isa) };
     let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels };
     let full = spec.inner.0.div_floor(&tile.rows.into());
     if lines {
@@ -314,7 +407,11 @@ pub fn contraction(
         }
     }
     c.push_str("    }\n  }\n");
-    let scratch = if pieces { sums_at + tile.rows * width } else { sums_at } * 4;
+    if blocks.is_some() {
+        c.push_str("  }\n  }\n");
+    }
+    let waiting = blocks.map_or(0, |b| b.scratch(spec, tile, width));
+    let scratch = (sums_at + waiting + if pieces { tile.rows * width } else { 0 }) * 4;
     Ok(Source { body: c, iterations: batches * panels * cuts, grain: 1, scratch_bytes: scratch as u64 })
 }
 
@@ -322,7 +419,8 @@ pub fn contraction(
 /// `Q`, rows of a panel's width. Of `bytes` of panels each is read once before the first is read again.
 pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
     let width = tile.vectors * isa.lanes;
-    let sums = Sums { spec, run: None, pieces: false, tile, isa, width, ahead: ahead(spec, tile, bytes, isa) };
+    let ahead = ahead(spec, tile, None, bytes, isa);
+    let sums = Sums { spec, run: None, pieces: false, blocks: None, tile, isa, width, ahead };
     let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
     sums.tile(tile.rows, &Columns::First(width), c);
     for (r, v) in (0..tile.rows).flat_map(|r| (0..tile.vectors).map(move |v| (r, v))) {
@@ -339,8 +437,11 @@ const STAYS: usize = 1 << 19;
 
 /// Lines of the next panel that each step of the sum of a tile asks for. Panels come from far away, and are read once for
 /// all tiles of rows: without it the first of them waits. `bytes` are all that is read before the first panel is read again.
-fn ahead(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa) -> Option<usize> {
-    let tiles = spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows);
+fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, isa: &Isa) -> Option<usize> {
+    let tiles = match blocks {
+        Some(b) => b.tiles,
+        None => spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows),
+    };
     let lines = (tile.vectors * isa.lanes).div_ceil(LINE);
     let packed = spec.element == Element::Float && spec.b == Operand::Packed;
     // A single tile of rows cannot hide anything: the memory is the limit, and the hardware asks ahead by itself.
@@ -414,6 +515,8 @@ struct Sums<'a> {
     run: Option<usize>,
     /// Whether a long sum is made of sums over pieces, which are added up in scratch.
     pieces: bool,
+    /// Whether the terms are those of a block: `kn` from `k0` on.
+    blocks: Option<Blocks>,
     tile: Tile,
     isa: &'a Isa,
     width: usize,
@@ -452,11 +555,24 @@ impl Emit<'_> {
     }
 
     fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
+        let Sums { spec, blocks, .. } = self.sums;
+        let vectors = self.sums.vectors(columns);
         self.sums.tile(rows, columns, c);
+        let waits = blocks.is_some_and(|b| b.wait(spec));
+        if waits {
+            c.push_str("        if (k0 > 0) {\n");
+            self.sums.each(rows, vectors, "{c} += load({s});", c);
+            let _ = writeln!(c, "        }}\n        if (k0 + kn < {}) {{", spec.run);
+            self.sums.each(rows, vectors, "store({s}, {c});", c);
+            c.push_str("        } else {\n");
+        }
         for r in 0..rows {
-            for v in 0..self.sums.vectors(columns) {
+            for v in 0..vectors {
                 self.epilogue(r, v, self.sums.part(columns, v).as_deref(), c);
             }
+        }
+        if waits {
+            c.push_str("        }\n");
         }
     }
 
@@ -498,12 +614,23 @@ impl Sums<'_> {
         let _ = writeln!(c, "        const {u} *b = B + {header};");
         if let Some(lines) = self.ahead {
             // Each tile asks for its share of the panel that comes next, all of which is there when it is needed.
-            let (size, step) = (panel(spec, self.width), depth(spec) * (lines * LINE));
-            let number = format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
-            let _ = writeln!(
-                c,
-                "        const f32 *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);"
-            );
+            let share = lines * LINE;
+            if let Some(b) = self.blocks {
+                let number = format!("(m / {} - part * {})", self.tile.rows, b.tiles);
+                let _ = writeln!(
+                    c,
+                    "        const f32 *f = {number} * {share} < {0} ? N + {number} * {share} * kn : B;",
+                    self.width
+                );
+            } else {
+                let (size, step) = (panel(spec, self.width), depth(spec) * share);
+                let number =
+                    format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
+                let _ = writeln!(
+                    c,
+                    "        const f32 *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);"
+                );
+            }
         }
         let start = |v: usize| {
             if header > 0 { format!("load_i32((const i32 *)B + {})", v * lanes) } else { "{0}".into() }
@@ -560,7 +687,8 @@ impl Sums<'_> {
             let _ = writeln!(c, "        const i64 to = dim_min(from + {PIECE}, {});", spec.run);
             c.push_str("        for (i64 kk = from; kk < to; kk++) {\n");
         } else {
-            let _ = writeln!(c, "        for (i64 kk = 0; kk < {}; kk++) {{", spec.run);
+            let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
+            let _ = writeln!(c, "        for (i64 kk = 0; kk < {terms}; kk++) {{");
         }
         if let Some(lines) = self.ahead {
             for line in 0..lines {
@@ -597,7 +725,9 @@ impl Sums<'_> {
     fn each(&self, rows: usize, vectors: usize, statement: &str, c: &mut String) {
         for r in 0..rows {
             for v in 0..vectors {
-                let place = format!("S + {}", (r * self.tile.vectors + v) * self.isa.lanes);
+                let at = (r * self.tile.vectors + v) * self.isa.lanes;
+                let place =
+                    if self.blocks.is_some() { format!("S + m * {} + {at}", self.width) } else { format!("S + {at}") };
                 let _ =
                     writeln!(c, "        {}", statement.replace("{s}", &place).replace("{c}", &format!("c{r}_{v}")));
             }

@@ -197,11 +197,14 @@ INLINE vf vrecip(vf x) {
   return SPLAT(1.0f) / x;
 #endif
 }
-/* p 2^n for whole n from -150 to 128; what is below the smallest normal number rounds once. */
-INLINE vf vscale(vf p, vf n) {
+/* p 2^n for whole n from -150 to 128, 0 where x < low; what is below the smallest normal number rounds once. Lanes that
+   are 0 anyway must not get there: such numbers take a hundred cycles. */
+INLINE vf vscale(vf p, vf n, vf x, vf low) {
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
-  return (vf)__builtin_ia32_scalefps512_mask(p, n, p, -1, 4);
+  const int not_less = 5;
+  return (vf)__builtin_ia32_scalefps512_mask(p, n, (vf){0}, __builtin_ia32_cmpps512_mask(x, low, not_less, -1, 4), 4);
 #else
+  p = pick(x < low, SPLAT(0), p);
   vi e = __builtin_convertvector(n, vi), h = e >> 1;
   return p * (vf)((h + 127) << 23) * (vf)((e - h + 127) << 23);
 #endif
@@ -210,7 +213,8 @@ INLINE vf vscale(vf p, vf n) {
 /* e^x: x = n ln 2 + r, a degree-6 polynomial (Taylor with the last terms refitted) on |r| <= ln 2 / 2. Constants: Cody
    and Waite's split of ln 2. The limits keep NaN, and e^89 overflows to infinity by itself. */
 INLINE vf vexp(vf x) {
-  vf y = hwmin(SPLAT(89.0f), hwmax(SPLAT(-104.0f), x));
+  const vf low = SPLAT(-103.9720770839918f);
+  vf y = hwmin(SPLAT(89.0f), hwmax(low, x));
   vf n = vround_small(y * SPLAT(1.44269504f));
   vf r = (y - n * SPLAT(0.693359375f)) - n * SPLAT(-2.12194440e-4f);
   vf p = SPLAT(1.9875691500e-4f);
@@ -220,7 +224,7 @@ INLINE vf vexp(vf x) {
   p = p * r + SPLAT(1.6666665459e-1f);
   p = p * r + SPLAT(5.0000001201e-1f);
   p = p * (r * r) + r + SPLAT(1.0f);
-  return vscale(p, n);
+  return vscale(p, n, x, low);
 }
 /* ln x for x > 0: x = m 2^e with m in [sqrt 1/2, sqrt 2). Source of the polynomial: Cephes logf (Moshier). */
 INLINE vf vlog(vf x) {
