@@ -15,7 +15,8 @@ const HELP: &str = "\
 cargo xtask ci [--without-tests]                      format, lints, tidy, tests: everything that must hold
 cargo xtask tidy                                      the project's invariants alone
 cargo xtask bless [FILE.of …]                         update expected outputs: snapshots, CHECK lines of lit tests
-cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [MODEL …]
+cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [--sets b1,b8]
+                                                   [--rounds N] [--json FILE] [--markdown FILE] [MODEL …]
 cargo xtask conformance DIR [--bless] [--filter S]     ONNX's own test cases: how many pass, and docs/conformance.md
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
