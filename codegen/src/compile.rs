@@ -13,6 +13,7 @@ use crate::lower::{LeftOut, Lowered, Target, lower};
 use crate::native::Source;
 use crate::native::cache::Cache;
 use crate::native::object::Blob;
+use crate::native::schedule::Scheduled;
 use crate::native::toolchain::CompileError;
 use crate::physical::Work;
 
@@ -52,6 +53,8 @@ pub struct Summary {
     pub compiled: usize,
     /// Ops that run on a backend rather than as native code.
     pub left_out: Vec<LeftOut>,
+    /// The contractions of each program, in the order of the programs.
+    pub scheduled: Vec<Vec<Scheduled>>,
     /// Memory of the largest program, and the proven lower bound for it.
     pub peak_bytes: u64,
     /// See `peak_bytes`.
@@ -171,6 +174,7 @@ fn program(
     let program = l.physical.assemble(name, inner);
     summary.steps += program.tasks.len();
     summary.left_out.extend(l.left_out);
+    summary.scheduled.push(l.scheduled);
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
     }

@@ -32,7 +32,7 @@ fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        target: Target { isa, backends: &[&Reference], winograd: true },
+        target: Target::new(isa, &[&Reference]),
         cache: Cache::at(&dir, Cache::DEFAULT_LIMIT),
         progress: None,
     };
@@ -500,7 +500,7 @@ fn plan_bytes(f: &Func, winograd: bool) -> Vec<u8> {
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        target: Target { isa: Isa::host(), backends: &[&Reference], winograd },
+        target: Target { winograd, ..Target::new(Isa::host(), &[&Reference]) },
         cache: Cache::none(),
         progress: None,
     };

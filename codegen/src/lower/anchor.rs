@@ -12,7 +12,8 @@ use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 use super::body::Body;
 use super::{Lowering, points};
 use crate::fuse::{Group, Role};
-use crate::native::contraction::{self, Contraction, Element, RowAxes};
+use crate::native::contraction::{self, Contraction, Element, RowAxes, Tile};
+use crate::native::schedule::{Scheduled, Schedules};
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
 use crate::native::winograd::Winograd;
@@ -80,10 +81,12 @@ impl Lowering<'_, '_> {
             columns: n.clone(),
             b: contraction::Operand::RowMajor(n),
         };
-        let tile = contraction::tile(&spec, self.isa);
+        if constant.is_some() {
+            spec.b = contraction::Operand::Packed;
+        }
+        let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
         if let Some([.., k, n]) = constant.as_deref() {
-            spec.b = contraction::Operand::Packed;
             let packed = contraction::panel(&spec, width) * n.div_ceil(width);
             spec.b_batch.iter_mut().for_each(|s| *s = s.div_floor(&(k * n).into()) * &packed);
         }
@@ -96,8 +99,23 @@ impl Lowering<'_, '_> {
                 Some(panels) => self.panels(w, panels)?,
                 None => self.place(w)?,
             };
-            self.finish(group, source, b, vec![a, right], flops)
+            self.finish(group, source, b, vec![a, right], flops)?;
+            self.scheduled(key, &spec);
+            Ok(())
         })())
+    }
+
+    /// The name of a contraction and its tile: as measured, else by the cost model.
+    fn schedule(&self, spec: &Contraction) -> (String, Tile) {
+        let key = Schedules::key(spec, self.isa);
+        let tile = self.schedules.get(&key).unwrap_or_else(|| contraction::tile(spec, self.isa));
+        (key, tile)
+    }
+
+    /// Notes that the last step runs `spec`.
+    fn scheduled(&mut self, key: String, spec: &Contraction) {
+        let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidates(spec, self.isa));
+        self.out.scheduled.push(Scheduled { key, step, tiles });
     }
 
     /// The constant right operand in panels: matrices, or filters of so many taps, one after another.
@@ -235,7 +253,7 @@ impl Lowering<'_, '_> {
             columns: cout_group.into(),
             b: contraction::Operand::Packed,
         };
-        let tile = contraction::tile(&spec, self.isa);
+        let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
         if groups > 1 {
             spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
@@ -246,7 +264,9 @@ impl Lowering<'_, '_> {
         Ok((|| {
             let a = self.bordered(op, x, border)?;
             let right = self.panels(w, packed)?;
-            self.finish(group, source, &body, vec![a, right], flops)
+            self.finish(group, source, &body, vec![a, right], flops)?;
+            self.scheduled(key, &spec);
+            Ok(())
         })())
     }
 

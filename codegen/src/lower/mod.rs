@@ -26,6 +26,7 @@ use of_plan::PlanBuilder;
 use crate::Backend;
 use crate::extract::extract;
 use crate::fuse::{self, Group, Role, Shape};
+use crate::native::schedule::{self, Scheduled, Schedules};
 use crate::native::{Extent, Isa, Source, elementwise, expr, extent, reduce, rowwise};
 use crate::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
 use crate::roles::{self, Roles};
@@ -54,6 +55,15 @@ pub struct Target<'a> {
     pub backends: &'a [&'a dyn Backend],
     /// Whether convolutions may take Winograd's algorithm, whose rounding errors are a little larger.
     pub winograd: bool,
+    /// Register tiles that were measured to be the fastest.
+    pub schedules: &'a Schedules,
+}
+
+impl<'a> Target<'a> {
+    /// Everything as the cost model says.
+    pub fn new(isa: &'static Isa, backends: &'a [&'a dyn Backend]) -> Self {
+        Target { isa, backends, winograd: true, schedules: &schedule::NONE }
+    }
 }
 
 /// A lowered region. `Work::Kernel::code` is an index into `kernels` until the plan knows them.
@@ -67,6 +77,8 @@ pub struct Lowered {
     pub names: Vec<String>,
     /// Ops that went to a backend.
     pub left_out: Vec<LeftOut>,
+    /// Its contractions.
+    pub scheduled: Vec<Scheduled>,
     /// Regions that its control flow runs; `Work::Control::programs` are indices into them.
     pub inner: Vec<Lowered>,
 }
@@ -85,6 +97,7 @@ pub fn lower<'g>(func: &'g Func, target: &Target<'_>, builder: &mut PlanBuilder<
         isa: target.isa,
         backends: target.backends,
         winograd: target.winograd,
+        schedules: target.schedules,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
         places: HashMap::new(),
@@ -100,6 +113,7 @@ struct Lowering<'g, 'b> {
     isa: &'b Isa,
     backends: &'b [&'b dyn Backend],
     winograd: bool,
+    schedules: &'b Schedules,
     constants: Constants<'g, 'b>,
     out: Lowered,
     places: HashMap<ValueId, Operand>,

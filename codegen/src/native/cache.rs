@@ -44,6 +44,11 @@ impl Cache {
         Cache { dir: None, limit: 0 }
     }
 
+    /// Where a file of another kind lies, beside the kernels; nothing where there is no cache.
+    pub fn beside(&self, name: &str) -> Option<PathBuf> {
+        Some(self.dir.as_ref()?.with_file_name(name))
+    }
+
     /// The kernel, from the cache or compiled now; also whether it was compiled.
     ///
     /// # Errors

@@ -154,9 +154,31 @@ fn words(c: &Contraction) -> Extent {
 
 /// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
 pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
+    let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
+    for (cycles, tile) in tiles(c, isa) {
+        if cycles < best.0 * 0.995 {
+            best = (cycles, tile);
+        }
+    }
+    best.1
+}
+
+/// The tiles that may be the fastest: [`tile`] first, then those that need few more cycles.
+pub fn candidates(c: &Contraction, isa: &Isa) -> Vec<Tile> {
+    const MOST: usize = 8;
+    let first = tile(c, isa);
+    let mut all = tiles(c, isa);
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let few = all.first().map_or(0.0, |best| best.0 * 1.3);
+    let others = all.into_iter().filter(|(cycles, tile)| *tile != first && *cycles <= few);
+    std::iter::once(first).chain(others.map(|(_, tile)| tile)).take(MOST).collect()
+}
+
+/// Every tile that fits the registers, with the cycles that it needs by the model.
+fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
     let bytes = c.element != Element::Float;
     let (all_rows, columns) = (c.inner.0.guess().max(1), c.columns.guess());
-    let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
+    let mut out = Vec::new();
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
             // Accumulators, one vector of b each, one broadcast of a; bytes that are widened need more.
@@ -173,13 +195,10 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
             let lines = (all_rows / rows) as f64 * cycles(rows)
                 + if !all_rows.is_multiple_of(rows) { cycles(all_rows % rows) } else { 0.0 };
             let panels = columns.div_ceil(vectors * isa.lanes) as f64;
-            let total = lines * panels;
-            if total < best.0 * 0.995 {
-                best = (total, Tile { rows, vectors });
-            }
+            out.push((lines * panels, Tile { rows, vectors }));
         }
     }
-    best.1
+    out
 }
 
 /// Lines that a set of the first cache holds, some of them left to the right operand. Sets repeat every 4096 bytes.

@@ -11,6 +11,7 @@ pub mod isa;
 pub mod object;
 pub mod reduce;
 pub mod rowwise;
+pub mod schedule;
 pub mod space;
 pub mod toolchain;
 pub mod walk;

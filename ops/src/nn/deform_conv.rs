@@ -1,6 +1,6 @@
 //! `of.deform_conv`.
 
-use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, Type};
+use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type};
 
 use super::conv::{self, channel_error, symbolic};
 use super::window::{WindowAttrs, Windows};
@@ -127,7 +127,9 @@ impl Op for DeformConv {
                 return Err(OpError::ty(format!("operand {i} is {}, operand 0 is {}", t.dtype, x.dtype)));
             }
         }
-        let (xs, ws) = (shape::ranked(x)?, shape::ranked(w)?);
+        let (Some(xs), Some(ws)) = (&x.shape, &w.shape) else {
+            return Ok(vec![Type::Tensor(TensorType::unranked(x.dtype))]);
+        };
         let windows = self.windows(xs, ws)?;
         if let Some(s) = &cx.tensor(2)?.shape {
             self.check("offset", s, &xs[0], &windows, windows.kernel.len())?;

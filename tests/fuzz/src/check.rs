@@ -218,7 +218,7 @@ fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failu
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        target: Target { isa: Isa::host(), backends: &[&Reference], winograd: true },
+        target: Target::new(Isa::host(), &[&Reference]),
         cache: cache.clone(),
         progress: None,
     };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
+use of_codegen::native::schedule::Schedules;
 use of_codegen::{CompileOptions, Compiled, Progress, Target};
 use of_diag::{Code, Diagnostics, Severity};
 use of_ir::{Func, Module};
@@ -75,6 +76,7 @@ pub fn compile<'m>(
     source: &Source,
     codegen: &Codegen,
     flags: Vec<String>,
+    schedules: &Schedules,
     console: &Console,
 ) -> Result<Compiled<'m>, Diagnostics> {
     let progress = console.progress("generating code");
@@ -84,14 +86,23 @@ pub fn compile<'m>(
         flags,
         inputs: vec![(source.file.clone(), source.hash)],
         threads: u32::try_from(threads(codegen.threads)).unwrap_or(u32::MAX),
-        target: Target { isa: isa(codegen.isa.as_deref())?, backends: BACKENDS, winograd: !codegen.no_winograd },
-        cache: if codegen.no_cache { Cache::none() } else { Cache::user() },
+        target: Target {
+            winograd: !codegen.no_winograd,
+            schedules,
+            ..Target::new(isa(codegen.isa.as_deref())?, BACKENDS)
+        },
+        cache: cache(codegen),
         progress: Some(Arc::new(move |p| match p {
             Progress::Kernels(done, all) => reporter.at("compiling kernels", done, all),
         })),
     };
     let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
     of_codegen::compile(&funcs, &options)
+}
+
+/// Where compiled kernels are kept.
+pub fn cache(codegen: &Codegen) -> Cache {
+    if codegen.no_cache { Cache::none() } else { Cache::user() }
 }
 
 /// The number of threads that a flag asks for: all cores without it.

@@ -17,3 +17,11 @@ pub fn peak_rss_mb() -> Option<f64> {
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some((kib / 1024.0 * 10.0).round() / 10.0)
 }
+
+/// The name of the processor, as the system gives it.
+pub fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name =
+        text.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':').map(|(_, n)| n.trim().to_owned()));
+    name.unwrap_or_else(|| std::env::consts::ARCH.into())
+}

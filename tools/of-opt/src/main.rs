@@ -20,6 +20,7 @@ mod roofline;
 mod shapes;
 mod show;
 mod support;
+mod tune;
 mod values;
 
 use std::process::ExitCode;

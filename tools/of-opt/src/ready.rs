@@ -1,6 +1,7 @@
 //! What `run` and `bench` begin with: a plan, and a value for every input, given or made up.
 
 use of_codegen::Summary;
+use of_codegen::native::schedule;
 use of_diag::{Code, Diagnostics};
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
@@ -77,7 +78,7 @@ impl Request<'_> {
             Some(ordered.into_iter().map(|g| g.value).collect())
         };
         let funcs = driver::prepare(&source.module, &[bindings], self.codegen, console)?;
-        let compiled = driver::compile(&funcs, source, self.codegen, Vec::new(), console)?;
+        let compiled = driver::compile(&funcs, source, self.codegen, Vec::new(), &schedule::NONE, console)?;
         (self.summary)(&compiled.summary, console);
         let values = match given {
             Some(v) => v,

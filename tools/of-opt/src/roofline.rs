@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use of_codegen::native::schedule;
 use of_diag::Diagnostics;
 use of_runtime::{TaskTiming, Value};
 
@@ -79,7 +80,7 @@ fn fastest(text: &str, codegen: &Codegen, threads: usize, console: &mut Console)
     let module = of_ir::text::parse_module(text, "roofline", &of_ops::registry(), None)?;
     let source = Source { module, file: "roofline".into(), hash: *blake3::hash(text.as_bytes()).as_bytes() };
     let funcs = driver::prepare(&source.module, &[Default::default()], codegen, console)?;
-    let compiled = driver::compile(&funcs, &source, codegen, Vec::new(), console)?;
+    let compiled = driver::compile(&funcs, &source, codegen, Vec::new(), &schedule::NONE, console)?;
     let func = &funcs[0].1;
     let types = func.input_types();
     let made = random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?;

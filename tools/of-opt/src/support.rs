@@ -118,7 +118,7 @@ fn left_out(func: Func) -> Option<Vec<String>> {
     let info =
         PlanInfo { compiler_version: String::new(), model: String::new(), flags: Vec::new(), inputs: Vec::new() };
     let mut builder = PlanBuilder::new(info, environment);
-    let target = Target { isa, backends: BACKENDS, winograd: true };
+    let target = Target::new(isa, BACKENDS);
     let lowered = lower(module.main()?, &target, &mut builder).ok()?;
     Some(lowered.left_out.into_iter().map(|l| l.reason).collect())
 }

@@ -77,6 +77,32 @@ fn a_plan_is_the_same_every_time_and_runs_as_the_model_does_without_a_compiler()
     assert!(direct == outputs("plan", &plan, false), "the plan computes something else");
 }
 
+/// What tuning finds is kept and taken again; the plan computes the same.
+#[test]
+fn tuned_plans_compute_the_same() {
+    let dir = dir();
+    let digits = digits("digits.onnx");
+    let compile = |name: &str, tune: &str| {
+        let args = ["--shape", "N=64", "--threads=1", tune, "-o", name];
+        let (code, _, said) = run(of_opt(&dir).arg("compile").arg(&digits).args(args));
+        assert_eq!(code, 0, "{said}");
+        (std::fs::read(dir.path().join(name)).unwrap(), said)
+    };
+    let (tuned, said) = compile("tuned.plan", "--tune=20");
+    assert!(said.contains("tuned ") && !said.contains("tuned 0"), "{said}");
+    assert_eq!(compile("again.plan", "--tune=0").0, tuned);
+
+    let images = of_ops::sample::Rng::new(1).f32s(&[64, 1, 8, 8]);
+    of_onnx::tensor_io::write(&dir.path().join("images.pb"), "image", &images).unwrap();
+    let inputs = ["--inputs", "image=images.pb"];
+    ok(of_opt(&dir).arg("run").arg(&digits).args(inputs).args(["--outputs", "plain"]));
+    ok(of_opt(&dir).args(["run", "tuned.plan"]).args(inputs).args(["--expect", "plain"]));
+
+    let (code, _, err) = run(of_opt(&dir).arg("compile").arg(&digits).args(["-o", "x.plan", "--tune=-1"]));
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("--tune takes"), "{err}");
+}
+
 #[test]
 fn damaged_plans_are_refused() {
     let dir = dir();

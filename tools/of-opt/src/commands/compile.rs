@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use of_codegen::Summary;
+use of_codegen::native::schedule::Schedules;
 use of_diag::{Code, Diagnostics};
 use of_passes::specialize::Bindings;
 
@@ -13,7 +14,7 @@ use crate::console::Console;
 use crate::inputs::{self, InputFiles};
 use crate::model::{Model, Source, load};
 use crate::show::{bytes, count, time};
-use crate::{driver, exit, shapes};
+use crate::{driver, exit, shapes, tune};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -33,6 +34,10 @@ pub struct Compile {
     /// Take the shapes from these inputs
     #[command(flatten)]
     pub inputs: InputFiles,
+    /// Measure for so long which register tiles are the fastest for this model's products and convolutions, on this
+    /// machine and with these threads. What was found is kept beside compiled kernels; 0 takes what is there
+    #[arg(long, value_name = "SECONDS")]
+    pub tune: Option<f64>,
     /// Code generation.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -50,7 +55,11 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
     driver::verify(&source.module)?;
     let variants = variants(c, &source)?;
     let funcs = driver::prepare(&source.module, &variants, &c.codegen, console)?;
-    let compiled = driver::compile(&funcs, &source, &c.codegen, flags(c), console)?;
+    let schedules = match c.tune {
+        Some(seconds) => tune::tune(&funcs, &source, &c.codegen, seconds, console)?,
+        None => Schedules::default(),
+    };
+    let compiled = driver::compile(&funcs, &source, &c.codegen, flags(c), &schedules, console)?;
     let progress = console.progress(&format!("writing {}", c.output.display()));
     compiled.write(&c.output)?;
     drop(progress);
@@ -96,6 +105,7 @@ fn flags(c: &Compile) -> Vec<String> {
     let g = &c.codegen;
     out.extend(g.threads.map(|t| format!("--threads={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
+    out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend(g.passes.as_ref().map(|p| format!("--passes={p}")));
     out
