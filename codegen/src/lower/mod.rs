@@ -9,6 +9,7 @@ mod control;
 pub mod index;
 mod movement;
 mod resize;
+mod transfer;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -403,6 +404,7 @@ impl<'g> Lowering<'g, '_> {
                 return self.backend(group.ops[0], why);
             }
             Shape::Control => return self.control(group.ops[0]),
+            Shape::Transfer => return self.transfer(group.ops[0]),
             Shape::Elementwise => self.elementwise(group),
             Shape::Rowwise(inner) => self.rowwise(group, inner),
             Shape::Anchor => self.anchor(group),

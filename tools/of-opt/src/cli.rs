@@ -104,6 +104,10 @@ pub struct Codegen {
     /// three times as large
     #[arg(long)]
     pub no_winograd: bool,
+    /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
+    /// process, and share --threads among them
+    #[arg(long, value_name = "MESH")]
+    pub mesh: Option<String>,
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,

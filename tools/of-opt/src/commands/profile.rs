@@ -68,6 +68,7 @@ impl Row {
             Some(Exec::Copy(_)) => ("copy", 0, 0),
             Some(Exec::Feed(_) | Exec::Fetch(_)) => ("port", 0, 0),
             Some(Exec::Control(_)) => ("control", 0, 0),
+            Some(Exec::Boxing(_)) => ("boxing", 0, 0),
             None => ("join", 0, 0),
         };
         Row { timing, thread: task.thread, kind, flops, bytes, locations: task.locations.clone() }
