@@ -43,6 +43,8 @@ pub use mesh::MeshSession;
 pub use pool::Pool;
 pub use profile::TaskTiming;
 pub use session::{Options, Session, find_program};
-pub use simulator::{SimError, SimOptions, Timeline, simulate};
+pub use simulator::{
+    Link, Machine, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate, simulate_ranks,
+};
 pub use transport::{Offer, SharedMemory, Stopped, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};

@@ -22,6 +22,7 @@ mod roofline;
 mod shapes;
 mod show;
 mod support;
+mod trace;
 mod values;
 
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ fn main() -> ExitCode {
         Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
         Some(Command::Verify(c)) => commands::verify::verify(&c, console),
         Some(Command::Explain(c)) => commands::explain::explain(&c, console),
+        Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
+        Some(Command::Measure(c)) => commands::measure::measure(&c, console),
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
         Some(Command::Backends) => commands::backends::backends(console),

@@ -1,0 +1,202 @@
+//! `of-opt simulate`: how long a model would take on a mesh, who would wait for whom, and what memory it would take.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use of_diag::{Code, Diagnostics};
+use of_passes::specialize::Bindings;
+use of_plan::{ElementType, Exec, Plan, Program};
+use of_runtime::{Link, Machine, RankClass, RanksOptions, RanksTimeline, simulate_ranks};
+use of_sharding::MeshSpec;
+use serde_json::{Value, json};
+
+use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::console::Console;
+use crate::model::{Model, load};
+use crate::ranks::{self, Which};
+use crate::show::{bytes, count};
+use crate::{driver, exit, shapes, trace};
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct Simulate {
+    /// The model, or a plan that was compiled for a mesh of the same shape.
+    #[command(flatten)]
+    pub model: ModelFile,
+    /// Numbers for open dimensions.
+    #[command(flatten)]
+    pub shapes: Shapes,
+    /// Each rank takes longer for each task, by a random share of its time up to this
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub jitter: f64,
+    /// Seed of what is random
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Write the timeline for chrome://tracing or ui.perfetto.dev: a process for each kind of rank
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+    /// The result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Code generation, and the mesh.
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the model or the mesh cannot be read, nothing fits, or something is not supported.
+pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> {
+    let Some(mesh) = &c.codegen.mesh else {
+        return Err(exit::usage("--mesh is needed, e.g. cpu[2] or dgx-h100[4x8]").into());
+    };
+    if !c.jitter.is_finite() || c.jitter < 0.0 {
+        return Err(exit::usage("--jitter must not be negative").into());
+    }
+    let spec = MeshSpec::named(mesh)?;
+    match load(&c.model.model, console)? {
+        Model::Plan(plan) => predict(c, plan.plan(), &spec, console),
+        Model::Module(source) => {
+            driver::verify(&source.module)?;
+            let func = driver::main_func(&source.module)?;
+            let mut bindings = Bindings::default();
+            shapes::bind(&c.shapes.shape, func, &mut bindings)?;
+            let which = Which::OneOfEach;
+            let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, console)?;
+            let compiled = ranks::compile(&ranked, &source, &c.codegen, Vec::new(), console)?;
+            predict(c, compiled.plan(), &spec, console)
+        }
+    }
+}
+
+fn predict(c: &Simulate, plan: &Plan, spec: &MeshSpec, console: &mut Console) -> Result<(), Diagnostics> {
+    let mesh = plan
+        .meshes
+        .first()
+        .ok_or_else(|| exit::error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
+    if mesh.extents() != spec.shape() {
+        let what = format!("the plan is for a mesh of {:?}, the given one is {:?}", mesh.extents(), spec.shape());
+        return Err(exit::error(Code::INPUT, what).into());
+    }
+    let machine = machine(spec);
+    let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
+    let mut costs = |rank: u32, program: &Program| machine.costs_ns(plan, mesh, rank, program);
+    let timeline = simulate_ranks(plan, mesh, &options, &mut costs)
+        .map_err(|e| Diagnostics::from(exit::error(Code::RUN, e.to_string())))?;
+    if let Some(path) = &c.trace {
+        let text = events(&timeline, plan).to_string();
+        std::fs::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
+        console.note(&format!("the timeline is in {}", path.display()));
+    }
+    if c.json {
+        return console.print(&(report(&timeline, plan).to_string() + "\n"));
+    }
+    console.print(&text(&timeline, plan))
+}
+
+/// The machine of a mesh.
+fn machine(spec: &MeshSpec) -> Machine {
+    let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);
+    Machine {
+        flops: spec.flops.iter().filter_map(|(name, peak)| Some((element(name)?, *peak))).collect(),
+        other_flops: spec.flops.get("other").copied().unwrap_or(f64::INFINITY),
+        bandwidth: spec.bandwidth,
+        cache_bandwidth: spec.cache_bandwidth.unwrap_or(spec.bandwidth),
+        cache: spec.cache as u64,
+        overhead: spec.overhead,
+        links: spec.axes.iter().map(|a| Link { bandwidth: a.bandwidth, latency: a.latency }).collect(),
+    }
+}
+
+/// Seconds of a class in transfers, and of these waiting, over all its tasks.
+fn transfers(class: &RankClass, plan: &Plan) -> (f64, f64) {
+    let program = &plan.programs[class.program as usize];
+    let mut sums = (0, 0);
+    for e in &class.timeline.events {
+        if matches!(program.tasks[e.task].exec, Some(Exec::Boxing(_))) {
+            sums.0 += e.end_ns - e.start_ns;
+            sums.1 += e.waited_ns;
+        }
+    }
+    (sums.0 as f64 * 1e-9, sums.1 as f64 * 1e-9)
+}
+
+fn text(t: &RanksTimeline, plan: &Plan) -> String {
+    let ranks: usize = t.classes.iter().map(|c| c.ranks.len()).sum();
+    let mut out = format!(
+        "a step takes {} on {}, of {}\n",
+        ms(t.makespan_ns as f64 * 1e-9),
+        count(ranks, "rank"),
+        if t.classes.len() == 1 { "one kind".into() } else { format!("{} kinds", t.classes.len()) }
+    );
+    out.push_str(
+        "   ranks  from rank      ends  works  transfers   waiting     memory  registers       live    weights\n",
+    );
+    const SHOWN: usize = 32;
+    for c in t.classes.iter().take(SHOWN) {
+        let (moving, waiting) = transfers(c, plan);
+        let _ = writeln!(
+            out,
+            "{:8} {:10} {:>9} {:5.1}% {:>10} {:>9} {:>10} {:>10} {:>10} {:>10}",
+            c.ranks.len(),
+            c.ranks.first().copied().unwrap_or(0),
+            ms(c.timeline.makespan_ns as f64 * 1e-9),
+            100.0 * c.utilisation(t.makespan_ns),
+            ms(moving),
+            ms(waiting),
+            bytes(c.memory_bytes()),
+            bytes(c.chunk_bytes),
+            bytes(c.timeline.peak_live_bytes),
+            bytes(c.weight_bytes),
+        );
+    }
+    if t.classes.len() > SHOWN {
+        let _ = writeln!(out, "  and {} kinds more", t.classes.len() - SHOWN);
+    }
+    out
+}
+
+fn report(t: &RanksTimeline, plan: &Plan) -> Value {
+    let classes: Vec<Value> = t
+        .classes
+        .iter()
+        .map(|c| {
+            let (moving, waiting) = transfers(c, plan);
+            json!({
+                "ranks": c.ranks, "program": plan.programs[c.program as usize].name,
+                "ends_ms": c.timeline.makespan_ns as f64 * 1e-6, "utilisation": c.utilisation(t.makespan_ns),
+                "transfers_ms": moving * 1e3, "waiting_ms": waiting * 1e3, "memory_bytes": c.memory_bytes(),
+                "register_bytes": c.chunk_bytes, "live_bytes": c.timeline.peak_live_bytes,
+                "weight_bytes": c.weight_bytes, "scratch_bytes": c.scratch_bytes,
+            })
+        })
+        .collect();
+    json!({"step_ms": t.makespan_ns as f64 * 1e-6, "classes": classes})
+}
+
+/// Every task of every kind of rank.
+fn events(t: &RanksTimeline, plan: &Plan) -> Value {
+    let mut out = Vec::new();
+    for c in &t.classes {
+        let program = &plan.programs[c.program as usize];
+        let process = c.ranks.first().copied().unwrap_or(0);
+        let others = c.ranks.len() - 1;
+        let more = if others == 0 { String::new() } else { format!(" and {others} alike") };
+        out.push(trace::name("process_name", process, 0, &format!("rank {process}{more}")));
+        for e in &c.timeline.events {
+            let task = &program.tasks[e.task];
+            let kind = if matches!(task.exec, Some(Exec::Boxing(_))) { "transfer" } else { "compute" };
+            let us = |ns: u64| ns as f64 / 1e3;
+            let args = json!({"task": e.task, "waited_us": us(e.waited_ns), "from": task.locations});
+            let when = (us(e.start_ns), us(e.end_ns - e.start_ns));
+            out.push(trace::event(&task.name, kind, (process, task.thread), when, args));
+        }
+    }
+    trace::file(out)
+}
+
+fn ms(seconds: f64) -> String {
+    of_sharding::decide::seconds(seconds)
+}
