@@ -2,21 +2,24 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use of_diag::{Code, Diagnostics};
 use of_passes::specialize::Bindings;
-use of_plan::{ElementType, Exec, Plan, Program};
+use of_plan::{ElementType, Exec, Plan, PlanFile, Program};
 use of_runtime::{Link, Machine, RankClass, RanksOptions, RanksTimeline, simulate_ranks};
 use of_sharding::MeshSpec;
 use serde_json::{Value, json};
 
+use super::bench::Limits;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
+use crate::engine::{self, Engine};
 use crate::model::{Model, load};
 use crate::ranks::{self, Which};
 use crate::show::{bytes, count};
-use crate::{driver, exit, shapes, trace};
+use crate::{driver, exit, machine, random, shapes, trace, values};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -39,6 +42,12 @@ pub struct Simulate {
     /// The result as JSON
     #[arg(long)]
     pub json: bool,
+    /// Run it too, on ranks of this machine with random inputs, and compare
+    #[arg(long)]
+    pub run: bool,
+    /// How long to run it.
+    #[command(flatten)]
+    pub limits: Limits,
     /// Code generation, and the mesh.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -55,23 +64,36 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
     if !c.jitter.is_finite() || c.jitter < 0.0 {
         return Err(exit::usage("--jitter must not be negative").into());
     }
+    c.limits.check()?;
     let spec = MeshSpec::named(mesh)?;
     match load(&c.model.model, console)? {
-        Model::Plan(plan) => predict(c, plan.plan(), &spec, console),
+        Model::Plan(plan) => {
+            let predicted = predict(c, plan.plan(), &spec)?;
+            let real = if c.run { Some(Measured::of(c, *plan, console)?) } else { None };
+            say(c, &predicted, real, console)
+        }
         Model::Module(source) => {
             driver::verify(&source.module)?;
             let func = driver::main_func(&source.module)?;
             let mut bindings = Bindings::default();
             shapes::bind(&c.shapes.shape, func, &mut bindings)?;
-            let which = Which::OneOfEach;
+            let which = if c.run { Which::All } else { Which::OneOfEach };
             let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, console)?;
             let compiled = ranks::compile(&ranked, &source, &c.codegen, Vec::new(), console)?;
-            predict(c, compiled.plan(), &spec, console)
+            let predicted = predict(c, compiled.plan(), &spec)?;
+            let real = if c.run { Some(Measured::of(c, compiled.open()?, console)?) } else { None };
+            say(c, &predicted, real, console)
         }
     }
 }
 
-fn predict(c: &Simulate, plan: &Plan, spec: &MeshSpec, console: &mut Console) -> Result<(), Diagnostics> {
+/// What was predicted for a plan.
+struct Predicted<'p> {
+    plan: &'p Plan,
+    timeline: RanksTimeline,
+}
+
+fn predict<'p>(c: &Simulate, plan: &'p Plan, spec: &MeshSpec) -> Result<Predicted<'p>, Diagnostics> {
     let mesh = plan
         .meshes
         .first()
@@ -80,24 +102,88 @@ fn predict(c: &Simulate, plan: &Plan, spec: &MeshSpec, console: &mut Console) ->
         let what = format!("the plan is for a mesh of {:?}, the given one is {:?}", mesh.extents(), spec.shape());
         return Err(exit::error(Code::INPUT, what).into());
     }
-    let machine = machine(spec);
+    let machine = machine_of(spec);
     let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
     let mut costs = |rank: u32, program: &Program| machine.costs_ns(plan, mesh, rank, program);
     let timeline = simulate_ranks(plan, mesh, &options, &mut costs)
         .map_err(|e| Diagnostics::from(exit::error(Code::RUN, e.to_string())))?;
+    Ok(Predicted { plan, timeline })
+}
+
+/// What a run took.
+struct Measured {
+    /// Seconds of the fastest step, and of the one in the middle.
+    best: f64,
+    median: f64,
+    /// Bytes that the process grew by, all ranks together; nothing where the system does not say.
+    memory: Option<u64>,
+}
+
+impl Measured {
+    fn of(c: &Simulate, plan: PlanFile, console: &Console) -> Result<Measured, Diagnostics> {
+        let _progress = console.progress("measuring");
+        let program = engine::entry(&plan)?;
+        let types = program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p)));
+        let mut inputs = values::to_runtime_all(random::values(types)?)?;
+        drop(program);
+        let before = machine::rss_bytes();
+        let mut engine = Engine::open(Arc::new(plan), &inputs, driver::threads(c.codegen.threads))?;
+        let mut run = || engine.timed(&mut inputs, &mut []);
+        run()?;
+        c.limits.warm_up(&mut || run().map(drop))?;
+        let mut times = c.limits.measure(&mut run)?;
+        times.sort();
+        // What the ranks have now: their parts of inputs and outputs came and went.
+        let memory = before.zip(machine::rss_bytes()).map(|(a, b)| b.saturating_sub(a));
+        Ok(Measured { best: times[0].as_secs_f64(), median: times[times.len() / 2].as_secs_f64(), memory })
+    }
+}
+
+fn say(c: &Simulate, predicted: &Predicted<'_>, real: Option<Measured>, console: &Console) -> Result<(), Diagnostics> {
+    let Predicted { plan, timeline } = predicted;
     if let Some(path) = &c.trace {
-        let text = events(&timeline, plan).to_string();
+        let text = events(timeline, plan).to_string();
         std::fs::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
         console.note(&format!("the timeline is in {}", path.display()));
     }
     if c.json {
-        return console.print(&(report(&timeline, plan).to_string() + "\n"));
+        let mut report = report(timeline, plan);
+        if let Some(real) = &real {
+            report["measured"] =
+                json!({"best_ms": real.best * 1e3, "median_ms": real.median * 1e3, "memory_bytes": real.memory});
+        }
+        return console.print(&(report.to_string() + "\n"));
     }
-    console.print(&text(&timeline, plan))
+    let mut out = text(timeline, plan);
+    if let Some(real) = &real {
+        let off = |predicted: f64, real: f64| format!("{:+.1} %", 100.0 * (predicted / real.max(1e-12) - 1.0));
+        let step = timeline.makespan_ns as f64 * 1e-9;
+        let _ = writeln!(
+            out,
+            "a step took {} at best, {} in the middle; the prediction is {} and {} off",
+            ms(real.best),
+            ms(real.median),
+            off(step, real.best),
+            off(step, real.median)
+        );
+        if let Some(memory) = real.memory {
+            // Weights lie in the plan, which was there before.
+            let own = |c: &RankClass| (c.chunk_bytes + c.scratch_bytes) * c.ranks.len() as u64;
+            let all: u64 = timeline.classes.iter().map(own).sum();
+            let _ = writeln!(
+                out,
+                "the ranks took {} of memory, {} was predicted: {} off",
+                bytes(memory),
+                bytes(all),
+                off(all as f64, memory as f64)
+            );
+        }
+    }
+    console.print(&out)
 }
 
 /// The machine of a mesh.
-fn machine(spec: &MeshSpec) -> Machine {
+fn machine_of(spec: &MeshSpec) -> Machine {
     let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);
     Machine {
         flops: spec.flops.iter().filter_map(|(name, peak)| Some((element(name)?, *peak))).collect(),
