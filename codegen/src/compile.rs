@@ -1,15 +1,17 @@
 //! From functions to a plan.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Func;
-use of_plan::{Environment, InputHash, PlanBuilder, PlanFile, PlanInfo};
+use of_plan::{Environment, InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
 use crate::lower::{LeftOut, Lowered, Target, lower};
+use crate::mesh::{self, MeshFuncs};
 use crate::native::Source;
 use crate::native::cache::Cache;
 use crate::native::object::Blob;
@@ -80,6 +82,11 @@ impl Compiled<'_> {
         self.builder.write_file(path).map_err(failed)
     }
 
+    /// The structure of the plan.
+    pub fn plan(&self) -> &Plan {
+        self.builder.plan()
+    }
+
     /// The plan, opened as from a file.
     ///
     /// # Errors
@@ -95,6 +102,49 @@ impl Compiled<'_> {
 /// # Errors
 /// When an op has no backend, or a kernel cannot be compiled.
 pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -> Result<Compiled<'m>, Diagnostics> {
+    let (mut builder, programs, summary) = programs(funcs, options)?;
+    programs.into_iter().for_each(|p| {
+        builder.add_program(p);
+    });
+    Ok(Compiled { builder, summary })
+}
+
+/// Compiles what the ranks of a mesh run into one plan. Ranks whose programs differ in their weights alone share one.
+///
+/// # Errors
+/// As [`compile`], and when an input or output is no tensor of known extents.
+pub fn compile_mesh<'m>(mesh: &MeshFuncs<'m>, options: &CompileOptions<'_>) -> Result<Compiled<'m>, Diagnostics> {
+    let name = |(i, f): (usize, &&'m Func)| (format!("{}@{i}", mesh.name), *f);
+    let funcs: Vec<(String, &Func)> = mesh.funcs.iter().enumerate().map(name).collect();
+    let (mut builder, mut programs, summary) = programs(&funcs, options)?;
+    programs.iter_mut().for_each(|p| p.inner = true);
+    let mut known: Vec<Rank> = Vec::with_capacity(funcs.len());
+    if programs.len() > funcs.len() {
+        // Programs that run others name them by their index, so none is left out.
+        known.extend((0..funcs.len()).map(|i| Rank { program: i as u32, own: Vec::new() }));
+        programs.into_iter().for_each(|p| {
+            builder.add_program(p);
+        });
+    } else {
+        for program in programs {
+            let templates = builder.plan().programs.iter().zip(0..);
+            let shared = templates.into_iter().find_map(|(t, i)| Some((i, mesh::unify(t, &program, &builder)?)));
+            known.push(match shared {
+                Some((program, own)) => Rank { program, own },
+                None => Rank { program: builder.add_program(program), own: Vec::new() },
+            });
+        }
+    }
+    let ranks = mesh.ranks.iter().map(|f| known[*f].clone()).collect();
+    builder.add_mesh(mesh::program(mesh, ranks)?);
+    Ok(Compiled { builder, summary })
+}
+
+/// The programs of functions, and behind them those of their regions; their kernels and weights are in the plan.
+fn programs<'m>(
+    funcs: &[(String, &'m Func)],
+    options: &CompileOptions<'_>,
+) -> Result<(PlanBuilder<'m>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
     let inputs =
         options.inputs.iter().map(|(name, hash)| InputHash { name: name.clone(), blake3: hash.to_vec() }).collect();
@@ -123,6 +173,7 @@ pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -
     let (blobs, compiled) = kernels(&sources, options)?;
     let mut summary = Summary { compiled, ..Summary::default() };
     let mut next = blobs.into_iter();
+    let mut programs = Vec::with_capacity(lowered.len());
     for (i, (name, l)) in lowered.into_iter().enumerate() {
         let codes: Vec<u32> = l
             .names
@@ -133,11 +184,11 @@ pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -
                 added.map_err(|e| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string()))
             })
             .collect::<Result<_, _>>()?;
-        program(&name, i >= funcs.len(), l, &codes, &mut builder, &mut summary);
+        programs.push(program(&name, i >= funcs.len(), l, &codes, &mut summary));
     }
     summary.kernels = builder.plan().code.len();
     options.cache.trim();
-    Ok(Compiled { builder, summary })
+    Ok((builder, programs, summary))
 }
 
 /// The programs of the functions, then those of the regions that they run: a program stands before those that it runs.
@@ -158,14 +209,7 @@ fn flatten(functions: Vec<(String, Lowered)>) -> Vec<(String, Lowered)> {
     all
 }
 
-fn program(
-    name: &str,
-    inner: bool,
-    mut l: Lowered,
-    codes: &[u32],
-    builder: &mut PlanBuilder<'_>,
-    summary: &mut Summary,
-) {
+fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut Summary) -> Program {
     for step in &mut l.physical.steps {
         if let Work::Kernel { code, .. } = &mut step.work {
             *code = codes[*code as usize];
@@ -178,11 +222,24 @@ fn program(
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
     }
-    builder.add_program(program);
+    program
 }
 
 /// Blobs of all sources in order, and how many were not in the cache.
 fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blob>, usize), Diagnostic> {
+    // Programs of several ranks have the same kernels.
+    let mut place: HashMap<&str, usize> = HashMap::new();
+    let mut distinct: Vec<&Source> = Vec::new();
+    let which: Vec<usize> = sources
+        .iter()
+        .map(|s| {
+            *place.entry(&s.body).or_insert_with(|| {
+                distinct.push(s);
+                distinct.len() - 1
+            })
+        })
+        .collect();
+    let (sources, wanted) = (distinct, which);
     let done = AtomicUsize::new(0);
     let results: Vec<Result<(Blob, bool), CompileError>> = sources
         .par_iter()
@@ -206,5 +263,5 @@ fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blo
         compiled += usize::from(new);
         blobs.push(blob);
     }
-    Ok((blobs, compiled))
+    Ok((wanted.into_iter().map(|i| blobs[i].clone()).collect(), compiled))
 }

@@ -29,6 +29,8 @@ pub enum Role {
     Single,
     /// Control flow whose regions are programs of the plan.
     Control,
+    /// A rank's share in a transfer between ranks.
+    Transfer,
     /// Left to the reference backend, with the reason.
     Reference(String),
 }
@@ -46,6 +48,8 @@ pub enum Shape {
     Single,
     /// One op that runs its regions as programs.
     Control,
+    /// One op at which ranks meet.
+    Transfer,
     /// One op on the reference backend.
     Reference,
 }
@@ -78,7 +82,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
     hoist(graph, roles, &mut order);
     let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
-    let mut f = Fuser { graph, roles, position, groups: Vec::new(), group_of: HashMap::new() };
+    let mut f = Fuser { graph, roles, position, groups: Vec::new(), group_of: HashMap::new(), met: None };
     for op in order {
         if !f.group_of.contains_key(&op) {
             f.place(op);
@@ -108,6 +112,8 @@ struct Fuser<'a> {
     position: HashMap<OpId, usize>,
     groups: Vec<Group>,
     group_of: HashMap<OpId, usize>,
+    /// The last group at which ranks meet: all ranks must come to them in one order, whatever is fused.
+    met: Option<usize>,
 }
 
 impl Fuser<'_> {
@@ -117,6 +123,11 @@ impl Fuser<'_> {
             Role::Reference(_) => self.start(op, Shape::Reference),
             Role::Control => self.start(op, Shape::Control),
             Role::Single => self.start(op, Shape::Single),
+            Role::Transfer => {
+                self.start(op, Shape::Transfer);
+                let g = self.group_of[&op];
+                self.groups[g].deps.extend(self.met.replace(g));
+            }
             Role::Anchor => {
                 self.start(op, Shape::Anchor);
                 let g = self.group_of[&op];

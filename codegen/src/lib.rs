@@ -9,10 +9,12 @@ pub mod extract;
 pub mod fuse;
 pub mod lower;
 pub mod memory;
+pub mod mesh;
 pub mod native;
 pub mod physical;
 pub mod roles;
 
 pub use backend::Backend;
-pub use compile::{CompileOptions, Compiled, Progress, Summary, compile};
+pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
 pub use lower::Target;
+pub use mesh::MeshFuncs;

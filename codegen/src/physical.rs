@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, DimFn, Factor};
 use of_plan::{
-    Arg, BackendExec, Block, BodyExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec, KernelExec,
-    MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
+    Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec,
+    KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
+    Transfer,
 };
 
 use crate::memory::{self, Buffer};
@@ -137,6 +138,15 @@ pub enum Work {
         /// To.
         dst: usize,
     },
+    /// The share of a rank in a transfer between ranks.
+    Boxing {
+        /// What is transferred.
+        transfer: Transfer,
+        /// The rank's part before.
+        src: Operand,
+        /// Its part after.
+        dst: usize,
+    },
     /// The caller's input into a slot.
     Feed {
         /// Index of the input.
@@ -205,7 +215,7 @@ impl Step {
             Work::Backend { inputs, .. } | Work::Control { inputs, .. } => {
                 inputs.iter().filter_map(Operand::slot).collect()
             }
-            Work::Copy { src, .. } => src.slot().into_iter().collect(),
+            Work::Copy { src, .. } | Work::Boxing { src, .. } => src.slot().into_iter().collect(),
             Work::Fetch { src, .. } => vec![*src],
             Work::Feed { .. } => Vec::new(),
         };
@@ -218,7 +228,7 @@ impl Step {
         match &self.work {
             Work::Kernel { writes, .. } => writes.clone(),
             Work::Backend { outputs, .. } | Work::Control { outputs, .. } => outputs.clone(),
-            Work::Copy { dst, .. } | Work::Feed { dst, .. } => vec![*dst],
+            Work::Copy { dst, .. } | Work::Boxing { dst, .. } | Work::Feed { dst, .. } => vec![*dst],
             Work::Fetch { .. } => Vec::new(),
         }
     }
@@ -370,6 +380,10 @@ impl Physical {
             Work::Copy { src, dst } => {
                 let bytes = self.slots[*dst].bytes.unwrap_or(0);
                 (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::regst(*dst as u32, 0), bytes }))
+            }
+            Work::Boxing { transfer, src, dst } => {
+                let (transfer, src, dst) = (transfer.clone(), src.arg(), *dst as u32);
+                (TaskKind::Boxing, Exec::Boxing(BoxingExec { transfer, src, dst }))
             }
             Work::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),
             Work::Fetch { port, .. } => (TaskKind::Copy, Exec::Fetch(PortExec { port: *port })),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
+use of_ops::boxing::Transfer;
 use of_ops::contraction::MatMul;
 use of_ops::control::{If, Loop};
 use of_ops::list::as_op;
@@ -92,6 +93,7 @@ impl Roles {
         let data = graph.op(op);
         match data.name() {
             Constant::NAME | NoneValue::NAME | Return::NAME | Yield::NAME => return Role::Nothing,
+            Transfer::NAME => return Role::Transfer,
             _ => {}
         }
         if self.is_shape(graph, op) {
@@ -148,7 +150,7 @@ impl Roles {
                 Gather::NAME => data.operands[..2].to_vec(),
                 _ => index::reads(graph, op),
             },
-            Role::Map(_) | Role::RowReduce(_) | Role::Anchor => data.operands.to_vec(),
+            Role::Map(_) | Role::RowReduce(_) | Role::Anchor | Role::Transfer => data.operands.to_vec(),
             Role::Reference(_) | Role::Control => {
                 let mut out = Vec::new();
                 read_by(graph, op, &mut out);

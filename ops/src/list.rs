@@ -24,6 +24,7 @@ list! {
     crate::boxing::Place,
     crate::boxing::ReduceScatter,
     crate::boxing::TakeSlice,
+    crate::boxing::Transfer,
     // control
     crate::control::ConcatFromSequence,
     crate::control::If,

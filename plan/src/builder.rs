@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::format::{VALUE_ALIGN, align_up, hash};
-use crate::{BuildError, ElementType, Environment, KernelCode, Plan, PlanInfo, Program, Weight};
+use crate::{BuildError, ElementType, Environment, KernelCode, MeshProgram, Plan, PlanInfo, Program, Weight};
 
 /// Collects the structure and the bytes of a plan, and writes them (see [`PlanBuilder::write_file`]).
 /// Weights can be borrowed, so that a model's constants go from one map to the file without a copy.
@@ -139,6 +139,12 @@ impl<'a> PlanBuilder<'a> {
     pub fn add_program(&mut self, program: Program) -> u32 {
         self.plan.programs.push(program);
         (self.plan.programs.len() - 1) as u32
+    }
+
+    /// Adds an entry point that several ranks run together.
+    pub fn add_mesh(&mut self, mesh: MeshProgram) {
+        self.plan.environment.ranks = self.plan.environment.ranks.max(mesh.ranks.len() as u32);
+        self.plan.meshes.push(mesh);
     }
 
     /// The encoding of a string tensor's bytes in the weights section: for each element its length (u32,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    Arg, ArgSource, Chunk, Exec, KernelCode, Links, PlanFile, Port, Program, Regst, SectionKind, Storage, Task,
-    TaskKind, Weight,
+    Arg, ArgSource, AxisLayout, Chunk, Exec, KernelCode, LayoutKind, Links, MeshPort, MeshProgram, PlanFile, Port,
+    Program, Regst, SectionKind, Storage, Task, TaskKind, Weight,
 };
 
 /// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
@@ -26,6 +26,29 @@ pub struct Description {
     pub weights: WeightsText,
     pub code: Vec<CodeText>,
     pub programs: Vec<ProgramText>,
+    pub meshes: Vec<MeshText>,
+}
+
+/// An entry point that several ranks run together.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct MeshText {
+    pub name: String,
+    pub shape: Vec<u32>,
+    pub inputs: Vec<MeshPortText>,
+    pub outputs: Vec<MeshPortText>,
+    /// For each rank, the index of its program.
+    pub ranks: Vec<u32>,
+}
+
+/// An input or output of all ranks together.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct MeshPortText {
+    pub name: String,
+    pub dtype: &'static str,
+    pub dims: Vec<i64>,
+    pub layout: String,
 }
 
 /// What the machine must offer.
@@ -192,6 +215,7 @@ pub fn describe(file: &PlanFile) -> Description {
         },
         code: plan.code.iter().map(code_text).collect(),
         programs: plan.programs.iter().map(|program| program_text(program, &plan.code)).collect(),
+        meshes: plan.meshes.iter().map(mesh_text).collect(),
     }
 }
 
@@ -239,6 +263,22 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
         chunks: program.chunks.iter().map(chunk_text).collect(),
         tasks: program.tasks.iter().map(|task| task_text(task, code)).collect(),
         regsts: program.regsts.iter().map(|regst| regst_text(regst, program, links.as_ref())).collect(),
+    }
+}
+
+fn mesh_text(mesh: &MeshProgram) -> MeshText {
+    let port = |port: &MeshPort| MeshPortText {
+        name: port.name.clone(),
+        dtype: port.dtype().name(),
+        dims: port.dims.clone(),
+        layout: layout_text(&port.layout),
+    };
+    MeshText {
+        name: mesh.name.clone(),
+        shape: mesh.shape.clone(),
+        inputs: mesh.inputs.iter().map(port).collect(),
+        outputs: mesh.outputs.iter().map(port).collect(),
+        ranks: mesh.ranks.iter().map(|rank| rank.program).collect(),
     }
 }
 
@@ -295,9 +335,26 @@ fn exec_text(task: &Task, code: &[KernelCode]) -> String {
         Some(Exec::Copy(exec)) => {
             format!("copy {} bytes {} -> {}", exec.bytes, arg_text(&exec.src), arg_text(&exec.dst))
         }
+        Some(Exec::Boxing(exec)) => {
+            let t = &exec.transfer;
+            let (from, to) = (layout_text(&t.from), layout_text(&t.to));
+            format!("transfer {} {from} -> {to} along {:?} {} -> %{}", t.id, t.axes, arg_text(&exec.src), exec.dst)
+        }
         Some(Exec::Feed(exec)) => format!("feed input {}", exec.port),
         Some(Exec::Fetch(exec)) => format!("fetch output {}", exec.port),
     }
+}
+
+fn layout_text(layout: &[AxisLayout]) -> String {
+    let one = |l: &AxisLayout| match l.kind() {
+        LayoutKind::Broadcast => "B".into(),
+        LayoutKind::Split => format!("S({})", l.dim),
+        LayoutKind::Sum => "P(sum)".into(),
+        LayoutKind::Max => "P(max)".into(),
+        LayoutKind::Min => "P(min)".into(),
+        LayoutKind::Prod => "P(prod)".into(),
+    };
+    format!("[{}]", layout.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 fn arg_text(arg: &Arg) -> String {

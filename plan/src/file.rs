@@ -125,6 +125,13 @@ impl PlanFile {
         if findings.is_empty() { Ok(()) } else { Err(findings) }
     }
 
+    /// Proves that the ranks of the plan's meshes cannot deadlock: see [`verify()`]. That each of their programs can run
+    /// is for [`PlanFile::verify_program`] to prove.
+    pub fn verify_meshes(&self) -> Result<(), Vec<Finding>> {
+        let findings = verify::verify_meshes(&self.plan);
+        if findings.is_empty() { Ok(()) } else { Err(findings) }
+    }
+
     /// Proves that the plan can run: see [`verify()`].
     pub fn verify(&self) -> Result<(), Vec<Finding>> {
         verify(&self.plan)

@@ -9,6 +9,9 @@
 //! A program is a graph of [`Task`]s (actors) joined by [`Regst`]s (registers: buffers or values with one producer and
 //! any number of consumers). [`verify()`] proves before the run that the register tokens cannot deadlock and that two
 //! registers that share memory are never live at once.
+//!
+//! A [`MeshProgram`] is an entry point that several ranks run together: each runs a program on its own parts of the
+//! tensors and meets others at [`Transfer`]s. Ranks that do the same share one program, their template.
 
 #![deny(unsafe_code)]
 
@@ -23,11 +26,13 @@ mod format;
 mod links;
 #[allow(unsafe_code)] // Mapping a file is the one thing that cannot be done without.
 mod map;
+mod mesh;
 mod order;
 mod ranges;
 mod structure;
 mod task;
 mod task_id;
+mod transfer;
 mod verify;
 mod write;
 
@@ -40,14 +45,16 @@ pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
 pub use links::Links;
+pub use mesh::{AxisLayout, LayoutKind, MeshPort, MeshProgram, OwnWeight, Rank};
 pub use order::{chain_threads, order_reuse};
 pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
     Program, Regst, Storage, ThreadDesc, Weight,
 };
 pub use task::{
-    Arg, ArgSource, BackendExec, BodyExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec, PortExec, Task,
-    TaskKind, View,
+    Arg, ArgSource, BackendExec, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec, PortExec,
+    Task, TaskKind, View,
 };
 pub use task_id::TaskId;
+pub use transfer::{Group, Piece, Runs, Transfer, block, coords, partial_kind};
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};

@@ -1,7 +1,7 @@
 //! The structure of a plan: plain data, encoded as protocol buffers. Tags are stable: a field is added with a new tag
 //! and none is ever reused.
 
-use crate::{ElementType, Extent, Task};
+use crate::{ElementType, Extent, MeshProgram, Task};
 
 /// A whole plan, without the bytes of its weights, kernels and payloads, which lie in sections of their own.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -21,6 +21,9 @@ pub struct Plan {
     /// Entry points, one for each shape variant of the model.
     #[prost(message, repeated, tag = "5")]
     pub programs: Vec<Program>,
+    /// Entry points that several ranks run together.
+    #[prost(message, repeated, tag = "6")]
+    pub meshes: Vec<MeshProgram>,
 }
 
 /// What made the plan, and from what. It holds nothing that differs between two builds of the same input.
@@ -63,7 +66,7 @@ pub struct Environment {
     /// Worker threads the plan was tuned for; 0 leaves the choice to the runtime.
     #[prost(uint32, tag = "3")]
     pub threads: u32,
-    /// Machines (ranks) that take part.
+    /// Ranks that take part.
     #[prost(uint32, tag = "4")]
     pub ranks: u32,
     /// CUDA architecture, such as `sm_90`.
@@ -152,7 +155,7 @@ pub struct Program {
     /// itself tells the symbol's value.
     #[prost(string, repeated, tag = "11")]
     pub symbols: Vec<String>,
-    /// Whether it is no entry point: a task of a program before it runs it.
+    /// Whether it is no entry point: a task of a program before it runs it, or the ranks of a mesh.
     #[prost(bool, tag = "12")]
     pub inner: bool,
 }

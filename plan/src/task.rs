@@ -1,6 +1,6 @@
 //! Tasks: what an actor does each time it acts.
 
-use crate::{ElementType, Extent, TaskId};
+use crate::{ElementType, Extent, TaskId, Transfer};
 
 /// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -70,7 +70,7 @@ pub struct Task {
     #[prost(uint32, repeated, tag = "7")]
     pub produces: Vec<u32>,
     /// What it runs; nothing for a pure join.
-    #[prost(oneof = "Exec", tags = "8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "Exec", tags = "8, 9, 10, 11, 12, 13, 14")]
     pub exec: Option<Exec>,
 }
 
@@ -102,6 +102,23 @@ pub enum Exec {
     /// Runs other programs of the plan: a branch or a loop.
     #[prost(message, tag = "13")]
     Control(ControlExec),
+    /// Takes part in a transfer between ranks.
+    #[prost(message, tag = "14")]
+    Boxing(BoxingExec),
+}
+
+/// A rank's share in a transfer.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct BoxingExec {
+    /// What is transferred.
+    #[prost(message, required, tag = "1")]
+    pub transfer: Transfer,
+    /// The rank's part before.
+    #[prost(message, required, tag = "2")]
+    pub src: Arg,
+    /// The register that gets its part after, whose element type is that of both.
+    #[prost(uint32, tag = "3")]
+    pub dst: u32,
 }
 
 /// How a task runs other programs.

@@ -6,9 +6,6 @@ use crate::SessionError;
 
 /// Checks the processor against what the plan needs. `kernels` says whether it holds any machine code.
 pub(crate) fn check(environment: &Environment, kernels: bool) -> Result<(), SessionError> {
-    if environment.ranks > 1 {
-        return Err(SessionError::Ranks { ranks: environment.ranks });
-    }
     if !kernels {
         return Ok(());
     }
@@ -105,7 +102,5 @@ mod tests {
         assert!(check(&here(&["teleport"]), false).is_ok());
         let other = Environment { arch: "pdp11".into(), ..Environment::default() };
         assert!(matches!(check(&other, true), Err(SessionError::Arch { .. })));
-        let many = Environment { ranks: 2, ..Environment::default() };
-        assert!(matches!(check(&many, false), Err(SessionError::Ranks { ranks: 2 })));
     }
 }

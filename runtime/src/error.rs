@@ -35,11 +35,30 @@ pub enum SessionError {
         /// The feature.
         feature: String,
     },
-    /// The plan is for several machines.
-    #[error("the plan is for {ranks} machines, and a session runs on one")]
+    /// The plan is for several ranks.
+    #[error("the plan is for {ranks} ranks, and this session is one")]
     Ranks {
-        /// How many machines.
+        /// How many ranks.
         ranks: u32,
+    },
+    /// The plan has no such mesh.
+    #[error("the plan has {count} meshes and no number {index}")]
+    Mesh {
+        /// The number asked for.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A task meets other ranks, and there are none.
+    #[error("the program is a rank's, and runs only beside the others")]
+    Alone,
+    /// A transfer combines elements that do not combine, or that do not fit their buffers.
+    #[error("task `{task}` cannot combine partial values of {dtype}")]
+    Combine {
+        /// The task.
+        task: String,
+        /// The element type.
+        dtype: &'static str,
     },
     /// A task needs a backend that was not registered.
     #[error("task `{task}` needs the backend `{backend}`, and this program has {available}")]
@@ -139,6 +158,17 @@ pub enum RunError {
         regst: String,
         /// What is wrong.
         problem: String,
+    },
+    /// Another rank failed, so that this one stopped.
+    #[error("another rank stopped")]
+    Stopped,
+    /// A rank failed, and all others stopped.
+    #[error("rank {rank}: {source}")]
+    Rank {
+        /// Which.
+        rank: u32,
+        /// How.
+        source: Box<RunError>,
     },
     /// The session is of no use after an earlier failure.
     #[error("the session cannot run again after an earlier failure ({0}); make a new one")]

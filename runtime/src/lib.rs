@@ -5,12 +5,17 @@
 //! an [`actor::Actor`], a pure state machine over messages; threads own actors and pass messages over a bus. The same
 //! actors are driven by the seeded [`simulator`], which checks the runtime's promises and predicts a timeline.
 //!
+//! A [`MeshSession`] runs what several ranks run together: a session for each, on a thread of its own; where they meet,
+//! they reach one another through a [`Transport`].
+//!
 //! Nothing here knows the compiler: the plan is all there is. All `unsafe` code lies in `device/`.
 
 #![deny(unsafe_code)]
 
 pub mod actor;
+mod boxing;
 mod bus;
+mod combine;
 mod control;
 mod cpu;
 #[allow(unsafe_code)] // Memory, machine code and shared jobs; nothing else has any.
@@ -19,6 +24,7 @@ mod error;
 mod executable;
 mod io;
 mod load;
+mod mesh;
 mod objects;
 mod pool;
 mod profile;
@@ -26,14 +32,19 @@ mod session;
 pub mod simulator;
 mod symbols;
 mod thread;
+mod transport;
 mod value;
 mod work;
 
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
 pub use executable::{ExecError, Executable, LoadContext, LoadError, Loader, TensorMut, TensorRef, ValueMut, ValueRef};
+pub use mesh::MeshSession;
 pub use pool::Pool;
 pub use profile::TaskTiming;
 pub use session::{Options, Session, find_program};
-pub use simulator::{SimError, SimOptions, Timeline, simulate};
+pub use simulator::{
+    Link, Machine, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate, simulate_ranks,
+};
+pub use transport::{Offer, SharedMemory, Stopped, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};

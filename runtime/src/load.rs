@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use of_plan::{
-    Arg, ArgSource, BackendExec, ControlExec, CopyExec, ElementType, Exec, KernelExec, PlanBuilder, PlanFile, Program,
-    Task,
+    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, CopyExec, ElementType, Exec, KernelExec, PlanBuilder,
+    PlanFile, Program, Task,
 };
 
+use crate::boxing::{BoxingCall, Seat};
 use crate::control::{Body, ControlCall};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::pool::Pool;
@@ -21,6 +22,8 @@ pub(crate) struct Binder<'a> {
     pub code: Arc<CodeMap>,
     pub loaders: &'a [Arc<dyn Loader>],
     pub pool: &'a Arc<Pool>,
+    /// Where the program is one of several ranks.
+    pub seat: Option<&'a Seat>,
 }
 
 impl Binder<'_> {
@@ -32,6 +35,7 @@ impl Binder<'_> {
             Some(Exec::Backend(exec)) => self.backend(task, exec),
             Some(Exec::Control(exec)) => self.control(task, exec),
             Some(Exec::Copy(exec)) => self.copy(task, exec),
+            Some(Exec::Boxing(exec)) => self.boxing(task, exec),
             Some(Exec::Feed(exec)) => {
                 let port = exec.port as usize;
                 let to = self.program.inputs.get(port).and_then(|port| self.regst_place(port.regst));
@@ -117,6 +121,21 @@ impl Binder<'_> {
         Ok(Work::Copy { src, dst, bytes })
     }
 
+    fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<Work, SessionError> {
+        let seat = self.seat.ok_or(SessionError::Alone)?;
+        let dtype = self.program.regsts.get(exec.dst as usize).map(|regst| regst.dtype());
+        let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::regst(exec.dst, 0))).zip(dtype);
+        let ((src, dst), dtype) = buffers.ok_or_else(|| broken(task))?;
+        let call = BoxingCall::new(exec, seat, dtype, src, dst);
+        let call = call.ok_or_else(|| SessionError::Combine { task: task.name.clone(), dtype: dtype.name() })?;
+        Ok(Work::Boxing(Box::new(call)))
+    }
+
+    /// The weight that an argument names, where ranks have their own.
+    fn weight(&self, index: u32) -> u32 {
+        self.seat.map_or(index, |seat| seat.weight(index))
+    }
+
     fn object(&self, arg: &Arg) -> Option<u32> {
         let Some(ArgSource::Regst(id)) = arg.source else {
             return None;
@@ -127,7 +146,7 @@ impl Binder<'_> {
     /// The bytes that an argument names, to the end of its register or weight.
     fn buffer(&self, arg: &Arg) -> Option<Buffer> {
         match arg.source? {
-            ArgSource::Weight(index) => self.arena.weight(index, arg.byte_offset),
+            ArgSource::Weight(index) => self.arena.weight(self.weight(index), arg.byte_offset),
             ArgSource::Regst(id) => {
                 let regst = self.program.regsts.get(id as usize)?;
                 let block = regst.block()?;
@@ -143,7 +162,7 @@ impl Binder<'_> {
             && weight.dtype() == ElementType::String
             && arg.view.is_none()
         {
-            let strings = self.plan.weight(index).and_then(PlanBuilder::decode_strings);
+            let strings = self.plan.weight(self.weight(index)).and_then(PlanBuilder::decode_strings);
             let tensor = strings.and_then(|strings| Tensor::from_strings(weight.dims.as_slice(), strings).ok());
             let tensor = tensor.ok_or_else(|| SessionError::Strings { weight: weight.name.clone() })?;
             return Ok(Operand::Constant(tensor.into()));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, Links, PlanFile, Program};
 
 use crate::actor::{Actor, ActorId, Msg};
+use crate::boxing::Seat;
 use crate::bus::{Mail, Routes, connect};
 use crate::device::{Arena, CodeMap, Scratch};
 use crate::io::{Ports, check_inputs, lock};
@@ -57,10 +58,27 @@ impl Session {
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
         let threads = worker_count(options, plan.plan().environment.threads);
+        let ranks = plan.plan().environment.ranks;
+        if ranks > 1 {
+            return Err(SessionError::Ranks { ranks });
+        }
         cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
         let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
         let pool = Pool::new(threads).map_err(SessionError::Thread)?;
-        Self::with(&plan, program, options, (Arc::new(pool), Arc::new(code)), loaders)
+        Self::with(&plan, program, options, (Arc::new(pool), Arc::new(code)), loaders, None)
+    }
+
+    /// The program of one of several ranks, which share their code. The plan's meshes were verified.
+    pub(crate) fn of_rank(
+        plan: &Arc<PlanFile>,
+        program: usize,
+        options: Options,
+        code: &Arc<CodeMap>,
+        loaders: &[Arc<dyn Loader>],
+        seat: &Seat,
+    ) -> Result<Self, SessionError> {
+        let pool = Pool::new(options.threads).map_err(SessionError::Thread)?;
+        Self::with(plan, program, options, (Arc::new(pool), Arc::clone(code)), loaders, Some(seat))
     }
 
     /// A program that a task of another session runs: it shares that one's workers and code.
@@ -70,7 +88,7 @@ impl Session {
         shared: (Arc<Pool>, Arc<CodeMap>),
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
-        Self::with(plan, program, Options::default(), shared, loaders)
+        Self::with(plan, program, Options::default(), shared, loaders, None)
     }
 
     fn with(
@@ -79,6 +97,7 @@ impl Session {
         options: Options,
         (pool, code): (Arc<Pool>, Arc<CodeMap>),
         loaders: &[Arc<dyn Loader>],
+        seat: Option<&Seat>,
     ) -> Result<Self, SessionError> {
         let count = plan.plan().programs.len();
         let desc = plan.plan().programs.get(program).ok_or(SessionError::Program { index: program, count })?;
@@ -87,7 +106,7 @@ impl Session {
         let threads = pool.threads();
 
         let arena = Arc::new(arena(plan, desc)?);
-        let binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool };
+        let binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool, seat };
         let works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
 
         let shared = Arc::new(Shared {
@@ -291,7 +310,7 @@ impl Drop for Session {
 }
 
 /// As many workers as asked for; otherwise as many as the plan was tuned for, as far as the machine has cores for them.
-fn worker_count(options: Options, tuned: u32) -> usize {
+pub(crate) fn worker_count(options: Options, tuned: u32) -> usize {
     if options.threads > 0 {
         return options.threads;
     }
@@ -344,7 +363,7 @@ fn scratch_bytes(program: &Program) -> u64 {
     bytes.max().unwrap_or(0)
 }
 
-fn memory(what: &str, bytes: u64, source: std::io::Error) -> SessionError {
+pub(crate) fn memory(what: &str, bytes: u64, source: std::io::Error) -> SessionError {
     SessionError::Memory { what: what.into(), bytes, source }
 }
 

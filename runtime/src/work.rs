@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use of_plan::{ElementType, Extent, Program};
 
+use crate::boxing::BoxingCall;
 use crate::control::ControlCall;
 use crate::device::{Buffer, DynamicKernel, KernelCall, Memory, Scratch};
 use crate::io::{Ports, lock};
@@ -29,6 +30,8 @@ pub(crate) enum Work {
     Copy { src: Buffer, dst: Buffer, bytes: usize },
     /// A copy of a value.
     CopyObject { src: u32, dst: u32 },
+    /// A rank's share in a transfer.
+    Boxing(Box<BoxingCall>),
     /// The caller's value into a register.
     Feed { port: usize, to: Place },
     /// A register to the caller.
@@ -105,6 +108,7 @@ impl Work {
             Work::Dynamic(call) => call.run(context),
             Work::Backend(call) => call.run(context),
             Work::Control(call) => call.run(context),
+            Work::Boxing(call) => call.run(context),
             Work::Feed { port, to } => context.feed(*port, to),
             Work::Fetch { port, from } => context.fetch(*port, from),
         }

@@ -2,7 +2,8 @@
 //!
 //! [`MeshSpec`] describes the mesh, [`boxing`] what transfers between layouts cost and [`cost`] what ops do,
 //! [`candidates`] the ways in which an op may run. [`Model`] makes a search problem of a function, [`search`] solves it
-//! with a bound, [`decide`] writes the outcome into the types; [`simulate`] executes it on simulated devices.
+//! with a bound, [`decide`] writes the outcome into the types; [`simulate`] executes it on simulated devices,
+//! and [`local`] makes of it what each rank runs.
 
 pub mod across;
 pub mod boxing;
@@ -12,6 +13,7 @@ pub mod decide;
 pub mod execute;
 pub mod explain;
 pub mod layout;
+pub mod local;
 pub mod lower;
 pub mod mesh;
 pub mod model;

@@ -36,6 +36,18 @@ pub struct MeshSpec {
     pub memory: f64,
     /// Bytes a second between a device and its memory.
     pub bandwidth: f64,
+    /// Bytes a second between a device and its caches; as from memory without it.
+    #[serde(default)]
+    pub cache_bandwidth: Option<f64>,
+    /// What a task moves is expected in the caches up to so many bytes.
+    #[serde(default)]
+    pub cache: f64,
+    /// Seconds that a task takes besides its work.
+    #[serde(default)]
+    pub overhead: f64,
+    /// Devices that compute at one time, where they share the cores of a machine; all without it.
+    #[serde(default)]
+    pub cores: Option<usize>,
     /// Floating-point operations a second by name of the element type; `other` stands for all that are not named.
     pub flops: BTreeMap<String, f64>,
     /// The axes, outermost first.
@@ -125,6 +137,13 @@ impl MeshSpec {
         if !positive(self.memory) || !positive(self.bandwidth) || !self.flops.values().all(|f| positive(*f)) {
             return wrong("memory, bandwidth and flops must be positive".into());
         }
+        let optional = [self.cache, self.overhead];
+        if !optional.iter().all(|x| x.is_finite() && *x >= 0.0) || self.cores == Some(0) {
+            return wrong("cache and overhead must not be negative, cores not 0".into());
+        }
+        if self.cache_bandwidth.is_some_and(|b| !positive(b)) {
+            return wrong("cache_bandwidth must be positive".into());
+        }
         if !self.flops.contains_key("other") {
             return wrong("flops must name 'other', for element types that it does not name".into());
         }
@@ -168,6 +187,10 @@ fn cpu(shape: &[usize]) -> MeshSpec {
         device: "cpu".into(),
         memory: 8e9,
         bandwidth: 1e10,
+        cache_bandwidth: None,
+        cache: 0.0,
+        overhead: 0.0,
+        cores: None,
         flops: flops(&[("f32", 1.17e11), ("f64", 5.8e10), ("other", 3e10)]),
         axes: shape.iter().map(axis).collect(),
     }
@@ -187,6 +210,10 @@ fn dgx_h100(shape: &[usize]) -> MeshSpec {
         device: "cuda".into(),
         memory: 80e9,
         bandwidth: 3.35e12,
+        cache_bandwidth: None,
+        cache: 0.0,
+        overhead: 0.0,
+        cores: None,
         flops: flops(&peaks.map(|(n, f)| (n, f * REACHED))),
         axes: (0..shape.len()).map(axis).collect(),
     }
@@ -199,6 +226,10 @@ fn ethernet(shape: &[usize]) -> MeshSpec {
         device: "cpu".into(),
         memory: 64e9,
         bandwidth: 2e11,
+        cache_bandwidth: None,
+        cache: 0.0,
+        overhead: 0.0,
+        cores: None,
         flops: flops(&[("f32", 1.8e12), ("f64", 9e11), ("other", 5e11)]),
         axes: shape.iter().map(axis).collect(),
     }

@@ -75,7 +75,7 @@ pub struct Model<'a> {
 /// Dimensions, size in bytes, and kinds of partial values.
 type Size = (Vec<usize>, u64, Kinds);
 
-/// Constants of no more bytes lie on every device.
+/// Constants of no more bytes lie on every device, unless their types say otherwise.
 const SMALL: f64 = 65536.0;
 
 /// The attribute of a function that says which output is the next value of which input: one number an output, that of
@@ -235,7 +235,7 @@ impl<'a> Model<'a> {
         let data = g.op(op);
         if data.def.traits().constant {
             if let [v] = data.results.as_slice()
-                && cost::size(g, *v).is_some_and(|(b, _)| b > SMALL)
+                && (self.asked(*v).is_some() || cost::size(g, *v).is_some_and(|(b, _)| b > SMALL))
             {
                 self.add_source(Subject::Op(op), *v);
             }

@@ -9,6 +9,7 @@ mod control;
 pub mod index;
 mod movement;
 mod resize;
+mod transfer;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -16,11 +17,11 @@ use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
-use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand};
 use of_ops::nn::MatMulInteger;
+use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
 use crate::Backend;
@@ -417,6 +418,7 @@ impl<'g> Lowering<'g, '_> {
                 return self.backend(group.ops[0], why);
             }
             Shape::Control => return self.control(group.ops[0]),
+            Shape::Transfer => return self.transfer(group.ops[0]),
             Shape::Elementwise => self.elementwise(group),
             Shape::Rowwise(inner) => self.rowwise(group, inner),
             Shape::Anchor => self.anchor(group),
@@ -470,15 +472,22 @@ impl<'g> Lowering<'g, '_> {
     fn elementwise(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
         let b = self.body(group, 0)?;
         let source = elementwise::elementwise(&b, &group.space, self.isa);
-        let flops = points(&group.space) * group.ops.len() as u64;
+        let flops = self.flops(group);
         Ok(self.finish(group, source, &b, Vec::new(), flops))
     }
 
     fn rowwise(&mut self, group: &Group, inner: usize) -> Result<Result<(), Diagnostic>, String> {
         let b = self.body(group, inner)?;
         let source = rowwise::rowwise(&b, &group.space, inner, self.isa)?;
-        let flops = points(&group.space) * group.ops.len() as u64;
+        let flops = self.flops(group);
         Ok(self.finish(group, source, &b, Vec::new(), flops))
+    }
+
+    /// Operations of a group; 0 where its extents are not known.
+    fn flops(&self, group: &Group) -> u64 {
+        let known = points(&group.space) > 0;
+        let sum: f64 = group.ops.iter().map(|op| work::of(self.g, *op).flops).sum();
+        if known { sum as u64 } else { 0 }
     }
 
     /// The step of a kernel whose arguments are `first`, then the loads and stores of its body.
@@ -555,7 +564,12 @@ impl<'g> Lowering<'g, '_> {
                 backend: backend.name(),
             });
             let (title, locations) = (self.title(&[op]), self.locations(&[op]));
-            self.step(title, locations, Work::Backend { backend: backend.name(), payload, inputs, outputs }, 0, 0);
+            // Symbols would count as some number.
+            let mut values = data.operands.iter().chain(&data.results);
+            let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
+            let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
+            let work = Work::Backend { backend: backend.name(), payload, inputs, outputs };
+            self.step(title, locations, work, own.flops as u64, own.bytes() as u64);
             return Ok(());
         }
         let mut d =

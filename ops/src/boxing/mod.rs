@@ -1,7 +1,12 @@
 //! Boxing: transfers of tensors between layouts on a mesh, as ops of the graph.
 //!
 //! On the one global view of the tensor each of them is the identity; what the devices do is in its name, and what they
-//! hold before and after in the types. The pass `insert-boxing` makes all but [`Place`].
+//! hold before and after in the types. The pass `insert-boxing` makes all but [`Place`], and [`Transfer`], which
+//! stands in the function of one rank.
+
+mod transfer;
+
+pub use transfer::Transfer;
 
 use of_ir::{NdSbp, OpError, OpView, Sbp, TensorType, Type};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Description, PortText, ProgramText, RegstText, TaskText};
+use super::{Description, MeshText, PortText, ProgramText, RegstText, TaskText};
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,8 +27,30 @@ impl fmt::Display for Description {
         for code in &self.code {
             writeln!(f, "    {} [{}] {}", code.name, code.isa, bytes(code.bytes))?;
         }
-        self.programs.iter().try_for_each(|program| write_program(f, program))
+        self.programs.iter().try_for_each(|program| write_program(f, program))?;
+        self.meshes.iter().try_for_each(|mesh| write_mesh(f, mesh))
     }
+}
+
+fn write_mesh(f: &mut fmt::Formatter<'_>, mesh: &MeshText) -> fmt::Result {
+    writeln!(f, "mesh `{}`: {} ranks as {:?}", mesh.name, mesh.ranks.len(), mesh.shape)?;
+    for (direction, ports) in [("input", &mesh.inputs), ("output", &mesh.outputs)] {
+        for port in ports {
+            writeln!(f, "  {direction} {}: {}{:?} lies as {}", port.name, port.dtype, port.dims, port.layout)?;
+        }
+    }
+    let mut templates = mesh.ranks.clone();
+    templates.sort_unstable();
+    templates.dedup();
+    templates.into_iter().try_for_each(|program| {
+        let ranks: Vec<_> = (0..mesh.ranks.len()).filter(|r| mesh.ranks[*r] == program).collect();
+        match ranks[..] {
+            [first, .., last] if last - first + 1 == ranks.len() => {
+                writeln!(f, "  ranks {first} to {last} run program {program}")
+            }
+            _ => writeln!(f, "  ranks {ranks:?} run program {program}"),
+        }
+    })
 }
 
 fn write_program(f: &mut fmt::Formatter<'_>, program: &ProgramText) -> fmt::Result {

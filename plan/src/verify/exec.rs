@@ -3,8 +3,8 @@
 use super::FindingKind;
 use super::structure::Checker;
 use crate::{
-    Arg, ArgSource, BackendExec, ControlExec, ControlKind, CopyExec, ElementType, Exec, KernelExec, PortExec, Program,
-    Task,
+    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, ControlKind, CopyExec, ElementType, Exec, KernelExec, Plan,
+    PortExec, Program, Task,
 };
 
 pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Task, place: &str) {
@@ -14,6 +14,7 @@ pub(super) fn check_exec(checker: &mut Checker<'_>, program: &Program, task: &Ta
         Some(Exec::Backend(exec)) => backend(checker, program, task, exec),
         Some(Exec::Control(exec)) => control(checker, program, task, exec),
         Some(Exec::Copy(exec)) => copy(checker, program, task, exec),
+        Some(Exec::Boxing(exec)) => boxing(checker, program, task, exec),
         Some(Exec::Feed(exec)) => port(program, task, *exec, true),
         Some(Exec::Fetch(exec)) => port(program, task, *exec, false),
     };
@@ -165,6 +166,29 @@ fn copy(checker: &Checker<'_>, program: &Program, task: &Task, exec: &CopyExec) 
         }
         _ => Err((FindingKind::Type, "it copies between a buffer and an object, or bytes of an object".into())),
     }
+}
+
+/// How large its parts are depends on the rank: see [`super::mesh`].
+fn boxing(checker: &Checker<'_>, program: &Program, task: &Task, exec: &BoxingExec) -> Check {
+    if matches!(target(checker, program, task, &exec.src)?, Target::Object) {
+        return Err((FindingKind::Type, "ranks cannot exchange an object".into()));
+    }
+    results(program, task, &[exec.dst])?;
+    let regst = &program.regsts[exec.dst as usize];
+    if regst.block().is_none() || regst.dtype().bits() < 8 {
+        return Err((FindingKind::Type, "ranks exchange elements of whole bytes in a buffer".into()));
+    }
+    Ok(())
+}
+
+/// Bytes of an argument's register or weight from its offset on; 0 where it has none.
+pub(super) fn bytes_left(plan: &Plan, program: &Program, arg: &Arg) -> u64 {
+    let size = match arg.source {
+        None => None,
+        Some(ArgSource::Weight(index)) => plan.weights.get(index as usize).map(|w| w.len),
+        Some(ArgSource::Regst(id)) => program.regsts.get(id as usize).and_then(|r| r.block()).map(|b| b.bytes),
+    };
+    size.unwrap_or(0).saturating_sub(arg.byte_offset)
 }
 
 fn port(program: &Program, task: &Task, exec: PortExec, feed: bool) -> Check {

@@ -3,6 +3,7 @@
 mod exec;
 mod finding;
 mod memory;
+mod mesh;
 mod order;
 mod structure;
 mod tokens;
@@ -12,6 +13,8 @@ pub use memory::overlapping_blocks;
 pub(crate) use order::Reach;
 pub use structure::structure;
 
+pub(crate) use mesh::check as verify_meshes;
+
 use crate::{Links, Plan, Program};
 
 /// Proves that every program of the plan can run:
@@ -19,7 +22,8 @@ use crate::{Links, Plan, Program};
 ///   aligned, ports fed and fetched;
 /// - the register tokens cannot deadlock;
 /// - two registers that share memory are never live at once;
-/// - chunks and blocks fit and the declared peak is true.
+/// - chunks and blocks fit and the declared peak is true;
+/// - the ranks of a mesh cannot deadlock, and each has what the others take from it.
 ///
 /// Otherwise it returns everything that was found, with a counterexample by task names where there is one.
 pub fn verify(plan: &Plan) -> Result<(), Vec<Finding>> {
@@ -29,6 +33,9 @@ pub fn verify(plan: &Plan) -> Result<(), Vec<Finding>> {
         for program in &plan.programs {
             findings.extend(verify_program(program));
         }
+    }
+    if findings.is_empty() {
+        findings = mesh::check(plan);
     }
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }

@@ -9,6 +9,7 @@ mod arena;
 mod call;
 mod code;
 mod job;
+mod lending;
 mod scratch;
 
 pub use aligned::AlignedBytes;
@@ -16,4 +17,5 @@ pub(crate) use arena::{Arena, Buffer};
 pub(crate) use call::{DynamicKernel, KernelCall, Memory};
 pub(crate) use code::CodeMap;
 pub(crate) use job::JobSlot;
+pub(crate) use lending::Lending;
 pub(crate) use scratch::Scratch;

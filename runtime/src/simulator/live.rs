@@ -11,7 +11,7 @@ pub(super) struct Live<'a> {
     /// For each register, its copies.
     copies: Vec<Vec<Option<Copy>>>,
     /// For each register, those that share memory with it.
-    neighbours: Vec<Vec<u32>>,
+    neighbours: &'a [Vec<u32>],
     /// The piece that each task works on next.
     next: Vec<u64>,
     bytes: u64,
@@ -26,13 +26,18 @@ struct Copy {
     readers: Vec<u32>,
 }
 
+/// For each register, those that share memory with it.
+pub(super) fn neighbours(program: &Program) -> Vec<Vec<u32>> {
+    let mut neighbours = vec![Vec::new(); program.regsts.len()];
+    for (a, b) in overlapping_blocks(program) {
+        neighbours[a as usize].push(b);
+        neighbours[b as usize].push(a);
+    }
+    neighbours
+}
+
 impl<'a> Live<'a> {
-    pub fn new(program: &'a Program, links: &'a Links) -> Self {
-        let mut neighbours = vec![Vec::new(); program.regsts.len()];
-        for (a, b) in overlapping_blocks(program) {
-            neighbours[a as usize].push(b);
-            neighbours[b as usize].push(a);
-        }
+    pub fn new(program: &'a Program, links: &'a Links, neighbours: &'a [Vec<u32>]) -> Self {
         let copies = program.regsts.iter().map(|regst| (0..regst.num).map(|_| None).collect());
         let next = vec![0; program.tasks.len()];
         Self { program, links, copies: copies.collect(), neighbours, next, bytes: 0 }

@@ -1,12 +1,19 @@
 //! The seeded simulator: drives the actors of a program through random orders of delivery, checks the runtime's
 //! promises on the way, and gives a timeline. The same seed always gives the same run.
+//!
+//! Of several ranks, those that do the same at the same times are simulated once: see [`ranks`].
 
 mod live;
+mod machine;
 mod queue;
+mod ranks;
 
-use std::collections::VecDeque;
+pub use machine::{Link, Machine};
+pub use ranks::{RankClass, RanksOptions, RanksTimeline, simulate_ranks};
 
-use of_plan::{Links, Program};
+use std::collections::{BTreeMap, VecDeque};
+
+use of_plan::{Exec, Links, Program};
 
 use crate::actor::{Action, Actor, ActorId, Msg, ProtocolError};
 use live::Live;
@@ -42,6 +49,8 @@ pub struct SimEvent {
     pub start_ns: u64,
     /// When it ended, in nanoseconds.
     pub end_ns: u64,
+    /// How much of this it waited, for other ranks or for a core.
+    pub waited_ns: u64,
 }
 
 /// What happened.
@@ -115,7 +124,14 @@ pub fn simulate(program: &Program, options: &SimOptions) -> Result<Timeline, Sim
     if options.pieces == 0 {
         return Err(setup("there must be at least one piece"));
     }
-    Simulator::new(program, &links, options).run()
+    let template = Template::new(program, links);
+    let costs: Vec<u64> = match options.costs_ns.as_slice() {
+        [] => vec![1000; program.tasks.len()],
+        given => given.to_vec(),
+    };
+    let seat = Seat::new(&template, costs, Vec::new());
+    let mut timelines = Simulator::new(vec![seat], options, usize::MAX).run()?;
+    Ok(timelines.pop().unwrap_or_default())
 }
 
 /// Whether the actors can be made and wired: what the verifier checks first. The simulator also takes programs that the
@@ -135,6 +151,23 @@ fn is_sound(program: &Program, links: &Links) -> bool {
     in_order && known && produced == program.regsts.len() && consumed == ends && !program.threads.is_empty()
 }
 
+/// A program with what all that run it share.
+struct Template<'a> {
+    program: &'a Program,
+    links: Links,
+    neighbours: Vec<Vec<u32>>,
+    /// For each task, its thread.
+    thread_of: Vec<usize>,
+}
+
+impl<'a> Template<'a> {
+    fn new(program: &'a Program, links: Links) -> Self {
+        let place = |task: &of_plan::Task| program.threads.iter().position(|thread| thread.id == task.thread);
+        let thread_of = program.tasks.iter().map(|task| place(task).unwrap_or(0)).collect();
+        Self { program, links, neighbours: live::neighbours(program), thread_of }
+    }
+}
+
 /// A thread of the plan: it does one thing at a time.
 #[derive(Default)]
 struct SimThread {
@@ -142,119 +175,200 @@ struct SimThread {
     inbox: VecDeque<(ActorId, Msg)>,
 }
 
-struct Simulator<'a> {
-    program: &'a Program,
-    options: &'a SimOptions,
+/// Someone who runs a program: the only one, a rank, or all ranks that do the same at the same times.
+struct Seat<'a> {
+    template: &'a Template<'a>,
     actors: Vec<Actor>,
-    /// For each task, its thread.
-    thread_of: Vec<usize>,
     threads: Vec<SimThread>,
-    queue: Queue,
     live: Live<'a>,
     timeline: Timeline,
-    now: u64,
+    costs_ns: Vec<u64>,
+    /// For each task at which ranks meet, the seats that meet there, this one included; none for other tasks.
+    meets: Vec<Vec<usize>>,
     /// Acts until the piece is over, where pieces do not overlap.
     left: usize,
     started: u64,
 }
 
-impl<'a> Simulator<'a> {
-    fn new(program: &'a Program, links: &'a Links, options: &'a SimOptions) -> Self {
-        let place = |task: &of_plan::Task| program.threads.iter().position(|thread| thread.id == task.thread);
+impl<'a> Seat<'a> {
+    fn new(template: &'a Template<'a>, costs_ns: Vec<u64>, meets: Vec<Vec<usize>>) -> Self {
+        let program = template.program;
         Self {
-            program,
-            options,
-            actors: Actor::of_program(program, links),
-            thread_of: program.tasks.iter().map(|task| place(task).unwrap_or(0)).collect(),
+            template,
+            actors: Actor::of_program(program, &template.links),
             threads: program.threads.iter().map(|_| SimThread::default()).collect(),
-            queue: Queue::new(options.seed, options.latency_ns),
-            live: Live::new(program, links),
+            live: Live::new(program, &template.links, &template.neighbours),
             timeline: Timeline::default(),
-            now: 0,
+            costs_ns,
+            meets,
             left: 0,
             started: 0,
         }
     }
+}
 
-    fn run(mut self) -> Result<Timeline, SimError> {
-        self.start();
+/// A task that is ready to be worked on.
+#[derive(Clone, Copy)]
+struct Ready {
+    seat: usize,
+    task: usize,
+    piece: u64,
+    since: u64,
+    /// How long the work takes.
+    cost: u64,
+}
+
+struct Simulator<'a> {
+    options: &'a SimOptions,
+    seats: Vec<Seat<'a>>,
+    queue: Queue,
+    now: u64,
+    /// Who waits for others, by the number of the transfer and the seats that meet.
+    meetings: BTreeMap<(u32, Vec<usize>, u64), Vec<Ready>>,
+    /// Cores that nobody works on, and who waits for one.
+    cores: usize,
+    waiting: VecDeque<Ready>,
+}
+
+impl<'a> Simulator<'a> {
+    fn new(seats: Vec<Seat<'a>>, options: &'a SimOptions, cores: usize) -> Self {
+        let queue = Queue::new(options.seed, options.latency_ns);
+        Self { options, seats, queue, now: 0, meetings: BTreeMap::new(), cores, waiting: VecDeque::new() }
+    }
+
+    fn run(mut self) -> Result<Vec<Timeline>, SimError> {
+        for seat in 0..self.seats.len() {
+            self.start(seat);
+        }
         while let Some((at, event)) = self.queue.pop() {
             self.now = at;
             match event {
-                Event::Deliver { to, msg } => {
-                    let thread = self.thread_of[to as usize];
-                    self.threads[thread].inbox.push_back((to, msg));
-                    self.go_on(thread)?;
+                Event::Deliver { seat, to, msg } => {
+                    let thread = self.seats[seat].template.thread_of[to as usize];
+                    self.seats[seat].threads[thread].inbox.push_back((to, msg));
+                    self.go_on(seat, thread)?;
                 }
-                Event::Finish { task, piece, start } => self.finish(task, piece, start)?,
+                Event::Finish { seat, task, piece, start, waited } => {
+                    self.finish(seat, task, piece, (start, waited))?
+                }
             }
         }
-        if self.actors.iter().all(Actor::is_done) {
-            return Ok(self.timeline);
+        let stuck = self.seats.iter().flat_map(|seat| {
+            let tasks = seat.actors.iter().zip(&seat.template.program.tasks);
+            tasks.filter(|(actor, _)| !actor.is_done()).map(|(_, task)| format!("`{}`", task.name))
+        });
+        let waiting: Vec<String> = stuck.collect();
+        if waiting.is_empty() {
+            return Ok(self.seats.into_iter().map(|seat| seat.timeline).collect());
         }
-        let waiting = self.actors.iter().zip(&self.program.tasks).filter(|(actor, _)| !actor.is_done());
-        let waiting = waiting.map(|(_, task)| format!("`{}`", task.name)).collect();
         Err(SimError::Deadlock { at_ns: self.now, waiting })
     }
 
     /// Starts the next piece, or all of them where pieces may overlap; after the last one comes the end.
-    fn start(&mut self) {
-        let pieces = if self.program.pipelined { self.options.pieces } else { 1 };
-        let over = self.started == self.options.pieces;
+    fn start(&mut self, seat: usize) {
+        let Self { seats, queue, options, now, .. } = self;
+        let own = &mut seats[seat];
+        let pieces = if own.template.program.pipelined { options.pieces } else { 1 };
+        let over = own.started == options.pieces;
         let msg = if over { Msg::Stop } else { Msg::Start { pieces } };
-        for source in 0..self.actors.len() {
-            if self.actors[source].is_source() {
-                self.queue.send(self.now, u32::MAX, source as ActorId, msg);
+        for source in 0..own.actors.len() {
+            if own.actors[source].is_source() {
+                queue.send(*now, seat, (u32::MAX, source as ActorId), msg);
             }
         }
         if over {
-            self.left = usize::MAX;
+            own.left = usize::MAX;
             return;
         }
-        self.started += pieces;
-        self.left = self.actors.len() * pieces as usize;
+        own.started += pieces;
+        own.left = own.actors.len() * pieces as usize;
     }
 
     /// Lets an idle thread handle its inbox until it has work to do.
-    fn go_on(&mut self, thread: usize) -> Result<(), SimError> {
-        while !self.threads[thread].busy {
-            let Some((to, msg)) = self.threads[thread].inbox.pop_front() else {
+    fn go_on(&mut self, seat: usize, thread: usize) -> Result<(), SimError> {
+        while !self.seats[seat].threads[thread].busy {
+            let Some((to, msg)) = self.seats[seat].threads[thread].inbox.pop_front() else {
                 break;
             };
-            self.handle(to, msg)?;
+            self.handle(seat, to, msg)?;
         }
         Ok(())
     }
 
-    fn handle(&mut self, to: ActorId, msg: Msg) -> Result<(), SimError> {
+    fn handle(&mut self, seat: usize, to: ActorId, msg: Msg) -> Result<(), SimError> {
         let mut act = None;
         let (queue, now) = (&mut self.queue, self.now);
-        self.actors[to as usize].on_message(msg, &mut |action| match action {
-            Action::Send { to: receiver, msg } => queue.send(now, to, receiver, msg),
+        let own = &mut self.seats[seat];
+        own.actors[to as usize].on_message(msg, &mut |action| match action {
+            Action::Send { to: receiver, msg } => queue.send(now, seat, (to, receiver), msg),
             Action::Act { piece } => act = Some(piece),
             Action::Done => {}
         })?;
         let Some(piece) = act else { return Ok(()) };
         let task = to as usize;
-        self.live.begin(task, piece, self.now)?;
-        self.timeline.peak_live_bytes = self.timeline.peak_live_bytes.max(self.live.bytes());
-        self.threads[self.thread_of[task]].busy = true;
-        let cost = self.options.costs_ns.get(task).copied().unwrap_or(1000);
-        self.queue.at(self.now.saturating_add(cost), Event::Finish { task, piece, start: self.now });
+        own.live.begin(task, piece, now)?;
+        own.timeline.peak_live_bytes = own.timeline.peak_live_bytes.max(own.live.bytes());
+        own.threads[own.template.thread_of[task]].busy = true;
+        let cost = own.costs_ns[task];
+        let ready = Ready { seat, task, piece, since: now, cost };
+        match own.meets.get(task) {
+            Some(others) if others.len() > 1 => self.meet(ready),
+            _ => self.work(ready),
+        }
         Ok(())
     }
 
-    fn finish(&mut self, task: usize, piece: u64, start: u64) -> Result<(), SimError> {
-        self.timeline.events.push(SimEvent { task, piece, start_ns: start, end_ns: self.now });
-        self.timeline.makespan_ns = self.now;
-        self.live.end(task, piece);
-        let thread = self.thread_of[task];
-        self.threads[thread].busy = false;
-        self.handle(task as ActorId, Msg::Acted)?;
-        self.left -= 1;
-        if self.left == 0 {
-            self.start();
+    /// A rank comes to a transfer. When all are there, it takes as long as it takes the slowest.
+    fn meet(&mut self, ready: Ready) {
+        let own = &self.seats[ready.seat];
+        let id = match &own.template.program.tasks[ready.task].exec {
+            Some(Exec::Boxing(exec)) => exec.transfer.id,
+            _ => 0,
+        };
+        let others = own.meets[ready.task].clone();
+        let (all, key) = (others.len(), (id, others, ready.piece));
+        let here = self.meetings.entry(key.clone()).or_default();
+        here.push(ready);
+        if here.len() < all {
+            return;
         }
-        self.go_on(thread)
+        let here = self.meetings.remove(&key).unwrap_or_default();
+        let cost = here.iter().map(|r| r.cost).max().unwrap_or(0);
+        here.into_iter().for_each(|r| self.work(Ready { cost, ..r }));
+    }
+
+    /// Works on a task as soon as there is a core.
+    fn work(&mut self, ready: Ready) {
+        if self.cores == 0 {
+            return self.waiting.push_back(ready);
+        }
+        self.cores -= 1;
+        let Ready { seat, task, piece, since, cost } = ready;
+        let event = Event::Finish { seat, task, piece, start: since, waited: self.now - since };
+        self.queue.at(self.now.saturating_add(cost), event);
+    }
+
+    fn finish(&mut self, seat: usize, task: usize, piece: u64, (start, waited): (u64, u64)) -> Result<(), SimError> {
+        let now = self.now;
+        let own = &mut self.seats[seat];
+        own.timeline.events.push(SimEvent { task, piece, start_ns: start, end_ns: now, waited_ns: waited });
+        own.timeline.makespan_ns = now;
+        own.live.end(task, piece);
+        let thread = own.template.thread_of[task];
+        own.threads[thread].busy = false;
+        self.cores += 1;
+        self.handle(seat, task as ActorId, Msg::Acted)?;
+        self.seats[seat].left -= 1;
+        if self.seats[seat].left == 0 {
+            self.start(seat);
+        }
+        self.go_on(seat, thread)?;
+        // Ranks take turns on the cores.
+        while self.cores > 0
+            && let Some(next) = self.waiting.pop_front()
+        {
+            self.work(next);
+        }
+        Ok(())
     }
 }

@@ -8,9 +8,9 @@ use crate::actor::{ActorId, Msg};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A message arrives.
-    Deliver { to: ActorId, msg: Msg },
+    Deliver { seat: usize, to: ActorId, msg: Msg },
     /// A task's work is done.
-    Finish { task: usize, piece: u64, start: u64 },
+    Finish { seat: usize, task: usize, piece: u64, start: u64, waited: u64 },
 }
 
 /// Events by time; those of the same time come in random order, or in the order they were made where there is no
@@ -19,8 +19,8 @@ pub(super) struct Queue {
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: Vec<Event>,
     free: Vec<usize>,
-    /// When the last message from one actor to another arrives.
-    last: BTreeMap<(ActorId, ActorId), u64>,
+    /// When the last message from one actor of a seat to another arrives.
+    last: BTreeMap<(usize, ActorId, ActorId), u64>,
     random: Random,
     latency: u64,
     made: u64,
@@ -39,13 +39,13 @@ impl Queue {
         }
     }
 
-    pub fn send(&mut self, now: u64, from: ActorId, to: ActorId, msg: Msg) {
-        let event = Event::Deliver { to, msg };
+    pub fn send(&mut self, now: u64, seat: usize, (from, to): (ActorId, ActorId), msg: Msg) {
+        let event = Event::Deliver { seat, to, msg };
         if self.latency == 0 {
             return self.at(now, event);
         }
         let arrival = now + self.random.next() % (self.latency + 1);
-        let last = self.last.entry((from, to)).or_insert(0);
+        let last = self.last.entry((seat, from, to)).or_insert(0);
         *last = arrival.max(*last + 1);
         let at = *last;
         self.at(at, event);
@@ -75,10 +75,10 @@ impl Queue {
 }
 
 /// SplitMix64.
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

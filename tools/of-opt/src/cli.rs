@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::commands::{bench, compile, explain, export, import, inspect, ops, opt, passes, profile, run, verify};
+use crate::commands::{
+    bench, compile, explain, export, import, inspect, measure, ops, opt, passes, profile, run, simulate, verify,
+};
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
@@ -71,6 +73,10 @@ pub enum Command {
     Verify(verify::Verify),
     /// Say how a model would lie on a mesh of devices, and why
     Explain(explain::Explain),
+    /// Predict how long a model or plan takes on the ranks of a mesh, and what memory
+    Simulate(simulate::Simulate),
+    /// Measure this machine, as a mesh of its cores that simulate and explain take
+    Measure(measure::Measure),
     /// List passes and pipelines
     Passes(passes::Passes),
     /// List ops, or show one in full
@@ -104,6 +110,10 @@ pub struct Codegen {
     /// three times as large
     #[arg(long)]
     pub no_winograd: bool,
+    /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
+    /// process, and share --threads among them
+    #[arg(long, value_name = "MESH")]
+    pub mesh: Option<String>,
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,

@@ -11,7 +11,7 @@ use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_plan::PlanFile;
-use of_runtime::{ExecError, LoadError, Loader, RunError, Session, SessionError, Value};
+use of_runtime::{ExecError, LoadError, Loader, MeshSession, RunError, Session, SessionError, Value};
 
 use crate::cli::Codegen;
 use crate::console::Console;
@@ -79,6 +79,21 @@ pub fn compile<'m>(
     schedules: &Schedules,
     console: &Console,
 ) -> Result<Compiled<'m>, Diagnostics> {
+    let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
+    with_options(source, codegen, flags, console, |options| of_codegen::compile(&funcs, options))
+}
+
+/// Compiles something as the flags say, with progress.
+///
+/// # Errors
+/// Those of the compilation, and an instruction set that is none.
+pub fn with_options<T>(
+    source: &Source,
+    codegen: &Codegen,
+    flags: Vec<String>,
+    console: &Console,
+    compile: impl FnOnce(&CompileOptions<'_>) -> Result<T, Diagnostics>,
+) -> Result<T, Diagnostics> {
     let progress = console.progress("generating code");
     let reporter = progress.reporter();
     let options = CompileOptions {
@@ -96,8 +111,7 @@ pub fn compile<'m>(
             Progress::Kernels(done, all) => reporter.at("compiling kernels", done, all),
         })),
     };
-    let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
-    of_codegen::compile(&funcs, &options)
+    compile(&options)
 }
 
 /// Where compiled kernels are kept.
@@ -138,19 +152,39 @@ pub fn session(
     profile: bool,
 ) -> Result<Session, Diagnostics> {
     let options = of_runtime::Options { threads: threads.unwrap_or(0), profile };
-    let loaders: [Arc<dyn Loader>; 1] = [Arc::new(of_reference::Reference)];
-    Session::new(plan, program, options, &loaders).map_err(|e| {
-        let code = match &e {
-            SessionError::Arch { .. }
-            | SessionError::CpuFeature { .. }
-            | SessionError::Ranks { .. }
-            | SessionError::Backend { .. } => Code::UNSUPPORTED,
-            SessionError::Load { source: LoadError::Unsupported(_), .. } => Code::UNSUPPORTED,
-            SessionError::Memory { .. } | SessionError::Thread(_) => Code::RUN,
-            _ => Code::PLAN,
-        };
-        exit::error(code, e.to_string()).into()
-    })
+    Session::new(plan, program, options, &loaders()).map_err(|e| session_error(&e))
+}
+
+/// Makes a session of ranks for a mesh of a plan.
+///
+/// # Errors
+/// When this machine cannot run it.
+pub fn mesh_session(
+    plan: Arc<PlanFile>,
+    mesh: usize,
+    threads: Option<usize>,
+    profile: bool,
+) -> Result<MeshSession, Diagnostics> {
+    let options = of_runtime::Options { threads: threads.unwrap_or(0), profile };
+    MeshSession::new(plan, mesh, options, &loaders()).map_err(|e| session_error(&e))
+}
+
+fn loaders() -> [Arc<dyn Loader>; 1] {
+    [Arc::new(of_reference::Reference)]
+}
+
+fn session_error(e: &SessionError) -> Diagnostics {
+    let code = match e {
+        SessionError::Arch { .. }
+        | SessionError::CpuFeature { .. }
+        | SessionError::Ranks { .. }
+        | SessionError::Backend { .. } => Code::UNSUPPORTED,
+        SessionError::Load { source: LoadError::Unsupported(_), .. } => Code::UNSUPPORTED,
+        SessionError::Memory { .. } | SessionError::Thread(_) => Code::RUN,
+        SessionError::Combine { .. } => Code::UNSUPPORTED,
+        _ => Code::PLAN,
+    };
+    exit::error(code, e.to_string()).into()
 }
 
 /// The program of a plan that takes these inputs.
@@ -163,7 +197,11 @@ pub fn find_program(plan: &PlanFile, inputs: &[Value]) -> Result<usize, Diagnost
 
 /// The diagnostic for a run that failed.
 pub fn run_error(e: &RunError) -> Diagnostics {
-    let code = match e {
+    let cause = match e {
+        RunError::Rank { source, .. } => source,
+        other => other,
+    };
+    let code = match cause {
         RunError::InputCount { .. } | RunError::Input { .. } => Code::INPUT,
         RunError::Task { source: ExecError::Unsupported(_), .. } => Code::UNSUPPORTED,
         RunError::Task { source: ExecError::Input(_), .. } => Code::INPUT,

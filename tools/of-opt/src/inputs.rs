@@ -10,7 +10,7 @@ use of_ops::Value;
 use of_passes::specialize::{Bindings, bind_input};
 use of_plan::PlanFile;
 
-use crate::{exit, values};
+use crate::{engine, exit, values};
 
 /// Where inputs come from.
 #[derive(Args, Debug, Clone, Default)]
@@ -56,12 +56,10 @@ pub fn read(files: &InputFiles, func: &Func) -> Result<Vec<Given>, Diagnostics> 
 /// # Errors
 /// As [`read`], and when one is missing.
 pub fn read_for_plan(files: &InputFiles, plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
-    let Some(program) = plan.plan().programs.first() else {
-        return Err(exit::error(Code::PLAN, "the plan holds no program").into());
-    };
+    let program = engine::entry(plan)?;
     let ports: Vec<Port> =
         program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
-    let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text(program))).collect();
+    let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text(&program))).collect();
     let given = read_ports(files, &ports)?;
     let ordered = order(given, ports.iter().map(|p| p.name.as_str()), &text)?;
     Ok(ordered.into_iter().map(|g| g.value).collect())

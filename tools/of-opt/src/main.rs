@@ -5,6 +5,7 @@ mod commands;
 mod compare;
 mod console;
 mod driver;
+mod engine;
 mod exit;
 mod expected;
 mod inputs;
@@ -15,11 +16,13 @@ mod npy;
 mod panics;
 mod progress;
 mod random;
+mod ranks;
 mod ready;
 mod roofline;
 mod shapes;
 mod show;
 mod support;
+mod trace;
 mod tune;
 mod values;
 
@@ -48,6 +51,8 @@ fn main() -> ExitCode {
         Some(Command::Inspect(c)) => commands::inspect::inspect(&c, console),
         Some(Command::Verify(c)) => commands::verify::verify(&c, console),
         Some(Command::Explain(c)) => commands::explain::explain(&c, console),
+        Some(Command::Simulate(c)) => commands::simulate::simulate(&c, console),
+        Some(Command::Measure(c)) => commands::measure::measure(&c, console),
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
         Some(Command::Backends) => commands::backends::backends(console),

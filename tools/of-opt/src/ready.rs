@@ -2,7 +2,8 @@
 
 use of_codegen::Summary;
 use of_codegen::native::schedule;
-use of_diag::{Code, Diagnostics};
+use of_diag::Diagnostics;
+use of_ir::Func;
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_runtime::Value;
@@ -11,7 +12,8 @@ use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::{self, InputFiles};
 use crate::model::{Model, Source, load};
-use crate::{driver, exit, random, shapes, values};
+use crate::ranks::{self, Which};
+use crate::{driver, engine, random, shapes, values};
 
 /// What the command line says of a model that is to run.
 pub struct Request<'a> {
@@ -53,10 +55,8 @@ impl Request<'_> {
         if !self.makes_up() {
             return values::to_runtime_all(inputs::read_for_plan(self.inputs, plan)?);
         }
-        let Some(program) = plan.plan().programs.first() else {
-            return Err(exit::error(Code::PLAN, "the plan holds no program").into());
-        };
-        let types = shapes::of_plan(&self.shapes.shape, program, console)?;
+        let program = engine::entry(plan)?;
+        let types = shapes::of_plan(&self.shapes.shape, &program, console)?;
         let named = program.inputs.iter().map(|p| p.name.as_str()).zip(types);
         values::to_runtime_all(random::values(named)?)
     }
@@ -77,15 +77,23 @@ impl Request<'_> {
             inputs::bind(&ordered, func, &mut bindings)?;
             Some(ordered.into_iter().map(|g| g.value).collect())
         };
+        let made_up = |func: &Func| {
+            let types = func.input_types();
+            random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))
+        };
+        if let Some(mesh) = &self.codegen.mesh {
+            let ranked = ranks::prepare(&source.module, &bindings, self.codegen, mesh, Which::All, console)?;
+            let compiled = ranks::compile(&ranked, source, self.codegen, Vec::new(), console)?;
+            (self.summary)(&compiled.summary, console);
+            let values = given.map_or_else(|| made_up(&ranked.whole), Ok)?;
+            return Ok((compiled.open()?, values::to_runtime_all(values)?));
+        }
         let funcs = driver::prepare(&source.module, &[bindings], self.codegen, console)?;
         let compiled = driver::compile(&funcs, source, self.codegen, Vec::new(), &schedule::NONE, console)?;
         (self.summary)(&compiled.summary, console);
         let values = match given {
             Some(v) => v,
-            None => {
-                let types = funcs[0].1.input_types();
-                random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?
-            }
+            None => made_up(&funcs[0].1)?,
         };
         Ok((compiled.open()?, values::to_runtime_all(values)?))
     }

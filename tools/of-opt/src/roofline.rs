@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use of_codegen::native::schedule;
-use of_diag::Diagnostics;
+use of_diag::{Code, Diagnostics};
+use of_plan::PlanFile;
 use of_runtime::{TaskTiming, Value};
 
 use crate::cli::Codegen;
 use crate::console::Console;
 use crate::model::Source;
-use crate::{driver, random, values};
+use crate::ranks::{self, Which};
+use crate::{driver, exit, random, values};
 
 /// A product that fits the caches: 2 x 384 x 1024 x 1024 operations.
 const PRODUCT: &str = "func @main(%x: tensor<384x1024xf32>) -> (tensor<384x1024xf32>) {
@@ -35,7 +37,7 @@ const CACHE: &str = "func @main(%x: tensor<65536xf32>) -> (tensor<65536xf32>) {
 const CACHE_BYTES: f64 = 2.0 * 4.0 * 65_536.0;
 
 /// What a kernel moves is expected in the caches up to here.
-const CACHED: u64 = 1 << 20;
+pub const CACHED: u64 = 1 << 20;
 
 /// The limits of a kernel.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -54,11 +56,25 @@ impl Roofline {
     /// # Errors
     /// When kernels cannot be compiled or run.
     pub fn measure(codegen: &Codegen, threads: usize, console: &mut Console) -> Result<Roofline, Diagnostics> {
+        Roofline::measure_at_once(codegen, threads, 1, console)
+    }
+
+    /// The same, of each of several sessions that run at the same time.
+    ///
+    /// # Errors
+    /// As [`Roofline::measure`].
+    pub fn measure_at_once(
+        codegen: &Codegen,
+        threads: usize,
+        sessions: usize,
+        console: &mut Console,
+    ) -> Result<Roofline, Diagnostics> {
         let progress = console.progress("measuring the machine");
-        let codegen = Codegen { passes: None, ..codegen.clone() };
-        let product = fastest(PRODUCT, &codegen, threads, console)?;
-        let memory = fastest(MEMORY, &codegen, threads, console)?;
-        let cache = fastest(CACHE, &codegen, threads, console)?;
+        let codegen = Codegen { passes: None, mesh: None, ..codegen.clone() };
+        let mut fastest = |text: &str| fastest(text, &codegen, threads, sessions, console);
+        let product = fastest(PRODUCT)?;
+        let memory = fastest(MEMORY)?;
+        let cache = fastest(CACHE)?;
         drop(progress);
         let rate = |work: f64, time: Duration| work / time.as_secs_f64().max(1e-9);
         Ok(Roofline {
@@ -75,22 +91,56 @@ impl Roofline {
     }
 }
 
-/// The fastest call of the kernel of a graph.
-fn fastest(text: &str, codegen: &Codegen, threads: usize, console: &mut Console) -> Result<Duration, Diagnostics> {
+/// The fastest call of the kernel of a graph, as the mean of sessions that run at the same time.
+fn fastest(
+    text: &str,
+    codegen: &Codegen,
+    threads: usize,
+    sessions: usize,
+    console: &mut Console,
+) -> Result<Duration, Diagnostics> {
+    let (plan, inputs) = prepared(text, codegen, console)?;
+    let one = || -> Result<Duration, Diagnostics> {
+        let mut session = driver::session(Arc::clone(&plan), 0, Some(threads), true)?;
+        let (mut inputs, mut outputs) = (inputs.clone(), session.new_outputs());
+        for _ in 0..12 {
+            session.run_into(&mut inputs, &mut outputs).map_err(|e| driver::run_error(&e))?;
+        }
+        // The others bring the input and take the output.
+        let kernel = |t: &TaskTiming| t.name == "matmul" || t.name == "neg";
+        Ok(session.timings().iter().find(|t| kernel(t)).map_or(Duration::ZERO, |t| t.min))
+    };
+    let times: Vec<Result<Duration, Diagnostics>> = std::thread::scope(|scope| {
+        let started: Vec<_> = (0..sessions.max(1)).map(|_| scope.spawn(one)).collect();
+        let broken = || exit::error(Code::RUN, "a thread that measures broke down").into();
+        started.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broken()))).collect()
+    });
+    let times: Vec<Duration> = times.into_iter().collect::<Result<_, _>>()?;
+    Ok(times.iter().sum::<Duration>() / times.len().max(1) as u32)
+}
+
+/// The plan of a graph and made-up inputs.
+///
+/// # Errors
+/// When its kernels cannot be compiled.
+pub fn prepared(
+    text: &str,
+    codegen: &Codegen,
+    console: &mut Console,
+) -> Result<(Arc<PlanFile>, Vec<Value>), Diagnostics> {
     let module = of_ir::text::parse_module(text, "roofline", &of_ops::registry(), None)?;
     let source = Source { module, file: "roofline".into(), hash: *blake3::hash(text.as_bytes()).as_bytes() };
+    let made = |func: &of_ir::Func| {
+        let types = func.input_types();
+        let made = random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?;
+        values::to_runtime_all(made)
+    };
+    if let Some(mesh) = &codegen.mesh {
+        let ranked = ranks::prepare(&source.module, &Default::default(), codegen, mesh, Which::All, console)?;
+        let compiled = ranks::compile(&ranked, &source, codegen, Vec::new(), console)?;
+        return Ok((Arc::new(compiled.open()?), made(&ranked.whole)?));
+    }
     let funcs = driver::prepare(&source.module, &[Default::default()], codegen, console)?;
     let compiled = driver::compile(&funcs, &source, codegen, Vec::new(), &schedule::NONE, console)?;
-    let func = &funcs[0].1;
-    let types = func.input_types();
-    let made = random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?;
-    let mut inputs: Vec<Value> = values::to_runtime_all(made)?;
-    let mut session = driver::session(Arc::new(compiled.open()?), 0, Some(threads), true)?;
-    let mut outputs = session.new_outputs();
-    for _ in 0..12 {
-        session.run_into(&mut inputs, &mut outputs).map_err(|e| driver::run_error(&e))?;
-    }
-    // The others bring the input and take the output.
-    let kernel = |t: &TaskTiming| t.name == "matmul" || t.name == "neg";
-    Ok(session.timings().iter().find(|t| kernel(t)).map_or(Duration::ZERO, |t| t.min))
+    Ok((Arc::new(compiled.open()?), made(&funcs[0].1)?))
 }

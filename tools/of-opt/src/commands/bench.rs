@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use of_diag::Diagnostics;
-use of_runtime::Session;
+
 use serde_json::json;
 
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
+use crate::engine::Engine;
 use crate::inputs::InputFiles;
 use crate::ready::Request;
 use crate::show::count;
@@ -57,20 +58,19 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     let request =
         Request { model: &c.model, inputs: &c.inputs, shapes: &c.shapes, codegen: &c.codegen, makes_up: true, summary };
     let (plan, mut values) = request.ready(console)?;
-    let program = driver::find_program(&plan, &values)?;
     let threads = driver::threads(c.codegen.threads);
-    let mut session = driver::session(Arc::new(plan), program, Some(threads), false)?;
+    let mut engine = Engine::open(Arc::new(plan), &values, threads)?;
     let load = started.elapsed();
-    let mut outputs = session.new_outputs();
-    let mut run = |session: &mut Session| -> Result<(Duration, Duration), Diagnostics> {
-        let (cpu, wall) = (machine::cpu_time(), Instant::now());
-        session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e))?;
-        Ok((wall.elapsed(), machine::cpu_time().saturating_sub(cpu)))
+    let mut outputs = engine.new_outputs();
+    let mut run = || -> Result<(Duration, Duration), Diagnostics> {
+        let cpu = machine::cpu_time();
+        let wall = engine.timed(&mut values, &mut outputs)?;
+        Ok((wall, machine::cpu_time().saturating_sub(cpu)))
     };
-    let (first, _) = run(&mut session)?;
+    let (first, _) = run()?;
     let progress = console.progress("measuring");
-    c.limits.warm_up(&mut || run(&mut session).map(drop))?;
-    let runs = c.limits.measure(&mut || run(&mut session))?;
+    c.limits.warm_up(&mut || run().map(drop))?;
+    let runs = c.limits.measure(&mut run)?;
     drop(progress);
     let result = report(&runs, load, first, threads);
     let line = result.to_string();

@@ -13,6 +13,7 @@ use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::{self, InputFiles};
 use crate::model::{Model, Source, load};
+use crate::ranks::{self, Which};
 use crate::show::{bytes, count, time};
 use crate::{driver, exit, shapes, tune};
 
@@ -54,6 +55,9 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
     };
     driver::verify(&source.module)?;
     let variants = variants(c, &source)?;
+    if let Some(mesh) = &c.codegen.mesh {
+        return compile_mesh(c, mesh, &source, &variants, started, console);
+    }
     let funcs = driver::prepare(&source.module, &variants, &c.codegen, console)?;
     let schedules = match c.tune {
         Some(seconds) => tune::tune(&funcs, &source, &c.codegen, seconds, console)?,
@@ -67,6 +71,30 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
     let ops: usize = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
     let (programs, ops, took) = (count(funcs.len(), "program"), count(ops, "op"), time(started.elapsed()));
     console.note(&format!("{}: {programs}, {ops}, {} in {took}", c.output.display(), bytes(size)));
+    summary(&compiled.summary, console);
+    Ok(())
+}
+
+/// A plan for the ranks of a mesh.
+fn compile_mesh(
+    c: &Compile,
+    mesh: &str,
+    source: &Source,
+    variants: &[Bindings],
+    started: Instant,
+    console: &mut Console,
+) -> Result<(), Diagnostics> {
+    let [bindings] = variants else {
+        return Err(exit::usage("a plan for a mesh holds one program: --variant does not go with --mesh").into());
+    };
+    let ranked = ranks::prepare(&source.module, bindings, &c.codegen, mesh, Which::All, console)?;
+    let compiled = ranks::compile(&ranked, source, &c.codegen, flags(c), console)?;
+    compiled.write(&c.output)?;
+    let size = std::fs::metadata(&c.output).map_err(|e| exit::io(&c.output, "read", &e))?.len();
+    let plan = compiled.plan();
+    let (ranks, templates) = (count(ranked.ranks.len(), "rank"), count(plan.programs.len(), "template"));
+    let took = time(started.elapsed());
+    console.note(&format!("{}: {ranks}, {templates}, {} in {took}", c.output.display(), bytes(size)));
     summary(&compiled.summary, console);
     Ok(())
 }
@@ -104,6 +132,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(c.variant.iter().map(|v| format!("--variant={v}")));
     let g = &c.codegen;
     out.extend(g.threads.map(|t| format!("--threads={t}")));
+    out.extend(g.mesh.as_ref().map(|m| format!("--mesh={m}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));

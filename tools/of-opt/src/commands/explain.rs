@@ -11,11 +11,7 @@ use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons};
 use crate::cli::{ModelFile, Shapes};
 use crate::console::Console;
 use crate::model::{Model, load};
-use crate::{driver, exit, shapes};
-
-/// The passes that bring a model into the form that is sharded: updates of parameters stay whole.
-const PIPELINE: &str = "differentiate,fold-constants,infer-shapes,canonicalize,\
-    expand-composites{keep=[of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce";
+use crate::{driver, exit, ranks, shapes};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -53,7 +49,7 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     let func = driver::main_func(&source.module)?;
     let mut bindings = Bindings::default();
     shapes::bind(&c.shapes.shape, func, &mut bindings)?;
-    let text = c.passes.as_deref().unwrap_or(PIPELINE);
+    let text = c.passes.as_deref().unwrap_or(ranks::PIPELINE);
     console.renderer.sources.add(PIPELINE_FILE, text);
     let mut own = Module { meshes: source.module.meshes.clone(), ..Module::default() };
     own.funcs.insert("main".into(), func.clone());

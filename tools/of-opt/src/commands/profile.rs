@@ -18,7 +18,7 @@ use crate::inputs::InputFiles;
 use crate::ready::Request;
 use crate::roofline::Roofline;
 use crate::show::{self, count};
-use crate::{driver, exit};
+use crate::{driver, exit, trace};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -68,6 +68,7 @@ impl Row {
             Some(Exec::Copy(_)) => ("copy", 0, 0),
             Some(Exec::Feed(_) | Exec::Fetch(_)) => ("port", 0, 0),
             Some(Exec::Control(_)) => ("control", 0, 0),
+            Some(Exec::Boxing(_)) => ("boxing", 0, 0),
             None => ("join", 0, 0),
         };
         Row { timing, thread: task.thread, kind, flops, bytes, locations: task.locations.clone() }
@@ -115,7 +116,7 @@ pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
     let mut rows: Vec<Row> =
         session.timings().into_iter().filter(|t| t.calls > 0).map(|t| Row::new(t, program)).collect();
     if let Some(path) = &c.trace {
-        let text = trace(&rows, &plan.plan().info.model).to_string();
+        let text = timeline(&rows, &plan.plan().info.model).to_string();
         of_files::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
         console.note(&format!("the last run is in {}", path.display()));
     }
@@ -190,27 +191,23 @@ fn report(rows: &[Row], limits: &Roofline, runs: usize, threads: usize) -> Value
     })
 }
 
-/// The last call of every task in the format of Chrome's trace viewer.
-///
-/// Source: "Trace Event Format", the complete events (`ph` is `X`); times are microseconds.
-fn trace(rows: &[Row], model: &str) -> Value {
+/// The last call of every task.
+fn timeline(rows: &[Row], model: &str) -> Value {
     let us = |d: Duration| d.as_nanos() as f64 / 1e3;
     let begin = rows.iter().map(|r| r.timing.start).min().unwrap_or_default();
-    let name =
-        |of: &str, tid: u32, name: String| json!({"name": of, "ph": "M", "pid": 0, "tid": tid, "args": {"name": name}});
     let mut threads: Vec<u32> = rows.iter().map(|r| r.thread).collect();
     threads.sort_unstable();
     threads.dedup();
-    let mut events = vec![name("process_name", 0, format!("of-opt {model}"))];
-    events.extend(threads.into_iter().map(|t| name("thread_name", t, format!("actors {t}"))));
+    let mut events = vec![trace::name("process_name", 0, 0, &format!("of-opt {model}"))];
+    events.extend(threads.into_iter().map(|t| trace::name("thread_name", 0, t, &format!("actors {t}"))));
     events.extend(rows.iter().map(|r| {
-        json!({
-            "name": r.timing.name, "cat": r.kind, "ph": "X", "pid": 0, "tid": r.thread,
-            "ts": us(r.timing.start - begin), "dur": us(r.timing.last),
-            "args": {"task": r.timing.task, "flops": r.flops, "bytes": show::bytes(r.bytes), "from": r.locations},
-        })
+        let args = json!({
+            "task": r.timing.task, "flops": r.flops, "bytes": show::bytes(r.bytes), "from": r.locations,
+        });
+        let when = (us(r.timing.start - begin), us(r.timing.last));
+        trace::event(&r.timing.name, r.kind, (0, r.thread), when, args)
     }));
-    json!({"displayTimeUnit": "ms", "traceEvents": events})
+    trace::file(events)
 }
 
 #[cfg(test)]
@@ -238,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_trace_begins_at_zero() {
-        let t = trace(&[row("neg", 2, 0)], "m");
+        let t = timeline(&[row("neg", 2, 0)], "m");
         let last = &t["traceEvents"][2];
         assert_eq!((&last["ph"], &last["ts"], &last["dur"]), (&json!("X"), &json!(0.0), &json!(2.0)));
     }

@@ -10,6 +10,7 @@ use of_diag::Diagnostics;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::compare::{self, Tolerance};
 use crate::console::Console;
+use crate::engine::Engine;
 use crate::inputs::InputFiles;
 use crate::ready::Request;
 use crate::show::{self, Labels};
@@ -82,10 +83,9 @@ pub fn run(c: &Run, console: &mut Console) -> Result<(), Diagnostics> {
         summary,
     };
     let (plan, inputs) = request.ready(console)?;
-    let program = driver::find_program(&plan, &inputs)?;
-    let mut session = driver::session(Arc::new(plan), program, Some(driver::threads(c.codegen.threads)), false)?;
-    let outputs = session.run(inputs).map_err(|e| driver::run_error(&e))?;
-    let names: Vec<String> = session.program().outputs.iter().map(|p| p.name.clone()).collect();
+    let mut engine = Engine::open(Arc::new(plan), &inputs, driver::threads(c.codegen.threads))?;
+    let outputs = engine.run(inputs)?;
+    let names = engine.output_names();
     let results: Vec<(&str, of_ops::Value)> = names
         .iter()
         .zip(&outputs)

@@ -1,0 +1,408 @@
+//! Ranks as threads of one process against the interpreter: every transfer, and models under known strategies.
+
+use std::sync::Arc;
+
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh};
+use of_diag::Diagnostic;
+use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
+use of_ops::boxing::Place;
+use of_ops::contraction::MatMul;
+use of_ops::elementwise::{Add, Gelu, Mul, Tanh};
+use of_ops::movement::{Gather, Reshape, Transpose};
+use of_ops::nn::LayerNorm;
+use of_ops::reduction::{ReduceMax, Softmax};
+use of_ops::sample::Rng;
+use of_ops::structural::{Constant, Return};
+use of_ops::{Value, interpret};
+use of_passes::Manager;
+use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
+use of_plan::{Exec, PlanFile};
+use of_reference::{Reference, from_runtime, to_runtime};
+use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
+use of_sharding::{Layout, MeshSpec, layout, local};
+
+fn sbp(axes: &[Sbp]) -> Option<NdSbp> {
+    Some(NdSbp { mesh: "mesh".into(), axes: axes.iter().copied().collect() })
+}
+
+const B: Sbp = Sbp::Broadcast;
+
+fn split(dim: usize) -> Sbp {
+    layout::split(dim)
+}
+
+/// A tensor that lies so; anyhow where `axes` are none.
+fn lies(dims: &[usize], axes: &[Sbp]) -> Type {
+    let sbp = if axes.is_empty() { None } else { sbp(axes) };
+    Type::Tensor(TensorType { sbp, ..TensorType::fixed(DType::F32, dims) })
+}
+
+/// A function in the making, whose tensors lie on a mesh that the module gets later.
+struct Builder {
+    graph: Graph,
+    inputs: Vec<String>,
+}
+
+impl Builder {
+    fn new() -> Self {
+        Builder { graph: Graph::new(), inputs: Vec::new() }
+    }
+
+    fn input(&mut self, name: &str, ty: Type) -> ValueId {
+        let entry = self.graph.entry();
+        self.inputs.push(name.into());
+        Rewriter::new(&mut self.graph, "test").add_arg(entry, ty, None)
+    }
+
+    fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> Result<ValueId, Diagnostic> {
+        let entry = self.graph.entry();
+        let mut rw = Rewriter::new(&mut self.graph, "test");
+        rw.at_end(entry);
+        rw.create_one(op, operands)
+    }
+
+    fn finish(mut self, outputs: &[(&str, ValueId)]) -> Result<Module, Diagnostic> {
+        let entry = self.graph.entry();
+        let values: Vec<ValueId> = outputs.iter().map(|(_, v)| *v).collect();
+        let mut rw = Rewriter::new(&mut self.graph, "test");
+        rw.at_end(entry);
+        rw.create(Return {}, &values)?;
+        let outputs = outputs.iter().map(|(n, _)| (*n).to_string()).collect();
+        let func = Func { inputs: self.inputs, outputs, ..Func::numbered(self.graph) };
+        let mut module = Module::default();
+        module.funcs.insert("main".into(), func);
+        Ok(module)
+    }
+}
+
+/// The plan of what the ranks of a mesh run.
+fn plan(module: &Module, mesh: &str) -> Arc<PlanFile> {
+    let mut module = module.clone();
+    let spec = MeshSpec::named(mesh).unwrap();
+    module.meshes.insert("mesh".into(), spec.ir());
+    let mut manager = Manager::default();
+    manager.add::<Shard>(ShardOptions { mesh: mesh.into(), ..ShardOptions::default() });
+    manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });
+    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    let whole = module.main().unwrap();
+    let rank = |rank: usize| {
+        let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
+        let own = local::function(whole, &spec.shape(), rank).unwrap_or_else(|d| panic!("{d}"));
+        part.funcs.insert("main".into(), own);
+        let mut manager = Manager::default();
+        manager.append("cpu").unwrap();
+        manager.run(&mut part, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        part.funcs.swap_remove("main").unwrap()
+    };
+    let funcs: Vec<Func> = (0..spec.devices()).map(rank).collect();
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target { isa: Isa::host(), backends: &[&Reference], winograd: true },
+        cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
+        progress: None,
+    };
+    let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
+    let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), whole, funcs, ranks };
+    let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
+    Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
+}
+
+fn session(plan: &Arc<PlanFile>) -> MeshSession {
+    MeshSession::new(Arc::clone(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Reference)]).unwrap()
+}
+
+fn random(ty: &Type, rng: &mut Rng) -> Value {
+    let dims = ty.as_tensor().unwrap().fixed_dims().unwrap();
+    let data: Vec<f32> = (0..dims.iter().product()).map(|_| rng.float(-1.0, 1.0) as f32).collect();
+    Tensor::from_slice(&dims, &data).unwrap().into()
+}
+
+/// Runs a module on a mesh and compares with the interpreter, twice; gives the plan.
+fn check(what: &str, module: &Module, mesh: &str) -> Arc<PlanFile> {
+    let func = module.main().unwrap();
+    let mut rng = Rng::new(1);
+    let inputs: Vec<Value> = func.input_types().iter().map(|ty| random(ty, &mut rng)).collect();
+    let want = interpret::run_graph(&func.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+    let plan = plan(module, mesh);
+    let mut session = session(&plan);
+    let given: Vec<_> = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
+    for _ in 0..2 {
+        let got = session.run(&given).unwrap_or_else(|e| panic!("{what} on {mesh}: {e}"));
+        assert_eq!(got.len(), want.len());
+        for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+            let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(g).unwrap(), w) else { panic!("no tensor") };
+            assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{what}: output {i}");
+            let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
+            let most = w.iter().fold(0f64, |m, x| m.max(x.abs()));
+            let far = g.iter().zip(&w).fold(0f64, |m, (a, b)| if (a - b).abs() <= m { m } else { (a - b).abs() });
+            assert!(far <= 2e-6 * most.max(1.0), "{what} on {mesh}: output {i} is {far} away of {most}");
+        }
+    }
+    plan
+}
+
+/// How many transfers the templates have together.
+fn transfers(plan: &PlanFile) -> usize {
+    let tasks = plan.plan().programs.iter().flat_map(|p| &p.tasks);
+    tasks.filter(|t| matches!(t.exec, Some(Exec::Boxing(_)))).count()
+}
+
+#[test]
+fn every_pair_of_layouts() {
+    for (mesh, shape, dims) in
+        [("cpu[2]", vec![2], [3, 5]), ("cpu[4]", vec![4], [6, 5]), ("cpu[2x2]", vec![2, 2], [7, 5])]
+    {
+        let all: Vec<Layout> = layout::all(2, shape.len(), &[PartialKind::Sum]);
+        for from in all.iter().filter(|l| layout::fits(l, &shape, &dims)) {
+            let mut b = Builder::new();
+            let x = b.input("x", lies(&dims, from));
+            let mut outputs = Vec::new();
+            for to in all.iter().filter(|l| layout::fits(l, &shape, &dims)) {
+                let y = b.op(Place { to: sbp(to).unwrap() }, &[x]).unwrap();
+                outputs.push((layout::show(to), y));
+            }
+            let named: Vec<(&str, ValueId)> = outputs.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+            let module = b.finish(&named).unwrap();
+            check(&layout::show(from), &module, mesh);
+        }
+    }
+}
+
+/// `y = tanh(x w1) w2`, with weights that lie so; constants where asked.
+fn mlp(rows: usize, hidden: usize, [x, w1, w2, y]: [&[Sbp]; 4], constants: bool) -> Module {
+    let mut b = Builder::new();
+    let mut rng = Rng::new(5);
+    let input = b.input("x", lies(&[rows, 24], x));
+    let mut weight = |b: &mut Builder, name: &str, dims: [usize; 2], axes: &[Sbp]| {
+        if !constants {
+            return b.input(name, lies(&dims, axes));
+        }
+        let Value::Tensor(value) = random(&lies(&dims, &[]), &mut rng) else { unreachable!() };
+        let v = b.op(Constant { value }, &[]).unwrap();
+        b.op(Place { to: sbp(axes).unwrap() }, &[v]).unwrap()
+    };
+    let first = weight(&mut b, "w1", [24, hidden], w1);
+    let second = weight(&mut b, "w2", [hidden, 40], w2);
+    let h = b.op(MatMul {}, &[input, first]).unwrap();
+    let a = b.op(Tanh {}, &[h]).unwrap();
+    let out = b.op(MatMul {}, &[a, second]).unwrap();
+    let out = b.op(Place { to: sbp(y).unwrap() }, &[out]).unwrap();
+    b.finish(&[("y", out)]).unwrap()
+}
+
+#[test]
+fn a_network_by_columns_and_rows_by_batch_and_both() {
+    for constants in [false, true] {
+        // Megatron's split: one sum, at the end. 30 columns on 4 ranks are 8, 8, 7 and 7.
+        let tensor = |hidden| mlp(12, hidden, [&[B], &[split(1)], &[split(0)], &[B]], constants);
+        for (mesh, hidden) in [("cpu[2]", 32), ("cpu[4]", 32), ("cpu[4]", 30), ("cpu[3]", 32)] {
+            check("tensor parallel", &tensor(hidden), mesh);
+        }
+        // Each rank its rows; 7 on 2 are 4 and 3.
+        let data = |rows| mlp(rows, 32, [&[split(0)], &[B], &[B], &[split(0)]], constants);
+        for (mesh, rows) in [("cpu[2]", 12), ("cpu[2]", 7), ("cpu[4]", 9)] {
+            check("data parallel", &data(rows), mesh);
+        }
+        let both = mlp(9, 34, [&[split(0), B], &[B, split(1)], &[B, split(0)], &[split(0), B]], constants);
+        check("both", &both, "cpu[2x2]");
+    }
+}
+
+#[test]
+fn ranks_that_do_the_same_share_a_template() {
+    let even = check("even", &mlp(12, 32, [&[B], &[split(1)], &[split(0)], &[B]], false), "cpu[4]");
+    assert_eq!(even.plan().programs.len(), 1);
+    assert_eq!(transfers(&even), 1);
+    // Two kinds of parts: 8 columns, and 7.
+    let uneven = check("uneven", &mlp(12, 30, [&[B], &[split(1)], &[split(0)], &[B]], false), "cpu[4]");
+    assert_eq!(uneven.plan().programs.len(), 2);
+    assert_eq!(uneven.plan().environment.ranks, 4);
+    let alone = Session::new(Arc::clone(&even), 0, Options::default(), &[Arc::new(Reference)]);
+    assert!(matches!(alone, Err(SessionError::Ranks { ranks: 4 })));
+}
+
+#[test]
+fn long_sums_take_two_steps() {
+    // Elements that the ranks divide, and elements that they do not.
+    for (dims, steps) in [([10, 9], 1), ([600, 40], 2), ([201, 100], 2), ([603, 67], 2)] {
+        let mut b = Builder::new();
+        let x = b.input("x", lies(&dims, &[Sbp::Partial(PartialKind::Sum)]));
+        let y = b.op(Place { to: sbp(&[B]).unwrap() }, &[x]).unwrap();
+        let module = b.finish(&[("y", y)]).unwrap();
+        for mesh in ["cpu[3]", "cpu[4]"] {
+            let plan = check("long", &module, mesh);
+            assert_eq!((plan.plan().programs.len(), transfers(&plan)), (1, steps), "{dims:?}");
+        }
+        assert_eq!(transfers(&check("long", &module, "cpu[2]")), 1);
+    }
+}
+
+#[test]
+fn constants_of_ranks_are_their_parts() {
+    let mut b = Builder::new();
+    let x = b.input("x", lies(&[8, 6], &[split(0)]));
+    let mut rng = Rng::new(3);
+    let Value::Tensor(value) = random(&lies(&[8, 6], &[]), &mut rng) else { unreachable!() };
+    let c = b.op(Constant { value }, &[]).unwrap();
+    let y = b.op(Mul {}, &[x, c]).unwrap();
+    let mut module = b.finish(&[("y", y)]).unwrap();
+    // It lies by rows where it is made.
+    let func = module.funcs.get_mut("main").unwrap();
+    let of = func.graph.region_ops(func.graph.entry()).next().unwrap();
+    let v = func.graph.op(of).results[0];
+    Rewriter::new(&mut func.graph, "test").set_type(v, lies(&[8, 6], &[split(0)]));
+    let plan = check("constant", &module, "cpu[4]");
+    assert_eq!(plan.plan().programs.len(), 1);
+    let own: Vec<usize> = plan.plan().meshes[0].ranks.iter().map(|r| r.own.len()).collect();
+    assert_eq!(own, [0, 1, 1, 1]);
+}
+
+#[test]
+fn the_largest_of_partial_maxima() {
+    let mut b = Builder::new();
+    let x = b.input("x", lies(&[6, 10], &[split(1)]));
+    let axes = b.op(Constant { value: Tensor::from_i64s(&[1]) }, &[]).unwrap();
+    let y = b.op(ReduceMax { keepdims: true }, &[x, axes]).unwrap();
+    let y = b.op(Place { to: sbp(&[B]).unwrap() }, &[y]).unwrap();
+    let module = b.finish(&[("y", y)]).unwrap();
+    for mesh in ["cpu[2]", "cpu[4]"] {
+        check("maxima", &module, mesh);
+    }
+}
+
+/// Experts whose weights lie apart: tokens go to where their expert is, and back.
+#[test]
+fn a_layer_of_experts() {
+    let mut b = Builder::new();
+    let x = b.input("x", lies(&[4, 4, 6, 16], &[split(0)]));
+    let up = b.input("up", lies(&[4, 16, 24], &[split(0)]));
+    let down = b.input("down", lies(&[4, 24, 16], &[split(0)]));
+    let shape = |b: &mut Builder, dims: &[i64]| b.op(Constant { value: Tensor::from_i64s(dims) }, &[]).unwrap();
+    let t = b.op(Transpose { perm: Some(vec![1, 0, 2, 3]) }, &[x]).unwrap();
+    let flat = shape(&mut b, &[4, 24, 16]);
+    let d = b.op(Reshape { allowzero: true }, &[t, flat]).unwrap();
+    let h = b.op(MatMul {}, &[d, up]).unwrap();
+    let a = b.op(Tanh {}, &[h]).unwrap();
+    let e = b.op(MatMul {}, &[a, down]).unwrap();
+    let four = shape(&mut b, &[4, 4, 6, 16]);
+    let u = b.op(Reshape { allowzero: true }, &[e, four]).unwrap();
+    let y = b.op(Transpose { perm: Some(vec![1, 0, 2, 3]) }, &[u]).unwrap();
+    let y = b.op(Place { to: sbp(&[split(0)]).unwrap() }, &[y]).unwrap();
+    let module = b.finish(&[("y", y)]).unwrap();
+    for mesh in ["cpu[2]", "cpu[4]"] {
+        let plan = check("experts", &module, mesh);
+        assert!(transfers(&plan) >= 2);
+    }
+}
+
+/// A transformer block: `column` and `row` say how the weights lie of which each rank has columns, or rows.
+fn block(x: &[Sbp], column: &[Sbp], row: &[Sbp], bias: &[Sbp], whole: &[Sbp]) -> Result<Module, Diagnostic> {
+    const HIDDEN: usize = 32;
+    let mut b = Builder::new();
+    let reshape = |b: &mut Builder, v: ValueId, dims: &[i64]| {
+        let dims = b.op(Constant { value: Tensor::from_i64s(dims) }, &[])?;
+        b.op(Reshape { allowzero: true }, &[v, dims])
+    };
+    let norm = |b: &mut Builder, name: &str, v: ValueId| {
+        let scale = b.input(&format!("{name}.scale"), lies(&[HIDDEN], whole));
+        let bias = b.input(&format!("{name}.bias"), lies(&[HIDDEN], whole));
+        b.op(LayerNorm { axis: -1, epsilon: 1e-5, stats: false }, &[v, scale, bias])
+    };
+    let input = b.input("x", lies(&[4, 6, HIDDEN], x));
+    let n = norm(&mut b, "norm1", input)?;
+    let mut heads = Vec::new();
+    for (name, perm) in [("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])] {
+        let w = b.input(name, lies(&[HIDDEN, HIDDEN], column));
+        let c = b.input(&format!("{name}.bias"), lies(&[HIDDEN], bias));
+        let y = b.op(MatMul {}, &[n, w])?;
+        let y = b.op(Add {}, &[y, c])?;
+        let y = reshape(&mut b, y, &[4, 6, 4, 8])?;
+        heads.push(b.op(Transpose { perm: Some(perm.to_vec()) }, &[y])?);
+    }
+    let scores = b.op(MatMul {}, &[heads[0], heads[1]])?;
+    let shares = b.op(Softmax { axis: -1 }, &[scores])?;
+    let mixed = b.op(MatMul {}, &[shares, heads[2]])?;
+    let mixed = b.op(Transpose { perm: Some(vec![0, 2, 1, 3]) }, &[mixed])?;
+    let mixed = reshape(&mut b, mixed, &[4, 6, HIDDEN as i64])?;
+    let w = b.input("out", lies(&[HIDDEN, HIDDEN], row));
+    let y = b.op(MatMul {}, &[mixed, w])?;
+    let x1 = b.op(Add {}, &[input, y])?;
+    let n = norm(&mut b, "norm2", x1)?;
+    let w = b.input("up", lies(&[HIDDEN, 4 * HIDDEN], column));
+    let h = b.op(MatMul {}, &[n, w])?;
+    let h = b.op(Gelu { tanh: true }, &[h])?;
+    let w = b.input("down", lies(&[4 * HIDDEN, HIDDEN], row));
+    let y = b.op(MatMul {}, &[h, w])?;
+    let y = b.op(Add {}, &[x1, y])?;
+    let y = b.op(Place { to: sbp(x).unwrap() }, &[y])?;
+    Ok(b.finish(&[("y", y)]).unwrap())
+}
+
+#[test]
+fn a_transformer_block() {
+    let tensor = block(&[B], &[split(1)], &[split(0)], &[split(0)], &[B]).unwrap();
+    let data = block(&[split(0)], &[B], &[B], &[B], &[B]).unwrap();
+    for mesh in ["cpu[2]", "cpu[4]"] {
+        let plan = check("tensor parallel block", &tensor, mesh);
+        assert!(transfers(&plan) >= 2);
+        check("data parallel block", &data, mesh);
+    }
+    let both = block(&[split(0), B], &[B, split(1)], &[B, split(0)], &[B, split(0)], &[B, B]).unwrap();
+    check("block of both", &both, "cpu[2x2]");
+}
+
+#[test]
+fn more_ranks_than_cores() {
+    check("many", &mlp(20, 64, [&[B], &[split(1)], &[split(0)], &[B]], false), "cpu[16]");
+    check("many", &mlp(37, 64, [&[split(0), B], &[B, split(1)], &[B, split(0)], &[B, B]], false), "cpu[3x5]");
+}
+
+#[test]
+fn a_rank_that_fails_stops_all_with_one_error() {
+    // Row 9 of 8 is asked for by the rank that has the last index.
+    let mut b = Builder::new();
+    let table = b.input("table", lies(&[8, 6], &[B]));
+    let sbp0 = sbp(&[split(0)]);
+    let index = b.input("index", Type::Tensor(TensorType { sbp: sbp0, ..TensorType::fixed(DType::I64, &[4]) }));
+    let y = b.op(Gather { axis: 0 }, &[table, index]).unwrap();
+    let y = b.op(Place { to: sbp(&[B]).unwrap() }, &[y]).unwrap();
+    let module = b.finish(&[("y", y)]).unwrap();
+    let plan = plan(&module, "cpu[4]");
+    let mut session = session(&plan);
+    let table = Tensor::from_slice(&[8, 6], &(0..48).map(|x| x as f32).collect::<Vec<_>>()).unwrap();
+    let given = |index: [i64; 4]| -> Vec<_> {
+        let all: [Value; 2] = [table.clone().into(), Tensor::from_i64s(&index).into()];
+        all.iter().map(|v| to_runtime(v).unwrap()).collect()
+    };
+    for _ in 0..20 {
+        let error = session.run(&given([0, 1, 2, 9])).unwrap_err();
+        assert!(matches!(error, RunError::Rank { rank: 3, .. }), "{error}");
+        assert!(error.to_string().contains("rank 3") && error.to_string().contains("out of range"), "{error}");
+        // The session goes on.
+        let got = session.run(&given([3, 1, 2, 7])).unwrap();
+        let got = from_runtime(&got[0]).unwrap();
+        let Value::Tensor(got) = got else { panic!("no tensor") };
+        assert_eq!(got.to_f64s().unwrap()[0], 18.0);
+    }
+    let short = session.run(&given([0; 4])[..1]).unwrap_err();
+    assert!(matches!(short, RunError::InputCount { expected: 2, got: 1, .. }));
+}
+
+#[test]
+fn parts_differ_where_splits_are_uneven() {
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let x = rw.add_arg(entry, lies(&[4], &[split(0)]), None);
+    rw.create(Return {}, &[x]).unwrap();
+    let func = Func::numbered(graph);
+    // Every rank has its part as it is.
+    let part = local::function(&func, &[3], 0).unwrap();
+    assert_eq!(part.input_types(), vec![Type::fixed(DType::F32, &[2])]);
+    assert_eq!(local::classes(&func, &[3]), vec![0, 1, 1]);
+}

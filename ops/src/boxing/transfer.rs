@@ -1,0 +1,52 @@
+//! `of.transfer`.
+
+use of_ir::{DType, NdSbp, OpError, OpView, TensorType, Type};
+
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+op! {
+    /// A rank's share in a collective: its part of a tensor becomes its part as the tensor lies afterwards.
+    ///
+    /// It stands in the function of one rank, whose types are those of its own parts. Ranks meet at equal numbers, so it
+    /// has an effect: it is neither merged with others nor left out.
+    pub struct Transfer = "of.transfer" [Structural] {
+        operands: (x),
+        results: (y),
+        traits: { effect: true },
+        attrs: {
+            /// The number at which ranks meet; it ascends. The next one is free for a second step.
+            id: i64,
+            /// The mesh axes along which ranks take part.
+            axes: Vec<i64>,
+            /// How many ranks there are along each of these.
+            ranks: Vec<i64>,
+            /// Extents of what those ranks hold together.
+            dims: Vec<i64>,
+            /// How it lies before.
+            from: NdSbp,
+            /// How it lies after.
+            to: NdSbp,
+            /// Extents of the rank's part after.
+            part: Vec<i64>,
+        },
+    }
+    samples: |_seed| None;
+}
+
+impl Op for Transfer {
+    op_basics!(Transfer);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        let t = cx.tensor(0)?;
+        if t.dtype == DType::String {
+            return Err(OpError::new(of_diag::Code::TYPE, "text lies on every rank"));
+        }
+        let part: Option<Vec<usize>> = self.part.iter().map(|d| usize::try_from(*d).ok()).collect();
+        let part = part.ok_or_else(|| OpError::new(of_diag::Code::SHAPE, "an extent is negative"))?;
+        Ok(vec![Type::Tensor(TensorType::fixed(t.dtype, &part))])
+    }
+
+    fn eval(&self, _inputs: &mut Inputs<'_>) -> Evaluated {
+        Err(OpError::eval("a rank alone cannot do its share in a collective"))
+    }
+}

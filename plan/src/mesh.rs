@@ -1,0 +1,135 @@
+//! Programs on a mesh: each rank runs the template of all ranks that do the same, on its own part of every tensor.
+
+use crate::{ElementType, FindError, InputDims};
+
+/// How a tensor lies along one axis of a mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum LayoutKind {
+    /// Each rank holds all of it.
+    Broadcast = 0,
+    /// Each rank holds a slice; the first `n % p` of `p` ranks hold one element more.
+    Split = 1,
+    /// The ranks' values add up to the tensor.
+    Sum = 2,
+    /// The tensor is the largest of the ranks' values.
+    Max = 3,
+    /// The tensor is the smallest of the ranks' values.
+    Min = 4,
+    /// The tensor is the product of the ranks' values.
+    Prod = 5,
+}
+
+impl LayoutKind {
+    /// Whether the ranks' values must be combined to have the tensor.
+    pub fn is_partial(self) -> bool {
+        !matches!(self, LayoutKind::Broadcast | LayoutKind::Split)
+    }
+}
+
+/// How a tensor lies along one axis of a mesh, and which of its own axes is split there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct AxisLayout {
+    /// How.
+    #[prost(enumeration = "LayoutKind", tag = "1")]
+    pub kind: i32,
+    /// The tensor's axis, for a split.
+    #[prost(uint32, tag = "2")]
+    pub dim: u32,
+}
+
+impl AxisLayout {
+    /// A layout that is no split.
+    pub fn of(kind: LayoutKind) -> Self {
+        Self { kind: kind as i32, dim: 0 }
+    }
+
+    /// Slices along an axis of the tensor.
+    pub fn split(dim: u32) -> Self {
+        Self { kind: LayoutKind::Split as i32, dim }
+    }
+}
+
+/// An entry point that several ranks run together.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MeshProgram {
+    /// Name: `main`, or the shape variant it serves.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Ranks along each axis of the mesh; the last axis varies fastest.
+    #[prost(uint32, repeated, tag = "2")]
+    pub shape: Vec<u32>,
+    /// What the caller gives, whole.
+    #[prost(message, repeated, tag = "3")]
+    pub inputs: Vec<MeshPort>,
+    /// What the caller gets, whole.
+    #[prost(message, repeated, tag = "4")]
+    pub outputs: Vec<MeshPort>,
+    /// What each rank runs.
+    #[prost(message, repeated, tag = "5")]
+    pub ranks: Vec<Rank>,
+}
+
+/// An input or output of all ranks together.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MeshPort {
+    /// Name, as the model calls it.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Element type.
+    #[prost(enumeration = "ElementType", tag = "2")]
+    pub dtype: i32,
+    /// Extents of the whole tensor.
+    #[prost(int64, repeated, tag = "3")]
+    pub dims: Vec<i64>,
+    /// How it lies, along each axis of the mesh.
+    #[prost(message, repeated, tag = "4")]
+    pub layout: Vec<AxisLayout>,
+}
+
+/// What one rank runs.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Rank {
+    /// Index in `Plan::programs` of its template, which ranks that do the same share.
+    #[prost(uint32, tag = "1")]
+    pub program: u32,
+    /// Weights that it has in place of the template's: its own parts of them.
+    #[prost(message, repeated, tag = "2")]
+    pub own: Vec<OwnWeight>,
+}
+
+/// A weight in place of another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct OwnWeight {
+    /// The template's.
+    #[prost(uint32, tag = "1")]
+    pub of: u32,
+    /// The rank's, of the same type.
+    #[prost(uint32, tag = "2")]
+    pub by: u32,
+}
+
+impl MeshProgram {
+    /// Number of ranks along each axis of the mesh.
+    pub fn extents(&self) -> Vec<usize> {
+        self.shape.iter().map(|n| *n as usize).collect()
+    }
+
+    /// Whether inputs of these types fit; the error says which does not, and why.
+    pub fn accepts(&self, inputs: &[InputDims<'_>]) -> Result<(), FindError> {
+        let ports: Vec<_> = self.inputs.iter().map(|p| format!("{}: {}{:?}", p.name, p.dtype(), p.dims)).collect();
+        let variants = format!("the plan takes ({})", ports.join(", "));
+        if inputs.len() != self.inputs.len() {
+            return Err(FindError::Count { got: inputs.len(), variants });
+        }
+        for (index, (port, given)) in self.inputs.iter().zip(inputs).enumerate() {
+            let problem = match given {
+                Some((dtype, dims)) if *dtype == port.dtype() && *dims == port.dims => continue,
+                Some((dtype, dims)) => format!("is {dtype}{dims:?} and must be {}{:?}", port.dtype(), port.dims),
+                None => "must be a tensor".into(),
+            };
+            return Err(FindError::Input { input: port.name.clone(), index, problem, variants });
+        }
+        Ok(())
+    }
+}

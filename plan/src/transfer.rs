@@ -1,0 +1,347 @@
+//! Transfers between ranks: who gets what from whom, worked out from how a tensor lies before and after.
+//!
+//! One rule serves all collectives. A rank needs its part of the tensor as it lies afterwards. It takes every element
+//! of it from ranks that have it: from itself along axes on which the tensor is whole, from whoever has the slice along
+//! those on which it is split, and from every rank along those on which partial values are combined. So an all-gather,
+//! a reduce-scatter, an all-to-all and a slice are the same task with other layouts.
+
+use crate::mesh::{AxisLayout, LayoutKind};
+
+/// What a tensor's transfer is, for all ranks that take part.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Transfer {
+    /// Number of the transfer. Ranks meet at equal numbers, and each comes to its own in ascending order.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// Axes of the mesh along which ranks take part, ascending. Ranks that differ along others do not meet.
+    #[prost(uint32, repeated, tag = "2")]
+    pub axes: Vec<u32>,
+    /// Extents of what those ranks hold together.
+    #[prost(int64, repeated, tag = "3")]
+    pub dims: Vec<i64>,
+    /// How it lies before, along each of `axes`.
+    #[prost(message, repeated, tag = "4")]
+    pub from: Vec<AxisLayout>,
+    /// How it lies after, along each of `axes`.
+    #[prost(message, repeated, tag = "5")]
+    pub to: Vec<AxisLayout>,
+}
+
+/// The ranks of which one takes part in a transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Ranks along each of the transfer's axes.
+    pub shape: Vec<usize>,
+    /// The ranks, the last axis varying fastest.
+    pub ranks: Vec<u32>,
+    /// Which of them it is.
+    pub me: usize,
+}
+
+/// A block of a row-major tensor as the runs of elements that it is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// The first element.
+    start: usize,
+    /// Elements of a run.
+    len: usize,
+    /// How often, and how far apart, from the outermost.
+    steps: Vec<(usize, usize)>,
+}
+
+/// What a rank takes from a rank of its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// From whom, by its place in the group.
+    pub peer: usize,
+    /// Where it lies in that rank's part before.
+    pub theirs: Runs,
+    /// Where it goes in the own part after.
+    pub mine: Runs,
+    /// Whether it is combined with what is there by then.
+    pub combines: bool,
+}
+
+/// Start and length along each axis of a tensor.
+type Block = Vec<(usize, usize)>;
+
+/// Slice `i` of `n` of an extent: the first ones are one longer where it does not divide.
+fn slice(extent: usize, n: usize, i: usize) -> (usize, usize) {
+    let (base, more) = (extent / n, extent % n);
+    (i * base + i.min(more), base + usize::from(i < more))
+}
+
+/// What the rank at `coords` of a mesh holds. Where several axes split one axis of the tensor, each splits what the one
+/// before it left.
+pub fn block(layout: &[AxisLayout], mesh: &[usize], coords: &[usize], dims: &[usize]) -> Vec<(usize, usize)> {
+    let mut out: Block = dims.iter().map(|d| (0, *d)).collect();
+    for ((axis, n), i) in layout.iter().zip(mesh).zip(coords) {
+        if axis.kind() == LayoutKind::Split
+            && let Some((start, len)) = out.get_mut(axis.dim as usize)
+        {
+            let (offset, part) = slice(*len, *n, *i);
+            (*start, *len) = (*start + offset, part);
+        }
+    }
+    out
+}
+
+/// Position along each axis of a mesh, the last varying fastest.
+pub fn coords(mesh: &[usize], mut rank: usize) -> Vec<usize> {
+    let mut out = vec![0; mesh.len()];
+    for (c, n) in out.iter_mut().zip(mesh).rev() {
+        *c = rank % n;
+        rank /= n;
+    }
+    out
+}
+
+/// How partial values combine, where there are any.
+pub fn partial_kind(layout: &[AxisLayout]) -> Option<LayoutKind> {
+    layout.iter().map(AxisLayout::kind).find(|k| k.is_partial())
+}
+
+impl Runs {
+    /// A block of the tensor, or part of one, that `outer` is.
+    pub fn of(block: &[(usize, usize)], outer: &[(usize, usize)]) -> Self {
+        let (mut len, mut stride, mut start) = (1, 1, 0);
+        let mut steps = Vec::new();
+        let mut whole = true;
+        for ((at, n), (from, extent)) in block.iter().zip(outer).rev() {
+            start += (at - from) * stride;
+            if whole {
+                len *= n;
+                whole = n == extent;
+            } else if *n != 1 {
+                steps.push((*n, stride));
+            }
+            stride *= extent;
+        }
+        steps.reverse();
+        Self { start, len, steps }
+    }
+
+    /// Where each run starts, in order; all have [`Runs::len`] elements.
+    pub fn starts(&self) -> impl Iterator<Item = usize> + '_ {
+        let count: usize = self.steps.iter().map(|(n, _)| n).product();
+        (0..count).map(|mut i| {
+            let mut at = self.start;
+            for (n, stride) in self.steps.iter().rev() {
+                at += i % n * stride;
+                i /= n;
+            }
+            at
+        })
+    }
+
+    /// Elements of a run.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.elements() == 0
+    }
+
+    /// Elements of all runs.
+    pub fn elements(&self) -> usize {
+        self.len * self.steps.iter().map(|(n, _)| n).product::<usize>()
+    }
+
+    /// The element behind the last.
+    pub fn end(&self) -> usize {
+        self.start + self.len + self.steps.iter().map(|(n, stride)| (n - 1) * stride).sum::<usize>()
+    }
+}
+
+impl Transfer {
+    /// Whether it is well formed on a mesh of so many axes; if not, why.
+    pub fn check(&self, mesh_axes: usize) -> Result<(), String> {
+        let ascending = self.axes.windows(2).all(|w| w[0] < w[1]);
+        if !ascending || self.axes.iter().any(|a| *a as usize >= mesh_axes) {
+            return Err(format!("its axes {:?} are not those of a mesh of {mesh_axes}", self.axes));
+        }
+        if self.from.len() != self.axes.len() || self.to.len() != self.axes.len() {
+            return Err("it does not say how the tensor lies along each axis".into());
+        }
+        let all = || self.from.iter().chain(&self.to);
+        if all().any(|l| LayoutKind::try_from(l.kind).is_err()) {
+            return Err("a layout is not known".into());
+        }
+        if all().any(|l| l.kind() == LayoutKind::Split && l.dim as usize >= self.dims.len()) {
+            return Err("an axis is split that the tensor does not have".into());
+        }
+        let mut kinds = all().map(AxisLayout::kind).filter(|k| k.is_partial());
+        if kinds.next().is_some_and(|first| kinds.any(|k| k != first)) {
+            return Err("partial values of several kinds".into());
+        }
+        let count = self.dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d).filter(|n| *n > 0));
+        count.map(|_| ()).ok_or_else(|| format!("no tensor has extents {:?}", self.dims))
+    }
+
+    /// The ranks that `rank` meets on a mesh of this shape.
+    pub fn group(&self, mesh: &[usize], rank: u32) -> Group {
+        let own = coords(mesh, rank as usize);
+        let shape: Vec<usize> = self.axes.iter().map(|a| mesh[*a as usize]).collect();
+        let count: usize = shape.iter().product();
+        let mut me = 0;
+        let ranks = (0..count).map(|i| {
+            let mut at = own.clone();
+            self.axes.iter().zip(coords(&shape, i)).for_each(|(a, c)| at[*a as usize] = c);
+            if at == own {
+                me = i;
+            }
+            mesh.iter().zip(&at).fold(0, |r, (n, c)| r * n + c) as u32
+        });
+        let ranks = ranks.collect();
+        Group { shape, ranks, me }
+    }
+
+    fn extents(&self) -> Vec<usize> {
+        self.dims.iter().map(|d| *d as usize).collect()
+    }
+
+    /// Elements that member `i` of a group holds, before or after.
+    pub fn elements(&self, group: &Group, i: usize, after: bool) -> usize {
+        let layout = if after { &self.to } else { &self.from };
+        block(layout, &group.shape, &coords(&group.shape, i), &self.extents()).iter().map(|(_, n)| n).product()
+    }
+
+    /// How partial values combine; `None` where none are combined and none arise.
+    pub fn partial_kind(&self) -> Option<LayoutKind> {
+        partial_kind(&self.from).or_else(|| partial_kind(&self.to))
+    }
+
+    /// Whether a rank's part may hold places that it takes from nobody: they get what changes nothing when combined.
+    pub fn leaves_gaps(&self) -> bool {
+        self.from.iter().zip(&self.to).any(|(from, to)| to.kind().is_partial() && !from.kind().is_partial())
+    }
+
+    /// What member `to` takes from member `from`.
+    fn piece(&self, group: &Group, from: usize, to: usize) -> Option<Piece> {
+        let (theirs, mine) = (coords(&group.shape, from), coords(&group.shape, to));
+        let mut combines = false;
+        for (a, (before, after)) in self.from.iter().zip(&self.to).enumerate() {
+            let same = theirs[a] == mine[a];
+            let takes = match (before.kind(), after.kind().is_partial()) {
+                // It counts once: as the first rank's.
+                (LayoutKind::Broadcast, true) => same && mine[a] == 0,
+                (LayoutKind::Broadcast, false) | (_, true) => same,
+                (LayoutKind::Split, false) => true,
+                (_, false) => {
+                    combines |= theirs[a] > 0;
+                    true
+                }
+            };
+            if !takes {
+                return None;
+            }
+        }
+        let dims = self.extents();
+        let held = block(&self.from, &group.shape, &theirs, &dims);
+        let needed = block(&self.to, &group.shape, &mine, &dims);
+        let common: Option<Block> = held
+            .iter()
+            .zip(&needed)
+            .map(|((s, n), (t, m))| {
+                let start = (*s).max(*t);
+                let len = (s + n).min(t + m).checked_sub(start)?;
+                (len > 0).then_some((start, len))
+            })
+            .collect();
+        let common = common?;
+        Some(Piece { peer: from, theirs: Runs::of(&common, &held), mine: Runs::of(&common, &needed), combines })
+    }
+
+    /// What a rank takes, from itself too, in the order in which it is combined: the same on all ranks, so that all get
+    /// the same bits.
+    pub fn receives(&self, group: &Group) -> Vec<Piece> {
+        (0..group.ranks.len()).filter_map(|from| self.piece(group, from, group.me)).collect()
+    }
+
+    /// What a rank gives to others: to whom, by place in the group, and which of its elements.
+    pub fn sends(&self, group: &Group) -> Vec<(usize, Runs)> {
+        let others = (0..group.ranks.len()).filter(|to| *to != group.me);
+        others.filter_map(|to| Some((to, self.piece(group, group.me, to)?.theirs))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transfer(dims: &[i64], from: &[AxisLayout], to: &[AxisLayout]) -> Transfer {
+        let axes = (0..from.len() as u32).collect();
+        Transfer { id: 0, axes, dims: dims.to_vec(), from: from.to_vec(), to: to.to_vec() }
+    }
+
+    #[test]
+    fn runs_are_as_long_as_they_can_be() {
+        let whole = [(0, 4), (0, 6)];
+        let rows = Runs::of(&[(1, 2), (0, 6)], &whole);
+        assert_eq!((rows.starts().collect::<Vec<_>>(), rows.len(), rows.end()), (vec![6], 12, 18));
+        let columns = Runs::of(&[(1, 2), (2, 3)], &whole);
+        assert_eq!((columns.starts().collect::<Vec<_>>(), columns.len(), columns.end()), (vec![8, 14], 3, 17));
+        assert_eq!(columns.elements(), 6);
+        let scalar = Runs::of(&[], &[]);
+        assert_eq!((scalar.starts().collect::<Vec<_>>(), scalar.elements()), (vec![0], 1));
+    }
+
+    #[test]
+    fn ranks_meet_along_the_axes_alone() {
+        let t = Transfer { axes: vec![1], ..transfer(&[8], &[AxisLayout::split(0)], &[AxisLayout::split(0)]) };
+        let g = t.group(&[2, 3, 2], 9);
+        assert_eq!((g.ranks, g.me, g.shape), (vec![7, 9, 11], 1, vec![3]));
+    }
+
+    #[test]
+    fn what_is_taken_is_what_is_given() {
+        use LayoutKind::{Broadcast, Sum};
+        let all = [AxisLayout::of(Broadcast), AxisLayout::of(Sum), AxisLayout::split(0), AxisLayout::split(1)];
+        for from in all.iter().flat_map(|a| all.iter().map(move |b| [*a, *b])) {
+            for to in all.iter().flat_map(|a| all.iter().map(move |b| [*a, *b])) {
+                let t = transfer(&[7, 5], &from, &to);
+                t.check(2).unwrap();
+                let (mut taken, mut given) = (Vec::new(), Vec::new());
+                for rank in 0..6 {
+                    let g = t.group(&[2, 3], rank);
+                    assert_eq!(g.me, rank as usize);
+                    for p in t.receives(&g) {
+                        assert_eq!(p.theirs.elements(), p.mine.elements());
+                        assert!(p.theirs.end() <= t.elements(&g, p.peer, false));
+                        assert!(p.mine.end() <= t.elements(&g, g.me, true));
+                        if p.peer != g.me {
+                            taken.push((p.peer, g.me, p.theirs));
+                        }
+                    }
+                    given.extend(t.sends(&g).into_iter().map(|(to, runs)| (g.me, to, runs)));
+                }
+                taken.sort_by_key(|(a, b, _)| (*a, *b));
+                given.sort_by_key(|(a, b, _)| (*a, *b));
+                assert_eq!(taken, given, "{from:?} to {to:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let good = transfer(&[4], &[AxisLayout::split(0)], &[AxisLayout::of(LayoutKind::Broadcast)]);
+        assert_eq!(good.check(1), Ok(()));
+        assert!(good.check(0).is_err());
+        for bad in [
+            Transfer { dims: vec![0], ..good.clone() },
+            Transfer { dims: vec![i64::MAX, 2], ..good.clone() },
+            Transfer { from: vec![AxisLayout::split(1)], ..good.clone() },
+            Transfer { from: vec![], ..good.clone() },
+            Transfer { from: vec![AxisLayout { kind: 99, dim: 0 }], ..good.clone() },
+            Transfer {
+                from: vec![AxisLayout::of(LayoutKind::Max)],
+                to: vec![AxisLayout::of(LayoutKind::Sum)],
+                ..good.clone()
+            },
+        ] {
+            assert!(bad.check(1).is_err(), "{bad:?}");
+        }
+    }
+}

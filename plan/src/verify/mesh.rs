@@ -1,0 +1,193 @@
+//! The proof that ranks cannot deadlock, and that each has what the transfers take from it.
+//!
+//! On every rank transfers come in ascending order of their numbers, by edges that the register tokens respect, and
+//! whoever takes part in one meets the same one on all ranks of its group. So of all transfers that wait, the one with
+//! the smallest number waits for nobody: some rank would have to be at a smaller one.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::exec::bytes_left;
+use super::{Finding, FindingKind, Reach};
+use crate::transfer::{block, coords};
+use crate::{BoxingExec, ElementType, Exec, Links, MeshPort, MeshProgram, Plan, Port, Program, Transfer, Weight};
+
+/// No mesh has more ranks.
+const MOST_RANKS: usize = 1 << 16;
+/// More findings than this say nothing new.
+const MAX_FINDINGS: usize = 16;
+
+/// Everything that does not hold of the plan's meshes. Their programs are sound by themselves.
+pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut templates = HashSet::new();
+    for mesh in &plan.meshes {
+        let mut c = Checker { plan, mesh, findings: Vec::new() };
+        c.mesh();
+        templates.extend(mesh.ranks.iter().map(|r| r.program as usize));
+        findings.append(&mut c.findings);
+    }
+    for (index, program) in plan.programs.iter().enumerate() {
+        if !templates.contains(&index) && boxings(program).next().is_some() {
+            let message = "it takes part in transfers and no rank of a mesh runs it";
+            findings.push(Finding::new(FindingKind::Ownership, format!("program `{}`", program.name), message));
+        }
+    }
+    findings
+}
+
+/// Tasks that meet other ranks, by their place in the program.
+fn boxings(program: &Program) -> impl Iterator<Item = (usize, &BoxingExec)> {
+    program.tasks.iter().enumerate().filter_map(|(i, task)| match &task.exec {
+        Some(Exec::Boxing(exec)) => Some((i, exec)),
+        _ => None,
+    })
+}
+
+struct Checker<'a> {
+    plan: &'a Plan,
+    mesh: &'a MeshProgram,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Checker<'a> {
+    fn report(&mut self, kind: FindingKind, place: &str, message: impl Into<String>) {
+        if self.findings.len() < MAX_FINDINGS {
+            let place = format!("mesh `{}`{}{place}", self.mesh.name, if place.is_empty() { "" } else { ", " });
+            self.findings.push(Finding::new(kind, place, message));
+        }
+    }
+
+    fn mesh(&mut self) {
+        let count = self.mesh.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d as usize));
+        let ranks = self.mesh.ranks.len();
+        if count != Some(ranks) || ranks == 0 || ranks > MOST_RANKS {
+            return self.report(FindingKind::Range, "", format!("{:?} is no shape of {ranks} ranks", self.mesh.shape));
+        }
+        if self.mesh.ranks.iter().any(|r| r.program as usize >= self.plan.programs.len()) {
+            return self.report(FindingKind::Index, "", "a rank runs a program that does not exist");
+        }
+        for rank in 0..ranks {
+            self.weights(rank);
+            self.ports(rank);
+        }
+        let templates: BTreeMap<u32, BTreeMap<u32, (&'a Transfer, i32)>> = self
+            .mesh
+            .ranks
+            .iter()
+            .map(|r| r.program)
+            .collect::<HashSet<u32>>()
+            .into_iter()
+            .map(|p| (p, self.template(p)))
+            .collect();
+        if self.findings.is_empty() {
+            for rank in 0..ranks {
+                self.transfers(rank, &templates);
+            }
+        }
+    }
+
+    fn program(&self, rank: usize) -> &'a Program {
+        &self.plan.programs[self.mesh.ranks[rank].program as usize]
+    }
+
+    fn weights(&mut self, rank: usize) {
+        let weight = |index: u32| self.plan.weights.get(index as usize);
+        let same = |a: &Weight, b: &Weight| a.dtype == b.dtype && a.dims == b.dims && a.len == b.len;
+        for own in &self.mesh.ranks[rank].own {
+            let fits = weight(own.of).zip(weight(own.by)).is_some_and(|(a, b)| same(a, b));
+            // Arguments were checked for alignment against the template's weight.
+            let aligned = weight(own.of)
+                .zip(weight(own.by))
+                .is_some_and(|(a, b)| a.offset % crate::VALUE_ALIGN == b.offset % crate::VALUE_ALIGN);
+            if !fits || !aligned {
+                let message = format!("weight {} in place of {} is of another type", own.by, own.of);
+                self.report(FindingKind::Type, &format!("rank {rank}"), message);
+            }
+        }
+    }
+
+    fn ports(&mut self, rank: usize) {
+        let (program, mesh) = (self.program(rank), self.mesh);
+        let place = format!("rank {rank}");
+        if program.pipelined {
+            self.report(FindingKind::Reserved, &place, "pieces of a program on a mesh do not overlap");
+        }
+        for (whole, own, what) in
+            [(&mesh.inputs, &program.inputs, "inputs"), (&mesh.outputs, &program.outputs, "outputs")]
+        {
+            if whole.len() != own.len() || whole.iter().zip(own).any(|(w, o)| !self.fits(w, o, rank)) {
+                self.report(FindingKind::Type, &place, format!("its {what} are not its parts of the mesh's"));
+            }
+        }
+    }
+
+    /// Whether a rank's port is its part of the whole one.
+    fn fits(&self, whole: &MeshPort, own: &Port, rank: usize) -> bool {
+        let mesh = self.mesh.extents();
+        // A port is a tensor that lies somehow along all axes of the mesh.
+        let axes = (0..mesh.len() as u32).collect();
+        let (from, to) = (whole.layout.clone(), whole.layout.clone());
+        let sound = Transfer { id: 0, axes, dims: whole.dims.clone(), from, to }.check(mesh.len()).is_ok();
+        let dims: Vec<usize> = whole.dims.iter().map(|d| usize::try_from(*d).unwrap_or(0)).collect();
+        sound && whole.dtype().bits() >= 8 && {
+            let part = block(&whole.layout, &mesh, &coords(&mesh, rank), &dims);
+            let part: Vec<i64> = part.iter().map(|(_, n)| *n as i64).collect();
+            !own.object && own.dtype == whole.dtype && own.dims == part
+        }
+    }
+
+    /// The transfers of a template by their numbers.
+    fn template(&mut self, index: u32) -> BTreeMap<u32, (&'a Transfer, i32)> {
+        let program = &self.plan.programs[index as usize];
+        let mut out = BTreeMap::new();
+        let reach = Links::of(program).map(|links| Reach::within_piece(program, &links));
+        let mut last: Option<(usize, u32)> = None;
+        for (task, exec) in boxings(program) {
+            let place = format!("program `{}`, task `{}`", program.name, program.tasks[task].name);
+            if let Err(why) = exec.transfer.check(self.mesh.shape.len()) {
+                self.report(FindingKind::Type, &place, why);
+                continue;
+            }
+            let id = exec.transfer.id;
+            if let Some((before, number)) = last {
+                let ordered = reach.as_ref().is_some_and(|r| r.before(before as u32, task as u32));
+                if number >= id || !ordered {
+                    let other = &program.tasks[before].name;
+                    let message = format!("transfer {id} does not come after transfer {number} of `{other}`");
+                    self.report(FindingKind::Deadlock, &place, message);
+                }
+            }
+            last = Some((task, id));
+            let dtype = program.regsts.get(exec.dst as usize).map_or(0, |r| r.dtype);
+            out.insert(id, (&exec.transfer, dtype));
+        }
+        out
+    }
+
+    /// What a rank meets is what the others of its group meet, and it has room for its parts.
+    fn transfers(&mut self, rank: usize, templates: &BTreeMap<u32, BTreeMap<u32, (&'a Transfer, i32)>>) {
+        let mesh = self.mesh.extents();
+        let own = self.mesh.ranks[rank].program;
+        let program = self.program(rank);
+        for (task, exec) in boxings(program) {
+            let t = &exec.transfer;
+            let group = t.group(&mesh, rank as u32);
+            let mine = templates[&own].get(&t.id);
+            let others = group.ranks.iter().map(|r| (*r, self.mesh.ranks[*r as usize].program));
+            let odd = others.filter(|(_, p)| *p != own).find(|(_, p)| templates[p].get(&t.id) != mine);
+            let place = format!("rank {rank}, task `{}`", program.tasks[task].name);
+            if let Some((other, _)) = odd {
+                let message = format!("rank {other}, which it meets at transfer {}, does not meet it there", t.id);
+                self.report(FindingKind::Deadlock, &place, message);
+            }
+            let dtype = program.regsts.get(exec.dst as usize).map_or(ElementType::Unknown, |r| r.dtype());
+            let bytes =
+                |after| (t.elements(&group, group.me, after) as u64).saturating_mul(u64::from(dtype.bits() / 8));
+            let to = program.regsts.get(exec.dst as usize).and_then(|r| r.block()).map_or(0, |b| b.bytes);
+            let from = bytes_left(self.plan, program, &exec.src);
+            if bytes(false) > from || bytes(true) > to {
+                self.report(FindingKind::Range, &place, "its parts of the tensor do not fit into its buffers");
+            }
+        }
+    }
+}

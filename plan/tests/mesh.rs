@@ -1,0 +1,144 @@
+//! Plans of several ranks: the verifier must refuse what could make them wait for ever, or read past a buffer.
+
+mod common;
+
+use common::{Graph, builder, feed, fetch};
+use of_plan::*;
+
+fn gather(id: u32, rows: i64) -> Transfer {
+    Transfer {
+        id,
+        axes: vec![0],
+        dims: vec![rows, 4],
+        from: vec![AxisLayout::split(0)],
+        to: vec![AxisLayout::of(LayoutKind::Broadcast)],
+    }
+}
+
+/// Input of two rows, gathered by `transfers` one after another, each from the input; the last is the output.
+fn template(transfers: &[Transfer]) -> Program {
+    let mut graph = Graph::new("main/0", 1);
+    let source = graph.task("in", 0, feed(0));
+    let boxing = |(i, t): (usize, &Transfer)| {
+        let exec = BoxingExec { transfer: t.clone(), src: Arg::regst(0, 0), dst: i as u32 + 1 };
+        graph.task(&format!("gather {i}"), 0, Some(Exec::Boxing(exec)))
+    };
+    let tasks: Vec<usize> = transfers.iter().enumerate().map(boxing).collect();
+    let sink = graph.task("out", 0, fetch(0));
+    graph.block("x", source, &tasks, 8, 0);
+    for (i, task) in tasks.iter().enumerate() {
+        let to: &[usize] = if i + 1 == tasks.len() { &[sink] } else { &[] };
+        graph.block(&format!("y{i}"), *task, to, 16, 64 * (i as u64 + 1));
+    }
+    graph.port("x", 0, true);
+    graph.port("y", transfers.len() as u32, false);
+    let mut program = graph.finish();
+    for regst in &mut program.regsts {
+        regst.dims = vec![regst.dims[0] / 4, 4];
+    }
+    program.inputs[0].dims = vec![2, 4];
+    program.outputs[0].dims = vec![4, 4];
+    program.inner = true;
+    chain_threads(&mut program);
+    program
+}
+
+/// A plan of two ranks, which run these templates.
+fn plan(templates: Vec<Program>, ranks: [u32; 2]) -> Plan {
+    let mut plan = builder();
+    templates.into_iter().for_each(|t| {
+        plan.add_program(t);
+    });
+    let port = |name: &str, layout: AxisLayout| MeshPort {
+        name: name.into(),
+        dtype: ElementType::F32 as i32,
+        dims: vec![4, 4],
+        layout: vec![layout],
+    };
+    plan.add_mesh(MeshProgram {
+        name: "main".into(),
+        shape: vec![2],
+        inputs: vec![port("x", AxisLayout::split(0))],
+        outputs: vec![port("y", AxisLayout::of(LayoutKind::Broadcast))],
+        ranks: ranks.iter().map(|program| Rank { program: *program, own: Vec::new() }).collect(),
+    });
+    plan.plan().clone()
+}
+
+fn findings(plan: &Plan) -> Vec<(FindingKind, String)> {
+    verify(plan).err().unwrap_or_default().iter().map(|f| (f.kind, f.to_string())).collect()
+}
+
+#[test]
+fn ranks_of_one_template_and_of_several() {
+    let both = || template(&[gather(1, 4), gather(2, 4)]);
+    assert_eq!(findings(&plan(vec![both()], [0, 0])), []);
+    let mut other = both();
+    other.name = "main/1".into();
+    assert_eq!(findings(&plan(vec![both(), other], [0, 1])), []);
+}
+
+#[test]
+fn ranks_that_would_wait_for_ever_are_refused() {
+    let first = template(&[gather(1, 4), gather(2, 4)]);
+    let rename = |p: Program| Program { name: "main/1".into(), ..p };
+    // One rank lacks a transfer, or means another one by its number.
+    let shape = Transfer { dims: vec![4, 4, 1], ..gather(2, 4) };
+    for other in [template(&[gather(1, 4)]), template(&[gather(1, 4), shape])] {
+        let found = findings(&plan(vec![first.clone(), rename(other)], [0, 1]));
+        assert!(
+            found.iter().any(|(kind, text)| *kind == FindingKind::Deadlock && text.contains("transfer 2")),
+            "{found:?}"
+        );
+    }
+    // The same transfers in another order.
+    let found = findings(&plan(vec![template(&[gather(2, 4), gather(1, 4)])], [0, 0]));
+    assert!(found.iter().any(|(kind, _)| *kind == FindingKind::Deadlock), "{found:?}");
+    // No edge says which comes first.
+    let mut free = template(&[gather(1, 4), gather(2, 4)]);
+    let id = free.regsts.iter().find(|r| r.is_control() && r.name.starts_with("gather 0")).unwrap().id;
+    for task in &mut free.tasks {
+        task.consumes.retain(|r| *r != id);
+        task.produces.retain(|r| *r != id);
+    }
+    free.regsts.retain(|r| r.id != id);
+    for regst in &mut free.regsts {
+        let old = regst.id;
+        regst.id -= u32::from(old > id);
+        let renumber = |list: &mut Vec<u32>| list.iter_mut().filter(|r| **r == old).for_each(|r| *r = regst.id);
+        free.tasks.iter_mut().for_each(|t| (renumber(&mut t.consumes), renumber(&mut t.produces)).0);
+    }
+    let found = findings(&plan(vec![free], [0, 0]));
+    assert!(
+        found.iter().any(|(kind, text)| *kind == FindingKind::Deadlock && text.contains("come after")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn parts_must_fit_and_ports_must_be_parts() {
+    let found = findings(&plan(vec![template(&[gather(1, 6)])], [0, 0]));
+    assert!(found.iter().any(|(kind, _)| *kind == FindingKind::Range), "{found:?}");
+    let mut split = plan(vec![template(&[gather(1, 4)])], [0, 0]);
+    split.meshes[0].outputs[0].layout = vec![AxisLayout::split(0)];
+    assert!(findings(&split)[0].1.contains("outputs"));
+    let mut few = plan(vec![template(&[gather(1, 4)])], [0, 0]);
+    few.meshes[0].shape = vec![3];
+    assert!(findings(&few)[0].1.contains("no shape of 2 ranks"));
+    let mut lone = plan(vec![template(&[gather(1, 4)])], [0, 0]);
+    lone.meshes.clear();
+    assert!(findings(&lone)[0].1.contains("no rank"));
+    let mut own = plan(vec![template(&[gather(1, 4)])], [0, 0]);
+    own.meshes[0].ranks[1].own = vec![OwnWeight { of: 0, by: 1 }];
+    assert!(findings(&own)[0].1.contains("weight 1 in place of 0"));
+}
+
+#[test]
+fn inputs_are_those_of_all_ranks() {
+    let plan = plan(vec![template(&[gather(1, 4)])], [0, 0]);
+    let mesh = &plan.meshes[0];
+    assert_eq!(mesh.accepts(&[Some((ElementType::F32, &[4, 4]))]), Ok(()));
+    let wrong = mesh.accepts(&[Some((ElementType::F32, &[2, 4]))]).unwrap_err();
+    assert!(wrong.to_string().contains("`x`") && wrong.to_string().contains("[4, 4]"), "{wrong}");
+    assert!(mesh.accepts(&[]).is_err());
+}

@@ -1,0 +1,301 @@
+//! Several ranks that run a program together, as threads of this process.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use of_plan::{InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Program, Runs, block, coords, partial_kind};
+
+use crate::boxing::{Block, Seat, put};
+use crate::combine::{combine, neutral};
+use crate::device::{AlignedBytes, CodeMap};
+use crate::session::{memory, worker_count};
+use crate::transport::{SharedMemory, Transport};
+use crate::work::panic_text;
+use crate::{Loader, Options, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
+
+/// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
+/// whole outputs.
+pub struct MeshSession {
+    plan: Arc<PlanFile>,
+    mesh: usize,
+    transport: Arc<SharedMemory>,
+    ranks: Vec<Worker>,
+    outcomes: Receiver<Outcome>,
+    step: Duration,
+    threads: usize,
+    poison: Option<String>,
+}
+
+/// A rank's thread.
+struct Worker {
+    jobs: Sender<Job>,
+    handle: Option<JoinHandle<()>>,
+}
+
+enum Job {
+    Run(Vec<Value>),
+    Timings(Sender<Vec<TaskTiming>>),
+    Reset,
+}
+
+/// How a rank's run ended.
+struct Outcome {
+    rank: usize,
+    began: Instant,
+    ended: Instant,
+    result: Result<Vec<Value>, RunError>,
+}
+
+impl MeshSession {
+    /// Proves that the ranks of a plan's mesh can run together, makes a session for each and starts their threads.
+    /// [`Options::threads`] are those of all ranks together; each has one at least.
+    pub fn new(
+        plan: Arc<PlanFile>,
+        mesh: usize,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+    ) -> Result<Self, SessionError> {
+        let count = plan.plan().meshes.len();
+        let desc = plan.plan().meshes.get(mesh).ok_or(SessionError::Mesh { index: mesh, count })?;
+        plan.verify_meshes().map_err(SessionError::Invalid)?;
+        for port in desc.inputs.iter().chain(&desc.outputs) {
+            if partial_kind(&port.layout).is_some_and(|kind| combine(port.dtype(), kind).is_none()) {
+                return Err(SessionError::Combine { task: port.name.clone(), dtype: port.dtype().name() });
+            }
+        }
+        cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
+        let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
+        let code = Arc::new(code);
+        let all = worker_count(options, plan.plan().environment.threads);
+        let threads = (all / desc.ranks.len()).max(1);
+        let options = Options { threads, ..options };
+        let transport = Arc::new(SharedMemory::new(desc.ranks.len()));
+        let (done, outcomes) = channel();
+        let mut ranks = Vec::with_capacity(desc.ranks.len());
+        for (rank, own) in desc.ranks.iter().enumerate() {
+            let (mesh, transport) = (desc.extents(), Arc::clone(&transport) as Arc<dyn Transport>);
+            let seat = Seat { rank: rank as u32, mesh, own: own.own.clone(), transport };
+            let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &seat)?;
+            ranks.push(Worker::start(rank, session, seat.transport, done.clone())?);
+        }
+        tracing::debug!(mesh = %desc.name, ranks = ranks.len(), threads, "session of ranks");
+        Ok(Self {
+            transport,
+            ranks,
+            outcomes,
+            mesh,
+            step: Duration::ZERO,
+            threads: threads * desc.ranks.len(),
+            plan: Arc::clone(&plan),
+            poison: None,
+        })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &MeshProgram {
+        &self.plan.plan().meshes[self.mesh]
+    }
+
+    /// The template that a rank runs; `None` when there is no such rank.
+    pub fn template(&self, rank: usize) -> Option<&Program> {
+        let program = self.program().ranks.get(rank)?.program;
+        self.plan.plan().programs.get(program as usize)
+    }
+
+    /// Threads of all ranks together.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// How long the last run took from the first rank's start to the last one's end: without the cutting of inputs and
+    /// the putting together of outputs.
+    pub fn step(&self) -> Duration {
+        self.step
+    }
+
+    /// Runs the program on whole inputs.
+    pub fn run(&mut self, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
+        if let Some(why) = &self.poison {
+            return Err(RunError::Poisoned(why.clone()));
+        }
+        let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
+        self.check(&dims)?;
+        let cut: Vec<Vec<Value>> =
+            (0..self.ranks.len()).map(|rank| self.cut(inputs, rank)).collect::<Result<_, _>>()?;
+        for (worker, inputs) in self.ranks.iter().zip(cut) {
+            if worker.jobs.send(Job::Run(inputs)).is_err() {
+                return Err(self.broken("a rank's thread is gone"));
+            }
+        }
+        let mut parts: Vec<Vec<Value>> = vec![Vec::new(); self.ranks.len()];
+        let (mut first, mut last, mut failure): (Option<Instant>, Option<Instant>, Option<RunError>) =
+            Default::default();
+        for _ in 0..self.ranks.len() {
+            let Ok(outcome) = self.outcomes.recv() else { return Err(self.broken("the ranks' threads are gone")) };
+            first = Some(first.map_or(outcome.began, |t| t.min(outcome.began)));
+            last = Some(last.map_or(outcome.ended, |t| t.max(outcome.ended)));
+            match outcome.result {
+                Ok(values) => parts[outcome.rank] = values,
+                // Those that stopped because of another tell nothing.
+                Err(error) => {
+                    let rank = RunError::Rank { rank: outcome.rank as u32, source: Box::new(error.clone()) };
+                    let silent =
+                        |e: &RunError| matches!(e, RunError::Rank { source, .. } if **source == RunError::Stopped);
+                    if failure.as_ref().is_none_or(silent) {
+                        failure = Some(rank);
+                    }
+                    if matches!(error, RunError::Panic { .. } | RunError::Internal(_) | RunError::Poisoned(_)) {
+                        self.poison = Some(error.to_string());
+                    }
+                }
+            }
+        }
+        self.transport.restart();
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        self.step = first.zip(last).map_or(Duration::ZERO, |(a, b)| b - a);
+        (0..self.program().outputs.len()).map(|i| self.join(&parts, i)).collect()
+    }
+
+    /// Time spent in each task of a rank since the session was made or reset; empty without [`Options::profile`].
+    pub fn timings(&self, rank: usize) -> Vec<TaskTiming> {
+        let (to, from) = channel();
+        let asked = self.ranks.get(rank).is_some_and(|worker| worker.jobs.send(Job::Timings(to)).is_ok());
+        if asked { from.recv().unwrap_or_default() } else { Vec::new() }
+    }
+
+    /// Forgets the times taken so far.
+    pub fn reset_timings(&self) {
+        for worker in &self.ranks {
+            // A rank whose thread is gone has no times.
+            let _ = worker.jobs.send(Job::Reset);
+        }
+    }
+
+    fn broken(&mut self, what: &str) -> RunError {
+        self.poison = Some(what.into());
+        RunError::Internal(what.into())
+    }
+
+    fn check(&self, inputs: &[InputDims<'_>]) -> Result<(), RunError> {
+        use of_plan::FindError;
+        let names = || self.program().inputs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+        self.program().accepts(inputs).map_err(|error| match error {
+            FindError::Input { input, index, problem, .. } => RunError::Input { input, index, problem },
+            _ => RunError::InputCount { expected: self.program().inputs.len(), names: names(), got: inputs.len() },
+        })
+    }
+
+    /// A rank's parts of the inputs. Of a partial one, the first rank has the elements and the others what changes
+    /// nothing.
+    fn cut(&self, inputs: &[Value], rank: usize) -> Result<Vec<Value>, RunError> {
+        let mesh = self.program().extents();
+        let coords = coords(&mesh, rank);
+        let part = |(port, value): (&MeshPort, &Value)| {
+            let whole = value.as_tensor().and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+            let (dims, element) = sizes(port);
+            let own = block(&port.layout, &mesh, &coords, &dims);
+            let extents: Vec<i64> = own.iter().map(|(_, n)| *n as i64).collect();
+            let count: usize = own.iter().map(|(_, n)| n).product();
+            let mut bytes = AlignedBytes::zeroed(count * element);
+            if first_of_partial(port, &coords) {
+                let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
+                let from = Block { bytes: whole, runs: &Runs::of(&own, &all), element };
+                put(&mut bytes, &Runs::of(&own, &own), &from, None);
+            } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| neutral(port.dtype(), kind)) {
+                bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
+            }
+            Ok(Tensor::new(port.dtype(), extents, bytes).map_err(|_| odd(port))?.into())
+        };
+        self.program().inputs.iter().zip(inputs).map(part).collect()
+    }
+
+    /// Output `index` whole, from the parts of all ranks.
+    fn join(&self, parts: &[Vec<Value>], index: usize) -> Result<Value, RunError> {
+        let port = &self.program().outputs[index];
+        let mesh = self.program().extents();
+        let (dims, element) = sizes(port);
+        let mut bytes = AlignedBytes::zeroed(dims.iter().product::<usize>() * element);
+        let kind = partial_kind(&port.layout).and_then(|kind| combine(port.dtype(), kind));
+        for (rank, values) in parts.iter().enumerate() {
+            let coords = coords(&mesh, rank);
+            let copy = |(l, c): (&of_plan::AxisLayout, &usize)| l.kind() == LayoutKind::Broadcast && *c > 0;
+            if port.layout.iter().zip(&coords).any(copy) {
+                continue;
+            }
+            let part = values.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+            let own = block(&port.layout, &mesh, &coords, &dims);
+            let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
+            let from = Block { bytes: part, runs: &Runs::of(&own, &own), element };
+            put(&mut bytes, &Runs::of(&own, &all), &from, kind.filter(|_| !first_of_partial(port, &coords)));
+        }
+        let dims = port.dims.clone();
+        Ok(Tensor::new(port.dtype(), dims, bytes).map_err(|_| odd(port))?.into())
+    }
+}
+
+impl Drop for MeshSession {
+    fn drop(&mut self) {
+        for worker in &mut self.ranks {
+            // A closed channel ends the thread.
+            worker.jobs = channel().0;
+            if let Some(handle) = worker.handle.take() {
+                // A panic was caught and reported where it happened.
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+impl Worker {
+    fn start(
+        rank: usize,
+        mut session: Session,
+        transport: Arc<dyn Transport>,
+        done: Sender<Outcome>,
+    ) -> Result<Self, SessionError> {
+        let (jobs, inbox) = channel();
+        let work = move || {
+            for job in inbox {
+                match job {
+                    Job::Run(inputs) => {
+                        let began = Instant::now();
+                        let run = catch_unwind(AssertUnwindSafe(|| session.run(inputs)));
+                        let result = run.unwrap_or_else(|payload| {
+                            Err(RunError::Internal(format!("a rank panicked: {}", panic_text(&*payload))))
+                        });
+                        if result.is_err() {
+                            transport.stop();
+                        }
+                        if done.send(Outcome { rank, began, ended: Instant::now(), result }).is_err() {
+                            return;
+                        }
+                    }
+                    // Who asked may be gone.
+                    Job::Timings(to) => drop(to.send(session.timings())),
+                    Job::Reset => session.reset_timings(),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("of-rank-{rank}"));
+        Ok(Self { jobs, handle: Some(thread.spawn(work).map_err(SessionError::Thread)?) })
+    }
+}
+
+/// Extents and bytes of an element of a port, which was verified.
+fn sizes(port: &MeshPort) -> (Vec<usize>, usize) {
+    (port.dims.iter().map(|d| *d as usize).collect(), port.dtype().bits() as usize / 8)
+}
+
+/// Whether a rank comes first along all axes on which a port is partial.
+fn first_of_partial(port: &MeshPort, coords: &[usize]) -> bool {
+    port.layout.iter().zip(coords).all(|(l, c)| !l.kind().is_partial() || *c == 0)
+}
+
+fn odd(port: &MeshPort) -> RunError {
+    RunError::Internal(format!("`{}` is not of its type", port.name))
+}

@@ -1,0 +1,264 @@
+//! Ranks of a mesh: their actors, which wait for one another where they meet.
+//!
+//! Ranks that run the same template, take the same time for it and meet ranks that do so too are always at the same
+//! point: they are simulated once. What ranks meet is refined until it says nothing new, as colours of a graph are
+//! (Weisfeiler, Leman, 1968). A mesh of 1,024 ranks with even splits is one rank to simulate.
+
+use std::collections::{BTreeMap, HashMap};
+
+use of_plan::{ArgSource, Exec, Links, MeshProgram, Plan, Program, Task};
+
+use super::queue::Random;
+use super::{Seat, SimError, SimOptions, Simulator, Template, Timeline, is_sound};
+
+/// How ranks are simulated.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RanksOptions {
+    /// Seed of what is random.
+    pub seed: u64,
+    /// How often the program runs; 0 counts as 1.
+    pub pieces: u64,
+    /// Ranks that compute at one time, where they share the cores of a machine.
+    pub cores: Option<usize>,
+    /// Each rank takes longer than it should for each task, by a random share of its time up to this.
+    pub jitter: f64,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RanksTimeline {
+    /// Ranks that did the same, and what they did.
+    pub classes: Vec<RankClass>,
+    /// When the last of them ended.
+    pub makespan_ns: u64,
+}
+
+/// Ranks that did the same at the same times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankClass {
+    /// Which, ascending.
+    pub ranks: Vec<u32>,
+    /// Their template, an index in `Plan::programs`.
+    pub program: u32,
+    /// What each of them did.
+    pub timeline: Timeline,
+    /// Bytes that each has for registers: all chunks, which are laid out before the run.
+    pub chunk_bytes: u64,
+    /// Bytes of the weights that each reads.
+    pub weight_bytes: u64,
+    /// Bytes of scratch memory.
+    pub scratch_bytes: u64,
+}
+
+impl RankClass {
+    /// Memory of each rank.
+    pub fn memory_bytes(&self) -> u64 {
+        self.chunk_bytes + self.weight_bytes + self.scratch_bytes
+    }
+
+    /// The share of the time until `makespan_ns` in which each worked.
+    pub fn utilisation(&self, makespan_ns: u64) -> f64 {
+        let worked: u64 = self.timeline.events.iter().map(|e| e.end_ns - e.start_ns - e.waited_ns).sum();
+        worked as f64 / makespan_ns.max(1) as f64
+    }
+}
+
+/// Runs the actors of all ranks of a mesh until they have ended. `costs_ns` says how long the tasks of a rank take, in
+/// the order of its program's.
+pub fn simulate_ranks(
+    plan: &Plan,
+    mesh: &MeshProgram,
+    options: &RanksOptions,
+    costs_ns: &mut dyn FnMut(u32, &Program) -> Vec<u64>,
+) -> Result<RanksTimeline, SimError> {
+    let setup = |problem: &str| SimError::Setup { program: mesh.name.clone(), problem: problem.into() };
+    let count = mesh.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d as usize));
+    if count != Some(mesh.ranks.len()) || mesh.ranks.is_empty() {
+        return Err(setup("its ranks are not those of its shape"));
+    }
+    let mut templates: BTreeMap<u32, Template<'_>> = BTreeMap::new();
+    for rank in &mesh.ranks {
+        if !templates.contains_key(&rank.program) {
+            let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
+            let links = Links::of(program).filter(|links| is_sound(program, links));
+            let links = links.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
+            let transfers = program.tasks.iter().filter_map(boxing);
+            if transfers.into_iter().any(|t| t.check(mesh.shape.len()).is_err()) {
+                return Err(setup("a transfer is not one of its mesh"));
+            }
+            templates.insert(rank.program, Template::new(program, links));
+        }
+    }
+    let apart = options.jitter > 0.0 || options.cores.is_some_and(|n| n < mesh.ranks.len());
+    let groups = Groups::of(plan, mesh);
+    let classes = if apart { (0..mesh.ranks.len()).collect() } else { groups.classes(mesh) };
+    let seats = classes.iter().max().map_or(0, |last| last + 1);
+    let mut members: Vec<Vec<u32>> = vec![Vec::new(); seats];
+    classes.iter().zip(0..).for_each(|(class, rank)| members[*class].push(rank));
+    let mut random = Random(options.seed);
+    let mut made = Vec::with_capacity(seats);
+    for ranks in &members {
+        let rank = ranks[0];
+        let template = &templates[&mesh.ranks[rank as usize].program];
+        let mut costs = costs_ns(rank, template.program);
+        if costs.len() != template.program.tasks.len() {
+            return Err(setup("there must be a cost for every task"));
+        }
+        if options.jitter > 0.0 {
+            costs.iter_mut().for_each(|ns| *ns += (*ns as f64 * options.jitter * share(random.next())) as u64);
+        }
+        let meets = |task: &Task| match boxing(task) {
+            Some(transfer) => {
+                let mut met: Vec<usize> =
+                    groups.members(&transfer.axes, rank).iter().map(|r| classes[*r as usize]).collect();
+                met.sort_unstable();
+                met.dedup();
+                met
+            }
+            None => Vec::new(),
+        };
+        let meets = template.program.tasks.iter().map(meets).collect();
+        made.push(Seat::new(template, costs, meets));
+    }
+    let run = SimOptions { seed: options.seed, pieces: options.pieces.max(1), ..SimOptions::default() };
+    let timelines = Simulator::new(made, &run, options.cores.unwrap_or(usize::MAX)).run()?;
+    let makespan_ns = timelines.iter().map(|t| t.makespan_ns).max().unwrap_or(0);
+    let class = |(ranks, timeline): (Vec<u32>, Timeline)| {
+        let program = mesh.ranks[ranks[0] as usize].program;
+        let desc = &plan.programs[program as usize];
+        let chunk_bytes = desc.chunks.iter().map(|c| c.bytes).sum();
+        RankClass {
+            program,
+            timeline,
+            chunk_bytes,
+            weight_bytes: weights(plan, desc),
+            scratch_bytes: scratch(desc),
+            ranks,
+        }
+    };
+    Ok(RanksTimeline { classes: members.into_iter().zip(timelines).map(class).collect(), makespan_ns })
+}
+
+/// A random number as one from 0 to 1.
+fn share(random: u64) -> f64 {
+    (random >> 11) as f64 / (1u64 << 53) as f64
+}
+
+fn boxing(task: &Task) -> Option<&of_plan::Transfer> {
+    match &task.exec {
+        Some(Exec::Boxing(exec)) => Some(&exec.transfer),
+        _ => None,
+    }
+}
+
+/// Bytes of the weights that the tasks of a program read, each once.
+fn weights(plan: &Plan, program: &Program) -> u64 {
+    let args = |task: &Task| match &task.exec {
+        Some(Exec::Kernel(e)) => e.args.clone(),
+        Some(Exec::Backend(e)) => e.inputs.clone(),
+        Some(Exec::Control(e)) => e.inputs.clone(),
+        Some(Exec::Copy(e)) => vec![e.src.clone()],
+        Some(Exec::Boxing(e)) => vec![e.src.clone()],
+        _ => Vec::new(),
+    };
+    let mut read: Vec<(u64, u64)> = Vec::new();
+    for arg in program.tasks.iter().flat_map(args) {
+        if let Some(ArgSource::Weight(index)) = arg.source
+            && let Some(weight) = plan.weights.get(index as usize)
+        {
+            read.push((weight.offset, weight.len));
+        }
+    }
+    read.sort_unstable();
+    read.dedup();
+    read.into_iter().map(|(_, len)| len).sum()
+}
+
+fn scratch(program: &Program) -> u64 {
+    let bytes = |task: &Task| match &task.exec {
+        Some(Exec::Kernel(e)) => e.scratch_bytes,
+        _ => 0,
+    };
+    program.tasks.iter().map(bytes).max().unwrap_or(0)
+}
+
+/// Who meets whom, for every set of axes along which ranks meet.
+struct Groups {
+    /// For each set of axes, the ranks of each group, and each rank's group.
+    by_axes: HashMap<Vec<u32>, (Vec<Vec<u32>>, Vec<usize>)>,
+    /// The sets of axes in order.
+    axes: Vec<Vec<u32>>,
+}
+
+impl Groups {
+    fn of(plan: &Plan, mesh: &MeshProgram) -> Self {
+        let mut programs: Vec<u32> = mesh.ranks.iter().map(|r| r.program).collect();
+        programs.sort_unstable();
+        programs.dedup();
+        let tasks = programs.iter().filter_map(|p| plan.programs.get(*p as usize)).flat_map(|p| &p.tasks);
+        let mut groups = Self { by_axes: HashMap::new(), axes: Vec::new() };
+        let extents = mesh.extents();
+        for transfer in tasks.filter_map(boxing) {
+            if groups.by_axes.contains_key(&transfer.axes) {
+                continue;
+            }
+            let (mut members, mut of_rank) = (Vec::new(), vec![usize::MAX; mesh.ranks.len()]);
+            for rank in 0..mesh.ranks.len() {
+                if of_rank[rank] == usize::MAX {
+                    let ranks = transfer.group(&extents, rank as u32).ranks;
+                    ranks.iter().for_each(|r| of_rank[*r as usize] = members.len());
+                    members.push(ranks);
+                }
+            }
+            groups.axes.push(transfer.axes.clone());
+            groups.by_axes.insert(transfer.axes.clone(), (members, of_rank));
+        }
+        groups
+    }
+
+    fn members(&self, axes: &[u32], rank: u32) -> &[u32] {
+        self.by_axes.get(axes).map_or(&[], |(members, of_rank)| &members[of_rank[rank as usize]])
+    }
+
+    /// For each rank its class: ranks of one class have the same template and meet the same classes.
+    fn classes(&self, mesh: &MeshProgram) -> Vec<usize> {
+        let mut classes: Vec<usize> = number(mesh.ranks.iter().map(|r| r.program));
+        loop {
+            // What is met in each group, once for all that meet there.
+            let met: Vec<(Vec<Vec<usize>>, &Vec<usize>)> = self
+                .axes
+                .iter()
+                .map(|axes| {
+                    let (members, of_rank) = &self.by_axes[axes];
+                    let sorted = |ranks: &Vec<u32>| {
+                        let mut met: Vec<usize> = ranks.iter().map(|r| classes[*r as usize]).collect();
+                        met.sort_unstable();
+                        met
+                    };
+                    (members.iter().map(sorted).collect(), of_rank)
+                })
+                .collect();
+            let numbered: Vec<Vec<usize>> = met.iter().map(|(groups, _)| number(groups.iter())).collect();
+            let key = |rank: usize| {
+                let groups = numbered.iter().zip(&met).map(|(numbers, (_, of_rank))| numbers[of_rank[rank]]);
+                (classes[rank], groups.collect::<Vec<_>>())
+            };
+            let next = number((0..classes.len()).map(key));
+            if next == classes {
+                return classes;
+            }
+            classes = next;
+        }
+    }
+}
+
+/// Equal things get equal numbers, in the order in which they come.
+fn number<T: std::hash::Hash + Eq>(things: impl Iterator<Item = T>) -> Vec<usize> {
+    let mut known: HashMap<T, usize> = HashMap::new();
+    let mut out = Vec::new();
+    for thing in things {
+        let next = known.len();
+        out.push(*known.entry(thing).or_insert(next));
+    }
+    out
+}

@@ -1,0 +1,222 @@
+//! Ranks, as threads that run a plan by hand and as actors in simulated time.
+
+#[path = "../../plan/tests/common/mod.rs"]
+mod common;
+
+use std::sync::Arc;
+
+use common::{Graph, builder, feed, fetch};
+use of_plan::*;
+use of_runtime::{
+    Link, Machine, MeshSession, Options, RanksOptions, RanksTimeline, RunError, SessionError, SimError, Tensor, Value,
+    simulate_ranks,
+};
+
+/// Ranks along `axes` of a mesh sum a vector of so many elements.
+fn sum(id: u32, axes: &[u32], elements: i64) -> Transfer {
+    Transfer {
+        id,
+        axes: axes.to_vec(),
+        dims: vec![elements],
+        from: vec![AxisLayout::of(LayoutKind::Sum); axes.len()],
+        to: vec![AxisLayout::of(LayoutKind::Broadcast); axes.len()],
+    }
+}
+
+/// Input, some work, and a sum after each part of it.
+fn template(name: &str, dtype: ElementType, sums: &[Transfer]) -> Program {
+    let mut graph = Graph::new(name, 1);
+    let source = graph.task("in", 0, feed(0));
+    let mut last = source;
+    for (i, transfer) in sums.iter().enumerate() {
+        let work = graph.task(
+            &format!("work {i}"),
+            0,
+            Some(Exec::Copy(CopyExec {
+                src: Arg::regst(2 * i as u32, 0),
+                dst: Arg::regst(2 * i as u32 + 1, 0),
+                bytes: 32,
+            })),
+        );
+        let exec =
+            BoxingExec { transfer: transfer.clone(), src: Arg::regst(2 * i as u32 + 1, 0), dst: 2 * i as u32 + 2 };
+        let boxing = graph.task(&format!("sum {i}"), 0, Some(Exec::Boxing(exec)));
+        graph.block(&format!("a{i}"), last, &[work], 8, 128 * i as u64);
+        graph.block(&format!("b{i}"), work, &[boxing], 8, 128 * i as u64 + 64);
+        last = boxing;
+    }
+    let sink = graph.task("out", 0, fetch(0));
+    let y = graph.block("y", last, &[sink], 8, 128 * sums.len() as u64);
+    graph.port("x", 0, true);
+    graph.port("y", y, false);
+    let mut program = graph.finish();
+    for regst in &mut program.regsts {
+        regst.dtype = dtype as i32;
+    }
+    program.inputs[0].dtype = dtype as i32;
+    program.outputs[0].dtype = dtype as i32;
+    program.inner = true;
+    chain_threads(&mut program);
+    program
+}
+
+fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKind) -> PlanBuilder<'static> {
+    let mut plan = builder();
+    let dtype = templates[0].inputs[0].dtype;
+    templates.into_iter().for_each(|t| {
+        plan.add_program(t);
+    });
+    let port = |name: &str, kind| MeshPort {
+        name: name.into(),
+        dtype,
+        dims: vec![8],
+        layout: vec![AxisLayout::of(kind); shape.len()],
+    };
+    plan.add_mesh(MeshProgram {
+        name: "main".into(),
+        shape: shape.to_vec(),
+        inputs: vec![port("x", input)],
+        outputs: vec![port("y", LayoutKind::Broadcast)],
+        ranks: ranks.into_iter().map(|program| Rank { program, own: Vec::new() }).collect(),
+    });
+    plan
+}
+
+fn open(plan: &PlanBuilder<'_>) -> Result<MeshSession, SessionError> {
+    let file = PlanFile::from_builder(plan).unwrap_or_else(|e| panic!("{e}"));
+    MeshSession::new(Arc::new(file), 0, Options { threads: 1, profile: true }, &[])
+}
+
+#[test]
+fn ranks_sum_what_they_have() {
+    let x: Vec<f32> = (0..8).map(|x| x as f32).collect();
+    let given: Value = Tensor::from_elements([8], &x).unwrap().into();
+    for (shape, ranks) in [(vec![1], 1), (vec![3], 3), (vec![2, 2], 4), (vec![8], 8)] {
+        let axes: Vec<u32> = (0..shape.len() as u32).collect();
+        let sums = [sum(1, &axes, 8), sum(2, &axes, 8)];
+        // Whole on every rank, each sum multiplies by the number of ranks; given as parts of a sum, the first one not.
+        for (input, times) in [(LayoutKind::Broadcast, ranks * ranks), (LayoutKind::Sum, ranks)] {
+            let plan = plan(&shape, vec![template("t", ElementType::F32, &sums)], vec![0; ranks], input);
+            let mut session = open(&plan).unwrap_or_else(|e| panic!("{e}"));
+            for _ in 0..3 {
+                let y = session.run(std::slice::from_ref(&given)).unwrap_or_else(|e| panic!("{e}"));
+                let y = y[0].as_tensor().and_then(|t| t.to_elements::<f32>()).unwrap();
+                assert_eq!(y, x.iter().map(|x| x * times as f32).collect::<Vec<_>>(), "{shape:?} {input:?}");
+            }
+            assert_eq!(session.timings(0).iter().find(|t| t.name == "sum 1").map(|t| t.calls), Some(3));
+            session.reset_timings();
+            assert_eq!(session.timings(0)[0].calls, 0);
+            assert!(session.step() > std::time::Duration::ZERO);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_combined_is_said_before_the_run() {
+    let sums = [sum(1, &[0], 8)];
+    let input = LayoutKind::Broadcast;
+    let plan = plan(&[2], vec![template("t", ElementType::F8E5M2, &sums)], vec![0, 0], input);
+    assert!(matches!(open(&plan), Err(SessionError::Combine { dtype: "f8E5M2", .. })));
+}
+
+#[test]
+fn inputs_must_be_whole() {
+    let plan = plan(&[2], vec![template("t", ElementType::F32, &[])], vec![0, 0], LayoutKind::Broadcast);
+    let mut session = open(&plan).unwrap_or_else(|e| panic!("{e}"));
+    let short: Value = Tensor::from_elements([4], &[0f32; 4]).unwrap().into();
+    assert!(matches!(session.run(&[short]), Err(RunError::Input { index: 0, .. })));
+    assert!(matches!(session.run(&[]), Err(RunError::InputCount { expected: 1, got: 0, .. })));
+}
+
+/// Simulates; the work of template `t` takes `1000 (t + 1)` ns, a sum 100 ns, all else nothing.
+fn simulated(plan: &PlanBuilder<'_>, options: &RanksOptions) -> Result<RanksTimeline, SimError> {
+    let plan = plan.plan();
+    simulate_ranks(plan, &plan.meshes[0], options, &mut |rank, program| {
+        let template = u64::from(plan.meshes[0].ranks[rank as usize].program);
+        let cost = |task: &Task| match &task.exec {
+            Some(Exec::Copy(_)) => 1000 * (template + 1),
+            Some(Exec::Boxing(_)) => 100,
+            _ => 0,
+        };
+        program.tasks.iter().map(cost).collect()
+    })
+}
+
+#[test]
+fn a_thousand_ranks_that_do_the_same_are_one() {
+    let sums = [sum(1, &[1], 8), sum(2, &[0], 8), sum(3, &[0, 1], 8)];
+    let plan = plan(&[16, 64], vec![template("t", ElementType::F32, &sums)], vec![0; 1024], LayoutKind::Broadcast);
+    let t = simulated(&plan, &RanksOptions::default()).unwrap();
+    assert_eq!((t.classes.len(), t.classes[0].ranks.len(), t.makespan_ns), (1, 1024, 3300));
+    assert_eq!(t.classes[0].utilisation(t.makespan_ns), 1.0);
+    assert_eq!(t.classes[0].chunk_bytes, 128 * 3 + 32);
+    // Where each takes another time, each is simulated.
+    let jitter = RanksOptions { jitter: 0.1, seed: 7, ..RanksOptions::default() };
+    let late = simulated(&plan, &jitter).unwrap();
+    assert!(late.makespan_ns > 3300 && late.makespan_ns <= 3630, "{}", late.makespan_ns);
+    assert_eq!(late.classes.len(), 1024);
+    assert_eq!(simulated(&plan, &jitter).unwrap(), late);
+    assert!(late.classes.iter().any(|c| c.timeline.events.iter().any(|e| e.waited_ns > 0)));
+}
+
+#[test]
+fn ranks_wait_for_those_they_meet() {
+    // Rank 5 of 2 x 4 is slow: first its row waits, then all.
+    let sums = [sum(1, &[1], 8), sum(2, &[0], 8)];
+    let both = vec![template("fast", ElementType::F32, &sums), template("slow", ElementType::F32, &sums)];
+    let ranks = (0..8).map(|r| u32::from(r == 5)).collect();
+    let plan = plan(&[2, 4], both, ranks, LayoutKind::Broadcast);
+    let t = simulated(&plan, &RanksOptions::default()).unwrap();
+    let mut members: Vec<Vec<u32>> = t.classes.iter().map(|c| c.ranks.clone()).collect();
+    members.sort();
+    assert_eq!(members, [vec![0, 2, 3], vec![1], vec![4, 6, 7], vec![5]]);
+    // In the row of rank 5 the first sum begins at 2000; the slow rank ends its second work at 4100.
+    assert_eq!(t.makespan_ns, 4200);
+    let waits = |rank: u32, sum: &str| {
+        let class = t.classes.iter().find(|c| c.ranks.contains(&rank)).unwrap();
+        let program = &plan.plan().programs[class.program as usize];
+        let at = program.tasks.iter().position(|t| t.name == sum).unwrap();
+        class.timeline.events.iter().find(|e| e.task == at).unwrap().waited_ns
+    };
+    assert_eq!([waits(4, "sum 0"), waits(0, "sum 0"), waits(5, "sum 0")], [1000, 0, 0]);
+    assert_eq!([waits(0, "sum 1"), waits(1, "sum 1"), waits(4, "sum 1")], [1000, 2000, 0]);
+}
+
+#[test]
+fn ranks_take_turns_on_cores() {
+    let template = || vec![template("t", ElementType::F32, &[sum(1, &[0], 8)])];
+    let plan = plan(&[4], template(), vec![0; 4], LayoutKind::Broadcast);
+    for (cores, takes) in [(1, 4400), (2, 2200), (4, 1100)] {
+        let t = simulated(&plan, &RanksOptions { cores: Some(cores), ..RanksOptions::default() }).unwrap();
+        assert_eq!(t.makespan_ns, takes, "{cores} cores");
+    }
+}
+
+#[test]
+fn what_would_deadlock_is_found() {
+    let templates = vec![
+        template("a", ElementType::F32, &[sum(1, &[0], 8), sum(2, &[0], 8)]),
+        template("b", ElementType::F32, &[sum(2, &[0], 8), sum(1, &[0], 8)]),
+    ];
+    let plan = plan(&[2], templates, vec![0, 1], LayoutKind::Broadcast);
+    assert!(verify(plan.plan()).is_err());
+    assert!(matches!(simulated(&plan, &RanksOptions::default()), Err(SimError::Deadlock { .. })));
+}
+
+#[test]
+fn tasks_take_what_the_machine_takes() {
+    let plan = plan(&[4], vec![template("t", ElementType::F32, &[sum(1, &[0], 8)])], vec![0; 4], LayoutKind::Broadcast);
+    let plan = plan.plan();
+    let machine = Machine {
+        flops: vec![],
+        other_flops: 1e9,
+        bandwidth: 1e9,
+        cache_bandwidth: 1e9,
+        cache: 0,
+        overhead: 1e-6,
+        links: vec![Link { bandwidth: 1e9, latency: 5e-6 }],
+    };
+    let costs = machine.costs_ns(plan, &plan.meshes[0], 0, &plan.programs[0]);
+    // 32 bytes in and out; for the sum two rounds, 96 bytes from others, 64 bytes of its own.
+    assert_eq!(costs, [1064, 1064, 1000 + 10_000 + 96 + 64, 1064]);
+}

@@ -1,0 +1,239 @@
+//! What one rank runs: a function whose types say how everything lies becomes a function of the rank's own parts.
+//!
+//! Its types are those of the parts, its constants are cut, and every collective is an `of.transfer`, at which ranks
+//! meet. All ranks have the same ops in the same order; where splits are even they have the same types too, and differ
+//! in their constants alone.
+
+use std::collections::HashMap;
+
+use of_diag::{Code, Diagnostic};
+use of_ir::{Blob, Func, Graph, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::boxing::{Place, Transfer};
+use of_ops::structural::Constant;
+
+use crate::layout::{self, Layout};
+use crate::lower::collective;
+
+/// Transfers whose numbers lie between those of two collectives, for collectives of two steps.
+const STEPS: i64 = 2;
+
+/// What the rank runs that is number `rank` on a mesh of this shape.
+///
+/// # Errors
+/// A value that does not say how it lies, or an op that does not give the rank its part.
+pub fn function(func: &Func, mesh: &[usize], rank: usize) -> Result<Func, Diagnostic> {
+    let mut out = Func {
+        graph: Graph::new(),
+        inputs: func.inputs.clone(),
+        outputs: func.outputs.clone(),
+        attrs: func.attrs.clone(),
+        loc: func.loc.clone(),
+    };
+    let entry = out.graph.entry();
+    let mut local = Local { whole: &func.graph, mesh, coords: layout::coords(mesh, rank), values: HashMap::new() };
+    let mut rw = Rewriter::new(&mut out.graph, "local");
+    for v in func.graph.args() {
+        let arg = rw.add_arg(entry, local.ty(*v), func.graph.name(*v).cloned());
+        local.values.insert(*v, arg);
+    }
+    let mut next = STEPS;
+    for op in func.graph.region_ops(func.graph.entry()) {
+        local.op(&mut rw, op, &mut next)?;
+    }
+    Ok(out)
+}
+
+/// For each rank, the first one whose parts of all values have the same extents.
+pub fn classes(func: &Func, mesh: &[usize]) -> Vec<usize> {
+    let g = &func.graph;
+    let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
+    let whole: Vec<(Layout, Vec<usize>)> =
+        (0..g.value_slots()).filter_map(|i| placed(g, g.value_at(i)?)).filter(|(l, _)| uneven(l)).collect();
+    (0..mesh.iter().product())
+        .map(|rank| {
+            let coords = layout::coords(mesh, rank);
+            let extents = |(l, dims): &(Layout, Vec<usize>)| layout::block(l, mesh, &coords, dims);
+            let key = whole.iter().flat_map(|w| extents(w).into_iter().map(|(_, n)| n)).collect();
+            *seen.entry(key).or_insert(rank)
+        })
+        .collect()
+}
+
+fn uneven(layout: &Layout) -> bool {
+    layout.iter().any(|s| matches!(s, of_ir::Sbp::Split(_)))
+}
+
+/// How a value lies, and its dimensions; `None` for what lies whole on every rank.
+fn placed(g: &Graph, v: ValueId) -> Option<(Layout, Vec<usize>)> {
+    let t = g.ty(v).as_tensor()?;
+    Some((t.sbp.as_ref()?.axes.clone(), t.fixed_dims()?))
+}
+
+struct Local<'a> {
+    whole: &'a Graph,
+    mesh: &'a [usize],
+    coords: Vec<usize>,
+    values: HashMap<ValueId, ValueId>,
+}
+
+impl Local<'_> {
+    /// The block of a value that the rank holds.
+    fn block(&self, v: ValueId) -> Option<Vec<(usize, usize)>> {
+        let (layout, dims) = placed(self.whole, v)?;
+        Some(layout::block(&layout, self.mesh, &self.coords, &dims))
+    }
+
+    fn part(&self, v: ValueId) -> Option<Vec<usize>> {
+        Some(self.block(v)?.into_iter().map(|(_, n)| n).collect())
+    }
+
+    fn is_whole(&self, v: ValueId) -> bool {
+        placed(self.whole, v).is_none_or(|(l, _)| l.iter().all(|s| *s == of_ir::Sbp::Broadcast))
+    }
+
+    /// Values that ops inside the regions of `op` read, and its own operands.
+    fn read_inside(&self, op: OpId) -> Vec<ValueId> {
+        let data = self.whole.op(op);
+        let inner = data.regions.iter().flat_map(|r| self.whole.region_ops(*r)).flat_map(|o| self.read_inside(o));
+        data.operands.iter().copied().chain(inner).collect()
+    }
+
+    /// The type of the rank's part.
+    fn ty(&self, v: ValueId) -> Type {
+        match (self.whole.ty(v), self.part(v)) {
+            (Type::Tensor(t), Some(part)) => Type::Tensor(TensorType::fixed(t.dtype, &part)),
+            (Type::Tensor(t), None) => Type::Tensor(TensorType { sbp: None, ..t.clone() }),
+            (other, _) => other.clone(),
+        }
+    }
+
+    fn op(&mut self, rw: &mut Rewriter<'_>, op: OpId, next: &mut i64) -> Result<(), Diagnostic> {
+        let g = self.whole;
+        let data = g.op(op);
+        rw.set_location(data.loc.clone());
+        let error = |what: &str| Diagnostic::error(Code::SBP, data.loc.clone(), format!("'{}': {what}", data.name()));
+        if let ([v], true) = (data.results.as_slice(), data.def.traits().constant) {
+            let made = match (self.block(*v), g.constant(*v)) {
+                (Some(block), Some(value)) if block.iter().zip(value.dims()).any(|((_, n), d)| n != d) => {
+                    let value =
+                        cut(&value, &block).ok_or_else(|| error("elements of less than a byte are not split"))?;
+                    rw.create_one(Constant { value }, &[])?
+                }
+                _ => {
+                    let copy = rw.clone_op(g, op, &mut self.values);
+                    rw.graph().op(copy).results[0]
+                }
+            };
+            return self.made(rw, op, &[made]);
+        }
+        let mut operands: Vec<ValueId> = Vec::with_capacity(data.operands.len());
+        for v in &data.operands {
+            operands.push(*self.values.get(v).ok_or_else(|| error("a value is read before it is computed"))?);
+        }
+        if collective(data.name()).is_some() {
+            let transfer = self.transfer(op, *next).ok_or_else(|| error("it does not say what lies how"))?;
+            *next += STEPS;
+            let y = rw.create_one(transfer, &operands)?;
+            return self.made(rw, op, &[y]);
+        }
+        if data.name() == Place::NAME {
+            return Err(error("transfers must be collectives by now").hint("run 'insert-boxing' first"));
+        }
+        if !data.regions.is_empty() {
+            if self.read_inside(op).into_iter().any(|v| !self.is_whole(v)) {
+                return Err(error("what its regions read must lie whole on every rank"));
+            }
+            let copy = rw.clone_op(g, op, &mut self.values);
+            let results = rw.graph().op(copy).results.to_vec();
+            return self.made(rw, op, &results);
+        }
+        // Dimensions are global: a rank makes its own part.
+        if let Some(k) = of_ops::get(g, op).and_then(|o| o.shape_operand())
+            && operands.get(k).is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some())
+            && let Some(part) = self.part(data.results[0])
+            && g.ty(data.results[0]).as_tensor().and_then(TensorType::fixed_dims).as_ref() != Some(&part)
+        {
+            let part: Vec<i64> = part.iter().map(|n| *n as i64).collect();
+            operands[k] = rw.create_one(Constant { value: Tensor::from_i64s(&part) }, &[])?;
+        }
+        let made = rw.create((data.def, data.attrs.clone()), &operands)?;
+        let results = rw.graph().op(made).results.to_vec();
+        self.made(rw, op, &results)
+    }
+
+    /// The values that stand for the results of `op`, which must be the rank's parts of them.
+    fn made(&mut self, rw: &mut Rewriter<'_>, op: OpId, values: &[ValueId]) -> Result<(), Diagnostic> {
+        let data = self.whole.op(op);
+        for (v, own) in data.results.iter().zip(values) {
+            let (is, must) = (rw.graph().ty(*own).clone(), self.ty(*v));
+            let fixed = |t: &Type| t.as_tensor().and_then(TensorType::fixed_dims);
+            if let (Some(a), Some(b)) = (fixed(&is), fixed(&must))
+                && a != b
+            {
+                let what = format!("'{}' makes {is} of a rank's parts, which holds {must} of the result", data.name());
+                return Err(Diagnostic::error(Code::SBP, data.loc.clone(), what));
+            }
+            if is != must {
+                rw.set_type(*own, must);
+            }
+            if let Some(name) = self.whole.name(*v) {
+                rw.set_name(*own, name.clone());
+            }
+            self.values.insert(*v, *own);
+        }
+        Ok(())
+    }
+
+    /// The rank's share in a collective.
+    fn transfer(&self, op: OpId, id: i64) -> Option<Transfer> {
+        let data = self.whole.op(op);
+        let (x, y) = (data.operands[0], data.results[0]);
+        let sbp = |v: ValueId| -> Option<NdSbp> { self.whole.ty(v).as_tensor()?.sbp.clone() };
+        let (from, to) = (sbp(x)?, sbp(y)?);
+        let axes: Vec<i64> = data.attrs.typed("axes").ok()?;
+        // What the ranks that meet hold together is what the other axes leave them.
+        let others: Vec<usize> = (0..self.mesh.len()).filter(|a| !axes.contains(&(*a as i64))).collect();
+        let layout: Layout = others.iter().map(|a| from.axes[*a]).collect();
+        let mesh: Vec<usize> = others.iter().map(|a| self.mesh[*a]).collect();
+        let coords: Vec<usize> = others.iter().map(|a| self.coords[*a]).collect();
+        let dims = layout::block(&layout, &mesh, &coords, &placed(self.whole, x)?.1);
+        let numbers = |list: Vec<usize>| list.into_iter().map(|n| n as i64).collect::<Vec<i64>>();
+        let along = |a: &i64| Some(*self.mesh.get(usize::try_from(*a).ok()?)? as i64);
+        Some(Transfer {
+            id,
+            ranks: axes.iter().map(along).collect::<Option<_>>()?,
+            axes,
+            dims: numbers(dims.into_iter().map(|(_, n)| n).collect()),
+            from,
+            to,
+            part: numbers(self.part(y)?),
+        })
+    }
+}
+
+/// A block of a tensor; slices along the outermost axis share its memory. `None` where elements are no whole bytes.
+fn cut(value: &Tensor, block: &[(usize, usize)]) -> Option<Tensor> {
+    let (bytes, bits) = (value.bytes()?, value.dtype().bits()?);
+    if bits < 8 {
+        return None;
+    }
+    let size = bits / 8;
+    let dims: Vec<usize> = block.iter().map(|(_, n)| *n).collect();
+    let inner: usize = value.dims().iter().skip(1).product::<usize>() * size;
+    let outermost = block.iter().zip(value.dims()).skip(1).all(|((_, n), d)| n == d);
+    if let (true, Some((start, n))) = (outermost, block.first()) {
+        let part = bytes.slice(start * inner..(start + n) * inner)?;
+        return Tensor::from_bytes(value.dtype(), dims, part).ok();
+    }
+    let strides = of_ops::shape::strides(value.dims());
+    // Rows along the last axis are copied whole.
+    let (row, rows) = (dims.last().copied().unwrap_or(1) * size, &dims[..dims.len().saturating_sub(1)]);
+    let first: usize = block.iter().zip(&strides).map(|((start, _), s)| start * s).sum();
+    let mut out = Vec::with_capacity(dims.iter().product::<usize>() * size);
+    of_ops::shape::for_each_index(rows, |i| {
+        let at = (first + i.iter().zip(&strides).map(|(i, s)| i * s).sum::<usize>()) * size;
+        out.extend_from_slice(&bytes[at..at + row]);
+    });
+    Tensor::from_bytes(value.dtype(), dims, Blob::new(out)).ok()
+}

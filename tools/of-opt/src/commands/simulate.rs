@@ -1,0 +1,288 @@
+//! `of-opt simulate`: how long a model would take on a mesh, who would wait for whom, and what memory it would take.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use of_diag::{Code, Diagnostics};
+use of_passes::specialize::Bindings;
+use of_plan::{ElementType, Exec, Plan, PlanFile, Program};
+use of_runtime::{Link, Machine, RankClass, RanksOptions, RanksTimeline, simulate_ranks};
+use of_sharding::MeshSpec;
+use serde_json::{Value, json};
+
+use super::bench::Limits;
+use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::console::Console;
+use crate::engine::{self, Engine};
+use crate::model::{Model, load};
+use crate::ranks::{self, Which};
+use crate::show::{bytes, count};
+use crate::{driver, exit, machine, random, shapes, trace, values};
+
+/// Flags.
+#[derive(Args, Debug)]
+pub struct Simulate {
+    /// The model, or a plan that was compiled for a mesh of the same shape.
+    #[command(flatten)]
+    pub model: ModelFile,
+    /// Numbers for open dimensions.
+    #[command(flatten)]
+    pub shapes: Shapes,
+    /// Each rank takes longer for each task, by a random share of its time up to this
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub jitter: f64,
+    /// Seed of what is random
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Write the timeline for chrome://tracing or ui.perfetto.dev: a process for each kind of rank
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+    /// The result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Run it too, on ranks of this machine with random inputs, and compare
+    #[arg(long)]
+    pub run: bool,
+    /// How long to run it.
+    #[command(flatten)]
+    pub limits: Limits,
+    /// Code generation, and the mesh.
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the model or the mesh cannot be read, nothing fits, or something is not supported.
+pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> {
+    let Some(mesh) = &c.codegen.mesh else {
+        return Err(exit::usage("--mesh is needed, e.g. cpu[2] or dgx-h100[4x8]").into());
+    };
+    if !c.jitter.is_finite() || c.jitter < 0.0 {
+        return Err(exit::usage("--jitter must not be negative").into());
+    }
+    c.limits.check()?;
+    let spec = MeshSpec::named(mesh)?;
+    match load(&c.model.model, console)? {
+        Model::Plan(plan) => {
+            let predicted = predict(c, plan.plan(), &spec)?;
+            let real = if c.run { Some(Measured::of(c, *plan, console)?) } else { None };
+            say(c, &predicted, real, console)
+        }
+        Model::Module(source) => {
+            driver::verify(&source.module)?;
+            let func = driver::main_func(&source.module)?;
+            let mut bindings = Bindings::default();
+            shapes::bind(&c.shapes.shape, func, &mut bindings)?;
+            let which = if c.run { Which::All } else { Which::OneOfEach };
+            let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, console)?;
+            let compiled = ranks::compile(&ranked, &source, &c.codegen, Vec::new(), console)?;
+            let predicted = predict(c, compiled.plan(), &spec)?;
+            let real = if c.run { Some(Measured::of(c, compiled.open()?, console)?) } else { None };
+            say(c, &predicted, real, console)
+        }
+    }
+}
+
+/// What was predicted for a plan.
+struct Predicted<'p> {
+    plan: &'p Plan,
+    timeline: RanksTimeline,
+}
+
+fn predict<'p>(c: &Simulate, plan: &'p Plan, spec: &MeshSpec) -> Result<Predicted<'p>, Diagnostics> {
+    let mesh = plan
+        .meshes
+        .first()
+        .ok_or_else(|| exit::error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
+    if mesh.extents() != spec.shape() {
+        let what = format!("the plan is for a mesh of {:?}, the given one is {:?}", mesh.extents(), spec.shape());
+        return Err(exit::error(Code::INPUT, what).into());
+    }
+    let machine = machine_of(spec);
+    let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
+    let mut costs = |rank: u32, program: &Program| machine.costs_ns(plan, mesh, rank, program);
+    let timeline = simulate_ranks(plan, mesh, &options, &mut costs)
+        .map_err(|e| Diagnostics::from(exit::error(Code::RUN, e.to_string())))?;
+    Ok(Predicted { plan, timeline })
+}
+
+/// What a run took.
+struct Measured {
+    /// Seconds of the fastest step, and of the one in the middle.
+    best: f64,
+    median: f64,
+    /// Bytes that the process grew by, all ranks together; nothing where the system does not say.
+    memory: Option<u64>,
+}
+
+impl Measured {
+    fn of(c: &Simulate, plan: PlanFile, console: &Console) -> Result<Measured, Diagnostics> {
+        let _progress = console.progress("measuring");
+        let program = engine::entry(&plan)?;
+        let types = program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p)));
+        let mut inputs = values::to_runtime_all(random::values(types)?)?;
+        drop(program);
+        let before = machine::rss_bytes();
+        let mut engine = Engine::open(Arc::new(plan), &inputs, driver::threads(c.codegen.threads))?;
+        let mut run = || engine.timed(&mut inputs, &mut []);
+        run()?;
+        c.limits.warm_up(&mut || run().map(drop))?;
+        let mut times = c.limits.measure(&mut run)?;
+        times.sort();
+        // What the ranks have now: their parts of inputs and outputs came and went.
+        let memory = before.zip(machine::rss_bytes()).map(|(a, b)| b.saturating_sub(a));
+        Ok(Measured { best: times[0].as_secs_f64(), median: times[times.len() / 2].as_secs_f64(), memory })
+    }
+}
+
+fn say(c: &Simulate, predicted: &Predicted<'_>, real: Option<Measured>, console: &Console) -> Result<(), Diagnostics> {
+    let Predicted { plan, timeline } = predicted;
+    if let Some(path) = &c.trace {
+        let text = events(timeline, plan).to_string();
+        std::fs::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
+        console.note(&format!("the timeline is in {}", path.display()));
+    }
+    if c.json {
+        let mut report = report(timeline, plan);
+        if let Some(real) = &real {
+            report["measured"] =
+                json!({"best_ms": real.best * 1e3, "median_ms": real.median * 1e3, "memory_bytes": real.memory});
+        }
+        return console.print(&(report.to_string() + "\n"));
+    }
+    let mut out = text(timeline, plan);
+    if let Some(real) = &real {
+        let off = |predicted: f64, real: f64| format!("{:+.1} %", 100.0 * (predicted / real.max(1e-12) - 1.0));
+        let step = timeline.makespan_ns as f64 * 1e-9;
+        let _ = writeln!(
+            out,
+            "a step took {} at best, {} in the middle; the prediction is {} and {} off",
+            ms(real.best),
+            ms(real.median),
+            off(step, real.best),
+            off(step, real.median)
+        );
+        if let Some(memory) = real.memory {
+            // Weights lie in the plan, which was there before.
+            let own = |c: &RankClass| (c.chunk_bytes + c.scratch_bytes) * c.ranks.len() as u64;
+            let all: u64 = timeline.classes.iter().map(own).sum();
+            let _ = writeln!(
+                out,
+                "the ranks took {} of memory, {} was predicted: {} off",
+                bytes(memory),
+                bytes(all),
+                off(all as f64, memory as f64)
+            );
+        }
+    }
+    console.print(&out)
+}
+
+/// The machine of a mesh.
+fn machine_of(spec: &MeshSpec) -> Machine {
+    let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);
+    Machine {
+        flops: spec.flops.iter().filter_map(|(name, peak)| Some((element(name)?, *peak))).collect(),
+        other_flops: spec.flops.get("other").copied().unwrap_or(f64::INFINITY),
+        bandwidth: spec.bandwidth,
+        cache_bandwidth: spec.cache_bandwidth.unwrap_or(spec.bandwidth),
+        cache: spec.cache as u64,
+        overhead: spec.overhead,
+        links: spec.axes.iter().map(|a| Link { bandwidth: a.bandwidth, latency: a.latency }).collect(),
+    }
+}
+
+/// Seconds of a class in transfers, and of these waiting, over all its tasks.
+fn transfers(class: &RankClass, plan: &Plan) -> (f64, f64) {
+    let program = &plan.programs[class.program as usize];
+    let mut sums = (0, 0);
+    for e in &class.timeline.events {
+        if matches!(program.tasks[e.task].exec, Some(Exec::Boxing(_))) {
+            sums.0 += e.end_ns - e.start_ns;
+            sums.1 += e.waited_ns;
+        }
+    }
+    (sums.0 as f64 * 1e-9, sums.1 as f64 * 1e-9)
+}
+
+fn text(t: &RanksTimeline, plan: &Plan) -> String {
+    let ranks: usize = t.classes.iter().map(|c| c.ranks.len()).sum();
+    let mut out = format!(
+        "a step takes {} on {}, of {}\n",
+        ms(t.makespan_ns as f64 * 1e-9),
+        count(ranks, "rank"),
+        if t.classes.len() == 1 { "one kind".into() } else { format!("{} kinds", t.classes.len()) }
+    );
+    out.push_str(
+        "   ranks  from rank      ends  works  transfers   waiting     memory  registers       live    weights\n",
+    );
+    const SHOWN: usize = 32;
+    for c in t.classes.iter().take(SHOWN) {
+        let (moving, waiting) = transfers(c, plan);
+        let _ = writeln!(
+            out,
+            "{:8} {:10} {:>9} {:5.1}% {:>10} {:>9} {:>10} {:>10} {:>10} {:>10}",
+            c.ranks.len(),
+            c.ranks.first().copied().unwrap_or(0),
+            ms(c.timeline.makespan_ns as f64 * 1e-9),
+            100.0 * c.utilisation(t.makespan_ns),
+            ms(moving),
+            ms(waiting),
+            bytes(c.memory_bytes()),
+            bytes(c.chunk_bytes),
+            bytes(c.timeline.peak_live_bytes),
+            bytes(c.weight_bytes),
+        );
+    }
+    if t.classes.len() > SHOWN {
+        let _ = writeln!(out, "  and {} kinds more", t.classes.len() - SHOWN);
+    }
+    out
+}
+
+fn report(t: &RanksTimeline, plan: &Plan) -> Value {
+    let classes: Vec<Value> = t
+        .classes
+        .iter()
+        .map(|c| {
+            let (moving, waiting) = transfers(c, plan);
+            json!({
+                "ranks": c.ranks, "program": plan.programs[c.program as usize].name,
+                "ends_ms": c.timeline.makespan_ns as f64 * 1e-6, "utilisation": c.utilisation(t.makespan_ns),
+                "transfers_ms": moving * 1e3, "waiting_ms": waiting * 1e3, "memory_bytes": c.memory_bytes(),
+                "register_bytes": c.chunk_bytes, "live_bytes": c.timeline.peak_live_bytes,
+                "weight_bytes": c.weight_bytes, "scratch_bytes": c.scratch_bytes,
+            })
+        })
+        .collect();
+    json!({"step_ms": t.makespan_ns as f64 * 1e-6, "classes": classes})
+}
+
+/// Every task of every kind of rank.
+fn events(t: &RanksTimeline, plan: &Plan) -> Value {
+    let mut out = Vec::new();
+    for c in &t.classes {
+        let program = &plan.programs[c.program as usize];
+        let process = c.ranks.first().copied().unwrap_or(0);
+        let others = c.ranks.len() - 1;
+        let more = if others == 0 { String::new() } else { format!(" and {others} alike") };
+        out.push(trace::name("process_name", process, 0, &format!("rank {process}{more}")));
+        for e in &c.timeline.events {
+            let task = &program.tasks[e.task];
+            let kind = if matches!(task.exec, Some(Exec::Boxing(_))) { "transfer" } else { "compute" };
+            let us = |ns: u64| ns as f64 / 1e3;
+            let args = json!({"task": e.task, "waited_us": us(e.waited_ns), "from": task.locations});
+            let when = (us(e.start_ns), us(e.end_ns - e.start_ns));
+            out.push(trace::event(&task.name, kind, (process, task.thread), when, args));
+        }
+    }
+    trace::file(out)
+}
+
+fn ms(seconds: f64) -> String {
+    of_sharding::decide::seconds(seconds)
+}

@@ -1,0 +1,140 @@
+//! From a module to what each rank of a mesh runs, and to a plan of all of them.
+
+use of_codegen::{Compiled, MeshFuncs};
+use of_diag::Diagnostics;
+use of_ir::{Func, Graph, Module};
+use of_ops::OpSpec;
+use of_ops::boxing::Place;
+use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
+use of_passes::specialize::Bindings;
+use of_passes::{Manager, PIPELINE_FILE};
+use of_sharding::{MeshSpec, layout, local};
+
+use crate::cli::Codegen;
+use crate::console::Console;
+use crate::driver;
+use crate::model::Source;
+
+/// The passes that bring a model into the form that is sharded: updates of parameters stay whole.
+pub const PIPELINE: &str = "differentiate,fold-constants,infer-shapes,canonicalize,\
+    expand-composites{keep=[of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce";
+
+/// What the ranks of a mesh run.
+pub struct Ranked {
+    /// The mesh.
+    pub mesh: MeshSpec,
+    /// The function as all see it, with how everything lies, and every transfer.
+    pub whole: Func,
+    /// Functions of ranks, ready for code generation.
+    pub funcs: Vec<Func>,
+    /// For each rank, its function.
+    pub ranks: Vec<usize>,
+}
+
+/// Which ranks are prepared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// All, to run them.
+    All,
+    /// One of those whose parts have the same extents, to say what they do: constants are that rank's.
+    OneOfEach,
+}
+
+/// Searches how everything lies on a mesh, and what each rank does then.
+///
+/// What the types of the module say is kept. Where they speak of results of ops, the graph is taken as it stands, as
+/// passes may put other ops in their place.
+///
+/// # Errors
+/// When the mesh is none, nothing fits, or a pass fails.
+pub fn prepare(
+    module: &Module,
+    bindings: &Bindings,
+    codegen: &Codegen,
+    mesh: &str,
+    which: Which,
+    console: &mut Console,
+) -> Result<Ranked, Diagnostics> {
+    let spec = MeshSpec::named(mesh)?;
+    let func = driver::main_func(module)?;
+    let mut own = Module { name: module.name.clone(), meshes: module.meshes.clone(), ..Module::default() };
+    own.funcs.insert("main".into(), func.clone());
+    let progress = console.progress("sharding");
+    let mut manager = Manager::default();
+    manager.add::<of_passes::Specialize>(bindings.clone());
+    if !says_of_results(&func.graph) {
+        manager.append(PIPELINE)?;
+    }
+    manager.add::<Shard>(ShardOptions { mesh: mesh.into(), ..ShardOptions::default() });
+    manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });
+    let mut said = Vec::new();
+    let report = manager.run(&mut own, &mut |s| said.push(s.to_string()))?;
+    drop(progress);
+    console.report(&report.warnings);
+    for line in said {
+        console.note(line.trim_start_matches("// ").trim_end());
+    }
+    let whole = driver::main_func(&own)?.clone();
+    let shape = spec.shape();
+    let classes = local::classes(&whole, &shape);
+    let alike = which == Which::OneOfEach || !splits_constants(&whole.graph);
+    let text = codegen.passes.as_deref().unwrap_or(driver::CPU_PIPELINE);
+    console.renderer.sources.add(PIPELINE_FILE, text);
+    let (mut funcs, mut ranks) = (Vec::new(), Vec::with_capacity(classes.len()));
+    let _progress = console.progress("running passes");
+    for (rank, class) in classes.iter().enumerate() {
+        if alike && *class != rank {
+            ranks.push(ranks[*class]);
+            continue;
+        }
+        let mut part = Module { name: module.name.clone(), meshes: own.meshes.clone(), ..Module::default() };
+        part.funcs.insert("main".into(), local::function(&whole, &shape, rank)?);
+        let mut manager = Manager::default();
+        manager.append(text)?;
+        manager.settings.reproducers = Some(std::env::temp_dir());
+        let report = manager.run(&mut part, &mut |s| eprint!("{s}"))?;
+        if rank == 0 {
+            console.report(&report.warnings);
+        }
+        ranks.push(funcs.len());
+        funcs.extend(part.funcs.swap_remove("main"));
+    }
+    Ok(Ranked { mesh: spec, whole, funcs, ranks })
+}
+
+/// Compiles what the ranks run into one plan.
+///
+/// # Errors
+/// When an op is not supported or a kernel cannot be compiled.
+pub fn compile<'m>(
+    ranked: &'m Ranked,
+    source: &Source,
+    codegen: &Codegen,
+    flags: Vec<String>,
+    console: &Console,
+) -> Result<Compiled<'m>, Diagnostics> {
+    let mesh = MeshFuncs {
+        name: "main".into(),
+        shape: ranked.mesh.shape(),
+        whole: &ranked.whole,
+        funcs: ranked.funcs.iter().collect(),
+        ranks: ranked.ranks.clone(),
+    };
+    driver::with_options(source, codegen, flags, console, |options| of_codegen::compile_mesh(&mesh, options))
+}
+
+/// Whether the types of results of ops say how they lie; what `of.place` makes stays as it is in any case.
+fn says_of_results(g: &Graph) -> bool {
+    let says = |v: &of_ir::ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.sbp.is_some());
+    let ops = g.region_ops(g.entry()).filter(|op| g.op(*op).name() != Place::NAME);
+    ops.into_iter().any(|op| g.op(op).results.iter().any(says))
+}
+
+/// Whether ranks have other constants than one another.
+fn splits_constants(g: &Graph) -> bool {
+    let split = |v: &of_ir::ValueId| {
+        let sbp = g.ty(*v).as_tensor().and_then(|t| t.sbp.as_ref());
+        sbp.is_some_and(|s| layout::share(&s.axes, &vec![2; s.axes.len()]) < 1.0)
+    };
+    g.region_ops(g.entry()).any(|op| g.op(op).def.traits().constant && g.op(op).results.iter().any(split))
+}
