@@ -10,7 +10,7 @@ use of_plan::{Environment, InputHash, PlanBuilder, PlanFile, PlanInfo};
 use rayon::prelude::*;
 
 use crate::lower::{LeftOut, Lowered, Target, lower};
-use crate::native::Source;
+use crate::native::{Language, Source};
 use crate::native::cache::Cache;
 use crate::native::object::Blob;
 use crate::native::toolchain::CompileError;
@@ -102,11 +102,12 @@ pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -
         inputs,
     };
     let environment = Environment {
-        arch: isa.arch.into(),
+        // The host of a GPU runs what has no kernel: any machine does.
+        arch: if isa.language == Language::Cuda { std::env::consts::ARCH } else { isa.arch }.into(),
         cpu_features: isa.features.iter().map(|f| (*f).to_string()).collect(),
         threads: options.threads,
         ranks: 1,
-        cuda_arch: None,
+        cuda_arch: (isa.language == Language::Cuda).then(|| isa.name.to_string()),
     };
     let mut builder = PlanBuilder::new(info, environment);
     let mut lowered = Vec::with_capacity(funcs.len());

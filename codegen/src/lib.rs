@@ -5,6 +5,7 @@
 
 mod backend;
 mod compile;
+pub mod cuda;
 pub mod extract;
 pub mod fuse;
 pub mod lower;

@@ -150,6 +150,25 @@ fn every_op_agrees_where_extents_are_open() {
     every_op(Isa::host(), 3, true);
 }
 
+/// The GPU that the CPU emulates, where it can.
+fn emulated_gpu() -> Option<&'static Isa> {
+    Isa::by_name(of_codegen::native::isa::SHIM).filter(|i| i.arch == std::env::consts::ARCH)
+}
+
+#[test]
+fn every_op_agrees_on_an_emulated_gpu() {
+    if let Some(isa) = emulated_gpu() {
+        every_op(isa, 3, false);
+    }
+}
+
+#[test]
+fn every_op_agrees_on_an_emulated_gpu_where_extents_are_open() {
+    if let Some(isa) = emulated_gpu() {
+        every_op(isa, 2, true);
+    }
+}
+
 /// A random chain of fused work: products, convolutions, elementwise ops, reductions, movements.
 fn random_graph(seed: u64, open: bool) -> (Func, Vec<Value>) {
     use of_ops::elementwise::Tanh;
@@ -242,6 +261,17 @@ fn random_graphs_agree_with_the_interpreter() {
         let (f, inputs) = random_graph(seed, seed % 3 == 2);
         let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
         let got = run_compiled(&f, &inputs, Isa::host(), 1 + (seed as usize % 3));
+        assert_close(&format!("graph {seed}"), &got, &want);
+    }
+}
+
+#[test]
+fn random_graphs_agree_on_an_emulated_gpu() {
+    let Some(isa) = emulated_gpu() else { return };
+    for seed in 0..45 {
+        let (f, inputs) = random_graph(seed, seed % 3 == 2);
+        let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+        let got = run_compiled(&f, &inputs, isa, 1 + (seed as usize % 3));
         assert_close(&format!("graph {seed}"), &got, &want);
     }
 }

@@ -15,7 +15,7 @@ use crate::driver::BACKENDS;
 pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
     let mut out = String::new();
     let host = Isa::host();
-    let compiler = match toolchain::identity() {
+    let compiler = match &*toolchain::identity(Isa::host()) {
         "" => format!(
             "'{}' does not run: plans that are compiled already can run, models cannot be compiled",
             toolchain::program()
