@@ -10,10 +10,10 @@ use of_plan::{Environment, InputHash, PlanBuilder, PlanFile, PlanInfo};
 use rayon::prelude::*;
 
 use crate::lower::{LeftOut, Lowered, Target, lower};
-use crate::native::{Language, Source};
 use crate::native::cache::Cache;
 use crate::native::object::Blob;
 use crate::native::toolchain::CompileError;
+use crate::native::{Language, Source};
 use crate::physical::Work;
 
 /// How far the work is.

@@ -291,7 +291,8 @@ fn random_graphs_agree_on_an_emulated_gpu() {
 fn the_compiler_for_gpus_takes_every_kernel() {
     if let Err(why) = of_codegen::cuda::nvrtc::identity() {
         // Past the capture of the test runner: what was not tested is said.
-        let text = format!("SKIPPED: no kernel was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC ({why})\n");
+        let text =
+            format!("SKIPPED: no kernel was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC ({why})\n");
         std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
         return;
     }

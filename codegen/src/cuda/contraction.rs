@@ -24,16 +24,13 @@ struct Tile {
 }
 
 /// Tiles, the largest first: large ones read less, small ones are more.
-const TILES: [Tile; 3] =
-    [Tile { block: 128, thread: 8 }, Tile { block: 64, thread: 4 }, Tile { block: 32, thread: 2 }];
+const TILES: [Tile; 3] = [Tile { block: 128, thread: 8 }, Tile { block: 64, thread: 4 }, Tile { block: 32, thread: 2 }];
 /// Blocks that keep a GPU busy.
 const BUSY: usize = 256;
 
 impl Tile {
     fn choose(rows: &Extent, columns: &Extent, batches: &Extent) -> Tile {
-        let blocks = |t: &Tile| {
-            rows.guess().div_ceil(t.block) * columns.guess().div_ceil(t.block) * batches.guess()
-        };
+        let blocks = |t: &Tile| rows.guess().div_ceil(t.block) * columns.guess().div_ceil(t.block) * batches.guess();
         TILES.into_iter().find(|t| blocks(t) >= BUSY).unwrap_or(TILES[TILES.len() - 1])
     }
 

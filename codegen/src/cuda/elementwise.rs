@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::points::{Points, WIDE, pointers, position_type};
 use super::THREADS;
+use super::points::{Points, WIDE, pointers, position_type};
 use crate::lower::body::Body;
 use crate::native::space::{self, Space};
 use crate::native::{Extent, Source, expr};

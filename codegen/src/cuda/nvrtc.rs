@@ -111,9 +111,7 @@ impl Nvrtc {
         let mut program = Program { nvrtc: self, handle: std::ptr::null_mut() };
         let none = std::ptr::null();
         // SAFETY: text and name end with 0 and live through the call; there are no headers.
-        self.check(unsafe {
-            (self.create)(&mut program.handle, text.as_ptr(), c"kernel.cu".as_ptr(), 0, none, none)
-        })?;
+        self.check(unsafe { (self.create)(&mut program.handle, text.as_ptr(), c"kernel.cu".as_ptr(), 0, none, none) })?;
         let list: Vec<*const c_char> = flags.iter().map(|f| f.as_ptr()).collect();
         // SAFETY: the program was made above; the flags end with 0 and live through the call.
         let status = unsafe { (self.compile)(program.handle, list.len() as c_int, list.as_ptr()) };

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::{index_type, span};
 use crate::lower::body::{Body, Load, Node};
-use crate::native::expr::{self, ctype};
 use crate::native::Extent;
+use crate::native::expr::{self, ctype};
 
 /// Elements that a thread reads or writes at once where they lie side by side.
 pub const WIDE: usize = 4;

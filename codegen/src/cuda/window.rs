@@ -7,9 +7,9 @@ use of_ir::DType;
 use super::each;
 use super::points::{Points, pointers};
 use crate::lower::body::Body;
+use crate::native::Source;
 use crate::native::expr::{self, ctype};
 use crate::native::window::{Kind, Window, range};
-use crate::native::Source;
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
 /// whose space is `[N, H, W, C]`.
@@ -42,7 +42,9 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         Kind::Mean => "acc += v;".to_string(),
         // Two taps share a number.
         Kind::Depthwise if bytes => {
-            format!("const i32 w = W[tap / 2 * {channels} + i]; acc += v * (tap % 2 ? w >> 16 : (i32)((u32)w << 16) >> 16);")
+            format!(
+                "const i32 w = W[tap / 2 * {channels} + i]; acc += v * (tap % 2 ? w >> 16 : (i32)((u32)w << 16) >> 16);"
+            )
         }
         Kind::Depthwise => format!("acc += v * W[tap * {channels} + i];"),
     };

@@ -32,7 +32,8 @@ pub struct Isa {
 }
 
 /// What every machine of the most common architecture has.
-const BASELINE: Isa = Isa { name: "x86-64", language: Language::C, lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" };
+const BASELINE: Isa =
+    Isa { name: "x86-64", language: Language::C, lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" };
 
 /// Every instruction set, best first within an architecture.
 pub const ISAS: &[Isa] = &[

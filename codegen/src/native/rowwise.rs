@@ -121,14 +121,7 @@ fn dear(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
 }
 
 /// Adds what must be computed at each point of the walk of `stage` so that `node` is there; `saved` are not computed again.
-pub fn need(
-    body: &Body,
-    stages: &[usize],
-    saved: &[usize],
-    node: usize,
-    stage: usize,
-    out: &mut BTreeSet<usize>,
-) {
+pub fn need(body: &Body, stages: &[usize], saved: &[usize], node: usize, stage: usize, out: &mut BTreeSet<usize>) {
     let t = &body.nodes[node];
     if t.per_row || matches!(t.node, Node::Const(_)) || !out.insert(node) {
         return;
