@@ -60,7 +60,7 @@ pub struct Summary {
 
 /// A plan in memory.
 pub struct Compiled<'m> {
-    builder: PlanBuilder<'m>,
+    pub(crate) builder: PlanBuilder<'m>,
     /// What was compiled.
     pub summary: Summary,
 }
@@ -75,6 +75,15 @@ impl Compiled<'_> {
             Diagnostic::error(Code::PLAN, Location::Unknown, format!("{}: {e}", path.display()))
         };
         self.builder.write_file(path).map_err(failed)
+    }
+
+    /// The bytes of the plan.
+    ///
+    /// # Errors
+    /// When the plan does not verify (a bug).
+    pub fn bytes(&self) -> Result<Vec<u8>, Diagnostic> {
+        let failed = |e: of_plan::WriteError| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string());
+        self.builder.to_bytes().map_err(failed)
     }
 
     /// The plan, opened as from a file.

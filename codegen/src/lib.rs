@@ -13,7 +13,9 @@ pub mod memory;
 pub mod native;
 pub mod physical;
 pub mod roles;
+mod whole;
 
 pub use backend::Backend;
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile};
 pub use lower::Target;
+pub use whole::whole;
