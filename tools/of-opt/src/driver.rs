@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
+use of_codegen::native::{Isa, Language};
 use of_codegen::{CompileOptions, Compiled, Progress, Target};
 use of_diag::{Code, Diagnostics, Severity};
 use of_ir::{Func, Module};
@@ -91,7 +91,24 @@ pub fn compile<'m>(
         })),
     };
     let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
-    of_codegen::compile(&funcs, &options)
+    match gpu(codegen)? {
+        Some(cuda) => of_codegen::whole(&funcs, &cuda, &options),
+        None => of_codegen::compile(&funcs, &options),
+    }
+}
+
+/// The compiler for the GPU that `--target` names; nothing for the CPU.
+fn gpu(codegen: &Codegen) -> Result<Option<of_cuda::Cuda>, Diagnostics> {
+    let target = codegen.target.as_deref().unwrap_or("cpu");
+    let wrong = |what: String| exit::error(Code::INPUT, what).hint("choose from cpu, cuda:sm_90, cuda:shim");
+    match target.split_once(':') {
+        None if target == "cpu" => Ok(None),
+        Some(("cuda", arch)) => {
+            let cache = if codegen.no_cache { Cache::none() } else { Cache::user() };
+            Ok(Some(of_cuda::Cuda::new(arch, cache).map_err(wrong)?))
+        }
+        _ => Err(wrong(format!("there is no target '{target}'")).into()),
+    }
 }
 
 /// The number of threads that a flag asks for: all cores without it.
@@ -108,8 +125,9 @@ pub fn threads(flag: Option<usize>) -> usize {
 /// When there is none of that name.
 pub fn isa(name: Option<&str>) -> Result<&'static Isa, Diagnostics> {
     let Some(name) = name else { return Ok(Isa::host()) };
-    Isa::by_name(name).ok_or_else(|| {
-        let known: Vec<_> = of_codegen::native::isa::ISAS.iter().map(|i| i.name).collect();
+    Isa::by_name(name).filter(|i| i.language != Language::Cuda).ok_or_else(|| {
+        let known = of_codegen::native::isa::ISAS.iter().filter(|i| i.language != Language::Cuda);
+        let known: Vec<_> = known.map(|i| i.name).collect();
         exit::error(Code::INPUT, format!("there is no instruction set '{name}'"))
             .hint(format!("choose from {}", known.join(", ")))
             .into()
@@ -127,7 +145,7 @@ pub fn session(
     profile: bool,
 ) -> Result<Session, Diagnostics> {
     let options = of_runtime::Options { threads: threads.unwrap_or(0), profile };
-    let loaders: [Arc<dyn Loader>; 1] = [Arc::new(of_reference::Reference)];
+    let loaders: [Arc<dyn Loader>; 2] = [Arc::new(of_reference::Reference), Arc::new(of_cuda::Device::default())];
     Session::new(plan, program, options, &loaders).map_err(|e| {
         let code = match &e {
             SessionError::Arch { .. }

@@ -95,6 +95,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(c.variant.iter().map(|v| format!("--variant={v}")));
     let g = &c.codegen;
     out.extend(g.threads.map(|t| format!("--threads={t}")));
+    out.extend(g.target.as_ref().map(|t| format!("--target={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend(g.passes.as_ref().map(|p| format!("--passes={p}")));
