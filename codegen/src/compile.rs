@@ -113,7 +113,7 @@ pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -
     let environment = Environment {
         // The host of a GPU runs what has no kernel: any machine does.
         arch: if isa.language == Language::Cuda { std::env::consts::ARCH } else { isa.arch }.into(),
-        cpu_features: isa.features.iter().map(|f| (*f).to_string()).collect(),
+        cpu_features: isa.features.iter().filter(|_| !isa.is_gpu()).map(|f| (*f).to_string()).collect(),
         threads: options.threads,
         ranks: 1,
         cuda_arch: (isa.language == Language::Cuda).then(|| isa.name.to_string()),

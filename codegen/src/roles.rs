@@ -200,6 +200,10 @@ pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
 /// # Errors
 /// Why it has none.
 pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
+    let open = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.fixed_dims().is_none());
+    if g.op(op).operands.iter().chain(&g.op(op).results).any(open) {
+        return Err("an extent is not known before the run (--shape gives numbers)".into());
+    }
     let none = Roles { roles: HashMap::new(), symbols: Vec::new(), told_by: HashMap::new() };
     match none.role(g, op) {
         Role::Reference(why) => Err(why),

@@ -17,19 +17,17 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// For `arch`: `sm_90`, or `shim` for the emulated GPU; compiled kernels are kept in `cache`.
+    /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with `+tf32` or `+tf32x3` (see [`isa`]); compiled
+    /// kernels are kept in `cache`.
     ///
     /// # Errors
     /// The architectures that there are, where it is none of them.
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
-        let name = if arch == "shim" { isa::SHIM } else { arch };
-        let isa = Isa::by_name(name).filter(|i| i.is_gpu()).ok_or_else(|| {
+        let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
+        let isa = Isa::by_name(&name).filter(|i| i.is_gpu()).ok_or_else(|| {
             let known: Vec<_> =
-                isa::ISAS.iter().filter(|i| i.is_gpu() && i.name != isa::SHIM).map(|i| i.name).collect();
-            format!(
-                "there is no GPU architecture '{arch}'; there are {}, and 'shim', which the CPU emulates",
-                known.join(", ")
-            )
+                isa::ISAS.iter().filter(|i| i.is_gpu()).map(|i| i.name.trim_start_matches("cuda-")).collect();
+            format!("there is no GPU architecture '{arch}'; there are {}", known.join(", "))
         })?;
         Ok(Cuda { isa, cache })
     }

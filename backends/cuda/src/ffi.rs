@@ -335,7 +335,7 @@ impl Drop for OnGpu {
 
 /// Whether a device runs kernels for an architecture: those of its own generation that are not newer.
 fn runs(isa: &str, major: c_int, minor: c_int) -> bool {
-    let number: Option<c_int> = isa.strip_prefix("sm_").and_then(|n| n.parse().ok());
+    let number: Option<c_int> = isa.split('+').next().and_then(|n| n.strip_prefix("sm_")).and_then(|n| n.parse().ok());
     number.is_some_and(|n| n / 10 == major && n % 10 <= minor)
 }
 
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn kernels_run_on_their_own_generation() {
-        assert!(runs("sm_90", 9, 0) && runs("sm_80", 8, 6) && runs("sm_100", 10, 0));
+        assert!(runs("sm_90", 9, 0) && runs("sm_80+tf32", 8, 6) && runs("sm_100", 10, 0));
         assert!(!runs("sm_80", 9, 0) && !runs("sm_90", 8, 9) && !runs("cuda-shim", 9, 0));
     }
 }

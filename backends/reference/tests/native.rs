@@ -306,8 +306,11 @@ fn the_compiler_for_gpus_takes_every_kernel() {
         each_op(2, open, &mut |name, _, f, _| take(name, f));
     }
     (0..20).for_each(|seed| take(&format!("graph {seed}"), &random_graph(seed, seed % 3 == 2).0));
-    for arch in ["sm_80", "sm_100"] {
-        plan_for(&random_graph(3, false).0, Isa::by_name(arch).unwrap()).unwrap_or_else(|d| panic!("{arch}: {d}"));
+    for arch in ["sm_80", "sm_100", "sm_80+tf32", "sm_90+tf32x3", "sm_100+tf32"] {
+        for seed in 0..4 {
+            let f = random_graph(seed, false).0;
+            plan_for(&f, Isa::by_name(arch).unwrap()).unwrap_or_else(|d| panic!("{arch}: {d}"));
+        }
     }
     assert!(kernels.len() > 100, "only {} kernels", kernels.len());
 }

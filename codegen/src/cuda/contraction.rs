@@ -7,9 +7,10 @@ use std::fmt::Write;
 
 use super::THREADS;
 use super::points::{Points, pointers};
+use super::tensor::{self, Products};
 use crate::lower::body::Body;
-use crate::native::contraction::{Contraction, Element, Operand, PIECE, RowAxes, depth};
-use crate::native::{Extent, Source, expr, space};
+use crate::native::contraction::{Contraction, Element, Operand, PIECE, RowAxes, Walk, depth};
+use crate::native::{Extent, Isa, Source, expr, space};
 
 /// Terms of the sum that are in shared memory at a time.
 const DEPTH: usize = 16;
@@ -55,13 +56,22 @@ impl Tile {
 ///
 /// # Errors
 /// When an access of the epilogue cannot follow the rows.
-pub fn contraction(spec: &Contraction, body: &Body, axes: &RowAxes, out: &[Extent]) -> Result<Source, String> {
+pub fn contraction(
+    spec: &Contraction,
+    body: &Body,
+    axes: &RowAxes,
+    out: &[Extent],
+    isa: &Isa,
+) -> Result<Source, String> {
     let mut walk = Vec::new();
     for l in &body.loads {
         walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
     let to = axes.walk(out).ok_or("the result does not follow the rows")?;
     let float = spec.element == Element::Float;
+    if float && let Some(products) = Products::of(isa) {
+        return tensor::contraction(spec, products, body, &walk, &to);
+    }
     let (t, u, sum) = match spec.element {
         Element::Float => ("f32", "f32", "f32"),
         Element::Unsigned => ("u8", "i8", "i32"),
@@ -178,26 +188,30 @@ pub fn contraction(spec: &Contraction, body: &Body, axes: &RowAxes, out: &[Exten
       #pragma unroll
       for (i32 j = 0; j < {thread}; j++) {{
       const i64 r = m0 + {}, n = n0 + {};
-      if (r >= {rows} || n >= {}) continue;
-      const i64 o = r / {inner}, m = r % {inner};
 ",
         tile.place("i", "ty"),
         tile.place("j", "tx"),
-        spec.columns,
-        inner = spec.inner.0,
     );
-    let place = |w: &crate::native::contraction::Walk| {
+    epilogue(spec, body, &walk, &to, "acc[i][j]", &mut c);
+    c.push_str("    }\n  }\n");
+    Ok(Source::new(c, batches * tm * tn, 1))
+}
+
+/// What is done with `sum`, the element of row `r` and column `n`; nothing where these are beyond the result.
+pub fn epilogue(spec: &Contraction, body: &Body, walk: &[Walk], to: &Walk, sum: &str, c: &mut String) {
+    let inner = &spec.inner.0;
+    let _ = writeln!(c, "      if (r >= {} || n >= {}) continue;", &spec.outer.0 * inner, spec.columns);
+    let _ = writeln!(c, "      const i64 o = r / {inner}, m = r % {inner};");
+    let place = |w: &Walk| {
         let batch = space::offset(&spec.batch, &w.batch, "batch");
         format!("({batch}) + o * {} + m * {} + n * {}", w.outer, w.inner, w.column)
     };
     let p = Points { body, width: 1 };
     let at = |l: usize| (format!("p{l} + {}", place(&walk[l])), 0usize.into(), false);
     for node in 0..body.nodes.len() {
-        p.node(node, &at, &|_| "acc[i][j]".into(), &mut c);
+        p.node(node, &at, &|_| sum.into(), c);
     }
     for (s, (_, node)) in body.stores.iter().enumerate() {
-        p.store(*node, &format!("q{s} + {}", place(&to)), &mut c);
+        p.store(*node, &format!("q{s} + {}", place(to)), c);
     }
-    c.push_str("    }\n  }\n");
-    Ok(Source::new(c, batches * tm * tn, 1))
 }

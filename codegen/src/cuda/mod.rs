@@ -13,6 +13,7 @@ mod points;
 mod reduce;
 mod rows;
 pub mod shim;
+pub mod tensor;
 mod window;
 
 use std::fmt::Write;
@@ -33,7 +34,7 @@ pub fn print(nest: &Nest, isa: &Isa) -> Result<Source, String> {
     let mut source = match nest {
         Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims),
         Nest::Rows { body, dims, inner } => rows::rows(body, dims, *inner)?,
-        Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out)?,
+        Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
         Nest::Window { spec, body } => window::window(spec, body),
         Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
         Nest::Copy { pieces, bytes, out } => moves::copy(pieces, *bytes, *out),

@@ -38,6 +38,24 @@ template <class T> INLINE Four<T> load4(const T *p) { return *(const Four<T> *)p
 template <class T> INLINE void store4(T *p, const Four<T> &v) { *(Four<T> *)p = v; }
 #endif
 
+/* Tensor cores: d += a b of 16x8 and 8x8 elements that a warp holds together, each rounded to ten bits of mantissa
+   (mma.m16n8k8 in PTX), and copies to shared memory that a thread does not wait for; zeros where there is nothing. */
+#ifndef SHIM
+INLINE u32 tf32(f32 x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
+INLINE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <int N> INLINE void async_copy(f32 *to, const f32 *from, bool there) {
+  const u32 at = (u32)__cvta_generic_to_shared(to);
+  const i32 bytes = there ? 4 * N : 0;
+  if (N == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
+}
+INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
+#endif
+
 /* The second operand where either is NaN. */
 INLINE f32 hwmax(f32 a, f32 b) { return a > b ? a : b; }
 INLINE f32 hwmin(f32 a, f32 b) { return a < b ? a : b; }

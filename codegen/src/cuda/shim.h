@@ -228,7 +228,10 @@ static __attribute__((noinline)) void arrive(int left) {
   Thread *t = self();
   if (t->groups <= left) return;
   int through = t->groups - left, n = t->group[through - 1];
-  for (int i = 0; i < n; i++) memcpy(t->copies[i].to, t->copies[i].from, t->copies[i].bytes);
+  for (int i = 0; i < n; i++) {
+    if (t->copies[i].from) memcpy(t->copies[i].to, t->copies[i].from, t->copies[i].bytes);
+    else memset(t->copies[i].to, 0, t->copies[i].bytes);
+  }
   for (int i = n; i < t->waiting; i++) t->copies[i - n] = t->copies[i];
   t->waiting -= n;
   for (int i = through; i < t->groups; i++) t->group[i - through] = t->group[i] - n;
@@ -291,6 +294,35 @@ template <class F, class T> static F *aligned(T *p) {
 template <class T> static Four<T> load4(shim::Ptr<const T> p) { return *aligned<const Four<T>>(p.at(0, 4)); }
 template <class T> static Four<T> load4(shim::Ptr<T> p) { return *aligned<const Four<T>>(p.at(0, 4)); }
 template <class T> static void store4(shim::Ptr<T> p, const Four<T> &v) { *aligned<Four<T>>(p.at(0, 4)) = v; }
+
+template <int N> static void async_copy(shim::Ptr<float> to, shim::Ptr<const float> from, bool there) {
+  char *p = (char *)to.at(0, N);
+  const char *q = there ? (const char *)from.at(0, N) : (const char *)0;
+  if ((unsigned long)p % (4 * N) || (unsigned long)q % (4 * N)) shim::fail(shim::self()->block, shim::CROOKED);
+  shim::copy(p, q, 4 * N);
+}
+static inline void async_commit() { shim::commit(); }
+template <int LEFT> static void async_wait() { shim::arrive(LEFT); }
+/* To nearest with ten bits of mantissa, ties away from zero. */
+static inline unsigned tf32(float x) { return ((unsigned)__float_as_int(x) + 0x1000u) & ~0x1fffu; }
+/* Who holds which element is as PTX says for mma.m16n8k8 of tf32. */
+static __attribute__((noinline)) void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  shim::Thread *t = shim::self();
+  shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
+  const int lane = shim::lane(), g = lane / 4, q = lane % 4;
+  for (int i = 0; i < 4; i++) all[lane][i] = a[i];
+  for (int i = 0; i < 2; i++) all[lane][4 + i] = b[i];
+  shim::exchange(1, shim::MEET, 0xffffffffu, 0, 0);
+  for (int i = 0; i < 4; i++) {
+    const int row = g + i / 2 * 8, column = 2 * q + i % 2;
+    for (int k = 0; k < 8; k++) {
+      const float x = __int_as_float((int)all[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]);
+      const float y = __int_as_float((int)all[column * 4 + k % 4][4 + k / 4]);
+      d[i] += x * y;
+    }
+  }
+  shim::exchange(2, shim::MEET, 0xffffffffu, 0, 0);
+}
 
 /* The entry point of a kernel for CPUs: its iterations are blocks. Every block of a launch runs two of them, so that what
    a block leaves behind for its next iteration is seen. */

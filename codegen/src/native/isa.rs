@@ -25,7 +25,7 @@ pub struct Isa {
     pub registers: usize,
     /// Flags for the C compiler.
     pub flags: &'static [&'static str],
-    /// CPU features by rustc's names.
+    /// CPU features by rustc's names; on a GPU what its kernels may do.
     pub features: &'static [&'static str],
     /// Architecture by rustc's name.
     pub arch: &'static str,
@@ -83,17 +83,32 @@ pub const ISAS: &[Isa] = &[
         features: &["neon"],
         arch: "aarch64",
     },
-    gpu("sm_80", Language::Cuda, &["--gpu-architecture=sm_80"], "cuda"),
-    gpu("sm_90", Language::Cuda, &["--gpu-architecture=sm_90"], "cuda"),
-    gpu("sm_100", Language::Cuda, &["--gpu-architecture=sm_100"], "cuda"),
-    gpu(SHIM, Language::Shim, &[], "x86_64"),
+    gpu("sm_80", SM_80, &[]),
+    gpu("sm_80+tf32", SM_80, &["tf32"]),
+    gpu("sm_80+tf32x3", SM_80, &["tf32x3"]),
+    gpu("sm_90", SM_90, &[]),
+    gpu("sm_90+tf32", SM_90, &["tf32"]),
+    gpu("sm_90+tf32x3", SM_90, &["tf32x3"]),
+    gpu("sm_100", SM_100, &[]),
+    gpu("sm_100+tf32", SM_100, &["tf32"]),
+    gpu("sm_100+tf32x3", SM_100, &["tf32x3"]),
+    gpu(SHIM, &[], &[]),
+    gpu("cuda-shim+tf32", &[], &["tf32"]),
+    gpu("cuda-shim+tf32x3", &[], &["tf32x3"]),
 ];
 
 /// The GPU that the CPU emulates.
 pub const SHIM: &str = "cuda-shim";
 
-const fn gpu(name: &'static str, language: Language, flags: &'static [&'static str], arch: &'static str) -> Isa {
-    Isa { name, language, lanes: 1, registers: 255, flags, features: &[], arch }
+const SM_80: &[&str] = &["--gpu-architecture=sm_80"];
+const SM_90: &[&str] = &["--gpu-architecture=sm_90"];
+const SM_100: &[&str] = &["--gpu-architecture=sm_100"];
+
+/// A GPU, or without flags the emulated one, with what was asked for: `tf32` multiplies f32 on tensor cores with ten bits
+/// of its mantissa, `tf32x3` in three such products that together keep nearly all bits.
+const fn gpu(name: &'static str, flags: &'static [&'static str], features: &'static [&'static str]) -> Isa {
+    let (language, arch) = if flags.is_empty() { (Language::Shim, "x86_64") } else { (Language::Cuda, "cuda") };
+    Isa { name, language, lanes: 1, registers: 255, flags, features, arch }
 }
 
 impl Isa {

@@ -27,7 +27,8 @@ pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
     let _ = writeln!(out, "native      generated kernels for the CPU: fused, vectorised, on all threads");
     let _ = writeln!(out, "            instruction set {} (--isa knows {})", host.name, sets.join(", "));
     let _ = writeln!(out, "            C compiler: {compiler}");
-    let gpus: Vec<&str> = ISAS.iter().filter(|i| i.language == Language::Cuda).map(|i| i.name).collect();
+    let gpus: Vec<&str> =
+        ISAS.iter().filter(|i| i.language == Language::Cuda && i.features.is_empty()).map(|i| i.name).collect();
     let nvrtc = nvrtc::identity().unwrap_or_else(|e| e.to_string());
     let _ = writeln!(
         out,
