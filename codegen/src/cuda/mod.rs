@@ -10,7 +10,7 @@ mod elementwise;
 mod moves;
 pub mod nvrtc;
 mod points;
-mod reduce;
+pub mod reduce;
 mod rows;
 pub mod shim;
 pub mod tensor;
@@ -37,6 +37,7 @@ pub fn print(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
         Nest::Window { spec, body } => window::window(spec, body),
         Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
+        Nest::Partial { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),
         Nest::Copy { pieces, bytes, out } => moves::copy(pieces, *bytes, *out),
         Nest::Pad { axes, bytes, fill } => moves::pad(axes, *bytes, *fill),
         Nest::Gather(gather) => moves::gather(gather),

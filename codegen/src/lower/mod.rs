@@ -24,6 +24,7 @@ use of_ops::nn::MatMulInteger;
 use of_plan::PlanBuilder;
 
 use crate::Backend;
+use crate::cuda;
 use crate::extract::extract;
 use crate::fuse::{self, Group, Role, Shape};
 use crate::native::{Extent, Isa, Nest, Source, expr, extent};
@@ -489,6 +490,13 @@ impl<'g> Lowering<'g, '_> {
     }
 
     fn rowwise(&mut self, group: &Group, inner: usize) -> Result<Result<(), Diagnostic>, String> {
+        if let [op] = group.ops[..] {
+            let (dims, dtype) = (self.dims(self.g.op(op).operands[0]), self.dtype(self.g.op(op).operands[0]));
+            let axes: Vec<usize> = (dims.len() - inner..dims.len()).collect();
+            if let Some(parts) = self.parts(&dims, &axes).filter(|_| dtype == DType::F32 && dims == group.space) {
+                return self.in_parts(op, &dims, &axes, parts);
+            }
+        }
         let b = self.body(group, inner)?;
         let source = Nest::Rows { body: b.clone(), dims: group.space.clone(), inner }.print(self.isa)?;
         let flops = points(&group.space) * group.ops.len() as u64;
@@ -509,6 +517,36 @@ impl<'g> Lowering<'g, '_> {
         Ok(())
     }
 
+    /// How many parts a reduction is computed in, where it is.
+    fn parts(&self, dims: &[Extent], axes: &[usize]) -> Option<usize> {
+        Some(if self.isa.is_gpu() { cuda::reduce::parts(dims, axes) } else { 1 }).filter(|parts| *parts > 1)
+    }
+
+    /// A reduction in two steps: in parts, then those.
+    fn in_parts(
+        &mut self,
+        op: OpId,
+        dims: &[Extent],
+        axes: &[usize],
+        parts: usize,
+    ) -> Result<Result<(), Diagnostic>, String> {
+        let kind = body::reduce_kind(self.g.op(op).name());
+        let (x, y) = (self.g.op(op).operands[0], self.g.op(op).results[0]);
+        let count: Extent = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| &dims[a]).product();
+        let between = vec![count, parts.into()];
+        let first = Nest::Partial { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
+        let second = Nest::Reduce { kind, dims: between.clone(), axes: vec![1] }.print(self.isa)?;
+        let run = |l: &mut Self| {
+            let read = l.place(x)?;
+            let slot = l.scratch_slot(format!("parts of {}", l.constants.name(y)), DType::F32, &between);
+            l.kernel(&[op], first, vec![read], vec![slot], points(dims));
+            let whole = l.new_value(y);
+            l.kernel(&[op], second, vec![Operand::whole(Place::Slot(slot))], vec![whole], points(&between));
+            Ok(())
+        };
+        Ok(run(self))
+    }
+
     /// An op with a kernel of its own.
     fn single(&mut self, op: OpId) -> Result<Result<(), Diagnostic>, String> {
         let data = self.g.op(op);
@@ -521,6 +559,9 @@ impl<'g> Lowering<'g, '_> {
                 }
                 let dims = self.dims(x);
                 let axes = roles::reduced_axes(self.g, op, dims.len());
+                if let Some(parts) = self.parts(&dims, &axes) {
+                    return self.in_parts(op, &dims, &axes, parts);
+                }
                 Nest::Reduce { kind: body::reduce_kind(name), dims, axes }
             }
             _ => movement::movement(self.g, op)?,

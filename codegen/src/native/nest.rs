@@ -60,6 +60,18 @@ pub enum Nest {
         /// Axes that are reduced.
         axes: Vec<usize>,
     },
+    /// The same in parts, each along its share of the reduced elements: the results have the parts as a last axis. For
+    /// GPUs, where few results would leave most of the machine idle.
+    Partial {
+        /// How elements combine.
+        kind: Reduce,
+        /// Extents of the input.
+        dims: Vec<Extent>,
+        /// Axes that are reduced.
+        axes: Vec<usize>,
+        /// Parts.
+        parts: usize,
+    },
     /// Boxes of elements that move.
     Copy {
         /// The boxes.
@@ -107,6 +119,7 @@ impl Nest {
             }
             Nest::Window { spec, body } => window::window(spec, body, isa)?,
             Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes, isa),
+            Nest::Partial { .. } => return Err("reductions in parts are for GPUs".into()),
             Nest::Copy { pieces, bytes, out } => copy::copy(pieces, *bytes, *out),
             Nest::Pad { axes, bytes, fill } => copy::pad(axes, *bytes, *fill),
             Nest::Gather(gather) => gather.source(),
