@@ -12,11 +12,11 @@ use rayon::prelude::*;
 
 use crate::lower::{LeftOut, Lowered, Target, lower};
 use crate::mesh::{self, MeshFuncs};
-use crate::native::Source;
 use crate::native::cache::Cache;
 use crate::native::object::Blob;
 use crate::native::schedule::Scheduled;
 use crate::native::toolchain::CompileError;
+use crate::native::{Language, Source};
 use crate::physical::Work;
 
 /// How far the work is.
@@ -65,7 +65,7 @@ pub struct Summary {
 
 /// A plan in memory.
 pub struct Compiled<'m> {
-    builder: PlanBuilder<'m>,
+    pub(crate) builder: PlanBuilder<'m>,
     /// What was compiled.
     pub summary: Summary,
 }
@@ -85,6 +85,15 @@ impl Compiled<'_> {
     /// The structure of the plan.
     pub fn plan(&self) -> &Plan {
         self.builder.plan()
+    }
+
+    /// The bytes of the plan.
+    ///
+    /// # Errors
+    /// When the plan does not verify (a bug).
+    pub fn bytes(&self) -> Result<Vec<u8>, Diagnostic> {
+        let failed = |e: of_plan::WriteError| Diagnostic::error(Code::PLAN, Location::Unknown, e.to_string());
+        self.builder.to_bytes().map_err(failed)
     }
 
     /// The plan, opened as from a file.
@@ -155,11 +164,12 @@ fn programs<'m>(
         inputs,
     };
     let environment = Environment {
-        arch: isa.arch.into(),
-        cpu_features: isa.features.iter().map(|f| (*f).to_string()).collect(),
+        // The host of a GPU runs what has no kernel: any machine does.
+        arch: if isa.language == Language::Cuda { std::env::consts::ARCH } else { isa.arch }.into(),
+        cpu_features: isa.features.iter().filter(|_| !isa.is_gpu()).map(|f| (*f).to_string()).collect(),
         threads: options.threads,
         ranks: 1,
-        cuda_arch: None,
+        cuda_arch: (isa.language == Language::Cuda).then(|| isa.name.to_string()),
     };
     let mut builder = PlanBuilder::new(info, environment);
     let mut lowered = Vec::with_capacity(funcs.len());

@@ -5,6 +5,7 @@
 
 mod backend;
 mod compile;
+pub mod cuda;
 pub mod extract;
 pub mod fuse;
 pub mod lower;
@@ -13,8 +14,10 @@ pub mod mesh;
 pub mod native;
 pub mod physical;
 pub mod roles;
+mod whole;
 
 pub use backend::Backend;
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
 pub use lower::Target;
 pub use mesh::MeshFuncs;
+pub use whole::whole;

@@ -197,6 +197,23 @@ pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
     }
 }
 
+/// Whether an op of fixed extents has a kernel, alone or fused with others.
+///
+/// # Errors
+/// Why it has none.
+pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
+    let open = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.fixed_dims().is_none());
+    if g.op(op).operands.iter().chain(&g.op(op).results).any(open) {
+        return Err("an extent is not known before the run (--shape gives numbers)".into());
+    }
+    let none = Roles { roles: HashMap::new(), symbols: Vec::new(), told_by: HashMap::new() };
+    match none.role(g, op) {
+        Role::Reference(why) => Err(why),
+        Role::Control => Err("control flow runs on the host".into()),
+        _ => Ok(()),
+    }
+}
+
 fn native(g: &Graph, op: OpId) -> Result<Role, String> {
     let data = g.op(op);
     if !data.regions.is_empty() {

@@ -10,6 +10,9 @@ pub(crate) fn check(environment: &Environment, kernels: bool) -> Result<(), Sess
         return Ok(());
     }
     let machine = std::env::consts::ARCH;
+    if let Some(gpu) = &environment.cuda_arch {
+        return Err(SessionError::Arch { plan: gpu.clone(), machine });
+    }
     if environment.arch != machine || !SUPPORTED {
         return Err(SessionError::Arch { plan: environment.arch.clone(), machine });
     }

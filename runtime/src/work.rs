@@ -361,6 +361,13 @@ fn kernel_error(status: i32) -> ExecError {
         2 => ExecError::Input(
             "extents do not fit one another as the plan was compiled for: compile with their numbers".into(),
         ),
+        // The emulated GPU looks more closely than a GPU does.
+        3 => ExecError::Failed(
+            "threads of the emulated GPU wait for each other at places that not all of them reach".into(),
+        ),
+        4 => ExecError::Failed("an access lies outside of an argument or of shared memory".into()),
+        5 => ExecError::Failed("a vector in memory is not aligned".into()),
+        6 => ExecError::Failed("a thread of the emulated GPU overflows its stack".into()),
         other => ExecError::Failed(format!("the kernel returned the status {other}")),
     }
 }

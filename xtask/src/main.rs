@@ -4,6 +4,7 @@ mod bench;
 mod bless;
 mod ci;
 mod conformance;
+mod cuda;
 mod fuzz;
 mod new;
 mod tidy;
@@ -20,6 +21,7 @@ cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tool
 cargo xtask conformance DIR [--bless] [--filter S]     ONNX's own test cases: how many pass, and docs/conformance.md
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
+cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
 ";
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => bench::bench(rest),
         ["conformance", rest @ ..] => conformance::conformance(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
+        ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
         ["new", rest @ ..] => new::new(rest),
         [] | ["help" | "--help" | "-h"] => {

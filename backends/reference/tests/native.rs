@@ -20,12 +20,19 @@ fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
 
 /// The same, or what the runtime says against the inputs.
 fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Result<Vec<Value>, RunError> {
+    let plan = Arc::new(plan_for(f, isa).unwrap_or_else(|d| panic!("{d}")));
+    let mut session = Session::new(plan, 0, Options { threads, profile: false }, &[Arc::new(Reference)]).unwrap();
+    let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
+    Ok(session.run(inputs)?.iter().map(|v| from_runtime(v).unwrap()).collect())
+}
+
+/// The plan of `f`, after the passes.
+fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::Diagnostics> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
     let mut manager = Manager::default();
     manager.append("cpu").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    let f = module.main().unwrap();
     let dir = std::env::temp_dir().join("of-native-tests");
     let options = CompileOptions {
         model: "test".into(),
@@ -36,11 +43,7 @@ fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
         cache: Cache::at(&dir, Cache::DEFAULT_LIMIT),
         progress: None,
     };
-    let compiled = compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}"));
-    let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
-    let mut session = Session::new(plan, 0, Options { threads, profile: false }, &[Arc::new(Reference)]).unwrap();
-    let inputs = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
-    Ok(session.run(inputs)?.iter().map(|v| from_runtime(v).unwrap()).collect())
+    Ok(compile(&[("main".into(), module.main().unwrap())], &options)?.open()?)
 }
 
 /// Largest difference over largest magnitude; exact equality for anything that is no float.
@@ -112,8 +115,8 @@ fn opened(ty: &Type) -> Type {
     ty.map_dims(&mut |d| d.as_const().filter(|n| *n > 1).map_or(d.clone(), |n| Dim::symbol(format!("d{n}"))))
 }
 
-fn every_op(isa: &'static Isa, seeds: u64, open: bool) {
-    let mut run = 0;
+/// Calls `check` with every op of the list on samples of it: a name for people, a function and inputs of it.
+fn each_op(seeds: u64, open: bool, check: &mut dyn FnMut(&str, u64, &Func, &[Value])) {
     for decl in list::ALL {
         for seed in 0..seeds {
             let Some(sample) = decl.sample(seed) else { continue };
@@ -121,15 +124,22 @@ fn every_op(isa: &'static Isa, seeds: u64, open: bool) {
                 continue;
             }
             let Some((f, inputs)) = one_op(&*sample.op, &sample.operands, open) else { continue };
-            let want = match interpret::run_graph(&f.graph, &inputs) {
-                Err(_) if open => continue,
-                want => want.unwrap_or_else(|d| panic!("{}: {d}", decl.name())),
-            };
-            let got = run_compiled(&f, &inputs, isa, 1 + (seed as usize % 2));
-            assert_close(&format!("{} (seed {seed}, {})", decl.name(), isa.name), &got, &want);
-            run += 1;
+            check(decl.name(), seed, &f, &inputs);
         }
     }
+}
+
+fn every_op(isa: &'static Isa, seeds: u64, open: bool) {
+    let mut run = 0;
+    each_op(seeds, open, &mut |name, seed, f, inputs| {
+        let want = match interpret::run_graph(&f.graph, inputs) {
+            Err(_) if open => return,
+            want => want.unwrap_or_else(|d| panic!("{name}: {d}")),
+        };
+        let got = run_compiled(f, inputs, isa, 1 + (seed as usize % 2));
+        assert_close(&format!("{name} (seed {seed}, {})", isa.name), &got, &want);
+        run += 1;
+    });
     assert!(run > 50, "only {run} samples ran");
 }
 
@@ -148,6 +158,25 @@ fn every_op_agrees_on_the_baseline_instruction_set() {
 #[test]
 fn every_op_agrees_where_extents_are_open() {
     every_op(Isa::host(), 3, true);
+}
+
+/// The GPU that the CPU emulates, where it can.
+fn emulated_gpu() -> Option<&'static Isa> {
+    Isa::by_name(of_codegen::native::isa::SHIM).filter(|i| i.arch == std::env::consts::ARCH)
+}
+
+#[test]
+fn every_op_agrees_on_an_emulated_gpu() {
+    if let Some(isa) = emulated_gpu() {
+        every_op(isa, 3, false);
+    }
+}
+
+#[test]
+fn every_op_agrees_on_an_emulated_gpu_where_extents_are_open() {
+    if let Some(isa) = emulated_gpu() {
+        every_op(isa, 2, true);
+    }
 }
 
 /// A random chain of fused work: products, convolutions, elementwise ops, reductions, movements.
@@ -244,6 +273,46 @@ fn random_graphs_agree_with_the_interpreter() {
         let got = run_compiled(&f, &inputs, Isa::host(), 1 + (seed as usize % 3));
         assert_close(&format!("graph {seed}"), &got, &want);
     }
+}
+
+#[test]
+fn random_graphs_agree_on_an_emulated_gpu() {
+    let Some(isa) = emulated_gpu() else { return };
+    for seed in 0..45 {
+        let (f, inputs) = random_graph(seed, seed % 3 == 2);
+        let want = interpret::run_graph(&f.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+        let got = run_compiled(&f, &inputs, isa, 1 + (seed as usize % 3));
+        assert_close(&format!("graph {seed}"), &got, &want);
+    }
+}
+
+/// All kernels that these tests generate, by the compiler for GPUs, which needs none.
+#[test]
+fn the_compiler_for_gpus_takes_every_kernel() {
+    if let Err(why) = of_codegen::cuda::nvrtc::identity() {
+        // Past the capture of the test runner: what was not tested is said.
+        let text =
+            format!("SKIPPED: no kernel was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC ({why})\n");
+        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+        return;
+    }
+    let isa = Isa::by_name("sm_90").unwrap();
+    let mut kernels = std::collections::BTreeSet::new();
+    let mut take = |name: &str, f: &Func| {
+        let plan = plan_for(f, isa).unwrap_or_else(|d| panic!("{name}: {d}"));
+        kernels.extend(plan.plan().code.iter().map(|c| c.blake3.clone()));
+    };
+    for open in [false, true] {
+        each_op(2, open, &mut |name, _, f, _| take(name, f));
+    }
+    (0..20).for_each(|seed| take(&format!("graph {seed}"), &random_graph(seed, seed % 3 == 2).0));
+    for arch in ["sm_80", "sm_100", "sm_80+tf32", "sm_90+tf32x3", "sm_100+tf32"] {
+        for seed in 0..4 {
+            let f = random_graph(seed, false).0;
+            plan_for(&f, Isa::by_name(arch).unwrap()).unwrap_or_else(|d| panic!("{arch}: {d}"));
+        }
+    }
+    assert!(kernels.len() > 100, "only {} kernels", kernels.len());
 }
 
 /// Branches in loops in branches, captures, open extents, stacks, a loop that does not run.

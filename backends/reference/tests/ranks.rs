@@ -102,7 +102,7 @@ fn plan(module: &Module, mesh: &str) -> Arc<PlanFile> {
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        target: Target { isa: Isa::host(), backends: &[&Reference], winograd: true },
+        target: Target::new(Isa::host(), &[&Reference]),
         cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
         progress: None,
     };

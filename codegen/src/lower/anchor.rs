@@ -17,7 +17,7 @@ use crate::native::schedule::{Scheduled, Schedules};
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
 use crate::native::winograd::Winograd;
-use crate::native::{Extent, copy, extent};
+use crate::native::{Extent, Nest, extent};
 use crate::physical::{Operand, Place};
 use crate::roles;
 
@@ -68,7 +68,8 @@ impl Lowering<'_, '_> {
         };
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
-        let constant = extent::numbers(&db).filter(|_| self.constants.tensor(w).is_some());
+        // A GPU reads a constant matrix as it is; a CPU wants it in panels.
+        let constant = extent::numbers(&db).filter(|_| !self.isa.is_gpu() && self.constants.tensor(w).is_some());
         let mut spec = Contraction {
             element: element(self.dtype(x)),
             a_batch: lead_strides(&da, &batch),
@@ -90,7 +91,8 @@ impl Lowering<'_, '_> {
             let packed = contraction::panel(&spec, width) * n.div_ceil(width);
             spec.b_batch.iter_mut().for_each(|s| *s = s.div_floor(&(k * n).into()) * &packed);
         }
-        let source = contraction::contraction(&spec, tile, b, &axes, &row_major(&dims), self.isa)?;
+        let nest = Nest::Contraction { spec: spec.clone(), tile, body: b.clone(), axes, out: row_major(&dims) };
+        let source = nest.print(self.isa)?;
         let packed = constant.map(|_| self.packed(w, &spec, width, None)).transpose()?;
         let flops = 2 * points(&[k]) * points(&dims);
         Ok((|| {
@@ -127,14 +129,24 @@ impl Lowering<'_, '_> {
         if let Some(values) = tensor.as_slice::<f32>() {
             let mut out = Vec::new();
             for part in values.chunks_exact(k * n) {
-                out.extend(contraction::pack(&right(part, k, n, taps), k, n, width));
+                let part = right(part, k, n, taps);
+                match spec.b {
+                    contraction::Operand::Packed => out.extend(contraction::pack(&part, k, n, width)),
+                    _ => out.extend_from_slice(&part),
+                }
             }
             Ok(Panels::Floats(out))
         } else if let Some(values) = tensor.as_slice::<i8>() {
             let mut out = Vec::new();
             for part in values.chunks_exact(k * n) {
-                let panel = contraction::pack_bytes(&right(part, k, n, taps), spec, width);
-                out.extend(panel.ok_or("an extent is not known before the run")?);
+                let part = right(part, k, n, taps);
+                match spec.b {
+                    contraction::Operand::Packed => {
+                        let panel = contraction::pack_bytes(&part, spec, width);
+                        out.extend(panel.ok_or("an extent is not known before the run")?);
+                    }
+                    _ => out.extend(part.iter().map(|b| *b as u8)),
+                }
             }
             Ok(Panels::Bytes(out))
         } else {
@@ -182,6 +194,7 @@ impl Lowering<'_, '_> {
         if groups == 1
             && dtype == DType::F32
             && self.winograd
+            && !self.isa.is_gpu()
             && let Some(fast) = Winograd::choose(&n, &h, &wa, cin, cout, self.isa)
         {
             return self.winograd(group, &fast, (x, w), b);
@@ -255,10 +268,16 @@ impl Lowering<'_, '_> {
         };
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
-        if groups > 1 {
+        if self.isa.is_gpu() {
+            spec.b = contraction::Operand::RowMajor(cout_group.into());
+        }
+        if groups > 1 && self.isa.is_gpu() {
+            spec.b_batch[1] = (k * cout_group).into();
+        } else if groups > 1 {
             spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
         }
-        let source = contraction::contraction(&spec, tile, &body, &row_axes, &out, self.isa)?;
+        let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };
+        let source = nest.print(self.isa)?;
         let packed = self.packed(w, &spec, width, Some(h.kernel * wa.kernel))?;
         let flops = 2 * k as u64 * points(&space);
         Ok((|| {
@@ -289,7 +308,9 @@ impl Lowering<'_, '_> {
         let dtype = self.dtype(x);
         let bytes = dtype.bits().map_or(4, |b| b / 8);
         let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.clone().map(|a| a.0));
-        self.kernel(&[op], copy::pad(&list, bytes, 0), vec![a], vec![slot], 0);
+        let pad = Nest::Pad { axes: list.to_vec(), bytes, fill: 0 };
+        let source = pad.print(self.isa).map_err(|why| self.broken(op, why))?;
+        self.kernel(&[op], source, vec![a], vec![slot], 0);
         Ok(Operand::whole(Place::Slot(slot)))
     }
 
@@ -301,7 +322,7 @@ impl Lowering<'_, '_> {
         border: Option<Border>,
         b: &Body,
     ) -> Outcome {
-        let source = window::window(spec, b, self.isa)?;
+        let source = Nest::Window { spec: spec.clone(), body: b.clone() }.print(self.isa)?;
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let (taps, c) = (spec.h.kernel * spec.w.kernel, spec.c);
         let padded = c.next_multiple_of(self.isa.lanes);
@@ -341,7 +362,7 @@ impl Lowering<'_, '_> {
         let c = Extent::from(&geometry.c).number().ok_or("its channels are not known before the run")?;
         let flops = (h.kernel * w.kernel) as u64 * points(&group.space);
         let spec = Window { n: geometry.n.into(), h, w, c, kind, dtype: self.dtype(x) };
-        let source = window::window(&spec, b, self.isa)?;
+        let source = Nest::Window { spec, body: b.clone() }.print(self.isa)?;
         Ok((|| {
             let mut first = vec![self.place(x)?];
             if let Some(counts) = counts {

@@ -13,10 +13,10 @@ use of_ops::shape::axis;
 
 use super::resize::resize;
 use crate::native::expr::ctype;
-use crate::native::index::{self, Points, Scatter, at_most, equal, offset, place, word};
+use crate::native::index::{Points, Scatter, at_most, equal, offset, place, word};
 use crate::native::space::row_major;
 use crate::native::walk::{self, Axis};
-use crate::native::{Extent, Source, extent};
+use crate::native::{Extent, Nest, extent};
 
 /// More elements than this are better sorted than kept in order one by one.
 const MOST_KEPT: usize = 256;
@@ -44,11 +44,11 @@ pub fn reads(g: &Graph, op: OpId) -> Vec<ValueId> {
     }
 }
 
-/// The kernel of an op.
+/// The loop nest of an op.
 ///
 /// # Errors
 /// Why it has none.
-pub fn kernel(g: &Graph, op: OpId) -> Result<Source, String> {
+pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
     let o = Operands { g, op };
     match g.op(op).name() {
         GatherElements::NAME => gather_elements(&o),
@@ -130,7 +130,7 @@ impl Operands<'_> {
             dims,
             element,
             out: reads,
-            head: format!("  const {element} *from = (const {element} *)args[0];\n"),
+            head: format!("  PTR(const {element}) from = ARG(const {element}, 0);\n"),
             row: String::new(),
             point: String::new(),
             value: String::new(),
@@ -147,7 +147,7 @@ fn axis_of(a: i64, rank: usize) -> Result<usize, String> {
     axis(a, rank).map_err(|e| e.message)
 }
 
-fn gather_elements(o: &Operands<'_>) -> Result<Source, String> {
+fn gather_elements(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, to) = (o.dims(0), o.result());
     let axis = axis_of(o.attrs::<GatherElements>()?.axis, from.len())?;
     let mut p = o.points(to.clone(), 2);
@@ -155,18 +155,18 @@ fn gather_elements(o: &Operands<'_>) -> Result<Source, String> {
         p.head += &at_most(&to[a], &from[a]);
     }
     let last = to.len() - 1;
-    let load = format!("((const {} *)args[1])[row * {} + x{last}]", ctype(o.dtype(1)), to[last]);
+    let load = format!("ARG(const {}, 1)[row * {} + x{last}]", ctype(o.dtype(1)), to[last]);
     p.point = format!("      {}", place("k", &load, &from[axis]));
     let mut at = variables(from.len());
     at[axis] = "k".into();
     p.value = format!("from[{}]", offset(&at, &row_major(&from)));
-    Ok(p.source())
+    Ok(Nest::Points(p))
 }
 
 /// C that declares `k0`, `k1` …, the places that `named` numbers at the row `row` of operand 1 name in `axes`.
 fn places(o: &Operands<'_>, axes: &[Extent], row: &str) -> String {
     let n = axes.len();
-    let load = |k: usize| format!("((const {} *)args[1])[{row} * {n} + {k}]", ctype(o.dtype(1)));
+    let load = |k: usize| format!("ARG(const {}, 1)[{row} * {n} + {k}]", ctype(o.dtype(1)));
     axes.iter().enumerate().map(|(k, d)| format!("    {}", place(&format!("k{k}"), &load(k), d))).collect()
 }
 
@@ -175,7 +175,7 @@ fn named(indices: &[Extent]) -> Result<usize, String> {
     indices.last().and_then(Extent::number).ok_or_else(|| "how many axes an index names is not known".into())
 }
 
-fn gather_nd(o: &Operands<'_>) -> Result<Source, String> {
+fn gather_nd(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, indices) = (o.dims(0), o.dims(1));
     let batch = usize::try_from(o.attrs::<GatherNd>()?.batch_dims).map_err(|e| e.to_string())?;
     let named = named(&indices)?;
@@ -191,26 +191,26 @@ fn gather_nd(o: &Operands<'_>) -> Result<Source, String> {
     let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
     p.row = places(o, axes, "row");
     p.row += &format!(
-        "    from = (const {t} *)args[0] + row / {each} * {size} + {};\n",
+        "    from = ARG(const {t}, 0) + row / {each} * {size} + {};\n",
         offset(&at, &own[batch..]),
         t = p.element
     );
     p.value = "from[x1]".into();
-    Ok(p.source())
+    Ok(Nest::Points(p))
 }
 
-fn tile(o: &Operands<'_>) -> Result<Source, String> {
+fn tile(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, to) = (o.dims(0), o.result());
     let mut p = o.points(to.clone(), 1);
     let at: Vec<String> = (0..from.len())
         .map(|a| if from[a] == to[a] { format!("x{a}") } else { format!("x{a} % {}", from[a]) })
         .collect();
     p.value = format!("from[{}]", offset(&at, &row_major(&from)));
-    Ok(p.source())
+    Ok(Nest::Points(p))
 }
 
 /// Pads with elements of the tensor itself.
-fn pad(o: &Operands<'_>) -> Result<Source, String> {
+fn pad(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, to) = (o.dims(0), o.result());
     let mode = o.attrs::<Pad>()?.mode;
     let pads = o.known(1)?;
@@ -250,40 +250,40 @@ fn pad(o: &Operands<'_>) -> Result<Source, String> {
         at[a] = format!("k{a}");
     }
     p.value = format!("from[{}]", offset(&at, &row_major(&from)));
-    Ok(p.source())
+    Ok(Nest::Points(p))
 }
 
-fn trilu(o: &Operands<'_>) -> Result<Source, String> {
+fn trilu(o: &Operands<'_>) -> Result<Nest, String> {
     let to = o.result();
     let reads = reads(o.g, o.op).len();
     let mut p = o.points(to.clone(), reads);
     let (row, column) = (to.len() - 2, to.len() - 1);
     p.head += &match reads {
-        2 => format!("  const i64 k = *(const {} *)args[1];\n", ctype(o.dtype(1))),
+        2 => format!("  const i64 k = *ARG(const {}, 1);\n", ctype(o.dtype(1))),
         _ => "  const i64 k = 0;\n".to_string(),
     };
     let inside = if o.attrs::<Trilu>()?.upper { ">=" } else { "<=" };
     p.value = format!("x{column} - x{row} {inside} k ? from[row * {} + x{column}] : 0", to[column]);
-    Ok(p.source())
+    Ok(Nest::Points(p))
 }
 
-fn reverse_sequence(o: &Operands<'_>) -> Result<Source, String> {
+fn reverse_sequence(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, attrs) = (o.dims(0), o.attrs::<ReverseSequence>()?);
     let (batch, time) = (axis_of(attrs.batch_axis, from.len())?, axis_of(attrs.time_axis, from.len())?);
     let mut p = o.points(from.clone(), 2);
     p.head += &equal(&o.dims(1)[0], &from[batch]);
     p.point = format!(
-        "      const i64 n = ((const {} *)args[1])[x{batch}]; if (n < 0 || n > {}) return 1;\n      const i64 t = x{time} < n ? n - 1 - x{time} : x{time};\n",
+        "      const i64 n = ARG(const {}, 1)[x{batch}]; if (n < 0 || n > {}) return 1;\n      const i64 t = x{time} < n ? n - 1 - x{time} : x{time};\n",
         ctype(o.dtype(1)),
         from[time]
     );
     let mut at = variables(from.len());
     at[time] = "t".into();
     p.value = format!("from[{}]", offset(&at, &row_major(&from)));
-    Ok(p.source())
+    Ok(Nest::Points(p))
 }
 
-fn one_hot(o: &Operands<'_>) -> Result<Source, String> {
+fn one_hot(o: &Operands<'_>) -> Result<Nest, String> {
     let (own, to) = (o.dims(0), o.result());
     let axis = axis_of(o.attrs::<OneHot>()?.axis, to.len())?;
     let (depth, inner): (&Extent, Extent) = (&to[axis], own[axis..].iter().product());
@@ -292,20 +292,20 @@ fn one_hot(o: &Operands<'_>) -> Result<Source, String> {
     let (element, index) = (o.word(2), o.number(0)?);
     let mut p = o.points(vec![own[..axis].iter().product(), depth.clone(), inner.clone()], 2);
     p.element = element;
-    p.head = format!("  const {element} *values = (const {element} *)args[1];\n");
-    p.point = format!("      const {wide} k = ((const {index} *)args[0])[x0 * {inner} + x2];\n");
+    p.head = format!("  PTR(const {element}) values = ARG(const {element}, 1);\n");
+    p.point = format!("      const {wide} k = ARG(const {index}, 0)[x0 * {inner} + x2];\n");
     p.value = format!("values[k == x1 || k == x1 - {depth}]");
-    Ok(p.source())
+    Ok(Nest::Points(p))
 }
 
-fn range(o: &Operands<'_>) -> Result<Source, String> {
+fn range(o: &Operands<'_>) -> Result<Nest, String> {
     let t = o.number(0)?;
     let mut p = o.points(o.result(), 2);
     p.element = t;
     let wide = if o.dtype(0).is_float() { "f64" } else { "u64" };
-    p.head = format!("  const {wide} start = *(const {t} *)args[0], delta = *(const {t} *)args[1];\n");
+    p.head = format!("  const {wide} start = *ARG(const {t}, 0), delta = *ARG(const {t}, 1);\n");
     p.value = format!("({t})(start + ({wide})x0 * delta)");
-    Ok(p.source())
+    Ok(Nest::Points(p))
 }
 
 /// The C type of the elements of a scatter, and what becomes of one (`a`) when another (`b`) is written.
@@ -328,7 +328,7 @@ fn combine(o: &Operands<'_>, reduction: &str) -> Result<(&'static str, String), 
     Ok((t, text))
 }
 
-fn scatter_elements(o: &Operands<'_>) -> Result<Source, String> {
+fn scatter_elements(o: &Operands<'_>) -> Result<Nest, String> {
     let (to, indices, updates) = (o.dims(0), o.dims(1), o.dims(2));
     let attrs = o.attrs::<ScatterElements>()?;
     let axis = axis_of(attrs.axis, to.len())?;
@@ -340,13 +340,13 @@ fn scatter_elements(o: &Operands<'_>) -> Result<Source, String> {
     let steps = row_major(&indices);
     let mut at: Vec<String> = (0..to.len()).map(|a| format!("i / {} % {}", steps[a], indices[a])).collect();
     at[axis] = "k".into();
-    let load = format!("((const {} *)args[1])[i]", ctype(o.dtype(1)));
+    let load = format!("ARG(const {}, 1)[i]", ctype(o.dtype(1)));
     let slice = format!("    {}    const i64 at = {};", place("k", &load, &to[axis]), offset(&at, &row_major(&to)));
     let (total, slices) = (to.iter().product(), indices.iter().product());
-    Ok(index::scatter(Scatter { element, total, slices, inner: 1usize.into(), head, slice, combine }))
+    Ok(Nest::Scatter(Scatter { element, total, slices, inner: 1usize.into(), head, slice, combine }))
 }
 
-fn scatter_nd(o: &Operands<'_>) -> Result<Source, String> {
+fn scatter_nd(o: &Operands<'_>) -> Result<Nest, String> {
     let (to, indices, updates) = (o.dims(0), o.dims(1), o.dims(2));
     let (element, combine) = combine(o, &o.attrs::<ScatterNd>()?.reduction)?;
     let named = named(&indices)?;
@@ -357,47 +357,40 @@ fn scatter_nd(o: &Operands<'_>) -> Result<Source, String> {
     let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
     let slice = format!("{}    const i64 at = {};", places(o, axes, "i"), offset(&at, &row_major(&to)));
     let (total, slices, inner) = (to.iter().product(), outer.iter().product(), to[named..].iter().product());
-    Ok(index::scatter(Scatter { element, total, slices, inner, head, slice, combine }))
+    Ok(Nest::Scatter(Scatter { element, total, slices, inner, head, slice, combine }))
 }
 
-fn arg(o: &Operands<'_>, along: i64, largest: bool, last: bool) -> Result<Source, String> {
+fn arg(o: &Operands<'_>, along: i64, largest: bool, last: bool) -> Result<Nest, String> {
     let dims = o.dims(0);
     let axis = Axis::of(&dims, axis_of(along, dims.len())?);
-    Ok(walk::arg(&axis, o.number(0)?, largest, last))
+    Ok(Nest::Walk(walk::arg(&axis, o.number(0)?, largest, last)))
 }
 
-fn cum_sum(o: &Operands<'_>) -> Result<Source, String> {
+fn cum_sum(o: &Operands<'_>) -> Result<Nest, String> {
     let (dims, attrs) = (o.dims(0), o.attrs::<CumSum>()?);
     let along = o.known(1)?.first().and_then(|a| a.dim().as_const()).ok_or("its axis is not known before the run")?;
     let axis = Axis::of(&dims, axis_of(along, dims.len())?);
     let sum = if o.dtype(0).is_float() { "f64" } else { "u64" };
-    Ok(walk::cumulate(&axis, o.number(0)?, sum, attrs.exclusive, attrs.reverse))
+    Ok(Nest::Walk(walk::cumulate(&axis, o.number(0)?, sum, attrs.exclusive, attrs.reverse)))
 }
 
-fn top_k(o: &Operands<'_>) -> Result<Source, String> {
+fn top_k(o: &Operands<'_>) -> Result<Nest, String> {
     let (dims, attrs) = (o.dims(0), o.attrs::<TopK>()?);
     let along = axis_of(attrs.axis, dims.len())?;
     let k = o.result()[along].clone();
     if k.number().is_none_or(|k| k > MOST_KEPT) {
         return Err(format!("more than {MOST_KEPT} elements are put in order by the interpreter"));
     }
-    // Floats in the order of their bits, in which -0 is before 0 and NaN at an end.
-    let bits = |int: &str, shift: u32, rest: &str| {
-        format!(
-            "({{ union {{ {t} f; {int} i; }} v = {{ .f = e }}; (i64)(v.i ^ ((v.i >> {shift}) & {rest})); }})",
-            t = ctype(o.dtype(0))
-        )
-    };
     let key = match o.dtype(0) {
-        DType::F32 => bits("i32", 31, "0x7fffffff"),
-        DType::F64 => bits("i64", 63, "0x7fffffffffffffffLL"),
-        DType::U64 => "(i64)(e ^ 0x8000000000000000ULL)".into(),
+        DType::F32 => "order32(e)",
+        DType::F64 => "order64(e)",
+        DType::U64 => "(i64)(e ^ 0x8000000000000000ULL)",
         _ => {
             o.number(0)?;
-            "(i64)e".into()
+            "(i64)e"
         }
     };
     // The complement turns the order around, also of the least number.
-    let key = if attrs.largest { key } else { format!("(~{key})") };
-    Ok(walk::top(&Axis::of(&dims, along), o.number(0)?, &k, &key))
+    let key = if attrs.largest { key.to_string() } else { format!("(~{key})") };
+    Ok(Nest::Walk(walk::top(&Axis::of(&dims, along), o.number(0)?, &k, &key)))
 }

@@ -25,10 +25,11 @@ use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
 use crate::Backend;
+use crate::cuda;
 use crate::extract::extract;
 use crate::fuse::{self, Group, Role, Shape};
 use crate::native::schedule::{self, Scheduled, Schedules};
-use crate::native::{Extent, Isa, Source, elementwise, expr, extent, reduce, rowwise};
+use crate::native::{Extent, Isa, Nest, Source, expr, extent};
 use crate::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
 use crate::roles::{self, Roles};
 use body::{Body, body};
@@ -199,8 +200,8 @@ impl<'g> Lowering<'g, '_> {
         // A register without extents is one that takes any, so a scalar lies in a buffer.
         if let (true, Some(op)) = (extents.is_empty(), self.g.def_op(v)) {
             let t = expr::ctype(self.dtype(v));
-            let body = format!("  *({t} *)args[1] = *(const {t} *)args[0];\n");
-            let source = Source { body, iterations: 1usize.into(), grain: 1, scratch_bytes: 0 };
+            let body = format!("  *ARG({t}, 1) = *ARG(const {t}, 0);\n");
+            let source = Nest::Once(body).print(self.isa).map_err(|why| self.broken(op, why))?;
             self.kernel(&[op], source, vec![p], vec![dst], 0);
             let whole = Operand::whole(Place::Slot(dst));
             self.places.insert(v, whole.clone());
@@ -273,6 +274,11 @@ impl<'g> Lowering<'g, '_> {
         self.out.physical.steps.push(Step { name, locations, work, flops, bytes });
     }
 
+    /// A kernel that must be printable is not.
+    fn broken(&self, op: OpId, why: String) -> Diagnostic {
+        Diagnostic::error(Code::CODEGEN, self.g.op(op).loc.clone(), why)
+    }
+
     fn locations(&self, ops: &[OpId]) -> Vec<String> {
         let mut out: Vec<String> = Vec::new();
         for op in ops {
@@ -305,7 +311,11 @@ impl<'g> Lowering<'g, '_> {
         let symbols = self.symbols(ops);
         let count = reads.len() + writes.len();
         let mut source = source;
-        let declarations = extent::declarations(&symbols, count, &|s| self.roles.index(s));
+        source.args = count + usize::from(!symbols.is_empty());
+        let mut declarations = extent::declarations(&symbols, count, &|s| self.roles.index(s));
+        if self.isa.is_gpu() {
+            declarations += &self.sizes(&reads, &writes);
+        }
         // A kernel of nothing is called too, as its operands may contradict its results all the same.
         let nothing = if source.iterations.number().is_none() { "  if (begin == end) return 0;\n" } else { "" };
         source.body.insert_str(0, &(declarations + &self.guards(ops) + nothing));
@@ -326,6 +336,25 @@ impl<'g> Lowering<'g, '_> {
         let symbols = !symbols.is_empty();
         let work = Work::Kernel { code: code as u32, args, writes, symbols, iterations, grain, scratch_bytes };
         self.step(title, locations, work, flops, bytes);
+    }
+
+    /// What tells the emulated GPU how many bytes each argument has, -1 where that is not known; it checks accesses.
+    fn sizes(&mut self, reads: &[Operand], writes: &[usize]) -> String {
+        let args = reads.iter().cloned().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s))));
+        let mut list = Vec::new();
+        for o in args.collect::<Vec<_>>() {
+            let slot = match o.place {
+                Place::Slot(s) => Some(&self.out.physical.slots[s]).filter(|s| s.bytes.is_none()),
+                Place::Weight(_) => None,
+            };
+            let open = slot.filter(|s| !s.extents.is_empty()).map(|s| {
+                let each = s.dtype.and_then(DType::bits).map_or(0, |b| b / 8);
+                s.extents.iter().map(Extent::from).fold(Extent::from(each), |a, b| a * b)
+            });
+            let known = self.bytes_of(&o).map(|b| Extent::from((b - o.offset.min(b)) as usize));
+            list.push(known.or(open).map_or("-1".to_string(), |e| e.to_string()));
+        }
+        format!("  SIZES({});\n", list.join(", "))
     }
 
     /// Values that the kernel of `ops` reads as others, whose bytes they show: the one in memory first.
@@ -471,14 +500,21 @@ impl<'g> Lowering<'g, '_> {
 
     fn elementwise(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
         let b = self.body(group, 0)?;
-        let source = elementwise::elementwise(&b, &group.space, self.isa);
+        let source = Nest::Elementwise { body: b.clone(), dims: group.space.clone() }.print(self.isa)?;
         let flops = self.flops(group);
         Ok(self.finish(group, source, &b, Vec::new(), flops))
     }
 
     fn rowwise(&mut self, group: &Group, inner: usize) -> Result<Result<(), Diagnostic>, String> {
+        if let [op] = group.ops[..] {
+            let (dims, dtype) = (self.dims(self.g.op(op).operands[0]), self.dtype(self.g.op(op).operands[0]));
+            let axes: Vec<usize> = (dims.len() - inner..dims.len()).collect();
+            if let Some(parts) = self.parts(&dims, &axes).filter(|_| dtype == DType::F32 && dims == group.space) {
+                return self.in_parts(op, &dims, &axes, parts);
+            }
+        }
         let b = self.body(group, inner)?;
-        let source = rowwise::rowwise(&b, &group.space, inner, self.isa)?;
+        let source = Nest::Rows { body: b.clone(), dims: group.space.clone(), inner }.print(self.isa)?;
         let flops = self.flops(group);
         Ok(self.finish(group, source, &b, Vec::new(), flops))
     }
@@ -504,10 +540,40 @@ impl<'g> Lowering<'g, '_> {
         Ok(())
     }
 
+    /// How many parts a reduction is computed in, where it is.
+    fn parts(&self, dims: &[Extent], axes: &[usize]) -> Option<usize> {
+        Some(if self.isa.is_gpu() { cuda::reduce::parts(dims, axes) } else { 1 }).filter(|parts| *parts > 1)
+    }
+
+    /// A reduction in two steps: in parts, then those.
+    fn in_parts(
+        &mut self,
+        op: OpId,
+        dims: &[Extent],
+        axes: &[usize],
+        parts: usize,
+    ) -> Result<Result<(), Diagnostic>, String> {
+        let kind = body::reduce_kind(self.g.op(op).name());
+        let (x, y) = (self.g.op(op).operands[0], self.g.op(op).results[0]);
+        let count: Extent = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| &dims[a]).product();
+        let between = vec![count, parts.into()];
+        let first = Nest::Partial { kind, dims: dims.to_vec(), axes: axes.to_vec(), parts }.print(self.isa)?;
+        let second = Nest::Reduce { kind, dims: between.clone(), axes: vec![1] }.print(self.isa)?;
+        let run = |l: &mut Self| {
+            let read = l.place(x)?;
+            let slot = l.scratch_slot(format!("parts of {}", l.constants.name(y)), DType::F32, &between);
+            l.kernel(&[op], first, vec![read], vec![slot], points(dims));
+            let whole = l.new_value(y);
+            l.kernel(&[op], second, vec![Operand::whole(Place::Slot(slot))], vec![whole], points(&between));
+            Ok(())
+        };
+        Ok(run(self))
+    }
+
     /// An op with a kernel of its own.
     fn single(&mut self, op: OpId) -> Result<Result<(), Diagnostic>, String> {
         let data = self.g.op(op);
-        let source = match data.name() {
+        let nest = match data.name() {
             _ if self.roles.is_shape(self.g, op) => self.shape(op)?,
             name if name.starts_with("of.reduce_") => {
                 let x = data.operands[0];
@@ -516,10 +582,14 @@ impl<'g> Lowering<'g, '_> {
                 }
                 let dims = self.dims(x);
                 let axes = roles::reduced_axes(self.g, op, dims.len());
-                reduce::reduce(body::reduce_kind(name), &dims, &axes, self.isa)
+                if let Some(parts) = self.parts(&dims, &axes) {
+                    return self.in_parts(op, &dims, &axes, parts);
+                }
+                Nest::Reduce { kind: body::reduce_kind(name), dims, axes }
             }
             _ => movement::movement(self.g, op)?,
         };
+        let source = nest.print(self.isa)?;
         let reads: Vec<ValueId> = self.roles.reads(self.g, op);
         let run = |l: &mut Self| {
             let reads = reads.iter().map(|v| l.place(*v)).collect::<Result<Vec<_>, _>>()?;
@@ -532,15 +602,15 @@ impl<'g> Lowering<'g, '_> {
     }
 
     /// A kernel that writes the numbers of a shape.
-    fn shape(&self, op: OpId) -> Result<Source, String> {
+    fn shape(&self, op: OpId) -> Result<Nest, String> {
         let y = self.g.op(op).results[0];
         let dims = self.g.dims_value(y).ok_or("its numbers are not known")?;
         let t = expr::ctype(self.dtype(y));
         let mut body = String::new();
         for (i, d) in dims.iter().enumerate() {
-            let _ = writeln!(body, "  (({t} *)args[0])[{i}] = {};", Extent::from(d));
+            let _ = writeln!(body, "  ARG({t}, 0)[{i}] = {};", Extent::from(d));
         }
-        Ok(Source { body, iterations: 1usize.into(), grain: 1, scratch_bytes: 0 })
+        Ok(Nest::Once(body))
     }
 
     /// Hands `op` to the first backend that claims it.

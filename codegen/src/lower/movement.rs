@@ -1,4 +1,4 @@
-//! Data movement ops as copy kernels.
+//! Data movement ops as loop nests.
 
 use of_ir::{Graph, OpId, Type, ValueId};
 use of_ops::OpSpec;
@@ -6,16 +6,16 @@ use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Slice, Transpose};
 
 use super::index;
-use crate::native::copy::{self, Piece};
+use crate::native::copy::{Gather as Rows, Piece};
 use crate::native::expr::ctype;
 use crate::native::space::row_major;
-use crate::native::{Extent, Source, extent};
+use crate::native::{Extent, Nest, extent};
 
-/// The kernel of a movement op.
+/// The loop nest of a movement op.
 ///
 /// # Errors
 /// Why it has none.
-pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
+pub fn movement(g: &Graph, op: OpId) -> Result<Nest, String> {
     let data = g.op(op);
     let (x, y) = (data.operands[0], data.results[0]);
     let (from, to) = (extent::of_value(g, x), extent::of_value(g, y));
@@ -39,7 +39,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
                 None => (0..rank).rev().collect(),
             };
             let steps = perm.iter().map(|a| own[*a].clone()).collect();
-            Ok(copy::copy(&[piece(to.clone(), zero(), steps)], bytes, 1))
+            Ok(Nest::Copy { pieces: vec![piece(to.clone(), zero(), steps)], bytes, out: 1 })
         }
         Expand::NAME => {
             let lead = to.len() - from.len();
@@ -49,11 +49,11 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
                     _ => zero(),
                 })
                 .collect();
-            Ok(copy::copy(&[piece(to.clone(), zero(), steps)], bytes, 1))
+            Ok(Nest::Copy { pieces: vec![piece(to.clone(), zero(), steps)], bytes, out: 1 })
         }
         Slice::NAME => {
             let (start, steps) = slice(g, op, &from, &own)?;
-            Ok(copy::copy(&[piece(to.clone(), start, steps)], bytes, 1))
+            Ok(Nest::Copy { pieces: vec![piece(to.clone(), start, steps)], bytes, out: 1 })
         }
         Concat::NAME => {
             let c = as_op::<Concat>(g, op).ok_or("its attributes do not decode")?;
@@ -66,7 +66,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
                 at = at + &own[axis];
                 pieces.push(Piece { dims: own, arg, from, to });
             }
-            Ok(copy::copy(&pieces, bytes, data.operands.len()))
+            Ok(Nest::Copy { pieces, bytes, out: data.operands.len() })
         }
         Pad::NAME if as_op::<Pad>(g, op).is_some_and(|p| &*p.mode == "constant") => pad(g, op, &from, &to, bytes),
         Gather::NAME => {
@@ -76,7 +76,7 @@ pub fn movement(g: &Graph, op: OpId) -> Result<Source, String> {
             let outer = from[..axis].iter().product();
             let inner = from[axis + 1..].iter().product();
             let count = extent::of_value(g, data.operands[1]).iter().product();
-            Ok(copy::gather(&outer, &from[axis], &inner, &count, index, bytes))
+            Ok(Nest::Gather(Rows { outer, axis: from[axis].clone(), inner, indices: count, index, bytes }))
         }
         _ => index::kernel(g, op),
     }
@@ -116,7 +116,7 @@ fn bounds(g: &Graph, v: ValueId) -> Option<Vec<Extent>> {
     Some(g.dims_value(v)?.into_iter().map(Extent::from).collect())
 }
 
-fn pad(g: &Graph, op: OpId, from: &[Extent], to: &[Extent], bytes: usize) -> Result<Source, String> {
+fn pad(g: &Graph, op: OpId, from: &[Extent], to: &[Extent], bytes: usize) -> Result<Nest, String> {
     let pads = bounds(g, g.op(op).operands[1]).ok_or("its pads are not known")?;
     let axes = ints(g, op, 3).unwrap_or_else(|| (0..from.len() as i64).collect());
     let fill = match g.op(op).operands.get(2).filter(|v| *g.ty(**v) != Type::None) {
@@ -137,5 +137,5 @@ fn pad(g: &Graph, op: OpId, from: &[Extent], to: &[Extent], bytes: usize) -> Res
         return Err("a scalar cannot be padded".into());
     }
     let list: Vec<_> = (0..from.len()).map(|i| (to[i].clone(), from[i].clone(), before[i].clone())).collect();
-    Ok(copy::pad(&list, bytes, fill))
+    Ok(Nest::Pad { axes: list, bytes, fill })
 }

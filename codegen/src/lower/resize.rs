@@ -8,7 +8,7 @@ use of_ops::nn::{Resize, Taps};
 
 use crate::native::index::{Points, offset, word};
 use crate::native::space::row_major;
-use crate::native::{Source, extent};
+use crate::native::{Nest, extent};
 
 /// The most elements that make one; more are better combined axis by axis.
 const MOST_TAPS: usize = 16;
@@ -47,11 +47,11 @@ impl Axis {
     }
 }
 
-/// The kernel of `of.resize`.
+/// The loop nest of `of.resize`.
 ///
 /// # Errors
 /// Why it has none.
-pub fn resize(g: &Graph, op: OpId) -> Result<Source, String> {
+pub fn resize(g: &Graph, op: OpId) -> Result<Nest, String> {
     let data = g.op(op);
     let r: Resize = as_op(g, op).ok_or("its attributes do not decode")?;
     let from = extent::of_value(g, data.operands[0]);
@@ -116,10 +116,10 @@ pub fn resize(g: &Graph, op: OpId) -> Result<Source, String> {
         dims: extent::of_value(g, data.results[0]),
         element,
         out: 1,
-        head: format!("{head}  const {element} *from = (const {element} *)args[0];\n"),
+        head: format!("{head}  PTR(const {element}) from = ARG(const {element}, 0);\n"),
         row: String::new(),
         point: String::new(),
         value: value.join(" + "),
     };
-    Ok(points.source())
+    Ok(Nest::Points(points))
 }

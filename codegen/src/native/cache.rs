@@ -92,7 +92,7 @@ impl Cache {
 
 fn key(source: &Source, isa: &Isa) -> String {
     let mut h = blake3::Hasher::new();
-    for part in [FORMAT, toolchain::identity(), isa.name, &source.text(isa)] {
+    for part in [FORMAT, &toolchain::identity(isa), isa.name, &source.text(isa)] {
         h.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
     }
     for flag in toolchain::flags(isa) {
@@ -133,12 +133,7 @@ mod tests {
     use super::*;
 
     fn source(n: usize) -> Source {
-        Source {
-            body: format!("  ((f32 *)args[0])[0] = {n};\n"),
-            iterations: 1usize.into(),
-            grain: 1,
-            scratch_bytes: 0,
-        }
+        Source::new(format!("  ((f32 *)args[0])[0] = {n};\n"), 1usize.into(), 1)
     }
 
     #[test]

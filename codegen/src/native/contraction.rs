@@ -70,7 +70,7 @@ pub struct Tile {
 }
 
 /// Terms of a long sum of floats that are added up by themselves.
-const PIECE: usize = 512;
+pub const PIECE: usize = 512;
 
 /// The order of a large product of floats: a block of the left operand, some rows by some terms, stays in the second
 /// cache while panels go by; the sums of a group of panels wait in scratch for the next terms.
@@ -431,7 +431,7 @@ pub fn contraction(
     }
     let waiting = blocks.map_or(0, |b| b.scratch(spec, tile, width));
     let scratch = (sums_at + waiting + if pieces { tile.rows * width } else { 0 }) * 4;
-    Ok(Source { body: c, iterations: batches * panels * cuts, grain: 1, scratch_bytes: scratch as u64 })
+    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * cuts, 1) })
 }
 
 /// Prints the product of the rows of `spec`, whole tiles of them, with one packed panel of floats: from `A` and `B` to
@@ -485,15 +485,20 @@ pub struct RowAxes {
 }
 
 /// Strides of an access of the epilogue.
-struct Walk {
-    batch: Vec<Extent>,
-    outer: Extent,
-    inner: Extent,
-    column: Extent,
+pub struct Walk {
+    /// Along the batch axes.
+    pub batch: Vec<Extent>,
+    /// Along the outer rows.
+    pub outer: Extent,
+    /// Along the inner rows.
+    pub inner: Extent,
+    /// Along the columns.
+    pub column: Extent,
 }
 
 impl RowAxes {
-    fn walk(&self, strides: &[Extent]) -> Option<Walk> {
+    /// How an access with these strides goes along; `None` where it does not follow the rows.
+    pub fn walk(&self, strides: &[Extent]) -> Option<Walk> {
         let columns = self.dims.len() - 1;
         let rows = self.batch + self.outer;
         Some(Walk {

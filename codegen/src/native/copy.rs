@@ -54,7 +54,7 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
         largest = largest.max(plan.inner());
     }
     c.push_str("  }\n");
-    Source { body: c, iterations: base, grain: (16384 / largest.max(1)).max(1) as i64, scratch_bytes: 0 }
+    Source::new(c, base, (16384 / largest.max(1)).max(1) as i64)
 }
 
 /// How one piece is walked: outer rows, then one or two inner axes.
@@ -130,11 +130,8 @@ impl Walk {
 /// Rows and columns of a block of a transpose.
 const BLOCK: usize = 16;
 
-/// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis. Elements
-/// before may be negative, which cuts.
-pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -> Source {
-    let t = word(element_bytes);
-    // An axis that is not padded is part of the elements of the one before it.
+/// The axes of a padding; one that is not padded is part of the elements of the one before it.
+pub fn merged(axes: &[(Extent, Extent, Extent)]) -> Vec<(Extent, Extent, Extent)> {
     let mut merged: Vec<(Extent, Extent, Extent)> = Vec::new();
     for (out, own, before) in axes {
         match merged.last_mut() {
@@ -144,7 +141,14 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -
             _ => merged.push((out.clone(), own.clone(), before.clone())),
         }
     }
-    let axes = &merged;
+    merged
+}
+
+/// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis. Elements
+/// before may be negative, which cuts.
+pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -> Source {
+    let t = word(element_bytes);
+    let axes = &merged(axes);
     let out: Vec<Extent> = axes.iter().map(|a| a.0.clone()).collect();
     let input: Vec<Extent> = axes.iter().map(|a| a.1.clone()).collect();
     let strides = space::row_major(&input);
@@ -169,31 +173,39 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -
     let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (&last - &first) * element_bytes);
     let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = ({t}){fill}ULL;");
     let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = ({t}){fill}ULL;\n  }}");
-    Source { body: c, iterations: rows, grain: (16384 / width.guess().max(1)).max(1) as i64, scratch_bytes: 0 }
+    Source::new(c, rows, (16384 / width.guess().max(1)).max(1) as i64)
 }
 
 /// Gathers rows: `to[o, j, i] = from[o, index[j], i]`. Arguments are the data, the indices and the output. A negative
-/// index counts from the end; one out of range ends the kernel with the status 1. `index` is the C type of the indices.
-pub fn gather(
-    outer: &Extent,
-    axis: &Extent,
-    inner: &Extent,
-    indices: &Extent,
-    index: &str,
-    element_bytes: usize,
-) -> Source {
-    let t = word(element_bytes);
-    let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
-    let _ = writeln!(c, "    const i64 o = it / {indices}, j = it % {indices};");
-    let _ = writeln!(c, "    i64 k = ((const {index} *)args[1])[j]; if (k < 0) k += {axis};");
-    let _ = writeln!(c, "    if (k < 0 || k >= {axis}) return 1;");
-    let _ = writeln!(c, "    const {t} *from = (const {t} *)args[0] + (o * {axis} + k) * {inner};");
-    let _ = writeln!(c, "    {t} *to = ({t} *)args[2] + it * {inner};");
-    let _ = writeln!(c, "    move(to, from, {});\n  }}", inner * element_bytes);
-    Source {
-        body: c,
-        iterations: outer * indices,
-        grain: (16384 / inner.guess().max(1)).max(1) as i64,
-        scratch_bytes: 0,
+/// index counts from the end; one out of range ends the kernel with the status 1.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Gather {
+    /// Product of the extents before the axis.
+    pub outer: Extent,
+    /// Extent of the axis.
+    pub axis: Extent,
+    /// Product of the extents after it.
+    pub inner: Extent,
+    /// Number of indices.
+    pub indices: Extent,
+    /// C type of the indices.
+    pub index: &'static str,
+    /// Bytes of an element.
+    pub bytes: usize,
+}
+
+impl Gather {
+    /// The kernel.
+    pub fn source(&self) -> Source {
+        let Gather { outer, axis, inner, indices, index, bytes } = self;
+        let t = word(*bytes);
+        let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
+        let _ = writeln!(c, "    const i64 o = it / {indices}, j = it % {indices};");
+        let _ = writeln!(c, "    i64 k = ((const {index} *)args[1])[j]; if (k < 0) k += {axis};");
+        let _ = writeln!(c, "    if (k < 0 || k >= {axis}) return 1;");
+        let _ = writeln!(c, "    const {t} *from = (const {t} *)args[0] + (o * {axis} + k) * {inner};");
+        let _ = writeln!(c, "    {t} *to = ({t} *)args[2] + it * {inner};");
+        let _ = writeln!(c, "    move(to, from, {});\n  }}", inner * *bytes);
+        Source::new(c, outer * indices, (16384 / inner.guess().max(1)).max(1) as i64)
     }
 }

@@ -83,7 +83,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
         Length::Whole(n) => (CHUNK / n.guess().max(1)).max(1) as i64,
         Length::Chunk(_) => 1,
     };
-    Source { body: c, iterations: rows, grain, scratch_bytes: 0 }
+    Source::new(c, rows, grain)
 }
 
 /// How many elements an iteration computes.

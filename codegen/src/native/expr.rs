@@ -117,11 +117,11 @@ pub fn unprintable(body: &Body) -> Option<String> {
 /// A number as a C literal of type `dtype`.
 pub fn literal(c: f64, dtype: DType) -> String {
     match dtype {
-        DType::F32 if c.is_nan() => "__builtin_nanf(\"\")".into(),
-        DType::F32 if c.is_infinite() => format!("({}__builtin_inff())", if c < 0.0 { "-" } else { "" }),
+        DType::F32 if c.is_nan() => "NAN32".into(),
+        DType::F32 if c.is_infinite() => (if c < 0.0 { "(-INF32)" } else { "INF32" }).into(),
         DType::F32 => format!("{:?}f", c as f32),
-        DType::F64 if c.is_nan() => "__builtin_nan(\"\")".into(),
-        DType::F64 if c.is_infinite() => format!("({}__builtin_inf())", if c < 0.0 { "-" } else { "" }),
+        DType::F64 if c.is_nan() => "NAN64".into(),
+        DType::F64 if c.is_infinite() => (if c < 0.0 { "(-INF64)" } else { "INF64" }).into(),
         DType::F64 => format!("{c:?}"),
         DType::Bool => format!("{}", i32::from(c != 0.0)),
         _ if c == -9_223_372_036_854_775_808.0 => "(-9223372036854775807LL - 1)".into(),
@@ -330,26 +330,27 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
     let a = |i: usize| name(args[i]);
     let operand = body.nodes[*args.last().unwrap_or(&0)].dtype;
     let t = ctype(dtype);
-    let lane = |f: &str| format!("{f}(SPLAT({}))[0]", a(0));
+    let one = |f: &str| format!("one_{f}({})", a(0));
     use ScalarOp::*;
     match op {
         Neg => format!("({t})-{}", a(0)),
         Abs => format!("({t})({0} < 0 ? -{0} : {0})", a(0)),
+        Sign if operand.is_float() => format!("({0} != {0} ? {0} : ({t})(({0} > 0) - ({0} < 0)))", a(0)),
         Sign => format!("({t})(({0} > 0) - ({0} < 0))", a(0)),
         Ceil | Floor | Round if operand.is_int() => a(0),
-        Ceil => lane("vceil"),
-        Floor => lane("vfloor"),
-        Round => lane("vround"),
-        Sqrt => lane("vsqrt"),
-        Rsqrt => format!("1.0f / vsqrt(SPLAT({}))[0]", a(0)),
+        Ceil => one("ceil"),
+        Floor => one("floor"),
+        Round => one("round"),
+        Sqrt => one("sqrt"),
+        Rsqrt => format!("1.0f / one_sqrt({})", a(0)),
         Recip => format!("({t})1 / {}", a(0)),
-        Exp => lane("vexp"),
-        Log => lane("vlog"),
-        Sin => lane("vsin"),
-        Cos => lane("vcos"),
-        Tanh => lane("vtanh"),
-        Erf => lane("verf"),
-        Sigmoid => lane("vsigmoid"),
+        Exp => one("exp"),
+        Log => one("log"),
+        Sin => one("sin"),
+        Cos => one("cos"),
+        Tanh => one("tanh"),
+        Erf => one("erf"),
+        Sigmoid => one("sigmoid"),
         Not => format!("!{}", a(0)),
         BitNot => format!("({t})~{}", a(0)),
         IsNan => format!("({0} != {0})", a(0)),
@@ -396,8 +397,9 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         Cast(to) if to.is_int() && operand.is_float() => {
             // Truncates; out of range saturates, NaN gives 0.
             let (lo, hi) = to.int_range().unwrap_or((0, 1));
+            let f = if operand == DType::F32 { "f" } else { "" };
             format!(
-                "({0} != {0} ? 0 : {0} <= {lo}.0 ? ({t}){1} : {0} >= {hi}.0 ? ({t}){2} : ({t}){0})",
+                "({0} != {0} ? 0 : {0} <= {lo}.0{f} ? ({t}){1} : {0} >= {hi}.0{f} ? ({t}){2} : ({t}){0})",
                 a(0),
                 int_literal(lo),
                 int_literal(hi)

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::{Extent, Source, space};
 
 /// A result whose elements are computed one by one, over the variables `x0`, `x1` … of their position.
+#[derive(Clone, PartialEq, Debug)]
 pub struct Points {
     /// Extents of the result.
     pub dims: Vec<Extent>,
@@ -37,11 +38,11 @@ impl Points {
         for (axis, (d, step)) in outer.iter().zip(&steps).enumerate() {
             let _ = writeln!(c, "    const i64 x{axis} = row / {step} % {d};");
         }
-        let _ = writeln!(c, "{}    {t} *to = ({t} *)args[{}] + row * {width};", self.row, self.out, t = self.element);
+        let _ = writeln!(c, "{}    PTR({t}) to = ARG({t}, {}) + row * {width};", self.row, self.out, t = self.element);
         let _ = writeln!(c, "    for (i64 x{last} = 0; x{last} < {width}; x{last}++) {{");
         let _ = writeln!(c, "{}      to[x{last}] = {};\n    }}\n  }}", self.point, self.value);
         let grain = (4096 / width.guess().max(1)).max(1) as i64;
-        Source { body: c, iterations: outer.iter().product(), grain, scratch_bytes: 0 }
+        Source::new(c, outer.iter().product(), grain)
     }
 }
 
@@ -79,6 +80,7 @@ pub fn equal(a: &Extent, b: &Extent) -> String {
 }
 
 /// Where the slices of an operand go.
+#[derive(Clone, PartialEq, Debug)]
 pub struct Scatter {
     /// C type of the elements.
     pub element: &'static str,
@@ -100,15 +102,15 @@ pub struct Scatter {
 pub fn scatter(s: Scatter) -> Source {
     let t = s.element;
     let mut c = s.head;
-    let _ = writeln!(c, "  const {t} *x = (const {t} *)args[0], *u = (const {t} *)args[2];");
-    let _ = writeln!(c, "  {t} *y = ({t} *)args[3];");
+    let _ = writeln!(c, "  PTR(const {t}) x = ARG(const {t}, 0);");
+    let _ = writeln!(c, "  PTR(const {t}) u = ARG(const {t}, 2);\n  PTR({t}) y = ARG({t}, 3);");
     let _ = writeln!(c, "  for (i64 i = 0; i < {}; i++) y[i] = x[i];", s.total);
     let _ = writeln!(c, "  for (i64 i = 0; i < {}; i++) {{\n{}", s.slices, s.slice);
     let _ = writeln!(c, "    for (i64 j = 0; j < {n}; j++) {{", n = s.inner);
     let _ = writeln!(c, "      const {t} a = y[at + j], b = u[i * {} + j];", s.inner);
     let _ = writeln!(c, "      y[at + j] = {};\n    }}\n  }}", s.combine);
     // One worker: slices may meet at one place.
-    Source { body: c, iterations: 1usize.into(), grain: 1, scratch_bytes: 0 }
+    Source::new(c, 1usize.into(), 1)
 }
 
 #[cfg(test)]

@@ -1,29 +1,45 @@
 //! Instruction sets that kernels are compiled for.
 
+/// What kernels for an instruction set are written in, and what compiles them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// C, by the machine's C compiler.
+    C,
+    /// CUDA C++, by NVRTC.
+    Cuda,
+    /// The text of [`Language::Cuda`], by the machine's C++ compiler with a header that emulates a GPU: threads of a
+    /// block are fibers, and wrong accesses and barriers that not all threads reach end the kernel with a status.
+    Shim,
+}
+
 /// An instruction set: what the compiler is told, and what the machine must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {
     /// Name in plans and on the command line.
     pub name: &'static str,
-    /// Floats in a vector.
+    /// What its kernels are written in.
+    pub language: Language,
+    /// Floats in a vector; 1 where threads stand for lanes.
     pub lanes: usize,
     /// Vector registers.
     pub registers: usize,
     /// Flags for the C compiler.
     pub flags: &'static [&'static str],
-    /// CPU features by rustc's names.
+    /// CPU features by rustc's names; on a GPU what its kernels may do.
     pub features: &'static [&'static str],
     /// Architecture by rustc's name.
     pub arch: &'static str,
 }
 
 /// What every machine of the most common architecture has.
-const BASELINE: Isa = Isa { name: "x86-64", lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" };
+const BASELINE: Isa =
+    Isa { name: "x86-64", language: Language::C, lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" };
 
 /// Every instruction set, best first within an architecture.
 pub const ISAS: &[Isa] = &[
     Isa {
         name: "avx512vnni",
+        language: Language::C,
         lanes: 16,
         registers: 32,
         flags: &[
@@ -41,6 +57,7 @@ pub const ISAS: &[Isa] = &[
     },
     Isa {
         name: "avx512",
+        language: Language::C,
         lanes: 16,
         registers: 32,
         flags: &["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mavx2", "-mprefer-vector-width=512"],
@@ -49,6 +66,7 @@ pub const ISAS: &[Isa] = &[
     },
     Isa {
         name: "avx2",
+        language: Language::C,
         lanes: 8,
         registers: 16,
         flags: &["-mavx2", "-mfma"],
@@ -56,10 +74,49 @@ pub const ISAS: &[Isa] = &[
         arch: "x86_64",
     },
     BASELINE,
-    Isa { name: "aarch64", lanes: 4, registers: 32, flags: &[], features: &["neon"], arch: "aarch64" },
+    Isa {
+        name: "aarch64",
+        language: Language::C,
+        lanes: 4,
+        registers: 32,
+        flags: &[],
+        features: &["neon"],
+        arch: "aarch64",
+    },
+    gpu("sm_80", SM_80, &[]),
+    gpu("sm_80+tf32", SM_80, &["tf32"]),
+    gpu("sm_80+tf32x3", SM_80, &["tf32x3"]),
+    gpu("sm_90", SM_90, &[]),
+    gpu("sm_90+tf32", SM_90, &["tf32"]),
+    gpu("sm_90+tf32x3", SM_90, &["tf32x3"]),
+    gpu("sm_100", SM_100, &[]),
+    gpu("sm_100+tf32", SM_100, &["tf32"]),
+    gpu("sm_100+tf32x3", SM_100, &["tf32x3"]),
+    gpu(SHIM, &[], &[]),
+    gpu("cuda-shim+tf32", &[], &["tf32"]),
+    gpu("cuda-shim+tf32x3", &[], &["tf32x3"]),
 ];
 
+/// The GPU that the CPU emulates.
+pub const SHIM: &str = "cuda-shim";
+
+const SM_80: &[&str] = &["--gpu-architecture=sm_80"];
+const SM_90: &[&str] = &["--gpu-architecture=sm_90"];
+const SM_100: &[&str] = &["--gpu-architecture=sm_100"];
+
+/// A GPU, or without flags the emulated one, with what was asked for: `tf32` multiplies f32 on tensor cores with ten bits
+/// of its mantissa, `tf32x3` in three such products that together keep nearly all bits.
+const fn gpu(name: &'static str, flags: &'static [&'static str], features: &'static [&'static str]) -> Isa {
+    let (language, arch) = if flags.is_empty() { (Language::Shim, "x86_64") } else { (Language::Cuda, "cuda") };
+    Isa { name, language, lanes: 1, registers: 255, flags, features, arch }
+}
+
 impl Isa {
+    /// Whether its kernels are written for a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.language != Language::C
+    }
+
     /// The instruction set called `name`.
     pub fn by_name(name: &str) -> Option<&'static Isa> {
         ISAS.iter().find(|i| i.name == name)

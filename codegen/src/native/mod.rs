@@ -1,4 +1,5 @@
-//! Native CPU code: fused groups become C on vectors, C becomes position-independent machine code.
+//! Native code: fused groups become loop nests ([`nest`]), nests become text, on the CPU C on vectors, and C becomes
+//! position-independent machine code. What is particular to GPUs is in [`crate::cuda`].
 
 pub mod cache;
 pub mod contraction;
@@ -8,6 +9,7 @@ pub mod expr;
 pub mod extent;
 pub mod index;
 pub mod isa;
+pub mod nest;
 pub mod object;
 pub mod reduce;
 pub mod rowwise;
@@ -19,7 +21,10 @@ pub mod window;
 pub mod winograd;
 
 pub use extent::Extent;
-pub use isa::Isa;
+pub use isa::{Isa, Language};
+pub use nest::Nest;
+
+use crate::cuda;
 
 /// The head of every kernel's text: types, vector helpers, mathematical functions.
 const PRELUDE: &str = include_str!("prelude.c");
@@ -28,7 +33,8 @@ const PRELUDE: &str = include_str!("prelude.c");
 ///
 /// The function is `i32 kernel(void *const *args, i64 begin, i64 end, void *scratch)`; it runs the iterations
 /// `[begin, end)` of its outer loop and returns 0, 1 for an index out of range, or 2 for
-/// extents that do not broadcast. Buffers and scratch are 64-byte aligned.
+/// extents that do not broadcast. Buffers and scratch are 64-byte aligned. On a GPU an iteration is a block of threads
+/// (see [`cuda::text`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// Statements.
@@ -39,11 +45,21 @@ pub struct Source {
     pub grain: i64,
     /// Scratch memory of each worker.
     pub scratch_bytes: u64,
+    /// Arguments; counted when the kernel becomes a step, and read by printers that must declare them.
+    pub args: usize,
 }
 
 impl Source {
-    /// The whole C text for `isa`.
+    /// A kernel without scratch memory.
+    pub fn new(body: String, iterations: Extent, grain: i64) -> Source {
+        Source { body, iterations, grain, scratch_bytes: 0, args: 0 }
+    }
+
+    /// The whole text for `isa`.
     pub fn text(&self, isa: &Isa) -> String {
+        if isa.is_gpu() {
+            return cuda::text(self, isa);
+        }
         format!(
             "#define LANES {}\n{PRELUDE}\ni32 kernel(void *const *restrict args, i64 begin, i64 end, void *restrict scratch) {{\n{}  return 0;\n}}\n",
             isa.lanes, self.body

@@ -8,6 +8,13 @@ typedef u32 vu __attribute__((vector_size(LANES * 4)));
 typedef i16 vh __attribute__((vector_size(LANES * 4)));
 typedef float vfu __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
+/* Arguments, as kernels for GPUs see them too (cuda/prelude.cuh). */
+#define PTR(T) T *
+#define ARG(T, i) ((T *)args[i])
+#define INF32 __builtin_inff()
+#define NAN32 __builtin_nanf("")
+#define INF64 __builtin_inf()
+#define NAN64 __builtin_nan("")
 /* All lanes alike. A list of lanes rather than 0 + x: the sum would keep the sign of zero and cost an addition. */
 #if LANES == 16
 INLINE vf splat(f32 x) { return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
@@ -307,3 +314,10 @@ INLINE f32 hsum(vf v) { f32 s[LANES]; __builtin_memcpy(s, &v, sizeof v); for (in
 INLINE f32 hprod(vf v) { f32 s = 1; for (int i = 0; i < LANES; i++) s *= v[i]; return s; }
 INLINE f32 hmax(vf v) { f32 s = v[0]; for (int i = 1; i < LANES; i++) s = (v[i] > s || v[i] != v[i]) ? v[i] : s; return s; }
 INLINE f32 hmin(vf v) { f32 s = v[0]; for (int i = 1; i < LANES; i++) s = (v[i] < s || v[i] != v[i]) ? v[i] : s; return s; }
+
+/* The functions on single numbers. */
+#define ONE(f) INLINE f32 one_##f(f32 x) { return v##f(SPLAT(x))[0]; }
+ONE(ceil) ONE(floor) ONE(round) ONE(sqrt) ONE(exp) ONE(log) ONE(sin) ONE(cos) ONE(tanh) ONE(erf) ONE(sigmoid)
+/* Floats in the order of their bits, in which -0 is before 0 and NaN at an end. */
+INLINE i64 order32(f32 e) { union { f32 f; i32 i; } v = { e }; return v.i ^ ((v.i >> 31) & 0x7fffffff); }
+INLINE i64 order64(f64 e) { union { f64 f; i64 i; } v = { e }; return v.i ^ ((v.i >> 63) & 0x7fffffffffffffffLL); }

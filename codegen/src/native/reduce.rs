@@ -71,5 +71,5 @@ pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize], isa: &Isa) -> Sourc
         );
     }
     c.push_str("  }\n");
-    Source { body: c, iterations: rows * blocks, grain: 1, scratch_bytes: 0 }
+    Source::new(c, rows * blocks, 1)
 }

@@ -74,11 +74,11 @@ pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<
     }
     c.push_str("  }\n");
     let grain = (4096 / n.guess().max(1)).max(1) as i64;
-    Ok(Source { body: c, iterations: rows, grain, scratch_bytes: (saved.len() * scratch_row * 4) as u64 })
+    Ok(Source { scratch_bytes: (saved.len() * scratch_row * 4) as u64, ..Source::new(c, rows, grain) })
 }
 
 /// The stage in which each node is computed; a reduction's value is there in the next.
-fn stages(body: &Body) -> Vec<usize> {
+pub fn stages(body: &Body) -> Vec<usize> {
     let mut out: Vec<usize> = Vec::with_capacity(body.nodes.len());
     for t in &body.nodes {
         let ready = |a: usize, out: &[usize]| out[a] + usize::from(matches!(body.nodes[a].node, Node::Reduce(..)));
@@ -93,7 +93,7 @@ fn stages(body: &Body) -> Vec<usize> {
 }
 
 /// Nodes whose values are kept for later stages.
-fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
+pub fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
     let mut out = BTreeSet::new();
     for (i, t) in body.nodes.iter().enumerate() {
         let used_later = body.nodes.iter().enumerate().any(|(j, u)| match &u.node {
@@ -117,6 +117,20 @@ fn dear(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
                 || args.iter().any(|a| !body.nodes[*a].per_row && stages[*a] == stage && dear(body, *a, stage, stages))
         }
         _ => false,
+    }
+}
+
+/// Adds what must be computed at each point of the walk of `stage` so that `node` is there; `saved` are not computed again.
+pub fn need(body: &Body, stages: &[usize], saved: &[usize], node: usize, stage: usize, out: &mut BTreeSet<usize>) {
+    let t = &body.nodes[node];
+    if t.per_row || matches!(t.node, Node::Const(_)) || !out.insert(node) {
+        return;
+    }
+    if saved.contains(&node) && stages[node] < stage {
+        return;
+    }
+    if let Node::Op(_, args) = &t.node {
+        args.iter().for_each(|a| need(body, stages, saved, *a, stage, out));
     }
 }
 
@@ -164,7 +178,7 @@ impl Rows<'_> {
             return;
         }
         let mut needed = BTreeSet::new();
-        targets.iter().for_each(|t| self.need(*t, stage, &mut needed));
+        targets.iter().for_each(|t| need(body, self.stages, self.saved, *t, stage, &mut needed));
         let (n, lanes) = (self.n, self.isa.lanes);
         // Each of several vectors has a sum of its own, so that one addition need not wait for the one before.
         let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.guess() / lanes / 2).clamp(1, 4) };
@@ -215,20 +229,6 @@ impl Rows<'_> {
                 Reduce::Prod => "hprod",
             };
             let _ = writeln!(c, "    const vf t{i} = SPLAT({f}(a{i}_0));");
-        }
-    }
-
-    /// Adds what must be computed at each point of the walk so that `node` is there.
-    fn need(&self, node: usize, stage: usize, out: &mut BTreeSet<usize>) {
-        let t = &self.body.nodes[node];
-        if t.per_row || matches!(t.node, Node::Const(_)) || !out.insert(node) {
-            return;
-        }
-        if self.saved.contains(&node) && self.stages[node] < stage {
-            return;
-        }
-        if let Node::Op(_, args) = &t.node {
-            args.iter().for_each(|a| self.need(*a, stage, out));
         }
     }
 
@@ -289,7 +289,7 @@ pub fn neutral(kind: Reduce) -> &'static str {
     match kind {
         Reduce::Sum => "0",
         Reduce::Prod => "1",
-        Reduce::Max => "-__builtin_inff()",
-        Reduce::Min => "__builtin_inff()",
+        Reduce::Max => "-INF32",
+        Reduce::Min => "INF32",
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::{Extent, Source};
 
 /// A tensor seen as `[outer, n, inner]`, whose middle axis is walked.
+#[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
     /// Product of the extents before it.
     pub outer: Extent,
@@ -20,21 +21,49 @@ impl Axis {
         Axis { outer: dims[..axis].iter().product(), n: dims[axis].clone(), inner: dims[axis + 1..].iter().product() }
     }
 
-    /// A kernel whose `body` walks the axis once: it knows `o` and `i`, the position beside the axis, and `p`, which
-    /// points to the first element.
-    fn walk(&self, element: &str, body: &str) -> Source {
-        let Axis { outer, n, inner } = self;
-        let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
-        let _ = writeln!(c, "    const i64 o = it / {inner}, i = it % {inner};");
-        let _ = writeln!(c, "    const {element} *p = (const {element} *)args[0] + o * {n} * {inner} + i;\n{body}  }}");
+    fn walk(&self, element: &str, head: String, body: String) -> Walk {
+        Walk { axis: self.clone(), element: element.to_string(), head, body }
+    }
+}
+
+/// A walk along one axis, for each position beside it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Walk {
+    /// The axis.
+    pub axis: Axis,
+    /// C type of the elements of the first argument.
+    pub element: String,
+    /// C statements before everything.
+    pub head: String,
+    /// C statements that walk the axis once: they know `o` and `i`, the position beside the axis, `it`, its number, and
+    /// `p`, which points to the first element.
+    pub body: String,
+}
+
+impl Walk {
+    /// The kernel.
+    pub fn source(&self) -> Source {
+        let Walk { axis: Axis { outer, n, inner }, .. } = self;
+        let mut c = self.head.clone();
+        c.push_str("  for (i64 it = begin; it < end; it++) {\n");
+        c.push_str(&self.position());
+        let _ = writeln!(c, "{}  }}", self.body);
         let grain = (4096 / n.guess().max(1)).max(1) as i64;
-        Source { body: c, iterations: outer * inner, grain, scratch_bytes: 0 }
+        Source::new(c, outer * inner, grain)
+    }
+
+    /// C that declares what [`Walk::body`] knows.
+    pub fn position(&self) -> String {
+        let Walk { axis: Axis { n, inner, .. }, element, .. } = self;
+        let mut c = format!("    const i64 o = it / {inner}, i = it % {inner};\n");
+        let _ = writeln!(c, "    PTR(const {element}) p = ARG(const {element}, 0) + o * {n} * {inner} + i;");
+        c
     }
 }
 
 /// The index of the best element, the first or the last of equal ones. NaN is better than any number. Arguments are the
 /// tensor and the indices.
-pub fn arg(axis: &Axis, element: &str, largest: bool, last: bool) -> Source {
+pub fn arg(axis: &Axis, element: &str, largest: bool, last: bool) -> Walk {
     let Axis { n, inner, .. } = axis;
     let (better, equal) = (if largest { ">" } else { "<" }, if last { " || a == b" } else { "" });
     let body = format!(
@@ -43,23 +72,21 @@ pub fn arg(axis: &Axis, element: &str, largest: bool, last: bool) -> Source {
       const {element} a = p[k * {inner}], b = p[best * {inner}];
       if (a {better} b || (a != a && b == b){equal}) best = k;
     }}
-    ((i64 *)args[1])[it] = best;
+    ARG(i64, 1)[it] = best;
 "
     );
-    let mut source = axis.walk(element, &body);
     // Nothing has no best element.
-    source.body.insert_str(0, &format!("  if ({n} < 1) return 2;\n"));
-    source
+    axis.walk(element, format!("  if ({n} < 1) return 2;\n"), body)
 }
 
 /// Running sums, in the C type `sum`. Arguments are the tensor and the sums.
-pub fn cumulate(axis: &Axis, element: &str, sum: &str, exclusive: bool, reverse: bool) -> Source {
+pub fn cumulate(axis: &Axis, element: &str, sum: &str, exclusive: bool, reverse: bool) -> Walk {
     let Axis { n, inner, .. } = axis;
     let at = if reverse { format!("{n} - 1 - k") } else { "k".into() };
     let store = format!("q[at] = ({element})sum;");
     let (before, after) = if exclusive { (store.as_str(), "") } else { ("", store.as_str()) };
     let body = format!(
-        "    {element} *q = ({element} *)args[1] + o * {n} * {inner} + i;
+        "    PTR({element}) q = ARG({element}, 1) + o * {n} * {inner} + i;
     {sum} sum = 0;
     for (i64 k = 0; k < {n}; k++) {{
       const i64 at = ({at}) * {inner};
@@ -68,17 +95,17 @@ pub fn cumulate(axis: &Axis, element: &str, sum: &str, exclusive: bool, reverse:
     }}
 "
     );
-    axis.walk(element, &body)
+    axis.walk(element, String::new(), body)
 }
 
 /// The `k` first elements in order and their indices; `key` is a C expression of an i64 that is larger for what comes
 /// first, of the element `e`. Arguments are the tensor, the elements and the indices.
-pub fn top(axis: &Axis, element: &str, k: &Extent, key: &str) -> Source {
+pub fn top(axis: &Axis, element: &str, k: &Extent, key: &str) -> Walk {
     let Axis { n, inner, .. } = axis;
     // Places are kept in order in the result; an element that is before the last of them moves up.
     let body = format!(
-        "    {element} *q = ({element} *)args[1] + o * {k} * {inner} + i;
-    i64 *r = (i64 *)args[2] + o * {k} * {inner} + i;
+        "    PTR({element}) q = ARG({element}, 1) + o * {k} * {inner} + i;
+    PTR(i64) r = ARG(i64, 2) + o * {k} * {inner} + i;
     i64 held = 0, worst = 0;
     for (i64 j = 0; j < {n}; j++) {{
       const {element} own = p[j * {inner}];
@@ -96,7 +123,5 @@ pub fn top(axis: &Axis, element: &str, k: &Extent, key: &str) -> Source {
     }}
 "
     );
-    let mut source = axis.walk(element, &body);
-    source.body.insert_str(0, &format!("  if ({k} < 1 || {k} > {n}) return {k} == 0 ? 0 : 2;\n"));
-    source
+    axis.walk(element, format!("  if ({k} < 1 || {k} > {n}) return {k} == 0 ? 0 : 2;\n"), body)
 }

@@ -118,11 +118,11 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     }
     channels(&|n, c| point(spec, body, n, isa, c), &mut c);
     c.push_str("      x++;\n    }\n  }\n");
-    Ok(Source { body: c, iterations: &spec.n * &h.output, grain: 1, scratch_bytes: 0 })
+    Ok(Source::new(c, &spec.n * &h.output, 1))
 }
 
 /// The taps of the window at `at` that lie inside the input: `k0..k1`.
-fn range(at: &str, k: &str, a: &Axis, c: &mut String) {
+pub fn range(at: &str, k: &str, a: &Axis, c: &mut String) {
     let _ = writeln!(c, "    const i64 {at}i = {at} * {} - {};", a.stride, a.pad);
     // The window begins at or after the first element, and ends before the last.
     let (before, reach) =

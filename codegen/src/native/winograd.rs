@@ -349,7 +349,7 @@ impl Winograd {
         self.epilogue(body, &mut c);
         c.push_str("      }\n    }\n    }\n  }\n");
         let scratch = 4 * (m_at + p * p * m_step);
-        Ok(Source { body: c, iterations: blocks * parts, grain: 1, scratch_bytes: scratch as u64 })
+        Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, blocks * parts, 1) })
     }
 
     /// The epilogue on the points of a tile that there are.

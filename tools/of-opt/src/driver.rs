@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
 use of_codegen::native::schedule::Schedules;
+use of_codegen::native::{Isa, Language};
 use of_codegen::{CompileOptions, Compiled, Progress, Target};
 use of_diag::{Code, Diagnostics, Severity};
 use of_ir::{Func, Module};
@@ -80,7 +80,11 @@ pub fn compile<'m>(
     console: &Console,
 ) -> Result<Compiled<'m>, Diagnostics> {
     let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
-    with_options(source, codegen, flags, console, |options| of_codegen::compile(&funcs, options))
+    let gpu = gpu(codegen)?;
+    with_options(source, codegen, flags, schedules, console, |options| match &gpu {
+        Some(cuda) => of_codegen::whole(&funcs, cuda, options),
+        None => of_codegen::compile(&funcs, options),
+    })
 }
 
 /// Compiles something as the flags say, with progress.
@@ -91,6 +95,7 @@ pub fn with_options<T>(
     source: &Source,
     codegen: &Codegen,
     flags: Vec<String>,
+    schedules: &Schedules,
     console: &Console,
     compile: impl FnOnce(&CompileOptions<'_>) -> Result<T, Diagnostics>,
 ) -> Result<T, Diagnostics> {
@@ -119,6 +124,17 @@ pub fn cache(codegen: &Codegen) -> Cache {
     if codegen.no_cache { Cache::none() } else { Cache::user() }
 }
 
+/// The compiler for the GPU that `--target` names; nothing for the CPU.
+fn gpu(codegen: &Codegen) -> Result<Option<of_cuda::Cuda>, Diagnostics> {
+    let target = codegen.target.as_deref().unwrap_or("cpu");
+    let wrong = |what: String| exit::error(Code::INPUT, what).hint("choose from cpu, cuda:sm_90, cuda:shim");
+    match target.split_once(':') {
+        None if target == "cpu" => Ok(None),
+        Some(("cuda", arch)) => Ok(Some(of_cuda::Cuda::new(arch, cache(codegen)).map_err(wrong)?)),
+        _ => Err(wrong(format!("there is no target '{target}'")).into()),
+    }
+}
+
 /// The number of threads that a flag asks for: all cores without it.
 pub fn threads(flag: Option<usize>) -> usize {
     match flag {
@@ -133,8 +149,9 @@ pub fn threads(flag: Option<usize>) -> usize {
 /// When there is none of that name.
 pub fn isa(name: Option<&str>) -> Result<&'static Isa, Diagnostics> {
     let Some(name) = name else { return Ok(Isa::host()) };
-    Isa::by_name(name).ok_or_else(|| {
-        let known: Vec<_> = of_codegen::native::isa::ISAS.iter().map(|i| i.name).collect();
+    Isa::by_name(name).filter(|i| i.language != Language::Cuda).ok_or_else(|| {
+        let known = of_codegen::native::isa::ISAS.iter().filter(|i| i.language != Language::Cuda);
+        let known: Vec<_> = known.map(|i| i.name).collect();
         exit::error(Code::INPUT, format!("there is no instruction set '{name}'"))
             .hint(format!("choose from {}", known.join(", ")))
             .into()
@@ -169,8 +186,8 @@ pub fn mesh_session(
     MeshSession::new(plan, mesh, options, &loaders()).map_err(|e| session_error(&e))
 }
 
-fn loaders() -> [Arc<dyn Loader>; 1] {
-    [Arc::new(of_reference::Reference)]
+fn loaders() -> [Arc<dyn Loader>; 2] {
+    [Arc::new(of_reference::Reference), Arc::new(of_cuda::Device::default())]
 }
 
 fn session_error(e: &SessionError) -> Diagnostics {

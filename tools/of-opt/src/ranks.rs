@@ -1,5 +1,6 @@
 //! From a module to what each rank of a mesh runs, and to a plan of all of them.
 
+use of_codegen::native::schedule;
 use of_codegen::{Compiled, MeshFuncs};
 use of_diag::Diagnostics;
 use of_ir::{Func, Graph, Module};
@@ -120,7 +121,7 @@ pub fn compile<'m>(
         funcs: ranked.funcs.iter().collect(),
         ranks: ranked.ranks.clone(),
     };
-    driver::with_options(source, codegen, flags, console, |options| of_codegen::compile_mesh(&mesh, options))
+    driver::with_options(source, codegen, flags, &schedule::NONE, console, |options| of_codegen::compile_mesh(&mesh, options))
 }
 
 /// Whether the types of results of ops say how they lie; what `of.place` makes stays as it is in any case.

@@ -133,6 +133,7 @@ fn flags(c: &Compile) -> Vec<String> {
     let g = &c.codegen;
     out.extend(g.threads.map(|t| format!("--threads={t}")));
     out.extend(g.mesh.as_ref().map(|m| format!("--mesh={m}")));
+    out.extend(g.target.as_ref().map(|t| format!("--target={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));

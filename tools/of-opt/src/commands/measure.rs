@@ -66,7 +66,7 @@ pub fn measure(c: &Measure, console: &mut Console) -> Result<(), Diagnostics> {
     }
     let text = describe(&mesh);
     match &c.output {
-        Some(path) => std::fs::write(path, text).map_err(|e| exit::io(path, "write", &e).into()),
+        Some(path) => of_files::write(path, text).map_err(|e| exit::io(path, "write", &e).into()),
         None => console.print(&text),
     }
 }

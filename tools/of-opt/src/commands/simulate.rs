@@ -143,7 +143,7 @@ fn say(c: &Simulate, predicted: &Predicted<'_>, real: Option<Measured>, console:
     let Predicted { plan, timeline } = predicted;
     if let Some(path) = &c.trace {
         let text = events(timeline, plan).to_string();
-        std::fs::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
+        of_files::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
         console.note(&format!("the timeline is in {}", path.display()));
     }
     if c.json {

@@ -1,0 +1,118 @@
+//! The runtime's side: a payload becomes a program on a device.
+
+use std::sync::Arc;
+
+use of_codegen::native::isa::SHIM;
+use of_plan::PlanFile;
+use of_runtime::{
+    ExecError, Executable, LoadContext, LoadError, Loader, TensorMut, TensorRef, Value, ValueMut, ValueRef,
+};
+
+use crate::driver::{Driver, DriverError, Loaded};
+use crate::ffi::{CudaDriver, EmulatedDriver};
+use crate::{DeviceProgram, NAME};
+
+/// The loader of programs for GPUs. Plans for the emulated GPU run on the CPU.
+#[derive(Clone, Default)]
+pub struct Device {
+    driver: Option<Arc<dyn Driver>>,
+}
+
+impl Device {
+    /// With a driver of one's own.
+    pub fn with(driver: Arc<dyn Driver>) -> Device {
+        Device { driver: Some(driver) }
+    }
+}
+
+impl Loader for Device {
+    fn backend(&self) -> &str {
+        NAME
+    }
+
+    fn load(&self, payload: &[u8], _context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
+        let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
+        let program = DeviceProgram::of(&plan).map_err(LoadError::Payload)?;
+        let emulated = program.kernels.iter().any(|k| k.isa.starts_with(SHIM));
+        let loaded = match &self.driver {
+            Some(driver) => driver.load(&program),
+            None if emulated => EmulatedDriver.load(&program),
+            None => CudaDriver.load(&program),
+        };
+        let loaded = loaded.map_err(|e| match e {
+            DriverError::NoDriver(_) | DriverError::NoDevice | DriverError::Arch { .. } => {
+                LoadError::Unsupported(e.to_string())
+            }
+            _ => LoadError::Failed(e.to_string()),
+        })?;
+        tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, "a program is on a device");
+        let DeviceProgram { inputs, outputs, statuses, names, .. } = program;
+        Ok(Box::new(OnDevice { loaded, inputs, outputs, statuses: statuses.1, names }))
+    }
+}
+
+/// A program on a device, with the places of what goes in and out in staging memory.
+struct OnDevice {
+    loaded: Box<dyn Loaded>,
+    inputs: Vec<(u64, u64)>,
+    outputs: Vec<(u64, u64)>,
+    statuses: u64,
+    names: Vec<String>,
+}
+
+impl Executable for OnDevice {
+    fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
+        if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
+            return Err(ExecError::Failed("the program has other inputs or outputs".into()));
+        }
+        let staging = self.loaded.staging();
+        for (value, place) in inputs.iter().zip(&self.inputs) {
+            let bytes = match value {
+                ValueRef::Dense(TensorRef { bytes, .. }) => Some(*bytes),
+                ValueRef::Object(Value::Tensor(t)) => t.bytes(),
+                ValueRef::Object(_) => None,
+            };
+            let to = part(staging, *place);
+            match bytes.filter(|b| b.len() == to.len()) {
+                Some(bytes) => to.copy_from_slice(bytes),
+                None => {
+                    return Err(ExecError::Input("an input has another size than the program was compiled for".into()));
+                }
+            }
+        }
+        self.loaded.run().map_err(|e| ExecError::Failed(e.to_string()))?;
+        let staging = self.loaded.staging();
+        let words = part(staging, (self.statuses, 4 * self.names.len() as u64)).chunks_exact(4);
+        for (word, name) in words.zip(&self.names) {
+            if let Some(error) = kernel_error(i32::from_le_bytes([word[0], word[1], word[2], word[3]]), name) {
+                return Err(error);
+            }
+        }
+        for (value, place) in outputs.iter_mut().zip(&self.outputs) {
+            let from = part(staging, *place);
+            match value {
+                ValueMut::Dense(TensorMut { bytes, .. }) if bytes.len() == from.len() => bytes.copy_from_slice(from),
+                _ => {
+                    return Err(ExecError::Failed(
+                        "an output has another size than the program was compiled for".into(),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn part(staging: &mut [u8], (at, bytes): (u64, u64)) -> &mut [u8] {
+    &mut staging[at as usize..(at + bytes) as usize]
+}
+
+/// What the status of a kernel means, if it is not well.
+fn kernel_error(status: i32, name: &str) -> Option<ExecError> {
+    match status {
+        0 => None,
+        1 => Some(ExecError::Input(format!("an index is out of range in '{name}'"))),
+        2 => Some(ExecError::Input(format!("extents do not fit one another in '{name}'"))),
+        other => Some(ExecError::Failed(format!("the kernel '{name}' returned the status {other}"))),
+    }
+}

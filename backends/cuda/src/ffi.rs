@@ -1,0 +1,424 @@
+//! Everything unsafe: CUDA's driver, loaded when it is needed, and machine code of the emulated GPU.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::{Arc, OnceLock};
+
+use libloading::Library;
+use memmap2::{Mmap, MmapMut};
+use of_codegen::cuda::{THREADS, shim};
+use of_runtime::AlignedBytes;
+
+use crate::driver::{Driver, DriverError, Loaded};
+use crate::{DeviceProgram, Step};
+
+type Address = u64;
+type Handle = *mut c_void;
+
+macro_rules! api {
+    ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {
+        /// The functions of the driver that are used, by their names there; signatures are those of cuda.h.
+        struct Api { $($name: unsafe extern "C" fn($($arg),*) -> c_int,)* _library: Library }
+
+        impl Api {
+            fn bind(library: Library) -> Result<Api, libloading::Error> {
+                // SAFETY: the signatures are those of cuda.h, whose versioned names keep theirs for good.
+                unsafe { Ok(Api { $($name: *library.get(concat!($symbol, "\0").as_bytes())?,)* _library: library }) }
+            }
+        }
+    };
+}
+
+api! {
+    init = "cuInit" (c_uint);
+    device_count = "cuDeviceGetCount" (*mut c_int);
+    device = "cuDeviceGet" (*mut c_int, c_int);
+    attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    retain = "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
+    release = "cuDevicePrimaryCtxRelease_v2" (c_int);
+    make_current = "cuCtxSetCurrent" (Handle);
+    memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
+    allocate = "cuMemAlloc_v2" (*mut Address, usize);
+    free = "cuMemFree_v2" (Address);
+    allocate_host = "cuMemAllocHost_v2" (*mut *mut c_void, usize);
+    free_host = "cuMemFreeHost" (*mut c_void);
+    upload = "cuMemcpyHtoD_v2" (Address, *const c_void, usize);
+    upload_async = "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
+    download_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
+    copy_async = "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
+    set_async = "cuMemsetD32Async" (Address, c_uint, usize, Handle);
+    load_module = "cuModuleLoadData" (*mut Handle, *const c_void);
+    unload_module = "cuModuleUnload" (Handle);
+    function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+    launch = "cuLaunchKernel" (
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
+    stream = "cuStreamCreate" (*mut Handle, c_uint);
+    destroy_stream = "cuStreamDestroy_v2" (Handle);
+    wait = "cuStreamSynchronize" (Handle);
+    begin_capture = "cuStreamBeginCapture_v2" (Handle, c_int);
+    end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
+    instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
+    launch_graph = "cuGraphLaunch" (Handle, Handle);
+    destroy_graph = "cuGraphDestroy" (Handle);
+    destroy_recording = "cuGraphExecDestroy" (Handle);
+    words = "cuGetErrorString" (c_int, *mut *const c_char);
+}
+
+/// Attributes of a device.
+const MAJOR: c_int = 75;
+const MINOR: c_int = 76;
+/// The status of an allocation that found no memory.
+const OUT_OF_MEMORY: c_int = 2;
+/// A stream that does not wait for the default one.
+const NON_BLOCKING: c_uint = 1;
+/// Only this thread's calls are recorded.
+const THREAD_LOCAL: c_int = 1;
+/// Blocks of a launch; kernels run further iterations in turns.
+const MOST_BLOCKS: i64 = (1 << 31) - 1;
+
+impl Api {
+    fn get() -> Result<&'static Api, DriverError> {
+        static API: OnceLock<Result<Api, String>> = OnceLock::new();
+        let load = || {
+            // SAFETY: the library is the system's driver; its constructors are its own affair.
+            let library = unsafe { Library::new("libcuda.so.1") }.map_err(|e| e.to_string())?;
+            Api::bind(library).map_err(|e| e.to_string())
+        };
+        API.get_or_init(load).as_ref().map_err(|why| DriverError::NoDriver(why.clone()))
+    }
+
+    fn check(&self, call: &'static str, status: c_int) -> Result<(), DriverError> {
+        if status == 0 {
+            return Ok(());
+        }
+        let mut words: *const c_char = std::ptr::null();
+        // SAFETY: the driver gives a constant string, or none.
+        let words = unsafe {
+            (self.words)(status, &mut words);
+            if words.is_null() { "unknown".into() } else { CStr::from_ptr(words).to_string_lossy().into_owned() }
+        };
+        Err(DriverError::Call { call, words: format!("{words} ({status})") })
+    }
+}
+
+/// CUDA's driver, on the first device.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct CudaDriver;
+
+impl Driver for CudaDriver {
+    fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError> {
+        let mut on = OnGpu::open(Api::get()?, program)?;
+        on.fill(program)?;
+        on.record(program)?;
+        Ok(Box::new(on))
+    }
+}
+
+/// A program on a GPU. What it holds is given back in the order of the fields' last use.
+struct OnGpu {
+    api: &'static Api,
+    device: c_int,
+    context: Handle,
+    stream: Handle,
+    memory: Address,
+    staging: *mut c_void,
+    staging_bytes: usize,
+    modules: Vec<Handle>,
+    functions: Vec<Handle>,
+    recording: Handle,
+}
+
+// SAFETY: the driver's handles may be used by any thread, one at a time, once its context is current there.
+unsafe impl Send for OnGpu {}
+
+impl OnGpu {
+    /// Opens the device and takes memory, if it can run the program.
+    fn open(api: &'static Api, program: &DeviceProgram<'_>) -> Result<OnGpu, DriverError> {
+        let null = std::ptr::null_mut();
+        let mut on = OnGpu {
+            api,
+            device: 0,
+            context: null,
+            stream: null,
+            memory: 0,
+            staging: null,
+            staging_bytes: program.staging as usize,
+            modules: Vec::new(),
+            functions: Vec::new(),
+            recording: null,
+        };
+        let (mut count, mut major, mut minor, mut free, mut total) = (0, 0, 0, 0usize, 0usize);
+        // SAFETY: every pointer is that of a local variable or a field that outlives the call.
+        unsafe {
+            let started = (api.init)(0);
+            if started != 0 || (api.device_count)(&mut count) != 0 || count == 0 {
+                return Err(DriverError::NoDevice);
+            }
+            api.check("cuDeviceGet", (api.device)(&mut on.device, 0))?;
+            api.check("cuDeviceGetAttribute", (api.attribute)(&mut major, MAJOR, on.device))?;
+            api.check("cuDeviceGetAttribute", (api.attribute)(&mut minor, MINOR, on.device))?;
+            for kernel in &program.kernels {
+                if !runs(kernel.isa, major, minor) {
+                    let device = format!("sm_{major}{minor}");
+                    return Err(DriverError::Arch { kernels: kernel.isa.to_string(), device });
+                }
+            }
+            api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut on.context, on.device))?;
+            on.enter()?;
+            api.check("cuMemGetInfo", (api.memory_info)(&mut free, &mut total))?;
+            let needed = program.memory.max(1);
+            if needed > free as u64 {
+                return Err(DriverError::Memory { needed, free: free as u64 });
+            }
+            match (api.allocate)(&mut on.memory, needed as usize) {
+                OUT_OF_MEMORY => return Err(DriverError::Memory { needed, free: free as u64 }),
+                status => api.check("cuMemAlloc", status)?,
+            }
+            api.check("cuMemAllocHost", (api.allocate_host)(&mut on.staging, on.staging_bytes.max(1)))?;
+            api.check("cuStreamCreate", (api.stream)(&mut on.stream, NON_BLOCKING))?;
+        }
+        Ok(on)
+    }
+
+    /// Makes the device's context the calling thread's.
+    fn enter(&self) -> Result<(), DriverError> {
+        // SAFETY: the context was retained in `open` and is released in `drop`.
+        self.api.check("cuCtxSetCurrent", unsafe { (self.api.make_current)(self.context) })
+    }
+
+    /// Uploads the constants and loads the kernels.
+    fn fill(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
+        let api = self.api;
+        for (at, bytes) in &program.constants {
+            // SAFETY: `DeviceProgram::check` says that the place lies inside of the memory.
+            let status = unsafe { (api.upload)(self.memory + at, bytes.as_ptr().cast(), bytes.len()) };
+            api.check("cuMemcpyHtoD", status)?;
+        }
+        for kernel in &program.kernels {
+            let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: a cubin says how long it is, and a plan's checksum was verified; the driver checks its form.
+            api.check("cuModuleLoadData", unsafe { (api.load_module)(&mut module, kernel.bytes.as_ptr().cast()) })?;
+            self.modules.push(module);
+            // SAFETY: the module is loaded and the name ends with 0.
+            let status = unsafe { (api.function)(&mut function, module, c"kernel".as_ptr()) };
+            api.check("cuModuleGetFunction", status)?;
+            self.functions.push(function);
+        }
+        Ok(())
+    }
+
+    /// Records the steps as a graph.
+    fn record(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
+        let (api, mut graph) = (self.api, std::ptr::null_mut());
+        // SAFETY: the stream is this program's own; between the two calls only the steps are put on it.
+        api.check("cuStreamBeginCapture", unsafe { (api.begin_capture)(self.stream, THREAD_LOCAL) })?;
+        let steps = self.steps(program);
+        // SAFETY: as above; the graph's handle is a local variable.
+        api.check("cuStreamEndCapture", unsafe { (api.end_capture)(self.stream, &mut graph) })?;
+        let made = steps.and_then(|()| {
+            // SAFETY: the graph was recorded above.
+            let status = unsafe { (api.instantiate)(&mut self.recording, graph, 0) };
+            api.check("cuGraphInstantiate", status)
+        });
+        // SAFETY: the graph was recorded above, and what was made of it needs it no longer.
+        api.check("cuGraphDestroy", unsafe { (api.destroy_graph)(graph) })?;
+        made
+    }
+
+    /// Puts the steps on the stream.
+    fn steps(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
+        let api = self.api;
+        let words = program.names.len();
+        if words > 0 {
+            // SAFETY: the status words lie inside of the memory; places of steps do too (`DeviceProgram::check`).
+            let status = unsafe { (api.set_async)(self.memory + program.statuses.0, 0, words, self.stream) };
+            api.check("cuMemsetD32Async", status)?;
+        }
+        for step in &program.steps {
+            match step {
+                Step::Upload { from, to, bytes } => {
+                    let host = self.staging.cast::<u8>().wrapping_add(*from as usize);
+                    // SAFETY: both places lie inside of their memory, which lives as long as the recording.
+                    let status =
+                        unsafe { (api.upload_async)(self.memory + to, host.cast(), *bytes as usize, self.stream) };
+                    api.check("cuMemcpyHtoDAsync", status)?;
+                }
+                Step::Download { from, to, bytes } => {
+                    let host = self.staging.cast::<u8>().wrapping_add(*to as usize);
+                    // SAFETY: as above.
+                    let status =
+                        unsafe { (api.download_async)(host.cast(), self.memory + from, *bytes as usize, self.stream) };
+                    api.check("cuMemcpyDtoHAsync", status)?;
+                }
+                Step::Copy { from, to, bytes } => {
+                    let (from, to) = (self.memory + from, self.memory + to);
+                    // SAFETY: as above.
+                    let status = unsafe { (api.copy_async)(to, from, *bytes as usize, self.stream) };
+                    api.check("cuMemcpyDtoDAsync", status)?;
+                }
+                Step::Launch { kernel, args, blocks, status } => {
+                    let mut table: Vec<Address> = args.iter().map(|a| self.memory + a).collect();
+                    let (mut end, mut word) = (*blocks, self.memory + status);
+                    let mut params: [*mut c_void; 3] =
+                        [table.as_mut_ptr().cast(), (&raw mut end).cast(), (&raw mut word).cast()];
+                    let grid = (*blocks).clamp(1, MOST_BLOCKS) as c_uint;
+                    // SAFETY: the parameters are those of every kernel (`ENTRY` in prelude.cuh), copied by the call.
+                    let done = unsafe {
+                        (api.launch)(
+                            self.functions[*kernel],
+                            grid,
+                            1,
+                            1,
+                            THREADS as c_uint,
+                            1,
+                            1,
+                            0,
+                            self.stream,
+                            params.as_mut_ptr(),
+                            std::ptr::null_mut(),
+                        )
+                    };
+                    api.check("cuLaunchKernel", done)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Loaded for OnGpu {
+    fn staging(&mut self) -> &mut [u8] {
+        // SAFETY: the driver gave so many bytes, which nothing else writes while no run is under way.
+        unsafe { std::slice::from_raw_parts_mut(self.staging.cast(), self.staging_bytes) }
+    }
+
+    fn run(&mut self) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the recording and all that it names are alive.
+        self.api.check("cuGraphLaunch", unsafe { (self.api.launch_graph)(self.recording, self.stream) })?;
+        // SAFETY: the stream is alive.
+        self.api.check("cuStreamSynchronize", unsafe { (self.api.wait)(self.stream) })
+    }
+}
+
+impl Drop for OnGpu {
+    fn drop(&mut self) {
+        if self.context.is_null() {
+            return;
+        }
+        let api = self.api;
+        // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
+        unsafe {
+            (api.make_current)(self.context);
+            if !self.stream.is_null() {
+                (api.wait)(self.stream);
+            }
+            if !self.recording.is_null() {
+                (api.destroy_recording)(self.recording);
+            }
+            for module in &self.modules {
+                (api.unload_module)(*module);
+            }
+            if !self.stream.is_null() {
+                (api.destroy_stream)(self.stream);
+            }
+            if !self.staging.is_null() {
+                (api.free_host)(self.staging);
+            }
+            if self.memory != 0 {
+                (api.free)(self.memory);
+            }
+            (api.release)(self.device);
+        }
+    }
+}
+
+/// Whether a device runs kernels for an architecture: those of its own generation that are not newer.
+fn runs(isa: &str, major: c_int, minor: c_int) -> bool {
+    let number: Option<c_int> = isa.split('+').next().and_then(|n| n.strip_prefix("sm_")).and_then(|n| n.parse().ok());
+    number.is_some_and(|n| n / 10 == major && n % 10 <= minor)
+}
+
+/// The GPU that the CPU emulates.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct EmulatedDriver;
+
+/// A kernel of the emulated GPU, which is one for a CPU.
+type KernelFn = unsafe extern "C" fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32;
+
+impl Driver for EmulatedDriver {
+    fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError> {
+        let failed = |e: std::io::Error| DriverError::Call { call: "mapping a kernel", words: e.to_string() };
+        let mut memory = AlignedBytes::zeroed(program.memory as usize);
+        for (at, bytes) in &program.constants {
+            memory[*at as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        let mut kernels = Vec::new();
+        for kernel in &program.kernels {
+            let mut map = MmapMut::map_anon(kernel.bytes.len().max(1)).map_err(failed)?;
+            map[..kernel.bytes.len()].copy_from_slice(kernel.bytes);
+            kernels.push((Arc::new(map.make_exec().map_err(failed)?), kernel.entry as usize));
+        }
+        Ok(Box::new(Emulated {
+            memory,
+            staging: AlignedBytes::zeroed(program.staging as usize),
+            scratch: AlignedBytes::zeroed(shim::SCRATCH as usize),
+            steps: program.steps.clone(),
+            kernels,
+        }))
+    }
+}
+
+struct Emulated {
+    memory: AlignedBytes,
+    staging: AlignedBytes,
+    scratch: AlignedBytes,
+    steps: Vec<Step>,
+    /// Code and the place of its entry point.
+    kernels: Vec<(Arc<Mmap>, usize)>,
+}
+
+impl Loaded for Emulated {
+    fn staging(&mut self) -> &mut [u8] {
+        &mut self.staging
+    }
+
+    fn run(&mut self) -> Result<(), DriverError> {
+        let range = |at: &u64, bytes: &u64| *at as usize..(*at + *bytes) as usize;
+        for step in &self.steps {
+            match step {
+                Step::Upload { from, to, bytes } => {
+                    self.memory[range(to, bytes)].copy_from_slice(&self.staging[range(from, bytes)]);
+                }
+                Step::Download { from, to, bytes } => {
+                    self.staging[range(to, bytes)].copy_from_slice(&self.memory[range(from, bytes)]);
+                }
+                Step::Copy { from, to, bytes } => self.memory.copy_within(range(from, bytes), *to as usize),
+                Step::Launch { kernel, args, blocks, status } => {
+                    let (code, entry) = &self.kernels[*kernel];
+                    let base = self.memory.as_mut_ptr();
+                    let table: Vec<*mut u8> = args.iter().map(|a| base.wrapping_add(*a as usize)).collect();
+                    // SAFETY: the code is executable and was compiled for this signature; its arguments lie in memory
+                    // that is alive and that nothing else uses meanwhile; scratch is as large as such kernels need.
+                    let word = unsafe {
+                        let kernel: KernelFn = std::mem::transmute(code.as_ptr().add(*entry));
+                        kernel(table.as_ptr(), 0, *blocks, self.scratch.as_mut_ptr())
+                    };
+                    self.memory[*status as usize..][..4].copy_from_slice(&word.to_le_bytes());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_run_on_their_own_generation() {
+        assert!(runs("sm_90", 9, 0) && runs("sm_80+tf32", 8, 6) && runs("sm_100", 10, 0));
+        assert!(!runs("sm_80", 9, 0) && !runs("sm_90", 8, 9) && !runs("cuda-shim", 9, 0));
+    }
+}

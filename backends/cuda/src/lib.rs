@@ -1,0 +1,18 @@
+//! NVIDIA's GPUs: functions as programs for one device.
+//!
+//! [`Cuda`] compiles a function of fixed extents as the CPU's is, with the printers for GPUs, into a plan of its own, which
+//! is the payload. Its loader, [`Device`], turns that plan into a [`DeviceProgram`]: one piece of device memory, and steps
+//! that never change, so that a driver records them once (a CUDA graph) and each run replays them. A driver is thin
+//! ([`Driver`]); there is one for CUDA and one that runs the very same program on the CPU, where a plan for the emulated
+//! GPU runs. All `unsafe` code lies in `ffi.rs`.
+
+mod backend;
+mod driver;
+mod executable;
+mod ffi;
+mod program;
+
+pub use backend::{Cuda, NAME};
+pub use driver::{Driver, DriverError, Loaded};
+pub use executable::Device;
+pub use program::{Code, DeviceProgram, Step};

@@ -1,0 +1,211 @@
+//! A plan for a device as memory and steps.
+
+use of_plan::{Arg, ArgSource, Exec, PlanFile, Program, Regst};
+
+/// Buffers on a device start at multiples of this many bytes.
+const ALIGN: u64 = 256;
+
+/// A kernel of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code<'a> {
+    /// What it was compiled for.
+    pub isa: &'a str,
+    /// A cubin, or code for the CPU that emulates a GPU.
+    pub bytes: &'a [u8],
+    /// Offset of the entry point in code for a CPU.
+    pub entry: u64,
+}
+
+/// A step; places are offsets in the device's memory or in the staging memory of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// From the host.
+    Upload {
+        /// In staging memory.
+        from: u64,
+        /// On the device.
+        to: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// To the host.
+    Download {
+        /// On the device.
+        from: u64,
+        /// In staging memory.
+        to: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// On the device.
+    Copy {
+        /// From.
+        from: u64,
+        /// To.
+        to: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// A kernel.
+    Launch {
+        /// Which.
+        kernel: usize,
+        /// Its arguments, on the device.
+        args: Vec<u64>,
+        /// Blocks.
+        blocks: i64,
+        /// Its status word, on the device.
+        status: u64,
+    },
+}
+
+/// A program for one device. Nothing of it changes between runs but what lies in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceProgram<'a> {
+    /// Bytes of device memory.
+    pub memory: u64,
+    /// Bytes of staging memory on the host.
+    pub staging: u64,
+    /// What lies on the device before the first run, and where.
+    pub constants: Vec<(u64, &'a [u8])>,
+    /// Kernels.
+    pub kernels: Vec<Code<'a>>,
+    /// Steps in their order.
+    pub steps: Vec<Step>,
+    /// Place and bytes of each input in staging memory.
+    pub inputs: Vec<(u64, u64)>,
+    /// Place and bytes of each output in staging memory.
+    pub outputs: Vec<(u64, u64)>,
+    /// Where the status words lie on the device and in staging memory, and the names of their kernels.
+    pub statuses: (u64, u64),
+    /// See `statuses`.
+    pub names: Vec<String>,
+}
+
+impl<'a> DeviceProgram<'a> {
+    /// The program of a plan that [`crate::Cuda`] made.
+    ///
+    /// # Errors
+    /// What in the plan no device can do.
+    pub fn of(plan: &'a PlanFile) -> Result<DeviceProgram<'a>, String> {
+        let program = plan.plan().programs.first().ok_or("the plan has no program")?;
+        plan.verify_program(0).map_err(|f| f.first().map_or_else(String::new, ToString::to_string))?;
+        let mut out = DeviceProgram {
+            memory: program.chunks.first().map_or(0, |c| c.bytes).next_multiple_of(ALIGN),
+            staging: 0,
+            constants: Vec::new(),
+            kernels: Vec::new(),
+            steps: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            statuses: (0, 0),
+            names: Vec::new(),
+        };
+        let mut weights = Vec::new();
+        for index in 0..plan.plan().weights.len() {
+            let bytes = plan.weight(index as u32).ok_or("a weight lies outside of the plan")?;
+            weights.push((out.memory, bytes.len() as u64));
+            out.constants.push((out.memory, bytes));
+            out.memory += (bytes.len() as u64).next_multiple_of(ALIGN);
+        }
+        for (index, code) in plan.plan().code.iter().enumerate() {
+            let bytes = plan.kernel(index as u32).ok_or("a kernel lies outside of the plan")?;
+            out.kernels.push(Code { isa: &code.isa, bytes, entry: code.entry });
+        }
+        let place = Places { program, weights };
+        let launches = program.tasks.iter().filter(|t| matches!(t.exec, Some(Exec::Kernel(_)))).count() as u64;
+        out.statuses.0 = out.memory;
+        out.memory += (4 * launches).next_multiple_of(ALIGN);
+        out.inputs = out.room(program.inputs.iter().map(|p| place.regst(p.regst).map(|(_, n)| n)))?;
+        out.outputs = out.room(program.outputs.iter().map(|p| place.regst(p.regst).map(|(_, n)| n)))?;
+        out.statuses.1 = out.room(std::iter::once(Some(4 * launches)))?[0].0;
+        for task in &program.tasks {
+            let refuse = |what: &str| format!("task '{}' {what}, which no device does", task.name);
+            match &task.exec {
+                None => {}
+                Some(Exec::Kernel(k)) if k.dynamic.is_some() => return Err(refuse("has extents known during the run")),
+                Some(Exec::Kernel(k)) => {
+                    let args = k.args.iter().map(|a| place.arg(a)).collect::<Option<_>>();
+                    let args = args.ok_or_else(|| refuse("computes with a value that the runtime allocates"))?;
+                    let status = out.statuses.0 + 4 * out.names.len() as u64;
+                    out.steps.push(Step::Launch { kernel: k.code as usize, args, blocks: k.iterations, status });
+                    out.names.push(task.name.clone());
+                }
+                Some(Exec::Copy(c)) => {
+                    let ends = place.arg(&c.src).zip(place.arg(&c.dst));
+                    let (from, to) = ends.ok_or_else(|| refuse("copies a value that the runtime allocates"))?;
+                    out.steps.push(Step::Copy { from, to, bytes: c.bytes });
+                }
+                Some(Exec::Feed(p)) => {
+                    let port = program.inputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
+                    let (to, bytes) = place.regst(port.regst).ok_or_else(|| refuse("feeds no buffer"))?;
+                    out.steps.push(Step::Upload { from: out.inputs[p.port as usize].0, to, bytes });
+                }
+                Some(Exec::Fetch(p)) => {
+                    let port = program.outputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
+                    let (from, bytes) = place.regst(port.regst).ok_or_else(|| refuse("fetches no buffer"))?;
+                    out.steps.push(Step::Download { from, to: out.outputs[p.port as usize].0, bytes });
+                }
+                Some(Exec::Backend(_) | Exec::Control(_)) => return Err(refuse("runs on the host")),
+            }
+        }
+        if launches > 0 {
+            out.steps.push(Step::Download { from: out.statuses.0, to: out.statuses.1, bytes: 4 * launches });
+        }
+        out.check()?;
+        Ok(out)
+    }
+
+    /// Takes staging memory for buffers of these sizes.
+    fn room(&mut self, sizes: impl Iterator<Item = Option<u64>>) -> Result<Vec<(u64, u64)>, String> {
+        sizes
+            .map(|bytes| {
+                let bytes = bytes.ok_or("an input or output is allocated by the runtime, which no device does")?;
+                let at = self.staging;
+                self.staging += bytes.next_multiple_of(ALIGN);
+                Ok((at, bytes))
+            })
+            .collect()
+    }
+
+    /// That all places lie in their memory, which drivers rely on.
+    fn check(&self) -> Result<(), String> {
+        let inside = |at: u64, bytes: u64, all: u64| at.checked_add(bytes).is_some_and(|end| end <= all);
+        let fits = |s: &Step| match s {
+            Step::Upload { from, to, bytes } => inside(*from, *bytes, self.staging) && inside(*to, *bytes, self.memory),
+            Step::Download { from, to, bytes } => {
+                inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.staging)
+            }
+            Step::Copy { from, to, bytes } => inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.memory),
+            Step::Launch { kernel, args, blocks, status } => {
+                let code = self.kernels.get(*kernel).is_some_and(|k| k.entry < k.bytes.len() as u64);
+                code && *blocks >= 0 && inside(*status, 4, self.memory) && args.iter().all(|a| *a < self.memory)
+            }
+        };
+        let constants = self.constants.iter().all(|(at, b)| inside(*at, b.len() as u64, self.memory));
+        if constants && self.steps.iter().all(fits) { Ok(()) } else { Err("a step reaches out of its memory".into()) }
+    }
+}
+
+/// Where values lie on the device.
+struct Places<'a> {
+    program: &'a Program,
+    weights: Vec<(u64, u64)>,
+}
+
+impl Places<'_> {
+    /// Place and bytes of a register.
+    fn regst(&self, id: u32) -> Option<(u64, u64)> {
+        let r: &Regst = self.program.regsts.get(id as usize)?;
+        let bytes = r.dtype().byte_len(&r.dims)?;
+        r.block().filter(|b| b.chunk == 0 && b.bytes >= bytes).map(|b| (b.offset, bytes))
+    }
+
+    fn arg(&self, arg: &Arg) -> Option<u64> {
+        let (at, bytes) = match arg.source? {
+            ArgSource::Regst(id) => self.regst(id)?,
+            ArgSource::Weight(index) => *self.weights.get(index as usize)?,
+        };
+        (arg.byte_offset < bytes).then_some(at + arg.byte_offset)
+    }
+}

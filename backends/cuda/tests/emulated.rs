@@ -1,0 +1,146 @@
+//! Whole functions on the emulated GPU, through plan, loader and driver, against the interpreter.
+
+use std::sync::Arc;
+
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::native::isa::SHIM;
+use of_codegen::{CompileOptions, Target, whole};
+use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Loaded};
+use of_ir::{Func, Module};
+use of_ops::sample::Rng;
+use of_ops::{Value, interpret};
+use of_passes::Manager;
+use of_plan::PlanFile;
+use of_reference::{from_runtime, to_runtime};
+use of_runtime::{Options, Session};
+
+const TEXT: &str = r#"
+func @main(%x: tensor<6x40xf32> {of.name = "x"}, %w: tensor<40x24xf32> {of.name = "w"}, %i: tensor<5xi64> {of.name = "i"})
+    -> (tensor<6x24xf32> {of.name = "y"}, tensor<5x40xf32> {of.name = "rows"}, tensor<6x40xf32> {of.name = "same"}) {
+  %c = of.constant {value = dense<0.5> : tensor<24xf32>}
+  %p = of.matmul %x, %w
+  %b = of.add %p, %c
+  %t = of.tanh %b
+  %y = of.softmax %t {axis = -1}
+  %rows = of.gather %x, %i {axis = 0}
+  of.return %y, %rows, %x
+}
+"#;
+
+fn function() -> Func {
+    let module = of_ir::text::parse_module(TEXT, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let mut module: Module = module;
+    let mut manager = Manager::default();
+    manager.append("cpu").unwrap();
+    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    module.main().unwrap().clone()
+}
+
+fn plan(f: &Func, arch: &str) -> PlanFile {
+    let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target::new(Isa::host(), &[]),
+        cache: cache.clone(),
+        progress: None,
+    };
+    let backend = Cuda::new(arch, cache).unwrap();
+    whole(&[("main".into(), f)], &backend, &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap()
+}
+
+fn emulated() -> bool {
+    Isa::by_name(SHIM).is_some_and(|i| i.arch == std::env::consts::ARCH)
+}
+
+#[test]
+fn a_plan_for_a_gpu_runs_on_the_emulated_one() {
+    if !emulated() {
+        return;
+    }
+    let f = function();
+    let mut r = Rng::new(1);
+    let mut session =
+        Session::new(Arc::new(plan(&f, "shim")), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    for indices in [[0i64, 5, 2, 2, -1], [3, 3, 0, -6, 1]] {
+        let inputs: [Value; 3] =
+            [r.f32s(&[6, 40]), r.f32s(&[40, 24]), of_ir::Tensor::from_slice(&[5], &indices).unwrap().into()];
+        let want = interpret::run_graph(&f.graph, &inputs).unwrap();
+        let got = session.run(inputs.iter().map(|v| to_runtime(v).unwrap()).collect()).unwrap();
+        for (g, w) in got.iter().zip(&want) {
+            let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(g).unwrap(), w) else { panic!("tensors") };
+            let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
+            assert_eq!(g.len(), w.len());
+            assert!(g.iter().zip(&w).all(|(a, b)| (a - b).abs() < 3e-6), "{g:?} {w:?}");
+        }
+    }
+    // What a kernel finds is told with its name, and the next run is not disturbed.
+    let inputs = |at: i64, r: &mut Rng| -> Vec<of_runtime::Value> {
+        let i: Value = of_ir::Tensor::from_slice(&[5], &[0i64, 1, at, 2, 3]).unwrap().into();
+        [r.f32s(&[6, 40]), r.f32s(&[40, 24]), i].iter().map(|v| to_runtime(v).unwrap()).collect()
+    };
+    let error = session.run(inputs(6, &mut r)).unwrap_err().to_string();
+    assert!(error.contains("out of range in 'gather'"), "{error}");
+    session.run(inputs(4, &mut r)).unwrap();
+}
+
+#[test]
+fn what_does_not_run_on_a_gpu_is_refused_with_every_reason() {
+    let text = r#"
+func @main(%x: tensor<6xf64>) -> (tensor<1x?(n)xi64>) {
+  %t = of.exp %x
+  %y = of.non_zero %t
+  of.return %y
+}
+"#;
+    let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target::new(Isa::host(), &[]),
+        cache: Cache::none(),
+        progress: None,
+    };
+    let backend = Cuda::new("sm_90", Cache::none()).unwrap();
+    let Err(errors) = whole(&[("main".into(), module.main().unwrap())], &backend, &options) else { panic!("refused") };
+    assert!(errors.to_string().contains("does not run on 'cuda'"), "{errors}");
+    assert!(Cuda::new("sm_1", Cache::none()).unwrap_err().contains("sm_90"));
+}
+
+/// A driver whose device has no memory.
+struct Full;
+
+impl Driver for Full {
+    fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError> {
+        Err(DriverError::Memory { needed: program.memory, free: 7 })
+    }
+}
+
+#[test]
+fn what_a_driver_refuses_is_an_error_before_the_run() {
+    if !emulated() {
+        return;
+    }
+    let plan = Arc::new(plan(&function(), "shim"));
+    let error = Session::new(plan, 0, Options::default(), &[Arc::new(Device::with(Arc::new(Full)))]).err().unwrap();
+    assert!(error.to_string().contains("7 are free"), "{error}");
+}
+
+#[test]
+fn a_machine_without_a_driver_says_so_before_the_run() {
+    if of_codegen::cuda::nvrtc::identity().is_err() {
+        let text = "SKIPPED: no plan was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC\n";
+        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+        return;
+    }
+    let plan = plan(&function(), "sm_90");
+    match Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]) {
+        Ok(_) => {}
+        Err(e) => assert!(e.to_string().contains("driver") || e.to_string().contains("GPU"), "{e}"),
+    }
+}

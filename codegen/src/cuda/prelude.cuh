@@ -1,0 +1,185 @@
+/* Head of every kernel for GPUs: types, accesses, mathematical functions with the values of those of native/prelude.c.
+   NVRTC and, behind shim.h, the machine's C++ compiler take the same text; it needs no header and no library. */
+typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
+typedef float f32; typedef double f64; typedef u8 b8;
+#define INLINE static __device__ __forceinline__
+/* Threads of a block, in warps of 32. */
+#define THREADS 256
+
+/* Arguments. A kernel says how many bytes each has (SIZES), for the shim that checks accesses. */
+#ifndef SHIM
+struct Args { void *at[ARGS]; __device__ void *operator[](int i) const { return at[i]; } };
+#define PTR(T) T *
+#define ARG(T, i) ((T *)args[i])
+#define SIZES(...)
+#define SHARED(T, name, n) __shared__ T name[n]
+#endif
+/* The iterations of a launch that this block runs. */
+#define BLOCKS(b) for (i64 b = begin + blockIdx.x; b < end; b += gridDim.x)
+
+#define INF32 __int_as_float(0x7f800000)
+#define NAN32 __int_as_float(0x7fc00000)
+#define INF64 __longlong_as_double(0x7ff0000000000000LL)
+#define NAN64 __longlong_as_double(0x7ff8000000000000LL)
+
+/* Functions of extents that are not known before the run; divisors are positive. */
+INLINE i64 dim_floordiv(i64 a, i64 b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+INLINE i64 dim_ceildiv(i64 a, i64 b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
+INLINE i64 dim_mod(i64 a, i64 b) { return a - dim_floordiv(a, b) * b; }
+INLINE i64 dim_max(i64 a, i64 b) { return a > b ? a : b; }
+INLINE i64 dim_min(i64 a, i64 b) { return a < b ? a : b; }
+
+/* 16 bytes that move together, and four elements that are read or written at once. */
+struct alignas(16) u128 { u64 low, high; };
+template <class T> struct alignas(sizeof(T) > 4 ? 16 : 4 * sizeof(T)) Four { T at[4]; };
+#ifndef SHIM
+template <class T> INLINE Four<T> load4(const T *p) { return *(const Four<T> *)p; }
+template <class T> INLINE void store4(T *p, const Four<T> &v) { *(Four<T> *)p = v; }
+#endif
+
+/* Tensor cores: d += a b of 16x8 and 8x8 elements that a warp holds together, each rounded to ten bits of mantissa
+   (mma.m16n8k8 in PTX), and copies to shared memory that a thread does not wait for; zeros where there is nothing. */
+#ifndef SHIM
+INLINE u32 tf32(f32 x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
+INLINE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <int N> INLINE void async_copy(f32 *to, const f32 *from, bool there) {
+  const u32 at = (u32)__cvta_generic_to_shared(to);
+  const i32 bytes = there ? 4 * N : 0;
+  if (N == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
+}
+INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
+#endif
+
+/* The second operand where either is NaN. */
+INLINE f32 hwmax(f32 a, f32 b) { return a > b ? a : b; }
+INLINE f32 hwmin(f32 a, f32 b) { return a < b ? a : b; }
+INLINE f32 magnitude(f32 x) { return __int_as_float(__float_as_int(x) & 0x7fffffff); }
+INLINE f32 with_sign(f32 x, f32 s) {
+  return __int_as_float((__float_as_int(x) & 0x7fffffff) | (__float_as_int(s) & (i32)0x80000000));
+}
+INLINE f32 one_round(f32 x) { return rintf(x); }
+INLINE f32 one_floor(f32 x) { return floorf(x); }
+INLINE f32 one_ceil(f32 x) { return ceilf(x); }
+INLINE f32 one_sqrt(f32 x) { return sqrtf(x); }
+/* p 2^n for whole n from -150 to 128; what is below the smallest normal number rounds once. */
+INLINE f32 scale(f32 p, f32 n) {
+  i32 e = (i32)n, h = e >> 1;
+  return p * __int_as_float((i32)((u32)(h + 127) << 23)) * __int_as_float((i32)((u32)(e - h + 127) << 23));
+}
+/* The sources of the constants are named in native/prelude.c. */
+INLINE f32 one_exp(f32 x) {
+  f32 y = hwmin(89.0f, hwmax(-104.0f, x));
+  f32 n = rintf(y * 1.44269504f);
+  f32 r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+  f32 p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  return x != x ? x : scale(p, n);
+}
+INLINE f32 one_log(f32 x) {
+  bool tiny = x < 1.17549435e-38f;
+  i32 bits = __float_as_int(tiny ? x * 8388608.0f : x);
+  i32 e = (bits >> 23) - 126;
+  f32 m = __int_as_float((bits & 0x007fffff) | 0x3f000000);
+  bool low = m < 0.707106781f;
+  f32 ef = (f32)e - (low ? 1.0f : 0.0f) - (tiny ? 23.0f : 0.0f);
+  m = m + (low ? m : 0.0f) - 1.0f;
+  f32 z = m * m;
+  f32 p = 7.0376836292e-2f;
+  p = p * m + -1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m + -1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m + -1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m + -2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  f32 y = p * m * z + ef * -2.12194440e-4f - 0.5f * z;
+  f32 r = m + y + ef * 0.693359375f;
+  if (x == INF32) r = INF32;
+  if (x == 0.0f) r = -INF32;
+  return x < 0.0f || x != x ? NAN32 : r;
+}
+INLINE f32 one_sigmoid(f32 x) { f32 e = one_exp(hwmin(40.0f, x)); return e / (1.0f + e); }
+INLINE f32 one_tanh(f32 x) {
+  f32 a = magnitude(x), z = x * x;
+  f32 p = -5.70498872745e-3f;
+  p = p * z + 2.06390887954e-2f;
+  p = p * z + -5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z + -3.33332819422e-1f;
+  p = p * z * x + x;
+  f32 e = one_exp(hwmin(40.0f, a + a));
+  return a >= 0.625f ? with_sign(1.0f - 2.0f / (e + 1.0f), x) : p;
+}
+INLINE f32 one_erf(f32 x) {
+  f32 y = hwmin(3.8325068f, hwmax(-3.8325068f, x)), z = y * y;
+  f32 p = -2.72614225801306e-10f;
+  p = p * z + 2.77068142495902e-08f;
+  p = p * z + -2.10102402082508e-06f;
+  p = p * z + -5.69250639462346e-05f;
+  p = p * z + -7.34990630326855e-04f;
+  p = p * z + -2.95459980854025e-03f;
+  p = p * z + -1.60960333262415e-02f;
+  f32 q = -1.45660718464996e-05f;
+  q = q * z + -2.13374055278905e-04f;
+  q = q * z + -1.68282697438203e-03f;
+  q = q * z + -7.37332916720468e-03f;
+  q = q * z + -1.42647390514189e-02f;
+  return y * p / q;
+}
+INLINE f32 sincos(f32 x, i32 quarter) {
+  if (!(magnitude(x) < INF32)) return NAN32;
+  f32 k = rintf(x * 0.636619772f);
+  f32 r = ((x - k * 1.5703125f) - k * 4.837512969970703125e-4f) - k * 7.54978995489188216e-8f;
+  i32 q = (i32)k + quarter;
+  f32 z = r * r;
+  f32 s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z + -1.6666654611e-1f) * z * r + r;
+  f32 c = ((2.443315711809948e-5f * z + -1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
+  f32 v = (q & 1) == 0 ? s : c;
+  return (q & 2) != 0 ? -v : v;
+}
+INLINE f32 one_sin(f32 x) { return sincos(x, 0); }
+INLINE f32 one_cos(f32 x) { return sincos(x, 1); }
+/* Floats in the order of their bits, in which -0 is before 0 and NaN at an end. */
+INLINE i64 order32(f32 e) { i32 i = __float_as_int(e); return i ^ ((i >> 31) & 0x7fffffff); }
+INLINE i64 order64(f64 e) { i64 i = __double_as_longlong(e); return i ^ ((i >> 63) & 0x7fffffffffffffffLL); }
+
+/* How elements combine; NaN wins. */
+struct Sum { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; } };
+struct Prod { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a * b; } };
+struct Max { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a > b || a != a ? a : b; } };
+struct Min { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a < b || a != a ? a : b; } };
+/* What all lanes of a warp, or all threads of a block, have together; every one of them gets the same bits. */
+template <class Op, class T> INLINE T across_warp(T v) {
+  for (i32 lane = 16; lane > 0; lane /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, lane));
+  return v;
+}
+template <class Op, class T> INLINE T across_block(T v, PTR(T) parts) {
+  v = across_warp<Op>(v);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
+  __syncthreads();
+  v = parts[threadIdx.x % (THREADS / 32)];
+  for (i32 lane = THREADS / 64; lane > 0; lane /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffffu, v, lane));
+  return v;
+}
+
+#ifndef SHIM
+/* The kernel: one block runs the iterations that BLOCKS gives it; the largest status of all threads is kept. */
+#define ENTRY \
+  extern "C" __global__ void __launch_bounds__(THREADS) kernel(const Args args, const i64 end, i32 *status) { \
+    const i32 s = body(args, 0, end); \
+    if (s) atomicMax(status, s); \
+  }
+#endif

@@ -1,0 +1,347 @@
+/* A GPU on the CPU: runs the text of a kernel for GPUs with the threads of a block as fibers, so that its numbers can be
+   tested where there is no GPU. It tells what a GPU would do in silence: accesses outside of an argument or of shared
+   memory, vectors that are not aligned, barriers and exchanges that not all threads reach. Shared memory begins as NaN;
+   threads run one after another up to a barrier, in turns from the first and from the last, so that a barrier that is
+   missing gives wrong numbers. It needs no header and no library, and keeps everything in the scratch memory that it is
+   called with. */
+#ifndef __x86_64__
+#error "the emulated GPU switches between threads with instructions of x86-64"
+#endif
+#define SHIM
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+
+extern "C" __attribute__((visibility("hidden"), used)) void *memset(void *to, int c, unsigned long n) {
+  for (unsigned long i = 0; i < n; i++) ((volatile char *)to)[i] = (char)c;
+  return to;
+}
+extern "C" __attribute__((visibility("hidden"), used)) void *memcpy(void *to, const void *from, unsigned long n) {
+  for (unsigned long i = 0; i < n; i++) ((volatile char *)to)[i] = ((const char *)from)[i];
+  return to;
+}
+
+namespace shim {
+typedef unsigned long long Word;
+/* What a launch can end with beside the statuses of kernels: see shim.rs. */
+enum Status { DIVERGED = 3, OUTSIDE = 4, CROOKED = 5, STACK_FULL = 6 };
+enum { STACK = 16 << 10, FIBERS = 256, WARP = 32, SHARED_BYTES = 48 << 10, CANARY = 0x5ca1ab1e };
+enum State { READY, BARRIER, EXCHANGE, DONE };
+enum Kind { SHUFFLE, BALLOT, MEET };
+
+struct Dim { int x, y, z; };
+struct Args { void *const *at; void *operator[](int i) const { return at[i]; } };
+struct Block;
+
+/* A pending asynchronous copy. */
+struct Copying { char *to; const char *from; int bytes; };
+
+/* A thread, at the low end of its stack. */
+struct Thread {
+  void *stack;
+  Block *block;
+  Dim index;
+  State state;
+  int site;
+  unsigned long shared_used;
+  /* An exchange between lanes: what it is, who takes part, what is given, whose is wanted, what is got. */
+  Kind kind;
+  unsigned mask;
+  int from;
+  Word given, got;
+  Copying copies[64];
+  int waiting, group[8], groups;
+  alignas(16) Word nowhere[4];
+  unsigned canary;
+};
+
+struct Block {
+  const Args *args;
+  long long begin, end;
+  Dim index, grid;
+  int status;
+  void *caller;
+  char *shared, *stacks;
+  alignas(16) Word fragments[FIBERS / WARP][WARP][8];
+};
+
+static inline __attribute__((always_inline)) Thread *self() {
+  return (Thread *)((unsigned long)__builtin_frame_address(0) & ~(unsigned long)(STACK - 1));
+}
+static inline Thread *thread(Block *b, int i) { return (Thread *)(b->stacks + (unsigned long)i * STACK); }
+static void fail(Block *b, int status) { if (b->status == 0) b->status = status; }
+
+/* Saves the registers that a function must keep, changes the stack, and takes them from there. */
+extern "C" void shim_switch(void **from, void *to) __attribute__((visibility("hidden")));
+__asm__(".text\n.hidden shim_switch\n.type shim_switch, @function\nshim_switch:\n"
+        "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+        "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+        "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n");
+
+static __attribute__((noinline)) void pause(State state, int site) {
+  Thread *t = self();
+  t->state = state;
+  t->site = site;
+  shim_switch(&t->stack, t->block->caller);
+}
+
+static __attribute__((noinline)) void barrier(int site) { pause(BARRIER, site); }
+
+static __attribute__((noinline)) Word exchange(int site, Kind kind, unsigned mask, Word given, int from) {
+  Thread *t = self();
+  t->kind = kind;
+  t->mask = mask;
+  t->given = given;
+  t->from = from;
+  if (!(mask >> (t->index.x % WARP) & 1)) fail(t->block, DIVERGED);
+  pause(EXCHANGE, site);
+  return t->got;
+}
+
+/* Pointers that know what they may point to. */
+template <class T> struct Ptr {
+  T *p;
+  const char *low, *high;
+  T *at(long long i, long long n) const {
+    T *a = p + i;
+    if ((const char *)a < low || (const char *)(a + n) > high) {
+      fail(self()->block, OUTSIDE);
+      return (T *)self()->nowhere;
+    }
+    return a;
+  }
+  T &operator[](long long i) const { return *at(i, 1); }
+  T &operator*() const { return *at(0, 1); }
+  Ptr operator+(long long i) const { return Ptr{p + i, low, high}; }
+  Ptr operator-(long long i) const { return Ptr{p - i, low, high}; }
+  Ptr &operator+=(long long i) { p += i; return *this; }
+  operator Ptr<const T>() const { return Ptr<const T>{p, low, high}; }
+};
+template <class T> static Ptr<T> argument(void *p, long long bytes) {
+  const char *low = (const char *)p;
+  return Ptr<T>{(T *)p, low, bytes < 0 ? (const char *)~0ul : low + bytes};
+}
+template <class T> static Ptr<T> shared(long long n) {
+  Thread *t = self();
+  unsigned long at = (t->shared_used + 15) & ~15ul, bytes = n * sizeof(T);
+  t->shared_used = at + bytes;
+  if (t->shared_used > SHARED_BYTES) { fail(t->block, OUTSIDE); bytes = 0; }
+  char *p = t->block->shared + at;
+  return Ptr<T>{(T *)p, p, p + bytes};
+}
+
+template <class T> union Bits { T value; Word word; };
+template <class T> static T shuffle(int site, unsigned mask, T v, int from) {
+  Bits<T> in, out;
+  in.word = 0;
+  in.value = v;
+  out.word = exchange(site, SHUFFLE, mask, in.word, from);
+  return out.value;
+}
+static inline int lane() { return self()->index.x % WARP; }
+/* A lane of another part of the warp, of `width` lanes, is not read: the own value is. */
+static inline int beside(int to, int width) { return to / width == lane() / width && to >= 0 ? to : lane(); }
+
+/* Lets go on the lanes that wait for each other, once all of those that they name are there. */
+static bool meet(Block *b, int warp) {
+  bool some = false;
+  for (int i = 0; i < WARP; i++) {
+    Thread *t = thread(b, warp * WARP + i);
+    if (t->state != EXCHANGE) continue;
+    bool all = true;
+    unsigned ballot = 0;
+    for (int j = 0; j < WARP; j++) {
+      if (!(t->mask >> j & 1)) continue;
+      Thread *o = thread(b, warp * WARP + j);
+      all = all && o->state == EXCHANGE && o->site == t->site && o->mask == t->mask && o->kind == t->kind;
+      ballot |= (o->given ? 1u : 0u) << j;
+    }
+    if (!all) continue;
+    for (int j = 0; j < WARP; j++) {
+      if (!(t->mask >> j & 1)) continue;
+      Thread *o = thread(b, warp * WARP + j);
+      if (o->kind == BALLOT) o->got = ballot;
+      else if (o->kind == SHUFFLE) {
+        if (!(t->mask >> o->from & 1)) fail(b, DIVERGED);
+        o->got = thread(b, warp * WARP + o->from)->given;
+      }
+    }
+    for (int j = 0; j < WARP; j++) if (t->mask >> j & 1) thread(b, warp * WARP + j)->state = READY;
+    some = true;
+  }
+  return some;
+}
+
+static void enter();
+
+static void run(Block *b) {
+  for (unsigned long i = 0; i < SHARED_BYTES; i += 8) *(volatile Word *)(b->shared + i) = ~0ull;
+  for (int i = 0; i < FIBERS; i++) {
+    Thread *t = thread(b, i);
+    t->block = b;
+    t->index = Dim{i, 0, 0};
+    t->state = READY;
+    t->shared_used = 0;
+    t->waiting = t->groups = 0;
+    t->canary = CANARY;
+    void **top = (void **)((char *)t + STACK - 64);
+    top[6] = (void *)enter;
+    t->stack = top;
+  }
+  for (int turn = b->index.x;; turn++) {
+    bool ran = false;
+    for (int k = 0; k < FIBERS; k++) {
+      Thread *t = thread(b, turn % 2 ? FIBERS - 1 - k : k);
+      if (t->state != READY) continue;
+      ran = true;
+      shim_switch(&b->caller, t->stack);
+      if (t->canary != CANARY) { b->status = STACK_FULL; return; }
+    }
+    for (int w = 0; w < FIBERS / WARP; w++) ran = meet(b, w) || ran;
+    int done = 0, waiting = 0;
+    for (int i = 0; i < FIBERS; i++) {
+      Thread *t = thread(b, i);
+      done += t->state == DONE;
+      waiting += t->state == BARRIER && t->site == thread(b, 0)->site;
+    }
+    if (done == FIBERS) return;
+    if (waiting == FIBERS) {
+      for (int i = 0; i < FIBERS; i++) thread(b, i)->state = READY;
+      ran = true;
+    }
+    if (!ran) { fail(b, DIVERGED); return; }
+  }
+}
+
+/* Copies that are under way: they arrive when they are waited for, and not before. */
+static __attribute__((noinline)) void copy(char *to, const char *from, int bytes) {
+  Thread *t = self();
+  if (t->waiting == 64) { fail(t->block, STACK_FULL); return; }
+  t->copies[t->waiting++] = Copying{to, from, bytes};
+}
+static __attribute__((noinline)) void commit() {
+  Thread *t = self();
+  if (t->groups == 8) { fail(t->block, STACK_FULL); return; }
+  t->group[t->groups++] = t->waiting;
+}
+/* Waits until at most `left` groups are under way. */
+static __attribute__((noinline)) void arrive(int left) {
+  Thread *t = self();
+  if (t->groups <= left) return;
+  int through = t->groups - left, n = t->group[through - 1];
+  for (int i = 0; i < n; i++) {
+    if (t->copies[i].from) memcpy(t->copies[i].to, t->copies[i].from, t->copies[i].bytes);
+    else memset(t->copies[i].to, 0, t->copies[i].bytes);
+  }
+  for (int i = n; i < t->waiting; i++) t->copies[i - n] = t->copies[i];
+  t->waiting -= n;
+  for (int i = through; i < t->groups; i++) t->group[i - through] = t->group[i] - n;
+  t->groups = left;
+}
+}  // namespace shim
+
+using shim::Args;
+#define PTR(T) shim::Ptr<T>
+#define ARG(T, i) shim::argument<T>(args[i], argument_bytes[i])
+#define SIZES(...) const long long argument_bytes[] = {__VA_ARGS__}
+#define SHARED(T, name, n) const shim::Ptr<T> name = shim::shared<T>(n)
+#define threadIdx (shim::self()->index)
+#define blockIdx (shim::self()->block->index)
+#define gridDim (shim::self()->block->grid)
+#define __syncthreads() shim::barrier(__LINE__)
+#define __syncwarp(mask) ((void)shim::exchange(__LINE__, shim::MEET, mask, 0, 0))
+#define __shfl_sync(mask, v, from) shim::shuffle(__LINE__, mask, v, (from) % shim::WARP)
+#define __shfl_xor_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::lane() ^ (by))
+#define __shfl_down_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::beside(shim::lane() + (by), shim::WARP))
+#define __shfl_up_sync(mask, v, by) shim::shuffle(__LINE__, mask, v, shim::beside(shim::lane() - (by), shim::WARP))
+#define __ballot_sync(mask, p) ((unsigned)shim::exchange(__LINE__, shim::BALLOT, mask, (p) ? 1 : 0, 0))
+#define __any_sync(mask, p) (__ballot_sync(mask, p) != 0)
+#define __all_sync(mask, p) (__ballot_sync(mask, p) == (mask))
+
+static inline int __float_as_int(float x) { int i; __builtin_memcpy(&i, &x, 4); return i; }
+static inline float __int_as_float(int i) { float x; __builtin_memcpy(&x, &i, 4); return x; }
+static inline long long __double_as_longlong(double x) { long long i; __builtin_memcpy(&i, &x, 8); return i; }
+static inline double __longlong_as_double(long long i) { double x; __builtin_memcpy(&x, &i, 8); return x; }
+static inline float sqrtf(float x) { return __builtin_sqrtf(x); }
+/* To nearest even: adding 1.5 * 2^23 pushes the fraction of what is smaller out. */
+static inline float rintf(float x) {
+  volatile float pushed = x + 12582912.0f;
+  float r = pushed - 12582912.0f;
+  if (!((__float_as_int(x) & 0x7fffffff) < __float_as_int(4194304.0f))) return x;
+  return __int_as_float((__float_as_int(r) & 0x7fffffff) | (__float_as_int(x) & (int)0x80000000));
+}
+static inline float floorf(float x) { float r = rintf(x); return r > x ? r - 1.0f : r; }
+static inline float ceilf(float x) {
+  float r = rintf(x);
+  return __int_as_float(__float_as_int(r < x ? r + 1.0f : r) | (__float_as_int(x) & (int)0x80000000));
+}
+
+template <class T> static T atomicAdd(shim::Ptr<T> p, T v) {
+  T *a = p.at(0, 1), old = *a, now;
+  do now = old + v; while (!__atomic_compare_exchange(a, &old, &now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return old;
+}
+template <class T> static T atomicMax(shim::Ptr<T> p, T v) {
+  T *a = p.at(0, 1), old = *a, now;
+  do now = old > v ? old : v; while (!__atomic_compare_exchange(a, &old, &now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return old;
+}
+
+template <class T> struct Four;
+template <class F, class T> static F *aligned(T *p) {
+  if ((unsigned long)p % alignof(F)) { shim::fail(shim::self()->block, shim::CROOKED); return (F *)shim::self()->nowhere; }
+  return (F *)p;
+}
+template <class T> static Four<T> load4(shim::Ptr<const T> p) { return *aligned<const Four<T>>(p.at(0, 4)); }
+template <class T> static Four<T> load4(shim::Ptr<T> p) { return *aligned<const Four<T>>(p.at(0, 4)); }
+template <class T> static void store4(shim::Ptr<T> p, const Four<T> &v) { *aligned<Four<T>>(p.at(0, 4)) = v; }
+
+template <int N> static void async_copy(shim::Ptr<float> to, shim::Ptr<const float> from, bool there) {
+  char *p = (char *)to.at(0, N);
+  const char *q = there ? (const char *)from.at(0, N) : (const char *)0;
+  if ((unsigned long)p % (4 * N) || (unsigned long)q % (4 * N)) shim::fail(shim::self()->block, shim::CROOKED);
+  shim::copy(p, q, 4 * N);
+}
+static inline void async_commit() { shim::commit(); }
+template <int LEFT> static void async_wait() { shim::arrive(LEFT); }
+/* To nearest with ten bits of mantissa, ties away from zero. */
+static inline unsigned tf32(float x) { return ((unsigned)__float_as_int(x) + 0x1000u) & ~0x1fffu; }
+/* Who holds which element is as PTX says for mma.m16n8k8 of tf32. */
+static __attribute__((noinline)) void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  shim::Thread *t = shim::self();
+  shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
+  const int lane = shim::lane(), g = lane / 4, q = lane % 4;
+  for (int i = 0; i < 4; i++) all[lane][i] = a[i];
+  for (int i = 0; i < 2; i++) all[lane][4 + i] = b[i];
+  shim::exchange(1, shim::MEET, 0xffffffffu, 0, 0);
+  for (int i = 0; i < 4; i++) {
+    const int row = g + i / 2 * 8, column = 2 * q + i % 2;
+    for (int k = 0; k < 8; k++) {
+      const float x = __int_as_float((int)all[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]);
+      const float y = __int_as_float((int)all[column * 4 + k % 4][4 + k / 4]);
+      d[i] += x * y;
+    }
+  }
+  shim::exchange(2, shim::MEET, 0xffffffffu, 0, 0);
+}
+
+/* The entry point of a kernel for CPUs: its iterations are blocks. Every block of a launch runs two of them, so that what
+   a block leaves behind for its next iteration is seen. */
+#define ENTRY \
+  void shim::enter() { \
+    Thread *t = self(); \
+    const int s = body(*t->block->args, t->block->begin, t->block->end); \
+    if (s) fail(t->block, s); \
+    pause(DONE, 0); \
+  } \
+  extern "C" i32 kernel(void *const *args, i64 begin, i64 end, void *scratch) { \
+    using namespace shim; \
+    Args all = {args}; \
+    char *base = (char *)(((unsigned long)scratch + STACK - 1) & ~(unsigned long)(STACK - 1)); \
+    Block *b = (Block *)(base + (unsigned long)FIBERS * STACK + SHARED_BYTES); \
+    b->args = &all; b->begin = begin; b->end = end; b->status = 0; \
+    b->stacks = base; b->shared = base + (unsigned long)FIBERS * STACK; \
+    const int grid = (int)((end - begin + 1) / 2); \
+    b->grid = Dim{grid > 0 ? grid : 1, 1, 1}; \
+    for (int i = 0; i < b->grid.x && b->status == 0; i++) { b->index = Dim{i, 0, 0}; run(b); } \
+    return b->status; \
+  }

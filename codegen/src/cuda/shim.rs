@@ -1,0 +1,19 @@
+//! The emulated GPU: what its header needs of the machine, and what its statuses mean.
+
+use std::sync::LazyLock;
+
+/// The header that stands before a kernel's text.
+pub const HEADER: &str = include_str!("shim.h");
+
+/// Scratch memory of a worker: the stacks of a block's threads and room to align them, shared memory, the block.
+pub const SCRATCH: u64 = (256 + 1) * (16 << 10) + (48 << 10) + (32 << 10);
+
+/// Flags of the C++ compiler beside those of every kernel.
+pub const FLAGS: &[&str] = &["-std=gnu++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-x", "c++"];
+
+/// The C++ compiler: `$CXX`, else `c++`.
+pub fn program() -> &'static str {
+    static PROGRAM: LazyLock<String> =
+        LazyLock::new(|| std::env::var("CXX").ok().filter(|s| !s.trim().is_empty()).unwrap_or_else(|| "c++".into()));
+    &PROGRAM
+}

@@ -1,0 +1,195 @@
+//! Products of f32 on tensor cores, where lower precision was asked for: a block computes a tile of the result, its eight
+//! warps parts of it by `mma`. Tiles of the operands are copied to shared memory while those before are multiplied.
+
+use std::fmt::Write;
+
+use super::THREADS;
+use super::contraction::epilogue;
+use super::points::pointers;
+use crate::lower::body::Body;
+use crate::native::contraction::{Contraction, Operand, Walk, depth};
+use crate::native::{Extent, Isa, Source, expr, space};
+
+/// How f32 is multiplied on tensor cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Products {
+    /// Rounded to ten bits of mantissa.
+    Tf32,
+    /// Each operand as the sum of two such numbers; the product of the small ones is left out.
+    Three,
+}
+
+impl Products {
+    /// What `isa` asks for, if anything.
+    pub fn of(isa: &Isa) -> Option<Products> {
+        match isa.features {
+            ["tf32"] => Some(Products::Tf32),
+            ["tf32x3"] => Some(Products::Three),
+            _ => None,
+        }
+    }
+}
+
+/// Terms of the sum that are in shared memory at a time, and what keeps its banks apart: floats behind each row of the
+/// left operand, and of the right one.
+const DEPTH: usize = 16;
+const LEFT_GAP: usize = 4;
+const RIGHT_GAP: usize = 8;
+/// Rows and columns of a warp's `mma`, and its terms of the sum.
+const ROWS: usize = 16;
+const COLUMNS: usize = 8;
+const TERMS: usize = 8;
+/// Blocks that keep a GPU busy.
+const BUSY: usize = 256;
+
+/// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores.
+///
+/// # Errors
+/// When the right operand lies in panels.
+pub fn contraction(
+    spec: &Contraction,
+    products: Products,
+    body: &Body,
+    walk: &[Walk],
+    to: &Walk,
+) -> Result<Source, String> {
+    let k = depth(spec);
+    let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
+    let blocks = |t: usize| rows.guess().div_ceil(t) * spec.columns.guess().div_ceil(t) * batches.guess();
+    let tile = if blocks(128) >= BUSY { 128 } else { 64 };
+    let (tm, tn) = (rows.div_ceil(&tile.into()), spec.columns.div_ceil(&tile.into()));
+    // Two by four warps.
+    let (warp_rows, warp_columns) = (tile / 2, tile / 4);
+    let (mi, ni) = (warp_rows / ROWS, warp_columns / COLUMNS);
+    let (left, right) = (DEPTH + LEFT_GAP, tile + RIGHT_GAP);
+
+    let (mut k_dims, mut k_steps): (Vec<Extent>, Vec<Extent>) =
+        spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
+    let fours = |all: &[&Extent]| all.iter().all(|e| e.is_multiple_of(4));
+    let a_wide = fours(&[&spec.run, &spec.outer.1, &spec.inner.1])
+        && k_steps.iter().chain(&spec.a_batch).all(|s| s.is_multiple_of(4));
+    k_dims.push(spec.run.clone());
+    k_steps.push(1usize.into());
+    let (b_at, b_wide) = match &spec.b {
+        Operand::RowMajor(ld) => {
+            let wide = fours(&[ld, &spec.columns]) && spec.b_batch.iter().all(|s| s.is_multiple_of(4));
+            (format!("k * {ld} + n"), wide)
+        }
+        Operand::Transposed(ld) => (format!("n * {ld} + k"), false),
+        Operand::Packed => return Err("panels are for CPUs".into()),
+    };
+    let (a_by, b_by) = (if a_wide { 4 } else { 1 }, if b_wide { 4 } else { 1 });
+    let (a_count, b_count) = (tile * DEPTH / a_by / THREADS, tile * DEPTH / b_by / THREADS);
+    let (a_line, b_line) = (DEPTH / a_by, tile / b_by);
+    let row_at = match spec.outer.0.is(1) {
+        true => format!("r * {}", spec.inner.1),
+        false => format!("r / {} * {} + r % {} * {}", spec.inner.0, spec.outer.1, spec.inner.0, spec.inner.1),
+    };
+    let fetch = |stage: &str, k0: &str| {
+        format!(
+            "      #pragma unroll
+      for (i32 i = 0; i < {a_count}; i++) {{
+        const i32 e = threadIdx.x + i * THREADS, row = e / {a_line}, kk = e % {a_line} * {a_by};
+        const i64 k = {k0} + kk, at = row_at[i] + {k_at};
+        const bool there = row_at[i] >= 0 && k < {k};
+        async_copy<{a_by}>(tile_a + {stage} * {a_size} + row * {left} + kk, A + (there ? at : 0), there);
+      }}
+      #pragma unroll
+      for (i32 i = 0; i < {b_count}; i++) {{
+        const i32 e = threadIdx.x + i * THREADS, kk = e / {b_line}, column = e % {b_line} * {b_by};
+        const i64 k = {k0} + kk, n = n0 + column;
+        const bool there = k < {k} && n < {columns};
+        async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (there ? {b_at} : 0), there);
+      }}
+      async_commit();\n",
+            k_at = space::offset(&k_dims, &k_steps, "k"),
+            a_size = tile * left,
+            b_size = DEPTH * right,
+            columns = spec.columns,
+        )
+    };
+    let mut c = String::new();
+    pointers(body, 2, &mut c);
+    expr::scalar_constants(body, &mut c);
+    let _ = write!(
+        c,
+        "  SHARED(f32, tile_a, {a_bytes});
+  SHARED(f32, tile_b, {b_bytes});
+  const i32 warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  const i32 wm = warp / 4 * {warp_rows}, wn = warp % 4 * {warp_columns};
+  BLOCKS(block) {{
+    const i64 batch = block / {per_batch}, m0 = block / {tn} % {tm} * {tile}, n0 = block % {tn} * {tile};
+    PTR(const f32) A = ARG(const f32, 0) + ({a_batch});
+    PTR(const f32) B = ARG(const f32, 1) + ({b_batch});
+    i64 row_at[{a_count}];
+    #pragma unroll
+    for (i32 i = 0; i < {a_count}; i++) {{
+      const i64 r = m0 + (threadIdx.x + i * THREADS) / {a_line};
+      row_at[i] = r < {rows} ? {row_at} : -1;
+    }}
+    f32 acc[{mi}][{ni}][4] = {{}};
+    i32 stage = 0;
+    {{
+{}    }}
+    for (i64 k0 = 0; k0 < {k}; k0 += {DEPTH}, stage ^= 1) {{
+{}      async_wait<1>();
+      __syncthreads();
+      #pragma unroll
+      for (i32 kk = 0; kk < {DEPTH}; kk += {TERMS}) {{
+        u32 a[{mi}][4], b[{ni}][2];
+{}        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++) {{
+          const auto p = tile_a + stage * {a_size} + (wm + i * {ROWS} + g) * {left} + kk + t;
+          const f32 x[4] = {{p[0], p[{left} * 8], p[4], p[{left} * 8 + 4]}};
+          #pragma unroll
+          for (i32 e = 0; e < 4; e++) {{ a[i][e] = tf32(x[e]);{} }}
+        }}
+        #pragma unroll
+        for (i32 j = 0; j < {ni}; j++) {{
+          const auto p = tile_b + stage * {b_size} + (kk + t) * {right} + wn + j * {COLUMNS} + g;
+          const f32 x[2] = {{p[0], p[4 * {right}]}};
+          #pragma unroll
+          for (i32 e = 0; e < 2; e++) {{ b[j][e] = tf32(x[e]);{} }}
+        }}
+        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++)
+          #pragma unroll
+          for (i32 j = 0; j < {ni}; j++) {{ {}mma(acc[i][j], a[i], b[j]); }}
+      }}
+      __syncthreads();
+    }}
+    async_wait<0>();
+    #pragma unroll
+    for (i32 i = 0; i < {mi}; i++)
+      #pragma unroll
+      for (i32 j = 0; j < {ni}; j++)
+      #pragma unroll
+      for (i32 e = 0; e < 4; e++) {{
+      const i64 r = m0 + wm + i * {ROWS} + g + e / 2 * 8, n = n0 + wn + j * {COLUMNS} + 2 * t + e % 2;
+",
+        fetch("0", "0"),
+        fetch("(stage ^ 1)", &format!("k0 + {DEPTH}")),
+        if products == Products::Three {
+            format!("        u32 small_a[{mi}][4], small_b[{ni}][2];\n")
+        } else {
+            String::new()
+        },
+        if products == Products::Three { " small_a[i][e] = tf32(x[e] - __int_as_float((i32)a[i][e]));" } else { "" },
+        if products == Products::Three { " small_b[j][e] = tf32(x[e] - __int_as_float((i32)b[j][e]));" } else { "" },
+        if products == Products::Three {
+            "mma(acc[i][j], small_a[i], b[j]); mma(acc[i][j], a[i], small_b[j]); "
+        } else {
+            ""
+        },
+        a_bytes = 2 * tile * left,
+        b_bytes = 2 * DEPTH * right,
+        a_size = tile * left,
+        b_size = DEPTH * right,
+        per_batch = &tm * &tn,
+        a_batch = space::offset(&spec.batch, &spec.a_batch, "batch"),
+        b_batch = space::offset(&spec.batch, &spec.b_batch, "batch"),
+    );
+    epilogue(spec, body, walk, to, "acc[i][j][e]", &mut c);
+    c.push_str("    }\n  }\n");
+    Ok(Source::new(c, batches * tm * tn, 1))
+}
