@@ -146,7 +146,7 @@ impl<'a> DeviceProgram<'a> {
                     let (from, bytes) = place.regst(port.regst).ok_or_else(|| refuse("fetches no buffer"))?;
                     out.steps.push(Step::Download { from, to: out.outputs[p.port as usize].0, bytes });
                 }
-                Some(Exec::Backend(_) | Exec::Control(_)) => return Err(refuse("runs on the host")),
+                Some(Exec::Backend(_) | Exec::Control(_) | Exec::Boxing(_)) => return Err(refuse("runs on the host")),
             }
         }
         if launches > 0 {
