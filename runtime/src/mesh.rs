@@ -6,7 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use of_plan::{InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Program, Runs, block, coords, partial_kind};
+use of_plan::{
+    InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program, Runs, block, coords, partial_kind,
+};
 
 use crate::boxing::{Block, Seat, put};
 use crate::combine::{combine, neutral};
@@ -24,6 +26,8 @@ pub struct MeshSession {
     transport: Arc<SharedMemory>,
     ranks: Vec<Worker>,
     outcomes: Receiver<Outcome>,
+    /// For each rank its parts, which a run needs no new memory for.
+    rooms: Vec<Room>,
     step: Duration,
     threads: usize,
     poison: Option<String>,
@@ -35,8 +39,15 @@ struct Worker {
     handle: Option<JoinHandle<()>>,
 }
 
+/// A rank's parts of the inputs and outputs.
+#[derive(Default)]
+struct Room {
+    inputs: Vec<Value>,
+    outputs: Vec<Value>,
+}
+
 enum Job {
-    Run(Vec<Value>),
+    Run(Room),
     Timings(Sender<Vec<TaskTiming>>),
     Reset,
 }
@@ -46,7 +57,8 @@ struct Outcome {
     rank: usize,
     began: Instant,
     ended: Instant,
-    result: Result<Vec<Value>, RunError>,
+    room: Room,
+    result: Result<(), RunError>,
 }
 
 impl MeshSession {
@@ -75,10 +87,12 @@ impl MeshSession {
         let transport = Arc::new(SharedMemory::new(desc.ranks.len()));
         let (done, outcomes) = channel();
         let mut ranks = Vec::with_capacity(desc.ranks.len());
+        let mut rooms = Vec::with_capacity(desc.ranks.len());
         for (rank, own) in desc.ranks.iter().enumerate() {
             let (mesh, transport) = (desc.extents(), Arc::clone(&transport) as Arc<dyn Transport>);
             let seat = Seat { rank: rank as u32, mesh, own: own.own.clone(), transport };
             let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &seat)?;
+            rooms.push(Room { inputs: room_for(&session.program().inputs)?, outputs: session.new_outputs() });
             ranks.push(Worker::start(rank, session, seat.transport, done.clone())?);
         }
         tracing::debug!(mesh = %desc.name, ranks = ranks.len(), threads, "session of ranks");
@@ -86,6 +100,7 @@ impl MeshSession {
             transport,
             ranks,
             outcomes,
+            rooms,
             mesh,
             step: Duration::ZERO,
             threads: threads * desc.ranks.len(),
@@ -123,22 +138,22 @@ impl MeshSession {
         }
         let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
         self.check(&dims)?;
-        let cut: Vec<Vec<Value>> =
-            (0..self.ranks.len()).map(|rank| self.cut(inputs, rank)).collect::<Result<_, _>>()?;
-        for (worker, inputs) in self.ranks.iter().zip(cut) {
-            if worker.jobs.send(Job::Run(inputs)).is_err() {
+        for rank in 0..self.ranks.len() {
+            let mut room = std::mem::take(&mut self.rooms[rank]);
+            self.cut(inputs, rank, &mut room.inputs)?;
+            if self.ranks[rank].jobs.send(Job::Run(room)).is_err() {
                 return Err(self.broken("a rank's thread is gone"));
             }
         }
-        let mut parts: Vec<Vec<Value>> = vec![Vec::new(); self.ranks.len()];
         let (mut first, mut last, mut failure): (Option<Instant>, Option<Instant>, Option<RunError>) =
             Default::default();
         for _ in 0..self.ranks.len() {
             let Ok(outcome) = self.outcomes.recv() else { return Err(self.broken("the ranks' threads are gone")) };
             first = Some(first.map_or(outcome.began, |t| t.min(outcome.began)));
             last = Some(last.map_or(outcome.ended, |t| t.max(outcome.ended)));
+            self.rooms[outcome.rank] = outcome.room;
             match outcome.result {
-                Ok(values) => parts[outcome.rank] = values,
+                Ok(()) => {}
                 // Those that stopped because of another tell nothing.
                 Err(error) => {
                     let rank = RunError::Rank { rank: outcome.rank as u32, source: Box::new(error.clone()) };
@@ -158,7 +173,7 @@ impl MeshSession {
             return Err(error);
         }
         self.step = first.zip(last).map_or(Duration::ZERO, |(a, b)| b - a);
-        (0..self.program().outputs.len()).map(|i| self.join(&parts, i)).collect()
+        (0..self.program().outputs.len()).map(|i| self.join(i)).collect()
     }
 
     /// Time spent in each task of a rank since the session was made or reset; empty without [`Options::profile`].
@@ -192,42 +207,41 @@ impl MeshSession {
 
     /// A rank's parts of the inputs. Of a partial one, the first rank has the elements and the others what changes
     /// nothing.
-    fn cut(&self, inputs: &[Value], rank: usize) -> Result<Vec<Value>, RunError> {
+    fn cut(&self, inputs: &[Value], rank: usize, parts: &mut [Value]) -> Result<(), RunError> {
         let mesh = self.program().extents();
         let coords = coords(&mesh, rank);
-        let part = |(port, value): (&MeshPort, &Value)| {
+        for ((port, value), part) in self.program().inputs.iter().zip(inputs).zip(parts) {
             let whole = value.as_tensor().and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+            let Value::Tensor(part) = part else { return Err(odd(port)) };
+            let bytes = part.bytes_mut().ok_or_else(|| odd(port))?;
             let (dims, element) = sizes(port);
             let own = block(&port.layout, &mesh, &coords, &dims);
-            let extents: Vec<i64> = own.iter().map(|(_, n)| *n as i64).collect();
-            let count: usize = own.iter().map(|(_, n)| n).product();
-            let mut bytes = AlignedBytes::zeroed(count * element);
             if first_of_partial(port, &coords) {
                 let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
                 let from = Block { bytes: whole, runs: &Runs::of(&own, &all), element };
-                put(&mut bytes, &Runs::of(&own, &own), &from, None);
+                put(bytes, &Runs::of(&own, &own), &from, None);
             } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| neutral(port.dtype(), kind)) {
                 bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
             }
-            Ok(Tensor::new(port.dtype(), extents, bytes).map_err(|_| odd(port))?.into())
-        };
-        self.program().inputs.iter().zip(inputs).map(part).collect()
+        }
+        Ok(())
     }
 
     /// Output `index` whole, from the parts of all ranks.
-    fn join(&self, parts: &[Vec<Value>], index: usize) -> Result<Value, RunError> {
+    fn join(&self, index: usize) -> Result<Value, RunError> {
         let port = &self.program().outputs[index];
         let mesh = self.program().extents();
         let (dims, element) = sizes(port);
         let mut bytes = AlignedBytes::zeroed(dims.iter().product::<usize>() * element);
         let kind = partial_kind(&port.layout).and_then(|kind| combine(port.dtype(), kind));
-        for (rank, values) in parts.iter().enumerate() {
+        for (rank, room) in self.rooms.iter().enumerate() {
             let coords = coords(&mesh, rank);
             let copy = |(l, c): (&of_plan::AxisLayout, &usize)| l.kind() == LayoutKind::Broadcast && *c > 0;
             if port.layout.iter().zip(&coords).any(copy) {
                 continue;
             }
-            let part = values.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+            let part =
+                room.outputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
             let own = block(&port.layout, &mesh, &coords, &dims);
             let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
             let from = Block { bytes: part, runs: &Runs::of(&own, &own), element };
@@ -262,16 +276,17 @@ impl Worker {
         let work = move || {
             for job in inbox {
                 match job {
-                    Job::Run(inputs) => {
+                    Job::Run(mut room) => {
                         let began = Instant::now();
-                        let run = catch_unwind(AssertUnwindSafe(|| session.run(inputs)));
+                        let Room { inputs, outputs } = &mut room;
+                        let run = catch_unwind(AssertUnwindSafe(|| session.run_into(inputs, outputs)));
                         let result = run.unwrap_or_else(|payload| {
                             Err(RunError::Internal(format!("a rank panicked: {}", panic_text(&*payload))))
                         });
                         if result.is_err() {
                             transport.stop();
                         }
-                        if done.send(Outcome { rank, began, ended: Instant::now(), result }).is_err() {
+                        if done.send(Outcome { rank, began, ended: Instant::now(), room, result }).is_err() {
                             return;
                         }
                     }
@@ -284,6 +299,17 @@ impl Worker {
         let thread = std::thread::Builder::new().name(format!("of-rank-{rank}"));
         Ok(Self { jobs, handle: Some(thread.spawn(work).map_err(SessionError::Thread)?) })
     }
+}
+
+/// Zeros of the types of ports, which are tensors.
+fn room_for(ports: &[Port]) -> Result<Vec<Value>, SessionError> {
+    let zeros = |port: &Port| {
+        let bytes = port.dtype().byte_len(&port.dims).unwrap_or(u64::MAX);
+        let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+        let zeros = Tensor::zeros(port.dtype(), port.dims.as_slice());
+        Ok(zeros.map_err(|_| memory(&format!("input `{}`", port.name), bytes, source))?.into())
+    };
+    ports.iter().map(zeros).collect()
 }
 
 /// Extents and bytes of an element of a port, which was verified.

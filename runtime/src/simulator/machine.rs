@@ -45,8 +45,10 @@ impl Machine {
                     Some(Exec::Fetch(_)) => self.moves(2 * held(&task.consumes, program)),
                     Some(Exec::Boxing(e)) => {
                         let group = e.transfer.group(&extents, rank);
-                        let own = size(&e.src, plan, program) + held(&task.produces, program);
-                        self.transfer(&e.transfer, &group, element(e.dst, program)) + self.moves(own)
+                        match self.transfer(&e.transfer, &group, element(e.dst, program)) {
+                            Some(seconds) => seconds,
+                            None => self.moves(size(&e.src, plan, program) + held(&task.produces, program)),
+                        }
                     }
                     Some(Exec::Control(_)) | None => 0.0,
                 }
@@ -64,8 +66,9 @@ impl Machine {
         bytes as f64 / rate
     }
 
-    /// What a rank receives over the slowest link that takes part, and the rounds that it takes.
-    fn transfer(&self, transfer: &Transfer, group: &Group, element: u64) -> f64 {
+    /// What a rank receives over the slowest link that takes part, and the rounds that it takes. What it keeps of its own
+    /// goes along with what it receives. `None` where it receives nothing.
+    fn transfer(&self, transfer: &Transfer, group: &Group, element: u64) -> Option<f64> {
         let others = transfer.receives(group).into_iter().filter(|piece| piece.peer != group.me);
         let (mut bytes, mut peers) = (0, 0u32);
         for piece in others {
@@ -78,7 +81,8 @@ impl Machine {
             latency: x.latency.max(l.latency),
         });
         // Rounds of doubling.
-        f64::from(peers + 1).log2().ceil() * slowest.latency + bytes as f64 / slowest.bandwidth
+        let rounds = f64::from(peers + 1).log2().ceil();
+        (peers > 0).then(|| rounds * slowest.latency + bytes as f64 / slowest.bandwidth)
     }
 }
 

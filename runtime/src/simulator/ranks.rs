@@ -48,12 +48,14 @@ pub struct RankClass {
     pub weight_bytes: u64,
     /// Bytes of scratch memory.
     pub scratch_bytes: u64,
+    /// Bytes of its parts of the inputs and outputs, which are copied to and from its registers.
+    pub port_bytes: u64,
 }
 
 impl RankClass {
     /// Memory of each rank.
     pub fn memory_bytes(&self) -> u64 {
-        self.chunk_bytes + self.weight_bytes + self.scratch_bytes
+        self.chunk_bytes + self.weight_bytes + self.scratch_bytes + self.port_bytes
     }
 
     /// The share of the time until `makespan_ns` in which each worked.
@@ -126,14 +128,16 @@ pub fn simulate_ranks(
     let class = |(ranks, timeline): (Vec<u32>, Timeline)| {
         let program = mesh.ranks[ranks[0] as usize].program;
         let desc = &plan.programs[program as usize];
-        let chunk_bytes = desc.chunks.iter().map(|c| c.bytes).sum();
+        let ports = desc.inputs.iter().chain(&desc.outputs);
+        let port = |p: &of_plan::Port| p.dtype().byte_len(&p.dims).unwrap_or(0);
         RankClass {
+            ranks,
             program,
             timeline,
-            chunk_bytes,
+            chunk_bytes: desc.chunks.iter().map(|c| c.bytes).sum(),
             weight_bytes: weights(plan, desc),
             scratch_bytes: scratch(desc),
-            ranks,
+            port_bytes: ports.map(port).sum(),
         }
     };
     Ok(RanksTimeline { classes: members.into_iter().zip(timelines).map(class).collect(), makespan_ns })

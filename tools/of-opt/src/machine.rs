@@ -10,20 +10,28 @@ pub fn cpu_time() -> Duration {
     Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
-/// Bytes that this process has resident; nothing where the system does not say.
-pub fn rss_bytes() -> Option<u64> {
+/// Bytes that this process has resident, and from now on the most is counted anew; nothing where the system does neither.
+///
+/// Source: proc(5), `clear_refs`.
+pub fn restart_peak() -> Option<u64> {
+    std::fs::write("/proc/self/clear_refs", "5").ok()?;
+    Some(status_kib("VmRSS:")? * 1024)
+}
+
+/// The most bytes that this process had resident, since [`restart_peak`] if that was called.
+pub fn peak_bytes() -> Option<u64> {
+    Some(status_kib("VmHWM:")? * 1024)
+}
+
+fn status_kib(field: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kib * 1024)
+    let line = status.lines().find_map(|l| l.strip_prefix(field))?;
+    line.trim().trim_end_matches("kB").trim().parse().ok()
 }
 
 /// The most memory that this process had resident, in MB of 2^20 bytes; nothing where the system does not say.
 pub fn peak_rss_mb() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some((kib / 1024.0 * 10.0).round() / 10.0)
+    Some((peak_bytes()? as f64 / 1_048_576.0 * 10.0).round() / 10.0)
 }
 
 /// The name of the processor, as the system gives it.

@@ -1,7 +1,7 @@
 //! What this machine can do at best, as far as our own kernels show it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use of_codegen::native::schedule;
 use of_diag::{Code, Diagnostics};
@@ -56,25 +56,26 @@ impl Roofline {
     /// # Errors
     /// When kernels cannot be compiled or run.
     pub fn measure(codegen: &Codegen, threads: usize, console: &mut Console) -> Result<Roofline, Diagnostics> {
-        Roofline::measure_at_once(codegen, threads, 1, console)
+        let how = How { threads, sessions: 1, sustained: Duration::ZERO };
+        Roofline::measured(codegen, how, console)
     }
 
-    /// The same, of each of several sessions that run at the same time.
+    /// What each of several sessions of one thread keeps up while all of them run.
     ///
     /// # Errors
     /// As [`Roofline::measure`].
-    pub fn measure_at_once(
-        codegen: &Codegen,
-        threads: usize,
-        sessions: usize,
-        console: &mut Console,
-    ) -> Result<Roofline, Diagnostics> {
+    pub fn sustained(codegen: &Codegen, sessions: usize, console: &mut Console) -> Result<Roofline, Diagnostics> {
+        let how = How { threads: 1, sessions, sustained: Duration::from_millis(300) };
+        Roofline::measured(codegen, how, console)
+    }
+
+    fn measured(codegen: &Codegen, how: How, console: &mut Console) -> Result<Roofline, Diagnostics> {
         let progress = console.progress("measuring the machine");
         let codegen = Codegen { passes: None, mesh: None, ..codegen.clone() };
-        let mut fastest = |text: &str| fastest(text, &codegen, threads, sessions, console);
-        let product = fastest(PRODUCT)?;
-        let memory = fastest(MEMORY)?;
-        let cache = fastest(CACHE)?;
+        let mut time = |text: &str| kernel(text, &codegen, how, console);
+        let product = time(PRODUCT)?;
+        let memory = time(MEMORY)?;
+        let cache = time(CACHE)?;
         drop(progress);
         let rate = |work: f64, time: Duration| work / time.as_secs_f64().max(1e-9);
         Ok(Roofline {
@@ -91,27 +92,39 @@ impl Roofline {
     }
 }
 
-/// The fastest call of the kernel of a graph, as the mean of sessions that run at the same time.
-fn fastest(
-    text: &str,
-    codegen: &Codegen,
+/// How a kernel is measured.
+#[derive(Clone, Copy)]
+struct How {
+    /// Threads of a session.
     threads: usize,
+    /// Sessions that run at the same time.
     sessions: usize,
-    console: &mut Console,
-) -> Result<Duration, Diagnostics> {
+    /// How long the mean is taken over; the fastest of a few calls where there is no such time.
+    sustained: Duration,
+}
+
+/// The time of the kernel of a graph, as the mean of the sessions.
+fn kernel(text: &str, codegen: &Codegen, how: How, console: &mut Console) -> Result<Duration, Diagnostics> {
     let (plan, inputs) = prepared(text, codegen, console)?;
     let one = || -> Result<Duration, Diagnostics> {
-        let mut session = driver::session(Arc::clone(&plan), 0, Some(threads), true)?;
+        let mut session = driver::session(Arc::clone(&plan), 0, Some(how.threads), true)?;
         let (mut inputs, mut outputs) = (inputs.clone(), session.new_outputs());
-        for _ in 0..12 {
+        let (started, mut calls) = (Instant::now(), 0);
+        while calls < 12 || started.elapsed() < how.sustained {
             session.run_into(&mut inputs, &mut outputs).map_err(|e| driver::run_error(&e))?;
+            calls += 1;
+            if calls == 2 && how.sustained > Duration::ZERO {
+                session.reset_timings();
+            }
         }
         // The others bring the input and take the output.
         let kernel = |t: &TaskTiming| t.name == "matmul" || t.name == "neg";
-        Ok(session.timings().iter().find(|t| kernel(t)).map_or(Duration::ZERO, |t| t.min))
+        let mean = |t: &TaskTiming| t.total / u32::try_from(t.calls.max(1)).unwrap_or(u32::MAX);
+        let time = |t: &TaskTiming| if how.sustained > Duration::ZERO { mean(t) } else { t.min };
+        Ok(session.timings().iter().find(|t| kernel(t)).map_or(Duration::ZERO, time))
     };
     let times: Vec<Result<Duration, Diagnostics>> = std::thread::scope(|scope| {
-        let started: Vec<_> = (0..sessions.max(1)).map(|_| scope.spawn(one)).collect();
+        let started: Vec<_> = (0..how.sessions.max(1)).map(|_| scope.spawn(one)).collect();
         let broken = || exit::error(Code::RUN, "a thread that measures broke down").into();
         started.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broken()))).collect()
     });

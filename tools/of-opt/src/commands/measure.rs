@@ -31,7 +31,7 @@ pub struct Measure {
 const CHAIN: usize = 64;
 /// Elements that the ranks gather, of 4 bytes: for what a message takes, and for what its bytes do.
 const SHORT: usize = 1 << 8;
-const LONG: usize = 1 << 22;
+const LONG: usize = 1 << 20;
 
 /// Runs it.
 ///
@@ -42,7 +42,7 @@ pub fn measure(c: &Measure, console: &mut Console) -> Result<(), Diagnostics> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let at_once = mesh.devices().min(cores);
     let codegen = Codegen { threads: Some(1), ..Codegen::default() };
-    let limits = Roofline::measure_at_once(&codegen, 1, at_once, console)?;
+    let limits = Roofline::sustained(&codegen, at_once, console)?;
     mesh.flops.insert("f32".into(), limits.flops);
     mesh.bandwidth = limits.memory;
     mesh.cache_bandwidth = Some(limits.cache);
@@ -50,17 +50,11 @@ pub fn measure(c: &Measure, console: &mut Console) -> Result<(), Diagnostics> {
     mesh.cores = (mesh.devices() > cores).then_some(cores);
     mesh.overhead = overhead(&codegen, console)?;
     if at_once > 1 {
-        let moves = |bytes: f64| bytes / if bytes <= mesh.cache { limits.cache } else { limits.memory };
-        let time = |elements: usize, console: &mut Console| -> Result<f64, Diagnostics> {
-            // What a rank copies besides what it receives.
-            let own = 4.0 * elements as f64 * (1.0 + 1.0 / at_once as f64);
-            Ok((gather(elements, at_once, console)? - moves(own) - mesh.overhead).max(1e-9))
-        };
         let rounds = (at_once as f64).log2().ceil();
-        let (short, long) = (time(SHORT, console)?, time(LONG, console)?);
-        let received = 4.0 * LONG as f64 * (at_once - 1) as f64 / at_once as f64;
+        let (short, long) = (gather(SHORT, at_once, console)?, gather(LONG, at_once, console)?);
+        let received = 4.0 * (LONG - SHORT) as f64 * (at_once - 1) as f64 / at_once as f64;
         for axis in &mut mesh.axes {
-            axis.latency = short / rounds;
+            axis.latency = (short - mesh.overhead).max(0.0) / rounds;
             axis.bandwidth = received / (long - short).max(1e-9);
         }
     }

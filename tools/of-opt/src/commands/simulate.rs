@@ -3,19 +3,20 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use of_diag::{Code, Diagnostics};
 use of_passes::specialize::Bindings;
 use of_plan::{ElementType, Exec, Plan, PlanFile, Program};
-use of_runtime::{Link, Machine, RankClass, RanksOptions, RanksTimeline, simulate_ranks};
+use of_runtime::{Link, Machine, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
 use of_sharding::MeshSpec;
 use serde_json::{Value, json};
 
 use super::bench::Limits;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
-use crate::engine::{self, Engine};
+use crate::engine;
 use crate::model::{Model, load};
 use crate::ranks::{self, Which};
 use crate::show::{bytes, count};
@@ -68,8 +69,9 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
     let spec = MeshSpec::named(mesh)?;
     match load(&c.model.model, console)? {
         Model::Plan(plan) => {
+            let plan: Arc<PlanFile> = Arc::from(plan);
             let predicted = predict(c, plan.plan(), &spec)?;
-            let real = if c.run { Some(Measured::of(c, *plan, console)?) } else { None };
+            let real = if c.run { Some(Measured::of(c, Arc::clone(&plan), console)?) } else { None };
             say(c, &predicted, real, console)
         }
         Model::Module(source) => {
@@ -81,7 +83,7 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
             let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, console)?;
             let compiled = ranks::compile(&ranked, &source, &c.codegen, Vec::new(), console)?;
             let predicted = predict(c, compiled.plan(), &spec)?;
-            let real = if c.run { Some(Measured::of(c, compiled.open()?, console)?) } else { None };
+            let real = if c.run { Some(Measured::of(c, Arc::new(compiled.open()?), console)?) } else { None };
             say(c, &predicted, real, console)
         }
     }
@@ -115,27 +117,31 @@ struct Measured {
     /// Seconds of the fastest step, and of the one in the middle.
     best: f64,
     median: f64,
-    /// Bytes that the process grew by, all ranks together; nothing where the system does not say.
+    /// Bytes that the process grew by at most, all ranks together; nothing where the system does not say.
     memory: Option<u64>,
+    /// Tasks of rank 0.
+    tasks: Vec<TaskTiming>,
 }
 
 impl Measured {
-    fn of(c: &Simulate, plan: PlanFile, console: &Console) -> Result<Measured, Diagnostics> {
+    fn of(c: &Simulate, plan: Arc<PlanFile>, console: &Console) -> Result<Measured, Diagnostics> {
         let _progress = console.progress("measuring");
         let program = engine::entry(&plan)?;
         let types = program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p)));
-        let mut inputs = values::to_runtime_all(random::values(types)?)?;
+        let inputs = values::to_runtime_all(random::values(types)?)?;
         drop(program);
-        let before = machine::rss_bytes();
-        let mut engine = Engine::open(Arc::new(plan), &inputs, driver::threads(c.codegen.threads))?;
-        let mut run = || engine.timed(&mut inputs, &mut []);
-        run()?;
+        let before = machine::restart_peak();
+        let mut session = driver::mesh_session(Arc::clone(&plan), 0, Some(driver::threads(c.codegen.threads)), true)?;
+        let mut run = || -> Result<Duration, Diagnostics> {
+            session.run(&inputs).map_err(|e| driver::run_error(&e))?;
+            Ok(session.step())
+        };
         c.limits.warm_up(&mut || run().map(drop))?;
         let mut times = c.limits.measure(&mut run)?;
         times.sort();
-        // What the ranks have now: their parts of inputs and outputs came and went.
-        let memory = before.zip(machine::rss_bytes()).map(|(a, b)| b.saturating_sub(a));
-        Ok(Measured { best: times[0].as_secs_f64(), median: times[times.len() / 2].as_secs_f64(), memory })
+        let memory = before.zip(machine::peak_bytes()).map(|(a, b)| b.saturating_sub(a));
+        let (best, median) = (times[0].as_secs_f64(), times[times.len() / 2].as_secs_f64());
+        Ok(Measured { best, median, memory, tasks: session.timings(0) })
     }
 }
 
@@ -166,10 +172,12 @@ fn say(c: &Simulate, predicted: &Predicted<'_>, real: Option<Measured>, console:
             off(step, real.best),
             off(step, real.median)
         );
+        if console.verbose > 0 {
+            tasks(&mut out, timeline, &real.tasks);
+        }
         if let Some(memory) = real.memory {
-            // Weights lie in the plan, which was there before.
-            let own = |c: &RankClass| (c.chunk_bytes + c.scratch_bytes) * c.ranks.len() as u64;
-            let all: u64 = timeline.classes.iter().map(own).sum();
+            let own = |c: &RankClass| (c.chunk_bytes + c.scratch_bytes + c.port_bytes) * c.ranks.len() as u64;
+            let all: u64 = timeline.classes.iter().map(own).sum::<u64>() + shared(plan);
             let _ = writeln!(
                 out,
                 "the ranks took {} of memory, {} was predicted: {} off",
@@ -180,6 +188,29 @@ fn say(c: &Simulate, predicted: &Predicted<'_>, real: Option<Measured>, console:
         }
     }
     console.print(&out)
+}
+
+/// Bytes that ranks of one process have in common: weights, each once, and whole outputs.
+fn shared(plan: &Plan) -> u64 {
+    let mut weights: Vec<(u64, u64)> = plan.weights.iter().map(|w| (w.offset, w.len)).collect();
+    weights.sort_unstable();
+    weights.dedup();
+    let outputs = plan.meshes.iter().flat_map(|m| &m.outputs);
+    let outputs: u64 = outputs.filter_map(|p| p.dtype().byte_len(&p.dims)).sum();
+    weights.into_iter().map(|(_, len)| len).sum::<u64>() + outputs
+}
+
+/// The tasks of rank 0, as predicted and as they were; both without the time in which it waited where it is known.
+fn tasks(out: &mut String, t: &RanksTimeline, real: &[TaskTiming]) {
+    let Some(first) = t.classes.iter().find(|c| c.ranks.first() == Some(&0)) else { return };
+    out.push_str("   predicted        mean        best  task of rank 0\n");
+    let mut events = first.timeline.events.clone();
+    events.sort_by_key(|e| e.task);
+    for (e, r) in events.iter().filter_map(|e| Some((e, real.get(e.task)?))) {
+        let predicted = ms((e.end_ns - e.start_ns - e.waited_ns) as f64 * 1e-9);
+        let mean = ms(r.total.as_secs_f64() / r.calls.max(1) as f64);
+        let _ = writeln!(out, "{predicted:>12}{mean:>12}{:>12}  {}", ms(r.min.as_secs_f64()), r.name);
+    }
 }
 
 /// The machine of a mesh.
@@ -256,6 +287,7 @@ fn report(t: &RanksTimeline, plan: &Plan) -> Value {
                 "transfers_ms": moving * 1e3, "waiting_ms": waiting * 1e3, "memory_bytes": c.memory_bytes(),
                 "register_bytes": c.chunk_bytes, "live_bytes": c.timeline.peak_live_bytes,
                 "weight_bytes": c.weight_bytes, "scratch_bytes": c.scratch_bytes,
+                "port_bytes": c.port_bytes,
             })
         })
         .collect();
