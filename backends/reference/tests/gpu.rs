@@ -266,7 +266,16 @@ fn convolutions_agree() {
 #[test]
 fn rows_and_reductions_agree() {
     let mut r = Rng::new(8);
-    let mut shapes = vec![vec![3, 1], vec![2, 128], vec![9, 1024], vec![2, 1025], vec![3, 4096], vec![1, 50_000], vec![50_000, 2], vec![100, 300, 2]];
+    let mut shapes = vec![
+        vec![3, 1],
+        vec![2, 128],
+        vec![9, 1024],
+        vec![2, 1025],
+        vec![3, 4096],
+        vec![1, 50_000],
+        vec![50_000, 2],
+        vec![100, 300, 2],
+    ];
     shapes.extend((0..8).map(|_| r.dims(3, 1, 60)));
     shapes.push(vec![70, 3, 64]);
     for dims in shapes {

@@ -121,7 +121,9 @@ pub fn compile<'m>(
         funcs: ranked.funcs.iter().collect(),
         ranks: ranked.ranks.clone(),
     };
-    driver::with_options(source, codegen, flags, &schedule::NONE, console, |options| of_codegen::compile_mesh(&mesh, options))
+    driver::with_options(source, codegen, flags, &schedule::NONE, console, |options| {
+        of_codegen::compile_mesh(&mesh, options)
+    })
 }
 
 /// Whether the types of results of ops say how they lie; what `of.place` makes stays as it is in any case.

@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "of-fuzz",
         &["of-diag", "of-ir", "of-ops", "of-onnx", "of-passes", "of-plan", "of-codegen", "of-runtime", "of-reference"],
     ),
+    ("of-bench", &["of-ir", "of-ops", "of-passes", "of-codegen", "of-runtime", "of-reference"]),
     ("xtask", &[]),
 ];
 
