@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::index::word;
 use super::space::{self, Space};
-use super::{Extent, Source};
+use super::{Extent, Isa, Source};
 
 /// A box of elements and where it is read and written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,14 +20,14 @@ pub struct Piece {
 }
 
 /// Copies pieces; arguments are the inputs, then the output (number `out`).
-pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
+pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize, isa: &Isa) -> Source {
     let t = word(element_bytes);
     let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
     let mut base = Extent::from(0usize);
     let mut largest = 1;
     for p in pieces {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
-        let plan = Walk::of(&s);
+        let plan = Walk::of(&s, element_bytes);
         let rows = plan.rows();
         let blocks = plan.blocks();
         let _ = writeln!(
@@ -48,7 +48,7 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize) -> Source {
             p.to.0,
             space::offset(&plan.outer, &plan.to, "row")
         );
-        plan.body(element_bytes, &mut c);
+        plan.body(isa, &mut c);
         c.push_str("    }\n");
         base = base + &rows;
         largest = largest.max(plan.inner());
@@ -64,10 +64,12 @@ struct Walk {
     to: Vec<Extent>,
     /// (extent, from, to) of the inner axes; two where reading and writing are contiguous along different axes.
     inner: Vec<(Extent, Extent, Extent)>,
+    /// Bytes of an element.
+    bytes: usize,
 }
 
 impl Walk {
-    fn of(s: &Space) -> Walk {
+    fn of(s: &Space, bytes: usize) -> Walk {
         let n = s.dims.len();
         let axis = |i: usize| (s.dims[i].clone(), s.strides[0][i].clone(), s.strides[1][i].clone());
         let last = axis(n - 1);
@@ -81,7 +83,18 @@ impl Walk {
             from: keep.iter().map(|i| s.strides[0][*i].clone()).collect(),
             to: keep.iter().map(|i| s.strides[1][*i].clone()).collect(),
             inner,
+            bytes,
         }
+    }
+
+    /// Whether squares of words go through vectors.
+    fn in_vectors(&self) -> bool {
+        matches!(&self.inner[..], [(_, fa, _), (_, _, tb)] if self.bytes == 4 && fa.is(1) && tb.is(1))
+    }
+
+    /// Rows and columns of a block of a transpose: it stays in the first cache, and lines are read whole.
+    fn block(&self) -> usize {
+        if self.in_vectors() { 32 } else { 16 }
     }
 
     /// Iterations: rows, times blocks of the first inner axis of a transpose.
@@ -90,26 +103,27 @@ impl Walk {
     }
 
     fn blocks(&self) -> Extent {
-        if self.inner.len() == 2 { self.inner[0].0.div_ceil(&BLOCK.into()) } else { 1usize.into() }
+        if self.inner.len() == 2 { self.inner[0].0.div_ceil(&self.block().into()) } else { 1usize.into() }
     }
 
     fn inner(&self) -> usize {
         self.inner.iter().map(|a| a.0.guess()).product()
     }
 
-    fn body(&self, element_bytes: usize, c: &mut String) {
+    fn body(&self, isa: &Isa, c: &mut String) {
         /// Columns that are written out one by one.
         const FEW: usize = 4;
         if let [(n, from, to)] = &self.inner[..] {
             if from.is(1) && to.is(1) {
-                let _ = writeln!(c, "      move(to, from, {});", n * element_bytes);
+                let _ = writeln!(c, "      move(to, from, {});", n * self.bytes);
                 return;
             }
             let value = if from.is(0) { "from[0]".into() } else { format!("from[i * {from}]") };
             let _ = writeln!(c, "      for (i64 i = 0; i < {n}; i++) to[i * {to}] = {value};");
         } else if let [(n, fa, ta), (m, fb, tb)] = &self.inner[..] {
             // Square blocks fit the first cache; inside, writes are contiguous.
-            let _ = writeln!(c, "      const i64 i0 = block * {BLOCK}, i1 = i0 + {BLOCK} < {n} ? i0 + {BLOCK} : {n};");
+            let side = self.block();
+            let _ = writeln!(c, "      const i64 i0 = block * {side}, i1 = i0 + {side} < {n} ? i0 + {side} : {n};");
             if let Some(m) = m.number().filter(|m| *m <= FEW) {
                 c.push_str("      for (i64 i = i0; i < i1; i++) {");
                 for j in 0..m {
@@ -118,17 +132,54 @@ impl Walk {
                 c.push_str(" }\n");
                 return;
             }
-            let _ = writeln!(c, "      for (i64 b = 0; b < {m}; b += {BLOCK}) for (i64 i = i0; i < i1; i++)");
+            if self.in_vectors() {
+                let _ = writeln!(c, "      i64 b = 0, i2 = i0 + (i1 - i0) / LANES * LANES;");
+                let _ = writeln!(c, "      for (; b + LANES <= {m}; b += LANES) {{");
+                let _ = writeln!(c, "        for (i64 i = i0; i < i2; i += LANES) {{");
+                let _ = writeln!(c, "          const f32 *p = (const f32 *)from + i + b * {fb};");
+                let _ = writeln!(c, "          f32 *q = (f32 *)to + i * {ta} + b;");
+                square(fb, ta, isa.lanes, c);
+                c.push_str("        }\n");
+                let _ = writeln!(
+                    c,
+                    "        for (i64 i = i2; i < i1; i++) for (i64 j = b; j < b + LANES; j++) to[i * {ta} + j] = from[i + j * {fb}];\n      }}"
+                );
+                let _ = writeln!(
+                    c,
+                    "      for (i64 i = i0; i < i1; i++) for (i64 j = b; j < {m}; j++) to[i * {ta} + j] = from[i + j * {fb}];"
+                );
+                return;
+            }
+            let _ = writeln!(c, "      for (i64 b = 0; b < {m}; b += {side}) for (i64 i = i0; i < i1; i++)");
             let _ = writeln!(
                 c,
-                "        for (i64 j = b; j < b + {BLOCK} && j < {m}; j++) to[i * {ta} + j * {tb}] = from[i * {fa} + j * {fb}];"
+                "        for (i64 j = b; j < b + {side} && j < {m}; j++) to[i * {ta} + j * {tb}] = from[i * {fa} + j * {fb}];"
             );
         }
     }
 }
 
-/// Rows and columns of a block of a transpose.
-const BLOCK: usize = 16;
+/// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: the halves of lines change places,
+/// then the quarters, and so on.
+fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
+    for i in 0..lanes {
+        let _ = writeln!(c, "          const vf r{i}_0 = load(p + {});", from * i);
+    }
+    let list = |of: &dyn Fn(usize) -> usize| (0..lanes).map(|l| of(l).to_string()).collect::<Vec<_>>().join(", ");
+    let steps = lanes.trailing_zeros();
+    for (step, s) in (0..steps).map(|step| (step, 1 << step)) {
+        let low = list(&|l| if l & s > 0 { lanes + l - s } else { l });
+        let high = list(&|l| if l & s > 0 { lanes + l } else { l + s });
+        for i in (0..lanes).filter(|i| i & s == 0) {
+            let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
+            let _ = writeln!(c, "          const vf r{i}_{} = SHUFFLE({a}, {b}, {low});", step + 1);
+            let _ = writeln!(c, "          const vf r{}_{} = SHUFFLE({a}, {b}, {high});", i + s, step + 1);
+        }
+    }
+    for i in 0..lanes {
+        let _ = writeln!(c, "          store(q + {}, r{i}_{steps});", to * i);
+    }
+}
 
 /// The axes of a padding; one that is not padded is part of the elements of the one before it.
 pub fn merged(axes: &[(Extent, Extent, Extent)]) -> Vec<(Extent, Extent, Extent)> {

@@ -120,7 +120,7 @@ impl Nest {
             Nest::Window { spec, body } => window::window(spec, body, isa)?,
             Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes, isa),
             Nest::Partial { .. } => return Err("reductions in parts are for GPUs".into()),
-            Nest::Copy { pieces, bytes, out } => copy::copy(pieces, *bytes, *out),
+            Nest::Copy { pieces, bytes, out } => copy::copy(pieces, *bytes, *out, isa),
             Nest::Pad { axes, bytes, fill } => copy::pad(axes, *bytes, *fill),
             Nest::Gather(gather) => gather.source(),
             Nest::Points(points) => points.clone().source(),

@@ -48,6 +48,12 @@ INLINE void store_part(f32 *p, vf v, i64 n) { for (i64 i = 0; i < n; i++) p[i] =
 INLINE vf load_step(const f32 *p, i64 step, i64 n) { vf v = {0}; for (i64 i = 0; i < n; i++) v[i] = p[i * step]; return v; }
 INLINE vi load_mask(const b8 *p, i64 step, i64 n) { vi v = {0}; for (i64 i = 0; i < n; i++) v[i] = -(i32)p[i * step]; return v; }
 INLINE vi head_mask(i32 n) { vi v; for (i32 i = 0; i < LANES; i++) v[i] = i < n ? -1 : 0; return v; }
+/* The lanes of a, then of b, with these numbers. */
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
+#endif
 INLINE vf pick(vi m, vf a, vf b) { return (vf)(((vi)a & m) | ((vi)b & ~m)); }
 
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
