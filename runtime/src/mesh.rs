@@ -138,10 +138,15 @@ impl MeshSession {
         }
         let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
         self.check(&dims)?;
-        for rank in 0..self.ranks.len() {
-            let mut room = std::mem::take(&mut self.rooms[rank]);
-            self.cut(inputs, rank, &mut room.inputs)?;
-            if self.ranks[rank].jobs.send(Job::Run(room)).is_err() {
+        let mut rooms = std::mem::take(&mut self.rooms);
+        let cut = rooms.iter_mut().enumerate().try_for_each(|(rank, room)| self.cut(inputs, rank, &mut room.inputs));
+        if let Err(error) = cut {
+            self.rooms = rooms;
+            return Err(error);
+        }
+        self.rooms.resize_with(rooms.len(), Room::default);
+        for (worker, room) in self.ranks.iter().zip(rooms) {
+            if worker.jobs.send(Job::Run(room)).is_err() {
                 return Err(self.broken("a rank's thread is gone"));
             }
         }
@@ -193,6 +198,7 @@ impl MeshSession {
 
     fn broken(&mut self, what: &str) -> RunError {
         self.poison = Some(what.into());
+        self.transport.stop();
         RunError::Internal(what.into())
     }
 

@@ -97,7 +97,7 @@ fn sent(model: &Model<'_>, d: &Decision, node: usize, x: usize, edges: &[usize])
 }
 
 /// What people call the values, by their position in the arena.
-fn names(model: &Model<'_>) -> Vec<String> {
+pub(crate) fn names(model: &Model<'_>) -> Vec<String> {
     let g = &model.func.graph;
     let order: std::collections::HashMap<OpId, usize> = g.walk().into_iter().zip(0..).collect();
     (0..g.value_slots())

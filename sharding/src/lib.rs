@@ -12,6 +12,7 @@ pub mod cost;
 pub mod decide;
 pub mod execute;
 pub mod explain;
+pub mod html;
 pub mod layout;
 pub mod local;
 pub mod lower;

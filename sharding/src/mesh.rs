@@ -181,15 +181,16 @@ fn flops(list: &[(&str, f64)]) -> BTreeMap<String, f64> {
 }
 
 /// Cores of a Zen 4 server: 117 GFLOP/s in f32 each; what one core writes, another reads through the cache they share.
+/// `of-opt measure` says what those of another machine do.
 fn cpu(shape: &[usize]) -> MeshSpec {
     let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 8e9, latency: 1e-6 };
     MeshSpec {
         device: "cpu".into(),
         memory: 8e9,
         bandwidth: 1e10,
-        cache_bandwidth: None,
-        cache: 0.0,
-        overhead: 0.0,
+        cache_bandwidth: Some(7.5e10),
+        cache: 1e6,
+        overhead: 1.4e-7,
         cores: None,
         flops: flops(&[("f32", 1.17e11), ("f64", 5.8e10), ("other", 3e10)]),
         axes: shape.iter().map(axis).collect(),
@@ -257,5 +258,14 @@ mod tests {
             assert!(e.message.contains(what), "{text}: {}", e.message);
         }
         assert!(MeshSpec::parse("device = 1", "x").unwrap_err().message.contains("'x'"));
+        let text = |more: &str| {
+            let axis = "[[axis]]\ndevices = 2\nbandwidth = 1e9\nlatency = 1e-6\n";
+            format!("device = \"cpu\"\nmemory = 1e9\nbandwidth = 1e9\n{more}flops = {{ other = 1e9 }}\n{axis}")
+        };
+        let m = MeshSpec::parse(&text("cores = 1\ncache_bandwidth = 2e9\noverhead = 1e-7\n"), "x").unwrap();
+        assert_eq!((m.cores, m.cache_bandwidth, m.overhead, m.cache), (Some(1), Some(2e9), 1e-7, 0.0));
+        for wrong in ["cores = 0\n", "cache_bandwidth = 0.0\n", "overhead = -1.0\n", "cache = inf\n"] {
+            assert!(MeshSpec::parse(&text(wrong), "x").is_err(), "{wrong}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! point: they are simulated once. What ranks meet is refined until it says nothing new, as colours of a graph are
 //! (Weisfeiler, Leman, 1968). A mesh of 1,024 ranks with even splits is one rank to simulate.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use of_plan::{ArgSource, Exec, Links, MeshProgram, Plan, Program, Task};
@@ -80,16 +81,14 @@ pub fn simulate_ranks(
     }
     let mut templates: BTreeMap<u32, Template<'_>> = BTreeMap::new();
     for rank in &mesh.ranks {
-        if !templates.contains_key(&rank.program) {
-            let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
-            let links = Links::of(program).filter(|links| is_sound(program, links));
-            let links = links.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
-            let transfers = program.tasks.iter().filter_map(boxing);
-            if transfers.into_iter().any(|t| t.check(mesh.shape.len()).is_err()) {
-                return Err(setup("a transfer is not one of its mesh"));
-            }
-            templates.insert(rank.program, Template::new(program, links));
+        let Entry::Vacant(place) = templates.entry(rank.program) else { continue };
+        let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
+        let links = Links::of(program).filter(|links| is_sound(program, links));
+        let links = links.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
+        if program.tasks.iter().filter_map(boxing).any(|t| t.check(mesh.shape.len()).is_err()) {
+            return Err(setup("a transfer is not one of its mesh"));
         }
+        place.insert(Template::new(program, links));
     }
     let apart = options.jitter > 0.0 || options.cores.is_some_and(|n| n < mesh.ranks.len());
     let groups = Groups::of(plan, mesh);
@@ -186,10 +185,12 @@ fn scratch(program: &Program) -> u64 {
     program.tasks.iter().map(bytes).max().unwrap_or(0)
 }
 
+/// The ranks of each group along some axes, and each rank's group.
+type Along = (Vec<Vec<u32>>, Vec<usize>);
+
 /// Who meets whom, for every set of axes along which ranks meet.
 struct Groups {
-    /// For each set of axes, the ranks of each group, and each rank's group.
-    by_axes: HashMap<Vec<u32>, (Vec<Vec<u32>>, Vec<usize>)>,
+    by_axes: HashMap<Vec<u32>, Along>,
     /// The sets of axes in order.
     axes: Vec<Vec<u32>>,
 }

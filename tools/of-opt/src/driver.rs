@@ -209,6 +209,10 @@ fn session_error(e: &SessionError) -> Diagnostics {
 /// # Errors
 /// When none does.
 pub fn find_program(plan: &PlanFile, inputs: &[Value]) -> Result<usize, Diagnostics> {
+    if let Some(mesh) = plan.plan().meshes.first() {
+        let what = format!("the plan is for {} ranks", mesh.ranks.len());
+        return Err(exit::error(Code::UNSUPPORTED, what).hint("run, bench and simulate take it").into());
+    }
     of_runtime::find_program(plan, inputs).map_err(|e| exit::error(Code::INPUT, e.to_string()).into())
 }
 

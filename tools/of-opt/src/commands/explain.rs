@@ -1,5 +1,7 @@
 //! `of-opt explain`: how a model would lie on a mesh, and why.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use of_diag::Diagnostics;
 use of_ir::Module;
@@ -31,6 +33,9 @@ pub struct Explain {
     /// Passes before the search, instead of those that leave primitives
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
+    /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
+    #[arg(long, value_name = "FILE.html", conflicts_with = "memory")]
+    pub html: Option<PathBuf>,
 }
 
 /// Runs it.
@@ -60,5 +65,12 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     let func = driver::main_func(&own)?;
     let model = Sharding::new(func, &mesh)?;
     let decision = decide::decide(&model, mesh.memory, &Effort::default())?;
+    if let Some(path) = &c.html {
+        let lanes = super::simulate::lanes(&own, &source, &mesh, &c.mesh, console)?;
+        let title = format!("{} on {}", source.module.name, c.mesh);
+        let page = of_sharding::html::page(&title, &model, &decision, &lanes);
+        std::fs::write(path, page).map_err(|e| exit::io(path, "write", &e))?;
+        return Ok(());
+    }
     console.print(&format!("{}  {}\n", c.mesh, reasons::text(&model, &decision)))
 }

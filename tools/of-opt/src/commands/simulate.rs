@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use clap::Args;
 use of_diag::{Code, Diagnostics};
+use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_plan::{ElementType, Exec, Plan, PlanFile, Program};
 use of_runtime::{Link, Machine, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
 use of_sharding::MeshSpec;
+use of_sharding::html::{Bar, Lane};
 use serde_json::{Value, json};
 
 use super::bench::Limits;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::engine;
-use crate::model::{Model, load};
+use crate::model::{Model, Source, load};
 use crate::ranks::{self, Which};
 use crate::show::{bytes, count};
 use crate::{driver, exit, machine, random, shapes, trace, values};
@@ -67,10 +69,11 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
     }
     c.limits.check()?;
     let spec = MeshSpec::named(mesh)?;
+    let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
     match load(&c.model.model, console)? {
         Model::Plan(plan) => {
             let plan: Arc<PlanFile> = Arc::from(plan);
-            let predicted = predict(c, plan.plan(), &spec)?;
+            let predicted = predict(&options, plan.plan(), &spec)?;
             let real = if c.run { Some(Measured::of(c, Arc::clone(&plan), console)?) } else { None };
             say(c, &predicted, real, console)
         }
@@ -82,11 +85,53 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
             let which = if c.run { Which::All } else { Which::OneOfEach };
             let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, console)?;
             let compiled = ranks::compile(&ranked, &source, &c.codegen, Vec::new(), console)?;
-            let predicted = predict(c, compiled.plan(), &spec)?;
+            let predicted = predict(&options, compiled.plan(), &spec)?;
             let real = if c.run { Some(Measured::of(c, Arc::new(compiled.open()?), console)?) } else { None };
             say(c, &predicted, real, console)
         }
     }
+}
+
+/// What kinds of ranks do when they run a module, for a page that shows it.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn lanes(
+    module: &Module,
+    source: &Source,
+    spec: &MeshSpec,
+    mesh: &str,
+    console: &mut Console,
+) -> Result<Vec<Lane>, Diagnostics> {
+    let codegen = Codegen { mesh: Some(mesh.into()), threads: Some(1), ..Codegen::default() };
+    let ranked = ranks::prepare(module, &Bindings::default(), &codegen, mesh, Which::OneOfEach, console)?;
+    let compiled = ranks::compile(&ranked, source, &codegen, Vec::new(), console)?;
+    let options = RanksOptions { cores: spec.cores, ..RanksOptions::default() };
+    let Predicted { plan, timeline } = predict(&options, compiled.plan(), spec)?;
+    let lane = |c: &RankClass| {
+        let tasks = &plan.programs[c.program as usize].tasks;
+        let bar = |e: &of_runtime::simulator::SimEvent| Bar {
+            name: tasks[e.task].name.clone(),
+            start: e.start_ns as f64 * 1e-9,
+            end: e.end_ns as f64 * 1e-9,
+            waited: e.waited_ns as f64 * 1e-9,
+            transfer: matches!(tasks[e.task].exec, Some(Exec::Boxing(_))),
+        };
+        let memory = vec![
+            ("registers", c.chunk_bytes),
+            ("weights", c.weight_bytes),
+            ("scratch", c.scratch_bytes),
+            ("inputs and outputs", c.port_bytes),
+        ];
+        Lane { name: who(c), bars: c.timeline.events.iter().map(bar).collect(), memory }
+    };
+    Ok(timeline.classes.iter().map(lane).collect())
+}
+
+/// `rank 0 and 7 alike`.
+fn who(c: &RankClass) -> String {
+    let (first, others) = (c.ranks.first().copied().unwrap_or(0), c.ranks.len() - 1);
+    if others == 0 { format!("rank {first}") } else { format!("rank {first} and {others} alike") }
 }
 
 /// What was predicted for a plan.
@@ -95,7 +140,7 @@ struct Predicted<'p> {
     timeline: RanksTimeline,
 }
 
-fn predict<'p>(c: &Simulate, plan: &'p Plan, spec: &MeshSpec) -> Result<Predicted<'p>, Diagnostics> {
+fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Result<Predicted<'p>, Diagnostics> {
     let mesh = plan
         .meshes
         .first()
@@ -105,9 +150,8 @@ fn predict<'p>(c: &Simulate, plan: &'p Plan, spec: &MeshSpec) -> Result<Predicte
         return Err(exit::error(Code::INPUT, what).into());
     }
     let machine = machine_of(spec);
-    let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
     let mut costs = |rank: u32, program: &Program| machine.costs_ns(plan, mesh, rank, program);
-    let timeline = simulate_ranks(plan, mesh, &options, &mut costs)
+    let timeline = simulate_ranks(plan, mesh, options, &mut costs)
         .map_err(|e| Diagnostics::from(exit::error(Code::RUN, e.to_string())))?;
     Ok(Predicted { plan, timeline })
 }
@@ -300,9 +344,7 @@ fn events(t: &RanksTimeline, plan: &Plan) -> Value {
     for c in &t.classes {
         let program = &plan.programs[c.program as usize];
         let process = c.ranks.first().copied().unwrap_or(0);
-        let others = c.ranks.len() - 1;
-        let more = if others == 0 { String::new() } else { format!(" and {others} alike") };
-        out.push(trace::name("process_name", process, 0, &format!("rank {process}{more}")));
+        out.push(trace::name("process_name", process, 0, &who(c)));
         for e in &c.timeline.events {
             let task = &program.tasks[e.task];
             let kind = if matches!(task.exec, Some(Exec::Boxing(_))) { "transfer" } else { "compute" };
