@@ -13,7 +13,7 @@ struct Args { void *at[ARGS]; __device__ void *operator[](int i) const { return 
 #define PTR(T) T *
 #define ARG(T, i) ((T *)args[i])
 #define SIZES(...)
-#define SHARED(T, name, n) __shared__ T name[n]
+#define SHARED(T, name, n) __shared__ alignas(16) T name[n]
 #endif
 /* The iterations of a launch that this block runs. */
 #define BLOCKS(b) for (i64 b = begin + blockIdx.x; b < end; b += gridDim.x)
