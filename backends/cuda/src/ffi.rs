@@ -80,8 +80,10 @@ impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
         let load = || {
-            // SAFETY: the library is the system's driver; its constructors are its own affair.
-            let library = unsafe { Library::new("libcuda.so.1") }.map_err(|e| e.to_string())?;
+            let named = std::env::var_os("OF_CUDA_DRIVER").filter(|n| !n.is_empty());
+            // SAFETY: the library is the system's driver, or what the user named; its constructors are its own affair.
+            let library = unsafe { Library::new(named.unwrap_or_else(|| "libcuda.so.1".into())) };
+            let library = library.map_err(|e| e.to_string())?;
             Api::bind(library).map_err(|e| e.to_string())
         };
         API.get_or_init(load).as_ref().map_err(|why| DriverError::NoDriver(why.clone()))
