@@ -17,7 +17,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with `+tf32` or `+tf32x3` (see [`isa`]); compiled
+    /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with what its products may be (`sm_90+tf32`; see [`isa`]); compiled
     /// kernels are kept in `cache`.
     ///
     /// # Errors

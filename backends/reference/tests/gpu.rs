@@ -200,7 +200,9 @@ fn products_on_tensor_cores_agree() {
         let (a, b) = ([&lead[..], &[m, k]].concat(), [&lead[..], &[k, n]].concat());
         let inputs = [r.tensor(DType::F32, &a, -1.0, 1.0).into(), r.tensor(DType::F32, &b, -1.0, 1.0).into()];
         let bias = r.tensor(DType::F32, &[n], -1.0, 1.0);
-        for (isa, tolerance) in [("cuda-shim+tf32", 2e-3), ("cuda-shim+tf32x3", 3e-6)] {
+        let all = [("tf32", 2e-3), ("tf32x3", 3e-6), ("bf16", 2e-2), ("f16", 2e-3)];
+        for (products, tolerance) in all {
+            let isa = &format!("{SHIM}+{products}");
             let mut graph = Graph::new();
             let entry = graph.entry();
             let mut rw = Rewriter::new(&mut graph, "test");

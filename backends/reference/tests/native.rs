@@ -306,7 +306,7 @@ fn the_compiler_for_gpus_takes_every_kernel() {
         each_op(2, open, &mut |name, _, f, _| take(name, f));
     }
     (0..20).for_each(|seed| take(&format!("graph {seed}"), &random_graph(seed, seed % 3 == 2).0));
-    for arch in ["sm_80", "sm_100", "sm_80+tf32", "sm_90+tf32x3", "sm_100+tf32"] {
+    for arch in ["sm_80", "sm_100", "sm_80+tf32", "sm_90+tf32x3", "sm_100+bf16", "sm_80+f16"] {
         for seed in 0..4 {
             let f = random_graph(seed, false).0;
             plan_for(&f, Isa::by_name(arch).unwrap()).unwrap_or_else(|d| panic!("{arch}: {d}"));
