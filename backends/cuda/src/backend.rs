@@ -45,7 +45,8 @@ impl Backend for Cuda {
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         let options = CompileOptions {
             model: String::new(),
-            flags: Vec::new(),
+            // What the loader chooses the driver by.
+            flags: vec![self.isa.name.to_string()],
             inputs: Vec::new(),
             threads: 1,
             target: Target { isa: self.isa, backends: &[], winograd: false },

@@ -159,11 +159,9 @@ impl OnGpu {
             api.check("cuDeviceGet", (api.device)(&mut on.device, 0))?;
             api.check("cuDeviceGetAttribute", (api.attribute)(&mut major, MAJOR, on.device))?;
             api.check("cuDeviceGetAttribute", (api.attribute)(&mut minor, MINOR, on.device))?;
-            for kernel in &program.kernels {
-                if !runs(kernel.isa, major, minor) {
-                    let device = format!("sm_{major}{minor}");
-                    return Err(DriverError::Arch { kernels: kernel.isa.to_string(), device });
-                }
+            if !runs(program.isa, major, minor) {
+                let device = format!("sm_{major}{minor}");
+                return Err(DriverError::Arch { kernels: program.isa.to_string(), device });
             }
             api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut on.context, on.device))?;
             on.enter()?;
