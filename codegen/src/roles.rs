@@ -17,8 +17,9 @@ use of_plan::ControlKind;
 
 use crate::extract::read_by;
 use crate::fuse::Role;
+use crate::lower::body::{Body, Node, Typed};
 use crate::lower::index;
-use crate::native::extent;
+use crate::native::{expr, extent};
 
 /// What every op of a region is, and the symbols of its extents.
 pub struct Roles {
@@ -202,14 +203,31 @@ pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
 /// # Errors
 /// Why it has none.
 pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
+    let data = g.op(op);
+    let none = Roles { roles: HashMap::new(), symbols: Vec::new(), told_by: HashMap::new() };
+    let role = none.role(g, op);
     let open = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.fixed_dims().is_none());
-    if g.op(op).operands.iter().chain(&g.op(op).results).any(open) {
+    if role != Role::Nothing && data.operands.iter().chain(&data.results).any(open) {
         return Err("an extent is not known before the run (--shape gives numbers)".into());
     }
-    let none = Roles { roles: HashMap::new(), symbols: Vec::new(), told_by: HashMap::new() };
-    match none.role(g, op) {
+    let dtype = |v: ValueId| g.ty(v).as_tensor().map_or(DType::F32, |t| t.dtype);
+    match role {
         Role::Reference(why) => Err(why),
         Role::Control => Err("control flow runs on the host".into()),
+        Role::Map(scalar) => {
+            let typed = |(node, dtype)| Typed { node, dtype, per_row: false };
+            let loads = data.operands.iter().enumerate().map(|(i, v)| (Node::Load(i), dtype(*v)));
+            let own = (Node::Op(scalar, (0..data.operands.len()).collect()), dtype(data.results[0]));
+            let nodes = loads.chain([own]).map(typed).collect();
+            let body = Body { nodes, ..Body::default() };
+            expr::unprintable(&body).map_or(Ok(()), Err)
+        }
+        Role::RowReduce(_) if dtype(data.operands[0]) != DType::F32 => {
+            Err("only reductions of f32 rows have native code".into())
+        }
+        Role::Single if data.name().starts_with("of.reduce_") && dtype(data.operands[0]) != DType::F32 => {
+            Err(format!("reductions of {} have no native code", dtype(data.operands[0])))
+        }
         _ => Ok(()),
     }
 }

@@ -17,7 +17,7 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with `+tf32` or `+tf32x3` (see [`isa`]); compiled
+    /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with what its products may be (`sm_90+tf32`; see [`isa`]); compiled
     /// kernels are kept in `cache`.
     ///
     /// # Errors
@@ -45,7 +45,8 @@ impl Backend for Cuda {
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         let options = CompileOptions {
             model: String::new(),
-            flags: Vec::new(),
+            // What the loader chooses the driver by.
+            flags: vec![self.isa.name.to_string()],
             inputs: Vec::new(),
             threads: 1,
             target: Target { winograd: false, ..Target::new(self.isa, &[]) },

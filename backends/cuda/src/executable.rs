@@ -33,7 +33,7 @@ impl Loader for Device {
     fn load(&self, payload: &[u8], _context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
         let program = DeviceProgram::of(&plan).map_err(LoadError::Payload)?;
-        let emulated = program.kernels.iter().any(|k| k.isa.starts_with(SHIM));
+        let emulated = program.isa.starts_with(SHIM);
         let loaded = match &self.driver {
             Some(driver) => driver.load(&program),
             None if emulated => EmulatedDriver.load(&program),

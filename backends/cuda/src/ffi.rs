@@ -80,8 +80,10 @@ impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
         let load = || {
-            // SAFETY: the library is the system's driver; its constructors are its own affair.
-            let library = unsafe { Library::new("libcuda.so.1") }.map_err(|e| e.to_string())?;
+            let named = std::env::var_os("OF_CUDA_DRIVER").filter(|n| !n.is_empty());
+            // SAFETY: the library is the system's driver, or what the user named; its constructors are its own affair.
+            let library = unsafe { Library::new(named.unwrap_or_else(|| "libcuda.so.1".into())) };
+            let library = library.map_err(|e| e.to_string())?;
             Api::bind(library).map_err(|e| e.to_string())
         };
         API.get_or_init(load).as_ref().map_err(|why| DriverError::NoDriver(why.clone()))
@@ -157,11 +159,9 @@ impl OnGpu {
             api.check("cuDeviceGet", (api.device)(&mut on.device, 0))?;
             api.check("cuDeviceGetAttribute", (api.attribute)(&mut major, MAJOR, on.device))?;
             api.check("cuDeviceGetAttribute", (api.attribute)(&mut minor, MINOR, on.device))?;
-            for kernel in &program.kernels {
-                if !runs(kernel.isa, major, minor) {
-                    let device = format!("sm_{major}{minor}");
-                    return Err(DriverError::Arch { kernels: kernel.isa.to_string(), device });
-                }
+            if !runs(program.isa, major, minor) {
+                let device = format!("sm_{major}{minor}");
+                return Err(DriverError::Arch { kernels: program.isa.to_string(), device });
             }
             api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut on.context, on.device))?;
             on.enter()?;

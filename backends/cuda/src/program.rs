@@ -8,8 +8,6 @@ const ALIGN: u64 = 256;
 /// A kernel of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code<'a> {
-    /// What it was compiled for.
-    pub isa: &'a str,
     /// A cubin, or code for the CPU that emulates a GPU.
     pub bytes: &'a [u8],
     /// Offset of the entry point in code for a CPU.
@@ -62,6 +60,8 @@ pub enum Step {
 /// A program for one device. Nothing of it changes between runs but what lies in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceProgram<'a> {
+    /// What its kernels were compiled for.
+    pub isa: &'a str,
     /// Bytes of device memory.
     pub memory: u64,
     /// Bytes of staging memory on the host.
@@ -91,6 +91,7 @@ impl<'a> DeviceProgram<'a> {
         let program = plan.plan().programs.first().ok_or("the plan has no program")?;
         plan.verify_program(0).map_err(|f| f.first().map_or_else(String::new, ToString::to_string))?;
         let mut out = DeviceProgram {
+            isa: plan.plan().info.flags.first().ok_or("the plan does not say what it is for")?,
             memory: program.chunks.first().map_or(0, |c| c.bytes).next_multiple_of(ALIGN),
             staging: 0,
             constants: Vec::new(),
@@ -110,7 +111,10 @@ impl<'a> DeviceProgram<'a> {
         }
         for (index, code) in plan.plan().code.iter().enumerate() {
             let bytes = plan.kernel(index as u32).ok_or("a kernel lies outside of the plan")?;
-            out.kernels.push(Code { isa: &code.isa, bytes, entry: code.entry });
+            if code.isa != out.isa {
+                return Err(format!("a kernel is for {} in a program for {}", code.isa, out.isa));
+            }
+            out.kernels.push(Code { bytes, entry: code.entry });
         }
         let place = Places { program, weights };
         let launches = program.tasks.iter().filter(|t| matches!(t.exec, Some(Exec::Kernel(_)))).count() as u64;

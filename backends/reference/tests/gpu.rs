@@ -10,7 +10,7 @@ use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Relu};
-use of_ops::nn::{Conv, MatMulInteger};
+use of_ops::nn::{AvgPool, Conv, MatMulInteger, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceSum, Softmax};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, Return};
@@ -155,7 +155,7 @@ fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value
         assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{name}");
         let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
         let largest = w.iter().fold(1e-3f64, |m, x| m.max(x.abs()));
-        let bad = g.iter().zip(&w).position(|(a, b)| !((a - b).abs() <= tolerance * largest));
+        let bad = g.iter().zip(&w).position(|(a, b)| (a - b).abs() > tolerance * largest || a.is_nan());
         assert!(bad.is_none(), "{name}: element {bad:?} is {}, it should be {}", g[bad.unwrap()], w[bad.unwrap()]);
     }
 }
@@ -200,7 +200,9 @@ fn products_on_tensor_cores_agree() {
         let (a, b) = ([&lead[..], &[m, k]].concat(), [&lead[..], &[k, n]].concat());
         let inputs = [r.tensor(DType::F32, &a, -1.0, 1.0).into(), r.tensor(DType::F32, &b, -1.0, 1.0).into()];
         let bias = r.tensor(DType::F32, &[n], -1.0, 1.0);
-        for (isa, tolerance) in [("cuda-shim+tf32", 2e-3), ("cuda-shim+tf32x3", 3e-6)] {
+        let all = [("tf32", 2e-3), ("tf32x3", 3e-6), ("bf16", 2e-2), ("f16", 2e-3)];
+        for (products, tolerance) in all {
+            let isa = &format!("{SHIM}+{products}");
             let mut graph = Graph::new();
             let entry = graph.entry();
             let mut rw = Rewriter::new(&mut graph, "test");
@@ -237,8 +239,8 @@ fn products_of_bytes_agree() {
 fn convolutions_agree() {
     let mut r = Rng::new(7);
     for i in 0..10 {
-        let group = [1, 1, 2, 6][i % 4];
-        let (n, cin, cout) = (r.int(1, 2) as usize, 6, if group == 6 { 6 } else { 2 * r.int(1, 20) as usize });
+        let group = [1, 1, 2, 8][i % 4];
+        let (n, cin, cout) = (r.int(1, 2) as usize, 8, if group == 8 { 8 } else { 2 * r.int(1, 20) as usize });
         let (h, w) = (r.int(6, 15) as usize, r.int(6, 15) as usize);
         let (kh, kw) = (r.int(1, 3), r.int(1, 3));
         let mut graph = Graph::new();
@@ -260,6 +262,53 @@ fn convolutions_agree() {
         let y = rw.create_one(Relu {}, &[y]).unwrap();
         rw.create(Return {}, &[y]).unwrap();
         check(&format!("convolution {i}"), graph, &[r.tensor(DType::F32, &[n, cin, h, w], -1.0, 1.0).into()]);
+    }
+}
+
+#[test]
+fn pools_agree() {
+    let mut r = Rng::new(10);
+    for channels in [3, 8] {
+        for largest in [true, false] {
+            let mut graph = Graph::new();
+            let entry = graph.entry();
+            let mut rw = Rewriter::new(&mut graph, "test");
+            let dims = [2, 9, 7, channels];
+            let x = rw.add_arg(entry, Type::fixed(DType::F32, &dims), None);
+            let (kernel, strides, pads) = (vec![3, 2], vec![2, 1], vec![1, 0, 1, 1]);
+            let (dilations, auto_pad) = (vec![1, 1], "NOTSET".into());
+            let y = if largest {
+                let (storage_order, indices) = (0, false);
+                let pool = MaxPool {
+                    kernel,
+                    strides,
+                    pads,
+                    dilations,
+                    ceil_mode: false,
+                    storage_order,
+                    indices,
+                    auto_pad,
+                    channels_last: true,
+                };
+                rw.create_one(pool, &[x])
+            } else {
+                let count_include_pad = false;
+                let pool = AvgPool {
+                    kernel,
+                    strides,
+                    pads,
+                    dilations,
+                    ceil_mode: false,
+                    count_include_pad,
+                    auto_pad,
+                    channels_last: true,
+                };
+                rw.create_one(pool, &[x])
+            };
+            let y = rw.create_one(Relu {}, &[y.unwrap()]).unwrap();
+            rw.create(Return {}, &[y]).unwrap();
+            check(&format!("pool of {channels}, {largest}"), graph, &[r.tensor(DType::F32, &dims, -1.0, 1.0).into()]);
+        }
     }
 }
 

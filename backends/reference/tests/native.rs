@@ -116,7 +116,7 @@ fn opened(ty: &Type) -> Type {
 }
 
 /// Calls `check` with every op of the list on samples of it: a name for people, a function and inputs of it.
-fn each_op(seeds: u64, open: bool, check: &mut dyn FnMut(&str, u64, &Func, &[Value])) {
+fn each_op(seeds: u64, open: bool, mut check: impl FnMut(&str, u64, &Func, &[Value])) {
     for decl in list::ALL {
         for seed in 0..seeds {
             let Some(sample) = decl.sample(seed) else { continue };
@@ -131,7 +131,7 @@ fn each_op(seeds: u64, open: bool, check: &mut dyn FnMut(&str, u64, &Func, &[Val
 
 fn every_op(isa: &'static Isa, seeds: u64, open: bool) {
     let mut run = 0;
-    each_op(seeds, open, &mut |name, seed, f, inputs| {
+    each_op(seeds, open, |name, seed, f, inputs| {
         let want = match interpret::run_graph(&f.graph, inputs) {
             Err(_) if open => return,
             want => want.unwrap_or_else(|d| panic!("{name}: {d}")),
@@ -303,10 +303,10 @@ fn the_compiler_for_gpus_takes_every_kernel() {
         kernels.extend(plan.plan().code.iter().map(|c| c.blake3.clone()));
     };
     for open in [false, true] {
-        each_op(2, open, &mut |name, _, f, _| take(name, f));
+        each_op(2, open, |name, _, f, _| take(name, f));
     }
     (0..20).for_each(|seed| take(&format!("graph {seed}"), &random_graph(seed, seed % 3 == 2).0));
-    for arch in ["sm_80", "sm_100", "sm_80+tf32", "sm_90+tf32x3", "sm_100+tf32"] {
+    for arch in ["sm_80", "sm_100", "sm_80+tf32", "sm_90+tf32x3", "sm_100+bf16", "sm_80+f16"] {
         for seed in 0..4 {
             let f = random_graph(seed, false).0;
             plan_for(&f, Isa::by_name(arch).unwrap()).unwrap_or_else(|d| panic!("{arch}: {d}"));

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::THREADS;
-use super::points::{Points, pointers};
+use super::points::{Points, WIDE, pointers};
 use super::tensor::{self, Products};
 use crate::lower::body::Body;
 use crate::native::contraction::{Contraction, Element, Operand, PIECE, RowAxes, Walk, depth};
@@ -38,7 +38,26 @@ impl Tile {
     /// Neighbouring rows, or columns, of a thread; its groups of them lie apart, so that reads from shared memory go to
     /// all banks.
     fn group(self) -> usize {
-        self.thread.min(4)
+        self.thread.min(WIDE)
+    }
+
+    /// C that reads the thread's elements `a` and `b` of line `kk` of both tiles.
+    fn reads(self, pitch: usize, sum: &str) -> String {
+        let g = self.group();
+        let mut c = String::new();
+        for (name, t) in [("a", "ty"), ("b", "tx")] {
+            for first in (0..self.thread).step_by(g) {
+                let at = format!("tile_{name} + kk * {pitch} + {t} * {g} + {}", first * self.block / self.thread);
+                if g == WIDE {
+                    let _ = writeln!(c, "        const Four<{sum}> {name}{first} = load4({at});");
+                }
+                for i in 0..g {
+                    let value = if g == WIDE { format!("{name}{first}.at[{i}]") } else { format!("*({at} + {i})") };
+                    let _ = writeln!(c, "        {name}[{}] = {value};", first + i);
+                }
+            }
+        }
+        c
     }
 
     /// C: the row or column number `i` of the thread at `t`.
@@ -157,20 +176,14 @@ pub fn contraction(
 {}      #pragma unroll
       for (i32 kk = 0; kk < {DEPTH}; kk++) {{
         {sum} a[{thread}], b[{thread}];
-        #pragma unroll
-        for (i32 i = 0; i < {thread}; i++) {{
-          a[i] = tile_a[kk * {pitch} + {}];
-          b[i] = tile_b[kk * {pitch} + {}];
-        }}
-        #pragma unroll
+{}        #pragma unroll
         for (i32 i = 0; i < {thread}; i++)
           #pragma unroll
           for (i32 j = 0; j < {thread}; j++) acc[i][j] += a[i] * b[j];
       }}
 ",
         fetch(&format!("k0 + {DEPTH}")),
-        tile.place("i", "ty"),
-        tile.place("i", "tx"),
+        tile.reads(pitch, sum),
     );
     let all = format!("for (i32 i = 0; i < {thread}; i++) for (i32 j = 0; j < {thread}; j++)");
     if pieces {

@@ -13,7 +13,7 @@ struct Args { void *at[ARGS]; __device__ void *operator[](int i) const { return 
 #define PTR(T) T *
 #define ARG(T, i) ((T *)args[i])
 #define SIZES(...)
-#define SHARED(T, name, n) __shared__ T name[n]
+#define SHARED(T, name, n) __shared__ alignas(16) T name[n]
 #endif
 /* The iterations of a launch that this block runs. */
 #define BLOCKS(b) for (i64 b = begin + blockIdx.x; b < end; b += gridDim.x)
@@ -39,13 +39,21 @@ template <class T> INLINE void store4(T *p, const Four<T> &v) { *(Four<T> *)p = 
 #endif
 
 /* Tensor cores: d += a b of 16x8 and 8x8 elements that a warp holds together, each rounded to ten bits of mantissa
-   (mma.m16n8k8 in PTX), and copies to shared memory that a thread does not wait for; zeros where there is nothing. */
+   (mma.m16n8k8 in PTX), or of 16x16 and 16x8 in pairs of 16-bit floats (mma.m16n8k16), and copies to shared memory that a thread does not wait for; zeros where there is nothing. */
 #ifndef SHIM
 INLINE u32 tf32(f32 x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
 INLINE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+INLINE u32 pack_bf16(f32 low, f32 high) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+INLINE u32 pack_f16(f32 low, f32 high) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+#define MMA_16(T) \
+  INLINE void mma_##T(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) { \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #T "." #T ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+  }
+MMA_16(bf16) MMA_16(f16)
 template <int N> INLINE void async_copy(f32 *to, const f32 *from, bool there) {
   const u32 at = (u32)__cvta_generic_to_shared(to);
   const i32 bytes = there ? 4 * N : 0;

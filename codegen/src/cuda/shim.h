@@ -324,6 +324,52 @@ static __attribute__((noinline)) void mma(float (&d)[4], const unsigned (&a)[4],
   shim::exchange(2, shim::MEET, 0xffffffffu, 0, 0);
 }
 
+/* 16-bit floats and back, to nearest even. */
+static inline unsigned to_bf16(float x) {
+  const unsigned b = (unsigned)__float_as_int(x);
+  return x != x ? 0x7fc0u : (b + 0x7fffu + (b >> 16 & 1)) >> 16;
+}
+static inline float from_bf16(unsigned h) { return __int_as_float((int)(h << 16)); }
+static inline unsigned to_f16(float x) {
+  const unsigned sign = (unsigned)__float_as_int(x) >> 16 & 0x8000u;
+  const float a = __int_as_float(__float_as_int(x) & 0x7fffffff);
+  if (x != x) return 0x7e00u;
+  if (a >= 65520.0f) return sign | 0x7c00u;
+  /* What is smaller than the smallest normal number has a fixed last place, 2^-24. */
+  if (a < 6.103515625e-5f) return sign | (unsigned)rintf(a * 16777216.0f);
+  const unsigned b = (unsigned)__float_as_int(a) - (112u << 23);
+  return sign | (b + 0xfffu + (b >> 13 & 1)) >> 13;
+}
+static inline float from_f16(unsigned h) {
+  const unsigned e = h >> 10 & 31, m = h & 1023;
+  const float a = e == 31 ? __int_as_float((int)(0x7f800000u | m << 13))
+    : e ? __int_as_float((int)((e + 112) << 23 | m << 13)) : (float)m / 16777216.0f;
+  return h >> 15 ? -a : a;
+}
+static inline unsigned pack_bf16(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
+static inline unsigned pack_f16(float low, float high) { return to_f16(low) | to_f16(high) << 16; }
+/* Who holds which element is as PTX says for mma.m16n8k16 of 16-bit floats. */
+template <float from(unsigned)> static __attribute__((noinline)) void mma_16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  shim::Thread *t = shim::self();
+  shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
+  const int lane = shim::lane(), g = lane / 4, q = lane % 4;
+  for (int i = 0; i < 4; i++) all[lane][i] = a[i];
+  for (int i = 0; i < 2; i++) all[lane][4 + i] = b[i];
+  shim::exchange(3, shim::MEET, 0xffffffffu, 0, 0);
+  for (int i = 0; i < 4; i++) {
+    const int row = g + i / 2 * 8, column = 2 * q + i % 2;
+    for (int k = 0; k < 16; k++) {
+      const int half = k % 2 * 16, from_lane = k % 8 / 2;
+      const unsigned x = (unsigned)all[row % 8 * 4 + from_lane][row / 8 + k / 8 * 2] >> half & 0xffff;
+      const unsigned y = (unsigned)all[column * 4 + from_lane][4 + k / 8] >> half & 0xffff;
+      d[i] += from(x) * from(y);
+    }
+  }
+  shim::exchange(4, shim::MEET, 0xffffffffu, 0, 0);
+}
+#define mma_bf16 mma_16<from_bf16>
+#define mma_f16 mma_16<from_f16>
+
 /* The entry point of a kernel for CPUs: its iterations are blocks. Every block of a launch runs two of them, so that what
    a block leaves behind for its next iteration is seen. */
 #define ENTRY \

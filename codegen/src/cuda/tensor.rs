@@ -17,6 +17,10 @@ pub enum Products {
     Tf32,
     /// Each operand as the sum of two such numbers; the product of the small ones is left out.
     Three,
+    /// Rounded to bf16.
+    Bf16,
+    /// Rounded to f16.
+    F16,
 }
 
 impl Products {
@@ -25,8 +29,84 @@ impl Products {
         match isa.features {
             ["tf32"] => Some(Products::Tf32),
             ["tf32x3"] => Some(Products::Three),
+            ["bf16"] => Some(Products::Bf16),
+            ["f16"] => Some(Products::F16),
             _ => None,
         }
+    }
+
+    /// C that multiplies what is in shared memory from line `kk` on; `at_a` and `at_b` are the elements of row and column
+    /// `g` of the warp's part number `i` or `j` in that line.
+    fn step(self, (mi, ni): (usize, usize), (left, right): (usize, usize), at_a: &str, at_b: &str) -> String {
+        let (terms, a, b, product) = match self {
+            Products::Tf32 | Products::Three => {
+                let small = |name: &str, i: &str| match self {
+                    Products::Three => {
+                        format!(" small_{name}[{i}][e] = tf32(x[e] - __int_as_float((i32){name}[{i}][e]));")
+                    }
+                    _ => String::new(),
+                };
+                let load = |name: &str, i: &str, n: usize, list: String| {
+                    format!(
+                        "const f32 x[{n}] = {{{list}}};
+          #pragma unroll
+          for (i32 e = 0; e < {n}; e++) {{ {name}[{i}][e] = tf32(x[e]);{} }}",
+                        small(name, i)
+                    )
+                };
+                let product = match self {
+                    Products::Three => {
+                        "mma(acc[i][j], small_a[i], b[j]); mma(acc[i][j], a[i], small_b[j]); mma(acc[i][j], a[i], b[j]);"
+                    }
+                    _ => "mma(acc[i][j], a[i], b[j]);",
+                };
+                let a = load("a", "i", 4, format!("p[t], p[{left} * 8 + t], p[t + 4], p[{left} * 8 + t + 4]"));
+                let b = load("b", "j", 2, format!("p[t * {right}], p[(t + 4) * {right}]"));
+                (8, a, b, product.to_string())
+            }
+            Products::Bf16 | Products::F16 => {
+                let ty = if self == Products::Bf16 { "bf16" } else { "f16" };
+                let a: Vec<String> = [0, left * 8, 8, left * 8 + 8]
+                    .iter()
+                    .enumerate()
+                    .map(|(e, at)| format!("a[i][{e}] = pack_{ty}(p[2 * t + {at}], p[2 * t + {at} + 1]);"))
+                    .collect();
+                let b: Vec<String> = [0, 8]
+                    .iter()
+                    .enumerate()
+                    .map(|(e, k)| {
+                        format!("b[j][{e}] = pack_{ty}(p[(2 * t + {k}) * {right}], p[(2 * t + {k} + 1) * {right}]);")
+                    })
+                    .collect();
+                (16, a.join(" "), b.join(" "), format!("mma_{ty}(acc[i][j], a[i], b[j]);"))
+            }
+        };
+        let small = if self == Products::Three {
+            format!("        u32 small_a[{mi}][4], small_b[{ni}][2];\n")
+        } else {
+            String::new()
+        };
+        format!(
+            "      #pragma unroll
+      for (i32 kk = 0; kk < {DEPTH}; kk += {terms}) {{
+        u32 a[{mi}][4], b[{ni}][2];
+{small}        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++) {{
+          const auto p = {at_a} + kk;
+          {a}
+        }}
+        #pragma unroll
+        for (i32 j = 0; j < {ni}; j++) {{
+          const auto p = {at_b} + kk * {right};
+          {b}
+        }}
+        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++)
+          #pragma unroll
+          for (i32 j = 0; j < {ni}; j++) {{ {product} }}
+      }}
+"
+        )
     }
 }
 
@@ -35,10 +115,9 @@ impl Products {
 const DEPTH: usize = 16;
 const LEFT_GAP: usize = 4;
 const RIGHT_GAP: usize = 8;
-/// Rows and columns of a warp's `mma`, and its terms of the sum.
+/// Rows and columns of a warp's `mma`.
 const ROWS: usize = 16;
 const COLUMNS: usize = 8;
-const TERMS: usize = 8;
 /// Blocks that keep a GPU busy.
 const BUSY: usize = 256;
 
@@ -134,29 +213,7 @@ pub fn contraction(
     for (i64 k0 = 0; k0 < {k}; k0 += {DEPTH}, stage ^= 1) {{
 {}      async_wait<1>();
       __syncthreads();
-      #pragma unroll
-      for (i32 kk = 0; kk < {DEPTH}; kk += {TERMS}) {{
-        u32 a[{mi}][4], b[{ni}][2];
-{}        #pragma unroll
-        for (i32 i = 0; i < {mi}; i++) {{
-          const auto p = tile_a + stage * {a_size} + (wm + i * {ROWS} + g) * {left} + kk + t;
-          const f32 x[4] = {{p[0], p[{left} * 8], p[4], p[{left} * 8 + 4]}};
-          #pragma unroll
-          for (i32 e = 0; e < 4; e++) {{ a[i][e] = tf32(x[e]);{} }}
-        }}
-        #pragma unroll
-        for (i32 j = 0; j < {ni}; j++) {{
-          const auto p = tile_b + stage * {b_size} + (kk + t) * {right} + wn + j * {COLUMNS} + g;
-          const f32 x[2] = {{p[0], p[4 * {right}]}};
-          #pragma unroll
-          for (i32 e = 0; e < 2; e++) {{ b[j][e] = tf32(x[e]);{} }}
-        }}
-        #pragma unroll
-        for (i32 i = 0; i < {mi}; i++)
-          #pragma unroll
-          for (i32 j = 0; j < {ni}; j++) {{ {}mma(acc[i][j], a[i], b[j]); }}
-      }}
-      __syncthreads();
+{}      __syncthreads();
     }}
     async_wait<0>();
     #pragma unroll
@@ -169,22 +226,14 @@ pub fn contraction(
 ",
         fetch("0", "0"),
         fetch("(stage ^ 1)", &format!("k0 + {DEPTH}")),
-        if products == Products::Three {
-            format!("        u32 small_a[{mi}][4], small_b[{ni}][2];\n")
-        } else {
-            String::new()
-        },
-        if products == Products::Three { " small_a[i][e] = tf32(x[e] - __int_as_float((i32)a[i][e]));" } else { "" },
-        if products == Products::Three { " small_b[j][e] = tf32(x[e] - __int_as_float((i32)b[j][e]));" } else { "" },
-        if products == Products::Three {
-            "mma(acc[i][j], small_a[i], b[j]); mma(acc[i][j], a[i], small_b[j]); "
-        } else {
-            ""
-        },
+        products.step(
+            (mi, ni),
+            (left, right),
+            &format!("tile_a + stage * {} + (wm + i * {ROWS} + g) * {left}", tile * left),
+            &format!("tile_b + stage * {} + wn + j * {COLUMNS} + g", DEPTH * right),
+        ),
         a_bytes = 2 * tile * left,
         b_bytes = 2 * DEPTH * right,
-        a_size = tile * left,
-        b_size = DEPTH * right,
         per_batch = &tm * &tn,
         a_batch = space::offset(&spec.batch, &spec.a_batch, "batch"),
         b_batch = space::offset(&spec.batch, &spec.b_batch, "batch"),

@@ -1,11 +1,11 @@
-//! Windows that slide over `[N, H, W, C]`: a thread computes one element.
+//! Windows that slide over `[N, H, W, C]`: a thread computes one element, or four neighbouring channels.
 
 use std::fmt::Write;
 
 use of_ir::DType;
 
 use super::each;
-use super::points::{Points, pointers};
+use super::points::{Points, WIDE, pointers};
 use crate::lower::body::Body;
 use crate::native::Source;
 use crate::native::expr::{self, ctype};
@@ -17,18 +17,21 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     let Window { n, h, w, c: channels, kind, dtype } = spec;
     let (bytes, second) = (*dtype != DType::F32, usize::from(*kind != Kind::Max));
     let (t, sum) = (ctype(*dtype), if bytes { "i32" } else { "f32" });
+    // Neighbouring channels lie side by side.
+    let width = if !bytes && channels.is_multiple_of(WIDE) { WIDE } else { 1 };
     let mut head = format!("  PTR(const {t}) X = ARG(const {t}, 0);\n");
     if second == 1 {
         let _ = writeln!(head, "  PTR(const {sum}) W = ARG(const {sum}, 1);");
     }
     pointers(body, 1 + second, &mut head);
     expr::scalar_constants(body, &mut head);
+    let line = channels / width;
     let mut c = format!(
-        "    const i64 i = it % {channels}, x = it / {channels} % {}, y = it / {} % {}, n = it / {};\n",
+        "    const i64 i = it % {line} * {width}, x = it / {line} % {}, y = it / {} % {}, n = it / {};\n",
         w.output,
-        &w.output * *channels,
+        &w.output * line,
         h.output,
-        &h.output * &w.output * *channels
+        &h.output * &w.output * line
     );
     range("y", "ky", h, &mut c);
     range("x", "kx", w, &mut c);
@@ -37,41 +40,59 @@ pub fn window(spec: &Window, body: &Body) -> Source {
         (Kind::Max, false) => "-INF32",
         _ => "0",
     };
-    let step = match kind {
-        Kind::Max => "acc = Max::of(acc, v);".to_string(),
-        Kind::Mean => "acc += v;".to_string(),
-        // Two taps share a number.
-        Kind::Depthwise if bytes => {
-            format!(
-                "const i32 w = W[tap / 2 * {channels} + i]; acc += v * (tap % 2 ? w >> 16 : (i32)((u32)w << 16) >> 16);"
-            )
-        }
-        Kind::Depthwise => format!("acc += v * W[tap * {channels} + i];"),
+    let lanes = |text: &dyn Fn(usize) -> String| (0..width).map(text).collect::<Vec<_>>().join(" ");
+    // The elements that begin at an address, by number.
+    let load = |name: &str, pointer: &str, at: String| match width {
+        1 => format!("const {sum} {name}0 = {pointer}[{at}];"),
+        _ => format!(
+            "const Four<f32> {name} = load4({pointer} + {at}); {}",
+            lanes(&|v| format!("const f32 {name}{v} = {name}.at[{v}];"))
+        ),
     };
+    let step = match kind {
+        Kind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
+        Kind::Mean => lanes(&|v| format!("acc{v} += v{v};")),
+        // Two taps share a number.
+        Kind::Depthwise if bytes => format!(
+            "const i32 w = W[tap / 2 * {channels} + i]; acc0 += v0 * (tap % 2 ? w >> 16 : (i32)((u32)w << 16) >> 16);"
+        ),
+        Kind::Depthwise => {
+            let products = lanes(&|v| format!("acc{v} += v{v} * w{v};"));
+            format!("{} {products}", load("w", "W", format!("tap * {channels} + i")))
+        }
+    };
+    let at = format!(
+        "((n * {} + yi + ky * {}) * {} + xi + kx * {}) * {channels} + i",
+        h.input, h.dilation, w.input, w.dilation
+    );
     let _ = write!(
         c,
-        "    {sum} acc = {start};
+        "    {sum} {};
     for (i64 ky = ky0; ky < ky1; ky++) for (i64 kx = kx0; kx < kx1; kx++) {{
       const i64 tap = ky * {} + kx;
-      const {sum} v = X[((n * {} + yi + ky * {}) * {} + xi + kx * {}) * {channels} + i];
+      {}
       {step}
     }}
 ",
-        w.kernel, h.input, h.dilation, w.input, w.dilation
+        (0..width).map(|v| format!("acc{v} = {start}")).collect::<Vec<_>>().join(", "),
+        w.kernel,
+        load("v", "X", at),
     );
     if *kind == Kind::Mean {
-        let _ = writeln!(c, "    acc *= W[y * {} + x];", w.output);
+        let _ = writeln!(c, "    const f32 factor = W[y * {} + x];", w.output);
+        let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} *= factor;")));
     }
-    let p = Points { body, width: 1 };
+    let p = Points { body, width };
     let at = |l: usize| {
         let s = &body.loads[l].strides;
-        (format!("p{l} + n * {} + y * {} + x * {} + i * {}", s[0], s[1], s[2], s[3]), 0usize.into(), false)
+        let wide = s[3].is(1) && s[..3].iter().all(|s| s.is_multiple_of(WIDE));
+        (format!("p{l} + n * {} + y * {} + x * {} + i * {}", s[0], s[1], s[2], s[3]), s[3].clone(), wide)
     };
     for node in 0..body.nodes.len() {
-        p.node(node, &at, &|_| "acc".into(), &mut c);
+        p.node(node, &at, &|v| format!("acc{v}"), &mut c);
     }
     for (k, (_, node)) in body.stores.iter().enumerate() {
-        p.store(*node, &format!("q{k} + it"), &mut c);
+        p.store(*node, &format!("q{k} + it * {width}"), &mut c);
     }
-    each(&(n * &h.output * &w.output * *channels), "it", &head, &c)
+    each(&(n * &h.output * &w.output * line), "it", &head, &c)
 }

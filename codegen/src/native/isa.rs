@@ -86,15 +86,23 @@ pub const ISAS: &[Isa] = &[
     gpu("sm_80", SM_80, &[]),
     gpu("sm_80+tf32", SM_80, &["tf32"]),
     gpu("sm_80+tf32x3", SM_80, &["tf32x3"]),
+    gpu("sm_80+bf16", SM_80, &["bf16"]),
+    gpu("sm_80+f16", SM_80, &["f16"]),
     gpu("sm_90", SM_90, &[]),
     gpu("sm_90+tf32", SM_90, &["tf32"]),
     gpu("sm_90+tf32x3", SM_90, &["tf32x3"]),
+    gpu("sm_90+bf16", SM_90, &["bf16"]),
+    gpu("sm_90+f16", SM_90, &["f16"]),
     gpu("sm_100", SM_100, &[]),
     gpu("sm_100+tf32", SM_100, &["tf32"]),
     gpu("sm_100+tf32x3", SM_100, &["tf32x3"]),
+    gpu("sm_100+bf16", SM_100, &["bf16"]),
+    gpu("sm_100+f16", SM_100, &["f16"]),
     gpu(SHIM, &[], &[]),
     gpu("cuda-shim+tf32", &[], &["tf32"]),
     gpu("cuda-shim+tf32x3", &[], &["tf32x3"]),
+    gpu("cuda-shim+bf16", &[], &["bf16"]),
+    gpu("cuda-shim+f16", &[], &["f16"]),
 ];
 
 /// The GPU that the CPU emulates.
@@ -105,7 +113,8 @@ const SM_90: &[&str] = &["--gpu-architecture=sm_90"];
 const SM_100: &[&str] = &["--gpu-architecture=sm_100"];
 
 /// A GPU, or without flags the emulated one, with what was asked for: `tf32` multiplies f32 on tensor cores with ten bits
-/// of its mantissa, `tf32x3` in three such products that together keep nearly all bits.
+/// of its mantissa, `tf32x3` in three such products that together keep nearly all bits, `bf16` and `f16` rounded to those
+/// types; sums are f32.
 const fn gpu(name: &'static str, flags: &'static [&'static str], features: &'static [&'static str]) -> Isa {
     let (language, arch) = if flags.is_empty() { (Language::Shim, "x86_64") } else { (Language::Cuda, "cuda") };
     Isa { name, language, lanes: 1, registers: 255, flags, features, arch }

@@ -218,12 +218,18 @@ fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failu
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        target: Target::new(Isa::host(), &[&Reference]),
+        target: Target::new(isa(), &[&Reference]),
         cache: cache.clone(),
         progress: None,
     };
     let compiled = compile(funcs, &options).or_else(|e| fail("compile", e))?;
     Ok(Arc::new(compiled.open().or_else(|e| fail("compile", e))?))
+}
+
+/// `$OF_FUZZ_ISA`, which the processes that check graphs inherit, else the best of this machine.
+fn isa() -> &'static Isa {
+    let named = std::env::var("OF_FUZZ_ISA").ok().and_then(|name| Isa::by_name(&name));
+    named.unwrap_or_else(Isa::host)
 }
 
 fn run(plan: &Arc<PlanFile>, program: usize, inputs: &[Value]) -> Result<Vec<Value>, Failure> {

@@ -145,7 +145,11 @@ fn flags(c: &Compile) -> Vec<String> {
 pub fn summary(s: &Summary, console: &Console) {
     let (steps, kernels) = (count(s.steps, "step"), count(s.kernels, "kernel"));
     let cached = if s.compiled < s.kernels { ", the others from the cache" } else { "" };
-    console.note(&format!("  {steps}, {kernels} ({} compiled now{cached})", s.compiled));
+    // A backend that takes whole functions keeps its kernels to itself.
+    match s.kernels {
+        0 => console.note(&format!("  {steps}")),
+        _ => console.note(&format!("  {steps}, {kernels} ({} compiled now{cached})", s.compiled)),
+    }
     console.note(&format!(
         "  memory {} at its peak; no layout needs less than {}",
         bytes(s.peak_bytes),

@@ -1,0 +1,89 @@
+//! The driver layer over a driver without a device (`stub.c`), in processes of their own, which find it by the environment.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use of_codegen::cuda::nvrtc;
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::{CompileOptions, Target, whole};
+use of_cuda::{Cuda, Device};
+use of_plan::ElementType;
+use of_runtime::{Options, Session, Tensor};
+
+const TEXT: &str = r#"
+func @main(%x: tensor<8xf32> {of.name = "x"}) -> (tensor<8xf32> {of.name = "y"}, tensor<8xf32> {of.name = "same"}) {
+  %y = of.tanh %x
+  of.return %y, %x
+}
+"#;
+
+/// What a process of these tests does: it runs a program twice and says what came of it.
+#[test]
+fn inner() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let module = of_ir::text::parse_module(TEXT, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target { isa: Isa::host(), backends: &[], winograd: true },
+        cache: Cache::none(),
+        progress: None,
+    };
+    let arch = std::env::var("STUB_ARCH").unwrap_or_else(|_| "sm_90".into());
+    let backend = Cuda::new(&arch, Cache::none()).unwrap();
+    let plan = whole(&[("main".into(), module.main().unwrap())], &backend, &options).unwrap_or_else(|d| panic!("{d}"));
+    let plan = Arc::new(plan.open().unwrap());
+    let mut session = match Session::new(plan, 0, Options::default(), &[Arc::new(Device::default())]) {
+        Ok(session) => session,
+        Err(e) => return println!("refused: {e}"),
+    };
+    for first in [3.0f32, 4.0] {
+        let bytes: Vec<u8> = (0..8).flat_map(|i| (first + i as f32).to_le_bytes()).collect();
+        let x = Tensor::from_bytes(ElementType::F32, vec![8], &bytes).unwrap();
+        match session.run(vec![x.into()]) {
+            Ok(out) => assert_eq!(out[1].as_tensor().and_then(Tensor::bytes), Some(&bytes[..])),
+            Err(e) => return println!("failed: {e}"),
+        }
+    }
+    println!("two runs came back");
+}
+
+/// Runs [`inner`] over the stub with these settings.
+fn outcome(stub: &Path, settings: &[(&str, &str)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["inner", "--exact", "--nocapture"]).env("OF_CUDA_DRIVER", stub).envs(settings.iter().copied());
+    let out = command.output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+#[test]
+fn the_driver_layer_calls_what_it_means_to_call() {
+    if nvrtc::identity().is_err() {
+        let text = "SKIPPED: the driver layer needs cubins, 'cargo xtask cuda-toolkit' installs NVRTC\n";
+        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let stub = dir.path().join("libcuda-stub.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub.c");
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&stub).arg(source).status().unwrap();
+    assert!(made.success());
+    for (settings, words) in [
+        (&[][..], "two runs came back"),
+        (&[("STUB_STATUS", "1")], "an index is out of range in 'tanh'"),
+        (&[("STUB_STATUS", "2")], "do not fit one another in 'tanh'"),
+        (&[("STUB_FREE", "16")], "bytes of device memory and 16 are free"),
+        (&[("STUB_ARCH", "sm_80")], "compile the model with --target cuda:sm_90"),
+    ] {
+        let out = outcome(&stub, settings);
+        assert!(out.contains(words), "{settings:?}: {out}");
+    }
+    let out = outcome(Path::new("/nowhere/libcuda.so"), &[]);
+    assert!(out.contains("this machine has no CUDA driver"), "{out}");
+}
