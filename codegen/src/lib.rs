@@ -11,8 +11,10 @@ pub mod lower;
 pub mod memory;
 pub mod native;
 pub mod physical;
+pub mod place;
 pub mod roles;
 
-pub use backend::Backend;
+pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile};
 pub use lower::Target;
+pub use place::{Pin, Placement, Request, place};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use of_ir::{DType, Dim, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
-use of_ops::control::{If, Loop};
+use of_ops::control::{If, Loop, Subgraph};
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, Slice, Transpose};
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
@@ -92,6 +92,7 @@ impl Roles {
         let data = graph.op(op);
         match data.name() {
             Constant::NAME | NoneValue::NAME | Return::NAME | Yield::NAME => return Role::Nothing,
+            Subgraph::NAME => return Role::Reference("it was placed on a backend".into()),
             _ => {}
         }
         if self.is_shape(graph, op) {
