@@ -6,6 +6,7 @@ mod ci;
 mod conformance;
 mod fuzz;
 mod new;
+mod pjrt_plugin;
 mod tidy;
 mod workspace;
 
@@ -21,6 +22,8 @@ cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interp
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
+cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --backend-library
+cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
 ";
 
 fn main() -> ExitCode {
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         ["conformance", rest @ ..] => conformance::conformance(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["bless", files @ ..] => bless::bless(files),
+        ["pjrt-plugin"] => pjrt_plugin::install(),
         ["new", rest @ ..] => new::new(rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

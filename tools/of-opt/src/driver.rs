@@ -10,8 +10,9 @@ use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_plan::PlanFile;
-use of_runtime::{ExecError, LoadError, Loader, RunError, Session, SessionError, Value};
+use of_runtime::{ExecError, LoadError, RunError, Session, SessionError, Value};
 
+use crate::backends::{self, Backends};
 use crate::cli::Codegen;
 use crate::console::Console;
 use crate::exit;
@@ -20,9 +21,6 @@ use crate::shapes;
 
 /// The pipeline that prepares a function for code generation on the CPU.
 pub const CPU_PIPELINE: &str = "cpu";
-
-/// Backends for what has no native code, best first.
-pub const BACKENDS: &[&dyn of_codegen::Backend] = &[&of_reference::Reference];
 
 /// The entry function.
 ///
@@ -35,11 +33,32 @@ pub fn main_func(module: &Module) -> Result<&Func, Diagnostics> {
     })
 }
 
-/// A function for each set of numbers, after all passes, under the name of its program.
+/// A function for each set of numbers, after all passes and with ops placed on backends, under the name of its program.
 ///
 /// # Errors
-/// When a pass fails: shapes do not fit, or a pass is broken.
+/// When a pass fails: shapes do not fit, or a pass is broken. When a backend does not run what it is given by hand.
 pub fn prepare(
+    module: &Module,
+    variants: &[Bindings],
+    codegen: &Codegen,
+    backends: &Backends,
+    console: &mut Console,
+) -> Result<Vec<(String, Func)>, Diagnostics> {
+    let mut prepared = Vec::with_capacity(variants.len());
+    for (name, mut func) in passed(module, variants, codegen, console)? {
+        if let Some(placement) = backends.place(&mut func, codegen)? {
+            backends::say(&placement, console);
+        }
+        prepared.push((name, func));
+    }
+    Ok(prepared)
+}
+
+/// The same before ops are placed on backends.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn passed(
     module: &Module,
     variants: &[Bindings],
     codegen: &Codegen,
@@ -74,17 +93,19 @@ pub fn compile<'m>(
     funcs: &'m [(String, Func)],
     source: &Source,
     codegen: &Codegen,
+    backends: &Backends,
     flags: Vec<String>,
     console: &Console,
 ) -> Result<Compiled<'m>, Diagnostics> {
     let progress = console.progress("generating code");
+    let compilers = backends.compilers();
     let reporter = progress.reporter();
     let options = CompileOptions {
         model: source.module.name.clone(),
         flags,
         inputs: vec![(source.file.clone(), source.hash)],
         threads: u32::try_from(threads(codegen.threads)).unwrap_or(u32::MAX),
-        target: Target { isa: isa(codegen.isa.as_deref())?, backends: BACKENDS, winograd: !codegen.no_winograd },
+        target: Target { isa: isa(codegen.isa.as_deref())?, backends: &compilers, winograd: !codegen.no_winograd },
         cache: if codegen.no_cache { Cache::none() } else { Cache::user() },
         progress: Some(Arc::new(move |p| match p {
             Progress::Kernels(done, all) => reporter.at("compiling kernels", done, all),
@@ -125,10 +146,10 @@ pub fn session(
     program: usize,
     threads: Option<usize>,
     profile: bool,
+    backends: &Backends,
 ) -> Result<Session, Diagnostics> {
     let options = of_runtime::Options { threads: threads.unwrap_or(0), profile };
-    let loaders: [Arc<dyn Loader>; 1] = [Arc::new(of_reference::Reference)];
-    Session::new(plan, program, options, &loaders).map_err(|e| {
+    Session::new(plan, program, options, &backends.loaders).map_err(|e| {
         let code = match &e {
             SessionError::Arch { .. }
             | SessionError::CpuFeature { .. }

@@ -6,6 +6,7 @@ use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_runtime::Value;
 
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::{self, InputFiles};
@@ -22,6 +23,8 @@ pub struct Request<'a> {
     pub shapes: &'a Shapes,
     /// How to compile what is not compiled.
     pub codegen: &'a Codegen,
+    /// What can execute ops.
+    pub backends: &'a Backends,
     /// Whether values are made up where there are no files.
     pub makes_up: bool,
     /// Says what became of the ops of a model that was compiled.
@@ -76,8 +79,8 @@ impl Request<'_> {
             inputs::bind(&ordered, func, &mut bindings)?;
             Some(ordered.into_iter().map(|g| g.value).collect())
         };
-        let funcs = driver::prepare(&source.module, &[bindings], self.codegen, console)?;
-        let compiled = driver::compile(&funcs, source, self.codegen, Vec::new(), console)?;
+        let funcs = driver::prepare(&source.module, &[bindings], self.codegen, self.backends, console)?;
+        let compiled = driver::compile(&funcs, source, self.codegen, self.backends, Vec::new(), console)?;
         (self.summary)(&compiled.summary, console);
         let values = match given {
             Some(v) => v,

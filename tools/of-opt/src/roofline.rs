@@ -6,6 +6,7 @@ use std::time::Duration;
 use of_diag::Diagnostics;
 use of_runtime::{TaskTiming, Value};
 
+use crate::backends::Backends;
 use crate::cli::Codegen;
 use crate::console::Console;
 use crate::model::Source;
@@ -78,13 +79,16 @@ impl Roofline {
 fn fastest(text: &str, codegen: &Codegen, threads: usize, console: &mut Console) -> Result<Duration, Diagnostics> {
     let module = of_ir::text::parse_module(text, "roofline", &of_ops::registry(), None)?;
     let source = Source { module, file: "roofline".into(), hash: *blake3::hash(text.as_bytes()).as_bytes() };
-    let funcs = driver::prepare(&source.module, &[Default::default()], codegen, console)?;
-    let compiled = driver::compile(&funcs, &source, codegen, Vec::new(), console)?;
+    // The limits are those of native code.
+    let codegen = &Codegen { backend: Vec::new(), backend_for: Vec::new(), ..codegen.clone() };
+    let backends = Backends::own();
+    let funcs = driver::prepare(&source.module, &[Default::default()], codegen, &backends, console)?;
+    let compiled = driver::compile(&funcs, &source, codegen, &backends, Vec::new(), console)?;
     let func = &funcs[0].1;
     let types = func.input_types();
     let made = random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?;
     let mut inputs: Vec<Value> = values::to_runtime_all(made)?;
-    let mut session = driver::session(Arc::new(compiled.open()?), 0, Some(threads), true)?;
+    let mut session = driver::session(Arc::new(compiled.open()?), 0, Some(threads), true, &backends)?;
     let mut outputs = session.new_outputs();
     for _ in 0..12 {
         session.run_into(&mut inputs, &mut outputs).map_err(|e| driver::run_error(&e))?;

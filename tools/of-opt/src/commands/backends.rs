@@ -5,8 +5,8 @@ use std::fmt::Write;
 use of_codegen::native::{Isa, isa::ISAS, toolchain};
 use of_diag::Diagnostics;
 
+use crate::backends::Backends;
 use crate::console::Console;
-use crate::driver::BACKENDS;
 
 /// Runs it.
 ///
@@ -26,8 +26,23 @@ pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
     let _ = writeln!(out, "native      generated kernels for the CPU: fused, vectorised, on all threads");
     let _ = writeln!(out, "            instruction set {} (--isa knows {})", host.name, sets.join(", "));
     let _ = writeln!(out, "            C compiler: {compiler}");
-    for b in BACKENDS {
-        let _ = writeln!(out, "{:10}  takes what native code does not; 'of-opt compile -v' lists those ops", b.name());
+    for b in Backends::own().compilers() {
+        let _ = writeln!(out, "{:10}  {}", b.name(), about(b.name()));
     }
     console.print(&out)
+}
+
+/// One line about a backend.
+fn about(name: &str) -> String {
+    match name {
+        of_reference::NAME => "takes what native code does not; 'of-opt compile -v' lists those ops".into(),
+        of_xla::NAME => match of_xla::plugin::path() {
+            None => format!("--backend xla takes what it can; no plugin: {}", of_xla::plugin::HINT),
+            Some(path) => match of_xla::plugin::client() {
+                Ok(client) => format!("--backend xla takes what it can; {} by {}", client.platform, path.display()),
+                Err(e) => format!("--backend xla compiles, but does not run here: {e}"),
+            },
+        },
+        _ => format!("--backend {name} takes what it can"),
+    }
 }

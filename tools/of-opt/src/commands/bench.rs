@@ -8,6 +8,7 @@ use of_diag::Diagnostics;
 use of_runtime::Session;
 use serde_json::json;
 
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::InputFiles;
@@ -54,12 +55,20 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
     c.limits.check()?;
     let summary = super::compile::summary;
-    let request =
-        Request { model: &c.model, inputs: &c.inputs, shapes: &c.shapes, codegen: &c.codegen, makes_up: true, summary };
+    let backends = Backends::of(&c.codegen)?;
+    let request = Request {
+        model: &c.model,
+        inputs: &c.inputs,
+        shapes: &c.shapes,
+        codegen: &c.codegen,
+        backends: &backends,
+        makes_up: true,
+        summary,
+    };
     let (plan, mut values) = request.ready(console)?;
     let program = driver::find_program(&plan, &values)?;
     let threads = driver::threads(c.codegen.threads);
-    let mut session = driver::session(Arc::new(plan), program, Some(threads), false)?;
+    let mut session = driver::session(Arc::new(plan), program, Some(threads), false, &backends)?;
     let load = started.elapsed();
     let mut outputs = session.new_outputs();
     let mut run = |session: &mut Session| -> Result<(Duration, Duration), Diagnostics> {

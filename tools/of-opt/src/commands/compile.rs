@@ -8,6 +8,7 @@ use of_codegen::Summary;
 use of_diag::{Code, Diagnostics};
 use of_passes::specialize::Bindings;
 
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::{self, InputFiles};
@@ -48,9 +49,10 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
         return Err(exit::error(Code::INPUT, format!("'{}' is a plan already", c.model.model.display())).into());
     };
     driver::verify(&source.module)?;
+    let backends = Backends::of(&c.codegen)?;
     let variants = variants(c, &source)?;
-    let funcs = driver::prepare(&source.module, &variants, &c.codegen, console)?;
-    let compiled = driver::compile(&funcs, &source, &c.codegen, flags(c), console)?;
+    let funcs = driver::prepare(&source.module, &variants, &c.codegen, &backends, console)?;
+    let compiled = driver::compile(&funcs, &source, &c.codegen, &backends, flags(c), console)?;
     let progress = console.progress(&format!("writing {}", c.output.display()));
     compiled.write(&c.output)?;
     drop(progress);
@@ -97,6 +99,9 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(g.threads.map(|t| format!("--threads={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
+    out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
+    out.extend(g.backend_for.iter().map(|p| format!("--backend-for={p}")));
+    out.extend(g.min_region.map(|n| format!("--min-region={n}")));
     out.extend(g.passes.as_ref().map(|p| format!("--passes={p}")));
     out
 }

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use of_codegen::Summary;
 use of_diag::Diagnostics;
 
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::compare::{self, Tolerance};
 use crate::console::Console;
@@ -73,17 +74,20 @@ pub fn run(c: &Run, console: &mut Console) -> Result<(), Diagnostics> {
             super::compile::left_out(summary, console);
         }
     };
+    let backends = Backends::of(&c.codegen)?;
     let request = Request {
         model: &c.model,
         inputs: &c.inputs,
         shapes: &c.shapes,
         codegen: &c.codegen,
+        backends: &backends,
         makes_up: !c.shapes.shape.is_empty(),
         summary,
     };
     let (plan, inputs) = request.ready(console)?;
     let program = driver::find_program(&plan, &inputs)?;
-    let mut session = driver::session(Arc::new(plan), program, Some(driver::threads(c.codegen.threads)), false)?;
+    let mut session =
+        driver::session(Arc::new(plan), program, Some(driver::threads(c.codegen.threads)), false, &backends)?;
     let outputs = session.run(inputs).map_err(|e| driver::run_error(&e))?;
     let names: Vec<String> = session.program().outputs.iter().map(|p| p.name.clone()).collect();
     let results: Vec<(&str, of_ops::Value)> = names
