@@ -59,12 +59,19 @@ pub fn client() -> Result<Arc<Client>, Missing> {
     Ok(c)
 }
 
+/// Which plugin it is, for cache keys: plugins name no version of their own.
+fn identity() -> String {
+    let facts = path().and_then(|p| Some((std::fs::metadata(&p).ok()?, p)));
+    facts.map_or_else(String::new, |(m, p)| format!("{} {} {:?}", p.display(), m.len(), m.modified().ok()))
+}
+
 /// The program of a module: from the cache where the plugin can write programs down, else compiled now.
 ///
 /// # Errors
 /// What the compiler says.
 pub fn program(client: &Arc<Client>, text: &str) -> Result<Loaded, PluginError> {
-    let key = blake3::Hasher::new().update(client.platform.as_bytes()).update(&[0]).update(text.as_bytes()).finalize();
+    let key = [identity().as_str(), &client.platform, text].join("\0");
+    let key = blake3::hash(key.as_bytes());
     let file = cache().map(|d| d.join("xla").join(key.to_hex().as_str()));
     if let Some(loaded) = file.as_deref().and_then(read).and_then(|bytes| client.load(&bytes).ok()) {
         return Ok(loaded);

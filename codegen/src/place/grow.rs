@@ -61,7 +61,8 @@ impl Nodes {
                 }
             }
         }
-        let mut regions: Vec<usize> = (0..self.members.len()).filter(|n| self.members[*n].len() > 1).collect();
+        let mut regions: Vec<usize> =
+            (0..self.members.len()).filter(|n| self.on[*n].is_some() && !self.members[*n].is_empty()).collect();
         regions.sort_by_key(|n| self.members[*n][0]);
         for i in 0..regions.len() {
             for j in i + 1..regions.len() {

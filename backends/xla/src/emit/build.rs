@@ -72,7 +72,10 @@ impl Emitter<'_> {
     /// The same number everywhere.
     pub fn splat(&mut self, dtype: DType, dims: &[usize], x: f64) -> Val {
         let one = |dtype: DType| {
-            let e = if dtype.is_float() { Elements::Float(vec![x]) } else { Elements::Int(vec![x as i128]) };
+            // The largest i64 is no f64: the next number that is one stands for it.
+            let (low, high) = dtype.int_range().unwrap_or((i128::MIN, i128::MAX));
+            let int = (x as i128).clamp(low, high);
+            let e = if dtype.is_float() { Elements::Float(vec![x]) } else { Elements::Int(vec![int]) };
             Tensor::from_elements(dtype, vec![], e).ok()?.bytes().map(|b| b.to_vec())
         };
         let text = match dtype {

@@ -39,7 +39,7 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
             let n = e.reshape(&n, &[]);
             e.convert(&n, DType::I64)
         }
-        None => e.splat(DType::I64, &[], (1u64 << 62) as f64),
+        None => e.splat(DType::I64, &[], i64::MAX as f64),
     };
     let goes = match e.optional(op, 1)? {
         Some(c) => e.reshape(&c, &[]),
