@@ -52,7 +52,7 @@ pub struct Request<'a> {
     pub wanted: &'a [String],
     /// Choices made by hand, the first that fits counts.
     pub pins: &'a [Pin],
-    /// Regions of fewer ops are given back.
+    /// Regions of fewer ops are given back; with 0 none is, whatever it costs.
     pub min_region: usize,
 }
 
@@ -391,7 +391,7 @@ fn worth(
     } else if counted < request.min_region {
         let fix = format!("--min-region {counted} takes it");
         Some((format!("its region has {}, fewer than --min-region {}", plural(counted), request.min_region), Some(fix)))
-    } else if overhead > native {
+    } else if request.min_region > 0 && overhead > native {
         let times =
             format!("calling {name} takes {:.1} us, native code {:.1} us for all of it", overhead * 1e6, native * 1e6);
         let fix = format!("--backend-for {}={name} takes it all the same", g.op(ops[0]).name());

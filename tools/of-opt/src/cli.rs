@@ -110,7 +110,7 @@ pub struct Codegen {
     /// Give ops to a backend (or to 'native') whatever it costs: of.softmax=xla, or the name of an ONNX node, or a location
     #[arg(long, value_name = "OP=NAME", help_heading = "Placement")]
     pub backend_for: Vec<String>,
-    /// Give back regions of fewer ops
+    /// Give back regions of fewer ops; 0 keeps every region, whatever it costs
     #[arg(long, value_name = "OPS", help_heading = "Placement")]
     pub min_region: Option<usize>,
     /// A shared library that holds a backend; may be repeated
