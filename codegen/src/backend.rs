@@ -14,9 +14,40 @@ pub trait Backend: Send + Sync {
     /// The reason why not, one sentence for people.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String>;
 
+    /// What the user can do so that it claims an op that it refuses, where there is something.
+    fn remedy(&self, _graph: &Graph, _op: OpId) -> Option<String> {
+        None
+    }
+
+    /// What a call costs beside the work that it does.
+    fn overhead(&self) -> Overhead {
+        Overhead::default()
+    }
+
+    /// Constants of up to so many elements are part of the functions that it compiles; larger ones are operands, which
+    /// the plan holds once for all.
+    fn largest_constant(&self) -> usize {
+        crate::extract::LARGEST_INLINE
+    }
+
     /// Compiles a function whose ops it claimed to the bytes that its loader takes.
     ///
     /// # Errors
     /// When the function cannot be compiled.
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic>;
+}
+
+/// What a region pays for running on a backend.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Overhead {
+    /// Seconds of a call.
+    pub launch: f64,
+    /// Bytes a second that enter or leave the backend's memory; infinite where it shares that of the host.
+    pub bandwidth: f64,
+}
+
+impl Default for Overhead {
+    fn default() -> Self {
+        Overhead { launch: 0.0, bandwidth: f64::INFINITY }
+    }
 }

@@ -7,7 +7,7 @@ use of_ir::{Attrs, Func, Graph, OpId, RegionId, Rewriter, Type, ValueId};
 use of_ops::structural::Return;
 
 /// Constants up to this many elements go into the function; larger ones stay operands and are shared as weights.
-const LARGEST_INLINE: usize = 64;
+pub const LARGEST_INLINE: usize = 64;
 
 /// A subgraph as a function.
 pub struct Extracted {
@@ -24,13 +24,28 @@ pub struct Extracted {
 /// # Panics
 /// Never for ops of one region in execution order.
 pub fn extract(graph: &Graph, ops: &[OpId]) -> Extracted {
+    let defined = ops.iter().flat_map(|op| graph.op(*op).results.to_vec());
+    let outputs = defined.filter(|v| graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect();
+    extract_to(graph, ops, outputs, LARGEST_INLINE)
+}
+
+/// Copies the ops of a region of no arguments: the function gives what the region yields. Constants of up to
+/// `largest_constant` elements are part of it.
+///
+/// # Panics
+/// As [`extract`].
+pub fn extract_region(graph: &Graph, region: RegionId, largest_constant: usize) -> Extracted {
+    let ops: Vec<OpId> = graph.region_ops(region).filter(|op| !graph.op(*op).def.traits().terminator).collect();
+    extract_to(graph, &ops, graph.yields(region).to_vec(), largest_constant)
+}
+
+fn extract_to(graph: &Graph, ops: &[OpId], outputs: Vec<ValueId>, largest_constant: usize) -> Extracted {
     let mut reads = Vec::new();
     for op in ops {
         read_by(graph, *op, &mut reads);
     }
+    reads.extend(&outputs);
     let defined: Vec<ValueId> = ops.iter().flat_map(|op| graph.op(*op).results.to_vec()).collect();
-    let outputs: Vec<ValueId> =
-        defined.iter().copied().filter(|v| graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect();
     let mut func = Func {
         graph: Graph::new(),
         inputs: Vec::new(),
@@ -46,7 +61,7 @@ pub fn extract(graph: &Graph, ops: &[OpId]) -> Extracted {
         if defined.contains(&v) || map.contains_key(&v) {
             continue;
         }
-        let inline = *graph.ty(v) == Type::None || graph.constant(v).is_some_and(|c| c.len() <= LARGEST_INLINE);
+        let inline = *graph.ty(v) == Type::None || graph.constant(v).is_some_and(|c| c.len() <= largest_constant);
         if inline && let Some(def) = graph.def_op(v) {
             rw.clone_op(graph, def, &mut map);
         } else {

@@ -13,11 +13,13 @@ pub mod memory;
 pub mod mesh;
 pub mod native;
 pub mod physical;
+pub mod place;
 pub mod roles;
 mod whole;
 
-pub use backend::Backend;
+pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
 pub use lower::Target;
 pub use mesh::MeshFuncs;
+pub use place::{Pin, Placement, Request, place};
 pub use whole::whole;

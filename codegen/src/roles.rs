@@ -7,7 +7,7 @@ use of_ir::{DType, Dim, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::Transfer;
 use of_ops::contraction::MatMul;
-use of_ops::control::{If, Loop};
+use of_ops::control::{If, Loop, Subgraph};
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, Slice, Transpose};
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
@@ -95,6 +95,7 @@ impl Roles {
         match data.name() {
             Constant::NAME | NoneValue::NAME | Return::NAME | Yield::NAME => return Role::Nothing,
             Transfer::NAME => return Role::Transfer,
+            Subgraph::NAME => return Role::Reference("it was placed on a backend".into()),
             _ => {}
         }
         if self.is_shape(graph, op) {

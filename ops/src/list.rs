@@ -41,6 +41,7 @@ list! {
     crate::control::SequenceLength,
     crate::control::SequenceMap,
     crate::control::SplitToSequence,
+    crate::control::Subgraph,
     // contraction
     crate::contraction::Det,
     crate::contraction::Einsum,

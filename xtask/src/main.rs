@@ -7,6 +7,7 @@ mod conformance;
 mod cuda;
 mod fuzz;
 mod new;
+mod pjrt_plugin;
 mod tidy;
 mod workspace;
 
@@ -24,6 +25,8 @@ cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interp
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
+cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --backend-library
+cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
 ";
 
 fn main() -> ExitCode {
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
+        ["pjrt-plugin"] => pjrt_plugin::install(),
         ["new", rest @ ..] => new::new(rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::contraction::MatMul;
+use of_ops::control::Subgraph;
 use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand};
 use of_ops::nn::MatMulInteger;
@@ -26,7 +27,7 @@ use of_plan::PlanBuilder;
 
 use crate::Backend;
 use crate::cuda;
-use crate::extract::extract;
+use crate::extract::{extract, extract_region};
 use crate::fuse::{self, Group, Role, Shape};
 use crate::native::schedule::{self, Scheduled, Schedules};
 use crate::native::{Extent, Isa, Nest, Source, expr, extent};
@@ -613,8 +614,32 @@ impl<'g> Lowering<'g, '_> {
         Ok(Nest::Once(body))
     }
 
+    /// The step of a region that was placed on a backend.
+    fn subgraph(&mut self, op: OpId, name: &str) -> Result<(), Diagnostic> {
+        let data = self.g.op(op);
+        let Some(backend) = self.backends.iter().find(|b| b.name() == name) else {
+            let known: Vec<&str> = self.backends.iter().map(|b| b.name()).collect();
+            let d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), format!("there is no backend '{name}'"));
+            return Err(d.hint(format!("there are {}", known.join(", "))));
+        };
+        let sub = extract_region(self.g, data.regions[0], backend.largest_constant());
+        let payload = self.constants.builder().add_payload(backend.compile(&sub.func)?);
+        let inputs = sub.inputs.iter().map(|v| self.value_place(*v)).collect::<Result<Vec<_>, _>>()?;
+        let outputs: Vec<usize> = data.results.iter().map(|v| self.new_value(*v)).collect();
+        let inner: Vec<OpId> = self.g.region_ops(data.regions[0]).collect();
+        let title = format!("{name}: {}", self.title(&inner[..inner.len() - 1]));
+        let work = of_ops::work::of(self.g, op);
+        let (flops, bytes) = (work.flops as u64, work.bytes() as u64);
+        let locations = self.locations(&[op]);
+        self.step(title, locations, Work::Backend { backend: backend.name(), payload, inputs, outputs }, flops, bytes);
+        Ok(())
+    }
+
     /// Hands `op` to the first backend that claims it.
     fn backend(&mut self, op: OpId, why: String) -> Result<(), Diagnostic> {
+        if let Some(s) = as_op::<Subgraph>(self.g, op) {
+            return self.subgraph(op, &s.backend);
+        }
         let data = self.g.op(op);
         let mut refusals = vec![format!("native code: {why}")];
         for backend in self.backends {

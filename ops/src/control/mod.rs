@@ -8,6 +8,7 @@ mod scan;
 mod sequence;
 mod sequence_map;
 mod sequence_split;
+mod subgraph;
 
 pub use if_::If;
 pub use join::join;
@@ -17,6 +18,7 @@ pub use scan::Scan;
 pub use sequence::{SequenceAt, SequenceConstruct, SequenceEmpty, SequenceErase, SequenceInsert, SequenceLength};
 pub use sequence_map::{SequenceMap, element_of};
 pub use sequence_split::{ConcatFromSequence, SplitToSequence};
+pub use subgraph::Subgraph;
 
 use of_ir::{DType, OpError, OpView, RegionId, TensorType, Type};
 

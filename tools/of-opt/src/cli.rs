@@ -13,7 +13,7 @@ use crate::commands::{
 #[command(name = "of-opt", version, max_term_width = 120)]
 #[command(override_usage = "of-opt [OPTIONS] IN.of\n       of-opt <COMMAND> [OPTIONS] …")]
 #[command(after_help = "Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported.\n\
-    Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels).")]
+    Environment: RUST_LOG (log levels by module), NO_COLOR, CC (the C compiler), OF_CACHE_DIR (compiled kernels),\n    OF_PJRT_PLUGIN (XLA's plugin).")]
 pub struct Cli {
     /// What to do; without it IN.of goes through passes and is printed.
     #[command(subcommand)]
@@ -119,6 +119,18 @@ pub struct Codegen {
     /// process, and share --threads among them
     #[arg(long, value_name = "MESH")]
     pub mesh: Option<String>,
+    /// Backends for whatever they take, best first; the rest is native code
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement")]
+    pub backend: Vec<String>,
+    /// Give ops to a backend (or to 'native') whatever it costs: of.softmax=xla, or the name of an ONNX node, or a location
+    #[arg(long, value_name = "OP=NAME", help_heading = "Placement")]
+    pub backend_for: Vec<String>,
+    /// Give back regions of fewer ops; 0 keeps every region, whatever it costs
+    #[arg(long, value_name = "OPS", help_heading = "Placement")]
+    pub min_region: Option<usize>,
+    /// A shared library that holds a backend; may be repeated
+    #[arg(long, value_name = "PATH", help_heading = "Placement")]
+    pub backend_library: Vec<PathBuf>,
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,

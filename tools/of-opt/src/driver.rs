@@ -11,8 +11,9 @@ use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_plan::PlanFile;
-use of_runtime::{ExecError, LoadError, Loader, MeshSession, RunError, Session, SessionError, Value};
+use of_runtime::{ExecError, LoadError, MeshSession, RunError, Session, SessionError, Value};
 
+use crate::backends::{self, Backends};
 use crate::cli::Codegen;
 use crate::console::Console;
 use crate::exit;
@@ -21,9 +22,6 @@ use crate::shapes;
 
 /// The pipeline that prepares a function for code generation on the CPU.
 pub const CPU_PIPELINE: &str = "cpu";
-
-/// Backends for what has no native code, best first.
-pub const BACKENDS: &[&dyn of_codegen::Backend] = &[&of_reference::Reference];
 
 /// The entry function.
 ///
@@ -36,11 +34,32 @@ pub fn main_func(module: &Module) -> Result<&Func, Diagnostics> {
     })
 }
 
-/// A function for each set of numbers, after all passes, under the name of its program.
+/// A function for each set of numbers, after all passes and with ops placed on backends, under the name of its program.
 ///
 /// # Errors
-/// When a pass fails: shapes do not fit, or a pass is broken.
+/// When a pass fails: shapes do not fit, or a pass is broken. When a backend does not run what it is given by hand.
 pub fn prepare(
+    module: &Module,
+    variants: &[Bindings],
+    codegen: &Codegen,
+    backends: &Backends,
+    console: &mut Console,
+) -> Result<Vec<(String, Func)>, Diagnostics> {
+    let mut prepared = Vec::with_capacity(variants.len());
+    for (name, mut func) in passed(module, variants, codegen, console)? {
+        if let Some(placement) = backends.place(&mut func, codegen)? {
+            backends::say(&placement, console);
+        }
+        prepared.push((name, func));
+    }
+    Ok(prepared)
+}
+
+/// The same before ops are placed on backends.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn passed(
     module: &Module,
     variants: &[Bindings],
     codegen: &Codegen,
@@ -75,13 +94,14 @@ pub fn compile<'m>(
     funcs: &'m [(String, Func)],
     source: &Source,
     codegen: &Codegen,
+    backends: &Backends,
     flags: Vec<String>,
     schedules: &Schedules,
     console: &Console,
 ) -> Result<Compiled<'m>, Diagnostics> {
     let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
     let gpu = gpu(codegen)?;
-    with_options(source, codegen, flags, schedules, console, |options| match &gpu {
+    with_options(source, codegen, backends, flags, schedules, console, |options| match &gpu {
         Some(cuda) => of_codegen::whole(&funcs, cuda, options),
         None => of_codegen::compile(&funcs, options),
     })
@@ -94,12 +114,14 @@ pub fn compile<'m>(
 pub fn with_options<T>(
     source: &Source,
     codegen: &Codegen,
+    backends: &Backends,
     flags: Vec<String>,
     schedules: &Schedules,
     console: &Console,
     compile: impl FnOnce(&CompileOptions<'_>) -> Result<T, Diagnostics>,
 ) -> Result<T, Diagnostics> {
     let progress = console.progress("generating code");
+    let compilers = backends.compilers();
     let reporter = progress.reporter();
     let options = CompileOptions {
         model: source.module.name.clone(),
@@ -109,7 +131,7 @@ pub fn with_options<T>(
         target: Target {
             winograd: !codegen.no_winograd,
             schedules,
-            ..Target::new(isa(codegen.isa.as_deref())?, BACKENDS)
+            ..Target::new(isa(codegen.isa.as_deref())?, &compilers)
         },
         cache: cache(codegen),
         progress: Some(Arc::new(move |p| match p {
@@ -167,9 +189,10 @@ pub fn session(
     program: usize,
     threads: Option<usize>,
     profile: bool,
+    backends: &Backends,
 ) -> Result<Session, Diagnostics> {
     let options = of_runtime::Options { threads: threads.unwrap_or(0), profile };
-    Session::new(plan, program, options, &loaders()).map_err(|e| session_error(&e))
+    Session::new(plan, program, options, &backends.loaders).map_err(|e| session_error(&e))
 }
 
 /// Makes a session of ranks for a mesh of a plan.
@@ -181,13 +204,10 @@ pub fn mesh_session(
     mesh: usize,
     threads: Option<usize>,
     profile: bool,
+    backends: &Backends,
 ) -> Result<MeshSession, Diagnostics> {
     let options = of_runtime::Options { threads: threads.unwrap_or(0), profile };
-    MeshSession::new(plan, mesh, options, &loaders()).map_err(|e| session_error(&e))
-}
-
-fn loaders() -> [Arc<dyn Loader>; 2] {
-    [Arc::new(of_reference::Reference), Arc::new(of_cuda::Device::default())]
+    MeshSession::new(plan, mesh, options, &backends.loaders).map_err(|e| session_error(&e))
 }
 
 fn session_error(e: &SessionError) -> Diagnostics {

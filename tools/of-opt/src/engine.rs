@@ -8,6 +8,7 @@ use of_diag::{Code, Diagnostics};
 use of_plan::{InputDims, MeshPort, PlanFile, Port, Program};
 use of_runtime::{MeshSession, Session, Value};
 
+use crate::backends::Backends;
 use crate::{driver, exit};
 
 /// What runs a plan.
@@ -39,10 +40,15 @@ impl Engine {
     ///
     /// # Errors
     /// When none does, or this machine cannot run it.
-    pub fn open(plan: Arc<PlanFile>, inputs: &[Value], threads: usize) -> Result<Engine, Diagnostics> {
+    pub fn open(
+        plan: Arc<PlanFile>,
+        inputs: &[Value],
+        threads: usize,
+        backends: &Backends,
+    ) -> Result<Engine, Diagnostics> {
         if plan.plan().meshes.is_empty() {
             let program = driver::find_program(&plan, inputs)?;
-            return Ok(Engine::One(Box::new(driver::session(plan, program, Some(threads), false)?)));
+            return Ok(Engine::One(Box::new(driver::session(plan, program, Some(threads), false, backends)?)));
         }
         let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
         let fits: Vec<_> = plan.plan().meshes.iter().map(|mesh| mesh.accepts(&dims)).collect();
@@ -50,7 +56,7 @@ impl Engine {
             let why = fits.into_iter().find_map(Result::err).map(|e| e.to_string());
             return Err(exit::error(Code::INPUT, why.unwrap_or_default()).into());
         };
-        Ok(Engine::Ranks(Box::new(driver::mesh_session(plan, mesh, Some(threads), false)?)))
+        Ok(Engine::Ranks(Box::new(driver::mesh_session(plan, mesh, Some(threads), false, backends)?)))
     }
 
     /// Runs it.

@@ -1,5 +1,6 @@
 //! `of-opt`: the command line. Wiring only; everything that it does is in the libraries.
 
+mod backends;
 mod cli;
 mod commands;
 mod compare;

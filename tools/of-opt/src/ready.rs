@@ -8,6 +8,7 @@ use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_runtime::Value;
 
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::{self, InputFiles};
@@ -25,6 +26,8 @@ pub struct Request<'a> {
     pub shapes: &'a Shapes,
     /// How to compile what is not compiled.
     pub codegen: &'a Codegen,
+    /// What can execute ops.
+    pub backends: &'a Backends,
     /// Whether values are made up where there are no files.
     pub makes_up: bool,
     /// Says what became of the ops of a model that was compiled.
@@ -88,8 +91,9 @@ impl Request<'_> {
             let values = given.map_or_else(|| made_up(&ranked.whole), Ok)?;
             return Ok((compiled.open()?, values::to_runtime_all(values)?));
         }
-        let funcs = driver::prepare(&source.module, &[bindings], self.codegen, console)?;
-        let compiled = driver::compile(&funcs, source, self.codegen, Vec::new(), &schedule::NONE, console)?;
+        let (codegen, backends) = (self.codegen, self.backends);
+        let funcs = driver::prepare(&source.module, &[bindings], codegen, backends, console)?;
+        let compiled = driver::compile(&funcs, source, codegen, backends, Vec::new(), &schedule::NONE, console)?;
         (self.summary)(&compiled.summary, console);
         let values = match given {
             Some(v) => v,

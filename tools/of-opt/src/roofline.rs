@@ -8,6 +8,7 @@ use of_diag::{Code, Diagnostics};
 use of_plan::PlanFile;
 use of_runtime::{TaskTiming, Value};
 
+use crate::backends::Backends;
 use crate::cli::Codegen;
 use crate::console::Console;
 use crate::model::Source;
@@ -107,7 +108,7 @@ struct How {
 fn kernel(text: &str, codegen: &Codegen, how: How, console: &mut Console) -> Result<Duration, Diagnostics> {
     let (plan, inputs) = prepared(text, codegen, console)?;
     let one = || -> Result<Duration, Diagnostics> {
-        let mut session = driver::session(Arc::clone(&plan), 0, Some(how.threads), true)?;
+        let mut session = driver::session(Arc::clone(&plan), 0, Some(how.threads), true, &Backends::own())?;
         let (mut inputs, mut outputs) = (inputs.clone(), session.new_outputs());
         let (started, mut calls) = (Instant::now(), 0);
         while calls < 12 || started.elapsed() < how.sustained {
@@ -143,6 +144,8 @@ pub fn prepared(
 ) -> Result<(Arc<PlanFile>, Vec<Value>), Diagnostics> {
     let module = of_ir::text::parse_module(text, "roofline", &of_ops::registry(), None)?;
     let source = Source { module, file: "roofline".into(), hash: *blake3::hash(text.as_bytes()).as_bytes() };
+    // The limits are those of native code.
+    let codegen = &Codegen { backend: Vec::new(), backend_for: Vec::new(), ..codegen.clone() };
     let made = |func: &of_ir::Func| {
         let types = func.input_types();
         let made = random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?;
@@ -153,7 +156,8 @@ pub fn prepared(
         let compiled = ranks::compile(&ranked, &source, codegen, Vec::new(), console)?;
         return Ok((Arc::new(compiled.open()?), made(&ranked.whole)?));
     }
-    let funcs = driver::prepare(&source.module, &[Default::default()], codegen, console)?;
-    let compiled = driver::compile(&funcs, &source, codegen, Vec::new(), &schedule::NONE, console)?;
+    let backends = Backends::own();
+    let funcs = driver::prepare(&source.module, &[Default::default()], codegen, &backends, console)?;
+    let compiled = driver::compile(&funcs, &source, codegen, &backends, Vec::new(), &schedule::NONE, console)?;
     Ok((Arc::new(compiled.open()?), made(&funcs[0].1)?))
 }

@@ -12,7 +12,8 @@ use of_ops::{Op, OpDecl, Value, interpret};
 use of_passes::Manager;
 use of_plan::{Environment, PlanBuilder, PlanInfo};
 
-use crate::driver::{BACKENDS, CPU_PIPELINE};
+use crate::backends::Backends;
+use crate::driver::CPU_PIPELINE;
 
 /// How many samples of an op are tried.
 const SAMPLES: u64 = 12;
@@ -118,7 +119,9 @@ fn left_out(func: Func) -> Option<Vec<String>> {
     let info =
         PlanInfo { compiler_version: String::new(), model: String::new(), flags: Vec::new(), inputs: Vec::new() };
     let mut builder = PlanBuilder::new(info, environment);
-    let target = Target::new(isa, BACKENDS);
+    let backends = Backends::own();
+    let compilers = backends.compilers();
+    let target = Target::new(isa, &compilers);
     let lowered = lower(module.main()?, &target, &mut builder).ok()?;
     Some(lowered.left_out.into_iter().map(|l| l.reason).collect())
 }

@@ -15,6 +15,7 @@ use of_diag::Diagnostics;
 use of_ir::Func;
 use of_plan::PlanFile;
 
+use crate::backends::Backends;
 use crate::cli::Codegen;
 use crate::console::Console;
 use crate::model::Source;
@@ -56,6 +57,7 @@ pub fn tune(
     funcs: &[(String, Func)],
     source: &Source,
     codegen: &Codegen,
+    backends: &Backends,
     seconds: f64,
     console: &Console,
 ) -> Result<Schedules, Diagnostics> {
@@ -83,11 +85,11 @@ pub fn tune(
             break;
         }
         let quiet = Vec::new();
-        let compiled = driver::compile(funcs, source, codegen, quiet, &tried, console)?;
+        let compiled = driver::compile(funcs, source, codegen, backends, quiet, &tried, console)?;
         let plan = Arc::new(compiled.open()?);
         let mut times: BTreeMap<&str, f64> = BTreeMap::new();
         for (number, scheduled) in compiled.summary.scheduled.iter().take(funcs.len()).enumerate() {
-            measure(&plan, number, &funcs[number].1, scheduled, codegen, console, &mut times)?;
+            measure(&plan, number, &funcs[number].1, scheduled, (codegen, backends), console, &mut times)?;
         }
         if rounds == 0 {
             let all = compiled.summary.scheduled.iter().take(funcs.len()).flatten();
@@ -126,7 +128,7 @@ fn measure<'s>(
     number: usize,
     func: &Func,
     scheduled: &'s [Scheduled],
-    codegen: &Codegen,
+    (codegen, backends): (&Codegen, &Backends),
     console: &Console,
     times: &mut BTreeMap<&'s str, f64>,
 ) -> Result<(), Diagnostics> {
@@ -134,7 +136,7 @@ fn measure<'s>(
     let inputs = random::values(func.inputs.iter().map(String::as_str).zip(types))?;
     let mut inputs = values::to_runtime_all(inputs)?;
     let threads = driver::threads(codegen.threads);
-    let mut session = driver::session(Arc::clone(plan), number, Some(threads), true)?;
+    let mut session = driver::session(Arc::clone(plan), number, Some(threads), true, backends)?;
     let mut outputs = session.new_outputs();
     let mut run = || session.run_into(&mut inputs, &mut outputs).map_err(|e| driver::run_error(&e));
     let _progress = console.progress("measuring");

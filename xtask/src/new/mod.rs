@@ -1,12 +1,13 @@
 //! `cargo xtask new`: files from templates, and their lines in the lists.
 
+mod backend;
 mod lists;
 mod op;
 mod pass;
 
 use crate::workspace::root;
 
-/// Makes an op or a pass.
+/// Makes an op, a pass or a backend.
 ///
 /// # Errors
 /// When the arguments make no sense or something of that name exists.
@@ -14,7 +15,8 @@ pub fn new(args: &[&str]) -> Result<(), String> {
     match args {
         ["op", name, rest @ ..] => op::op(&root(), name, flag(rest, "--kind")?, flag(rest, "--family")?),
         ["pass", name] => pass::pass(&root(), name),
-        _ => Err("write 'new op NAME --kind primitive|composite --family FAMILY' or 'new pass NAME'".into()),
+        ["backend", name, rest @ ..] => backend::backend(&root(), name, flag(rest, "--out")?),
+        _ => Err("write 'new op NAME --kind primitive|composite --family FAMILY', 'new pass NAME' or 'new backend NAME --out DIR'".into()),
     }
 }
 

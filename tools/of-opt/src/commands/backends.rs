@@ -6,8 +6,8 @@ use of_codegen::cuda::nvrtc;
 use of_codegen::native::{Isa, Language, isa::ISAS, toolchain};
 use of_diag::Diagnostics;
 
+use crate::backends::Backends;
 use crate::console::Console;
-use crate::driver::BACKENDS;
 
 /// Runs it.
 ///
@@ -36,8 +36,23 @@ pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
         gpus.join(", cuda:")
     );
     let _ = writeln!(out, "            compiler: {nvrtc}");
-    for b in BACKENDS {
-        let _ = writeln!(out, "{:10}  takes what native code does not; 'of-opt compile -v' lists those ops", b.name());
+    for b in Backends::own().compilers() {
+        let _ = writeln!(out, "{:10}  {}", b.name(), about(b.name()));
     }
     console.print(&out)
+}
+
+/// One line about a backend.
+fn about(name: &str) -> String {
+    match name {
+        of_reference::NAME => "takes what native code does not; 'of-opt compile -v' lists those ops".into(),
+        of_xla::NAME => match of_xla::plugin::path() {
+            None => format!("--backend xla takes what it can; no plugin: {}", of_xla::plugin::HINT),
+            Some(path) => match of_xla::plugin::client() {
+                Ok(client) => format!("--backend xla takes what it can; {} by {}", client.platform, path.display()),
+                Err(e) => format!("--backend xla compiles, but does not run here: {e}"),
+            },
+        },
+        _ => format!("--backend {name} takes what it can"),
+    }
 }

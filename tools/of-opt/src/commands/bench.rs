@@ -8,6 +8,7 @@ use of_diag::Diagnostics;
 
 use serde_json::json;
 
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::engine::Engine;
@@ -55,11 +56,19 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
     c.limits.check()?;
     let summary = super::compile::summary;
-    let request =
-        Request { model: &c.model, inputs: &c.inputs, shapes: &c.shapes, codegen: &c.codegen, makes_up: true, summary };
+    let backends = Backends::of(&c.codegen)?;
+    let request = Request {
+        model: &c.model,
+        inputs: &c.inputs,
+        shapes: &c.shapes,
+        codegen: &c.codegen,
+        backends: &backends,
+        makes_up: true,
+        summary,
+    };
     let (plan, mut values) = request.ready(console)?;
     let threads = driver::threads(c.codegen.threads);
-    let mut engine = Engine::open(Arc::new(plan), &values, threads)?;
+    let mut engine = Engine::open(Arc::new(plan), &values, threads, &backends)?;
     let load = started.elapsed();
     let mut outputs = engine.new_outputs();
     let mut run = || -> Result<(Duration, Duration), Diagnostics> {

@@ -9,6 +9,7 @@ use of_codegen::native::schedule::Schedules;
 use of_diag::{Code, Diagnostics};
 use of_passes::specialize::Bindings;
 
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::{self, InputFiles};
@@ -54,16 +55,17 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
         return Err(exit::error(Code::INPUT, format!("'{}' is a plan already", c.model.model.display())).into());
     };
     driver::verify(&source.module)?;
+    let backends = Backends::of(&c.codegen)?;
     let variants = variants(c, &source)?;
     if let Some(mesh) = &c.codegen.mesh {
         return compile_mesh(c, mesh, &source, &variants, started, console);
     }
-    let funcs = driver::prepare(&source.module, &variants, &c.codegen, console)?;
+    let funcs = driver::prepare(&source.module, &variants, &c.codegen, &backends, console)?;
     let schedules = match c.tune {
-        Some(seconds) => tune::tune(&funcs, &source, &c.codegen, seconds, console)?,
+        Some(seconds) => tune::tune(&funcs, &source, &c.codegen, &backends, seconds, console)?,
         None => Schedules::default(),
     };
-    let compiled = driver::compile(&funcs, &source, &c.codegen, flags(c), &schedules, console)?;
+    let compiled = driver::compile(&funcs, &source, &c.codegen, &backends, flags(c), &schedules, console)?;
     let progress = console.progress(&format!("writing {}", c.output.display()));
     compiled.write(&c.output)?;
     drop(progress);
@@ -137,6 +139,9 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
+    out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
+    out.extend(g.backend_for.iter().map(|p| format!("--backend-for={p}")));
+    out.extend(g.min_region.map(|n| format!("--min-region={n}")));
     out.extend(g.passes.as_ref().map(|p| format!("--passes={p}")));
     out
 }

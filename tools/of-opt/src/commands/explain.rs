@@ -1,4 +1,4 @@
-//! `of-opt explain`: how a model would lie on a mesh, and why.
+//! `of-opt explain`: how a model would lie on a mesh, or on which backends its ops would run, and why.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,11 @@ use of_passes::{Manager, PIPELINE_FILE};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons};
 
-use crate::cli::{ModelFile, Shapes};
+use crate::backends::{self, Backends};
+use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::model::{Model, load};
+use crate::show::count;
 use crate::{driver, exit, ranks, shapes};
 
 /// Flags.
@@ -24,18 +26,18 @@ pub struct Explain {
     /// Numbers for open dimensions.
     #[command(flatten)]
     pub shapes: Shapes,
-    /// The mesh: NAME[AxB], such as dgx-h100[4x8], or a file that describes one
-    #[arg(long, value_name = "MESH")]
-    pub mesh: String,
+    /// Which ops run on the backends of --backend, and why the others do not
+    #[arg(long, conflicts_with = "mesh")]
+    pub placement: bool,
     /// Bytes of memory a device, instead of the mesh's
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<f64>,
-    /// Passes before the search, instead of those that leave primitives
-    #[arg(long, value_name = "PIPELINE")]
-    pub passes: Option<String>,
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
     #[arg(long, value_name = "FILE.html", conflicts_with = "memory")]
     pub html: Option<PathBuf>,
+    /// Code generation; --passes stands for the passes before the search, which leave primitives.
+    #[command(flatten)]
+    pub codegen: Codegen,
 }
 
 /// Runs it.
@@ -43,7 +45,13 @@ pub struct Explain {
 /// # Errors
 /// When the model or the mesh cannot be read, or no choice fits.
 pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
-    let mut mesh = MeshSpec::named(&c.mesh)?;
+    let Some(name) = &c.codegen.mesh else {
+        if c.placement {
+            return placement(c, console);
+        }
+        return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
+    };
+    let mut mesh = MeshSpec::named(name)?;
     if let Some(memory) = c.memory {
         mesh.memory = memory;
     }
@@ -54,7 +62,7 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     let func = driver::main_func(&source.module)?;
     let mut bindings = Bindings::default();
     shapes::bind(&c.shapes.shape, func, &mut bindings)?;
-    let text = c.passes.as_deref().unwrap_or(ranks::PIPELINE);
+    let text = c.codegen.passes.as_deref().unwrap_or(ranks::PIPELINE);
     console.renderer.sources.add(PIPELINE_FILE, text);
     let mut own = Module { meshes: source.module.meshes.clone(), ..Module::default() };
     own.funcs.insert("main".into(), func.clone());
@@ -66,11 +74,32 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     let model = Sharding::new(func, &mesh)?;
     let decision = decide::decide(&model, mesh.memory, &Effort::default())?;
     if let Some(path) = &c.html {
-        let lanes = super::simulate::lanes(&own, &source, &mesh, &c.mesh, console)?;
-        let title = format!("{} on {}", source.module.name, c.mesh);
+        let lanes = super::simulate::lanes(&own, &source, &mesh, name, console)?;
+        let title = format!("{} on {name}", source.module.name);
         let page = of_sharding::html::page(&title, &model, &decision, &lanes);
-        std::fs::write(path, page).map_err(|e| exit::io(path, "write", &e))?;
+        of_files::write(path, page).map_err(|e| exit::io(path, "written", &e))?;
         return Ok(());
     }
-    console.print(&format!("{}  {}\n", c.mesh, reasons::text(&model, &decision)))
+    console.print(&format!("{name}  {}\n", reasons::text(&model, &decision)))
+}
+
+/// Every op that a backend was asked for and does not run, with the reason.
+fn placement(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
+    if c.codegen.backend.is_empty() && c.codegen.backend_for.is_empty() {
+        return Err(exit::usage("--placement needs --backend: which backends to ask, best first").into());
+    }
+    let Model::Module(source) = load(&c.model.model, console)? else {
+        return Err(exit::usage("a plan is compiled already: explain takes a model").into());
+    };
+    driver::verify(&source.module)?;
+    let mut bindings = Bindings::default();
+    shapes::bind(&c.shapes.shape, driver::main_func(&source.module)?, &mut bindings)?;
+    let backends = Backends::of(&c.codegen)?;
+    let mut text = String::new();
+    for (_, mut func) in driver::passed(&source.module, &[bindings], &c.codegen, console)? {
+        let Some(p) = backends.place(&mut func, &c.codegen)? else { continue };
+        text += &format!("{}, as native code fuses and counts them\n", count(p.ops, "op"));
+        backends::lines(&p, true).iter().for_each(|l| text += &format!("{l}\n"));
+    }
+    console.print(&text)
 }

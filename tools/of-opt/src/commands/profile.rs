@@ -12,6 +12,7 @@ use of_runtime::TaskTiming;
 use serde_json::{Value, json};
 
 use super::bench::Limits;
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::inputs::InputFiles;
@@ -97,12 +98,20 @@ pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
     let threads = driver::threads(c.codegen.threads);
     let limits = Roofline::measure(&c.codegen, threads, console)?;
     let summary = super::compile::left_out;
-    let request =
-        Request { model: &c.model, inputs: &c.inputs, shapes: &c.shapes, codegen: &c.codegen, makes_up: true, summary };
+    let backends = Backends::of(&c.codegen)?;
+    let request = Request {
+        model: &c.model,
+        inputs: &c.inputs,
+        shapes: &c.shapes,
+        codegen: &c.codegen,
+        backends: &backends,
+        makes_up: true,
+        summary,
+    };
     let (plan, mut values) = request.ready(console)?;
     let number = driver::find_program(&plan, &values)?;
     let plan = Arc::new(plan);
-    let mut session = driver::session(Arc::clone(&plan), number, Some(threads), true)?;
+    let mut session = driver::session(Arc::clone(&plan), number, Some(threads), true, &backends)?;
     let mut outputs = session.new_outputs();
     let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e));
     let progress = console.progress("measuring");

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use of_codegen::Summary;
 use of_diag::Diagnostics;
 
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::compare::{self, Tolerance};
 use crate::console::Console;
@@ -74,16 +75,18 @@ pub fn run(c: &Run, console: &mut Console) -> Result<(), Diagnostics> {
             super::compile::left_out(summary, console);
         }
     };
+    let backends = Backends::of(&c.codegen)?;
     let request = Request {
         model: &c.model,
         inputs: &c.inputs,
         shapes: &c.shapes,
         codegen: &c.codegen,
+        backends: &backends,
         makes_up: !c.shapes.shape.is_empty(),
         summary,
     };
     let (plan, inputs) = request.ready(console)?;
-    let mut engine = Engine::open(Arc::new(plan), &inputs, driver::threads(c.codegen.threads))?;
+    let mut engine = Engine::open(Arc::new(plan), &inputs, driver::threads(c.codegen.threads), &backends)?;
     let outputs = engine.run(inputs)?;
     let names = engine.output_names();
     let results: Vec<(&str, of_ops::Value)> = names

@@ -16,6 +16,7 @@ use of_sharding::html::{Bar, Lane};
 use serde_json::{Value, json};
 
 use super::bench::Limits;
+use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::engine;
@@ -175,7 +176,13 @@ impl Measured {
         let inputs = values::to_runtime_all(random::values(types)?)?;
         drop(program);
         let before = machine::restart_peak();
-        let mut session = driver::mesh_session(Arc::clone(&plan), 0, Some(driver::threads(c.codegen.threads)), true)?;
+        let mut session = driver::mesh_session(
+            Arc::clone(&plan),
+            0,
+            Some(driver::threads(c.codegen.threads)),
+            true,
+            &Backends::own(),
+        )?;
         let mut run = || -> Result<Duration, Diagnostics> {
             session.run(&inputs).map_err(|e| driver::run_error(&e))?;
             Ok(session.step())

@@ -1,0 +1,258 @@
+//! The two halves of the backend: text at compile time, the plugin at run time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use of_codegen::physical::element_type;
+use of_codegen::{Backend, extract};
+use of_diag::{Code, Diagnostic};
+use of_ir::{Func, Graph, OpId};
+use of_plan::{ArgSource, ElementType};
+use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Tensor, Value, ValueMut, ValueRef};
+
+use crate::emit::{self, Module};
+use crate::ffi::{Buffer, Client, Loaded, PluginError};
+use crate::payload::{self, Payload};
+use crate::{plugin, specialize};
+
+/// Name in plans and on the command line.
+pub const NAME: &str = "xla";
+
+/// XLA through a PJRT plugin. Without one it compiles plans all the same, which run where there is one.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Xla;
+
+impl Backend for Xla {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// An op is claimed when its text can be written.
+    fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
+        if graph.op(op).def.traits().effect {
+            return Err("it has an effect, which XLA may leave out".into());
+        }
+        let func = extract::extract(graph, &[op]).func;
+        if payload::is_fixed(&func) {
+            return emit::module(&func).map(drop);
+        }
+        match specialize::untold(&func)[..] {
+            [] => emit::module(&specialize::anyhow(&func)).map(drop),
+            _ => Err("its extents are only known once it has run: XLA compiles for fixed shapes".into()),
+        }
+    }
+
+    fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
+        let failed = |why: String| Diagnostic::error(Code::CODEGEN, func.loc.clone(), format!("xla: {why}"));
+        if let Some(s) = specialize::untold(func).first() {
+            return Err(failed(format!("no input of a region has the extent '{s}'"))
+                .hint("give it a number with --shape, or more to another backend with --backend-for"));
+        }
+        payload::payload(func).map(|p| p.write()).map_err(failed)
+    }
+
+    fn remedy(&self, graph: &Graph, op: OpId) -> Option<String> {
+        let data = graph.op(op);
+        let open = data.operands.iter().chain(&data.results).filter_map(|v| graph.ty(*v).as_tensor());
+        let mut symbols = open.filter_map(|t| t.shape.as_ref()).flatten().flat_map(|d| d.symbols());
+        let told = |s: &std::sync::Arc<str>| graph.args().iter().any(|v| names(graph, *v, s));
+        let name = symbols.find(told)?;
+        Some(format!("--shape {name}=NUMBER gives its extent"))
+    }
+
+    /// A call of the plugin, and what enters and leaves its memory, which is copied.
+    fn overhead(&self) -> of_codegen::Overhead {
+        of_codegen::Overhead { launch: 2e-5, bandwidth: 1e10 }
+    }
+}
+
+/// Whether a symbol is an extent of a value.
+fn names(graph: &Graph, v: of_ir::ValueId, symbol: &str) -> bool {
+    let shape = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
+    shape.is_some_and(|s| s.iter().any(|d| d.as_symbol().is_some_and(|own| **own == *symbol)))
+}
+
+impl Loader for Xla {
+    fn backend(&self) -> &str {
+        NAME
+    }
+
+    fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
+        let payload = Payload::read(payload).map_err(LoadError::Payload)?;
+        let client = plugin::client().map_err(|e| LoadError::Unsupported(e.to_string()))?;
+        let weights = context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_))));
+        let mut region =
+            Region { client, weights: weights.map(|w| (w, None)).collect(), programs: HashMap::new(), open: None };
+        match payload {
+            Payload::Fixed(module) => {
+                let program = region.program(&module).map_err(|e| LoadError::Failed(e.to_string()))?;
+                region.programs.insert(Vec::new(), program);
+            }
+            Payload::Open(func) => region.open = Some(func),
+        }
+        Ok(Box::new(region))
+    }
+}
+
+/// A compiled module.
+struct Program {
+    loaded: Loaded,
+    results: Vec<(ElementType, Vec<i64>)>,
+    checked: bool,
+}
+
+/// A region of a plan.
+struct Region {
+    client: Arc<Client>,
+    /// Which inputs are constants of the plan; they are brought to the device once.
+    weights: Vec<(bool, Option<Buffer>)>,
+    /// By the extents of the inputs; those of fixed extents under none.
+    programs: HashMap<Vec<Vec<i64>>, Program>,
+    /// The function, where its extents are open.
+    open: Option<Box<Func>>,
+}
+
+fn failed(e: PluginError) -> ExecError {
+    ExecError::Failed(e.to_string())
+}
+
+impl Region {
+    fn program(&self, module: &Module) -> Result<Program, PluginError> {
+        let loaded = plugin::program(&self.client, &module.text)?;
+        let extents = |dims: &[usize]| dims.iter().map(|d| *d as i64).collect();
+        let results = module.results.iter().map(|(dtype, dims)| (element_type(*dtype), extents(dims))).collect();
+        Ok(Program { loaded, results, checked: module.checked })
+    }
+
+    /// The key of the program for these inputs, which is there afterwards.
+    fn prepare(&mut self, inputs: &[(ElementType, &[i64], &[u8])]) -> Result<Vec<Vec<i64>>, ExecError> {
+        let Some(func) = &self.open else { return Ok(Vec::new()) };
+        let key: Vec<Vec<i64>> = inputs.iter().map(|(_, d, _)| d.to_vec()).collect();
+        if !self.programs.contains_key(&key) {
+            let dims: Vec<Option<&[i64]>> = inputs.iter().map(|(_, d, _)| Some(*d)).collect();
+            let func = specialize::specialize(func, &dims).map_err(ExecError::Input)?;
+            let module = emit::module(&func).map_err(ExecError::Unsupported)?;
+            let program = self.program(&module).map_err(failed)?;
+            self.programs.insert(key.clone(), program);
+        }
+        Ok(key)
+    }
+}
+
+impl Executable for Region {
+    fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
+        let inputs = inputs.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
+        let key = self.prepare(&inputs)?;
+        let mut fresh: Vec<Option<Buffer>> = Vec::with_capacity(inputs.len());
+        for (i, (dtype, dims, bytes)) in inputs.iter().enumerate() {
+            let weight = self.weights.get(i).is_some_and(|w| w.0);
+            if weight && self.weights[i].1.is_some() {
+                fresh.push(None);
+                continue;
+            }
+            let ty = buffer_type(*dtype).ok_or_else(|| ExecError::Unsupported(format!("XLA takes no {dtype}")))?;
+            let buffer = self.client.buffer(bytes, ty, dims).map_err(failed)?;
+            if weight {
+                self.weights[i].1 = Some(buffer);
+                fresh.push(None);
+            } else {
+                fresh.push(Some(buffer));
+            }
+        }
+        let program = self.programs.get(&key).ok_or(ExecError::Failed("the program is not there".into()))?;
+        let kept = |i: usize| self.weights.get(i).and_then(|w| w.1.as_ref());
+        let args: Vec<&Buffer> = fresh.iter().enumerate().filter_map(|(i, b)| b.as_ref().or_else(|| kept(i))).collect();
+        let results = program.loaded.execute(&args).map_err(failed)?;
+        let expected = program.results.len() + usize::from(program.checked);
+        if program.results.len() != outputs.len() || results.len() != expected {
+            return Err(ExecError::Failed(format!("{} results for {} outputs", results.len(), outputs.len())));
+        }
+        if program.checked {
+            let mut held = [0u8];
+            results[outputs.len()].read(&mut held).map_err(failed)?;
+            if held[0] == 0 {
+                return Err(ExecError::Input("an index is out of range".into()));
+            }
+        }
+        for (i, (result, output)) in results.iter().zip(outputs).enumerate() {
+            match output {
+                ValueMut::Dense(t) => result.read(t.bytes).map_err(failed)?,
+                ValueMut::Object(slot) => {
+                    let (dtype, dims) = program.results[i].clone();
+                    let mut t = Tensor::zeros(dtype, dims).map_err(|e| ExecError::Failed(e.to_string()))?;
+                    if let Some(bytes) = t.bytes_mut() {
+                        result.read(bytes).map_err(failed)?;
+                    }
+                    **slot = Some(Value::Tensor(t));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Type, extents and bytes of an input.
+fn seen<'a>(input: &'a ValueRef<'_>) -> Result<(ElementType, &'a [i64], &'a [u8]), ExecError> {
+    match input {
+        ValueRef::Dense(t) => Ok((t.dtype, t.dims, t.bytes)),
+        ValueRef::Object(v) => {
+            let tensor = v.as_tensor().and_then(|t| Some((t.dtype(), t.dims(), t.bytes()?)));
+            tensor.ok_or_else(|| ExecError::Unsupported("XLA takes tensors of numbers alone".into()))
+        }
+    }
+}
+
+/// The number of an element type in PJRT.
+fn buffer_type(dtype: ElementType) -> Option<u32> {
+    Some(match dtype {
+        ElementType::I1 => 1,
+        ElementType::I8 => 2,
+        ElementType::I16 => 3,
+        ElementType::I32 => 4,
+        ElementType::I64 => 5,
+        ElementType::Ui8 => 6,
+        ElementType::Ui16 => 7,
+        ElementType::Ui32 => 8,
+        ElementType::Ui64 => 9,
+        ElementType::F16 => 10,
+        ElementType::F32 => 11,
+        ElementType::F64 => 12,
+        ElementType::Bf16 => 13,
+        _ => return None,
+    })
+}
+
+/// The results of a module on tensors, for tests.
+///
+/// # Errors
+/// What the plugin says, or that an index is out of range.
+pub fn evaluate(
+    client: &Arc<Client>,
+    module: &Module,
+    inputs: &[&of_ir::Tensor],
+) -> Result<Vec<of_ir::Tensor>, String> {
+    let text = |e: PluginError| e.to_string();
+    let program = client.compile(&module.text).map_err(text)?;
+    let mut buffers = Vec::new();
+    for t in inputs {
+        let ty = buffer_type(element_type(t.dtype())).ok_or_else(|| format!("XLA takes no {}", t.dtype()))?;
+        let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
+        buffers.push(client.buffer(t.bytes().ok_or("XLA has no text")?, ty, &dims).map_err(text)?);
+    }
+    let results = program.execute(&buffers.iter().collect::<Vec<_>>()).map_err(text)?;
+    let mut held = [1u8];
+    if module.checked {
+        results.last().ok_or("no results")?.read(&mut held).map_err(text)?;
+    }
+    if held[0] == 0 {
+        return Err("an index is out of range".into());
+    }
+    let mut out = Vec::new();
+    for ((dtype, dims), result) in module.results.iter().zip(&results) {
+        let mut bytes = vec![0; dtype.byte_len(dims.iter().product()).ok_or("XLA has no text")?];
+        result.read(&mut bytes).map_err(text)?;
+        let tensor = of_ir::Tensor::from_bytes(*dtype, dims.clone(), of_ir::Blob::new(bytes));
+        out.push(tensor.map_err(|e| e.to_string())?);
+    }
+    Ok(out)
+}

@@ -1,0 +1,248 @@
+//! Convolutions, pools and resampling.
+
+use of_ir::{DType, Dim, OpId, Tensor, Type};
+use of_ops::nn::{AvgPool, Conv, ConvGeometry, ConvInteger, ConvTranspose, LpPool, MaxPool, PoolGeometry, Resize};
+
+use super::build::{Window, array, list, padding};
+use super::contraction::{PRECISE, product, shifted};
+use super::{Emitter, Table, Val};
+
+/// Ops of this file.
+pub const TABLE: Table = &[
+    ("of.avg_pool", avg_pool),
+    ("of.conv", conv),
+    ("of.conv_integer", conv_integer),
+    ("of.conv_transpose", conv_transpose),
+    ("of.lp_pool", lp_pool),
+    ("of.max_pool", max_pool),
+    ("of.resize", resize),
+];
+
+fn dims(v: &Val) -> Vec<Dim> {
+    v.dims.iter().map(|d| Dim::from(*d)).collect()
+}
+
+fn conv(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let conv = e.attrs::<Conv>(op)?;
+    let (x, w) = (e.operand(op, 0)?, e.operand(op, 1)?);
+    convolution(e, op, &conv, &x, &w, Some(2)).map(|v| vec![v])
+}
+
+fn conv_integer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let ConvInteger { strides, pads, dilations, group, auto_pad, channels_last } = e.attrs::<ConvInteger>(op)?;
+    let conv = Conv { strides, pads, dilations, group, auto_pad, channels_last };
+    let (x, w) = (e.operand(op, 0)?, e.operand(op, 1)?);
+    let x = shifted(e, op, &x, 2, |n| vec![n])?;
+    let rank = w.rank();
+    let w = shifted(e, op, &w, 3, |n| [vec![n], vec![1; rank - 1]].concat())?;
+    convolution(e, op, &conv, &x, &w, None).map(|v| vec![v])
+}
+
+/// The convolution of `x` and `w`, and the bias that operand `bias` is.
+fn convolution(
+    e: &mut Emitter<'_>,
+    op: OpId,
+    conv: &Conv,
+    x: &Val,
+    w: &Val,
+    bias: Option<usize>,
+) -> Result<Val, String> {
+    let g = conv.geometry(&dims(x), &dims(w)).map_err(|e| e.message)?.fixed().ok_or("its extents are not known")?;
+    let ones = vec![1; g.windows.input.len()];
+    let pads = g.windows.pads_begin.iter().zip(&g.windows.pads_end).map(|(b, e)| (*b as i64, *e as i64)).collect();
+    let shape = Convolution { strides: &g.windows.strides, stretch: &ones, pads, last: conv.channels_last };
+    shape.print(e, op, x, w, &g, bias)
+}
+
+fn conv_transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let conv = e.attrs::<ConvTranspose>(op)?;
+    let (x, w) = (e.operand(op, 0)?, e.operand(op, 1)?);
+    let g = conv.geometry(&dims(&x), &dims(&w)).map_err(|e| e.message)?.fixed().ok_or("its extents are not known")?;
+    // The convolution that reads `x` with gaps, its kernel backwards.
+    let rank = g.windows.input.len();
+    let (ci, co) = (g.cin / g.group, g.cout / g.group);
+    let kernel = &w.dims[2..];
+    let grouped = e.reshape(&w, &[&[g.group, ci, co], kernel].concat());
+    let axes: Vec<usize> = [0, 2, 1].into_iter().chain(3..3 + rank).collect();
+    let turned = e.transpose(&grouped, &axes);
+    let w = e.reshape(&turned, &[&[g.cout, ci], kernel].concat());
+    let w = e.reverse(&w, &(2..2 + rank).collect::<Vec<_>>());
+    let pads = (0..rank).map(|a| {
+        let spans = (g.windows.dilations[a] * (g.windows.kernel[a] - 1)) as i64;
+        let low = spans - g.windows.pads_begin[a] as i64;
+        // Here `input` is what is written and `output` what is read.
+        let stretched = (g.windows.output[a] as i64 - 1) * g.windows.strides[a] as i64 + 1;
+        (low, g.windows.input[a] as i64 - stretched - low + spans)
+    });
+    let ones = vec![1; rank];
+    let shape =
+        Convolution { strides: &ones, stretch: &g.windows.strides, pads: pads.collect(), last: conv.channels_last };
+    shape.print(e, op, &x, &w, &g, Some(2)).map(|v| vec![v])
+}
+
+/// How a kernel walks over its input.
+struct Convolution<'a> {
+    strides: &'a [usize],
+    /// Distance of two elements of the input.
+    stretch: &'a [usize],
+    pads: Vec<(i64, i64)>,
+    last: bool,
+}
+
+impl Convolution<'_> {
+    /// `w` is `[Cout, Cin/group, kernel…]`.
+    fn print(
+        &self,
+        e: &mut Emitter<'_>,
+        op: OpId,
+        x: &Val,
+        w: &Val,
+        g: &ConvGeometry<usize>,
+        bias: Option<usize>,
+    ) -> Result<Val, String> {
+        let (dtype, out) = e.result(op, 0)?;
+        let rank = self.strides.len();
+        let spatial: Vec<String> = (0..rank).map(|a| a.to_string()).collect();
+        let of = |first: [&str; 2]| list(&[first.map(String::from).to_vec(), spatial.clone()].concat());
+        let last = || list(&[vec!["b".to_string()], spatial.clone(), vec!["f".to_string()]].concat());
+        let data = if self.last { last() } else { of(["b", "f"]) };
+        let attrs = format!(
+            "window_strides = {}, padding = {}, lhs_dilation = {}, rhs_dilation = {}, dimension_numbers = \
+             #stablehlo.conv<{data}x{}->{data}>, feature_group_count = {} : i64, batch_group_count = 1 : i64, {PRECISE}",
+            array(self.strides),
+            padding(&self.pads),
+            array(self.stretch),
+            array(&g.windows.dilations),
+            of(["o", "i"]),
+            g.group
+        );
+        let y = e.emit("stablehlo.convolution", &[x, w], &attrs, dtype, &out);
+        let Some(b) = bias.map(|i| e.optional(op, i)).transpose()?.flatten() else { return Ok(y) };
+        let channel = if self.last { out.len() - 1 } else { 1 };
+        let b = e.place(&b, &out, &[channel]);
+        Ok(e.binary("add", &y, &b))
+    }
+}
+
+/// The windows of a pool as those of an op of XLA; positions that begin late enough need padding of their own.
+fn windows(g: &PoolGeometry<usize>, last: bool) -> Window {
+    let rank = g.windows.input.len();
+    let mut w = Window::of_one(rank + 2);
+    for a in 0..rank {
+        let axis = if last { a + 1 } else { a + 2 };
+        let spans = g.windows.dilations[a] * (g.windows.kernel[a] - 1) + 1;
+        let begin = g.windows.pads_begin[a];
+        let needs = (g.windows.output[a].saturating_sub(1) * g.windows.strides[a] + spans) as i64;
+        w.size[axis] = g.windows.kernel[a];
+        w.strides[axis] = g.windows.strides[a];
+        w.dilations[axis] = g.windows.dilations[a];
+        w.pads[axis] = (begin as i64, (needs - (g.windows.input[a] + begin) as i64).max(0));
+    }
+    w
+}
+
+fn floats(x: &Val) -> Result<(), String> {
+    if x.dtype.is_float() { Ok(()) } else { Err(format!("means of {} are rounded by rules of their own", x.dtype)) }
+}
+
+fn avg_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let pool = e.attrs::<AvgPool>(op)?;
+    let x = e.operand(op, 0)?;
+    floats(&x)?;
+    let g = pool.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
+    let wide = widen(e, &x);
+    let sum = e.reduce_window("add", &wide, 0.0, &windows(&g, pool.channels_last));
+    let counts: Vec<f64> = pool.counts(&g.windows).into_iter().map(|c| c.max(1.0)).collect();
+    let count = match counts.first() {
+        Some(first) if counts.iter().all(|c| c == first) => e.like(&sum, *first),
+        None => e.like(&sum, 1.0),
+        _ => {
+            let elements = of_ir::Elements::Float(counts);
+            let t = Tensor::from_elements(sum.dtype, g.windows.output.clone(), elements).map_err(|e| e.to_string())?;
+            let c = e.constant(&t)?;
+            let first = if pool.channels_last { 1 } else { 2 };
+            e.place(&c, &sum.dims, &(first..first + g.windows.output.len()).collect::<Vec<_>>())
+        }
+    };
+    let mean = e.binary("divide", &sum, &count);
+    Ok(vec![e.convert(&mean, x.dtype)])
+}
+
+fn lp_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let pool = e.attrs::<LpPool>(op)?;
+    let x = e.operand(op, 0)?;
+    floats(&x)?;
+    let g = pool.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
+    let wide = widen(e, &x);
+    let (abs, p) = (e.unary("abs", &wide), e.like(&wide, pool.p as f64));
+    let powers = e.binary("power", &abs, &p);
+    let sum = e.reduce_window("add", &powers, 0.0, &windows(&g, pool.channels_last));
+    let root = e.like(&sum, 1.0 / pool.p as f64);
+    let norm = e.binary("power", &sum, &root);
+    Ok(vec![e.convert(&norm, x.dtype)])
+}
+
+fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let pool = e.attrs::<MaxPool>(op)?;
+    if pool.indices {
+        return Err("XLA's windows give no indices of maxima".into());
+    }
+    let x = e.operand(op, 0)?;
+    let g = pool.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
+    let least = match x.dtype.int_range() {
+        Some((low, _)) if x.dtype.is_int() => low as f64,
+        _ => f64::NEG_INFINITY,
+    };
+    Ok(vec![e.reduce_window("maximum", &x, least, &windows(&g, pool.channels_last))])
+}
+
+/// One axis after the other: elements that are taken as they are, or a product with a matrix of weights.
+fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let resize = e.attrs::<Resize>(op)?;
+    let x = e.operand(op, 0)?;
+    let floats = |i: usize| match e.g.op(op).operands.get(i).filter(|v| *e.g.ty(**v) != Type::None) {
+        Some(v) => match e.g.constant(*v) {
+            Some(t) => Ok(t.to_f64s().filter(|f| !f.is_empty())),
+            None => Err(format!("operand {i} is not known before the run")),
+        },
+        None => Ok(None),
+    };
+    let (roi, scales) = (floats(1)?, floats(2)?);
+    let sizes = e.ints(op, 3)?.filter(|s| !s.is_empty());
+    let axes = resize.taps(&x.dims, roi.as_deref(), scales.as_deref(), sizes.as_deref()).map_err(|e| e.message)?;
+    let mut y = widen(e, &x);
+    for (axis, taps) in axes {
+        if taps.iter().any(|t| t.weights.is_empty()) {
+            return Err("parts of its result lie outside of the region of interest".into());
+        }
+        if taps.iter().all(|t| matches!(t.weights[..], [(_, 1.0)])) {
+            let places: Vec<i64> = taps.iter().map(|t| t.weights[0].0 as i64).collect();
+            let places = e.int_list(&places)?;
+            y = e.take(&y, &places, axis);
+            continue;
+        }
+        if !y.dtype.is_float() {
+            return Err(format!("means of {} are rounded by rules of their own", y.dtype));
+        }
+        let (from, to) = (y.dims[axis], taps.len());
+        let mut weights = vec![0.0; from * to];
+        for (o, t) in taps.iter().enumerate() {
+            t.weights.iter().for_each(|(i, w)| weights[i * to + o] += w);
+        }
+        let matrix = Tensor::from_elements(y.dtype, vec![from, to], of_ir::Elements::Float(weights));
+        let matrix = e.constant(&matrix.map_err(|e| e.to_string())?)?;
+        let last = y.rank() - 1;
+        let mut perm: Vec<usize> = (0..=last).collect();
+        perm.swap(axis, last);
+        let turned = e.transpose(&y, &perm);
+        let dims: Vec<usize> = [&turned.dims[..last], &[to]].concat();
+        let product = product(e, &turned, &matrix, y.dtype, &dims);
+        y = e.transpose(&product, &perm);
+    }
+    Ok(vec![e.convert(&y, x.dtype)])
+}
+
+/// Sums of 16-bit floats are taken in f32.
+pub fn widen(e: &mut Emitter<'_>, x: &Val) -> Val {
+    if matches!(x.dtype, DType::F16 | DType::BF16) { e.convert(x, DType::F32) } else { x.clone() }
+}

@@ -1,0 +1,11 @@
+//! XLA as a backend: regions become StableHLO text, which a PJRT plugin compiles and runs.
+
+mod backend;
+pub mod emit;
+mod ffi;
+mod payload;
+pub mod plugin;
+mod specialize;
+
+pub use backend::{NAME, Xla, evaluate};
+pub use ffi::{Client, PluginError};

@@ -1,0 +1,81 @@
+//! What stands in a plan for a region that XLA compiles: a line that says what follows, then text.
+
+use of_ir::text::{self, PrintOptions};
+use of_ir::{DType, Func};
+
+use crate::emit::{self, Module};
+
+const FIXED: &str = "of-xla 1 fixed";
+const OPEN: &str = "of-xla 1 open\n";
+
+/// A payload.
+pub enum Payload {
+    /// A module for fixed extents.
+    Fixed(Module),
+    /// A function with open extents: a module is made for the extents of each run.
+    Open(Box<Func>),
+}
+
+impl Payload {
+    /// As bytes.
+    pub fn write(&self) -> Vec<u8> {
+        match self {
+            Payload::Fixed(m) => {
+                let checked = if m.checked { " checked" } else { "" };
+                format!("{FIXED}{checked}{}\n{}", m.results.iter().map(result).collect::<String>(), m.text).into_bytes()
+            }
+            Payload::Open(f) => {
+                let mut module = of_ir::Module::default();
+                module.funcs.insert("main".into(), (**f).clone());
+                let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };
+                [OPEN, &text::print_module(&module, &options)].concat().into_bytes()
+            }
+        }
+    }
+
+    /// The inverse of [`Payload::write`].
+    ///
+    /// # Errors
+    /// When the bytes are none of ours.
+    pub fn read(bytes: &[u8]) -> Result<Payload, String> {
+        let all = std::str::from_utf8(bytes).map_err(|_| "the text is not UTF-8".to_string())?;
+        if let Some(text) = all.strip_prefix(OPEN) {
+            let module = text::parse_module(text, "payload", &of_ops::registry(), None).map_err(|d| d.to_string())?;
+            let func = module.main().cloned().ok_or("there is no function")?;
+            return Ok(Payload::Open(Box::new(func)));
+        }
+        let other = || "its first line is not that of a module for XLA, or of another version".to_string();
+        let (head, text) = all.strip_prefix(FIXED).and_then(|t| t.split_once('\n')).ok_or_else(other)?;
+        let mut words = head.split_whitespace().peekable();
+        let checked = words.next_if_eq(&"checked").is_some();
+        let results = words.map(|w| parsed(w).ok_or_else(other)).collect::<Result<_, _>>()?;
+        Ok(Payload::Fixed(Module { text: text.to_string(), results, checked }))
+    }
+}
+
+/// ` f32:2,3`.
+fn result((dtype, dims): &(DType, Vec<usize>)) -> String {
+    format!(" {}:{}", dtype.mlir_name(), dims.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
+}
+
+/// The inverse of [`result`].
+fn parsed(word: &str) -> Option<(DType, Vec<usize>)> {
+    let (dtype, dims) = word.split_once(':')?;
+    let dims = dims.split(',').filter(|d| !d.is_empty()).map(|d| d.parse().ok()).collect::<Option<_>>()?;
+    Some((DType::from_mlir_name(dtype)?, dims))
+}
+
+/// The payload of a function.
+///
+/// # Errors
+/// The op that has no text, and why.
+pub fn payload(func: &Func) -> Result<Payload, String> {
+    if is_fixed(func) { emit::module(func).map(Payload::Fixed) } else { Ok(Payload::Open(Box::new(func.clone()))) }
+}
+
+/// Whether the extents of all values are numbers.
+pub fn is_fixed(func: &Func) -> bool {
+    let g = &func.graph;
+    let values = (0..g.value_slots()).filter_map(|i| g.value_at(i));
+    values.filter_map(|v| g.ty(v).as_tensor()).all(|t| t.fixed_dims().is_some())
+}

@@ -1,0 +1,102 @@
+//! Finding the plugin, and what is kept between runs: one client a process, compiled programs on disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::ffi::{Client, Loaded, PluginError};
+
+/// The file that the plugin is installed as.
+pub const FILE: &str = "pjrt_c_api_cpu_plugin.so";
+
+/// What to do where there is none.
+pub const HINT: &str = "'cargo xtask pjrt-plugin' installs XLA's plugin for CPUs; OF_PJRT_PLUGIN names another one";
+
+/// Why there is no client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// Nothing is installed.
+    #[error("no PJRT plugin is installed; {HINT}")]
+    Absent,
+    /// What is named is of no use.
+    #[error("{0}")]
+    Broken(#[from] PluginError),
+}
+
+fn var(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
+/// The user's folder of cached files.
+fn cache() -> Option<PathBuf> {
+    var("OF_CACHE_DIR")
+        .or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("of-opt")))
+        .or_else(|| var("HOME").map(|d| d.join(".cache").join("of-opt")))
+}
+
+/// Where the plugin is: `OF_PJRT_PLUGIN`, else where it is installed.
+pub fn path() -> Option<PathBuf> {
+    var("OF_PJRT_PLUGIN").or_else(|| installed().filter(|p| p.is_file()))
+}
+
+/// Where it is installed: `$XDG_DATA_HOME/of-opt/pjrt`, else `~/.local/share/of-opt/pjrt`.
+pub fn installed() -> Option<PathBuf> {
+    let data = var("XDG_DATA_HOME").or_else(|| var("HOME").map(|d| d.join(".local").join("share")))?;
+    Some(data.join("of-opt").join("pjrt").join(FILE))
+}
+
+/// The client of this process.
+///
+/// # Errors
+/// When there is no plugin, or it cannot be used.
+pub fn client() -> Result<Arc<Client>, Missing> {
+    static CLIENT: OnceLock<Mutex<Option<Arc<Client>>>> = OnceLock::new();
+    let mut client = CLIENT.get_or_init(Mutex::default).lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(c) = &*client {
+        return Ok(c.clone());
+    }
+    let c = Arc::new(Client::open(&path().ok_or(Missing::Absent)?)?);
+    *client = Some(c.clone());
+    Ok(c)
+}
+
+/// Which plugin it is, for cache keys: plugins name no version of their own.
+fn identity() -> String {
+    let facts = path().and_then(|p| Some((std::fs::metadata(&p).ok()?, p)));
+    facts.map_or_else(String::new, |(m, p)| format!("{} {} {:?}", p.display(), m.len(), m.modified().ok()))
+}
+
+/// The program of a module: from the cache where the plugin can write programs down, else compiled now.
+///
+/// # Errors
+/// What the compiler says.
+pub fn program(client: &Arc<Client>, text: &str) -> Result<Loaded, PluginError> {
+    let key = [identity().as_str(), &client.platform, text].join("\0");
+    let key = blake3::hash(key.as_bytes());
+    let file = cache().map(|d| d.join("xla").join(key.to_hex().as_str()));
+    if let Some(loaded) = file.as_deref().and_then(read).and_then(|bytes| client.load(&bytes).ok()) {
+        return Ok(loaded);
+    }
+    let loaded = client.compile(text)?;
+    if let Some(file) = &file
+        && let Err(e) = loaded.serialize().map_err(std::io::Error::other).and_then(|bytes| write(file, &bytes))
+    {
+        tracing::debug!(error = %e, "the program is not kept");
+    }
+    Ok(loaded)
+}
+
+/// An entry carries its hash, so that a damaged one is compiled again.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let all = std::fs::read(path).ok()?;
+    let (hash, bytes) = all.split_at_checked(32)?;
+    (blake3::hash(bytes).as_bytes() == hash).then(|| bytes.to_vec())
+}
+
+/// Written aside and renamed, so that readers see whole entries only.
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(dir)?;
+    let aside = path.with_extension(format!("{}", std::process::id()));
+    std::fs::write(&aside, [blake3::hash(bytes).as_bytes().as_slice(), bytes].concat())?;
+    std::fs::rename(aside, path)
+}

@@ -1,0 +1,63 @@
+//! Numbers for open extents: a copy of a function for the extents of one run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use of_ir::{Dim, Func, Rewriter, ValueId};
+
+/// The function for inputs of these extents; `None` stands for an input that is no tensor.
+///
+/// # Errors
+/// When an input does not have the rank or an extent that the function says, or a symbol stays open.
+pub fn specialize(func: &Func, inputs: &[Option<&[i64]>]) -> Result<Func, String> {
+    let mut told: HashMap<Arc<str>, i64> = HashMap::new();
+    for (v, dims) in func.graph.args().iter().zip(inputs) {
+        let shape = func.graph.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
+        let (Some(shape), Some(dims)) = (shape, dims) else { continue };
+        if shape.len() != dims.len() {
+            return Err(format!("an input has rank {}, it must be {}", dims.len(), shape.len()));
+        }
+        told.extend(shape.iter().zip(*dims).filter_map(|(d, n)| Some((d.as_symbol()?.clone(), *n))));
+    }
+    let number = |s: &str| told.get(s).map(|n| Dim::from(*n));
+    let out = substituted(func, &number);
+    for (v, dims) in out.graph.args().iter().zip(inputs) {
+        let fixed = out.graph.ty(*v).as_tensor().and_then(|t| t.fixed_dims());
+        if let (Some(own), Some(dims)) = (fixed, dims)
+            && !own.iter().zip(*dims).all(|(a, b)| *a as i64 == *b)
+        {
+            return Err(format!("an input has the extents {dims:?}, they must be {own:?}"));
+        }
+    }
+    Ok(out)
+}
+
+/// Numbers for all symbols, to see whether an op can be printed once its extents are known.
+pub fn anyhow(func: &Func) -> Func {
+    /// As extents that are given go: none is 1, which may be stretched.
+    const SOME: i64 = 4;
+    substituted(func, &|_| Some(Dim::from(SOME)))
+}
+
+/// Symbols of results that no input tells.
+pub fn untold(func: &Func) -> Vec<Arc<str>> {
+    let symbols = |v: ValueId| func.graph.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+    let told: Vec<Arc<str>> =
+        func.graph.args().iter().flat_map(|v| symbols(*v)).filter_map(|d| d.as_symbol().cloned()).collect();
+    let all = (0..func.graph.value_slots()).filter_map(|i| func.graph.value_at(i)).flat_map(symbols);
+    let mut out: Vec<Arc<str>> = all.flat_map(|d| d.symbols()).filter(|s| !told.contains(s)).collect();
+    out.sort();
+    out.dedup();
+    out
+}
+
+fn substituted(func: &Func, number: &dyn Fn(&str) -> Option<Dim>) -> Func {
+    let mut out = func.clone();
+    let values: Vec<ValueId> = (0..out.graph.value_slots()).filter_map(|i| out.graph.value_at(i)).collect();
+    let mut rw = Rewriter::new(&mut out.graph, "specialize");
+    for v in values {
+        let ty = rw.graph().ty(v).map_dims(&mut |d| d.substitute(number));
+        rw.set_type(v, ty);
+    }
+    out
+}

@@ -1,0 +1,98 @@
+//! Every op of the list on its samples: through XLA where it is claimed, beside the interpreter.
+
+mod common;
+
+use of_codegen::Backend;
+use of_ir::{Func, Graph, Rewriter, ValueId};
+use of_ops::structural::{Constant, NoneValue, Return};
+use of_ops::{Op, Value, interpret, list};
+use of_xla::Xla;
+
+use common::{assert_close, run, verified};
+
+/// One op on its sample; what is no float is a constant if `fixed`, and an input if not.
+fn one_op(op: &dyn Op, operands: &[Value], fixed: bool) -> (Func, Vec<Value>) {
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut inputs = Vec::new();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let mut ids: Vec<ValueId> = Vec::new();
+    let name = op.decl().name();
+    for (i, v) in operands.iter().enumerate() {
+        ids.push(match v {
+            Value::None => rw.create_one(NoneValue {}, &[]).unwrap(),
+            Value::Tensor(t) if fixed && (says_extents(name, i) || (i > 0 && !t.dtype().is_float())) => {
+                rw.create_one(Constant { value: t.clone() }, &[]).unwrap()
+            }
+            other => {
+                inputs.push(other.clone());
+                rw.add_arg(entry, interpret::type_of(other), None)
+            }
+        });
+    }
+    let id = rw.create((op.decl().as_def(), op.attrs()), &ids).unwrap_or_else(|d| panic!("{d}"));
+    let results = rw.graph().op(id).results.to_vec();
+    rw.create(Return {}, &results).unwrap();
+    (Func::numbered(graph), inputs)
+}
+
+/// Whether an operand says how large the result is, whatever its type.
+fn says_extents(name: &str, operand: usize) -> bool {
+    matches!(name, "of.range" | "of.eye_like" | "of.constant_of_shape" | "of.shape")
+        || (name == "of.resize" && operand > 0)
+}
+
+/// How far a result may be from the interpreter's, which rounds once, as a share of the largest element.
+fn tolerance(name: &str) -> f64 {
+    match name {
+        // Series of a few terms, and long sums of their results.
+        n if n.contains("lp_") || n.contains("attention") || n.contains("lstm") || n.contains("gru") => 2e-5,
+        _ => 1e-5,
+    }
+}
+
+#[test]
+fn every_op_computes_what_the_interpreter_does() {
+    let Some(client) = common::client() else { return };
+    let mut claimed = std::collections::BTreeMap::new();
+    let mut refused = std::collections::BTreeMap::new();
+    let mut modules = Vec::new();
+    for decl in list::ALL {
+        for seed in 0..8 {
+            let Some(sample) = decl.sample(seed) else { continue };
+            if decl.traits().effect || decl.traits().terminator {
+                continue;
+            }
+            // Compilation takes long: shapes and axes are constants as a rule.
+            for fixed in [seed % 4 != 3] {
+                let (func, inputs) = one_op(&*sample.op, &sample.operands, fixed);
+                let op = func.graph.walk()[func.graph.walk().len() - 2];
+                if func.graph.op(op).name() != decl.name() {
+                    continue;
+                }
+                if let Err(why) = Xla.claims(&func.graph, op) {
+                    refused.insert(decl.name(), why);
+                    continue;
+                }
+                let module = of_xla::emit::module(&func).unwrap_or_else(|e| panic!("{}: {e}", decl.name()));
+                let what = format!("{}, seed {seed}, {:?}", decl.name(), sample.op.attrs());
+                let got = match run(&client, &module, &inputs) {
+                    Ok(v) => v,
+                    Err(e) => panic!("{what}: {e}\n{}", module.text),
+                };
+                modules.push((what.clone(), module.text));
+                *claimed.entry(decl.name()).or_insert(0) += 1;
+                let want = interpret::run_graph(&func.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+                if decl.name().starts_with("of.random") || decl.name() == "of.dropout" {
+                    continue;
+                }
+                assert_close(&what, &got, &want, tolerance(decl.name()));
+            }
+        }
+    }
+    let never: Vec<_> = refused.iter().filter(|(n, _)| !claimed.contains_key(*n)).collect();
+    println!("{} ops on XLA, {} modules; never:", claimed.len(), modules.len());
+    never.iter().for_each(|(n, why)| println!("  {n}: {why}"));
+    assert!(claimed.len() > 100, "{} ops are claimed", claimed.len());
+    verified(&modules);
+}

@@ -1,0 +1,433 @@
+//! Placement: which ops run on which backend.
+//!
+//! Backends are asked in the order that the user gave. What native code would fuse into one kernel stays together: such a
+//! group goes to a backend as a whole, or not at all. Claimed groups that touch grow into regions, as long as no region
+//! depends on itself through ops outside of it; regions that are not worth a call are given back. What remains becomes an
+//! `of.subgraph` for each region, and a report says of every op that was left out why, and what would help.
+
+mod grow;
+mod outline;
+
+use std::collections::HashMap;
+
+use of_diag::{Code, Diagnostic, Location};
+use of_ir::{Func, Graph, OpId, RegionId, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::control::Subgraph;
+use of_ops::structural::{Constant, NoneValue};
+
+use crate::Backend;
+use crate::extract::read_by;
+use crate::fuse::{self, Role};
+use crate::roles::{self, Roles};
+use grow::Nodes;
+
+/// A name for native code where names of backends are asked for.
+pub const NATIVE: &str = "native";
+
+/// Seconds that a kernel of native code takes at least.
+const KERNEL: f64 = 1e-6;
+/// Operations a second of native code, of one core of today.
+const FLOPS: f64 = 5e10;
+/// Bytes a second that native code moves.
+const BANDWIDTH: f64 = 1e10;
+/// Operations a second of what has no native code.
+const INTERPRETED: f64 = 1e8;
+
+/// A choice that is made by hand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pin {
+    /// Name of an op, with or without `of.`, or a location as messages print it, or the name of an ONNX node.
+    pub op: String,
+    /// Name of a backend, or [`NATIVE`].
+    pub backend: String,
+}
+
+/// What is asked of a placement.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Every backend there is.
+    pub known: &'a [&'a dyn Backend],
+    /// Names of those that are wanted, best first.
+    pub wanted: &'a [String],
+    /// Choices made by hand, the first that fits counts.
+    pub pins: &'a [Pin],
+    /// Regions of fewer ops are given back; with 0 none is, whatever it costs.
+    pub min_region: usize,
+}
+
+/// An op that a wanted backend does not run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Refused {
+    /// Name of the op.
+    pub op: String,
+    /// Where it comes from.
+    pub location: Location,
+    /// The backend.
+    pub backend: String,
+    /// Why not.
+    pub reason: String,
+    /// What would help.
+    pub fix: Option<String>,
+}
+
+/// A region that runs on a backend.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Placed {
+    /// The backend.
+    pub backend: String,
+    /// Names of its ops; views and what follows from shapes are not counted.
+    pub ops: Vec<String>,
+    /// Bytes that enter and leave it.
+    pub transfer: f64,
+    /// Seconds that native code would take, as modelled.
+    pub native: f64,
+    /// Seconds that the call and the transfers take, as modelled.
+    pub overhead: f64,
+}
+
+/// Which ops run where.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Placement {
+    /// The regions.
+    pub regions: Vec<Placed>,
+    /// What was left out, in the order of the function, for each wanted backend.
+    pub refused: Vec<Refused>,
+    /// Ops that could have been placed.
+    pub ops: usize,
+}
+
+/// Places the ops of `func`, whose regions become `of.subgraph`.
+///
+/// # Errors
+/// When a backend is not known, or refuses an op that was given to it by hand.
+pub fn place(func: &mut Func, request: &Request<'_>) -> Result<Placement, Diagnostic> {
+    let mut wanted = Vec::new();
+    for name in request.wanted {
+        wanted.push(backend(request, name)?);
+    }
+    for pin in request.pins.iter().filter(|p| p.backend != NATIVE) {
+        backend(request, &pin.backend)?;
+    }
+    let mut placement = Placement::default();
+    let mut used = vec![false; request.pins.len()];
+    let entry = func.graph.entry();
+    let inputs = func.graph.args().to_vec();
+    region(func, entry, &inputs, request, &wanted, &mut used, &mut placement)?;
+    match request.pins.iter().zip(&used).find(|(_, used)| !**used) {
+        None => Ok(placement),
+        Some((pin, _)) => Err(Diagnostic::error(
+            Code::INPUT,
+            func.loc.clone(),
+            format!("no op is called '{}' and none comes from there: nothing to give to '{}'", pin.op, pin.backend),
+        )
+        .hint("ops are named as after all passes: 'of-opt explain MODEL --placement' lists them")),
+    }
+}
+
+/// The backend called `name`.
+fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Diagnostic> {
+    request.known.iter().copied().find(|b| b.name() == name).ok_or_else(|| {
+        let known: Vec<&str> = request.known.iter().map(|b| b.name()).collect();
+        Diagnostic::error(Code::INPUT, Location::Unknown, format!("there is no backend '{name}'"))
+            .hint(format!("there are {}", known.join(", ")))
+    })
+}
+
+/// Ops that are placed together, and what is known of them.
+struct Unit<'a> {
+    ops: Vec<OpId>,
+    /// The backend that takes them.
+    on: Option<&'a dyn Backend>,
+    /// Whether that was said by hand.
+    pinned: bool,
+    /// Seconds of native code.
+    native: f64,
+    /// Whether it computes something: views and shapes alone are no reason for a region.
+    weighs: bool,
+}
+
+/// Places the ops of one region, then those of the control flow that stays.
+fn region<'a>(
+    func: &mut Func,
+    at: RegionId,
+    inputs: &[ValueId],
+    request: &Request<'a>,
+    wanted: &[&'a dyn Backend],
+    used: &mut [bool],
+    placement: &mut Placement,
+) -> Result<(), Diagnostic> {
+    let g = &func.graph;
+    let roles = Roles::of(g, at, inputs);
+    let mut units = Vec::new();
+    for ops in together(g, at, &roles) {
+        units.extend(choose(g, ops, &roles, request, wanted, used, &mut placement.refused)?);
+    }
+    placement.ops += units.iter().filter(|u| u.weighs).map(|u| u.ops.len()).sum::<usize>();
+    let mut nodes = Nodes::new(g, &units, &roles);
+    nodes.grow();
+    let mut regions = Vec::new();
+    for members in nodes.regions() {
+        let placed = worth(g, &members, &units, request, &mut placement.refused);
+        if let Some(placed) = placed {
+            placement.regions.push(placed);
+            regions.push(members);
+        } else {
+            nodes.dissolve(&members);
+        }
+    }
+    let position: HashMap<OpId, usize> = g.region_ops(at).enumerate().map(|(i, op)| (op, i)).collect();
+    let order = nodes.order();
+    if order.iter().map(Vec::len).sum::<usize>() != units.len() {
+        let what = "groups of fused ops need one another, which is a bug of the fusion";
+        return Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), what));
+    }
+    let in_order = |members: Vec<usize>| {
+        let on = regions.contains(&members).then(|| units[members[0]].on.map(|b| b.name().to_string())).flatten();
+        let mut ops: Vec<OpId> = members.iter().flat_map(|u| units[*u].ops.clone()).collect();
+        ops.sort_by_key(|op| position[op]);
+        (on, ops)
+    };
+    let order: Vec<(Option<String>, Vec<OpId>)> = order.into_iter().map(in_order).collect();
+    let left: Vec<OpId> = order.iter().filter(|(on, _)| on.is_none()).flat_map(|(_, ops)| ops.clone()).collect();
+    outline::outline(&mut func.graph, at, &order)?;
+    for op in left {
+        if roles::control(&func.graph, op).is_none() {
+            continue;
+        }
+        let bodies = func.graph.op(op).regions.clone();
+        for inner in bodies {
+            let mut inputs = func.graph.region_args(inner).to_vec();
+            read_by(&func.graph, op, &mut inputs);
+            region(func, inner, &inputs, request, wanted, used, placement)?;
+        }
+    }
+    Ok(())
+}
+
+/// The ops of a region in groups that native code would fuse; constants and the terminator are in none.
+fn together(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
+    let mut out: Vec<Vec<OpId>> = fuse::fuse(g, at, roles).into_iter().map(|group| group.ops).collect();
+    let mut grouped: HashMap<OpId, ()> = out.iter().flatten().map(|op| (*op, ())).collect();
+    for op in g.region_ops(at) {
+        let data = g.op(op);
+        let placed = !matches!(data.name(), Constant::NAME | NoneValue::NAME | Subgraph::NAME);
+        if placed && !data.def.traits().terminator && grouped.insert(op, ()).is_none() {
+            out.push(vec![op]);
+        }
+    }
+    let position: HashMap<OpId, usize> = g.region_ops(at).enumerate().map(|(i, op)| (op, i)).collect();
+    for ops in &mut out {
+        ops.sort_by_key(|op| position[op]);
+    }
+    out.sort_by_key(|ops| position[&ops[0]]);
+    out
+}
+
+/// Who runs a group: as a whole where pins do not divide it.
+fn choose<'a>(
+    g: &Graph,
+    ops: Vec<OpId>,
+    roles: &Roles,
+    request: &Request<'a>,
+    wanted: &[&'a dyn Backend],
+    used: &mut [bool],
+    refused: &mut Vec<Refused>,
+) -> Result<Vec<Unit<'a>>, Diagnostic> {
+    let pins: Vec<Option<usize>> = ops.iter().map(|op| request.pins.iter().position(|p| fits(g, *op, &p.op))).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for pin in pins.iter().flatten() {
+        used[*pin] = true;
+        names.push(&request.pins[*pin].backend);
+    }
+    names.dedup();
+    let mut on = None;
+    match names[..] {
+        [] => {
+            for b in wanted {
+                match refusals(g, &ops, *b) {
+                    list if list.is_empty() => {
+                        on = Some(*b);
+                        break;
+                    }
+                    list => report(g, &ops, *b, list, roles, refused),
+                }
+            }
+        }
+        [NATIVE] => {
+            for b in wanted {
+                let fix = "it was given to native code with --backend-for".to_string();
+                refused.extend(ops.iter().map(|op| left(g, *op, b.name(), fix.clone(), None)));
+            }
+        }
+        [name] => {
+            let b = backend(request, name)?;
+            let list = refusals(g, &ops, b);
+            let by_hand = list.iter().find(|(op, _)| pins[ops.iter().position(|o| o == op).unwrap_or(0)].is_some());
+            if let Some((op, why)) = by_hand {
+                let data = g.op(*op);
+                let what = format!("'{name}' does not run '{}', which was given to it by hand: {why}", data.name());
+                let d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what);
+                return Err(match b.remedy(g, *op) {
+                    Some(fix) => d.hint(fix),
+                    None => d,
+                });
+            }
+            // What is fused with an op follows it, where it can.
+            if !list.is_empty() {
+                return one_by_one(g, ops, roles, request, wanted, used, refused);
+            }
+            on = Some(b);
+        }
+        _ => return one_by_one(g, ops, roles, request, wanted, used, refused),
+    }
+    let weighs = ops.iter().any(|op| !matches!(roles.get(*op), Role::Nothing | Role::Alias) && !roles.is_shape(g, *op));
+    let native = seconds(g, &ops, roles);
+    Ok(vec![Unit { ops, on, pinned: !names.is_empty(), native, weighs }])
+}
+
+fn one_by_one<'a>(
+    g: &Graph,
+    ops: Vec<OpId>,
+    roles: &Roles,
+    request: &Request<'a>,
+    wanted: &[&'a dyn Backend],
+    used: &mut [bool],
+    refused: &mut Vec<Refused>,
+) -> Result<Vec<Unit<'a>>, Diagnostic> {
+    let mut out = Vec::new();
+    for op in ops {
+        out.extend(choose(g, vec![op], roles, request, wanted, used, refused)?);
+    }
+    Ok(out)
+}
+
+/// The ops that a backend does not claim, and why.
+fn refusals(g: &Graph, ops: &[OpId], b: &dyn Backend) -> Vec<(OpId, String)> {
+    ops.iter().filter_map(|op| b.claims(g, *op).err().map(|why| (*op, why))).collect()
+}
+
+/// Takes down why a group was left out: what is claimed stays with what is not.
+fn report(
+    g: &Graph,
+    ops: &[OpId],
+    b: &dyn Backend,
+    list: Vec<(OpId, String)>,
+    roles: &Roles,
+    refused: &mut Vec<Refused>,
+) {
+    for op in ops {
+        if matches!(roles.get(*op), Role::Nothing) {
+            continue;
+        }
+        let own = list.iter().find(|(o, _)| o == op);
+        let (reason, fix) = match own {
+            Some((_, why)) => (why.clone(), b.remedy(g, *op)),
+            None => {
+                let (other, _) = &list[0];
+                (format!("native code fuses it with '{}', which is refused", g.op(*other).name()), None)
+            }
+        };
+        refused.push(left(g, *op, b.name(), reason, fix));
+    }
+}
+
+fn left(g: &Graph, op: OpId, backend: &str, reason: String, fix: Option<String>) -> Refused {
+    let data = g.op(op);
+    Refused { op: data.name().into(), location: data.loc.clone(), backend: backend.into(), reason, fix }
+}
+
+/// Whether a pin means an op.
+fn fits(g: &Graph, op: OpId, what: &str) -> bool {
+    let data = g.op(op);
+    let name = data.name();
+    let from = |l: &&Location| match l {
+        Location::Onnx { node, .. } if **node == *what => true,
+        l => l.to_string() == what,
+    };
+    name == what || name.strip_prefix("of.") == Some(what) || data.loc.roots().iter().any(from)
+}
+
+/// What native code takes for a kernel of these ops: arithmetic or memory, whichever is slower. What is passed on inside
+/// of it stays in registers.
+fn seconds(g: &Graph, ops: &[OpId], roles: &Roles) -> f64 {
+    let (mut flops, mut bytes, mut slow) = (0.0, 0.0, 0.0);
+    for op in ops {
+        let work = of_ops::work::of(g, *op);
+        if matches!(roles.get(*op), Role::Reference(_)) {
+            slow += (work.flops + work.bytes()) / INTERPRETED;
+            continue;
+        }
+        flops += work.flops;
+        let data = g.op(*op);
+        let inside = |v: &ValueId| g.def_op(*v).is_some_and(|d| ops.contains(&d));
+        let read = data.operands.iter().filter(|v| !inside(v));
+        let written = data.results.iter().filter(|v| g.uses(**v).iter().any(|u| !ops.contains(&u.op)));
+        bytes += read.chain(written).map(|v| of_ops::work::bytes(g.ty(*v))).sum::<f64>().min(work.bytes());
+    }
+    slow + KERNEL + f64::max(flops / FLOPS, bytes / BANDWIDTH)
+}
+
+/// The region, if it is large enough and worth its call; else the reports say why not.
+fn worth(
+    g: &Graph,
+    members: &[usize],
+    units: &[Unit<'_>],
+    request: &Request<'_>,
+    refused: &mut Vec<Refused>,
+) -> Option<Placed> {
+    let b = units[members[0]].on?;
+    let of = |f: fn(&Unit<'_>) -> bool| members.iter().any(|u| f(&units[*u]));
+    let ops: Vec<OpId> = members.iter().flat_map(|u| units[*u].ops.clone()).collect();
+    let counted: usize = members.iter().filter(|u| units[**u].weighs).map(|u| units[*u].ops.len()).sum();
+    let transfer = crossing(g, &ops).iter().map(|v| of_ops::work::bytes(g.ty(*v))).sum();
+    let native = members.iter().map(|u| units[*u].native).sum();
+    let overhead = b.overhead().launch + transfer / b.overhead().bandwidth;
+    let name = b.name().to_string();
+    let reason = if of(|u| u.pinned) {
+        None
+    } else if !of(|u| u.weighs) {
+        Some(("it computes nothing, and nothing beside it is taken".to_string(), None))
+    } else if counted < request.min_region {
+        let fix = format!("--min-region {counted} takes it");
+        Some((format!("its region has {}, fewer than --min-region {}", plural(counted), request.min_region), Some(fix)))
+    } else if request.min_region > 0 && overhead > native {
+        let times =
+            format!("calling {name} takes {:.1} us, native code {:.1} us for all of it", overhead * 1e6, native * 1e6);
+        let fix = format!("--backend-for {}={name} takes it all the same", g.op(ops[0]).name());
+        Some((format!("its region of {} is not worth a call: {times}", plural(counted)), Some(fix)))
+    } else {
+        None
+    };
+    match reason {
+        None => {
+            let weighty = members.iter().filter(|u| units[**u].weighs).flat_map(|u| &units[*u].ops);
+            let ops = weighty.map(|op| g.op(*op).name().to_string()).collect();
+            Some(Placed { backend: name, ops, transfer, native, overhead })
+        }
+        Some((reason, fix)) => {
+            let weighty = members.iter().filter(|u| units[**u].weighs).flat_map(|u| &units[*u].ops);
+            refused.extend(weighty.map(|op| left(g, *op, &name, reason.clone(), fix.clone())));
+            None
+        }
+    }
+}
+
+fn plural(ops: usize) -> String {
+    if ops == 1 { "1 op".into() } else { format!("{ops} ops") }
+}
+
+/// Values that enter or leave a set of ops, but for constants.
+fn crossing(g: &Graph, ops: &[OpId]) -> Vec<ValueId> {
+    let mut read = Vec::new();
+    ops.iter().for_each(|op| read_by(g, *op, &mut read));
+    let inside = |op: Option<OpId>| op.is_some_and(|op| ops.contains(&op));
+    let mut out: Vec<ValueId> = read
+        .into_iter()
+        .filter(|v| !inside(g.def_op(*v)) && g.constant(*v).is_none() && *g.ty(*v) != Type::None)
+        .collect();
+    out.extend(outline::outputs(g, ops));
+    out.sort();
+    out.dedup();
+    out
+}

@@ -1,0 +1,124 @@
+//! What can execute ops: backends of this program, and those of shared libraries that the user names.
+
+use std::sync::Arc;
+
+use of_codegen::place::NATIVE;
+use of_codegen::{Backend, Pin, Placement, Request, place};
+use of_diag::{Code, Diagnostics};
+use of_ir::Func;
+use of_library::Library;
+use of_reference::Reference;
+use of_runtime::Loader;
+use of_xla::Xla;
+
+use crate::cli::Codegen;
+use crate::console::Console;
+use crate::exit;
+use crate::show::count;
+
+/// Both halves of every backend.
+pub struct Backends {
+    compilers: Vec<Arc<dyn Backend>>,
+    /// Those that load what the compilers wrote.
+    pub loaders: Vec<Arc<dyn Loader>>,
+}
+
+impl Backends {
+    /// Those of this program; the first takes every op that has no native code.
+    pub fn own() -> Backends {
+        Backends {
+            compilers: vec![Arc::new(Reference), Arc::new(Xla)],
+            loaders: vec![Arc::new(Reference), Arc::new(Xla), Arc::new(of_cuda::Device::default())],
+        }
+    }
+
+    /// Those of this program, and of the libraries that the flags name.
+    ///
+    /// # Errors
+    /// When a library is no backend, or has the name of another one.
+    pub fn of(flags: &Codegen) -> Result<Backends, Diagnostics> {
+        let mut all = Backends::own();
+        for path in &flags.backend_library {
+            let library = Library::open(path).map_err(|e| exit::error(Code::INPUT, e.to_string()))?;
+            let name = Backend::name(&library);
+            if name == NATIVE || all.compilers.iter().any(|b| b.name() == name) {
+                let what = format!("'{}': there is a backend '{name}' already", path.display());
+                return Err(exit::error(Code::INPUT, what).into());
+            }
+            let library = Arc::new(library);
+            all.compilers.push(library.clone());
+            all.loaders.push(library);
+        }
+        Ok(all)
+    }
+
+    /// The compilers.
+    pub fn compilers(&self) -> Vec<&dyn Backend> {
+        self.compilers.iter().map(|b| &**b).collect()
+    }
+
+    /// Places the ops of `func` as the flags say; `None` where they say nothing.
+    ///
+    /// # Errors
+    /// When a backend is not known, or does not run what was given to it by hand.
+    pub fn place(&self, func: &mut Func, flags: &Codegen) -> Result<Option<Placement>, Diagnostics> {
+        let pins = flags.backend_for.iter().map(|p| pin(p)).collect::<Result<Vec<_>, _>>()?;
+        if flags.backend.is_empty() && pins.is_empty() {
+            return Ok(None);
+        }
+        let known = self.compilers();
+        let request =
+            Request { known: &known, wanted: &flags.backend, pins: &pins, min_region: flags.min_region.unwrap_or(1) };
+        Ok(Some(place(func, &request)?))
+    }
+}
+
+/// `of.softmax=xla`, `layer1/conv=native`: the last `=` divides, as names of nodes may hold one.
+fn pin(text: &str) -> Result<Pin, Diagnostics> {
+    match text.rsplit_once('=') {
+        Some((op, backend)) if !op.is_empty() && !backend.is_empty() => {
+            Ok(Pin { op: op.into(), backend: backend.into() })
+        }
+        _ => Err(exit::error(Code::INPUT, format!("--backend-for {text}: OP=BACKEND is expected")).into()),
+    }
+}
+
+/// Says what was placed; with -v, each op that was left out, and why.
+pub fn say(p: &Placement, console: &Console) {
+    for line in lines(p, console.verbose > 0) {
+        console.note(&line);
+    }
+}
+
+/// The report of a placement.
+pub fn lines(p: &Placement, all: bool) -> Vec<String> {
+    let mut names: Vec<&str> = p.regions.iter().map(|r| r.backend.as_str()).collect();
+    names.extend(p.refused.iter().map(|r| r.backend.as_str()));
+    names.sort_unstable();
+    names.dedup();
+    let mut out = Vec::new();
+    for name in names {
+        let regions: Vec<_> = p.regions.iter().filter(|r| r.backend == name).collect();
+        let ops: usize = regions.iter().map(|r| r.ops.len()).sum();
+        let refused: Vec<_> = p.refused.iter().filter(|r| r.backend == name).collect();
+        let more = if all || refused.is_empty() { "" } else { "; -v says which and why" };
+        let left = if refused.is_empty() { "nothing is".into() } else { count(refused.len(), "op") };
+        let (ops, regions_of) = (count(ops, "op"), count(regions.len(), "region"));
+        out.push(format!("  {name}: {ops} in {regions_of}, {left} left out{more}"));
+        if !all {
+            continue;
+        }
+        for (i, r) in regions.iter().enumerate() {
+            let (native, call) = (r.native * 1e6, r.overhead * 1e6);
+            out.push(format!(
+                "    region {i}: {}; native code {native:.0} us, calling {name} {call:.0} us (modelled)",
+                count(r.ops.len(), "op")
+            ));
+        }
+        for r in refused {
+            let fix = r.fix.as_ref().map_or(String::new(), |f| format!("; {f}"));
+            out.push(format!("    {} at {}: {}{fix}", r.op, r.location, r.reason));
+        }
+    }
+    out
+}

@@ -1,0 +1,50 @@
+//! The backend in a shared library that CONTRIBUTING.md describes: its commands, as they stand there.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What stands before the commands.
+const MARK: &str = "<!-- tested by tools/of-opt/tests/backend_library.rs -->\n```sh\n";
+
+#[test]
+fn the_commands_of_the_guide_make_a_backend_outside_the_workspace_that_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let guide = std::fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+    let commands = guide.split_once(MARK).and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
+    let dir = tempfile::tempdir().unwrap();
+    let made = dir.path().join("toy-backend").display().to_string();
+    // The crates of the repository are built already.
+    let built = Path::new(env!("CARGO_BIN_EXE_of-opt")).parent().and_then(Path::parent).unwrap();
+    let mut said = Vec::new();
+    for line in commands.lines() {
+        let line = line
+            .replace("cargo run --release --", env!("CARGO_BIN_EXE_of-opt"))
+            .replace("toy-backend/target", &built.display().to_string())
+            .replace("--out toy-backend", &format!("--out {made}"))
+            .replace("toy-backend/Cargo.toml", &format!("{made}/Cargo.toml"));
+        let mut sh = Command::new("sh");
+        sh.args(["-c", &line]).current_dir(&root).env("CARGO_TARGET_DIR", built).env("CARGO_NET_OFFLINE", "true");
+        let out = sh.env("OF_CACHE_DIR", dir.path()).output().unwrap();
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        assert!(out.status.success(), "{line}\n{}", text(&out.stderr));
+        said.push(text(&out.stdout));
+    }
+    let [.., explained, run] = &said[..] else { panic!("there are too few commands") };
+    assert!(explained.contains("toy: 3 ops in 1 region, nothing is left out"), "{explained}");
+    // The same numbers without the backend: the inputs that are made up are always the same.
+    let plain = Command::new(env!("CARGO_BIN_EXE_of-opt"))
+        .args(["run", "tests/lit/place/toy.of", "--shape", "x=4x8,w=4x8"])
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    assert_eq!(*run, String::from_utf8_lossy(&plain.stdout));
+    // A library that is none is refused in words.
+    let none = root.join("README.md").display().to_string();
+    let wrong = Command::new(env!("CARGO_BIN_EXE_of-opt"))
+        .args(["run", "tests/lit/place/toy.of", "--shape", "x=4x8,w=4x8", "--backend-library", &none])
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("cannot be loaded"));
+}
