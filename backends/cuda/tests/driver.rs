@@ -31,7 +31,7 @@ fn inner() {
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        target: Target { isa: Isa::host(), backends: &[], winograd: true },
+        target: Target::new(Isa::host(), &[]),
         cache: Cache::none(),
         progress: None,
     };
