@@ -128,7 +128,7 @@ fn random_claims_give_regions_that_compute_the_same() {
             flags: Vec::new(),
             inputs: Vec::new(),
             threads: 1,
-            target: Target { isa: Isa::host(), backends: &known, winograd: true },
+            target: Target::new(Isa::host(), &known),
             cache: Cache::user(),
             progress: None,
         };
