@@ -44,6 +44,19 @@ pub struct CompileOptions<'a> {
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
 }
 
+impl CompileOptions<'_> {
+    /// What the plan says of where it comes from.
+    pub(crate) fn info(&self) -> PlanInfo {
+        let hashed = |(name, hash): &(String, [u8; 32])| InputHash { name: name.clone(), blake3: hash.to_vec() };
+        PlanInfo {
+            compiler_version: env!("CARGO_PKG_VERSION").into(),
+            model: self.model.clone(),
+            flags: self.flags.clone(),
+            inputs: self.inputs.iter().map(hashed).collect(),
+        }
+    }
+}
+
 /// What was compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -155,14 +168,6 @@ fn programs<'m>(
     options: &CompileOptions<'_>,
 ) -> Result<(PlanBuilder<'m>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
-    let inputs =
-        options.inputs.iter().map(|(name, hash)| InputHash { name: name.clone(), blake3: hash.to_vec() }).collect();
-    let info = PlanInfo {
-        compiler_version: env!("CARGO_PKG_VERSION").into(),
-        model: options.model.clone(),
-        flags: options.flags.clone(),
-        inputs,
-    };
     let environment = Environment {
         // The host of a GPU runs what has no kernel: any machine does.
         arch: if isa.language == Language::Cuda { std::env::consts::ARCH } else { isa.arch }.into(),
@@ -171,7 +176,7 @@ fn programs<'m>(
         ranks: 1,
         cuda_arch: (isa.language == Language::Cuda).then(|| isa.name.to_string()),
     };
-    let mut builder = PlanBuilder::new(info, environment);
+    let mut builder = PlanBuilder::new(options.info(), environment);
     let mut lowered = Vec::with_capacity(funcs.len());
     for (name, func) in funcs {
         let span = tracing::debug_span!("lower", name);

@@ -2,7 +2,7 @@
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Func, Graph, Type, ValueId};
-use of_plan::{Environment, InputHash, PlanBuilder, PlanInfo};
+use of_plan::{Environment, PlanBuilder};
 
 use crate::Backend;
 use crate::compile::{CompileOptions, Compiled, Summary};
@@ -17,14 +17,6 @@ pub fn whole<'m>(
     backend: &dyn Backend,
     options: &CompileOptions<'_>,
 ) -> Result<Compiled<'m>, Diagnostics> {
-    let inputs =
-        options.inputs.iter().map(|(name, hash)| InputHash { name: name.clone(), blake3: hash.to_vec() }).collect();
-    let info = PlanInfo {
-        compiler_version: env!("CARGO_PKG_VERSION").into(),
-        model: options.model.clone(),
-        flags: options.flags.clone(),
-        inputs,
-    };
     let environment = Environment {
         arch: std::env::consts::ARCH.into(),
         cpu_features: Vec::new(),
@@ -32,7 +24,7 @@ pub fn whole<'m>(
         ranks: 1,
         cuda_arch: None,
     };
-    let mut builder = PlanBuilder::new(info, environment);
+    let mut builder = PlanBuilder::new(options.info(), environment);
     let mut summary = Summary::default();
     for (name, func) in funcs {
         claimed(func, backend)?;

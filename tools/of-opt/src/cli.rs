@@ -117,13 +117,13 @@ pub struct Codegen {
     pub no_winograd: bool,
     /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
     /// process, and share --threads among them
-    #[arg(long, value_name = "MESH")]
+    #[arg(long, value_name = "MESH", conflicts_with = "target")]
     pub mesh: Option<String>,
     /// Backends for whatever they take, best first; the rest is native code
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with_all = ["mesh", "target"])]
     pub backend: Vec<String>,
     /// Give ops to a backend (or to 'native') whatever it costs: of.softmax=xla, or the name of an ONNX node, or a location
-    #[arg(long, value_name = "OP=NAME", help_heading = "Placement")]
+    #[arg(long, value_name = "OP=NAME", help_heading = "Placement", conflicts_with_all = ["mesh", "target"])]
     pub backend_for: Vec<String>,
     /// Give back regions of fewer ops; 0 keeps every region, whatever it costs
     #[arg(long, value_name = "OPS", help_heading = "Placement")]

@@ -2,7 +2,7 @@
 
 use of_codegen::native::schedule;
 use of_codegen::{Compiled, MeshFuncs};
-use of_diag::{Code, Diagnostics};
+use of_diag::Diagnostics;
 use of_ir::{Func, Graph, Module};
 use of_ops::OpSpec;
 use of_ops::boxing::Place;
@@ -14,8 +14,8 @@ use of_sharding::{MeshSpec, layout, local};
 use crate::backends::Backends;
 use crate::cli::Codegen;
 use crate::console::Console;
+use crate::driver;
 use crate::model::Source;
-use crate::{driver, exit};
 
 /// The passes that bring a model into the form that is sharded: updates of parameters stay whole.
 pub const PIPELINE: &str = "differentiate,fold-constants,infer-shapes,canonicalize,\
@@ -57,11 +57,6 @@ pub fn prepare(
     which: Which,
     console: &mut Console,
 ) -> Result<Ranked, Diagnostics> {
-    if !codegen.backend.is_empty() || !codegen.backend_for.is_empty() {
-        return Err(
-            exit::error(Code::UNSUPPORTED, "--backend does not work with --mesh yet: ranks run native code").into()
-        );
-    }
     let spec = MeshSpec::named(mesh)?;
     let func = driver::main_func(module)?;
     let mut own = Module { name: module.name.clone(), meshes: module.meshes.clone(), ..Module::default() };

@@ -84,8 +84,7 @@ pub fn tune(
         if !open {
             break;
         }
-        let quiet = Vec::new();
-        let compiled = driver::compile(funcs, source, codegen, backends, quiet, &tried, console)?;
+        let compiled = driver::compile(funcs, source, codegen, backends, Vec::new(), &tried, console)?;
         let plan = Arc::new(compiled.open()?);
         let mut times: BTreeMap<&str, f64> = BTreeMap::new();
         for (number, scheduled) in compiled.summary.scheduled.iter().take(funcs.len()).enumerate() {

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use of_diag::Diagnostics;
-
 use serde_json::json;
 
 use crate::backends::Backends;

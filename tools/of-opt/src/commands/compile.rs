@@ -38,7 +38,7 @@ pub struct Compile {
     pub inputs: InputFiles,
     /// Measure for so long which register tiles are the fastest for this model's products and convolutions, on this
     /// machine and with these threads. What was found is kept beside compiled kernels; 0 takes what is there
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["mesh", "target"])]
     pub tune: Option<f64>,
     /// Code generation.
     #[command(flatten)]
