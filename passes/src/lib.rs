@@ -21,6 +21,7 @@ mod options;
 mod pass;
 mod pipelines;
 mod print;
+pub mod quantize;
 pub mod quantize_contractions;
 mod report;
 mod reproducer;

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::commands::{
     bench, compile, explain, export, import, inspect, measure, ops, opt, passes, profile, run, simulate, verify,
 };
+use crate::precision::Precision;
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
@@ -115,6 +116,12 @@ pub struct Codegen {
     /// three times as large
     #[arg(long)]
     pub no_winograd: bool,
+    /// Compute products and convolutions in this precision. What that changes on the --calibration data is reported
+    #[arg(long, value_enum, value_name = "PRECISION", conflicts_with = "mesh")]
+    pub precision: Option<Precision>,
+    /// Sets of inputs that the model is to do well on: folders as --inputs takes them, folders of such folders, or NAME=FILE
+    #[arg(long, value_name = "DIR|NAME=FILE", num_args = 1.., requires = "precision", required_if_eq("precision", "int8"))]
+    pub calibration: Vec<String>,
     /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
     /// process, and share --threads among them
     #[arg(long, value_name = "MESH", conflicts_with = "target")]

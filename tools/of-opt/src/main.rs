@@ -15,6 +15,7 @@ mod machine;
 mod model;
 mod npy;
 mod panics;
+mod precision;
 mod progress;
 mod random;
 mod ranks;

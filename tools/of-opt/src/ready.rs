@@ -14,7 +14,7 @@ use crate::console::Console;
 use crate::inputs::{self, InputFiles};
 use crate::model::{Model, Source, load};
 use crate::ranks::{self, Which};
-use crate::{driver, engine, random, shapes, values};
+use crate::{driver, engine, precision, random, shapes, values};
 
 /// What the command line says of a model that is to run.
 pub struct Request<'a> {
@@ -50,7 +50,11 @@ impl Request<'_> {
                 let values = self.for_plan(&plan, console)?;
                 Ok((*plan, values))
             }
-            Model::Module(source) => self.compiled(&source, console),
+            Model::Module(mut source) => {
+                driver::verify(&source.module)?;
+                precision::lower(&mut source, self.codegen, console)?;
+                self.compiled(&source, console)
+            }
         }
     }
 
@@ -66,7 +70,6 @@ impl Request<'_> {
 
     /// Compiles a model for the shapes of the inputs.
     fn compiled(&self, source: &Source, console: &mut Console) -> Result<(PlanFile, Vec<Value>), Diagnostics> {
-        driver::verify(&source.module)?;
         let func = driver::main_func(&source.module)?;
         let mut bindings = Bindings::new();
         shapes::bind(&self.shapes.shape, func, &mut bindings)?;

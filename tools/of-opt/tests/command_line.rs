@@ -103,6 +103,37 @@ fn tuned_plans_compute_the_same() {
     assert!(err.contains("--tune takes"), "{err}");
 }
 
+/// Bytes instead of floats need data, say what they change, and still know the digits.
+#[test]
+fn a_model_of_floats_computes_with_bytes() {
+    let dir = dir();
+    let digits_model = digits("digits.onnx");
+    let (code, _, said) = run(of_opt(&dir).arg("compile").arg(&digits_model).args([
+        "--precision=int8",
+        "--calibration",
+        &image(),
+        "-o",
+        "int8.plan",
+    ]));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("products and convolutions of bytes, ranges from 1 set of inputs"), "{said}");
+    assert!(said.contains("the same in 8 of 8 rows"), "{said}");
+    let plan = dir.path().join("int8.plan");
+    let size = |p: &Path| std::fs::metadata(p).unwrap().len();
+    assert!(size(&plan) < size(&compile(&dir, "floats.plan", &[])));
+    let top = ok(of_opt(&dir)
+        .arg("run")
+        .arg(&plan)
+        .args(["--inputs", &image(), "--top", "1", "--labels"])
+        .arg(digits("labels.txt")));
+    let first: Vec<&str> = top.lines().filter_map(|l| l.split_whitespace().nth(1)).filter(|w| w.len() == 1).collect();
+    assert_eq!(first, ["7", "0", "3", "9", "1", "4", "8", "2"], "{top}");
+
+    let (code, _, err) = run(of_opt(&dir).arg("compile").arg(&digits_model).args(["--precision=int8", "-o", "x.plan"]));
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("--calibration"), "{err}");
+}
+
 #[test]
 fn damaged_plans_are_refused() {
     let dir = dir();

@@ -16,7 +16,7 @@ use crate::inputs::{self, InputFiles};
 use crate::model::{Model, Source, load};
 use crate::ranks::{self, Which};
 use crate::show::{bytes, count, time};
-use crate::{driver, exit, shapes, tune};
+use crate::{driver, exit, precision, shapes, tune};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -51,10 +51,11 @@ pub struct Compile {
 /// When the model is damaged, shapes do not fit, or something is not supported.
 pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
-    let Model::Module(source) = load(&c.model.model, console)? else {
+    let Model::Module(mut source) = load(&c.model.model, console)? else {
         return Err(exit::error(Code::INPUT, format!("'{}' is a plan already", c.model.model.display())).into());
     };
     driver::verify(&source.module)?;
+    precision::lower(&mut source, &c.codegen, console)?;
     let backends = Backends::of(&c.codegen)?;
     let variants = variants(c, &source)?;
     if let Some(mesh) = &c.codegen.mesh {
@@ -137,6 +138,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend(g.mesh.as_ref().map(|m| format!("--mesh={m}")));
     out.extend(g.target.as_ref().map(|t| format!("--target={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
+    out.extend(g.precision.map(|p| format!("--precision={}", p.name())));
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));

@@ -1,0 +1,280 @@
+//! Quantisation after training: products and convolutions of floats become those of dequantised bytes, which
+//! `quantize-contractions` makes integer ones.
+//!
+//! What is multiplied is rounded to unsigned bytes, over a [`Range`] that was seen when the model ran on data; weights to
+//! signed bytes with a scale for each column, symmetric. Everything else stays as it is.
+
+mod range;
+
+use std::collections::HashMap;
+
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_ir::{DType, Func, Graph, OpId, Rewriter, Tensor, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::movement::{Flatten, Reshape, Squeeze, Transpose, Unsqueeze};
+use of_ops::nn::{Conv, DequantizeLinear, MaxPool, QuantizeLinear};
+use of_ops::structural::{Constant, NoneValue};
+
+use crate::facts::dims;
+
+pub use range::{Histogram, Range};
+
+/// Terms of a sum at most: bytes by bytes must not overflow 32 bits.
+const DEEPEST: usize = 1 << 16;
+
+/// Where a function multiplies by constants.
+#[derive(Clone, Debug, Default)]
+pub struct Sites {
+    /// The values whose range must be known, each once.
+    pub values: Vec<ValueId>,
+    /// The first operands that are to be rounded, in order: whose they are, and the number of the value.
+    readers: Vec<(OpId, usize)>,
+    /// Products and convolutions, and the axis of the weights' columns.
+    products: Vec<(OpId, usize)>,
+    /// How many there are in loops and branches, where no range is observed.
+    pub inside: usize,
+}
+
+impl Sites {
+    /// Products and convolutions that become integer ones.
+    pub fn len(&self) -> usize {
+        self.products.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.products.is_empty()
+    }
+}
+
+/// The products and convolutions of floats by constants in `func`, which holds primitives alone (pipeline `primitives`).
+pub fn sites(func: &Func) -> Sites {
+    let g = &func.graph;
+    let mut out = Sites::default();
+    let mut number: HashMap<ValueId, usize> = HashMap::new();
+    let outermost: Vec<OpId> = g.region_ops(g.entry()).collect();
+    out.inside = g.walk().into_iter().filter(|op| !outermost.contains(op) && product(g, *op).is_some()).count();
+    let mut readers: HashMap<OpId, usize> = HashMap::new();
+    for op in &outermost {
+        let Some(axis) = product(g, *op) else { continue };
+        let (mut reader, mut value) = (*op, g.op(*op).operands[0]);
+        // Bytes are moved rather than floats, and the largest of bytes is found rather than that of floats.
+        while let Some(mover) = g.def_op(value).filter(|d| moves(g, *d) && g.uses(value).len() == 1) {
+            (reader, value) = (mover, g.op(mover).operands[0]);
+        }
+        let next = number.len();
+        let n = *number.entry(value).or_insert(next);
+        if n == next {
+            out.values.push(value);
+        }
+        readers.insert(reader, n);
+        out.products.push((*op, axis));
+    }
+    out.readers = outermost.into_iter().filter_map(|op| Some((op, *readers.get(&op)?))).collect();
+    out
+}
+
+/// Whether `op` multiplies floats by constant weights that bytes can stand for, and the axis of their columns.
+fn product(g: &Graph, op: OpId) -> Option<usize> {
+    let operands = &g.op(op).operands;
+    let f32s = |v: ValueId| g.ty(v).as_tensor().filter(|t| t.dtype == DType::F32);
+    let axis = match g.op(op).name() {
+        Conv::NAME => 0,
+        MatMul::NAME => 1,
+        _ => return None,
+    };
+    let rank = f32s(operands[0])?.rank()?;
+    f32s(operands[1])?;
+    let w = dims(g, operands[1])?;
+    let fits = if axis == 1 { w.len() == 2 && rank >= 2 } else { w.len() >= 3 };
+    let depth = w.iter().product::<usize>() / w[axis].max(1);
+    let known = g.constant(operands[1]).is_some() && g.constant(operands[0]).is_none();
+    (fits && known && depth <= DEEPEST && depth > 0).then_some(axis)
+}
+
+/// Ops that change places with a dequantisation.
+fn moves(g: &Graph, op: OpId) -> bool {
+    let data = g.op(op);
+    let plain = matches!(
+        data.name(),
+        MaxPool::NAME | Transpose::NAME | Reshape::NAME | Flatten::NAME | Squeeze::NAME | Unsqueeze::NAME
+    );
+    plain && data.results.len() == 1 && g.constant(data.operands[0]).is_none()
+}
+
+/// `func` with the values of its sites as further outputs, in order.
+///
+/// # Errors
+/// When it has no end, a bug of who made it.
+pub fn observed(func: &Func, sites: &Sites) -> Result<Func, Diagnostics> {
+    let mut out = func.clone();
+    let mut rw = Rewriter::new(&mut out.graph, "quantize");
+    let entry = rw.graph().entry();
+    let end = rw.graph().terminator(entry).ok_or_else(|| {
+        Diagnostic::error(Code::REGION, func.loc.clone(), "the function does not end with what it returns")
+    })?;
+    for v in &sites.values {
+        rw.push_operand(end, *v);
+    }
+    out.outputs.extend((0..sites.values.len()).map(|i| format!("observed {i}")));
+    Ok(out)
+}
+
+/// Rounds what the sites of `func` multiply, with the range of each of their values.
+///
+/// # Errors
+/// When an op that it makes does not fit, a bug of the pass.
+pub fn quantize(func: &mut Func, sites: &Sites, ranges: &[Range]) -> Result<(), Diagnostics> {
+    let mut rw = Rewriter::new(&mut func.graph, "quantize");
+    let mut rounded: HashMap<usize, ValueId> = HashMap::new();
+    for (op, number) in &sites.readers {
+        // The first reader comes before all others.
+        let v = match rounded.get(number) {
+            Some(v) => *v,
+            None => {
+                rw.rewrite(*op, &[]);
+                round(&mut rw, sites.values[*number], ranges[*number])?
+            }
+        };
+        rounded.insert(*number, v);
+        rw.set_operand(*op, 0, v);
+    }
+    for (op, axis) in &sites.products {
+        rw.rewrite(*op, &[]);
+        let w = rw.graph().op(*op).operands[1];
+        let w = weights(&mut rw, w, *axis)?;
+        rw.set_operand(*op, 1, w);
+    }
+    crate::dce::dce(func);
+    Ok(())
+}
+
+/// `dequantize(quantize(v))`.
+fn round(rw: &mut Rewriter<'_>, v: ValueId, range: Range) -> Result<ValueId, Diagnostic> {
+    let (scale, zero) = range.parameters();
+    let scale = rw.create_one(Constant { value: Tensor::scalar(scale) }, &[])?;
+    let zero = rw.create_one(Constant { value: Tensor::scalar(zero) }, &[])?;
+    let q = QuantizeLinear { axis: 0, block_size: 0, dtype: None, precision: None, saturate: None };
+    let q = rw.create_one(q, &[v, scale, zero])?;
+    rw.create_one(DequantizeLinear { axis: 0, block_size: 0, dtype: None }, &[q, scale, zero])
+}
+
+/// A dequantised constant: bytes, and a scale for each index of `axis`.
+fn weights(rw: &mut Rewriter<'_>, w: ValueId, axis: usize) -> Result<ValueId, Diagnostic> {
+    let wrong = |what: &str| Diagnostic::error(Code::TYPE, Location::Unknown, what.to_owned());
+    let tensor = rw.graph().constant(w).ok_or_else(|| wrong("the weights are no constant"))?;
+    let numbers = tensor.as_slice::<f32>().ok_or_else(|| wrong("the weights are not f32"))?;
+    let (columns, below) = (tensor.dims()[axis], tensor.dims()[axis + 1..].iter().product::<usize>().max(1));
+    let column = |i: usize| i / below % columns;
+    let mut scales = vec![0f32; columns];
+    for (i, x) in numbers.iter().enumerate().filter(|(_, x)| x.is_finite()) {
+        scales[column(i)] = scales[column(i)].max(x.abs() / 127.0);
+    }
+    scales.iter_mut().filter(|s| !s.is_normal()).for_each(|s| *s = 1.0);
+    let bytes: Vec<i8> = numbers
+        .iter()
+        .enumerate()
+        .map(|(i, x)| (x / scales[column(i)]).round_ties_even().clamp(-127.0, 127.0) as i8)
+        .collect();
+    let fits = |e: of_ir::TensorError| wrong(&e.to_string());
+    let bytes = Tensor::from_slice(tensor.dims(), &bytes).map_err(fits)?;
+    let scales = Tensor::from_slice(&[columns], &scales).map_err(fits)?;
+    let q = rw.create_one(Constant { value: bytes }, &[])?;
+    let s = rw.create_one(Constant { value: scales }, &[])?;
+    let zero = rw.create_one(NoneValue {}, &[])?;
+    let axis = i64::try_from(axis).unwrap_or(0);
+    rw.create_one(DequantizeLinear { axis, block_size: 0, dtype: None }, &[q, s, zero])
+}
+
+#[cfg(test)]
+mod tests {
+    use of_ir::text::parse_module;
+    use of_ops::sample::Rng;
+    use of_ops::{Value, interpret};
+
+    use super::*;
+    use crate::Manager;
+
+    fn tensor(v: &Value) -> &Tensor {
+        let Value::Tensor(t) = v else { panic!("{v:?} is no tensor") };
+        t
+    }
+
+    /// A convolution, a pool, a convolution and a product, on random weights.
+    fn model(r: &mut Rng) -> Func {
+        let text = r#"func @main(%x: tensor<2x3x8x8xf32>, %a: tensor<4x3x3x3xf32>, %b: tensor<6x4x1x1xf32>, %c: tensor<96x5xf32>) -> (tensor<2x5xf32>) {
+  %0 = of.conv %x, %a {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, auto_pad = "NOTSET", channels_last = false}
+  %z = of.constant {value = dense<0.0> : tensor<f32>}
+  %1 = of.max %0, %z
+  %2 = of.max_pool %1 {kernel = [2, 2], strides = [2, 2], pads = [0, 0, 0, 0], dilations = [1, 1], ceil_mode = false, storage_order = 0, indices = false, auto_pad = "NOTSET", channels_last = false}
+  %3 = of.conv %2, %b {strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, auto_pad = "NOTSET", channels_last = false}
+  %4 = of.flatten %3 {axis = 1}
+  %5 = of.matmul %4, %c
+  of.return %5
+}
+"#;
+        let mut module = parse_module(text, "test.of", &of_ops::registry(), None).unwrap();
+        let main = module.main_mut().unwrap();
+        let mut rw = Rewriter::new(&mut main.graph, "test");
+        let args = rw.graph().args().to_vec();
+        let first = rw.graph().region_ops(rw.graph().entry()).next().unwrap();
+        rw.before(first);
+        for arg in &args[1..] {
+            let n = dims(rw.graph(), *arg).unwrap();
+            let value = r.tensor(DType::F32, &n, -0.5, 0.5);
+            let w = rw.create_one(Constant { value }, &[]).unwrap();
+            rw.replace_uses(*arg, w);
+        }
+        main.clone()
+    }
+
+    #[test]
+    fn bytes_come_close_to_floats_and_become_integer_products() {
+        let mut r = Rng::new(7);
+        let func = model(&mut r);
+        let inputs: Vec<Value> =
+            func.input_types().iter().map(|t| r.f32s(&t.as_tensor().unwrap().fixed_dims().unwrap())).collect();
+        let found = sites(&func);
+        assert_eq!((found.len(), found.values.len(), found.inside), (3, 3, 0));
+        let seen = interpret::run_graph(&observed(&func, &found).unwrap().graph, &inputs).unwrap();
+        let ranges: Vec<Range> = seen[1..]
+            .iter()
+            .map(|v| {
+                let mut h = Histogram::default();
+                h.add(&tensor(v).as_slice::<f32>().unwrap());
+                h.range()
+            })
+            .collect();
+        let mut small = func.clone();
+        quantize(&mut small, &found, &ranges).unwrap();
+        let run = |f: &Func| tensor(&interpret::run_graph(&f.graph, &inputs).unwrap()[0]).to_f64s().unwrap();
+        let (exact, rounded) = (run(&func), run(&small));
+        let worst = exact.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let largest = exact.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        assert!(worst > 0.0 && worst < 0.03 * largest, "{worst} of {largest}");
+
+        let mut module = of_ir::Module::default();
+        module.funcs.insert("main".into(), small);
+        let mut manager = Manager::default();
+        manager.append("cpu").unwrap();
+        manager.run(&mut module, &mut |_| {}).unwrap();
+        let g = &module.main().unwrap().graph;
+        let names: Vec<&str> = g.walk().into_iter().map(|op| g.op(op).name()).collect();
+        let of = |name: &str| names.iter().filter(|n| **n == name).count();
+        // The pool finds the largest of bytes: nothing but products is between what is rounded.
+        assert_eq!((of("of.conv_integer"), of("of.matmul_integer"), of("of.round")), (2, 1, 3), "{names:?}");
+        assert_eq!(tensor(&interpret::run_graph(g, &inputs).unwrap()[0]).dims(), [2, 5]);
+    }
+
+    #[test]
+    fn products_of_what_is_computed_stay() {
+        let text = "func @main(%x: tensor<2x3xf32>, %y: tensor<3x4xf32>) -> (tensor<2x4xf32>) {
+  %0 = of.matmul %x, %y
+  of.return %0
+}
+";
+        let module = parse_module(text, "test.of", &of_ops::registry(), None).unwrap();
+        assert!(sites(module.main().unwrap()).is_empty());
+    }
+}
