@@ -52,9 +52,11 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     let step = match kind {
         Kind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
         Kind::Mean => lanes(&|v| format!("acc{v} += v{v};")),
-        // Two taps share a number.
+        // Four rows share a number. What comes before them is for those who multiply unsigned bytes.
         Kind::Depthwise if bytes => format!(
-            "const i32 w = W[tap / 2 * {channels} + i]; acc0 += v0 * (tap % 2 ? w >> 16 : (i32)((u32)w << 16) >> 16);"
+            "acc0 += v0 * (i8)(W[({} + ky / 4 * {} + kx) * {channels} + i] >> (8 * (ky % 4)));",
+            i32::from(*dtype == DType::I8),
+            w.kernel
         ),
         Kind::Depthwise => {
             let products = lanes(&|v| format!("acc{v} += v{v} * w{v};"));

@@ -330,12 +330,12 @@ impl Lowering<'_, '_> {
         for (i, v) in tensor.as_slice::<f32>().iter().flat_map(|v| v.iter().enumerate()) {
             rows[i % taps * padded + i / taps] = *v;
         }
-        let pairs = tensor.as_slice::<i8>().map(|v| window::pairs(&v, c, taps, self.isa));
+        let quads = tensor.as_slice::<i8>().map(|v| window::quads(&v, spec, self.isa));
         let flops = 2 * taps as u64 * points(&group.space);
         Ok((|| {
             let name = format!("{} (by tap)", self.constants.name(w));
-            let weight = match pairs {
-                Some(pairs) => self.constants.computed(&name, &pairs)?,
+            let weight = match quads {
+                Some(quads) => self.constants.computed(&name, &quads)?,
                 None => self.constants.computed(&name, &rows)?,
             };
             let weights = Operand::whole(Place::Weight(weight));

@@ -392,7 +392,8 @@ pub fn contraction(
             2 + body.loads.len() + s
         );
     }
-    let bytes = 4 * depth(spec).guess() * spec.columns.guess();
+    let size = if spec.element == Element::Float { 4 } else { 1 };
+    let bytes = size * depth(spec).guess() * spec.columns.guess();
     let sums = Sums { spec, run, pieces, blocks, tile, isa, width, ahead: ahead(spec, tile, blocks, bytes, isa) };
     let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels };
     let full = spec.inner.0.div_floor(&tile.rows.into());
@@ -448,8 +449,8 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
     c.push_str("      }\n");
 }
 
-/// Floats of a line of the cache.
-const LINE: usize = 16;
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
 
 /// Bytes of a right operand that stays in the second cache.
 const STAYS: usize = 1 << 19;
@@ -461,8 +462,9 @@ fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, i
         Some(b) => b.tiles,
         None => spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows),
     };
-    let lines = (tile.vectors * isa.lanes).div_ceil(LINE);
-    let packed = spec.element == Element::Float && spec.b == Operand::Packed;
+    // A step takes a float, or four bytes, of each column.
+    let lines = (4 * tile.vectors * isa.lanes).div_ceil(LINE);
+    let packed = spec.b == Operand::Packed;
     // A single tile of rows cannot hide anything: the memory is the limit, and the hardware asks ahead by itself.
     (packed && bytes > STAYS && tiles > 1).then(|| lines.div_ceil(tiles))
 }
@@ -638,7 +640,7 @@ impl Sums<'_> {
         let _ = writeln!(c, "        const {u} *b = B + {header};");
         if let Some(lines) = self.ahead {
             // Each tile asks for its share of the panel that comes next, all of which is there when it is needed.
-            let share = lines * LINE;
+            let share = lines * self.line();
             if let Some(b) = self.blocks {
                 let number = format!("(m / {} - part * {})", self.tile.rows, b.tiles);
                 let _ = writeln!(
@@ -647,12 +649,13 @@ impl Sums<'_> {
                     self.width
                 );
             } else {
-                let (size, step) = (panel(spec, self.width), depth(spec) * share);
+                let steps = if float { depth(spec) } else { words(spec) };
+                let (size, step) = (panel(spec, self.width), steps * share);
                 let number =
                     format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
                 let _ = writeln!(
                     c,
-                    "        const f32 *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);"
+                    "        const {u} *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);"
                 );
             }
         }
@@ -703,6 +706,20 @@ impl Sums<'_> {
         }
     }
 
+    /// Elements of the right operand in a line of the cache.
+    fn line(&self) -> usize {
+        if self.spec.element == Element::Float { LINE / 4 } else { LINE }
+    }
+
+    /// Asks for what comes next of the panels.
+    fn ask_ahead(&self, c: &mut String) {
+        let Some(lines) = self.ahead else { return };
+        for line in 0..lines {
+            let _ = writeln!(c, "          __builtin_prefetch(f + {}, 0, 2);", line * self.line());
+        }
+        let _ = writeln!(c, "          f += {};", lines * self.line());
+    }
+
     /// The sum over one run of floats.
     fn floats(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, lanes, vectors) = (self.spec, self.isa.lanes, self.vectors(columns));
@@ -714,12 +731,7 @@ impl Sums<'_> {
             let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
             let _ = writeln!(c, "        for (i64 kk = 0; kk < {terms}; kk++) {{");
         }
-        if let Some(lines) = self.ahead {
-            for line in 0..lines {
-                let _ = writeln!(c, "          __builtin_prefetch(f + {}, 0, 2);", line * LINE);
-            }
-            let _ = writeln!(c, "          f += {};", lines * LINE);
-        }
+        self.ask_ahead(c);
         for v in 0..vectors {
             let packed = !matches!(spec.b, Operand::RowMajor(_));
             let _ = match self.part(columns, v).filter(|_| !packed) {
@@ -766,8 +778,9 @@ impl Sums<'_> {
             for v in 0..vectors {
                 let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
             }
-            // Each panel is read once from far away, then from the second cache.
-            for line in (0..vectors * lanes * 4).step_by(64) {
+            self.ask_ahead(c);
+            // A panel waits in the second cache.
+            for line in (0..vectors * lanes * 4).step_by(LINE) {
                 let _ = writeln!(c, "          __builtin_prefetch(b + {});", 2048 + line);
             }
             for r in 0..rows {

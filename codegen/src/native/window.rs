@@ -16,7 +16,7 @@ pub enum Kind {
     /// The sum times a factor for each output point, the second argument (`[H, W]` of the output).
     Mean,
     /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes the
-    /// weights are those of [`pairs`], and the sum is i32.
+    /// weights are those of [`quads`], the sum is i32, and every window lies inside the input.
     Depthwise,
 }
 
@@ -116,7 +116,11 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         channels(&|n, c| block(spec, body, n, size, isa, c), &mut c);
         let _ = writeln!(c, "      x += {size}; continue; }}");
     }
-    channels(&|n, c| point(spec, body, n, isa, c), &mut c);
+    if quartered(spec) {
+        channels(&|n, c| block(spec, body, n, 1, isa, c), &mut c);
+    } else {
+        channels(&|n, c| point(spec, body, n, isa, c), &mut c);
+    }
     c.push_str("      x++;\n    }\n  }\n");
     Ok(Source::new(c, &spec.n * &h.output, 1))
 }
@@ -145,8 +149,13 @@ fn reach(a: &Axis, n: usize) -> usize {
     (n - 1) * a.stride + (a.kernel - 1) * a.dilation
 }
 
+/// Whether four taps at a time are multiplied: products of bytes.
+fn quartered(spec: &Window) -> bool {
+    spec.kind == Kind::Depthwise && spec.dtype != DType::F32
+}
+
 /// How many neighbouring points of a line are computed at once, so that they share what they read and no sum waits for
-/// itself: as many as leave the fewest points of the line over. None of bytes, which go in pairs of taps.
+/// itself: as many as leave the fewest points of the line over.
 fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
     let w = &spec.w;
     let (input, pad) = (w.input.guess(), w.pad.guess());
@@ -155,7 +164,7 @@ fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
     let inside = end.checked_sub(first)?;
     let most = if isa.registers > 16 { 8 } else { 4 };
     let least = (2..=most).filter(|b| *b <= inside).min_by_key(|b| (inside % b + inside / b / 4, most - b));
-    least.filter(|_| spec.dtype == DType::F32 && w.kernel <= 11)
+    least.filter(|_| (spec.dtype == DType::F32 || quartered(spec)) && w.kernel <= 11)
 }
 
 /// The sums of `size` neighbouring points whose windows lie inside the line, each with its epilogue.
@@ -164,34 +173,71 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
     let part = (n != isa.lanes).then(|| n.to_string());
     let row = &w.input * spec.c;
     let padded = spec.c.next_multiple_of(isa.lanes);
+    let (sum, t) = if spec.dtype == DType::F32 { ("vf", "f32") } else { ("vi", "u8") };
+    let first = match spec.dtype {
+        DType::I8 => "load_i32(W + i)",
+        _ => start(spec),
+    };
     for p in 0..size {
-        let _ = writeln!(c, "        vf acc{p} = {};", start(spec));
+        let _ = writeln!(c, "        {sum} acc{p} = {first};");
     }
-    let _ = writeln!(c, "        const f32 *const a = X + yi * {row} + xi * {} + i;", spec.c);
-    let _ = writeln!(c, "        for (i64 ky = ky0; ky < ky1; ky++) {{");
-    let _ = writeln!(c, "          const f32 *const r = a + ky * {};", &row * h.dilation);
+    let _ = writeln!(c, "        const {t} *const a = (const {t} *)X + yi * {row} + xi * {} + i;", spec.c);
     let used = |j: &usize| (0..size).any(|p| (0..w.kernel).any(|k| p * w.stride + k * w.dilation == *j));
-    for j in (0..=reach(w, size)).filter(used) {
-        let value = expr::load(spec.dtype, &format!("r + {}", j * spec.c), &1usize.into(), part.as_deref());
-        let _ = writeln!(c, "          const vf x{j} = {value};");
-    }
-    for k in 0..w.kernel {
-        if spec.kind == Kind::Depthwise {
-            let _ = writeln!(c, "          const vf w{k} = load(W + (ky * {} + {k}) * {padded} + i);", w.kernel);
+    let columns: Vec<usize> = (0..=reach(w, size)).filter(used).collect();
+    if quartered(spec) {
+        quarters(spec, size, &columns, part.as_deref(), padded, c);
+    } else {
+        let _ = writeln!(c, "        for (i64 ky = ky0; ky < ky1; ky++) {{");
+        let _ = writeln!(c, "          const f32 *const r = a + ky * {};", &row * h.dilation);
+        for j in &columns {
+            let value = expr::load(spec.dtype, &format!("r + {}", j * spec.c), &1usize.into(), part.as_deref());
+            let _ = writeln!(c, "          const vf x{j} = {value};");
         }
-        for p in 0..size {
-            let x = format!("x{}", p * w.stride + k * w.dilation);
-            let _ = match spec.kind {
-                Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
-                Kind::Mean => writeln!(c, "          acc{p} += {x};"),
-                Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
-            };
+        for k in 0..w.kernel {
+            if spec.kind == Kind::Depthwise {
+                let _ = writeln!(c, "          const vf w{k} = load(W + (ky * {} + {k}) * {padded} + i);", w.kernel);
+            }
+            for p in 0..size {
+                let x = format!("x{}", p * w.stride + k * w.dilation);
+                let _ = match spec.kind {
+                    Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
+                    Kind::Mean => writeln!(c, "          acc{p} += {x};"),
+                    Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
+                };
+            }
         }
+        c.push_str("        }\n");
     }
-    c.push_str("        }\n");
     for p in 0..size {
-        let _ = writeln!(c, "        {{ vf acc = acc{p};");
+        let _ = writeln!(c, "        {{ {sum} acc = acc{p};");
         epilogue(spec, body, &format!("(x + {p})"), part.as_deref(), c);
+        c.push_str("        }\n");
+    }
+}
+
+/// The sums of bytes over four lines of the window at a time, one byte of each in a number. Neighbouring points share them.
+fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    let row = &w.input * spec.c;
+    let (flip, starts) = if spec.dtype == DType::I8 { (" ^ (i32)0x80808080", 1) } else { ("", 0) };
+    for four in 0..h.kernel.div_ceil(4) {
+        c.push_str("        {\n");
+        for j in columns {
+            let lines = (4 * four..h.kernel.min(4 * four + 4)).map(|ky| {
+                let at = format!("a + {}", &row * (ky * h.dilation) + j * spec.c);
+                let x = expr::load(DType::U8, &at, &1usize.into(), part);
+                if ky % 4 == 0 { x } else { format!("({x} << {})", 8 * (ky % 4)) }
+            });
+            let lines: Vec<String> = lines.collect();
+            let _ = writeln!(c, "          const vi x{j} = ({}){flip};", lines.join(" | "));
+        }
+        for k in 0..w.kernel {
+            let line = starts + four * w.kernel + k;
+            let _ = writeln!(c, "          const vi w{k} = load_i32(W + {} + i);", line * padded);
+            for p in 0..size {
+                let _ = writeln!(c, "          acc{p} = dot4(acc{p}, x{}, w{k});", p * w.stride + k * w.dilation);
+            }
+        }
         c.push_str("        }\n");
     }
 }
@@ -218,10 +264,6 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
         Kind::Max if bytes => format!("acc = imax(acc, {value});"),
         Kind::Max => format!("acc = vmax({value}, acc);"),
         Kind::Mean => format!("acc += {value};"),
-        // One tap alone: its half of the pair.
-        Kind::Depthwise if bytes => format!(
-            "{{ const i64 t = {tap}; const vi w = load_i32(W + t / 2 * {padded} + i); acc += {value} * ((t % 2 ? w : w << 16) >> 16); }}"
-        ),
         Kind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
     };
     let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
@@ -233,17 +275,8 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
             let (ky, kx) = (tap / w.kernel, tap % w.kernel);
             load(format!("a + {}", &row * (ky * h.dilation) + kx * w.dilation * spec.c))
         };
-        let taps = h.kernel * w.kernel;
-        if bytes && spec.kind == Kind::Depthwise {
-            for tap in (0..taps).step_by(2) {
-                let second = if tap + 1 < taps { format!(" | ({} << 16)", at(tap + 1)) } else { String::new() };
-                let both = format!("({} & 0xffff){second}", at(tap));
-                let _ = writeln!(c, "          acc = dot2(acc, {both}, load_i32(W + {} + i));", tap / 2 * padded);
-            }
-        } else {
-            for tap in 0..taps {
-                let _ = writeln!(c, "          {}", step(at(tap), tap.to_string()));
-            }
+        for tap in 0..h.kernel * w.kernel {
+            let _ = writeln!(c, "          {}", step(at(tap), tap.to_string()));
         }
         c.push_str("        } else {\n");
     } else {
@@ -283,14 +316,21 @@ fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut Str
     }
 }
 
-/// Weights of bytes `[C, taps]` as `[taps / 2, C]`: two taps in the halves of one number, rows padded to whole vectors.
-pub fn pairs(w: &[i8], c: usize, taps: usize, isa: &Isa) -> Vec<i32> {
-    let padded = c.next_multiple_of(isa.lanes);
-    let mut out = vec![0i32; taps.div_ceil(2) * padded];
-    for channel in 0..c {
-        for tap in 0..taps {
-            let half = i32::from(w[channel * taps + tap]) & 0xffff;
-            out[tap / 2 * padded + channel] |= half << (16 * (tap % 2));
+/// Weights of bytes `[C, rows, columns]` as `[rows / 4, columns, C]`: those of four rows in the bytes of one number, rows of
+/// `C` padded to whole vectors. Where the input is signed it is moved up by 128, and what that adds comes first, negative.
+pub fn quads(w: &[i8], spec: &Window, isa: &Isa) -> Vec<i32> {
+    let (rows, columns) = (spec.h.kernel, spec.w.kernel);
+    let padded = spec.c.next_multiple_of(isa.lanes);
+    let starts = usize::from(spec.dtype == DType::I8);
+    let mut out = vec![0i32; (starts + rows.div_ceil(4) * columns) * padded];
+    for (channel, filter) in w.chunks_exact(rows * columns).enumerate() {
+        for (tap, x) in filter.iter().enumerate() {
+            let (row, column) = (tap / columns, tap % columns);
+            let byte = u32::from(*x as u8) << (8 * (row % 4));
+            out[(starts + row / 4 * columns + column) * padded + channel] |= byte as i32;
+            if starts > 0 {
+                out[channel] -= 128 * i32::from(*x);
+            }
         }
     }
     out
