@@ -37,8 +37,7 @@ impl PlanFile {
 
     /// Packs a plan in memory and opens it, for a run without a file.
     pub fn from_builder(builder: &PlanBuilder<'_>) -> Result<Self, BuildOrOpenError> {
-        let bytes = builder.to_bytes()?;
-        Ok(Self::from_bytes(&bytes)?)
+        Ok(Self::from_map(builder.to_map()?, None)?)
     }
 
     fn from_map(map: Map, path: Option<PathBuf>) -> Result<Self, OpenError> {

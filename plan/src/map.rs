@@ -34,9 +34,21 @@ impl Map {
 
     /// Copies bytes into page-aligned memory.
     pub fn copy(bytes: &[u8]) -> io::Result<Self> {
-        let mut map = MmapMut::map_anon(bytes.len().max(1))?;
-        map[..bytes.len()].copy_from_slice(bytes);
-        Ok(Self { map: map.make_read_only()?, len: bytes.len() })
+        Self::fill(bytes.len(), |to| {
+            to.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    /// Page-aligned memory of `len` bytes that `fill` writes.
+    pub fn fill(len: usize, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Self> {
+        let mut map = MmapMut::map_anon(len.max(1))?;
+        // Weights are read from one end to the other: by pages of the smallest size that takes half as long again. What
+        // the system does not have it says, and nothing depends on it.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        fill(&mut map[..len])?;
+        Ok(Self { map: map.make_read_only()?, len })
     }
 
     pub fn bytes(&self) -> &[u8] {

@@ -8,6 +8,7 @@ use prost::Message;
 
 use crate::builder::Piece;
 use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header};
+use crate::map::Map;
 use crate::{PlanBuilder, WriteError, verify};
 
 impl PlanBuilder<'_> {
@@ -36,6 +37,19 @@ impl PlanBuilder<'_> {
     #[doc(hidden)]
     pub fn to_bytes_unverified(&self) -> Result<Vec<u8>, WriteError> {
         self.pack()
+    }
+
+    /// Verifies the plan and packs it into memory that can be opened as it is.
+    pub(crate) fn to_map(&self) -> Result<Map, WriteError> {
+        verify(&self.plan).map_err(WriteError::Invalid)?;
+        let structure = self.plan.encoded_len() as u64;
+        let sections = [structure, end(&self.code), end(&self.weights), end(&self.payload)];
+        let len = sections
+            .into_iter()
+            .filter(|len| *len > 0)
+            .fold(SECTION_ALIGN, |at, len| align_up(at, SECTION_ALIGN) + len);
+        Map::fill(len as usize, |to| self.stream(&mut Cursor::new(to)))
+            .map_err(|source| WriteError::Io { path: PathBuf::from("<memory>"), source })
     }
 
     fn pack(&self) -> Result<Vec<u8>, WriteError> {
@@ -68,7 +82,7 @@ struct SectionWriter<'a, W> {
 
 impl<W: Write> SectionWriter<'_, W> {
     fn section(&mut self, kind: SectionKind, pieces: &[Piece<'_>]) -> io::Result<()> {
-        let len = pieces.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
+        let len = end(pieces);
         // An empty section is left out, so that the file ends with the last byte of the last section.
         if len == 0 {
             return Ok(());
@@ -97,6 +111,11 @@ impl<W: Write> SectionWriter<'_, W> {
         self.position = position;
         Ok(())
     }
+}
+
+/// Bytes of a section.
+fn end(pieces: &[Piece<'_>]) -> u64 {
+    pieces.last().map_or(0, |last| last.offset + last.bytes.len() as u64)
 }
 
 /// No gap is larger than a section's alignment.
