@@ -4,7 +4,7 @@ mod machine;
 mod report;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -64,9 +64,13 @@ pub fn bench(args: &[&str]) -> Result<(), String> {
 fn parse(args: &[&str]) -> Result<Plan, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let ours = target.join("release/of-opt");
-    let flags = "bench {model} --inputs {inputs} --threads {threads} --max-seconds 3";
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    let ours = Tool { name: "ours".into(), command: format!("{} {flags}", ours.display()), version: Some(version) };
+    let ours = ours.display();
+    let ours = Tool {
+        name: "ours".into(),
+        prepare: Some(format!("{ours} compile {{model}} --inputs {{inputs}} --threads {{threads}} -o {{plan}}")),
+        command: format!("{ours} bench {{plan}} --inputs {{inputs}} --threads {{threads}} --max-seconds 3"),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+    };
     let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     let mut plan = Plan {
         models: PathBuf::new(),
@@ -92,7 +96,7 @@ fn parse(args: &[&str]) -> Result<Plan, String> {
             "--markdown" => plan.markdown = Some(value()?.into()),
             "--peer" => {
                 let (name, command) = value()?.split_once('=').ok_or("--peer takes NAME=COMMAND")?;
-                plan.tools.push(Tool { name: name.into(), command: command.into(), version: None });
+                plan.tools.push(Tool { name: name.into(), prepare: None, command: command.into(), version: None });
             }
             flag if flag.starts_with('-') => return Err(format!("'cargo xtask bench' does not know {flag}")),
             name => plan.only.push(name.into()),
@@ -123,29 +127,55 @@ fn models(plan: &Plan) -> Result<Vec<PathBuf>, String> {
 /// What each tool says in each round.
 fn measure(tools: &mut [Tool], model: &Path, set: &str, threads: &str, rounds: usize) -> Result<Measured, String> {
     let mut samples: Vec<Vec<Option<Sample>>> = vec![Vec::new(); tools.len()];
+    let plan = std::env::temp_dir().join(format!("xtask-bench-{}.plan", std::process::id()));
+    let task = Task { model, set, threads, plan: &plan };
+    let mut prepared = Vec::with_capacity(tools.len());
+    for tool in tools.iter() {
+        prepared.push(match &tool.prepare {
+            Some(command) => task.run(command)?.status.success(),
+            None => true,
+        });
+    }
     for _ in 0..rounds {
-        for (tool, samples) in tools.iter_mut().zip(&mut samples) {
+        for ((tool, samples), prepared) in tools.iter_mut().zip(&mut samples).zip(&prepared) {
             // What fails once fails again.
-            let failed = matches!(samples.last(), Some(None));
-            samples.push(if failed { None } else { once(tool, model, set, threads)? });
+            let failed = !prepared || matches!(samples.last(), Some(None));
+            samples.push(if failed { None } else { once(tool, &task)? });
         }
     }
+    let _ = std::fs::remove_file(&plan);
     let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(Measured { model: name, set: set.into(), threads: threads.into(), samples })
 }
 
+/// What a command is run for.
+struct Task<'a> {
+    model: &'a Path,
+    set: &'a str,
+    threads: &'a str,
+    /// A file for what is made of the model before it is measured.
+    plan: &'a Path,
+}
+
+impl Task<'_> {
+    fn run(&self, command: &str) -> Result<Output, String> {
+        let fill = |word: &str| {
+            word.replace("{model}", &self.model.join("model.onnx").to_string_lossy())
+                .replace("{dir}", &self.model.to_string_lossy())
+                .replace("{inputs}", &self.model.join(self.set).to_string_lossy())
+                .replace("{set}", self.set)
+                .replace("{threads}", self.threads)
+                .replace("{plan}", &self.plan.to_string_lossy())
+        };
+        let words: Vec<String> = command.split_whitespace().map(fill).collect();
+        let (program, args) = words.split_first().ok_or("a tool has no command")?;
+        Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))
+    }
+}
+
 /// The last line that the tool prints, which is JSON with `median_ms`; nothing where it fails on the model.
-fn once(tool: &mut Tool, model: &Path, set: &str, threads: &str) -> Result<Option<Sample>, String> {
-    let fill = |word: &str| {
-        word.replace("{model}", &model.join("model.onnx").to_string_lossy())
-            .replace("{dir}", &model.to_string_lossy())
-            .replace("{inputs}", &model.join(set).to_string_lossy())
-            .replace("{set}", set)
-            .replace("{threads}", threads)
-    };
-    let words: Vec<String> = tool.command.split_whitespace().map(fill).collect();
-    let (program, args) = words.split_first().ok_or_else(|| format!("{} has no command", tool.name))?;
-    let out = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+fn once(tool: &mut Tool, task: &Task<'_>) -> Result<Option<Sample>, String> {
+    let out = task.run(&tool.command)?;
     let text = String::from_utf8_lossy(&out.stdout);
     let last: Option<Value> = text.lines().last().and_then(|l| serde_json::from_str(l).ok());
     let Some(last) = last.filter(|_| out.status.success()) else { return Ok(None) };

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 /// A tool that is measured: its name, and its command with places for `{model}` (the file), `{inputs}`, `{set}` and
 /// `{dir}` (the folder of inputs, its name, the folder of both), and `{threads}`.
 pub struct Tool {
+    /// What makes `{plan}` of the model, once for all rounds.
+    pub prepare: Option<String>,
     /// Name in tables.
     pub name: String,
     /// What is run.
@@ -198,7 +200,7 @@ mod tests {
     }
 
     fn tools() -> Vec<Tool> {
-        let tool = |name: &str| Tool { name: name.into(), command: String::new(), version: None };
+        let tool = |name: &str| Tool { prepare: None, name: name.into(), command: String::new(), version: None };
         vec![tool("ours"), tool("peer")]
     }
 
