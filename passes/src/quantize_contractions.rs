@@ -10,14 +10,14 @@ use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Func, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::{Gemm, MatMul};
-use of_ops::elementwise::{Add, Cast, Div, Mul, Round};
+use of_ops::elementwise::{Add, Cast, Div, Max, Min, Mul, Relu, Round};
 use of_ops::list::as_op;
 use of_ops::movement::{Flatten, Reshape, Squeeze, Transpose, Unsqueeze};
 use of_ops::nn::{Conv, ConvInteger, DequantizeLinear, MatMulInteger, MaxPool, QuantizeLinear};
 use of_ops::structural::Constant;
 
 use crate::canonicalize::{reshape_to, transpose_by};
-use crate::facts::{def, dims, single_use};
+use crate::facts::{def, dims, single_use, splat};
 
 /// Rewrites every op that it can.
 ///
@@ -185,6 +185,37 @@ fn movement(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+/// quantize(max(x, c)) = quantize(x) where c becomes the smallest byte, and so with min: bytes saturate there, and rounding
+/// keeps the order. Gives what is to be quantised instead of `v`.
+fn unclipped(rw: &Rewriter<'_>, v: ValueId, scale: ValueId, zero: Option<ValueId>, to: DType) -> ValueId {
+    let g = rw.graph();
+    let zero = zero.map_or(Some(0.0), |z| splat(g, z));
+    let (Some(scale), Some(zero), Some((low, high))) = (splat(g, scale), zero, to.int_range()) else { return v };
+    let mut v = v;
+    loop {
+        let Some(op) = g.def_op(v) else { return v };
+        let data = g.op(op);
+        // The number of a bound is computed in f32, as that of any other.
+        let becomes = |c: f64| f64::from((c as f32 * (1.0 / scale as f32)).round_ties_even()) + zero;
+        let bound = |i: usize| data.operands.get(i).and_then(|c| splat(g, *c));
+        let ends = |c: f64| match data.name() {
+            Relu::NAME | Max::NAME => becomes(c) <= low as f64,
+            _ => becomes(c) >= high as f64,
+        };
+        let next = match data.name() {
+            Relu::NAME if ends(0.0) => data.operands[0],
+            Max::NAME | Min::NAME if bound(1).is_some_and(ends) => data.operands[0],
+            Max::NAME | Min::NAME if bound(0).is_some_and(ends) => data.operands[1],
+            _ => return v,
+        };
+        // What others read is computed in any case.
+        if !single_use(g, v) || g.ty(next) != g.ty(v) {
+            return v;
+        }
+        v = next;
+    }
+}
+
 /// quantize(dequantize(x)) = x with the same parameters; quantize(a x + b) with a known scale s rounds (a/s) x + b/s.
 fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let Some(q) = as_op::<QuantizeLinear>(rw.graph(), op) else { return Ok(()) };
@@ -210,6 +241,7 @@ fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) 
         rw.replace(op, &[d.number]);
         return Ok(());
     }
+    let x = unclipped(rw, x, scale, zero, to);
     rw.rewrite(op, &[]);
     let one = Constant::number(rw, 1.0, DType::F32)?;
     let inverse = rw.create_one(Div {}, &[one, scale])?;
