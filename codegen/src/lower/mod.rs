@@ -8,6 +8,7 @@ mod constants;
 mod control;
 pub mod index;
 mod movement;
+pub mod own;
 mod resize;
 mod transfer;
 
@@ -588,6 +589,7 @@ impl<'g> Lowering<'g, '_> {
                 }
                 Nest::Reduce { kind: body::reduce_kind(name), dims, axes }
             }
+            _ if own::is_own(self.g, op) => own::kernel(self.g, op)?,
             _ => movement::movement(self.g, op)?,
         };
         let source = nest.print(self.isa)?;

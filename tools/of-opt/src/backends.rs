@@ -1,6 +1,7 @@
 //! What can execute ops: backends of this program, and those of shared libraries that the user names.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use of_codegen::place::NATIVE;
 use of_codegen::{Backend, Pin, Placement, Request, place};
@@ -9,12 +10,39 @@ use of_ir::Func;
 use of_library::Library;
 use of_reference::Reference;
 use of_runtime::Loader;
+use of_tensorrt::TensorRt;
 use of_xla::Xla;
 
 use crate::cli::Codegen;
 use crate::console::Console;
 use crate::exit;
 use crate::show::count;
+
+/// Backends of libraries.
+static LOADED: OnceLock<Vec<Arc<Library>>> = OnceLock::new();
+
+/// Loads the libraries that the command line names, before anything reads a model: their ops are known from then on, and
+/// their backends are among all.
+///
+/// # Errors
+/// When one is none, or has the name of something that there is already.
+pub fn load(paths: &[PathBuf]) -> Result<(), Diagnostics> {
+    let mut loaded: Vec<Arc<Library>> = Vec::new();
+    for path in paths {
+        let Some(library) = of_library::open(path).map_err(|e| exit::error(Code::INPUT, e.to_string()))? else {
+            continue;
+        };
+        let name = Backend::name(&library);
+        let known = Backends::all().compilers.iter().any(|b| b.name() == name);
+        if name == NATIVE || known || loaded.iter().any(|l| Backend::name(&**l) == name) {
+            let what = format!("'{}': there is a backend '{name}' already", path.display());
+            return Err(exit::error(Code::INPUT, what).into());
+        }
+        loaded.push(Arc::new(library));
+    }
+    LOADED.get_or_init(|| loaded);
+    Ok(())
+}
 
 /// Both halves of every backend.
 pub struct Backends {
@@ -24,32 +52,22 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Those of this program; the first takes every op that has no native code.
-    pub fn own() -> Backends {
-        Backends {
+    /// Those of this program, the first of which takes every op that has no native code, and those of the libraries that were
+    /// loaded.
+    pub fn all() -> Backends {
+        let mut all = Backends {
             compilers: vec![Arc::new(Reference), Arc::new(Xla)],
             loaders: vec![Arc::new(Reference), Arc::new(Xla), Arc::new(of_cuda::Device::default())],
+        };
+        for tensorrt in [TensorRt::default(), TensorRt::tf32()].map(Arc::new) {
+            all.compilers.push(tensorrt.clone());
+            all.loaders.push(tensorrt);
         }
-    }
-
-    /// Those of this program, and of the libraries that the flags name.
-    ///
-    /// # Errors
-    /// When a library is no backend, or has the name of another one.
-    pub fn of(flags: &Codegen) -> Result<Backends, Diagnostics> {
-        let mut all = Backends::own();
-        for path in &flags.backend_library {
-            let library = Library::open(path).map_err(|e| exit::error(Code::INPUT, e.to_string()))?;
-            let name = Backend::name(&library);
-            if name == NATIVE || all.compilers.iter().any(|b| b.name() == name) {
-                let what = format!("'{}': there is a backend '{name}' already", path.display());
-                return Err(exit::error(Code::INPUT, what).into());
-            }
-            let library = Arc::new(library);
+        for library in LOADED.get().into_iter().flatten() {
             all.compilers.push(library.clone());
-            all.loaders.push(library);
+            all.loaders.push(library.clone());
         }
-        Ok(all)
+        all
     }
 
     /// The compilers.

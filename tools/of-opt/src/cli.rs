@@ -24,6 +24,9 @@ pub struct Cli {
     /// How to talk.
     #[command(flatten)]
     pub talk: Talk,
+    /// A shared library that holds ops, a backend, or both; may be repeated
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
+    pub library: Vec<PathBuf>,
 }
 
 /// How much is said on stderr.
@@ -128,9 +131,6 @@ pub struct Codegen {
     /// Give back regions of fewer ops; 0 keeps every region, whatever it costs
     #[arg(long, value_name = "OPS", help_heading = "Placement")]
     pub min_region: Option<usize>,
-    /// A shared library that holds a backend; may be repeated
-    #[arg(long, value_name = "PATH", help_heading = "Placement")]
-    pub backend_library: Vec<PathBuf>,
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,

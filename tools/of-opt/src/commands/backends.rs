@@ -36,7 +36,7 @@ pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
         gpus.join(", cuda:")
     );
     let _ = writeln!(out, "            compiler: {nvrtc}");
-    for b in Backends::own().compilers() {
+    for b in Backends::all().compilers() {
         let _ = writeln!(out, "{:10}  {}", b.name(), about(b.name()));
     }
     console.print(&out)
@@ -53,6 +53,11 @@ fn about(name: &str) -> String {
                 Err(e) => format!("--backend xla compiles, but does not run here: {e}"),
             },
         },
+        of_tensorrt::NAME => match of_tensorrt::shim() {
+            Ok(shim) => format!("--backend tensorrt builds engines of what it can; {}", shim.version),
+            Err(e) => e.to_string(),
+        },
+        of_tensorrt::NAME_TF32 => "the same, products of f32 with ten bits of mantissa".into(),
         _ => format!("--backend {name} takes what it can"),
     }
 }
