@@ -305,7 +305,7 @@ pub fn table<T: Backend + Loader + Default>() -> *const Table {
         version: VERSION,
         size: size_of::<Table>() as u32,
         name: Box::leak(name.into_boxed_c_str()).as_ptr(),
-        largest_constant: backend.largest_constant() as u64,
+        largest_constant: backend.largest_constant(false) as u64,
         launch: overhead.launch,
         bandwidth: overhead.bandwidth,
         claims: claims::<T>,

@@ -78,7 +78,7 @@ impl Backend for Library {
         self.raw.overhead()
     }
 
-    fn largest_constant(&self) -> usize {
+    fn largest_constant(&self, _open: bool) -> usize {
         self.raw.largest_constant()
     }
 

@@ -115,7 +115,7 @@ impl Backend for TensorRt {
     }
 
     /// Weights are part of an engine.
-    fn largest_constant(&self) -> usize {
+    fn largest_constant(&self, _open: bool) -> usize {
         usize::MAX
     }
 

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use of_codegen::place::NATIVE;
-use of_codegen::{Backend, Pin, Placement, Request, place};
+use of_codegen::Backend;
+use of_codegen::place::{self, NATIVE, Pin, Placement, Request, place};
+use of_cuda::Cuda;
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
 use of_library::Library;
@@ -15,8 +16,8 @@ use of_xla::Xla;
 
 use crate::cli::Codegen;
 use crate::console::Console;
-use crate::exit;
 use crate::show::count;
+use crate::{driver, exit};
 
 /// Backends of libraries.
 static LOADED: OnceLock<Vec<Arc<Library>>> = OnceLock::new();
@@ -70,6 +71,28 @@ impl Backends {
         all
     }
 
+    /// All, and the compiler for the GPU that `--target` or `--backend` names.
+    ///
+    /// # Errors
+    /// When there is no such target or GPU, or there are several.
+    pub fn of(flags: &Codegen) -> Result<Backends, Diagnostics> {
+        let mut all = Backends::all();
+        let wrong = |what: String| exit::error(Code::INPUT, what).hint("choose from cpu, cuda:sm_90, cuda:shim");
+        let target = flags.target.as_deref().filter(|t| *t != "cpu");
+        if let Some(other) = target.filter(|t| gpu(t).is_none()) {
+            return Err(wrong(format!("there is no target '{other}'")).into());
+        }
+        let mut archs: Vec<&str> =
+            target.into_iter().chain(flags.backend.iter().map(String::as_str)).filter_map(gpu).collect();
+        archs.dedup();
+        match archs[..] {
+            [] => {}
+            [arch] => all.compilers.push(Arc::new(Cuda::new(arch, driver::cache(flags)).map_err(wrong)?)),
+            _ => return Err(wrong(format!("a plan is for one GPU, not for {}", archs.join(" and "))).into()),
+        }
+        Ok(all)
+    }
+
     /// The compilers.
     pub fn compilers(&self) -> Vec<&dyn Backend> {
         self.compilers.iter().map(|b| &**b).collect()
@@ -80,15 +103,26 @@ impl Backends {
     /// # Errors
     /// When a backend is not known, or does not run what was given to it by hand.
     pub fn place(&self, func: &mut Func, flags: &Codegen) -> Result<Option<Placement>, Diagnostics> {
+        let gpu_alone = flags.target.as_deref().and_then(gpu).is_some();
+        if let Some(cuda) = self.compilers.iter().find(|b| gpu_alone && b.name() == of_cuda::NAME) {
+            return Ok(Some(place::entirely(func, &**cuda)?));
+        }
         let pins = flags.backend_for.iter().map(|p| pin(p)).collect::<Result<Vec<_>, _>>()?;
         if flags.backend.is_empty() && pins.is_empty() {
             return Ok(None);
         }
         let known = self.compilers();
-        let request =
-            Request { known: &known, wanted: &flags.backend, pins: &pins, min_region: flags.min_region.unwrap_or(1) };
+        let name = |b: &String| if gpu(b).is_some() { of_cuda::NAME.to_string() } else { b.clone() };
+        let wanted: Vec<String> = flags.backend.iter().map(name).collect();
+        let min_region = flags.min_region.unwrap_or(1);
+        let request = Request { known: &known, wanted: &wanted, pins: &pins, min_region };
         Ok(Some(place(func, &request)?))
     }
+}
+
+/// The architecture in `cuda:sm_90`.
+fn gpu(name: &str) -> Option<&str> {
+    name.strip_prefix(of_cuda::NAME)?.strip_prefix(':')
 }
 
 /// `of.softmax=xla`, `layer1/conv=native`: the last `=` divides, as names of nodes may hold one.

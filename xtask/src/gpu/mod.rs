@@ -68,7 +68,8 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
         return Err(format!("{} is not empty", out.display()));
     }
     run(cargo().args(["build", "--release", "--package", "of-opt", "--package", "of-fuzz"]))?;
-    let built = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("release");
+    let built =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("release");
     fs::create_dir_all(out).map_err(failed(out))?;
     fs::copy(built.join("of-opt"), out.join("of-opt")).map_err(failed(out))?;
     // What debuggers read is most of the file; without the tool it stays.
@@ -89,7 +90,7 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
     let mut packed = 0;
     for case in folders(&made)? {
         let data = case.join("test_data_set_0");
-        match plan(&built, &case.join("model.onnx"), &data, wanted)? {
+        match plan(&built, &case.join("model.onnx"), &data, out, wanted)? {
             Ok(plan) => {
                 let to = out.join("graphs").join(name(&case));
                 keep(&to, &plan, &data)?;
@@ -116,7 +117,7 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
             refused += &format!("model {}: it has {} MiB, {} are left\n", name(&case), bytes >> 20, left >> 20);
             continue;
         }
-        let plan = match plan(&built, &model, &data, wanted)? {
+        let plan = match plan(&built, &model, &data, out, wanted)? {
             Ok(plan) => plan,
             Err(why) => {
                 refused += &format!("model {}: {why}\n", name(&case));
@@ -127,7 +128,8 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
         keep(&to, &plan, &data)?;
         if size(out)? > wanted.most {
             fs::remove_dir_all(&to).map_err(failed(&to))?;
-            refused += &format!("model {}: its plan has {} MiB, {} are left\n", name(&case), plan.len() >> 20, left >> 20);
+            refused +=
+                &format!("model {}: its plan has {} MiB, {} are left\n", name(&case), plan.len() >> 20, left >> 20);
             continue;
         }
         left = wanted.most - size(out)?;
@@ -149,20 +151,34 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
     Ok(())
 }
 
-/// The plan of a model for inputs of these shapes, or why there is none.
-fn plan(built: &Path, model: &Path, data: &Path, wanted: &Wanted) -> Result<Result<Vec<u8>, String>, String> {
-    let to = data.join("../gpu.plan");
-    let mut command = Command::new(built.join("of-opt"));
-    command.arg("compile").arg(model).arg("-o").arg(&to).args(["--target", &format!("cuda:{}", wanted.arch)]);
-    command.arg("--inputs").arg(data);
-    let done = command.output().map_err(|e| format!("of-opt cannot be run: {e}"))?;
-    if !done.status.success() {
-        let text = String::from_utf8_lossy(&done.stderr).into_owned();
-        return Ok(Err(text.lines().find(|l| l.contains("error")).unwrap_or(text.trim()).to_string()));
+/// The plan of a model for inputs of these shapes, or why there is none: all of it on the GPU where that can be, else what it
+/// takes, and the rest as code that every processor of this kind runs.
+fn plan(
+    built: &Path,
+    model: &Path,
+    data: &Path,
+    aside: &Path,
+    wanted: &Wanted,
+) -> Result<Result<Vec<u8>, String>, String> {
+    let to = aside.join("next.plan");
+    let gpu = format!("cuda:{}", wanted.arch);
+    let isa = if std::env::consts::ARCH == "x86_64" { "x86-64" } else { std::env::consts::ARCH };
+    let ways: [&[&str]; 2] = [&["--target", &gpu], &["--backend", &gpu, "--min-region", "0", "--isa", isa]];
+    let mut why = String::new();
+    for way in ways {
+        let mut command = Command::new(built.join("of-opt"));
+        command.arg("compile").arg(model).arg("-o").arg(&to).arg("--inputs").arg(data).args(way);
+        let done = command.output().map_err(|e| format!("of-opt cannot be run: {e}"))?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() && !said.contains("cuda: 0 ops") {
+            let bytes = fs::read(&to).map_err(failed(&to))?;
+            fs::remove_file(&to).map_err(failed(&to))?;
+            return Ok(Ok(bytes));
+        }
+        why =
+            said.lines().find(|l| l.contains("error") || l.contains("cuda: 0 ops")).unwrap_or(said.trim()).to_string();
     }
-    let bytes = fs::read(&to).map_err(failed(&to))?;
-    fs::remove_file(&to).map_err(failed(&to))?;
-    Ok(Ok(bytes))
+    Ok(Err(why))
 }
 
 /// A case of the pack: the plan, its inputs and what it must give.
@@ -212,7 +228,10 @@ fn report(results: &Path) -> Result<(), String> {
     }
     let table = read(&results.with_extension("md"))?;
     let page = root().join("docs/gpu.md");
-    let (head, rest) = read(&page)?.split_once(MARKS.0).map(|(a, b)| (a.to_string(), b.to_string())).ok_or("docs/gpu.md has no mark for results")?;
+    let (head, rest) = read(&page)?
+        .split_once(MARKS.0)
+        .map(|(a, b)| (a.to_string(), b.to_string()))
+        .ok_or("docs/gpu.md has no mark for results")?;
     let (_, tail) = rest.split_once(MARKS.1).ok_or("docs/gpu.md has no mark for the end of results")?;
     write(&page, &[&head, MARKS.0, &table, MARKS.1, tail].concat())
 }

@@ -92,7 +92,7 @@ def markdown(results):
     m, graphs = results["machine"], results["graphs"]
     failed = [g for g in graphs if not g["ok"]]
     lines = [f"{m['date']}, {m['gpu']}; {m['of_opt']}; plans for {results['arch']}.", ""]
-    lines.append(f"Random graphs of all ops that have kernels for GPUs: {len(graphs) - len(failed)} of {len(graphs)} correct.")
+    lines.append(f"Random graphs with ops on the GPU: {len(graphs) - len(failed)} of {len(graphs)} correct.")
     lines += [f"- graph {g['name']}: {g['why']}" for g in failed]
     if results["models"]:
         names = list(results["models"][0]["peers"])

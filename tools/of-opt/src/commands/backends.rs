@@ -32,8 +32,8 @@ pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
     let nvrtc = nvrtc::identity().unwrap_or_else(|e| e.to_string());
     let _ = writeln!(
         out,
-        "cuda        whole functions of fixed extents on one GPU (--target cuda:{})",
-        gpus.join(", cuda:")
+        "cuda        ops of fixed extents on one GPU (--backend cuda:ARCH, or --target cuda:ARCH for all of a model: {})",
+        gpus.join(", ")
     );
     let _ = writeln!(out, "            compiler: {nvrtc}");
     for b in Backends::all().compilers() {

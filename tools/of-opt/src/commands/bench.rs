@@ -55,7 +55,7 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
     c.limits.check()?;
     let summary = super::compile::summary;
-    let backends = Backends::all();
+    let backends = Backends::of(&c.codegen)?;
     let request = Request {
         model: &c.model,
         inputs: &c.inputs,

@@ -55,7 +55,7 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
         return Err(exit::error(Code::INPUT, format!("'{}' is a plan already", c.model.model.display())).into());
     };
     driver::verify(&source.module)?;
-    let backends = Backends::all();
+    let backends = Backends::of(&c.codegen)?;
     let variants = variants(c, &source)?;
     if let Some(mesh) = &c.codegen.mesh {
         return compile_mesh(c, mesh, &source, &variants, started, console);

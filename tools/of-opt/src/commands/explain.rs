@@ -94,7 +94,7 @@ fn placement(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     driver::verify(&source.module)?;
     let mut bindings = Bindings::default();
     shapes::bind(&c.shapes.shape, driver::main_func(&source.module)?, &mut bindings)?;
-    let backends = Backends::all();
+    let backends = Backends::of(&c.codegen)?;
     let mut text = String::new();
     for (_, mut func) in driver::passed(&source.module, &[bindings], &c.codegen, console)? {
         let Some(p) = backends.place(&mut func, &c.codegen)? else { continue };

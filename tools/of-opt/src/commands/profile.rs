@@ -98,7 +98,7 @@ pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
     let threads = driver::threads(c.codegen.threads);
     let limits = Roofline::measure(&c.codegen, threads, console)?;
     let summary = super::compile::left_out;
-    let backends = Backends::all();
+    let backends = Backends::of(&c.codegen)?;
     let request = Request {
         model: &c.model,
         inputs: &c.inputs,

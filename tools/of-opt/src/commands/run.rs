@@ -75,7 +75,7 @@ pub fn run(c: &Run, console: &mut Console) -> Result<(), Diagnostics> {
             super::compile::left_out(summary, console);
         }
     };
-    let backends = Backends::all();
+    let backends = Backends::of(&c.codegen)?;
     let request = Request {
         model: &c.model,
         inputs: &c.inputs,
