@@ -155,6 +155,9 @@ fn attribute(a: Option<&Attr>) -> Attribute {
     }
 }
 
+/// Element type and, where the rank is known, extents of a result.
+pub type ResultType = (ElementType, Option<Vec<i64>>);
+
 /// What is asked of an op.
 pub struct Question<'a> {
     /// Attributes in the order of the declaration.
@@ -180,8 +183,8 @@ impl LoadedOp {
     }
 
     /// Element types and extents of `count` results.
-    pub fn infer(self, q: &Question<'_>, count: usize) -> Result<Vec<(ElementType, Option<Vec<i64>>)>, String> {
-        let mut types: Vec<Option<(ElementType, Option<Vec<i64>>)>> = vec![None; count];
+    pub fn infer(self, q: &Question<'_>, count: usize) -> Result<Vec<ResultType>, String> {
+        let mut types: Vec<Option<ResultType>> = vec![None; count];
         let mut to = &mut types[..];
         let results = Results { context: (&raw mut to).cast(), give: note, count };
         // SAFETY: the call and what it shows live for the call.
@@ -224,7 +227,7 @@ fn text(bytes: Vec<u8>) -> Result<String, String> {
 unsafe extern "C" fn note(context: *mut c_void, index: usize, dtype: u32, dims: *const i64, rank: u32) -> *mut u8 {
     // SAFETY: the context is the slice of `LoadedOp::infer`; dims are `rank` numbers, as the interface says.
     let (types, dims) = unsafe {
-        let types = &mut **context.cast::<&mut [Option<(ElementType, Option<Vec<i64>>)>]>();
+        let types = &mut **context.cast::<&mut [Option<ResultType>]>();
         let dims = match rank {
             NO_RANK => None,
             0 => Some(&[][..]),
