@@ -25,8 +25,8 @@ pub trait Backend: Send + Sync {
     }
 
     /// Constants of up to so many elements are part of the functions that it compiles; larger ones are operands, which
-    /// the plan holds once for all.
-    fn largest_constant(&self) -> usize {
+    /// the plan holds once for all. A function is open where some of its extents are not known before the run.
+    fn largest_constant(&self, _open: bool) -> usize {
         crate::extract::LARGEST_INLINE
     }
 

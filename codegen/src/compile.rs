@@ -202,6 +202,10 @@ fn programs<'m>(
         programs.push(program(&name, i >= funcs.len(), l, &codes, &mut summary));
     }
     summary.kernels = builder.plan().code.len();
+    if summary.kernels == 0 {
+        // What runs on backends alone asks nothing of the host.
+        builder.runs_anywhere();
+    }
     options.cache.trim();
     Ok((builder, programs, summary))
 }

@@ -24,9 +24,17 @@ pub struct Extracted {
 /// # Panics
 /// Never for ops of one region in execution order.
 pub fn extract(graph: &Graph, ops: &[OpId]) -> Extracted {
+    extract_with(graph, ops, LARGEST_INLINE)
+}
+
+/// As [`extract`], with constants of up to `largest_constant` elements as part of the function.
+///
+/// # Panics
+/// As [`extract`].
+pub fn extract_with(graph: &Graph, ops: &[OpId], largest_constant: usize) -> Extracted {
     let defined = ops.iter().flat_map(|op| graph.op(*op).results.to_vec());
     let outputs = defined.filter(|v| graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect();
-    extract_to(graph, ops, outputs, LARGEST_INLINE)
+    extract_to(graph, ops, outputs, largest_constant)
 }
 
 /// Copies the ops of a region of no arguments: the function gives what the region yields. Constants of up to

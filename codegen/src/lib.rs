@@ -15,11 +15,10 @@ pub mod native;
 pub mod physical;
 pub mod place;
 pub mod roles;
-mod whole;
+pub mod specialize;
 
 pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
 pub use lower::Target;
 pub use mesh::MeshFuncs;
 pub use place::{Pin, Placement, Request, place};
-pub use whole::whole;

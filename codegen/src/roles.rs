@@ -18,7 +18,7 @@ use of_plan::ControlKind;
 use crate::extract::read_by;
 use crate::fuse::Role;
 use crate::lower::body::{Body, Node, Typed};
-use crate::lower::index;
+use crate::lower::{index, own};
 use crate::native::{expr, extent};
 
 /// What every op of a region is, and the symbols of its extents.
@@ -150,6 +150,7 @@ impl Roles {
             Role::Single => match data.name() {
                 Concat::NAME => data.operands.to_vec(),
                 Gather::NAME => data.operands[..2].to_vec(),
+                _ if own::is_own(graph, op) => own::reads(graph, op),
                 _ => index::reads(graph, op),
             },
             Role::Map(_) | Role::RowReduce(_) | Role::Anchor | Role::Transfer => data.operands.to_vec(),
@@ -270,6 +271,7 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
         }
         Conv::NAME | ConvInteger::NAME => convolution(g, op),
         MaxPool::NAME | AvgPool::NAME => pool(g, op),
+        _ if own::is_own(g, op) => own::kernel(g, op).map(|_| Role::Single),
         _ => index::claims(g, op).map(|()| Role::Single),
     }
 }

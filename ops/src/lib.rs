@@ -1,8 +1,9 @@
 //! Every op: one file each, or a row of a family's table, and the one list of them ([`list::ALL`]).
 //!
 //! An op is a struct whose fields are its attributes; it implements [`Op`]: inference, reference evaluation or
-//! expansion, SBP signatures, gradient. The tests in `tests/list_wide.rs` run over the whole list.
+//! expansion, SBP signatures, gradient. Ops of others join while the program runs ([`added`]). The tests in `tests/list_wide.rs` run over the whole list.
 
+pub mod added;
 mod declare;
 pub mod interpret;
 pub mod list;
@@ -31,4 +32,6 @@ pub mod work;
 
 pub use declare::is_option;
 pub use list::{decl, get, registry};
-pub use op::{Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Op, OpDecl, OpSpec, Sample, Value};
+pub use op::{
+    CudaKernel, Decl, Evaluated, Expanded, GradCx, Inferred, Inputs, Kind, Launch, Op, OpDecl, OpSpec, Sample, Value,
+};

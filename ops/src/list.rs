@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use of_ir::{Graph, OpId, Registry};
 
-use crate::{Op, OpDecl, OpSpec};
+use crate::{Op, OpDecl, OpSpec, added};
 
 macro_rules! list {
     ($($op:path,)*) => {
@@ -258,15 +258,16 @@ list! {
 /// The declaration of the op called `name`.
 pub fn decl(name: &str) -> Option<&'static dyn OpDecl> {
     static BY_NAME: OnceLock<HashMap<&'static str, &'static dyn OpDecl>> = OnceLock::new();
-    BY_NAME.get_or_init(|| ALL.iter().map(|d| (d.name(), *d)).collect()).get(name).copied()
+    let own = BY_NAME.get_or_init(|| ALL.iter().map(|d| (d.name(), *d)).collect());
+    own.get(name).copied().or_else(|| added::get(name))
 }
 
-/// All ops, for the parser.
+/// All ops, those that were added too, for the parser.
 pub fn registry() -> Registry {
-    Registry::new(ALL.iter().map(|d| d.as_def()))
+    Registry::new(ALL.iter().copied().chain(added::all()).map(|d| d.as_def()))
 }
 
-/// The op as its struct with attributes; `None` for a user's op that this list does not know.
+/// The op as its struct with attributes; `None` for an op that is neither in the list nor was added to it.
 pub fn get(graph: &Graph, op: OpId) -> Option<Box<dyn Op>> {
     let data = graph.op(op);
     decl(data.name())?.decode(&data.attrs).ok()

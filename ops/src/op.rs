@@ -88,6 +88,27 @@ pub struct Sample {
     pub op: Box<dyn Op>,
 }
 
+/// CUDA C++ of an op that has a kernel of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CudaKernel {
+    /// Statements. Operands and results are pointers under the names of the declaration (`x`; of a variadic operand `x0`,
+    /// `x1`, …; one that is left out has none), to row-major elements. The types and functions of `codegen/src/cuda/prelude.cuh`
+    /// are there (`f32`, `i64`, `one_exp` …); there are no headers. `return 1;` says that an index is out of range.
+    pub text: String,
+    /// How often they run.
+    pub launch: Launch,
+}
+
+/// What runs the statements of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Launch {
+    /// A thread for each number `i` below this.
+    Threads(u64),
+    /// A block of 256 threads for each number `block` below this: `threadIdx.x`, `SHARED(type, name, count)` and
+    /// `__syncthreads()` are there.
+    Blocks(u64),
+}
+
 /// An op. The struct that implements it holds the attributes; everything else about the op is here.
 pub trait Op: Send + Sync {
     /// The static side: name, signature, decoding.
@@ -126,6 +147,14 @@ pub trait Op: Send + Sync {
     /// The scalar function of an elementwise op; operands are broadcast to the result.
     fn scalar(&self) -> Option<ScalarOp> {
         None
+    }
+
+    /// A kernel for GPUs of an op that the code generator does not know, for results of these types; all extents are numbers.
+    ///
+    /// # Errors
+    /// Why it has none for these operands.
+    fn cuda(&self, _cx: &OpView<'_>, _results: &[Type]) -> Result<CudaKernel, String> {
+        Err(format!("'{}' has no kernel", self.decl().name()))
     }
 
     /// Legal ways to run it on one mesh axis. Everything broadcast is always legal and need not be listed.

@@ -41,6 +41,11 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
+    /// Takes back what the plan asks of processors, for plans without native code.
+    pub fn runs_anywhere(&mut self) {
+        self.plan.environment.cpu_features.clear();
+    }
+
     /// The structure so far.
     pub fn plan(&self) -> &Plan {
         &self.plan

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// The wheel that carries NVRTC, pinned. The generated kernels include no header, so that nothing else is needed.
-const REQUIREMENT: &str = "nvidia-cuda-nvrtc==13.2.86 \
-    --hash=sha256:8111c5130e967b78222ea2124145f8efe9ce201b752b2579a2513100a53be1c5\n";
+use crate::wheel;
+
+/// The wheel that carries NVRTC, and its hash. The generated kernels include no header, so that nothing else is needed.
+const PACKAGE: &str = "nvidia-cuda-nvrtc==13.2.86";
+const SHA256: &str = "8111c5130e967b78222ea2124145f8efe9ce201b752b2579a2513100a53be1c5";
 
 /// Downloads the wheel into a temporary folder, checks its hash and lays its libraries where code generation looks for
 /// them: `$OF_CUDA_TOOLKIT/lib`, else `~/.cache/of-opt/cuda-toolkit/lib`.
@@ -18,16 +19,7 @@ pub fn toolkit() -> Result<(), String> {
     let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
     fs::create_dir_all(&lib).map_err(|e| failed(&lib, e))?;
     let work = lib.with_file_name("download");
-    fs::create_dir_all(&work).map_err(|e| failed(&work, e))?;
-    let list = work.join("requirements.txt");
-    fs::write(&list, REQUIREMENT).map_err(|e| failed(&list, e))?;
-    let args = ["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:"];
-    python(Command::new("python3").args(args).arg("-d").arg(&work).arg("-r").arg(&list))?;
-    for file in fs::read_dir(&work).map_err(|e| failed(&work, e))?.filter_map(Result::ok) {
-        if file.path().extension().is_some_and(|e| e == "whl") {
-            python(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(file.path()).arg(&work))?;
-        }
-    }
+    wheel::fetch(PACKAGE, SHA256, &work)?;
     let from = work.join("nvidia/cu13/lib");
     for file in fs::read_dir(&from).map_err(|e| failed(&from, e))?.filter_map(Result::ok) {
         fs::copy(file.path(), lib.join(file.file_name())).map_err(|e| failed(&file.path(), e))?;
@@ -43,9 +35,4 @@ fn folder() -> Result<PathBuf, String> {
     let cache = || var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|d| d.join(".cache")));
     let own = var("OF_CUDA_TOOLKIT").or_else(|| cache().map(|d| d.join("of-opt/cuda-toolkit")));
     own.ok_or_else(|| "set OF_CUDA_TOOLKIT to a folder".into())
-}
-
-fn python(command: &mut Command) -> Result<(), String> {
-    let status = command.status().map_err(|e| format!("python3 cannot be run: {e}"))?;
-    if status.success() { Ok(()) } else { Err("python3 failed; its words are above".into()) }
 }

@@ -6,9 +6,12 @@ mod ci;
 mod conformance;
 mod cuda;
 mod fuzz;
+mod gpu;
 mod new;
 mod pjrt_plugin;
+mod tensorrt;
 mod tidy;
+mod wheel;
 mod workspace;
 
 use std::process::ExitCode;
@@ -23,10 +26,15 @@ cargo xtask conformance DIR [--bless] [--filter S]     ONNX's own test cases: ho
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
+cargo xtask gpu pack DIR [--arch sm_90] [--graphs N]   what a machine with a GPU needs to check and measure everything there;
+    … [--models DIR] [--mib N]                        at most N MiB (64)
+cargo xtask gpu report DIR/results.json               writes what it found into docs/gpu.md
 cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitive or composite, FAMILY a folder of ops/src
 cargo xtask new pass NAME                             a new pass
-cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --backend-library
+cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --library
+cargo xtask new ops NAME --out DIR                    ops in a crate of their own, loaded with --library
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
+cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the shim in front of it
 ";
 
 fn main() -> ExitCode {
@@ -38,9 +46,11 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => bench::bench(rest),
         ["conformance", rest @ ..] => conformance::conformance(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
+        ["gpu", rest @ ..] => gpu::gpu(rest),
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
         ["pjrt-plugin"] => pjrt_plugin::install(),
+        ["tensorrt", rest @ ..] => tensorrt::install(rest),
         ["new", rest @ ..] => new::new(rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

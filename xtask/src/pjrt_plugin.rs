@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+
+use crate::wheel;
 
 /// The wheel, of which nothing but the library is used, and its hash.
 const PACKAGE: &str = "lammps-jax-pjrt-cpu==0.11.2";
@@ -20,28 +21,10 @@ pub fn install() -> Result<(), String> {
     // Where backends/xla/src/plugin.rs looks for it.
     let to = data.ok_or("neither XDG_DATA_HOME nor HOME is set")?.join("of-opt").join("pjrt");
     let aside = to.join("download");
-    fs::create_dir_all(&aside).map_err(|e| format!("{}: {e}", aside.display()))?;
-    let list = aside.join("requirements.txt");
-    fs::write(&list, format!("{PACKAGE} --hash=sha256:{SHA256}\n")).map_err(|e| format!("{}: {e}", list.display()))?;
-    python(
-        &["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--dest"],
-        &[&aside],
-        &["-r"],
-        &[&list],
-    )?;
-    let wheels = fs::read_dir(&aside).map_err(|e| e.to_string())?.filter_map(|e| Some(e.ok()?.path()));
-    let wheel = wheels.filter(|p| p.extension().is_some_and(|e| e == "whl")).last().ok_or("pip downloaded no wheel")?;
-    python(&["-m", "zipfile", "-e"], &[&wheel, &aside], &[], &[])?;
+    wheel::fetch(PACKAGE, SHA256, &aside)?;
     let (from, library) = (aside.join(LIBRARY), to.join("pjrt_c_api_cpu_plugin.so"));
     fs::rename(&from, &library).map_err(|e| format!("{}: {e}", from.display()))?;
     fs::remove_dir_all(&aside).map_err(|e| format!("{}: {e}", aside.display()))?;
     eprintln!("{}: of-opt finds it there", library.display());
     Ok(())
-}
-
-fn python(first: &[&str], paths: &[&PathBuf], then: &[&str], last: &[&PathBuf]) -> Result<(), String> {
-    let mut command = Command::new("python3");
-    command.args(first).args(paths).args(then).args(last);
-    let status = command.status().map_err(|e| format!("python3 cannot be run: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("'python3 {}' failed", first.join(" "))) }
 }

@@ -2,9 +2,11 @@
 
 use of_codegen::native::cache::Cache;
 use of_codegen::native::{Isa, isa};
-use of_codegen::{Backend, CompileOptions, Target, compile, roles};
+use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
+
+use crate::open;
 
 /// Name in plans.
 pub const NAME: &str = "cuda";
@@ -31,6 +33,11 @@ impl Cuda {
         })?;
         Ok(Cuda { isa, cache })
     }
+
+    /// For the instruction set that a payload names; compiled kernels are kept where they always are.
+    pub(crate) fn named(isa: &str) -> Option<Cuda> {
+        Some(Cuda { isa: Isa::by_name(isa).filter(|i| i.is_gpu())?, cache: Cache::user() })
+    }
 }
 
 impl Backend for Cuda {
@@ -38,11 +45,35 @@ impl Backend for Cuda {
         NAME
     }
 
+    /// An op of open extents is compiled for those of each run: it is claimed if it has a kernel for some.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
-        roles::fixed(graph, op)
+        // Its constants are that, however large: they are known when it is compiled.
+        let func = extract::extract_with(graph, &[op], usize::MAX).func;
+        if specialize::is_fixed(&func) {
+            return roles::fixed(graph, op);
+        }
+        if !specialize::untold(&func).is_empty() {
+            return Err("its extents are only known once it has run".into());
+        }
+        let some = specialize::anyhow(&func);
+        let own = some.graph.region_ops(some.graph.entry()).find(|o| some.graph.op(*o).name() == graph.op(op).name());
+        roles::fixed(&some.graph, own.ok_or("it is not there")?)
+    }
+
+    /// A launch of a recorded graph and what waits for it, and what crosses the bus.
+    fn overhead(&self) -> Overhead {
+        Overhead { launch: 3e-5, bandwidth: 2e10 }
+    }
+
+    /// Weights lie on the device from the start. A function of open extents is text, which has no room for them.
+    fn largest_constant(&self, open: bool) -> usize {
+        if open { extract::LARGEST_INLINE } else { usize::MAX }
     }
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
+        if !specialize::is_fixed(func) {
+            return Ok(open::write(func, self.isa));
+        }
         let options = CompileOptions {
             model: String::new(),
             // What the loader chooses the driver by.

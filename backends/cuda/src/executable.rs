@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use of_codegen::native::isa::SHIM;
-use of_plan::PlanFile;
+use of_plan::{ElementType, PlanFile};
 use of_runtime::{
-    ExecError, Executable, LoadContext, LoadError, Loader, TensorMut, TensorRef, Value, ValueMut, ValueRef,
+    ExecError, Executable, LoadContext, LoadError, Loader, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
 };
 
 use crate::driver::{Driver, DriverError, Loaded};
 use crate::ffi::{CudaDriver, EmulatedDriver};
+use crate::open::Open;
 use crate::{DeviceProgram, NAME};
 
 /// The loader of programs for GPUs. Plans for the emulated GPU run on the CPU.
@@ -30,32 +31,43 @@ impl Loader for Device {
         NAME
     }
 
-    fn load(&self, payload: &[u8], _context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
-        let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
-        let program = DeviceProgram::of(&plan).map_err(LoadError::Payload)?;
-        let emulated = program.isa.starts_with(SHIM);
-        let loaded = match &self.driver {
-            Some(driver) => driver.load(&program),
-            None if emulated => EmulatedDriver.load(&program),
-            None => CudaDriver.load(&program),
-        };
-        let loaded = loaded.map_err(|e| match e {
-            DriverError::NoDriver(_) | DriverError::NoDevice | DriverError::Arch { .. } => {
-                LoadError::Unsupported(e.to_string())
-            }
-            _ => LoadError::Failed(e.to_string()),
-        })?;
-        tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, "a program is on a device");
-        let DeviceProgram { inputs, outputs, statuses, names, .. } = program;
-        Ok(Box::new(OnDevice { loaded, inputs, outputs, statuses: statuses.1, names }))
+    fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
+        match Open::read(payload, context, self.driver.clone())? {
+            Some(open) => Ok(Box::new(open)),
+            None => Ok(Box::new(load(payload, self.driver.as_ref())?)),
+        }
     }
 }
 
+/// Brings a program of fixed extents to a device.
+pub(crate) fn load(payload: &[u8], driver: Option<&Arc<dyn Driver>>) -> Result<OnDevice, LoadError> {
+    let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
+    let program = DeviceProgram::of(&plan).map_err(LoadError::Payload)?;
+    let emulated = program.isa.starts_with(SHIM);
+    let loaded = match driver {
+        Some(driver) => driver.load(&program),
+        None if emulated => EmulatedDriver.load(&program),
+        None => CudaDriver.load(&program),
+    };
+    let loaded = loaded.map_err(|e| match e {
+        DriverError::NoDriver(_) | DriverError::NoDevice | DriverError::Arch { .. } => {
+            LoadError::Unsupported(e.to_string())
+        }
+        _ => LoadError::Failed(e.to_string()),
+    })?;
+    tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, "a program is on a device");
+    let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
+    let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
+    let DeviceProgram { inputs, outputs, statuses, names, .. } = program;
+    Ok(OnDevice { loaded, inputs, outputs, results, statuses: statuses.1, names })
+}
+
 /// A program on a device, with the places of what goes in and out in staging memory.
-struct OnDevice {
+pub(crate) struct OnDevice {
     loaded: Box<dyn Loaded>,
     inputs: Vec<(u64, u64)>,
     outputs: Vec<(u64, u64)>,
+    results: Vec<(ElementType, Vec<i64>)>,
     statuses: u64,
     names: Vec<String>,
 }
@@ -88,9 +100,13 @@ impl Executable for OnDevice {
                 return Err(error);
             }
         }
-        for (value, place) in outputs.iter_mut().zip(&self.outputs) {
+        for ((value, place), (dtype, dims)) in outputs.iter_mut().zip(&self.outputs).zip(&self.results) {
             let from = part(staging, *place);
             match value {
+                ValueMut::Object(slot) => {
+                    let tensor = Tensor::from_bytes(*dtype, dims.clone(), from);
+                    **slot = Some(Value::Tensor(tensor.map_err(|e| ExecError::Failed(e.to_string()))?));
+                }
                 ValueMut::Dense(TensorMut { bytes, .. }) if bytes.len() == from.len() => bytes.copy_from_slice(from),
                 _ => {
                     return Err(ExecError::Failed(

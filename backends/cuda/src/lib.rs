@@ -1,5 +1,8 @@
 //! NVIDIA's GPUs: functions as programs for one device.
 //!
+//! Functions of open extents stand in a plan as text, and are compiled for the extents of each run that has new ones, which
+//! needs NVRTC there.
+//!
 //! [`Cuda`] compiles a function of fixed extents as the CPU's is, with the printers for GPUs, into a plan of its own, which
 //! is the payload. Its loader, [`Device`], turns that plan into a [`DeviceProgram`]: one piece of device memory, and steps
 //! that never change, so that a driver records them once (a CUDA graph) and each run replays them. A driver is thin
@@ -10,6 +13,7 @@ mod backend;
 mod driver;
 mod executable;
 mod ffi;
+mod open;
 mod program;
 
 pub use backend::{Cuda, NAME};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use of_codegen::cuda::nvrtc;
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{CompileOptions, Target, whole};
+use of_codegen::{Backend, CompileOptions, Target, compile, place};
 use of_cuda::{Cuda, Device};
 use of_plan::ElementType;
 use of_runtime::{Options, Session, Tensor};
@@ -26,18 +26,21 @@ fn inner() {
         return;
     }
     let module = of_ir::text::parse_module(TEXT, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let arch = std::env::var("STUB_ARCH").unwrap_or_else(|_| "sm_90".into());
+    let backend = Cuda::new(&arch, Cache::none()).unwrap();
+    let mut func = module.main().unwrap().clone();
+    place::entirely(&mut func, &backend).unwrap_or_else(|d| panic!("{d}"));
+    let compilers: [&dyn Backend; 1] = [&backend];
     let options = CompileOptions {
         model: "test".into(),
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        target: Target::new(Isa::host(), &[]),
+        target: Target::new(Isa::host(), &compilers),
         cache: Cache::none(),
         progress: None,
     };
-    let arch = std::env::var("STUB_ARCH").unwrap_or_else(|_| "sm_90".into());
-    let backend = Cuda::new(&arch, Cache::none()).unwrap();
-    let plan = whole(&[("main".into(), module.main().unwrap())], &backend, &options).unwrap_or_else(|d| panic!("{d}"));
+    let plan = compile(&[("main".into(), &func)], &options).unwrap_or_else(|d| panic!("{d}"));
     let plan = Arc::new(plan.open().unwrap());
     let mut session = match Session::new(plan, 0, Options::default(), &[Arc::new(Device::default())]) {
         Ok(session) => session,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{CompileOptions, Target, whole};
+use of_codegen::{Backend, CompileOptions, Pin, Request, Target, compile, place};
 use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Loaded};
 use of_ir::{Func, Module};
 use of_ops::sample::Rng;
@@ -37,17 +37,24 @@ fn function() -> Func {
 
 fn plan(f: &Func, arch: &str) -> PlanFile {
     let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
+    let backend = Cuda::new(arch, cache.clone()).unwrap();
+    let mut f = f.clone();
+    place::entirely(&mut f, &backend).unwrap_or_else(|d| panic!("{d}"));
+    placed(&f, &[&backend], cache)
+}
+
+/// The plan of a function whose ops are placed.
+fn placed(f: &Func, backends: &[&dyn Backend], cache: Cache) -> PlanFile {
     let options = CompileOptions {
         model: "test".into(),
         flags: Vec::new(),
         inputs: Vec::new(),
         threads: 1,
-        target: Target::new(Isa::host(), &[]),
-        cache: cache.clone(),
+        target: Target::new(Isa::host(), backends),
+        cache,
         progress: None,
     };
-    let backend = Cuda::new(arch, cache).unwrap();
-    whole(&[("main".into(), f)], &backend, &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap()
+    compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap()
 }
 
 /// A tensor as the runtime holds it.
@@ -105,31 +112,108 @@ fn a_plan_for_a_gpu_runs_on_the_emulated_one() {
 #[test]
 fn what_does_not_run_on_a_gpu_is_refused_with_every_reason() {
     let text = r#"
-func @main(%x: tensor<6xf64>, %z: tensor<?(n)xf32>) -> (tensor<6xf64>, tensor<?(n)xf32>) {
+func @main(%x: tensor<6xf64>, %z: tensor<2xf32>) -> (tensor<6xf64>, tensor<2xf32>) {
   %y = of.exp %x
-  %t = of.tanh %z
+  %t = of.atan %z
   of.return %y, %t
 }
 "#;
     let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), &[]),
-        cache: Cache::none(),
-        progress: None,
-    };
     let backend = Cuda::new("sm_90", Cache::none()).unwrap();
-    let Err(errors) = whole(&[("main".into(), module.main().unwrap())], &backend, &options) else { panic!("refused") };
+    let mut func = module.main().unwrap().clone();
+    let Err(errors) = place::entirely(&mut func, &backend) else { panic!("refused") };
     let errors = errors.to_string();
     for words in
-        ["'of.exp' does not run on 'cuda': Exp of f64", "'of.tanh' does not run on 'cuda': an extent is not known"]
+        ["'of.exp' does not run on 'cuda': Exp of f64", "'of.atan' does not run on 'cuda': Atan has no native code"]
     {
         assert!(errors.contains(words), "{errors}");
     }
     assert!(Cuda::new("sm_1", Cache::none()).unwrap_err().contains("sm_90"));
+}
+
+#[test]
+fn what_stays_on_the_host_runs_between_the_regions_of_the_gpu() {
+    if !emulated() {
+        return;
+    }
+    // Gathered rows are fused with nothing, and the hyperbolic tangent stays on the host.
+    let text = r#"
+func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i"}) -> (tensor<5x4xf32> {of.name = "y"}) {
+  %w = of.constant {value = dense<0.125> : tensor<16x4xf32>}
+  %p = of.matmul %x, %w
+  %q = of.gather %p, %i {axis = 0}
+  %f = of.tanh %q
+  %t = of.gather %f, %i {axis = 0}
+  %y = of.softmax %t {axis = -1}
+  of.return %y
+}
+"#;
+    let mut module =
+        of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let mut manager = Manager::default();
+    manager.append("cpu").unwrap();
+    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    let mut f = module.main().unwrap().clone();
+    let (before, cache) = (f.clone(), Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT));
+    let backend = Cuda::new("shim", cache.clone()).unwrap();
+    let wanted = ["cuda".to_string()];
+    let pins = [Pin { op: "of.tanh".into(), backend: place::NATIVE.into() }];
+    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_region: 0 };
+    let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
+    assert_eq!(placement.regions.len(), 2, "{placement:?}");
+    assert!(placement.refused.iter().all(|r| r.op == "of.tanh"), "{placement:?}");
+    let plan = placed(&f, &[&backend], cache);
+    let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    let indices: Value = of_ir::Tensor::from_slice(&[5], &[0i64, 3, 2, 4, 1]).unwrap().into();
+    let inputs = [Rng::new(3).f32s(&[8, 16]), indices];
+    let want = interpret::run_graph(&before.graph, &inputs).unwrap();
+    let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
+    let Value::Tensor(want) = &want[0] else { panic!("no tensor") };
+    let (got, want) = (numbers(&got[0]), want.to_f64s().unwrap());
+    assert!(got.len() == want.len() && got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} {want:?}");
+}
+
+#[test]
+fn open_extents_are_compiled_for_those_of_each_run() {
+    if !emulated() {
+        return;
+    }
+    // The weight is too large for the text of the region: it comes from the plan.
+    let text = r#"
+func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.name = "y"}) {
+  %w = of.constant {value = dense<0.125> : tensor<16x8xf32>}
+  %p = of.matmul %x, %w
+  %y = of.softmax %p {axis = -1}
+  of.return %y
+}
+"#;
+    let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let mut f = module.main().unwrap().clone();
+    let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
+    let backend = Cuda::new("shim", cache.clone()).unwrap();
+    let before = f.clone();
+    f = {
+        let mut module = module;
+        let mut manager = Manager::default();
+        manager.append("cpu").unwrap();
+        manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        module.main().unwrap_or(&f).clone()
+    };
+    place::entirely(&mut f, &backend).unwrap_or_else(|d| panic!("{d}"));
+    let plan = placed(&f, &[&backend], cache);
+    let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    let mut r = Rng::new(5);
+    for n in [3, 5, 3] {
+        let x = r.f32s(&[n, 16]);
+        let want = interpret::run_graph(&before.graph, std::slice::from_ref(&x)).unwrap();
+        let got = session.run(vec![to_runtime(&x)]).unwrap();
+        let Value::Tensor(want) = &want[0] else { panic!("no tensor") };
+        let (got, want) = (numbers(&got[0]), want.to_f64s().unwrap());
+        assert!(
+            got.len() == want.len() && got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5),
+            "{got:?} {want:?}"
+        );
+    }
 }
 
 /// A driver whose device has no memory.

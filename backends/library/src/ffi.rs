@@ -1,7 +1,9 @@
-//! The C interface itself. Its C declarations are in `docs/of_backend.h`.
+//! The C interface itself: what both parts of it share, and backends. Its C declarations are in `docs/of_library.h`.
 //!
 //! Every function gives 0 where it did what it is for; else it has written a sentence. Text and bytes that a function
 //! makes go to a sink, tensors into memory that the caller gives out, so that neither side frees what the other made.
+
+pub mod ops;
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -80,7 +82,7 @@ pub struct Table {
     unload: unsafe extern "C" fn(*mut c_void),
 }
 
-/// Why a library is no backend.
+/// Why a library is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     /// It cannot be loaded.
@@ -92,7 +94,7 @@ pub enum LibraryError {
         why: String,
     },
     /// Its function gives nothing of use.
-    #[error("'{path}' exports no backend: {why}")]
+    #[error("'{path}' is no library of this program: {why}")]
     Table {
         /// The file.
         path: String,
@@ -137,6 +139,37 @@ fn why(e: &libloading::Error) -> String {
     std::error::Error::source(e).map_or_else(|| e.to_string(), |cause| format!("{e}: {cause}"))
 }
 
+/// A loaded library: its backend and its ops, one of which it has.
+pub struct Opened {
+    /// The backend.
+    pub backend: Option<Loaded>,
+    /// The ops.
+    pub ops: Vec<crate::ops::Declared>,
+}
+
+/// Loads the library at `path`.
+pub fn open(path: &Path) -> Result<Opened, LibraryError> {
+    let shown = path.display().to_string();
+    let wrong = |why: String| LibraryError::Table { path: shown.clone(), why };
+    // SAFETY: running the initialisers of a library is what loading it means; the user names it.
+    let library = unsafe { libloading::Library::new(path) }
+        .map_err(|e| LibraryError::Load { path: shown.clone(), why: why(&e) })?;
+    // Executables may outlive every handle: the library stays.
+    let library: &'static libloading::Library = Box::leak(Box::new(library));
+    // SAFETY: the interface says that the functions have these types.
+    let (backend, ops) = unsafe {
+        let backend = library.get::<unsafe extern "C" fn() -> *const Table>(b"of_backend\0").ok().map(|get| get());
+        (backend, library.get::<unsafe extern "C" fn() -> *const ops::OpTable>(b"of_ops\0").ok().map(|get| get()))
+    };
+    if backend.is_none() && ops.is_none() {
+        return Err(wrong("it exports neither of_backend nor of_ops".into()));
+    }
+    let backend = backend.map(|table| Loaded::of(table, &shown)).transpose()?;
+    // SAFETY: what the function gives is a table, and lives as long as the library.
+    let ops = ops.map(|table| unsafe { ops::read(table) }).transpose().map_err(wrong)?;
+    Ok(Opened { backend, ops: ops.unwrap_or_default() })
+}
+
 /// A loaded library and its table.
 pub struct Loaded {
     table: &'static Table,
@@ -149,19 +182,8 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Loaded {
-    pub fn open(path: &Path) -> Result<Loaded, LibraryError> {
-        let shown = path.display().to_string();
-        let load = |e: libloading::Error| LibraryError::Load { path: shown.clone(), why: why(&e) };
-        let wrong = |why: String| LibraryError::Table { path: shown.clone(), why };
-        // SAFETY: running the initialisers of a library is what loading it means; the user names it.
-        let library = unsafe { libloading::Library::new(path) }.map_err(load)?;
-        // Executables may outlive every handle: the library stays.
-        let library: &'static libloading::Library = Box::leak(Box::new(library));
-        // SAFETY: the interface says that the function has this type.
-        let table = unsafe {
-            let get = library.get::<unsafe extern "C" fn() -> *const Table>(b"of_backend\0");
-            get.map_err(|e| wrong(why(&e)))?()
-        };
+    fn of(table: *const Table, path: &str) -> Result<Loaded, LibraryError> {
+        let wrong = |why: String| LibraryError::Table { path: path.into(), why };
         if table.is_null() {
             return Err(wrong("of_backend gives nothing".into()));
         }
@@ -171,7 +193,7 @@ impl Loaded {
             return Err(wrong(format!("it speaks version {version} of the interface, this program version {VERSION}")));
         }
         // SAFETY: it has the size of the struct, and lives as long as the library.
-        Ok(Loaded { table: unsafe { &*table }, path: shown })
+        Ok(Loaded { table: unsafe { &*table }, path: path.into() })
     }
 
     pub fn name(&self) -> Result<String, LibraryError> {
@@ -283,7 +305,7 @@ pub fn table<T: Backend + Loader + Default>() -> *const Table {
         version: VERSION,
         size: size_of::<Table>() as u32,
         name: Box::leak(name.into_boxed_c_str()).as_ptr(),
-        largest_constant: backend.largest_constant() as u64,
+        largest_constant: backend.largest_constant(false) as u64,
         launch: overhead.launch,
         bandwidth: overhead.bandwidth,
         claims: claims::<T>,
@@ -410,7 +432,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_that_of_the_header() {
-        // docs/of_backend.h has the same numbers.
+        // docs/of_library.h has the same numbers.
         assert_eq!((size_of::<Table>(), size_of::<TensorView>(), size_of::<Results>()), (80, 32, 24));
     }
 }

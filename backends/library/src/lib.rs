@@ -1,12 +1,17 @@
-//! Backends in shared libraries: both sides of a small C interface.
+//! Backends and ops in shared libraries: both sides of a small C interface.
 //!
-//! A library exports one function, `of_backend`, which gives a [`Table`]. What passes is text (a function as IR text, with
+//! A library exports `of_ops`, which gives an [`OpTable`], or `of_backend`, which gives a [`Table`], or both. Ops
+//! pass as declarations and functions over types and tensors; [`export_ops!`] makes them of what [`of_ops::op!`]
+//! declares, as the ops of this program are declared.
+//!
+//! Of backends what passes is text (a function as IR text, with
 //! its shapes, placements and constants), bytes (the artifact, which the plan carries) and tensors: no Rust type, so that
 //! a library may be built by another compiler, or be written in C. [`export!`] makes the table of anything that implements
 //! [`of_codegen::Backend`] and [`of_runtime::Loader`], which is what backends of this repository implement, too;
 //! [`Library`] is the other side.
 
 mod ffi;
+mod ops;
 
 use std::path::Path;
 
@@ -16,9 +21,10 @@ use of_ir::text::{self, PrintOptions};
 use of_ir::{Func, Graph, Module, OpId};
 use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Tensor, Value, ValueMut, ValueRef};
 
+pub use ffi::ops::{OpEntry, OpTable, op_entry, op_table};
 pub use ffi::{LibraryError, Table, table};
 
-/// Version of the interface; a library of another one is refused.
+/// Version of the interface to backends; a library of another one is refused.
 pub const VERSION: u32 = 1;
 
 /// A function as text that the other side reads.
@@ -40,17 +46,23 @@ pub struct Library {
     name: &'static str,
 }
 
-impl Library {
-    /// Loads the library at `path`, which runs its initialisers.
-    ///
-    /// # Errors
-    /// When it cannot be loaded, exports no backend, or speaks another version of the interface.
-    pub fn open(path: &Path) -> Result<Library, LibraryError> {
-        let raw = ffi::Loaded::open(path)?;
-        // A name lives as long as the program, as does the library.
-        let name = Box::leak(raw.name()?.into_boxed_str());
-        Ok(Library { raw, name })
+/// Loads the library at `path`, which runs its initialisers. Its ops are added to those of this program
+/// ([`of_ops::added`]), its backend is given back.
+///
+/// # Errors
+/// When it cannot be loaded, exports neither ops nor a backend, speaks another version of the interface, or has an op
+/// that cannot be added.
+pub fn open(path: &Path) -> Result<Option<Library>, LibraryError> {
+    let opened = ffi::open(path)?;
+    let wrong = |why: String| LibraryError::Table { path: path.display().to_string(), why };
+    for declared in opened.ops {
+        let op = ops::UserOp::new(declared).map_err(wrong)?;
+        of_ops::added::add(op).map_err(|e| wrong(e.to_string()))?;
     }
+    let Some(raw) = opened.backend else { return Ok(None) };
+    // A name lives as long as the program, as does the library.
+    let name = Box::leak(raw.name()?.into_boxed_str());
+    Ok(Some(Library { raw, name }))
 }
 
 impl Backend for Library {
@@ -66,7 +78,7 @@ impl Backend for Library {
         self.raw.overhead()
     }
 
-    fn largest_constant(&self) -> usize {
+    fn largest_constant(&self, _open: bool) -> usize {
         self.raw.largest_constant()
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use of_codegen::physical::element_type;
-use of_codegen::{Backend, extract};
+use of_codegen::{Backend, extract, specialize};
 use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Graph, OpId};
 use of_plan::{ArgSource, ElementType};
@@ -13,7 +13,7 @@ use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Tensor, 
 use crate::emit::{self, Module};
 use crate::ffi::{Buffer, Client, Loaded, PluginError};
 use crate::payload::{self, Payload};
-use crate::{plugin, specialize};
+use crate::plugin;
 
 /// Name in plans and on the command line.
 pub const NAME: &str = "xla";
@@ -33,7 +33,7 @@ impl Backend for Xla {
             return Err("it has an effect, which XLA may leave out".into());
         }
         let func = extract::extract(graph, &[op]).func;
-        if payload::is_fixed(&func) {
+        if specialize::is_fixed(&func) {
             return emit::module(&func).map(drop);
         }
         match specialize::untold(&func)[..] {

@@ -5,7 +5,6 @@ pub mod emit;
 mod ffi;
 mod payload;
 pub mod plugin;
-mod specialize;
 
 pub use backend::{NAME, Xla, evaluate};
 pub use ffi::{Client, PluginError};

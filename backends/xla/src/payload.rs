@@ -1,5 +1,6 @@
 //! What stands in a plan for a region that XLA compiles: a line that says what follows, then text.
 
+use of_codegen::specialize;
 use of_ir::text::{self, PrintOptions};
 use of_ir::{DType, Func};
 
@@ -70,12 +71,9 @@ fn parsed(word: &str) -> Option<(DType, Vec<usize>)> {
 /// # Errors
 /// The op that has no text, and why.
 pub fn payload(func: &Func) -> Result<Payload, String> {
-    if is_fixed(func) { emit::module(func).map(Payload::Fixed) } else { Ok(Payload::Open(Box::new(func.clone()))) }
-}
-
-/// Whether the extents of all values are numbers.
-pub fn is_fixed(func: &Func) -> bool {
-    let g = &func.graph;
-    let values = (0..g.value_slots()).filter_map(|i| g.value_at(i));
-    values.filter_map(|v| g.ty(v).as_tensor()).all(|t| t.fixed_dims().is_some())
+    if specialize::is_fixed(func) {
+        emit::module(func).map(Payload::Fixed)
+    } else {
+        Ok(Payload::Open(Box::new(func.clone())))
+    }
 }

@@ -48,6 +48,11 @@ pub fn print(nest: &Nest, isa: &Isa) -> Result<Source, String> {
             each(&(&walk.axis.outer * &walk.axis.inner), "it", &walk.head, &text)
         }
         Nest::Once(text) => once(text),
+        Nest::Own(own) if own.per_thread => each(&own.count.into(), "i", &own.head, &own.text),
+        Nest::Own(own) => {
+            let c = format!("{}  BLOCKS(block) {{\n{}  __syncthreads();\n  }}\n", own.head, own.text);
+            Source::new(c, own.count.into(), 1)
+        }
     };
     if isa.language == Language::Shim {
         source.scratch_bytes = shim::SCRATCH;

@@ -8,6 +8,7 @@ mod constants;
 mod control;
 pub mod index;
 mod movement;
+pub mod own;
 mod resize;
 mod transfer;
 
@@ -588,6 +589,7 @@ impl<'g> Lowering<'g, '_> {
                 }
                 Nest::Reduce { kind: body::reduce_kind(name), dims, axes }
             }
+            _ if own::is_own(self.g, op) => own::kernel(self.g, op)?,
             _ => movement::movement(self.g, op)?,
         };
         let source = nest.print(self.isa)?;
@@ -622,7 +624,9 @@ impl<'g> Lowering<'g, '_> {
             let d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), format!("there is no backend '{name}'"));
             return Err(d.hint(format!("there are {}", known.join(", "))));
         };
-        let sub = extract_region(self.g, data.regions[0], backend.largest_constant());
+        let inside = self.g.region_ops(data.regions[0]).flat_map(|op| self.g.op(op).results.to_vec());
+        let open = inside.filter_map(|v| self.g.ty(v).as_tensor()).any(|t| t.fixed_dims().is_none());
+        let sub = extract_region(self.g, data.regions[0], backend.largest_constant(open));
         let payload = self.constants.builder().add_payload(backend.compile(&sub.func)?);
         let inputs = sub.inputs.iter().map(|v| self.value_place(*v)).collect::<Result<Vec<_>, _>>()?;
         let outputs: Vec<usize> = data.results.iter().map(|v| self.new_value(*v)).collect();

@@ -100,6 +100,21 @@ pub enum Nest {
     Walk(Walk),
     /// Statements that run once.
     Once(String),
+    /// What an op that this compiler does not know brings for GPUs.
+    Own(Own),
+}
+
+/// A kernel in an op's own words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Own {
+    /// Declarations of its arguments.
+    pub head: String,
+    /// Statements.
+    pub text: String,
+    /// How often they run.
+    pub count: usize,
+    /// By one thread each time, which is number `i`; else by a block, number `block`.
+    pub per_thread: bool,
 }
 
 impl Nest {
@@ -127,6 +142,7 @@ impl Nest {
             Nest::Scatter(scatter) => index::scatter(scatter.clone()),
             Nest::Walk(walk) => walk.source(),
             Nest::Once(body) => Source::new(body.clone(), 1usize.into(), 1),
+            Nest::Own(_) => return Err("its kernel for CPUs is in the library that it comes from".into()),
         })
     }
 }

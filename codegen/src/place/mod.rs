@@ -10,7 +10,7 @@ mod outline;
 
 use std::collections::HashMap;
 
-use of_diag::{Code, Diagnostic, Location};
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Func, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::control::Subgraph;
@@ -123,6 +123,29 @@ pub fn place(func: &mut Func, request: &Request<'_>) -> Result<Placement, Diagno
         )
         .hint("ops are named as after all passes: 'of-opt explain MODEL --placement' lists them")),
     }
+}
+
+/// Places every op of `func` on `backend`, whatever it costs.
+///
+/// # Errors
+/// Each op that it does not run, with the reason.
+pub fn entirely(func: &mut Func, backend: &dyn Backend) -> Result<Placement, Diagnostics> {
+    let g = &func.graph;
+    let refused = g.region_ops(g.entry()).filter_map(|op| {
+        let (why, data) = (backend.claims(g, op).err()?, g.op(op));
+        let what = format!("'{}' does not run on '{}': {why}", data.name(), backend.name());
+        let d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what);
+        Some(match backend.remedy(g, op) {
+            Some(fix) => d.hint(fix),
+            None => d,
+        })
+    });
+    let refused: Vec<Diagnostic> = refused.collect();
+    if !refused.is_empty() {
+        return Err(Diagnostics(refused));
+    }
+    let (known, wanted) = ([backend], [backend.name().to_string()]);
+    Ok(place(func, &Request { known: &known, wanted: &wanted, pins: &[], min_region: 0 })?)
 }
 
 /// The backend called `name`.

@@ -18,7 +18,8 @@ pub(crate) fn declaration(name: &str) -> Option<&'static dyn OpDecl> {
         let all = of_ops::list::ALL.iter();
         all.flat_map(|d| d.onnx().iter().map(|n| (*n, *d))).collect()
     });
-    by_onnx.get(name).copied()
+    let added = || of_ops::added::all().into_iter().find(|d| d.onnx().contains(&name));
+    by_onnx.get(name).copied().or_else(added)
 }
 
 /// The importer of operators that are the same in every version.

@@ -293,7 +293,7 @@ pub(crate) fn regions(op: &str) -> &'static [&'static str] {
 
 /// Whether no attribute of the operator says what the attribute `slot` of the IR says.
 pub(crate) fn is_internal(op: &str, slot: &str) -> bool {
-    INTERNAL.iter().any(|(o, s)| (*o == "*" || *o == op) && *s == slot)
+    !is_foreign(op) && INTERNAL.iter().any(|(o, s)| (*o == "*" || *o == op) && *s == slot)
 }
 
 /// Whether the attribute `slot` is written even where it has its default.
@@ -311,14 +311,22 @@ pub(crate) fn flag_of_output(op: &str, slot: &str) -> Option<usize> {
     FLAGS.iter().find(|(o, s, _)| *o == op && *s == slot).map(|f| f.2)
 }
 
+/// Whether the operator is one of a domain that ONNX does not define. Its attributes are as its op declares them.
+fn is_foreign(op: &str) -> bool {
+    op.split_once("::").is_some_and(|(domain, _)| !domain.starts_with("ai.onnx."))
+}
+
 /// The name in ONNX of the attribute `slot`.
 pub(crate) fn onnx_name(op: &str, slot: &'static str) -> &'static str {
+    if is_foreign(op) {
+        return slot;
+    }
     NAMES.iter().find(|(o, s, _)| (*o == op || *o == "*") && *s == slot).map_or(slot, |n| n.2)
 }
 
 /// The value of an attribute that a model leaves out; `None` where it must be given or stays absent.
 pub(crate) fn default(op: &str, slot: &AttrSlot) -> Option<Attr> {
-    if slot.optional || REQUIRED.contains(&(op, slot.name)) {
+    if slot.optional || REQUIRED.contains(&(op, slot.name)) || is_foreign(op) {
         return None;
     }
     let row = |wanted: &str| DEFAULTS.iter().find(|(o, s, _)| *o == wanted && *s == slot.name).map(|d| d.2);

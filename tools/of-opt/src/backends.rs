@@ -1,20 +1,49 @@
 //! What can execute ops: backends of this program, and those of shared libraries that the user names.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
-use of_codegen::place::NATIVE;
-use of_codegen::{Backend, Pin, Placement, Request, place};
+use of_codegen::Backend;
+use of_codegen::place::{self, NATIVE, Pin, Placement, Request, place};
+use of_cuda::Cuda;
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
 use of_library::Library;
 use of_reference::Reference;
 use of_runtime::Loader;
+use of_tensorrt::TensorRt;
 use of_xla::Xla;
 
 use crate::cli::Codegen;
 use crate::console::Console;
-use crate::exit;
 use crate::show::count;
+use crate::{driver, exit};
+
+/// Backends of libraries.
+static LOADED: OnceLock<Vec<Arc<Library>>> = OnceLock::new();
+
+/// Loads the libraries that the command line names, before anything reads a model: their ops are known from then on, and
+/// their backends are among all.
+///
+/// # Errors
+/// When one is none, or has the name of something that there is already.
+pub fn load(paths: &[PathBuf]) -> Result<(), Diagnostics> {
+    let mut loaded: Vec<Arc<Library>> = Vec::new();
+    for path in paths {
+        let Some(library) = of_library::open(path).map_err(|e| exit::error(Code::INPUT, e.to_string()))? else {
+            continue;
+        };
+        let name = Backend::name(&library);
+        let known = Backends::all().compilers.iter().any(|b| b.name() == name);
+        if name == NATIVE || known || loaded.iter().any(|l| Backend::name(&**l) == name) {
+            let what = format!("'{}': there is a backend '{name}' already", path.display());
+            return Err(exit::error(Code::INPUT, what).into());
+        }
+        loaded.push(Arc::new(library));
+    }
+    LOADED.get_or_init(|| loaded);
+    Ok(())
+}
 
 /// Both halves of every backend.
 pub struct Backends {
@@ -24,30 +53,42 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Those of this program; the first takes every op that has no native code.
-    pub fn own() -> Backends {
-        Backends {
+    /// Those of this program, the first of which takes every op that has no native code, and those of the libraries that were
+    /// loaded.
+    pub fn all() -> Backends {
+        let mut all = Backends {
             compilers: vec![Arc::new(Reference), Arc::new(Xla)],
             loaders: vec![Arc::new(Reference), Arc::new(Xla), Arc::new(of_cuda::Device::default())],
+        };
+        for tensorrt in [TensorRt::default(), TensorRt::tf32()].map(Arc::new) {
+            all.compilers.push(tensorrt.clone());
+            all.loaders.push(tensorrt);
         }
+        for library in LOADED.get().into_iter().flatten() {
+            all.compilers.push(library.clone());
+            all.loaders.push(library.clone());
+        }
+        all
     }
 
-    /// Those of this program, and of the libraries that the flags name.
+    /// All, and the compiler for the GPU that `--target` or `--backend` names.
     ///
     /// # Errors
-    /// When a library is no backend, or has the name of another one.
+    /// When there is no such target or GPU, or there are several.
     pub fn of(flags: &Codegen) -> Result<Backends, Diagnostics> {
-        let mut all = Backends::own();
-        for path in &flags.backend_library {
-            let library = Library::open(path).map_err(|e| exit::error(Code::INPUT, e.to_string()))?;
-            let name = Backend::name(&library);
-            if name == NATIVE || all.compilers.iter().any(|b| b.name() == name) {
-                let what = format!("'{}': there is a backend '{name}' already", path.display());
-                return Err(exit::error(Code::INPUT, what).into());
-            }
-            let library = Arc::new(library);
-            all.compilers.push(library.clone());
-            all.loaders.push(library);
+        let mut all = Backends::all();
+        let wrong = |what: String| exit::error(Code::INPUT, what).hint("choose from cpu, cuda:sm_90, cuda:shim");
+        let target = flags.target.as_deref().filter(|t| *t != "cpu");
+        if let Some(other) = target.filter(|t| gpu(t).is_none()) {
+            return Err(wrong(format!("there is no target '{other}'")).into());
+        }
+        let mut archs: Vec<&str> =
+            target.into_iter().chain(flags.backend.iter().map(String::as_str)).filter_map(gpu).collect();
+        archs.dedup();
+        match archs[..] {
+            [] => {}
+            [arch] => all.compilers.push(Arc::new(Cuda::new(arch, driver::cache(flags)).map_err(wrong)?)),
+            _ => return Err(wrong(format!("a plan is for one GPU, not for {}", archs.join(" and "))).into()),
         }
         Ok(all)
     }
@@ -62,15 +103,26 @@ impl Backends {
     /// # Errors
     /// When a backend is not known, or does not run what was given to it by hand.
     pub fn place(&self, func: &mut Func, flags: &Codegen) -> Result<Option<Placement>, Diagnostics> {
+        let gpu_alone = flags.target.as_deref().and_then(gpu).is_some();
+        if let Some(cuda) = self.compilers.iter().find(|b| gpu_alone && b.name() == of_cuda::NAME) {
+            return Ok(Some(place::entirely(func, &**cuda)?));
+        }
         let pins = flags.backend_for.iter().map(|p| pin(p)).collect::<Result<Vec<_>, _>>()?;
         if flags.backend.is_empty() && pins.is_empty() {
             return Ok(None);
         }
         let known = self.compilers();
-        let request =
-            Request { known: &known, wanted: &flags.backend, pins: &pins, min_region: flags.min_region.unwrap_or(1) };
+        let name = |b: &String| if gpu(b).is_some() { of_cuda::NAME.to_string() } else { b.clone() };
+        let wanted: Vec<String> = flags.backend.iter().map(name).collect();
+        let min_region = flags.min_region.unwrap_or(1);
+        let request = Request { known: &known, wanted: &wanted, pins: &pins, min_region };
         Ok(Some(place(func, &request)?))
     }
+}
+
+/// The architecture in `cuda:sm_90`.
+fn gpu(name: &str) -> Option<&str> {
+    name.strip_prefix(of_cuda::NAME)?.strip_prefix(':')
 }
 
 /// `of.softmax=xla`, `layer1/conv=native`: the last `=` divides, as names of nodes may hold one.

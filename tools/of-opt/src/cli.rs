@@ -25,6 +25,9 @@ pub struct Cli {
     /// How to talk.
     #[command(flatten)]
     pub talk: Talk,
+    /// A shared library that holds ops, a backend, or both; may be repeated
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
+    pub library: Vec<PathBuf>,
 }
 
 /// How much is said on stderr.
@@ -101,7 +104,7 @@ pub struct Codegen {
     /// Worker threads; 0 takes all cores
     #[arg(long, value_name = "T")]
     pub threads: Option<usize>,
-    /// What to compile for: cpu, or cuda:ARCH for one GPU (sm_80, sm_90, sm_100; shim is one that the CPU emulates).
+    /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; shim is one that the CPU emulates).
     /// ARCH+tf32 multiplies f32 on tensor cores with ten bits of mantissa, ARCH+tf32x3 in three such products, ARCH+bf16
     /// and ARCH+f16 with operands of those types
     #[arg(long, value_name = "TARGET")]
@@ -126,7 +129,7 @@ pub struct Codegen {
     /// process, and share --threads among them
     #[arg(long, value_name = "MESH", conflicts_with = "target")]
     pub mesh: Option<String>,
-    /// Backends for whatever they take, best first; the rest is native code
+    /// Backends for whatever they take, best first; the rest is native code. cuda:ARCH is one GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with_all = ["mesh", "target"])]
     pub backend: Vec<String>,
     /// Give ops to a backend (or to 'native') whatever it costs: of.softmax=xla, or the name of an ONNX node, or a location
@@ -135,9 +138,6 @@ pub struct Codegen {
     /// Give back regions of fewer ops; 0 keeps every region, whatever it costs
     #[arg(long, value_name = "OPS", help_heading = "Placement")]
     pub min_region: Option<usize>,
-    /// A shared library that holds a backend; may be repeated
-    #[arg(long, value_name = "PATH", help_heading = "Placement")]
-    pub backend_library: Vec<PathBuf>,
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,

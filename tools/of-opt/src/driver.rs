@@ -100,11 +100,7 @@ pub fn compile<'m>(
     console: &Console,
 ) -> Result<Compiled<'m>, Diagnostics> {
     let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
-    let gpu = gpu(codegen)?;
-    with_options(source, codegen, backends, flags, schedules, console, |options| match &gpu {
-        Some(cuda) => of_codegen::whole(&funcs, cuda, options),
-        None => of_codegen::compile(&funcs, options),
-    })
+    with_options(source, codegen, backends, flags, schedules, console, |options| of_codegen::compile(&funcs, options))
 }
 
 /// Compiles something as the flags say, with progress.
@@ -144,17 +140,6 @@ pub fn with_options<T>(
 /// Where compiled kernels are kept.
 pub fn cache(codegen: &Codegen) -> Cache {
     if codegen.no_cache { Cache::none() } else { Cache::user() }
-}
-
-/// The compiler for the GPU that `--target` names; nothing for the CPU.
-fn gpu(codegen: &Codegen) -> Result<Option<of_cuda::Cuda>, Diagnostics> {
-    let target = codegen.target.as_deref().unwrap_or("cpu");
-    let wrong = |what: String| exit::error(Code::INPUT, what).hint("choose from cpu, cuda:sm_90, cuda:shim");
-    match target.split_once(':') {
-        None if target == "cpu" => Ok(None),
-        Some(("cuda", arch)) => Ok(Some(of_cuda::Cuda::new(arch, cache(codegen)).map_err(wrong)?)),
-        _ => Err(wrong(format!("there is no target '{target}'")).into()),
-    }
 }
 
 /// The number of threads that a flag asks for: all cores without it.

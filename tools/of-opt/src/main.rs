@@ -37,11 +37,11 @@ use crate::console::Console;
 
 fn main() -> ExitCode {
     panics::install();
-    let Cli { command, opt, talk } = Cli::parse();
+    let Cli { command, opt, talk, library } = Cli::parse();
     logging::start(&talk);
     let mut console = Console::new(&talk);
     let console = &mut console;
-    let result = match command {
+    let result = backends::load(&library).and_then(|()| match command {
         None => commands::opt::opt(&opt, console),
         Some(_) if opt.is_given() => Err(exit::usage("a command and passes to run on a file were both given").into()),
         Some(Command::Import(c)) => commands::import::import(&c, console),
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
         Some(Command::Backends) => commands::backends::backends(console),
-    };
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(errors) => {

@@ -122,7 +122,7 @@ pub fn compile<'m>(
         funcs: ranked.funcs.iter().collect(),
         ranks: ranked.ranks.clone(),
     };
-    driver::with_options(source, codegen, &Backends::own(), flags, &schedule::NONE, console, |options| {
+    driver::with_options(source, codegen, &Backends::all(), flags, &schedule::NONE, console, |options| {
         of_codegen::compile_mesh(&mesh, options)
     })
 }

@@ -108,7 +108,7 @@ struct How {
 fn kernel(text: &str, codegen: &Codegen, how: How, console: &mut Console) -> Result<Duration, Diagnostics> {
     let (plan, inputs) = prepared(text, codegen, console)?;
     let one = || -> Result<Duration, Diagnostics> {
-        let mut session = driver::session(Arc::clone(&plan), 0, Some(how.threads), true, &Backends::own())?;
+        let mut session = driver::session(Arc::clone(&plan), 0, Some(how.threads), true, &Backends::all())?;
         let (mut inputs, mut outputs) = (inputs.clone(), session.new_outputs());
         let (started, mut calls) = (Instant::now(), 0);
         while calls < 12 || started.elapsed() < how.sustained {
@@ -156,7 +156,7 @@ pub fn prepared(
         let compiled = ranks::compile(&ranked, &source, codegen, Vec::new(), console)?;
         return Ok((Arc::new(compiled.open()?), made(&ranked.whole)?));
     }
-    let backends = Backends::own();
+    let backends = Backends::all();
     let funcs = driver::prepare(&source.module, &[Default::default()], codegen, &backends, console)?;
     let compiled = driver::compile(&funcs, &source, codegen, &backends, Vec::new(), &schedule::NONE, console)?;
     Ok((Arc::new(compiled.open()?), made(&funcs[0].1)?))

@@ -119,7 +119,7 @@ fn left_out(func: Func) -> Option<Vec<String>> {
     let info =
         PlanInfo { compiler_version: String::new(), model: String::new(), flags: Vec::new(), inputs: Vec::new() };
     let mut builder = PlanBuilder::new(info, environment);
-    let backends = Backends::own();
+    let backends = Backends::all();
     let compilers = backends.compilers();
     let target = Target::new(isa, &compilers);
     let lowered = lower(module.main()?, &target, &mut builder).ok()?;

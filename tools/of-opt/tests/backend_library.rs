@@ -41,7 +41,7 @@ fn the_commands_of_the_guide_make_a_backend_outside_the_workspace_that_runs() {
     // A library that is none is refused in words.
     let none = root.join("README.md").display().to_string();
     let wrong = Command::new(env!("CARGO_BIN_EXE_of-opt"))
-        .args(["run", "tests/lit/place/toy.of", "--shape", "x=4x8,w=4x8", "--backend-library", &none])
+        .args(["run", "tests/lit/place/toy.of", "--shape", "x=4x8,w=4x8", "--library", &none])
         .current_dir(&root)
         .output()
         .unwrap();

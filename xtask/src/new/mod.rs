@@ -1,13 +1,13 @@
 //! `cargo xtask new`: files from templates, and their lines in the lists.
 
-mod backend;
+mod library;
 mod lists;
 mod op;
 mod pass;
 
 use crate::workspace::root;
 
-/// Makes an op, a pass or a backend.
+/// Makes an op, a pass, or a crate of a backend or of ops.
 ///
 /// # Errors
 /// When the arguments make no sense or something of that name exists.
@@ -15,8 +15,9 @@ pub fn new(args: &[&str]) -> Result<(), String> {
     match args {
         ["op", name, rest @ ..] => op::op(&root(), name, flag(rest, "--kind")?, flag(rest, "--family")?),
         ["pass", name] => pass::pass(&root(), name),
-        ["backend", name, rest @ ..] => backend::backend(&root(), name, flag(rest, "--out")?),
-        _ => Err("write 'new op NAME --kind primitive|composite --family FAMILY', 'new pass NAME' or 'new backend NAME --out DIR'".into()),
+        ["backend", name, rest @ ..] => library::library(&root(), &library::BACKEND, name, flag(rest, "--out")?),
+        ["ops", name, rest @ ..] => library::library(&root(), &library::OPS, name, flag(rest, "--out")?),
+        _ => Err("write 'new op NAME --kind primitive|composite --family FAMILY', 'new pass NAME', 'new backend NAME --out DIR' or 'new ops NAME --out DIR'".into()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::workspace::read;
 /// Longer files hold more than one thing.
 const LONGEST: usize = 900;
 
-/// Files and folders that may hold unsafe code. Backends add their `ffi.rs`.
+/// Files and folders that may hold unsafe code. Backends add their `ffi.rs`, and the folder `ffi` beside it.
 const UNSAFE: &[&str] = &["codegen/src/cuda/nvrtc.rs", "runtime/src/device/", "plan/src/map.rs", "ir/src/blob.rs"];
 
 /// What must not stand in code, and why.
@@ -62,7 +62,7 @@ fn one(name: &str, code: &str) -> Vec<String> {
 }
 
 fn may_be_unsafe(name: &str) -> bool {
-    let ffi = name.starts_with("backends/") && name.ends_with("/src/ffi.rs");
+    let ffi = name.starts_with("backends/") && (name.ends_with("/src/ffi.rs") || name.contains("/src/ffi/"));
     ffi || UNSAFE.iter().any(|u| if u.ends_with('/') { name.starts_with(u) } else { name == *u })
 }
 

@@ -234,6 +234,22 @@ impl<'g> Emitter<'g> {
         self.optional(op, i)?.ok_or_else(|| format!("operand {i} is left out"))
     }
 
+    /// Operand `i`, which all later readers see as this one does.
+    ///
+    /// XLA may compute a value once for each reader, and sums in another order each time. A softmax subtracts the maximum from
+    /// the values that it is the maximum of: where these are large, the difference of two roundings is, and its exponential
+    /// is infinite.
+    fn computed_once(&mut self, op: OpId, i: usize) -> Result<Val, String> {
+        let x = self.operand(op, i)?;
+        let v = self.g.op(op).operands[i];
+        if !x.dtype.is_float() || self.g.uses(v).len() < 2 || self.g.constant(v).is_some() {
+            return Ok(x);
+        }
+        let held = self.emit("stablehlo.optimization_barrier", &[&x], "", x.dtype, &x.dims);
+        self.values.insert(v, held.clone());
+        Ok(held)
+    }
+
     /// Operand `i`, unless it is left out.
     fn optional(&self, op: OpId, i: usize) -> Result<Option<Val>, String> {
         match self.g.op(op).operands.get(i) {

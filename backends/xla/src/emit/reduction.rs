@@ -36,7 +36,8 @@ fn start(name: &str, dtype: DType) -> f64 {
 }
 
 fn reduce(e: &mut Emitter<'_>, op: OpId, name: &str) -> Result<Vec<Val>, String> {
-    let x = e.operand(op, 0)?;
+    let extreme = matches!(name, "maximum" | "minimum");
+    let x = if extreme { e.computed_once(op, 0)? } else { e.operand(op, 0)? };
     let (dtype, dims) = e.result(op, 0)?;
     if dtype == DType::Bool && matches!(name, "add" | "multiply") {
         return Err("a sum of bools".into());

@@ -32,11 +32,11 @@ pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
     let nvrtc = nvrtc::identity().unwrap_or_else(|e| e.to_string());
     let _ = writeln!(
         out,
-        "cuda        whole functions of fixed extents on one GPU (--target cuda:{})",
-        gpus.join(", cuda:")
+        "cuda        ops of fixed extents on one GPU (--backend cuda:ARCH, or --target cuda:ARCH for all of a model: {})",
+        gpus.join(", ")
     );
     let _ = writeln!(out, "            compiler: {nvrtc}");
-    for b in Backends::own().compilers() {
+    for b in Backends::all().compilers() {
         let _ = writeln!(out, "{:10}  {}", b.name(), about(b.name()));
     }
     console.print(&out)
@@ -53,6 +53,11 @@ fn about(name: &str) -> String {
                 Err(e) => format!("--backend xla compiles, but does not run here: {e}"),
             },
         },
+        of_tensorrt::NAME => match of_tensorrt::shim() {
+            Ok(shim) => format!("--backend tensorrt builds engines of what it can; {}", shim.version),
+            Err(e) => e.to_string(),
+        },
+        of_tensorrt::NAME_TF32 => "the same, products of f32 with ten bits of mantissa".into(),
         _ => format!("--backend {name} takes what it can"),
     }
 }

@@ -76,7 +76,7 @@ fn overhead(codegen: &Codegen, console: &mut Console) -> Result<f64, Diagnostics
     let _ = writeln!(text, "  of.return %v{CHAIN}\n}}");
     let (plan, mut inputs) = prepared(&text, codegen, console)?;
     let tasks = plan.plan().programs.first().map_or(1, |p| p.tasks.len());
-    let mut session = driver::session(plan, 0, Some(1), false, &Backends::own())?;
+    let mut session = driver::session(plan, 0, Some(1), false, &Backends::all())?;
     let mut outputs = session.new_outputs();
     let mut best = Duration::MAX;
     for _ in 0..200 {
@@ -100,7 +100,7 @@ func @main(%x: tensor<{n}xf32, #of.sbp<@m, [S(0)]>>) -> (tensor<{n}xf32, #of.sbp
     );
     let codegen = Codegen { threads: Some(1), mesh: Some(format!("cpu[{ranks}]")), ..Codegen::default() };
     let (plan, inputs): (_, Vec<Value>) = prepared(&text, &codegen, console)?;
-    let mut session = driver::mesh_session(Arc::clone(&plan), 0, Some(ranks), true, &Backends::own())?;
+    let mut session = driver::mesh_session(Arc::clone(&plan), 0, Some(ranks), true, &Backends::all())?;
     let transfer = session
         .template(0)
         .and_then(|p| p.tasks.iter().position(|t| matches!(t.exec, Some(Exec::Boxing(_)))))

@@ -33,7 +33,9 @@ pub struct Ops {
 /// When there is no such op.
 pub fn ops(c: &Ops, console: &mut Console) -> Result<(), Diagnostics> {
     let chosen = match &c.name {
-        None => ALL.to_vec(),
+        // What libraries add is no part of the documentation.
+        None if c.markdown => ALL.to_vec(),
+        None => all(),
         Some(name) => named(name)?,
     };
     let text = match &c.name {
@@ -46,17 +48,22 @@ pub fn ops(c: &Ops, console: &mut Console) -> Result<(), Diagnostics> {
     console.print(&text)
 }
 
+/// The list, then what libraries added.
+fn all() -> Vec<&'static dyn OpDecl> {
+    ALL.iter().copied().chain(of_ops::added::all()).collect()
+}
+
 fn named(name: &str) -> Result<Vec<&'static dyn OpDecl>, Diagnostics> {
-    let exact = ALL.iter().copied().find(|d| d.name() == name || d.name().strip_prefix("of.") == Some(name));
+    let exact = all().into_iter().find(|d| d.name() == name || d.name().strip_prefix("of.") == Some(name));
     if let Some(d) = exact {
         return Ok(vec![d]);
     }
-    let from_onnx: Vec<_> = ALL.iter().copied().filter(|d| d.onnx().contains(&name)).collect();
+    let from_onnx: Vec<_> = all().into_iter().filter(|d| d.onnx().contains(&name)).collect();
     if !from_onnx.is_empty() {
         return Ok(from_onnx);
     }
     let part = name.trim_start_matches("of.").to_ascii_lowercase();
-    let near: Vec<_> = ALL.iter().map(|d| d.name()).filter(|n| n.contains(&part)).collect();
+    let near: Vec<_> = all().into_iter().map(|d| d.name()).filter(|n| n.contains(&part)).collect();
     let hint =
         if near.is_empty() { "'of-opt ops' lists them all".into() } else { format!("there are {}", near.join(", ")) };
     Err(exit::error(Code::UNKNOWN_OP, format!("there is no op '{name}'")).hint(hint).into())

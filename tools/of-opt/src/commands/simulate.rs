@@ -181,7 +181,7 @@ impl Measured {
             0,
             Some(driver::threads(c.codegen.threads)),
             true,
-            &Backends::own(),
+            &Backends::all(),
         )?;
         let mut run = || -> Result<Duration, Diagnostics> {
             session.run(&inputs).map_err(|e| driver::run_error(&e))?;

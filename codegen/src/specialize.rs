@@ -1,4 +1,4 @@
-//! Numbers for open extents: a copy of a function for the extents of one run.
+//! Numbers for open extents: a copy of a function for the extents of one run, for backends that compile for fixed ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,6 +49,13 @@ pub fn untold(func: &Func) -> Vec<Arc<str>> {
     out.sort();
     out.dedup();
     out
+}
+
+/// Whether the extents of all values are numbers.
+pub fn is_fixed(func: &Func) -> bool {
+    let g = &func.graph;
+    let values = (0..g.value_slots()).filter_map(|i| g.value_at(i));
+    values.filter_map(|v| g.ty(v).as_tensor()).all(|t| t.fixed_dims().is_some())
 }
 
 fn substituted(func: &Func, number: &dyn Fn(&str) -> Option<Dim>) -> Func {

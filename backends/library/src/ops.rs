@@ -1,0 +1,388 @@
+//! Ops of shared libraries, as this program's own.
+
+use std::str::FromStr;
+
+use of_codegen::physical::{dtype_of, element_type};
+use of_ir::{
+    Arity, Attr, AttrSlot, Attrs, Dim, OpDef, OpError, OpView, PartialKind, Sbp, SbpSignature, Signature, Slot, Tensor,
+    TensorType, Type,
+};
+use of_ops::{CudaKernel, Evaluated, Inferred, Inputs, Kind, Op, OpDecl, Sample, Value};
+use of_plan::ElementType;
+use of_runtime::Tensor as Given;
+
+use crate::ffi::ops::{LoadedOp, Question, UNKNOWN, View};
+
+/// What a library says of an op.
+pub struct Declared {
+    pub name: &'static str,
+    pub doc: &'static str,
+    pub onnx: Option<&'static str>,
+    pub operands: Vec<DeclaredSlot>,
+    pub results: Vec<DeclaredSlot>,
+    pub attrs: Vec<AttrSlot>,
+    pub calls: LoadedOp,
+}
+
+/// An operand or result of it.
+pub struct DeclaredSlot {
+    pub name: &'static str,
+    pub arity: u32,
+}
+
+/// The declaration of an op of a library, which stays loaded.
+pub struct UserOp {
+    name: &'static str,
+    doc: &'static str,
+    onnx: &'static [&'static str],
+    signature: Signature,
+    calls: LoadedOp,
+}
+
+impl UserOp {
+    /// A declaration for the rest of the process.
+    ///
+    /// # Errors
+    /// When it is none that this program can have.
+    pub fn new(d: Declared) -> Result<&'static UserOp, String> {
+        let slot = |s: &DeclaredSlot| {
+            let arity = match s.arity {
+                0 => Arity::One,
+                1 => Arity::Optional,
+                2 => Arity::Variadic,
+                other => {
+                    return Err(format!("'{}': '{}' stands for {other} values, which is no arity", d.name, s.name));
+                }
+            };
+            Ok(Slot { name: s.name, arity })
+        };
+        let operands = d.operands.iter().map(slot).collect::<Result<Vec<_>, _>>()?;
+        let results = d.results.iter().map(slot).collect::<Result<Vec<_>, _>>()?;
+        if results.is_empty() || results.iter().any(|s| s.arity != Arity::One) {
+            return Err(format!("'{}': an op of a library has one result or more, none of them optional", d.name));
+        }
+        if operands.iter().rev().skip(1).any(|s| s.arity == Arity::Variadic) {
+            return Err(format!("'{}': only the last operand may stand for any number of values", d.name));
+        }
+        Ok(Box::leak(Box::new(UserOp {
+            name: d.name,
+            doc: d.doc,
+            onnx: d.onnx.map_or(&[], |n| Box::leak(Box::new([n]))),
+            signature: Signature {
+                operands: operands.leak(),
+                results: results.leak(),
+                attrs: d.attrs.leak(),
+                regions: 0,
+            },
+            calls: d.calls,
+        })))
+    }
+
+    /// Checks that attributes are those of the declaration.
+    fn check(&self, attrs: &Attrs) -> Result<(), OpError> {
+        for slot in self.signature.attrs {
+            match attrs.get(slot.name) {
+                None if slot.optional => {}
+                None => return Err(OpError::attr(format!("attribute '{}' ({}) is missing", slot.name, slot.kind))),
+                Some(a) if a.kind() == slot.kind => {}
+                Some(a) => {
+                    let what = format!("attribute '{}' must be {}, it is {}", slot.name, slot.kind, a.kind());
+                    return Err(OpError::attr(what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn attrs<'a>(&self, attrs: &'a Attrs) -> Vec<Option<&'a Attr>> {
+        self.signature.attrs.iter().map(|s| attrs.get(s.name)).collect()
+    }
+}
+
+/// Extents as numbers: what is known, and for each extent that is not a negative number of its own.
+#[derive(Default)]
+struct Extents {
+    open: Vec<Dim>,
+}
+
+impl Extents {
+    fn number(&mut self, d: &Dim) -> i64 {
+        if d.is_unknown() {
+            return UNKNOWN;
+        }
+        d.as_const().filter(|n| *n >= 0).unwrap_or_else(|| {
+            let at = self.open.iter().position(|o| o == d).unwrap_or_else(|| {
+                self.open.push(d.clone());
+                self.open.len() - 1
+            });
+            -(at as i64) - 1
+        })
+    }
+
+    fn dims(&mut self, t: &TensorType) -> Option<Vec<i64>> {
+        Some(t.shape.as_ref()?.iter().map(|d| self.number(d)).collect())
+    }
+
+    fn dim(&self, n: i64) -> Result<Dim, OpError> {
+        let own = |n: i64| self.open.get(usize::try_from(-(n + 1)).ok()?).cloned();
+        match n {
+            UNKNOWN => Ok(Dim::unknown()),
+            0.. => Ok(Dim::from(n)),
+            _ => own(n).ok_or_else(|| OpError::shape(format!("the library gives an extent {n} that nobody has"))),
+        }
+    }
+}
+
+/// What a call shows, owned.
+struct Shown {
+    dtype: ElementType,
+    dims: Option<Vec<i64>>,
+    data: Option<Given>,
+}
+
+impl Shown {
+    fn view(&self) -> View<'_> {
+        View { dtype: self.dtype, dims: self.dims.as_deref(), data: self.data.as_ref().and_then(Given::bytes) }
+    }
+}
+
+const NONE: Shown = Shown { dtype: ElementType::Unknown, dims: Some(Vec::new()), data: None };
+
+/// A value or, where there is none, a type.
+fn shown(ty: &Type, value: Option<&Tensor>, extents: &mut Extents) -> Result<Shown, OpError> {
+    match (ty, value) {
+        (_, Some(t)) => owned(t),
+        (Type::None, None) => Ok(NONE),
+        (Type::Tensor(t), None) => Ok(Shown { dtype: element_type(t.dtype), dims: extents.dims(t), data: None }),
+        (other, None) => Err(OpError::ty(format!("ops of libraries take tensors, not {other}"))),
+    }
+}
+
+/// A tensor in memory that is aligned as kernels need it.
+fn owned(t: &Tensor) -> Result<Shown, OpError> {
+    let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
+    let bytes = t.bytes().ok_or_else(|| OpError::ty("ops of libraries take no text"))?;
+    let data = Given::from_bytes(element_type(t.dtype()), dims.clone(), bytes);
+    let data = data.map_err(|e| OpError::eval(e.to_string()))?;
+    Ok(Shown { dtype: data.dtype(), dims: Some(dims), data: Some(data) })
+}
+
+/// Constants of at most this many elements are shown to inference: shapes, axes.
+const SMALL: usize = 4096;
+
+impl OpDef for UserOp {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.doc.trim().lines().next().unwrap_or_default()
+    }
+
+    fn signature(&self) -> Signature {
+        self.signature
+    }
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        self.check(cx.attrs)?;
+        let (operands, extents) = operands(cx)?;
+        let q = Question {
+            attrs: self.attrs(cx.attrs),
+            operands: operands.iter().map(Shown::view).collect(),
+            results: Vec::new(),
+        };
+        let types = self.calls.infer(&q, self.signature.results.len()).map_err(OpError::ty)?;
+        let made = types.into_iter().map(|(dtype, dims)| {
+            let dtype = dtype_of(dtype).ok_or_else(|| OpError::ty("the library gives a result without elements"))?;
+            Ok(Type::Tensor(match dims {
+                None => TensorType::unranked(dtype),
+                Some(dims) => TensorType::new(dtype, dims.iter().map(|d| extents.dim(*d)).collect::<Result<_, _>>()?),
+            }))
+        });
+        made.collect()
+    }
+}
+
+/// The operands of an op, with the elements of those that are known.
+fn operands(cx: &OpView<'_>) -> Result<(Vec<Shown>, Extents), OpError> {
+    let mut extents = Extents::default();
+    let one = |(i, v): (usize, &of_ir::ValueId)| {
+        let known = cx.constant(i).filter(|t| t.len() <= SMALL && t.bytes().is_some());
+        shown(cx.graph.ty(*v), known.as_ref(), &mut extents)
+    };
+    let all = cx.operands.iter().enumerate().map(one).collect::<Result<Vec<_>, _>>()?;
+    Ok((all, extents))
+}
+
+impl OpDecl for UserOp {
+    fn decode(&self, attrs: &Attrs) -> Result<Box<dyn Op>, OpError> {
+        self.check(attrs)?;
+        // It was made to live as long as the process: the list knows it by that.
+        let op = of_ops::added::get(self.name).ok_or_else(|| OpError::attr("the op's library was not added"))?;
+        let declared = self.signature.attrs.iter().filter_map(|s| Some((s.name.into(), attrs.get(s.name)?.clone())));
+        Ok(Box::new(Instance { op, calls: self.calls, attrs: declared.collect() }))
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Primitive
+    }
+
+    fn doc(&self) -> &'static str {
+        self.doc
+    }
+
+    fn onnx(&self) -> &'static [&'static str] {
+        self.onnx
+    }
+
+    fn as_def(&'static self) -> &'static dyn OpDef {
+        self
+    }
+
+    fn sample(&self, _seed: u64) -> Option<Sample> {
+        None
+    }
+}
+
+/// An op with its attributes.
+struct Instance {
+    op: &'static dyn OpDecl,
+    calls: LoadedOp,
+    attrs: Attrs,
+}
+
+impl Instance {
+    fn values(&self) -> Vec<Option<&Attr>> {
+        self.op.signature().attrs.iter().map(|s| self.attrs.get(s.name)).collect()
+    }
+}
+
+impl Op for Instance {
+    fn decl(&self) -> &'static dyn OpDecl {
+        self.op
+    }
+
+    fn attrs(&self) -> Attrs {
+        self.attrs.clone()
+    }
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        self.op.infer(cx)
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        let read = inputs.values.iter().map(|v| match v {
+            Value::Tensor(t) => owned(t),
+            Value::None => Ok(NONE),
+            _ => Err(OpError::eval("ops of libraries take tensors")),
+        });
+        let operands = read.collect::<Result<Vec<_>, _>>()?;
+        let mut extents = Extents::default();
+        let results = inputs.types.iter().map(|t| shown(t, None, &mut extents)).collect::<Result<Vec<_>, _>>()?;
+        let q = Question {
+            attrs: self.values(),
+            operands: operands.iter().map(Shown::view).collect(),
+            results: results.iter().map(Shown::view).collect(),
+        };
+        let mut given: Vec<Option<Given>> = self.op.signature().results.iter().map(|_| None).collect();
+        self.calls.compute(&q, &mut given).map_err(OpError::eval)?;
+        let made = given.into_iter().enumerate().map(|(i, t)| {
+            let missing = || OpError::eval(format!("the library does not give result {i}"));
+            let t = t.ok_or_else(missing)?;
+            let (dtype, bytes) = (dtype_of(t.dtype()).ok_or_else(missing)?, t.bytes().ok_or_else(missing)?);
+            let dims = t.dims().iter().map(|d| *d as usize).collect();
+            Ok(Value::Tensor(Tensor::from_bytes(dtype, dims, of_ir::Blob::new(bytes.to_vec()))?))
+        });
+        made.collect()
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        let Ok((operands, _)) = operands(cx) else { return Vec::new() };
+        let operands = operands.iter().map(Shown::view).collect();
+        let q = Question { attrs: self.values(), operands, results: Vec::new() };
+        let read = |text: String| {
+            let lines = text.lines().filter(|l| !l.trim().is_empty());
+            lines.map(|l| parse_signature(l, cx.operands.len(), self.op.signature().results.len())).collect()
+        };
+        // It may always run whole on every device.
+        self.calls.sbp(&q).and_then(read).unwrap_or_else(|why| {
+            tracing::warn!("'{}' has no layouts but the whole on every device: {why}", self.op.name());
+            Vec::new()
+        })
+    }
+
+    fn cuda(&self, cx: &OpView<'_>, results: &[Type]) -> Result<CudaKernel, String> {
+        let (operands, mut extents) = operands(cx).map_err(|e| e.message)?;
+        let results = results.iter().map(|t| shown(t, None, &mut extents)).collect::<Result<Vec<_>, _>>();
+        let results = results.map_err(|e| e.message)?;
+        let q = Question {
+            attrs: self.values(),
+            operands: operands.iter().map(Shown::view).collect(),
+            results: results.iter().map(Shown::view).collect(),
+        };
+        let (text, launch) = self.calls.cuda(&q)?;
+        Ok(CudaKernel { text, launch })
+    }
+}
+
+/// A signature as a line: `S(0), B -> P(sum)`, and `/ 8` behind it where the number of devices must divide 8.
+pub fn print_signature(s: &SbpSignature) -> String {
+    let list = |l: &[Sbp]| l.iter().map(Sbp::to_string).collect::<Vec<_>>().join(", ");
+    let of = if s.multiple == 0 { String::new() } else { format!(" / {}", s.multiple) };
+    format!("{} -> {}{of}", list(&s.operands), list(&s.results))
+}
+
+/// The inverse of [`print_signature`].
+fn parse_signature(line: &str, operands: usize, results: usize) -> Result<SbpSignature, String> {
+    let wrong = || format!("'{}' is no signature of {operands} operands and {results} results", line.trim());
+    let (from, to) = line.split_once("->").ok_or_else(wrong)?;
+    let (to, multiple) = match to.split_once('/') {
+        Some((to, n)) => (to, i64::from_str(n.trim()).map_err(|_| wrong())?),
+        None => (to, 0),
+    };
+    let one = |word: &str| {
+        let inner = |head: &str| word.strip_prefix(head)?.strip_suffix(')');
+        let partial = |name: &str| PartialKind::ALL.into_iter().find(|k| k.name() == name).map(Sbp::Partial);
+        let split = inner("S(").and_then(|n| n.parse().ok()).map(Sbp::Split);
+        split.or_else(|| inner("P(").and_then(partial)).or((word == "B").then_some(Sbp::Broadcast)).ok_or_else(wrong)
+    };
+    let list = |text: &str| {
+        let words = text.split(',').map(str::trim).filter(|w| !w.is_empty());
+        words.map(one).collect::<Result<Vec<_>, _>>()
+    };
+    let (from, to) = (list(from)?, list(to)?);
+    if from.len() != operands || to.len() != results {
+        return Err(wrong());
+    }
+    Ok(SbpSignature::new(&from, &to).for_divisors_of(multiple))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_pass_as_lines() {
+        let sum = Sbp::Partial(PartialKind::Sum);
+        for s in [
+            SbpSignature::new(&[Sbp::Split(0), Sbp::Broadcast], &[Sbp::Split(1)]),
+            SbpSignature::new(&[sum, Sbp::Split(12)], &[sum]).for_divisors_of(8),
+        ] {
+            assert_eq!(parse_signature(&print_signature(&s), 2, 1), Ok(s));
+        }
+        for bad in ["S(0) -> S(0)", "S(0), Q -> B", "S(0), B", "S(-1), B -> B", "B, B -> B / x"] {
+            assert!(parse_signature(bad, 2, 1).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn open_extents_come_back_as_they_were() {
+        let n = Dim::symbol("N");
+        let mut e = Extents::default();
+        let numbers: Vec<i64> =
+            [Dim::from(3i64), n.clone(), Dim::unknown(), n.clone()].iter().map(|d| e.number(d)).collect();
+        assert_eq!(numbers, [3, -1, UNKNOWN, -1]);
+        assert_eq!(e.dim(-1), Ok(n));
+        assert!(e.dim(-2).is_err());
+    }
+}

@@ -1,0 +1,12 @@
+//! TensorRT as a backend: regions become ONNX models, of which TensorRT's builder makes engines; no GPU is needed for that.
+//!
+//! TensorRT is C++: a shim (`shim.cpp`) shows the part of it that is used as plain functions. `cargo xtask tensorrt` fetches NVIDIA's
+//! libraries and headers and compiles the shim beside them, so that building this crate needs neither. All `unsafe` code
+//! lies in `ffi.rs`.
+
+mod backend;
+mod ffi;
+mod payload;
+
+pub use backend::{NAME, NAME_TF32, TensorRt};
+pub use ffi::{Missing, Shim, folder, shim};

@@ -1,0 +1,117 @@
+//! Engines, built without a GPU, where TensorRT is installed; what is said where it is not, or where there is no GPU.
+
+use of_codegen::Backend;
+use of_ir::text::parse_module;
+use of_ir::{Func, OpId};
+use of_runtime::{LoadContext, LoadError, Loader};
+use of_tensorrt::TensorRt;
+
+/// A convolution, a softmax and a product, with weights.
+const NET: &str = "
+func @main(%x: tensor<1x3x8x8xf32>) -> (tensor<1x4xf32>) {
+  %w = of.constant {value = dense<0.25> : tensor<4x3x3x3xf32>}
+  %none = of.none
+  %c = of.conv %x, %w, %none {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, auto_pad = \"NOTSET\", channels_last = false}
+      : (tensor<1x3x8x8xf32>, tensor<4x3x3x3xf32>, none) -> tensor<1x4x8x8xf32>
+  %r = of.relu %c : (tensor<1x4x8x8xf32>) -> tensor<1x4x8x8xf32>
+  %p = of.global_average_pool %r : (tensor<1x4x8x8xf32>) -> tensor<1x4x1x1xf32>
+  %shape = of.constant {value = dense<[1, 4]> : tensor<2xi64>}
+  %f = of.reshape %p, %shape {allowzero = false} : (tensor<1x4x1x1xf32>, tensor<2xi64>) -> tensor<1x4xf32>
+  %s = of.softmax %f {axis = -1} : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  of.return %s : (tensor<1x4xf32>) -> ()
+}";
+
+fn func(text: &str) -> Func {
+    let module = parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    module.main().unwrap().clone()
+}
+
+fn ops(func: &Func) -> Vec<OpId> {
+    let g = &func.graph;
+    let own = |op: &OpId| !g.op(*op).def.traits().terminator && !g.op(*op).def.traits().constant;
+    g.region_ops(g.entry()).filter(own).filter(|op| g.op(*op).name() != "of.none").collect()
+}
+
+/// Whether there is TensorRT; says that something is skipped where there is none.
+fn installed() -> bool {
+    match of_tensorrt::shim() {
+        Ok(_) => true,
+        Err(e) => {
+            eprintln!("skipped: engines of TensorRT: {e}");
+            false
+        }
+    }
+}
+
+fn load(backend: &TensorRt, bytes: &[u8]) -> Result<(), LoadError> {
+    let (program, task, exec) = Default::default();
+    let context = LoadContext { program: &program, task: &task, exec: &exec, threads: 1 };
+    backend.load(bytes, context).map(drop)
+}
+
+#[test]
+fn engines_are_built_without_a_gpu() {
+    if !installed() {
+        return;
+    }
+    let f = func(NET);
+    let backend = TensorRt::default();
+    for op in ops(&f) {
+        assert_eq!(backend.claims(&f.graph, op), Ok(()), "{}", f.graph.op(op).name());
+    }
+    let bytes = backend.compile(&f).unwrap_or_else(|d| panic!("{d}"));
+    let head = String::from_utf8_lossy(&bytes[..200]).into_owned();
+    assert!(head.starts_with("of-tensorrt 1\nversion TensorRT"), "{head}");
+    assert!(head.contains("in in0 f32 1x3x8x8") || head.contains("in x f32 1x3x8x8"), "{head}");
+    // Where there is no GPU, or another one, a plan is refused before it runs.
+    if let Err(e) = load(&backend, &bytes) {
+        assert!(matches!(e, LoadError::Unsupported(_)), "{e}");
+    }
+    // An engine of another version is refused in any case.
+    let at = head.find("version ").unwrap() + "version TensorRT".len();
+    let mut other = bytes.clone();
+    other[at] = b'?';
+    assert!(
+        matches!(load(&backend, &other), Err(LoadError::Unsupported(why)) if why.contains("compile the plan again"))
+    );
+    let last = other.len() - 1;
+    other[last] ^= 1;
+    assert_eq!(load(&backend, &other), Err(LoadError::Payload("the engine is damaged".into())));
+}
+
+#[test]
+fn what_it_does_not_take_has_a_reason() {
+    if !installed() {
+        return;
+    }
+    let f = func(
+        "func @main(%x: tensor<?(N)x4xf32>, %d: tensor<2xf64>, %y: tensor<2x4xf32>, %shape: tensor<1xi64>)
+            -> (tensor<?(N)x4xf32>, tensor<2xf64>, tensor<8xf32>) {
+          %a = of.relu %x : (tensor<?(N)x4xf32>) -> tensor<?(N)x4xf32>
+          %b = of.exp %d : (tensor<2xf64>) -> tensor<2xf64>
+          %c = of.reshape %y, %shape {allowzero = false} : (tensor<2x4xf32>, tensor<1xi64>) -> tensor<8xf32>
+          of.return %a, %b, %c : (tensor<?(N)x4xf32>, tensor<2xf64>, tensor<8xf32>) -> ()
+        }",
+    );
+    let backend = TensorRt::default();
+    let [open, double, shape] = ops(&f)[..] else { panic!() };
+    let why = |op| backend.claims(&f.graph, op).unwrap_err();
+    assert!(why(open).contains("extents are not known"), "{}", why(open));
+    assert_eq!(backend.remedy(&f.graph, open).as_deref(), Some("--shape N=NUMBER gives its extent"));
+    assert!(why(double).contains("holds no f64"), "{}", why(double));
+    assert!(why(shape).contains("read as a shape"), "{}", why(shape));
+}
+
+#[test]
+fn without_tensorrt_it_says_what_to_do() {
+    match of_tensorrt::shim() {
+        Ok(_) => eprintln!("skipped: TensorRT is installed"),
+        Err(e) => {
+            let f = func(NET);
+            assert_eq!(TensorRt::default().claims(&f.graph, ops(&f)[0]), Err(e.to_string()));
+            let head = "of-tensorrt 1\nversion x\narchs 80\nengine 0 ";
+            let bytes = format!("{head}{}\n", blake3::hash(b"").to_hex());
+            assert!(matches!(load(&TensorRt::default(), bytes.as_bytes()), Err(LoadError::Unsupported(_))));
+        }
+    }
+}
