@@ -185,7 +185,7 @@ pub struct Written {
 /// Prepares a decision for [`write`].
 pub fn prepare(model: &Model<'_>, d: &Decision) -> Written {
     let g = &model.func.graph;
-    let carried: Vec<i64> = model.func.attrs.typed(crate::model::CARRIED).unwrap_or_default();
+    let carried: Vec<i64> = model.func.attrs.typed(of_ops::training::CARRIED).unwrap_or_default();
     let output = |(i, v): (usize, &ValueId)| {
         let node = model.subjects.iter().position(|s| *s == Subject::Output(i));
         let input = carried.get(i).and_then(|k| usize::try_from(*k).ok()).and_then(|k| g.args().get(k));

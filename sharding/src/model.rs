@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, PartialKind, ValueDef, ValueId};
+use of_ops::training::CARRIED;
 use smallvec::SmallVec;
 
 use crate::boxing::Router;
@@ -77,10 +78,6 @@ type Size = (Vec<usize>, u64, Kinds);
 
 /// Constants of no more bytes lie on every device, unless their types say otherwise.
 const SMALL: f64 = 65536.0;
-
-/// The attribute of a function that says which output is the next value of which input: one number an output, that of
-/// the input or -1. Such outputs come to lie as their inputs do.
-pub const CARRIED: &str = "of.carried";
 
 impl<'a> Model<'a> {
     /// The problem of `func`: what its types say of layouts is kept, the rest is free.
