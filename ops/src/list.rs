@@ -242,6 +242,7 @@ list! {
     crate::string::TfIdfVectorizer,
     // structural
     crate::structural::Constant,
+    crate::structural::Either,
     crate::structural::Fail,
     crate::structural::NoneValue,
     crate::structural::Return,

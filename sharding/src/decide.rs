@@ -4,9 +4,11 @@ use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::Place;
+use of_ops::structural::Either;
 
 use crate::candidates::Candidate;
 use crate::layout::Layout;
+use crate::memory::Lying;
 use crate::model::{Model, Subject};
 use crate::search::{Effort, Problem, solve_within};
 
@@ -14,8 +16,10 @@ use crate::search::{Effort, Problem, solve_within};
 pub struct Decision {
     /// The label of each node of the model.
     pub labels: Vec<usize>,
-    /// Where a value is made, by its position in the arena; `None` for what lies everywhere.
+    /// Where a value is made, by its position in the arena; `None` for what lies everywhere, empty for what is left out.
     pub layouts: Vec<Option<Layout>>,
+    /// Which operand each `of.either` takes, by its position in the arena; 0 for other ops.
+    pub taken: Vec<usize>,
     /// Seconds of one execution.
     pub cost: f64,
     /// No choice within the memory takes less.
@@ -39,7 +43,9 @@ const ROUNDS: usize = 6;
 /// # Errors
 /// When nothing fits.
 pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decision, Diagnostic> {
-    let mut counted = model.memory(&vec![None; model.func.graph.value_slots()]);
+    let g = &model.func.graph;
+    let (everywhere, first) = (vec![None; g.value_slots()], vec![0; g.op_slots()]);
+    let mut counted = model.memory(&Lying { layouts: &everywhere, taken: &first });
     let (mut limit, mut bound) = (memory, 0.0f64);
     let mut peak = f64::INFINITY;
     for round in 0..ROUNDS {
@@ -49,12 +55,14 @@ pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decisio
         if limit >= memory {
             bound = bound.max(s.bound);
         }
-        let layouts = layouts(model, &s.labels);
-        peak = model.peak(&layouts);
+        let (layouts, taken) = (layouts(model, &s.labels), taken(model, &s.labels));
+        let lying = Lying { layouts: &layouts, taken: &taken };
+        peak = model.peak(&lying);
         if peak <= memory {
             return Ok(Decision {
                 memory: peak,
                 layouts,
+                taken,
                 cost: s.cost,
                 bound: bound.min(s.cost),
                 price: found.price,
@@ -62,7 +70,7 @@ pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decisio
                 labels: s.labels,
             });
         }
-        counted = model.memory(&layouts);
+        counted = model.memory(&lying);
         if round > 0 {
             limit -= peak - memory;
         }
@@ -80,6 +88,20 @@ fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
 fn layouts(model: &Model<'_>, labels: &[usize]) -> Vec<Option<Layout>> {
     let of = |(node, result): &(usize, usize)| model.choices[*node].candidates[labels[*node]].results[*result].clone();
     model.made_by.iter().map(|made| made.as_ref().map(of)).collect()
+}
+
+/// Which operand each `of.either` takes.
+fn taken(model: &Model<'_>, labels: &[usize]) -> Vec<usize> {
+    let mut out = vec![0; model.func.graph.op_slots()];
+    for ((subject, choices), label) in model.subjects.iter().zip(&model.choices).zip(labels) {
+        if let Subject::Op(op) = subject
+            && model.func.graph.op(*op).name() == Either::NAME
+        {
+            let operands = &choices.candidates[*label].operands;
+            out[op.index()] = operands.iter().position(|l| !l.is_empty()).unwrap_or(0);
+        }
+    }
+    out
 }
 
 /// The choice that takes each op as it comes: the way that needs the least transfer of operands that lie as they do,
@@ -104,14 +126,16 @@ pub fn propagate(model: &Model<'_>) -> Decision {
         };
         let keys: Vec<(f64, f64)> = (0..choices.candidates.len()).map(key).collect();
         labels[node] = (0..keys.len())
+            .filter(|x| !choices.candidates[*x].is_nothing())
             .min_by(|a, b| keys[*a].0.total_cmp(&keys[*b].0).then(keys[*a].1.total_cmp(&keys[*b].1)))
             .unwrap_or(0);
     }
-    let layouts = layouts(model, &labels);
+    let (layouts, taken) = (layouts(model, &labels), taken(model, &labels));
     let cost = Problem::cost(&model.problem, &labels);
     Decision {
-        memory: model.peak(&layouts),
+        memory: model.peak(&Lying { layouts: &layouts, taken: &taken }),
         layouts,
+        taken,
         cost,
         bound: 0.0,
         price: 0.0,
@@ -137,24 +161,23 @@ pub struct Transfer {
 pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
     let g = &model.func.graph;
     let mut out = Vec::new();
-    let mut seen: Vec<(ValueId, Layout)> = Vec::new();
     for (node, subject) in model.subjects.iter().enumerate() {
         let chosen = &model.choices[node].candidates[d.labels[node]];
         match subject {
             Subject::Shared(v) => {
                 let from = d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
-                if from != chosen.results[0] {
-                    seen.push((*v, chosen.results[0].clone()));
+                if from != chosen.results[0] && !chosen.is_nothing() {
                     out.push(Transfer { value: *v, reader: None, from, to: chosen.results[0].clone() });
                 }
             }
             Subject::Op(op) => {
                 for (i, v) in g.op(*op).operands.iter().enumerate() {
                     let Some(asked) = chosen.operands.get(i) else { continue };
-                    if g.ty(*v).as_tensor().is_none() {
+                    if g.ty(*v).as_tensor().is_none() || asked.is_empty() {
                         continue;
                     }
-                    let from = seen_as(model, d, *v);
+                    let made = || d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
+                    let from = if g.op(*op).name() == Either::NAME { made() } else { seen_as(model, d, *v) };
                     if from != *asked {
                         out.push(Transfer { value: *v, reader: Some((*op, i)), from, to: asked.clone() });
                     }
@@ -177,6 +200,7 @@ pub fn seen_as(model: &Model<'_>, d: &Decision, v: ValueId) -> Layout {
 /// What [`write`] needs of a decision, free of the function that the model borrows.
 pub struct Written {
     layouts: Vec<Option<Layout>>,
+    taken: Vec<usize>,
     transfers: Vec<Transfer>,
     outputs: Vec<Layout>,
     broadcast: Layout,
@@ -197,6 +221,7 @@ pub fn prepare(model: &Model<'_>, d: &Decision) -> Written {
     };
     Written {
         layouts: d.layouts.clone(),
+        taken: d.taken.clone(),
         transfers: transfers(model, d),
         outputs: g.outputs().iter().enumerate().map(output).collect(),
         broadcast: model.broadcast(),
@@ -217,6 +242,9 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
         let Some(v) = rw.graph().value_at(i) else { continue };
         if let Type::Tensor(t) = rw.graph().ty(v).clone() {
             let l = written.layouts[i].as_ref().unwrap_or(&written.broadcast);
+            if l.is_empty() {
+                continue;
+            }
             rw.set_type(v, Type::Tensor(TensorType { sbp: Some(sbp(l)), ..t }));
         }
     }
@@ -242,7 +270,9 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
                     }
                 }
                 let placed = rw.create_one(place, &[t.value])?;
-                for u in uses.iter().filter(|u| Some(u.op) != terminator) {
+                let aside = |op: OpId| Some(op) == terminator || rw.graph().op(op).name() == Either::NAME;
+                let uses: Vec<_> = uses.into_iter().filter(|u| !aside(u.op)).collect();
+                for u in &uses {
                     rw.set_operand(u.op, u.operand as usize, placed);
                 }
                 shared.insert(t.value, placed);
@@ -266,7 +296,26 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
         let value = if same { from } else { rw.create_one(Place { to: sbp(to) }, &[from])? };
         rw.set_operand(terminator, i, value);
     }
+    take(&mut rw, &written.taken);
     Ok(())
+}
+
+/// Every `of.either` becomes the operand that it takes, and what was only there for the others goes.
+fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
+    let eithers: Vec<OpId> = rw.graph().walk().into_iter().filter(|op| rw.graph().op(*op).name() == Either::NAME).collect();
+    let mut open: Vec<ValueId> = Vec::new();
+    for op in eithers {
+        let operands = rw.graph().op(op).operands.to_vec();
+        rw.replace(op, &[operands[taken[op.index()]]]);
+        open.extend(operands);
+    }
+    while let Some(v) = open.pop() {
+        let Some(op) = rw.graph().def_op(v).filter(|op| rw.graph().is_live(*op)) else { continue };
+        if rw.graph().op(op).results.iter().all(|v| rw.graph().uses(*v).is_empty()) {
+            open.extend(rw.graph().op(op).operands.to_vec());
+            rw.erase(op);
+        }
+    }
 }
 
 fn next_op(g: &of_ir::Graph, op: OpId) -> Option<OpId> {

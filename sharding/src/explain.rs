@@ -7,6 +7,7 @@ use of_ir::{OpId, ValueDef, ValueId};
 use crate::boxing::Step;
 use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
+use crate::memory::Lying;
 use crate::model::{Model, Subject};
 
 /// One value as it was decided.
@@ -41,7 +42,7 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         edges[e.b].push(i);
     }
     let names = names(model);
-    let memory = model.memory(&d.layouts);
+    let memory = model.memory(&Lying { layouts: &d.layouts, taken: &d.taken });
     let mut out = Vec::new();
     for (node, subject) in model.subjects.iter().enumerate() {
         let value = match subject {

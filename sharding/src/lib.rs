@@ -16,6 +16,7 @@ pub mod html;
 pub mod layout;
 pub mod local;
 pub mod lower;
+pub mod memory;
 pub mod mesh;
 pub mod model;
 pub mod search;

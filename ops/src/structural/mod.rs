@@ -1,6 +1,7 @@
 //! Ops that are part of the IR's structure.
 
 mod constant;
+mod either;
 mod fail;
 mod none;
 mod shape_of;
@@ -8,6 +9,7 @@ mod size;
 mod terminators;
 
 pub use constant::Constant;
+pub use either::Either;
 pub use fail::Fail;
 pub use none::NoneValue;
 pub use shape_of::ShapeOf;
