@@ -244,6 +244,7 @@ list! {
     crate::structural::Constant,
     crate::structural::Either,
     crate::structural::Fail,
+    crate::structural::Hold,
     crate::structural::NoneValue,
     crate::structural::Return,
     crate::structural::ShapeOf,

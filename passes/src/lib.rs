@@ -22,6 +22,7 @@ mod pass;
 mod pipelines;
 mod print;
 pub mod quantize_contractions;
+pub mod recompute;
 mod report;
 mod reproducer;
 mod resample;

@@ -8,8 +8,8 @@ use of_ops::structural::Either;
 
 use crate::candidates::Candidate;
 use crate::layout::Layout;
-use crate::memory::Lying;
-use crate::model::{Model, Subject};
+use crate::memory::{ALL, Alive, Lying};
+use crate::model::{Model, Subject, is_alias};
 use crate::search::{Effort, Problem, solve_within};
 
 /// How everything lies.
@@ -43,9 +43,17 @@ const ROUNDS: usize = 6;
 /// # Errors
 /// When nothing fits.
 pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decision, Diagnostic> {
+    decide_alive(model, memory, ALL, effort)
+}
+
+/// The same where only a share of what is made is alive at once.
+///
+/// # Errors
+/// When nothing fits.
+pub fn decide_alive(model: &Model<'_>, memory: f64, alive: Alive, effort: &Effort) -> Result<Decision, Diagnostic> {
     let g = &model.func.graph;
     let (everywhere, first) = (vec![None; g.value_slots()], vec![0; g.op_slots()]);
-    let mut counted = model.memory(&Lying { layouts: &everywhere, taken: &first });
+    let mut counted = model.memory(&Lying { layouts: &everywhere, taken: &first }, alive.share);
     let (mut limit, mut bound) = (memory, 0.0f64);
     let mut peak = f64::INFINITY;
     for round in 0..ROUNDS {
@@ -58,7 +66,7 @@ pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decisio
         let (layouts, taken) = (layouts(model, &s.labels), taken(model, &s.labels));
         let lying = Lying { layouts: &layouts, taken: &taken };
         peak = model.peak(&lying);
-        if peak <= memory {
+        if peak <= memory || !alive.whole {
             return Ok(Decision {
                 memory: peak,
                 layouts,
@@ -70,12 +78,17 @@ pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decisio
                 labels: s.labels,
             });
         }
-        counted = model.memory(&lying);
+        counted = model.memory(&lying, alive.share);
         if round > 0 {
             limit -= peak - memory;
         }
     }
     Err(too_large(model, memory, peak))
+}
+
+/// The error where no choice is found.
+pub(crate) fn nothing(func: &Func) -> Diagnostic {
+    Diagnostic::error(Code::SBP, func.loc.clone(), "no choice of stages fits into the memory of a device")
 }
 
 fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
@@ -177,7 +190,7 @@ pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
                         continue;
                     }
                     let made = || d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
-                    let from = if g.op(*op).name() == Either::NAME { made() } else { seen_as(model, d, *v) };
+                    let from = if is_alias(g.op(*op).name()) { made() } else { seen_as(model, d, *v) };
                     if from != *asked {
                         out.push(Transfer { value: *v, reader: Some((*op, i)), from, to: asked.clone() });
                     }
@@ -270,7 +283,7 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
                     }
                 }
                 let placed = rw.create_one(place, &[t.value])?;
-                let aside = |op: OpId| Some(op) == terminator || rw.graph().op(op).name() == Either::NAME;
+                let aside = |op: OpId| Some(op) == terminator || is_alias(rw.graph().op(op).name());
                 let uses: Vec<_> = uses.into_iter().filter(|u| !aside(u.op)).collect();
                 for u in &uses {
                     rw.set_operand(u.op, u.operand as usize, placed);
@@ -300,8 +313,9 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
     Ok(())
 }
 
-/// Every `of.either` becomes the operand that it takes, and what was only there for the others goes.
-fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
+/// Every `of.either` becomes the operand that it takes, by its position in the arena, and what was only there for the others
+/// goes.
+pub fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
     let eithers: Vec<OpId> = rw.graph().walk().into_iter().filter(|op| rw.graph().op(*op).name() == Either::NAME).collect();
     let mut open: Vec<ValueId> = Vec::new();
     for op in eithers {

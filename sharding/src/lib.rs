@@ -9,6 +9,7 @@ pub mod across;
 pub mod boxing;
 pub mod candidates;
 pub mod cost;
+pub mod cuts;
 pub mod decide;
 pub mod execute;
 pub mod explain;
@@ -21,6 +22,7 @@ pub mod mesh;
 pub mod model;
 pub mod search;
 pub mod simulate;
+pub mod stages;
 
 pub use layout::Layout;
 pub use mesh::{MeshAxis, MeshSpec, PRESETS};

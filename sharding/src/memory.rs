@@ -1,16 +1,14 @@
 //! Memory of a device: which values are alive at once, and what that takes.
 //!
 //! Arguments and constants take memory all the time, other values from the op that makes them to the last op that reads
-//! them, where ops that are left out do neither. What an `of.either` takes lives until the last reader of its result.
-//! Copies that are transferred to be read are not counted.
+//! them, where ops that are left out do neither. What an `of.either` or an `of.hold` takes lives until the last reader of
+//! its result. Copies that are transferred to be read are not counted.
 
 use of_ir::{OpId, ValueDef, ValueId};
-use of_ops::OpSpec;
-use of_ops::structural::Either;
 
 use crate::candidates::Candidate;
 use crate::layout::{self, Layout};
-use crate::model::{Model, Subject, live_values};
+use crate::model::{Model, Subject, is_alias, live_values};
 
 /// How a function is run: how each value lies, `None` for everywhere, and which operand each `of.either` takes.
 pub struct Lying<'a> {
@@ -19,6 +17,18 @@ pub struct Lying<'a> {
     /// By position of the op in the arena.
     pub taken: &'a [usize],
 }
+
+/// How much of what is computed is alive at once.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Alive {
+    /// The share of a value that is made, as where a step is cut into microbatches; inputs and constants are whole.
+    pub share: f64,
+    /// Whether a choice must fit as a whole, and not only by what its labels say.
+    pub whole: bool,
+}
+
+/// All of it.
+pub const ALL: Alive = Alive { share: 1.0, whole: true };
 
 /// What is alive at which op.
 struct Lives {
@@ -41,7 +51,7 @@ impl Lives {
             if model.may_be_left_out(*op) && data.results.iter().all(|v| last[v.index()].is_none()) {
                 continue;
             }
-            if data.name() == Either::NAME {
+            if is_alias(data.name()) {
                 let end = last[data.results[0].index()];
                 let taken = data.operands[lying.taken[op.index()]];
                 last[taken.index()] = last[taken.index()].max(end);
@@ -78,10 +88,11 @@ impl Lives {
 }
 
 impl Model<'_> {
-    /// Bytes of a device's memory that each label of each node takes at the op at which most is taken where it is run so.
+    /// Bytes of a device's memory that each label of each node takes at the op at which most is taken where it is run so;
+    /// of what is made only a share is alive.
     ///
     /// No choice takes less than its labels say: what only some readers need, which may all be left out, is not counted.
-    pub fn memory(&self, lying: &Lying<'_>) -> Vec<Vec<f64>> {
+    pub fn memory(&self, lying: &Lying<'_>, alive_share: f64) -> Vec<Vec<f64>> {
         let g = &self.func.graph;
         let lives = Lives::of(self, lying);
         let peak = lives.peak(&|i| self.local(i, lying));
@@ -95,11 +106,12 @@ impl Model<'_> {
         for (node, subject) in self.subjects.iter().enumerate() {
             let candidates = &self.choices[node].candidates;
             let share = |l: &Layout| if l.is_empty() { 0.0 } else { layout::share(l, &self.shape) };
-            let bytes = |v: ValueId| self.transfers(v).map_or(0.0, |t| t.bytes);
+            let part = |v: ValueId| if resident(v) { 1.0 } else { alive_share };
+            let bytes = |v: ValueId| self.transfers(v).map_or(0.0, |t| t.bytes * part(v));
             let of: Box<dyn Fn(&Candidate) -> f64> = match subject {
                 Subject::Argument(v) => Box::new(move |c| bytes(*v) * share(&c.results[0])),
                 // It keeps what it takes, where nobody else does.
-                Subject::Op(op) if g.op(*op).name() == Either::NAME => {
+                Subject::Op(op) if is_alias(g.op(*op).name()) => {
                     let data = g.op(*op);
                     let until = ends[data.results[0].index()];
                     let kept = move |v: ValueId| start(v) <= peak && peak <= until && !alive(v);
@@ -133,7 +145,7 @@ impl Model<'_> {
                 let read = certain[v.index()].or(if optional { first[v.index()] } else { None });
                 ends[v.index()] = read.unwrap_or(at);
             }
-            let either = data.name() == Either::NAME;
+            let either = is_alias(data.name());
             for v in data.operands.iter().copied().chain(crate::model::captured(g, *op)) {
                 let until = if either { ends[data.results[0].index()] } else { at };
                 if !either && !optional {
@@ -158,14 +170,21 @@ impl Model<'_> {
 
     /// Bytes that a device needs when most is taken.
     pub fn peak(&self, lying: &Lying<'_>) -> f64 {
+        self.peak_of(lying, &|_, _| 1.0)
+    }
+
+    /// The same where it holds a share of each value, by the ops that make it and that read it last; there are none for
+    /// inputs and constants.
+    pub fn peak_of(&self, lying: &Lying<'_>, share: &dyn Fn(ValueId, Option<(usize, usize)>) -> f64) -> f64 {
         let g = &self.func.graph;
         let lives = Lives::of(self, lying);
-        let peak = lives.peak(&|i| self.local(i, lying));
+        let size = |v: ValueId| self.local(v.index(), lying) * share(v, lives.spans[v.index()]);
+        let peak = lives.peak(&|i| g.value_at(i).map_or(0.0, size));
         let alive = |v: &ValueId| match g.def(*v) {
             ValueDef::Arg(r, _) => r == g.entry(),
             ValueDef::Result(op, _) if g.op(op).def.traits().constant => true,
             ValueDef::Result(..) => lives.spans[v.index()].is_some_and(|(from, to)| (from..=to).contains(&peak)),
         };
-        live_values(g).into_iter().filter(alive).map(|v| self.local(v.index(), lying)).sum()
+        live_values(g).into_iter().filter(alive).map(size).sum()
     }
 }

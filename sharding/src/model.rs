@@ -6,7 +6,7 @@ use std::rc::Rc;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, PartialKind, ValueDef, ValueId};
 use of_ops::OpSpec;
-use of_ops::structural::Either;
+use of_ops::structural::{Either, Hold};
 use of_ops::training::CARRIED;
 use smallvec::SmallVec;
 
@@ -48,7 +48,7 @@ pub struct Transfers {
     table: Table,
     /// The same with a row for what is not made and a column for what is not read.
     optional: Table,
-    /// What an `of.either` takes must lie as its result does.
+    /// What an alias takes must lie as its result does.
     alias: Table,
 }
 
@@ -270,7 +270,7 @@ impl<'a> Model<'a> {
         let node = self.add_node(Subject::Op(op), choices.clone());
         for (i, v) in data.operands.iter().enumerate() {
             let col: Vec<&Layout> = choices.candidates.iter().map(|c| &c.operands[i]).collect();
-            if data.name() != Either::NAME {
+            if !is_alias(data.name()) {
                 self.add_reader(*v, node, &col);
             } else if let (Some((source, result)), Some(t)) = (self.made_by[v.index()], self.transfers(*v).cloned()) {
                 // It takes the value as it is made, however others see it.
@@ -301,7 +301,7 @@ impl<'a> Model<'a> {
         }
         let all = if data.name() == "of.place" {
             self.place(op)
-        } else if data.name() == Either::NAME {
+        } else if is_alias(data.name()) {
             self.either(op)
         } else {
             candidates::candidates(g, op, &self.shape, &self.kinds)
@@ -320,7 +320,7 @@ impl<'a> Model<'a> {
         let work = cost::work(g, op, self.mesh);
         let sizes: Vec<f64> =
             data.operands.iter().chain(&data.results).map(|v| self.transfers(*v).map_or(0.0, |t| t.bytes)).collect();
-        let free = ["of.place", Either::NAME].contains(&data.name());
+        let free = data.name() == "of.place" || is_alias(data.name());
         let seconds = kept
             .iter()
             .map(|c| {
@@ -344,7 +344,7 @@ impl<'a> Model<'a> {
         asked.map(one).into_iter().collect()
     }
 
-    /// An `of.either` takes one operand, however that lies.
+    /// An `of.either` takes one operand, however that lies; so does an `of.hold`.
     fn either(&self, op: OpId) -> Vec<Candidate> {
         let data = self.graph().op(op);
         let Some(t) = data.results.first().and_then(|v| self.transfers(*v)) else { return Vec::new() };
@@ -424,7 +424,7 @@ impl<'a> Model<'a> {
         let Some(t) = self.transfers(v).cloned() else { return };
         let Some((source, result)) = self.made_by[v.index()] else { return };
         let mut readers: Vec<OpId> = g.uses(v).iter().map(|u| u.op).collect();
-        readers.retain(|op| g.op(*op).name() != Either::NAME);
+        readers.retain(|op| !is_alias(g.op(*op).name()));
         readers.dedup();
         if readers.len() < 2 {
             return;
@@ -462,6 +462,11 @@ impl<'a> Model<'a> {
         }
     }
 
+}
+
+/// Whether the result of an op is one of its operands: nothing is computed or moved.
+pub(crate) fn is_alias(name: &str) -> bool {
+    name == Either::NAME || name == Hold::NAME
 }
 
 /// The costs `of` with a row for what is not made, which nobody can read, and a column for what is not read.

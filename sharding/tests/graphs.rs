@@ -6,9 +6,9 @@ use of_ops::elementwise::{Add, Exp, Mul};
 use of_ops::movement::Transpose;
 use of_ops::reduction::ReduceSum;
 use of_ops::sample::Rng;
-use of_ops::structural::{Constant, Return};
-use of_ops::{Value, interpret};
-use of_sharding::decide::{Decision, decide, prepare, write};
+use of_ops::structural::{Constant, Either, Return};
+use of_ops::{OpSpec, Value, interpret};
+use of_sharding::decide::{Decision, decide, prepare, take, write};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Model, execute, lower};
 
@@ -178,4 +178,69 @@ fn what_is_decided_runs_on_simulated_devices() {
         }
     }
     assert!(sent > 0.0);
+}
+
+/// What costs least with values that are computed in one of several ways is what costs least of all functions in which
+/// they are computed in one.
+#[test]
+fn ways_are_chosen_together_with_layouts() {
+    let (mut several, mut chosen) = (0, [0, 0]);
+    for seed in 0..200u64 {
+        let func = with_ways(seed);
+        let mesh = mesh(if seed % 4 == 0 { "2x2" } else { "4" }, seed);
+        let eithers: Vec<_> =
+            func.graph.walk().into_iter().filter(|op| func.graph.op(*op).name() == Either::NAME).collect();
+        let cost = |func: &Func| {
+            let model = Model::new(func, &mesh).unwrap();
+            let d = decide(&model, f64::INFINITY, &exact()).unwrap();
+            assert!((d.cost - d.bound).abs() <= 1e-9 * d.cost, "seed {seed}: {} of {}", d.bound, d.cost);
+            (d.cost, d.taken)
+        };
+        let (got, taken) = cost(&func);
+        let mut want = f64::INFINITY;
+        for choice in 0..1usize << eithers.len() {
+            let mut one = func.clone();
+            let mut taken = vec![0; one.graph.op_slots()];
+            eithers.iter().enumerate().for_each(|(i, op)| taken[op.index()] = choice >> i & 1);
+            take(&mut Rewriter::new(&mut one.graph, "test"), &taken);
+            want = want.min(cost(&one).0);
+        }
+        assert!((got - want).abs() <= 1e-7 * want, "seed {seed}: {got} and {want}\n{func:?}");
+        eithers.iter().for_each(|op| chosen[taken[op.index()]] += 1);
+        several += eithers.len();
+    }
+    assert!(several > 200 && chosen.iter().all(|n| *n > 30), "{several} {chosen:?}");
+}
+
+/// A random function in which some values are one of two others: they need not be equal to be chosen from.
+fn with_ways(seed: u64) -> Func {
+    let mut rng = Rng::new(seed);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let ty = Type::fixed(DType::F32, &[8, 8]);
+    let mut values: Vec<ValueId> = (0..2).map(|_| rw.add_arg(entry, ty.clone(), None)).collect();
+    for _ in 0..rng.int(1, 2) {
+        let mut ways = Vec::new();
+        for _ in 0..2 {
+            let mut v = rng.pick(&values);
+            for _ in 0..rng.int(1, 3) {
+                let other = rng.pick(&values);
+                v = match rng.int(0, 3) {
+                    0 | 1 => rw.create_one(MatMul {}, &[v, other]),
+                    2 => rw.create_one(Add {}, &[v, other]),
+                    _ => rw.create_one(Transpose { perm: None }, &[v]),
+                }
+                .unwrap();
+                if rng.int(0, 2) == 0 {
+                    values.push(v);
+                }
+            }
+            ways.push(v);
+        }
+        values.push(rw.create_one(Either {}, &ways).unwrap());
+    }
+    let used = rw.create_one(Exp {}, &values[values.len() - 1..]).unwrap();
+    rw.create(Return {}, &[used]).unwrap();
+    Func::numbered(graph)
 }

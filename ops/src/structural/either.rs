@@ -48,9 +48,14 @@ impl Op for Either {
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
-        let all = |s: Sbp| SbpSignature::new(&vec![s; cx.operands.len()], &[s]);
-        let rank = cx.tensor(0).ok().and_then(|t| t.rank()).unwrap_or(0);
-        let splits = (0..rank).filter_map(|d| u8::try_from(d).ok().map(Sbp::Split));
-        splits.chain(PartialKind::ALL.map(Sbp::Partial)).map(all).collect()
+        alike(cx)
     }
+}
+
+/// Operands and result lie alike.
+pub(super) fn alike(cx: &OpView<'_>) -> Vec<SbpSignature> {
+    let all = |s: Sbp| SbpSignature::new(&vec![s; cx.operands.len()], &[s]);
+    let rank = cx.tensor(0).ok().and_then(|t| t.rank()).unwrap_or(0);
+    let splits = (0..rank).filter_map(|d| u8::try_from(d).ok().map(Sbp::Split));
+    splits.chain(PartialKind::ALL.map(Sbp::Partial)).map(all).collect()
 }

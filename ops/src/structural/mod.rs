@@ -3,6 +3,7 @@
 mod constant;
 mod either;
 mod fail;
+mod hold;
 mod none;
 mod shape_of;
 mod size;
@@ -11,6 +12,7 @@ mod terminators;
 pub use constant::Constant;
 pub use either::Either;
 pub use fail::Fail;
+pub use hold::Hold;
 pub use none::NoneValue;
 pub use shape_of::ShapeOf;
 pub use size::Size;

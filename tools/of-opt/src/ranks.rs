@@ -66,6 +66,9 @@ pub fn prepare(
     manager.add::<of_passes::Specialize>(bindings.clone());
     if !says_of_results(&func.graph) {
         manager.append(PIPELINE)?;
+        for what in &codegen.search {
+            manager.append(what.passes())?;
+        }
     }
     manager.add::<Shard>(ShardOptions { mesh: mesh.into(), ..ShardOptions::default() });
     manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });

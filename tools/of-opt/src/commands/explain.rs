@@ -8,7 +8,7 @@ use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons};
+use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons, stages};
 
 use crate::backends::{self, Backends};
 use crate::cli::{Codegen, ModelFile, Shapes};
@@ -32,6 +32,9 @@ pub struct Explain {
     /// Bytes of memory a device, instead of the mesh's
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<f64>,
+    /// Cut the layers into stages too, with so many microbatches in a step; several numbers are tried
+    #[arg(long, value_name = "M", value_delimiter = ',', requires = "mesh", conflicts_with = "html")]
+    pub microbatches: Vec<usize>,
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
     #[arg(long, value_name = "FILE.html", conflicts_with = "memory")]
     pub html: Option<PathBuf>,
@@ -68,9 +71,16 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     own.funcs.insert("main".into(), func.clone());
     let mut manager = Manager::default();
     manager.add::<of_passes::Specialize>(bindings).append(text)?;
+    for what in &c.codegen.search {
+        manager.append(what.passes())?;
+    }
     let report = manager.run(&mut own, &mut |s| eprint!("{s}"))?;
     console.report(&report.warnings);
     let func = driver::main_func(&own)?;
+    if !c.microbatches.is_empty() {
+        let all = stages::pipelines(func, &mesh, &c.microbatches, &Effort::default())?;
+        return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
+    }
     let model = Sharding::new(func, &mesh)?;
     let decision = decide::decide(&model, mesh.memory, &Effort::default())?;
     if let Some(path) = &c.html {
