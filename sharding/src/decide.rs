@@ -1,5 +1,7 @@
 //! Decisions: the search's choice for a function, and the function with it written into its types.
 
+use std::collections::HashMap;
+
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
 use of_ops::OpSpec;
@@ -16,10 +18,8 @@ use crate::search::{Effort, Problem, solve_within};
 pub struct Decision {
     /// The label of each node of the model.
     pub labels: Vec<usize>,
-    /// Where a value is made, by its position in the arena; `None` for what lies everywhere, empty for what is left out.
-    pub layouts: Vec<Option<Layout>>,
-    /// Which operand each `of.either` takes, by its position in the arena; 0 for other ops.
-    pub taken: Vec<usize>,
+    /// What that means for the values.
+    pub lying: Lying,
     /// Seconds of one execution.
     pub cost: f64,
     /// No choice within the memory takes less.
@@ -33,7 +33,7 @@ pub struct Decision {
 }
 
 /// Rounds in which the limit is brought to bear where most memory is taken.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 7;
 
 /// Searches the choice that takes least time with `memory` bytes on each device.
 ///
@@ -51,26 +51,23 @@ pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decisio
 /// # Errors
 /// When nothing fits.
 pub fn decide_alive(model: &Model<'_>, memory: f64, alive: Alive, effort: &Effort) -> Result<Decision, Diagnostic> {
-    let g = &model.func.graph;
-    let (everywhere, first) = (vec![None; g.value_slots()], vec![0; g.op_slots()]);
-    let mut counted = model.memory(&Lying { layouts: &everywhere, taken: &first }, alive.share);
+    let mut counted = model.memory(&Lying::everywhere(model), alive.share, false);
     let (mut limit, mut bound) = (memory, 0.0f64);
     let mut peak = f64::INFINITY;
     for round in 0..ROUNDS {
         let found = solve_within(&model.problem, &counted, limit, effort)
             .map_err(|e| too_large(model, memory, e.least + (memory - limit)))?;
         let s = found.solution;
-        if limit >= memory {
+        // In the first two rounds no choice takes less than is counted.
+        if round < 2 {
             bound = bound.max(s.bound);
         }
-        let (layouts, taken) = (layouts(model, &s.labels), taken(model, &s.labels));
-        let lying = Lying { layouts: &layouts, taken: &taken };
+        let lying = Lying::of(model, &s.labels);
         peak = model.peak(&lying);
         if peak <= memory || !alive.whole {
             return Ok(Decision {
                 memory: peak,
-                layouts,
-                taken,
+                lying,
                 cost: s.cost,
                 bound: bound.min(s.cost),
                 price: found.price,
@@ -78,8 +75,8 @@ pub fn decide_alive(model: &Model<'_>, memory: f64, alive: Alive, effort: &Effor
                 labels: s.labels,
             });
         }
-        counted = model.memory(&lying, alive.share);
-        if round > 0 {
+        counted = model.memory(&lying, alive.share, round > 0);
+        if round > 1 {
             limit -= peak - memory;
         }
     }
@@ -95,26 +92,6 @@ fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
     let (has, least) = (bytes(memory), bytes(least));
     let what = format!("no choice was found for {has} of memory a device, {least} are needed");
     Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("take more devices, or devices of more memory")
-}
-
-/// How each value lies where it is made.
-fn layouts(model: &Model<'_>, labels: &[usize]) -> Vec<Option<Layout>> {
-    let of = |(node, result): &(usize, usize)| model.choices[*node].candidates[labels[*node]].results[*result].clone();
-    model.made_by.iter().map(|made| made.as_ref().map(of)).collect()
-}
-
-/// Which operand each `of.either` takes.
-fn taken(model: &Model<'_>, labels: &[usize]) -> Vec<usize> {
-    let mut out = vec![0; model.func.graph.op_slots()];
-    for ((subject, choices), label) in model.subjects.iter().zip(&model.choices).zip(labels) {
-        if let Subject::Op(op) = subject
-            && model.func.graph.op(*op).name() == Either::NAME
-        {
-            let operands = &choices.candidates[*label].operands;
-            out[op.index()] = operands.iter().position(|l| !l.is_empty()).unwrap_or(0);
-        }
-    }
-    out
 }
 
 /// The choice that takes each op as it comes: the way that needs the least transfer of operands that lie as they do,
@@ -143,12 +120,11 @@ pub fn propagate(model: &Model<'_>) -> Decision {
             .min_by(|a, b| keys[*a].0.total_cmp(&keys[*b].0).then(keys[*a].1.total_cmp(&keys[*b].1)))
             .unwrap_or(0);
     }
-    let (layouts, taken) = (layouts(model, &labels), taken(model, &labels));
+    let lying = Lying::of(model, &labels);
     let cost = Problem::cost(&model.problem, &labels);
     Decision {
-        memory: model.peak(&Lying { layouts: &layouts, taken: &taken }),
-        layouts,
-        taken,
+        memory: model.peak(&lying),
+        lying,
         cost,
         bound: 0.0,
         price: 0.0,
@@ -178,7 +154,7 @@ pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
         let chosen = &model.choices[node].candidates[d.labels[node]];
         match subject {
             Subject::Shared(v) => {
-                let from = d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
+                let from = d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
                 if from != chosen.results[0] && !chosen.is_nothing() {
                     out.push(Transfer { value: *v, reader: None, from, to: chosen.results[0].clone() });
                 }
@@ -189,7 +165,7 @@ pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
                     if g.ty(*v).as_tensor().is_none() || asked.is_empty() {
                         continue;
                     }
-                    let made = || d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
+                    let made = || d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
                     let from = if is_alias(g.op(*op).name()) { made() } else { seen_as(model, d, *v) };
                     if from != *asked {
                         out.push(Transfer { value: *v, reader: Some((*op, i)), from, to: asked.clone() });
@@ -206,7 +182,7 @@ pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
 pub fn seen_as(model: &Model<'_>, d: &Decision, v: ValueId) -> Layout {
     match model.shared_by[v.index()] {
         Some(node) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
-        None => d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
+        None => d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
     }
 }
 
@@ -228,13 +204,13 @@ pub fn prepare(model: &Model<'_>, d: &Decision) -> Written {
         let input = carried.get(i).and_then(|k| usize::try_from(*k).ok()).and_then(|k| g.args().get(k));
         match (node, input) {
             (Some(node), _) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
-            (None, Some(a)) => d.layouts[a.index()].clone().unwrap_or_else(|| model.broadcast()),
-            (None, None) => d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
+            (None, Some(a)) => d.lying.layouts[a.index()].clone().unwrap_or_else(|| model.broadcast()),
+            (None, None) => d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
         }
     };
     Written {
-        layouts: d.layouts.clone(),
-        taken: d.taken.clone(),
+        layouts: d.lying.layouts.clone(),
+        taken: d.lying.taken.clone(),
         transfers: transfers(model, d),
         outputs: g.outputs().iter().enumerate().map(output).collect(),
         broadcast: model.broadcast(),
@@ -249,7 +225,7 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
     let sbp = |l: &Layout| NdSbp { mesh: mesh.into(), axes: l.clone() };
     let outputs = func.graph.outputs().to_vec();
     let terminator = func.graph.terminator(func.graph.entry());
-    let first = func.graph.region_ops(func.graph.entry()).next();
+    let order: HashMap<OpId, usize> = func.graph.region_ops(func.graph.entry()).zip(0..).collect();
     let mut rw = Rewriter::new(&mut func.graph, "shard");
     for i in 0..rw.graph().value_slots() {
         let Some(v) = rw.graph().value_at(i) else { continue };
@@ -262,29 +238,20 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
         }
     }
     // What several read is placed where it is made, and found again by its readers.
-    let mut shared: std::collections::HashMap<ValueId, ValueId> = std::collections::HashMap::new();
+    let mut shared: HashMap<ValueId, ValueId> = HashMap::new();
     for t in &written.transfers {
         let place = Place { to: sbp(&t.to) };
         match t.reader {
             None => {
                 let uses = rw.graph().uses(t.value).to_vec();
-                match rw.graph().def_op(t.value) {
-                    Some(op) => {
-                        rw.rewrite(op, &[]);
-                        // After the op that makes it.
-                        if let Some(next) = next_op(rw.graph(), op) {
-                            rw.before(next);
-                        }
-                    }
-                    None => {
-                        if let Some(op) = first {
-                            rw.rewrite(op, &[]);
-                        }
-                    }
-                }
-                let placed = rw.create_one(place, &[t.value])?;
                 let aside = |op: OpId| Some(op) == terminator || is_alias(rw.graph().op(op).name());
                 let uses: Vec<_> = uses.into_iter().filter(|u| !aside(u.op)).collect();
+                // Before the first reader, so that it is there no longer than it must.
+                let Some(first) = uses.iter().map(|u| outermost(rw.graph(), u.op)).min_by_key(|op| order.get(op)) else {
+                    continue;
+                };
+                rw.rewrite(first, &[]);
+                let placed = rw.create_one(place, &[t.value])?;
                 for u in &uses {
                     rw.set_operand(u.op, u.operand as usize, placed);
                 }
@@ -332,9 +299,10 @@ pub fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
     }
 }
 
-fn next_op(g: &of_ir::Graph, op: OpId) -> Option<OpId> {
-    let mut ops = g.region_ops(g.op(op).parent).skip_while(|o| *o != op);
-    ops.nth(1)
+/// The op of the function's own block that is `op`, or whose regions hold it.
+fn outermost(g: &of_ir::Graph, op: OpId) -> OpId {
+    let holds = |o: &OpId| g.op(*o).regions.iter().any(|r| g.encloses(*r, g.op(op).parent));
+    if g.op(op).parent == g.entry() { op } else { g.region_ops(g.entry()).find(holds).unwrap_or(op) }
 }
 
 /// `1.5 GB`.

@@ -9,8 +9,8 @@ use of_ops::structural::Either;
 use crate::boxing::Step;
 use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
-use crate::memory::Lying;
 use crate::model::{Model, Subject};
+use crate::search::{Effort, solve};
 use crate::stages::Pipeline;
 
 /// One value as it was decided.
@@ -20,8 +20,9 @@ pub struct Explained {
     pub value: String,
     /// How it lies; empty where it is left out.
     pub layout: Layout,
-    /// Of an `of.either` the operand that is taken.
-    pub taken: Option<usize>,
+    /// Of an `of.either` the operand that is taken, and the seconds that a step takes more without it, where all else is
+    /// chosen anew and memory has its price.
+    pub taken: Option<(usize, f64)>,
     /// The best layout that was not chosen, while all else stays.
     pub runner_up: Option<RunnerUp>,
 }
@@ -50,8 +51,9 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         edges[e.b].push(i);
     }
     let names = names(model);
-    let memory = model.memory(&Lying { layouts: &d.layouts, taken: &d.taken }, 1.0);
+    let memory = model.memory(&d.lying, 1.0, true);
     let mut out = Vec::new();
+    let mut searched = 0;
     for (node, subject) in model.subjects.iter().enumerate() {
         let value = match subject {
             Subject::Argument(v) => *v,
@@ -87,9 +89,29 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         });
         let either = matches!(subject, Subject::Op(op) if model.func.graph.op(*op).name() == Either::NAME);
         let taken = choices.candidates[own].operands.iter().position(|l| !l.is_empty()).filter(|_| either);
+        let taken = taken.map(|k| {
+            searched += 1;
+            (k, if searched <= MOST_SEARCHED { without(model, d, &memory, node, k) } else { f64::NAN })
+        });
         out.push(Explained { value: names[value.index()].clone(), layout, taken, runner_up });
     }
     out
+}
+
+/// For so many `of.either` it is searched what the other operands would cost.
+const MOST_SEARCHED: usize = 64;
+
+/// Seconds that a step takes more where an `of.either` may not take operand `k`.
+fn without(model: &Model<'_>, d: &Decision, memory: &[Vec<f64>], node: usize, k: usize) -> f64 {
+    let mut p = model.problem.clone();
+    for (i, m) in memory.iter().enumerate() {
+        let barred = |x: usize| i == node && !model.choices[i].candidates[x].operands[k].is_empty();
+        let own = p.tables.costs(p.nodes[i]).iter().zip(m).enumerate();
+        let own = own.map(|(x, (c, m))| if barred(x) { f64::INFINITY } else { c + d.price * m }).collect();
+        p.nodes[i] = p.tables.add_costs(own);
+    }
+    let chosen: f64 = memory.iter().zip(&d.labels).map(|(m, l)| m[*l] * d.price).sum();
+    solve(&p, &Effort::default()).cost - d.cost - chosen
 }
 
 /// Bytes that the transfers at a node send when it has label `x`.
@@ -100,8 +122,9 @@ fn sent(model: &Model<'_>, d: &Decision, node: usize, x: usize, edges: &[usize])
         let (a, b) = (if e.a == node { x } else { d.labels[e.a] }, if e.b == node { x } else { d.labels[e.b] });
         let t = &model.problem.tables;
         let Some(transfer) = model.of_edge(*i) else { continue };
-        let at = |p: u32| transfer.router.layouts[p as usize].clone();
-        let (from, to) = (at(t.places(e.row)[a]), at(t.places(e.col)[b]));
+        // What is not made or not read is not sent.
+        let at = |p: u32| transfer.router.layouts.get(p as usize).cloned();
+        let (Some(from), Some(to)) = (at(t.places(e.row)[a]), at(t.places(e.col)[b])) else { continue };
         let path = transfer.router.path(&from, &to, transfer.bytes, &transfer.usable);
         sum += path.iter().flatten().map(|s| s.bytes).sum::<f64>();
     }
@@ -215,8 +238,11 @@ pub fn text(model: &Model<'_>, d: &Decision) -> String {
     out.push_str("\nvalues\n");
     for e in explain(model, d) {
         let _ = write!(out, "  {}  {}", e.value, lying(&e.layout));
-        if let Some(k) = e.taken {
+        if let Some((k, more)) = e.taken {
             let _ = write!(out, "  takes operand {k}");
+            if more.is_finite() {
+                let _ = write!(out, ", {:+.3} us without it", more * 1e6);
+            }
         }
         if let Some(r) = e.runner_up {
             let signed = |x: f64, text: String| if x < 0.0 { format!("-{text}") } else { format!("+{text}") };

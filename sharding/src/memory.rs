@@ -2,7 +2,8 @@
 //!
 //! Arguments and constants take memory all the time, other values from the op that makes them to the last op that reads
 //! them, where ops that are left out do neither. What an `of.either` or an `of.hold` takes lives until the last reader of
-//! its result. Copies that are transferred to be read are not counted.
+//! its result. What several readers see in another layout than it is made in is a copy, from the first of them to the
+//! last; copies for one reader are not counted.
 
 use of_ir::{OpId, ValueDef, ValueId};
 
@@ -10,12 +11,50 @@ use crate::candidates::Candidate;
 use crate::layout::{self, Layout};
 use crate::model::{Model, Subject, is_alias, live_values};
 
-/// How a function is run: how each value lies, `None` for everywhere, and which operand each `of.either` takes.
-pub struct Lying<'a> {
-    /// By position of the value in the arena; empty for what is not made.
-    pub layouts: &'a [Option<Layout>],
-    /// By position of the op in the arena.
-    pub taken: &'a [usize],
+/// How a function is run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lying {
+    /// How each value lies where it is made, by its position in the arena: `None` for everywhere, empty for what is left
+    /// out.
+    pub layouts: Vec<Option<Layout>>,
+    /// Which operand each `of.either` takes, by its position in the arena; 0 for other ops.
+    pub taken: Vec<usize>,
+    /// How the readers of a value see it, where there are several.
+    pub seen: Vec<Option<Layout>>,
+}
+
+impl Lying {
+    /// Everything everywhere, and the first operand of each `of.either`.
+    pub fn everywhere(model: &Model<'_>) -> Lying {
+        let g = &model.func.graph;
+        let none = vec![None; g.value_slots()];
+        Lying { layouts: none.clone(), taken: vec![0; g.op_slots()], seen: none }
+    }
+
+    /// As these labels of the nodes say.
+    pub fn of(model: &Model<'_>, labels: &[usize]) -> Lying {
+        let mut out = Lying::everywhere(model);
+        let made = |(node, result): &(usize, usize)| model.choices[*node].candidates[labels[*node]].results[*result].clone();
+        out.layouts = model.made_by.iter().map(|m| m.as_ref().map(made)).collect();
+        for ((subject, choices), label) in model.subjects.iter().zip(&model.choices).zip(labels) {
+            let chosen = &choices.candidates[*label];
+            match subject {
+                Subject::Shared(v) => out.seen[v.index()] = Some(chosen.results[0].clone()),
+                Subject::Op(op) if is_alias(model.func.graph.op(*op).name()) => {
+                    out.taken[op.index()] = chosen.operands.iter().position(|l| !l.is_empty()).unwrap_or(0);
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+
+    /// How a copy lies that the readers of a value share.
+    fn copy(&self, model: &Model<'_>, value: usize) -> Option<&Layout> {
+        let seen = self.seen[value].as_ref().filter(|l| !l.is_empty())?;
+        let made = self.layouts[value].clone().unwrap_or_else(|| model.broadcast());
+        (*seen != made).then_some(seen)
+    }
 }
 
 /// How much of what is computed is alive at once.
@@ -37,15 +76,18 @@ struct Lives {
     /// For each value made by an op that is run, by its position in the arena: the op that makes it and the last one that
     /// reads it.
     spans: Vec<Option<(usize, usize)>>,
+    /// For each value its first and its last reader.
+    readers: Vec<Option<(usize, usize)>>,
 }
 
 impl Lives {
-    fn of(model: &Model<'_>, lying: &Lying<'_>) -> Lives {
+    fn of(model: &Model<'_>, lying: &Lying) -> Lives {
         let g = &model.func.graph;
         let order: Vec<OpId> = g.region_ops(g.entry()).collect();
         // The last reader of each value; a value that is not read lives while it is made.
         let mut last: Vec<Option<usize>> = vec![None; g.value_slots()];
         let mut spans = vec![None; g.value_slots()];
+        let mut readers: Vec<Option<(usize, usize)>> = vec![None; g.value_slots()];
         for (at, op) in order.iter().enumerate().rev() {
             let data = g.op(*op);
             if model.may_be_left_out(*op) && data.results.iter().all(|v| last[v.index()].is_none()) {
@@ -59,22 +101,29 @@ impl Lives {
             }
             for v in data.operands.iter().copied().chain(crate::model::captured(g, *op)) {
                 last[v.index()] = last[v.index()].max(Some(at));
+                if !data.def.traits().terminator {
+                    readers[v.index()] = Some((at, readers[v.index()].map_or(at, |(_, end)| end)));
+                }
             }
             if !data.def.traits().constant {
                 data.results.iter().for_each(|v| spans[v.index()] = Some((at, last[v.index()].unwrap_or(at))));
             }
         }
-        Lives { order, spans }
+        Lives { order, spans, readers }
     }
 
-    /// The position of the op at which most is alive.
-    fn peak(&self, size: &dyn Fn(usize) -> f64) -> usize {
+    /// The position of the op at which most is alive, where values and copies have these sizes.
+    fn peak(&self, size: &dyn Fn(usize) -> f64, copied: &dyn Fn(usize) -> f64) -> usize {
         let mut change = vec![0.0; self.order.len() + 1];
-        for (i, span) in self.spans.iter().enumerate() {
+        let mut add = |span: &Option<(usize, usize)>, bytes: f64| {
             if let Some((from, to)) = span {
-                change[*from] += size(i);
-                change[*to + 1] -= size(i);
+                change[*from] += bytes;
+                change[*to + 1] -= bytes;
             }
+        };
+        for (i, (span, readers)) in self.spans.iter().zip(&self.readers).enumerate() {
+            add(span, size(i));
+            add(readers, copied(i));
         }
         let (mut sum, mut best) = (0.0, (0.0, 0));
         for (i, c) in change.iter().enumerate() {
@@ -91,11 +140,12 @@ impl Model<'_> {
     /// Bytes of a device's memory that each label of each node takes at the op at which most is taken where it is run so;
     /// of what is made only a share is alive.
     ///
-    /// No choice takes less than its labels say: what only some readers need, which may all be left out, is not counted.
-    pub fn memory(&self, lying: &Lying<'_>, alive_share: f64) -> Vec<Vec<f64>> {
+    /// No choice takes less than its labels say: what only some readers need, which may all be left out, is not counted. With
+    /// `copies` labels of shared values count too, as if all were still made as they are now, and that no longer holds.
+    pub fn memory(&self, lying: &Lying, alive_share: f64, copies: bool) -> Vec<Vec<f64>> {
         let g = &self.func.graph;
         let lives = Lives::of(self, lying);
-        let peak = lives.peak(&|i| self.local(i, lying));
+        let peak = lives.peak(&|i| self.local(i, lying), &|i| self.copied(i, lying));
         let ends = self.certain_ends(&lives.order);
         let mut at = vec![0usize; g.op_slots()];
         lives.order.iter().enumerate().for_each(|(i, op)| at[op.index()] = i);
@@ -123,6 +173,10 @@ impl Model<'_> {
                     let results = g.op(*op).results.iter().enumerate().filter(|(_, v)| alive(**v));
                     let counted: Vec<(usize, f64)> = results.map(|(i, v)| (i, bytes(*v))).collect();
                     Box::new(move |c| counted.iter().map(|(i, b)| b * share(&c.results[*i])).sum())
+                }
+                Subject::Shared(v) if copies && within(lives.readers[v.index()], peak) => {
+                    let made = lying.layouts[v.index()].clone().unwrap_or_else(|| self.broadcast());
+                    Box::new(move |c| if c.results[0] == made { 0.0 } else { bytes(*v) * share(&c.results[0]) })
                 }
                 Subject::Shared(_) | Subject::Output(_) => Box::new(|_| 0.0),
             };
@@ -158,7 +212,7 @@ impl Model<'_> {
     }
 
     /// Bytes of a value on a device.
-    fn local(&self, value: usize, lying: &Lying<'_>) -> f64 {
+    fn local(&self, value: usize, lying: &Lying) -> f64 {
         let Some(v) = self.func.graph.value_at(value) else { return 0.0 };
         let share = match &lying.layouts[value] {
             None => 1.0,
@@ -168,23 +222,37 @@ impl Model<'_> {
         self.transfers(v).map_or(0.0, |t| t.bytes * share)
     }
 
+    /// Bytes on a device of the copy that the readers of a value share.
+    fn copied(&self, value: usize, lying: &Lying) -> f64 {
+        let (Some(l), Some(v)) = (lying.copy(self, value), self.func.graph.value_at(value)) else { return 0.0 };
+        self.transfers(v).map_or(0.0, |t| t.bytes * layout::share(l, &self.shape))
+    }
+
     /// Bytes that a device needs when most is taken.
-    pub fn peak(&self, lying: &Lying<'_>) -> f64 {
+    pub fn peak(&self, lying: &Lying) -> f64 {
         self.peak_of(lying, &|_, _| 1.0)
     }
 
     /// The same where it holds a share of each value, by the ops that make it and that read it last; there are none for
     /// inputs and constants.
-    pub fn peak_of(&self, lying: &Lying<'_>, share: &dyn Fn(ValueId, Option<(usize, usize)>) -> f64) -> f64 {
+    pub fn peak_of(&self, lying: &Lying, share: &dyn Fn(ValueId, Option<(usize, usize)>) -> f64) -> f64 {
         let g = &self.func.graph;
         let lives = Lives::of(self, lying);
         let size = |v: ValueId| self.local(v.index(), lying) * share(v, lives.spans[v.index()]);
-        let peak = lives.peak(&|i| g.value_at(i).map_or(0.0, size));
+        let copied = |v: ValueId| self.copied(v.index(), lying) * share(v, lives.spans[v.index()]);
+        let peak = lives.peak(&|i| g.value_at(i).map_or(0.0, size), &|i| g.value_at(i).map_or(0.0, copied));
         let alive = |v: &ValueId| match g.def(*v) {
             ValueDef::Arg(r, _) => r == g.entry(),
             ValueDef::Result(op, _) if g.op(op).def.traits().constant => true,
-            ValueDef::Result(..) => lives.spans[v.index()].is_some_and(|(from, to)| (from..=to).contains(&peak)),
+            ValueDef::Result(..) => within(lives.spans[v.index()], peak),
         };
-        live_values(g).into_iter().filter(alive).map(size).sum()
+        let read = |v: &ValueId| within(lives.readers[v.index()], peak);
+        let values = live_values(g);
+        let made: f64 = values.iter().copied().filter(alive).map(size).sum();
+        made + values.into_iter().filter(read).map(copied).sum::<f64>()
     }
+}
+
+fn within(span: Option<(usize, usize)>, at: usize) -> bool {
+    span.is_some_and(|(from, to)| (from..=to).contains(&at))
 }

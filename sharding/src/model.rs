@@ -492,7 +492,8 @@ fn optional(g: &Graph) -> Vec<bool> {
             let reader = g.op(*o);
             out[o.index()] || (reader.name() == Either::NAME && reader.operands.len() > 1)
         };
-        out[op.index()] = !uses.is_empty() && !data.def.traits().effect && uses.iter().all(free);
+        let read = !uses.is_empty() || data.name() == Either::NAME;
+        out[op.index()] = read && !data.def.traits().effect && uses.iter().all(free);
     }
     out
 }

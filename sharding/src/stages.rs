@@ -15,7 +15,7 @@ use of_ir::{Func, Graph, OpId, ValueDef, ValueId};
 use crate::cuts;
 use crate::decide::{self, Decision};
 use crate::layout;
-use crate::memory::{Alive, Lying};
+use crate::memory::Alive;
 use crate::model::{Model, Subject};
 use crate::search::Effort;
 use crate::MeshSpec;
@@ -213,7 +213,7 @@ impl Cut<'_> {
             .cuts
             .iter()
             .map(|(_, v)| {
-                let share = d.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
+                let share = d.lying.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
                 let bytes = model.transfers(*v).map_or(0.0, |t| t.bytes * share);
                 ways * (bytes / self.bandwidth + self.latency * self.microbatches as f64)
             })
@@ -264,7 +264,7 @@ impl Cut<'_> {
                     (ValueDef::Result(..), Some(_)) => 1.0 / m as f64,
                     _ => 1.0,
                 };
-                model.peak_of(&Lying { layouts: &d.layouts, taken: &d.taken }, &share)
+                model.peak_of(&d.lying, &share)
             })
             .fold(0.0, f64::max)
     }

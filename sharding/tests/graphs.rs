@@ -194,7 +194,7 @@ fn ways_are_chosen_together_with_layouts() {
             let model = Model::new(func, &mesh).unwrap();
             let d = decide(&model, f64::INFINITY, &exact()).unwrap();
             assert!((d.cost - d.bound).abs() <= 1e-9 * d.cost, "seed {seed}: {} of {}", d.bound, d.cost);
-            (d.cost, d.taken)
+            (d.cost, d.lying.taken)
         };
         let (got, taken) = cost(&func);
         let mut want = f64::INFINITY;
