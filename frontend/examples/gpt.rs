@@ -11,15 +11,8 @@ use of_ir::text::{Constants, PrintOptions, write_module};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("the file for the model is missing")?;
-    let mut c = Gpt {
-        layers: 96,
-        batch: 64,
-        sequence: 2048,
-        hidden: 12288,
-        heads: 96,
-        vocabulary: 51200,
-        dtype: DType::F16,
-    };
+    let mut c =
+        Gpt { layers: 96, batch: 64, sequence: 2048, hidden: 12288, heads: 96, vocabulary: 51200, dtype: DType::F16 };
     for arg in args {
         let (name, value) = arg.split_once('=').ok_or_else(|| format!("'{arg}' is no NAME=VALUE"))?;
         let number = || value.parse::<usize>().map_err(|e| format!("'{arg}': {e}"));

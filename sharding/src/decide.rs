@@ -199,8 +199,11 @@ pub struct Written {
 pub fn prepare(model: &Model<'_>, d: &Decision) -> Written {
     let g = &model.func.graph;
     let carried: Vec<i64> = model.func.attrs.typed(of_ops::training::CARRIED).unwrap_or_default();
+    let nodes = model.subjects.iter().enumerate();
+    let nodes: HashMap<usize, usize> =
+        nodes.filter_map(|(node, s)| if let Subject::Output(i) = s { Some((*i, node)) } else { None }).collect();
     let output = |(i, v): (usize, &ValueId)| {
-        let node = model.subjects.iter().position(|s| *s == Subject::Output(i));
+        let node = nodes.get(&i).copied();
         let input = carried.get(i).and_then(|k| usize::try_from(*k).ok()).and_then(|k| g.args().get(k));
         match (node, input) {
             (Some(node), _) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
@@ -247,7 +250,8 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
                 let aside = |op: OpId| Some(op) == terminator || is_alias(rw.graph().op(op).name());
                 let uses: Vec<_> = uses.into_iter().filter(|u| !aside(u.op)).collect();
                 // Before the first reader, so that it is there no longer than it must.
-                let Some(first) = uses.iter().map(|u| outermost(rw.graph(), u.op)).min_by_key(|op| order.get(op)) else {
+                let Some(first) = uses.iter().map(|u| outermost(rw.graph(), u.op)).min_by_key(|op| order.get(op))
+                else {
                     continue;
                 };
                 rw.rewrite(first, &[]);
@@ -283,7 +287,8 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
 /// Every `of.either` becomes the operand that it takes, by its position in the arena, and what was only there for the others
 /// goes.
 pub fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
-    let eithers: Vec<OpId> = rw.graph().walk().into_iter().filter(|op| rw.graph().op(*op).name() == Either::NAME).collect();
+    let eithers: Vec<OpId> =
+        rw.graph().walk().into_iter().filter(|op| rw.graph().op(*op).name() == Either::NAME).collect();
     let mut open: Vec<ValueId> = Vec::new();
     for op in eithers {
         let operands = rw.graph().op(op).operands.to_vec();

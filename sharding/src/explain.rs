@@ -3,15 +3,13 @@
 use std::fmt::Write;
 
 use of_ir::{OpId, ValueDef, ValueId};
-use of_ops::OpSpec;
-use of_ops::structural::Either;
 
 use crate::boxing::Step;
 use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
 use crate::model::{Model, Subject};
-use crate::search::{Effort, solve};
 use crate::stages::Pipeline;
+use crate::ways::Settled;
 
 /// One value as it was decided.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,9 +18,6 @@ pub struct Explained {
     pub value: String,
     /// How it lies; empty where it is left out.
     pub layout: Layout,
-    /// Of an `of.either` the operand that is taken, and the seconds that a step takes more without it, where all else is
-    /// chosen anew and memory has its price.
-    pub taken: Option<(usize, f64)>,
     /// The best layout that was not chosen, while all else stays.
     pub runner_up: Option<RunnerUp>,
 }
@@ -53,7 +48,6 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
     let names = names(model);
     let memory = model.memory(&d.lying, 1.0, true);
     let mut out = Vec::new();
-    let mut searched = 0;
     for (node, subject) in model.subjects.iter().enumerate() {
         let value = match subject {
             Subject::Argument(v) => *v,
@@ -87,31 +81,9 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
             sent: sent(model, d, node, x, &edges[node]) - sent(model, d, node, own, &edges[node]),
             memory: memory[node][x] - memory[node][own],
         });
-        let either = matches!(subject, Subject::Op(op) if model.func.graph.op(*op).name() == Either::NAME);
-        let taken = choices.candidates[own].operands.iter().position(|l| !l.is_empty()).filter(|_| either);
-        let taken = taken.map(|k| {
-            searched += 1;
-            (k, if searched <= MOST_SEARCHED { without(model, d, &memory, node, k) } else { f64::NAN })
-        });
-        out.push(Explained { value: names[value.index()].clone(), layout, taken, runner_up });
+        out.push(Explained { value: names[value.index()].clone(), layout, runner_up });
     }
     out
-}
-
-/// For so many `of.either` it is searched what the other operands would cost.
-const MOST_SEARCHED: usize = 64;
-
-/// Seconds that a step takes more where an `of.either` may not take operand `k`.
-fn without(model: &Model<'_>, d: &Decision, memory: &[Vec<f64>], node: usize, k: usize) -> f64 {
-    let mut p = model.problem.clone();
-    for (i, m) in memory.iter().enumerate() {
-        let barred = |x: usize| i == node && !model.choices[i].candidates[x].operands[k].is_empty();
-        let own = p.tables.costs(p.nodes[i]).iter().zip(m).enumerate();
-        let own = own.map(|(x, (c, m))| if barred(x) { f64::INFINITY } else { c + d.price * m }).collect();
-        p.nodes[i] = p.tables.add_costs(own);
-    }
-    let chosen: f64 = memory.iter().zip(&d.labels).map(|(m, l)| m[*l] * d.price).sum();
-    solve(&p, &Effort::default()).cost - d.cost - chosen
 }
 
 /// Bytes that the transfers at a node send when it has label `x`.
@@ -176,6 +148,21 @@ fn lying(layout: &Layout) -> String {
     if layout.is_empty() { "left out".into() } else { layout::show(layout) }
 }
 
+/// Which way each `of.either` was computed, and what the best other way would take more.
+pub fn ways(settled: &Settled) -> String {
+    let mut out = String::from("ways\n");
+    for w in &settled.ways {
+        let _ = write!(out, "  {}  takes operand {}", w.value, w.taken);
+        match w.otherwise {
+            Some(more) => {
+                let _ = writeln!(out, ", {:+.3} us otherwise", more * 1e6);
+            }
+            None => out.push('\n'),
+        }
+    }
+    out
+}
+
 /// Choices of stages and microbatches, the fastest first, and what the first takes in each stage.
 pub fn pipelines(func: &of_ir::Func, all: &[Pipeline]) -> String {
     let mut order: Vec<&Pipeline> = all.iter().collect();
@@ -238,12 +225,6 @@ pub fn text(model: &Model<'_>, d: &Decision) -> String {
     out.push_str("\nvalues\n");
     for e in explain(model, d) {
         let _ = write!(out, "  {}  {}", e.value, lying(&e.layout));
-        if let Some((k, more)) = e.taken {
-            let _ = write!(out, "  takes operand {k}");
-            if more.is_finite() {
-                let _ = write!(out, ", {:+.3} us without it", more * 1e6);
-            }
-        }
         if let Some(r) = e.runner_up {
             let signed = |x: f64, text: String| if x < 0.0 { format!("-{text}") } else { format!("+{text}") };
             let _ = write!(

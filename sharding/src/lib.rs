@@ -23,6 +23,7 @@ pub mod model;
 pub mod search;
 pub mod simulate;
 pub mod stages;
+pub mod ways;
 
 pub use layout::Layout;
 pub use mesh::{MeshAxis, MeshSpec, PRESETS};

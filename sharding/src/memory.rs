@@ -34,7 +34,8 @@ impl Lying {
     /// As these labels of the nodes say.
     pub fn of(model: &Model<'_>, labels: &[usize]) -> Lying {
         let mut out = Lying::everywhere(model);
-        let made = |(node, result): &(usize, usize)| model.choices[*node].candidates[labels[*node]].results[*result].clone();
+        let made =
+            |(node, result): &(usize, usize)| model.choices[*node].candidates[labels[*node]].results[*result].clone();
         out.layouts = model.made_by.iter().map(|m| m.as_ref().map(made)).collect();
         for ((subject, choices), label) in model.subjects.iter().zip(&model.choices).zip(labels) {
             let chosen = &choices.candidates[*label];

@@ -461,7 +461,6 @@ impl<'a> Model<'a> {
             }
         }
     }
-
 }
 
 /// Whether the result of an op is one of its operands: nothing is computed or moved.

@@ -12,13 +12,13 @@
 use of_diag::Diagnostic;
 use of_ir::{Func, Graph, OpId, ValueDef, ValueId};
 
+use crate::MeshSpec;
 use crate::cuts;
 use crate::decide::{self, Decision};
 use crate::layout;
 use crate::memory::Alive;
 use crate::model::{Model, Subject};
 use crate::search::Effort;
-use crate::MeshSpec;
 
 /// Stages and microbatches, and what comes of them.
 #[derive(Clone, PartialEq, Debug)]
@@ -84,7 +84,8 @@ pub fn pipelines(
             let model = Model::new(func, &own).map_err(first)?;
             for m in microbatches.iter().copied().filter(|m| *m > 1) {
                 let link = &mesh.axes[axis];
-                let p = Cut { levels: &levels, stages, microbatches: m, bandwidth: link.bandwidth, latency: link.latency };
+                let p =
+                    Cut { levels: &levels, stages, microbatches: m, bandwidth: link.bandwidth, latency: link.latency };
                 if let Ok(found) = p.search(&model, effort) {
                     out.push(Pipeline { axis, mesh: own.clone(), ..found });
                 }

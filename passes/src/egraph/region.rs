@@ -94,11 +94,7 @@ pub struct Task<'a> {
 ///
 /// # Errors
 /// When an op does not fit, a bug of a rule.
-pub fn optimize(
-    rw: &mut Rewriter<'_>,
-    run: &Run,
-    task: &Task<'_>,
-) -> Result<Option<Outcome>, Diagnostic> {
+pub fn optimize(rw: &mut Rewriter<'_>, run: &Run, task: &Task<'_>) -> Result<Option<Outcome>, Diagnostic> {
     let Task { rules, target, limits, bound, ways } = *task;
     let inside: HashSet<OpId> = run.ops.iter().copied().collect();
     let results = run.ops.iter().flat_map(|op| rw.graph().op(*op).results.to_vec());

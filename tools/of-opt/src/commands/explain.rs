@@ -8,7 +8,7 @@ use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons, stages};
+use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons, stages, ways};
 
 use crate::backends::{self, Backends};
 use crate::cli::{Codegen, ModelFile, Shapes};
@@ -81,8 +81,13 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         let all = stages::pipelines(func, &mesh, &c.microbatches, &Effort::default())?;
         return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
     }
-    let model = Sharding::new(func, &mesh)?;
-    let decision = decide::decide(&model, mesh.memory, &Effort::default())?;
+    let mut func = func.clone();
+    let settled = ways::settle(&mut func, &mesh, mesh.memory, &Effort::default())?;
+    let model = Sharding::new(&func, &mesh)?;
+    let mut decision = decide::decide(&model, mesh.memory, &Effort::default())?;
+    if let Some(s) = &settled {
+        decision.bound = decision.bound.min(s.bound);
+    }
     if let Some(path) = &c.html {
         let lanes = super::simulate::lanes(&own, &source, &mesh, name, console)?;
         let title = format!("{} on {name}", source.module.name);
@@ -90,7 +95,8 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         of_files::write(path, page).map_err(|e| exit::io(path, "written", &e))?;
         return Ok(());
     }
-    console.print(&format!("{name}  {}\n", reasons::text(&model, &decision)))
+    let ways = settled.map(|s| format!("\n{}", reasons::ways(&s))).unwrap_or_default();
+    console.print(&format!("{name}  {}\n{ways}", reasons::text(&model, &decision)))
 }
 
 /// Every op that a backend was asked for and does not run, with the reason.
