@@ -131,7 +131,7 @@ impl Levels {
                 _ => first(*v, ops),
             };
             let operands = || g.op(*op).operands.iter().filter(known);
-            let kept = |v: &&ValueId| source(**v) || g.def_op(**v).is_some_and(|d| !behind_of(g, d));
+            let kept = |v: &&ValueId| source(**v) || g.def_op(**v).is_some_and(|d| !cuts::is_backward(g, d));
             let own = operands().filter(kept).filter_map(|v| level(v, &ops)).max();
             ops[op.index()] = own.or_else(|| operands().filter_map(|v| level(v, &ops)).min());
         }
@@ -141,8 +141,9 @@ impl Levels {
             ops[op.index()] = ops[op.index()].max(readers.min());
         }
         let ops: Vec<usize> = ops.into_iter().map(|l| l.unwrap_or(0)).collect();
+        let live = |v: &ValueId| g.def_op(*v).is_none_or(|op| g.is_live(op));
         let values = (0..g.value_slots())
-            .map(|i| match g.value_at(i) {
+            .map(|i| match g.value_at(i).filter(live) {
                 None => 0,
                 Some(v) if source(v) => g.uses(v).iter().map(|u| ops[u.op.index()]).min().unwrap_or(0),
                 Some(v) => g.def_op(v).map_or(0, |op| ops[op.index()]),
@@ -150,10 +151,6 @@ impl Levels {
             .collect();
         Levels { training: !behind.is_empty(), forward, cuts, ops, values }
     }
-}
-
-fn behind_of(g: &Graph, op: OpId) -> bool {
-    cuts::is_backward(g, op)
 }
 
 /// One choice of stages and microbatches.
