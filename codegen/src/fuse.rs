@@ -82,7 +82,16 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
     hoist(graph, roles, &mut order);
     let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
-    let mut f = Fuser { graph, roles, position, groups: Vec::new(), group_of: HashMap::new(), met: None };
+    let mut f = Fuser {
+        graph,
+        roles,
+        position,
+        groups: Vec::new(),
+        levels: Vec::new(),
+        readers: Vec::new(),
+        group_of: HashMap::new(),
+        met: None,
+    };
     for op in order {
         if !f.group_of.contains_key(&op) {
             f.place(op);
@@ -111,6 +120,10 @@ struct Fuser<'a> {
     roles: &'a Roles,
     position: HashMap<OpId, usize>,
     groups: Vec<Group>,
+    /// For each group a number above those of all groups that it needs, so that who needs whom is found nearby.
+    levels: Vec<usize>,
+    /// For each group those that need it.
+    readers: Vec<Vec<usize>>,
     group_of: HashMap<OpId, usize>,
     /// The last group at which ranks meet: all ranks must come to them in one order, whatever is fused.
     met: Option<usize>,
@@ -126,7 +139,8 @@ impl Fuser<'_> {
             Role::Transfer => {
                 self.start(op, Shape::Transfer);
                 let g = self.group_of[&op];
-                self.groups[g].deps.extend(self.met.replace(g));
+                let met = self.met.replace(g);
+                self.need(g, met);
             }
             Role::Anchor => {
                 self.start(op, Shape::Anchor);
@@ -240,14 +254,35 @@ impl Fuser<'_> {
 
     fn start(&mut self, op: OpId, shape: Shape) {
         let deps = self.producer_groups(op);
-        self.group_of.insert(op, self.groups.len());
-        self.groups.push(Group { ops: vec![op], shape, space: self.dims(op), deps });
+        let g = self.groups.len();
+        self.group_of.insert(op, g);
+        self.groups.push(Group { ops: vec![op], shape, space: self.dims(op), deps: BTreeSet::new() });
+        self.levels.push(0);
+        self.readers.push(Vec::new());
+        self.need(g, deps);
+    }
+
+    /// Group `g` needs these.
+    fn need(&mut self, g: usize, deps: impl IntoIterator<Item = usize>) {
+        let mut open = Vec::new();
+        for d in deps {
+            if self.groups[g].deps.insert(d) {
+                self.readers[d].push(g);
+                open.push((g, self.levels[d] + 1));
+            }
+        }
+        while let Some((g, level)) = open.pop() {
+            if self.levels[g] < level {
+                self.levels[g] = level;
+                open.extend(self.readers[g].iter().map(|r| (*r, level + 1)));
+            }
+        }
     }
 
     fn join(&mut self, op: OpId, g: usize) {
         let mut deps = self.producer_groups(op);
         deps.remove(&g);
-        self.groups[g].deps.extend(deps);
+        self.need(g, deps);
         self.groups[g].ops.push(op);
         self.group_of.insert(op, g);
     }
@@ -289,7 +324,7 @@ impl Fuser<'_> {
             if g == b {
                 return true;
             }
-            if seen.insert(g) {
+            if self.levels[g] > self.levels[b] && seen.insert(g) {
                 stack.extend(&self.groups[g].deps);
             }
         }

@@ -1,7 +1,7 @@
 //! Building graphs from Rust.
 //!
 //! A [`Builder`] makes one function. Ops are those of `of-ops`; each is checked when it is added, and an error points to
-//! the line of the program that added it. [`nn`] has layers with parameters, [`zoo`] has models.
+//! the line of the program that added it. [`nn`] has layers with parameters, [`zoo`] has models, [`gpt`] a step of training.
 //!
 //! ```
 //! use of_frontend::{Builder, nn};
@@ -21,6 +21,7 @@
 //! ```
 
 mod builder;
+pub mod gpt;
 pub mod nn;
 pub mod zoo;
 

@@ -242,7 +242,9 @@ list! {
     crate::string::TfIdfVectorizer,
     // structural
     crate::structural::Constant,
+    crate::structural::Either,
     crate::structural::Fail,
+    crate::structural::Hold,
     crate::structural::NoneValue,
     crate::structural::Return,
     crate::structural::ShapeOf,

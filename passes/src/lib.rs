@@ -23,6 +23,7 @@ mod pipelines;
 mod print;
 pub mod quantize;
 pub mod quantize_contractions;
+pub mod recompute;
 mod report;
 mod reproducer;
 mod resample;

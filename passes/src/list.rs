@@ -29,6 +29,7 @@ list! {
     crate::egraph::Optimize,
     crate::print::Print,
     QuantizeContractions,
+    crate::recompute::Recompute,
     ScanToLoop,
     crate::sharding::Shard,
     Specialize,

@@ -4,7 +4,7 @@ use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Module;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Model, explain, lower};
+use of_sharding::{MeshSpec, Model, explain, lower, ways};
 
 use crate::{Pass, PassContext, pass_options};
 
@@ -60,8 +60,17 @@ impl Pass for Shard {
         }
         let effort = Effort { gap: options.gap, ..Effort::default() };
         let mut lines = Vec::new();
+        let mut bound = f64::INFINITY;
+        crate::each_func(module, |f| {
+            if let Some(settled) = ways::settle(f, &mesh, mesh.memory, &effort)? {
+                bound = settled.bound;
+            }
+            Ok(())
+        })?;
         choose(module, &mesh, &mut |model| {
-            let d = decide::decide(model, model.mesh.memory, &effort)?;
+            let mut d = decide::decide(model, model.mesh.memory, &effort)?;
+            // No choice of the function as it was takes less.
+            d.bound = d.bound.min(bound);
             lines.push(explain::summary(model, &d));
             Ok(d)
         })?;

@@ -10,13 +10,20 @@ use crate::layout::{self, Layout};
 /// Kinds of partial values, sorted.
 pub type Kinds = SmallVec<[PartialKind; 2]>;
 
-/// A layout for every operand and result of an op.
+/// A layout for every operand and result of an op; an empty one for what is not read, or not made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Candidate {
     /// One an operand.
     pub operands: SmallVec<[Layout; 3]>,
     /// One a result.
     pub results: SmallVec<[Layout; 1]>,
+}
+
+impl Candidate {
+    /// Whether the op is left out: nothing is read and nothing is made.
+    pub fn is_nothing(&self) -> bool {
+        self.results.first().is_some_and(Layout::is_empty)
+    }
 }
 
 /// The signatures of `op` along one mesh axis of `devices` devices, everything broadcast among them.

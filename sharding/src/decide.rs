@@ -1,21 +1,25 @@
 //! Decisions: the search's choice for a function, and the function with it written into its types.
 
+use std::collections::HashMap;
+
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::Place;
+use of_ops::structural::Either;
 
 use crate::candidates::Candidate;
 use crate::layout::Layout;
-use crate::model::{Model, Subject};
+use crate::memory::{ALL, Alive, Lying};
+use crate::model::{Model, Subject, is_alias};
 use crate::search::{Effort, Problem, solve_within};
 
 /// How everything lies.
 pub struct Decision {
     /// The label of each node of the model.
     pub labels: Vec<usize>,
-    /// Where a value is made, by its position in the arena; `None` for what lies everywhere.
-    pub layouts: Vec<Option<Layout>>,
+    /// What that means for the values.
+    pub lying: Lying,
     /// Seconds of one execution.
     pub cost: f64,
     /// No choice within the memory takes less.
@@ -29,7 +33,7 @@ pub struct Decision {
 }
 
 /// Rounds in which the limit is brought to bear where most memory is taken.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 7;
 
 /// Searches the choice that takes least time with `memory` bytes on each device.
 ///
@@ -39,22 +43,31 @@ const ROUNDS: usize = 6;
 /// # Errors
 /// When nothing fits.
 pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decision, Diagnostic> {
-    let mut counted = model.memory(&vec![None; model.func.graph.value_slots()]);
+    decide_alive(model, memory, ALL, effort)
+}
+
+/// The same where only a share of what is made is alive at once.
+///
+/// # Errors
+/// When nothing fits.
+pub fn decide_alive(model: &Model<'_>, memory: f64, alive: Alive, effort: &Effort) -> Result<Decision, Diagnostic> {
+    let mut counted = model.memory(&Lying::everywhere(model), alive.share, false);
     let (mut limit, mut bound) = (memory, 0.0f64);
     let mut peak = f64::INFINITY;
     for round in 0..ROUNDS {
         let found = solve_within(&model.problem, &counted, limit, effort)
             .map_err(|e| too_large(model, memory, e.least + (memory - limit)))?;
         let s = found.solution;
-        if limit >= memory {
+        // In the first two rounds no choice takes less than is counted.
+        if round < 2 {
             bound = bound.max(s.bound);
         }
-        let layouts = layouts(model, &s.labels);
-        peak = model.peak(&layouts);
-        if peak <= memory {
+        let lying = Lying::of(model, &s.labels);
+        peak = model.peak(&lying);
+        if peak <= memory || !alive.whole {
             return Ok(Decision {
                 memory: peak,
-                layouts,
+                lying,
                 cost: s.cost,
                 bound: bound.min(s.cost),
                 price: found.price,
@@ -62,24 +75,23 @@ pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decisio
                 labels: s.labels,
             });
         }
-        counted = model.memory(&layouts);
-        if round > 0 {
+        counted = model.memory(&lying, alive.share, round > 0);
+        if round > 1 {
             limit -= peak - memory;
         }
     }
     Err(too_large(model, memory, peak))
 }
 
+/// The error where no choice is found.
+pub(crate) fn nothing(func: &Func) -> Diagnostic {
+    Diagnostic::error(Code::SBP, func.loc.clone(), "no choice of stages fits into the memory of a device")
+}
+
 fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
     let (has, least) = (bytes(memory), bytes(least));
     let what = format!("no choice was found for {has} of memory a device, {least} are needed");
     Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("take more devices, or devices of more memory")
-}
-
-/// How each value lies where it is made.
-fn layouts(model: &Model<'_>, labels: &[usize]) -> Vec<Option<Layout>> {
-    let of = |(node, result): &(usize, usize)| model.choices[*node].candidates[labels[*node]].results[*result].clone();
-    model.made_by.iter().map(|made| made.as_ref().map(of)).collect()
 }
 
 /// The choice that takes each op as it comes: the way that needs the least transfer of operands that lie as they do,
@@ -104,14 +116,15 @@ pub fn propagate(model: &Model<'_>) -> Decision {
         };
         let keys: Vec<(f64, f64)> = (0..choices.candidates.len()).map(key).collect();
         labels[node] = (0..keys.len())
+            .filter(|x| !choices.candidates[*x].is_nothing())
             .min_by(|a, b| keys[*a].0.total_cmp(&keys[*b].0).then(keys[*a].1.total_cmp(&keys[*b].1)))
             .unwrap_or(0);
     }
-    let layouts = layouts(model, &labels);
+    let lying = Lying::of(model, &labels);
     let cost = Problem::cost(&model.problem, &labels);
     Decision {
-        memory: model.peak(&layouts),
-        layouts,
+        memory: model.peak(&lying),
+        lying,
         cost,
         bound: 0.0,
         price: 0.0,
@@ -137,24 +150,23 @@ pub struct Transfer {
 pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
     let g = &model.func.graph;
     let mut out = Vec::new();
-    let mut seen: Vec<(ValueId, Layout)> = Vec::new();
     for (node, subject) in model.subjects.iter().enumerate() {
         let chosen = &model.choices[node].candidates[d.labels[node]];
         match subject {
             Subject::Shared(v) => {
-                let from = d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
-                if from != chosen.results[0] {
-                    seen.push((*v, chosen.results[0].clone()));
+                let from = d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
+                if from != chosen.results[0] && !chosen.is_nothing() {
                     out.push(Transfer { value: *v, reader: None, from, to: chosen.results[0].clone() });
                 }
             }
             Subject::Op(op) => {
                 for (i, v) in g.op(*op).operands.iter().enumerate() {
                     let Some(asked) = chosen.operands.get(i) else { continue };
-                    if g.ty(*v).as_tensor().is_none() {
+                    if g.ty(*v).as_tensor().is_none() || asked.is_empty() {
                         continue;
                     }
-                    let from = seen_as(model, d, *v);
+                    let made = || d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
+                    let from = if is_alias(g.op(*op).name()) { made() } else { seen_as(model, d, *v) };
                     if from != *asked {
                         out.push(Transfer { value: *v, reader: Some((*op, i)), from, to: asked.clone() });
                     }
@@ -170,13 +182,14 @@ pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
 pub fn seen_as(model: &Model<'_>, d: &Decision, v: ValueId) -> Layout {
     match model.shared_by[v.index()] {
         Some(node) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
-        None => d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
+        None => d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
     }
 }
 
 /// What [`write`] needs of a decision, free of the function that the model borrows.
 pub struct Written {
     layouts: Vec<Option<Layout>>,
+    taken: Vec<usize>,
     transfers: Vec<Transfer>,
     outputs: Vec<Layout>,
     broadcast: Layout,
@@ -185,18 +198,22 @@ pub struct Written {
 /// Prepares a decision for [`write`].
 pub fn prepare(model: &Model<'_>, d: &Decision) -> Written {
     let g = &model.func.graph;
-    let carried: Vec<i64> = model.func.attrs.typed(crate::model::CARRIED).unwrap_or_default();
+    let carried: Vec<i64> = model.func.attrs.typed(of_ops::training::CARRIED).unwrap_or_default();
+    let nodes = model.subjects.iter().enumerate();
+    let nodes: HashMap<usize, usize> =
+        nodes.filter_map(|(node, s)| if let Subject::Output(i) = s { Some((*i, node)) } else { None }).collect();
     let output = |(i, v): (usize, &ValueId)| {
-        let node = model.subjects.iter().position(|s| *s == Subject::Output(i));
+        let node = nodes.get(&i).copied();
         let input = carried.get(i).and_then(|k| usize::try_from(*k).ok()).and_then(|k| g.args().get(k));
         match (node, input) {
             (Some(node), _) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
-            (None, Some(a)) => d.layouts[a.index()].clone().unwrap_or_else(|| model.broadcast()),
-            (None, None) => d.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
+            (None, Some(a)) => d.lying.layouts[a.index()].clone().unwrap_or_else(|| model.broadcast()),
+            (None, None) => d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
         }
     };
     Written {
-        layouts: d.layouts.clone(),
+        layouts: d.lying.layouts.clone(),
+        taken: d.lying.taken.clone(),
         transfers: transfers(model, d),
         outputs: g.outputs().iter().enumerate().map(output).collect(),
         broadcast: model.broadcast(),
@@ -211,38 +228,35 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
     let sbp = |l: &Layout| NdSbp { mesh: mesh.into(), axes: l.clone() };
     let outputs = func.graph.outputs().to_vec();
     let terminator = func.graph.terminator(func.graph.entry());
-    let first = func.graph.region_ops(func.graph.entry()).next();
+    let order: HashMap<OpId, usize> = func.graph.region_ops(func.graph.entry()).zip(0..).collect();
     let mut rw = Rewriter::new(&mut func.graph, "shard");
     for i in 0..rw.graph().value_slots() {
         let Some(v) = rw.graph().value_at(i) else { continue };
         if let Type::Tensor(t) = rw.graph().ty(v).clone() {
             let l = written.layouts[i].as_ref().unwrap_or(&written.broadcast);
+            if l.is_empty() {
+                continue;
+            }
             rw.set_type(v, Type::Tensor(TensorType { sbp: Some(sbp(l)), ..t }));
         }
     }
     // What several read is placed where it is made, and found again by its readers.
-    let mut shared: std::collections::HashMap<ValueId, ValueId> = std::collections::HashMap::new();
+    let mut shared: HashMap<ValueId, ValueId> = HashMap::new();
     for t in &written.transfers {
         let place = Place { to: sbp(&t.to) };
         match t.reader {
             None => {
                 let uses = rw.graph().uses(t.value).to_vec();
-                match rw.graph().def_op(t.value) {
-                    Some(op) => {
-                        rw.rewrite(op, &[]);
-                        // After the op that makes it.
-                        if let Some(next) = next_op(rw.graph(), op) {
-                            rw.before(next);
-                        }
-                    }
-                    None => {
-                        if let Some(op) = first {
-                            rw.rewrite(op, &[]);
-                        }
-                    }
-                }
+                let aside = |op: OpId| Some(op) == terminator || is_alias(rw.graph().op(op).name());
+                let uses: Vec<_> = uses.into_iter().filter(|u| !aside(u.op)).collect();
+                // Before the first reader, so that it is there no longer than it must.
+                let Some(first) = uses.iter().map(|u| outermost(rw.graph(), u.op)).min_by_key(|op| order.get(op))
+                else {
+                    continue;
+                };
+                rw.rewrite(first, &[]);
                 let placed = rw.create_one(place, &[t.value])?;
-                for u in uses.iter().filter(|u| Some(u.op) != terminator) {
+                for u in &uses {
                     rw.set_operand(u.op, u.operand as usize, placed);
                 }
                 shared.insert(t.value, placed);
@@ -266,12 +280,34 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
         let value = if same { from } else { rw.create_one(Place { to: sbp(to) }, &[from])? };
         rw.set_operand(terminator, i, value);
     }
+    take(&mut rw, &written.taken);
     Ok(())
 }
 
-fn next_op(g: &of_ir::Graph, op: OpId) -> Option<OpId> {
-    let mut ops = g.region_ops(g.op(op).parent).skip_while(|o| *o != op);
-    ops.nth(1)
+/// Every `of.either` becomes the operand that it takes, by its position in the arena, and what was only there for the others
+/// goes.
+pub fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
+    let eithers: Vec<OpId> =
+        rw.graph().walk().into_iter().filter(|op| rw.graph().op(*op).name() == Either::NAME).collect();
+    let mut open: Vec<ValueId> = Vec::new();
+    for op in eithers {
+        let operands = rw.graph().op(op).operands.to_vec();
+        rw.replace(op, &[operands[taken[op.index()]]]);
+        open.extend(operands);
+    }
+    while let Some(v) = open.pop() {
+        let Some(op) = rw.graph().def_op(v).filter(|op| rw.graph().is_live(*op)) else { continue };
+        if rw.graph().op(op).results.iter().all(|v| rw.graph().uses(*v).is_empty()) {
+            open.extend(rw.graph().op(op).operands.to_vec());
+            rw.erase(op);
+        }
+    }
+}
+
+/// The op of the function's own block that is `op`, or whose regions hold it.
+fn outermost(g: &of_ir::Graph, op: OpId) -> OpId {
+    let holds = |o: &OpId| g.op(*o).regions.iter().any(|r| g.encloses(*r, g.op(op).parent));
+    if g.op(op).parent == g.entry() { op } else { g.region_ops(g.entry()).find(holds).unwrap_or(op) }
 }
 
 /// `1.5 GB`.

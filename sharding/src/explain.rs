@@ -8,13 +8,15 @@ use crate::boxing::Step;
 use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
 use crate::model::{Model, Subject};
+use crate::stages::Pipeline;
+use crate::ways::Settled;
 
 /// One value as it was decided.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explained {
     /// Its name, or the op that makes it with its number.
     pub value: String,
-    /// How it lies.
+    /// How it lies; empty where it is left out.
     pub layout: Layout,
     /// The best layout that was not chosen, while all else stays.
     pub runner_up: Option<RunnerUp>,
@@ -27,6 +29,9 @@ pub struct RunnerUp {
     pub layout: Layout,
     /// Seconds that it would take more.
     pub seconds: f64,
+    /// Links that are so many times as fast make both take as long, where that is possible: faster ones for a layout that
+    /// computes less and moves more, slower ones for the opposite.
+    pub links: Option<f64>,
     /// Bytes that all devices would send more.
     pub sent: f64,
     /// Bytes of memory that a device would need more.
@@ -41,7 +46,7 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         edges[e.b].push(i);
     }
     let names = names(model);
-    let memory = model.memory(&d.layouts);
+    let memory = model.memory(&d.lying, 1.0, true);
     let mut out = Vec::new();
     for (node, subject) in model.subjects.iter().enumerate() {
         let value = match subject {
@@ -55,23 +60,24 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         let choices = &model.choices[node];
         let own = d.labels[node];
         let layout = choices.candidates[own].results[0].clone();
-        // Time, what is sent, and memory with another label.
-        let total = |x: usize| {
-            let mut labels = [0, 0];
-            let mut time = choices.seconds[x] + d.price * memory[node][x];
-            for i in &edges[node] {
+        // Time with another label: in transfers, and in all where memory has its price.
+        let moving = |x: usize| {
+            let edge = |i: &usize| {
                 let e = &model.problem.edges[*i];
-                labels[0] = if e.a == node { x } else { d.labels[e.a] };
-                labels[1] = if e.b == node { x } else { d.labels[e.b] };
-                time += model.problem.edge_cost(e, labels[0], labels[1]);
-            }
-            time
+                let a = if e.a == node { x } else { d.labels[e.a] };
+                let b = if e.b == node { x } else { d.labels[e.b] };
+                model.problem.edge_cost(e, a, b)
+            };
+            edges[node].iter().map(edge).sum::<f64>()
         };
+        let total = |x: usize| choices.seconds[x] + d.price * memory[node][x] + moving(x);
         let others = (0..choices.candidates.len()).filter(|x| choices.candidates[*x].results[0] != layout);
         let best = others.min_by(|a, b| total(*a).total_cmp(&total(*b))).filter(|x| total(*x).is_finite());
         let runner_up = best.map(|x| RunnerUp {
             layout: choices.candidates[x].results[0].clone(),
             seconds: total(x) - total(own) - d.price * (memory[node][x] - memory[node][own]),
+            links: Some((moving(x) - moving(own)) / (choices.seconds[own] - choices.seconds[x]))
+                .filter(|f| f.is_finite() && *f > 0.0),
             sent: sent(model, d, node, x, &edges[node]) - sent(model, d, node, own, &edges[node]),
             memory: memory[node][x] - memory[node][own],
         });
@@ -88,8 +94,9 @@ fn sent(model: &Model<'_>, d: &Decision, node: usize, x: usize, edges: &[usize])
         let (a, b) = (if e.a == node { x } else { d.labels[e.a] }, if e.b == node { x } else { d.labels[e.b] });
         let t = &model.problem.tables;
         let Some(transfer) = model.of_edge(*i) else { continue };
-        let at = |p: u32| transfer.router.layouts[p as usize].clone();
-        let (from, to) = (at(t.places(e.row)[a]), at(t.places(e.col)[b]));
+        // What is not made or not read is not sent.
+        let at = |p: u32| transfer.router.layouts.get(p as usize).cloned();
+        let (Some(from), Some(to)) = (at(t.places(e.row)[a]), at(t.places(e.col)[b])) else { continue };
         let path = transfer.router.path(&from, &to, transfer.bytes, &transfer.usable);
         sum += path.iter().flatten().map(|s| s.bytes).sum::<f64>();
     }
@@ -137,6 +144,60 @@ pub fn summary(model: &Model<'_>, d: &Decision) -> String {
     )
 }
 
+fn lying(layout: &Layout) -> String {
+    if layout.is_empty() { "left out".into() } else { layout::show(layout) }
+}
+
+/// Which way each `of.either` was computed, and what the best other way would take more.
+pub fn ways(settled: &Settled) -> String {
+    let mut out = String::from("ways\n");
+    for w in &settled.ways {
+        let _ = write!(out, "  {}  takes operand {}", w.value, w.taken);
+        match w.otherwise {
+            Some(more) => {
+                let _ = writeln!(out, ", {:+.3} us otherwise", more * 1e6);
+            }
+            None => out.push('\n'),
+        }
+    }
+    out
+}
+
+/// Choices of stages and microbatches, the fastest first, and what the first takes in each stage.
+pub fn pipelines(func: &of_ir::Func, all: &[Pipeline]) -> String {
+    let mut order: Vec<&Pipeline> = all.iter().collect();
+    order.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    let bound = all.iter().map(|p| p.bound).fold(f64::INFINITY, f64::min);
+    let Some(best) = order.first() else { return String::new() };
+    let gap = (best.cost - bound) / best.cost.max(1e-30) * 100.0;
+    let mut out = format!("{} a step, at least {} (gap {gap:.2} %)\n\n", seconds(best.cost), seconds(bound));
+    out.push_str("  stages  axis  microbatches        step    at least      memory\n");
+    for p in &order {
+        let axis = if p.stages > 1 { p.axis.to_string() } else { "-".into() };
+        let _ = writeln!(
+            out,
+            "{:8}{axis:>6}{:14}{:>12}{:>12}{:>12}",
+            p.stages,
+            p.microbatches,
+            seconds(p.cost),
+            seconds(p.bound),
+            bytes(p.memory)
+        );
+    }
+    if best.stages > 1 {
+        let order: std::collections::HashMap<OpId, usize> = func.graph.walk().into_iter().zip(0..).collect();
+        let _ = writeln!(out, "\nstages of the fastest, each on a mesh of {:?}", best.mesh.shape());
+        for (i, took) in best.seconds.iter().enumerate() {
+            let until = match best.last.get(i) {
+                Some(op) => format!("up to {} {}", func.graph.op(*op).name(), order[op]),
+                None => "the rest".into(),
+            };
+            let _ = writeln!(out, "{i:8}  {:>12}  {until}", seconds(*took));
+        }
+    }
+    out
+}
+
 /// All of it as text.
 pub fn text(model: &Model<'_>, d: &Decision) -> String {
     let mut out = summary(model, d);
@@ -163,17 +224,23 @@ pub fn text(model: &Model<'_>, d: &Decision) -> String {
     }
     out.push_str("\nvalues\n");
     for e in explain(model, d) {
-        let _ = write!(out, "  {}  {}", e.value, layout::show(&e.layout));
+        let _ = write!(out, "  {}  {}", e.value, lying(&e.layout));
         if let Some(r) = e.runner_up {
             let signed = |x: f64, text: String| if x < 0.0 { format!("-{text}") } else { format!("+{text}") };
             let _ = write!(
                 out,
                 "  rather than {}: {:+.3} us, {} sent, {} of memory",
-                layout::show(&r.layout),
+                lying(&r.layout),
                 r.seconds * 1e6,
                 signed(r.sent, bytes(r.sent.abs())),
                 signed(r.memory, bytes(r.memory.abs()))
             );
+            if let Some(f) = r.links {
+                let _ = write!(out, "; as fast with links of {f:.2} times the speed");
+            }
+            if r.memory < 0.0 && r.seconds > 0.0 {
+                let _ = write!(out, "; taken where a GB is worth {}", seconds(r.seconds / -r.memory * 1e9));
+            }
         }
         out.push('\n');
     }

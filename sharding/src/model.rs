@@ -5,6 +5,9 @@ use std::rc::Rc;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, PartialKind, ValueDef, ValueId};
+use of_ops::OpSpec;
+use of_ops::structural::{Either, Hold};
+use of_ops::training::CARRIED;
 use smallvec::SmallVec;
 
 use crate::boxing::Router;
@@ -43,6 +46,10 @@ pub struct Transfers {
     /// Size of the whole tensor.
     pub bytes: f64,
     table: Table,
+    /// The same with a row for what is not made and a column for what is not read.
+    optional: Table,
+    /// What an alias takes must lie as its result does.
+    alias: Table,
 }
 
 /// The problem of one function on one mesh.
@@ -64,6 +71,8 @@ pub struct Model<'a> {
     pub made_by: Vec<Option<(usize, usize)>>,
     /// The node that decides how its readers see it, where several do.
     pub shared_by: Vec<Option<usize>>,
+    /// Ops that may be left out, by their position in the arena.
+    optional: Vec<bool>,
     edge_values: Vec<ValueId>,
     kinds: Vec<Kinds>,
     routers: HashMap<(usize, Kinds), Rc<Router>>,
@@ -77,10 +86,6 @@ type Size = (Vec<usize>, u64, Kinds);
 
 /// Constants of no more bytes lie on every device, unless their types say otherwise.
 const SMALL: f64 = 65536.0;
-
-/// The attribute of a function that says which output is the next value of which input: one number an output, that of
-/// the input or -1. Such outputs come to lie as their inputs do.
-pub const CARRIED: &str = "of.carried";
 
 impl<'a> Model<'a> {
     /// The problem of `func`: what its types say of layouts is kept, the rest is free.
@@ -99,6 +104,7 @@ impl<'a> Model<'a> {
             choices: Vec::new(),
             made_by: vec![None; slots],
             shared_by: vec![None; slots],
+            optional: optional(g),
             edge_values: Vec::new(),
             kinds: candidates::partial_kinds(g),
             routers: HashMap::new(),
@@ -194,8 +200,14 @@ impl<'a> Model<'a> {
                 let usable = router.usable(&key.0);
                 let n = router.layouts.len();
                 let data = router.seconds(bytes, &usable);
-                let table = self.problem.tables.add_matrix(Matrix { rows: n, cols: n, data });
-                self.transfers.insert(key.clone(), Rc::new(Transfers { router, usable, bytes, table }));
+                let moved = |from: usize, to: usize| data[from * n + to];
+                let same = |from: usize, to: usize| if from == to { 0.0 } else { f64::INFINITY };
+                let (optional, alias) = (with_nothing(n, &moved), with_nothing(n, &same));
+                let tables = &mut self.problem.tables;
+                let (optional, alias) = (tables.add_matrix(optional), tables.add_matrix(alias));
+                let table = tables.add_matrix(Matrix { rows: n, cols: n, data });
+                let transfers = Transfers { router, usable, bytes, table, optional, alias };
+                self.transfers.insert(key.clone(), Rc::new(transfers));
             }
             self.of_value[i] = self.transfers.get(&key).cloned();
         }
@@ -206,6 +218,16 @@ impl<'a> Model<'a> {
         let node = self.problem.add_node(choices.seconds.clone());
         self.choices.push(choices);
         node
+    }
+
+    /// Whether an op is only there to be one of several operands of an `of.either`.
+    pub fn may_be_left_out(&self, op: OpId) -> bool {
+        self.optional[op.index()]
+    }
+
+    /// Whether what makes a value may be left out.
+    fn is_optional(&self, v: ValueId) -> bool {
+        self.graph().def_op(v).is_some_and(|op| self.optional[op.index()])
     }
 
     /// A node that has one value and no cost: an argument, a constant, an output. It is never partial.
@@ -224,8 +246,11 @@ impl<'a> Model<'a> {
             Some(a) => *l == a,
             None => **usable && layout::partial_kind(l).is_none(),
         });
+        let nothing = self.is_optional(v).then(Layout::new);
         let candidates: Vec<Candidate> = list
-            .map(|(l, _)| Candidate { operands: SmallVec::new(), results: [l.clone()].into_iter().collect() })
+            .map(|(l, _)| l.clone())
+            .chain(nothing)
+            .map(|l| Candidate { operands: SmallVec::new(), results: [l].into_iter().collect() })
             .collect();
         Some(Rc::new(Choices { seconds: vec![0.0; candidates.len()], candidates }))
     }
@@ -245,7 +270,12 @@ impl<'a> Model<'a> {
         let node = self.add_node(Subject::Op(op), choices.clone());
         for (i, v) in data.operands.iter().enumerate() {
             let col: Vec<&Layout> = choices.candidates.iter().map(|c| &c.operands[i]).collect();
-            self.add_reader(*v, node, &col);
+            if !is_alias(data.name()) {
+                self.add_reader(*v, node, &col);
+            } else if let (Some((source, result)), Some(t)) = (self.made_by[v.index()], self.transfers(*v).cloned()) {
+                // It takes the value as it is made, however others see it.
+                self.join(*v, (source, result), node, &col, &t, t.alias);
+            }
         }
         // What the regions of an op capture is whole in them.
         let broadcast = self.broadcast();
@@ -264,31 +294,39 @@ impl<'a> Model<'a> {
     fn op_choices(&mut self, op: OpId) -> Result<Rc<Choices>, Diagnostic> {
         let g = self.graph();
         let data = g.op(op);
-        let class = candidates::class(g, op, &self.kinds);
+        let optional = self.optional[op.index()];
+        let class = format!("{optional} {}", candidates::class(g, op, &self.kinds));
         if let Some(c) = self.classes.get(&class) {
             return Ok(c.clone());
         }
         let all = if data.name() == "of.place" {
             self.place(op)
+        } else if is_alias(data.name()) {
+            self.either(op)
         } else {
             candidates::candidates(g, op, &self.shape, &self.kinds)
         };
         let asked: Vec<Option<&Layout>> = data.results.iter().map(|v| self.asked(*v)).collect();
         let fits = |c: &Candidate| c.results.iter().zip(&asked).all(|(l, a)| a.is_none_or(|a| a == l));
-        let kept: Vec<Candidate> = all.into_iter().filter(fits).collect();
+        let mut kept: Vec<Candidate> = all.into_iter().filter(fits).collect();
         if kept.is_empty() {
             return Err(self.impossible(op));
+        }
+        if optional {
+            let nothing = |n: usize| std::iter::repeat_n(Layout::new(), n);
+            let (operands, results) = (nothing(data.operands.len()), nothing(data.results.len()));
+            kept.push(Candidate { operands: operands.collect(), results: results.collect() });
         }
         let work = cost::work(g, op, self.mesh);
         let sizes: Vec<f64> =
             data.operands.iter().chain(&data.results).map(|v| self.transfers(*v).map_or(0.0, |t| t.bytes)).collect();
-        let free = data.name() == "of.place";
+        let free = data.name() == "of.place" || is_alias(data.name());
         let seconds = kept
             .iter()
             .map(|c| {
                 let layouts = c.operands.iter().chain(&c.results);
                 let values: Vec<(f64, &Layout)> = sizes.iter().copied().zip(layouts).collect();
-                if free { 0.0 } else { cost::seconds(work, &values, self.mesh, &self.shape) }
+                if free || c.is_nothing() { 0.0 } else { cost::seconds(work, &values, self.mesh, &self.shape) }
             })
             .collect();
         let choices = Rc::new(Choices { candidates: kept, seconds });
@@ -304,6 +342,19 @@ impl<'a> Model<'a> {
             results: [l.clone()].into_iter().collect(),
         };
         asked.map(one).into_iter().collect()
+    }
+
+    /// An `of.either` takes one operand, however that lies; so does an `of.hold`.
+    fn either(&self, op: OpId) -> Vec<Candidate> {
+        let data = self.graph().op(op);
+        let Some(t) = data.results.first().and_then(|v| self.transfers(*v)) else { return Vec::new() };
+        let usable: Vec<&Layout> = t.router.layouts.iter().zip(&t.usable).filter(|(_, u)| **u).map(|x| x.0).collect();
+        let n = data.operands.len();
+        let one = |k: usize, l: &Layout| Candidate {
+            operands: (0..n).map(|i| if i == k { l.clone() } else { Layout::new() }).collect(),
+            results: [l.clone()].into_iter().collect(),
+        };
+        (0..n).flat_map(|k| usable.iter().map(move |l| one(k, l))).collect()
     }
 
     /// The error for annotations that no signature has.
@@ -336,18 +387,34 @@ impl<'a> Model<'a> {
 
     fn add_edge(&mut self, v: ValueId, source: usize, result: usize, node: usize, asked: &[&Layout]) {
         let Some(t) = self.transfers(v).cloned() else { return };
+        let made = self.choices[source].candidates.iter().map(|c| &c.results[result]);
+        let all = made.chain(asked.iter().copied()).all(|l| !l.is_empty());
+        self.join(v, (source, result), node, asked, &t, if all { t.table } else { t.optional });
+    }
+
+    fn join(
+        &mut self,
+        v: ValueId,
+        (source, result): (usize, usize),
+        node: usize,
+        asked: &[&Layout],
+        t: &Transfers,
+        matrix: Table,
+    ) {
         if source == node {
             return;
         }
-        let col = self.places(&t, asked.iter().copied());
+        let col = self.places(t, asked.iter().copied());
         let made = self.choices[source].clone();
-        let row = self.places(&t, made.candidates.iter().map(|c| &c.results[result]));
-        self.problem.edges.push(Edge { a: source, b: node, row, col, matrix: t.table });
+        let row = self.places(t, made.candidates.iter().map(|c| &c.results[result]));
+        self.problem.edges.push(Edge { a: source, b: node, row, col, matrix });
         self.edge_values.push(v);
     }
 
+    /// Where layouts stand in the tables; behind all of them what is not there.
     fn places<'l>(&mut self, t: &Transfers, list: impl Iterator<Item = &'l Layout>) -> Places {
-        let list = list.map(|l| t.router.position(l).unwrap_or(0) as u32).collect();
+        let nothing = t.router.layouts.len();
+        let list = list.map(|l| t.router.position(l).unwrap_or(nothing) as u32).collect();
         self.problem.tables.add_places(list)
     }
 
@@ -357,13 +424,17 @@ impl<'a> Model<'a> {
         let Some(t) = self.transfers(v).cloned() else { return };
         let Some((source, result)) = self.made_by[v.index()] else { return };
         let mut readers: Vec<OpId> = g.uses(v).iter().map(|u| u.op).collect();
+        readers.retain(|op| !is_alias(g.op(*op).name()));
         readers.dedup();
         if readers.len() < 2 {
             return;
         }
         let layouts = t.router.layouts.iter().zip(&t.usable).filter(|(_, u)| **u);
+        let nothing = self.is_optional(v).then(Layout::new);
         let candidates: Vec<Candidate> = layouts
-            .map(|(l, _)| Candidate { operands: SmallVec::new(), results: [l.clone()].into_iter().collect() })
+            .map(|(l, _)| l.clone())
+            .chain(nothing)
+            .map(|l| Candidate { operands: SmallVec::new(), results: [l].into_iter().collect() })
             .collect();
         let choices = Rc::new(Choices { seconds: vec![0.0; candidates.len()], candidates });
         let node = self.add_node(Subject::Shared(v), choices.clone());
@@ -390,100 +461,50 @@ impl<'a> Model<'a> {
             }
         }
     }
+}
 
-    /// Arguments and constants take memory all the time, other values from the op that makes them to their last reader.
-    /// Counted is the op at which most is taken where values lie so; what is transferred to be read is not. Gives the
-    /// bytes of a device's memory that each label of each node takes.
-    pub fn memory(&self, layouts: &[Option<Layout>]) -> Vec<Vec<f64>> {
-        let g = self.graph();
-        let alive = self.alive_at_peak(&|v| self.local(v, layouts));
-        let mut memory = Vec::with_capacity(self.subjects.len());
-        for (node, subject) in self.subjects.iter().enumerate() {
-            let results: Vec<ValueId> = match subject {
-                Subject::Argument(v) => vec![*v],
-                Subject::Op(op) => g.op(*op).results.to_vec(),
-                Subject::Shared(_) | Subject::Output(_) => Vec::new(),
-            };
-            let counted: Vec<(usize, f64)> = results
-                .iter()
-                .enumerate()
-                .filter(|(_, v)| alive[v.index()])
-                .filter_map(|(i, v)| Some((i, self.transfers(*v)?.bytes)))
-                .collect();
-            let of = |c: &Candidate| {
-                counted.iter().map(|(i, bytes)| bytes * layout::share(&c.results[*i], &self.shape)).sum::<f64>()
-            };
-            memory.push(self.choices[node].candidates.iter().map(of).collect());
-        }
-        memory
-    }
+/// Whether the result of an op is one of its operands: nothing is computed or moved.
+pub(crate) fn is_alias(name: &str) -> bool {
+    name == Either::NAME || name == Hold::NAME
+}
 
-    /// Bytes of a value on a device, where values lie so; `None` lies everywhere.
-    fn local(&self, v: ValueId, layouts: &[Option<Layout>]) -> f64 {
-        let share = layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &self.shape));
-        self.transfers(v).map_or(0.0, |t| t.bytes * share)
-    }
+/// The costs `of` with a row for what is not made, which nobody can read, and a column for what is not read.
+fn with_nothing(n: usize, of: &dyn Fn(usize, usize) -> f64) -> Matrix {
+    let at = |from: usize, to: usize| match (from < n, to < n) {
+        (_, false) => 0.0,
+        (false, true) => f64::INFINITY,
+        (true, true) => of(from, to),
+    };
+    let data = (0..=n).flat_map(|from| (0..=n).map(move |to| at(from, to))).collect();
+    Matrix { rows: n + 1, cols: n + 1, data }
+}
 
-    /// The values that are alive where their sizes sum to most.
-    fn alive_at_peak(&self, size: &dyn Fn(ValueId) -> f64) -> Vec<bool> {
-        let g = self.graph();
-        let order: Vec<OpId> = g.region_ops(g.entry()).collect();
-        let mut at = vec![0usize; g.op_slots()];
-        order.iter().enumerate().for_each(|(i, op)| at[op.index()] = i);
-        let mut spans = Vec::new();
-        let resident = |v: ValueId| match g.def(v) {
-            ValueDef::Arg(..) => true,
-            ValueDef::Result(op, _) => g.op(op).def.traits().constant,
+/// Which ops may be left out, by their position in the arena: those that are only there to be one of several operands of
+/// an `of.either`.
+fn optional(g: &Graph) -> Vec<bool> {
+    let mut out = vec![false; g.op_slots()];
+    let ops: Vec<OpId> = g.region_ops(g.entry()).collect();
+    for op in ops.into_iter().rev() {
+        let data = g.op(op);
+        let uses: Vec<OpId> = data.results.iter().flat_map(|v| g.uses(*v)).map(|u| u.op).collect();
+        let free = |o: &OpId| {
+            let reader = g.op(*o);
+            out[o.index()] || (reader.name() == Either::NAME && reader.operands.len() > 1)
         };
-        let live = live_values(g);
-        for v in live.iter().copied() {
-            let (ValueDef::Result(op, _), false) = (g.def(v), resident(v)) else { continue };
-            if g.op(op).parent != g.entry() {
-                continue;
-            }
-            let last = g.uses(v).iter().filter(|u| g.op(u.op).parent == g.entry()).map(|u| at[u.op.index()]).max();
-            spans.push((at[op.index()], last.unwrap_or(at[op.index()]), v));
-        }
-        let mut change = vec![0.0; order.len() + 1];
-        for (from, to, v) in &spans {
-            change[*from] += size(*v);
-            change[*to + 1] -= size(*v);
-        }
-        let (mut sum, mut best) = (0.0, (0.0, 0));
-        for (i, c) in change.iter().enumerate() {
-            sum += c;
-            if sum > best.0 {
-                best = (sum, i);
-            }
-        }
-        let mut alive = vec![false; g.value_slots()];
-        for (from, to, v) in spans {
-            alive[v.index()] = (from..=to).contains(&best.1);
-        }
-        for v in live {
-            let outermost = !matches!(g.def(v), ValueDef::Arg(r, _) if r != g.entry());
-            alive[v.index()] |= outermost && resident(v);
-        }
-        alive
+        let read = !uses.is_empty() || data.name() == Either::NAME;
+        out[op.index()] = read && !data.def.traits().effect && uses.iter().all(free);
     }
-
-    /// Bytes that a device needs when most is taken, where values lie so; `None` lies everywhere.
-    pub fn peak(&self, layouts: &[Option<Layout>]) -> f64 {
-        let size = |v: ValueId| self.local(v, layouts);
-        let alive = self.alive_at_peak(&size);
-        let g = self.graph();
-        (0..g.value_slots()).filter(|i| alive[*i]).filter_map(|i| g.value_at(i)).map(size).sum()
-    }
+    out
 }
 
 /// Arguments and results of ops, without those of ops that were erased.
-fn live_values(g: &Graph) -> Vec<ValueId> {
+pub(crate) fn live_values(g: &Graph) -> Vec<ValueId> {
     let results = g.walk().into_iter().flat_map(|op| g.op(op).results.clone());
     g.args().iter().copied().chain(results).collect()
 }
 
 /// The values from outside that the regions of `op` read, each once.
-fn captured(g: &Graph, op: OpId) -> Vec<ValueId> {
+pub(crate) fn captured(g: &Graph, op: OpId) -> Vec<ValueId> {
     let mut out = Vec::new();
     let mut open: Vec<OpId> = g.op(op).regions.iter().flat_map(|r| g.region_ops(*r).collect::<Vec<_>>()).collect();
     while let Some(inner) = open.pop() {

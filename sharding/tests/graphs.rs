@@ -6,10 +6,11 @@ use of_ops::elementwise::{Add, Exp, Mul};
 use of_ops::movement::Transpose;
 use of_ops::reduction::ReduceSum;
 use of_ops::sample::Rng;
-use of_ops::structural::{Constant, Return};
-use of_ops::{Value, interpret};
-use of_sharding::decide::{Decision, decide, prepare, write};
+use of_ops::structural::{Constant, Either, Return};
+use of_ops::{OpSpec, Value, interpret};
+use of_sharding::decide::{Decision, decide, prepare, take, write};
 use of_sharding::search::Effort;
+use of_sharding::ways::settle;
 use of_sharding::{MeshSpec, Model, execute, lower};
 
 /// A function of up to eight ops on matrices of 8 by 8.
@@ -178,4 +179,72 @@ fn what_is_decided_runs_on_simulated_devices() {
         }
     }
     assert!(sent > 0.0);
+}
+
+/// What costs least with values that are computed in one of several ways is what costs least of all functions in which
+/// they are computed in one.
+#[test]
+fn ways_are_chosen_together_with_layouts() {
+    let (mut several, mut chosen, mut proven) = (0, [0, 0], 0);
+    let effort = Effort { gap: 0.0, rounds: 60, choices: 100_000 };
+    for seed in 0..100u64 {
+        let func = with_ways(seed);
+        let mesh = mesh("4", seed);
+        let eithers: Vec<_> =
+            func.graph.walk().into_iter().filter(|op| func.graph.op(*op).name() == Either::NAME).collect();
+        let cost = |func: &Func| {
+            let model = Model::new(func, &mesh).unwrap();
+            decide(&model, f64::INFINITY, &effort).unwrap().cost
+        };
+        let mut settled = func.clone();
+        let s = settle(&mut settled, &mesh, f64::INFINITY, &effort).unwrap().unwrap();
+        let (got, bound) = (cost(&settled), s.bound);
+        let mut want = f64::INFINITY;
+        for choice in 0..1usize << eithers.len() {
+            let mut one = func.clone();
+            let mut taken = vec![0; one.graph.op_slots()];
+            eithers.iter().enumerate().for_each(|(i, op)| taken[op.index()] = choice >> i & 1);
+            take(&mut Rewriter::new(&mut one.graph, "test"), &taken);
+            want = want.min(cost(&one));
+        }
+        assert!(bound <= want * (1.0 + 1e-9), "seed {seed}: bound {bound} of {want}\n{func:?}");
+        assert!((got - want).abs() <= 1e-9 * want, "seed {seed}: {got} and {want}\n{func:?}");
+        proven += usize::from(got - bound <= 1e-9 * got);
+        s.ways.iter().for_each(|w| chosen[w.taken] += 1);
+        several += eithers.len();
+    }
+    assert!(several > 100 && chosen.iter().all(|n| *n > 20) && proven > 50, "{several} {chosen:?} {proven}");
+}
+
+/// A random function in which some values are one of two others: they need not be equal to be chosen from.
+fn with_ways(seed: u64) -> Func {
+    let mut rng = Rng::new(seed);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let ty = Type::fixed(DType::F32, &[8, 8]);
+    let mut values: Vec<ValueId> = (0..2).map(|_| rw.add_arg(entry, ty.clone(), None)).collect();
+    for _ in 0..rng.int(1, 2) {
+        let mut ways = Vec::new();
+        for _ in 0..2 {
+            let mut v = rng.pick(&values);
+            for _ in 0..rng.int(1, 3) {
+                let other = rng.pick(&values);
+                v = match rng.int(0, 3) {
+                    0 | 1 => rw.create_one(MatMul {}, &[v, other]),
+                    2 => rw.create_one(Add {}, &[v, other]),
+                    _ => rw.create_one(Transpose { perm: None }, &[v]),
+                }
+                .unwrap();
+                if rng.int(0, 2) == 0 {
+                    values.push(v);
+                }
+            }
+            ways.push(v);
+        }
+        values.push(rw.create_one(Either {}, &ways).unwrap());
+    }
+    let used = rw.create_one(Exp {}, &values[values.len() - 1..]).unwrap();
+    rw.create(Return {}, &[used]).unwrap();
+    Func::numbered(graph)
 }

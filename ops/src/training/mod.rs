@@ -17,6 +17,10 @@ use crate::nn::build::Build;
 use crate::sample::Rng;
 use crate::{Inferred, Value};
 
+/// The attribute of a function that says which output is the next value of which input: one number an output, that of
+/// the input or -1. Such outputs come to lie as their inputs do.
+pub const CARRIED: &str = "of.carried";
+
 /// The operands of an update behind rate and count: parameters, their gradients, then kinds of state, each as many.
 /// The results are parameters and states.
 fn infer(cx: &OpView<'_>, states: usize) -> Inferred {

@@ -4,7 +4,7 @@
 //! built bottom up, and what improves them is checked.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 use egg::Id;
 
@@ -100,10 +100,9 @@ impl<'a> Problem<'a> {
         s.order.iter().map(|c| self.ids[*c])
     }
 
-    /// The best solution that is found from the ops as they were, in their order, and from the greedy one.
-    pub fn solve(&self, original: &[(Id, Node)]) -> Option<Solution> {
-        let greedy = self.greedy();
-        let mut first = greedy.clone();
+    /// The ops as they were; classes that none of them computes as `greedy` says.
+    fn first(&self, original: &[(Id, Node)], greedy: &[Option<usize>]) -> Vec<Option<usize>> {
+        let mut first = greedy.to_vec();
         // Of several ops that turned out equal the first is taken: its operands come before it, so there is no cycle.
         for (id, node) in original.iter().rev() {
             let find = |list: &[Id]| list.iter().map(|i| self.graph.egg.find(*i)).collect::<Vec<_>>();
@@ -112,6 +111,127 @@ impl<'a> Problem<'a> {
             let at = members.position(|n| n.kind == node.kind && find(&n.children) == find(&node.children));
             first[c] = at.or(first[c]);
         }
+        first
+    }
+
+    /// Up to `most` e-nodes of each class from which the roots can be computed, classes in an order in which operands come
+    /// first whichever e-nodes are taken: what the ops were, what `best` takes, and of the others those that cost least
+    /// with all they need.
+    pub fn several(&self, original: &[(Id, Node)], best: &Solution, most: usize) -> Vec<(Id, Vec<&'a Node>)> {
+        let greedy = self.greedy();
+        let first = self.first(original, &greedy);
+        let mut kept: Vec<Vec<usize>> = vec![Vec::new(); self.ids.len()];
+        for choice in [&first, &best.choice] {
+            self.add(&mut kept, &mut |c| choice[c].into_iter().collect(), 2);
+        }
+        let whole = self.whole_costs();
+        let total = |c: usize, k: usize| {
+            let node = &self.nodes[c][k];
+            node.cost + node.needs.iter().map(|i| whole[*i]).sum::<f64>()
+        };
+        self.add(
+            &mut kept,
+            &mut |c| {
+                let mut list: Vec<usize> = (0..self.nodes[c].len()).filter(|k| total(c, *k).is_finite()).collect();
+                list.sort_by(|a, b| total(c, *a).total_cmp(&total(c, *b)));
+                list.truncate(if self.is_known(c) { 1 } else { most });
+                list
+            },
+            most,
+        );
+        let nodes = |c: &usize| {
+            let class = &self.graph.egg[self.ids[*c]];
+            (self.ids[*c], kept[*c].iter().map(|k| &class.nodes[*k]).collect())
+        };
+        self.sorted(&kept).iter().map(nodes).collect()
+    }
+
+    /// Keeps e-nodes of the classes that the roots need so far, unless that makes a cycle.
+    fn add(&self, kept: &mut [Vec<usize>], wanted: &mut dyn FnMut(usize) -> Vec<usize>, most: usize) {
+        let mut seen = vec![false; self.ids.len()];
+        let mut open: VecDeque<usize> = self.roots.iter().copied().collect();
+        while let Some(c) = open.pop_front() {
+            if std::mem::replace(&mut seen[c], true) {
+                continue;
+            }
+            for k in wanted(c) {
+                let known = kept[c].contains(&k) || (self.is_known(c) && !kept[c].is_empty());
+                if !known && kept[c].len() < most && !self.reaches(kept, &self.nodes[c][k].needs, c) {
+                    kept[c].push(k);
+                }
+            }
+            open.extend(kept[c].iter().flat_map(|k| self.nodes[c][*k].needs.iter().copied()));
+        }
+        // What cannot be computed without a cycle is of no use, nor is what needs it.
+        loop {
+            let before: usize = kept.iter().map(Vec::len).sum();
+            for c in 0..kept.len() {
+                let possible: Vec<bool> =
+                    kept[c].iter().map(|k| self.nodes[c][*k].needs.iter().all(|n| !kept[*n].is_empty())).collect();
+                let mut possible = possible.into_iter();
+                kept[c].retain(|_| possible.next().unwrap_or(false));
+            }
+            if kept.iter().map(Vec::len).sum::<usize>() == before {
+                return;
+            }
+        }
+    }
+
+    /// Whether class `target` is among `from`, or what these need.
+    fn reaches(&self, kept: &[Vec<usize>], from: &[usize], target: usize) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut open = from.to_vec();
+        while let Some(c) = open.pop() {
+            if c == target {
+                return true;
+            }
+            if seen.insert(c) {
+                open.extend(kept[c].iter().flat_map(|k| self.nodes[c][*k].needs.iter().copied()));
+            }
+        }
+        false
+    }
+
+    /// The least that each class costs with all it needs, where nothing is shared.
+    fn whole_costs(&self) -> Vec<f64> {
+        let mut costs = vec![f64::INFINITY; self.ids.len()];
+        loop {
+            let mut changed = false;
+            for c in 0..costs.len() {
+                let sum = |n: &Choice| n.cost + n.needs.iter().map(|i| costs[*i]).sum::<f64>();
+                let least = self.nodes[c].iter().map(sum).fold(f64::INFINITY, f64::min);
+                changed |= least < costs[c] - 1e-9;
+                costs[c] = costs[c].min(least);
+            }
+            if !changed {
+                return costs;
+            }
+        }
+    }
+
+    /// The classes that the roots need, operands first.
+    fn sorted(&self, kept: &[Vec<usize>]) -> Vec<usize> {
+        let (mut done, mut order) = (vec![false; self.ids.len()], Vec::new());
+        let mut stack: Vec<(usize, bool)> = self.roots.iter().rev().map(|c| (*c, false)).collect();
+        while let Some((c, open)) = stack.pop() {
+            if done[c] {
+                continue;
+            }
+            if open {
+                done[c] = true;
+                order.push(c);
+                continue;
+            }
+            stack.push((c, true));
+            stack.extend(kept[c].iter().rev().flat_map(|k| self.nodes[c][*k].needs.iter().map(|n| (*n, false))));
+        }
+        order
+    }
+
+    /// The best solution that is found from the ops as they were, in their order, and from the greedy one.
+    pub fn solve(&self, original: &[(Id, Node)]) -> Option<Solution> {
+        let greedy = self.greedy();
+        let first = self.first(original, &greedy);
         let mut best: Option<Solution> = None;
         for start in [first, greedy.clone()] {
             let Some(s) = self.evaluate(start) else { continue };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use egg::{Analysis, DidMerge, Id};
 use of_diag::Location;
-use of_ir::{Attrs, Graph, NewOp, OpDef, OpId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{Attrs, Graph, NewOp, OpDef, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::structural::Constant;
 use of_ops::{OpSpec, list};
 
@@ -76,7 +76,12 @@ impl EGraph {
         let mut rw = Rewriter::new(&mut facts.scratch, "optimize");
         let known = constant.is_some();
         let made = constant.and_then(|value| rw.create_one(Constant { value }, &[]).ok());
-        let value = made.unwrap_or_else(|| rw.add_arg(entry, ty.clone(), None));
+        // How it lies does not matter here: what is made of it has yet to be placed.
+        let ty = match ty {
+            Type::Tensor(t) => Type::Tensor(TensorType { sbp: None, ..t.clone() }),
+            other => other.clone(),
+        };
+        let value = made.unwrap_or_else(|| rw.add_arg(entry, ty, None));
         facts.next = Some(Data { values: vec![value], known });
         self.egg.add(Node { kind: Kind::Leaf(number), children: Vec::new(), made: None })
     }

@@ -26,7 +26,7 @@ use of_ir::{Func, Module, RegionId, Rewriter};
 
 use crate::{Pass, PassContext, pass_options};
 use cost::{TARGETS, Target};
-use region::{Outcome, optimize, runs};
+use region::{Outcome, Task, optimize, runs};
 use saturate::{Limits, Rules, Stop};
 
 pass_options! {
@@ -42,6 +42,8 @@ pass_options! {
         region: usize = 200,
         /// The last resort: no rule is tried after this many seconds
         seconds: usize = 60,
+        /// Ways to compute each value that are left for 'shard' to choose from
+        ways: usize = 1,
         /// Also find how much less an optimal choice could cost at most
         bound: bool = false,
     }
@@ -95,12 +97,13 @@ impl Total {
         limits: &Limits,
         options: &OptimizeOptions,
     ) -> Result<(), Diagnostic> {
+        let task = Task { rules, target, limits, bound: options.bound, ways: options.ways };
         let mut rw = Rewriter::new(&mut func.graph, Optimize::NAME);
         let mut blocks = vec![rw.graph().entry()];
         while let Some(block) = blocks.pop() {
             blocks.extend(inner_blocks(&rw, block));
             for run in runs(rw.graph(), block, options.region) {
-                if let Some(o) = optimize(&mut rw, &run, rules, target, limits, options.bound)? {
+                if let Some(o) = optimize(&mut rw, &run, &task)? {
                     self.add(o);
                 }
             }

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use egg::Id;
 use of_diag::Diagnostic;
 use of_ir::{Graph, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ops::structural::Either;
 
 use super::cost::Target;
 use super::extract::{Problem, Solution};
@@ -44,7 +45,7 @@ fn is_plain(graph: &Graph, op: OpId) -> bool {
         && data.regions.is_empty()
         && data.results.len() == 1
         && is_listed(graph, op)
-        && !data.results.iter().chain(&data.operands).any(placed)
+        && !data.results.iter().any(placed)
 }
 
 /// What became of a run.
@@ -74,18 +75,27 @@ struct Region {
     existing: HashMap<(u32, Vec<ValueId>), OpId>,
 }
 
+/// How a run is rewritten.
+#[derive(Clone, Copy)]
+pub struct Task<'a> {
+    /// The rules.
+    pub rules: &'a Rules,
+    /// What costs are of.
+    pub target: &'a Target,
+    /// When to stop.
+    pub limits: &'a Limits,
+    /// Whether to say how far from the best it may be.
+    pub bound: bool,
+    /// Ways to compute each value that are left for a later pass to choose from; 1 to choose now.
+    pub ways: usize,
+}
+
 /// Rewrites a run; leaves it as it is where nothing better was found.
 ///
 /// # Errors
 /// When an op does not fit, a bug of a rule.
-pub fn optimize(
-    rw: &mut Rewriter<'_>,
-    run: &Run,
-    rules: &Rules,
-    target: &Target,
-    limits: &Limits,
-    bound: bool,
-) -> Result<Option<Outcome>, Diagnostic> {
+pub fn optimize(rw: &mut Rewriter<'_>, run: &Run, task: &Task<'_>) -> Result<Option<Outcome>, Diagnostic> {
+    let Task { rules, target, limits, bound, ways } = *task;
     let inside: HashSet<OpId> = run.ops.iter().copied().collect();
     let results = run.ops.iter().flat_map(|op| rw.graph().op(*op).results.to_vec());
     let roots: Vec<ValueId> = results.filter(|v| rw.graph().uses(*v).iter().any(|u| !inside.contains(&u.op))).collect();
@@ -101,7 +111,9 @@ pub fn optimize(
     let Some(solution) = problem.solve(&region.original) else { return Ok(None) };
     let bound = if bound { problem.bound() } else { None };
     let after = solution.cost.min(before);
-    if solution.cost < before - 1e-6 {
+    if ways > 1 {
+        region.write_several(rw, run, &problem.several(&region.original, &solution, ways), &roots)?;
+    } else if solution.cost < before - 1e-6 {
         region.write(rw, run, &problem, &solution, &roots)?;
     }
     Ok(Some(Outcome { before, after, bound, nodes, stop }))
@@ -177,23 +189,76 @@ impl Region {
         let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
         for class in problem.order(solution) {
             let Some(node) = problem.node(solution, class) else { continue };
-            let operand = |i: usize| &values[&self.graph.egg.find(node.children[i])];
-            let made = match node.kind {
-                Kind::Leaf(n) => vec![self.leaves[n as usize]],
-                Kind::Result(k) => vec![operand(0)[k as usize]],
-                Kind::Op(form) => {
-                    let operands: Vec<ValueId> = (0..node.children.len()).map(|i| operand(i)[0]).collect();
-                    match self.existing.get(&(form, operands.clone())) {
-                        Some(op) => rw.graph().op(*op).results.to_vec(),
-                        None => self.create(rw, node, &operands)?,
-                    }
-                }
-            };
+            let made = self.values(rw, node, &values)?;
             values.insert(class, made);
         }
         for root in roots {
             rw.replace_uses(*root, values[&self.graph.egg.find(self.classes[root])][0]);
         }
+        self.clear(rw, run);
+        Ok(())
+    }
+
+    /// Writes several ways to compute each class behind the run, as operands of an `of.either`.
+    fn write_several(
+        &self,
+        rw: &mut Rewriter<'_>,
+        run: &Run,
+        classes: &[(Id, Vec<&Node>)],
+        roots: &[ValueId],
+    ) -> Result<(), Diagnostic> {
+        rw.before(run.next);
+        let inside: HashSet<OpId> = run.ops.iter().copied().collect();
+        let outside = |v: &ValueId| rw.graph().uses(*v).iter().filter(|u| !inside.contains(&u.op)).copied().collect();
+        let uses: Vec<Vec<of_ir::Use>> = roots.iter().map(outside).collect();
+        let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
+        for (class, nodes) in classes {
+            let mut ways: Vec<Vec<ValueId>> = Vec::new();
+            for node in nodes {
+                let made = self.values(rw, node, &values)?;
+                if !ways.contains(&made) {
+                    ways.push(made);
+                }
+            }
+            let one: Vec<ValueId> = ways.iter().map(|w| w[0]).collect();
+            let made = match ways.as_slice() {
+                // Tuples are made in one way: their results are classes of their own.
+                [only] => only.clone(),
+                _ => vec![rw.create_one(Either {}, &one)?],
+            };
+            values.insert(*class, made);
+        }
+        for (root, uses) in roots.iter().zip(uses) {
+            let value = values[&self.graph.egg.find(self.classes[root])][0];
+            uses.iter().for_each(|u| rw.set_operand(u.op, u.operand as usize, value));
+        }
+        self.clear(rw, run);
+        Ok(())
+    }
+
+    /// The values of an e-node, several for a tuple, from those of its operands' classes.
+    fn values(
+        &self,
+        rw: &mut Rewriter<'_>,
+        node: &Node,
+        values: &HashMap<Id, Vec<ValueId>>,
+    ) -> Result<Vec<ValueId>, Diagnostic> {
+        let operand = |i: usize| &values[&self.graph.egg.find(node.children[i])];
+        Ok(match node.kind {
+            Kind::Leaf(n) => vec![self.leaves[n as usize]],
+            Kind::Result(k) => vec![operand(0)[k as usize]],
+            Kind::Op(form) => {
+                let operands: Vec<ValueId> = (0..node.children.len()).map(|i| operand(i)[0]).collect();
+                match self.existing.get(&(form, operands.clone())) {
+                    Some(op) => rw.graph().op(*op).results.to_vec(),
+                    None => self.create(rw, node, &operands)?,
+                }
+            }
+        })
+    }
+
+    /// Removes what nobody reads any more.
+    fn clear(&self, rw: &mut Rewriter<'_>, run: &Run) {
         let mut left: BTreeSet<OpId> = run.ops.iter().copied().collect();
         while let Some(op) = left.pop_last() {
             if rw.graph().op(op).results.iter().all(|v| rw.graph().uses(*v).is_empty()) {
@@ -204,7 +269,6 @@ impl Region {
                 left.extend(operands.into_iter().filter(|o| run.ops.contains(o) && rw.graph().is_live(*o)));
             }
         }
-        Ok(())
     }
 
     fn create(&self, rw: &mut Rewriter<'_>, node: &Node, operands: &[ValueId]) -> Result<Vec<ValueId>, Diagnostic> {

@@ -54,7 +54,9 @@ pub fn branch(problem: &Problem, alive: &[bool], constant: f64, dual: &Dual, bud
 fn moved(problem: &Problem, dual: &Dual, k: usize, e: &Edge, x: usize, y: usize) -> f64 {
     let t = &problem.tables;
     let (row, col) = (t.places(e.row)[x] as usize, t.places(e.col)[y] as usize);
-    t.matrix(e.matrix).at(row, col) - dual.messages[k][0][row] - dual.messages[k][1][col]
+    // What is impossible at a node is counted there.
+    let told = |x: f64| if x.is_finite() { x } else { 0.0 };
+    t.matrix(e.matrix).at(row, col) - told(dual.messages[k][0][row]) - told(dual.messages[k][1][col])
 }
 
 struct Search<'p> {

@@ -43,7 +43,8 @@ pub fn dual(problem: &Problem, alive: &[bool], constant: f64, gap: f64, rounds: 
         turned.entry(e.matrix).or_insert_with(|| t.matrix(e.matrix).transposed());
     }
     let mut p = Passing { problem, ends, turned, labels: vec![0; problem.nodes.len()], messages };
-    let mut best = Dual { bound: f64::NEG_INFINITY, labels: Vec::new(), cost: f64::INFINITY, messages: Vec::new() };
+    let labels = vec![0; problem.nodes.len()];
+    let mut best = Dual { bound: f64::NEG_INFINITY, labels, cost: f64::INFINITY, messages: Vec::new() };
     let mut stale = 0;
     for _ in 0..rounds.max(1) {
         p.pass(nodes.iter().copied(), true);
@@ -56,7 +57,8 @@ pub fn dual(problem: &Problem, alive: &[bool], constant: f64, gap: f64, rounds: 
             (best.cost, best.labels) = (cost, p.labels.clone());
         }
         best.bound = best.bound.max(bound).min(best.cost);
-        if best.cost - best.bound <= gap * best.cost.abs() || stale >= PATIENCE {
+        let close = best.cost.is_finite() && best.cost - best.bound <= gap * best.cost.abs();
+        if close || stale >= PATIENCE {
             break;
         }
     }
@@ -147,7 +149,8 @@ impl Passing<'_> {
             let own = &mut own[*p as usize];
             *own = own.min(share * c);
         }
-        own.iter_mut().zip(told).for_each(|(o, t)| *o -= t);
+        // What is impossible stays so.
+        own.iter_mut().zip(told).filter(|(o, _)| o.is_finite()).for_each(|(o, t)| *o -= t);
         let mut out = vec![f64::INFINITY; m.cols];
         for (r, o) in own.iter().enumerate().filter(|(_, o)| o.is_finite()) {
             out.iter_mut().zip(m.row(r)).for_each(|(x, c)| {

@@ -80,7 +80,7 @@ fn finish(reduced: &reduce::Reduced, effort: &Effort) -> (Vec<usize>, f64, usize
     } else {
         let (p, alive) = (&reduced.problem, &reduced.alive);
         let d = dual::dual(p, alive, reduced.constant, effort.gap, effort.rounds);
-        if d.cost - d.bound <= effort.gap * d.cost.abs() {
+        if d.cost.is_finite() && d.cost - d.bound <= effort.gap * d.cost.abs() {
             (d.labels, d.bound)
         } else {
             let b = branch::branch(p, alive, reduced.constant, &d, effort.choices);

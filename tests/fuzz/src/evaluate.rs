@@ -7,6 +7,7 @@ use std::sync::Arc;
 use of_diag::Diagnostic;
 use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, Rewriter, Tensor, ValueId};
 use of_ops::control::{Loop, Scan};
+use of_ops::elementwise::{Add, Sub};
 use of_ops::interpret::{run_graph_around, type_of};
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{OpSpec, Value};
@@ -54,6 +55,40 @@ pub fn noisy(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, D
         let moved: Vec<Value> = operands.iter().zip(ids).map(moved).collect();
         Ok(evaluate(&moved)?.iter().map(|v| perturb(v, seed ^ 0x5555)).collect())
     })
+}
+
+/// The outputs when sums and differences that cancel keep what rounding took from one operand: a product that goes into a
+/// sum in one instruction is not rounded, while the number that it cancels with was.
+///
+/// # Errors
+/// When an op cannot be evaluated any more.
+pub fn contracted(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
+    run_graph_around(graph, inputs, &|op, operands, evaluate| {
+        let results = evaluate(operands)?;
+        if !matches!(graph.op(op).name(), Add::NAME | Sub::NAME) {
+            return Ok(results);
+        }
+        let largest = operands.iter().filter_map(numbers).flatten().filter(|x| x.is_finite()).fold(0.0, |m, x| x.abs().max(m));
+        Ok(results.iter().map(|v| uncancelled(v, largest, seed)).collect())
+    })
+}
+
+/// `v` with what is nothing beside `largest` moved by half a unit in the last place of that.
+fn uncancelled(v: &Value, largest: f64, seed: u64) -> Value {
+    let Value::Tensor(t) = v else { return v.clone() };
+    let (true, Elements::Float(x)) = (t.dtype().is_float(), t.elements()) else { return v.clone() };
+    let ulp = largest * 2f64.powi(1 - precision(t.dtype()));
+    let moved = x.iter().enumerate().map(|(i, x)| if x.abs() < 2.0 * ulp { x + ulp * unit(i as u64 ^ seed) } else { *x });
+    Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Float(moved.collect()))
+        .map_or_else(|_| v.clone(), Value::from)
+}
+
+/// The numbers of a tensor of floats.
+fn numbers(v: &Value) -> Option<Vec<f64>> {
+    match v {
+        Value::Tensor(t) if t.dtype().is_float() => t.to_f64s(),
+        _ => None,
+    }
 }
 
 /// Symbols of extents that no value has: those of the slices of a stack without a slice, unless inference knows them. Any

@@ -129,6 +129,9 @@ pub struct Codegen {
     /// process, and share --threads among them
     #[arg(long, value_name = "MESH", conflicts_with = "target")]
     pub mesh: Option<String>,
+    /// What is chosen together with how tensors lie on the mesh
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
+    pub search: Vec<Search>,
     /// Backends for whatever they take, best first; the rest is native code. cuda:ARCH is one GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with_all = ["mesh", "target"])]
     pub backend: Vec<String>,
@@ -141,6 +144,25 @@ pub struct Codegen {
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,
+}
+
+/// What the search for layouts may choose besides.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Search {
+    /// Which of the equal ops that the rules of 'optimize' find are run
+    Rewrites,
+    /// Which values of the forward pass are kept for the backward pass, and which are computed again
+    Recompute,
+}
+
+impl Search {
+    /// The passes that offer the choice.
+    pub fn passes(self) -> &'static str {
+        match self {
+            Search::Rewrites => "optimize{ways=3},fold-constants,dce",
+            Search::Recompute => "recompute",
+        }
+    }
 }
 
 /// A model file.

@@ -66,6 +66,9 @@ pub fn prepare(
     manager.add::<of_passes::Specialize>(bindings.clone());
     if !says_of_results(&func.graph) {
         manager.append(PIPELINE)?;
+        for what in &codegen.search {
+            manager.append(what.passes())?;
+        }
     }
     manager.add::<Shard>(ShardOptions { mesh: mesh.into(), ..ShardOptions::default() });
     manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });
@@ -134,11 +137,18 @@ fn says_of_results(g: &Graph) -> bool {
     ops.into_iter().any(|op| g.op(op).results.iter().any(says))
 }
 
-/// Whether ranks have other constants than one another.
+/// Whether ranks have other constants than one another: where one is split whose elements are not all the same.
 fn splits_constants(g: &Graph) -> bool {
     let split = |v: &of_ir::ValueId| {
         let sbp = g.ty(*v).as_tensor().and_then(|t| t.sbp.as_ref());
         sbp.is_some_and(|s| layout::share(&s.axes, &vec![2; s.axes.len()]) < 1.0)
     };
-    g.region_ops(g.entry()).any(|op| g.op(op).def.traits().constant && g.op(op).results.iter().any(split))
+    let uniform = |v: &of_ir::ValueId| {
+        let value = g.constant(*v);
+        let size = value.as_ref().and_then(|t| t.dtype().bits()).map_or(0, |bits| bits / 8);
+        let bytes = value.as_ref().and_then(of_ir::Tensor::bytes);
+        size > 0 && bytes.is_some_and(|b| b.chunks(size).all(|c| Some(c) == b.get(..size)))
+    };
+    let differ = |v: &of_ir::ValueId| split(v) && !uniform(v);
+    g.region_ops(g.entry()).any(|op| g.op(op).def.traits().constant && g.op(op).results.iter().any(differ))
 }

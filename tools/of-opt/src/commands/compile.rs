@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use of_codegen::Summary;
 use of_codegen::native::schedule::Schedules;
 use of_diag::{Code, Diagnostics};
@@ -136,6 +136,8 @@ fn flags(c: &Compile) -> Vec<String> {
     let g = &c.codegen;
     out.extend(g.threads.map(|t| format!("--threads={t}")));
     out.extend(g.mesh.as_ref().map(|m| format!("--mesh={m}")));
+    let search: Vec<String> = g.search.iter().filter_map(|s| Some(s.to_possible_value()?.get_name().into())).collect();
+    out.extend((!search.is_empty()).then(|| format!("--search={}", search.join(","))));
     out.extend(g.target.as_ref().map(|t| format!("--target={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
     out.extend(g.precision.map(|p| format!("--precision={}", p.name())));

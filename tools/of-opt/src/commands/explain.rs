@@ -8,7 +8,7 @@ use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons};
+use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons, stages, ways};
 
 use crate::backends::{self, Backends};
 use crate::cli::{Codegen, ModelFile, Shapes};
@@ -32,6 +32,9 @@ pub struct Explain {
     /// Bytes of memory a device, instead of the mesh's
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<f64>,
+    /// Cut the layers into stages too, with so many microbatches in a step; several numbers are tried
+    #[arg(long, value_name = "M", value_delimiter = ',', requires = "mesh", conflicts_with = "html")]
+    pub microbatches: Vec<usize>,
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
     #[arg(long, value_name = "FILE.html", conflicts_with = "memory")]
     pub html: Option<PathBuf>,
@@ -68,11 +71,23 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     own.funcs.insert("main".into(), func.clone());
     let mut manager = Manager::default();
     manager.add::<of_passes::Specialize>(bindings).append(text)?;
+    for what in &c.codegen.search {
+        manager.append(what.passes())?;
+    }
     let report = manager.run(&mut own, &mut |s| eprint!("{s}"))?;
     console.report(&report.warnings);
     let func = driver::main_func(&own)?;
-    let model = Sharding::new(func, &mesh)?;
-    let decision = decide::decide(&model, mesh.memory, &Effort::default())?;
+    if !c.microbatches.is_empty() {
+        let all = stages::pipelines(func, &mesh, &c.microbatches, &Effort::default())?;
+        return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
+    }
+    let mut func = func.clone();
+    let settled = ways::settle(&mut func, &mesh, mesh.memory, &Effort::default())?;
+    let model = Sharding::new(&func, &mesh)?;
+    let mut decision = decide::decide(&model, mesh.memory, &Effort::default())?;
+    if let Some(s) = &settled {
+        decision.bound = decision.bound.min(s.bound);
+    }
     if let Some(path) = &c.html {
         let lanes = super::simulate::lanes(&own, &source, &mesh, name, console)?;
         let title = format!("{} on {name}", source.module.name);
@@ -80,7 +95,8 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         of_files::write(path, page).map_err(|e| exit::io(path, "written", &e))?;
         return Ok(());
     }
-    console.print(&format!("{name}  {}\n", reasons::text(&model, &decision)))
+    let ways = settled.map(|s| format!("\n{}", reasons::ways(&s))).unwrap_or_default();
+    console.print(&format!("{name}  {}\n{ways}", reasons::text(&model, &decision)))
 }
 
 /// Every op that a backend was asked for and does not run, with the reason.

@@ -1,0 +1,33 @@
+//! `of.hold`.
+
+use of_ir::{OpView, SbpSignature, TensorType, Type};
+
+use super::either::alike;
+use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+op! {
+    /// The same tensor, that no pass looks through: what is computed of the result is not taken to be what was computed of
+    /// the operand, so that it is computed again instead of being kept.
+    pub struct Hold = "of.hold" [Primitive] {
+        operands: (x),
+        results: (y),
+        attrs: {},
+    }
+    samples: |seed| Some((vec![crate::sample::Rng::new(seed).f32s(&[2, 3])], Hold {}));
+}
+
+impl Op for Hold {
+    op_basics!(Hold);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        Ok(vec![Type::Tensor(TensorType { sbp: None, ..cx.tensor(0)?.clone() })])
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        Ok(vec![inputs.tensor(0)?.clone().into()])
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        alike(cx)
+    }
+}
