@@ -19,7 +19,7 @@ use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
 
 use crate::compare::{Expected, compare};
-use crate::evaluate::{exact, contracted, noisy, untold};
+use crate::evaluate::{contracted, exact, noisy, untold};
 use crate::open::opened;
 use crate::{Case, module};
 

@@ -68,7 +68,8 @@ pub fn contracted(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Valu
         if !matches!(graph.op(op).name(), Add::NAME | Sub::NAME) {
             return Ok(results);
         }
-        let largest = operands.iter().filter_map(numbers).flatten().filter(|x| x.is_finite()).fold(0.0, |m, x| x.abs().max(m));
+        let largest =
+            operands.iter().filter_map(numbers).flatten().filter(|x| x.is_finite()).fold(0.0, |m, x| x.abs().max(m));
         Ok(results.iter().map(|v| uncancelled(v, largest, seed)).collect())
     })
 }
@@ -78,7 +79,8 @@ fn uncancelled(v: &Value, largest: f64, seed: u64) -> Value {
     let Value::Tensor(t) = v else { return v.clone() };
     let (true, Elements::Float(x)) = (t.dtype().is_float(), t.elements()) else { return v.clone() };
     let ulp = largest * 2f64.powi(1 - precision(t.dtype()));
-    let moved = x.iter().enumerate().map(|(i, x)| if x.abs() < 2.0 * ulp { x + ulp * unit(i as u64 ^ seed) } else { *x });
+    let moved =
+        x.iter().enumerate().map(|(i, x)| if x.abs() < 2.0 * ulp { x + ulp * unit(i as u64 ^ seed) } else { *x });
     Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Float(moved.collect()))
         .map_or_else(|_| v.clone(), Value::from)
 }
