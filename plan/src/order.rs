@@ -1,6 +1,6 @@
 //! Control edges that a memory planner or a scheduler needs, added to a program as control registers.
 
-use crate::verify::{Reach, overlapping_blocks};
+use crate::verify::{Reach, successive_blocks};
 use crate::{ControlStorage, Links, Program, Regst, Storage};
 
 /// Makes every thread run its tasks in the order of `Program::tasks`: adds a control register between each pair of
@@ -30,9 +30,8 @@ pub fn order_reuse(program: &mut Program) {
         return;
     }
     let mut reach = Reach::within_piece(program, &links);
-    for (a, b) in overlapping_blocks(program) {
-        let swap = links.producer[a as usize] > links.producer[b as usize];
-        let (earlier, later) = if swap { (b, a) } else { (a, b) };
+    let positions: Vec<usize> = (0..program.tasks.len()).collect();
+    for (earlier, later) in successive_blocks(program, &links, &positions) {
         let producer = links.producer[later as usize];
         let users = links.consumers[earlier as usize].iter().copied().chain([links.producer[earlier as usize]]);
         for user in users.filter(|&user| user < producer) {

@@ -92,6 +92,47 @@ fn parallel_branches_cannot_share_memory_without_an_order() {
     assert_eq!(findings(program), []);
 }
 
+/// Only neighbours in time are looked at; whether any two registers that share memory lack an order must follow from that.
+#[test]
+fn the_proof_of_neighbours_is_one_of_all() {
+    let (mut sound, mut unsound) = (0, 0);
+    for seed in 0..2000 {
+        let mut r = fastrand::Rng::with_seed(seed);
+        let tasks = r.usize(3..9);
+        let mut graph = Graph::new("main", 1);
+        (0..tasks).for_each(|n| drop(graph.task(&format!("t{n}"), 0, None)));
+        for n in 0..tasks - 1 {
+            let readers: Vec<usize> = (n + 1..tasks).filter(|_| r.usize(0..tasks) < 2).collect();
+            graph.block(&format!("r{n}"), n, &readers, 16 * r.i64(1..4), 64 * r.u64(0..6));
+            if r.usize(0..4) > 0 {
+                graph.control(n, n + 1);
+            }
+        }
+        let program = graph.finish();
+        // Whether a task ends before another begins, by the transitive closure.
+        let links = Links::of(&program).unwrap();
+        let mut before = vec![vec![false; tasks]; tasks];
+        links.edges().for_each(|(a, b)| before[a as usize][b as usize] = true);
+        for via in 0..tasks {
+            for a in 0..tasks {
+                for b in 0..tasks {
+                    before[a][b] |= before[a][via] && before[via][b];
+                }
+            }
+        }
+        let done = |a: u32, b: u32| {
+            let (producer, filled) = (links.producer[a as usize], links.producer[b as usize] as usize);
+            links.consumers[a as usize].iter().chain([&producer]).all(|task| before[*task as usize][filled])
+        };
+        let conflict = overlapping_blocks(&program).into_iter().any(|(a, b)| !done(a, b) && !done(b, a));
+        let found = findings(program);
+        assert!(found.iter().all(|f| f.kind == FindingKind::Overlap), "seed {seed}: {found:?}");
+        assert_eq!(!found.is_empty(), conflict, "seed {seed}: {found:?}");
+        *(if conflict { &mut unsound } else { &mut sound }) += 1;
+    }
+    assert!(sound > 100 && unsound > 100, "{sound} sound, {unsound} not");
+}
+
 #[test]
 fn pipelined_programs_need_an_order_across_pieces() {
     let build = |back_edge: bool| {

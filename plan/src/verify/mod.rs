@@ -10,6 +10,7 @@ mod tokens;
 
 pub use finding::{Finding, FindingKind};
 pub use memory::overlapping_blocks;
+pub(crate) use memory::successive_blocks;
 pub(crate) use order::Reach;
 pub use structure::structure;
 

@@ -81,6 +81,19 @@ impl Reach {
     }
 }
 
+/// The place of each task in an order in which producers come before consumers. The graph must have no cycle.
+pub(super) fn positions(program: &Program, links: &Links) -> Vec<usize> {
+    let mut next = vec![Vec::new(); program.tasks.len()];
+    for (from, to) in links.edges() {
+        next[from as usize].push(to as usize);
+    }
+    let mut out = vec![0; next.len()];
+    for (place, task) in topological(&next).into_iter().enumerate() {
+        out[task] = place;
+    }
+    out
+}
+
 /// A topological order; nodes on a cycle are left out.
 fn topological(next: &[Vec<usize>]) -> Vec<usize> {
     let mut incoming = vec![0u32; next.len()];

@@ -45,8 +45,10 @@ impl<'a> Checker<'a> {
         for (number, regst) in program.regsts.iter().enumerate() {
             self.regst(program, number, regst, &index);
         }
+        let consumers = |regst: &'a Regst| regst.consumers.iter().map(move |task| (regst.id, *task));
+        let links: HashSet<(u32, u64)> = program.regsts.iter().flat_map(consumers).collect();
         for task in &program.tasks {
-            self.task(program, task);
+            self.task(program, task, &links);
         }
         self.ports(program);
     }
@@ -140,7 +142,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn task(&mut self, program: &'a Program, task: &Task) {
+    fn task(&mut self, program: &'a Program, task: &Task, links: &HashSet<(u32, u64)>) {
         let place = format!("task `{}`", task.name);
         match task.task_id() {
             None => self.report(FindingKind::Index, &place, "its id is malformed"),
@@ -163,14 +165,15 @@ impl<'a> Checker<'a> {
             ),
             Ok(_) => {}
         }
-        let sound = self.registers(program, task, &place);
+        let sound = self.registers(program, task, links, &place);
         if sound {
             check_exec(self, program, task, &place);
         }
     }
 
-    /// Both lists must name existing registers, each once, and the registers must name the task.
-    fn registers(&mut self, program: &Program, task: &Task, place: &str) -> bool {
+    /// Both lists must name existing registers, each once, and the registers must name the task; `links` are registers and
+    /// their consumers.
+    fn registers(&mut self, program: &Program, task: &Task, links: &HashSet<(u32, u64)>, place: &str) -> bool {
         let before = self.findings.len();
         let mut seen = HashSet::new();
         for (id, consumed) in
@@ -183,7 +186,7 @@ impl<'a> Checker<'a> {
             if !seen.insert(id) {
                 self.report(FindingKind::Duplicate, place, format!("register {id} is listed twice"));
             }
-            let known = if consumed { regst.consumers.contains(&task.id) } else { regst.producer == task.id };
+            let known = if consumed { links.contains(&(*id, task.id)) } else { regst.producer == task.id };
             if !known {
                 let role = if consumed { "consumer" } else { "producer" };
                 self.report(FindingKind::Ownership, place, format!("register {id} does not name it as its {role}"));
@@ -193,19 +196,22 @@ impl<'a> Checker<'a> {
     }
 
     fn ports(&mut self, program: &Program) {
-        for (ports, direction) in [(&program.inputs, "input"), (&program.outputs, "output")] {
+        let (mut fed, mut fetched) = (HashMap::new(), HashMap::new());
+        for task in &program.tasks {
+            match &task.exec {
+                Some(Exec::Feed(exec)) => *fed.entry(exec.port as usize).or_insert(0) += 1,
+                Some(Exec::Fetch(exec)) => *fetched.entry(exec.port as usize).or_insert(0) += 1,
+                _ => {}
+            }
+        }
+        for (ports, direction, moved) in [(&program.inputs, "input", fed), (&program.outputs, "output", fetched)] {
             let mut names = HashSet::new();
             for (number, port) in ports.iter().enumerate() {
                 let place = format!("{direction} `{}`", port.name);
                 if !names.insert(&port.name) {
                     self.report(FindingKind::Duplicate, &place, "the name occurs twice");
                 }
-                let moves = |task: &&Task| match &task.exec {
-                    Some(Exec::Feed(exec)) => direction == "input" && exec.port as usize == number,
-                    Some(Exec::Fetch(exec)) => direction == "output" && exec.port as usize == number,
-                    _ => false,
-                };
-                let count = program.tasks.iter().filter(moves).count();
+                let count: usize = moved.get(&number).copied().unwrap_or(0);
                 if count != 1 {
                     self.report(FindingKind::Ownership, &place, format!("{count} tasks feed or fetch it and one must"));
                 }
