@@ -411,10 +411,12 @@ impl<'a> Model<'a> {
         self.edge_values.push(v);
     }
 
-    /// Where layouts stand in the tables; behind all of them what is not there.
+    /// Where layouts stand in the tables; behind all of them what is not there. A layout that types ask for and that no
+    /// transfer of this value has counts as the first.
     fn places<'l>(&mut self, t: &Transfers, list: impl Iterator<Item = &'l Layout>) -> Places {
         let nothing = t.router.layouts.len();
-        let list = list.map(|l| t.router.position(l).unwrap_or(nothing) as u32).collect();
+        let list =
+            list.map(|l| t.router.position(l).unwrap_or(if l.is_empty() { nothing } else { 0 }) as u32).collect();
         self.problem.tables.add_places(list)
     }
 

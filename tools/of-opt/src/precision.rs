@@ -248,7 +248,7 @@ mod tests {
         c.add(&values(&[3.0, 4.0, 1.0, 0.0]), &values(&[3.0, 4.0, 0.0, 0.5]));
         assert_eq!(
             c.text(),
-            "changed by 22.31 % (root mean square), 25.00 % of the largest number at most; the largest of a row is the \
+            "changed by 22.25 % (root mean square), 25.00 % of the largest number at most; the largest of a row is the \
              same in 1 of 2 rows"
         );
         c.add(&values(&[1.0, 2.0]), &values(&[1.0, 2.0, 3.0, 4.0]));
