@@ -112,29 +112,29 @@ fn most_alive(buffers: &[Buffer]) -> u64 {
 
 fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
     let mut offsets = vec![0u64; buffers.len()];
-    // Placed buffers by offset.
-    let mut placed: Vec<usize> = Vec::with_capacity(buffers.len());
+    // Placed buffers and where they lie, by offset: side by side, as every buffer looks at all that were placed before.
+    let mut placed: Vec<(Buffer, u64)> = Vec::with_capacity(buffers.len());
     let mut peak = 0;
     for &i in order {
         let b = buffers[i];
         let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
-        for &j in &placed {
-            let c = buffers[j];
+        for (c, offset) in &placed {
             if c.last < b.first || b.last < c.first || c.bytes == 0 {
                 continue;
             }
-            if let Some(gap) = offsets[j].checked_sub(end)
+            if let Some(gap) = offset.checked_sub(end)
                 && gap >= b.bytes
                 && gap < best_gap
             {
                 (at, best_gap) = (Some(end), gap);
             }
-            end = end.max(offsets[j] + c.bytes);
+            end = end.max(offset + c.bytes);
         }
-        offsets[i] = at.unwrap_or(end);
-        peak = peak.max(offsets[i] + b.bytes);
-        let position = placed.partition_point(|j| offsets[*j] <= offsets[i]);
-        placed.insert(position, i);
+        let own = at.unwrap_or(end);
+        offsets[i] = own;
+        peak = peak.max(own + b.bytes);
+        let position = placed.partition_point(|(_, offset)| *offset <= own);
+        placed.insert(position, (b, own));
     }
     (offsets, peak)
 }
