@@ -33,9 +33,7 @@ pub fn quantize_contractions(func: &mut Func) -> Result<(), Diagnostics> {
         match rw.graph().op(op).name() {
             Conv::NAME => conv(&mut rw, op, &mut affine)?,
             MatMul::NAME | Gemm::NAME => product(&mut rw, op, &mut affine)?,
-            MaxPool::NAME | Transpose::NAME | Reshape::NAME | Flatten::NAME | Squeeze::NAME | Unsqueeze::NAME => {
-                movement(&mut rw, op)?;
-            }
+            name if changes_places(name) => movement(&mut rw, op)?,
             QuantizeLinear::NAME => quantize(&mut rw, op, &affine)?,
             _ => {}
         }
@@ -160,6 +158,11 @@ fn product(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine
     let b = if turned { rw.create_one(transpose_by(&[1, 0]), &[w.number])? } else { w.number };
     let acc = rw.create_one(MatMulInteger {}, &[x.number, b, zeros[0], zeros[1]])?;
     finish(rw, op, acc, (x, w), bias, &[db[axis]], affine)
+}
+
+/// Whether an op of this name changes places with a dequantisation: it moves elements or takes the largest.
+pub(crate) fn changes_places(name: &str) -> bool {
+    matches!(name, MaxPool::NAME | Transpose::NAME | Reshape::NAME | Flatten::NAME | Squeeze::NAME | Unsqueeze::NAME)
 }
 
 /// f(dequantize(x)) = dequantize(f(x)) for what moves elements or takes the largest: with one scale, which is positive.

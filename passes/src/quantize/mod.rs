@@ -12,11 +12,11 @@ use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{DType, Func, Graph, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
-use of_ops::movement::{Flatten, Reshape, Squeeze, Transpose, Unsqueeze};
-use of_ops::nn::{Conv, DequantizeLinear, MaxPool, QuantizeLinear};
+use of_ops::nn::{Conv, DequantizeLinear, QuantizeLinear};
 use of_ops::structural::{Constant, NoneValue};
 
 use crate::facts::dims;
+use crate::quantize_contractions::changes_places;
 
 pub use range::{Histogram, Range};
 
@@ -54,7 +54,8 @@ pub fn sites(func: &Func) -> Sites {
     let mut out = Sites::default();
     let mut number: HashMap<ValueId, usize> = HashMap::new();
     let outermost: Vec<OpId> = g.region_ops(g.entry()).collect();
-    out.inside = g.walk().into_iter().filter(|op| !outermost.contains(op) && product(g, *op).is_some()).count();
+    let inside = |op: &OpId| g.op(*op).parent != g.entry() && product(g, *op).is_some();
+    out.inside = g.walk().into_iter().filter(inside).count();
     let mut readers: HashMap<OpId, usize> = HashMap::new();
     for op in &outermost {
         let Some(axis) = product(g, *op) else { continue };
@@ -96,11 +97,7 @@ fn product(g: &Graph, op: OpId) -> Option<usize> {
 /// Ops that change places with a dequantisation.
 fn moves(g: &Graph, op: OpId) -> bool {
     let data = g.op(op);
-    let plain = matches!(
-        data.name(),
-        MaxPool::NAME | Transpose::NAME | Reshape::NAME | Flatten::NAME | Squeeze::NAME | Unsqueeze::NAME
-    );
-    plain && data.results.len() == 1 && g.constant(data.operands[0]).is_none()
+    changes_places(data.name()) && data.results.len() == 1 && g.constant(data.operands[0]).is_none()
 }
 
 /// `func` with the values of its sites as further outputs, in order.
