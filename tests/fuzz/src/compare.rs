@@ -109,7 +109,8 @@ fn shape(v: &Value) -> Option<&[usize]> {
     if let Value::Tensor(t) = v { Some(t.dims()) } else { None }
 }
 
-fn numbers(v: &Value) -> Option<Vec<f64>> {
+/// The numbers of a tensor.
+pub fn numbers(v: &Value) -> Option<Vec<f64>> {
     if let Value::Tensor(t) = v { t.to_f64s() } else { None }
 }
 

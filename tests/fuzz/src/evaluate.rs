@@ -12,6 +12,8 @@ use of_ops::interpret::{run_graph_around, type_of};
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{OpSpec, Value};
 
+use crate::compare::numbers;
+
 /// The values of the outermost region of a graph.
 pub type Values = HashMap<ValueId, Value>;
 
@@ -83,14 +85,6 @@ fn uncancelled(v: &Value, largest: f64, seed: u64) -> Value {
         x.iter().enumerate().map(|(i, x)| if x.abs() < 2.0 * ulp { x + ulp * unit(i as u64 ^ seed) } else { *x });
     Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Float(moved.collect()))
         .map_or_else(|_| v.clone(), Value::from)
-}
-
-/// The numbers of a tensor of floats.
-fn numbers(v: &Value) -> Option<Vec<f64>> {
-    match v {
-        Value::Tensor(t) if t.dtype().is_float() => t.to_f64s(),
-        _ => None,
-    }
 }
 
 /// Symbols of extents that no value has: those of the slices of a stack without a slice, unless inference knows them. Any

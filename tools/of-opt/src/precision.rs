@@ -30,16 +30,6 @@ pub enum Precision {
     Int8,
 }
 
-impl Precision {
-    /// As the flag takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Precision::Model => "model",
-            Precision::Int8 => "int8",
-        }
-    }
-}
-
 /// Brings the model into the precision that the flags ask for, and says what that changes on the data of --calibration.
 ///
 /// # Errors

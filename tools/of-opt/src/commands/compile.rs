@@ -140,7 +140,7 @@ fn flags(c: &Compile) -> Vec<String> {
     out.extend((!search.is_empty()).then(|| format!("--search={}", search.join(","))));
     out.extend(g.target.as_ref().map(|t| format!("--target={t}")));
     out.extend(g.isa.as_ref().map(|i| format!("--isa={i}")));
-    out.extend(g.precision.map(|p| format!("--precision={}", p.name())));
+    out.extend(g.precision.and_then(|p| p.to_possible_value()).map(|p| format!("--precision={}", p.get_name())));
     out.extend(c.tune.map(|_| "--tune".into()));
     out.extend(g.no_winograd.then(|| "--no-winograd".into()));
     out.extend((!g.backend.is_empty()).then(|| format!("--backend={}", g.backend.join(","))));
