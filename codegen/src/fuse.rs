@@ -153,7 +153,9 @@ impl Fuser<'_> {
                 let dims = self.dims(op);
                 let join = self.joinable(op, |g| match g.shape {
                     Shape::Elementwise => g.space == dims,
-                    Shape::Rowwise(inner) => g.space == dims || row_dims(&g.space, inner) == dims,
+                    Shape::Rowwise(inner) => {
+                        g.space == dims || (row_dims(&g.space, inner) == dims && self.reads_rows(op, inner))
+                    }
                     _ => false,
                 });
                 match join {
@@ -194,6 +196,12 @@ impl Fuser<'_> {
                 && operands.iter().all(|v| computed(*v) || !computed(self.alias_root(*v)));
             direct && accepts(&self.groups[*g]) && producers.iter().all(|q| q == g || !self.depends(*q, *g))
         })
+    }
+
+    /// Whether all operands have one value a row. One of an open extent that turns out to be 1 has not.
+    fn reads_rows(&self, op: OpId, inner: usize) -> bool {
+        let one = |v: &ValueId| self.value_dims(*v).iter().rev().take(inner).all(|d| d.is(1));
+        self.graph.op(op).operands.iter().all(one)
     }
 
     /// A group that already reduces the very rows that reduction `op` does: both in one walk.

@@ -17,7 +17,7 @@ use of_plan::ControlKind;
 
 use crate::extract::read_by;
 use crate::fuse::Role;
-use crate::lower::body::{Body, Node, Typed};
+use crate::lower::body::{Body, Node};
 use crate::lower::{index, own};
 use crate::native::{expr, extent};
 
@@ -217,11 +217,10 @@ pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
         Role::Reference(why) => Err(why),
         Role::Control => Err("control flow runs on the host".into()),
         Role::Map(scalar) => {
-            let typed = |(node, dtype)| Typed { node, dtype, per_row: false };
-            let loads = data.operands.iter().enumerate().map(|(i, v)| (Node::Load(i), dtype(*v)));
-            let own = (Node::Op(scalar, (0..data.operands.len()).collect()), dtype(data.results[0]));
-            let nodes = loads.chain([own]).map(typed).collect();
-            let body = Body { nodes, ..Body::default() };
+            let mut body = Body::default();
+            let loads = data.operands.iter().enumerate();
+            let loads: Vec<usize> = loads.map(|(i, v)| body.push(Node::Load(i), dtype(*v), false)).collect();
+            body.op(scalar, &loads, dtype(data.results[0]), false);
             expr::unprintable(&body).map_or(Ok(()), Err)
         }
         Role::RowReduce(_) if dtype(data.operands[0]) != DType::F32 => {

@@ -33,11 +33,12 @@ pub mod sharding;
 pub mod specialize;
 mod syntax;
 mod verify;
+pub mod widen_floats;
 
 pub use egraph::{Optimize, OptimizeOptions};
 pub use list::{
     Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions, FoldConstants, InferShapes,
-    PASSES, QuantizeContractions, ScanToLoop, Specialize, find,
+    PASSES, QuantizeContractions, ScanToLoop, Specialize, WidenFloats, find,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};

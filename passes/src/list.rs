@@ -34,6 +34,7 @@ list! {
     crate::sharding::Shard,
     Specialize,
     crate::verify::Verify,
+    WidenFloats,
 }
 
 /// The pass called `name`.
@@ -68,6 +69,7 @@ func_passes! {
     InferShapes: "infer-shapes", "runs inference again and keeps what it newly knows" => crate::infer_shapes::infer_shapes;
     ScanToLoop: "scan-to-loop", "scans become loops, which have native code" => crate::scan_to_loop::scan_to_loop;
     QuantizeContractions: "quantize-contractions", "products and convolutions of dequantised operands become integer ones" => crate::quantize_contractions::quantize_contractions;
+    WidenFloats: "widen-floats", "sums and products of 16-bit floats are computed in f32" => crate::widen_floats::widen_floats;
 }
 
 pass_options! {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{index_type, span};
 use crate::lower::body::{Body, Load, Node};
 use crate::native::Extent;
-use crate::native::expr::{self, ctype};
+use crate::native::expr::{self, ctype, stype};
 
 /// Elements that a thread reads or writes at once where they lie side by side.
 pub const WIDE: usize = 4;
@@ -36,22 +36,24 @@ impl Points<'_> {
         c: &mut String,
     ) {
         let t = &self.body.nodes[n];
-        let ty = ctype(t.dtype);
+        let (element, ty) = (ctype(t.dtype), stype(t.dtype));
         let wide = match &t.node {
             Node::Load(l) => self.width == WIDE && at(*l).2,
             _ => false,
         };
         if let (true, Node::Load(l)) = (wide, &t.node) {
-            let _ = writeln!(c, "      const Four<{ty}> x{l} = load4({});", at(*l).0);
+            let _ = writeln!(c, "      const Four<{element}> x{l} = load4({});", at(*l).0);
         }
         for v in 0..self.width {
             let value = match &t.node {
                 Node::Const(_) | Node::Reduce(..) => return,
                 Node::Anchor => anchor(v),
-                Node::Load(l) if wide => format!("x{l}.at[{v}]"),
+                Node::Load(l) if wide => expr::widened(t.dtype, &format!("x{l}.at[{v}]")),
                 Node::Load(l) => {
                     let (first, step, _) = at(*l);
-                    if v == 0 || step.is(0) { format!("*({first})") } else { format!("*({first} + {})", step * v) }
+                    let one = v == 0 || step.is(0);
+                    let at = if one { format!("*({first})") } else { format!("*({first} + {})", step * v) };
+                    expr::widened(t.dtype, &at)
                 }
                 Node::Op(op, args) => expr::scalar(self.body, *op, args, t.dtype, &|a| self.name(a, v)),
             };
@@ -61,12 +63,13 @@ impl Points<'_> {
 
     /// Stores node `n` from the C expression `at` on.
     pub fn store(&self, n: usize, at: &str, c: &mut String) {
-        let ty = ctype(self.body.nodes[n].dtype);
+        let dtype = self.body.nodes[n].dtype;
+        let (ty, value) = (ctype(dtype), |v: usize| expr::narrowed(dtype, &self.name(n, v)));
         if self.width == WIDE {
-            let list: Vec<String> = (0..WIDE).map(|v| self.name(n, v)).collect();
+            let list: Vec<String> = (0..WIDE).map(value).collect();
             let _ = writeln!(c, "      store4({at}, Four<{ty}>{{{{{}}}}});", list.join(", "));
         } else {
-            let _ = writeln!(c, "      *({at}) = {};", self.name(n, 0));
+            let _ = writeln!(c, "      *({at}) = {};", value(0));
         }
     }
 }

@@ -3,6 +3,7 @@
 typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 typedef float f32; typedef double f64; typedef u8 b8;
+typedef u16 f16; typedef u16 bf16; /* in memory; values are f32 */
 #define INLINE static __device__ __forceinline__
 /* Threads of a block, in warps of 32. */
 #define THREADS 256
@@ -71,6 +72,30 @@ INLINE f32 magnitude(f32 x) { return __int_as_float(__float_as_int(x) & 0x7fffff
 INLINE f32 with_sign(f32 x, f32 s) {
   return __int_as_float((__float_as_int(x) & 0x7fffffff) | (__float_as_int(s) & (i32)0x80000000));
 }
+/* 16-bit floats, as in native/prelude.c. */
+INLINE f32 one_widen_bf16(bf16 h) { return __int_as_float((i32)((u32)h << 16)); }
+INLINE bf16 one_narrow_bf16(f32 x) {
+  u32 u = (u32)__float_as_int(x);
+  return x == x ? (u + 0x7fff + ((u >> 16) & 1)) >> 16 : (u >> 16) | 64;
+}
+#ifndef SHIM
+INLINE f32 one_widen_f16(f16 h) { f32 x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h)); return x; }
+INLINE f16 one_narrow_f16(f32 x) { f16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x)); return h; }
+#else
+INLINE f32 one_widen_f16(f16 h) {
+  u32 u = (u32)(h & 0x7fff) << 13;
+  f32 x = u >= 0x7c00u << 13 ? __int_as_float((i32)(u | 0x7f800000)) : __int_as_float((i32)u) * 5.192296858534828e33f;
+  return __int_as_float(__float_as_int(x) | (i32)((u32)(h & 0x8000) << 16));
+}
+INLINE f16 one_narrow_f16(f32 x) {
+  u32 u = (u32)__float_as_int(x) & 0x7fffffff;
+  u32 h = u < 0x38800000 ? (u32)__float_as_int(__int_as_float((i32)u) + 0.5f) - 0x3f000000
+    : u < 0x477ff000 ? (u - (112 << 23) + 0xfff + ((u >> 13) & 1)) >> 13 : u > 0x7f800000 ? 0x7e00 : 0x7c00;
+  return (f16)(h | ((u32)__float_as_int(x) >> 16 & 0x8000));
+}
+#endif
+INLINE f32 one_round_f16(f32 x) { return one_widen_f16(one_narrow_f16(x)); }
+INLINE f32 one_round_bf16(f32 x) { return one_widen_bf16(one_narrow_bf16(x)); }
 INLINE f32 one_round(f32 x) { return rintf(x); }
 INLINE f32 one_floor(f32 x) { return floorf(x); }
 INLINE f32 one_ceil(f32 x) { return ceilf(x); }

@@ -77,7 +77,8 @@ pub fn rows(body: &Body, dims: &[Extent], inner: usize) -> Result<Source, String
     r.row_values(last + 1, &mut c);
     for (k, (_, v)) in body.stores.iter().enumerate() {
         if body.nodes[*v].per_row {
-            let _ = writeln!(c, "    if (lane == 0) q{k}[row] = t{v};");
+            let value = expr::narrowed(body.nodes[*v].dtype, &format!("t{v}"));
+            let _ = writeln!(c, "    if (lane == 0) q{k}[row] = {value};");
         }
     }
     c.push_str("  }\n");
@@ -106,11 +107,11 @@ impl Rows<'_> {
                 continue;
             }
             let value = match &t.node {
-                Node::Load(l) => format!("*P{l}"),
+                Node::Load(l) => expr::widened(t.dtype, &format!("*P{l}")),
                 Node::Op(op, args) => expr::scalar(body, *op, args, t.dtype, &|a| self.p.name(a, 0)),
                 _ => continue,
             };
-            let _ = writeln!(c, "    const {} t{i} = {value};", ctype(t.dtype));
+            let _ = writeln!(c, "    const {} t{i} = {value};", expr::stype(t.dtype));
         }
     }
 

@@ -8,6 +8,7 @@ use of_ops::nn::Conv;
 use of_ops::scalar::ScalarOp;
 
 use crate::fuse::{Group, Role};
+use crate::native::expr::is_half;
 use crate::native::space::row_major;
 use crate::native::{Extent, extent};
 use crate::roles::Roles;
@@ -70,6 +71,38 @@ pub struct Body {
     pub stores: Vec<(ValueId, usize)>,
 }
 
+impl Body {
+    /// Adds a node and gives its number.
+    pub fn push(&mut self, node: Node, dtype: DType, per_row: bool) -> usize {
+        self.nodes.push(Typed { node, dtype, per_row });
+        self.nodes.len() - 1
+    }
+
+    /// Adds a function of earlier nodes whose result is of type `dtype`, and gives the number of that. What is computed of
+    /// 16-bit floats is computed in f32 and then rounded, which for the basic operations is the rounded exact result.
+    pub fn op(&mut self, op: ScalarOp, args: &[usize], dtype: DType, per_row: bool) -> usize {
+        if matches!(op, ScalarOp::Cast(_)) {
+            return self.push(Node::Op(op, args.to_vec()), dtype, per_row);
+        }
+        let args = args.iter().map(|a| self.wide(*a)).collect();
+        if !is_half(dtype) {
+            return self.push(Node::Op(op, args), dtype, per_row);
+        }
+        let exact = self.push(Node::Op(op, args), DType::F32, per_row);
+        self.push(Node::Op(ScalarOp::Cast(dtype), vec![exact]), dtype, per_row)
+    }
+
+    /// Node `n`, as f32 where it is a 16-bit float.
+    fn wide(&mut self, n: usize) -> usize {
+        let Typed { node, dtype, per_row } = self.nodes[n].clone();
+        match node {
+            _ if !is_half(dtype) => n,
+            Node::Const(_) => self.push(node, DType::F32, per_row),
+            _ => self.push(Node::Op(ScalarOp::Cast(DType::F32), vec![n]), DType::F32, per_row),
+        }
+    }
+}
+
 /// Builds the program of `group`, in whose space the anchor's result (if it has one) has its own dimensions.
 ///
 /// `resolve` maps a value to the one whose memory it shows (through reshapes).
@@ -87,30 +120,29 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         let data = g.op(*op);
         let result = data.results[0];
         let dtype = b.dtype(result);
-        let typed = match roles.get(*op).clone() {
+        let n = match roles.get(*op).clone() {
             Role::Anchor => {
-                let anchor = Typed { node: Node::Anchor, dtype, per_row: false };
+                let anchor = b.body.push(Node::Anchor, dtype, false);
                 match data.operands.get(2).filter(|v| data.name() == Conv::NAME && *g.ty(**v) != Type::None) {
                     // The bias of a convolution is one number a channel, and channels are the last axis.
                     Some(bias) => {
-                        let (a, bias) = (b.push(anchor), b.operand(*bias));
-                        Typed { node: Node::Op(ScalarOp::Add, vec![a, bias]), dtype, per_row: false }
+                        let bias = b.operand(*bias);
+                        b.body.op(ScalarOp::Add, &[anchor, bias], dtype, false)
                     }
                     None => anchor,
                 }
             }
             Role::RowReduce(_) => {
                 let x = b.operand(data.operands[0]);
-                Typed { node: Node::Reduce(reduce_kind(data.name()), x), dtype, per_row: true }
+                b.body.push(Node::Reduce(reduce_kind(data.name()), x), dtype, true)
             }
             Role::Map(scalar) => {
                 let args: Vec<usize> = data.operands.iter().map(|v| b.operand(*v)).collect();
                 let per_row = b.is_row(result) && inner > 0;
-                Typed { node: Node::Op(scalar, args), dtype, per_row }
+                b.body.op(scalar, &args, dtype, per_row)
             }
             _ => continue,
         };
-        let n = b.push(typed);
         b.node_of.insert(result, n);
     }
     let escapes = |v: ValueId| g.uses(v).iter().any(|u| !group.ops.contains(&u.op));
@@ -146,11 +178,6 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn push(&mut self, typed: Typed) -> usize {
-        self.body.nodes.push(typed);
-        self.body.nodes.len() - 1
-    }
-
     fn dtype(&self, v: ValueId) -> DType {
         self.g.ty(v).as_tensor().map_or(DType::F32, |t| t.dtype)
     }
@@ -178,7 +205,7 @@ impl Builder<'_> {
             if let Some(n) = self.constants.get(&(c.to_bits(), dtype)) {
                 return *n;
             }
-            let n = self.push(Typed { node: Node::Const(c), dtype, per_row: self.inner > 0 });
+            let n = self.body.push(Node::Const(c), dtype, self.inner > 0);
             self.constants.insert((c.to_bits(), dtype), n);
             return n;
         }
@@ -196,7 +223,7 @@ impl Builder<'_> {
             .collect();
         self.body.loads.push(Load { value: v, dtype, strides });
         let per_row = self.inner > 0 && self.is_row(v);
-        let n = self.push(Typed { node: Node::Load(self.body.loads.len() - 1), dtype, per_row });
+        let n = self.body.push(Node::Load(self.body.loads.len() - 1), dtype, per_row);
         self.loads.insert(v, n);
         n
     }

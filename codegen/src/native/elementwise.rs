@@ -147,7 +147,7 @@ fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
             Node::Load(l) => {
                 let stride = &s.strides[*l][s.dims.len() - 1];
                 match lanes {
-                    Lanes::One => format!("p{l}[i * {stride}]"),
+                    Lanes::One => expr::widened(t.dtype, &format!("p{l}[i * {stride}]")),
                     Lanes::All => load_vector(*l, t.dtype, stride, None),
                     Lanes::Some(n) => load_vector(*l, t.dtype, stride, Some(n)),
                 }
@@ -157,7 +157,7 @@ fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
                 _ => expr::vector(body, *op, args, &name),
             },
         };
-        let ty = if matches!(lanes, Lanes::One) { ctype(t.dtype) } else { vtype(t.dtype) };
+        let ty = if matches!(lanes, Lanes::One) { expr::stype(t.dtype) } else { vtype(t.dtype) };
         let _ = writeln!(c, "      const {ty} t{i} = {value};");
     }
     for (k, (_, n)) in body.stores.iter().enumerate() {
@@ -165,7 +165,9 @@ fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
         let _ = match lanes {
             Lanes::All => writeln!(c, "      {}", store(None)),
             Lanes::Some(l) => writeln!(c, "      {}", store(Some(l))),
-            Lanes::One => writeln!(c, "      q{k}[i] = t{n};"),
+            Lanes::One => {
+                writeln!(c, "      q{k}[i] = {};", expr::narrowed(body.nodes[*n].dtype, &format!("t{n}")))
+            }
         };
     }
 }

@@ -1,4 +1,6 @@
 //! Printing scalar programs as C, on vectors of floats or on single elements of any type.
+//!
+//! 16-bit floats are f32 between memory and memory: reading widens them, writing narrows what was rounded to their type.
 
 use std::fmt::Write;
 
@@ -31,7 +33,17 @@ pub fn vectorizable(body: &Body) -> bool {
 /// Whether vectors hold elements of this type.
 fn lanes(dtype: DType) -> bool {
     use DType::*;
-    matches!(dtype, F32 | Bool | I8 | U8 | I16 | U16 | I32)
+    matches!(dtype, F32 | F16 | BF16 | Bool | I8 | U8 | I16 | U16 | I32)
+}
+
+/// Whether values of this type are computed as f32: f32 itself, and 16-bit floats.
+pub fn is_float(dtype: DType) -> bool {
+    dtype == DType::F32 || is_half(dtype)
+}
+
+/// Whether this is a 16-bit float.
+pub fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
 }
 
 /// Functions of integers whose result is no wider than its operands.
@@ -107,15 +119,18 @@ pub fn unprintable(body: &Body) -> Option<String> {
             return Some("the remainder of floats has no native code".into());
         }
     }
-    let half = |d: DType| matches!(d, DType::F16 | DType::BF16);
-    if body.nodes.iter().any(|t| half(t.dtype)) {
-        return Some("16-bit floats have no native code yet".into());
-    }
-    None
+    // What f32 does not hold would be rounded twice. Integers that are too large for it are infinite as f16.
+    body.nodes.iter().find_map(|t| {
+        let Node::Op(ScalarOp::Cast(to), args) = &t.node else { return None };
+        let from = body.nodes[args[0]].dtype;
+        let wide = from == DType::F64 || (*to == DType::BF16 && from.is_int() && from.bits().is_some_and(|b| b > 16));
+        (is_half(*to) && wide).then(|| format!("the conversion of {from} to {to} has no native code"))
+    })
 }
 
-/// A number as a C literal of type `dtype`.
+/// A number as a C literal of the type that values of `dtype` have.
 pub fn literal(c: f64, dtype: DType) -> String {
+    let dtype = if is_half(dtype) { DType::F32 } else { dtype };
     match dtype {
         DType::F32 if c.is_nan() => "NAN32".into(),
         DType::F32 if c.is_infinite() => (if c < 0.0 { "(-INF32)" } else { "INF32" }).into(),
@@ -129,11 +144,13 @@ pub fn literal(c: f64, dtype: DType) -> String {
     }
 }
 
-/// The C type of an element.
+/// The C type of an element in memory.
 pub fn ctype(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "f64",
         DType::F32 => "f32",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
         DType::I8 => "i8",
         DType::I16 => "i16",
         DType::I32 => "i32",
@@ -146,9 +163,24 @@ pub fn ctype(dtype: DType) -> &'static str {
     }
 }
 
+/// The C type that holds a single value.
+pub fn stype(dtype: DType) -> &'static str {
+    if is_half(dtype) { "f32" } else { ctype(dtype) }
+}
+
+/// The value of `element`, a C expression of an element in memory.
+pub fn widened(dtype: DType, element: &str) -> String {
+    if is_half(dtype) { format!("one_widen_{dtype}({element})") } else { element.into() }
+}
+
+/// The element in memory that holds `value`, a C expression.
+pub fn narrowed(dtype: DType, value: &str) -> String {
+    if is_half(dtype) { format!("one_narrow_{dtype}({value})") } else { value.into() }
+}
+
 /// The C type that holds a node on vectors: integers widened to 32 bits, a mask for truth values.
 pub fn vtype(dtype: DType) -> &'static str {
-    if dtype == DType::F32 { "vf" } else { "vi" }
+    if is_float(dtype) { "vf" } else { "vi" }
 }
 
 /// Reads a vector of elements from the address `at` that lie `stride` apart: all lanes, or the first `part` (a C
@@ -173,7 +205,7 @@ pub fn load(dtype: DType, at: &str, stride: &Extent, part: Option<&str>) -> Stri
 /// The element at the address `at` in all lanes.
 pub fn splat(dtype: DType, at: &str) -> String {
     match dtype {
-        DType::F32 => format!("SPLAT(*({at}))"),
+        _ if is_float(dtype) => format!("SPLAT({})", widened(dtype, &format!("*({at})"))),
         DType::Bool => format!("SPLATI(-(i32)*({at}))"),
         _ => format!("SPLATI(*({at}))"),
     }
@@ -227,6 +259,8 @@ fn convert(x: String, from: DType, to: DType) -> String {
     let range = |t: DType| t.int_range().unwrap_or((0, 1));
     match (from, to) {
         _ if from == to => x,
+        (F16 | BF16, _) => convert(x, F32, to),
+        (_, F16 | BF16) => format!("round_{to}({})", convert(x, from, F32)),
         (F32, Bool) => format!("({x} != SPLAT(0))"),
         (_, Bool) => format!("({x} != 0)"),
         (Bool, F32) => format!("pick({x}, SPLAT(1), SPLAT(0))"),
@@ -397,7 +431,7 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         Cast(to) if to.is_int() && operand.is_float() => {
             // Truncates; out of range saturates, NaN gives 0.
             let (lo, hi) = to.int_range().unwrap_or((0, 1));
-            let f = if operand == DType::F32 { "f" } else { "" };
+            let f = if is_float(operand) { "f" } else { "" };
             format!(
                 "({0} != {0} ? 0 : {0} <= {lo}.0{f} ? ({t}){1} : {0} >= {hi}.0{f} ? ({t}){2} : ({t}){0})",
                 a(0),
@@ -405,6 +439,7 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
                 int_literal(hi)
             )
         }
+        Cast(to) if is_half(to) => format!("one_round_{to}((f32){})", a(0)),
         Cast(_) => format!("({t}){}", a(0)),
         Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Pow => {
             unreachable!("unprintable() was asked first")
@@ -426,7 +461,7 @@ pub fn vector_constants(body: &Body, out: &mut String) {
         if let Node::Const(c) = t.node {
             let _ = match t.dtype {
                 DType::Bool => writeln!(out, "  const vi t{i} = SPLATI({});", if c != 0.0 { -1 } else { 0 }),
-                DType::F32 => writeln!(out, "  const vf t{i} = SPLAT({});", literal(c, DType::F32)),
+                d if is_float(d) => writeln!(out, "  const vf t{i} = SPLAT({});", literal(c, d)),
                 d => writeln!(out, "  const vi t{i} = SPLATI({});", literal(c, d)),
             };
         }
@@ -437,7 +472,7 @@ pub fn vector_constants(body: &Body, out: &mut String) {
 pub fn scalar_constants(body: &Body, out: &mut String) {
     for (i, t) in body.nodes.iter().enumerate() {
         if let Node::Const(c) = t.node {
-            let _ = writeln!(out, "  const {} t{i} = {};", ctype(t.dtype), literal(c, t.dtype));
+            let _ = writeln!(out, "  const {} t{i} = {};", stype(t.dtype), literal(c, t.dtype));
         }
     }
 }

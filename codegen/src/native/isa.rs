@@ -69,8 +69,8 @@ pub const ISAS: &[Isa] = &[
         language: Language::C,
         lanes: 8,
         registers: 16,
-        flags: &["-mavx2", "-mfma"],
-        features: &["avx2", "fma"],
+        flags: &["-mavx2", "-mfma", "-mf16c"],
+        features: &["avx2", "fma", "f16c"],
         arch: "x86_64",
     },
     BASELINE,
@@ -152,6 +152,7 @@ fn has(feature: &str) -> bool {
         "avx512vnni" => std::is_x86_feature_detected!("avx512vnni"),
         "avx2" => std::is_x86_feature_detected!("avx2"),
         "fma" => std::is_x86_feature_detected!("fma"),
+        "f16c" => std::is_x86_feature_detected!("f16c"),
         _ => false,
     }
 }

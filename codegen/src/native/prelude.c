@@ -2,6 +2,7 @@
 typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 typedef float f32; typedef double f64; typedef u8 b8;
+typedef u16 f16; typedef u16 bf16; /* in memory; values are f32 */
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int vi __attribute__((vector_size(LANES * 4)));
 typedef u32 vu __attribute__((vector_size(LANES * 4)));
@@ -98,6 +99,59 @@ NARROW(i8, "vpmovsxbd") NARROW(u8, "vpmovzxbd") NARROW(i16, "vpmovsxwd") NARROW(
 #undef WIDEN
 #define WIDEN(T, INSN) return *(const any_##T *)p;
 NARROW(i32, "vmovdqu32")
+
+/* 16-bit floats, as the low halves of lanes and as f32. f16 by instructions where there are some, else in integers: the
+   exponent moves by a product, which also makes normal numbers of subnormal ones; back, a sum that has no room for more
+   rounds these, and a carry the others. bf16 is the upper half of f32. */
+INLINE vf widen_bf16(vi h) { return (vf)(h << 16); }
+INLINE vi narrow_bf16(vf x) {
+  vu u = (vu)x;
+  return ipick(x == x, (vi)((u + 0x7fff + ((u >> 16) & 1)) >> 16), (vi)(u >> 16) | 64);
+}
+#if LANES == 16 && defined(__AVX512BW__)
+typedef u16 halves __attribute__((vector_size(LANES * 2)));
+INLINE vf widen_halves(halves h) { vf v; __asm__("vcvtph2ps %1, %0" : "=v"(v) : "v"(h)); return v; }
+INLINE halves narrow_halves(vf x) { halves h; __asm__("vcvtps2ph $0, %1, %0" : "=v"(h) : "v"(x)); return h; }
+#elif LANES == 8 && defined(__F16C__)
+typedef u16 halves __attribute__((vector_size(LANES * 2)));
+INLINE vf widen_halves(halves h) { vf v; __asm__("vcvtph2ps %1, %0" : "=x"(v) : "x"(h)); return v; }
+INLINE halves narrow_halves(vf x) { halves h; __asm__("vcvtps2ph $0, %1, %0" : "=x"(h) : "x"(x)); return h; }
+#else
+INLINE vf widen_f16(vi h) {
+  vi u = (h & 0x7fff) << 13;
+  vi f = ipick(u >= (0x7c00 << 13), u | 0x7f800000, (vi)((vf)u * SPLAT(5.192296858534828e33f)));
+  return (vf)(f | (h & 0x8000) << 16);
+}
+INLINE vi narrow_f16(vf x) {
+  vi u = (vi)x & 0x7fffffff;
+  vi small = (vi)((vf)u + SPLAT(0.5f)) - 0x3f000000;
+  vi usual = (u - (112 << 23) + 0xfff + ((u >> 13) & 1)) >> 13;
+  vi large = ipick(u > 0x7f800000, SPLATI(0x7e00), SPLATI(0x7c00));
+  return ipick(u < 0x38800000, small, ipick(u < 0x477ff000, usual, large)) | (((vi)x >> 16) & 0x8000);
+}
+INLINE vf round_f16(vf x) { return widen_f16(narrow_f16(x)); }
+INLINE vf load_f16(const f16 *p) { return widen_f16(load_u16(p)); }
+INLINE void store_f16(f16 *p, vf v) { store_u16(p, narrow_f16(v)); }
+#define HALVES
+#endif
+#ifndef HALVES
+INLINE vf widen_f16(vi h) { return widen_halves(__builtin_convertvector(h, halves)); }
+INLINE vi narrow_f16(vf x) { return __builtin_convertvector(narrow_halves(x), vi); }
+INLINE vf round_f16(vf x) { return widen_halves(narrow_halves(x)); }
+INLINE vf load_f16(const f16 *p) { return widen_halves((halves)*(const any_u16 *)p); }
+INLINE void store_f16(f16 *p, vf v) { *(any_u16 *)p = (any_u16)narrow_halves(v); }
+#endif
+INLINE vf round_bf16(vf x) { return widen_bf16(narrow_bf16(x)); }
+INLINE vf load_bf16(const bf16 *p) { return widen_bf16(load_u16(p)); }
+INLINE void store_bf16(bf16 *p, vf v) { store_u16(p, narrow_bf16(v)); }
+#define HALF(T) \
+  INLINE vf load_part_##T(const T *p, i64 n) { return widen_##T(load_part_u16(p, n)); } \
+  INLINE vf load_step_##T(const T *p, i64 step, i64 n) { return widen_##T(load_step_u16(p, step, n)); } \
+  INLINE void store_part_##T(T *p, vf v, i64 n) { store_part_u16(p, narrow_##T(v), n); } \
+  INLINE f32 one_widen_##T(T h) { return widen_##T(SPLATI(h))[0]; } \
+  INLINE T one_narrow_##T(f32 x) { return (T)narrow_##T(SPLAT(x))[0]; } \
+  INLINE f32 one_round_##T(f32 x) { return round_##T(SPLAT(x))[0]; }
+HALF(f16) HALF(bf16)
 
 /* n bytes from one place to another that does not overlap it. */
 INLINE void move(void *to, const void *from, i64 n) {

@@ -2,74 +2,81 @@
 
 use std::fmt::Write;
 
-use super::rowwise::neutral;
+use super::rowwise::{across, combine, neutral};
 use super::{Extent, Isa, Source, space};
 use crate::lower::body::Reduce;
 
-/// Reduces f32 over `axes`; arguments are the input and the output, whose reduced axes have extent 1.
+/// Terms of a long sum that are added up by themselves: rounding errors grow with the length of a sum.
+const PIECE: usize = 256;
+
+/// Reduces f32 over `axes`, ascending; arguments are the input and the output, whose reduced axes have extent 1.
 pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize], isa: &Isa) -> Source {
     let strides = space::row_major(dims);
     let last = dims.len() - 1;
-    // Vectors run along the last axis where it is kept.
-    let vector = !axes.contains(&last);
-    let kept: Vec<usize> = (0..dims.len()).filter(|a| !(axes.contains(a) || vector && *a == last)).collect();
+    // Vectors run along the last axis: over results where it is kept, else over terms of one result.
+    let kept_last = !axes.contains(&last);
+    let kept: Vec<usize> = (0..dims.len()).filter(|a| !(axes.contains(a) || kept_last && *a == last)).collect();
     let outer: Vec<Extent> = kept.iter().map(|a| dims[*a].clone()).collect();
     let from: Vec<Extent> = kept.iter().map(|a| strides[*a].clone()).collect();
-    let n = if vector { dims[last].clone() } else { 1usize.into() };
+    let n = if kept_last { dims[last].clone() } else { 1usize.into() };
     let blocks = n.div_ceil(&isa.lanes.into());
     let rows: Extent = outer.iter().product();
-    let (f, h) = match kind {
-        Reduce::Sum => ("acc += {};", "acc += {};"),
-        Reduce::Prod => ("acc *= {};", "acc *= {};"),
-        Reduce::Max => ("acc = vmax(acc, {});", "{ f32 v = {}; acc = (v > acc || v != v) ? v : acc; }"),
-        Reduce::Min => ("acc = vmin(acc, {});", "{ f32 v = {}; acc = (v < acc || v != v) ? v : acc; }"),
-    };
-    let mut loops = String::new();
-    let mut at = String::from("0");
-    for a in axes {
-        let _ = write!(loops, "for (i64 r{a} = 0; r{a} < {}; r{a}++) ", dims[*a]);
-        let _ = write!(at, " + r{a} * {}", strides[*a]);
-    }
     let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
     let _ = writeln!(c, "    const i64 row = it / {blocks};");
     let _ = writeln!(c, "    const f32 *p = (const f32 *)args[0] + ({});", space::offset(&outer, &from, "row"));
     let _ = writeln!(c, "    f32 *q = (f32 *)args[1] + row * {n};");
-    if vector {
+    let _ = writeln!(c, "    vf acc = SPLAT({});", neutral(kind));
+    let runs = runs(dims, &strides, axes);
+    if !kept_last {
+        terms(kind, &runs, true, "load(r)", &mut c);
+        let _ = writeln!(c, "    q[0] = {}(acc);", across(kind));
+    } else if n.is_multiple_of(isa.lanes) {
         let _ = writeln!(c, "    const i64 i = it % {blocks} * LANES;");
-        let rest = n.number().map_or_else(|| format!("({n} % LANES)"), |n| (n % isa.lanes).to_string());
-        let whole = |c: &mut String| {
-            let _ = writeln!(
-                c,
-                "      vf acc = SPLAT({}); {loops} {{ {} }} store(q + i, acc);",
-                neutral(kind),
-                f.replace("{}", &format!("load(p + i + {at})"))
-            );
-        };
-        let part = |c: &mut String| {
-            let value = f.replace("{}", &format!("load_part(p + i + {at}, {rest})"));
-            let _ = writeln!(
-                c,
-                "      vf acc = SPLAT({}); {loops} {{ {value} }} store_part(q + i, acc, {rest});",
-                neutral(kind)
-            );
-        };
-        if n.is_multiple_of(isa.lanes) {
-            whole(&mut c);
-        } else {
-            let _ = writeln!(c, "    if (i + LANES <= {n}) {{");
-            whole(&mut c);
-            c.push_str("    } else {\n");
-            part(&mut c);
-            c.push_str("    }\n");
-        }
+        terms(kind, &runs, false, "load(r + i)", &mut c);
+        c.push_str("    store(q + i, acc);\n");
     } else {
-        let _ = writeln!(
-            c,
-            "    f32 acc = {}; {loops} {{ {} }} q[0] = acc;",
-            neutral(kind),
-            h.replacen("{}", &format!("p[{at}]"), 1)
-        );
+        let _ = writeln!(c, "    const i64 i = it % {blocks} * LANES, rest = dim_min(LANES, {n} - i);");
+        c.push_str("    if (rest == LANES) {\n");
+        terms(kind, &runs, false, "load(r + i)", &mut c);
+        c.push_str("    store(q + i, acc); } else {\n");
+        terms(kind, &runs, false, "load_part(r + i, rest)", &mut c);
+        c.push_str("    store_part(q + i, acc, rest); }\n");
     }
     c.push_str("  }\n");
     Source::new(c, rows * blocks, 1)
+}
+
+/// Extent and stride of what is reduced, neighbouring axes as one.
+fn runs(dims: &[Extent], strides: &[Extent], axes: &[usize]) -> Vec<(Extent, Extent)> {
+    let mut out: Vec<(Extent, Extent)> = Vec::new();
+    for (k, a) in axes.iter().enumerate() {
+        let next = k > 0 && axes[k - 1] + 1 == *a;
+        match out.last_mut().filter(|_| next) {
+            Some(run) => *run = (&run.0 * &dims[*a], strides[*a].clone()),
+            None => out.push((dims[*a].clone(), strides[*a].clone())),
+        }
+    }
+    out
+}
+
+/// Takes all terms into `acc`; `load` is a vector of them at the pointer `r`, which holds one term of each lane or, `along`
+/// the last run, as many as there are lanes.
+fn terms(kind: Reduce, runs: &[(Extent, Extent)], along: bool, load: &str, c: &mut String) {
+    let Some(((m, step), outer)) = runs.split_last() else { return };
+    let mut at = String::from("p");
+    for (k, (extent, stride)) in outer.iter().enumerate() {
+        let _ = writeln!(c, "    for (i64 r{k} = 0; r{k} < {extent}; r{k}++)");
+        let _ = write!(at, " + r{k} * {stride}");
+    }
+    let (width, stride) = if along { ("LANES", "1".to_string()) } else { ("1", step.to_string()) };
+    let _ = writeln!(c, "    {{ i64 k = 0; for (; k + {width} <= {m};) {{");
+    let _ = writeln!(c, "      vf part = SPLAT({}); const i64 to = dim_min(k + {PIECE} * {width}, {m});", neutral(kind));
+    let _ = writeln!(c, "      for (; k + {width} <= to; k += {width}) {{ const f32 *r = {at} + k * {stride};");
+    let _ = writeln!(c, "        {} }}", combine(kind, "part", load));
+    let _ = writeln!(c, "      {} }}", combine(kind, "acc", "part"));
+    if along {
+        let rest = format!("pick(head_mask({m} - k), load_part({at} + k, {m} - k), SPLAT({}))", neutral(kind));
+        let _ = writeln!(c, "      if (k < {m}) {}", combine(kind, "acc", &rest));
+    }
+    c.push_str("    }\n");
 }

@@ -69,7 +69,8 @@ pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<
     printer.row_values(last + 1, &mut c);
     for (k, (_, v)) in body.stores.iter().enumerate() {
         if body.nodes[*v].per_row {
-            let _ = writeln!(c, "    q{k}[0] = t{v}[0];");
+            let value = expr::narrowed(body.nodes[*v].dtype, &format!("t{v}[0]"));
+            let _ = writeln!(c, "    q{k}[0] = {value};");
         }
     }
     c.push_str("  }\n");
@@ -101,7 +102,7 @@ pub fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
             Node::Reduce(_, a) => *a == i && stages[j] > stages[i],
             _ => false,
         });
-        if used_later && !t.per_row && t.dtype == DType::F32 && dear(body, i, stages[i], stages) {
+        if used_later && !t.per_row && expr::is_float(t.dtype) && dear(body, i, stages[i], stages) {
             out.insert(i);
         }
     }
@@ -222,13 +223,7 @@ impl Rows<'_> {
             }
         }
         for (i, kind, _) in &reductions {
-            let f = match kind {
-                Reduce::Sum => "hsum",
-                Reduce::Max => "hmax",
-                Reduce::Min => "hmin",
-                Reduce::Prod => "hprod",
-            };
-            let _ = writeln!(c, "    const vf t{i} = SPLAT({f}(a{i}_0));");
+            let _ = writeln!(c, "    const vf t{i} = SPLAT({}(a{i}_0));", across(*kind));
         }
     }
 
@@ -274,8 +269,18 @@ impl Rows<'_> {
     }
 }
 
+/// The function that reduces the lanes of a vector.
+pub fn across(kind: Reduce) -> &'static str {
+    match kind {
+        Reduce::Sum => "hsum",
+        Reduce::Max => "hmax",
+        Reduce::Min => "hmin",
+        Reduce::Prod => "hprod",
+    }
+}
+
 /// The statement that takes the vector `x` into `sum`.
-fn combine(kind: Reduce, sum: &str, x: &str) -> String {
+pub fn combine(kind: Reduce, sum: &str, x: &str) -> String {
     match kind {
         Reduce::Sum => format!("{sum} = {sum} + {x};"),
         Reduce::Prod => format!("{sum} = {sum} * {x};"),

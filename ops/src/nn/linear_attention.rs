@@ -100,12 +100,17 @@ impl Op for LinearAttention {
         if !q.dtype.is_float() {
             return Err(OpError::ty(format!("q must be floating-point, it is {}", q.dtype)));
         }
+        let first = q.shape.as_ref();
         let packed = |i: usize, what: &str| -> Result<Vec<Dim>, OpError> {
             let t = cx.tensor(i)?;
             if t.dtype != q.dtype {
                 return Err(OpError::ty(format!("{what} is {}, q is {}", t.dtype, q.dtype)));
             }
             match &t.shape {
+                Some(s) if first.is_some_and(|q| q.iter().zip(s).take(2).any(|(a, b)| a.provably_ne(b))) => {
+                    let both = (shape::show(s), shape::show(first.unwrap_or(s)));
+                    Err(OpError::shape(format!("batch and time of {what} {} are not those of q {}", both.0, both.1)))
+                }
                 Some(s) if s.len() == 3 => Ok(s.clone()),
                 Some(s) => Err(OpError::shape(format!("{what} must have rank 3, it is {}", shape::show(s)))),
                 None => Ok(vec![Dim::unknown(); 3]),

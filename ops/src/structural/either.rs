@@ -30,8 +30,8 @@ impl Op for Either {
         }
         let first = cx.tensor(0)?;
         for i in 1..cx.operands.len() {
-            let other = cx.tensor(i)?;
-            if (other.dtype, &other.shape) != (first.dtype, &first.shape) {
+            // Of one way more may be known than of another.
+            if !Type::from(cx.tensor(i)?.clone()).compatible(&first.clone().into()) {
                 return Err(OpError::ty("the operands have different types"));
             }
         }
