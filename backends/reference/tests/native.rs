@@ -48,6 +48,11 @@ fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::D
 
 /// Largest difference over largest magnitude; exact equality for anything that is no float.
 fn assert_close(what: &str, got: &[Value], want: &[Value]) {
+    assert_within(2e-6, what, got, want);
+}
+
+/// The same, with what rounding may change as a part of the largest number.
+fn assert_within(part: f64, what: &str, got: &[Value], want: &[Value]) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else {
@@ -73,7 +78,7 @@ fn assert_close(what: &str, got: &[Value], want: &[Value]) {
         let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
         let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
         for (k, (a, b)) in g.iter().zip(&w).enumerate() {
-            let same = (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= 2e-6 * largest + 2e-6 * b.abs();
+            let same = (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= part * largest + part * b.abs();
             assert!(same, "{what}: output {i}[{k}] is {a}, the interpreter says {b}");
         }
     }
@@ -158,6 +163,84 @@ fn every_op_agrees_on_the_baseline_instruction_set() {
 #[test]
 fn every_op_agrees_where_extents_are_open() {
     every_op(Isa::host(), 3, true);
+}
+
+/// Every op that takes 16-bit floats in the place of f32. The interpreter computes exactly and rounds once, native code
+/// wherever the expansion of a composite has a value.
+fn every_op_in(dtype: of_ir::DType, isa: &'static Isa, seeds: u64) {
+    let unit = if dtype == of_ir::DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
+    let mut run = 0;
+    for decl in list::ALL {
+        for seed in 0..seeds {
+            let Some(sample) = decl.sample(seed) else { continue };
+            let mut halves = 0;
+            let operands: Vec<Value> = sample.operands.iter().map(|v| halved(v, dtype, &mut halves)).collect();
+            if decl.traits().effect || decl.name() == "of.none" || halves == 0 {
+                continue;
+            }
+            let name = decl.name();
+            let Some((f, inputs)) = one_op(&*sample.op, &operands, true) else { continue };
+            let Ok(want) = interpret::run_graph(&f.graph, &inputs) else { continue };
+            let got = run_compiled(&f, &inputs, isa, 1);
+            assert_within(8.0 * unit, &format!("{name} of {dtype} (seed {seed}, {})", isa.name), &got, &want);
+            run += 1;
+        }
+    }
+    assert!(run > 50, "only {run} samples ran");
+}
+
+/// The value, of type `dtype` where it is f32.
+fn halved(v: &Value, dtype: of_ir::DType, count: &mut usize) -> Value {
+    match v {
+        Value::Tensor(t) if t.dtype() == of_ir::DType::F32 => {
+            *count += 1;
+            Tensor::from_elements(dtype, t.dims().to_vec(), t.elements()).unwrap().into()
+        }
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn every_op_agrees_on_16_bit_floats() {
+    for dtype in [of_ir::DType::F16, of_ir::DType::BF16] {
+        every_op_in(dtype, Isa::host(), 2);
+    }
+}
+
+#[test]
+fn every_op_agrees_on_16_bit_floats_on_an_emulated_gpu() {
+    if let Some(isa) = emulated_gpu() {
+        every_op_in(of_ir::DType::F16, isa, 1);
+    }
+}
+
+/// All 16-bit floats become f32, and f32 between and beyond them the nearest of them, as the interpreter says.
+#[test]
+fn conversions_of_16_bit_floats_are_exact() {
+    use of_ir::DType;
+    use of_ops::elementwise::Cast;
+    let all: Vec<u16> = (0..=u16::MAX).collect();
+    let near = |bits: u32| [bits.wrapping_sub(1), bits, bits.wrapping_add(1)];
+    for dtype in [DType::F16, DType::BF16] {
+        let bytes = all.iter().flat_map(|h| h.to_le_bytes()).collect::<Vec<u8>>();
+        let halves = Tensor::from_bytes(dtype, vec![all.len()], of_ir::Blob::new(bytes)).unwrap();
+        // The middle between neighbours is where rounding turns, and what is next to it.
+        let values: Vec<f32> = halves.to_f64s().unwrap().iter().map(|x| *x as f32).collect();
+        let middles = values.windows(2).map(|w| (w[0] + w[1]) / 2.0);
+        let floats: Vec<f32> = middles.flat_map(|m| near(m.to_bits())).map(f32::from_bits).collect();
+        let floats = Tensor::from_slice(&[floats.len()], &floats).unwrap();
+        for (x, to) in [(halves, DType::F32), (floats, dtype)] {
+            let (f, inputs) = one_op(&Cast::to(to), &[x.into()], false).unwrap();
+            let want = interpret::run_graph(&f.graph, &inputs).unwrap();
+            for isa in
+                ["avx2", "x86-64"].into_iter().filter_map(Isa::by_name).chain([Isa::host()]).chain(emulated_gpu())
+            {
+                if isa.runs_here() {
+                    assert_within(0.0, &format!("{to} on {}", isa.name), &run_compiled(&f, &inputs, isa, 1), &want);
+                }
+            }
+        }
+    }
 }
 
 /// The GPU that the CPU emulates, where it can.

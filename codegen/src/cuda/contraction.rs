@@ -123,7 +123,7 @@ pub fn contraction(
     let b_at = match &spec.b {
         Operand::RowMajor(ld) => format!("k * {ld} + n"),
         Operand::Transposed(ld) => format!("n * {ld} + k"),
-        Operand::Packed => return Err("panels are for CPUs".into()),
+        Operand::Packed | Operand::Halves(_) => return Err("panels are for CPUs".into()),
     };
     let fetch = |k0: &str| {
         format!(

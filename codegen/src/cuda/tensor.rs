@@ -155,7 +155,7 @@ pub fn contraction(
             (format!("k * {ld} + n"), wide)
         }
         Operand::Transposed(ld) => (format!("n * {ld} + k"), false),
-        Operand::Packed => return Err("panels are for CPUs".into()),
+        Operand::Packed | Operand::Halves(_) => return Err("panels are for CPUs".into()),
     };
     let (a_by, b_by) = (if a_wide { 4 } else { 1 }, if b_wide { 4 } else { 1 });
     let (a_count, b_count) = (tile * DEPTH / a_by / THREADS, tile * DEPTH / b_by / THREADS);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use half::{bf16, f16};
 use of_diag::Diagnostic;
 use of_ir::{DType, Dim, OpId, ValueId};
 use of_ops::OpSpec;
@@ -24,6 +25,8 @@ use crate::roles;
 /// Packed weights.
 enum Panels {
     Floats(Vec<f32>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
     Bytes(Vec<u8>),
 }
 
@@ -83,7 +86,7 @@ impl Lowering<'_, '_> {
             b: contraction::Operand::RowMajor(n),
         };
         if constant.is_some() {
-            spec.b = contraction::Operand::Packed;
+            spec.b = self.panels_of(w);
         }
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
@@ -120,6 +123,23 @@ impl Lowering<'_, '_> {
         self.out.scheduled.push(Scheduled { key, step, tiles });
     }
 
+    /// How panels of the constant `w` lie: in 16-bit floats where these hold it exactly, as weights of models that were
+    /// trained in them or rounded to them, unless it is small enough to stay in a cache.
+    fn panels_of(&self, w: ValueId) -> contraction::Operand {
+        let tensor = self.constants.tensor(w);
+        let values = tensor.as_ref().and_then(|t| t.as_slice::<f32>()).unwrap_or_default();
+        let all = |holds: fn(f32) -> bool| values.iter().all(|x| holds(*x));
+        if 4 * values.len() <= contraction::STAYS {
+            contraction::Operand::Packed
+        } else if all(|x| x.to_bits() & 0xffff == 0) {
+            contraction::Operand::Halves(DType::BF16)
+        } else if all(|x| x.to_bits() & 0x1fff == 0 && f16::from_f32(x).to_f32() == x) {
+            contraction::Operand::Halves(DType::F16)
+        } else {
+            contraction::Operand::Packed
+        }
+    }
+
     /// The constant right operand in panels: matrices, or filters of so many taps, one after another.
     fn packed(&self, w: ValueId, spec: &Contraction, width: usize, taps: Option<usize>) -> Result<Panels, String> {
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
@@ -131,11 +151,15 @@ impl Lowering<'_, '_> {
             for part in values.chunks_exact(k * n) {
                 let part = right(part, k, n, taps);
                 match spec.b {
-                    contraction::Operand::Packed => out.extend(contraction::pack(&part, k, n, width)),
-                    _ => out.extend_from_slice(&part),
+                    contraction::Operand::RowMajor(_) => out.extend_from_slice(&part),
+                    _ => out.extend(contraction::pack(&part, k, n, width)),
                 }
             }
-            Ok(Panels::Floats(out))
+            Ok(match spec.b {
+                contraction::Operand::Halves(DType::F16) => Panels::F16(out.into_iter().map(f16::from_f32).collect()),
+                contraction::Operand::Halves(_) => Panels::Bf16(out.into_iter().map(bf16::from_f32).collect()),
+                _ => Panels::Floats(out),
+            })
         } else if let Some(values) = tensor.as_slice::<i8>() {
             let mut out = Vec::new();
             for part in values.chunks_exact(k * n) {
@@ -159,6 +183,8 @@ impl Lowering<'_, '_> {
         let name = format!("{} (packed)", self.constants.name(w));
         let weight = match panels {
             Panels::Floats(data) => self.constants.computed(&name, &data)?,
+            Panels::F16(data) => self.constants.computed(&name, &data)?,
+            Panels::Bf16(data) => self.constants.computed(&name, &data)?,
             Panels::Bytes(data) => self.constants.computed(&name, &data)?,
         };
         Ok(Operand::whole(Place::Weight(weight)))
@@ -264,7 +290,7 @@ impl Lowering<'_, '_> {
             taps,
             run: run.into(),
             columns: cout_group.into(),
-            b: contraction::Operand::Packed,
+            b: self.panels_of(w),
         };
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;

@@ -9,6 +9,8 @@
 
 use std::fmt::Write;
 
+use of_ir::DType;
+
 use super::expr::{self, ctype, vtype};
 use super::{Extent, Isa, Source, space};
 use crate::lower::body::{Body, Node};
@@ -54,6 +56,8 @@ pub struct Contraction {
 pub enum Operand {
     /// Panels made by [`pack`].
     Packed,
+    /// The same, in 16-bit floats of this type that hold every element exactly: half as much to read and to keep.
+    Halves(DType),
     /// Row-major `[K, columns]` with this distance between rows.
     RowMajor(Extent),
     /// Row-major `[columns, K]` with this distance between rows; packed into scratch by the kernel.
@@ -291,9 +295,14 @@ pub fn contraction(
         walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
     let to = axes.walk(out).ok_or("the result does not follow the rows")?;
-    let sums_at = match (&spec.b, k.number()) {
-        (Operand::Transposed(_), Some(k)) => k * width,
-        (Operand::Transposed(_), None) => return Err("the length of its sum is not known before the run".into()),
+    // 16-bit floats are widened once for many tiles, or as they are read for few, of which one that is alone must be fast.
+    let many = (&spec.inner.0 * &spec.outer.0).number().is_some_and(|rows| rows > FEW_TILES * tile.rows);
+    let widened = matches!(spec.b, Operand::Halves(_)) && many;
+    let stored = if let Operand::Halves(d) = spec.b { Some(d).filter(|_| !widened) } else { None };
+    let own_panel = widened || matches!(spec.b, Operand::Transposed(_));
+    let sums_at = match k.number() {
+        Some(k) if own_panel => blocks.map_or(k, |b| b.terms) * width,
+        None if own_panel => return Err("the length of its sum is not known before the run".into()),
         _ => 0,
     };
     // Rounding errors grow with the length of a sum: pieces keep them small.
@@ -315,7 +324,7 @@ pub fn contraction(
             let rows = (b.tiles + 1) * tile.rows;
             let _ = writeln!(
                 c,
-                "    f32 *const S = (f32 *)scratch + ((it - i0) * {rows} - part * {}) * {width};",
+                "    f32 *const S = (f32 *)scratch + {sums_at} + ((it - i0) * {rows} - part * {}) * {width};",
                 b.tiles * tile.rows
             );
         }
@@ -345,6 +354,22 @@ pub fn contraction(
                 let _ = writeln!(
                     c,
                     "    const f32 *const N = it + 1 < i1 ? B + {size} : k0 + kn < {k} ? B - (it - i0) * {size} + kn * {width} : B;"
+                );
+            }
+        }
+        Operand::Halves(d) => {
+            let at = format!("({b_at}) + panel * {} + {first} * {width}", panel(spec, width));
+            let name = if widened { "H" } else { "B" };
+            let _ = writeln!(c, "    const {d} *const {name} = (const {d} *)args[1] + {at};");
+            if widened {
+                let (each, terms) = match blocks {
+                    Some(_) => ("", "kn".into()),
+                    None => ("if (part == 0 || it == begin) ", k.to_string()),
+                };
+                let _ = writeln!(c, "    f32 *const B = (f32 *)scratch;");
+                let _ = writeln!(
+                    c,
+                    "    {each}for (i64 j = 0; j < {terms} * {width}; j += LANES) store(B + j, load_{d}(H + j));"
                 );
             }
         }
@@ -394,7 +419,8 @@ pub fn contraction(
     }
     let size = if spec.element == Element::Float { 4 } else { 1 };
     let bytes = size * depth(spec).guess() * spec.columns.guess();
-    let sums = Sums { spec, run, pieces, blocks, tile, isa, width, ahead: ahead(spec, tile, blocks, bytes, isa) };
+    let ahead = ahead(spec, tile, blocks, bytes, isa);
+    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, ahead };
     let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels };
     let full = spec.inner.0.div_floor(&tile.rows.into());
     if lines {
@@ -440,7 +466,7 @@ pub fn contraction(
 pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
     let width = tile.vectors * isa.lanes;
     let ahead = ahead(spec, tile, None, bytes, isa);
-    let sums = Sums { spec, run: None, pieces: false, blocks: None, tile, isa, width, ahead };
+    let sums = Sums { spec, run: None, stored: None, pieces: false, blocks: None, tile, isa, width, ahead };
     let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
     sums.tile(tile.rows, &Columns::First(width), c);
     for (r, v) in (0..tile.rows).flat_map(|r| (0..tile.vectors).map(move |v| (r, v))) {
@@ -453,7 +479,13 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
 const LINE: usize = 64;
 
 /// Bytes of a right operand that stays in the second cache.
-const STAYS: usize = 1 << 19;
+pub const STAYS: usize = 1 << 19;
+
+/// Bytes that 16-bit floats are asked for ahead.
+const HALVES_AHEAD: usize = 4096;
+
+/// Tiles of rows for which 16-bit floats are widened as they are read.
+const FEW_TILES: usize = 2;
 
 /// Lines of the next panel that each step of the sum of a tile asks for. Panels come from far away, and are read once for
 /// all tiles of rows: without it the first of them waits. `bytes` are all that is read before the first panel is read again.
@@ -539,6 +571,8 @@ struct Sums<'a> {
     spec: &'a Contraction,
     /// The contiguous bytes of `a` at each tap; nothing for a product of floats.
     run: Option<usize>,
+    /// The type of the panel's elements where these are 16-bit floats.
+    stored: Option<DType>,
     /// Whether a long sum is made of sums over pieces, which are added up in scratch.
     pieces: bool,
     /// Whether the terms are those of a block: `kn` from `k0` on.
@@ -634,7 +668,8 @@ impl Sums<'_> {
         let (spec, lanes) = (self.spec, self.isa.lanes);
         let vectors = self.vectors(columns);
         let float = spec.element == Element::Float;
-        let (t, u, sum) = if float { ("f32", "f32", "vf") } else { ("u8", "i8", "vi") };
+        let (t, u, sum) =
+            if float { ("f32", ctype(self.stored.unwrap_or(DType::F32)), "vf") } else { ("u8", "i8", "vi") };
         let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
         let header = if spec.element == Element::Signed { 4 * self.width } else { 0 };
         let _ = writeln!(c, "        const {u} *b = B + {header};");
@@ -732,12 +767,18 @@ impl Sums<'_> {
             let _ = writeln!(c, "        for (i64 kk = 0; kk < {terms}; kk++) {{");
         }
         self.ask_ahead(c);
+        if self.stored.is_some() {
+            // Few bytes a step: the hardware asks for too little ahead of them.
+            for line in (0..2 * vectors * lanes).step_by(LINE) {
+                let _ = writeln!(c, "          __builtin_prefetch(b + {});", (HALVES_AHEAD + line) / 2);
+            }
+        }
         for v in 0..vectors {
             let packed = !matches!(spec.b, Operand::RowMajor(_));
-            let _ = match self.part(columns, v).filter(|_| !packed) {
-                None => writeln!(c, "          const vf b{v} = load(b + {});", v * lanes),
-                Some(n) => writeln!(c, "          const vf b{v} = load_part(b + {}, {n});", v * lanes),
-            };
+            let part = self.part(columns, v).filter(|_| !packed);
+            let dtype = self.stored.unwrap_or(DType::F32);
+            let b = expr::load(dtype, &format!("b + {}", v * lanes), &1usize.into(), part.as_deref());
+            let _ = writeln!(c, "          const vf b{v} = {b};");
         }
         for r in 0..rows {
             let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", &spec.inner.1 * r);

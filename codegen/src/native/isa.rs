@@ -133,7 +133,12 @@ impl Isa {
 
     /// The best instruction set of this machine.
     pub fn host() -> &'static Isa {
-        ISAS.iter().find(|i| i.arch == std::env::consts::ARCH && i.features.iter().all(|f| has(f))).unwrap_or(&BASELINE)
+        ISAS.iter().find(|i| i.runs_here()).unwrap_or(&BASELINE)
+    }
+
+    /// Whether this machine has it.
+    pub fn runs_here(&self) -> bool {
+        self.arch == std::env::consts::ARCH && self.features.iter().all(|f| has(f))
     }
 
     /// Whether one instruction multiplies bytes four at a time and adds the products exactly.

@@ -70,7 +70,8 @@ fn terms(kind: Reduce, runs: &[(Extent, Extent)], along: bool, load: &str, c: &m
     }
     let (width, stride) = if along { ("LANES", "1".to_string()) } else { ("1", step.to_string()) };
     let _ = writeln!(c, "    {{ i64 k = 0; for (; k + {width} <= {m};) {{");
-    let _ = writeln!(c, "      vf part = SPLAT({}); const i64 to = dim_min(k + {PIECE} * {width}, {m});", neutral(kind));
+    let _ =
+        writeln!(c, "      vf part = SPLAT({}); const i64 to = dim_min(k + {PIECE} * {width}, {m});", neutral(kind));
     let _ = writeln!(c, "      for (; k + {width} <= to; k += {width}) {{ const f32 *r = {at} + k * {stride};");
     let _ = writeln!(c, "        {} }}", combine(kind, "part", load));
     let _ = writeln!(c, "      {} }}", combine(kind, "acc", "part"));

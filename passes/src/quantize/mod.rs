@@ -4,6 +4,7 @@
 //! What is multiplied is rounded to unsigned bytes, over a [`Range`] that was seen when the model ran on data; weights to
 //! signed bytes with a scale for each column, symmetric. Everything else stays as it is.
 
+mod halves;
 mod range;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use of_ops::structural::{Constant, NoneValue};
 use crate::facts::dims;
 use crate::quantize_contractions::changes_places;
 
+pub use halves::round_weights;
 pub use range::{Histogram, Range};
 
 /// Terms of a sum at most: bytes by bytes must not overflow 32 bits.

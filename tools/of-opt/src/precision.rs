@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use of_codegen::native::schedule;
 use of_diag::{Code, Diagnostics};
-use of_ir::{Func, Module};
+use of_ir::{DType, Func, Module};
 use of_ops::Value;
 use of_passes::Manager;
 use of_passes::quantize::{self, Histogram, Range};
@@ -28,6 +28,10 @@ pub enum Precision {
     Model,
     /// Bytes, over ranges that --calibration data shows; sums are exact.
     Int8,
+    /// Weights rounded to bf16, half as large; computed in f32.
+    Bf16,
+    /// Weights rounded to f16, half as large; computed in f32.
+    F16,
 }
 
 /// Brings the model into the precision that the flags ask for, and says what that changes on the data of --calibration.
@@ -35,9 +39,7 @@ pub enum Precision {
 /// # Errors
 /// When there is no data, it does not fit, or the model does not run on it.
 pub fn lower(source: &mut Source, codegen: &Codegen, console: &mut Console) -> Result<(), Diagnostics> {
-    if codegen.precision != Some(Precision::Int8) {
-        return Ok(());
-    }
+    let Some(precision) = codegen.precision.filter(|p| *p != Precision::Model) else { return Ok(()) };
     // What is observed is computed here and by native code, whatever the plan is for.
     let codegen = Codegen {
         threads: codegen.threads,
@@ -50,53 +52,94 @@ pub fn lower(source: &mut Source, codegen: &Codegen, console: &mut Console) -> R
     manager.append("primitives")?;
     manager.run(&mut module, &mut |s| eprint!("{s}"))?;
     let func = driver::main_func(&module)?.clone();
-    let sites = quantize::sites(&func);
-    if sites.is_empty() {
-        let what = "int8: the model multiplies nothing by constant weights that could be bytes";
-        return Err(exit::error(Code::UNSUPPORTED, what).into());
-    }
     let sets = sets(&codegen.calibration)?;
     let mut run = Runs { source, codegen: &codegen, backends: Backends::of(&codegen)?, engine: None };
-    let outputs = func.outputs.len();
-    let observed = quantize::observed(&func, &sites)?;
-    let mut histograms = vec![Histogram::default(); sites.values.len()];
-    let mut before = Vec::with_capacity(sets.len());
-    for set in &sets {
-        let mut results = run.run(&observed, set, console)?;
-        for (h, value) in histograms.iter_mut().zip(results.drain(outputs..)) {
-            if let Value::Tensor(t) = &value
-                && let Some(numbers) = t.as_slice::<f32>()
-            {
-                h.add(&numbers);
-            }
-        }
-        before.push(results);
-    }
-    let ranges: Vec<Range> = histograms.iter().map(Histogram::range).collect();
-    let mut lowered = func.clone();
-    quantize::quantize(&mut lowered, &sites, &ranges)?;
+    let lowered = match precision {
+        Precision::Bf16 => Lowered::halves(&func, DType::BF16, &sets, &mut run, console)?,
+        Precision::F16 => Lowered::halves(&func, DType::F16, &sets, &mut run, console)?,
+        Precision::Int8 | Precision::Model => Lowered::bytes(&func, &sets, &mut run, console)?,
+    };
     run.engine = None;
-    let mut changes = vec![Change::default(); outputs];
-    for (set, before) in sets.iter().zip(&before) {
-        for ((change, a), b) in changes.iter_mut().zip(run.run(&lowered, set, console)?).zip(before) {
+    let mut changes = vec![Change::default(); func.outputs.len()];
+    for (set, before) in sets.iter().zip(&lowered.before) {
+        for ((change, a), b) in changes.iter_mut().zip(run.run(&lowered.func, set, console)?).zip(before) {
             change.add(&a, b);
         }
     }
-    let inside = if sites.inside == 0 {
-        String::new()
-    } else {
-        format!("; {} in loops and branches stay as they are", sites.inside)
-    };
-    let (products, samples) = (count(sites.len(), "product"), count(sets.len(), "set"));
-    console.note(&format!("int8: {products} and convolutions of bytes, ranges from {samples} of inputs{inside}"));
-    for (name, change) in func.outputs.iter().zip(&changes) {
-        console.note(&format!("  output '{name}': {}", change.text()));
+    let of = if sets.is_empty() { String::new() } else { format!(", {} of inputs", count(sets.len(), "set")) };
+    console.note(&format!("{}{of}", lowered.what));
+    match sets.is_empty() {
+        true => console.note("  what that changes is not known: --calibration gives data to see it on"),
+        false => func.outputs.iter().zip(&changes).for_each(|(name, change)| {
+            console.note(&format!("  output '{name}': {}", change.text()));
+        }),
     }
     if let Some(main) = module.main_mut() {
-        *main = lowered;
+        *main = lowered.func;
     }
     source.module = module;
     Ok(())
+}
+
+/// A function in another precision.
+struct Lowered {
+    func: Func,
+    /// What was done, for people.
+    what: String,
+    /// The outputs for each set of inputs before that.
+    before: Vec<Vec<Value>>,
+}
+
+impl Lowered {
+    /// With weights in 16-bit floats.
+    fn halves(
+        func: &Func,
+        dtype: DType,
+        sets: &[String],
+        run: &mut Runs<'_>,
+        console: &mut Console,
+    ) -> Result<Self, Diagnostics> {
+        let before = sets.iter().map(|set| run.run(func, set, console)).collect::<Result<_, _>>()?;
+        let mut lowered = func.clone();
+        let products = quantize::round_weights(&mut lowered, dtype)?;
+        if products == 0 {
+            let what = format!("{dtype}: the model multiplies nothing by constant weights");
+            return Err(exit::error(Code::UNSUPPORTED, what).into());
+        }
+        let what = format!("{dtype}: weights of {} and convolutions", count(products, "product"));
+        Ok(Lowered { func: lowered, what, before })
+    }
+
+    /// With products of bytes, over the ranges that the sets show.
+    fn bytes(func: &Func, sets: &[String], run: &mut Runs<'_>, console: &mut Console) -> Result<Self, Diagnostics> {
+        let sites = quantize::sites(func);
+        if sites.is_empty() {
+            let what = "int8: the model multiplies nothing by constant weights that could be bytes";
+            return Err(exit::error(Code::UNSUPPORTED, what).into());
+        }
+        let observed = quantize::observed(func, &sites)?;
+        let mut histograms = vec![Histogram::default(); sites.values.len()];
+        let mut before = Vec::with_capacity(sets.len());
+        for set in sets {
+            let mut results = run.run(&observed, set, console)?;
+            for (h, value) in histograms.iter_mut().zip(results.drain(func.outputs.len()..)) {
+                if let Value::Tensor(t) = &value
+                    && let Some(numbers) = t.as_slice::<f32>()
+                {
+                    h.add(&numbers);
+                }
+            }
+            before.push(results);
+        }
+        let ranges: Vec<Range> = histograms.iter().map(Histogram::range).collect();
+        let mut lowered = func.clone();
+        quantize::quantize(&mut lowered, &sites, &ranges)?;
+        let mut what = format!("int8: {} and convolutions of bytes", count(sites.len(), "product"));
+        if sites.inside > 0 {
+            what += &format!("; {} in loops and branches stay as they are", sites.inside);
+        }
+        Ok(Lowered { func: lowered, what, before })
+    }
 }
 
 /// Runs functions on sets of inputs; a function is compiled again where a set has other shapes.
