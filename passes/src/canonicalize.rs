@@ -12,7 +12,7 @@ use of_ops::structural::Constant;
 
 use crate::facts::{def, dims, ints, single_use, splat};
 use crate::integer_products::{conv_zero_points, matmul_zero_points};
-use crate::resample::{conv_transpose_tiles, resize_whole};
+use crate::resample::resize_whole;
 
 /// A rule: rewrites `op` and says whether it did.
 type Rule = fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>;
@@ -28,7 +28,6 @@ const RULES: &[(&str, Rule)] = &[
     ("split-known", split_known),
     ("reduce-keepdims", reduce_keepdims),
     ("resize-whole", resize_whole),
-    ("conv-transpose-tiles", conv_transpose_tiles),
     ("conv-mul", conv_mul),
     ("conv-add", conv_add),
     ("matmul-vector", matmul_vector),

@@ -13,6 +13,7 @@ use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
 use crate::canonicalize::{permutation, transpose_by};
+use crate::conv_phases::conv_phases;
 use crate::facts::{def, dims, ints};
 
 /// Converts every convolution and pool, then sinks transposes.
@@ -40,8 +41,11 @@ pub fn channels_last(func: &mut Func) -> Result<(), Diagnostics> {
     }
 }
 
-/// Wraps one op in transposes.
+/// Wraps one op in transposes; transposed convolutions become convolutions first.
 fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
+    if conv_phases(rw, op)? {
+        return Ok(());
+    }
     macro_rules! wrap {
         ($($ty:ident),*) => {$(
             if let Some(o) = as_op::<$ty>(rw.graph(), op) && !o.channels_last {

@@ -6,6 +6,7 @@
 
 pub mod canonicalize;
 pub mod channels_last;
+mod conv_phases;
 pub mod cse;
 pub mod dce;
 pub mod differentiate;
