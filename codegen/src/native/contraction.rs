@@ -449,6 +449,90 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
     c.push_str("      }\n");
 }
 
+/// A product of some rows at a time by all of its columns, as a part of a kernel that makes the left operand or uses the
+/// result itself.
+pub struct Block<'a> {
+    /// What is multiplied; panels and rows that lie one after another, whatever the batch.
+    pub spec: &'a Contraction,
+    /// The register tile.
+    pub tile: Tile,
+    /// The epilogue; its first load is this argument of the kernel.
+    pub body: &'a Body,
+    /// The same.
+    pub first_load: usize,
+    /// How its loads go along.
+    pub walk: &'a [Walk],
+    /// How the result does.
+    pub to: &'a Walk,
+    /// C expressions: the left operand at the first row of the block, the right one, the result at that row.
+    pub left: &'a str,
+    /// The same.
+    pub right: &'a str,
+    /// The same.
+    pub result: &'a str,
+}
+
+impl Block<'_> {
+    /// Floats of scratch for sums of many terms.
+    pub fn sums(&self, isa: &Isa) -> usize {
+        if self.pieces() { self.tile.rows * self.tile.vectors * isa.lanes } else { 0 }
+    }
+
+    fn pieces(&self) -> bool {
+        depth(self.spec).guess() > 2 * PIECE
+    }
+
+    /// Prints the product of the `count` rows from `first` on (C variables), where every block but the last has whole
+    /// tiles; `batch` is a C variable too. Sums of many terms wait at `sums`.
+    pub fn print(&self, sums: &str, isa: &Isa, c: &mut String) {
+        let Block { spec, tile, body, .. } = self;
+        let width = tile.vectors * isa.lanes;
+        let panels = spec.columns.div_ceil(&width.into());
+        expr::vector_constants(body, c);
+        if self.pieces() {
+            let _ = writeln!(c, "    f32 *const S = {sums};");
+        }
+        let _ = writeln!(c, "    const f32 *const A = {};", self.left);
+        let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
+        let step = if spec.b == Operand::Packed { panel(spec, width) } else { width.into() };
+        let _ = writeln!(c, "    const f32 *const B = {} + panel * {step};", self.right);
+        for (i, (l, w)) in body.loads.iter().zip(self.walk).enumerate() {
+            let t = ctype(l.dtype);
+            let at = space::offset(&spec.batch, &w.batch, "batch");
+            let _ = writeln!(
+                c,
+                "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + first * {} + panel * {};",
+                self.first_load + i,
+                w.inner,
+                &w.column * width
+            );
+        }
+        let _ = writeln!(c, "    f32 *const Q0 = {} + panel * {width};", self.result);
+        let sums = Sums { spec, run: None, pieces: self.pieces(), blocks: None, tile: *tile, isa, width, ahead: None };
+        let emit = Emit { sums, body, walk: self.walk, to: self.to, panels: &panels };
+        let _ = writeln!(c, "    const i64 o = 0; i64 m = 0;");
+        let _ = writeln!(c, "    for (; m + {0} <= count; m += {0}) {{", tile.rows);
+        emit.columns(tile.rows, c);
+        c.push_str("    }\n");
+        match spec.inner.0.number() {
+            Some(rows) if rows.is_multiple_of(tile.rows) => {}
+            Some(rows) => {
+                c.push_str("    if (m < count) {\n");
+                emit.columns(rows % tile.rows, c);
+                c.push_str("    }\n");
+            }
+            None => {
+                for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
+                    let _ = writeln!(c, "    for (; m + {rows} <= count; m += {rows}) {{");
+                    emit.columns(rows, c);
+                    c.push_str("    }\n");
+                }
+            }
+        }
+        c.push_str("    }\n");
+    }
+}
+
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
 

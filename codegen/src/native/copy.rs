@@ -161,7 +161,7 @@ impl Walk {
 
 /// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: the halves of lines change places,
 /// then the quarters, and so on.
-fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
+pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
     for i in 0..lanes {
         let _ = writeln!(c, "          const vf r{i}_0 = load(p + {});", from * i);
     }
