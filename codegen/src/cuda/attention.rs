@@ -6,12 +6,10 @@
 
 use std::fmt::Write;
 
-use of_ops::scalar::ScalarOp;
-
 use super::THREADS;
 use super::points::Points;
 use super::tensor::Products;
-use crate::lower::body::{Body, Node, Reduce};
+use crate::lower::body::{Body, Node};
 use crate::native::attention::{Attention, Lies};
 use crate::native::contraction::Walk;
 use crate::native::expr::{self, ctype};
@@ -31,12 +29,19 @@ const GAP: usize = 4;
 /// # Errors
 /// When the rows are no softmax, their lines are too long, or an access cannot follow the rows.
 pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
-    let (mapped, along) = softmax(&a.along, a.at).ok_or("its rows are no softmax")?;
+    let soft = a.softmax().ok_or("its rows are no softmax")?;
+    // What the scores become before the softmax is computed for each of them alone.
+    let mut along = a.along.clone();
+    along.nodes.truncate(soft.of + 1);
+    if along.nodes.iter().any(|t| matches!(t.node, Node::Reduce(..))) {
+        return Err("its rows are a softmax of what needs whole rows".into());
+    }
+    along.nodes.iter_mut().filter(|t| t.node == Node::Load(a.at)).for_each(|t| t.node = Node::Anchor);
     let known = |e: &Extent| e.number().filter(|n| *n <= LONGEST).ok_or("its lines are too long for a GPU");
     let (depth, columns) = (known(&a.depth)?, known(&a.columns)?);
     let printer = Printer {
         a,
-        mapped,
+        mapped: soft.of,
         along: &along,
         scores_walk: a.walks(&a.scores, a.dims())?,
         along_walk: a.walks(&a.along, a.dims())?,
@@ -50,32 +55,6 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         Some(products) => printer.tensor(products),
         None => printer.float(),
     })
-}
-
-/// The node that a row is the softmax of, if it is one, in a body whose scores (load `at`) are an anchor.
-fn softmax(along: &Body, at: usize) -> Option<(usize, Body)> {
-    let node = |n: usize| &along.nodes[n].node;
-    let of = |n: usize, op: ScalarOp| match node(n) {
-        Node::Op(o, args) if *o == op => Some(args.clone()),
-        _ => None,
-    };
-    let [(_, stored)] = along.stores[..] else { return None };
-    let quotient = of(stored, ScalarOp::Div)?;
-    let Node::Reduce(Reduce::Sum, e) = *node(quotient[1]) else { return None };
-    let difference = of(of(quotient[0], ScalarOp::Exp).filter(|_| e == quotient[0])?[0], ScalarOp::Sub)?;
-    let x = difference[0];
-    if *node(difference[1]) != Node::Reduce(Reduce::Max, x) || along.nodes[x].per_row {
-        return None;
-    }
-    let mut body = along.clone();
-    body.nodes.truncate(x + 1);
-    // What the score comes from is per point; a reduction before it would need another walk.
-    if body.nodes.iter().any(|t| matches!(t.node, Node::Reduce(..))) {
-        return None;
-    }
-    body.nodes.iter_mut().filter(|t| t.node == Node::Load(at)).for_each(|t| t.node = Node::Anchor);
-    body.stores.clear();
-    Some((x, body))
 }
 
 struct Printer<'a> {

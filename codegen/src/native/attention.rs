@@ -7,13 +7,16 @@
 
 use std::fmt::Write;
 
-use super::contraction::{self, Block, Contraction, Element, Operand, RowAxes, Tile, Walk, panel};
+use of_ir::DType;
+use of_ops::scalar::ScalarOp;
+
+use super::contraction::{self, Block, Contraction, Element, Operand, RowAxes, Tile, Walk};
 use super::copy::square;
 use super::expr::ctype;
 use super::rowwise::Rows;
 use super::space::offset;
 use super::{Extent, Isa, Source};
-use crate::lower::body::Body;
+use crate::lower::body::{Body, Load, Node, Reduce, Typed};
 
 /// Where an operand lies: its lines are rows of the left one, and keys of the others.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,12 +71,45 @@ pub struct Attention {
     pub out: Vec<Extent>,
 }
 
+/// The nodes of a softmax along rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Softmax {
+    /// What it is the softmax of.
+    pub of: usize,
+    /// The largest of that.
+    pub largest: usize,
+    /// The exponentials.
+    pub exponentials: usize,
+    /// Their sum.
+    pub sum: usize,
+}
+
 /// Bytes of scores that wait in scratch memory, at most.
 const SCORES: usize = 1 << 18;
+/// Floats between rows that make them meet in the same sets of the first cache.
+const SPREAD: usize = 64;
+/// Tiles of rows that are worth packing values.
+const FEW: usize = 4;
 /// Blocks of rows that keep several workers busy.
 const BUSY: usize = 16;
 
 impl Attention {
+    /// The softmax that the rows are, if they are one.
+    pub fn softmax(&self) -> Option<Softmax> {
+        let node = |n: usize| &self.along.nodes[n].node;
+        let of = |n: usize, op: ScalarOp| match node(n) {
+            Node::Op(o, args) if *o == op => Some(&args[..]),
+            _ => None,
+        };
+        let [(_, stored)] = self.along.stores[..] else { return None };
+        let [exponentials, sum] = *of(stored, ScalarOp::Div)? else { return None };
+        let [difference] = *of(exponentials, ScalarOp::Exp)? else { return None };
+        let [of, largest] = *of(difference, ScalarOp::Sub)? else { return None };
+        let sums = *node(sum) == Node::Reduce(Reduce::Sum, exponentials);
+        let soft = sums && *node(largest) == Node::Reduce(Reduce::Max, of) && !self.along.nodes[of].per_row;
+        soft.then_some(Softmax { of, largest, exponentials, sum })
+    }
+
     /// Extents of the scores.
     pub fn dims(&self) -> Vec<Extent> {
         self.batch.iter().chain([&self.rows, &self.keys]).cloned().collect()
@@ -90,7 +126,7 @@ impl Attention {
     /// When one does not follow the rows.
     pub fn walks(&self, body: &Body, dims: Vec<Extent>) -> Result<Vec<Walk>, String> {
         let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };
-        let walk = |l: &crate::lower::body::Load| axes.walk(&l.strides);
+        let walk = |l: &Load| axes.walk(&l.strides);
         body.loads
             .iter()
             .map(|l| walk(l).ok_or_else(|| "an operand of the epilogue does not follow the rows".into()))
@@ -151,9 +187,18 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     if !a.q.step.is(1) {
         return Err("the rows of the left operand are not contiguous".into());
     }
+    // Rows of scores do not all begin in the same few sets of the first cache.
     let pitch = keys.next_multiple_of(isa.lanes);
-    let (first, second) = (a.product(&a.q.line, &a.depth, &a.keys), a.product(&pitch.into(), &a.keys, &a.columns));
-    let (one, mut two) = (contraction::tile(&first, isa), contraction::tile(&second, isa));
+    let pitch = if pitch.is_multiple_of(SPREAD) { pitch + isa.lanes } else { pitch };
+    let (mut first, mut second) =
+        (a.product(&a.q.line, &a.depth, &a.keys), a.product(&pitch.into(), &a.keys, &a.columns));
+    let (mut one, mut two) = (contraction::tile(&first, isa), contraction::tile(&second, isa));
+    // A key that few rows read is read where it lies.
+    let dots = a.rows.number().is_some_and(|n| n < FEW) && a.k.step.is(1);
+    if dots {
+        first.b = Operand::Transposed(a.k.line.clone());
+        one = Tile { rows: 1, vectors: 1 };
+    }
     // Blocks are whole tiles of both products.
     let mut unit = one.rows / gcd(one.rows, two.rows) * two.rows;
     if unit * pitch * 4 > 2 * SCORES && a.rows.guess() > unit {
@@ -164,8 +209,13 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     let most = (SCORES / (4 * pitch)).min(rows * batches.guess() / BUSY).clamp(unit, rows.next_multiple_of(unit));
     let block = most / unit * unit;
     let (width, wide) = (one.vectors * isa.lanes, two.vectors * isa.lanes);
-    let k_size = known(&panel(&first, width))? * keys.div_ceil(width);
-    let v_size = known(&panel(&second, wide))? * columns.div_ceil(wide);
+    // Values that few rows read are read where they lie.
+    let packs = rows >= FEW * two.rows || !a.v.step.is(1);
+    if !packs {
+        second.b = Operand::RowMajor(a.v.line.clone());
+    }
+    let k_size = if dots { 0 } else { depth * width * keys.div_ceil(width) };
+    let v_size = if packs { keys * wide * columns.div_ceil(wide) } else { 0 };
 
     let (scores_walk, after_walk) = (a.walks(&a.scores, a.dims())?, a.walks(&a.after, a.out_dims())?);
     let to = a.to()?;
@@ -175,7 +225,12 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     let nowhere = vec![Extent::from(0usize); a.batch.len()];
     let waits = Walk { batch: nowhere, outer: 0usize.into(), inner: pitch.into(), column: 1usize.into() };
     let rows_dims = a.dims();
-    let along = Rows::of(&a.along, &rows_dims, 1, isa)?;
+    let soft = a.softmax();
+    let walks = match soft {
+        Some(s) => finished_later(&a.along, s, a.at),
+        None => vec![a.along.clone()],
+    };
+    let walks = walks.iter().map(|body| Rows::of(body, &rows_dims, 1, isa)).collect::<Result<Vec<_>, _>>()?;
     let q = format!("(const f32 *)args[0] + {} + first * {}", a.q.at(), a.q.line);
     let result = format!(
         "(f32 *)args[{}] + {} + first * {}",
@@ -191,8 +246,9 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         walk: &scores_walk,
         to: &waits,
         left: &q,
-        right: "KP",
+        right: if dots { "K" } else { "KP" },
         result: "X",
+        factors: None,
     };
     let two = Block {
         spec: &second,
@@ -202,46 +258,85 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         walk: &after_walk,
         to: &to,
         left: "X",
-        right: "VP",
+        right: if packs { "VP" } else { "V" },
         result: &result,
+        factors: soft.map(|_| "F"),
     };
 
     let cuts = a.rows.div_ceil(&block.into());
     let mut c = String::new();
     let _ = writeln!(c, "  f32 *const KP = (f32 *)scratch, *const VP = KP + {k_size}, *const X = VP + {v_size};");
-    let _ = writeln!(c, "  f32 *const Y = X + {};", block * pitch);
+    let _ =
+        writeln!(c, "  f32 *const F = X + {}, *const Y = F + {};", block * pitch, block.next_multiple_of(isa.lanes));
     c.push_str("  for (i64 it = begin; it < end; it++) {\n");
     let _ = writeln!(c, "    const i64 batch = it / {cuts}, first = it % {cuts} * {block};");
     let _ = writeln!(c, "    const i64 count = dim_min({block}, {} - first);", a.rows);
+    let _ = writeln!(c, "    const f32 *const K = (const f32 *)args[1] + {};", a.k.at());
+    let _ = writeln!(c, "    const f32 *const V = (const f32 *)args[2] + {};", a.v.at());
     // Packed once for all rows of a batch that this worker runs.
     c.push_str("    if (first == 0 || it == begin) {\n");
-    let _ = writeln!(c, "      const f32 *const K = (const f32 *)args[1] + {};", a.k.at());
-    columns_to_panels(("K", "KP"), (&a.k.line, &a.k.step), (keys, depth, width), isa, &mut c);
-    let _ = writeln!(c, "      const f32 *const V = (const f32 *)args[2] + {};", a.v.at());
-    columns_to_panels(("V", "VP"), (&a.v.step, &a.v.line), (columns, keys, wide), isa, &mut c);
+    if !dots {
+        columns_to_panels(("K", "KP"), (&a.k.line, &a.k.step), (keys, depth, width), isa, &mut c);
+    }
+    if packs {
+        columns_to_panels(("V", "VP"), (&a.v.step, &a.v.line), (columns, keys, wide), isa, &mut c);
+    }
     c.push_str("    }\n    {\n");
     one.print("Y", isa, &mut c);
     c.push_str("    }\n    {\n");
-    along.head("Y", &mut c);
-    c.push_str("    for (i64 r = 0; r < count; r++) {\n");
-    let _ = writeln!(c, "    const i64 row = batch * {} + first + r;", a.rows);
     let outer = rows_dims.len() - 1;
-    for (i, (l, argument)) in a.along.loads.iter().zip(a.along_arguments()).enumerate() {
-        let t = ctype(l.dtype);
-        let from = match argument {
-            Some(n) => format!("args[{n}] + {}", offset(&rows_dims[..outer], &l.strides[..outer], "row")),
-            None => format!("X + r * {pitch}"),
-        };
-        let _ = writeln!(c, "    const {t} *p{i} = (const {t} *){from};");
+    for (i, walk) in walks.iter().enumerate() {
+        c.push_str("    {\n");
+        walk.head("Y", &mut c);
+        c.push_str("    for (i64 r = 0; r < count; r++) {\n");
+        let _ = writeln!(c, "    const i64 row = batch * {} + first + r;", a.rows);
+        for (i, (l, argument)) in a.along.loads.iter().zip(a.along_arguments()).enumerate() {
+            let t = ctype(l.dtype);
+            let from = match argument {
+                Some(n) => format!("args[{n}] + {}", offset(&rows_dims[..outer], &l.strides[..outer], "row")),
+                None => format!("X + r * {pitch}"),
+            };
+            let _ = writeln!(c, "    const {t} *p{i} = (const {t} *){from};");
+        }
+        // Numbers of a row: the largest score first, then the factor.
+        let _ = writeln!(c, "    f32 *const numbers = F + r, *const p{} = numbers;", a.along.loads.len());
+        let largest = walks.len() == 2 && i == 0;
+        let _ = writeln!(
+            c,
+            "    f32 *const q0 = {}, *const q1 = numbers;",
+            if largest { "numbers".into() } else { format!("X + r * {pitch}") }
+        );
+        walk.row(&mut c);
+        c.push_str("    }\n    }\n");
     }
-    let _ = writeln!(c, "    f32 *q0 = X + r * {pitch};");
-    along.row(&mut c);
-    c.push_str("    }\n    }\n    {\n");
+    c.push_str("    }\n    {\n");
     two.print("Y", isa, &mut c);
     c.push_str("    }\n  }\n");
     let sums = one.sums(isa).max(two.sums(isa)) * 4;
-    let scratch = 4 * (k_size + v_size + block * pitch) + sums.max(along.scratch());
+    let scratch = 4 * (k_size + v_size + block * pitch + block.next_multiple_of(isa.lanes))
+        + walks.iter().map(Rows::scratch).fold(sums, usize::max);
     Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * cuts, 1) })
+}
+
+/// A softmax whose rows are not divided, as the second product is then: exponentials, and a factor for each row. Where it
+/// is the softmax of the scores themselves, the largest of each row are found by a walk of their own before: many rows
+/// are then under way at once, which a single walk with two reductions in turn is too long for.
+fn finished_later(along: &Body, s: Softmax, at: usize) -> Vec<Body> {
+    let mut body = along.clone();
+    let (value, quotient) = along.stores[0];
+    let typed = |node| Typed { node, dtype: DType::F32, per_row: true };
+    body.nodes[quotient] = typed(Node::Op(ScalarOp::Recip, vec![s.sum]));
+    body.stores = vec![(value, s.exponentials), (value, quotient)];
+    if along.nodes[s.of].node != Node::Load(at) {
+        return vec![body];
+    }
+    let mut first = along.clone();
+    first.nodes.truncate(s.largest + 1);
+    first.stores = vec![(value, s.largest)];
+    let strides = vec![Extent::from(0usize); along.loads[at].strides.len()];
+    body.nodes[s.largest] = typed(Node::Load(along.loads.len()));
+    body.loads.push(Load { value, dtype: DType::F32, strides });
+    vec![first, body]
 }
 
 /// Prints how a matrix of `columns` by `depth` elements goes into panels of so many columns, with zeros behind the last
