@@ -448,8 +448,12 @@ impl Fuser<'_> {
                 && self.only_result(*g).is_some_and(|v| self.graph.uses(v).iter().all(|u| inside(u.op)))
         })?;
         let scores = self.graph.op(product(first)?).operands.to_vec();
-        let views = scores.iter().chain([&values]).map(|v| View::of(self.graph, self.roles, *v));
-        let mut moves: Vec<OpId> = views.flat_map(|v| v.ops).collect();
+        let views: Vec<View> = scores.iter().chain([&values]).map(|v| View::of(self.graph, self.roles, *v)).collect();
+        // Weights are read in panels that are made before the run, and large ones block by block.
+        if views.iter().any(|v| self.graph.constant(v.root).is_some()) {
+            return None;
+        }
+        let mut moves: Vec<OpId> = views.into_iter().flat_map(|v| v.ops).collect();
         moves.sort_by_key(|op| self.position[op]);
         let mut parts: Vec<usize> = moves.iter().map(|op| self.group_of.get(op).copied()).collect::<Option<_>>()?;
         parts.extend([first, rows, second]);
