@@ -27,7 +27,7 @@ impl Lowering<'_, '_> {
             return Err("the second product has other batches".into());
         }
         let [(made, score)] = scores.stores[..] else { return Err("the first product has several results".into()) };
-        let [(result, value)] = after.stores[..] else { return Err("the second product has several results".into()) };
+        let [(_, value)] = after.stores[..] else { return Err("the second product has several results".into()) };
         let at_scores = along.loads.iter().position(|l| l.value == made).ok_or("the rows do not read the product")?;
         let floats = [scores.nodes[score].dtype, after.nodes[value].dtype, along.nodes[along.stores[0].1].dtype];
         if floats.iter().any(|t| *t != DType::F32) {
@@ -48,7 +48,6 @@ impl Lowering<'_, '_> {
             }
             after.stores[0].0 = y;
         }
-        debug_assert!(after.stores[0].0 == result || group.parts.len() > at + 2);
         let nest = Attention {
             batch: batch.to_vec(),
             rows: dims[lead].clone(),
@@ -64,8 +63,8 @@ impl Lowering<'_, '_> {
             after,
             out,
         };
-        let source = Nest::Attention(nest.clone()).print(self.isa)?;
-        let products = 2 * points(dims) * (points(&[nest.depth.clone()]) + points(&[nest.columns.clone()]));
+        let source = Nest::Attention(Box::new(nest.clone())).print(self.isa)?;
+        let products = 2 * points(dims) * points(&[&nest.depth + &nest.columns]);
         let flops = products + self.flops(rows);
         // People look for the products first.
         let ops = [first, rows, second].into_iter().chain(moves).chain(group.parts.get(at + 2));

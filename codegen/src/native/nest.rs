@@ -46,7 +46,7 @@ pub enum Nest {
         out: Vec<Extent>,
     },
     /// Two products and the rows between them.
-    Attention(Attention),
+    Attention(Box<Attention>),
     /// A sliding window with an epilogue.
     Window {
         /// What is computed.
