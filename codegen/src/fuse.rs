@@ -7,8 +7,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use of_ir::{Graph, OpId, RegionId, ValueDef, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::list::as_op;
+use of_ops::movement::Transpose;
 use of_ops::scalar::ScalarOp;
 
+use crate::lower::view::View;
 use crate::native::{Extent, extent};
 use crate::roles::Roles;
 
@@ -44,6 +49,8 @@ pub enum Shape {
     Rowwise(usize),
     /// An anchor with elementwise ops after it.
     Anchor,
+    /// Two products and the rows between them: groups of their own, in [`Group::parts`].
+    Attention,
     /// One op.
     Single,
     /// One op that runs its regions as programs.
@@ -63,6 +70,8 @@ pub struct Group {
     pub shape: Shape,
     /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
     pub space: Vec<Extent>,
+    /// Groups that it is made of, in execution order, where they have kernels of their own too.
+    pub parts: Vec<Group>,
     /// Groups that must run before.
     deps: BTreeSet<usize>,
 }
@@ -70,7 +79,7 @@ pub struct Group {
 impl Group {
     /// A group of one op of this one, which keeps its place in the order.
     pub fn alone(&self, op: OpId, shape: Shape, space: Vec<Extent>) -> Group {
-        Group { ops: vec![op], shape, space, deps: BTreeSet::new() }
+        Group { ops: vec![op], shape, space, parts: Vec::new(), deps: BTreeSet::new() }
     }
 }
 
@@ -98,6 +107,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
         }
     }
     f.absorb();
+    f.attend();
     f.sorted()
 }
 
@@ -264,7 +274,13 @@ impl Fuser<'_> {
         let deps = self.producer_groups(op);
         let g = self.groups.len();
         self.group_of.insert(op, g);
-        self.groups.push(Group { ops: vec![op], shape, space: self.dims(op), deps: BTreeSet::new() });
+        self.groups.push(Group {
+            ops: vec![op],
+            shape,
+            space: self.dims(op),
+            parts: Vec::new(),
+            deps: BTreeSet::new(),
+        });
         self.levels.push(0);
         self.readers.push(Vec::new());
         self.need(g, deps);
@@ -388,6 +404,86 @@ impl Fuser<'_> {
         let (from, to) = (&self.groups[p], &self.groups[reader?]);
         let fits = from.space == to.space && from.ops.len() + to.ops.len() <= LONGEST;
         (fits && matches!(to.shape, Shape::Anchor | Shape::Elementwise | Shape::Rowwise(_))).then_some(reader?)
+    }
+
+    /// Makes one group of two products and the rows between them, with the movements of their operands and of their result
+    /// that strides can express: nothing but the last of these groups is read by others, so no cycle can close.
+    fn attend(&mut self) {
+        for second in 0..self.groups.len() {
+            let Some(parts) = self.attention(second) else { continue };
+            let Some(last) = parts.last().copied() else { continue };
+            let space = self.groups[second].space.clone();
+            let deps =
+                parts.iter().flat_map(|p| &self.groups[*p].deps).filter(|d| !parts.contains(d)).copied().collect();
+            let mut taken = Vec::new();
+            for p in parts {
+                self.groups[p].ops.sort_by_key(|op| self.position[op]);
+                let none = Group {
+                    ops: Vec::new(),
+                    shape: Shape::Single,
+                    space: Vec::new(),
+                    parts: Vec::new(),
+                    deps: BTreeSet::new(),
+                };
+                taken.push(std::mem::replace(&mut self.groups[p], none));
+            }
+            let ops: Vec<OpId> = taken.iter().flat_map(|p| p.ops.clone()).collect();
+            ops.iter().for_each(|op| {
+                self.group_of.insert(*op, last);
+            });
+            self.groups[last] = Group { ops, shape: Shape::Attention, space, parts: taken, deps };
+        }
+    }
+
+    /// The groups of an attention whose second product group `second` is: movements of operands, the first product, the
+    /// rows, the second product, a movement of the result.
+    fn attention(&self, second: usize) -> Option<Vec<usize>> {
+        let product = |g: usize| {
+            let is = |op: &OpId| self.graph.op(*op).name() == MatMul::NAME && *self.roles.get(*op) == Role::Anchor;
+            self.groups[g].ops.iter().copied().find(is).filter(|_| self.groups[g].shape == Shape::Anchor)
+        };
+        let last = product(second)?;
+        let [weights, values] = self.graph.op(last).operands[..] else { return None };
+        let rows = *self.group_of.get(&self.graph.def_op(weights)?)?;
+        let is_rows = self.groups[rows].shape == Shape::Rowwise(1);
+        if !is_rows || self.only_result(rows) != Some(weights) || self.graph.uses(weights).len() != 1 {
+            return None;
+        }
+        let first = self.groups[rows].deps.iter().copied().find(|g| {
+            let inside = |op: OpId| self.group_of.get(&op).is_some_and(|o| *o == rows || o == g);
+            product(*g).is_some()
+                && self.groups[*g].space == self.groups[rows].space
+                && self.only_result(*g).is_some_and(|v| self.graph.uses(v).iter().all(|u| inside(u.op)))
+        })?;
+        let scores = self.graph.op(product(first)?).operands.to_vec();
+        let views: Vec<View> = scores.iter().chain([&values]).map(|v| View::of(self.graph, self.roles, *v)).collect();
+        // Weights are read in panels that are made before the run, and large ones block by block.
+        if views.iter().any(|v| self.graph.constant(v.root).is_some()) {
+            return None;
+        }
+        let mut moves: Vec<OpId> = views.into_iter().flat_map(|v| v.ops).collect();
+        moves.sort_by_key(|op| self.position[op]);
+        let mut parts: Vec<usize> = moves.iter().map(|op| self.group_of.get(op).copied()).collect::<Option<_>>()?;
+        parts.extend([first, rows, second]);
+        // The result may lie along other axes, if its rows stay contiguous.
+        if let Some(y) = self.only_result(second)
+            && let [u] = self.graph.uses(y)
+            && let Some(t) = as_op::<Transpose>(self.graph, u.op)
+            && *self.roles.get(u.op) == Role::Single
+            && let rank = self.value_dims(y).len()
+            && t.permutation(rank).is_ok_and(|p| p.last() == Some(&(rank - 1)))
+        {
+            parts.push(*self.group_of.get(&u.op)?);
+        }
+        Some(parts)
+    }
+
+    /// The only value of a group that others read.
+    fn only_result(&self, g: usize) -> Option<ValueId> {
+        let ops = &self.groups[g].ops;
+        let results = ops.iter().flat_map(|o| &self.graph.op(*o).results);
+        let mut read = results.filter(|v| self.graph.uses(**v).iter().any(|u| !ops.contains(&u.op)));
+        read.next().copied().filter(|_| read.next().is_none())
     }
 
     /// Groups in an order that respects dependencies: depth first from the last, which keeps lifetimes short.

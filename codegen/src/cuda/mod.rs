@@ -5,6 +5,7 @@
 //! compiled by NVRTC for a GPU, where the largest status of all threads becomes the kernel's ([`nvrtc`]), and behind
 //! `shim.h` for a CPU that emulates one, as an ordinary kernel of the plan ([`shim`]).
 
+mod attention;
 mod contraction;
 mod elementwise;
 mod moves;
@@ -35,6 +36,7 @@ pub fn print(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims),
         Nest::Rows { body, dims, inner } => rows::rows(body, dims, *inner)?,
         Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
+        Nest::Attention(a) => attention::attention(a, isa)?,
         Nest::Window { spec, body } => window::window(spec, body),
         Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
         Nest::Partial { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),

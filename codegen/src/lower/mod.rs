@@ -3,6 +3,7 @@
 //! Groups of fused ops become kernels; what has no kernel goes to a backend, with the reason kept for the user.
 
 pub mod anchor;
+mod attention;
 pub mod body;
 mod constants;
 mod control;
@@ -11,6 +12,7 @@ mod movement;
 pub mod own;
 mod resize;
 mod transfer;
+pub mod view;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -453,12 +455,17 @@ impl<'g> Lowering<'g, '_> {
             Shape::Elementwise => self.elementwise(group),
             Shape::Rowwise(inner) => self.rowwise(group, inner),
             Shape::Anchor => self.anchor(group),
+            Shape::Attention => self.attention(group),
             Shape::Single => self.single(group.ops[0]),
         };
         let why = match result {
             Ok(done) => return done,
             Err(why) => why,
         };
+        if !group.parts.is_empty() {
+            tracing::debug!(reason = why, "an attention is three kernels");
+            return group.parts.iter().try_for_each(|part| self.group(part));
+        }
         // A group that has no kernel as a whole is lowered op by op; an op that has none goes to a backend.
         if let [op] = group.ops[..] {
             return self.backend(op, why);

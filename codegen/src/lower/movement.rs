@@ -87,8 +87,12 @@ fn ints(g: &Graph, op: OpId, i: usize) -> Option<Vec<i64>> {
     if *g.ty(v) == Type::None { None } else { g.constant(v)?.to_i64s() }
 }
 
-/// First element and distances of a slice; ONNX's rules for negative and out-of-range bounds.
-fn slice(g: &Graph, op: OpId, from: &[Extent], own: &[Extent]) -> Result<(Extent, Vec<Extent>), String> {
+/// First element and distances of a slice of a value with these extents and distances; ONNX's rules for negative and
+/// out-of-range bounds.
+///
+/// # Errors
+/// When its bounds are not known, or whether they count from the end.
+pub fn slice(g: &Graph, op: OpId, from: &[Extent], own: &[Extent]) -> Result<(Extent, Vec<Extent>), String> {
     let starts = bounds(g, g.op(op).operands[1]).ok_or("its bounds are not known")?;
     let axes = ints(g, op, 3).unwrap_or_else(|| (0..starts.len() as i64).collect());
     let by = ints(g, op, 4).unwrap_or_else(|| vec![1; starts.len()]);

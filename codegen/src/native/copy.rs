@@ -161,15 +161,13 @@ impl Walk {
 
 /// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: the halves of lines change places,
 /// then the quarters, and so on.
-fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
+pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
     for i in 0..lanes {
         let _ = writeln!(c, "          const vf r{i}_0 = load(p + {});", from * i);
     }
-    let list = |of: &dyn Fn(usize) -> usize| (0..lanes).map(|l| of(l).to_string()).collect::<Vec<_>>().join(", ");
     let steps = lanes.trailing_zeros();
     for (step, s) in (0..steps).map(|step| (step, 1 << step)) {
-        let low = list(&|l| if l & s > 0 { lanes + l - s } else { l });
-        let high = list(&|l| if l & s > 0 { lanes + l } else { l + s });
+        let (low, high) = halves(lanes, s);
         for i in (0..lanes).filter(|i| i & s == 0) {
             let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
             let _ = writeln!(c, "          const vf r{i}_{} = SHUFFLE({a}, {b}, {low});", step + 1);
@@ -179,6 +177,14 @@ fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
     for i in 0..lanes {
         let _ = writeln!(c, "          store(q + {}, r{i}_{steps});", to * i);
     }
+}
+
+/// Which lanes of two vectors, one after the other, make the two in which blocks of `s` lanes have changed places.
+pub fn halves(lanes: usize, s: usize) -> (String, String) {
+    let list = |of: &dyn Fn(usize) -> usize| (0..lanes).map(|l| of(l).to_string()).collect::<Vec<_>>().join(", ");
+    let low = list(&|l| if l & s > 0 { lanes + l - s } else { l });
+    let high = list(&|l| if l & s > 0 { lanes + l } else { l + s });
+    (low, high)
 }
 
 /// The axes of a padding; one that is not padded is part of the elements of the one before it.

@@ -193,6 +193,11 @@ pub fn load(dtype: DType, at: &str, stride: &Extent, part: Option<&str>) -> Stri
         Some(n) => format!("load_part{t}({at}, {n})"),
     };
     match (dtype, stride.number()) {
+        // Truth values are bytes of 0 and 1, masks 0 and -1.
+        (DType::Bool, Some(1)) => match part {
+            None => format!("-load_u8({at})"),
+            Some(n) => format!("-load_part_u8({at}, {n})"),
+        },
         (DType::Bool, _) => format!("load_mask({at}, {stride}, {lanes})"),
         (_, Some(0)) => splat(dtype, at),
         (_, Some(1)) => dense(),

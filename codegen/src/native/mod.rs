@@ -1,6 +1,7 @@
 //! Native code: fused groups become loop nests ([`nest`]), nests become text, on the CPU C on vectors, and C becomes
 //! position-independent machine code. What is particular to GPUs is in [`crate::cuda`].
 
+pub mod attention;
 pub mod cache;
 pub mod contraction;
 pub mod copy;

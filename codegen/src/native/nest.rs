@@ -3,6 +3,7 @@
 //! A kernel is a loop nest of one of a few kinds over expressions ([`Body`]) or over moved elements. Lowering makes nests
 //! and knows nothing of languages; [`Nest::print`] asks the printers in this folder for C, or those in `cuda/`.
 
+use super::attention::{self, Attention};
 use super::contraction::{self, Contraction, RowAxes, Tile};
 use super::copy::{self, Gather, Piece};
 use super::index::{self, Points, Scatter};
@@ -44,6 +45,8 @@ pub enum Nest {
         /// Strides of the stores along that space.
         out: Vec<Extent>,
     },
+    /// Two products and the rows between them.
+    Attention(Box<Attention>),
     /// A sliding window with an epilogue.
     Window {
         /// What is computed.
@@ -132,6 +135,7 @@ impl Nest {
             Nest::Contraction { spec, tile, body, axes, out } => {
                 contraction::contraction(spec, *tile, body, axes, out, isa)?
             }
+            Nest::Attention(a) => attention::attention(a, isa)?,
             Nest::Window { spec, body } => window::window(spec, body, isa)?,
             Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes, isa),
             Nest::Partial { .. } => return Err("reductions in parts are for GPUs".into()),

@@ -370,10 +370,22 @@ INLINE vf vsincos(vf x, i32 quarter) {
 INLINE vf vsin(vf x) { return vsincos(x, 0); }
 INLINE vf vcos(vf x) { return vsincos(x, 1); }
 
-INLINE f32 hsum(vf v) { f32 s[LANES]; __builtin_memcpy(s, &v, sizeof v); for (int w = LANES / 2; w; w /= 2) for (int i = 0; i < w; i++) s[i] += s[i + w]; return s[0]; }
+#define AWAY(i, w) ((i) + (w)) % LANES
+#if LANES == 16
+#define TURN(v, w) SHUFFLE(v, v, AWAY(0, w), AWAY(1, w), AWAY(2, w), AWAY(3, w), AWAY(4, w), AWAY(5, w), AWAY(6, w), AWAY(7, w), AWAY(8, w), AWAY(9, w), AWAY(10, w), AWAY(11, w), AWAY(12, w), AWAY(13, w), AWAY(14, w), AWAY(15, w))
+#define FOLD(v, f) v = f(v, TURN(v, 8)); v = f(v, TURN(v, 4)); v = f(v, TURN(v, 2)); v = f(v, TURN(v, 1));
+#elif LANES == 8
+#define TURN(v, w) SHUFFLE(v, v, AWAY(0, w), AWAY(1, w), AWAY(2, w), AWAY(3, w), AWAY(4, w), AWAY(5, w), AWAY(6, w), AWAY(7, w))
+#define FOLD(v, f) v = f(v, TURN(v, 4)); v = f(v, TURN(v, 2)); v = f(v, TURN(v, 1));
+#else
+#define TURN(v, w) SHUFFLE(v, v, AWAY(0, w), AWAY(1, w), AWAY(2, w), AWAY(3, w))
+#define FOLD(v, f) v = f(v, TURN(v, 2)); v = f(v, TURN(v, 1));
+#endif
+#define PLUS(a, b) a + b
+INLINE f32 hsum(vf v) { FOLD(v, PLUS) return v[0]; }
 INLINE f32 hprod(vf v) { f32 s = 1; for (int i = 0; i < LANES; i++) s *= v[i]; return s; }
-INLINE f32 hmax(vf v) { f32 s = v[0]; for (int i = 1; i < LANES; i++) s = (v[i] > s || v[i] != v[i]) ? v[i] : s; return s; }
-INLINE f32 hmin(vf v) { f32 s = v[0]; for (int i = 1; i < LANES; i++) s = (v[i] < s || v[i] != v[i]) ? v[i] : s; return s; }
+INLINE f32 hmax(vf v) { FOLD(v, vmax) return v[0]; }
+INLINE f32 hmin(vf v) { FOLD(v, vmin) return v[0]; }
 
 /* The functions on single numbers. */
 #define ONE(f) INLINE f32 one_##f(f32 x) { return v##f(SPLAT(x))[0]; }

@@ -22,33 +22,11 @@ pub type Refusal = String;
 /// # Errors
 /// When an access does not walk the row with one stride, or a function has no vector form.
 pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
-    let sums = |t: &Typed| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
-    if !expr::vectorizable(body) || body.nodes.iter().any(sums) {
-        return Err("only reductions of f32 rows have native code".into());
-    }
-    let (outer_dims, inner_dims) = dims.split_at(dims.len() - inner);
-    let n: Extent = inner_dims.iter().product();
+    let r = Rows::of(body, dims, inner, isa)?;
+    let outer_dims = &dims[..dims.len() - inner];
     let rows: Extent = outer_dims.iter().product();
-    let mut steps = Vec::new();
-    for l in &body.loads {
-        steps.push(
-            space::single_stride(inner_dims, &l.strides[outer_dims.len()..])
-                .ok_or("an access does not walk rows evenly")?,
-        );
-    }
-    let stages = stages(body);
-    // Scratch is laid out before the run, so rows of unknown length keep nothing.
-    let (saved, scratch_row) = match n.number() {
-        Some(n) => (saved(body, &stages), n.next_multiple_of(isa.lanes) + isa.lanes),
-        None => (Vec::new(), 0),
-    };
-    let last = stages.iter().copied().max().unwrap_or(0);
-
     let mut c = String::new();
-    expr::vector_constants(body, &mut c);
-    for (k, v) in saved.iter().enumerate() {
-        let _ = writeln!(c, "  f32 *const s{v} = (f32 *)scratch + {};", k * scratch_row);
-    }
+    r.head("scratch", &mut c);
     c.push_str("  for (i64 row = begin; row < end; row++) {\n");
     for (i, l) in body.loads.iter().enumerate() {
         let t = ctype(l.dtype);
@@ -57,25 +35,14 @@ pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<
     }
     for (k, (_, v)) in body.stores.iter().enumerate() {
         let t = &body.nodes[*v];
-        let step = if t.per_row { 1usize.into() } else { n.clone() };
+        let step = if t.per_row { 1usize.into() } else { r.n.clone() };
         let ty = ctype(t.dtype);
         let _ = writeln!(c, "    {ty} *q{k} = ({ty} *)args[{}] + row * {step};", body.loads.len() + k);
     }
-    let printer = Rows { body, stages: &stages, saved: &saved, steps: &steps, n: &n, isa };
-    for stage in 0..=last {
-        printer.row_values(stage, &mut c);
-        printer.walk(stage, &mut c);
-    }
-    printer.row_values(last + 1, &mut c);
-    for (k, (_, v)) in body.stores.iter().enumerate() {
-        if body.nodes[*v].per_row {
-            let value = expr::narrowed(body.nodes[*v].dtype, &format!("t{v}[0]"));
-            let _ = writeln!(c, "    q{k}[0] = {value};");
-        }
-    }
+    r.row(&mut c);
     c.push_str("  }\n");
-    let grain = (4096 / n.guess().max(1)).max(1) as i64;
-    Ok(Source { scratch_bytes: (saved.len() * scratch_row * 4) as u64, ..Source::new(c, rows, grain) })
+    let grain = (4096 / r.n.guess().max(1)).max(1) as i64;
+    Ok(Source { scratch_bytes: r.scratch() as u64, ..Source::new(c, rows, grain) })
 }
 
 /// The stage in which each node is computed; a reduction's value is there in the next.
@@ -135,16 +102,77 @@ pub fn need(body: &Body, stages: &[usize], saved: &[usize], node: usize, stage: 
     }
 }
 
-struct Rows<'a> {
+/// Prints the walks along a row.
+pub struct Rows<'a> {
     body: &'a Body,
-    stages: &'a [usize],
-    saved: &'a [usize],
-    steps: &'a [Extent],
-    n: &'a Extent,
+    stages: Vec<usize>,
+    saved: Vec<usize>,
+    /// The stride of each load along the row.
+    steps: Vec<Extent>,
+    n: Extent,
     isa: &'a Isa,
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    /// Rows of `body` over `dims`, of which the last `inner` axes form a row.
+    ///
+    /// # Errors
+    /// When an access does not walk the row with one stride, or a function has no vector form.
+    pub fn of(body: &'a Body, dims: &[Extent], inner: usize, isa: &'a Isa) -> Result<Rows<'a>, Refusal> {
+        let sums = |t: &Typed| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
+        if !expr::vectorizable(body) || body.nodes.iter().any(sums) {
+            return Err("only reductions of f32 rows have native code".into());
+        }
+        let (outer_dims, inner_dims) = dims.split_at(dims.len() - inner);
+        let n: Extent = inner_dims.iter().product();
+        let mut steps = Vec::new();
+        for l in &body.loads {
+            steps.push(
+                space::single_stride(inner_dims, &l.strides[outer_dims.len()..])
+                    .ok_or("an access does not walk rows evenly")?,
+            );
+        }
+        let stages = stages(body);
+        // Scratch is laid out before the run, so rows of unknown length keep nothing.
+        let saved = if n.number().is_some() { saved(body, &stages) } else { Vec::new() };
+        Ok(Rows { body, stages, saved, steps, n, isa })
+    }
+
+    /// Floats between two saved values.
+    fn pitch(&self) -> usize {
+        self.n.number().map_or(0, |n| n.next_multiple_of(self.isa.lanes) + self.isa.lanes)
+    }
+
+    /// Bytes of scratch.
+    pub fn scratch(&self) -> usize {
+        self.saved.len() * self.pitch() * 4
+    }
+
+    /// What stands before the rows: constants, and where values are kept from `scratch` (a C expression) on.
+    pub fn head(&self, scratch: &str, c: &mut String) {
+        expr::vector_constants(self.body, c);
+        for (k, v) in self.saved.iter().enumerate() {
+            let _ = writeln!(c, "  f32 *const s{v} = (f32 *)({scratch}) + {};", k * self.pitch());
+        }
+    }
+
+    /// One row: what is loaded is at `p0` …, what is stored at `q0` … Only the last walk stores, so that a row may be
+    /// stored where it was loaded.
+    pub fn row(&self, c: &mut String) {
+        let last = self.stages.iter().copied().max().unwrap_or(0);
+        for stage in 0..=last {
+            self.row_values(stage, c);
+            self.walk(stage, c);
+        }
+        self.row_values(last + 1, c);
+        for (k, (_, v)) in self.body.stores.iter().enumerate() {
+            if self.body.nodes[*v].per_row {
+                let value = expr::narrowed(self.body.nodes[*v].dtype, &format!("t{v}[0]"));
+                let _ = writeln!(c, "    q{k}[0] = {value};");
+            }
+        }
+    }
+
     /// Values with one number a row that are known when `stage` begins.
     fn row_values(&self, stage: usize, c: &mut String) {
         let name = |n: usize| format!("t{n}");
@@ -179,8 +207,8 @@ impl Rows<'_> {
             return;
         }
         let mut needed = BTreeSet::new();
-        targets.iter().for_each(|t| need(body, self.stages, self.saved, *t, stage, &mut needed));
-        let (n, lanes) = (self.n, self.isa.lanes);
+        targets.iter().for_each(|t| need(body, &self.stages, &self.saved, *t, stage, &mut needed));
+        let (n, lanes) = (&self.n, self.isa.lanes);
         // Each of several vectors has a sum of its own, so that one addition need not wait for the one before.
         let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.guess() / lanes / 2).clamp(1, 4) };
         for (i, kind, _) in &reductions {

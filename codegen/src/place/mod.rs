@@ -230,7 +230,9 @@ fn region<'a>(
 
 /// The ops of a region in groups that native code would fuse; constants and the terminator are in none.
 fn together(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
-    let mut out: Vec<Vec<OpId>> = fuse::fuse(g, at, roles).into_iter().map(|group| group.ops).collect();
+    // What is made of groups with kernels of their own may be divided.
+    let parts = |group: fuse::Group| if group.parts.is_empty() { vec![group] } else { group.parts };
+    let mut out: Vec<Vec<OpId>> = fuse::fuse(g, at, roles).into_iter().flat_map(parts).map(|group| group.ops).collect();
     let mut grouped: HashMap<OpId, ()> = out.iter().flatten().map(|op| (*op, ())).collect();
     for op in g.region_ops(at) {
         let data = g.op(op);

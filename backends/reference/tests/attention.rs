@@ -1,0 +1,310 @@
+//! Attention as one kernel, on CPUs and on the emulated GPU, against the interpreter.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::native::isa::SHIM;
+use of_codegen::{CompileOptions, Target, compile};
+use of_ir::{DType, Elements, Func, Module, Tensor};
+use of_ops::sample::Rng;
+use of_ops::{Value, interpret};
+use of_passes::Manager;
+use of_plan::PlanFile;
+use of_reference::{Reference, from_runtime, to_runtime};
+use of_runtime::{Options, Session};
+
+/// What is attended to.
+#[derive(Clone, Copy)]
+struct Case {
+    /// Samples, heads, and heads of keys and values, which several heads may share.
+    batch: usize,
+    heads: usize,
+    shared: usize,
+    rows: usize,
+    keys: usize,
+    depth: usize,
+    columns: usize,
+    /// Whether heads are the first axis in memory rather than the third.
+    heads_first: bool,
+    mask: Mask,
+    /// Whether scores are held between limits by a hyperbolic tangent.
+    cap: bool,
+    /// Whether a residual is added to the result.
+    residual: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mask {
+    None,
+    /// Numbers that are added, one for each sample and key.
+    Keys,
+    /// Those, and one sample has none that counts.
+    Everything,
+    /// Later keys count nothing.
+    Causal,
+}
+
+const PLAIN: Case = Case {
+    batch: 1,
+    heads: 2,
+    shared: 2,
+    rows: 40,
+    keys: 40,
+    depth: 16,
+    columns: 16,
+    heads_first: false,
+    mask: Mask::None,
+    cap: false,
+    residual: false,
+};
+
+/// Shapes that fill no tile, one row, other lengths, every mask, keys and values that heads share.
+fn cases() -> Vec<(&'static str, Case)> {
+    let odd = Case { batch: 2, heads: 3, shared: 3, rows: 37, keys: 53, depth: 20, columns: 12, ..PLAIN };
+    vec![
+        ("plain", PLAIN),
+        ("odd", odd),
+        ("odd, heads first", Case { heads_first: true, mask: Mask::Keys, ..odd }),
+        ("one row", Case { rows: 1, keys: 129, depth: 64, columns: 64, residual: true, ..PLAIN }),
+        ("few rows", Case { rows: 5, keys: 70, mask: Mask::Causal, ..PLAIN }),
+        ("one key", Case { keys: 1, ..PLAIN }),
+        ("causal", Case { rows: 130, keys: 130, depth: 64, columns: 64, mask: Mask::Causal, ..PLAIN }),
+        ("masked", Case { mask: Mask::Keys, cap: true, ..odd }),
+        ("all masked", Case { mask: Mask::Everything, ..odd }),
+        ("shared heads", Case { heads: 6, shared: 2, ..odd }),
+        ("shared heads first", Case { heads: 4, shared: 1, heads_first: true, ..odd }),
+        ("long", Case { heads: 1, shared: 1, rows: 70, keys: 1100, depth: 8, columns: 8, ..PLAIN }),
+        ("wide", Case { rows: 20, keys: 35, depth: 100, columns: 128, residual: true, ..PLAIN }),
+        ("many rows", Case { heads: 16, shared: 16, rows: 150, keys: 33, depth: 24, columns: 40, ..PLAIN }),
+    ]
+}
+
+impl Case {
+    /// The function; the rows and keys are open where they have a name.
+    fn text(&self, rows: &str, keys: &str) -> String {
+        let Case { batch, heads, shared, depth, columns, .. } = *self;
+        let named = |n: &str, name: &str| if name.is_empty() { n.to_string() } else { format!("?({name})") };
+        let (m, n) = (named(&self.rows.to_string(), rows), named(&self.keys.to_string(), keys));
+        let arg = |lines: &str, heads: usize, each: usize| match self.heads_first {
+            true => format!("tensor<{batch}x{heads}x{lines}x{each}xf32>"),
+            false => format!("tensor<{batch}x{lines}x{}xf32>", heads * each),
+        };
+        let (q, k, v) = (arg(&m, heads, depth), arg(&n, shared, depth), arg(&n, shared, columns));
+        let (mask, y) = (format!("tensor<{batch}x1x1x{n}xf32>"), arg(&m, heads, columns));
+        let later = format!("tensor<{m}x{n}xi1>");
+        let mut out = format!("func @main(%q: {q}, %k: {k}, %v: {v}");
+        let _ = match self.mask {
+            Mask::None => Ok(()),
+            Mask::Causal => write!(out, ", %later: {later}"),
+            _ => write!(out, ", %mask: {mask}"),
+        };
+        if self.residual {
+            let _ = write!(out, ", %r: {y}");
+        }
+        let _ = writeln!(out, ") -> ({y}) {{");
+        let mut line = |text: String| out.push_str(&format!("  {text}\n"));
+        line("%scale = of.constant {value = dense<0.25> : tensor<f32>}".into());
+        line("%none = of.constant {value = dense<0xFF800000> : tensor<f32>}".into());
+        for (x, heads, each) in [("q", heads, depth), ("k", shared, depth), ("v", shared, columns)] {
+            if self.heads_first {
+                line(format!("%{x}h = of.transpose %{x} {{perm = [0, 1, 2, 3]}}"));
+            } else {
+                line(format!("%{x}s = of.constant {{value = dense<[0, 0, {heads}, {each}]> : tensor<4xi64>}}"));
+                line(format!("%{x}r = of.reshape %{x}, %{x}s {{allowzero = false}}"));
+                line(format!("%{x}h = of.transpose %{x}r {{perm = [0, 2, 1, 3]}}"));
+            }
+        }
+        for (x, each) in [("k", depth), ("v", columns)] {
+            if shared < heads {
+                let group = heads / shared;
+                line(format!("%{x}s5 = of.constant {{value = dense<[0, 0, 1, -1, {each}]> : tensor<5xi64>}}"));
+                line(format!("%{x}5 = of.constant {{value = dense<[1, 1, {group}, 1, 1]> : tensor<5xi64>}}"));
+                line(format!("%{x}s4 = of.constant {{value = dense<[0, {heads}, -1, {each}]> : tensor<4xi64>}}"));
+                // A zero keeps the axis at the same place.
+                line(format!("%{x}h5 = of.reshape %{x}h, %{x}s5 {{allowzero = false}}"));
+                line(format!("%{x}e = of.expand %{x}h5, %{x}5"));
+                line(format!("%{x}g = of.reshape %{x}e, %{x}s4 {{allowzero = false}}"));
+            } else {
+                line(format!("%{x}g = of.transpose %{x}h {{perm = [0, 1, 2, 3]}}"));
+            }
+        }
+        line("%kt = of.transpose %kg {perm = [0, 1, 3, 2]}".into());
+        line("%s0 = of.matmul %qh, %kt".into());
+        line("%s1 = of.mul %s0, %scale".into());
+        line(if self.cap { "%s2 = of.tanh %s1" } else { "%s2 = of.abs %s1" }.into());
+        line(match self.mask {
+            Mask::None => "%s = of.neg %s2".into(),
+            Mask::Causal => "%s = of.select %later, %none, %s2".into(),
+            _ => "%s = of.add %s2, %mask".into(),
+        });
+        line("%p = of.softmax %s {axis = -1}".into());
+        line("%o = of.matmul %p, %vg".into());
+        let back = if self.heads_first { "0, 1, 2, 3" } else { "0, 2, 1, 3" };
+        line(format!("%t = of.transpose %o {{perm = [{back}]}}"));
+        let mut last = "t";
+        if !self.heads_first {
+            line(format!("%ys = of.constant {{value = dense<[0, 0, {}]> : tensor<3xi64>}}", heads * columns));
+            line("%y = of.reshape %t, %ys {allowzero = false}".into());
+            last = "y";
+        }
+        if self.residual {
+            line(format!("%z = of.add %{last}, %r"));
+            last = "z";
+        }
+        line(format!("of.return %{last}"));
+        out.push_str("}\n");
+        out
+    }
+
+    fn inputs(&self, r: &mut Rng) -> Vec<Value> {
+        let Case { batch, heads, shared, rows, keys, depth, columns, .. } = *self;
+        let dims = |lines: usize, heads: usize, each: usize| match self.heads_first {
+            true => vec![batch, heads, lines, each],
+            false => vec![batch, lines, heads * each],
+        };
+        let mut out: Vec<Value> = [(rows, heads, depth), (keys, shared, depth), (keys, shared, columns)]
+            .into_iter()
+            .map(|(l, h, e)| r.f32s(&dims(l, h, e)))
+            .collect();
+        match self.mask {
+            Mask::None => {}
+            Mask::Causal => {
+                // Where there are more keys than rows, the first ones come before all rows.
+                let later = |i: usize| i128::from(i % keys > i / keys + keys.saturating_sub(rows));
+                let elements = Elements::Int((0..rows * keys).map(later).collect());
+                out.push(Tensor::from_elements(DType::Bool, vec![rows, keys], elements).unwrap().into());
+            }
+            _ => {
+                let all = self.mask == Mask::Everything;
+                let number = |i: usize| match i {
+                    _ if (all && i < keys) || i % keys % 7 == 3 => f64::NEG_INFINITY,
+                    _ => -((i % 5) as f64),
+                };
+                let elements = Elements::Float((0..batch * keys).map(number).collect());
+                out.push(Tensor::from_elements(DType::F32, vec![batch, 1, 1, keys], elements).unwrap().into());
+            }
+        }
+        if self.residual {
+            out.push(r.f32s(&dims(rows, heads, columns)));
+        }
+        out
+    }
+}
+
+/// The function after the passes.
+fn function(text: &str) -> Func {
+    let mut module =
+        of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}\n{text}"));
+    let mut manager = Manager::default();
+    manager.append("cpu").unwrap();
+    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    module.main().unwrap().clone()
+}
+
+fn plan_for(f: &Func, isa: &'static Isa) -> PlanFile {
+    let mut module = Module::default();
+    module.funcs.insert("main".into(), f.clone());
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target::new(isa, &[&Reference]),
+        cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
+        progress: None,
+    };
+    let compiled = compile(&[("main".into(), module.main().unwrap())], &options).unwrap_or_else(|d| panic!("{d}"));
+    compiled.open().unwrap_or_else(|d| panic!("{d:?}"))
+}
+
+/// Runs a case on `isa`, in as many kernels as `kernels` says.
+fn check(what: &str, isa: &'static Isa, text: &str, inputs: &[Value], kernels: Option<usize>, tolerance: f64) {
+    let f = function(text);
+    let want = interpret::run_graph(&f.graph, inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
+    let plan = plan_for(&f, isa);
+    if let Some(n) = kernels {
+        let names: Vec<&str> = plan.plan().code.iter().map(|c| &c.name[..]).collect();
+        assert_eq!(names.len(), n, "{what}: {names:?}\n{text}");
+    }
+    let plan = Arc::new(plan);
+    for threads in [1, 2] {
+        let options = Options { threads, profile: false };
+        let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(Reference)]).unwrap();
+        let values = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
+        let got = session.run(values).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(&got[0]).unwrap(), &want[0]) else { panic!("{what}") };
+        assert_eq!(g.dims(), w.dims(), "{what}");
+        let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
+        let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
+        let differs = |(a, b): (&f64, &f64)| !((a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * largest);
+        if let Some(i) = g.iter().zip(&w).position(differs) {
+            panic!("{what}, {threads} threads: element {i} is {}, the interpreter says {}", g[i], w[i]);
+        }
+    }
+}
+
+#[test]
+fn attention_is_one_kernel_on_cpus() {
+    let baseline = Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH);
+    for (seed, (name, case)) in cases().into_iter().enumerate() {
+        let inputs = case.inputs(&mut Rng::new(seed as u64));
+        let kernels = 1 + usize::from(case.residual);
+        for isa in [Some(Isa::host()), baseline].into_iter().flatten() {
+            check(&format!("{name} on {}", isa.name), isa, &case.text("", ""), &inputs, Some(kernels), 4e-6);
+        }
+        let what = |open: &str| format!("{name}, {open}");
+        check(&what("open rows"), Isa::host(), &case.text("rows", ""), &inputs, Some(kernels), 4e-6);
+        // Scratch memory is laid out before the run: without the number of keys it is three kernels and more.
+        check(&what("all open"), Isa::host(), &case.text("rows", "keys"), &inputs, None, 4e-6);
+    }
+}
+
+/// The GPU that the CPU emulates, where it can.
+fn emulated() -> bool {
+    let said = |why: &String| {
+        // Past the capture of the test runner: what was not tested is said.
+        std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes()).unwrap();
+    };
+    of_codegen::cuda::shim::isa().inspect_err(said).is_ok()
+}
+
+#[test]
+fn attention_is_one_kernel_on_an_emulated_gpu() {
+    if !emulated() {
+        return;
+    }
+    let kinds = [("", 4e-6), ("+tf32", 4e-3), ("+tf32x3", 6e-6), ("+bf16", 3e-2), ("+f16", 4e-3)];
+    for (seed, (name, case)) in cases().into_iter().enumerate() {
+        let inputs = case.inputs(&mut Rng::new(seed as u64));
+        let kernels = 1 + usize::from(case.residual);
+        for (i, (kind, tolerance)) in kinds.into_iter().enumerate() {
+            if i > 0 && (seed + i) % 3 > 0 {
+                continue;
+            }
+            let isa = Isa::by_name(&format!("{SHIM}{kind}")).unwrap();
+            let open = (seed + i) % 4 == 1;
+            let (rows, keys) = if open { ("rows", "keys") } else { ("", "") };
+            let what = format!("{name} on {}, open: {open}", isa.name);
+            check(&what, isa, &case.text(rows, keys), &inputs, Some(kernels), tolerance);
+        }
+    }
+}
+
+#[test]
+fn the_compiler_for_gpus_takes_attention() {
+    if let Err(why) = of_codegen::cuda::nvrtc::identity() {
+        // Past the capture of the test runner: what was not tested is said.
+        let text =
+            format!("SKIPPED: no kernel was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC ({why})\n");
+        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+        return;
+    }
+    let archs = ["sm_90", "sm_80+tf32", "sm_90+tf32x3", "sm_100+bf16", "sm_90+f16"];
+    for (i, (name, case)) in cases().into_iter().enumerate() {
+        let arch = archs[i % archs.len()];
+        let plan = plan_for(&function(&case.text("rows", "keys")), Isa::by_name(arch).unwrap());
+        assert_eq!(plan.plan().code.len(), 1 + usize::from(case.residual), "{name} on {arch}");
+    }
+}

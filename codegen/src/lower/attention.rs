@@ -1,0 +1,115 @@
+//! Two products and the rows between them.
+
+use of_diag::Diagnostic;
+use of_ir::{DType, OpId, ValueId};
+use of_ops::list::as_op;
+use of_ops::movement::Transpose;
+
+use super::view::{View, step};
+use super::{Lowering, points};
+use crate::fuse::{Group, Role, Shape};
+use crate::native::attention::{Attention, Lies};
+use crate::native::space::row_major;
+use crate::native::{Extent, Nest};
+
+impl Lowering<'_, '_> {
+    /// `rows(maps(q k)) v`, whose operands may be seen along other axes.
+    pub(super) fn attention(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
+        let is_rows = |p: &Group| matches!(p.shape, Shape::Rowwise(_));
+        let at = group.parts.iter().position(is_rows).filter(|at| *at > 0).ok_or("the group has no rows")?;
+        let [moves @ .., first, rows] = &group.parts[..=at] else { return Err("the group has no product".into()) };
+        let second = group.parts.get(at + 1).ok_or("the group has no second product")?;
+        let (one, two) = (self.product(first)?, self.product(second)?);
+        let (scores, along, mut after) = (self.body(first, 0)?, self.body(rows, 1)?, self.body(second, 0)?);
+        let dims = &first.space;
+        let lead = dims.len().checked_sub(2).ok_or("a product with a vector")?;
+        if second.space.len() != dims.len() || second.space[..=lead] != dims[..=lead] {
+            return Err("the second product has other batches".into());
+        }
+        let [(made, score)] = scores.stores[..] else { return Err("the first product has several results".into()) };
+        let [(_, value)] = after.stores[..] else { return Err("the second product has several results".into()) };
+        let at_scores = along.loads.iter().position(|l| l.value == made).ok_or("the rows do not read the product")?;
+        let floats = [scores.nodes[score].dtype, after.nodes[value].dtype, along.nodes[along.stores[0].1].dtype];
+        if floats.iter().any(|t| *t != DType::F32) {
+            return Err("its scores are no f32".into());
+        }
+        let batch = &dims[..lead];
+        let [q, k, v] = [self.operands(one)[0], self.operands(one)[1], self.operands(two)[1]]
+            .map(|v| View::of(self.g, &self.roles, v));
+        let depth = self.dims(self.operands(one)[0]).last().cloned().ok_or("a product with a vector")?;
+        // The result as the last group of the parts makes it.
+        let mut out = row_major(&second.space);
+        if let Some(op) = group.parts.get(at + 2).map(|t| t.ops[0]) {
+            let y = self.g.op(op).results[0];
+            let t = as_op::<Transpose>(self.g, op).ok_or("the result is moved by no transpose")?;
+            let own = row_major(&self.dims(y));
+            for (axis, from) in t.permutation(own.len()).map_err(|e| e.message)?.into_iter().enumerate() {
+                out[from] = own[axis].clone();
+            }
+            after.stores[0].0 = y;
+        }
+        let nest = Attention {
+            batch: batch.to_vec(),
+            rows: dims[lead].clone(),
+            depth,
+            keys: dims[lead + 1].clone(),
+            columns: second.space[lead + 1].clone(),
+            q: lies(&q, batch, false)?,
+            k: lies(&k, batch, true)?,
+            v: lies(&v, batch, false)?,
+            scores,
+            along,
+            at: at_scores,
+            after,
+            out,
+        };
+        let source = Nest::Attention(Box::new(nest.clone())).print(self.isa)?;
+        let products = 2 * points(dims) * points(&[&nest.depth + &nest.columns]);
+        let flops = products + self.flops(rows);
+        // People look for the products first.
+        let ops = [first, rows, second].into_iter().chain(moves).chain(group.parts.get(at + 2));
+        let ops: Vec<OpId> = ops.flat_map(|p| p.ops.clone()).collect();
+        let (scores, along, after) = (nest.scores.loads.iter(), nest.along.loads.iter(), nest.after.loads.iter());
+        let others = along.enumerate().filter(|(l, _)| *l != at_scores).map(|(_, l)| l);
+        let loads: Vec<ValueId> = scores.chain(others).chain(after).map(|l| l.value).collect();
+        let to = nest.after.stores[0].0;
+        Ok((|| {
+            let read = [q.root, k.root, v.root].into_iter().chain(loads);
+            let reads = read.map(|v| self.place(v)).collect::<Result<Vec<_>, _>>()?;
+            let write = self.new_value(to);
+            self.kernel(&ops, source, reads, vec![write], flops);
+            Ok(())
+        })())
+    }
+
+    fn product(&self, group: &Group) -> Result<OpId, String> {
+        let is_anchor = |op: &OpId| *self.roles.get(*op) == Role::Anchor;
+        Ok(group.ops.iter().copied().find(is_anchor).ok_or("the group has no product")?)
+    }
+
+    fn operands(&self, op: OpId) -> &[ValueId] {
+        &self.g.op(op).operands
+    }
+}
+
+/// Where an operand lies, seen along batch axes, lines and elements of these; `across` where lines are its last axis.
+fn lies(view: &View, batch: &[Extent], across: bool) -> Result<Lies, String> {
+    let [lead @ .., a, b] = &view.axes[..] else { return Err("a product with a vector".into()) };
+    let (line, element) = if across { (b, a) } else { (a, b) };
+    let mut axes = Vec::new();
+    for (i, d) in batch.iter().enumerate() {
+        let own = (i + lead.len()).checked_sub(batch.len()).map(|i| &lead[i]);
+        let count: Option<Extent> = own.map(|own| own.iter().map(|(n, _)| n).product());
+        match (own, count) {
+            (Some(own), Some(count)) if count == *d => axes.extend(own.iter().cloned()),
+            (_, Some(count)) if !count.is(1) => return Err("whether batches are stretched is not known now".into()),
+            _ => axes.push((d.clone(), 0usize.into())),
+        }
+    }
+    Ok(Lies {
+        offset: view.offset.clone(),
+        batch: axes,
+        line: step(line).ok_or("its lines are not evenly apart")?,
+        step: step(element).ok_or("its elements are not evenly apart")?,
+    })
+}

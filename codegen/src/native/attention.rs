@@ -1,0 +1,387 @@
+//! Kernels of a product, a computation along the rows of its result, and a product of those rows: attention, whose scores
+//! never lie in memory.
+//!
+//! `out[row, :] = rows(maps(sum_d q[row, d] k[key, d])) v[key, :]`, for each batch. The keys and values of a batch are
+//! packed into panels once. Then some rows at a time go through all three: their scores, whole rows, wait in scratch memory
+//! that the second cache holds, so what is done along a row is an ordinary row-wise body.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+use of_ops::scalar::ScalarOp;
+
+use super::contraction::{self, Block, Contraction, Element, Operand, RowAxes, Tile, Walk};
+use super::copy::square;
+use super::expr::ctype;
+use super::rowwise::Rows;
+use super::space::offset;
+use super::{Extent, Isa, Source};
+use crate::lower::body::{Body, Load, Node, Reduce, Typed};
+
+/// Where an operand lies: its lines are rows of the left one, and keys of the others.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lies {
+    /// The first element.
+    pub offset: Extent,
+    /// Extents and distances of axes that are together as many as there are batches.
+    pub batch: Vec<(Extent, Extent)>,
+    /// Between lines.
+    pub line: Extent,
+    /// Between the elements of a line.
+    pub step: Extent,
+}
+
+impl Lies {
+    /// C: where the batch (a C variable) begins.
+    pub fn at(&self) -> String {
+        let (dims, strides): (Vec<Extent>, Vec<Extent>) = self.batch.iter().cloned().unzip();
+        format!("{} + {}", self.offset, offset(&dims, &strides, "batch"))
+    }
+}
+
+/// Two products and the rows between them. Arguments are `q`, `k`, `v`, the loads of the bodies one after another without
+/// the scores themselves, and the result.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Attention {
+    /// Extents of the batch axes.
+    pub batch: Vec<Extent>,
+    /// Rows of a batch.
+    pub rows: Extent,
+    /// Terms of the first product.
+    pub depth: Extent,
+    /// Columns of the first product, terms of the second.
+    pub keys: Extent,
+    /// Columns of the second product.
+    pub columns: Extent,
+    /// Operands.
+    pub q: Lies,
+    /// The same.
+    pub k: Lies,
+    /// The same.
+    pub v: Lies,
+    /// The epilogue of the first product.
+    pub scores: Body,
+    /// What is done along the rows.
+    pub along: Body,
+    /// Which of its loads are the scores.
+    pub at: usize,
+    /// The epilogue of the second product.
+    pub after: Body,
+    /// Strides of the result along batch axes, rows and columns.
+    pub out: Vec<Extent>,
+}
+
+/// The nodes of a softmax along rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Softmax {
+    /// What it is the softmax of.
+    pub of: usize,
+    /// The largest of that.
+    pub largest: usize,
+    /// The exponentials.
+    pub exponentials: usize,
+    /// Their sum.
+    pub sum: usize,
+}
+
+/// Bytes of scores that wait in scratch memory, at most.
+const SCORES: usize = 1 << 18;
+/// Floats between rows that make them meet in the same sets of the first cache.
+const SPREAD: usize = 64;
+/// Tiles of rows that are worth packing values.
+const FEW: usize = 4;
+/// Blocks of rows that keep several workers busy.
+const BUSY: usize = 16;
+
+impl Attention {
+    /// The softmax that the rows are, if they are one.
+    pub fn softmax(&self) -> Option<Softmax> {
+        let node = |n: usize| &self.along.nodes[n].node;
+        let of = |n: usize, op: ScalarOp| match node(n) {
+            Node::Op(o, args) if *o == op => Some(&args[..]),
+            _ => None,
+        };
+        let [(_, stored)] = self.along.stores[..] else { return None };
+        let [exponentials, sum] = *of(stored, ScalarOp::Div)? else { return None };
+        let [difference] = *of(exponentials, ScalarOp::Exp)? else { return None };
+        let [of, largest] = *of(difference, ScalarOp::Sub)? else { return None };
+        let sums = *node(sum) == Node::Reduce(Reduce::Sum, exponentials);
+        let soft = sums && *node(largest) == Node::Reduce(Reduce::Max, of) && !self.along.nodes[of].per_row;
+        soft.then_some(Softmax { of, largest, exponentials, sum })
+    }
+
+    /// Extents of the scores.
+    pub fn dims(&self) -> Vec<Extent> {
+        self.batch.iter().chain([&self.rows, &self.keys]).cloned().collect()
+    }
+
+    /// Extents of the result.
+    pub fn out_dims(&self) -> Vec<Extent> {
+        self.batch.iter().chain([&self.rows, &self.columns]).cloned().collect()
+    }
+
+    /// How the loads of a body over `dims` go along.
+    ///
+    /// # Errors
+    /// When one does not follow the rows.
+    pub fn walks(&self, body: &Body, dims: Vec<Extent>) -> Result<Vec<Walk>, String> {
+        let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };
+        let walk = |l: &Load| axes.walk(&l.strides);
+        body.loads
+            .iter()
+            .map(|l| walk(l).ok_or_else(|| "an operand of the epilogue does not follow the rows".into()))
+            .collect()
+    }
+
+    /// How the result goes along.
+    ///
+    /// # Errors
+    /// When it does not follow the rows.
+    pub fn to(&self) -> Result<Walk, String> {
+        let axes = RowAxes { dims: self.out_dims(), batch: self.batch.len(), outer: 0 };
+        axes.walk(&self.out).ok_or_else(|| "the result does not follow the rows".into())
+    }
+
+    /// The arguments of the loads of `along`; nothing for the scores.
+    pub fn along_arguments(&self) -> Vec<Option<usize>> {
+        let first = 3 + self.scores.loads.len();
+        let number = |l: usize| (l != self.at).then(|| first + l - usize::from(l > self.at));
+        (0..self.along.loads.len()).map(number).collect()
+    }
+
+    /// The argument of the first load of `after`.
+    pub fn after_argument(&self) -> usize {
+        3 + self.scores.loads.len() + self.along.loads.len() - 1
+    }
+
+    /// The argument that is the result.
+    pub fn result_argument(&self) -> usize {
+        self.after_argument() + self.after.loads.len()
+    }
+
+    /// One of the two products, of panels.
+    fn product(&self, line: &Extent, run: &Extent, columns: &Extent) -> Contraction {
+        let zeros = vec![Extent::from(0usize); self.batch.len()];
+        Contraction {
+            element: Element::Float,
+            batch: self.batch.clone(),
+            a_batch: zeros.clone(),
+            b_batch: zeros,
+            outer: (1usize.into(), 0usize.into()),
+            inner: (self.rows.clone(), line.clone()),
+            taps: Vec::new(),
+            run: run.clone(),
+            columns: columns.clone(),
+            b: Operand::Packed,
+        }
+    }
+}
+
+/// The kernel.
+///
+/// # Errors
+/// When an extent of scratch memory is not known before the run, or an access cannot follow the rows.
+pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
+    let known = |e: &Extent| e.number().ok_or("how many keys there are is not known before the run");
+    let (keys, depth, columns) = (known(&a.keys)?, known(&a.depth)?, known(&a.columns)?);
+    if !a.q.step.is(1) {
+        return Err("the rows of the left operand are not contiguous".into());
+    }
+    // Rows of scores do not all begin in the same few sets of the first cache.
+    let pitch = keys.next_multiple_of(isa.lanes);
+    let pitch = if pitch.is_multiple_of(SPREAD) { pitch + isa.lanes } else { pitch };
+    let (mut first, mut second) =
+        (a.product(&a.q.line, &a.depth, &a.keys), a.product(&pitch.into(), &a.keys, &a.columns));
+    let (mut one, mut two) = (contraction::tile(&first, isa), contraction::tile(&second, isa));
+    // A key that few rows read is read where it lies.
+    let dots = a.rows.number().is_some_and(|n| n < FEW) && a.k.step.is(1);
+    if dots {
+        first.b = Operand::Transposed(a.k.line.clone());
+        one = Tile { rows: 1, vectors: 1 };
+    }
+    // Blocks are whole tiles of both products.
+    let mut unit = one.rows / gcd(one.rows, two.rows) * two.rows;
+    if unit * pitch * 4 > 2 * SCORES && a.rows.guess() > unit {
+        two = Tile { rows: one.rows, ..two };
+        unit = one.rows;
+    }
+    let (rows, batches) = (a.rows.guess(), a.batch.iter().product::<Extent>());
+    let most = (SCORES / (4 * pitch)).min(rows * batches.guess() / BUSY).clamp(unit, rows.next_multiple_of(unit));
+    let block = most / unit * unit;
+    let (width, wide) = (one.vectors * isa.lanes, two.vectors * isa.lanes);
+    // Values that few rows read are read where they lie.
+    let packs = rows >= FEW * two.rows || !a.v.step.is(1);
+    if !packs {
+        second.b = Operand::RowMajor(a.v.line.clone());
+    }
+    let k_size = if dots { 0 } else { depth * width * keys.div_ceil(width) };
+    let v_size = if packs { keys * wide * columns.div_ceil(wide) } else { 0 };
+
+    let (scores_walk, after_walk) = (a.walks(&a.scores, a.dims())?, a.walks(&a.after, a.out_dims())?);
+    let to = a.to()?;
+    if !to.column.is(1) {
+        return Err("the rows of the result are not contiguous".into());
+    }
+    let nowhere = vec![Extent::from(0usize); a.batch.len()];
+    let waits = Walk { batch: nowhere, outer: 0usize.into(), inner: pitch.into(), column: 1usize.into() };
+    let rows_dims = a.dims();
+    let soft = a.softmax();
+    let walks = match soft {
+        Some(s) => finished_later(&a.along, s, a.at),
+        None => vec![a.along.clone()],
+    };
+    let walks = walks.iter().map(|body| Rows::of(body, &rows_dims, 1, isa)).collect::<Result<Vec<_>, _>>()?;
+    let q = format!("(const f32 *)args[0] + {} + first * {}", a.q.at(), a.q.line);
+    let result = format!(
+        "(f32 *)args[{}] + {} + first * {}",
+        a.result_argument(),
+        offset(&a.batch, &to.batch, "batch"),
+        to.inner
+    );
+    let one = Block {
+        spec: &first,
+        tile: one,
+        body: &a.scores,
+        first_load: 3,
+        walk: &scores_walk,
+        to: &waits,
+        left: &q,
+        right: if dots { "K" } else { "KP" },
+        result: "X",
+        factors: None,
+    };
+    let two = Block {
+        spec: &second,
+        tile: two,
+        body: &a.after,
+        first_load: a.after_argument(),
+        walk: &after_walk,
+        to: &to,
+        left: "X",
+        right: if packs { "VP" } else { "V" },
+        result: &result,
+        factors: soft.map(|_| "F"),
+    };
+
+    let cuts = a.rows.div_ceil(&block.into());
+    let mut c = String::new();
+    let _ = writeln!(c, "  f32 *const KP = (f32 *)scratch, *const VP = KP + {k_size}, *const X = VP + {v_size};");
+    let _ =
+        writeln!(c, "  f32 *const F = X + {}, *const Y = F + {};", block * pitch, block.next_multiple_of(isa.lanes));
+    c.push_str("  for (i64 it = begin; it < end; it++) {\n");
+    let _ = writeln!(c, "    const i64 batch = it / {cuts}, first = it % {cuts} * {block};");
+    let _ = writeln!(c, "    const i64 count = dim_min({block}, {} - first);", a.rows);
+    let _ = writeln!(c, "    const f32 *const K = (const f32 *)args[1] + {};", a.k.at());
+    let _ = writeln!(c, "    const f32 *const V = (const f32 *)args[2] + {};", a.v.at());
+    // Packed once for all rows of a batch that this worker runs.
+    c.push_str("    if (first == 0 || it == begin) {\n");
+    if !dots {
+        columns_to_panels(("K", "KP"), (&a.k.line, &a.k.step), (keys, depth, width), isa, &mut c);
+    }
+    if packs {
+        columns_to_panels(("V", "VP"), (&a.v.step, &a.v.line), (columns, keys, wide), isa, &mut c);
+    }
+    c.push_str("    }\n    {\n");
+    one.print("Y", isa, &mut c);
+    c.push_str("    }\n    {\n");
+    let outer = rows_dims.len() - 1;
+    for (i, walk) in walks.iter().enumerate() {
+        c.push_str("    {\n");
+        walk.head("Y", &mut c);
+        c.push_str("    for (i64 r = 0; r < count; r++) {\n");
+        let _ = writeln!(c, "    const i64 row = batch * {} + first + r;", a.rows);
+        for (i, (l, argument)) in a.along.loads.iter().zip(a.along_arguments()).enumerate() {
+            let t = ctype(l.dtype);
+            let from = match argument {
+                Some(n) => format!("args[{n}] + {}", offset(&rows_dims[..outer], &l.strides[..outer], "row")),
+                None => format!("X + r * {pitch}"),
+            };
+            let _ = writeln!(c, "    const {t} *p{i} = (const {t} *){from};");
+        }
+        // Numbers of a row: the largest score first, then the factor.
+        let _ = writeln!(c, "    f32 *const numbers = F + r, *const p{} = numbers;", a.along.loads.len());
+        let largest = walks.len() == 2 && i == 0;
+        let _ = writeln!(
+            c,
+            "    f32 *const q0 = {}, *const q1 = numbers;",
+            if largest { "numbers".into() } else { format!("X + r * {pitch}") }
+        );
+        walk.row(&mut c);
+        c.push_str("    }\n    }\n");
+    }
+    c.push_str("    }\n    {\n");
+    two.print("Y", isa, &mut c);
+    c.push_str("    }\n  }\n");
+    let sums = one.sums(isa).max(two.sums(isa)) * 4;
+    let scratch = 4 * (k_size + v_size + block * pitch + block.next_multiple_of(isa.lanes))
+        + walks.iter().map(Rows::scratch).fold(sums, usize::max);
+    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * cuts, 1) })
+}
+
+/// A softmax whose rows are not divided, as the second product is then: exponentials, and a factor for each row. Where it
+/// is the softmax of the scores themselves, the largest of each row are found by a walk of their own before: many rows
+/// are then under way at once, which a single walk with two reductions in turn is too long for.
+fn finished_later(along: &Body, s: Softmax, at: usize) -> Vec<Body> {
+    let mut body = along.clone();
+    let (value, quotient) = along.stores[0];
+    let typed = |node| Typed { node, dtype: DType::F32, per_row: true };
+    body.nodes[quotient] = typed(Node::Op(ScalarOp::Recip, vec![s.sum]));
+    body.stores = vec![(value, s.exponentials), (value, quotient)];
+    if along.nodes[s.of].node != Node::Load(at) {
+        return vec![body];
+    }
+    let mut first = along.clone();
+    first.nodes.truncate(s.largest + 1);
+    first.stores = vec![(value, s.largest)];
+    let strides = vec![Extent::from(0usize); along.loads[at].strides.len()];
+    body.nodes[s.largest] = typed(Node::Load(along.loads.len()));
+    body.loads.push(Load { value, dtype: DType::F32, strides });
+    vec![first, body]
+}
+
+/// Prints how a matrix of `columns` by `depth` elements goes into panels of so many columns, with zeros behind the last
+/// column: its columns and the elements of a column lie `column` and `step` apart.
+fn columns_to_panels(
+    (from, to): (&str, &str),
+    (column, step): (&Extent, &Extent),
+    (columns, depth, width): (usize, usize, usize),
+    isa: &Isa,
+    c: &mut String,
+) {
+    let lanes = isa.lanes;
+    let place = format!("n / {width} * {} + n % {width}", depth * width);
+    let (whole, deep) = (columns / lanes * lanes, depth / lanes * lanes);
+    // What is left to go one by one: columns from here on, and elements of the others from there on.
+    let (mut n0, mut d0) = (0, 0);
+    if step.is(1) {
+        let _ =
+            writeln!(c, "      for (i64 n = 0; n < {whole}; n += LANES) for (i64 d = 0; d < {deep}; d += LANES) {{");
+        let _ = writeln!(c, "          const f32 *p = {from} + n * {column} + d;");
+        let _ = writeln!(c, "          f32 *q = {to} + {place} + d * {width};");
+        square(column, &width.into(), lanes, c);
+        c.push_str("      }\n");
+        (n0, d0) = (whole, deep);
+    } else if column.is(1) {
+        let _ = writeln!(c, "      for (i64 d = 0; d < {depth}; d++) for (i64 n = 0; n < {whole}; n += LANES)");
+        let _ = writeln!(c, "          store({to} + {place} + d * {width}, load({from} + n + d * {step}));");
+        (n0, d0) = (whole, depth);
+    }
+    let each = format!("{to}[{place} + d * {width}] = {from}[n * {column} + d * {step}]");
+    if d0 < depth && n0 > 0 {
+        let _ = writeln!(c, "      for (i64 d = {d0}; d < {depth}; d++) for (i64 n = 0; n < {n0}; n++) {each};");
+    }
+    if n0 < columns {
+        let _ = writeln!(c, "      for (i64 d = 0; d < {depth}; d++) for (i64 n = {n0}; n < {columns}; n++) {each};");
+    }
+    let end = columns.next_multiple_of(width);
+    if columns < end {
+        let _ = writeln!(
+            c,
+            "      for (i64 d = 0; d < {depth}; d++) for (i64 n = {columns}; n < {end}; n++) {to}[{place} + d * {width}] = 0;"
+        );
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
