@@ -524,7 +524,7 @@ impl Block<'_> {
         let _ = writeln!(c, "    const f32 *const A = {};", self.left);
         let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
         let step = match &spec.b {
-            Operand::Packed => panel(spec, width),
+            Operand::Packed | Operand::Halves(_) => panel(spec, width),
             Operand::RowMajor(_) => width.into(),
             Operand::Transposed(line) => line * width,
         };
