@@ -30,8 +30,9 @@ impl Lowering<'_, '_> {
         let [(_, value)] = after.stores[..] else { return Err("the second product has several results".into()) };
         let at_scores = along.loads.iter().position(|l| l.value == made).ok_or("the rows do not read the product")?;
         let floats = [scores.nodes[score].dtype, after.nodes[value].dtype, along.nodes[along.stores[0].1].dtype];
-        if floats.iter().any(|t| *t != DType::F32) {
-            return Err("its scores are no f32".into());
+        let read = self.operands(one).iter().chain(self.operands(two)).map(|v| self.dtype(*v));
+        if floats.into_iter().chain(read).any(|t| t != DType::F32) {
+            return Err("only attention to f32 has one kernel".into());
         }
         let batch = &dims[..lead];
         let [q, k, v] = [self.operands(one)[0], self.operands(one)[1], self.operands(two)[1]]
