@@ -146,6 +146,8 @@ fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Resul
         .meshes
         .first()
         .ok_or_else(|| exit::error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
+    let stages = mesh.stages().and_then(|axis| Some((axis, *mesh.extents().get(axis)?)));
+    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.cut(axis, stages));
     if mesh.extents() != spec.shape() {
         let what = format!("the plan is for a mesh of {:?}, the given one is {:?}", mesh.extents(), spec.shape());
         return Err(exit::error(Code::INPUT, what).into());
