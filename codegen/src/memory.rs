@@ -48,13 +48,17 @@ pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
         if peak < best.peak {
             (best.offsets, best.peak, best_order) = (offsets, peak, order);
         }
-        if best.peak == lower_bound {
+        let off = if buffers.len() > MANY { lower_bound / 1000 } else { 0 };
+        if best.peak - lower_bound <= off {
             return best;
         }
     }
     climb(&sized, best_order, &mut best);
     best
 }
+
+/// Of more buffers than this, a thousandth above the bound is near enough: each order takes seconds.
+const MANY: usize = 20_000;
 
 /// Pairs of buffers that the improvement of an order may look at: a tenth of a second.
 const PAIRS: usize = 40_000_000;
@@ -113,22 +117,19 @@ fn most_alive(buffers: &[Buffer]) -> u64 {
 fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
     let mut offsets = vec![0u64; buffers.len()];
     let mut placed = Placed::new(buffers.iter().map(|b| b.last).max().unwrap_or(0));
-    // Start and end of what lives together with a buffer, by start.
-    let mut others: Vec<(u64, u64)> = Vec::new();
     let mut peak = 0;
     for &i in order {
         let b = buffers[i];
-        placed.alive(&b, &mut others);
         let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
-        for (start, stop) in &others {
+        placed.alive(&b, &mut |start, stop| {
             if let Some(gap) = start.checked_sub(end)
                 && gap >= b.bytes
                 && gap < best_gap
             {
                 (at, best_gap) = (Some(end), gap);
             }
-            end = end.max(*stop);
-        }
+            end = end.max(stop);
+        });
         let own = at.unwrap_or(end);
         offsets[i] = own;
         peak = peak.max(own + b.bytes);
@@ -177,16 +178,22 @@ impl Placed {
         list.insert(at, (offset, b));
     }
 
-    /// Where the placed buffers lie that live at a step of `b`.
-    fn alive(&self, b: &Buffer, out: &mut Vec<(u64, u64)>) {
-        out.clear();
+    /// Gives `to` the start and the end of each placed buffer that lives at a step of `b`, by start.
+    fn alive(&self, b: &Buffer, to: &mut impl FnMut(u64, u64)) {
+        let together = |(_, c): &&(u64, Buffer)| c.first <= b.last && b.first <= c.last;
+        let span = |(start, c): &(u64, Buffer)| (*start, start + c.bytes);
+        // Most are at one node, where they are in order.
+        let (mut most, mut others): (&[(u64, Buffer)], Vec<(u64, u64)>) = (&[], Vec::new());
         let mut open = vec![(1usize, 0u32, self.steps)];
         while let Some((node, from, len)) = open.pop() {
             if self.below[node] == 0 {
                 continue;
             }
-            let together = |(_, c): &&(u64, Buffer)| c.first <= b.last && b.first <= c.last;
-            out.extend(self.nodes[node].iter().filter(together).map(|(o, c)| (*o, o + c.bytes)));
+            let mut list = self.nodes[node].as_slice();
+            if list.len() > most.len() {
+                std::mem::swap(&mut most, &mut list);
+            }
+            others.extend(list.iter().filter(together).map(span));
             let half = len / 2;
             if half > 0 && b.first < from + half {
                 open.push((2 * node, from, half));
@@ -195,8 +202,15 @@ impl Placed {
                 open.push((2 * node + 1, from + half, half));
             }
         }
-        // Runs that are in order, which the sort merges.
-        out.sort();
+        others.sort_unstable();
+        let mut others = others.into_iter().peekable();
+        for (start, stop) in most.iter().filter(together).map(span) {
+            while let Some((start, stop)) = others.next_if(|o| o.0 <= start) {
+                to(start, stop);
+            }
+            to(start, stop);
+        }
+        others.for_each(|(start, stop)| to(start, stop));
     }
 }
 

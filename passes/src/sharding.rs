@@ -82,8 +82,7 @@ impl Pass for Shard {
                 Diagnostic::error(Code::PIPELINE, Location::Unknown, what)
             })
         };
-        let (count, turns) =
-            (positive(options.stages, "stages")?, positive(options.microbatches, "microbatches")?);
+        let (count, turns) = (positive(options.stages, "stages")?, positive(options.microbatches, "microbatches")?);
         if count > 1 || turns > 1 {
             let said = cut(module, &mesh, (count, turns), &effort)?;
             said.iter().for_each(|l| cx.emit(&format!("// shard: {l}\n")));

@@ -129,7 +129,8 @@ pub fn choose(
     let mut why = None;
     for axis in 0..if stages > 1 { mesh.axes.len() } else { 1 } {
         let Some(own) = mesh.stage(axis, stages) else { continue };
-        let model = Model::new(func, &own).map_err(|d| d.0.into_iter().next().unwrap_or_else(|| decide::nothing(func)))?;
+        let model =
+            Model::new(func, &own).map_err(|d| d.0.into_iter().next().unwrap_or_else(|| decide::nothing(func)))?;
         match Cut::new(&levels, (stages, microbatches), mesh, axis).search(&model, effort) {
             Ok((p, d, last)) if best.as_ref().is_none_or(|(b, ..)| p.cost < b.cost) => {
                 best = Some((p, decide::prepare(&model, &d), last));
@@ -225,11 +226,7 @@ impl<'a> Cut<'a> {
     }
 
     /// The fastest that fits, with its layouts and its cuts.
-    fn search(
-        &self,
-        model: &Model<'_>,
-        effort: &Effort,
-    ) -> Result<(Pipeline, Decision, Vec<usize>), Diagnostic> {
+    fn search(&self, model: &Model<'_>, effort: &Effort) -> Result<(Pipeline, Decision, Vec<usize>), Diagnostic> {
         let (s, m) = (self.stages as f64, self.microbatches as f64);
         let turns = (m + s - 1.0) / m;
         let memory = model.mesh.memory;
@@ -248,8 +245,7 @@ impl<'a> Cut<'a> {
                 let ops = last.iter().map(|c| self.levels.forward[self.levels.cuts[*c].0]).collect();
                 let (axis, stages, microbatches) = (self.axis, self.stages, self.microbatches);
                 let mesh = model.mesh.clone();
-                let p =
-                    Pipeline { axis, stages, microbatches, mesh, last: ops, seconds, cost, bound, memory: taken };
+                let p = Pipeline { axis, stages, microbatches, mesh, last: ops, seconds, cost, bound, memory: taken };
                 return Ok((p, d, last));
             }
             limit *= 0.98 * memory / taken;

@@ -654,7 +654,13 @@ impl<'a> Build<'a> {
     }
 
     /// Combines what a turn makes with what those before it made, where someone reads it combined.
-    fn combine(&mut self, rw: &mut Rewriter<'_>, v: ValueId, own: ValueId, kind: PartialKind) -> Result<(), Diagnostic> {
+    fn combine(
+        &mut self,
+        rw: &mut Rewriter<'_>,
+        v: ValueId,
+        own: ValueId,
+        kind: PartialKind,
+    ) -> Result<(), Diagnostic> {
         let whole = |u: &of_ir::Use| self.ask(u.op, u.operand as usize, Sbp::Partial(kind)) == Sbp::Broadcast;
         if !self.g.uses(v).iter().any(whole) {
             return Ok(());

@@ -446,8 +446,8 @@ fn layers(count: usize, training: bool) -> Module {
     let text = format!(
         "func @main(%x: {x}, {args}) -> ({types}){attrs} {{\n{body}  of.return {returned} : ({types}) -> ()\n}}\n"
     );
-    let mut module = of_ir::text::parse_module(&text, "layers", &of_ops::registry(), None)
-        .unwrap_or_else(|d| panic!("{d}\n{text}"));
+    let mut module =
+        of_ir::text::parse_module(&text, "layers", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}\n{text}"));
     let mut manager = Manager::default();
     manager.append("differentiate,simplify").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));

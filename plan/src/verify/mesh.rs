@@ -117,7 +117,8 @@ impl<'a> Checker<'a> {
             [(&mesh.inputs, &program.inputs, "inputs"), (&mesh.outputs, &program.outputs, "outputs")]
         {
             let parts = parts(whole, &coords(&mesh.extents(), rank));
-            if parts.len() != own.len() || parts.iter().zip(own).any(|((i, t), o)| !self.fits(&whole[*i], *t, o, rank)) {
+            if parts.len() != own.len() || parts.iter().zip(own).any(|((i, t), o)| !self.fits(&whole[*i], *t, o, rank))
+            {
                 self.report(FindingKind::Type, &place, format!("its {what} are not its parts of the mesh's"));
             }
         }
