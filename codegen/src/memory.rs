@@ -183,7 +183,8 @@ impl Placed {
         let together = |(_, c): &&(u64, Buffer)| c.first <= b.last && b.first <= c.last;
         let span = |(start, c): &(u64, Buffer)| (*start, start + c.bytes);
         // Most are at one node, where they are in order.
-        let (mut most, mut others): (&[(u64, Buffer)], Vec<(u64, u64)>) = (&[], Vec::new());
+        let mut most: &[(u64, Buffer)] = &[];
+        let mut others: Vec<(u64, u64)> = Vec::new();
         let mut open = vec![(1usize, 0u32, self.steps)];
         while let Some((node, from, len)) = open.pop() {
             if self.below[node] == 0 {
