@@ -26,7 +26,8 @@ pub struct Packing {
 type Order = fn(&Buffer) -> (u64, u64);
 
 /// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders, then changes the best of them
-/// step by step until nothing is above the lower bound or the steps are spent.
+/// step by step until nothing is above the lower bound or the steps are spent. Of very many buffers the first order that comes
+/// near the bound is taken.
 ///
 /// Each order is placed by best fit: a buffer goes into the smallest gap that holds it between buffers that live at
 /// the same time, else on top of them.
@@ -116,103 +117,31 @@ fn most_alive(buffers: &[Buffer]) -> u64 {
 
 fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
     let mut offsets = vec![0u64; buffers.len()];
-    let mut placed = Placed::new(buffers.iter().map(|b| b.last).max().unwrap_or(0));
+    // Placed buffers and where they lie, by offset: side by side, as every buffer looks at all that were placed before.
+    let mut placed: Vec<(Buffer, u64)> = Vec::with_capacity(buffers.len());
     let mut peak = 0;
     for &i in order {
         let b = buffers[i];
         let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
-        placed.alive(&b, &mut |start, stop| {
-            if let Some(gap) = start.checked_sub(end)
+        for (c, offset) in &placed {
+            if c.last < b.first || b.last < c.first || c.bytes == 0 {
+                continue;
+            }
+            if let Some(gap) = offset.checked_sub(end)
                 && gap >= b.bytes
                 && gap < best_gap
             {
                 (at, best_gap) = (Some(end), gap);
             }
-            end = end.max(stop);
-        });
+            end = end.max(offset + c.bytes);
+        }
         let own = at.unwrap_or(end);
         offsets[i] = own;
         peak = peak.max(own + b.bytes);
-        placed.add(b, own);
+        let position = placed.partition_point(|(_, offset)| *offset <= own);
+        placed.insert(position, (b, own));
     }
     (offsets, peak)
-}
-
-/// Placed buffers by when they live: a binary tree over the steps, in which each is at the highest node whose middle it
-/// lives across, with the others there in order of their offsets. So few are looked at that do not live at the same time.
-struct Placed {
-    steps: u32,
-    nodes: Vec<Vec<(u64, Buffer)>>,
-    /// How many are at a node and below.
-    below: Vec<u32>,
-}
-
-impl Placed {
-    fn new(last: u32) -> Self {
-        let steps = (last + 1).next_power_of_two();
-        let nodes = 2 * steps as usize;
-        Placed { steps, nodes: vec![Vec::new(); nodes], below: vec![0; nodes] }
-    }
-
-    /// The nodes are numbered as in a heap: the one of all steps is 1, halves of node n are 2 n and 2 n + 1.
-    fn add(&mut self, b: Buffer, offset: u64) {
-        if b.bytes == 0 {
-            return;
-        }
-        let (mut node, mut from, mut len) = (1, 0, self.steps);
-        self.below[node] += 1;
-        while len > 1 {
-            let middle = from + len / 2;
-            if b.last < middle {
-                node *= 2;
-            } else if b.first >= middle {
-                (node, from) = (2 * node + 1, middle);
-            } else {
-                break;
-            }
-            self.below[node] += 1;
-            len /= 2;
-        }
-        let list = &mut self.nodes[node];
-        let at = list.partition_point(|(o, _)| *o <= offset);
-        list.insert(at, (offset, b));
-    }
-
-    /// Gives `to` the start and the end of each placed buffer that lives at a step of `b`, by start.
-    fn alive(&self, b: &Buffer, to: &mut impl FnMut(u64, u64)) {
-        let together = |(_, c): &&(u64, Buffer)| c.first <= b.last && b.first <= c.last;
-        let span = |(start, c): &(u64, Buffer)| (*start, start + c.bytes);
-        // Most are at one node, where they are in order.
-        let mut most: &[(u64, Buffer)] = &[];
-        let mut others: Vec<(u64, u64)> = Vec::new();
-        let mut open = vec![(1usize, 0u32, self.steps)];
-        while let Some((node, from, len)) = open.pop() {
-            if self.below[node] == 0 {
-                continue;
-            }
-            let mut list = self.nodes[node].as_slice();
-            if list.len() > most.len() {
-                std::mem::swap(&mut most, &mut list);
-            }
-            others.extend(list.iter().filter(together).map(span));
-            let half = len / 2;
-            if half > 0 && b.first < from + half {
-                open.push((2 * node, from, half));
-            }
-            if half > 0 && b.last >= from + half {
-                open.push((2 * node + 1, from + half, half));
-            }
-        }
-        others.sort_unstable();
-        let mut others = others.into_iter().peekable();
-        for (start, stop) in most.iter().filter(together).map(span) {
-            while let Some((start, stop)) = others.next_if(|o| o.0 <= start) {
-                to(start, stop);
-            }
-            to(start, stop);
-        }
-        others.for_each(|(start, stop)| to(start, stop));
-    }
 }
 
 #[cfg(test)]

@@ -176,7 +176,9 @@ impl Levels {
         let behind = &order[forward.len()..];
         // A backward op belongs to what it reads of the forward ops and of the parameters, or to where its gradients come from.
         for op in behind {
-            let known = |v: &&ValueId| !source(**v) || first(**v, &ops).is_some();
+            // Constants are everywhere: layers that share one have nothing in common.
+            let constant = |v: ValueId| g.def_op(v).is_some_and(|d| g.op(d).def.traits().constant);
+            let known = |v: &&ValueId| !constant(**v) && (!source(**v) || first(**v, &ops).is_some());
             let level = |v: &ValueId, ops: &[Option<usize>]| match g.def_op(*v) {
                 Some(d) if !source(*v) => ops[d.index()],
                 _ => first(*v, ops),
