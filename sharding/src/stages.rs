@@ -173,9 +173,11 @@ impl Levels {
         let source = |v: ValueId| g.def_op(v).is_none_or(|op| g.op(op).def.traits().constant);
         let first = |v: ValueId, ops: &[Option<usize>]| g.uses(v).iter().filter_map(|u| ops[u.op.index()]).min();
         let order: Vec<OpId> = g.region_ops(g.entry()).collect();
-        let behind = &order[forward.len()..];
+        // What is returned says nothing of where it is made.
+        let computes = |op: &OpId| !g.op(*op).def.traits().terminator;
+        let behind: Vec<OpId> = order[forward.len()..].iter().copied().filter(computes).collect();
         // A backward op belongs to what it reads of the forward ops and of the parameters, or to where its gradients come from.
-        for op in behind {
+        for op in &behind {
             // Constants are everywhere: layers that share one have nothing in common.
             let constant = |v: ValueId| g.def_op(v).is_some_and(|d| g.op(d).def.traits().constant);
             let known = |v: &&ValueId| !constant(**v) && (!source(**v) || first(**v, &ops).is_some());
