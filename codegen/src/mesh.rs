@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Func, PartialKind, Sbp, Type};
+use of_ir::{Func, Module, PartialKind, Sbp, Type, ValueId};
+use of_ops::boxing::{TURNS_INPUTS, TURNS_OUTPUTS};
 use of_plan::{
-    Arg, ArgSource, AxisLayout, Exec, LayoutKind, MeshPort, MeshProgram, OwnWeight, PlanBuilder, Program, Rank,
+    Arg, ArgSource, AxisLayout, Exec, LayoutKind, MeshPort, MeshProgram, OwnWeight, PlanBuilder, Program, Rank, Turns,
 };
 
 use crate::physical::element_type;
@@ -18,6 +19,8 @@ pub struct MeshFuncs<'m> {
     pub shape: Vec<usize>,
     /// The function as all ranks see it: what its inputs and outputs are, and how they lie.
     pub whole: &'m Func,
+    /// The module with the meshes that its types name.
+    pub module: &'m Module,
     /// Functions of ranks.
     pub funcs: Vec<&'m Func>,
     /// For each rank, its function.
@@ -38,29 +41,49 @@ pub fn axis_layout(sbp: Sbp) -> AxisLayout {
 
 /// The entry point of a mesh whose ranks run these programs.
 pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Diagnostic> {
-    let port = |(name, ty): (&String, &Type)| {
+    let port = |name: &str, ty: &Type, turns: Option<Turns>| {
         let unsupported = || {
             let what = format!("'{name}' is {ty}: ranks take tensors of known extents and whole bytes");
             Diagnostic::error(Code::UNSUPPORTED, Location::Unknown, what)
         };
         let t = ty.as_tensor().ok_or_else(unsupported)?;
-        let dims = t.fixed_dims().ok_or_else(unsupported)?;
+        let mut dims = t.fixed_dims().ok_or_else(unsupported)?;
         if t.dtype.bits().is_none_or(|b| b < 8) {
             return Err(unsupported());
         }
-        let broadcast = || mesh.shape.iter().map(|_| axis_layout(Sbp::Broadcast)).collect();
-        let layout = t.sbp.as_ref().map_or_else(broadcast, |s| s.axes.iter().copied().map(axis_layout).collect());
+        if let Some(t) = turns {
+            dims.iter_mut().skip(t.axis as usize).take(1).for_each(|n| *n *= t.count as usize);
+        }
+        let mut layout: Vec<AxisLayout> = match &t.sbp {
+            Some(s) => s.axes.iter().copied().map(axis_layout).collect(),
+            None => mesh.shape.iter().map(|_| axis_layout(Sbp::Broadcast)).collect(),
+        };
+        if let Some(part) = t.sbp.as_ref().and_then(|s| mesh.module.meshes.get(&*s.mesh)?.part) {
+            layout.insert(part.axis.min(layout.len()), AxisLayout::at(part.index as u32));
+        }
         let dims = dims.into_iter().map(|d| d as i64).collect();
-        Ok(MeshPort { name: name.clone(), dtype: element_type(t.dtype) as i32, dims, layout })
+        Ok(MeshPort { name: name.into(), dtype: element_type(t.dtype) as i32, dims, layout, turns })
+    };
+    // The slices of one stand side by side.
+    let ports = |names: &[String], values: &[ValueId], turns: &str| {
+        let cuts: Vec<i64> = mesh.whole.attrs.typed(turns).unwrap_or_default();
+        let mut at = 0;
+        let mut out = Vec::new();
+        while at < values.len() {
+            let turns = cuts.get(2 * out.len()..2 * out.len() + 2).filter(|c| c[0] > 1);
+            let turns = turns.map(|c| Turns { count: c[0] as u32, axis: c[1] as u32 });
+            let name = names[at].strip_suffix("/0").filter(|_| turns.is_some()).unwrap_or(&names[at]);
+            out.push(port(name, mesh.whole.graph.ty(values[at]), turns)?);
+            at += turns.map_or(1, |t| (t.count as usize).max(1));
+        }
+        Ok::<_, Diagnostic>(out)
     };
     let g = &mesh.whole.graph;
-    let types = |values: &[of_ir::ValueId]| values.iter().map(|v| g.ty(*v).clone()).collect::<Vec<_>>();
-    let (inputs, outputs) = (types(g.args()), types(g.outputs()));
     Ok(MeshProgram {
         name: mesh.name.clone(),
         shape: mesh.shape.iter().map(|n| *n as u32).collect(),
-        inputs: mesh.whole.inputs.iter().zip(&inputs).map(port).collect::<Result<_, _>>()?,
-        outputs: mesh.whole.outputs.iter().zip(&outputs).map(port).collect::<Result<_, _>>()?,
+        inputs: ports(&mesh.whole.inputs, g.args(), TURNS_INPUTS)?,
+        outputs: ports(&mesh.whole.outputs, g.outputs(), TURNS_OUTPUTS)?,
         ranks,
     })
 }

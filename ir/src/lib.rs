@@ -27,7 +27,7 @@ pub use graph::{Graph, OpData, OpId, RegionId, Use, ValueDef, ValueId};
 pub use module::{Func, Module};
 pub use op::{Arity, AttrSlot, OpDef, OpError, OpView, Registry, Signature, Slot, Traits};
 pub use rewriter::{NewOp, Rewriter};
-pub use sbp::{Mesh, NdSbp, PartialKind, Sbp, SbpSignature};
+pub use sbp::{Mesh, MeshPart, NdSbp, PartialKind, Sbp, SbpSignature};
 pub use small_float::{Power, Rounding};
 pub use tensor::{Element, Elements, Tensor, TensorError};
 pub use types::{Shape, TensorType, Type};

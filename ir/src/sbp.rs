@@ -81,6 +81,19 @@ pub struct Mesh {
     pub devices: String,
     /// Number of devices along each axis.
     pub shape: Vec<usize>,
+    /// Which part of a larger mesh it is; nothing where it is all of it.
+    pub part: Option<MeshPart>,
+}
+
+/// A part of a mesh: a stage of a pipeline. The mesh has one axis more, along which the parts lie.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MeshPart {
+    /// The position of that axis among those of the mesh.
+    pub axis: usize,
+    /// Which part it is.
+    pub index: usize,
+    /// How many parts there are.
+    pub of: usize,
 }
 
 /// One legal way to run an op on one mesh axis: an [`Sbp`] for every operand and every result.

@@ -17,6 +17,9 @@ pub fn verify_module(module: &Module) -> Result<(), Diagnostics> {
         if mesh.shape.is_empty() || mesh.shape.contains(&0) {
             all.0.push(Diagnostic::error(Code::SBP, Location::Unknown, format!("mesh @{name} has no devices")));
         }
+        if mesh.part.is_some_and(|p| p.axis > mesh.shape.len() || p.index >= p.of) {
+            all.0.push(Diagnostic::error(Code::SBP, Location::Unknown, format!("mesh @{name} is no part of a mesh")));
+        }
     }
     for func in module.funcs.values() {
         if let Err(d) = verify_func(func, module) {

@@ -35,13 +35,13 @@ pub(crate) fn configuration(name: &str, mesh: &Mesh) -> DeviceConfigurationProto
 pub(crate) fn mesh(proto: &DeviceConfigurationProto) -> Result<Mesh, String> {
     let n = usize::try_from(proto.num_devices()).ok().filter(|n| (1..=MOST_DEVICES).contains(n));
     let n = n.ok_or_else(|| format!("device configuration '{}' has {} devices", proto.name(), proto.num_devices()))?;
-    let row = Mesh { devices: "cpu".into(), shape: vec![n] };
+    let row = Mesh { devices: "cpu".into(), shape: vec![n], part: None };
     let Some((kind, last)) = proto.device.last().and_then(|d| d.split_once(':')) else { return Ok(row) };
     let Ok(last) = last.split(':').map(str::parse::<usize>).collect::<Result<Vec<_>, _>>() else { return Ok(row) };
     if last.iter().any(|c| *c >= MOST_DEVICES) {
         return Ok(row);
     }
-    let told = Mesh { devices: kind.into(), shape: last.iter().map(|c| c + 1).collect() };
+    let told = Mesh { devices: kind.into(), shape: last.iter().map(|c| c + 1).collect(), part: None };
     // Names that do not say where every device is are just names.
     Ok(if configuration(proto.name(), &told).device == proto.device { told } else { row })
 }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn every_placement_comes_back() {
-        let mesh2 = Mesh { devices: "cuda".into(), shape: vec![2, 3] };
+        let mesh2 = Mesh { devices: "cuda".into(), shape: vec![2, 3], part: None };
         assert_eq!(mesh(&configuration("m", &mesh2)).unwrap(), mesh2);
         let shape = vec![Dim::from(12i64), Dim::symbol("N")];
         let all = [Sbp::Broadcast, Sbp::Split(0), Sbp::Split(1)];

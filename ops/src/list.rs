@@ -23,6 +23,7 @@ list! {
     crate::boxing::Exchange,
     crate::boxing::Place,
     crate::boxing::ReduceScatter,
+    crate::boxing::Send,
     crate::boxing::TakeSlice,
     crate::boxing::Transfer,
     // control

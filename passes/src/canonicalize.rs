@@ -242,7 +242,7 @@ fn split_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
 /// reduce(x) without kept axes = reshape(reduce(x) with kept axes)
 fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
-    let Some(to) = dims(rw.graph(), result_or_first(rw, op)) else { return Ok(false) };
+    let Some(to) = rw.graph().op(op).results.first().and_then(|v| dims(rw.graph(), *v)) else { return Ok(false) };
     macro_rules! keep {
         ($($op:ident),*) => {$(
             if let Some(r) = as_op::<$op>(rw, op) && !r.keepdims {
@@ -255,11 +255,6 @@ fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     }
     keep!(ReduceSum, ReduceMax, ReduceMin, ReduceProd);
     Ok(false)
-}
-
-fn result_or_first(rw: &Rewriter<'_>, op: OpId) -> ValueId {
-    let data = rw.graph().op(op);
-    data.results.first().or(data.operands.first()).copied().unwrap_or_else(|| rw.graph().args()[0])
 }
 
 /// The convolution that defines `v` and nobody else reads, with `c` as one number a channel of it.

@@ -4,12 +4,16 @@ use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Module;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Model, explain, lower, ways};
+use of_sharding::{MeshSpec, Meshes, Model, explain, lower, stages, turns, ways};
 
 use crate::{Pass, PassContext, pass_options};
 
 /// Name of the mesh of a module that has none.
 const MESH: &str = "mesh";
+/// Names of the meshes of stages begin so.
+const STAGE: &str = "stage";
+/// More stages or microbatches are a mistake: each is a copy of the ops.
+const MOST_TURNS: usize = 4096;
 
 pass_options! {
     /// Options of `infer-sbp` and `insert-boxing`.
@@ -28,6 +32,10 @@ pass_options! {
         memory: f64 = 0.0,
         /// The difference of cost and bound, as a share of the cost, at which the search ends
         gap: f64 = 0.001,
+        /// Cut the layers into so many stages, each on its own part of the mesh
+        stages: i64 = 1,
+        /// Cut a step into so many microbatches, which pass through the stages one after the other
+        microbatches: i64 = 1,
     }
 }
 
@@ -67,6 +75,19 @@ impl Pass for Shard {
             }
             Ok(())
         })?;
+        let positive = |n: i64, what: &str| {
+            let n = usize::try_from(n).ok().filter(|n| (1..=MOST_TURNS).contains(n));
+            n.ok_or_else(|| {
+                let what = format!("option '{what}' is a number from 1 to {MOST_TURNS}");
+                Diagnostic::error(Code::PIPELINE, Location::Unknown, what)
+            })
+        };
+        let (count, turns) = (positive(options.stages, "stages")?, positive(options.microbatches, "microbatches")?);
+        if count > 1 || turns > 1 {
+            let said = cut(module, &mesh, (count, turns), &effort)?;
+            said.iter().for_each(|l| cx.emit(&format!("// shard: {l}\n")));
+            return Ok(());
+        }
         choose(module, &mesh, &mut |model| {
             let mut d = decide::decide(model, model.mesh.memory, &effort)?;
             // No choice of the function as it was takes less.
@@ -89,9 +110,10 @@ impl Pass for InsertBoxing {
 
     fn run(options: &MeshOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let mesh = MeshSpec::named(&given(&options.mesh)?)?;
+        let meshes = Meshes::of(module, &mesh)?;
         let mut steps = 0;
         crate::each_func(module, |f| {
-            steps += lower::insert_boxing(f, &mesh)?;
+            steps += lower::insert_boxing(f, &meshes)?;
             Ok(())
         })?;
         cx.count("collectives", steps);
@@ -122,6 +144,40 @@ fn choose(
         };
         decide::write(f, &written, &name)
     })
+}
+
+/// Cuts every function into stages and microbatches; what is said of each.
+fn cut(
+    module: &mut Module,
+    mesh: &MeshSpec,
+    (count, microbatches): (usize, usize),
+    effort: &Effort,
+) -> Result<Vec<String>, Diagnostics> {
+    if module.funcs.len() != 1 || !module.meshes.is_empty() {
+        let what = "stages are cut in a module of one function that names no mesh";
+        return Err(Diagnostic::error(Code::SBP, Location::Unknown, what).into());
+    }
+    let mut lines = Vec::new();
+    let mut found = None;
+    crate::each_func(module, |f| {
+        let staged = stages::choose(f, mesh, count, microbatches, effort)?;
+        let own = turns::Turns::of(f, microbatches)?;
+        let names: Vec<String> = match count {
+            1 => vec![MESH.into()],
+            n => (0..n).map(|i| format!("{STAGE}{i}")).collect(),
+        };
+        turns::write(f, &staged, &own, &names)?;
+        lines.push(explain::cut(&staged.pipeline));
+        found = Some((staged.pipeline, names));
+        Ok(())
+    })?;
+    if let Some((pipeline, names)) = found {
+        for (index, name) in names.iter().enumerate() {
+            let part = (count > 1).then_some(of_ir::MeshPart { axis: pipeline.axis, index, of: count });
+            module.meshes.insert(name.clone(), of_ir::Mesh { part, ..pipeline.mesh.ir() });
+        }
+    }
+    Ok(lines)
 }
 
 /// The module's mesh, which is the given one.

@@ -9,7 +9,7 @@ use of_passes::Manager;
 use of_sharding::decide::{decide, prepare, write};
 use of_sharding::search::Effort;
 use of_sharding::ways::settle;
-use of_sharding::{MeshSpec, Model, execute, lower};
+use of_sharding::{MeshSpec, Meshes, Model, execute, lower};
 
 fn parsed(text: &str) -> Module {
     parse_module(text, "joint.of", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{:?}", d.0))
@@ -117,7 +117,7 @@ fn what_is_chosen_together_is_equal() {
             prepare(&model, &decide(&model, mesh.memory, &Effort::default()).unwrap())
         };
         write(func, &written, "m").unwrap();
-        lower::insert_boxing(func, &mesh).unwrap();
+        lower::insert_boxing(func, &Meshes::from(&mesh)).unwrap();
         let got = execute::execute(&func.graph, &mesh.shape(), &inputs).unwrap_or_else(|e| panic!("{e}\n{func:?}"));
         let numbers = |v: &Value| match v {
             Value::Tensor(t) => t.to_f64s().unwrap(),

@@ -49,6 +49,8 @@ pub struct MeshPortText {
     pub dtype: &'static str,
     pub dims: Vec<i64>,
     pub layout: String,
+    /// Into how many slices it is cut along which axis.
+    pub turns: Option<(u32, u32)>,
 }
 
 /// What the machine must offer.
@@ -272,6 +274,7 @@ fn mesh_text(mesh: &MeshProgram) -> MeshText {
         dtype: port.dtype().name(),
         dims: port.dims.clone(),
         layout: layout_text(&port.layout),
+        turns: port.turns.map(|t| (t.count, t.axis)),
     };
     MeshText {
         name: mesh.name.clone(),
@@ -353,6 +356,7 @@ fn layout_text(layout: &[AxisLayout]) -> String {
         LayoutKind::Max => "P(max)".into(),
         LayoutKind::Min => "P(min)".into(),
         LayoutKind::Prod => "P(prod)".into(),
+        LayoutKind::At => format!("at {}", l.dim),
     };
     format!("[{}]", layout.iter().map(one).collect::<Vec<_>>().join(", "))
 }

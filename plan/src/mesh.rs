@@ -18,22 +18,24 @@ pub enum LayoutKind {
     Min = 4,
     /// The tensor is the product of the ranks' values.
     Prod = 5,
+    /// One rank holds it, the others nothing: a stage of a pipeline.
+    At = 6,
 }
 
 impl LayoutKind {
     /// Whether the ranks' values must be combined to have the tensor.
     pub fn is_partial(self) -> bool {
-        !matches!(self, LayoutKind::Broadcast | LayoutKind::Split)
+        !matches!(self, LayoutKind::Broadcast | LayoutKind::Split | LayoutKind::At)
     }
 }
 
-/// How a tensor lies along one axis of a mesh, and which of its own axes is split there.
+/// How a tensor lies along one axis of a mesh, and which of its own axes is split there, or which rank has it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct AxisLayout {
     /// How.
     #[prost(enumeration = "LayoutKind", tag = "1")]
     pub kind: i32,
-    /// The tensor's axis, for a split.
+    /// The tensor's axis, for a split; the rank that has it, where one has.
     #[prost(uint32, tag = "2")]
     pub dim: u32,
 }
@@ -48,6 +50,16 @@ impl AxisLayout {
     pub fn split(dim: u32) -> Self {
         Self { kind: LayoutKind::Split as i32, dim }
     }
+
+    /// One rank has it.
+    pub fn at(rank: u32) -> Self {
+        Self { kind: LayoutKind::At as i32, dim: rank }
+    }
+}
+
+/// Whether the rank at `coords` of a mesh has a part of what lies so.
+pub fn holds(layout: &[AxisLayout], coords: &[usize]) -> bool {
+    layout.iter().zip(coords).all(|(l, c)| l.kind() != LayoutKind::At || l.dim as usize == *c)
 }
 
 /// An entry point that several ranks run together.
@@ -85,6 +97,54 @@ pub struct MeshPort {
     /// How it lies, along each axis of the mesh.
     #[prost(message, repeated, tag = "4")]
     pub layout: Vec<AxisLayout>,
+    /// Where it is cut into slices each of which lies so, and is an input or output of the ranks by itself: those of the
+    /// microbatches of a step.
+    #[prost(message, optional, tag = "5")]
+    pub turns: Option<Turns>,
+}
+
+/// Equal slices of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct Turns {
+    /// The tensor's axis.
+    #[prost(uint32, tag = "1")]
+    pub axis: u32,
+    /// Slices.
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+}
+
+impl MeshPort {
+    /// How many inputs or outputs of a rank stand for it.
+    pub fn count(&self) -> usize {
+        self.turns.map_or(1, |t| t.count as usize)
+    }
+
+    /// Start and length along each axis of slice `turn`; all of it where it is not cut.
+    pub fn slice(&self, turn: usize) -> Vec<(usize, usize)> {
+        let mut all: Vec<(usize, usize)> = self.dims.iter().map(|d| (0, usize::try_from(*d).unwrap_or(0))).collect();
+        if let Some(t) = self.turns
+            && let Some((start, len)) = all.get_mut(t.axis as usize)
+        {
+            *len /= (t.count as usize).max(1);
+            *start = turn * *len;
+        }
+        all
+    }
+
+    /// Start and length along each axis of what the rank at `coords` has of slice `turn`.
+    pub fn block(&self, mesh: &[usize], coords: &[usize], turn: usize) -> Vec<(usize, usize)> {
+        let slice = self.slice(turn);
+        let dims: Vec<usize> = slice.iter().map(|(_, len)| *len).collect();
+        let own = crate::block(&self.layout, mesh, coords, &dims);
+        own.into_iter().zip(slice).map(|((at, len), (start, _))| (start + at, len)).collect()
+    }
+}
+
+/// For each input or output of the rank at `coords`, which of `ports` it is a part of, and of which slice.
+pub fn parts(ports: &[MeshPort], coords: &[usize]) -> Vec<(usize, usize)> {
+    let held = ports.iter().enumerate().filter(|(_, p)| holds(&p.layout, coords));
+    held.flat_map(|(i, p)| (0..p.count()).map(move |turn| (i, turn))).collect()
 }
 
 /// What one rank runs.
@@ -110,6 +170,12 @@ pub struct OwnWeight {
 }
 
 impl MeshProgram {
+    /// The axis along which the stages of a pipeline lie, where there are some.
+    pub fn stages(&self) -> Option<usize> {
+        let at = |p: &MeshPort| p.layout.iter().position(|l| l.kind() == LayoutKind::At);
+        self.inputs.iter().chain(&self.outputs).find_map(at)
+    }
+
     /// Number of ranks along each axis of the mesh.
     pub fn extents(&self) -> Vec<usize> {
         self.shape.iter().map(|n| *n as usize).collect()

@@ -2,10 +2,11 @@
 //!
 //! One rule serves all collectives. A rank needs its part of the tensor as it lies afterwards. It takes every element
 //! of it from ranks that have it: from itself along axes on which the tensor is whole, from whoever has the slice along
-//! those on which it is split, and from every rank along those on which partial values are combined. So an all-gather,
-//! a reduce-scatter, an all-to-all and a slice are the same task with other layouts.
+//! those on which it is split, from the one that has it where one has, and from every rank along those on which partial
+//! values are combined. So an all-gather, a reduce-scatter, an all-to-all, a slice and what one stage of a pipeline sends
+//! to the next are the same task with other layouts.
 
-use crate::mesh::{AxisLayout, LayoutKind};
+use crate::mesh::{AxisLayout, LayoutKind, holds};
 
 /// What a tensor's transfer is, for all ranks that take part.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -156,11 +157,11 @@ impl Runs {
 }
 
 impl Transfer {
-    /// Whether it is well formed on a mesh of so many axes; if not, why.
-    pub fn check(&self, mesh_axes: usize) -> Result<(), String> {
+    /// Whether it is well formed on a mesh of this shape; if not, why.
+    pub fn check(&self, mesh: &[usize]) -> Result<(), String> {
         let ascending = self.axes.windows(2).all(|w| w[0] < w[1]);
-        if !ascending || self.axes.iter().any(|a| *a as usize >= mesh_axes) {
-            return Err(format!("its axes {:?} are not those of a mesh of {mesh_axes}", self.axes));
+        if !ascending || self.axes.iter().any(|a| *a as usize >= mesh.len()) {
+            return Err(format!("its axes {:?} are not those of a mesh of {}", self.axes, mesh.len()));
         }
         if self.from.len() != self.axes.len() || self.to.len() != self.axes.len() {
             return Err("it does not say how the tensor lies along each axis".into());
@@ -171,6 +172,10 @@ impl Transfer {
         }
         if all().any(|l| l.kind() == LayoutKind::Split && l.dim as usize >= self.dims.len()) {
             return Err("an axis is split that the tensor does not have".into());
+        }
+        let outside = |(l, a): (&AxisLayout, &u32)| l.kind() == LayoutKind::At && l.dim as usize >= mesh[*a as usize];
+        if self.from.iter().zip(&self.axes).chain(self.to.iter().zip(&self.axes)).any(outside) {
+            return Err("it lies on a rank that the mesh does not have".into());
         }
         let mut kinds = all().map(AxisLayout::kind).filter(|k| k.is_partial());
         if kinds.next().is_some_and(|first| kinds.any(|k| k != first)) {
@@ -204,8 +209,25 @@ impl Transfer {
 
     /// Elements that member `i` of a group holds, before or after.
     pub fn elements(&self, group: &Group, i: usize, after: bool) -> usize {
-        let layout = if after { &self.to } else { &self.from };
-        block(layout, &group.shape, &coords(&group.shape, i), &self.extents()).iter().map(|(_, n)| n).product()
+        let (layout, coords) = (if after { &self.to } else { &self.from }, coords(&group.shape, i));
+        if !holds(layout, &coords) {
+            return 0;
+        }
+        block(layout, &group.shape, &coords, &self.extents()).iter().map(|(_, n)| n).product()
+    }
+
+    /// The ranks that meet `rank`, itself among them: all of its group that have a part before or after; none where it has
+    /// none itself.
+    pub fn meeting(&self, mesh: &[usize], rank: u32) -> Vec<u32> {
+        let group = self.group(mesh, rank);
+        let member = |i: &usize| {
+            let coords = coords(&group.shape, *i);
+            holds(&self.from, &coords) || holds(&self.to, &coords)
+        };
+        if !member(&group.me) {
+            return Vec::new();
+        }
+        (0..group.ranks.len()).filter(member).map(|i| group.ranks[i]).collect()
     }
 
     /// How partial values combine; `None` where none are combined and none arise.
@@ -224,7 +246,11 @@ impl Transfer {
         let mut combines = false;
         for (a, (before, after)) in self.from.iter().zip(&self.to).enumerate() {
             let same = theirs[a] == mine[a];
+            if after.kind() == LayoutKind::At && mine[a] != after.dim as usize {
+                return None;
+            }
             let takes = match (before.kind(), after.kind().is_partial()) {
+                (LayoutKind::At, _) => theirs[a] == before.dim as usize,
                 // It counts once: as the first rank's.
                 (LayoutKind::Broadcast, true) => same && mine[a] == 0,
                 (LayoutKind::Broadcast, false) | (_, true) => same,
@@ -302,7 +328,7 @@ mod tests {
         for from in all.iter().flat_map(|a| all.iter().map(move |b| [*a, *b])) {
             for to in all.iter().flat_map(|a| all.iter().map(move |b| [*a, *b])) {
                 let t = transfer(&[7, 5], &from, &to);
-                t.check(2).unwrap();
+                t.check(&[2, 3]).unwrap();
                 let (mut taken, mut given) = (Vec::new(), Vec::new());
                 for rank in 0..6 {
                     let g = t.group(&[2, 3], rank);
@@ -325,10 +351,33 @@ mod tests {
     }
 
     #[test]
+    fn stages_send_to_the_next() {
+        // Rows on the two ranks of stage 0 go to both ranks of stage 1; stage 2 has no part in it.
+        let whole = AxisLayout::of(LayoutKind::Broadcast);
+        let t = transfer(&[4], &[AxisLayout::at(0), AxisLayout::split(0)], &[AxisLayout::at(1), whole]);
+        let mesh = [3, 2];
+        t.check(&mesh).unwrap();
+        for rank in 0..6 {
+            let g = t.group(&mesh, rank);
+            let (before, after) = (t.elements(&g, g.me, false), t.elements(&g, g.me, true));
+            let (from, to): (Vec<_>, Vec<_>) =
+                (t.receives(&g).iter().map(|p| p.peer).collect(), t.sends(&g).iter().map(|(to, _)| *to).collect());
+            match rank {
+                0 | 1 => assert_eq!((before, after, from, to), (2, 0, vec![], vec![2, 3])),
+                2 | 3 => assert_eq!((before, after, from, to), (0, 4, vec![0, 1], vec![])),
+                _ => assert_eq!((before, after, from, to), (0, 0, vec![], vec![])),
+            }
+            let met = if rank < 4 { vec![0, 1, 2, 3] } else { vec![] };
+            assert_eq!(t.meeting(&mesh, rank), met);
+        }
+        assert!(t.check(&[1, 2]).is_err());
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         let good = transfer(&[4], &[AxisLayout::split(0)], &[AxisLayout::of(LayoutKind::Broadcast)]);
-        assert_eq!(good.check(1), Ok(()));
-        assert!(good.check(0).is_err());
+        assert_eq!(good.check(&[2]), Ok(()));
+        assert!(good.check(&[]).is_err());
         for bad in [
             Transfer { dims: vec![0], ..good.clone() },
             Transfer { dims: vec![i64::MAX, 2], ..good.clone() },
@@ -341,7 +390,7 @@ mod tests {
                 ..good.clone()
             },
         ] {
-            assert!(bad.check(1).is_err(), "{bad:?}");
+            assert!(bad.check(&[2]).is_err(), "{bad:?}");
         }
     }
 }

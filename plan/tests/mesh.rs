@@ -50,6 +50,7 @@ fn plan(templates: Vec<Program>, ranks: [u32; 2]) -> Plan {
         plan.add_program(t);
     });
     let port = |name: &str, layout: AxisLayout| MeshPort {
+        turns: None,
         name: name.into(),
         dtype: ElementType::F32 as i32,
         dims: vec![4, 4],

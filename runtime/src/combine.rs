@@ -22,7 +22,7 @@ pub(crate) fn combine(dtype: ElementType, kind: LayoutKind) -> Option<Combine> {
                 LayoutKind::Min => {
                     Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, |x, y| if x < y || x != x { x } else { y }))
                 }
-                LayoutKind::Broadcast | LayoutKind::Split => None,
+                LayoutKind::Broadcast | LayoutKind::Split | LayoutKind::At => None,
             }
         };
     }
@@ -58,7 +58,7 @@ pub(crate) fn neutral(dtype: ElementType, kind: LayoutKind) -> Option<Vec<u8>> {
                 LayoutKind::Prod => <$t>::to_ne_bytes($one).to_vec(),
                 LayoutKind::Max => <$t>::to_ne_bytes($least).to_vec(),
                 LayoutKind::Min => <$t>::to_ne_bytes($most).to_vec(),
-                LayoutKind::Broadcast | LayoutKind::Split => return None,
+                LayoutKind::Broadcast | LayoutKind::Split | LayoutKind::At => return None,
             }
         };
     }

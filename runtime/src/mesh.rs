@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use of_plan::{
-    InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program, Runs, block, coords, partial_kind,
+    InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program, Runs, coords, holds, partial_kind, parts,
 };
 
 use crate::boxing::{Block, Seat, put};
@@ -213,19 +213,22 @@ impl MeshSession {
 
     /// A rank's parts of the inputs. Of a partial one, the first rank has the elements and the others what changes
     /// nothing.
-    fn cut(&self, inputs: &[Value], rank: usize, parts: &mut [Value]) -> Result<(), RunError> {
+    fn cut(&self, inputs: &[Value], rank: usize, own: &mut [Value]) -> Result<(), RunError> {
         let mesh = self.program().extents();
         let coords = coords(&mesh, rank);
-        for ((port, value), part) in self.program().inputs.iter().zip(inputs).zip(parts) {
-            let whole = value.as_tensor().and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+        let ports = &self.program().inputs;
+        for ((index, turn), part) in parts(ports, &coords).into_iter().zip(own) {
+            let port = &ports[index];
+            let whole =
+                inputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
             let Value::Tensor(part) = part else { return Err(odd(port)) };
             let bytes = part.bytes_mut().ok_or_else(|| odd(port))?;
             let (dims, element) = sizes(port);
-            let own = block(&port.layout, &mesh, &coords, &dims);
+            let block = port.block(&mesh, &coords, turn);
             if first_of_partial(port, &coords) {
                 let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
-                let from = Block { bytes: whole, runs: &Runs::of(&own, &all), element };
-                put(bytes, &Runs::of(&own, &own), &from, None);
+                let from = Block { bytes: whole, runs: &Runs::of(&block, &all), element };
+                put(bytes, &Runs::of(&block, &block), &from, None);
             } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| neutral(port.dtype(), kind)) {
                 bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
             }
@@ -235,7 +238,8 @@ impl MeshSession {
 
     /// Output `index` whole, from the parts of all ranks.
     fn join(&self, index: usize) -> Result<Value, RunError> {
-        let port = &self.program().outputs[index];
+        let ports = &self.program().outputs;
+        let port = &ports[index];
         let mesh = self.program().extents();
         let (dims, element) = sizes(port);
         let mut bytes = AlignedBytes::zeroed(dims.iter().product::<usize>() * element);
@@ -243,15 +247,18 @@ impl MeshSession {
         for (rank, room) in self.rooms.iter().enumerate() {
             let coords = coords(&mesh, rank);
             let copy = |(l, c): (&of_plan::AxisLayout, &usize)| l.kind() == LayoutKind::Broadcast && *c > 0;
-            if port.layout.iter().zip(&coords).any(copy) {
+            if !holds(&port.layout, &coords) || port.layout.iter().zip(&coords).any(copy) {
                 continue;
             }
-            let part =
-                room.outputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
-            let own = block(&port.layout, &mesh, &coords, &dims);
             let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
-            let from = Block { bytes: part, runs: &Runs::of(&own, &own), element };
-            put(&mut bytes, &Runs::of(&own, &all), &from, kind.filter(|_| !first_of_partial(port, &coords)));
+            for ((of, turn), part) in parts(ports, &coords).into_iter().zip(&room.outputs) {
+                if of == index {
+                    let part = part.as_tensor().and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+                    let own = port.block(&mesh, &coords, turn);
+                    let from = Block { bytes: part, runs: &Runs::of(&own, &own), element };
+                    put(&mut bytes, &Runs::of(&own, &all), &from, kind.filter(|_| !first_of_partial(port, &coords)));
+                }
+            }
         }
         let dims = port.dims.clone();
         Ok(Tensor::new(port.dtype(), dims, bytes).map_err(|_| odd(port))?.into())

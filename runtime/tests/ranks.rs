@@ -67,6 +67,7 @@ fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKi
         plan.add_program(t);
     });
     let port = |name: &str, kind| MeshPort {
+        turns: None,
         name: name.into(),
         dtype,
         dims: vec![8],
@@ -189,6 +190,59 @@ fn ranks_take_turns_on_cores() {
     for (cores, takes) in [(1, 4400), (2, 2200), (4, 1100)] {
         let t = simulated(&plan, &RanksOptions { cores: Some(cores), ..RanksOptions::default() }).unwrap();
         assert_eq!(t.makespan_ns, takes, "{cores} cores");
+    }
+}
+
+/// What a stage of several does with so many microbatches: it receives from the one before, works, and sends to the next.
+fn stage(number: u32, stages: u32, turns: u32) -> Program {
+    let mut graph = Graph::new(&format!("stage {number}"), 1);
+    let transfer = |from: u32, turn: u32| Transfer {
+        id: 1 + turn * stages + from,
+        axes: vec![0],
+        dims: vec![8],
+        from: vec![AxisLayout::at(from)],
+        to: vec![AxisLayout::at(from + 1)],
+    };
+    for turn in 0..turns {
+        if number > 0 {
+            let exec = BoxingExec { transfer: transfer(number - 1, turn), src: Arg::regst(0, 0), dst: 0 };
+            graph.task("receive", 0, Some(Exec::Boxing(exec)));
+        }
+        graph.task("work", 0, None);
+        if number + 1 < stages {
+            let exec = BoxingExec { transfer: transfer(number, turn), src: Arg::regst(0, 0), dst: 0 };
+            graph.task("send", 0, Some(Exec::Boxing(exec)));
+        }
+    }
+    let mut program = graph.finish();
+    chain_threads(&mut program);
+    program
+}
+
+#[test]
+fn a_pipeline_has_its_bubble() {
+    // M microbatches on S stages take M + S - 1 turns, where each takes as long as all others and transfers nothing.
+    for (stages, turns) in [(1, 3), (2, 1), (2, 8), (4, 8)] {
+        let mut plan = builder();
+        (0..stages).for_each(|s| {
+            plan.add_program(stage(s, stages, turns));
+        });
+        plan.add_mesh(MeshProgram {
+            name: "main".into(),
+            shape: vec![stages, 2],
+            ranks: (0..2 * stages).map(|r| Rank { program: r / 2, own: Vec::new() }).collect(),
+            ..MeshProgram::default()
+        });
+        let plan = plan.plan();
+        let t = simulate_ranks(plan, &plan.meshes[0], &RanksOptions::default(), &mut |_, program| {
+            program.tasks.iter().map(|t| if t.exec.is_none() { 1000 } else { 0 }).collect()
+        })
+        .unwrap();
+        assert_eq!(t.makespan_ns, 1000 * u64::from(turns + stages - 1), "{stages} stages, {turns} turns");
+        // The two ranks of a stage do the same.
+        assert_eq!(t.classes.len(), stages as usize);
+        let busy = f64::from(turns) / f64::from(turns + stages - 1);
+        assert!(t.classes.iter().all(|c| (c.utilisation(t.makespan_ns) - busy).abs() < 1e-9));
     }
 }
 

@@ -198,6 +198,25 @@ pub fn pipelines(func: &of_ir::Func, all: &[Pipeline]) -> String {
     out
 }
 
+/// Stages and microbatches that were asked for, in a line.
+pub fn cut(p: &Pipeline) -> String {
+    let gap = 100.0 * (1.0 - p.bound / p.cost.max(1e-300));
+    let stages: Vec<String> = p.seconds.iter().map(|s| seconds(*s)).collect();
+    format!(
+        "{} a step, at least {} with so many stages (gap {:.2} %); {} stages on {:?} along axis {}, {} microbatches; a stage \
+         takes {}; {} of memory",
+        seconds(p.cost),
+        seconds(p.bound),
+        gap.max(0.0),
+        p.stages,
+        p.mesh.shape(),
+        p.axis,
+        p.microbatches,
+        stages.join(", "),
+        bytes(p.memory)
+    )
+}
+
 /// All of it as text.
 pub fn text(model: &Model<'_>, d: &Decision) -> String {
     let mut out = summary(model, d);

@@ -19,12 +19,15 @@ pub mod local;
 pub mod lower;
 pub mod memory;
 pub mod mesh;
+pub mod meshes;
 pub mod model;
 pub mod search;
 pub mod simulate;
 pub mod stages;
+pub mod turns;
 pub mod ways;
 
 pub use layout::Layout;
 pub use mesh::{MeshAxis, MeshSpec, PRESETS};
+pub use meshes::Meshes;
 pub use model::Model;

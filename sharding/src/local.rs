@@ -1,39 +1,45 @@
 //! What one rank runs: a function whose types say how everything lies becomes a function of the rank's own parts.
 //!
 //! Its types are those of the parts, its constants are cut, and every collective is an `of.transfer`, at which ranks
-//! meet. All ranks have the same ops in the same order; where splits are even they have the same types too, and differ
-//! in their constants alone.
+//! meet. All ranks of a stage have the same ops in the same order; where splits are even they have the same types too, and
+//! differ in their constants alone. What lies on the mesh of another stage is not there.
 
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Blob, Func, Graph, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::OpSpec;
-use of_ops::boxing::{Place, Transfer};
+use of_ops::boxing::{Place, Send, Transfer};
 use of_ops::structural::Constant;
 
+use crate::Meshes;
 use crate::layout::{self, Layout};
 use crate::lower::collective;
 
 /// Transfers whose numbers lie between those of two collectives, for collectives of two steps.
 const STEPS: i64 = 2;
 
-/// What the rank runs that is number `rank` on a mesh of this shape.
+/// What rank number `rank` runs.
 ///
 /// # Errors
 /// A value that does not say how it lies, or an op that does not give the rank its part.
-pub fn function(func: &Func, mesh: &[usize], rank: usize) -> Result<Func, Diagnostic> {
+pub fn function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, Diagnostic> {
     let mut out = Func {
         graph: Graph::new(),
-        inputs: func.inputs.clone(),
-        outputs: func.outputs.clone(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
         attrs: func.attrs.clone(),
         loc: func.loc.clone(),
     };
     let entry = out.graph.entry();
-    let mut local = Local { whole: &func.graph, mesh, coords: layout::coords(mesh, rank), values: HashMap::new() };
+    let mut local = Local { whole: &func.graph, meshes, coords: meshes.coords(rank), values: HashMap::new() };
+    let here = |local: &Local<'_>, values: &[ValueId], names: &[String]| {
+        values.iter().zip(names).filter(|(v, _)| local.is_here(**v)).map(|(_, n)| n.clone()).collect()
+    };
+    out.inputs = here(&local, func.graph.args(), &func.inputs);
+    out.outputs = here(&local, func.graph.outputs(), &func.outputs);
     let mut rw = Rewriter::new(&mut out.graph, "local");
-    for v in func.graph.args() {
+    for v in func.graph.args().iter().filter(|v| local.is_here(**v)).collect::<Vec<_>>() {
         let arg = rw.add_arg(entry, local.ty(*v), func.graph.name(*v).cloned());
         local.values.insert(*v, arg);
     }
@@ -44,17 +50,28 @@ pub fn function(func: &Func, mesh: &[usize], rank: usize) -> Result<Func, Diagno
     Ok(out)
 }
 
-/// For each rank, the first one whose parts of all values have the same extents.
-pub fn classes(func: &Func, mesh: &[usize]) -> Vec<usize> {
+/// For each rank, the first one of its stage whose parts of all values have the same extents.
+pub fn classes(func: &Func, meshes: &Meshes) -> Vec<usize> {
     let g = &func.graph;
     let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
-    let whole: Vec<(Layout, Vec<usize>)> =
-        (0..g.value_slots()).filter_map(|i| placed(g, g.value_at(i)?)).filter(|(l, _)| uneven(l)).collect();
-    (0..mesh.iter().product())
+    let values = (0..g.value_slots()).filter_map(|i| g.value_at(i));
+    let sbp = |v: ValueId| g.ty(v).as_tensor()?.sbp.clone();
+    let whole: Vec<(NdSbp, Vec<usize>)> =
+        values.filter_map(|v| Some((sbp(v)?, placed(g, v)?.1))).filter(|(s, _)| uneven(&s.axes)).collect();
+    let stages: Vec<NdSbp> = (0..g.value_slots()).filter_map(|i| sbp(g.value_at(i)?)).collect();
+    let mut names: Vec<&str> = stages.iter().map(|s| &*s.mesh).collect();
+    names.sort_unstable();
+    names.dedup();
+    (0..meshes.ranks().devices())
         .map(|rank| {
-            let coords = layout::coords(mesh, rank);
-            let extents = |(l, dims): &(Layout, Vec<usize>)| layout::block(l, mesh, &coords, dims);
-            let key = whole.iter().flat_map(|w| extents(w).into_iter().map(|(_, n)| n)).collect();
+            let coords = meshes.coords(rank);
+            let extents = |(s, dims): &(NdSbp, Vec<usize>)| match meshes.seat(&s.mesh, &coords) {
+                Some(own) => layout::block(&s.axes, &meshes.spec(&s.mesh).shape(), &own, dims),
+                None => Vec::new(),
+            };
+            let here = names.iter().map(|n| usize::from(meshes.seat(n, &coords).is_some()));
+            let parts = whole.iter().flat_map(|w| extents(w).into_iter().map(|(_, n)| n));
+            let key = here.chain(parts).collect();
             *seen.entry(key).or_insert(rank)
         })
         .collect()
@@ -72,16 +89,28 @@ fn placed(g: &Graph, v: ValueId) -> Option<(Layout, Vec<usize>)> {
 
 struct Local<'a> {
     whole: &'a Graph,
-    mesh: &'a [usize],
+    meshes: &'a Meshes,
+    /// Where the rank stands among all of them.
     coords: Vec<usize>,
     values: HashMap<ValueId, ValueId>,
 }
 
 impl Local<'_> {
+    fn sbp(&self, v: ValueId) -> Option<&NdSbp> {
+        self.whole.ty(v).as_tensor()?.sbp.as_ref()
+    }
+
+    /// Whether the rank has a part of a value: what says nothing lies on every rank.
+    fn is_here(&self, v: ValueId) -> bool {
+        self.sbp(v).is_none_or(|s| self.meshes.seat(&s.mesh, &self.coords).is_some())
+    }
+
     /// The block of a value that the rank holds.
     fn block(&self, v: ValueId) -> Option<Vec<(usize, usize)>> {
         let (layout, dims) = placed(self.whole, v)?;
-        Some(layout::block(&layout, self.mesh, &self.coords, &dims))
+        let mesh = &self.sbp(v)?.mesh;
+        let own = self.meshes.seat(mesh, &self.coords)?;
+        Some(layout::block(&layout, &self.meshes.spec(mesh).shape(), &own, &dims))
     }
 
     fn part(&self, v: ValueId) -> Option<Vec<usize>> {
@@ -113,6 +142,21 @@ impl Local<'_> {
         let data = g.op(op);
         rw.set_location(data.loc.clone());
         let error = |what: &str| Diagnostic::error(Code::SBP, data.loc.clone(), format!("'{}': {what}", data.name()));
+        if data.name() == Send::NAME {
+            *next += STEPS;
+            return self.send(rw, op, *next - STEPS);
+        }
+        if data.def.traits().terminator {
+            let here = data.operands.iter().filter(|v| self.is_here(**v));
+            let operands: Option<Vec<ValueId>> = here.map(|v| self.values.get(v).copied()).collect();
+            let operands = operands.ok_or_else(|| error("a value is read before it is computed"))?;
+            rw.create((data.def, data.attrs.clone()), &operands)?;
+            return Ok(());
+        }
+        if !data.results.iter().all(|v| self.is_here(*v)) {
+            *next += if collective(data.name()).is_some() { STEPS } else { 0 };
+            return Ok(());
+        }
         if let ([v], true) = (data.results.as_slice(), data.def.traits().constant) {
             let made = match (self.block(*v), g.constant(*v)) {
                 (Some(block), Some(value)) if block.iter().zip(value.dims()).any(|((_, n), d)| n != d) => {
@@ -189,31 +233,92 @@ impl Local<'_> {
     fn transfer(&self, op: OpId, id: i64) -> Option<Transfer> {
         let data = self.whole.op(op);
         let (x, y) = (data.operands[0], data.results[0]);
-        let sbp = |v: ValueId| -> Option<NdSbp> { self.whole.ty(v).as_tensor()?.sbp.clone() };
-        let (from, to) = (sbp(x)?, sbp(y)?);
+        let (from, to) = (self.sbp(x)?, self.sbp(y)?);
         let axes: Vec<i64> = data.attrs.typed("axes").ok()?;
+        let mesh = self.meshes.spec(&to.mesh).shape();
+        let own = self.meshes.seat(&to.mesh, &self.coords)?;
         // What the ranks that meet hold together is what the other axes leave them.
-        let others: Vec<usize> = (0..self.mesh.len()).filter(|a| !axes.contains(&(*a as i64))).collect();
+        let others: Vec<usize> = (0..mesh.len()).filter(|a| !axes.contains(&(*a as i64))).collect();
         let layout: Layout = others.iter().map(|a| from.axes[*a]).collect();
-        let mesh: Vec<usize> = others.iter().map(|a| self.mesh[*a]).collect();
-        let coords: Vec<usize> = others.iter().map(|a| self.coords[*a]).collect();
-        let dims = layout::block(&layout, &mesh, &coords, &placed(self.whole, x)?.1);
-        let numbers = |list: Vec<usize>| list.into_iter().map(|n| n as i64).collect::<Vec<i64>>();
-        let along = |a: &i64| Some(*self.mesh.get(usize::try_from(*a).ok()?)? as i64);
+        let shape: Vec<usize> = others.iter().map(|a| mesh[*a]).collect();
+        let coords: Vec<usize> = others.iter().map(|a| own[*a]).collect();
+        let dims = layout::block(&layout, &shape, &coords, &placed(self.whole, x)?.1);
+        let along = |a: &i64| Some(*mesh.get(usize::try_from(*a).ok()?)? as i64);
+        let axis = |a: &i64| Some(self.meshes.axis(&to.mesh, usize::try_from(*a).ok()?) as i64);
         Some(Transfer {
             id,
             ranks: axes.iter().map(along).collect::<Option<_>>()?,
-            axes,
+            axes: axes.iter().map(axis).collect::<Option<_>>()?,
+            dims: numbers(dims.into_iter().map(|(_, n)| n).collect()),
+            from: self.everywhere(from),
+            to: self.everywhere(to),
+            part: numbers(self.part(y)?),
+            stages: Vec::new(),
+        })
+    }
+
+    /// A layout with an entry for every axis of all ranks.
+    fn everywhere(&self, sbp: &NdSbp) -> NdSbp {
+        let mut axes = sbp.axes.clone();
+        if let Some(p) = self.meshes.part(&sbp.mesh) {
+            axes.insert(p.axis, of_ir::Sbp::Broadcast);
+        }
+        NdSbp { mesh: sbp.mesh.clone(), axes }
+    }
+
+    /// The rank's share in what one stage sends to another; nothing where it is of neither.
+    fn send(&mut self, rw: &mut Rewriter<'_>, op: OpId, id: i64) -> Result<(), Diagnostic> {
+        let data = self.whole.op(op);
+        let (x, y) = (data.operands[0], data.results[0]);
+        let error = |what: &str| Diagnostic::error(Code::SBP, data.loc.clone(), format!("'{}': {what}", data.name()));
+        let sides = self.sbp(x).zip(self.sbp(y)).zip(placed(self.whole, x));
+        let ((from, to), (_, dims)) = sides.ok_or_else(|| error("it does not say what lies how"))?;
+        let parts = self.meshes.part(&from.mesh).zip(self.meshes.part(&to.mesh));
+        let (a, b) = parts.ok_or_else(|| error("it is for meshes that are stages"))?;
+        if !self.is_here(x) && !self.is_here(y) {
+            return Ok(());
+        }
+        let (from, to) = (self.everywhere(from), self.everywhere(to));
+        // Where it lies alike on both, only ranks at the same place meet.
+        let shape = self.meshes.ranks().shape();
+        let alike = from.axes == to.axes;
+        let axes: Vec<usize> = (0..shape.len()).filter(|i| *i == a.axis || !alike).collect();
+        let others: Vec<usize> = (0..shape.len()).filter(|i| !axes.contains(i)).collect();
+        let pick = |list: &[usize]| others.iter().map(|i| list[*i]).collect::<Vec<_>>();
+        let layout: Layout = others.iter().map(|i| from.axes[*i]).collect();
+        let dims = layout::block(&layout, &pick(&shape), &pick(&self.coords), &dims);
+        let Type::Tensor(t) = self.whole.ty(y) else { return Err(error("it is for tensors")) };
+        // What a rank has not is an element that nobody reads.
+        let part = if self.is_here(y) { self.part(y).unwrap_or_default() } else { vec![1] };
+        let source = match self.values.get(&x) {
+            Some(v) => *v,
+            None => {
+                let bytes = t.dtype.bits().unwrap_or(0).div_ceil(8);
+                let value = Tensor::from_bytes(t.dtype, vec![1], Blob::new(vec![0; bytes]));
+                rw.create_one(Constant { value: value.map_err(|e| error(&e.to_string()))? }, &[])?
+            }
+        };
+        let transfer = Transfer {
+            id,
+            ranks: axes.iter().map(|i| shape[*i] as i64).collect(),
+            axes: numbers(axes),
             dims: numbers(dims.into_iter().map(|(_, n)| n).collect()),
             from,
             to,
-            part: numbers(self.part(y)?),
-        })
+            part: numbers(part),
+            stages: numbers(vec![a.axis, a.index, b.index]),
+        };
+        let result = rw.create_one(transfer, &[source])?;
+        if self.is_here(y) { self.made(rw, op, &[result]) } else { Ok(()) }
     }
 }
 
+fn numbers(list: Vec<usize>) -> Vec<i64> {
+    list.into_iter().map(|n| n as i64).collect()
+}
+
 /// A block of a tensor; slices along the outermost axis share its memory. `None` where elements are no whole bytes.
-fn cut(value: &Tensor, block: &[(usize, usize)]) -> Option<Tensor> {
+pub(crate) fn cut(value: &Tensor, block: &[(usize, usize)]) -> Option<Tensor> {
     let (bytes, bits) = (value.bytes()?, value.dtype().bits()?);
     if bits < 8 {
         return None;

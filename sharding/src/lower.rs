@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Attrs, Func, NdSbp, NewOp, OpDef, OpId, PartialKind, Rewriter, Type, ValueId};
-use of_ops::boxing::{AllGather, AllReduce, AllToAll, Embed, Exchange, Place, ReduceScatter, TakeSlice};
+use of_ops::boxing::{AllGather, AllReduce, AllToAll, Embed, Exchange, Place, ReduceScatter, Send, TakeSlice};
 use of_ops::{OpSpec, list};
 
-use crate::boxing::{Collective, Router};
-use crate::{MeshSpec, cost, layout};
+use crate::across::{self, Side};
+use crate::boxing::{Collective, Router, Step};
+use crate::{Meshes, cost, layout};
 
 /// The op of a collective.
 pub fn op_name(c: Collective) -> &'static str {
@@ -44,18 +45,22 @@ impl NewOp for Made {
     }
 }
 
-/// Replaces every `of.place` in `func` by the steps of the fastest transfer on `mesh`; gives their number.
+/// Transfers on a mesh by its name, of tensors of a rank with partial values of some kinds.
+type Routers = HashMap<(String, usize, Vec<PartialKind>), Router>;
+
+/// Replaces every `of.place` in `func` by the steps of the fastest transfer on its mesh, or from one mesh to another; gives
+/// their number.
 ///
 /// # Errors
-/// An operand that does not say how it lies on this mesh, or is no tensor of known extents.
-pub fn insert_boxing(func: &mut Func, mesh: &MeshSpec) -> Result<usize, Diagnostics> {
+/// An operand that does not say how it lies on its mesh, or is no tensor of known extents.
+pub fn insert_boxing(func: &mut Func, meshes: &Meshes) -> Result<usize, Diagnostics> {
     let mut errors = Diagnostics::default();
-    let mut routers: HashMap<(usize, Vec<PartialKind>), Router> = HashMap::new();
+    let mut routers = Routers::new();
     let mut steps = 0;
     let mut rw = Rewriter::new(&mut func.graph, "insert-boxing");
     for op in rw.graph().walk() {
         if rw.graph().op(op).name() == Place::NAME {
-            match lower(&mut rw, op, mesh, &mut routers) {
+            match lower(&mut rw, op, meshes, &mut routers) {
                 Ok(n) => steps += n,
                 Err(d) => errors.0.push(d),
             }
@@ -64,12 +69,7 @@ pub fn insert_boxing(func: &mut Func, mesh: &MeshSpec) -> Result<usize, Diagnost
     errors.into_result(steps)
 }
 
-fn lower(
-    rw: &mut Rewriter<'_>,
-    op: OpId,
-    mesh: &MeshSpec,
-    routers: &mut HashMap<(usize, Vec<PartialKind>), Router>,
-) -> Result<usize, Diagnostic> {
+fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers) -> Result<usize, Diagnostic> {
     let data = rw.graph().op(op);
     let loc = data.loc.clone();
     let (value, result): (ValueId, ValueId) = (data.operands[0], data.results[0]);
@@ -85,26 +85,50 @@ fn lower(
     let Some((bytes, dims)) = cost::size(rw.graph(), value) else {
         return Err(wrong("the operand is no tensor of known extents").hint("give numbers to open dimensions"));
     };
-    if from.axes.len() != mesh.axes.len() || to.axes.len() != mesh.axes.len() {
-        return Err(wrong(&format!("the mesh has {} axes, the tensor lies as {from}", mesh.axes.len())));
+    for side in [&from, &to] {
+        let axes = meshes.spec(&side.mesh).axes.len();
+        if side.axes.len() != axes {
+            return Err(wrong(&format!("the mesh has {axes} axes, the tensor lies as {side}")));
+        }
     }
     let mut kinds: Vec<PartialKind> = [&from, &to].into_iter().filter_map(|s| layout::partial_kind(&s.axes)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    let router = routers.entry((dims.len(), kinds.clone())).or_insert_with(|| Router::new(mesh, dims.len(), &kinds));
-    let usable = router.usable(&dims);
-    let path = router
-        .path(&from.axes, &to.axes, bytes, &usable)
-        .ok_or_else(|| wrong(&format!("there is no way from {from} to {to} where every device has an element")))?;
+    let key = |side: &NdSbp| (side.mesh.to_string(), dims.len(), kinds.clone());
+    for side in [&from, &to] {
+        routers.entry(key(side)).or_insert_with(|| Router::new(meshes.spec(&side.mesh), dims.len(), &kinds));
+    }
+    let (first, second) = (&routers[&key(&from)], &routers[&key(&to)]);
+    let none = || wrong(&format!("there is no way from {from} to {to} where every device has an element"));
+    let on = |side: &NdSbp, axes: &layout::Layout| NdSbp { mesh: side.mesh.clone(), axes: axes.clone() };
+    let mut ops: Vec<(&str, Option<Vec<i64>>, NdSbp)> = Vec::new();
+    let step = |side: &NdSbp, s: &Step| {
+        (op_name(s.collective), Some(s.axes.iter().map(|a| *a as i64).collect()), on(side, &s.to))
+    };
+    if from.mesh == to.mesh {
+        let path = first.path(&from.axes, &to.axes, bytes, &first.usable(&dims)).ok_or_else(none)?;
+        ops.extend(path.iter().map(|s| step(&to, s)));
+    } else {
+        let side = |of: &NdSbp, router| (meshes.spec(&of.mesh), router);
+        let ((a, b), (c, d)) = (side(&from, first), side(&to, second));
+        let (source, target) = (Side { mesh: a, router: b }, Side { mesh: c, router: d });
+        let path = across::across((source, &from.axes), (target, &to.axes), meshes.link(), &dims, bytes);
+        let path = path.ok_or_else(none)?;
+        ops.extend(path.before.iter().map(|s| step(&from, s)));
+        ops.push((Send::NAME, None, on(&to, &path.sent.1)));
+        ops.extend(path.after.iter().map(|s| step(&to, s)));
+    }
     rw.rewrite(op, &[]);
-    let mut value = value;
-    for step in &path {
-        let def = list::decl(op_name(step.collective)).ok_or_else(|| wrong("an op of the transfer is not known"))?;
+    let (mut value, count) = (value, ops.len());
+    for (name, axes, to) in ops {
+        let def = list::decl(name).ok_or_else(|| wrong("an op of the transfer is not known"))?;
         let mut attrs = Attrs::new();
-        attrs.put("axes", step.axes.iter().map(|a| *a as i64).collect::<Vec<i64>>());
-        attrs.put("to", NdSbp { mesh: to.mesh.clone(), axes: step.to.clone() });
+        if let Some(axes) = axes {
+            attrs.put("axes", axes);
+        }
+        attrs.put("to", to);
         value = rw.create_one(Made { def: def.as_def(), attrs }, &[value])?;
     }
     rw.replace(op, &[value]);
-    Ok(path.len())
+    Ok(count)
 }

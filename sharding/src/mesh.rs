@@ -168,7 +168,7 @@ impl MeshSpec {
 
     /// The mesh as the IR has it.
     pub fn ir(&self) -> of_ir::Mesh {
-        of_ir::Mesh { devices: self.device.clone(), shape: self.shape() }
+        of_ir::Mesh { devices: self.device.clone(), shape: self.shape(), part: None }
     }
 }
 

@@ -93,6 +93,18 @@ impl<'a> Model<'a> {
     /// # Errors
     /// What is annotated and not possible, with the op, its operands and its legal signatures.
     pub fn new(func: &'a Func, mesh: &'a MeshSpec) -> Result<Model<'a>, Diagnostics> {
+        Self::limited(func, mesh, &|_, _| true)
+    }
+
+    /// The same where only some transfers are possible: those from and to which `allowed` says.
+    ///
+    /// # Errors
+    /// As [`Model::new`].
+    pub fn limited(
+        func: &'a Func,
+        mesh: &'a MeshSpec,
+        allowed: &dyn Fn(&Layout, &Layout) -> bool,
+    ) -> Result<Model<'a>, Diagnostics> {
         let g = &func.graph;
         let slots = g.value_slots();
         let mut m = Model {
@@ -113,7 +125,7 @@ impl<'a> Model<'a> {
             classes: HashMap::new(),
         };
         let mut errors = m.open_inputs();
-        m.find_transfers();
+        m.find_transfers(allowed);
         for v in g.args() {
             m.add_source(Subject::Argument(*v), *v);
         }
@@ -167,7 +179,7 @@ impl<'a> Model<'a> {
         Some(&self.graph().ty(v).as_tensor()?.sbp.as_ref()?.axes)
     }
 
-    fn find_transfers(&mut self) {
+    fn find_transfers(&mut self, allowed: &dyn Fn(&Layout, &Layout) -> bool) {
         let g = self.graph();
         let mut wanted = self.kinds.clone();
         for op in g.walk() {
@@ -199,7 +211,12 @@ impl<'a> Model<'a> {
                     .clone();
                 let usable = router.usable(&key.0);
                 let n = router.layouts.len();
-                let data = router.seconds(bytes, &usable);
+                let mut data = router.seconds(bytes, &usable);
+                for (x, at) in data.iter_mut().zip(0..) {
+                    if !allowed(&router.layouts[at / n], &router.layouts[at % n]) {
+                        *x = f64::INFINITY;
+                    }
+                }
                 let moved = |from: usize, to: usize| data[from * n + to];
                 let same = |from: usize, to: usize| if from == to { 0.0 } else { f64::INFINITY };
                 let (optional, alias) = (with_nothing(n, &moved), with_nothing(n, &same));

@@ -21,7 +21,7 @@ use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_plan::{Exec, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
-use of_sharding::{Layout, MeshSpec, layout, local};
+use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
 
 fn sbp(axes: &[Sbp]) -> Option<NdSbp> {
     Some(NdSbp { mesh: "mesh".into(), axes: axes.iter().copied().collect() })
@@ -80,16 +80,22 @@ impl Builder {
 /// The plan of what the ranks of a mesh run.
 fn plan(module: &Module, mesh: &str) -> Arc<PlanFile> {
     let mut module = module.clone();
-    let spec = MeshSpec::named(mesh).unwrap();
-    module.meshes.insert("mesh".into(), spec.ir());
+    module.meshes.insert("mesh".into(), MeshSpec::named(mesh).unwrap().ir());
+    plan_of(module, ShardOptions { mesh: mesh.into(), ..ShardOptions::default() })
+}
+
+fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
+    let mesh = how.mesh.clone();
     let mut manager = Manager::default();
-    manager.add::<Shard>(ShardOptions { mesh: mesh.into(), ..ShardOptions::default() });
-    manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });
+    manager.add::<Shard>(how);
+    manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.clone() });
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    let meshes = Meshes::of(&module, &MeshSpec::named(&mesh).unwrap()).unwrap();
+    let spec = meshes.ranks();
     let whole = module.main().unwrap();
     let rank = |rank: usize| {
         let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
-        let own = local::function(whole, &spec.shape(), rank).unwrap_or_else(|d| panic!("{d}"));
+        let own = local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
         part.funcs.insert("main".into(), own);
         let mut manager = Manager::default();
         manager.append("cpu").unwrap();
@@ -107,7 +113,7 @@ fn plan(module: &Module, mesh: &str) -> Arc<PlanFile> {
         progress: None,
     };
     let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
-    let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), whole, funcs, ranks };
+    let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
     let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
     Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
 }
@@ -124,15 +130,21 @@ fn random(ty: &Type, rng: &mut Rng) -> Value {
 
 /// Runs a module on a mesh and compares with the interpreter, twice; gives the plan.
 fn check(what: &str, module: &Module, mesh: &str) -> Arc<PlanFile> {
+    let plan = plan(module, mesh);
+    compare(&format!("{what} on {mesh}"), module, &plan);
+    plan
+}
+
+/// Runs a plan of a module and compares with the interpreter, twice.
+fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
     let func = module.main().unwrap();
     let mut rng = Rng::new(1);
     let inputs: Vec<Value> = func.input_types().iter().map(|ty| random(ty, &mut rng)).collect();
     let want = interpret::run_graph(&func.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
-    let plan = plan(module, mesh);
-    let mut session = session(&plan);
+    let mut session = session(plan);
     let given: Vec<_> = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
     for _ in 0..2 {
-        let got = session.run(&given).unwrap_or_else(|e| panic!("{what} on {mesh}: {e}"));
+        let got = session.run(&given).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(got.len(), want.len());
         for (i, (g, w)) in got.iter().zip(&want).enumerate() {
             let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(g).unwrap(), w) else { panic!("no tensor") };
@@ -140,10 +152,9 @@ fn check(what: &str, module: &Module, mesh: &str) -> Arc<PlanFile> {
             let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
             let most = w.iter().fold(0f64, |m, x| m.max(x.abs()));
             let far = g.iter().zip(&w).fold(0f64, |m, (a, b)| if (a - b).abs() <= m { m } else { (a - b).abs() });
-            assert!(far <= 2e-6 * most.max(1.0), "{what} on {mesh}: output {i} is {far} away of {most}");
+            assert!(far <= 2e-6 * most.max(1.0), "{what}: output {i} is {far} away of {most}");
         }
     }
-    plan
 }
 
 /// How many transfers the templates have together.
@@ -402,7 +413,100 @@ fn parts_differ_where_splits_are_uneven() {
     rw.create(Return {}, &[x]).unwrap();
     let func = Func::numbered(graph);
     // Every rank has its part as it is.
-    let part = local::function(&func, &[3], 0).unwrap();
+    let meshes = Meshes::from(&MeshSpec::named("cpu[3]").unwrap());
+    let part = local::function(&func, &meshes, 0).unwrap();
     assert_eq!(part.input_types(), vec![Type::fixed(DType::F32, &[2])]);
-    assert_eq!(local::classes(&func, &[3]), vec![0, 1, 1]);
+    assert_eq!(local::classes(&func, &meshes), vec![0, 1, 1]);
+}
+
+/// Layers `tanh(x w)` of 16 rows; with a step of their weights where `training`, and with what that reads of the batch.
+fn layers(count: usize, training: bool) -> Module {
+    let (x, w) = ("tensor<16x12xf32>", "tensor<12x12xf32>");
+    let list = |f: &dyn Fn(usize) -> String| (0..count).map(f).collect::<Vec<_>>().join(", ");
+    let mut body = String::new();
+    for i in 0..count {
+        let before = if i == 0 { "x".into() } else { format!("t{}", i - 1) };
+        body += &format!("  %a{i} = of.matmul %{before}, %w{i} : ({x}, {w}) -> {x}\n");
+        body += &format!("  %t{i} = of.tanh %a{i} : ({x}) -> {x}\n");
+    }
+    let last = count - 1;
+    let (mut returned, mut types, mut attrs) = (format!("%t{last}"), x.to_string(), String::new());
+    if training {
+        let (g, v) = (list(&|i| format!("%g{i}")), list(&|i| format!("%w{i}")));
+        let ws = list(&|_| w.into());
+        body += &format!("  {g} = of.gradient %t{last}, {v} : ({x}, {ws}) -> ({ws})\n");
+        for i in 0..count {
+            body += &format!("  %n{i} = of.sub %w{i}, %g{i} : ({w}, {w}) -> {w}\n");
+        }
+        returned = format!("{}, %t{last}", list(&|i| format!("%n{i}")));
+        types = format!("{ws}, {x}");
+        attrs = format!(" attributes {{of.carried = [{}]}}", list(&|i| (i + 1).to_string()));
+    }
+    let args = list(&|i| format!("%w{i}: {w}"));
+    let text = format!(
+        "func @main(%x: {x}, {args}) -> ({types}){attrs} {{\n{body}  of.return {returned} : ({types}) -> ()\n}}\n"
+    );
+    let mut module =
+        of_ir::text::parse_module(&text, "layers", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}\n{text}"));
+    let mut manager = Manager::default();
+    manager.append("differentiate,simplify").unwrap();
+    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    module
+}
+
+/// Stages and microbatches compute what one device does, forward and with a step of training.
+#[test]
+fn stages_of_a_pipeline() {
+    for training in [false, true] {
+        let module = layers(4, training);
+        for (mesh, stages, microbatches) in [
+            ("cpu[2]", 1, 4),
+            ("cpu[2]", 2, 1),
+            ("cpu[2]", 2, 4),
+            ("cpu[4]", 2, 2),
+            ("cpu[4]", 4, 8),
+            ("cpu[2x2]", 2, 4),
+            ("cpu[3]", 3, 2),
+        ] {
+            let how = ShardOptions { mesh: mesh.into(), stages, microbatches, ..ShardOptions::default() };
+            let plan = plan_of(module.clone(), how);
+            let what = format!("{stages} stages, {microbatches} microbatches on {mesh}, training {training}");
+            compare(&what, &module, &plan);
+            let templates = &plan.plan().programs;
+            assert!(templates.len() >= stages as usize, "{what}");
+            // No rank takes part in what it has no part of.
+            let ranks = &plan.plan().meshes[0].ranks;
+            for (rank, own) in ranks.iter().enumerate() {
+                for task in &templates[own.program as usize].tasks {
+                    if let Some(Exec::Boxing(b)) = &task.exec {
+                        let met = b.transfer.meeting(&plan.plan().meshes[0].extents(), rank as u32);
+                        assert!(met.contains(&(rank as u32)), "{what}: rank {rank}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_cut_into_stages_is_said() {
+    let says = |module: Module, stages, microbatches, what: &str| {
+        let how = ShardOptions { mesh: "cpu[4]".into(), stages, microbatches, ..ShardOptions::default() };
+        let mut manager = Manager::default();
+        manager.add::<Shard>(how);
+        let e = manager.run(&mut module.clone(), &mut |_| ()).unwrap_err().to_string();
+        assert!(e.contains(what), "{e}");
+    };
+    says(layers(4, false), 3, 1, "no axis of the mesh [4] is cut into 3 stages");
+    says(layers(1, false), 4, 1, "4 stages are asked for");
+    says(layers(2, false), 2, 5, "a batch of 16 is not cut into 5 equal microbatches");
+    says(layers(2, false), 0, 1, "'stages' is a number from 1");
+    // Rows are compared with one another: no row is done before all are there.
+    let text = "func @main(%x: tensor<8x4xf32>) -> (tensor<8x4xf32>) {
+      %y = of.softmax %x {axis = 0} : (tensor<8x4xf32>) -> tensor<8x4xf32>
+      %z = of.tanh %y : (tensor<8x4xf32>) -> tensor<8x4xf32>
+      of.return %z : (tensor<8x4xf32>) -> ()
+    }";
+    let module = of_ir::text::parse_module(text, "rows", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    says(module, 1, 2, "along the microbatches");
 }

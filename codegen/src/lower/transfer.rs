@@ -29,14 +29,20 @@ impl Lowering<'_, '_> {
             return Err(error(&format!("ranks do not exchange {}", self.g.ty(x))));
         }
         let axes: Vec<usize> = own.axes.iter().filter_map(|a| usize::try_from(*a).ok()).collect();
-        let layout =
-            |of: &of_ir::NdSbp| axes.iter().filter_map(|a| of.axes.get(*a).copied()).map(axis_layout).collect();
+        let stage = |i: usize| own.stages.get(i).and_then(|s| u32::try_from(*s).ok());
+        let layout = |of: &of_ir::NdSbp, side: usize| {
+            let one = |a: &usize| match stage(0).filter(|axis| *axis as usize == *a) {
+                Some(_) => stage(side).map(AxisLayout::at),
+                None => of.axes.get(*a).copied().map(axis_layout),
+            };
+            axes.iter().filter_map(one).collect()
+        };
         let whole = of_plan::Transfer {
             id: u32::try_from(own.id).map_err(|_| error("a transfer has a number beyond 32 bits"))?,
             axes: axes.iter().map(|a| *a as u32).collect(),
             dims: own.dims.clone(),
-            from: layout(&own.from),
-            to: layout(&own.to),
+            from: layout(&own.from, 1),
+            to: layout(&own.to, 2),
         };
         let dst = self.new_value(y);
         let bytes = self.out.physical.slots[dst].bytes.ok_or_else(|| error("the part of a rank has no known size"))?;

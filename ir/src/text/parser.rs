@@ -10,7 +10,7 @@ use super::dims::HintBoxed;
 use super::lexer::{Kind, Lexer, Token};
 use super::locs::Aliases;
 use super::op_parser::{Body, accepts};
-use crate::{Attr, Attrs, Func, Graph, Mesh, Module, Registry, Type};
+use crate::{Attr, Attrs, Func, Graph, Mesh, MeshPart, Module, Registry, Type};
 
 pub(super) fn parse_module(
     text: &str,
@@ -213,8 +213,19 @@ impl ModuleParser<'_> {
 
     fn add_mesh(&mut self, at: Token, name: &str, attrs: &Attrs) -> Parsed<()> {
         let sizes = |v: &[i64]| v.iter().map(|n| usize::try_from(*n).ok()).collect::<Option<Vec<_>>>();
+        let part = match attrs.get("part") {
+            None => Some(None),
+            Some(Attr::Ints(p)) => sizes(p).and_then(|p| match p.as_slice() {
+                [axis, index, of] => Some(Some(MeshPart { axis: *axis, index: *index, of: *of })),
+                _ => None,
+            }),
+            Some(_) => None,
+        };
         let mesh = match (attrs.get("devices"), attrs.get("shape")) {
-            (Some(Attr::Str(d)), Some(Attr::Ints(s))) => sizes(s).map(|shape| Mesh { devices: d.to_string(), shape }),
+            (Some(Attr::Str(d)), Some(Attr::Ints(s))) => sizes(s).zip(part).map(|(shape, part)| {
+                let devices = d.to_string();
+                Mesh { devices, shape, part }
+            }),
             _ => None,
         };
         let Some(mesh) = mesh else {

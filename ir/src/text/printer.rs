@@ -46,6 +46,10 @@ fn write_mesh(out: &mut String, name: &str, mesh: &Mesh, indent: usize, options:
     let mut a = Attrs::new();
     a.set("devices", Attr::Str(mesh.devices.as_str().into()));
     a.set("shape", Attr::Ints(mesh.shape.iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect()));
+    if let Some(p) = mesh.part {
+        let numbers = [p.axis, p.index, p.of].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+        a.set("part", Attr::Ints(numbers.to_vec()));
+    }
     pad(out, indent);
     if options.generic {
         a.set("sym_name", Attr::Str(name.into()));

@@ -163,6 +163,10 @@ fn model(
         let error = Diagnostic::error(Code::UNSUPPORTED, func.loc.clone(), what);
         return Err(error.hint("allow a newer operator set").into());
     }
+    if let Some((name, _)) = module.meshes.iter().find(|(_, mesh)| mesh.part.is_some()) {
+        let what = format!("mesh @{name} is a part of a mesh, of which ONNX knows nothing");
+        return Err(Diagnostic::error(Code::UNSUPPORTED, func.loc.clone(), what).into());
+    }
     let set = |domain: &str, version| OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) };
     let mut ir_version = opset::ir_version(opset);
     if !module.meshes.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! On the one global view of the tensor each of them is the identity; what the devices do is in its name, and what they
 //! hold before and after in the types. The pass `insert-boxing` makes all but [`Place`], and [`Transfer`], which
-//! stands in the function of one rank.
+//! stands in the function of one rank. [`Send`] is the one between meshes.
 
 mod transfer;
 
@@ -11,6 +11,12 @@ pub use transfer::Transfer;
 use of_ir::{NdSbp, OpError, OpView, Sbp, TensorType, Type};
 
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+
+/// The attribute of a function whose step is cut into microbatches that says into how many slices along which axis each
+/// input was cut, a pair for each. The slices of one stand side by side.
+pub const TURNS_INPUTS: &str = "of.turns_inputs";
+/// The same of outputs.
+pub const TURNS_OUTPUTS: &str = "of.turns_outputs";
 
 op! {
     /// The same tensor, lying on the mesh as `to` says: a choice that is made by hand.
@@ -29,6 +35,37 @@ impl Op for Place {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         Ok(vec![Type::Tensor(TensorType { sbp: Some(self.to.clone()), ..cx.tensor(0)?.clone() })])
+    }
+
+    fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
+        Ok(vec![inputs.tensor(0)?.clone().into()])
+    }
+}
+
+op! {
+    /// The same tensor on another mesh: each of its devices receives its part, as `to` says, from devices that have it.
+    pub struct Send = "of.send" [Structural] {
+        operands: (x),
+        results: (y),
+        attrs: { to: NdSbp },
+    }
+    samples: |_seed| None;
+}
+
+impl Op for Send {
+    op_basics!(Send);
+
+    fn infer(&self, cx: &OpView<'_>) -> Inferred {
+        let t = cx.tensor(0)?;
+        let wrong = |what: String| Err(OpError::new(of_diag::Code::SBP, what));
+        let Some(from) = &t.sbp else { return wrong("the operand does not say how it lies on its mesh".into()) };
+        if from.mesh == self.to.mesh {
+            return wrong(format!("{from} and {} are of one mesh", self.to));
+        }
+        if from.axes.iter().chain(&self.to.axes).any(|s| matches!(s, Sbp::Partial(_))) {
+            return wrong(format!("partial values are not sent: {from} to {}", self.to));
+        }
+        Ok(vec![Type::Tensor(TensorType { sbp: Some(self.to.clone()), ..t.clone() })])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {

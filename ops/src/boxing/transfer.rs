@@ -28,6 +28,9 @@ op! {
             to: NdSbp,
             /// Extents of the rank's part after.
             part: Vec<i64>,
+            /// Between stages: the axis along which they lie, the one that sends, and the one that receives. Ranks of other
+            /// stages have nothing of the tensor; none where all ranks along the axes have a part before and after.
+            stages: Vec<i64>,
         },
     }
     samples: |_seed| None;

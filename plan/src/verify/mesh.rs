@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::exec::bytes_left;
 use super::{Finding, FindingKind, Reach};
-use crate::transfer::{block, coords};
+use crate::mesh::parts;
+use crate::transfer::coords;
 use crate::{BoxingExec, ElementType, Exec, Links, MeshPort, MeshProgram, Plan, Port, Program, Transfer, Weight};
 
 /// No mesh has more ranks.
@@ -115,22 +116,27 @@ impl<'a> Checker<'a> {
         for (whole, own, what) in
             [(&mesh.inputs, &program.inputs, "inputs"), (&mesh.outputs, &program.outputs, "outputs")]
         {
-            if whole.len() != own.len() || whole.iter().zip(own).any(|(w, o)| !self.fits(w, o, rank)) {
+            let parts = parts(whole, &coords(&mesh.extents(), rank));
+            if parts.len() != own.len() || parts.iter().zip(own).any(|((i, t), o)| !self.fits(&whole[*i], *t, o, rank))
+            {
                 self.report(FindingKind::Type, &place, format!("its {what} are not its parts of the mesh's"));
             }
         }
     }
 
-    /// Whether a rank's port is its part of the whole one.
-    fn fits(&self, whole: &MeshPort, own: &Port, rank: usize) -> bool {
+    /// Whether a rank's port is its part of a slice of the whole one.
+    fn fits(&self, whole: &MeshPort, turn: usize, own: &Port, rank: usize) -> bool {
         let mesh = self.mesh.extents();
         // A port is a tensor that lies somehow along all axes of the mesh.
         let axes = (0..mesh.len() as u32).collect();
         let (from, to) = (whole.layout.clone(), whole.layout.clone());
-        let sound = Transfer { id: 0, axes, dims: whole.dims.clone(), from, to }.check(mesh.len()).is_ok();
-        let dims: Vec<usize> = whole.dims.iter().map(|d| usize::try_from(*d).unwrap_or(0)).collect();
-        sound && whole.dtype().bits() >= 8 && {
-            let part = block(&whole.layout, &mesh, &coords(&mesh, rank), &dims);
+        let sound = Transfer { id: 0, axes, dims: whole.dims.clone(), from, to }.check(&mesh).is_ok();
+        let cut = |t: crate::Turns| {
+            let extent = whole.dims.get(t.axis as usize);
+            t.count > 0 && extent.is_some_and(|n| n % i64::from(t.count) == 0)
+        };
+        sound && whole.turns.is_none_or(cut) && whole.dtype().bits() >= 8 && {
+            let part = whole.block(&mesh, &coords(&mesh, rank), turn);
             let part: Vec<i64> = part.iter().map(|(_, n)| *n as i64).collect();
             !own.object && own.dtype == whole.dtype && own.dims == part
         }
@@ -144,7 +150,7 @@ impl<'a> Checker<'a> {
         let mut last: Option<(usize, u32)> = None;
         for (task, exec) in boxings(program) {
             let place = format!("program `{}`, task `{}`", program.name, program.tasks[task].name);
-            if let Err(why) = exec.transfer.check(self.mesh.shape.len()) {
+            if let Err(why) = exec.transfer.check(&self.mesh.extents()) {
                 self.report(FindingKind::Type, &place, why);
                 continue;
             }
@@ -173,7 +179,8 @@ impl<'a> Checker<'a> {
             let t = &exec.transfer;
             let group = t.group(&mesh, rank as u32);
             let mine = templates[&own].get(&t.id);
-            let others = group.ranks.iter().map(|r| (*r, self.mesh.ranks[*r as usize].program));
+            let others = t.meeting(&mesh, rank as u32);
+            let others = others.iter().map(|r| (*r, self.mesh.ranks[*r as usize].program));
             let odd = others.filter(|(_, p)| *p != own).find(|(_, p)| templates[p].get(&t.id) != mine);
             let place = format!("rank {rank}, task `{}`", program.tasks[task].name);
             if let Some((other, _)) = odd {

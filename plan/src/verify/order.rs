@@ -1,4 +1,4 @@
-//! Happens-before between tasks, as a bit matrix.
+//! Happens-before between tasks: one line where each waits for the one before it, as on one thread, else a bit matrix.
 
 use crate::{Links, Program};
 
@@ -8,6 +8,8 @@ pub(crate) struct Reach {
     /// Row `n` holds the nodes that node `n` happens before.
     bits: Vec<u64>,
     tasks: usize,
+    /// The place of each task, where they are in line.
+    line: Option<Vec<u32>>,
 }
 
 impl Reach {
@@ -33,13 +35,19 @@ impl Reach {
 
     fn build(tasks: usize, pieces: usize, edges: Vec<(u32, u32)>) -> Self {
         let nodes = tasks * pieces;
-        let words = nodes.div_ceil(64);
-        let mut reach = Self { words, bits: vec![0; words * nodes], tasks };
         let mut next = vec![Vec::new(); nodes];
         for (from, to) in edges {
             next[from as usize].push(to as usize);
         }
-        for node in topological(&next).into_iter().rev() {
+        let order = topological(&next);
+        if pieces == 1 && order.len() == tasks && order.windows(2).all(|w| next[w[0]].contains(&w[1])) {
+            let mut line = vec![0; tasks];
+            order.into_iter().zip(0..).for_each(|(task, place)| line[task] = place);
+            return Self { words: 0, bits: Vec::new(), tasks, line: Some(line) };
+        }
+        let words = nodes.div_ceil(64);
+        let mut reach = Self { words, bits: vec![0; words * nodes], tasks, line: None };
+        for node in order.into_iter().rev() {
             for &to in &next[node] {
                 reach.absorb(node, to);
             }
@@ -59,7 +67,10 @@ impl Reach {
 
     /// Whether task `a` ends before task `b` begins, on the same piece.
     pub fn before(&self, a: u32, b: u32) -> bool {
-        self.get(a as usize, b as usize)
+        match &self.line {
+            Some(line) => line[a as usize] < line[b as usize],
+            None => self.get(a as usize, b as usize),
+        }
     }
 
     /// Whether task `a` ends on a piece before task `b` begins on the next one. Only for a reach across pieces.
@@ -71,7 +82,11 @@ impl Reach {
         self.bits[from * self.words + to / 64] >> (to % 64) & 1 == 1
     }
 
+    /// Adds an edge to the order; the two had none. In a line all have one.
     pub(crate) fn order_edge(&mut self, a: u32, b: u32) {
+        if self.line.is_some() {
+            return;
+        }
         // Everything that comes before `a`, and `a` itself, now comes before `b` and all that follows it.
         for node in 0..self.tasks {
             if node == a as usize || self.get(node, a as usize) {

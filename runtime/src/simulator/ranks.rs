@@ -85,7 +85,7 @@ pub fn simulate_ranks(
         let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
         let links = Links::of(program).filter(|links| is_sound(program, links));
         let links = links.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
-        if program.tasks.iter().filter_map(boxing).any(|t| t.check(mesh.shape.len()).is_err()) {
+        if program.tasks.iter().filter_map(boxing).any(|t| t.check(&mesh.extents()).is_err()) {
             return Err(setup("a transfer is not one of its mesh"));
         }
         place.insert(Template::new(program, links));
@@ -110,8 +110,8 @@ pub fn simulate_ranks(
         }
         let meets = |task: &Task| match boxing(task) {
             Some(transfer) => {
-                let mut met: Vec<usize> =
-                    groups.members(&transfer.axes, rank).iter().map(|r| classes[*r as usize]).collect();
+                let met = transfer.meeting(&mesh.extents(), rank);
+                let mut met: Vec<usize> = met.iter().map(|r| classes[*r as usize]).collect();
                 met.sort_unstable();
                 met.dedup();
                 met
@@ -219,10 +219,6 @@ impl Groups {
             groups.by_axes.insert(transfer.axes.clone(), (members, of_rank));
         }
         groups
-    }
-
-    fn members(&self, axes: &[u32], rank: u32) -> &[u32] {
-        self.by_axes.get(axes).map_or(&[], |(members, of_rank)| &members[of_rank[rank as usize]])
     }
 
     /// For each rank its class: ranks of one class have the same template and meet the same classes.

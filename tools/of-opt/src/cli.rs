@@ -132,6 +132,9 @@ pub struct Codegen {
     /// What is chosen together with how tensors lie on the mesh
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
     pub search: Vec<Search>,
+    /// Cut the layers into S stages, each on a part of the mesh, and a step into M microbatches that pass through them
+    #[arg(long, value_name = "S[xM]", requires = "mesh", conflicts_with = "search", value_parser = Stages::parse)]
+    pub stages: Option<Stages>,
     /// Backends for whatever they take, best first; the rest is native code. cuda:ARCH is one GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with_all = ["mesh", "target"])]
     pub backend: Vec<String>,
@@ -153,6 +156,26 @@ pub enum Search {
     Rewrites,
     /// Which values of the forward pass are kept for the backward pass, and which are computed again
     Recompute,
+}
+
+/// Stages and microbatches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stages {
+    /// Parts of the mesh.
+    pub stages: i64,
+    /// Parts of a step.
+    pub microbatches: i64,
+}
+
+impl Stages {
+    /// `4` or `4x8`.
+    fn parse(text: &str) -> Result<Stages, String> {
+        let (stages, microbatches) = text.split_once('x').unwrap_or((text, "1"));
+        let number = |t: &str| t.parse().ok().filter(|n| *n > 0);
+        let both = number(stages).zip(number(microbatches));
+        let both = both.map(|(stages, microbatches)| Stages { stages, microbatches });
+        both.ok_or_else(|| "stages are S, or SxM with M microbatches, such as 4x8".into())
+    }
 }
 
 impl Search {

@@ -9,7 +9,7 @@ use of_ops::boxing::Place;
 use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
-use of_sharding::{MeshSpec, layout, local};
+use of_sharding::{MeshSpec, Meshes, layout, local};
 
 use crate::backends::Backends;
 use crate::cli::Codegen;
@@ -23,10 +23,10 @@ pub const PIPELINE: &str = "differentiate,fold-constants,infer-shapes,canonicali
 
 /// What the ranks of a mesh run.
 pub struct Ranked {
-    /// The mesh.
+    /// The mesh of all ranks, with an axis for the stages where there are some.
     pub mesh: MeshSpec,
-    /// The function as all see it, with how everything lies, and every transfer.
-    pub whole: Func,
+    /// The function as all see it, with how everything lies, every transfer, and the meshes.
+    pub module: Module,
     /// Functions of ranks, ready for code generation.
     pub funcs: Vec<Func>,
     /// For each rank, its function.
@@ -70,7 +70,8 @@ pub fn prepare(
             manager.append(what.passes())?;
         }
     }
-    manager.add::<Shard>(ShardOptions { mesh: mesh.into(), ..ShardOptions::default() });
+    let (stages, microbatches) = codegen.stages.map_or((1, 1), |s| (s.stages, s.microbatches));
+    manager.add::<Shard>(ShardOptions { mesh: mesh.into(), stages, microbatches, ..ShardOptions::default() });
     manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });
     let mut said = Vec::new();
     let report = manager.run(&mut own, &mut |s| said.push(s.to_string()))?;
@@ -79,9 +80,9 @@ pub fn prepare(
     for line in said {
         console.note(line.trim_start_matches("// ").trim_end());
     }
-    let whole = driver::main_func(&own)?.clone();
-    let shape = spec.shape();
-    let classes = local::classes(&whole, &shape);
+    let whole = driver::main_func(&own)?;
+    let meshes = Meshes::of(&own, &spec)?;
+    let classes = local::classes(whole, &meshes);
     let alike = which == Which::OneOfEach || !splits_constants(&whole.graph);
     let text = codegen.passes.as_deref().unwrap_or(driver::CPU_PIPELINE);
     console.renderer.sources.add(PIPELINE_FILE, text);
@@ -93,7 +94,7 @@ pub fn prepare(
             continue;
         }
         let mut part = Module { name: module.name.clone(), meshes: own.meshes.clone(), ..Module::default() };
-        part.funcs.insert("main".into(), local::function(&whole, &shape, rank)?);
+        part.funcs.insert("main".into(), local::function(whole, &meshes, rank)?);
         let mut manager = Manager::default();
         manager.append(text)?;
         manager.settings.reproducers = Some(std::env::temp_dir());
@@ -104,7 +105,7 @@ pub fn prepare(
         ranks.push(funcs.len());
         funcs.extend(part.funcs.swap_remove("main"));
     }
-    Ok(Ranked { mesh: spec, whole, funcs, ranks })
+    Ok(Ranked { mesh: meshes.ranks(), module: own, funcs, ranks })
 }
 
 /// Compiles what the ranks run into one plan.
@@ -121,7 +122,8 @@ pub fn compile<'m>(
     let mesh = MeshFuncs {
         name: "main".into(),
         shape: ranked.mesh.shape(),
-        whole: &ranked.whole,
+        whole: driver::main_func(&ranked.module)?,
+        module: &ranked.module,
         funcs: ranked.funcs.iter().collect(),
         ranks: ranked.ranks.clone(),
     };

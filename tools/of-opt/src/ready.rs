@@ -3,7 +3,6 @@
 use of_codegen::Summary;
 use of_codegen::native::schedule;
 use of_diag::Diagnostics;
-use of_ir::Func;
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;
 use of_runtime::Value;
@@ -83,16 +82,17 @@ impl Request<'_> {
             inputs::bind(&ordered, func, &mut bindings)?;
             Some(ordered.into_iter().map(|g| g.value).collect())
         };
-        let made_up = |func: &Func| {
-            let types = func.input_types();
-            random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))
-        };
         if let Some(mesh) = &self.codegen.mesh {
             let ranked = ranks::prepare(&source.module, &bindings, self.codegen, mesh, Which::All, console)?;
             let compiled = ranks::compile(&ranked, source, self.codegen, Vec::new(), console)?;
             (self.summary)(&compiled.summary, console);
-            let values = given.map_or_else(|| made_up(&ranked.whole), Ok)?;
-            return Ok((compiled.open()?, values::to_runtime_all(values)?));
+            let plan = compiled.open()?;
+            let made_up = || {
+                let program = engine::entry(&plan)?;
+                random::values(program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p))))
+            };
+            let values = given.map_or_else(made_up, Ok)?;
+            return Ok((plan, values::to_runtime_all(values)?));
         }
         let (codegen, backends) = (self.codegen, self.backends);
         let funcs = driver::prepare(&source.module, &[bindings], codegen, backends, console)?;
@@ -100,7 +100,10 @@ impl Request<'_> {
         (self.summary)(&compiled.summary, console);
         let values = match given {
             Some(v) => v,
-            None => made_up(&funcs[0].1)?,
+            None => {
+                let (func, types) = (&funcs[0].1, funcs[0].1.input_types());
+                random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?
+            }
         };
         Ok((compiled.open()?, values::to_runtime_all(values)?))
     }

@@ -72,7 +72,7 @@ impl Roofline {
 
     fn measured(codegen: &Codegen, how: How, console: &mut Console) -> Result<Roofline, Diagnostics> {
         let progress = console.progress("measuring the machine");
-        let codegen = Codegen { passes: None, mesh: None, ..codegen.clone() };
+        let codegen = Codegen { passes: None, mesh: None, stages: None, ..codegen.clone() };
         let mut time = |text: &str| kernel(text, &codegen, how, console);
         let product = time(PRODUCT)?;
         let memory = time(MEMORY)?;
@@ -154,7 +154,7 @@ pub fn prepared(
     if let Some(mesh) = &codegen.mesh {
         let ranked = ranks::prepare(&source.module, &Default::default(), codegen, mesh, Which::All, console)?;
         let compiled = ranks::compile(&ranked, &source, codegen, Vec::new(), console)?;
-        return Ok((Arc::new(compiled.open()?), made(&ranked.whole)?));
+        return Ok((Arc::new(compiled.open()?), made(driver::main_func(&ranked.module)?)?));
     }
     let backends = Backends::all();
     let funcs = driver::prepare(&source.module, &[Default::default()], codegen, &backends, console)?;

@@ -221,7 +221,8 @@ pub(crate) fn module(seed: u64) -> Module {
     let rng = &mut Rng::with_seed(seed);
     let mut m = Module { name: string(rng).to_string(), ..Module::default() };
     for name in ["m", "odd mesh"] {
-        m.meshes.insert(name.into(), Mesh { devices: string(rng).to_string(), shape: vec![2, rng.usize(1..9)] });
+        let part = rng.bool().then(|| crate::MeshPart { axis: rng.usize(0..3), index: rng.usize(0..4), of: 4 });
+        m.meshes.insert(name.into(), Mesh { devices: string(rng).to_string(), shape: vec![2, rng.usize(1..9)], part });
     }
     for name in ["main", "other func", ""] {
         let mut graph = Graph::new();

@@ -54,6 +54,9 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         }
         return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
     };
+    if c.codegen.stages.is_some() {
+        return Err(exit::usage("explain compares stages: --microbatches M says with how many microbatches").into());
+    }
     let mut mesh = MeshSpec::named(name)?;
     if let Some(memory) = c.memory {
         mesh.memory = memory;

@@ -71,11 +71,13 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
     c.limits.check()?;
     let spec = MeshSpec::named(mesh)?;
     let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
+    // What is resident before the plan is: its weights are part of what the ranks take.
+    let before = machine::restart_peak();
     match load(&c.model.model, console)? {
         Model::Plan(plan) => {
             let plan: Arc<PlanFile> = Arc::from(plan);
             let predicted = predict(&options, plan.plan(), &spec)?;
-            let real = if c.run { Some(Measured::of(c, Arc::clone(&plan), console)?) } else { None };
+            let real = if c.run { Some(Measured::of(c, Arc::clone(&plan), before, console)?) } else { None };
             say(c, &predicted, real, console)
         }
         Model::Module(source) => {
@@ -87,7 +89,8 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
             let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, console)?;
             let compiled = ranks::compile(&ranked, &source, &c.codegen, Vec::new(), console)?;
             let predicted = predict(&options, compiled.plan(), &spec)?;
-            let real = if c.run { Some(Measured::of(c, Arc::new(compiled.open()?), console)?) } else { None };
+            let before = machine::restart_peak();
+            let real = if c.run { Some(Measured::of(c, Arc::new(compiled.open()?), before, console)?) } else { None };
             say(c, &predicted, real, console)
         }
     }
@@ -146,6 +149,8 @@ fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Resul
         .meshes
         .first()
         .ok_or_else(|| exit::error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
+    let stages = mesh.stages().and_then(|axis| Some((axis, *mesh.extents().get(axis)?)));
+    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.cut(axis, stages));
     if mesh.extents() != spec.shape() {
         let what = format!("the plan is for a mesh of {:?}, the given one is {:?}", mesh.extents(), spec.shape());
         return Err(exit::error(Code::INPUT, what).into());
@@ -169,13 +174,13 @@ struct Measured {
 }
 
 impl Measured {
-    fn of(c: &Simulate, plan: Arc<PlanFile>, console: &Console) -> Result<Measured, Diagnostics> {
+    /// Runs a plan; `before` are the bytes of the process without it.
+    fn of(c: &Simulate, plan: Arc<PlanFile>, before: Option<u64>, console: &Console) -> Result<Measured, Diagnostics> {
         let _progress = console.progress("measuring");
         let program = engine::entry(&plan)?;
         let types = program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p)));
         let inputs = values::to_runtime_all(random::values(types)?)?;
         drop(program);
-        let before = machine::restart_peak();
         let mut session = driver::mesh_session(
             Arc::clone(&plan),
             0,
@@ -241,14 +246,14 @@ fn say(c: &Simulate, predicted: &Predicted<'_>, real: Option<Measured>, console:
     console.print(&out)
 }
 
-/// Bytes that ranks of one process have in common: weights, each once, and whole outputs.
+/// Bytes that ranks of one process have in common: weights, each once, and whole inputs and outputs.
 fn shared(plan: &Plan) -> u64 {
     let mut weights: Vec<(u64, u64)> = plan.weights.iter().map(|w| (w.offset, w.len)).collect();
     weights.sort_unstable();
     weights.dedup();
-    let outputs = plan.meshes.iter().flat_map(|m| &m.outputs);
-    let outputs: u64 = outputs.filter_map(|p| p.dtype().byte_len(&p.dims)).sum();
-    weights.into_iter().map(|(_, len)| len).sum::<u64>() + outputs
+    let ports = plan.meshes.iter().flat_map(|m| m.inputs.iter().chain(&m.outputs));
+    let ports: u64 = ports.filter_map(|p| p.dtype().byte_len(&p.dims)).sum();
+    weights.into_iter().map(|(_, len)| len).sum::<u64>() + ports
 }
 
 /// The tasks of rank 0, as predicted and as they were; both without the time in which it waited where it is known.
