@@ -11,6 +11,8 @@ mod block;
 
 use std::fmt::Write;
 
+use of_ir::DType;
+
 pub use block::Block;
 
 use super::expr::{self, ctype, vtype};

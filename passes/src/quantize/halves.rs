@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn weights_are_rounded_to_nearest_even() {
-        // Three units of f16's last place over 1, halved: to the even neighbour; bf16 keeps 8 bits.
-        assert_eq!(rounded("1.00146484375", DType::F16).unwrap(), [1.001953125, 1.0]);
+        // One and a half units of the last place of f16 over 1, so to the even neighbour; bf16 keeps 8 bits.
+        assert_eq!(rounded("1.00146484375", DType::F16).unwrap(), [1.0 + 1.0 / 512.0, 1.0]);
         assert_eq!(rounded("1.00146484375", DType::BF16).unwrap(), [1.0, 1.0]);
         assert_eq!(rounded("1.0e5", DType::BF16).unwrap(), [99840.0, 1.0]);
         assert!(rounded("1.0e5", DType::F16).unwrap_err().to_string().contains("beyond the range of f16"));
