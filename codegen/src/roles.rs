@@ -380,8 +380,21 @@ fn pool(g: &Graph, op: OpId) -> Result<Role, String> {
         return Err("only channels-last pools without indices have native code".into());
     }
     let bytes = data.name() == MaxPool::NAME && matches!(x.dtype, DType::U8 | DType::I8);
-    if !(x.dtype == DType::F32 || bytes) || !matches!(x.rank(), Some(3 | 4)) {
-        return Err("only 1-D and 2-D pools of f32, and maxima of bytes, have native code".into());
+    if !(x.dtype == DType::F32 || bytes) {
+        return Err("only pools of f32, and maxima of bytes, have native code".into());
+    }
+    let windows = match (&x.shape, as_op::<MaxPool>(g, op), as_op::<AvgPool>(g, op)) {
+        (Some(shape), Some(p), _) => p.geometry(shape),
+        (Some(shape), _, Some(p)) => p.geometry(shape),
+        _ => return Err("the rank of its input is not known".into()),
+    };
+    let windows = windows.map_err(|e| e.message)?.windows;
+    // Others are joined with samples or channels.
+    let rank = windows.input.len();
+    let moves = |a: &usize| !windows.is_still(*a);
+    let (first, last) = ((0..rank).find(moves), (0..rank).rfind(moves));
+    if rank == 0 || first.zip(last).is_some_and(|(first, last)| last - first > 1) {
+        return Err("only windows that move along one axis or two have native code".into());
     }
     Ok(Role::Anchor)
 }

@@ -192,15 +192,7 @@ impl Local<'_> {
             let results = rw.graph().op(copy).results.to_vec();
             return self.made(rw, op, &results);
         }
-        // Dimensions are global: a rank makes its own part.
-        if let Some(k) = of_ops::get(g, op).and_then(|o| o.shape_operand())
-            && operands.get(k).is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some())
-            && let Some(part) = self.part(data.results[0])
-            && g.ty(data.results[0]).as_tensor().and_then(TensorType::fixed_dims).as_ref() != Some(&part)
-        {
-            let part: Vec<i64> = part.iter().map(|n| *n as i64).collect();
-            operands[k] = rw.create_one(Constant { value: Tensor::from_i64s(&part) }, &[])?;
-        }
+        make_part(rw, g, op, &mut operands, |v| self.part(v))?;
         let made = rw.create((data.def, data.attrs.clone()), &operands)?;
         let results = rw.graph().op(made).results.to_vec();
         self.made(rw, op, &results)
@@ -341,4 +333,28 @@ pub(crate) fn cut(value: &Tensor, block: &[(usize, usize)]) -> Option<Tensor> {
         out.extend_from_slice(&bytes[at..at + row]);
     });
     Tensor::from_bytes(value.dtype(), dims, Blob::new(out)).ok()
+}
+
+/// Where an operand of `op` says the extents of its result, which are those of the whole tensor: says those of the part
+/// that is made, which `part` knows.
+///
+/// # Errors
+/// When the constant cannot be made.
+pub(crate) fn make_part(
+    rw: &mut Rewriter<'_>,
+    whole: &Graph,
+    op: OpId,
+    operands: &mut [ValueId],
+    part: impl FnOnce(ValueId) -> Option<Vec<usize>>,
+) -> Result<(), Diagnostic> {
+    let Some(k) = of_ops::get(whole, op).and_then(|o| o.shape_operand()) else { return Ok(()) };
+    let result = whole.op(op).results[0];
+    let dims = whole.ty(result).as_tensor().and_then(TensorType::fixed_dims);
+    if let Some(part) = part(result).filter(|p| dims.as_ref() != Some(p))
+        && operands.get(k).is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some())
+    {
+        let part: Vec<i64> = part.iter().map(|n| *n as i64).collect();
+        operands[k] = rw.create_one(Constant { value: Tensor::from_i64s(&part) }, &[])?;
+    }
+    Ok(())
 }

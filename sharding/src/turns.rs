@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{Attr, Func, Graph, NdSbp, OpId, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
+use of_ir::{Attr, Func, Graph, NdSbp, OpId, PartialKind, Rewriter, Sbp, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::{Place, TURNS_INPUTS, TURNS_OUTPUTS};
 use of_ops::elementwise::{Add, Max, Min, Mul};
@@ -23,6 +23,7 @@ use of_ops::training::CARRIED;
 
 use crate::cuts::is_backward;
 use crate::decide;
+use crate::local::make_part;
 use crate::mesh::{MeshAxis, MeshSpec};
 use crate::model::{Model, Subject, captured};
 use crate::search::Effort;
@@ -620,15 +621,7 @@ impl<'a> Build<'a> {
             };
             vec![rw.create_one(Place { to }, &operands)?]
         } else {
-            // Dimensions are those of a whole step.
-            if let Some(k) = of_ops::get(g, op).and_then(|o| o.shape_operand())
-                && operands.get(k).is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some())
-                && let Some(part) = self.part(data.results[0])
-                && g.ty(data.results[0]).as_tensor().and_then(TensorType::fixed_dims).as_ref() != Some(&part)
-            {
-                let part: Vec<i64> = part.iter().map(|n| *n as i64).collect();
-                operands[k] = rw.create_one(Constant { value: Tensor::from_i64s(&part) }, &[])?;
-            }
+            make_part(rw, g, op, &mut operands, |v| self.part(v))?;
             let made = rw.create((data.def, data.attrs.clone()), &operands)?;
             rw.graph().op(made).results.to_vec()
         };

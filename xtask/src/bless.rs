@@ -1,9 +1,9 @@
 //! `cargo xtask bless`: what is printed now becomes what is expected. Read the difference before you keep it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::workspace::{cargo, read, root, run, write};
+use crate::workspace::{cargo, of_opt, read, run, write};
 
 /// Updates snapshots, or the CHECK lines of the given lit tests.
 ///
@@ -15,8 +15,7 @@ pub fn bless(files: &[&str]) -> Result<(), String> {
         return run(cargo().args(["test", "--workspace"]).env("INSTA_UPDATE", "always"));
     }
     run(cargo().args(["build", "--quiet", "--package", "of-opt"]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let of_opt = target.join("debug").join(format!("of-opt{}", std::env::consts::EXE_SUFFIX));
+    let of_opt = of_opt("debug");
     for f in files {
         let path = Path::new(f);
         let text = read(path)?;

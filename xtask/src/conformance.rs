@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::workspace::{cargo, read, root, run, write};
+use crate::workspace::{cargo, of_opt, read, root, run, write};
 
 /// A case that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -66,9 +66,7 @@ pub fn conformance(args: &[&str]) -> Result<(), String> {
         return Err(format!("{} holds no case: no folder with model.onnx and test_data_set_0", folder.display()));
     }
     run(cargo().args(["build", "--release", "--package", "of-opt"]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let of_opt = target.join("release").join(format!("of-opt{}", std::env::consts::EXE_SUFFIX));
-    let results = run_all(&of_opt, &folder, &cases)?;
+    let results = run_all(&of_opt("release"), &folder, &cases)?;
     for (case, outcome) in cases.iter().zip(&results) {
         match outcome {
             Outcome::Pass => {}

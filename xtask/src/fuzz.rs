@@ -21,7 +21,7 @@ pub fn fuzz(args: &[&str]) -> Result<(), String> {
     let folder = std::env::temp_dir().join(format!("of-fuzz-models-{}", std::process::id()));
     let compare = || {
         of_fuzz(&args, Some(&folder))?;
-        run(Command::new(python).arg(root().join("tests/fuzz/compare_models.py")).arg(&folder))
+        run(Command::new(python).arg(root().join("tests/onnxruntime/compare_models.py")).arg(&folder))
     };
     let result = compare();
     match &result {

@@ -9,6 +9,7 @@ mod fuzz;
 mod gpu;
 mod new;
 mod pjrt_plugin;
+mod round_trip;
 mod tensorrt;
 mod tidy;
 mod wheel;
@@ -23,6 +24,8 @@ cargo xtask bless [FILE.of …]                         update expected outputs:
 cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [--sets b1,b8]
                                                    [--rounds N] [--json FILE] [--markdown FILE] [MODEL …]
 cargo xtask conformance DIR [--bless] [--filter S]     ONNX's own test cases: how many pass, and docs/conformance.md
+cargo xtask round-trip DIR --onnxruntime PYTHON [ARG …]   models to onnxruntime, as they are and as 'of-opt export ARG …'
+                                                   writes them: do results agree?
 cargo xtask fuzz-graphs [--graphs N] [--seed S] …      random graphs by interpreter, passes and native code; see tests/fuzz
     … --onnxruntime PYTHON                            … as models, by that Python's onnxruntime
 cargo xtask cuda-toolkit                              NVRTC, which compiles kernels for GPUs, from PyPI
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::tidy(),
         ["bench", rest @ ..] => bench::bench(rest),
         ["conformance", rest @ ..] => conformance::conformance(rest),
+        ["round-trip", rest @ ..] => round_trip::round_trip(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["gpu", rest @ ..] => gpu::gpu(rest),
         ["cuda-toolkit"] => cuda::toolkit(),

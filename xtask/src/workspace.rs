@@ -46,6 +46,16 @@ pub fn cargo() -> Command {
     c
 }
 
+/// Where cargo builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Where cargo puts of-opt in the profile `debug` or `release`.
+pub fn of_opt(profile: &str) -> PathBuf {
+    target().join(profile).join(format!("of-opt{}", std::env::consts::EXE_SUFFIX))
+}
+
 /// Shows a command, runs it, and demands that it succeeds.
 ///
 /// # Errors

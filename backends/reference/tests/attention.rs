@@ -1,5 +1,7 @@
 //! Attention as one kernel, on CPUs and on the emulated GPU, against the interpreter.
 
+mod skipped;
+
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use of_passes::Manager;
 use of_plan::PlanFile;
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
+use skipped::{emulated_gpu, nvrtc};
 
 /// What is attended to.
 #[derive(Clone, Copy)]
@@ -261,18 +264,9 @@ fn attention_is_one_kernel_on_cpus() {
     }
 }
 
-/// The GPU that the CPU emulates, where it can.
-fn emulated() -> bool {
-    let said = |why: &String| {
-        // Past the capture of the test runner: what was not tested is said.
-        std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes()).unwrap();
-    };
-    of_codegen::cuda::shim::isa().inspect_err(said).is_ok()
-}
-
 #[test]
 fn attention_is_one_kernel_on_an_emulated_gpu() {
-    if !emulated() {
+    if emulated_gpu().is_none() {
         return;
     }
     let kinds = [("", 4e-6), ("+tf32", 4e-3), ("+tf32x3", 6e-6), ("+bf16", 3e-2), ("+f16", 4e-3)];
@@ -294,11 +288,7 @@ fn attention_is_one_kernel_on_an_emulated_gpu() {
 
 #[test]
 fn the_compiler_for_gpus_takes_attention() {
-    if let Err(why) = of_codegen::cuda::nvrtc::identity() {
-        // Past the capture of the test runner: what was not tested is said.
-        let text =
-            format!("SKIPPED: no kernel was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC ({why})\n");
-        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+    if !nvrtc() {
         return;
     }
     let archs = ["sm_90", "sm_80+tf32", "sm_90+tf32x3", "sm_100+bf16", "sm_90+f16"];

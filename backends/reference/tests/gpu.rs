@@ -1,5 +1,7 @@
 //! Kernels for GPUs on the emulated one: its errors, and shapes that take every path of their schedules.
 
+mod skipped;
+
 use std::sync::Arc;
 
 use of_codegen::native::cache::Cache;
@@ -19,15 +21,7 @@ use of_passes::Manager;
 use of_plan::{Environment, PlanBuilder, PlanFile, PlanInfo};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
-
-/// The GPU that the CPU emulates, where it can.
-fn emulated() -> Option<&'static Isa> {
-    let said = |why: &String| {
-        // Past the capture of the test runner: what was not tested is said.
-        std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes()).unwrap();
-    };
-    of_codegen::cuda::shim::isa().inspect_err(said).ok()
-}
+use skipped::emulated_gpu;
 
 fn run(plan: PlanFile, inputs: &[Value]) -> Result<Vec<Value>, String> {
     let options = Options { threads: 2, profile: false };
@@ -87,7 +81,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
 
 #[test]
 fn the_emulated_gpu_tells_what_a_gpu_would_not() {
-    let Some(isa) = emulated() else { return };
+    let Some(isa) = emulated_gpu() else { return };
     let x: Vec<f32> = (0..512).map(|i| i as f32).collect();
     const HEAD: &str = "  PTR(const f32) x = ARG(const f32, 0);\n  PTR(f32) y = ARG(f32, 1);\n";
     let run = |text: &str| {
@@ -135,7 +129,7 @@ fn check(name: &str, graph: Graph, inputs: &[Value]) {
 
 /// The same on another emulated GPU, whose results are so far off at most, as a part of the largest.
 fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value]) {
-    let Some(isa) = Isa::by_name(isa).filter(|_| emulated().is_some()) else { return };
+    let Some(isa) = Isa::by_name(isa).filter(|_| emulated_gpu().is_some()) else { return };
     let want = interpret::run_graph(&graph, inputs).unwrap_or_else(|d| panic!("{name}: {d}"));
     let mut module = Module::default();
     module.funcs.insert("main".into(), Func::numbered(graph));

@@ -1,5 +1,7 @@
 //! Native code against the interpreter: every op of the list on its samples, and random graphs.
 
+mod skipped;
+
 use std::sync::Arc;
 
 use of_codegen::native::Isa;
@@ -12,6 +14,7 @@ use of_ops::{Value, interpret, list};
 use of_passes::Manager;
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, RunError, Session};
+use skipped::{emulated_gpu, nvrtc};
 
 /// Runs `f` through the passes, code generation, a plan and the runtime.
 fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Vec<Value> {
@@ -243,15 +246,6 @@ fn conversions_of_16_bit_floats_are_exact() {
     }
 }
 
-/// The GPU that the CPU emulates, where it can.
-fn emulated_gpu() -> Option<&'static Isa> {
-    let said = |why: &String| {
-        // Past the capture of the test runner: what was not tested is said.
-        std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes()).unwrap();
-    };
-    of_codegen::cuda::shim::isa().inspect_err(said).ok()
-}
-
 #[test]
 fn every_op_agrees_on_an_emulated_gpu() {
     if let Some(isa) = emulated_gpu() {
@@ -376,11 +370,7 @@ fn random_graphs_agree_on_an_emulated_gpu() {
 /// All kernels that these tests generate, by the compiler for GPUs, which needs none.
 #[test]
 fn the_compiler_for_gpus_takes_every_kernel() {
-    if let Err(why) = of_codegen::cuda::nvrtc::identity() {
-        // Past the capture of the test runner: what was not tested is said.
-        let text =
-            format!("SKIPPED: no kernel was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC ({why})\n");
-        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
+    if !nvrtc() {
         return;
     }
     let isa = Isa::by_name("sm_90").unwrap();
@@ -724,4 +714,82 @@ fn a_tensor_survives_the_way_through_the_runtime() {
         assert_eq!(from_runtime(&to_runtime(&v).unwrap()).unwrap(), v, "{dtype}");
     }
     let _ = Constant { value: Tensor::from_i64s(&[1]) }.def();
+}
+
+fn floats(v: &Value) -> Vec<f32> {
+    let Value::Tensor(t) = v else { panic!("{v:?}") };
+    t.as_slice::<f32>().unwrap().into_owned()
+}
+
+/// Units in the last place of `want` between it and `got`; none where both are NaN or the same.
+fn places(got: f32, want: f32) -> f64 {
+    if got == want || (got.is_nan() && want.is_nan()) {
+        return 0.0;
+    }
+    let place = f64::from(want.abs().max(f32::MIN_POSITIVE)) * f64::from(f32::EPSILON) / 2.0;
+    (f64::from(got) - f64::from(want)).abs() / place
+}
+
+#[test]
+fn functions_agree_on_numbers_of_all_sizes() {
+    use of_ops::elementwise as e;
+    // Every sign, exponent and beginning of a fraction, and what lies between.
+    let every: Vec<f32> = (0..=u32::MAX).step_by(40_009).map(f32::from_bits).collect();
+    let specials =
+        [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, 1e-45, 3.0, -3.0];
+    let up_to = |most: f32| every.iter().copied().filter(|x| x.abs() <= most).collect::<Vec<f32>>();
+    let all = [&every[..], &specials].concat();
+    let turns = up_to(1e4);
+    let unary: [(&dyn of_ops::Op, &[f32]); 12] = [
+        (&e::Exp {}, &all),
+        (&e::Log {}, &all),
+        (&e::Tanh {}, &all),
+        (&e::Tan {}, &turns),
+        (&e::Asin {}, &all),
+        (&e::Acos {}, &all),
+        (&e::Atan {}, &all),
+        (&e::Sinh {}, &all),
+        (&e::Cosh {}, &all),
+        (&e::Asinh {}, &all),
+        (&e::Acosh {}, &all),
+        (&e::Atanh {}, &all),
+    ];
+    let mut cases: Vec<(&dyn of_ops::Op, Vec<Vec<f32>>, f64)> =
+        unary.into_iter().map(|(op, x)| (op, vec![x.to_vec()], 4.0)).collect();
+    // Numbers near one with large exponents, any with any, all specials with each other.
+    let mut r = Rng::new(1);
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    for _ in 0..100_000 {
+        x.push(r.float(0.5, 2.0) as f32);
+        y.push(r.float(-150.0, 150.0) as f32);
+        x.push(every[r.int(0, every.len() as i64 - 1) as usize]);
+        y.push(r.float(-4.0, 4.0) as f32);
+        x.push(-r.float(0.1, 9.0) as f32);
+        y.push(r.int(-40, 40) as f32);
+    }
+    for a in specials {
+        for b in specials {
+            x.push(a);
+            y.push(b);
+        }
+    }
+    cases.push((&e::Pow {}, vec![x, y], 2.0));
+    let isas = ["avx2", "x86-64"].into_iter().filter_map(Isa::by_name).filter(|i| i.runs_here());
+    let isas: Vec<&'static Isa> = isas.chain([Isa::host()]).chain(emulated_gpu()).collect();
+    for (op, operands, most) in cases {
+        let values: Vec<Value> = operands.iter().map(|x| Tensor::from_slice(&[x.len()], x).unwrap().into()).collect();
+        let (f, inputs) = one_op(op, &values, false).unwrap();
+        let want = interpret::run_graph(&f.graph, &inputs).unwrap();
+        let want = floats(&want[0]);
+        for isa in &isas {
+            let got = run_compiled(&f, &inputs, isa, 1);
+            let got = floats(&got[0]);
+            let worst = (0..want.len()).max_by(|i, j| places(got[*i], want[*i]).total_cmp(&places(got[*j], want[*j])));
+            let i = worst.unwrap();
+            let at: Vec<f32> = operands.iter().map(|x| x[i]).collect();
+            let off = places(got[i], want[i]);
+            let what = format!("{} of {at:?} on {}: {}, not {}", op.decl().name(), isa.name, got[i], want[i]);
+            assert!(off <= most, "{what}: {off} places");
+        }
+    }
 }

@@ -184,6 +184,111 @@ INLINE f32 sincos(f32 x, i32 quarter) {
 }
 INLINE f32 one_sin(f32 x) { return sincos(x, 0); }
 INLINE f32 one_cos(f32 x) { return sincos(x, 1); }
+INLINE f32 one_tan(f32 x) { return one_sin(x) / one_cos(x); }
+INLINE f32 one_asin(f32 x) {
+  f32 a = magnitude(x);
+  bool big = a > 0.5f;
+  f32 z = big ? 0.5f * (1.0f - a) : a * a, s = big ? one_sqrt(z) : a;
+  f32 p = 4.2163199048e-2f;
+  p = p * z + 2.4181311049e-2f;
+  p = p * z + 4.5470025998e-2f;
+  p = p * z + 7.4953002686e-2f;
+  p = p * z + 1.6666752422e-1f;
+  p = p * z * s + s;
+  return with_sign(big ? 1.5707963268f - (p + p) : p, x);
+}
+INLINE f32 one_acos(f32 x) {
+  f32 a = magnitude(x);
+  if (a <= 0.5f) return 1.5707963268f - one_asin(x);
+  f32 s = 2.0f * one_asin(one_sqrt(0.5f * (1.0f - a)));
+  return x < 0.0f ? 3.1415926536f - s : s;
+}
+INLINE f32 one_atan(f32 x) {
+  f32 a = magnitude(x);
+  bool far = a > 2.414213562373095f, mid = a > 0.4142135623730950f;
+  f32 t = far ? -1.0f / a : mid ? (a - 1.0f) / (a + 1.0f) : a;
+  f32 z = t * t;
+  f32 p = 8.05374449538e-2f;
+  p = p * z + -1.38776856032e-1f;
+  p = p * z + 1.99777106478e-1f;
+  p = p * z + -3.33329491539e-1f;
+  return with_sign((far ? 1.5707963268f : mid ? 0.7853981634f : 0.0f) + (p * z * t + t), x);
+}
+INLINE f32 one_sinh(f32 x) {
+  f32 a = magnitude(x), e = one_exp(0.5f * a), z = x * x;
+  f32 p = 2.03721912945e-4f;
+  p = p * z + 8.33028376239e-3f;
+  p = p * z + 1.66667160211e-1f;
+  return a > 1.0f ? with_sign(0.5f * e * e - 0.5f / e / e, x) : p * z * x + x;
+}
+INLINE f32 one_cosh(f32 x) { f32 e = one_exp(0.5f * magnitude(x)); return 0.5f * e * e + 0.5f / e / e; }
+INLINE f32 one_asinh(f32 x) {
+  f32 a = magnitude(x), z = x * x;
+  f32 p = 2.0122003309e-2f;
+  p = p * z + -4.2699340972e-2f;
+  p = p * z + 7.4847586088e-2f;
+  p = p * z + -1.6666288134e-1f;
+  if (a < 0.5f) return p * z * x + x;
+  return with_sign(a > 1500.0f ? one_log(a) + 0.69314718056f : one_log(a + one_sqrt(z + 1.0f)), x);
+}
+INLINE f32 one_acosh(f32 x) {
+  f32 z = x - 1.0f;
+  f32 p = 1.7596881071e-3f;
+  p = p * z + -7.5272886713e-3f;
+  p = p * z + 2.6454905019e-2f;
+  p = p * z + -1.1784741703e-1f;
+  p = p * z + 1.4142135263e0f;
+  if (z < 0.5f) return p * one_sqrt(z);
+  return x > 1500.0f ? one_log(x) + 0.69314718056f : one_log(x + one_sqrt(z * (x + 1.0f)));
+}
+INLINE f32 one_atanh(f32 x) {
+  f32 a = magnitude(x), z = x * x;
+  f32 p = 1.81740078349e-1f;
+  p = p * z + 8.24370301058e-2f;
+  p = p * z + 1.46691431730e-1f;
+  p = p * z + 1.99782164500e-1f;
+  p = p * z + 3.33337300303e-1f;
+  return a < 0.5f ? p * z * x + x : with_sign(0.5f * one_log((1.0f + a) / (1.0f - a)), x);
+}
+INLINE f64 log2_f64(f64 a) {
+  if (a == 0.0) return -INF64;
+  if (!(a < INF64)) return a;
+  u64 bits = (u64)__double_as_longlong(a), k = (bits - 0x3fe6a09e667f3bcdULL) & 0xfff0000000000000ULL;
+  f64 m = __longlong_as_double((i64)(bits - k)), e = (f64)((i64)k >> 52);
+  f64 s = (m - 1.0) / (m + 1.0), z = s * s;
+  f64 p = 0.19235933878519512;
+  p = p * z + 0.2219530832136867;
+  p = p * z + 0.2623081892525388;
+  p = p * z + 0.3205988979753252;
+  p = p * z + 0.41219858311113244;
+  p = p * z + 0.5770780163555853;
+  p = p * z + 0.9617966939259757;
+  p = p * z + 2.8853900817779268;
+  return p * s + e;
+}
+INLINE f64 exp2_f64(f64 x) {
+  x = x > 200.0 ? 200.0 : x < -200.0 ? -200.0 : x;
+  f64 t = x + 6755399441055744.0, r = x - (t - 6755399441055744.0);
+  f64 p = 1.0178086009239696e-07;
+  p = p * r + 1.3215486790144305e-06;
+  p = p * r + 1.5252733804059838e-05;
+  p = p * r + 0.00015403530393381606;
+  p = p * r + 0.0013333558146428441;
+  p = p * r + 0.009618129107628477;
+  p = p * r + 0.055504108664821576;
+  p = p * r + 0.2402265069591007;
+  p = p * r + 0.6931471805599453;
+  p = p * r + 1.0;
+  return p * __longlong_as_double((i64)(((u64)__double_as_longlong(t) << 52) + 0x3ff0000000000000ULL));
+}
+INLINE f32 one_pow(f32 x, f32 y) {
+  f32 ax = magnitude(x), ay = magnitude(y);
+  if (x == 1.0f || y == 0.0f || (ax == 1.0f && ay == INF32)) return 1.0f;
+  bool whole = ay >= 8388608.0f || one_round(y) == y, odd = whole && ay < 16777216.0f && ((i32)y & 1) != 0;
+  if (x < 0.0f && ax < INF32 && !whole) return NAN32;
+  f32 r = (f32)exp2_f64((f64)y * log2_f64((f64)ax));
+  return odd ? with_sign(r, x) : r;
+}
 /* Floats in the order of their bits, in which -0 is before 0 and NaN at an end. */
 INLINE i64 order32(f32 e) { i32 i = __float_as_int(e); return i ^ ((i >> 31) & 0x7fffffff); }
 INLINE i64 order64(f64 e) { i64 i = __double_as_longlong(e); return i ^ ((i >> 63) & 0x7fffffffffffffffLL); }

@@ -1,4 +1,4 @@
-//! Contractions, convolutions and pools with their epilogues.
+//! Contractions and convolutions with their epilogues.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,6 @@ use of_diag::Diagnostic;
 use of_ir::{DType, Dim, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
-use of_ops::list::as_op;
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 
 use super::body::Body;
@@ -34,7 +33,7 @@ enum Panels {
 type Border = [(Extent, Extent, Extent); 4];
 
 /// What lowering a group gives: a step, an error of the plan, or why there is no kernel.
-type Outcome = Result<Result<(), Diagnostic>, String>;
+pub(super) type Outcome = Result<Result<(), Diagnostic>, String>;
 
 impl Lowering<'_, '_> {
     pub(super) fn anchor(&mut self, group: &Group) -> Outcome {
@@ -290,13 +289,10 @@ impl Lowering<'_, '_> {
             taps,
             run: run.into(),
             columns: cout_group.into(),
-            b: self.panels_of(w),
+            b: if self.isa.is_gpu() { contraction::Operand::RowMajor(cout_group.into()) } else { self.panels_of(w) },
         };
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
-        if self.isa.is_gpu() {
-            spec.b = contraction::Operand::RowMajor(cout_group.into());
-        }
         if groups > 1 && self.isa.is_gpu() {
             spec.b_batch[1] = (k * cout_group).into();
         } else if groups > 1 {
@@ -369,35 +365,6 @@ impl Lowering<'_, '_> {
             self.finish(group, source, b, vec![a, weights], flops)
         })())
     }
-
-    fn pool(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
-        let x = self.g.op(op).operands[0];
-        let shape = self.g.ty(x).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
-        let b = &image_body(b, group.space.len());
-        let (geometry, counts) = if let Some(p) = as_op::<MaxPool>(self.g, op) {
-            (p.geometry(&shape).map_err(|e| e.message)?, None)
-        } else if let Some(p) = as_op::<AvgPool>(self.g, op) {
-            let g = p.geometry(&shape).map_err(|e| e.message)?;
-            let windows = g.windows.fixed().ok_or("how many elements its windows have is not known before the run")?;
-            (g, Some(p.counts(&windows)))
-        } else {
-            return Err("its attributes do not decode".into());
-        };
-        let (h, w) = axes(&geometry.windows)?;
-        let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
-        let c = Extent::from(&geometry.c).number().ok_or("its channels are not known before the run")?;
-        let flops = (h.kernel * w.kernel) as u64 * points(&group.space);
-        let spec = Window { n: geometry.n.into(), h, w, c, kind, dtype: self.dtype(x) };
-        let source = Nest::Window { spec, body: b.clone() }.print(self.isa)?;
-        Ok((|| {
-            let mut first = vec![self.place(x)?];
-            if let Some(counts) = counts {
-                let factors: Vec<f32> = counts.iter().map(|c| if *c == 0.0 { 0.0 } else { (1.0 / c) as f32 }).collect();
-                first.push(Operand::whole(Place::Weight(self.constants.computed("pool factors", &factors)?)));
-            }
-            self.finish(group, source, b, first, flops)
-        })())
-    }
 }
 
 /// Strides of the leading axes of an operand along the batch axes of the result, 0 where it is stretched.
@@ -440,7 +407,7 @@ fn filters<T: Copy + Default>(w: &[T], cout: usize, cin: usize, taps: usize) -> 
 }
 
 /// Two image axes; one axis is a single line.
-fn axes(w: &of_ops::nn::Windows<Dim>) -> Result<(Axis, Axis), String> {
+pub(super) fn axes(w: &of_ops::nn::Windows<Dim>) -> Result<(Axis, Axis), String> {
     let axis = |i: usize| Axis {
         input: Extent::from(&w.input[i]),
         output: Extent::from(&w.output[i]),

@@ -10,6 +10,7 @@ mod control;
 pub mod index;
 mod movement;
 pub mod own;
+mod pool;
 mod resize;
 mod transfer;
 pub mod view;

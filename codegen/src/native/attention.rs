@@ -282,7 +282,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         columns_to_panels(("V", "VP"), (&a.v.step, &a.v.line), (columns, keys, wide), isa, &mut c);
     }
     c.push_str("    }\n    {\n");
-    one.print("Y", isa, &mut c);
+    one.print("Y", isa, &mut c)?;
     c.push_str("    }\n    {\n");
     let outer = rows_dims.len() - 1;
     for (i, walk) in walks.iter().enumerate() {
@@ -310,7 +310,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         c.push_str("    }\n    }\n");
     }
     c.push_str("    }\n    {\n");
-    two.print("Y", isa, &mut c);
+    two.print("Y", isa, &mut c)?;
     c.push_str("    }\n  }\n");
     let sums = one.sums(isa).max(two.sums(isa)) * 4;
     let scratch = 4 * (k_size + v_size + block * pitch + block.next_multiple_of(isa.lanes))

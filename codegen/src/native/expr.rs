@@ -72,9 +72,19 @@ fn float_op(op: ScalarOp) -> bool {
             | Log
             | Sin
             | Cos
+            | Tan
+            | Asin
+            | Acos
+            | Atan
+            | Sinh
+            | Cosh
             | Tanh
+            | Asinh
+            | Acosh
+            | Atanh
             | Erf
             | Sigmoid
+            | Pow
             | Not
             | IsNan
             | IsInf
@@ -107,13 +117,35 @@ pub fn unprintable(body: &Body) -> Option<String> {
         use ScalarOp::*;
         let needs_f32 = matches!(
             op,
-            Exp | Log | Sin | Cos | Tanh | Erf | Sigmoid | Sqrt | Rsqrt | Round | Floor | Ceil | Mod | Fmod
+            Exp | Log
+                | Sin
+                | Cos
+                | Tan
+                | Asin
+                | Acos
+                | Atan
+                | Sinh
+                | Cosh
+                | Tanh
+                | Asinh
+                | Acosh
+                | Atanh
+                | Erf
+                | Sigmoid
+                | Sqrt
+                | Rsqrt
+                | Round
+                | Floor
+                | Ceil
+                | Pow
+                | Mod
+                | Fmod
         ) && operand.is_float();
         if needs_f32 && !float(operand) {
             return Some(format!("{op:?} of {operand} has no native code"));
         }
-        if matches!(op, Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Pow) {
-            return Some(format!("{op:?} has no native code"));
+        if *op == Pow && !float(operand) {
+            return Some(format!("powers of {operand} have no native code"));
         }
         if matches!(op, Mod | Fmod) && operand.is_float() {
             return Some("the remainder of floats has no native code".into());
@@ -312,7 +344,17 @@ pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) ->
         Log => format!("vlog({})", a(0)),
         Sin => format!("vsin({})", a(0)),
         Cos => format!("vcos({})", a(0)),
+        Tan => format!("vtan({})", a(0)),
+        Asin => format!("vasin({})", a(0)),
+        Acos => format!("vacos({})", a(0)),
+        Atan => format!("vatan({})", a(0)),
+        Sinh => format!("vsinh({})", a(0)),
+        Cosh => format!("vcosh({})", a(0)),
         Tanh => format!("vtanh({})", a(0)),
+        Asinh => format!("vasinh({})", a(0)),
+        Acosh => format!("vacosh({})", a(0)),
+        Atanh => format!("vatanh({})", a(0)),
+        Pow => format!("vpow({}, {})", a(0), a(1)),
         Erf => format!("verf({})", a(0)),
         Sigmoid => format!("vsigmoid({})", a(0)),
         Sign => {
@@ -387,7 +429,17 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         Log => one("log"),
         Sin => one("sin"),
         Cos => one("cos"),
+        Tan => one("tan"),
+        Asin => one("asin"),
+        Acos => one("acos"),
+        Atan => one("atan"),
+        Sinh => one("sinh"),
+        Cosh => one("cosh"),
         Tanh => one("tanh"),
+        Asinh => one("asinh"),
+        Acosh => one("acosh"),
+        Atanh => one("atanh"),
+        Pow => format!("one_pow({}, {})", a(0), a(1)),
         Erf => one("erf"),
         Sigmoid => one("sigmoid"),
         Not => format!("!{}", a(0)),
@@ -446,9 +498,6 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
         }
         Cast(to) if is_half(to) => format!("one_round_{to}((f32){})", a(0)),
         Cast(_) => format!("({t}){}", a(0)),
-        Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Pow => {
-            unreachable!("unprintable() was asked first")
-        }
     }
 }
 

@@ -369,6 +369,140 @@ INLINE vf vsincos(vf x, i32 quarter) {
 }
 INLINE vf vsin(vf x) { return vsincos(x, 0); }
 INLINE vf vcos(vf x) { return vsincos(x, 1); }
+/* tan: as sin and cos, of which it is the quotient. */
+INLINE vf vtan(vf x) { return vsin(x) / vcos(x); }
+/* asin: a polynomial of Cephes (asinf) up to 1/2, from there on pi/2 - 2 asin(sqrt((1 - x) / 2)). NaN outside of -1..1. */
+INLINE vf vasin(vf x) {
+  vf a = vabs(x);
+  vi big = a > SPLAT(0.5f);
+  vf z = pick(big, SPLAT(0.5f) * (SPLAT(1.0f) - a), a * a), s = pick(big, vsqrt(z), a);
+  vf p = SPLAT(4.2163199048e-2f);
+  p = p * z + SPLAT(2.4181311049e-2f);
+  p = p * z + SPLAT(4.5470025998e-2f);
+  p = p * z + SPLAT(7.4953002686e-2f);
+  p = p * z + SPLAT(1.6666752422e-1f);
+  p = p * z * s + s;
+  return vcopysign(pick(big, SPLAT(1.5707963268f) - (p + p), p), x);
+}
+/* acos: pi/2 - asin(x) where that does not cancel, else 2 asin(sqrt((1 - |x|) / 2)) or what it leaves of pi. */
+INLINE vf vacos(vf x) {
+  vf a = vabs(x), s = vasin(vsqrt(SPLAT(0.5f) * (SPLAT(1.0f) - a)));
+  s = s + s;
+  vf big = pick(x < SPLAT(0), SPLAT(3.1415926536f) - s, s);
+  return pick(a <= SPLAT(0.5f), SPLAT(1.5707963268f) - vasin(x), big);
+}
+/* atan: a polynomial of Cephes (atanf) up to tan(pi / 8), others turned by pi / 4 or pi / 2. */
+INLINE vf vatan(vf x) {
+  vf a = vabs(x);
+  vi far = a > SPLAT(2.414213562373095f), mid = a > SPLAT(0.4142135623730950f);
+  vf t = pick(far, SPLAT(-1.0f) / a, pick(mid, (a - SPLAT(1.0f)) / (a + SPLAT(1.0f)), a));
+  vf from = pick(far, SPLAT(1.5707963268f), pick(mid, SPLAT(0.7853981634f), SPLAT(0)));
+  vf z = t * t;
+  vf p = SPLAT(8.05374449538e-2f);
+  p = p * z + SPLAT(-1.38776856032e-1f);
+  p = p * z + SPLAT(1.99777106478e-1f);
+  p = p * z + SPLAT(-3.33329491539e-1f);
+  return vcopysign(from + (p * z * t + t), x);
+}
+/* sinh and cosh: of e^(|x| / 2), whose square may be infinite only where the result is; near zero sinh is a polynomial
+   (Cephes sinhf). */
+INLINE vf vsinh(vf x) {
+  vf a = vabs(x), e = vexp(SPLAT(0.5f) * a), z = x * x;
+  vf p = SPLAT(2.03721912945e-4f);
+  p = p * z + SPLAT(8.33028376239e-3f);
+  p = p * z + SPLAT(1.66667160211e-1f);
+  return pick(a > SPLAT(1.0f), vcopysign(SPLAT(0.5f) * e * e - SPLAT(0.5f) / e / e, x), p * z * x + x);
+}
+INLINE vf vcosh(vf x) { vf e = vexp(SPLAT(0.5f) * vabs(x)); return SPLAT(0.5f) * e * e + SPLAT(0.5f) / e / e; }
+/* asinh, acosh, atanh: polynomials of Cephes near zero, logarithms beyond; from 1500 on ln 2x. */
+INLINE vf vasinh(vf x) {
+  vf a = vabs(x), z = x * x;
+  vf p = SPLAT(2.0122003309e-2f);
+  p = p * z + SPLAT(-4.2699340972e-2f);
+  p = p * z + SPLAT(7.4847586088e-2f);
+  p = p * z + SPLAT(-1.6666288134e-1f);
+  vi huge = a > SPLAT(1500.0f);
+  vf l = vlog(pick(huge, a, a + vsqrt(z + SPLAT(1.0f)))) + pick(huge, SPLAT(0.69314718056f), SPLAT(0));
+  return pick(a < SPLAT(0.5f), p * z * x + x, vcopysign(l, x));
+}
+INLINE vf vacosh(vf x) {
+  vf z = x - SPLAT(1.0f);
+  vf p = SPLAT(1.7596881071e-3f);
+  p = p * z + SPLAT(-7.5272886713e-3f);
+  p = p * z + SPLAT(2.6454905019e-2f);
+  p = p * z + SPLAT(-1.1784741703e-1f);
+  p = p * z + SPLAT(1.4142135263e0f);
+  vi huge = x > SPLAT(1500.0f);
+  vf l = vlog(pick(huge, x, x + vsqrt(z * (x + SPLAT(1.0f))))) + pick(huge, SPLAT(0.69314718056f), SPLAT(0));
+  return pick(z < SPLAT(0.5f), p * vsqrt(z), l);
+}
+INLINE vf vatanh(vf x) {
+  vf a = vabs(x), z = x * x;
+  vf p = SPLAT(1.81740078349e-1f);
+  p = p * z + SPLAT(8.24370301058e-2f);
+  p = p * z + SPLAT(1.46691431730e-1f);
+  p = p * z + SPLAT(1.99782164500e-1f);
+  p = p * z + SPLAT(3.33337300303e-1f);
+  vf l = SPLAT(0.5f) * vlog((SPLAT(1.0f) + a) / (SPLAT(1.0f) - a));
+  return pick(a < SPLAT(0.5f), p * z * x + x, vcopysign(l, x));
+}
+
+/* Half a vector in f64. */
+typedef f32 vhalf __attribute__((vector_size(LANES * 2)));
+typedef f64 vd __attribute__((vector_size(LANES * 4)));
+typedef u64 vlu __attribute__((vector_size(LANES * 4)));
+#define SPLATD(x) ((vd){0} + (f64)(x))
+INLINE vd dpick(vlu m, vd a, vd b) { return (vd)(((vlu)a & m) | ((vlu)b & ~m)); }
+/* log2 |x| of what was f32: |x| = m 2^e with m in [sqrt 1/2, sqrt 2), ln m = 2 artanh((m - 1) / (m + 1)), as a series. */
+INLINE vd log2_f64(vd x) {
+  vlu bits = (vlu)x & 0x7fffffffffffffffULL;
+  vd a = (vd)bits;
+  vlu k = (bits - 0x3fe6a09e667f3bcdULL) & 0xfff0000000000000ULL;
+  vd m = (vd)(bits - k), e = (vd)(((k >> 52) ^ 0x800) | 0x4330000000000000ULL) - SPLATD(4503599627372544.0);
+  vd s = (m - SPLATD(1)) / (m + SPLATD(1)), z = s * s;
+  vd p = SPLATD(0.19235933878519512);
+  p = p * z + SPLATD(0.2219530832136867);
+  p = p * z + SPLATD(0.2623081892525388);
+  p = p * z + SPLATD(0.3205988979753252);
+  p = p * z + SPLATD(0.41219858311113244);
+  p = p * z + SPLATD(0.5770780163555853);
+  p = p * z + SPLATD(0.9617966939259757);
+  p = p * z + SPLATD(2.8853900817779268);
+  p = p * s + e;
+  p = dpick((vlu)(a == SPLATD(0)), SPLATD(-INF64), p);
+  return dpick((vlu)(a < SPLATD(INF64)), p, a);
+}
+/* 2^x, 0 or infinite as f32 beyond 200: the series of e^(r ln 2) on |r| <= 1/2. */
+INLINE vd exp2_f64(vd x) {
+  x = dpick((vlu)(x > SPLATD(200)), SPLATD(200), dpick((vlu)(x < SPLATD(-200)), SPLATD(-200), x));
+  vd t = x + SPLATD(6755399441055744.0), r = x - (t - SPLATD(6755399441055744.0));
+  vd p = SPLATD(1.0178086009239696e-07);
+  p = p * r + SPLATD(1.3215486790144305e-06);
+  p = p * r + SPLATD(1.5252733804059838e-05);
+  p = p * r + SPLATD(0.00015403530393381606);
+  p = p * r + SPLATD(0.0013333558146428441);
+  p = p * r + SPLATD(0.009618129107628477);
+  p = p * r + SPLATD(0.055504108664821576);
+  p = p * r + SPLATD(0.2402265069591007);
+  p = p * r + SPLATD(0.6931471805599453);
+  p = p * r + SPLATD(1.0);
+  return p * (vd)(((vlu)t << 52) + 0x3ff0000000000000ULL);
+}
+/* x^y as IEEE 754 has it, computed in f64 as 2^(y log2 |x|), so that it is rounded once. */
+INLINE vf vpow(vf x, vf y) {
+  union { vf whole; vhalf half[2]; } a = {x}, b = {y}, r;
+  for (int i = 0; i < 2; i++) {
+    vd power = __builtin_convertvector(b.half[i], vd) * log2_f64(__builtin_convertvector(a.half[i], vd));
+    r.half[i] = __builtin_convertvector(exp2_f64(power), vhalf);
+  }
+  const vf inf = (vf)SPLATI(0x7f800000);
+  vf ax = vabs(x), ay = vabs(y);
+  vi whole = (ay >= SPLAT(8388608.0f)) | (vround(y) == y);
+  vi odd = (ay < SPLAT(16777216.0f)) & whole & ((vtoint(y) & 1) != 0);
+  vf v = (vf)((vi)r.whole ^ ((vi)x & odd & (i32)0x80000000));
+  v = pick((x < SPLAT(0)) & (ax < inf) & ~whole, (vf)SPLATI(0x7fc00000), v);
+  return pick((x == SPLAT(1.0f)) | (y == SPLAT(0)) | ((ax == SPLAT(1.0f)) & (ay == inf)), SPLAT(1.0f), v);
+}
 
 #define AWAY(i, w) ((i) + (w)) % LANES
 #if LANES == 16
@@ -390,6 +524,8 @@ INLINE f32 hmin(vf v) { FOLD(v, vmin) return v[0]; }
 /* The functions on single numbers. */
 #define ONE(f) INLINE f32 one_##f(f32 x) { return v##f(SPLAT(x))[0]; }
 ONE(ceil) ONE(floor) ONE(round) ONE(sqrt) ONE(exp) ONE(log) ONE(sin) ONE(cos) ONE(tanh) ONE(erf) ONE(sigmoid)
+ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(asinh) ONE(acosh) ONE(atanh)
+INLINE f32 one_pow(f32 x, f32 y) { return vpow(SPLAT(x), SPLAT(y))[0]; }
 /* Floats in the order of their bits, in which -0 is before 0 and NaN at an end. */
 INLINE i64 order32(f32 e) { union { f32 f; i32 i; } v = { e }; return v.i ^ ((v.i >> 31) & 0x7fffffff); }
 INLINE i64 order64(f64 e) { union { f64 f; i64 i; } v = { e }; return v.i ^ ((v.i >> 63) & 0x7fffffffffffffffLL); }

@@ -65,6 +65,39 @@ impl Rect {
     }
 }
 
+/// Lines of cells along one axis, so that a box is compared with those near it alone: no box is longer than a cell, so
+/// what it overlaps begins in its own cell or in one beside it. Detectors that move each class to a place of its own, to
+/// treat all of them at once, have thousands of boxes that stay.
+struct Cells {
+    axis: usize,
+    start: f64,
+    size: f64,
+    count: usize,
+}
+
+impl Cells {
+    /// Along the axis that has more cells; one cell where there are numbers that are not finite.
+    fn new(rects: &[Rect]) -> Cells {
+        let along = |axis: usize| {
+            let low = |r: &Rect| f64::from(r.low[axis]);
+            let start = rects.iter().map(low).fold(f64::INFINITY, f64::min);
+            let end = rects.iter().map(low).fold(f64::NEG_INFINITY, f64::max);
+            let longest = rects.iter().map(|r| f64::from(r.high[axis]) - low(r)).fold(0.0, f64::max);
+            // Longer by more than rounding errors.
+            let size = longest.max((end - start) / rects.len() as f64) * (1.0 + 1e-6);
+            Cells { axis, start, size, count: ((end - start) / size) as usize + 1 }
+        };
+        let finite = rects.iter().all(|r| r.low.iter().chain(&r.high).all(|x| x.is_finite()));
+        let best = (0..2).filter(|_| finite).map(along).filter(|c| c.size > 0.0).max_by_key(|c| c.count);
+        best.unwrap_or(Cells { axis: 0, start: 0.0, size: f64::INFINITY, count: 1 })
+    }
+
+    /// Where a box begins.
+    fn of(&self, r: &Rect) -> usize {
+        (((f64::from(r.low[self.axis]) - self.start) / self.size) as usize).min(self.count - 1)
+    }
+}
+
 /// The one number of an optional operand.
 fn number(inputs: &Inputs<'_>, i: usize) -> Result<Option<f32>, OpError> {
     let Some(t) = inputs.opt_tensor(i) else { return Ok(None) };
@@ -130,23 +163,80 @@ impl Op for NonMaxSuppression {
                 .chunks_exact(4)
                 .map(|c| Rect::new(c, self.center_point_box))
                 .collect();
+            let cells = Cells::new(&rects);
             for class in 0..classes {
                 let own = &scores[(sample * classes + class) * b..][..b];
                 let mut order: Vec<usize> = (0..b).filter(|i| least.is_none_or(|s| own[*i] > s)).collect();
                 // A stable sort keeps the first of equal scores first.
                 order.sort_by(|i, j| own[*j].total_cmp(&own[*i]));
-                let mut taken: Vec<usize> = Vec::new();
+                let (mut taken, mut count) = (vec![Vec::new(); cells.count], 0);
                 for i in order {
-                    if taken.len() >= most {
+                    if count >= most {
                         break;
                     }
-                    if !taken.iter().any(|j| rects[i].overlaps(&rects[*j], iou)) {
-                        taken.push(i);
+                    let (rect, cell) = (&rects[i], cells.of(&rects[i]));
+                    let mut near = taken[cell.saturating_sub(1)..taken.len().min(cell + 2)].iter().flatten();
+                    if !near.any(|other| rect.overlaps(other, iou)) {
+                        taken[cell].push(*rect);
+                        count += 1;
                         rows.extend([sample as i128, class as i128, i as i128]);
                     }
                 }
             }
         }
         Ok(vec![Tensor::from_elements(DType::I64, vec![rows.len() / 3, 3], Elements::Int(rows))?.into()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the definition says, box by box.
+    fn plain(rects: &[Rect], order: &[usize], threshold: f32) -> Vec<i64> {
+        let mut taken: Vec<usize> = Vec::new();
+        for i in order {
+            if !taken.iter().any(|j| rects[*i].overlaps(&rects[*j], threshold)) {
+                taken.push(*i);
+            }
+        }
+        taken.into_iter().map(|i| i as i64).collect()
+    }
+
+    #[test]
+    fn boxes_that_are_compared_with_their_neighbours_alone_are_those_of_the_definition() {
+        for seed in 0..300 {
+            let mut r = Rng::new(seed);
+            let b = r.int(1, 60) as usize;
+            // From boxes that all meet to boxes that hardly do, also along one axis alone, and some that are no boxes.
+            let (x, y) = ([1.0, 10.0, 300.0][seed as usize % 3], [1.0, 40.0][seed as usize % 2]);
+            let mut corners = Vec::new();
+            for _ in 0..b {
+                let (left, top) = (r.float(-x, x) as f32, r.float(-y, y) as f32);
+                corners.extend([top, left, top + r.float(0.0, 2.0) as f32, left + r.float(0.0, 2.0) as f32]);
+            }
+            if seed % 7 == 0 {
+                corners[r.int(0, 4 * b as i64 - 1) as usize] = [f32::NAN, f32::INFINITY, 1e30][seed as usize % 3];
+            }
+            let scores: Vec<f32> = (0..b).map(|_| r.int(0, 9) as f32).collect();
+            let mut order: Vec<usize> = (0..b).collect();
+            order.sort_by(|i, j| scores[*j].total_cmp(&scores[*i]));
+            let threshold = r.float(0.0, 0.7) as f32;
+            let center_point_box = seed % 5 == 0;
+            let rects: Vec<Rect> = corners.chunks_exact(4).map(|c| Rect::new(c, center_point_box)).collect();
+            let operands: Vec<Value> = vec![
+                Tensor::from_slice(&[1, b, 4], &corners).unwrap().into(),
+                Tensor::from_slice(&[1, 1, b], &scores).unwrap().into(),
+                Tensor::scalar(b as i64).into(),
+                Tensor::scalar(threshold).into(),
+                Value::None,
+            ];
+            let got = NonMaxSuppression { center_point_box }
+                .eval(&mut Inputs { values: &operands, types: &[], region: &mut |_, _| unreachable!() })
+                .unwrap();
+            let got = got[0].as_tensor().unwrap().to_i64s().unwrap();
+            let chosen: Vec<i64> = got.chunks(3).map(|row| row[2]).collect();
+            assert_eq!(chosen, plain(&rects, &order, threshold), "seed {seed}");
+        }
     }
 }

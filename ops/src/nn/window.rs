@@ -169,6 +169,25 @@ pub(super) fn fixed(dims: &[Dim]) -> Option<Vec<usize>> {
 }
 
 impl Windows<Dim> {
+    /// Whether windows hold one element of axis `a`, each the one of its position.
+    pub fn is_still(&self, a: usize) -> bool {
+        let whole = self.input[a] == self.output[a] && self.pads_begin[a] == Dim::from(0i64);
+        self.kernel[a] == 1 && self.strides[a] == 1 && whole
+    }
+
+    /// Some of the axes.
+    pub fn part(&self, axes: std::ops::Range<usize>) -> Windows<Dim> {
+        Windows {
+            input: self.input[axes.clone()].to_vec(),
+            output: self.output[axes.clone()].to_vec(),
+            kernel: self.kernel[axes.clone()].to_vec(),
+            strides: self.strides[axes.clone()].to_vec(),
+            dilations: self.dilations[axes.clone()].to_vec(),
+            pads_begin: self.pads_begin[axes.clone()].to_vec(),
+            pads_end: self.pads_end[axes].to_vec(),
+        }
+    }
+
     /// The same with numbers; `None` where a symbol remains.
     pub fn fixed(&self) -> Option<Windows<usize>> {
         Some(Windows {

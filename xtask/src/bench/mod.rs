@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::workspace::{cargo, root, run};
+use crate::workspace::{cargo, of_opt, run};
 use report::{Measured, Sample, Tool};
 
 /// Rounds in which every tool runs once, one right after the other: what slows the machine down slows all of them.
@@ -62,8 +62,7 @@ pub fn bench(args: &[&str]) -> Result<(), String> {
 }
 
 fn parse(args: &[&str]) -> Result<Plan, String> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let ours = target.join("release/of-opt");
+    let ours = of_opt("release");
     let ours = ours.display();
     let ours = Tool {
         name: "ours".into(),

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workspace::{cargo, read, root, run, write};
+use crate::workspace::{cargo, read, root, run, target, write};
 
 /// Bytes of a folder, at most: what is easily copied.
 const MOST: u64 = 64 << 20;
@@ -68,8 +68,7 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
         return Err(format!("{} is not empty", out.display()));
     }
     run(cargo().args(["build", "--release", "--package", "of-opt", "--package", "of-fuzz"]))?;
-    let built =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("release");
+    let built = target().join("release");
     fs::create_dir_all(out).map_err(failed(out))?;
     fs::copy(built.join("of-opt"), out.join("of-opt")).map_err(failed(out))?;
     // What debuggers read is most of the file; without the tool it stays.

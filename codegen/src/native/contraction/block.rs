@@ -46,7 +46,10 @@ impl Block<'_> {
 
     /// Prints the product of the `count` rows from `first` on (C variables), where every block but the last has whole
     /// tiles; `batch` is a C variable too. Sums of many terms wait at `sums`.
-    pub fn print(&self, sums: &str, isa: &Isa, c: &mut String) {
+    ///
+    /// # Errors
+    /// When the right operand is of 16-bit floats.
+    pub fn print(&self, sums: &str, isa: &Isa, c: &mut String) -> Result<(), String> {
         let Block { spec, tile, body, .. } = self;
         let width = tile.vectors * isa.lanes;
         let panels = spec.columns.div_ceil(&width.into());
@@ -57,7 +60,8 @@ impl Block<'_> {
         let _ = writeln!(c, "    const f32 *const A = {};", self.left);
         let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
         let step = match &spec.b {
-            Operand::Packed | Operand::Halves(_) => panel(spec, width),
+            Operand::Packed => panel(spec, width),
+            Operand::Halves(_) => return Err("the products of an attention are of f32".into()),
             Operand::RowMajor(_) => width.into(),
             Operand::Transposed(line) => line * width,
         };
@@ -108,6 +112,7 @@ impl Block<'_> {
             }
         }
         c.push_str("    }\n");
+        Ok(())
     }
 }
 

@@ -8,29 +8,20 @@ counted with its reason. Needs the packages onnx, numpy and onnxruntime.
 """
 
 import collections
-import multiprocessing
-import multiprocessing.connection
-import os
 import pathlib
 import sys
-import time
-
-# Operator sets that onnxruntime knows but does not promise.
-os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
-onnxruntime.set_default_logger_severity(4)
+from runtime import outcomes, read, session
 
 LONGEST = 60  # seconds a model
 # How far results may lie apart: so many times the noise that was measured, and so many last places of the largest number
 # of a result, as sums that cancel have the errors of their terms.
 NOISE, PLACES = 16, 32
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-FLOAT = onnx.TensorProto.FLOAT
 
 
 class Node:
@@ -147,44 +138,6 @@ def known(model, inputs):
     return why
 
 
-def session(model):
-    """Runs `model` on values; those of types that numpy does not have go in and out as float32."""
-    def odd(v):
-        ty = v.type.tensor_type.elem_type
-        return v.type.HasField("tensor_type") and helper.tensor_dtype_to_np_dtype(ty).kind not in "biufOSU"
-
-    model = onnx.ModelProto.FromString(model.SerializeToString())
-    graph, back, outside = model.graph, {}, "__float32"
-    for v in filter(odd, graph.input):
-        graph.node.insert(0, helper.make_node("Cast", [v.name + outside], [v.name], to=v.type.tensor_type.elem_type))
-        v.name, v.type.tensor_type.elem_type = v.name + outside, FLOAT
-    for i, v in enumerate(graph.output):
-        if odd(v):
-            back[i] = helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type)
-            graph.node.append(helper.make_node("Cast", [v.name], [v.name + outside], to=FLOAT))
-            v.name, v.type.tensor_type.elem_type = v.name + outside, FLOAT
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    made = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-    def run(inputs):
-        feed = {v.name: x.astype(np.float32) if v.name.endswith(outside) else x for v, x in zip(graph.input, inputs)}
-        return [x.astype(back[i]) if i in back else x for i, x in enumerate(made.run(None, feed))]
-
-    return run
-
-
-def read(path, ty):
-    """A value of type `ty` from a file."""
-    data = path.read_bytes()
-    if ty.HasField("sequence_type"):
-        return numpy_helper.to_list(onnx.SequenceProto.FromString(data))
-    if ty.HasField("optional_type"):
-        return numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
-    return numpy_helper.to_array(onnx.TensorProto.FromString(data))
-
-
 def differs(want, got, noise):
     """Why `got` is not `want`, or None."""
     if want is None or got is None:
@@ -252,50 +205,15 @@ def gone(folder, what):
     return ("known", reasons[0]) if reasons else ("CRASHES", what)
 
 
-def work(folder, to):
-    try:
-        to.send(judge(folder))
-    except Exception as e:
-        to.send(("FAILS", repr(e)))
-
-
 def main():
     folder = pathlib.Path(sys.argv[1])
-    seeds = sys.argv[2:] or (p.name for p in folder.iterdir() if (p / "model.onnx").exists())
-    counts, reasons, running = collections.Counter(), collections.Counter(), {}
-
-    def finish():
-        ready = multiprocessing.connection.wait(list(running), timeout=1)
-        for to, (seed, process, since) in list(running.items()):
-            if to in ready:
-                try:
-                    word, why = to.recv()
-                except EOFError:
-                    process.join()
-                    word, why = gone(folder / seed, f"exit status {process.exitcode}")
-            elif time.time() - since > LONGEST:
-                process.kill()
-                word, why = gone(folder / seed, f"more than {LONGEST} s")
-            else:
-                continue
-            process.join()
-            del running[to]
-            counts[word] += 1
-            reasons[why] += word == "known"
-            if word.isupper():
-                print(f"seed {seed}: {word.lower()}: {' '.join(why.split())}", flush=True)
-
-    # A process a model: some of them crash the runtime.
-    for seed in sorted(seeds, key=int):
-        ours, to = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.Process(target=work, args=(folder / seed, to))
-        process.start()
-        to.close()
-        running[ours] = (seed, process, time.time())
-        while len(running) >= (os.cpu_count() or 1):
-            finish()
-    while running:
-        finish()
+    seeds = sys.argv[2:] or [p.name for p in folder.iterdir() if (p / "model.onnx").exists()]
+    counts, reasons = collections.Counter(), collections.Counter()
+    for at, word, why in outcomes([folder / seed for seed in sorted(seeds, key=int)], judge, gone, LONGEST):
+        counts[word] += 1
+        reasons[why] += word == "known"
+        if word.isupper():
+            print(f"seed {at.name}: {word.lower()}: {' '.join(why.split())}", flush=True)
     for reason, n in reasons.most_common():
         if n:
             print(f"{n:5} differ: {reason}")
@@ -304,7 +222,4 @@ def main():
 
 
 if __name__ == "__main__":
-    # Where it can be had: what is imported need not be imported again for each model.
-    if "fork" in multiprocessing.get_all_start_methods():
-        multiprocessing.set_start_method("fork")
     sys.exit(main())

@@ -1,0 +1,111 @@
+//! Pools: windows over image axes, channels on vectors.
+
+use std::ops::Range;
+
+use of_ir::{Dim, OpId};
+use of_ops::list::as_op;
+use of_ops::nn::{AvgPool, MaxPool, Windows};
+
+use super::anchor::{Outcome, axes};
+use super::body::Body;
+use super::{Lowering, points};
+use crate::fuse::Group;
+use crate::native::window::{Kind, Window};
+use crate::native::{Extent, Nest};
+use crate::physical::{Operand, Place};
+
+impl Lowering<'_, '_> {
+    pub(super) fn pool(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
+        let x = self.g.op(op).operands[0];
+        let shape = self.g.ty(x).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+        let average = as_op::<AvgPool>(self.g, op);
+        let geometry = match (&average, as_op::<MaxPool>(self.g, op)) {
+            (Some(p), _) => p.geometry(&shape),
+            (_, Some(p)) => p.geometry(&shape),
+            _ => return Err("its attributes do not decode".into()),
+        };
+        let geometry = geometry.map_err(|e| e.message)?;
+        let image = Image::of(&geometry.windows, &geometry.n, &geometry.c, b, &group.space)?;
+        let counts = match average {
+            Some(p) => Some(p.counts(
+                &image.windows.fixed().ok_or("how many elements its windows have is not known before the run")?,
+            )),
+            None => None,
+        };
+        let (h, w) = axes(&image.windows)?;
+        let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
+        let flops = (h.kernel * w.kernel) as u64 * points(&group.space);
+        let spec = Window { n: image.n, h, w, c: image.c, kind, dtype: self.dtype(x) };
+        let source = Nest::Window { spec, body: image.body.clone() }.print(self.isa)?;
+        Ok((|| {
+            let mut first = vec![self.place(x)?];
+            if let Some(counts) = counts {
+                let factors: Vec<f32> = counts.iter().map(|c| if *c == 0.0 { 0.0 } else { (1.0 / c) as f32 }).collect();
+                first.push(Operand::whole(Place::Weight(self.constants.computed("pool factors", &factors)?)));
+            }
+            self.finish(group, source, &image.body, first, flops)
+        })())
+    }
+}
+
+/// A pool over `[N, H, W, C]`.
+struct Image {
+    n: Extent,
+    /// One axis or two.
+    windows: Windows<Dim>,
+    c: usize,
+    /// The epilogue, whose space is `[N, H, W, C]`.
+    body: Body,
+}
+
+impl Image {
+    /// Axes that windows do not move along are more samples where they come first, and more channels where they come last:
+    /// the sums over neighbouring channels of a local response normalisation are a pool of one plane `[C, H, W]`, whose
+    /// vectors then run along `H` and `W`.
+    fn of(windows: &Windows<Dim>, n: &Dim, c: &Dim, body: &Body, space: &[Extent]) -> Result<Image, String> {
+        let mut c = Extent::from(c).number().ok_or("its channels are not known before the run")?;
+        let mut n = Extent::from(n);
+        let (mut first, mut last) = (0, windows.input.len());
+        while last - first > 1
+            && windows.is_still(last - 1)
+            && let Some(extent) = space[last].number()
+            && joined(body, space, last..space.len()).is_some()
+        {
+            last -= 1;
+            c *= extent;
+        }
+        while last - first > 2 && windows.is_still(first) && joined(body, space, 0..first + 2).is_some() {
+            first += 1;
+            n = n * &space[first];
+        }
+        let windows = windows.part(first..last);
+        let mut out = body.clone();
+        for (i, l) in out.loads.iter_mut().enumerate() {
+            let ends = |axes: Range<usize>| joined(body, space, axes).map(|s| s[i].clone());
+            let (before, behind) = (ends(0..first + 1), ends(last + 1..space.len()));
+            let mut strides = vec![before.ok_or("its samples do not lie in a row")?];
+            // One image axis is a single line.
+            strides.extend((last - first == 1).then(|| 0usize.into()));
+            strides.extend_from_slice(&l.strides[first + 1..last + 1]);
+            strides.push(behind.ok_or("its channels do not lie in a row")?);
+            l.strides = strides;
+        }
+        Ok(Image { n, windows, c, body: out })
+    }
+}
+
+/// The stride of each load along `axes` of its space as one axis, if they are one in all of them.
+fn joined(body: &Body, space: &[Extent], axes: Range<usize>) -> Option<Vec<Extent>> {
+    let along = |strides: &[Extent]| {
+        let mut one: Option<(Extent, Extent)> = None;
+        for axis in axes.clone().rev().filter(|a| !space[*a].is(1)) {
+            let (stride, next) = one.unwrap_or((strides[axis].clone(), strides[axis].clone()));
+            if next != strides[axis] {
+                return None;
+            }
+            one = Some((stride, next * &space[axis]));
+        }
+        Some(one.map_or(0usize.into(), |(stride, _)| stride))
+    };
+    body.loads.iter().map(|l| along(&l.strides)).collect()
+}
