@@ -99,6 +99,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
         levels: Vec::new(),
         readers: Vec::new(),
         group_of: HashMap::new(),
+        widened: Vec::new(),
         met: None,
     };
     for op in order {
@@ -107,6 +108,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
         }
     }
     f.absorb();
+    f.give_back();
     f.attend();
     f.sorted()
 }
@@ -135,6 +137,8 @@ struct Fuser<'a> {
     /// For each group those that need it.
     readers: Vec<Vec<usize>>,
     group_of: HashMap<OpId, usize>,
+    /// Groups of ops that widen what an anchor's group gives, with that group.
+    widened: Vec<(usize, usize, Vec<OpId>)>,
     /// The last group at which ranks meet: all ranks must come to them in one order, whatever is fused.
     met: Option<usize>,
 }
@@ -155,8 +159,15 @@ impl Fuser<'_> {
             Role::Anchor => {
                 self.start(op, Shape::Anchor);
                 let g = self.group_of[&op];
-                for o in self.epilogue(op) {
+                let (own, wide) = self.epilogue(op);
+                for o in own {
                     self.join(o, g);
+                }
+                if let Some((first, rest)) = wide.split_first() {
+                    self.start(*first, Shape::Elementwise);
+                    let w = self.group_of[first];
+                    rest.iter().for_each(|o| self.join(*o, w));
+                    self.widened.push((w, g, wide));
                 }
             }
             Role::Map(_) => {
@@ -226,12 +237,14 @@ impl Fuser<'_> {
     }
 
     /// Elementwise ops after `root` that can be computed on its result before it is stored, so that one value leaves
-    /// the group. Everything else that they read is computed before `root`.
-    fn epilogue(&self, root: OpId) -> Vec<OpId> {
+    /// the group. Everything else that they read is computed before `root`. Those behind the last value of the fewest bits
+    /// come apart: who reads them may rather read that value, such as a quantised one, and compute them again.
+    fn epilogue(&self, root: OpId) -> (Vec<OpId>, Vec<OpId>) {
         let space = self.dims(root);
         let start = self.position[&root];
         let mut inside: Vec<OpId> = vec![root];
-        let mut best = 0;
+        let bits = |v: ValueId| self.graph.ty(v).as_tensor().and_then(|t| t.dtype.bits()).unwrap_or(usize::MAX);
+        let (mut best, mut narrow) = (0, (usize::MAX, 0));
         let mut frontier: BTreeSet<(usize, OpId)> = self.users(root);
         while let Some((_, op)) = frontier.pop_first() {
             if inside.len() > LONGEST {
@@ -254,15 +267,17 @@ impl Fuser<'_> {
             }
             inside.push(op);
             frontier.extend(self.users(op));
-            let escaping = inside
+            let mut escaping = inside
                 .iter()
-                .flat_map(|o| &self.graph.op(*o).results)
-                .filter(|v| self.graph.uses(**v).iter().any(|u| !inside.contains(&u.op)));
-            if escaping.count() == 1 {
+                .flat_map(|o| self.graph.op(*o).results.iter().copied())
+                .filter(|v| self.graph.uses(*v).iter().any(|u| !inside.contains(&u.op)));
+            if let (Some(v), None) = (escaping.next(), escaping.next()) {
                 best = inside.len() - 1;
+                narrow = if bits(v) <= narrow.0 { (bits(v), best) } else { narrow };
             }
         }
-        inside[1..=best].to_vec()
+        let narrow = narrow.1.min(best);
+        (inside[1..=narrow].to_vec(), inside[narrow + 1..=best].to_vec())
     }
 
     fn users(&self, op: OpId) -> BTreeSet<(usize, OpId)> {
@@ -380,6 +395,28 @@ impl Fuser<'_> {
             to.deps.remove(&p);
             to.deps.extend(deps);
             to.ops.extend(from);
+        }
+    }
+
+    /// Ops that widen the result of an anchor's group, and have stayed alone, are computed there.
+    fn give_back(&mut self) {
+        for (w, g, ops) in std::mem::take(&mut self.widened) {
+            if self.groups[w].shape != Shape::Elementwise || self.groups[w].ops != ops {
+                continue;
+            }
+            ops.iter().for_each(|op| {
+                self.group_of.insert(*op, g);
+            });
+            self.groups[w].ops.clear();
+            let mut deps = std::mem::take(&mut self.groups[w].deps);
+            deps.remove(&g);
+            self.groups[g].deps.extend(deps);
+            self.groups[g].ops.extend(ops);
+            for reader in &mut self.groups {
+                if reader.deps.remove(&w) {
+                    reader.deps.insert(g);
+                }
+            }
         }
     }
 
