@@ -289,9 +289,9 @@ INLINE f32 one_pow(f32 x, f32 y) {
   f32 r = (f32)exp2_f64((f64)y * log2_f64((f64)ax));
   return odd ? with_sign(r, x) : r;
 }
-/* Floats in the order of their bits, in which -0 is before 0 and NaN at an end. */
-INLINE i64 order32(f32 e) { i32 i = __float_as_int(e); return i ^ ((i >> 31) & 0x7fffffff); }
-INLINE i64 order64(f64 e) { i64 i = __double_as_longlong(e); return i ^ ((i >> 63) & 0x7fffffffffffffffLL); }
+/* Floats in the order of their bits, in which -0 is before 0; behind all of them NaN, whose sign says nothing. */
+INLINE i64 order32(f32 e) { i32 i = __float_as_int(e); return e != e ? 0x7fffffff : i ^ ((i >> 31) & 0x7fffffff); }
+INLINE i64 order64(f64 e) { i64 i = __double_as_longlong(e); return e != e ? 0x7fffffffffffffffLL : i ^ ((i >> 63) & 0x7fffffffffffffffLL); }
 
 /* How elements combine; NaN wins. */
 struct Sum { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; } };

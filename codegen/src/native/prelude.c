@@ -526,6 +526,6 @@ INLINE f32 hmin(vf v) { FOLD(v, vmin) return v[0]; }
 ONE(ceil) ONE(floor) ONE(round) ONE(sqrt) ONE(exp) ONE(log) ONE(sin) ONE(cos) ONE(tanh) ONE(erf) ONE(sigmoid)
 ONE(tan) ONE(asin) ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(asinh) ONE(acosh) ONE(atanh)
 INLINE f32 one_pow(f32 x, f32 y) { return vpow(SPLAT(x), SPLAT(y))[0]; }
-/* Floats in the order of their bits, in which -0 is before 0 and NaN at an end. */
-INLINE i64 order32(f32 e) { union { f32 f; i32 i; } v = { e }; return v.i ^ ((v.i >> 31) & 0x7fffffff); }
-INLINE i64 order64(f64 e) { union { f64 f; i64 i; } v = { e }; return v.i ^ ((v.i >> 63) & 0x7fffffffffffffffLL); }
+/* Floats in the order of their bits, in which -0 is before 0; behind all of them NaN, whose sign says nothing. */
+INLINE i64 order32(f32 e) { union { f32 f; i32 i; } v = { e }; return e != e ? 0x7fffffff : v.i ^ ((v.i >> 31) & 0x7fffffff); }
+INLINE i64 order64(f64 e) { union { f64 f; i64 i; } v = { e }; return e != e ? 0x7fffffffffffffffLL : v.i ^ ((v.i >> 63) & 0x7fffffffffffffffLL); }

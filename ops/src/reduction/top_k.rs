@@ -61,7 +61,11 @@ impl Op for TopK {
             .ok_or_else(|| OpError::eval(format!("{k} elements of an axis of {n}")))?;
         let elements = x.elements();
         let order = |a: usize, b: usize| match &elements {
-            Elements::Float(v) => v[a].total_cmp(&v[b]),
+            // The sign of a NaN says nothing.
+            Elements::Float(v) => v[a]
+                .is_nan()
+                .cmp(&v[b].is_nan())
+                .then_with(|| if v[a].is_nan() { Ordering::Equal } else { v[a].total_cmp(&v[b]) }),
             Elements::Int(v) => v[a].cmp(&v[b]),
             Elements::Str(_) => Ordering::Equal,
         };

@@ -129,3 +129,30 @@ func @main(%x: tensor<2x1x1xf32>, %w: tensor<1x4x1xf32>, %r: tensor<1x4x1xf32>, 
 }"#;
     holds(text, Opening::First);
 }
+
+/// Nothing has a transposed convolution, though no window fits into it.
+#[test]
+fn transposed_convolutions_of_nothing() {
+    let text = r#"
+func @main(%x: tensor<2x3x0xf32>) -> (tensor<2x4x0xf32>) {
+  %w = of.constant {value = dense<1.0> : tensor<3x4x1xf32>}
+  %y = of.conv_transpose %x, %w {auto_pad = "SAME_UPPER", channels_last = false, dilations = array<i64>, group = 1, output_padding = [0], output_shape = array<i64>, pads = [1, 1], strides = [2]}
+  of.return %y
+}"#;
+    holds(text, Opening::Closed);
+}
+
+/// What is no number is one, whatever its sign: `log` gives either.
+#[test]
+fn the_largest_of_what_is_no_number() {
+    let text = r#"
+func @main(%x: tensor<3xf32>) -> (tensor<2xi64>) {
+  %k = of.constant {value = dense<[2]> : tensor<1xi64>}
+  %minus = of.constant {value = dense<-9.0> : tensor<f32>}
+  %below = of.sub %minus, %x
+  %y = of.log %below
+  %values, %at = of.top_k %y, %k {axis = 0, largest = true, sorted = true}
+  of.return %at
+}"#;
+    holds(text, Opening::Closed);
+}
