@@ -18,7 +18,7 @@ import tempfile
 import numpy as np
 import onnx
 
-from runtime import outcomes, read, session
+from runtime import inputs_of, outcomes, read, session
 
 LONGEST = 300  # seconds a model
 SETS = ("test_data_set_0", "b1")
@@ -27,23 +27,13 @@ RTOL, ATOL, LARGEST = 1e-3, 1e-7, 1e-4
 
 def values(folder, model):
     """What `folder` holds for the inputs of `model`: by the name in the file where inputs have such names, else in order."""
-    initial = {t.name for t in model.graph.initializer}
-    inputs = [v for v in model.graph.input if v.name not in initial]
+    inputs = inputs_of(model.graph)
     data = next(folder / name for name in SETS if (folder / name).is_dir())
     files = sorted(data.glob("input_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
     tensors = all(v.type.HasField("tensor_type") for v in inputs)
     names = [onnx.TensorProto.FromString(p.read_bytes()).name for p in files] if tensors else []
     by = dict(zip(names, files)) if {v.name for v in inputs} <= set(names) else None
     return [read(by[v.name] if by else files[i], v.type) for i, v in enumerate(inputs)]
-
-
-def without_initial_inputs(model):
-    """`model` with initializers that nobody can replace."""
-    initial = {t.name for t in model.graph.initializer}
-    kept = [v for v in model.graph.input if v.name not in initial]
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
-    return model
 
 
 def differs(want, got):
@@ -81,7 +71,7 @@ def compare(before, after, inputs, optimised):
 
 def judge(folder, of_opt, arguments):
     """What becomes of the model in `folder`: a word, and why."""
-    model = without_initial_inputs(onnx.load(folder / "model.onnx"))
+    model = onnx.load(folder / "model.onnx")
     inputs = values(folder, model)
     try:
         session(model)(inputs)
@@ -97,7 +87,7 @@ def judge(folder, of_opt, arguments):
             onnx.checker.check_model(path, full_check=True)
         except Exception as e:
             return "INVALID", str(e)
-        exported = without_initial_inputs(onnx.load(path))
+        exported = onnx.load(path)
     try:
         difference = compare(model, exported, inputs, True)
         if difference and compare(model, exported, inputs, False) is None:
@@ -111,6 +101,8 @@ def main():
     of_opt, root, *arguments = sys.argv[1:]
     root = pathlib.Path(root)
     folders = sorted(p.parent for p in root.rglob("model.onnx") if any((p.parent / name).is_dir() for name in SETS))
+    if not folders:
+        sys.exit(f"{root} holds no model.onnx beside values for its inputs")
     counts = collections.Counter()
     gone = lambda folder, what: ("CRASHES", what)
     for at, word, why in outcomes(folders, lambda f: judge(f, of_opt, arguments), gone, LONGEST):

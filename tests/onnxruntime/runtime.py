@@ -18,6 +18,12 @@ onnxruntime.set_default_logger_severity(4)
 FLOAT = onnx.TensorProto.FLOAT
 
 
+def inputs_of(graph):
+    """What must be given: initializers may be inputs too."""
+    initial = {t.name for t in graph.initializer}
+    return [v for v in graph.input if v.name not in initial]
+
+
 def session(model, optimised=True):
     """Runs `model` on values; those of types that numpy does not have go in and out as float32."""
     def odd(v):
@@ -26,7 +32,8 @@ def session(model, optimised=True):
 
     model = onnx.ModelProto.FromString(model.SerializeToString())
     graph, back, outside = model.graph, {}, "__float32"
-    for v in filter(odd, graph.input):
+    inputs = inputs_of(graph)
+    for v in filter(odd, inputs):
         graph.node.insert(0, helper.make_node("Cast", [v.name + outside], [v.name], to=v.type.tensor_type.elem_type))
         v.name, v.type.tensor_type.elem_type = v.name + outside, FLOAT
     for i, v in enumerate(graph.output):
@@ -41,8 +48,8 @@ def session(model, optimised=True):
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     made = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
-    def run(inputs):
-        feed = {v.name: x.astype(np.float32) if v.name.endswith(outside) else x for v, x in zip(graph.input, inputs)}
+    def run(values):
+        feed = {v.name: x.astype(np.float32) if v.name.endswith(outside) else x for v, x in zip(inputs, values)}
         return [x.astype(back[i]) if i in back else x for i, x in enumerate(made.run(None, feed))]
 
     return run
