@@ -101,8 +101,8 @@ pub fn resize(g: &Graph, op: OpId) -> Result<Nest, String> {
     let head: String = axes.iter().map(Axis::tables).collect();
     let list: Vec<(usize, usize)> = axes.iter().map(|a| (a.axis, a.each)).collect();
     let value = combined(&from, &list, &|a, k| {
-        let weight = list.iter().any(|l| *l == (a, 1)).then(String::new);
-        (format!("place{a}[x{a}][{k}]"), weight.unwrap_or_else(|| format!("weight{a}[x{a}][{k}]")))
+        let weight = if list.contains(&(a, 1)) { String::new() } else { format!("weight{a}[x{a}][{k}]") };
+        (format!("place{a}[x{a}][{k}]"), weight)
     });
     let points = Points {
         dims: extent::of_value(g, data.results[0]),
