@@ -26,8 +26,8 @@ pub struct Roles {
     roles: HashMap<OpId, Role>,
     /// Symbols whose values are known during the run, in the order in which they become so.
     pub symbols: Vec<Arc<str>>,
-    /// The ops whose results tell a symbol's value; inputs tell the others.
-    told_by: HashMap<Arc<str>, OpId>,
+    /// The value that tells each symbol's value, and the op that it is a result of, where it is no input.
+    told_by: HashMap<Arc<str>, (ValueId, Option<OpId>)>,
 }
 
 impl Roles {
@@ -75,7 +75,12 @@ impl Roles {
         let data = graph.op(op);
         let values = data.operands.iter().chain(&data.results);
         let symbols = values.filter_map(|v| graph.ty(*v).as_tensor()?.shape.as_ref()).flatten().flat_map(Dim::symbols);
-        symbols.filter_map(|s| self.told_by.get(&s).copied()).filter(|o| *o != op).collect()
+        symbols.filter_map(|s| self.told_by.get(&s)?.1).filter(|o| *o != op).collect()
+    }
+
+    /// The value that tells a symbol.
+    pub fn teller(&self, symbol: &str) -> Option<ValueId> {
+        self.told_by.get(symbol).map(|(v, _)| *v)
     }
 
     /// Whether the kernel of `op` only writes numbers that follow from extents.
@@ -119,9 +124,7 @@ impl Roles {
         for s in shape.iter().filter_map(Dim::as_symbol) {
             if !self.symbols.contains(s) {
                 self.symbols.push(s.clone());
-                if let Some(op) = op {
-                    self.told_by.insert(s.clone(), op);
-                }
+                self.told_by.insert(s.clone(), (v, op));
             }
         }
     }
@@ -131,7 +134,7 @@ impl Roles {
         let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
         for op in order.iter().rev() {
             let data = graph.op(*op);
-            let tells = self.told_by.values().any(|o| o == op);
+            let tells = self.told_by.values().any(|(_, o)| *o == Some(*op));
             if data.results.iter().any(|v| read.contains(v)) || data.def.traits().effect || tells {
                 read.extend(self.reads(graph, *op));
             } else {
@@ -227,7 +230,7 @@ pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
             Err("only reductions of f32 rows have native code".into())
         }
         Role::Single if data.name().starts_with("of.reduce_") && dtype(data.operands[0]) != DType::F32 => {
-            Err(format!("reductions of {} have no native code", dtype(data.operands[0])))
+            index::claims(g, op)
         }
         _ => Ok(()),
     }
@@ -306,6 +309,10 @@ fn reduction(g: &Graph, op: OpId) -> Result<Role, String> {
         return Err("a reduction whose axes are not kept".into());
     }
     known(g, op, 1..data.operands.len())?;
+    let ints = g.ty(data.operands[0]).as_tensor().is_some_and(|t| t.dtype.is_int());
+    if ints {
+        return index::claims(g, op).map(|()| Role::Single);
+    }
     let axes = reduced_axes(g, op, from.len());
     let inner = axes.len();
     let trailing = axes.iter().enumerate().all(|(i, a)| *a == from.len() - inner + i);

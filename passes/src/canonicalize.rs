@@ -5,7 +5,7 @@ use of_ir::{Func, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
-use of_ops::movement::{Concat, Expand, Reshape, Slice, Split, Transpose};
+use of_ops::movement::{Concat, Expand, Reshape, ScatterElements, ScatterNd, Slice, Split, Transpose};
 use of_ops::nn::Conv;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
@@ -28,6 +28,7 @@ const RULES: &[(&str, Rule)] = &[
     ("split-known", split_known),
     ("reduce-keepdims", reduce_keepdims),
     ("resize-whole", resize_whole),
+    ("scatter-rows", scatter_rows),
     ("conv-mul", conv_mul),
     ("conv-add", conv_add),
     ("matmul-vector", matmul_vector),
@@ -217,19 +218,19 @@ fn reshape_reshape(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
 fn split_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(split) = as_op::<Split>(rw, op) else { return Ok(false) };
     let (x, results) = (rw.graph().op(op).operands[0], rw.graph().op(op).results.clone());
-    let pieces: Option<Vec<Vec<usize>>> = results.iter().map(|r| dims(rw.graph(), *r)).collect();
-    let Some(pieces) = pieces else { return Ok(false) };
-    let rank = pieces.first().map_or(0, Vec::len);
-    let Ok(axis) = usize::try_from(if split.axis < 0 { split.axis + rank as i64 } else { split.axis }) else {
-        return Ok(false);
+    let length = |v: &ValueId| {
+        let shape = rw.graph().ty(*v).as_tensor()?.shape.as_ref()?;
+        let axis = of_ops::shape::axis(split.axis, shape.len()).ok()?;
+        Some((axis, shape[axis].as_const()?))
     };
+    let Some(pieces) = results.iter().map(length).collect::<Option<Vec<_>>>() else { return Ok(false) };
     rw.rewrite(op, &[]);
     let (mut slices, mut start) = (Vec::new(), 0);
-    for piece in &pieces {
-        let end = start + piece[axis];
+    for (axis, length) in pieces {
+        let end = start + length;
         let mut operands = vec![x];
-        for bound in [start, end, axis] {
-            let value = Tensor::from_i64s(&[bound as i64]);
+        for bound in [start, end, axis as i64] {
+            let value = Tensor::from_i64s(&[bound]);
             operands.push(rw.create_one(Constant { value }, &[])?);
         }
         slices.push(rw.create_one(Slice {}, &operands)?);
@@ -255,6 +256,28 @@ fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     }
     keep!(ReduceSum, ReduceMax, ReduceMin, ReduceProd);
     Ok(false)
+}
+
+/// scatter_elements(x, expand(i), u) = scatter_nd(x, i, u) where all elements of a row of u go to one row of x
+fn scatter_rows(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(ScatterElements { axis, reduction }) = as_op(rw, op) else { return Ok(false) };
+    let [x, indices, updates] = rw.graph().op(op).operands[..] else { return Ok(false) };
+    let Some((expand, _)) = def::<Expand>(rw.graph(), indices) else { return Ok(false) };
+    let rows = rw.graph().op(expand).operands[0];
+    let shape = |v: ValueId| rw.graph().ty(v).as_tensor()?.shape.clone();
+    let (Some(to), Some(own), Some(all), Some(from)) = (shape(x), shape(rows), shape(indices), shape(updates)) else {
+        return Ok(false);
+    };
+    let whole = of_ops::shape::axis(axis, to.len()) == Ok(0) && to[1..] == from[1..] && all == from;
+    let one_a_row = own.len() == from.len() && own[0] == from[0] && own[1..].iter().all(|d| d.as_const() == Some(1));
+    if to.len() < 2 || !whole || !one_a_row {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[]);
+    let column = rw.create_one(Constant { value: Tensor::from_i64s(&[0, 1]) }, &[])?;
+    let rows = rw.create_one(Reshape { allowzero: false }, &[rows, column])?;
+    rw.replace_with(op, ScatterNd { reduction }, &[x, rows, updates])?;
+    Ok(true)
 }
 
 /// The convolution that defines `v` and nobody else reads, with `c` as one number a channel of it.

@@ -7,8 +7,8 @@ use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::list::as_op;
-use of_ops::movement::{Concat, Pad, Slice, Transpose};
-use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool};
+use of_ops::movement::{Concat, Expand, Gather, Pad, ScatterNd, Slice, Transpose};
+use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool, RoiAlign};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
@@ -53,7 +53,7 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
             }
         )*};
     }
-    wrap!(Conv, ConvTranspose, AvgPool);
+    wrap!(Conv, ConvTranspose, AvgPool, RoiAlign);
     // A zero point of several numbers lies along the axes of the data as they are.
     let one = |z: &ValueId| dims(rw.graph(), *z).is_some_and(|d| d.iter().all(|n| *n == 1));
     if rw.graph().op(op).operands.get(2).is_none_or(|z| *rw.graph().ty(*z) == Type::None || one(z)) {
@@ -99,6 +99,7 @@ fn sink(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         Concat::NAME => sink_concat(rw, op, &p),
         Slice::NAME => sink_slice(rw, op, &p),
         Pad::NAME => sink_pad(rw, op, &p),
+        ScatterNd::NAME => sink_scatter(rw, op, &p),
         _ => Ok(false),
     }
 }
@@ -124,6 +125,16 @@ fn turned_back(rw: &mut Rewriter<'_>, v: ValueId, p: &[usize]) -> Result<Option<
         && q == p
     {
         return Ok(Some(source));
+    }
+    // One number in every place has no layout.
+    if let Some((expand, _)) = def::<Expand>(rw.graph(), v)
+        && let [one, shape] = rw.graph().op(expand).operands[..]
+        && dims(rw.graph(), one).is_some_and(|d| d.iter().all(|n| *n == 1))
+        && rw.graph().ty(v).as_tensor().and_then(|t| t.rank()) == Some(p.len())
+    {
+        let order = constant_ints(rw, &inverse(p).into_iter().map(|a| a as i64).collect::<Vec<_>>())?;
+        let shape = rw.create_one(Gather { axis: 0 }, &[shape, order])?;
+        return Ok(Some(rw.create_one(Expand {}, &[one, shape])?));
     }
     let Some(own) = dims(rw.graph(), v) else { return Ok(None) };
     // Operands of lower rank are broadcast at the front.
@@ -209,6 +220,21 @@ fn sink_concat(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Dia
         }
     }
     let y = rw.create_one(Concat { axis }, &new)?;
+    finish(rw, op, y, p)
+}
+
+/// Rows that go to rows, whatever lies within them.
+fn sink_scatter(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {
+    let Some(scatter) = as_op::<ScatterNd>(rw.graph(), op) else { return Ok(false) };
+    let [x, rows, updates] = rw.graph().op(op).operands[..] else { return Ok(false) };
+    let column = |s: &[of_ir::Dim]| s.len() == 2 && s[1].as_const() == Some(1);
+    let named = rw.graph().ty(rows).as_tensor().and_then(|t| t.shape.as_ref());
+    if p[0] != 0 || !named.is_some_and(|s| column(s)) {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[]);
+    let (Some(x), Some(updates)) = (turned_back(rw, x, p)?, turned_back(rw, updates, p)?) else { return Ok(false) };
+    let y = rw.create_one(scatter, &[x, rows, updates])?;
     finish(rw, op, y, p)
 }
 

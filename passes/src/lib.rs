@@ -32,14 +32,16 @@ pub mod rules;
 pub mod scan_to_loop;
 pub mod sharding;
 pub mod specialize;
+pub mod stack_appends;
 mod syntax;
+pub mod tell_extents;
 mod verify;
 pub mod widen_floats;
 
 pub use egraph::{Optimize, OptimizeOptions};
 pub use list::{
     Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions, FoldConstants, InferShapes,
-    PASSES, QuantizeContractions, ScanToLoop, Specialize, WidenFloats, find,
+    PASSES, QuantizeContractions, ScanToLoop, Specialize, StackAppends, TellExtents, WidenFloats, find,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};

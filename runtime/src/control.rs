@@ -2,6 +2,8 @@
 
 use of_plan::{ControlKind, ElementType};
 
+use crate::device::AlignedBytes;
+use crate::objects::Objects;
 use crate::work::{Context, Operand, Place};
 use crate::{ExecError, RunError, Session, Tensor, Value};
 
@@ -92,7 +94,7 @@ impl ControlCall {
             session.run_into(&mut inputs, &mut outputs)?;
             goes_on = truth(&outputs[0]).ok_or_else(|| context.failed(bad("the condition is not one bool")))?;
             for (stack, value) in stacked.iter_mut().zip(&outputs[1 + carried..]) {
-                stack.push(value).map_err(|e| context.failed(e))?;
+                stack.push(value, limit, context.objects).map_err(|e| context.failed(e))?;
             }
             // What was carried in is room for what comes out next.
             for i in 0..carried {
@@ -112,19 +114,34 @@ impl ControlCall {
 #[derive(Default)]
 struct Stack {
     like: Option<(ElementType, Vec<i64>)>,
-    bytes: Vec<u8>,
+    /// Room for slices, and how many bytes of it they take.
+    room: AlignedBytes,
+    len: usize,
     count: i64,
 }
 
+/// Stacks that may become as large as this have room for all slices from the first on.
+const WHOLE_STACK: usize = 256 << 20;
+
 impl Stack {
-    fn push(&mut self, value: &Value) -> Result<(), ExecError> {
+    /// Adds a slice of a loop of at most `limit` iterations.
+    fn push(&mut self, value: &Value, limit: i64, memory: &Objects) -> Result<(), ExecError> {
         let tensor = value.as_tensor().and_then(|t| Some((t, t.bytes()?)));
         let (tensor, bytes) = tensor.ok_or_else(|| bad("a scan output has no bytes"))?;
         let own = (tensor.dtype(), tensor.dims().to_vec());
         if self.like.get_or_insert_with(|| own.clone()) != &own {
             return Err(bad("scan outputs of different shapes"));
         }
-        self.bytes.extend_from_slice(bytes);
+        let end = self.len + bytes.len();
+        if end > self.room.len() {
+            let all =
+                usize::try_from(limit).ok().and_then(|n| n.checked_mul(bytes.len())).filter(|n| *n <= WHOLE_STACK);
+            let mut room = memory.allocate(all.unwrap_or(0).max(end).max(2 * self.len));
+            room[..self.len].copy_from_slice(&self.room[..self.len]);
+            self.room = room;
+        }
+        self.room[self.len..end].copy_from_slice(bytes);
+        self.len = end;
         self.count += 1;
         Ok(())
     }
@@ -142,7 +159,7 @@ impl Stack {
             Some(first) => *first = self.count,
             None => dims.push(self.count),
         }
-        Ok(Tensor::from_bytes(dtype, dims, &self.bytes)?.into())
+        Ok(Tensor::new(dtype, dims, self.room.with_len(self.len))?.into())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Runtime-owned values of object registers.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
@@ -18,12 +19,57 @@ pub(crate) struct Objects {
     /// For each register, how many consumers it has.
     consumers: Vec<u32>,
     any: bool,
-    /// Memory of values that are gone, for values to come.
-    free: Mutex<Vec<AlignedBytes>>,
+    memory: Mutex<Memory>,
 }
 
-/// More pieces of free memory than this are given back to the system, the smallest first.
+/// Memory of values that are gone, for values to come.
+#[derive(Debug, Default)]
+struct Memory {
+    /// What is free, the longest first.
+    free: VecDeque<AlignedBytes>,
+    /// Bytes of it.
+    bytes: usize,
+    /// Bytes of the values that are there, and the most that there were at a time.
+    live: usize,
+    most: usize,
+}
+
+/// More pieces of free memory than this are given back to the system, those that are free the longest first.
 const MAX_FREE: usize = 256;
+
+/// Free memory of so many bytes is kept in any case.
+const KEPT: usize = 1 << 20;
+
+/// Free memory may take this many times what values took when they took most: values of different sizes come and go, and
+/// a run that finds the pieces of the one before it touches no new page.
+const SPARE: usize = 2;
+
+impl Memory {
+    /// The smallest piece that holds so many bytes and is not much larger.
+    fn take(&mut self, len: usize) -> Option<AlignedBytes> {
+        let fits = |bytes: &AlignedBytes| bytes.capacity() >= len && bytes.capacity() / 2 <= len.max(4096);
+        let best = (0..self.free.len()).filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].capacity())?;
+        let piece = self.free.remove(best)?;
+        self.bytes -= piece.capacity();
+        Some(piece.with_len(len))
+    }
+
+    /// Keeps a piece. What is free has a limit: a loop whose value grows leaves many pieces that are too small for what
+    /// comes.
+    fn keep(&mut self, piece: AlignedBytes) {
+        self.bytes += piece.capacity();
+        self.free.push_back(piece);
+        while self.free.len() > MAX_FREE || self.bytes > (SPARE * self.most).max(KEPT) {
+            let Some(oldest) = self.free.pop_front() else { break };
+            self.bytes -= oldest.capacity();
+        }
+    }
+}
+
+/// Bytes of a value, as far as they may be used again.
+fn size(value: &Value) -> usize {
+    value.as_tensor().and_then(Tensor::bytes).map_or(0, <[u8]>::len)
+}
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -44,30 +90,23 @@ impl Objects {
         let slots = program.regsts.iter().map(|regst| (0..copies(regst)).map(|_| Slot::default()).collect());
         let consumers = program.regsts.iter().map(|regst| regst.consumers.len() as u32);
         let any = program.regsts.iter().any(of_plan::Regst::is_object);
-        Self { slots: slots.collect(), consumers: consumers.collect(), any, free: Mutex::default() }
+        Self { slots: slots.collect(), consumers: consumers.collect(), any, memory: Mutex::default() }
     }
 
-    /// Memory for so many bytes, which are whatever they were: the smallest piece of free memory that holds them and is
-    /// not much larger, else new memory.
+    /// Memory for so many bytes, which are whatever they were: free memory, else new.
     pub fn allocate(&self, len: usize) -> AlignedBytes {
-        let mut free = lock(&self.free);
-        let fits = |bytes: &AlignedBytes| bytes.capacity() >= len && bytes.capacity() / 2 <= len.max(4096);
-        let best = (0..free.len()).filter(|&i| fits(&free[i])).min_by_key(|&i| free[i].capacity());
-        match best {
-            Some(i) => free.swap_remove(i).with_len(len),
-            None => AlignedBytes::zeroed(len),
-        }
+        lock(&self.memory).take(len).unwrap_or_else(|| AlignedBytes::zeroed(len))
     }
 
     /// Keeps the memory of a value that nobody needs any more.
     fn recycle(&self, value: Option<Value>) {
-        let Some(bytes) = value.and_then(Value::into_tensor).and_then(Tensor::into_bytes) else { return };
-        let mut free = lock(&self.free);
-        free.push(bytes);
-        if free.len() > MAX_FREE
-            && let Some(smallest) = (0..free.len()).min_by_key(|&i| free[i].capacity())
+        let Some(value) = value else { return };
+        let mut memory = lock(&self.memory);
+        memory.live = memory.live.saturating_sub(size(&value));
+        if let Some(mut bytes) = value.into_tensor().and_then(Tensor::into_bytes)
+            && bytes.is_own()
         {
-            free.swap_remove(smallest);
+            memory.keep(bytes);
         }
     }
 
@@ -89,6 +128,10 @@ impl Objects {
     /// Gives a register its value.
     pub fn write(&self, regst: u32, piece: u64, value: Value) {
         if let Some(slot) = self.slot(regst, piece) {
+            let mut memory = lock(&self.memory);
+            memory.live += size(&value);
+            memory.most = memory.most.max(memory.live);
+            drop(memory);
             *slot.value.write().unwrap_or_else(PoisonError::into_inner) = Some(value);
         }
     }
@@ -97,7 +140,10 @@ impl Objects {
     pub fn fetch(&self, regst: u32, piece: u64) -> Option<Value> {
         let slot = self.slot(regst, piece)?;
         if slot.readers.load(Ordering::Acquire) == 1 {
-            return slot.take();
+            let value = slot.take();
+            let mut memory = lock(&self.memory);
+            memory.live = memory.live.saturating_sub(value.as_ref().map_or(0, size));
+            return value;
         }
         slot.value.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -119,6 +165,28 @@ impl Objects {
             && slot.readers.fetch_sub(1, Ordering::AcqRel) == 1
         {
             self.recycle(slot.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_memory_is_used_again_and_bounded() {
+        let mut memory = Memory { most: 2 * KEPT, ..Memory::default() };
+        let piece = AlignedBytes::zeroed(KEPT);
+        let at = piece.as_ptr();
+        memory.keep(piece);
+        assert_eq!(memory.take(KEPT / 4), None, "much larger than what is asked for");
+        assert_eq!(memory.take(KEPT - 100).map(|b| (b.as_ptr(), b.len())), Some((at, KEPT - 100)));
+        // A value that grows: each piece is too small for the next.
+        for n in 1..20 {
+            assert_eq!(memory.take(n * KEPT / 2), None);
+            memory.keep(AlignedBytes::zeroed(n * KEPT / 4));
+            assert!(memory.bytes <= 4 * KEPT);
+            assert_eq!(memory.bytes, memory.free.iter().map(AlignedBytes::capacity).sum::<usize>());
         }
     }
 }

@@ -45,6 +45,7 @@ pub fn print(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::Gather(gather) => moves::gather(gather),
         Nest::Points(points) => moves::points(points),
         Nest::Scatter(scatter) => moves::scatter(scatter),
+        Nest::Regions(regions) => moves::points(&regions.points()),
         Nest::Walk(walk) => {
             let text = walk.position() + &walk.body;
             each(&(&walk.axis.outer * &walk.axis.inner), "it", &walk.head, &text)

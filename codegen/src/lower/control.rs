@@ -1,9 +1,10 @@
 //! Control flow: its regions become programs of the plan, which the runtime calls.
 
 use std::mem;
+use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{OpId, RegionId, Type, ValueId};
+use of_ir::{Dim, OpId, RegionId, Type, ValueId};
 
 use super::{Lowered, Lowering};
 use crate::extract::read_by;
@@ -50,7 +51,8 @@ impl Lowering<'_, '_> {
         Ok((inputs.len() - 1) as u32)
     }
 
-    /// What the region reads from outside of it, but for constants: these are weights that all programs share.
+    /// What the region reads from outside of it, but for constants: these are weights that all programs share. What tells
+    /// a symbol of it is read too, unless it tells the symbol itself.
     fn captures(&self, op: OpId, region: RegionId) -> Vec<ValueId> {
         let mut read = Vec::new();
         read_by(self.g, op, &mut read);
@@ -60,6 +62,17 @@ impl Lowering<'_, '_> {
         for v in read {
             if inside(&v) && !constant(&v) && !out.contains(&v) {
                 out.push(v);
+            }
+        }
+        let tells = |v: &ValueId, s: &Arc<str>| {
+            let shape = self.g.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
+            shape.is_some_and(|d| d.iter().any(|d| d.as_symbol() == Some(s)))
+        };
+        let shapes = out.iter().filter_map(|v| self.g.ty(*v).as_tensor()?.shape.as_ref());
+        let symbols: Vec<Arc<str>> = shapes.flatten().flat_map(Dim::symbols).collect();
+        for s in symbols {
+            if let Some(teller) = self.roles.teller(&s).filter(|_| !out.iter().any(|v| tells(v, &s))) {
+                out.push(teller);
             }
         }
         out

@@ -7,16 +7,18 @@ use of_ops::list::as_op;
 use of_ops::movement::{
     GatherElements, GatherNd, OneHot, Pad, Range, ReverseSequence, ScatterElements, ScatterNd, Tile, Trilu,
 };
-use of_ops::nn::Resize;
-use of_ops::reduction::{ArgMax, ArgMin, CumSum, TopK};
+use of_ops::nn::{Resize, RoiAlign};
+use of_ops::reduction::{ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceProd, ReduceSum, TopK};
 use of_ops::shape::axis;
 
+use super::region::regions;
 use super::resize::resize;
-use crate::native::expr::ctype;
+use crate::native::expr::{ctype, int_literal};
 use crate::native::index::{Points, Scatter, at_most, equal, offset, place, word};
 use crate::native::space::row_major;
 use crate::native::walk::{self, Axis};
 use crate::native::{Extent, Nest, extent};
+use crate::roles::reduced_axes;
 
 /// More elements than this are better sorted than kept in order one by one.
 const MOST_KEPT: usize = 256;
@@ -38,7 +40,7 @@ pub fn reads(g: &Graph, op: OpId) -> Vec<ValueId> {
     };
     match data.name() {
         GatherElements::NAME | GatherNd::NAME | ReverseSequence::NAME | Trilu::NAME => given(&[0, 1]),
-        ScatterElements::NAME | ScatterNd::NAME => given(&[0, 1, 2]),
+        ScatterElements::NAME | ScatterNd::NAME | RoiAlign::NAME => given(&[0, 1, 2]),
         OneHot::NAME | Range::NAME => given(&[0, 2]),
         _ => given(&[0]),
     }
@@ -70,8 +72,10 @@ pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
             arg(&o, a.axis, false, a.select_last_index)
         }
         CumSum::NAME => cum_sum(&o),
+        ReduceSum::NAME | ReduceProd::NAME | ReduceMax::NAME | ReduceMin::NAME => reduce(&o),
         TopK::NAME => top_k(&o),
         Resize::NAME => resize(g, op),
+        RoiAlign::NAME => regions(g, op),
         name => Err(format!("'{name}' has no native code")),
     }
 }
@@ -372,6 +376,33 @@ fn cum_sum(o: &Operands<'_>) -> Result<Nest, String> {
     let axis = Axis::of(&dims, axis_of(along, dims.len())?);
     let sum = if o.dtype(0).is_float() { "f64" } else { "u64" };
     Ok(Nest::Walk(walk::cumulate(&axis, o.number(0)?, sum, attrs.exclusive, attrs.reverse)))
+}
+
+/// Reductions of integers along neighbouring axes; those of floats fuse.
+fn reduce(o: &Operands<'_>) -> Result<Nest, String> {
+    let (dims, dtype) = (o.dims(0), o.dtype(0));
+    let Some((low, high)) = dtype.int_range().filter(|_| dtype.is_int()) else {
+        return Err(format!("reductions of {dtype} have no native code"));
+    };
+    let axes = reduced_axes(o.g, o.op, dims.len());
+    let (Some(first), Some(last)) = (axes.first().copied(), axes.last().copied()) else {
+        return Err("a reduction over no axis".into());
+    };
+    if last - first + 1 != axes.len() {
+        return Err("reductions of integers over axes that are not neighbours have no native code".into());
+    }
+    let product = |d: &[Extent]| d.iter().product();
+    let axis =
+        Axis { outer: product(&dims[..first]), n: product(&dims[first..=last]), inner: product(&dims[last + 1..]) };
+    let own = o.number(0)?;
+    // Sums and products wrap; those of 64 bits hold those of every type.
+    let (sum, from, combine) = match o.g.op(o.op).name() {
+        ReduceMax::NAME => (own, int_literal(low), "b > a ? b : a"),
+        ReduceMin::NAME => (own, int_literal(high), "b < a ? b : a"),
+        ReduceProd::NAME => ("u64", "1".into(), "a * b"),
+        _ => ("u64", "0".into(), "a + b"),
+    };
+    Ok(Nest::Walk(walk::fold(&axis, own, sum, &from, combine)))
 }
 
 fn top_k(o: &Operands<'_>) -> Result<Nest, String> {

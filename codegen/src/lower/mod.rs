@@ -11,6 +11,7 @@ pub mod index;
 mod movement;
 pub mod own;
 mod pool;
+mod region;
 mod resize;
 mod transfer;
 pub mod view;
@@ -407,8 +408,12 @@ impl<'g> Lowering<'g, '_> {
                     out.extend(extent::guard_equal(a, b));
                 }
             }
-            for v in self.roles.reads(self.g, *op) {
-                let own = self.dims(v);
+            let mut operands: Vec<_> = self.roles.reads(self.g, *op).iter().map(|v| self.dims(*v)).collect();
+            if data.name() == Expand::NAME {
+                let asked = self.g.dims_value(data.operands[1]).unwrap_or_default();
+                operands.push(asked.iter().map(Extent::from).collect());
+            }
+            for own in operands {
                 let pairs = own.iter().rev().zip(to.iter().rev()).skip(matrix);
                 out.extend(pairs.filter_map(|(own, to)| extent::guard(own, to)));
             }
@@ -585,11 +590,8 @@ impl<'g> Lowering<'g, '_> {
         let data = self.g.op(op);
         let nest = match data.name() {
             _ if self.roles.is_shape(self.g, op) => self.shape(op)?,
-            name if name.starts_with("of.reduce_") => {
+            name if name.starts_with("of.reduce_") && self.dtype(data.operands[0]) == DType::F32 => {
                 let x = data.operands[0];
-                if self.dtype(x) != DType::F32 {
-                    return Err(format!("reductions of {} have no native code", self.dtype(x)));
-                }
                 let dims = self.dims(x);
                 let axes = roles::reduced_axes(self.g, op, dims.len());
                 if let Some(parts) = self.parts(&dims, &axes) {

@@ -501,7 +501,8 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
     }
 }
 
-fn int_literal(v: i128) -> String {
+/// A number as C has it.
+pub fn int_literal(v: i128) -> String {
     match v {
         -9_223_372_036_854_775_808 => "(-9223372036854775807LL - 1)".into(),
         v if v > i64::MAX as i128 => format!("{v}ULL"),

@@ -14,8 +14,11 @@ use of_ir::{Dim, DimFn, Factor, Graph, ValueId};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Extent(Dim);
 
-/// What an extent that is not known before the run is taken for where a schedule is chosen.
-const TYPICAL: usize = 1 << 10;
+/// What a symbol that is not known before the run is taken for where a schedule is chosen.
+const TYPICAL: i64 = 1 << 10;
+
+/// No extent that is not known is taken for a larger one: products of several must not overflow.
+const MOST: usize = 1 << 20;
 
 impl Extent {
     /// The number, where it is known now.
@@ -25,7 +28,10 @@ impl Extent {
 
     /// The number, or a typical one: for choosing schedules, never for what is right.
     pub fn guess(&self) -> usize {
-        self.number().unwrap_or(TYPICAL)
+        self.number().unwrap_or_else(|| {
+            let typical = self.0.substitute(&|_| Some(TYPICAL.into())).as_const();
+            typical.and_then(|n| usize::try_from(n).ok()).unwrap_or(TYPICAL as usize).clamp(1, MOST)
+        })
     }
 
     /// Whether it is this very number.
@@ -191,6 +197,14 @@ impl<'a> Sum<&'a Extent> for Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guesses_follow_what_is_known_of_an_extent() {
+        let n = Extent::from(Dim::symbol("n"));
+        assert_eq!((n.guess(), (&n * 196usize).guess(), Extent::from(7usize).guess()), (1024, 200_704, 7));
+        assert_eq!((n.min(&100usize.into()).guess(), (&n * &n * &n).guess()), (100, MOST));
+        assert_eq!((n.div_floor(&4096usize.into()).guess(), (&n - 5000i64).guess()), (1, 1024));
+    }
 
     #[test]
     fn extents_print_as_c() {

@@ -13,6 +13,7 @@ pub mod isa;
 pub mod nest;
 pub mod object;
 pub mod reduce;
+pub mod region;
 pub mod rowwise;
 pub mod schedule;
 pub mod space;

@@ -7,6 +7,7 @@ use super::attention::{self, Attention};
 use super::contraction::{self, Contraction, RowAxes, Tile};
 use super::copy::{self, Gather, Piece};
 use super::index::{self, Points, Scatter};
+use super::region::Regions;
 use super::walk::Walk;
 use super::window::{self, Window};
 use super::{Extent, Isa, Source, elementwise, reduce, rowwise};
@@ -99,6 +100,8 @@ pub enum Nest {
     Points(Points),
     /// Slices that are written where indices say.
     Scatter(Scatter),
+    /// Regions of images, pooled.
+    Regions(Regions),
     /// A walk along an axis.
     Walk(Walk),
     /// Statements that run once.
@@ -144,6 +147,7 @@ impl Nest {
             Nest::Gather(gather) => gather.source(),
             Nest::Points(points) => points.clone().source(),
             Nest::Scatter(scatter) => index::scatter(scatter.clone()),
+            Nest::Regions(regions) => regions.source(),
             Nest::Walk(walk) => walk.source(),
             Nest::Once(body) => Source::new(body.clone(), 1usize.into(), 1),
             Nest::Own(_) => return Err("its kernel for CPUs is in the library that it comes from".into()),

@@ -1,4 +1,5 @@
-//! Kernels that walk along one axis: the place of the largest element, running sums, the k largest.
+//! Kernels that walk along one axis: the place of the largest element, sums and running sums, the k
+//! largest.
 
 use std::fmt::Write;
 
@@ -93,6 +94,19 @@ pub fn cumulate(axis: &Axis, element: &str, sum: &str, exclusive: bool, reverse:
       const {sum} own = ({sum})p[at];
       {before} sum += own; {after}
     }}
+"
+    );
+    axis.walk(element, String::new(), body)
+}
+
+/// All elements of the axis combined, in the C type `sum`: `first`, then the C expression `combine` of what there is, `a`,
+/// and what comes, `b`. Arguments are the tensor and the results.
+pub fn fold(axis: &Axis, element: &str, sum: &str, first: &str, combine: &str) -> Walk {
+    let Axis { n, inner, .. } = axis;
+    let body = format!(
+        "    {sum} a = {first};
+    for (i64 k = 0; k < {n}; k++) {{ const {sum} b = ({sum})p[k * {inner}]; a = {combine}; }}
+    ARG({element}, 1)[it] = ({element})a;
 "
     );
     axis.walk(element, String::new(), body)

@@ -249,10 +249,10 @@ impl Winograd {
         self.tile.vectors * isa.lanes
     }
 
-    /// Multiplications and additions of the products, as all of them are counted.
+    /// Multiplications and additions of the products, as all of them are counted; 0 where their number is not known.
     pub fn flops(&self) -> u64 {
         let p = self.transform.points();
-        2 * (p * p * self.cin * self.cout * self.tiles().guess()) as u64
+        2 * (p * p * self.cin * self.cout * self.tiles().number().unwrap_or(0)) as u64
     }
 
     /// The kernel; arguments are the input, the packed filters, loads and stores of the epilogue, whose space is

@@ -121,6 +121,7 @@ fn dims(op: ScalarOp, cx: &OpView<'_>) -> Option<Vec<Dim>> {
                 ScalarOp::Mod if y.as_const().is_some_and(|c| c > 0) => Dim::call(DimFn::Mod, x, y),
                 ScalarOp::Max => Dim::call(DimFn::Max, x, y),
                 ScalarOp::Min => Dim::call(DimFn::Min, x, y),
+                ScalarOp::Eq => i64::from(equal(x, y)?).into(),
                 _ => return None,
             })
         })
@@ -248,5 +249,18 @@ impl GradCx<'_, '_> {
         let ga = self.rw.create_one(super::Select {}, &[first, g, zero])?;
         let gb = self.rw.create_one(super::Select {}, &[first, zero, g])?;
         Ok((ga, gb))
+    }
+}
+
+/// Whether two dimensions are the same number, where that is known whatever their symbols stand for.
+fn equal(x: &Dim, y: &Dim) -> Option<bool> {
+    if x.is_unknown() || y.is_unknown() {
+        return None;
+    }
+    let above = |d: Dim| (&d - &Dim::from(1i64)).is_nonnegative();
+    match (x - y).as_const() {
+        Some(distance) => Some(distance == 0),
+        None if above(x - y) || above(y - x) => Some(false),
+        None => None,
     }
 }

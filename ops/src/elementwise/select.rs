@@ -1,7 +1,7 @@
 //! `of.select`.
 
 use of_diag::Diagnostic;
-use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, TensorType, Type, ValueId};
+use of_ir::{DType, Dim, OpError, OpView, Sbp, SbpSignature, TensorType, Type, ValueId};
 
 use crate::sample::Rng;
 use crate::scalar::ScalarOp;
@@ -38,6 +38,16 @@ impl Op for Select {
             _ => None,
         };
         Ok(vec![Type::Tensor(TensorType { dtype: a.dtype, shape, sbp: None })])
+    }
+
+    fn dims(&self, cx: &OpView<'_>) -> Option<Vec<Dim>> {
+        let (c, a, b) = (cx.dims(0)?, cx.dims(1)?, cx.dims(2)?);
+        let n = c.len().max(a.len()).max(b.len());
+        if [&c, &a, &b].iter().any(|v| v.len() != n && v.len() != 1) {
+            return None;
+        }
+        let at = |v: &[Dim], i: usize| v[i.min(v.len() - 1)].clone();
+        (0..n).map(|i| Some(if at(&c, i).as_const()? == 0 { at(&b, i) } else { at(&a, i) })).collect()
     }
 
     fn scalar(&self) -> Option<ScalarOp> {

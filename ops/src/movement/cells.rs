@@ -75,6 +75,27 @@ impl<'a> Cells<'a> {
         }
     }
 
+    /// Appends `n` cells of `from`, which has the same element type: from `start` on, `step` apart.
+    fn push_apart(&mut self, from: &Cells<'_>, start: usize, n: usize, step: isize) {
+        fn copy<const W: usize>(to: &mut Vec<u8>, from: &[u8], start: usize, n: usize, step: isize) {
+            let old = to.len();
+            to.resize(old + n * W, 0);
+            let mut at = start;
+            for cell in to[old..].chunks_exact_mut(W) {
+                cell.copy_from_slice(&from[at * W..][..W]);
+                at = at.wrapping_add_signed(step);
+            }
+        }
+        match (&mut *self, from) {
+            _ if step == 1 => self.push(from, start, n),
+            (Cells::Bytes(1, to), Cells::Bytes(_, b)) => copy::<1>(to.to_mut(), b, start, n, step),
+            (Cells::Bytes(2, to), Cells::Bytes(_, b)) => copy::<2>(to.to_mut(), b, start, n, step),
+            (Cells::Bytes(4, to), Cells::Bytes(_, b)) => copy::<4>(to.to_mut(), b, start, n, step),
+            (Cells::Bytes(8, to), Cells::Bytes(_, b)) => copy::<8>(to.to_mut(), b, start, n, step),
+            _ => (0..n).for_each(|i| self.push(from, start.wrapping_add_signed(i as isize * step), 1)),
+        }
+    }
+
     /// Makes cell `i` that of `from` at `j`, which has the same element type.
     pub(crate) fn set(&mut self, i: usize, from: &Cells<'_>, j: usize) {
         match (self, from) {
@@ -110,6 +131,33 @@ pub(crate) fn pick(x: &Tensor, dims: &[usize], mut from: impl FnMut(&[usize]) ->
     out.into_tensor(x.dtype(), dims.to_vec())
 }
 
+/// A tensor of dimensions `dims` whose elements are those of `x` from `start` on, `steps` apart along each axis: whole
+/// rows at a time, since what is not fused or compiled moves large tensors too.
+///
+/// # Errors
+/// When the result is too large.
+pub(crate) fn stride(x: &Tensor, dims: &[usize], start: usize, steps: &[isize]) -> Result<Tensor, OpError> {
+    let source = Cells::of(x);
+    let mut out = Cells::with_room(x.dtype(), shape::count(dims)?)?;
+    // Neighbours that are walked as one are one axis.
+    let mut merged: Vec<(usize, isize)> = Vec::new();
+    for (n, step) in dims.iter().copied().zip(steps.iter().copied()).filter(|(n, _)| *n != 1) {
+        match merged.last_mut() {
+            Some(outer) if outer.1 == step * n as isize => *outer = (outer.0 * n, step),
+            _ => merged.push((n, step)),
+        }
+    }
+    let (row, step) = merged.pop().unwrap_or((1, 1));
+    let outer: Vec<usize> = merged.iter().map(|(n, _)| *n).collect();
+    if row > 0 {
+        shape::for_each_index(&outer, |index| {
+            let at: isize = index.iter().zip(&merged).map(|(i, (_, step))| *i as isize * step).sum();
+            out.push_apart(&source, start.wrapping_add_signed(at), row, step);
+        });
+    }
+    out.into_tensor(x.dtype(), dims.to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use of_ir::Elements;
@@ -128,6 +176,10 @@ mod tests {
             let back = pick(&reversed, &[3], |i| 2 - i[0]).unwrap();
             assert_eq!(back, x, "{dtype}");
             assert_eq!(reversed.dims(), [3]);
+            let apart = stride(&x, &[2, 1, 3], 2, &[0, 7, -1]).unwrap();
+            let picked = pick(&x, &[2, 1, 3], |i| 2 - i[2]).unwrap();
+            assert_eq!(apart, picked, "{dtype}");
+            assert_eq!(stride(&x, &[2, 0], 0, &[1, 1]).unwrap().dims(), [2, 0]);
             let mut z = Cells::zeros(dtype, 3).unwrap();
             (0..3).for_each(|i| z.set(i, &Cells::of(&x), i));
             assert_eq!(z.into_tensor(dtype, vec![3]).unwrap(), x, "{dtype}");

@@ -1,5 +1,7 @@
 //! `of.expand`.
 
+use std::iter;
+
 use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
@@ -49,8 +51,8 @@ impl Op for Expand {
             (Some(s), Some(to), _) => Some(resolve(s, &to)?),
             (Some(s), None, Some(n)) => {
                 let rank = n.max(s.len());
-                // An axis longer than 1 keeps its length, whatever the other side says.
-                let keeps = |d: &Dim| d.as_const().is_some_and(|c| c > 1);
+                // An axis of another length than 1 keeps it, whatever the other side says.
+                let keeps = |d: &Dim| d.as_const().is_some_and(|c| c != 1);
                 let own =
                     |i: usize| s.get((i + s.len()).checked_sub(rank)?).filter(|d| keeps(d) || i + n < rank).cloned();
                 Some((0..rank).map(|i| own(i).unwrap_or_else(Dim::unknown)).collect())
@@ -82,8 +84,9 @@ impl Op for Expand {
         let out = resolve(&to_shape(x.dims()), &to.into_iter().map(Dim::from).collect::<Vec<_>>())?;
         let dims: Vec<usize> = out.iter().filter_map(|d| usize::try_from(d.as_const()?).ok()).collect();
         let (own, lead) = (shape::strides(x.dims()), dims.len() - x.dims().len());
-        let steps: Vec<usize> = x.dims().iter().zip(own).map(|(d, s)| if *d == 1 { 0 } else { s }).collect();
-        Ok(vec![cells::pick(x, &dims, |i| i[lead..].iter().zip(&steps).map(|(i, s)| i * s).sum())?.into()])
+        let own = x.dims().iter().zip(own).map(|(d, s)| if *d == 1 { 0 } else { s as isize });
+        let steps: Vec<isize> = iter::repeat_n(0, lead).chain(own).collect();
+        Ok(vec![cells::stride(x, &dims, 0, &steps)?.into()])
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {

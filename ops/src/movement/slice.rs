@@ -152,8 +152,10 @@ impl Op for Slice {
         let ranges = ranges(x.dims(), &inputs.ints(1)?, &inputs.ints(2)?, option(3)?, option(4)?)?;
         let own = shape::strides(x.dims());
         let dims: Vec<usize> = ranges.iter().map(|r| r.len).collect();
-        let at = |i: &[usize]| ranges.iter().zip(i).zip(&own).map(|((r, i), s)| r.at(*i) * s).sum();
-        Ok(vec![cells::pick(x, &dims, at)?.into()])
+        let start = ranges.iter().zip(&own).map(|(r, s)| r.start * s).sum();
+        // Along an axis of one element the step is not taken, and may be any number.
+        let steps = ranges.iter().zip(&own).map(|(r, s)| if r.len > 1 { r.step as isize * *s as isize } else { 0 });
+        Ok(vec![cells::stride(x, &dims, start, &steps.collect::<Vec<_>>())?.into()])
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {

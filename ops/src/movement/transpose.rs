@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{OpError, OpView, Rewriter, Sbp, SbpSignature, TensorType, Type, ValueId};
 
-use super::cells::pick;
+use super::cells::stride;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -57,9 +57,9 @@ impl Op for Transpose {
         let x = inputs.tensor(0)?;
         let p = self.permutation(x.dims().len())?;
         let own = shape::strides(x.dims());
-        let steps: Vec<usize> = p.iter().map(|a| own[*a]).collect();
+        let steps: Vec<isize> = p.iter().map(|a| own[*a] as isize).collect();
         let dims: Vec<usize> = p.iter().map(|a| x.dims()[*a]).collect();
-        Ok(vec![pick(x, &dims, |i| i.iter().zip(&steps).map(|(i, s)| i * s).sum())?.into()])
+        Ok(vec![stride(x, &dims, 0, &steps)?.into()])
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type};
 
+use super::conv;
+use super::layout::{self, Activation};
 use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -23,6 +25,8 @@ op! {
             spatial_scale: f64,
             /// `half_pixel` or `output_half_pixel`.
             coordinate_transformation_mode: Arc<str>,
+            /// `x` and `y` are `[N, spatial…, C]`.
+            channels_last: bool,
         }
     }
     samples: |seed| {
@@ -36,6 +40,7 @@ op! {
             sampling_ratio: r.int(0, 2),
             spatial_scale: 1.0,
             coordinate_transformation_mode: r.pick(&["half_pixel", "output_half_pixel"]).into(),
+            channels_last: r.int(0, 1) == 0,
         };
         let mut corners = Vec::new();
         for _ in 0..rois {
@@ -44,7 +49,8 @@ op! {
         }
         let boxes = Tensor::from_elements(DType::F32, vec![rois, 4], Elements::Float(corners)).ok()?;
         let batch = r.tensor(DType::I64, &[rois], 0.0, 2.0);
-        Some((vec![r.f32s(&[2, c, 6, 7]), boxes.into(), batch.into()], op))
+        let x = layout::dims(2, c, &[6, 7], op.channels_last);
+        Some((vec![r.f32s(&x), boxes.into(), batch.into()], op))
     };
 }
 
@@ -145,21 +151,26 @@ impl Op for RoiAlign {
         }
         let count = |t: &TensorType, axis: usize| t.shape.as_ref().map_or_else(Dim::unknown, |s| s[axis].clone());
         let r = if batch.shape.is_some() { count(batch, 0) } else { count(rois, 0) };
-        let s = vec![r, count(x, 1), self.output_height.into(), self.output_width.into()];
-        Ok(vec![Type::tensor(x.dtype, s)])
+        let channels = count(x, layout::channel_axis(4, self.channels_last));
+        let grid = [self.output_height.into(), self.output_width.into()];
+        Ok(vec![Type::tensor(x.dtype, Activation::shape(&r, &channels, &grid, self.channels_last))])
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let (x, rois) = (inputs.tensor(0)?, inputs.tensor(1)?);
         let batch = inputs.ints(2)?;
-        let (&[n, c, h, w], Some(v), Some(boxes)) = (x.dims(), x.to_f64s(), rois.to_f64s()) else {
+        let (&[n, a, b, c], Some(mut v), Some(boxes)) = (x.dims(), x.to_f64s(), rois.to_f64s()) else {
             return Err(OpError::eval("x must be [N, C, H, W] of numbers"));
         };
+        let (c, h, w) = if self.channels_last { (c, a, b) } else { (a, b, c) };
+        if self.channels_last {
+            v = layout::transpose_samples(&v, n, h * w, c);
+        }
         if boxes.len() != batch.len() * 4 || h * w == 0 {
             return Err(OpError::eval(format!("{} numbers do not make {} regions of 4", boxes.len(), batch.len())));
         }
-        let dims = vec![batch.len(), c, self.output_height as usize, self.output_width as usize];
-        let mut y = Vec::with_capacity(shape::count(&dims)?);
+        let grid = [self.output_height as usize, self.output_width as usize];
+        let mut y = Vec::with_capacity(shape::count(&[batch.len(), c, grid[0], grid[1]])?);
         for (b, roi) in batch.iter().zip(boxes.chunks_exact(4)) {
             let b = shape::axis(*b, n).map_err(|_| OpError::eval(format!("there is no sample {b}")))?;
             let cells = self.samples(roi, h, w)?;
@@ -179,11 +190,13 @@ impl Op for RoiAlign {
                 }
             }
         }
+        let (y, dims) = conv::finish(y, batch.len(), c, &grid, self.channels_last);
         Ok(vec![Tensor::from_elements(x.dtype(), dims, Elements::Float(y))?.into()])
     }
 
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {
         let (b, s) = (Sbp::Broadcast, Sbp::Split);
-        vec![SbpSignature::new(&[b, s(0), s(0)], &[s(0)]), SbpSignature::new(&[s(1), b, b], &[s(1)])]
+        let channels = s(layout::channel_axis(4, self.channels_last) as u8);
+        vec![SbpSignature::new(&[b, s(0), s(0)], &[s(0)]), SbpSignature::new(&[channels, b, b], &[channels])]
     }
 }

@@ -73,9 +73,19 @@ impl Op for TopK {
         for o in 0..outer {
             for i in 0..inner {
                 let at = |j: usize| (o * n + j) * inner + i;
+                // Of equal elements the first comes first.
+                let before = |a: &usize, b: &usize| {
+                    let (x, y) = if self.largest { (*b, *a) } else { (*a, *b) };
+                    order(at(x), at(y)).then(a.cmp(b))
+                };
                 let mut sorted: Vec<usize> = (0..n).collect();
-                sorted.sort_by(|a, b| if self.largest { order(at(*b), at(*a)) } else { order(at(*a), at(*b)) });
-                sorted[..k].iter().enumerate().for_each(|(r, j)| picked[(o * k + r) * inner + i] = *j);
+                // Few of many are found first and sorted then.
+                if k < n {
+                    sorted.select_nth_unstable_by(k, before);
+                    sorted.truncate(k);
+                }
+                sorted.sort_unstable_by(before);
+                sorted.iter().enumerate().for_each(|(r, j)| picked[(o * k + r) * inner + i] = *j);
             }
         }
         let position = |p: usize| {

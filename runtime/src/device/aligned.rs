@@ -2,28 +2,96 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use memmap2::{Advice, MmapMut};
 
 /// One cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Owned bytes that start at a multiple of 64.
-#[derive(Clone, Default)]
+/// From this size on bytes are pages of their own, huge ones where the system has them: an ordinary page costs as much
+/// when it is first touched as a kernel takes to fill it.
+const PAGES_FROM: usize = 4 << 20;
+
+/// Bytes that start at a multiple of 64.
+enum Memory {
+    Lines(Vec<Line>),
+    Pages(MmapMut),
+}
+
+impl Memory {
+    /// At least so many zeros.
+    fn zeroed(len: usize) -> Memory {
+        match Memory::pages(len) {
+            Some(map) => Memory::Pages(map),
+            None => Memory::Lines(vec![Line([0; 64]); len.div_ceil(64)]),
+        }
+    }
+
+    /// Pages for so many bytes; `None` where they are few, or the system has none to give.
+    fn pages(len: usize) -> Option<MmapMut> {
+        let map = (len >= PAGES_FROM).then(|| MmapMut::map_anon(len.next_multiple_of(64)).ok())??;
+        // A wish: a system without huge pages runs the same, slower.
+        let _ = map.advise(Advice::HugePage);
+        Some(map)
+    }
+
+    /// How many there are.
+    fn len(&self) -> usize {
+        match self {
+            Memory::Lines(lines) => lines.len() * 64,
+            Memory::Pages(map) => map.len(),
+        }
+    }
+}
+
+impl From<&[u8]> for Memory {
+    fn from(bytes: &[u8]) -> Self {
+        if let Some(mut map) = Memory::pages(bytes.len()) {
+            map[..bytes.len()].copy_from_slice(bytes);
+            return Memory::Pages(map);
+        }
+        let line = |part: &[u8]| {
+            let mut line = Line([0; 64]);
+            line.0[..part.len()].copy_from_slice(part);
+            line
+        };
+        Memory::Lines(bytes.chunks(64).map(line).collect())
+    }
+}
+
+impl Clone for Memory {
+    fn clone(&self) -> Self {
+        match self {
+            Memory::Lines(lines) => Memory::Lines(lines.clone()),
+            Memory::Pages(map) => Memory::from(&map[..]),
+        }
+    }
+}
+
+/// Owned bytes that start at a multiple of 64. A clone shares them until one of the two is written to.
+#[derive(Clone)]
 pub struct AlignedBytes {
-    lines: Vec<Line>,
+    memory: Arc<Memory>,
     len: usize,
 }
 
 impl AlignedBytes {
     /// That many zeros.
     pub fn zeroed(len: usize) -> Self {
-        Self { lines: vec![Line([0; 64]); len.div_ceil(64)], len }
+        Self { memory: Arc::new(Memory::zeroed(len)), len }
+    }
+
+    /// Whether nobody else has them.
+    pub(crate) fn is_own(&mut self) -> bool {
+        Arc::get_mut(&mut self.memory).is_some()
     }
 
     /// How many bytes it can hold without a new allocation.
     pub(crate) fn capacity(&self) -> usize {
-        self.lines.len() * 64
+        self.memory.len()
     }
 
     /// The same memory with another length, as long as it can hold that; the bytes are whatever they were.
@@ -33,11 +101,15 @@ impl AlignedBytes {
     }
 }
 
+impl Default for AlignedBytes {
+    fn default() -> Self {
+        Self::zeroed(0)
+    }
+}
+
 impl From<&[u8]> for AlignedBytes {
     fn from(bytes: &[u8]) -> Self {
-        let mut aligned = Self::zeroed(bytes.len());
-        aligned.copy_from_slice(bytes);
-        aligned
+        Self { memory: Arc::new(bytes.into()), len: bytes.len() }
     }
 }
 
@@ -45,16 +117,23 @@ impl Deref for AlignedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `lines` holds at least `len` initialised bytes one after another (a `Line` is 64 bytes without
-        // padding), and they are borrowed as long as `self` is.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+        match &*self.memory {
+            // SAFETY: `lines` holds at least `len` initialised bytes one after another (a `Line` is 64 bytes without
+            // padding), and they are borrowed as long as `self` is.
+            Memory::Lines(lines) => unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), self.len) },
+            Memory::Pages(map) => &map[..self.len],
+        }
     }
 }
 
 impl DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `self` is borrowed exclusively; every byte pattern is a valid `Line`.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+        match Arc::make_mut(&mut self.memory) {
+            // SAFETY: as in `deref`; `self` is borrowed exclusively and shares its lines with nobody now; every byte
+            // pattern is a valid `Line`.
+            Memory::Lines(lines) => unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), self.len) },
+            Memory::Pages(map) => &mut map[..self.len],
+        }
     }
 }
 
@@ -67,5 +146,24 @@ impl PartialEq for AlignedBytes {
 impl fmt::Debug for AlignedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AlignedBytes({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_until_one_is_written_to() {
+        for len in [100, PAGES_FROM + 100] {
+            let mut a = AlignedBytes::from(&(0..len).map(|i| i as u8).collect::<Vec<u8>>()[..]);
+            let mut b = a.clone();
+            assert_eq!((a.as_ptr(), a.is_own()), (b.as_ptr(), false));
+            b[99] = 7;
+            assert_eq!((a[99], b[99], a.is_own(), b.is_own()), (99, 7, true, true));
+            assert_eq!((a[..99] == b[..99], b.as_ptr() as usize % 64), (true, 0));
+            assert_eq!((a.len(), AlignedBytes::zeroed(len).iter().all(|x| *x == 0)), (len, true));
+            assert_eq!(a.with_len(60), b.with_len(60));
+        }
     }
 }

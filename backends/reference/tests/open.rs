@@ -1,0 +1,266 @@
+//! Native code of extents that depend on data, against the interpreter.
+
+use std::sync::Arc;
+
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::{CompileOptions, Target, compile};
+use of_ir::{DType, Module, Tensor, text};
+use of_ops::sample::Rng;
+use of_ops::{Value, interpret};
+use of_passes::Manager;
+use of_reference::{Reference, from_runtime, to_runtime};
+use of_runtime::{Options, RunError, Session};
+
+/// A program on the host, and on the emulated GPU where there is one.
+struct Case {
+    module: Module,
+    sessions: Vec<(&'static str, Session)>,
+    /// Ops without native code.
+    left_out: Vec<String>,
+}
+
+impl Case {
+    fn new(source: &str) -> Case {
+        let parse = || text::parse_module(source, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+        let mut optimised = parse();
+        let mut manager = Manager::default();
+        manager.append("cpu").unwrap();
+        manager.run(&mut optimised, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        let isas =
+            [Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH), of_codegen::cuda::shim::isa().ok()];
+        let (mut sessions, mut left_out) = (Vec::new(), Vec::new());
+        for isa in [Some(Isa::host())].into_iter().chain(isas).flatten() {
+            let options = CompileOptions {
+                model: "test".into(),
+                flags: Vec::new(),
+                inputs: Vec::new(),
+                threads: 1,
+                target: Target::new(isa, &[&Reference]),
+                cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
+                progress: None,
+            };
+            let main = optimised.main().unwrap();
+            let compiled = compile(&[("main".into(), main)], &options).unwrap_or_else(|d| panic!("{d}"));
+            left_out = compiled.summary.left_out.iter().map(|l| l.op.clone()).collect();
+            let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
+            let options = Options { threads: 2, profile: false };
+            sessions.push((isa.name, Session::new(plan, 0, options, &[Arc::new(Reference)]).unwrap()));
+        }
+        Case { module: parse(), sessions, left_out }
+    }
+
+    /// Compares a run with the interpreter's on the function as it was written.
+    fn check(&mut self, what: &str, inputs: &[Value]) {
+        let main = self.module.main().unwrap();
+        let want = interpret::run_graph(&main.graph, inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
+        for (isa, session) in &mut self.sessions {
+            let got = run(session, inputs).unwrap_or_else(|e| panic!("{what} on {isa}: {e}"));
+            for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+                let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("{what}: {g:?}, {w:?}") };
+                assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{what} on {isa}: output {i}");
+                let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
+                for (k, (a, b)) in g.iter().zip(&w).enumerate() {
+                    let same = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 * (1.0 + b.abs());
+                    assert!(same, "{what} on {isa}: output {i}[{k}] is {a}, the interpreter says {b}");
+                }
+            }
+        }
+    }
+
+    /// What the run on the host says against the inputs.
+    fn refused(&mut self, inputs: &[Value]) -> String {
+        run(&mut self.sessions[0].1, inputs).expect_err("the run was not refused").to_string()
+    }
+}
+
+fn run(session: &mut Session, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
+    let results = session.run(inputs.iter().map(|v| to_runtime(v).unwrap()).collect())?;
+    Ok(results.iter().map(|v| from_runtime(v).unwrap()).collect())
+}
+
+fn ints(values: &[i64]) -> Value {
+    Tensor::from_i64s(values).into()
+}
+
+#[test]
+fn what_a_loop_appends_to_is_stacked() {
+    let text = |init: &str, ty: &str| {
+        format!(
+            "func @main(%x: tensor<?(n)x4xf32>, %trips: tensor<i64>, %start: tensor<?(m)x4xf32>) -> (tensor<?(k)x4xf32>, tensor<i64>) {{
+  %none = of.none
+  %zero = of.constant {{value = dense<0> : tensor<i64>}}
+  %axis = of.constant {{value = dense<[0]> : tensor<1xi64>}}
+  %empty = of.constant {{value = dense<> : tensor<0x4xf32>}}
+  %all, %count = of.loop %trips, %none, %{init}, %zero : (tensor<i64>, none, {ty}, tensor<i64>) -> (tensor<?(k)x4xf32>, tensor<i64>) {{
+  ^bb0(%i: tensor<i64>, %c: tensor<i1>, %v: tensor<?(a)x4xf32>, %s: tensor<i64>):
+    %row = of.gather %x, %i {{axis = 0}}
+    %t = of.tanh %row
+    %part = of.unsqueeze %t, %axis
+    %next = of.concat %v, %part {{axis = 0}}
+    %more = of.add %s, %i
+    of.yield %c, %next, %more
+  }}
+  of.return %all, %count
+}}
+"
+        )
+    };
+    let mut r = Rng::new(5);
+    for (init, ty) in [("empty", "tensor<0x4xf32>"), ("start", "tensor<?(m)x4xf32>")] {
+        let mut case = Case::new(&text(init, ty));
+        for (n, trips, m) in [(3, 3, 2), (7, 4, 0), (5, 0, 3), (5, 0, 0), (1, 1, 1)] {
+            let trips = Tensor::scalar(trips as i64).into();
+            case.check(&format!("{init}: {n} rows, {trips:?}, {m}"), &[r.f32s(&[n, 4]), trips, r.f32s(&[m, 4])]);
+        }
+    }
+}
+
+/// Sizes that are only known when they were computed: tensors of the right extents are made by native code all the same.
+#[test]
+fn sizes_in_memory_tell_extents() {
+    let mut case = Case::new(
+        "func @main(%x: tensor<1x3xf32>, %s: tensor<2xi64>) -> (tensor<?x?x3xf32>, tensor<?x?xf32>) {
+  %two = of.constant {value = dense<[2]> : tensor<1xi64>}
+  %three = of.constant {value = dense<[3]> : tensor<1xi64>}
+  %doubled = of.mul %s, %two
+  %to = of.concat %doubled, %three {axis = 0}
+  %y = of.expand %x, %to
+  %zeros = of.constant_of_shape %s {value = dense<[7.0]> : tensor<1xf32>}
+  of.return %y, %zeros
+}
+",
+    );
+    assert_eq!(case.left_out, ["of.expand", "of.expand"], "the empty tensors that tell the extents");
+    let mut r = Rng::new(5);
+    for (a, b) in [(2, 3), (1, 1), (0, 4), (5, 0)] {
+        case.check(&format!("{a}, {b}"), &[r.f32s(&[1, 3]), ints(&[a, b])]);
+    }
+    let why = case.refused(&[r.f32s(&[1, 3]), ints(&[-2, 3])]);
+    assert!(why.contains("-2") || why.contains("-4"), "{why}");
+}
+
+#[test]
+fn resizing_to_computed_sizes_agrees_with_the_interpreter() {
+    let modes = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"];
+    let rounding = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"];
+    let mut r = Rng::new(9);
+    for (i, (mode, transform)) in ["nearest", "linear", "cubic"].iter().flat_map(|m| modes.map(|t| (m, t))).enumerate()
+    {
+        let nearest = rounding[i % 4];
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<?(n)x2x5x?(w)xf32>, %s: tensor<2xi64>) -> (tensor<?(n)x2x?x?xf32>) {{
+  %none = of.none
+  %y = of.resize %x, %none, %none, %s {{mode = \"{mode}\", coordinate_transformation_mode = \"{transform}\", nearest_mode = \"{nearest}\", cubic_coeff_a = -0.75, antialias = false, exclude_outside = false, extrapolation_value = 0.0, keep_aspect_ratio_policy = \"stretch\", axes = array<i64: 2, 3>}}
+  of.return %y
+}}
+"
+        ));
+        assert_eq!(case.left_out, ["of.expand"], "{mode} {transform}");
+        for (n, w, a, b) in [(1, 7, 9, 4), (2, 3, 5, 3), (1, 1, 1, 6), (1, 4, 13, 1), (2, 6, 0, 3)] {
+            let what = format!("{mode} {transform} {nearest}: {n}x2x5x{w} to {a}x{b}");
+            case.check(&what, &[r.f32s(&[n, 2, 5, w]), ints(&[a, b])]);
+        }
+    }
+}
+
+/// The infinity that a sample lies on stays; beside it there is no NaN.
+#[test]
+fn resizing_keeps_infinities() {
+    for mode in ["linear", "cubic"] {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<?(n)x?(w)xf32>) -> (tensor<?x?xf32>) {{
+  %none = of.none
+  %scales = of.constant {{value = dense<[2.0, 1.0]> : tensor<2xf32>}}
+  %y = of.resize %x, %none, %scales, %none {{mode = \"{mode}\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\", cubic_coeff_a = -0.75, antialias = false, exclude_outside = false, extrapolation_value = 0.0, keep_aspect_ratio_policy = \"stretch\"}}
+  of.return %y
+}}
+"
+        ));
+        assert!(case.left_out.is_empty(), "{:?}", case.left_out);
+        let x = Tensor::from_slice(&[3, 2], &[1.0, 2.0, f32::INFINITY, 4.0, 5.0, f32::NEG_INFINITY]).unwrap();
+        case.check(mode, &[x.into()]);
+    }
+}
+
+#[test]
+fn regions_of_many_channels_agree_with_the_interpreter() {
+    let mut r = Rng::new(11);
+    for (mode, ratio, transform) in
+        [("avg", 2, "half_pixel"), ("max", 0, "output_half_pixel"), ("avg", 0, "half_pixel")]
+    {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<2x100x6x?(w)xf32>, %rois: tensor<?(r)x4xf32>, %batch: tensor<?(r)xi64>) -> (tensor<?(r)x100x3x2xf32>) {{
+  %y = of.roi_align %x, %rois, %batch {{mode = \"{mode}\", output_height = 3, output_width = 2, sampling_ratio = {ratio}, spatial_scale = 0.5, coordinate_transformation_mode = \"{transform}\", channels_last = false}}
+  of.return %y
+}}
+"
+        ));
+        assert!(case.left_out.is_empty(), "{:?}", case.left_out);
+        for n in [0, 1, 4] {
+            let corners = r.tensor(DType::F32, &[n, 4], -4.0, 16.0);
+            let batch = r.tensor(DType::I64, &[n], -2.0, 2.0);
+            case.check(&format!("{mode}, {n} regions"), &[r.f32s(&[2, 100, 6, 7]), corners.into(), batch.into()]);
+        }
+        let why = case.refused(&[r.f32s(&[2, 100, 6, 7]), r.f32s(&[1, 4]), ints(&[2])]);
+        assert!(why.contains("out of range"), "{why}");
+    }
+}
+
+#[test]
+fn integers_are_reduced() {
+    let mut r = Rng::new(13);
+    for (op, dtype) in ["max", "min", "sum", "prod"].iter().zip(["i64", "i8", "i32", "ui8"]) {
+        let mut case = Case::new(&format!(
+            "func @main(%x: tensor<?(n)x3x4x{dtype}>) -> (tensor<?(n)x1x1x{dtype}>, tensor<1x3x4x{dtype}>, tensor<{dtype}>) {{
+  %none = of.none
+  %inner = of.constant {{value = dense<[1, 2]> : tensor<2xi64>}}
+  %outer = of.constant {{value = dense<[0]> : tensor<1xi64>}}
+  %a = of.reduce_{op} %x, %inner {{keepdims = true}}
+  %b = of.reduce_{op} %x, %outer {{keepdims = true}}
+  %c = of.reduce_{op} %x, %none {{keepdims = false}}
+  of.return %a, %b, %c
+}}
+"
+        ));
+        let dtype = DType::ALL.into_iter().find(|d| d.to_string() == dtype).unwrap();
+        for n in [0, 1, 5] {
+            case.check(&format!("{op} of {n}"), &[r.tensor(dtype, &[n, 3, 4], 0.0, 120.0).into()]);
+        }
+    }
+}
+
+/// Rows that go to rows, indices that data decides, convolutions of as many images as there are.
+#[test]
+fn rows_are_picked_convolved_and_put_back() {
+    let mut case = Case::new(
+        "func @main(%x: tensor<?(n)x32x14x14xf32>, %keep: tensor<?(n)xi1>) -> (tensor<?(n)x32x14x14xf32>) {
+  %axes = of.constant {value = dense<[0]> : tensor<1xi64>}
+  %found = of.nonzero %keep
+  %rows = of.squeeze %found, %axes
+  %some = of.gather %x, %rows {axis = 0}
+  %w2 = of.constant {value = dense<0.01> : tensor<32x32x3x3xf32>}
+  %none = of.none
+  %y = of.conv %some, %w2, %none {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, auto_pad = \"NOTSET\", channels_last = false}
+  %shape = of.shape %y
+  %minus = of.constant {value = dense<-1> : tensor<4xi64>}
+  %ones = of.constant {value = dense<1> : tensor<4xi64>}
+  %asked = of.eq %shape, %minus
+  %to = of.select %asked, %ones, %shape
+  %column = of.constant {value = dense<[-1, 1, 1, 1]> : tensor<4xi64>}
+  %tall = of.reshape %rows, %column {allowzero = false}
+  %wide = of.expand %tall, %to
+  %all = of.shape %x
+  %zeros = of.constant_of_shape %all {value = dense<[0.0]> : tensor<1xf32>}
+  %z = of.scatter_elements %zeros, %wide, %y {axis = 0, reduction = \"none\"}
+  of.return %z
+}
+",
+    );
+    assert_eq!(case.left_out, ["of.nonzero"]);
+    let mut r = Rng::new(17);
+    for n in [1, 4, 0] {
+        let keep = r.tensor(DType::Bool, &[n], 0.0, 1.0);
+        case.check(&format!("{n} images"), &[r.f32s(&[n, 32, 14, 14]), keep.into()]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Pooling of regions: each cell of a grid over a region is made of samples of an image, taken linearly between its
+//! points. The channels of a point lie together, so that a sample's place is worked out once for many of them.
+
+use std::fmt::Write;
+
+use super::index::{Points, place};
+use super::{Extent, Source};
+
+/// Regions of images `[N, H, W, C]`, pooled into `[R, rows, columns, C]`; all are f32. Arguments are the images, the
+/// regions `[R, 4]` (x1, y1, x2, y2), the number of each one's image, and the result.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Regions {
+    /// N, H, W and C.
+    pub images: [Extent; 4],
+    /// R.
+    pub count: Extent,
+    /// Rows and columns of the grid.
+    pub grid: (usize, usize),
+    /// Samples of a cell along each axis; `None` for as many as cover it.
+    pub samples: Option<usize>,
+    /// Points of the image by units of the regions.
+    pub scale: f64,
+    /// Whether coordinates are shifted by half a point; otherwise no region is smaller than a point.
+    pub half: bool,
+    /// Whether a cell is the mean of its samples; otherwise the largest part of any.
+    pub mean: bool,
+    /// C type of the numbers of images.
+    pub index: &'static str,
+}
+
+/// More samples of a region than this make no sense.
+const MOST_SAMPLES: &str = "1e8";
+
+/// Vectors of channels that share the work of finding a sample.
+const VECTORS: usize = 4;
+
+/// How a value of several channels is written in C.
+struct Lanes<'a> {
+    /// Its type.
+    ty: &'a str,
+    /// How many of them.
+    count: usize,
+    /// Number `k` of the channels from `p` on.
+    load: &'a dyn Fn(&str, usize) -> String,
+    /// A number as one.
+    splat: &'a dyn Fn(&str) -> String,
+    /// The larger of two; the second where the first is no number.
+    max: &'a dyn Fn(&str, &str) -> String,
+}
+
+impl Regions {
+    /// The kernel for a CPU: an iteration is a cell.
+    pub fn source(&self) -> Source {
+        let (rows, columns) = self.grid;
+        let channels = &self.images[3];
+        let mut c = self.head();
+        c.push_str("  for (i64 it = begin; it < end; it++) {\n");
+        let _ =
+            writeln!(c, "    const i64 r = it / {}, i = it / {columns} % {rows}, j = it % {columns};", rows * columns);
+        c.push_str(&self.cell());
+        let _ = writeln!(c, "    f32 *const to = ARG(f32, 3) + it * {channels};\n    i64 c = 0;");
+        let splat = |x: &str| format!("SPLAT({x})");
+        let max = |a: &str, b: &str| format!("pick({a} > {b}, {a}, {b})");
+        let whole = |p: &str, k: usize| format!("load({p} + c + {k} * LANES)");
+        let lanes = Lanes { ty: "vf", count: VECTORS, load: &whole, splat: &splat, max: &max };
+        let _ = writeln!(c, "    for (; c + {VECTORS} * LANES <= {channels}; c += {VECTORS} * LANES) {{");
+        self.sum(&lanes, &mut c);
+        (0..VECTORS).for_each(|k| {
+            let _ = writeln!(c, "      store(to + c + {k} * LANES, sum{k});");
+        });
+        let part = |p: &str, _: usize| format!("load_part({p} + c, n)");
+        let lanes = Lanes { count: 1, load: &part, ..lanes };
+        let _ = writeln!(c, "    }}\n    for (; c < {channels}; c += LANES) {{");
+        let _ = writeln!(c, "      const i64 n = dim_min(LANES, {channels} - c);");
+        self.sum(&lanes, &mut c);
+        c.push_str("      store_part(to + c, sum0, n);\n    }\n  }\n");
+        let grain = (4096 / channels.guess().max(1)).max(1) as i64;
+        Source::new(c, &self.count * (rows * columns), grain)
+    }
+
+    /// The same, every element by itself, as GPUs want it.
+    pub fn points(&self) -> Points {
+        let (rows, columns) = self.grid;
+        let load = |p: &str, _: usize| format!("{p}[x3]");
+        let max = |a: &str, b: &str| format!("({a} > {b} ? {a} : {b})");
+        let lanes = Lanes { ty: "f32", count: 1, load: &load, splat: &|x| format!("(f32)({x})"), max: &max };
+        let mut point = format!("    const i64 r = x0, i = x1, j = x2;\n{}", self.cell());
+        self.sum(&lanes, &mut point);
+        Points {
+            dims: vec![self.count.clone(), rows.into(), columns.into(), self.images[3].clone()],
+            element: "f32",
+            out: 3,
+            head: self.head(),
+            row: String::new(),
+            point,
+            value: "sum0".into(),
+        }
+    }
+
+    /// C that checks what all regions need.
+    fn head(&self) -> String {
+        let [_, h, w, _] = &self.images;
+        let known = |e: &Extent| e.number().is_some_and(|n| n > 0);
+        if known(h) && known(w) { String::new() } else { format!("  if ({h} < 1 || {w} < 1) return 1;\n") }
+    }
+
+    /// C that finds the cell `i`, `j` of region `r`: its first corner, its size and how many samples it has.
+    fn cell(&self) -> String {
+        let ([n, h, w, channels], (rows, columns)) = (&self.images, self.grid);
+        let mut c = String::new();
+        let _ = writeln!(c, "    PTR(const f32) box = ARG(const f32, 1) + r * 4;");
+        let _ = write!(c, "    {}", place("b", &format!("ARG(const {}, 2)[r]", self.index), n));
+        let _ = writeln!(c, "    PTR(const f32) X = ARG(const f32, 0) + b * {};", h * w * channels);
+        let shift = if self.half { 0.5 } else { 0.0 };
+        for (axis, at) in [("x", 0), ("y", 1)] {
+            let corner = |k: usize| format!("((f64)box[{k}] * {:?} - {shift:?})", self.scale);
+            let _ =
+                writeln!(c, "    f64 {axis}_from = {}, {axis}_size = {} - {axis}_from;", corner(at), corner(at + 2));
+            if !self.half {
+                let _ = writeln!(c, "    if (!({axis}_size > 1)) {axis}_size = 1;");
+            }
+            let cells = if axis == "x" { columns } else { rows };
+            let _ = writeln!(c, "    {axis}_size /= {cells}.0;");
+            match self.samples {
+                Some(n) => {
+                    let _ = writeln!(c, "    const i64 {axis}_n = {n};");
+                }
+                None => {
+                    let _ = writeln!(c, "    if ({axis}_size > {MOST_SAMPLES}) return 1;");
+                    let _ = writeln!(c, "    i64 {axis}_n = {axis}_size > 0 ? (i64){axis}_size : 0;");
+                    let _ = writeln!(c, "    {axis}_n += {axis}_n < {axis}_size;");
+                }
+            }
+        }
+        let _ = writeln!(c, "    const i64 many = x_n * y_n;");
+        let _ = writeln!(c, "    if ((f64)many * {}.0 > {MOST_SAMPLES}) return 1;", rows * columns);
+        c
+    }
+
+    /// C that combines the samples of a cell: `sum0`, `sum1` …
+    fn sum(&self, lanes: &Lanes<'_>, c: &mut String) {
+        let ([_, h, w, channels], all) = (&self.images, 0..lanes.count);
+        let first = if self.mean { "0.0f" } else { "-INF32" };
+        for k in all.clone() {
+            let _ = writeln!(c, "      {} sum{k} = {};", lanes.ty, (lanes.splat)(first));
+        }
+        c.push_str("      for (i64 a = 0; a < y_n; a++) for (i64 e = 0; e < x_n; e++) {\n");
+        for (axis, number, sample) in [("y", "i", "a"), ("x", "j", "e")] {
+            let at = format!("{axis}_from + {number} * {axis}_size + ({sample} + 0.5) * {axis}_size / {axis}_n");
+            let _ = writeln!(c, "        f64 {axis} = {at};");
+        }
+        let _ = write!(c, "        if (!(y >= -1 && y <= {h} && x >= -1 && x <= {w})) {{");
+        if !self.mean {
+            let zero = (lanes.splat)("0.0f");
+            all.clone().for_each(|k| {
+                let _ = write!(c, " sum{k} = {};", (lanes.max)(&zero, &format!("sum{k}")));
+            });
+        }
+        c.push_str(" continue; }\n");
+        // A sample up to one point outside is moved to the border.
+        for (axis, n) in [("y", h), ("x", w)] {
+            let _ = writeln!(c, "        if (!({axis} > 0)) {axis} = 0;");
+            let _ =
+                writeln!(c, "        i64 {axis}0 = (i64){axis}, {axis}1 = {axis}0 + 1;\n        {axis} -= {axis}0;");
+            let _ = writeln!(c, "        if ({axis}1 >= {n}) {{ {axis}0 = {axis}1 = {n} - 1; {axis} = 0; }}");
+        }
+        for (k, (py, px)) in [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().enumerate() {
+            let part = |axis: &str, p: usize| if p == 0 { format!("(1 - {axis})") } else { axis.to_string() };
+            let weight = (lanes.splat)(&format!("{} * {}", part("y", py), part("x", px)));
+            let _ = writeln!(c, "        const {} w{k} = {weight};", lanes.ty);
+            let _ = writeln!(c, "        PTR(const f32) p{k} = X + (y{py} * {w} + x{px}) * {channels};");
+        }
+        for k in all.clone() {
+            let part = |i: usize| format!("w{i} * {}", (lanes.load)(&format!("p{i}"), k));
+            if self.mean {
+                let parts: Vec<String> = (0..4).map(part).collect();
+                let _ = writeln!(c, "        sum{k} += {};", parts.join(" + "));
+            } else {
+                for i in 0..4 {
+                    let _ = writeln!(
+                        c,
+                        "        {{ const {} v = {}; sum{k} = {}; }}",
+                        lanes.ty,
+                        part(i),
+                        (lanes.max)("v", &format!("sum{k}"))
+                    );
+                }
+            }
+        }
+        c.push_str("      }\n");
+        for k in all {
+            let _ = match self.mean {
+                true => writeln!(c, "      sum{k} = sum{k} / {};", (lanes.splat)("many > 0 ? many : 1")),
+                false => writeln!(c, "      if (many == 0) sum{k} = {};", (lanes.splat)("0.0f")),
+            };
+        }
+    }
+}

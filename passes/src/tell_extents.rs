@@ -1,0 +1,83 @@
+//! `tell-extents`: extents that are computed in memory get names before the op that makes them runs.
+//!
+//! A result whose extents nothing has told has no native code: the op itself would have to tell them. Where they are
+//! numbers that an operand holds, an empty tensor of these extents tells them first. It has no memory, and its shape holds
+//! the same numbers, of which inference now knows that they are extents.
+
+use of_diag::{Diagnostic, Diagnostics};
+use of_ir::{DType, Func, Graph, OpId, Rewriter, Tensor, ValueId};
+use of_ops::OpSpec;
+use of_ops::list::as_op;
+use of_ops::movement::{Concat, Expand};
+use of_ops::nn::Resize;
+use of_ops::structural::{Constant, ShapeOf};
+
+use crate::facts::{def, dims};
+
+/// Tells the extents of every expansion and resized tensor that no shape tells.
+///
+/// expand(x, s) = expand(x, shape(empty tensor of shape s))
+///
+/// # Errors
+/// When an op does not fit (a bug).
+pub fn tell_extents(func: &mut Func) -> Result<(), Diagnostics> {
+    let mut rw = Rewriter::new(&mut func.graph, "tell-extents");
+    for op in rw.graph().walk() {
+        let Some(operand) = sizes(rw.graph(), op) else { continue };
+        let (data, given) = (rw.graph().op(op), rw.graph().op(op).operands[operand]);
+        if rw.graph().dims_value(given).is_some() || empty(rw.graph(), data.operands[0]) {
+            continue;
+        }
+        let (def, attrs, mut operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
+        rw.rewrite(op, &[]);
+        let Some(known) = told(&mut rw, given)? else { continue };
+        operands[operand] = known;
+        let y = rw.create_one((def, attrs), &operands)?;
+        rw.replace(op, &[y]);
+    }
+    if rw.changed() { crate::infer_shapes::infer_shapes(func) } else { Ok(()) }
+}
+
+/// The operand of an op that holds extents of its result which it checks not to be negative.
+fn sizes(g: &Graph, op: OpId) -> Option<usize> {
+    let data = g.op(op);
+    match data.name() {
+        // An open extent that meets another may be the one that is stretched.
+        Expand::NAME => dims(g, data.operands[0]).map(|_| 1),
+        Resize::NAME => {
+            let plain = as_op::<Resize>(g, op).is_some_and(|r| &*r.keep_aspect_ratio_policy == "stretch");
+            let given = data.operands.get(3).is_some_and(|v| g.ty(*v).as_tensor().is_some());
+            (plain && given).then_some(3)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a tensor is known to have no elements.
+fn empty(g: &Graph, v: ValueId) -> bool {
+    let shape = g.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
+    shape.is_some_and(|s| s.iter().any(|d| d.as_const() == Some(0)))
+}
+
+/// The numbers of `v` as extents: parts of it that are known stay, an empty tensor tells the others. `None` where it is
+/// not known how many there are.
+fn told(rw: &mut Rewriter<'_>, v: ValueId) -> Result<Option<ValueId>, Diagnostic> {
+    let g = rw.graph();
+    if g.dims_value(v).is_some() {
+        return Ok(Some(v));
+    }
+    let Some(&[count]) = dims(g, v).as_deref() else { return Ok(None) };
+    if count == 0 || g.ty(v).as_tensor().is_none_or(|t| t.dtype != DType::I64) {
+        return Ok(None);
+    }
+    if let Some((concat, joined)) = def::<Concat>(g, v) {
+        let parts = g.op(concat).operands.to_vec();
+        let parts = parts.into_iter().map(|p| told(rw, p)).collect::<Result<Option<Vec<_>>, _>>()?;
+        return parts.map(|parts| rw.create_one(joined, &parts)).transpose();
+    }
+    let zero = rw.create_one(Constant { value: Tensor::from_i64s(&[0]) }, &[])?;
+    let shape = rw.create_one(Concat { axis: 0 }, &[v, zero])?;
+    let nothing = rw.create_one(Constant { value: Tensor::from_i64s(&[]) }, &[])?;
+    let tensor = rw.create_one(Expand {}, &[nothing, shape])?;
+    Ok(Some(rw.create_one(ShapeOf { start: Some(0), end: Some(count as i64) }, &[tensor])?))
+}
