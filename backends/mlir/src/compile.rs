@@ -40,6 +40,7 @@ const LOOPS: &str = "builtin.module(\
 /// # Errors
 /// What MLIR or LLVM says, or that the code is not self-contained.
 pub fn compile(text: &str) -> Result<Compiled, String> {
+    tracing::debug!(text, "a kernel for MLIR");
     register_all_passes();
     let registry = DialectRegistry::new();
     register_all_dialects(&registry);

@@ -2,7 +2,7 @@
 //!
 //! A tile of the result stays in registers while the innermost loop walks along what is added up: it is one `vector.contract`
 //! a step, which becomes products of a broadcast number with vectors. Tiles divide their product; one that has no such tile
-//! stays loops.
+//! stays loops. Rows are walked inside of columns, so that these stay in the cache.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -25,7 +25,8 @@ impl Tile {
             [isa.lanes, isa.lanes / 2, isa.lanes / 4].into_iter().find(|l| *l >= 4 && columns.is_multiple_of(*l))?;
         // Some registers are left for operands.
         let most = isa.registers * 3 / 4;
-        let tiles = (1..=4).filter(|v| columns.is_multiple_of(v * lanes)).flat_map(|vectors| {
+        // LLVM widens vectors to powers of two.
+        let tiles = [1, 2, 4].into_iter().filter(|v| columns.is_multiple_of(v * lanes)).flat_map(|vectors| {
             (1..=most / vectors).filter(|r| rows.is_multiple_of(*r)).map(move |rows| (rows, vectors))
         });
         // Products for each load, in thousandths.
@@ -44,13 +45,14 @@ pub fn script(tiles: &BTreeSet<Tile>) -> String {
     const OP: &str = "!transform.any_op";
     let mut out = format!("  transform.named_sequence private @__transform_main(%all: {OP}) {{\n");
     for (i, Tile { rows, columns, batched }) in tiles.iter().enumerate() {
-        let (op, lead, loops) = if *batched { ("batch_matmul", "1, ", 4) } else { ("matmul", "", 3) };
+        let (op, lead, loops, order) =
+            if *batched { ("batch_matmul", "1, ", 4, "0, 2, 1, 3") } else { ("matmul", "", 3, "1, 0, 2") };
         let sizes = format!("[{lead}{rows}, {columns}, 1]");
         let results = vec![OP; loops + 1].join(", ");
         let _ = writeln!(
             out,
             "    %op{i} = transform.structured.match ops{{[\"linalg.{op}\"]}} attributes{{tile = \"{rows}x{columns}\"}} in %all : \
-             ({OP}) -> {OP}\n    %tile{i}, %loops{i}:{loops} = transform.structured.tile_using_for %op{i} tile_sizes {sizes} : \
+             ({OP}) -> {OP}\n    %tile{i}, %loops{i}:{loops} = transform.structured.tile_using_for %op{i} tile_sizes {sizes} interchange = [{order}] : \
              ({OP}) -> ({results})\n    transform.structured.vectorize %tile{i} vector_sizes {sizes} : {OP}"
         );
     }
@@ -76,7 +78,7 @@ mod tests {
             assert!(rows % t.rows == 0 && columns % t.columns == 0, "{t:?}");
             assert!(t.rows * t.columns.div_ceil(isa.lanes) <= isa.registers * 3 / 4, "{t:?}");
         }
-        assert_eq!(Tile::of(128, 768, false, isa), Some(Tile { rows: 8, columns: 48, batched: false }));
+        assert_eq!(Tile::of(128, 768, false, isa), Some(Tile { rows: 4, columns: 64, batched: false }));
         assert_eq!(Tile::of(8, 49, false, isa), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Convolutions and pools.
 
 use of_ir::{DType, Dim, OpId, Tensor};
-use of_ops::nn::{AvgPool, Conv, MaxPool, PoolGeometry};
+use of_ops::nn::{AvgPool, Conv, ConvGeometry, MaxPool, PoolGeometry};
 use of_ops::scalar::ScalarOp;
 
 use super::build::{Axis, Map, axes};
@@ -46,71 +46,104 @@ fn reads(o: impl Iterator<Item = usize>, k: usize, strides: &[usize], dilations:
     o.enumerate().map(|(a, o)| format!("d{o} * {} + d{} * {}", strides[a], k + a, dilations[a])).collect()
 }
 
-/// The axes of the iteration space, outermost first: batch, group, channel that is written, channel that is read, elements
-/// of the kernel, positions. With channels last, those that are written come after the positions. So the innermost loop walks
-/// over neighbours.
 fn conv(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let conv = e.attrs::<Conv>(op)?;
     let (x, w) = (e.operand(op, 0)?, e.operand(op, 1)?);
     let (dtype, out) = e.result(op, 0)?;
     let g = conv.geometry(&dims(&x), &dims(&w)).map_err(|e| e.message)?.fixed().ok_or("its extents are not known")?;
-    let rank = g.windows.input.len();
-    let last = conv.channels_last;
     let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
     let (x, w) = (e.convert(&x, wide)?, e.convert(&w, wide)?);
+    let bias = e.optional(op, 2)?.map(|b| e.convert(&b, wide)).transpose()?;
+    // Channels before positions, as the weights have them: these are large, and are read where they lie.
+    let rank = g.windows.input.len();
+    let x = if conv.channels_last { e.transpose(&x, &first(rank)) } else { x };
     let win = &g.windows;
-    let spatial = if last { 1 } else { 2 };
-    let x = padded(e, &x, spatial, &win.kernel, &win.strides, &win.dilations, &win.pads_begin, &win.output, 0.0);
-    let (n, groups, ci, co) = (x.dims[0], g.group, g.cin / g.group, g.cout / g.group);
-    let size = &x.dims[spatial..spatial + rank];
-    let (x, w, grouped) = if last {
-        let x = e.reshape(&x, &[&[n], size, &[groups, ci]].concat());
-        let w = e.reshape(&w, &[&[groups, co, ci], win.kernel.as_slice()].concat());
-        let perm: Vec<usize> = [0, 2].into_iter().chain(3..3 + rank).chain([1]).collect();
-        (x, e.transpose(&w, &perm), [&[n], win.output.as_slice(), &[groups, co]].concat())
-    } else {
-        let x = e.reshape(&x, &[&[n, groups, ci], size].concat());
-        let w = e.reshape(&w, &[&[groups, co, ci], win.kernel.as_slice()].concat());
-        (x, w, [&[n, groups, co], win.output.as_slice()].concat())
+    let x = padded(e, &x, 2, &win.kernel, &win.strides, &win.dilations, &win.pads_begin, &win.output, 0.0);
+    let y = if g.group == 1 { by_product(e, &x, &w, bias, &g)? } else { in_groups(e, &x, &w, bias, &g)? };
+    // The product has the batch behind the channels.
+    let y = match (g.group == 1, conv.channels_last) {
+        (true, true) => e.transpose(&y, &(1..rank + 2).chain([0]).collect::<Vec<_>>()),
+        (true, false) => e.transpose(&y, &[1, 0].into_iter().chain(2..rank + 2).collect::<Vec<_>>()),
+        (false, true) => e.transpose(&y, &[0].into_iter().chain(2..rank + 2).chain([1]).collect::<Vec<_>>()),
+        (false, false) => y,
     };
-    // Numbers of the axes.
-    let (b, gr, c) = (0, 1, 2 + usize::from(!last));
-    let (k, o) = (c + 1, if last { c + 1 + 2 * rank } else { 2 });
+    let y = e.reshape(&y, &out);
+    Ok(vec![e.convert(&y, dtype)?])
+}
+
+/// The axes that bring channels from the end to behind the batch.
+fn first(rank: usize) -> Vec<usize> {
+    [0, rank + 1].into_iter().chain(1..=rank).collect()
+}
+
+/// A convolution as one product, of the weights and what each position reads as a column; there are as many columns as
+/// whole vectors hold. The result is `[channels, batch, positions…]`.
+fn by_product(
+    e: &mut Emitter<'_>,
+    x: &Val,
+    w: &Val,
+    bias: Option<Val>,
+    g: &ConvGeometry<usize>,
+) -> Result<Val, String> {
+    let (win, n) = (&g.windows, x.dims[0]);
+    let rank = win.input.len();
+    let depth = g.cin * win.kernel.iter().product::<usize>();
+    let positions = n * win.output.iter().product::<usize>();
+    let width = positions.next_multiple_of(e.isa.lanes);
+    // Axes: channel, elements of the kernel, batch, positions.
+    let (k, b, p) = (1, 1 + rank, 2 + rank);
+    let shape = [&[g.cin], win.kernel.as_slice(), &[n], win.output.as_slice()].concat();
+    let read = [axes([b, 0]), reads(p..p + rank, k, &win.strides, &win.dilations)].concat();
+    let place = e.empty(x.dtype, &shape);
+    // A window has a shape and no elements: nobody reads them.
+    let window = e.empty(x.dtype, &win.kernel);
+    let kinds = vec![Axis::Parallel; shape.len()];
+    let inputs = [(x, read), (&window, axes(k..k + rank))];
+    let columns = e.generic(&inputs, (&place, axes(0..shape.len())), &kinds, |_, items, _| Ok(items[0].clone()))?;
+    let columns = e.reshape(&columns, &[depth, positions]);
+    let columns = e.surround(&columns, 0.0, &[0, 0], &[depth, width]);
+    let w = e.reshape(w, &[g.cout, depth]);
+    let start = with_bias(e, bias, x.dtype, &[g.cout, 1], &[g.cout, width])?;
+    let y = e.matmul(&w, &columns, &start);
+    let y = e.slice(&y, &[0, 0], &[g.cout, positions], &[1, 1]);
+    Ok(e.reshape(&y, &[&[g.cout, n], win.output.as_slice()].concat()))
+}
+
+/// Zeros of the extents `dims`, or the bias, as `own` stretched to them.
+fn with_bias(
+    e: &mut Emitter<'_>,
+    bias: Option<Val>,
+    dtype: DType,
+    own: &[usize],
+    dims: &[usize],
+) -> Result<Val, String> {
+    let Some(bias) = bias else { return Ok(e.splat(dtype, dims, 0.0)) };
+    let bias = e.reshape(&bias, own);
+    e.stretch(&bias, dims)
+}
+
+/// A convolution in groups, as loops: batch, group, channel that is written, channel that is read, elements of the kernel,
+/// positions; so the innermost walks over neighbours. The result is `[batch, channels, positions…]`.
+fn in_groups(e: &mut Emitter<'_>, x: &Val, w: &Val, bias: Option<Val>, g: &ConvGeometry<usize>) -> Result<Val, String> {
+    let (win, n) = (&g.windows, x.dims[0]);
+    let (rank, groups, ci, co) = (win.input.len(), g.group, g.cin / g.group, g.cout / g.group);
+    let x = e.reshape(x, &[&[n, groups, ci], &x.dims[2..]].concat());
+    let w = e.reshape(w, &[&[groups, co, ci], win.kernel.as_slice()].concat());
+    let shape = [&[n, groups, co], win.output.as_slice()].concat();
+    let (c, k) = (3, 4);
     let p = k + rank;
-    let at = reads(p..p + rank, k, &win.strides, &win.dilations);
-    let (read, kernel, place): (Map, Map, Map) = if last {
-        (
-            [axes([b]), at, axes([gr, c])].concat(),
-            axes([gr, c].into_iter().chain(k..p).chain([o])),
-            axes([b].into_iter().chain(p..p + rank).chain([gr, o])),
-        )
-    } else {
-        (
-            [axes([b, gr, c]), at].concat(),
-            axes([gr, o, c].into_iter().chain(k..p)),
-            axes([b, gr, o].into_iter().chain(p..p + rank)),
-        )
-    };
+    let read = [axes([0, 1, c]), reads(p..p + rank, k, &win.strides, &win.dilations)].concat();
+    let kernel = axes([1, 2, c].into_iter().chain(k..p));
+    let place = axes([0, 1, 2].into_iter().chain(p..p + rank));
     let kinds: Vec<Axis> =
-        (0..4 + 2 * rank).map(|a| if (c..p).contains(&a) { Axis::Reduction } else { Axis::Parallel }).collect();
-    let first = match e.optional(op, 2)? {
-        Some(bias) => {
-            let bias = e.convert(&bias, wide)?;
-            let bias = if last {
-                e.reshape(&bias, &[groups, co])
-            } else {
-                e.reshape(&bias, &[&[groups, co], vec![1; rank].as_slice()].concat())
-            };
-            e.stretch(&bias, &grouped)?
-        }
-        None => e.splat(wide, &grouped, 0.0),
-    };
-    let y = e.generic(&[(&x, read), (&w, kernel)], (&first, place), &kinds, |s, items, so_far| {
+        (0..p + rank).map(|a| if (c..p).contains(&a) { Axis::Reduction } else { Axis::Parallel }).collect();
+    let own = [&[groups, co], vec![1; rank].as_slice()].concat();
+    let start = with_bias(e, bias, x.dtype, &own, &shape)?;
+    let y = e.generic(&[(&x, read), (&w, kernel)], (&start, place), &kinds, |s, items, so_far| {
         let product = s.apply(ScalarOp::Mul, items)?;
         s.apply(ScalarOp::Add, &[so_far.clone(), product])
     })?;
-    let y = e.reshape(&y, &out);
-    Ok(vec![e.convert(&y, dtype)?])
+    Ok(e.reshape(&y, &[&[n, g.cout], win.output.as_slice()].concat()))
 }
 
 /// Windows of `x`, combined by `f`; `x` is not wider than what is computed.
