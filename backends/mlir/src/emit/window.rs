@@ -1,7 +1,7 @@
 //! Convolutions and pools.
 
 use of_ir::{DType, Dim, OpId, Tensor};
-use of_ops::nn::{AvgPool, Conv, ConvGeometry, MaxPool, PoolGeometry};
+use of_ops::nn::{AvgPool, Conv, ConvGeometry, MaxPool, PoolGeometry, Windows};
 use of_ops::scalar::ScalarOp;
 
 use super::build::{Axis, Map, axes};
@@ -15,27 +15,14 @@ fn dims(v: &Val) -> Vec<Dim> {
     v.dims.iter().map(|d| Dim::from(*d)).collect()
 }
 
-/// `x` with what windows read beyond it: `spatial` says where its spatial axes begin.
-#[allow(clippy::too_many_arguments)] // the geometry of a window, as it stands in the ops
-fn padded(
-    e: &mut Emitter<'_>,
-    x: &Val,
-    spatial: usize,
-    kernel: &[usize],
-    strides: &[usize],
-    dilations: &[usize],
-    before: &[usize],
-    output: &[usize],
-    value: f64,
-) -> Val {
-    let (mut low, mut extents) = (vec![0; x.rank()], x.dims.clone());
-    let mut cut = x.dims.clone();
-    for a in 0..kernel.len() {
-        let reach = output[a].saturating_sub(1) * strides[a] + dilations[a] * (kernel[a] - 1) + 1;
-        low[spatial + a] = before[a];
-        extents[spatial + a] = reach;
-        // What no window reads is left out.
-        cut[spatial + a] = x.dims[spatial + a].min(reach.saturating_sub(before[a]));
+/// `x` with what windows read beyond it, and without what none reads: `spatial` says where its spatial axes begin.
+fn padded(e: &mut Emitter<'_>, x: &Val, spatial: usize, win: &Windows<usize>, value: f64) -> Val {
+    let (mut low, mut extents, mut cut) = (vec![0; x.rank()], x.dims.clone(), x.dims.clone());
+    for a in 0..win.kernel.len() {
+        let (before, axis) = (win.pads_begin[a], spatial + a);
+        let reach = win.output[a].saturating_sub(1) * win.strides[a] + win.dilations[a] * (win.kernel[a] - 1) + 1;
+        (low[axis], extents[axis]) = (before, reach);
+        cut[axis] = x.dims[axis].min(reach.saturating_sub(before));
     }
     let x = e.slice(x, &vec![0; x.rank()], &cut, &vec![1; x.rank()]);
     e.surround(&x, value, &low, &extents)
@@ -58,7 +45,7 @@ fn conv(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let rank = g.windows.input.len();
     let x = if conv.channels_last { e.transpose(&x, &first(rank)) } else { x };
     let win = &g.windows;
-    let x = padded(e, &x, 2, &win.kernel, &win.strides, &win.dilations, &win.pads_begin, &win.output, 0.0);
+    let x = padded(e, &x, 2, win, 0.0);
     let y = if g.group == 1 { by_product(e, &x, &w, bias, &g)? } else { in_groups(e, &x, &w, bias, &g)? };
     // The product has the batch behind the channels.
     let y = match (g.group == 1, conv.channels_last) {
@@ -152,7 +139,7 @@ fn pool(e: &mut Emitter<'_>, x: &Val, g: &PoolGeometry<usize>, last: bool, f: Sc
     let rank = win.input.len();
     let spatial = if last { 1 } else { 2 };
     let from = start(f, x.dtype);
-    let x = padded(e, x, spatial, &win.kernel, &win.strides, &win.dilations, &win.pads_begin, &win.output, from);
+    let x = padded(e, x, spatial, win, from);
     let mut extents = x.dims.clone();
     extents[spatial..spatial + rank].copy_from_slice(&win.output);
     // A window has a shape and no elements: nobody reads them.
