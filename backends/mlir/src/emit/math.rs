@@ -92,8 +92,7 @@ pub fn exp(s: &mut Scalars<'_>, x: &Item) -> Item {
     let r = s.sub(&y, &high);
     let low = s.times(&n, -2.121_944_4e-4);
     let r = s.sub(&r, &low);
-    let p =
-        s.horner(&r, &[1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1]);
+    let p = s.horner(&r, &[1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 5.0e-1]);
     let square = s.mul(&r, &r);
     let p = s.mul(&p, &square);
     let p = s.add(&p, &r);
@@ -146,10 +145,10 @@ pub fn log(s: &mut Scalars<'_>, x: &Item) -> Item {
             1.167_699_84e-1,
             -1.242_014_1e-1,
             1.424_932_3e-1,
-            -1.666_805_8e-1,
+            -1.666_805_7e-1,
             2.000_071_4e-1,
             -2.499_999_4e-1,
-            3.333_333_1e-1,
+            3.333_333e-1,
         ],
     );
     let p = s.mul(&p, &m);
@@ -181,7 +180,7 @@ pub fn sigmoid(s: &mut Scalars<'_>, x: &Item) -> Item {
 /// tanh: a polynomial near zero, 1 - 2 / (e^2x + 1) beyond.
 pub fn tanh(s: &mut Scalars<'_>, x: &Item) -> Item {
     let (a, z) = (s.op("math.absf", &[x]), s.mul(x, x));
-    let p = s.horner(&z, &[-5.704_988_7e-3, 2.063_908_8e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1]);
+    let p = s.horner(&z, &[-5.704_988_7e-3, 2.063_908_8e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1]);
     let p = s.mul(&p, &z);
     let p = s.mul(&p, x);
     let p = s.add(&p, x);
@@ -200,7 +199,7 @@ pub fn tanh(s: &mut Scalars<'_>, x: &Item) -> Item {
 
 /// erf: a rational function, 1 beyond 3.83.
 pub fn erf(s: &mut Scalars<'_>, x: &Item) -> Item {
-    const END: f32 = 3.832_506_8;
+    const END: f32 = 3.832_507;
     let y = s.at_least(x, -END);
     let y = s.at_most(&y, END);
     let z = s.mul(&y, &y);
@@ -208,15 +207,15 @@ pub fn erf(s: &mut Scalars<'_>, x: &Item) -> Item {
         &z,
         &[
             -2.726_142_4e-10,
-            2.770_681_4e-8,
+            2.770_681_5e-8,
             -2.101_024e-6,
-            -5.692_506_4e-5,
-            -7.349_906_3e-4,
-            -2.954_599_8e-3,
+            -5.692_506_2e-5,
+            -7.349_906_4e-4,
+            -2.954_6e-3,
             -1.609_603_3e-2,
         ],
     );
-    let q = s.horner(&z, &[-1.456_607_15e-5, -2.133_740_5e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2]);
+    let q = s.horner(&z, &[-1.456_607_15e-5, -2.133_740_5e-4, -1.682_827e-3, -7.373_329_3e-3, -1.426_473_9e-2]);
     let p = s.mul(&y, &p);
     s.op("arith.divf", &[&p, &q])
 }
