@@ -1,10 +1,40 @@
 //! `cargo xtask ci`: everything that must hold.
 
+use std::path::PathBuf;
+
 use crate::tidy::tidy;
 use crate::workspace::{cargo, run};
 
 /// The tests, as README has them.
 pub const TEST: &[&str] = &["test", "--workspace", "--release"];
+
+/// Where LLVM and MLIR 22 are: `MLIR_SYS_220_PREFIX`, or where Debian's packages put them.
+fn llvm() -> Option<PathBuf> {
+    let named = std::env::var_os("MLIR_SYS_220_PREFIX").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let prefix = named.unwrap_or_else(|| "/usr/lib/llvm-22".into());
+    // What the backend links, and what its bindings are made of.
+    let has = |file: &str| prefix.join(file).is_file();
+    (has("bin/llvm-config") && has("lib/libMLIRCAPIIR.a") && has("include/mlir-c/IR.h")).then_some(prefix)
+}
+
+/// Builds and tests the backend that needs LLVM; says so where that is not installed.
+fn mlir(with_tests: bool) -> Result<(), String> {
+    let Some(prefix) = llvm() else {
+        eprintln!(
+            "SKIPPED: the feature mlir is neither built nor tested, as LLVM and MLIR 22 are not installed (docs/backends.md); \
+             MLIR_SYS_220_PREFIX says where they are"
+        );
+        return Ok(());
+    };
+    let with_feature = |args: &[&str]| {
+        let mut cargo = cargo();
+        cargo.env("MLIR_SYS_220_PREFIX", &prefix).env("TABLEGEN_220_PREFIX", &prefix);
+        cargo.args(args).args(["-p", "of-mlir", "--features", "mlir"]);
+        cargo
+    };
+    run(with_feature(&["clippy", "--all-targets"]).args(["--", "-D", "warnings"]))?;
+    if with_tests { run(&mut with_feature(&["test", "--release"])) } else { Ok(()) }
+}
 
 /// Runs everything and says what failed; later steps run although earlier ones failed.
 ///
@@ -29,5 +59,6 @@ pub fn ci(args: &[&str]) -> Result<(), String> {
     if with_tests {
         step("tests", run(cargo().args(TEST)));
     }
+    step("mlir", mlir(with_tests));
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }

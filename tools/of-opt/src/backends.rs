@@ -9,6 +9,7 @@ use of_cuda::Cuda;
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
 use of_library::Library;
+use of_mlir::Mlir;
 use of_reference::Reference;
 use of_runtime::Loader;
 use of_tensorrt::TensorRt;
@@ -57,8 +58,13 @@ impl Backends {
     /// loaded.
     pub fn all() -> Backends {
         let mut all = Backends {
-            compilers: vec![Arc::new(Reference), Arc::new(Xla)],
-            loaders: vec![Arc::new(Reference), Arc::new(Xla), Arc::new(of_cuda::Device::default())],
+            compilers: vec![Arc::new(Reference), Arc::new(Xla), Arc::new(Mlir::default())],
+            loaders: vec![
+                Arc::new(Reference),
+                Arc::new(Xla),
+                Arc::new(Mlir::default()),
+                Arc::new(of_cuda::Device::default()),
+            ],
         };
         for tensorrt in [TensorRt::default(), TensorRt::tf32()].map(Arc::new) {
             all.compilers.push(tensorrt.clone());
@@ -71,12 +77,15 @@ impl Backends {
         all
     }
 
-    /// All, and the compiler for the GPU that `--target` or `--backend` names.
+    /// All, for the instruction set that `--isa` names, and the compiler for the GPU that `--target` or `--backend` names.
     ///
     /// # Errors
-    /// When there is no such target or GPU, or there are several.
+    /// When there is no such instruction set, target or GPU, or there are several.
     pub fn of(flags: &Codegen) -> Result<Backends, Diagnostics> {
         let mut all = Backends::all();
+        if let Some(mlir) = all.compilers.iter_mut().find(|b| b.name() == of_mlir::NAME) {
+            *mlir = Arc::new(Mlir::new(driver::isa(flags.isa.as_deref())?));
+        }
         let wrong = |what: String| exit::error(Code::INPUT, what).hint("choose from cpu, cuda:sm_90, cuda:shim");
         let target = flags.target.as_deref().filter(|t| *t != "cpu");
         if let Some(other) = target.filter(|t| gpu(t).is_none()) {
@@ -110,6 +119,11 @@ impl Backends {
         let pins = flags.backend_for.iter().map(|p| pin(p)).collect::<Result<Vec<_>, _>>()?;
         if flags.backend.is_empty() && pins.is_empty() {
             return Ok(None);
+        }
+        let mut named = flags.backend.iter().chain(pins.iter().map(|p| &p.backend));
+        if !of_mlir::COMPILES && named.any(|b| b == of_mlir::NAME) {
+            let what = "this of-opt was built without the backend 'mlir'; it runs plans that others compiled";
+            return Err(exit::error(Code::INPUT, what).hint(of_mlir::HINT).into());
         }
         let known = self.compilers();
         let name = |b: &String| if gpu(b).is_some() { of_cuda::NAME.to_string() } else { b.clone() };

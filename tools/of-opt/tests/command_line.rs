@@ -338,3 +338,22 @@ fn a_model_is_exported_and_computes_the_same() {
     let (code, _, err) = run(of_opt(&dir).arg("export").arg(plan).arg("-o").arg(&cut));
     assert!(code == 2 && err.contains("is a plan"), "{err}");
 }
+
+/// A build without the feature names it; one with it gives the results of native code.
+#[test]
+fn mlir_runs_or_says_how_to_get_it() {
+    let dir = dir();
+    let toy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/lit/place/toy.of");
+    let run = |more: &[&str]| {
+        let mut c = of_opt(&dir);
+        c.arg("run").arg(&toy).args(["--shape", "x=4x8,w=4x8"]).args(more).output().unwrap()
+    };
+    let (plain, mlir) = (run(&[]), run(&["--backend", "mlir", "--min-region", "0"]));
+    let said = String::from_utf8_lossy(&mlir.stderr);
+    if cfg!(feature = "mlir") {
+        assert_eq!(String::from_utf8_lossy(&mlir.stdout), String::from_utf8_lossy(&plain.stdout), "{said}");
+    } else {
+        assert_eq!(mlir.status.code(), Some(2), "{said}");
+        assert!(said.contains("--features mlir"), "{said}");
+    }
+}

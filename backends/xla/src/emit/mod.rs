@@ -18,9 +18,10 @@ mod window;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use of_ir::{DType, Func, Graph, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
+use of_codegen::expand::expanded;
+use of_ir::{DType, Func, Graph, OpId, RegionId, Tensor, Type, ValueId};
+use of_ops::OpSpec;
 use of_ops::structural::{Constant, NoneValue};
-use of_ops::{Kind, OpSpec};
 
 /// Prints the op and gives its results, or says in one sentence why not.
 type Print = fn(&mut Emitter<'_>, OpId) -> Result<Vec<Val>, String>;
@@ -44,7 +45,7 @@ pub struct Module {
 /// # Errors
 /// The first op that cannot be printed, with the reason.
 pub fn module(func: &Func) -> Result<Module, String> {
-    let func = expanded(func)?;
+    let func = expanded(func, "stablehlo", |name| row(name).is_some())?;
     let g = &func.graph;
     let mut e = Emitter { g, text: String::new(), next: 0, values: HashMap::new(), checks: Vec::new() };
     let mut args = Vec::new();
@@ -71,31 +72,6 @@ pub fn module(func: &Func) -> Result<Module, String> {
         e.text
     );
     Ok(Module { text, results: own, checked })
-}
-
-/// The function with every composite in simpler ops.
-fn expanded(func: &Func) -> Result<Func, String> {
-    let mut func = func.clone();
-    loop {
-        let left = |op: &OpId| {
-            let name = func.graph.op(*op).name();
-            row(name).is_none() && of_ops::decl(name).is_some_and(|d| d.kind() == Kind::Composite)
-        };
-        let ops: Vec<OpId> = func.graph.walk().into_iter().filter(left).collect();
-        if ops.is_empty() {
-            return Ok(func);
-        }
-        let mut rw = Rewriter::new(&mut func.graph, "stablehlo");
-        for op in ops {
-            let Some(imp) = of_ops::get(rw.graph(), op) else { continue };
-            let name = rw.graph().op(op).name();
-            let operands = rw.graph().op(op).operands.clone();
-            rw.rewrite(op, &[]);
-            let values =
-                imp.expand(&mut rw, &operands).map_err(|d| format!("'{name}' has no expansion: {}", d.message))?;
-            rw.replace(op, &values);
-        }
-    }
 }
 
 /// The row of an op.

@@ -1,0 +1,339 @@
+//! Ops of linalg and tensor, as functions from values to values.
+
+use std::fmt::Write;
+
+use of_ir::{DType, Tensor};
+
+use super::scalar::{Item, Scalars, literal, stored};
+use super::schedule::Tile;
+use super::{Emitter, Val};
+
+/// What a linalg op iterates over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Axis {
+    /// Each point has results of its own.
+    Parallel,
+    /// Points add to one result.
+    Reduction,
+}
+
+/// Where an operand is read or written at a point `d0, d1, …`: an affine expression an axis of it.
+pub type Map = Vec<String>;
+
+/// The map that is these axes of the iteration space.
+pub fn axes(list: impl IntoIterator<Item = usize>) -> Map {
+    list.into_iter().map(|a| format!("d{a}")).collect()
+}
+
+/// `[1, 2]`.
+fn list<T: std::fmt::Display>(list: &[T]) -> String {
+    format!("[{}]", list.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
+}
+
+/// Names of operands, `a, b`, and their types, `T, U`.
+fn names_and_types(values: &[&Val]) -> (String, String) {
+    let names: Vec<&str> = values.iter().map(|v| v.name.as_str()).collect();
+    let types: Vec<String> = values.iter().map(|v| v.ty()).collect();
+    (names.join(", "), types.join(", "))
+}
+
+impl Emitter<'_> {
+    /// A tensor whose elements nobody reads before they are written.
+    pub fn empty(&mut self, dtype: DType, dims: &[usize]) -> Val {
+        let out = Val { name: self.fresh(), dtype, dims: dims.to_vec() };
+        self.line(&format!("{} = tensor.empty() : {}", out.name, out.ty()));
+        out
+    }
+
+    /// A tensor as a constant.
+    pub fn constant(&mut self, t: &Tensor) -> Result<Val, String> {
+        stored(t.dtype())?;
+        let bytes = t.bytes().ok_or("there is no form for text")?;
+        let out = Val { name: self.fresh(), dtype: t.dtype(), dims: t.dims().to_vec() };
+        let digits = bytes.iter().fold(String::new(), |mut s, b| {
+            let _ = write!(s, "{b:02X}");
+            s
+        });
+        let value = if t.is_empty() { String::new() } else { format!("\"0x{digits}\"") };
+        self.line(&format!("{} = arith.constant dense<{value}> : {}", out.name, out.ty()));
+        Ok(out)
+    }
+
+    /// The same number everywhere.
+    pub fn splat(&mut self, dtype: DType, dims: &[usize], x: f64) -> Val {
+        let name = self.fresh();
+        let element = stored(dtype).unwrap_or("none");
+        let number =
+            if dtype == DType::Bool { literal(DType::U8, f64::from(u8::from(x != 0.0))) } else { literal(dtype, x) };
+        self.line(&format!("{name} = arith.constant {number} : {element}"));
+        self.fill(&name, dtype, dims)
+    }
+
+    /// The scalar `name` everywhere.
+    fn fill(&mut self, name: &str, dtype: DType, dims: &[usize]) -> Val {
+        let place = self.empty(dtype, dims);
+        let out = Val { name: self.fresh(), ..place.clone() };
+        let (element, ty) = (stored(dtype).unwrap_or("none"), out.ty());
+        self.line(&format!("{} = linalg.fill ins({name} : {element}) outs({} : {ty}) -> {ty}", out.name, place.name));
+        out
+    }
+
+    /// The only element of `x`, everywhere.
+    pub fn spread(&mut self, x: &Val, dims: &[usize]) -> Val {
+        let x = self.reshape(x, &[]);
+        let name = self.fresh();
+        self.line(&format!("{name} = tensor.extract {}[] : {}", x.name, x.ty()));
+        self.fill(&name, x.dtype, dims)
+    }
+
+    /// A linalg op: `body` computes the element of `out` at `place` from those of the inputs at theirs and the one that is
+    /// there so far. Iteration axes have the extents that the maps say.
+    ///
+    /// # Errors
+    /// What `body` says.
+    pub fn generic(
+        &mut self,
+        inputs: &[(&Val, Map)],
+        (out, place): (&Val, Map),
+        kinds: &[Axis],
+        body: impl FnOnce(&mut Scalars<'_>, &[Item], &Item) -> Result<Item, String>,
+    ) -> Result<Val, String> {
+        let domain: Vec<String> = axes(0..kinds.len());
+        let map = |m: &Map| format!("affine_map<({}) -> ({})>", domain.join(", "), m.join(", "));
+        let maps: Vec<String> = inputs.iter().map(|(_, m)| map(m)).chain([map(&place)]).collect();
+        let kinds: Vec<&str> =
+            kinds.iter().map(|k| if *k == Axis::Parallel { "\"parallel\"" } else { "\"reduction\"" }).collect();
+        let values: Vec<&Val> = inputs.iter().map(|(v, _)| *v).collect();
+        let (names, types) = names_and_types(&values);
+        let ins = if inputs.is_empty() { String::new() } else { format!(" ins({names} : {types})") };
+        let result = Val { name: self.fresh(), ..out.clone() };
+        self.line(&format!(
+            "{} = linalg.generic {{indexing_maps = {}, iterator_types = {}}}{ins} outs({} : {}) {{",
+            result.name,
+            list(&maps),
+            list(&kinds),
+            out.name,
+            out.ty()
+        ));
+        let mut arguments = Vec::new();
+        let mut items = Vec::new();
+        for v in values.iter().chain([&out]) {
+            let name = self.fresh();
+            arguments.push(format!("{name}: {}", stored(v.dtype)?));
+            items.push(Item { name, dtype: v.dtype });
+        }
+        self.line(&format!("^bb0({}):", arguments.join(", ")));
+        let mut s = Scalars::new(&mut self.text, &mut self.next, None);
+        let mut items: Vec<Item> = items.into_iter().map(|x| s.loaded(x)).collect();
+        let so_far = items.pop().ok_or("an op without results")?;
+        let y = body(&mut s, &items, &so_far)?;
+        let y = s.to_store(&y);
+        self.line(&format!("linalg.yield {} : {}", y.name, stored(out.dtype)?));
+        self.line(&format!("}} -> {}", out.ty()));
+        Ok(result)
+    }
+
+    /// A function of elements at the same place.
+    ///
+    /// # Errors
+    /// What `body` says.
+    pub fn pointwise(
+        &mut self,
+        inputs: &[&Val],
+        dtype: DType,
+        dims: &[usize],
+        body: impl FnOnce(&mut Scalars<'_>, &[Item]) -> Result<Item, String>,
+    ) -> Result<Val, String> {
+        let mut read = Vec::new();
+        for x in inputs {
+            read.push(self.broadcast(x, dims));
+        }
+        let read: Vec<(&Val, Map)> = read.iter().map(|(v, m)| (v, m.clone())).collect();
+        let out = self.empty(dtype, dims);
+        let kinds = vec![Axis::Parallel; dims.len()];
+        self.generic(&read, (&out, axes(0..dims.len())), &kinds, |s, items, _| body(s, items))
+    }
+
+    /// How `x` is read in a space of extents `dims`, stretched as numpy does: without its axes of length 1 that are longer
+    /// there.
+    fn broadcast(&mut self, x: &Val, dims: &[usize]) -> (Val, Map) {
+        let lead = dims.len() - x.rank();
+        let own: Vec<usize> = (0..x.rank()).filter(|a| x.dims[*a] == dims[a + lead]).collect();
+        let kept: Vec<usize> = own.iter().map(|a| x.dims[*a]).collect();
+        (self.reshape(x, &kept), axes(own.iter().map(|a| a + lead)))
+    }
+
+    /// Stretched as numpy does: the last axes meet.
+    pub fn stretch(&mut self, x: &Val, dims: &[usize]) -> Result<Val, String> {
+        if x.dims == dims {
+            Ok(x.clone())
+        } else {
+            self.pointwise(&[x], x.dtype, dims, |_, items| Ok(items[0].clone()))
+        }
+    }
+
+    /// Another element type.
+    pub fn convert(&mut self, x: &Val, to: DType) -> Result<Val, String> {
+        if x.dtype == to {
+            return Ok(x.clone());
+        }
+        self.pointwise(&[x], to, &x.dims, |s, items| s.cast(&items[0], to))
+    }
+
+    /// The same elements under other extents.
+    pub fn reshape(&mut self, x: &Val, dims: &[usize]) -> Val {
+        if x.dims == dims {
+            return x.clone();
+        }
+        let flat = [x.len()];
+        let (from, to) = (groups(&x.dims, dims), groups(dims, &x.dims));
+        // Neighbours that merge, or axes that are cut; else both, by way of a single axis.
+        match (from, to) {
+            (Some(g), _) => self.regroup("collapse_shape", x, dims, &g),
+            (_, Some(g)) => self.regroup("expand_shape", x, dims, &g),
+            _ => {
+                let all = |rank: usize| vec![(0..rank).collect::<Vec<_>>()];
+                let line = self.regroup("collapse_shape", x, &flat, &all(x.rank()));
+                self.regroup("expand_shape", &line, dims, &all(dims.len()))
+            }
+        }
+    }
+
+    fn regroup(&mut self, op: &str, x: &Val, dims: &[usize], groups: &[Vec<usize>]) -> Val {
+        let out = Val { name: self.fresh(), dtype: x.dtype, dims: dims.to_vec() };
+        let groups: Vec<String> = groups.iter().map(|g| list(g)).collect();
+        let extents = if op == "expand_shape" { format!(" output_shape {}", list(dims)) } else { String::new() };
+        self.line(&format!(
+            "{} = tensor.{op} {} {}{extents} : {} into {}",
+            out.name,
+            x.name,
+            list(&groups),
+            x.ty(),
+            out.ty()
+        ));
+        out
+    }
+
+    /// Axis `i` of the result is axis `perm[i]`.
+    pub fn transpose(&mut self, x: &Val, perm: &[usize]) -> Val {
+        if perm.iter().enumerate().all(|(i, p)| i == *p) {
+            return x.clone();
+        }
+        let dims: Vec<usize> = perm.iter().map(|p| x.dims[*p]).collect();
+        let place = self.empty(x.dtype, &dims);
+        let out = Val { name: self.fresh(), ..place.clone() };
+        self.line(&format!(
+            "{} = linalg.transpose ins({} : {}) outs({} : {}) permutation = {}",
+            out.name,
+            x.name,
+            x.ty(),
+            place.name,
+            place.ty(),
+            list(perm)
+        ));
+        out
+    }
+
+    /// `dims` elements of each axis from `start` on, `step` apart.
+    pub fn slice(&mut self, x: &Val, start: &[usize], dims: &[usize], step: &[usize]) -> Val {
+        if x.dims == dims {
+            return x.clone();
+        }
+        let out = Val { name: self.fresh(), dtype: x.dtype, dims: dims.to_vec() };
+        self.line(&format!(
+            "{} = tensor.extract_slice {}{} {} {} : {} to {}",
+            out.name,
+            x.name,
+            list(start),
+            list(dims),
+            list(step),
+            x.ty(),
+            out.ty()
+        ));
+        out
+    }
+
+    /// `x` written into `into` from `start` on.
+    pub fn insert(&mut self, x: &Val, into: &Val, start: &[usize]) -> Val {
+        let out = Val { name: self.fresh(), ..into.clone() };
+        self.line(&format!(
+            "{} = tensor.insert_slice {} into {}{} {} {} : {} into {}",
+            out.name,
+            x.name,
+            into.name,
+            list(start),
+            list(&x.dims),
+            list(&vec![1; x.rank()]),
+            x.ty(),
+            out.ty()
+        ));
+        out
+    }
+
+    /// `x` with as many elements of a value around it as `low` says before each axis, so that it has the extents `dims`.
+    pub fn surround(&mut self, x: &Val, value: f64, low: &[usize], dims: &[usize]) -> Val {
+        if x.dims == dims {
+            return x.clone();
+        }
+        let border = self.splat(x.dtype, dims, value);
+        self.insert(x, &border, low)
+    }
+
+    /// The product of two matrices, or of as many pairs, `[M, K]` and `[K, N]` in their last axes, added to `out`.
+    pub fn matmul(&mut self, a: &Val, b: &Val, out: &Val) -> Val {
+        let result = Val { name: self.fresh(), ..out.clone() };
+        let (rank, batched) = (out.rank(), out.rank() == 3);
+        let op = if batched { "batch_matmul" } else { "matmul" };
+        let tile = Tile::of(out.dims[rank - 2], out.dims[rank - 1], batched, self.isa);
+        self.tiles.extend(tile);
+        let mark = tile.map(Tile::attribute).unwrap_or_default();
+        let (names, types) = names_and_types(&[a, b]);
+        let (place, ty) = (&out.name, out.ty());
+        let text = format!("{} = linalg.{op}{mark} ins({names} : {types}) outs({place} : {ty}) -> {ty}", result.name);
+        self.line(&text);
+        result
+    }
+}
+
+/// The axes of `from` that each axis of `to` is made of, where every axis of `to` is the product of neighbours.
+fn groups(from: &[usize], to: &[usize]) -> Option<Vec<Vec<usize>>> {
+    if from.len() <= to.len() || from.contains(&0) {
+        return None;
+    }
+    if to.is_empty() {
+        return Some(Vec::new());
+    }
+    let mut out: Vec<Vec<usize>> = Vec::new();
+    let mut axis = 0;
+    for (i, n) in to.iter().enumerate() {
+        let mut group = vec![axis];
+        let mut product = *from.get(axis)?;
+        axis += 1;
+        // The last group takes what ones are left; others leave as many axes as there are groups after them.
+        let last = i + 1 == to.len();
+        while axis < from.len() && (last || product < *n) {
+            product *= from[axis];
+            group.push(axis);
+            axis += 1;
+        }
+        if product != *n {
+            return None;
+        }
+        out.push(group);
+    }
+    (axis == from.len()).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::groups;
+
+    #[test]
+    fn neighbours_merge_into_axes() {
+        assert_eq!(groups(&[2, 3, 4], &[6, 4]), Some(vec![vec![0, 1], vec![2]]));
+        assert_eq!(groups(&[4, 1, 1], &[4]), Some(vec![vec![0, 1, 2]]));
+        assert_eq!(groups(&[1, 1], &[]), Some(vec![]));
+        assert_eq!(groups(&[2, 3, 4], &[4, 6]), None);
+        assert_eq!(groups(&[6, 4], &[2, 3, 4]), None);
+    }
+}

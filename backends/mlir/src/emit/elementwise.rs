@@ -1,0 +1,34 @@
+//! Elementwise ops, by the scalar language.
+
+use of_ir::{DType, OpId};
+use of_ops::elementwise::BitCast;
+
+use super::scalar::Item;
+use super::{Emitter, Table, Val};
+
+/// What is elementwise without a word in the scalar language; the others need no row: see [`print`].
+pub const TABLE: Table = &[("of.bit_cast", bit_cast)];
+
+/// Prints an elementwise op: its operands stretched to its result, then the function.
+pub fn print(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let scalar =
+        of_ops::get(e.g, op).and_then(|o| o.scalar()).ok_or("with these attributes it is no function of elements")?;
+    let (dtype, dims) = e.result(op, 0)?;
+    let operands = e.operands(op)?;
+    let operands: Vec<&Val> = operands.iter().collect();
+    Ok(vec![e.pointwise(&operands, dtype, &dims, |s, items| s.apply(scalar, items))?])
+}
+
+fn bit_cast(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let to = e.attrs::<BitCast>(op)?.to;
+    let x = e.operand(op, 0)?;
+    if x.dtype == DType::Bool || to == DType::Bool || x.dtype.is_float() == to.is_float() {
+        // The same bits of the same kind; a bool is 0 or 1 as a byte too.
+        return Ok(vec![e.pointwise(&[&x], to, &x.dims, |s, items| match (items[0].dtype, to) {
+            (from, to) if from.is_float() && from != to => Err(format!("bits of {from} as {to}")),
+            (DType::Bool, _) | (_, DType::Bool) => s.cast(&items[0], to),
+            _ => Ok(Item { name: items[0].name.clone(), dtype: to }),
+        })?]);
+    }
+    Ok(vec![e.pointwise(&[&x], to, &x.dims, |s, items| Ok(s.convert("bitcast", &items[0], to)))?])
+}

@@ -1,0 +1,126 @@
+//! What stands in a plan for a region: a line that says what follows, then machine code, or text where extents are open.
+
+use of_codegen::native::object::Blob;
+use of_ir::text::{self, PrintOptions};
+use of_ir::{DType, Func};
+
+use crate::emit::Port;
+
+const CODE: &str = "of-mlir 1 code ";
+const OPEN: &str = "of-mlir 1 open\n";
+
+/// A payload.
+#[derive(Debug)]
+pub enum Payload {
+    /// A kernel for fixed extents.
+    Code(Kernel),
+    /// A function with open extents: a kernel is compiled for the extents of each run.
+    Open(Box<Func>),
+}
+
+/// A kernel: `i32 kernel(args, begin, end, scratch)` over inputs, then outputs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kernel {
+    /// The instruction set that it uses.
+    pub isa: String,
+    /// Offset of its entry in the code.
+    pub entry: usize,
+    /// Bytes of scratch memory.
+    pub scratch: usize,
+    /// Element types and extents of what it reads.
+    pub inputs: Vec<Port>,
+    /// And of what it writes.
+    pub outputs: Vec<Port>,
+    /// Position-independent code.
+    pub code: Vec<u8>,
+}
+
+/// Machine code as the compiler makes it, and the scratch memory that it needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compiled {
+    /// Position-independent code.
+    pub blob: Blob,
+    /// Bytes.
+    pub scratch: u64,
+}
+
+impl Payload {
+    /// As bytes.
+    pub fn write(&self) -> Vec<u8> {
+        match self {
+            Payload::Code(k) => {
+                let ports = |p: &[Port]| p.iter().map(port).collect::<String>();
+                let (inputs, outputs) = (ports(&k.inputs), ports(&k.outputs));
+                let head = format!("{CODE}{} {} {}{inputs} ->{outputs}\n", k.isa, k.entry, k.scratch);
+                [head.as_bytes(), &k.code].concat()
+            }
+            Payload::Open(f) => {
+                let mut module = of_ir::Module::default();
+                module.funcs.insert("main".into(), (**f).clone());
+                let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };
+                [OPEN, &text::print_module(&module, &options)].concat().into_bytes()
+            }
+        }
+    }
+
+    /// The inverse of [`Payload::write`].
+    ///
+    /// # Errors
+    /// When the bytes are none of ours.
+    pub fn read(bytes: &[u8]) -> Result<Payload, String> {
+        let other = || "its first line is not that of a kernel of MLIR's, or of another version".to_string();
+        if let Some(text) = bytes.strip_prefix(OPEN.as_bytes()) {
+            let text = std::str::from_utf8(text).map_err(|_| "the text is not UTF-8".to_string())?;
+            let module = text::parse_module(text, "payload", &of_ops::registry(), None).map_err(|d| d.to_string())?;
+            let func = module.main().cloned().ok_or("there is no function")?;
+            return Ok(Payload::Open(Box::new(func)));
+        }
+        let rest = bytes.strip_prefix(CODE.as_bytes()).ok_or_else(other)?;
+        let end = rest.iter().position(|b| *b == b'\n').ok_or_else(other)?;
+        let head = std::str::from_utf8(&rest[..end]).map_err(|_| other())?;
+        let (given, results) = head.split_once(" ->").ok_or_else(other)?;
+        let mut words = given.split_whitespace();
+        let isa = words.next().ok_or_else(other)?.to_string();
+        let mut number = || words.next().and_then(|w| w.parse().ok()).ok_or_else(other);
+        let (entry, scratch) = (number()?, number()?);
+        let inputs = words.map(|w| parsed(w).ok_or_else(other)).collect::<Result<_, _>>()?;
+        let outputs = results.split_whitespace().map(|w| parsed(w).ok_or_else(other)).collect::<Result<_, _>>()?;
+        Ok(Payload::Code(Kernel { isa, entry, scratch, inputs, outputs, code: rest[end + 1..].to_vec() }))
+    }
+}
+
+/// ` f32:2,3`.
+fn port((dtype, dims): &Port) -> String {
+    format!(" {}:{}", dtype.mlir_name(), dims.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
+}
+
+/// The inverse of [`port`].
+fn parsed(word: &str) -> Option<Port> {
+    let (dtype, dims) = word.split_once(':')?;
+    let dims = dims.split(',').filter(|d| !d.is_empty()).map(|d| d.parse().ok()).collect::<Option<_>>()?;
+    Some((DType::from_mlir_name(dtype)?, dims))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_come_back_as_they_were() {
+        let kernel = Kernel {
+            isa: "avx2".into(),
+            entry: 64,
+            scratch: 128,
+            inputs: vec![(DType::F32, vec![2, 3]), (DType::Bool, vec![])],
+            outputs: vec![(DType::U8, vec![4])],
+            code: b"\x00\n\xff".to_vec(),
+        };
+        let bytes = Payload::Code(kernel.clone()).write();
+        match Payload::read(&bytes) {
+            Ok(Payload::Code(again)) => assert_eq!(again, kernel),
+            other => panic!("{other:?}"),
+        }
+        assert!(Payload::read(b"of-mlir 2 code").is_err());
+        assert!(Payload::read(b"of-mlir 1 code avx2 x 1 ->\n").is_err());
+    }
+}

@@ -1,0 +1,12 @@
+//! What stands for the compiler in builds without the feature `mlir`.
+
+use crate::HINT;
+use crate::payload::Compiled;
+
+/// Says how to get a build that compiles.
+///
+/// # Errors
+/// Always.
+pub fn compile(_text: &str) -> Result<Compiled, String> {
+    Err(format!("this build has no MLIR; {HINT}"))
+}

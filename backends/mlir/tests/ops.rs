@@ -1,0 +1,86 @@
+//! Every op of the list on its samples: as machine code of MLIR's where it is claimed, beside the interpreter.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use of_codegen::Backend;
+use of_ir::{Func, Graph, Rewriter, ValueId};
+use of_mlir::Mlir;
+use of_ops::structural::{Constant, NoneValue, Return};
+use of_ops::{Op, Value, interpret, list};
+
+use common::{compiles, difference, run};
+
+/// One op on its sample; what is no float is a constant, or with `open` an input too.
+fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>) {
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut inputs = Vec::new();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let mut ids: Vec<ValueId> = Vec::new();
+    let name = op.decl().name();
+    for (i, v) in operands.iter().enumerate() {
+        ids.push(match v {
+            Value::None => rw.create_one(NoneValue {}, &[]).unwrap(),
+            Value::Tensor(t) if !open && (says_extents(name, i) || (i > 0 && !t.dtype().is_float())) => {
+                rw.create_one(Constant { value: t.clone() }, &[]).unwrap()
+            }
+            other => {
+                inputs.push(other.clone());
+                rw.add_arg(entry, interpret::type_of(other), None)
+            }
+        });
+    }
+    let id = rw.create((op.decl().as_def(), op.attrs()), &ids).unwrap_or_else(|d| panic!("{d}"));
+    let results = rw.graph().op(id).results.to_vec();
+    rw.create(Return {}, &results).unwrap();
+    (Func::numbered(graph), inputs)
+}
+
+/// Whether an operand says how large the result is, whatever its type.
+fn says_extents(name: &str, operand: usize) -> bool {
+    matches!(name, "of.range" | "of.eye_like" | "of.constant_of_shape" | "of.shape")
+        || (name == "of.resize" && operand > 0)
+}
+
+#[test]
+fn every_op_that_is_claimed_computes_what_the_interpreter_does() {
+    let mlir = Mlir::default();
+    let compiles = compiles();
+    let mut claimed = BTreeMap::new();
+    let mut refused = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for decl in list::ALL {
+        for seed in 0..4 {
+            let Some(sample) = decl.sample(seed) else { continue };
+            if decl.traits().effect || decl.traits().terminator {
+                continue;
+            }
+            let (func, inputs) = one_op(&*sample.op, &sample.operands, seed % 4 == 3);
+            let op = func.graph.walk()[func.graph.walk().len() - 2];
+            if func.graph.op(op).name() != decl.name() {
+                continue;
+            }
+            if let Err(why) = mlir.claims(&func.graph, op) {
+                refused.insert(decl.name(), why);
+                continue;
+            }
+            *claimed.entry(decl.name()).or_insert(0) += 1;
+            if !compiles {
+                continue;
+            }
+            let what = format!("{}, seed {seed}, {:?}", decl.name(), sample.op.attrs());
+            let want = interpret::run_graph(&func.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
+            match run(&mlir, &func, &inputs) {
+                Ok(got) => wrong.extend(difference(&got, &want, 1e-5).map(|why| format!("{what}: {why}"))),
+                Err(why) => wrong.push(format!("{what}: {why}")),
+            }
+        }
+    }
+    let never: Vec<_> = refused.iter().filter(|(n, _)| !claimed.contains_key(*n)).collect();
+    println!("{} ops through MLIR; never:", claimed.len());
+    never.iter().for_each(|(n, why)| println!("  {n}: {why}"));
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(claimed.len() > 120, "{} ops are claimed", claimed.len());
+}
