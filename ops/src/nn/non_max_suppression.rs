@@ -234,7 +234,8 @@ mod tests {
             let got = NonMaxSuppression { center_point_box }
                 .eval(&mut Inputs { values: &operands, types: &[], region: &mut |_, _| unreachable!() })
                 .unwrap();
-            let got = got[0].as_tensor().unwrap().to_i64s().unwrap();
+            let Value::Tensor(got) = &got[0] else { panic!("{got:?}") };
+            let got = got.to_i64s().unwrap();
             let chosen: Vec<i64> = got.chunks(3).map(|row| row[2]).collect();
             assert_eq!(chosen, plain(&rects, &order, threshold), "seed {seed}");
         }
