@@ -57,55 +57,20 @@ fn wraps(op: ScalarOp) -> bool {
     matches!(op, ScalarOp::Add | ScalarOp::Sub | ScalarOp::Mul)
 }
 
+/// Functions of floats that the preludes compute in f32.
+fn function(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    let trigonometric = matches!(op, Sin | Cos | Tan | Asin | Acos | Atan);
+    let hyperbolic = matches!(op, Sinh | Cosh | Tanh | Asinh | Acosh | Atanh);
+    let rounding = matches!(op, Ceil | Floor | Round);
+    trigonometric || hyperbolic || rounding || matches!(op, Sqrt | Rsqrt | Exp | Log | Pow | Erf | Sigmoid)
+}
+
 fn float_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
-    matches!(
-        op,
-        Neg | Abs
-            | Ceil
-            | Floor
-            | Round
-            | Sqrt
-            | Rsqrt
-            | Recip
-            | Exp
-            | Log
-            | Sin
-            | Cos
-            | Tan
-            | Asin
-            | Acos
-            | Atan
-            | Sinh
-            | Cosh
-            | Tanh
-            | Asinh
-            | Acosh
-            | Atanh
-            | Erf
-            | Sigmoid
-            | Pow
-            | Not
-            | IsNan
-            | IsInf
-            | Add
-            | Sub
-            | Mul
-            | Div
-            | Max
-            | Min
-            | And
-            | Or
-            | Xor
-            | Eq
-            | Ne
-            | Lt
-            | Le
-            | Gt
-            | Ge
-            | Select
-            | Sign
-    )
+    let arithmetic = matches!(op, Neg | Abs | Recip | Sign | Add | Sub | Mul | Div | Max | Min);
+    let logic = matches!(op, Not | And | Or | Xor | Select | IsNan | IsInf);
+    function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
 }
 
 /// Why a body cannot be printed at all, if so.
@@ -115,32 +80,7 @@ pub fn unprintable(body: &Body) -> Option<String> {
         let float = |d: DType| d == DType::F32;
         let operand = args.last().map_or(t.dtype, |a| body.nodes[*a].dtype);
         use ScalarOp::*;
-        let needs_f32 = matches!(
-            op,
-            Exp | Log
-                | Sin
-                | Cos
-                | Tan
-                | Asin
-                | Acos
-                | Atan
-                | Sinh
-                | Cosh
-                | Tanh
-                | Asinh
-                | Acosh
-                | Atanh
-                | Erf
-                | Sigmoid
-                | Sqrt
-                | Rsqrt
-                | Round
-                | Floor
-                | Ceil
-                | Pow
-                | Mod
-                | Fmod
-        ) && operand.is_float();
+        let needs_f32 = (function(*op) || matches!(op, Mod | Fmod)) && operand.is_float();
         if needs_f32 && !float(operand) {
             return Some(format!("{op:?} of {operand} has no native code"));
         }
