@@ -1,14 +1,16 @@
 //! Transposed convolutions as convolutions.
 //!
 //! With stride `s`, output `m*s + r` is `sum over q of x[m - q] * w[q*s + r]`: for each phase `r` a convolution of `x` by
-//! every `s`-th tap, backwards. All phases read the same inputs, so they are channels of one convolution whose results
-//! are then interleaved; taps that a phase does not have are zeros. Where windows do not overlap there is one tap a phase.
+//! every `s`-th tap, backwards. Phases of the same taps read the same inputs, so they are channels of one convolution. The
+//! results of all are then interleaved. A phase without taps has none but the bias.
 
-use of_diag::Diagnostic;
+use std::ops::Range;
+
+use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Dim, OpId, Rewriter, Tensor, ValueId};
 use of_ops::elementwise::{Add, Mul};
 use of_ops::list::as_op;
-use of_ops::movement::{Concat, Reshape, Slice, Transpose};
+use of_ops::movement::{Concat, Expand, Reshape, Slice, Transpose};
 use of_ops::nn::{Conv, ConvTranspose};
 use of_ops::structural::{Constant, NoneValue, ShapeOf};
 
@@ -17,12 +19,20 @@ struct Axis {
     stride: usize,
     dilation: usize,
     kernel: usize,
-    /// Taps of a phase.
+    /// Taps of a phase that has as many as any, if the kernel is not dilated.
     taps: usize,
     /// Zeros after the input.
     after: usize,
     /// Interleaved outputs before the first and after the last that are wanted.
     cut: (i64, i64),
+}
+
+/// Neighbouring phases of an axis that have the same taps.
+#[derive(Clone)]
+struct Run {
+    phases: Range<usize>,
+    /// Those of the taps that they have, in the order in which the input is read.
+    taps: Vec<usize>,
 }
 
 impl Axis {
@@ -31,6 +41,32 @@ impl Axis {
         let j = (self.taps - 1 - t) * self.stride + r;
         (j.is_multiple_of(self.dilation) && j / self.dilation < self.kernel).then_some(j / self.dilation)
     }
+
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for r in 0..self.stride {
+            let taps: Vec<usize> = (0..self.taps).filter(|t| self.place(*t, r).is_some()).collect();
+            match runs.last_mut() {
+                Some(run) if run.taps == taps => run.phases.end = r + 1,
+                _ => runs.push(Run { phases: r..r + 1, taps }),
+            }
+        }
+        runs
+    }
+}
+
+/// A transposed convolution of constant filters whose input has its channels last.
+struct Phases<'a> {
+    x: ValueId,
+    /// `[Cin, Cout/group, kernel…]`.
+    filters: &'a [f32],
+    inputs: usize,
+    /// Channels of a group.
+    each: usize,
+    /// One number for each channel.
+    bias: Option<&'a [f32]>,
+    groups: usize,
+    axes: &'a [Axis],
 }
 
 /// conv_transpose(x, w) = interleaved conv(x, phases of w), for constant weights of f32. Whether `op` is one.
@@ -43,15 +79,11 @@ pub fn conv_phases(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     let (x, w) = (g.op(op).operands[0], g.op(op).operands[1]);
     let bias = g.op(op).operands.get(2).copied().filter(|v| g.ty(*v).as_tensor().is_some());
     let Some((axes, groups)) = axes(g, &conv, x, w) else { return Ok(false) };
-    let Some(filters) = g.constant(w).and_then(|t| weights(&t, &axes, groups)) else { return Ok(false) };
-    let phases: usize = axes.iter().map(|a| a.stride).product();
-    let each = filters.dims()[0] / groups / phases;
-    // One number for all phases of a channel; one that is computed is added at the end.
-    let known = bias.and_then(|b| {
-        let b = g.constant(b)?;
-        let b: Vec<f32> = b.as_slice::<f32>()?.chunks(each).flat_map(|c| c.repeat(phases)).collect();
-        Tensor::from_slice(&[b.len()], &b).ok()
-    });
+    let Some(filters) = g.constant(w) else { return Ok(false) };
+    let Some(numbers) = filters.as_slice::<f32>() else { return Ok(false) };
+    // A bias that is computed is added at the end.
+    let known = bias.and_then(|b| g.constant(b));
+    let known = known.as_ref().and_then(|b| b.as_slice::<f32>());
     let computed = bias.filter(|_| known.is_none());
     rw.rewrite(op, &[]);
     let rank = axes.len();
@@ -59,26 +91,13 @@ pub fn conv_phases(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     if !conv.channels_last {
         x = transpose(rw, x, std::iter::once(0).chain(2..2 + rank).chain([1]))?;
     }
-    let before = axes.iter().map(|a| a.taps - 1);
-    let pads = before.chain(axes.iter().map(|a| a.after)).map(|p| p as i64).collect();
-    let ones = vec![1; rank];
-    let forward = Conv {
-        strides: ones.clone(),
-        pads,
-        dilations: ones,
-        group: groups as i64,
-        auto_pad: "NOTSET".into(),
-        channels_last: true,
-    };
-    let mut operands = vec![x, rw.create_one(Constant { value: filters }, &[])?];
-    if let Some(b) = known {
-        operands.push(rw.create_one(Constant { value: b }, &[])?);
+    let (inputs, each) = (filters.dims()[0] / groups, filters.dims()[1]);
+    let all = Phases { x, filters: &numbers, inputs, each, bias: known.as_deref(), groups, axes: &axes };
+    let mut y = all.along(rw, &[])?;
+    if axes.iter().any(|a| a.stride > 1) {
+        y = all.interleave(rw, y)?;
     }
-    let mut y = rw.create_one(forward, &operands)?;
-    if phases > 1 {
-        y = interleave(rw, y, &axes, groups, each)?;
-    }
-    y = cut(rw, y, &axes)?;
+    y = cut(rw, y, axes.iter().map(|a| a.cut))?;
     if let Some(b) = computed {
         y = rw.create_one(Add {}, &[y, b])?;
     }
@@ -118,29 +137,124 @@ fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Optio
     Some(((0..o.kernel.len()).map(axis).collect::<Option<Vec<_>>>()?, all.group))
 }
 
-/// The filters `[group phases Cout/group, Cin/group, taps…]` of `w`, which is `[Cin, Cout/group, kernel…]`.
-fn weights(w: &Tensor, axes: &[Axis], groups: usize) -> Option<Tensor> {
-    let values = w.as_slice::<f32>()?;
-    let (cin, each) = (w.dims()[0] / groups, w.dims()[1]);
-    let strides: Vec<usize> = axes.iter().map(|a| a.stride).collect();
-    let taps: Vec<usize> = axes.iter().map(|a| a.taps).collect();
-    let points: usize = axes.iter().map(|a| a.kernel).product();
-    let mut out = Vec::new();
-    for group in 0..groups {
-        for phase in places(&strides) {
-            for channel in 0..each {
-                for input in 0..cin {
-                    let from = &values[((group * cin + input) * each + channel) * points..][..points];
-                    out.extend(places(&taps).map(|tap| {
-                        let axis = |at: usize, (i, a): (usize, &Axis)| Some(at * a.kernel + a.place(tap[i], phase[i])?);
-                        axes.iter().enumerate().try_fold(0, axis).map_or(0.0, |at| from[at])
-                    }));
+impl Phases<'_> {
+    /// `[N, M…, group, phases…, each]`, or `[N, M…, group each]` where there is one phase, with these runs of the first
+    /// axes and all phases of the others.
+    fn along(&self, rw: &mut Rewriter<'_>, runs: &[Run]) -> Result<ValueId, Diagnostic> {
+        let rank = self.axes.len();
+        if runs.len() == rank {
+            return self.part(rw, runs);
+        }
+        let parts = self.axes[runs.len()].runs().into_iter().map(|run| self.along(rw, &[runs, &[run]].concat()));
+        match parts.collect::<Result<Vec<_>, _>>()?.as_slice() {
+            [one] => Ok(*one),
+            parts => rw.create_one(Concat { axis: (2 + rank + runs.len()) as i64 }, parts),
+        }
+    }
+
+    /// The phases of one run along each axis.
+    fn part(&self, rw: &mut Rewriter<'_>, runs: &[Run]) -> Result<ValueId, Diagnostic> {
+        let rank = runs.len();
+        let phases: usize = runs.iter().map(|r| r.phases.len()).product();
+        let channels = self.groups * phases * self.each;
+        let bias = self.bias.map(|b| b.chunks(self.each).flat_map(|c| c.repeat(phases)).collect::<Vec<f32>>());
+        let y = if runs.iter().all(|r| !r.taps.is_empty()) {
+            let mut operands = vec![self.x, constant(rw, &self.weights(runs), &self.dims(runs))?];
+            if let Some(b) = bias {
+                operands.push(constant(rw, &b, &[channels])?);
+            }
+            self.convolution(rw, runs, &operands)?
+        } else {
+            let row = constant(rw, &bias.unwrap_or_else(|| vec![0.0; channels]), &[channels])?;
+            let read = rw.create_one(ShapeOf { start: Some(0), end: Some(1 + rank as i64) }, &[self.x])?;
+            let more: Vec<i64> = std::iter::once(0).chain(self.axes.iter().map(|a| a.after as i64)).collect();
+            let more = ints(rw, &more)?;
+            let places = rw.create_one(Add {}, &[read, more])?;
+            let last = ints(rw, &[channels as i64])?;
+            let to = rw.create_one(Concat { axis: 0 }, &[places, last])?;
+            rw.create_one(Expand {}, &[row, to])?
+        };
+        if self.axes.iter().all(|a| a.stride == 1) {
+            return Ok(y);
+        }
+        // An extent of 0 is that of the operand.
+        let mut apart = vec![0; 1 + rank];
+        apart.push(self.groups as i64);
+        apart.extend(runs.iter().map(|r| r.phases.len() as i64));
+        apart.push(self.each as i64);
+        let apart = ints(rw, &apart)?;
+        rw.create_one(Reshape { allowzero: false }, &[y, apart])
+    }
+
+    /// `[N, M…, group phases each]`.
+    fn convolution(&self, rw: &mut Rewriter<'_>, runs: &[Run], operands: &[ValueId]) -> Result<ValueId, Diagnostic> {
+        let (mut before, mut after, mut dilations, mut beyond) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (axis, run) in self.axes.iter().zip(runs) {
+            let (first, last) = (run.taps[0], run.taps[run.taps.len() - 1]);
+            before.push((axis.taps - 1 - first) as i64);
+            let zeros = axis.after as i64 - (axis.taps - 1 - last) as i64;
+            after.push(zeros.max(0));
+            beyond.push((0, (-zeros).max(0)));
+            dilations.push(run.taps.get(1).map_or(1, |second| (second - first) as i64));
+        }
+        let conv = Conv {
+            strides: vec![1; runs.len()],
+            pads: [before, after].concat(),
+            dilations,
+            group: self.groups as i64,
+            auto_pad: "NOTSET".into(),
+            channels_last: true,
+        };
+        let y = rw.create_one(conv, operands)?;
+        cut(rw, y, beyond.into_iter())
+    }
+
+    fn dims(&self, runs: &[Run]) -> Vec<usize> {
+        let phases: usize = runs.iter().map(|r| r.phases.len()).product();
+        let taps = runs.iter().map(|r| r.taps.len());
+        [self.groups * phases * self.each, self.inputs].into_iter().chain(taps).collect()
+    }
+
+    /// The filters `[group phases Cout/group, Cin/group, taps…]`.
+    fn weights(&self, runs: &[Run]) -> Vec<f32> {
+        let lens: Vec<usize> = runs.iter().map(|r| r.phases.len()).collect();
+        let taps: Vec<usize> = runs.iter().map(|r| r.taps.len()).collect();
+        let points: usize = self.axes.iter().map(|a| a.kernel).product();
+        let mut out = Vec::new();
+        for group in 0..self.groups {
+            for phase in places(&lens) {
+                for channel in 0..self.each {
+                    for input in 0..self.inputs {
+                        let from = ((group * self.inputs + input) * self.each + channel) * points;
+                        let from = &self.filters[from..from + points];
+                        out.extend(places(&taps).map(|tap| {
+                            let axis = |at: usize, (i, (a, r)): (usize, (&Axis, &Run))| {
+                                Some(at * a.kernel + a.place(r.taps[tap[i]], r.phases.start + phase[i])?)
+                            };
+                            let at = self.axes.iter().zip(runs).enumerate().try_fold(0, axis);
+                            at.map_or(0.0, |at| from[at])
+                        }));
+                    }
                 }
             }
         }
+        out
     }
-    let dims = [&[groups * strides.iter().product::<usize>() * each, cin], taps.as_slice()].concat();
-    Tensor::from_slice(&dims, &out).ok()
+
+    /// `[N, M…, group, phases…, each]` to `[N, M*stride…, group each]`.
+    fn interleave(&self, rw: &mut Rewriter<'_>, y: ValueId) -> Result<ValueId, Diagnostic> {
+        let rank = self.axes.len();
+        let pairs = (0..rank).flat_map(|i| [1 + i, 2 + rank + i]);
+        let parts = transpose(rw, y, std::iter::once(0).chain(pairs).chain([1 + rank, 2 + 2 * rank]))?;
+        let spatial = rw.create_one(ShapeOf { start: Some(1), end: Some(1 + rank as i64) }, &[y])?;
+        let strides: Vec<i64> = self.axes.iter().map(|a| a.stride as i64).collect();
+        let strides = ints(rw, &strides)?;
+        let image = rw.create_one(Mul {}, &[spatial, strides])?;
+        let samples = rw.create_one(ShapeOf { start: Some(0), end: Some(1) }, &[y])?;
+        let channels = ints(rw, &[(self.groups * self.each) as i64])?;
+        let to = rw.create_one(Concat { axis: 0 }, &[samples, image, channels])?;
+        rw.create_one(Reshape { allowzero: true }, &[parts, to])
+    }
 }
 
 /// All places in a box, row-major.
@@ -154,40 +268,12 @@ fn places(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + use<'_> {
     })
 }
 
-/// `[N, M…, group phases each]` to `[N, M*stride…, group each]`.
-fn interleave(
-    rw: &mut Rewriter<'_>,
-    y: ValueId,
-    axes: &[Axis],
-    groups: usize,
-    each: usize,
-) -> Result<ValueId, Diagnostic> {
-    let rank = axes.len();
-    let strides: Vec<i64> = axes.iter().map(|a| a.stride as i64).collect();
-    // An extent of 0 is that of the operand.
-    let mut apart = vec![0; 1 + rank];
-    apart.push(groups as i64);
-    apart.extend(&strides);
-    apart.push(each as i64);
-    let apart = ints(rw, &apart)?;
-    let parts = rw.create_one(Reshape { allowzero: false }, &[y, apart])?;
-    let pairs = (0..rank).flat_map(|i| [1 + i, 2 + rank + i]);
-    let parts = transpose(rw, parts, std::iter::once(0).chain(pairs).chain([1 + rank, 2 + 2 * rank]))?;
-    let spatial = rw.create_one(ShapeOf { start: Some(1), end: Some(1 + rank as i64) }, &[y])?;
-    let strides = ints(rw, &strides)?;
-    let image = rw.create_one(Mul {}, &[spatial, strides])?;
-    let samples = rw.create_one(ShapeOf { start: Some(0), end: Some(1) }, &[y])?;
-    let channels = ints(rw, &[(groups * each) as i64])?;
-    let to = rw.create_one(Concat { axis: 0 }, &[samples, image, channels])?;
-    rw.create_one(Reshape { allowzero: true }, &[parts, to])
-}
-
-/// The outputs that are wanted.
-fn cut(rw: &mut Rewriter<'_>, y: ValueId, axes: &[Axis]) -> Result<ValueId, Diagnostic> {
+/// Without so many of the first and of the last places of each spatial axis.
+fn cut(rw: &mut Rewriter<'_>, y: ValueId, axes: impl Iterator<Item = (i64, i64)>) -> Result<ValueId, Diagnostic> {
     let (mut starts, mut ends, mut which) = (Vec::new(), Vec::new(), Vec::new());
-    for (i, axis) in axes.iter().enumerate().filter(|(_, a)| a.cut != (0, 0)) {
-        starts.push(axis.cut.0);
-        ends.push(if axis.cut.1 == 0 { i64::MAX } else { -axis.cut.1 });
+    for (i, (first, last)) in axes.enumerate().filter(|(_, cut)| *cut != (0, 0)) {
+        starts.push(first);
+        ends.push(if last == 0 { i64::MAX } else { -last });
         which.push(1 + i as i64);
     }
     if which.is_empty() {
@@ -196,6 +282,12 @@ fn cut(rw: &mut Rewriter<'_>, y: ValueId, axes: &[Axis]) -> Result<ValueId, Diag
     let (starts, ends, which) = (ints(rw, &starts)?, ints(rw, &ends)?, ints(rw, &which)?);
     let steps = rw.create_one(NoneValue {}, &[])?;
     rw.create_one(Slice {}, &[y, starts, ends, which, steps])
+}
+
+fn constant(rw: &mut Rewriter<'_>, numbers: &[f32], dims: &[usize]) -> Result<ValueId, Diagnostic> {
+    let fits = |e: of_ir::TensorError| Diagnostic::error(Code::TYPE, Location::Unknown, e.to_string());
+    let value = Tensor::from_slice(dims, numbers).map_err(fits)?;
+    rw.create_one(Constant { value }, &[])
 }
 
 fn ints(rw: &mut Rewriter<'_>, numbers: &[i64]) -> Result<ValueId, Diagnostic> {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::format::{VALUE_ALIGN, align_up, hash};
+use crate::format::{VALUE_ALIGN, align_up};
 use crate::{BuildError, ElementType, Environment, KernelCode, MeshProgram, Plan, PlanInfo, Program, Weight};
 
 /// Collects the structure and the bytes of a plan, and writes them (see [`PlanBuilder::write_file`]).
@@ -187,6 +187,18 @@ fn check_weight(name: &str, dtype: ElementType, dims: &[i64], got: u64) -> Resul
         return Ok(());
     }
     Err(BuildError::WeightSize { name: name.into(), dtype: dtype.name(), dims: dims.into(), expected, got })
+}
+
+/// What tells bytes from others, on all cores where that pays.
+fn hash(bytes: &[u8]) -> [u8; 32] {
+    const PARALLEL_FROM: usize = 1 << 20;
+    let mut hasher = blake3::Hasher::new();
+    if bytes.len() >= PARALLEL_FROM {
+        hasher.update_rayon(bytes)
+    } else {
+        hasher.update(bytes)
+    };
+    *hasher.finalize().as_bytes()
 }
 
 fn push<'a>(pieces: &mut Vec<Piece<'a>>, bytes: Cow<'a, [u8]>, align: u64) -> u64 {

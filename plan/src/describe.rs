@@ -70,7 +70,7 @@ pub struct EnvironmentText {
 pub struct SectionText {
     pub kind: &'static str,
     pub bytes: u64,
-    pub blake3: String,
+    pub checksum: String,
 }
 
 /// The constants in total, and one by one.
@@ -192,8 +192,8 @@ pub struct RegstText {
 pub fn describe(file: &PlanFile) -> Description {
     let plan = file.plan();
     let section = |kind: SectionKind| {
-        let hash = file.section_hash(kind)?;
-        Some(SectionText { kind: kind.name(), bytes: file.section(kind).len() as u64, blake3: hex(&hash) })
+        let checksum = hex(&file.section_checksum(kind)?);
+        Some(SectionText { kind: kind.name(), bytes: file.section(kind).len() as u64, checksum })
     };
     Description {
         model: plan.info.model.clone(),

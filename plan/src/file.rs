@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 
-use crate::format::{Section, SectionKind, damaged, decode_header, hash, malformed};
+use crate::checksum::checksum;
+use crate::format::{Section, SectionKind, damaged, decode_header, malformed};
 use crate::map::Map;
 use crate::{Arg, ArgSource, BackendExec, Finding, OpenError, Plan, PlanBuilder, WriteError, ranges, verify};
 
@@ -44,7 +45,7 @@ impl PlanFile {
         let bytes = map.bytes();
         let sections = decode_header(bytes)?;
         for section in &sections {
-            if hash(section_bytes(bytes, section)) != section.hash {
+            if checksum(section_bytes(bytes, section)) != section.checksum {
                 return Err(damaged(format!("the checksum of the {} section does not hold", section.kind.name())));
             }
         }
@@ -88,9 +89,9 @@ impl PlanFile {
         section.map_or(&[], |section| section_bytes(self.map.bytes(), section))
     }
 
-    /// blake3 of a section.
-    pub fn section_hash(&self, kind: SectionKind) -> Option<[u8; 32]> {
-        self.sections.iter().find(|section| section.kind == kind).map(|section| section.hash)
+    /// The checksum of a section.
+    pub fn section_checksum(&self, kind: SectionKind) -> Option<[u8; 16]> {
+        self.sections.iter().find(|section| section.kind == kind).map(|section| section.checksum)
     }
 
     /// The bytes of a weight, where they lie in the map; `None` when there is no such weight.

@@ -1,25 +1,26 @@
 //! The layout of a plan file.
 //!
 //! ```text
-//! 0      magic (8)  version (4)  sections (4)  file length (8)  zero (8)  blake3 of bytes 0..32 and the table (32)
-//! 64     table: kind (4) zero (4) offset (8) length (8) zero (8) blake3 (32), one entry a section, kinds ascending
+//! 0      magic (8)  version (4)  sections (4)  file length (8)  zero (8)  checksum of bytes 0..32 and the table (16)
+//! 48     table: kind (4) zero (4) offset (8) length (8) zero (8) checksum (16), one entry a section, kinds ascending
 //! 4096   sections, each at the first multiple of 4096 after the one before
 //! ```
 //! Numbers are little-endian. Every byte is covered: the header and the table by the header's checksum, sections by
 //! their own, and the gaps must be zero. As the layout leaves no freedom, sections cannot overlap.
 
 use crate::OpenError;
+use crate::checksum::{Checksum, checksum};
 
 /// The format version that this crate writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Sections start at multiples of this, so that they can be mapped by page.
 pub const SECTION_ALIGN: u64 = 4096;
 /// Weights and kernels start at multiples of this inside their sections.
 pub const VALUE_ALIGN: u64 = 64;
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x89OFPLAN\n";
-pub(crate) const HEADER_LEN: usize = 64;
-const ENTRY_LEN: usize = 64;
+pub(crate) const HEADER_LEN: usize = 48;
+const ENTRY_LEN: usize = 48;
 const MAX_SECTIONS: usize = 16;
 
 /// What a section holds.
@@ -57,24 +58,12 @@ pub(crate) struct Section {
     pub kind: SectionKind,
     pub offset: u64,
     pub len: u64,
-    pub hash: [u8; 32],
+    pub checksum: Checksum,
 }
 
 /// The next multiple of `align` (a power of two), or the largest number when there is none.
 pub(crate) fn align_up(value: u64, align: u64) -> u64 {
     value.checked_add(align - 1).map_or(u64::MAX, |sum| sum & !(align - 1))
-}
-
-/// Hashes bytes, on all cores where that pays.
-pub(crate) fn hash(bytes: &[u8]) -> [u8; 32] {
-    const PARALLEL_FROM: usize = 1 << 20;
-    let mut hasher = blake3::Hasher::new();
-    if bytes.len() >= PARALLEL_FROM {
-        hasher.update_rayon(bytes)
-    } else {
-        hasher.update(bytes)
-    };
-    *hasher.finalize().as_bytes()
 }
 
 /// The header and the table of a file with these sections.
@@ -86,25 +75,23 @@ pub(crate) fn encode_header(sections: &[Section]) -> Vec<u8> {
     bytes.extend_from_slice(&(sections.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&end.to_le_bytes());
     bytes.extend_from_slice(&[0; 8]);
-    bytes.extend_from_slice(&[0; 32]);
+    bytes.extend_from_slice(&[0; 16]);
     for section in sections {
         bytes.extend_from_slice(&(section.kind as u32).to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&section.offset.to_le_bytes());
         bytes.extend_from_slice(&section.len.to_le_bytes());
         bytes.extend_from_slice(&[0; 8]);
-        bytes.extend_from_slice(&section.hash);
+        bytes.extend_from_slice(&section.checksum);
     }
-    let checksum = header_hash(&bytes, HEADER_LEN + sections.len() * ENTRY_LEN);
-    bytes[32..64].copy_from_slice(&checksum);
+    let checksum = header_checksum(&bytes, HEADER_LEN + sections.len() * ENTRY_LEN);
+    bytes[32..HEADER_LEN].copy_from_slice(&checksum);
     bytes.resize(SECTION_ALIGN as usize, 0);
     bytes
 }
 
-fn header_hash(bytes: &[u8], table_end: usize) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&bytes[..32]).update(&bytes[HEADER_LEN..table_end]);
-    *hasher.finalize().as_bytes()
+fn header_checksum(bytes: &[u8], table_end: usize) -> Checksum {
+    checksum(&[&bytes[..32], &bytes[HEADER_LEN..table_end]].concat())
 }
 
 /// Reads the header and the table, and checks all of the layout; the sections' checksums are left to the caller.
@@ -128,7 +115,7 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Vec<Section>, OpenError> {
         return Err(damaged(format!("the header speaks of {count} sections")));
     }
     let table_end = HEADER_LEN + count * ENTRY_LEN;
-    if header_hash(bytes, table_end) != bytes[32..64] {
+    if header_checksum(bytes, table_end) != bytes[32..HEADER_LEN] {
         return Err(damaged("the checksum of the header does not hold"));
     }
     if u64_at(bytes, 16) != bytes.len() as u64 {
@@ -147,9 +134,9 @@ fn decode_entry(entry: &[u8]) -> Result<Section, OpenError> {
     if entry[4..8] != [0; 4] || entry[24..32] != [0; 8] {
         return Err(malformed(format!("reserved fields of the {} section are set", kind.name())));
     }
-    let mut hash = [0; 32];
-    hash.copy_from_slice(&entry[32..64]);
-    Ok(Section { kind, offset: u64_at(entry, 8), len: u64_at(entry, 16), hash })
+    let mut checksum = Checksum::default();
+    checksum.copy_from_slice(&entry[32..ENTRY_LEN]);
+    Ok(Section { kind, offset: u64_at(entry, 8), len: u64_at(entry, 16), checksum })
 }
 
 /// Sections must stand in order, each at the first aligned place, with zeros between them, up to the file's end.

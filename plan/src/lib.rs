@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod builder;
+mod checksum;
 mod describe;
 mod dtype;
 mod error;

@@ -7,6 +7,7 @@ use of_files::Pending;
 use prost::Message;
 
 use crate::builder::Piece;
+use crate::checksum::Hasher;
 use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header};
 use crate::map::Map;
 use crate::{PlanBuilder, WriteError, verify};
@@ -89,20 +90,16 @@ impl<W: Write> SectionWriter<'_, W> {
         }
         self.pad_to(align_up(self.position, SECTION_ALIGN))?;
         let offset = self.position;
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = Hasher::default();
         for piece in pieces {
             let gap = offset + piece.offset - self.position;
             hasher.update(&ZEROS[..gap as usize]);
             self.pad_to(offset + piece.offset)?;
-            if piece.bytes.len() >= 1 << 20 {
-                hasher.update_rayon(&piece.bytes)
-            } else {
-                hasher.update(&piece.bytes)
-            };
+            hasher.update(&piece.bytes);
             self.out.write_all(&piece.bytes)?;
             self.position += piece.bytes.len() as u64;
         }
-        self.sections.push(Section { kind, offset, len, hash: *hasher.finalize().as_bytes() });
+        self.sections.push(Section { kind, offset, len, checksum: hasher.finish() });
         Ok(())
     }
 

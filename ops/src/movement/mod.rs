@@ -66,7 +66,7 @@ use crate::Inferred;
 use crate::structural::{Constant, ShapeOf};
 
 /// The most axes that a tensor may get, and the most elements of a tensor that holds dimensions.
-pub(crate) const MOST_AXES: usize = 64;
+pub const MOST_AXES: usize = 64;
 
 /// The longest list of indices that a gradient rule writes into the graph.
 const LONGEST_LIST: usize = 1 << 24;

@@ -19,7 +19,13 @@ impl fmt::Display for Description {
         let (arch, threads, ranks) = (&environment.arch, environment.threads, environment.ranks);
         writeln!(f, "  environment  {arch} [{features}], {threads} threads, {ranks} ranks{cuda}")?;
         for section in &self.sections {
-            writeln!(f, "  section      {:<9} {:>12} blake3 {}", section.kind, bytes(section.bytes), section.blake3)?;
+            writeln!(
+                f,
+                "  section      {:<9} {:>12} checksum {}",
+                section.kind,
+                bytes(section.bytes),
+                section.checksum
+            )?;
         }
         writeln!(f, "  weights      {} of {}", self.weights.count, bytes(self.weights.bytes))?;
         let code: u64 = self.code.iter().map(|code| code.bytes).sum();

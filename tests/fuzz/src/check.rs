@@ -19,7 +19,7 @@ use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
 
 use crate::compare::{Expected, compare};
-use crate::evaluate::{contracted, exact, noisy, untold};
+use crate::evaluate::{contracted, exact, noisy, untold, vanished};
 use crate::open::opened;
 use crate::{Case, module};
 
@@ -304,8 +304,10 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
     for runs in NOISE {
         let mut noise = Vec::new();
         for (func, seed) in primitives.iter().flat_map(|f| (0..runs).map(move |seed| (f, seed))) {
-            if let Ok(out) = contracted(&func.graph, &case.inputs, seed) {
-                noise.push(out.into_iter().zip(checked.want.iter().cloned()).collect());
+            for uncertain in [contracted, vanished] {
+                if let Ok(out) = uncertain(&func.graph, &case.inputs, seed) {
+                    noise.push(out.into_iter().zip(checked.want.iter().cloned()).collect());
+                }
             }
         }
         for (func, center) in [(&case.func, &checked.want), (&checked.optimised, &checked.got)] {

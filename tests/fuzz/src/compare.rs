@@ -19,7 +19,7 @@ pub struct Expected {
 
 /// How many times the measured deviation a result may be off: it is the largest of a sample, and sums in another order may
 /// lie beyond it. Half of it was enough for five thousand graphs.
-const MARGIN: f64 = 4.0;
+pub const MARGIN: f64 = 4.0;
 /// Half units in the last place that are always allowed: the few noisy runs of small graphs may move an element hardly at
 /// all, where mathematical functions of two libraries differ in the last digits.
 const SLACK: f64 = 16.0;

@@ -9,10 +9,11 @@ use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, Rewriter, Tensor, ValueId
 use of_ops::control::{Loop, Scan};
 use of_ops::elementwise::{Add, Sub};
 use of_ops::interpret::{run_graph_around, type_of};
+use of_ops::reduction::ReduceProd;
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{OpSpec, Value};
 
-use crate::compare::numbers;
+use crate::compare::{MARGIN, numbers};
 
 /// The values of the outermost region of a graph.
 pub type Values = HashMap<ValueId, Value>;
@@ -85,6 +86,56 @@ fn uncancelled(v: &Value, largest: f64, seed: u64) -> Value {
         x.iter().enumerate().map(|(i, x)| if x.abs() < 2.0 * ulp { x + ulp * unit(i as u64 ^ seed) } else { *x });
     Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Float(moved.collect()))
         .map_or_else(|_| v.clone(), Value::from)
+}
+
+/// The outputs when sums that rounding could make zero are zero, and products whose partial products leave the range of
+/// their type, multiplied in one order or another, are no numbers.
+///
+/// # Errors
+/// When an op cannot be evaluated any more.
+pub fn vanished(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
+    run_graph_around(graph, inputs, &|op, operands, evaluate| {
+        let results = evaluate(operands)?;
+        let mut with = |change: &dyn Fn(f64) -> f64| {
+            let operands: Vec<Value> = operands.iter().map(|v| map(v, change)).collect();
+            evaluate(&operands)
+        };
+        if graph.op(op).name() == ReduceProd::NAME {
+            let large = with(&|x| if x.abs() < 1.0 { 1.0 } else { x })?;
+            let small = with(&|x| if x.abs() > 1.0 { 1.0 } else { x })?;
+            let leaves = |large: f64, small: f64| large.is_infinite() || small == 0.0;
+            let kept = |x, large, small| if leaves(large, small) { f64::NAN } else { x };
+            let pairs = results.iter().zip(large.iter().zip(&small));
+            return Ok(pairs.map(|(x, (large, small))| zip(x, large, small, kept)).collect());
+        }
+        if !graph.op(op).regions.is_empty() || is_exact(operands, &results) {
+            return Ok(results);
+        }
+        let moved: Vec<Value> = operands.iter().map(|v| perturb(v, seed)).collect();
+        let moved = evaluate(&moved)?;
+        let kept = |x: f64, moved: f64, _| if x.abs() <= MARGIN * (moved - x).abs() { 0.0 } else { x };
+        Ok(results.iter().zip(&moved).map(|(x, moved)| zip(x, moved, moved, kept)).collect())
+    })
+}
+
+/// A float tensor with each element changed; other values as they are.
+fn map(v: &Value, change: &dyn Fn(f64) -> f64) -> Value {
+    zip(v, v, v, |x, _, _| change(x))
+}
+
+/// A float tensor made of the elements of three of one shape; another value, or of another shape, is the first.
+fn zip(a: &Value, b: &Value, c: &Value, of: impl Fn(f64, f64, f64) -> f64) -> Value {
+    let made = || {
+        let Value::Tensor(t) = a else { return None };
+        let (true, Elements::Float(x)) = (t.dtype().is_float(), t.elements()) else { return None };
+        let (y, z) = (numbers(b)?, numbers(c)?);
+        if y.len() != x.len() || z.len() != x.len() {
+            return None;
+        }
+        let elements = x.iter().zip(y.iter().zip(&z)).map(|(x, (y, z))| of(*x, *y, *z)).collect();
+        Tensor::from_elements(t.dtype(), t.dims().to_vec(), Elements::Float(elements)).ok()
+    };
+    made().map_or_else(|| a.clone(), Value::from)
 }
 
 /// Symbols of extents that no value has: those of the slices of a stack without a slice, unless inference knows them. Any

@@ -156,3 +156,40 @@ func @main(%x: tensor<3xf32>) -> (tensor<2xi64>) {
 }"#;
     holds(text, Opening::Closed);
 }
+
+/// A phase that has fewer taps than another, or none, multiplies nothing by zeros: infinity would be no number there.
+#[test]
+fn transposed_convolutions_of_infinity() {
+    for (kernel, dilation) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 2), (5, 1)] {
+        let reach = (kernel - 1) * dilation + 1;
+        let (height, width) = (2 * 2 + reach, 3 * 3 + reach);
+        let text = format!(
+            r#"
+func @main(%x: tensor<1x3x4x2xf32>) -> (tensor<1x{height}x{width}x3xf32>) {{
+  %zero = of.constant {{value = dense<0.0> : tensor<f32>}}
+  %most = of.constant {{value = dense<1.7> : tensor<f32>}}
+  %above = of.gt %x, %most
+  %infinite = of.div %x, %zero
+  %far = of.select %above, %infinite, %x
+  %w = of.constant {{value = dense<-1.25> : tensor<2x3x{kernel}x{kernel}xf32>}}
+  %b = of.constant {{value = dense<[0.5, 1.5, 2.5]> : tensor<3xf32>}}
+  %y = of.conv_transpose %far, %w, %b {{auto_pad = "NOTSET", channels_last = true, dilations = [{dilation}, {dilation}], group = 1, output_padding = array<i64>, output_shape = array<i64>, pads = array<i64>, strides = [2, 3]}}
+  of.return %y
+}}"#
+        );
+        holds(&text, Opening::Closed);
+        holds(&text, Opening::First);
+    }
+}
+
+/// An empty tensor that tells extents has an axis more than the tensor that they are those of.
+#[test]
+fn extents_of_as_many_axes_as_there_may_be() {
+    let text = r#"
+func @main(%x: tensor<64xi64>) -> (tensor<64xi64>) {
+  %y = of.constant_of_shape %x {value = dense<[0.0]> : tensor<1xf32>}
+  %shape = of.shape %y {start = 0}
+  of.return %shape
+}"#;
+    holds(text, Opening::Closed);
+}
