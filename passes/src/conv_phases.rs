@@ -111,12 +111,13 @@ pub fn conv_phases(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
 /// The spatial axes and the number of groups, where what must be known of extents is.
 fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Option<(Vec<Axis>, usize)> {
     let shape = |v: ValueId| g.ty(v).as_tensor()?.shape.clone();
-    let input = shape(x)?;
-    // A window does not fit into nothing, of which there is a transposed convolution all the same.
-    if input.iter().any(|d| d.as_const() == Some(0)) {
+    let (input, filters) = (shape(x)?, shape(w)?);
+    // A window does not fit into nothing, of which there is a transposed convolution all the same; nor is one of no channels
+    // worth a form of its own.
+    if input.iter().chain(&filters).any(|d| d.as_const() == Some(0)) {
         return None;
     }
-    let all = conv.geometry(&input, &shape(w)?).ok()?;
+    let all = conv.geometry(&input, &filters).ok()?;
     let o = &all.windows;
     let axis = |i: usize| {
         let (stride, dilation, kernel) = (o.strides[i], o.dilations[i], o.kernel[i]);

@@ -115,9 +115,14 @@ pub fn fits(view: &View<'_>, m: &Match<'_>, shapes: &BTreeMap<String, Declared>)
     })
 }
 
+/// Matches at one class that are looked for. Where classes read themselves there are as many as paths, more than any rule
+/// may say in a round.
+const MOST: usize = 1 << 12;
+
 const COMMUTATIVE: &[&str] = &["of.add", "of.mul", "of.max", "of.min"];
 
-/// All matches of a pattern at a class, appended to `out`.
+/// The matches of a pattern at a class, appended to `out`. No op is looked for in what follows from constants: it is computed
+/// at compile time, in whatever way it is written.
 pub fn matches<'a>(view: &View<'a>, p: &Pattern, class: Id, so_far: &Match<'a>, out: &mut Vec<Match<'a>>) {
     match p {
         Pattern::Variable(name) => {
@@ -135,10 +140,11 @@ pub fn matches<'a>(view: &View<'a>, p: &Pattern, class: Id, so_far: &Match<'a>, 
                 out.push(so_far.clone());
             }
         }
-        Pattern::Op(name, operands) => {
+        Pattern::Op(name, operands) if !view.known(class) => {
             for node in view.nodes(view.graph.egg.find(class)) {
                 if view.graph.form(node).is_none_or(|(def, _)| def.name() != name)
                     || node.children.len() != operands.len()
+                    || out.len() > MOST
                 {
                     continue;
                 }
@@ -148,6 +154,7 @@ pub fn matches<'a>(view: &View<'a>, p: &Pattern, class: Id, so_far: &Match<'a>, 
                 }
             }
         }
+        Pattern::Op(..) => (),
     }
 }
 
@@ -165,7 +172,7 @@ fn at_node<'a>(
     for (i, p) in operands.iter().enumerate() {
         let child = node.children[if swapped { operands.len() - 1 - i } else { i }];
         let mut next = Vec::new();
-        for m in &partial {
+        for m in partial.iter().take(MOST) {
             matches(view, p, child, m, &mut next);
         }
         partial = next;

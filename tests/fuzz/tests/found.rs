@@ -157,6 +157,18 @@ func @main(%x: tensor<3xf32>) -> (tensor<2xi64>) {
     holds(text, Opening::Closed);
 }
 
+/// What has no channels has no phases either.
+#[test]
+fn transposed_convolutions_to_no_channels() {
+    let text = r#"
+func @main(%x: tensor<2x3x4xf32>) -> (tensor<2x0x8xf32>) {
+  %w = of.constant {value = dense<> : tensor<3x0x2xf32>}
+  %y = of.conv_transpose %x, %w {auto_pad = "NOTSET", channels_last = false, dilations = [1], group = 1, output_padding = array<i64>, output_shape = array<i64>, pads = array<i64>, strides = [2]}
+  of.return %y
+}"#;
+    holds(text, Opening::Closed);
+}
+
 /// A phase that has fewer taps than another, or none, multiplies nothing by zeros: infinity would be no number there.
 #[test]
 fn transposed_convolutions_of_infinity() {
@@ -190,6 +202,20 @@ func @main(%x: tensor<64xi64>) -> (tensor<64xi64>) {
   %y = of.constant_of_shape %x {value = dense<[0.0]> : tensor<1xf32>}
   %shape = of.shape %y {start = 0}
   of.return %shape
+}"#;
+    holds(text, Opening::Closed);
+}
+
+/// Sums and products of nothing are all equal: classes of the e-graph that read themselves, with matches without end.
+#[test]
+fn normalisation_of_no_channels() {
+    let text = r#"
+func @main(%x: tensor<3x0xf32>) -> (tensor<3x0xf32>, tensor<3x0xf32>) {
+  %none = of.constant {value = dense<> : tensor<0xf32>}
+  %known = of.constant {value = dense<> : tensor<3x0xf32>}
+  %y = of.batch_norm %known, %none, %none, %none, %none {channels_last = false, epsilon = 1.0e-5}
+  %z = of.batch_norm %x, %none, %none, %none, %none {channels_last = false, epsilon = 1.0e-5}
+  of.return %y, %z
 }"#;
     holds(text, Opening::Closed);
 }
