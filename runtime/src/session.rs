@@ -58,14 +58,19 @@ impl Session {
         loaders: &[Arc<dyn Loader>],
     ) -> Result<Self, SessionError> {
         let threads = worker_count(options, plan.plan().environment.threads);
+        let code = Self::code(&plan)?;
+        let pool = Pool::new(threads).map_err(SessionError::Thread)?;
+        Self::with(&plan, program, options, (Arc::new(pool), code), loaders, None)
+    }
+
+    /// The kernels of a plan for one rank, which this processor can run.
+    pub(crate) fn code(plan: &Arc<PlanFile>) -> Result<Arc<CodeMap>, SessionError> {
         let ranks = plan.plan().environment.ranks;
         if ranks > 1 {
             return Err(SessionError::Ranks { ranks });
         }
         cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
-        let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
-        let pool = Pool::new(threads).map_err(SessionError::Thread)?;
-        Self::with(&plan, program, options, (Arc::new(pool), Arc::new(code)), loaders, None)
+        CodeMap::new(plan).map(Arc::new).map_err(|source| memory("kernels", plan.file_len(), source))
     }
 
     /// The program of one of several ranks, which share their code. The plan's meshes were verified.
@@ -81,7 +86,7 @@ impl Session {
         Self::with(plan, program, options, (Arc::new(pool), Arc::clone(code)), loaders, Some(seat))
     }
 
-    /// A program that a task of another session runs: it shares that one's workers and code.
+    /// A program that a task of another session runs, or that runs beside others: on given workers, with shared code.
     pub(crate) fn inner(
         plan: &Arc<PlanFile>,
         program: usize,
@@ -159,6 +164,11 @@ impl Session {
     /// Workers that share a task's loop, the calling thread included.
     pub fn threads(&self) -> usize {
         self.shared.pool.threads()
+    }
+
+    /// Why it cannot run again, if it cannot.
+    pub(crate) fn poison(&self) -> Option<&str> {
+        self.poison.as_deref()
     }
 
     /// Runs the program on these inputs.

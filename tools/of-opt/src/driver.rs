@@ -11,7 +11,7 @@ use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_plan::PlanFile;
-use of_runtime::{ExecError, LoadError, MeshSession, RunError, Session, SessionError, Value};
+use of_runtime::{ExecError, Lanes, LoadError, MeshSession, RunError, Session, SessionError, Value};
 
 use crate::backends::{self, Backends};
 use crate::cli::Codegen;
@@ -178,6 +178,21 @@ pub fn session(
 ) -> Result<Session, Diagnostics> {
     let options = of_runtime::Options { threads: threads.unwrap_or(0), profile };
     Session::new(plan, program, options, &backends.loaders).map_err(|e| session_error(&e))
+}
+
+/// Makes so many lanes for a program of a plan.
+///
+/// # Errors
+/// When this machine cannot run it.
+pub fn lanes(
+    plan: &Arc<PlanFile>,
+    program: usize,
+    threads: usize,
+    lanes: usize,
+    backends: &Backends,
+) -> Result<Lanes, Diagnostics> {
+    let options = of_runtime::Options { threads, profile: false };
+    Lanes::new(plan, program, options, lanes, &backends.loaders).map_err(|e| session_error(&e))
 }
 
 /// Makes a session of ranks for a mesh of a plan.

@@ -1,10 +1,12 @@
 //! `of-opt bench`: how long a run takes.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use of_diag::Diagnostics;
+use of_runtime::{Lanes, RunError, Value};
 use serde_json::json;
 
 use crate::backends::Backends;
@@ -31,6 +33,9 @@ pub struct Bench {
     /// How long to measure.
     #[command(flatten)]
     pub limits: Limits,
+    /// Requests in flight at once, each on its share of the threads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub concurrency: usize,
     /// Code generation, for models that are not compiled yet.
     #[command(flatten)]
     pub codegen: Codegen,
@@ -54,6 +59,9 @@ pub struct Limits {
 pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
     c.limits.check()?;
+    if c.concurrency == 0 || (c.concurrency > 1 && c.codegen.mesh.is_some()) {
+        return Err(exit::usage("--concurrency is 1 or more, and 1 with --mesh").into());
+    }
     let summary = super::compile::summary;
     let backends = Backends::of(&c.codegen)?;
     let request = Request {
@@ -67,6 +75,16 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     };
     let (plan, mut values) = request.ready(console)?;
     let threads = driver::threads(c.codegen.threads);
+    if c.concurrency > 1 {
+        let plan = Arc::new(plan);
+        let program = driver::find_program(&plan, &values)?;
+        let lanes = driver::lanes(&plan, program, threads, c.concurrency, &backends)?;
+        let load = started.elapsed();
+        let progress = console.progress("measuring");
+        let measured = c.limits.measure_lanes(&lanes, c.concurrency, &values)?;
+        drop(progress);
+        return say(console, &report(&measured, load, threads, c.concurrency));
+    }
     let mut engine = Engine::open(Arc::new(plan), &values, threads, &backends)?;
     let load = started.elapsed();
     let mut outputs = engine.new_outputs();
@@ -80,11 +98,30 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     c.limits.warm_up(&mut || run().map(drop))?;
     let runs = c.limits.measure(&mut run)?;
     drop(progress);
-    let result = report(&runs, load, first, threads);
-    let line = result.to_string();
-    let (runs, threads) = (count(runs.len(), "run"), count(threads, "thread"));
-    console.note(&format!("median {} ms of {runs} on {threads}", result["median_ms"]));
-    console.print(&(line + "\n"))
+    let elapsed = runs.iter().map(|r| r.0).sum();
+    say(console, &report(&Measured { first, runs, elapsed }, load, threads, 1))
+}
+
+/// What a measurement is made of.
+struct Measured {
+    /// The first run.
+    first: Duration,
+    /// Wall and processor time of the runs that count.
+    runs: Vec<(Duration, Duration)>,
+    /// How long all of them took.
+    elapsed: Duration,
+}
+
+fn say(console: &mut Console, result: &serde_json::Value) -> Result<(), Diagnostics> {
+    let number = |key: &str| result[key].as_u64().unwrap_or(0) as usize;
+    let (runs, threads) = (count(number("iters"), "run"), count(number("threads"), "thread"));
+    let (median, rate, at_once) = (&result["median_ms"], &result["requests_per_s"], number("concurrency"));
+    let note = match at_once {
+        1 => format!("median {median} ms of {runs} on {threads}"),
+        _ => format!("{rate} requests a second, {at_once} at once, median {median} ms of {runs} on {threads}"),
+    };
+    console.note(&note);
+    console.print(&format!("{result}\n"))
 }
 
 impl Limits {
@@ -112,6 +149,47 @@ impl Limits {
         Ok(())
     }
 
+    /// Keeps so many requests in flight until either limit.
+    fn measure_lanes(&self, lanes: &Lanes, at_once: usize, inputs: &[Value]) -> Result<Measured, Diagnostics> {
+        let failed = |e: RunError| driver::run_error(&e);
+        let ready = Barrier::new(at_once);
+        let begun = AtomicUsize::new(0);
+        let caller = || -> Result<_, Diagnostics> {
+            let (mut inputs, mut outputs) = (inputs.to_vec(), lanes.new_outputs().map_err(failed)?);
+            let mut once = || {
+                let start = Instant::now();
+                lanes.run_into(&mut inputs, &mut outputs).map_err(failed).map(|()| start.elapsed())
+            };
+            let first = once().and_then(|first| once().map(|_| first));
+            // All callers come here, those that failed too.
+            ready.wait();
+            let (first, start, cpu) = (first?, Instant::now(), machine::cpu_time());
+            let mut walls = Vec::new();
+            while begun.fetch_add(1, Ordering::Relaxed) < self.iters {
+                walls.push(once()?);
+                if start.elapsed().as_secs_f64() >= self.max_seconds {
+                    break;
+                }
+            }
+            Ok((first, walls, start.elapsed(), machine::cpu_time().saturating_sub(cpu)))
+        };
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..at_once).map(|_| scope.spawn(caller)).collect();
+            callers.into_iter().map(|c| c.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        let (mut all, mut cpu) =
+            (Measured { first: Duration::ZERO, runs: Vec::new(), elapsed: Duration::ZERO }, Duration::ZERO);
+        for result in results {
+            let (first, walls, elapsed, spent) = result?;
+            (all.first, all.elapsed, cpu) = (all.first.max(first), all.elapsed.max(elapsed), cpu.max(spent));
+            all.runs.extend(walls.into_iter().map(|wall| (wall, Duration::ZERO)));
+        }
+        // The processor's time is that of the process: each run has its share.
+        let share = cpu / all.runs.len().max(1) as u32;
+        all.runs.iter_mut().for_each(|run| run.1 = share);
+        Ok(all)
+    }
+
     /// Runs until either limit; at least five times unless that takes twelve times the limit.
     ///
     /// # Errors
@@ -131,7 +209,8 @@ impl Limits {
     }
 }
 
-fn report(runs: &[(Duration, Duration)], load: Duration, first: Duration, threads: usize) -> serde_json::Value {
+fn report(measured: &Measured, load: Duration, threads: usize, concurrency: usize) -> serde_json::Value {
+    let runs = &measured.runs;
     let ms = |d: Duration| (d.as_secs_f64() * 1e7).round() / 1e4;
     let sorted = |f: fn(&(Duration, Duration)) -> Duration| {
         let mut v: Vec<Duration> = runs.iter().map(f).collect();
@@ -140,12 +219,15 @@ fn report(runs: &[(Duration, Duration)], load: Duration, first: Duration, thread
     };
     let (wall, cpu) = (sorted(|r| r.0), sorted(|r| r.1));
     let quantile = |v: &[Duration], p: f64| v[(v.len() - 1).min((v.len() as f64 * p) as usize)];
-    let (all_wall, all_cpu): (Duration, Duration) = (wall.iter().sum(), cpu.iter().sum());
-    let share = all_cpu.as_secs_f64() / (all_wall.as_secs_f64() * threads as f64).max(1e-12);
+    let all_cpu: Duration = cpu.iter().sum();
+    let elapsed = measured.elapsed.as_secs_f64().max(1e-12);
+    let share = all_cpu.as_secs_f64() / (elapsed * threads as f64);
+    let rate = runs.len() as f64 / elapsed;
     json!({
         "median_ms": ms(quantile(&wall, 0.5)), "p90_ms": ms(quantile(&wall, 0.9)), "min_ms": ms(wall[0]),
         "cpu_ms": ms(quantile(&cpu, 0.5)), "share": (share * 1e3).round() / 1e3,
-        "load_ms": ms(load), "first_ms": ms(first), "iters": runs.len(),
+        "load_ms": ms(load), "first_ms": ms(measured.first), "iters": runs.len(),
+        "requests_per_s": (rate * 1e3).round() / 1e3, "concurrency": concurrency,
         "peak_rss_mb": machine::peak_rss_mb(), "threads": threads, "version": env!("CARGO_PKG_VERSION"),
     })
 }
@@ -158,7 +240,10 @@ mod tests {
     fn the_report_has_every_number() {
         let run = |ms: u64| (Duration::from_millis(ms), Duration::from_millis(2 * ms));
         let runs: Vec<_> = (1..=10).map(run).collect();
-        let r = report(&runs, Duration::from_millis(7), Duration::from_millis(3), 2);
+        let elapsed = runs.iter().map(|r| r.0).sum();
+        let measured = Measured { first: Duration::from_millis(3), runs, elapsed };
+        let r = report(&measured, Duration::from_millis(7), 2, 1);
+        assert_eq!((&r["requests_per_s"], &r["concurrency"]), (&json!(181.818), &json!(1)));
         assert_eq!((&r["median_ms"], &r["p90_ms"], &r["min_ms"]), (&json!(6.0), &json!(10.0), &json!(1.0)));
         assert_eq!((&r["cpu_ms"], &r["share"], &r["iters"]), (&json!(12.0), &json!(1.0), &json!(10)));
         assert_eq!((&r["load_ms"], &r["first_ms"]), (&json!(7.0), &json!(3.0)));
