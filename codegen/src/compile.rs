@@ -260,20 +260,25 @@ fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blo
         .collect();
     let (sources, wanted) = (distinct, which);
     let done = AtomicUsize::new(0);
-    let results: Vec<Result<(Blob, bool), CompileError>> = sources
-        .par_iter()
-        .map(|s| {
-            let r = options.cache.get(s, options.target.isa);
+    // The longest first, so that none is left when all others are ready.
+    let mut order: Vec<usize> = (0..sources.len()).collect();
+    order.sort_by_key(|i| std::cmp::Reverse(sources[*i].body.len()));
+    let mut results: Vec<(usize, Result<(Blob, bool), CompileError>)> = order
+        .into_par_iter()
+        .with_max_len(1)
+        .map(|i| {
+            let r = options.cache.get(sources[i], options.target.isa);
             let n = done.fetch_add(1, Ordering::Relaxed) + 1;
             if let Some(report) = &options.progress {
                 report(Progress::Kernels(n, sources.len()));
             }
-            r
+            (i, r)
         })
         .collect();
+    results.sort_by_key(|(i, _)| *i);
     let mut blobs = Vec::with_capacity(results.len());
     let mut compiled = 0;
-    for r in results {
+    for (_, r) in results {
         let (blob, new) = r.map_err(|e| {
             let missing = matches!(e, CompileError::Missing { .. });
             let d = Diagnostic::error(Code::CODEGEN, Location::Unknown, e.to_string());

@@ -8,6 +8,7 @@ use of_ir::{DType, Dim, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
+use rayon::prelude::*;
 
 use super::body::Body;
 use super::{Lowering, points};
@@ -149,10 +150,11 @@ impl Lowering<'_, '_> {
             let mut out = Vec::new();
             for part in values.chunks_exact(k * n) {
                 let part = right(part, k, n, taps);
-                match spec.b {
-                    contraction::Operand::RowMajor(_) => out.extend_from_slice(&part),
-                    _ => out.extend(contraction::pack(&part, k, n, width)),
-                }
+                let panels = match spec.b {
+                    contraction::Operand::RowMajor(_) => part.into_owned(),
+                    _ => contraction::pack(&part, k, n, width),
+                };
+                if out.is_empty() { out = panels } else { out.extend(panels) }
             }
             Ok(match spec.b {
                 contraction::Operand::Halves(DType::F16) => Panels::F16(out.into_iter().map(f16::from_f32).collect()),
@@ -389,20 +391,22 @@ fn element(dtype: DType) -> Element {
 }
 
 /// A right operand as `[k, n]`: a matrix as it is, filters of so many taps rearranged.
-fn right<T: Copy + Default>(part: &[T], k: usize, n: usize, taps: Option<usize>) -> Cow<'_, [T]> {
+fn right<T: Copy + Default + Send + Sync>(part: &[T], k: usize, n: usize, taps: Option<usize>) -> Cow<'_, [T]> {
     taps.map_or(Cow::Borrowed(part), |taps| Cow::Owned(filters(part, n, k / taps, taps)))
 }
 
 /// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.
-fn filters<T: Copy + Default>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
+fn filters<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
+    /// Rows that are written side by side: each read line of the cache is used up.
+    const ROWS: usize = 16;
     let mut out = vec![T::default(); w.len()];
-    for o in 0..cout {
-        for c in 0..cin {
-            for t in 0..taps {
-                out[(t * cin + c) * cout + o] = w[(o * cin + c) * taps + t];
-            }
+    out.par_chunks_mut((ROWS * cout).max(1)).enumerate().for_each(|(block, to)| {
+        let rows = to.len() / cout;
+        for (o, i) in (0..cout).flat_map(|o| (0..rows).map(move |i| (o, i))) {
+            let (t, c) = ((block * ROWS + i) / cin, (block * ROWS + i) % cin);
+            to[i * cout + o] = w[(o * cin + c) * taps + t];
         }
-    }
+    });
     out
 }
 

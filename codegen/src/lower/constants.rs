@@ -54,8 +54,8 @@ impl<'g, 'b> Constants<'g, 'b> {
     /// When the plan cannot hold it.
     pub fn computed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<u32, Diagnostic> {
         let dims = [data.len() as i64];
-        let bytes = Tensor::from_slice(&[data.len()], data).ok().and_then(|t| t.bytes().map(|b| b.to_vec()));
-        self.builder.add_weight(name, element_type(T::DTYPE), &dims, bytes.unwrap_or_default()).map_err(failed)
+        let bytes = bytemuck::cast_slice::<T, u8>(data).to_vec();
+        self.builder.add_weight(name, element_type(T::DTYPE), &dims, bytes).map_err(failed)
     }
 
     /// The constant's value, borrowed from the graph.

@@ -12,6 +12,7 @@ mod block;
 use std::fmt::Write;
 
 use of_ir::DType;
+use rayon::prelude::*;
 
 pub use block::Block;
 
@@ -226,12 +227,12 @@ fn crowd(rows: usize, c: &Contraction) -> usize {
 pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Vec<f32> {
     let panels = columns.div_ceil(width);
     let mut out = vec![0f32; panels * k * width];
-    for (p, panel) in out.chunks_exact_mut(k * width).enumerate() {
+    out.par_chunks_exact_mut((k * width).max(1)).enumerate().for_each(|(p, panel)| {
         let n = width.min(columns - p * width);
         for (row, to) in panel.chunks_exact_mut(width).enumerate() {
             to[..n].copy_from_slice(&b[row * columns + p * width..][..n]);
         }
-    }
+    });
     out
 }
 

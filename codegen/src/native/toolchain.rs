@@ -11,6 +11,7 @@ use crate::cuda::{nvrtc, shim};
 /// Flags of every compilation for a CPU. Numbers must be IEEE numbers: nothing of -ffast-math but what no result depends on.
 const FLAGS: &[&str] = &[
     "-c",
+    "-pipe",
     "-O2",
     "-fPIC",
     "-ffreestanding",

@@ -18,6 +18,7 @@
 use std::fmt::Write;
 
 use of_ir::DType;
+use rayon::prelude::*;
 
 use super::contraction::{self, Contraction, Tile};
 use super::expr::{self, ctype, vtype};
@@ -108,18 +109,21 @@ impl Transform {
     pub fn pack(&self, filters: &[f32], cin: usize, cout: usize, width: usize) -> Vec<f32> {
         let (r, n) = (self.taps, self.points());
         let mut out = vec![0f32; cout.div_ceil(width) * width * cin * n * n];
-        for (f, filter) in filters.chunks_exact(r * r).enumerate() {
-            let (o, c) = (f / cin, f % cin);
-            // G g, then (G g) G^T.
-            let rows: Vec<f64> = (0..n * r)
-                .map(|i| (0..r).map(|k| self.filter[i / r][k] * f64::from(filter[k * r + i % r])).sum())
-                .collect();
-            for i in 0..n * n {
-                let at = ((o / width * n * n + i) * cin + c) * width + o % width;
-                let value: f64 = (0..r).map(|k| rows[i / n * r + k] * self.filter[i % n][k]).sum();
-                out[at] = value as f32;
+        out.par_chunks_exact_mut((n * n * cin * width).max(1)).enumerate().for_each(|(p, panel)| {
+            let mut rows = vec![0f64; n * r];
+            // Neighbours in the panel come one after another.
+            for (c, o) in (0..cin).flat_map(|c| (0..width.min(cout - p * width)).map(move |o| (c, o))) {
+                let filter = &filters[((p * width + o) * cin + c) * r * r..][..r * r];
+                // G g, then (G g) G^T.
+                for (i, to) in rows.iter_mut().enumerate() {
+                    *to = (0..r).map(|k| self.filter[i / r][k] * f64::from(filter[k * r + i % r])).sum();
+                }
+                for i in 0..n * n {
+                    let value: f64 = (0..r).map(|k| rows[i / n * r + k] * self.filter[i % n][k]).sum();
+                    panel[(i * cin + c) * width + o] = value as f32;
+                }
             }
-        }
+        });
         out
     }
 }
