@@ -79,7 +79,7 @@ pub struct Tile {
 }
 
 /// Terms of a long sum of floats that are added up by themselves.
-pub const PIECE: usize = 512;
+pub const PIECE: usize = 128;
 
 /// The order of a large product of floats: a block of the left operand, some rows by some terms, stays in the second
 /// cache while panels go by; the sums of a group of panels wait in scratch for the next terms.
