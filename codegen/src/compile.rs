@@ -263,7 +263,7 @@ fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blo
     // The longest first, so that none is left when all others are ready.
     let mut order: Vec<usize> = (0..sources.len()).collect();
     order.sort_by_key(|i| std::cmp::Reverse(sources[*i].body.len()));
-    let mut results: Vec<(usize, Result<(Blob, bool), CompileError>)> = order
+    let mut results: Vec<(usize, Result<_, CompileError>)> = order
         .into_par_iter()
         .with_max_len(1)
         .map(|i| {
