@@ -102,6 +102,14 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, tables: Vec<Table>) 
         taken.extend(ops.iter().map(|op| (*op, i)));
         gather(graph, roles, &ops.into_iter().collect(), &mut order);
     }
+    // One that another came between, as they need each other, is no group.
+    let together = |i: usize| {
+        let mut at = order.iter().enumerate().filter(|(_, op)| taken.get(*op) == Some(&i)).map(|(at, _)| at);
+        let first = at.next().unwrap_or(0);
+        at.zip(first + 1..).all(|(at, next)| at == next)
+    };
+    let apart: Vec<usize> = (0..tables.len()).filter(|i| !together(*i)).collect();
+    taken.retain(|_, i| !apart.contains(i));
     let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
     let mut f = Fuser {
         graph,
