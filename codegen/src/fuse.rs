@@ -4,7 +4,7 @@
 //! that compute in the same space, as long as no dependency runs out of the group and back into it. What is fused is
 //! decided by role and shape alone, not by patterns of op names.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use of_ir::{Graph, OpId, RegionId, ValueDef, ValueId};
 use of_ops::OpSpec;
@@ -16,6 +16,7 @@ use of_ops::scalar::ScalarOp;
 use crate::lower::view::View;
 use crate::native::{Extent, extent};
 use crate::roles::Roles;
+use crate::table::Table;
 
 /// What an op is to the fusion.
 #[derive(Clone, PartialEq, Debug)]
@@ -51,6 +52,8 @@ pub enum Shape {
     Anchor,
     /// Two products and the rows between them: groups of their own, in [`Group::parts`].
     Attention,
+    /// A table and the products that read it: [`Group::table`].
+    Table,
     /// One op.
     Single,
     /// One op that runs its regions as programs.
@@ -72,24 +75,41 @@ pub struct Group {
     pub space: Vec<Extent>,
     /// Groups that it is made of, in execution order, where they have kernels of their own too.
     pub parts: Vec<Group>,
+    /// The table, where it is one.
+    pub table: Option<Box<Table>>,
     /// Groups that must run before.
     deps: BTreeSet<usize>,
 }
 
 impl Group {
-    /// A group of one op of this one, which keeps its place in the order.
-    pub fn alone(&self, op: OpId, shape: Shape, space: Vec<Extent>) -> Group {
-        Group { ops: vec![op], shape, space, parts: Vec::new(), deps: BTreeSet::new() }
+    /// A group of some ops.
+    pub fn of(ops: Vec<OpId>, shape: Shape, space: Vec<Extent>) -> Group {
+        Group { ops, shape, space, parts: Vec::new(), table: None, deps: BTreeSet::new() }
     }
 }
 
 /// Elementwise ops that one kernel computes at most beside its anchor or its reductions.
 const LONGEST: usize = 48;
 
-/// Partitions the ops of `region`. Groups come in execution order.
-pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
+/// Partitions the ops of `region`; those of `tables`, which share no op with others, are groups. Groups come in execution
+/// order.
+pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, tables: Vec<Table>) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
     hoist(graph, roles, &mut order);
+    let mut taken: HashMap<OpId, usize> = HashMap::new();
+    for (i, t) in tables.iter().enumerate() {
+        let ops: Vec<OpId> = t.ops().into_iter().chain(t.moves(graph, roles)).collect();
+        taken.extend(ops.iter().map(|op| (*op, i)));
+        gather(graph, roles, &ops.into_iter().collect(), &mut order);
+    }
+    // One that another came between, as they need each other, is no group.
+    let together = |i: usize| {
+        let mut at = order.iter().enumerate().filter(|(_, op)| taken.get(*op) == Some(&i)).map(|(at, _)| at);
+        let first = at.next().unwrap_or(0);
+        at.zip(first + 1..).all(|(at, next)| at == next)
+    };
+    let apart: Vec<usize> = (0..tables.len()).filter(|i| !together(*i)).collect();
+    taken.retain(|_, i| !apart.contains(i));
     let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
     let mut f = Fuser {
         graph,
@@ -101,10 +121,21 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles) -> Vec<Group> {
         group_of: HashMap::new(),
         widened: Vec::new(),
         met: None,
+        taken: taken.keys().copied().collect(),
     };
-    for op in order {
-        if !f.group_of.contains_key(&op) {
-            f.place(op);
+    let mut tables: Vec<Option<Table>> = tables.into_iter().map(Some).collect();
+    for op in &order {
+        if f.group_of.contains_key(op) {
+            continue;
+        }
+        match taken.get(op) {
+            Some(i) => {
+                if let Some(table) = tables[*i].take() {
+                    let ops = order.iter().copied().filter(|op| taken.get(op) == Some(i)).collect();
+                    f.table(table, ops);
+                }
+            }
+            None => f.place(*op),
         }
     }
     f.absorb();
@@ -127,6 +158,29 @@ fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
     order.sort_by_key(|op| place[op]);
 }
 
+/// Moves the ops of `set` together: what needs them comes behind, everything else before.
+fn gather(graph: &Graph, roles: &Roles, set: &BTreeSet<OpId>, order: &mut [OpId]) {
+    let at = |op: &OpId| set.contains(op);
+    let (Some(first), Some(last)) = (order.iter().position(at), order.iter().rposition(at)) else { return };
+    let (mut before, mut own, mut behind): (Vec<OpId>, Vec<OpId>, Vec<OpId>) = Default::default();
+    let mut late: BTreeSet<OpId> = set.clone();
+    for op in &order[first..=last] {
+        let inside = captured_ops(graph, *op);
+        let read = inside.iter().chain([op]).flat_map(|o| &graph.op(*o).operands).filter_map(|v| graph.def_op(*v));
+        if set.contains(op) {
+            own.push(*op);
+        } else if read.chain(roles.tellers(graph, *op)).any(|d| late.contains(&d)) {
+            late.insert(*op);
+            behind.push(*op);
+        } else {
+            before.push(*op);
+        }
+    }
+    for (place, op) in order[first..=last].iter_mut().zip(before.into_iter().chain(own).chain(behind)) {
+        *place = op;
+    }
+}
+
 struct Fuser<'a> {
     graph: &'a Graph,
     roles: &'a Roles,
@@ -141,9 +195,31 @@ struct Fuser<'a> {
     widened: Vec<(usize, usize, Vec<OpId>)>,
     /// The last group at which ranks meet: all ranks must come to them in one order, whatever is fused.
     met: Option<usize>,
+    /// Ops that are a table's.
+    taken: HashSet<OpId>,
 }
 
 impl Fuser<'_> {
+    /// Makes a group of a table, whose ops in order are `ops`.
+    fn table(&mut self, table: Table, ops: Vec<OpId>) {
+        let Some((first, rest)) = ops.split_first() else { return };
+        self.start(*first, Shape::Table);
+        let g = self.group_of[first];
+        rest.iter().for_each(|op| self.join(*op, g));
+        let alone = |op: &OpId| {
+            let shape = match self.roles.get(*op) {
+                Role::Anchor => Shape::Anchor,
+                Role::Map(_) => Shape::Elementwise,
+                _ => Shape::Single,
+            };
+            Group::of(vec![*op], shape, self.dims(*op))
+        };
+        let parts = ops.iter().map(alone).collect();
+        let space = self.dims(table.products[0]);
+        let group = &mut self.groups[g];
+        (group.parts, group.space, group.table) = (parts, space, Some(Box::new(table)));
+    }
+
     fn place(&mut self, op: OpId) {
         match self.roles.get(op).clone() {
             Role::Nothing | Role::Alias => {}
@@ -252,6 +328,7 @@ impl Fuser<'_> {
             }
             let fits = matches!(self.roles.get(op), Role::Map(_))
                 && !self.group_of.contains_key(&op)
+                && !self.taken.contains(&op)
                 && self.dims(op) == space;
             let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
                 None => true,
@@ -289,13 +366,7 @@ impl Fuser<'_> {
         let deps = self.producer_groups(op);
         let g = self.groups.len();
         self.group_of.insert(op, g);
-        self.groups.push(Group {
-            ops: vec![op],
-            shape,
-            space: self.dims(op),
-            parts: Vec::new(),
-            deps: BTreeSet::new(),
-        });
+        self.groups.push(Group::of(vec![op], shape, self.dims(op)));
         self.levels.push(0);
         self.readers.push(Vec::new());
         self.need(g, deps);
@@ -455,20 +526,14 @@ impl Fuser<'_> {
             let mut taken = Vec::new();
             for p in parts {
                 self.groups[p].ops.sort_by_key(|op| self.position[op]);
-                let none = Group {
-                    ops: Vec::new(),
-                    shape: Shape::Single,
-                    space: Vec::new(),
-                    parts: Vec::new(),
-                    deps: BTreeSet::new(),
-                };
+                let none = Group::of(Vec::new(), Shape::Single, Vec::new());
                 taken.push(std::mem::replace(&mut self.groups[p], none));
             }
             let ops: Vec<OpId> = taken.iter().flat_map(|p| p.ops.clone()).collect();
             ops.iter().for_each(|op| {
                 self.group_of.insert(*op, last);
             });
-            self.groups[last] = Group { ops, shape: Shape::Attention, space, parts: taken, deps };
+            self.groups[last] = Group { parts: taken, deps, ..Group::of(ops, Shape::Attention, space) };
         }
     }
 
@@ -483,7 +548,11 @@ impl Fuser<'_> {
         let [weights, values] = self.graph.op(last).operands[..] else { return None };
         let rows = *self.group_of.get(&self.graph.def_op(weights)?)?;
         let is_rows = self.groups[rows].shape == Shape::Rowwise(1);
-        if !is_rows || self.only_result(rows) != Some(weights) || self.graph.uses(weights).len() != 1 {
+        // What else others read of the rows is a number of each: the gradient does.
+        let numbers = |v: &ValueId| self.value_dims(*v) == row_dims(&self.groups[rows].space, 1);
+        let read = self.results(rows);
+        let fits = read.iter().all(|v| *v == weights || numbers(v));
+        if !is_rows || !fits || !read.contains(&weights) || self.graph.uses(weights).len() != 1 {
             return None;
         }
         let first = self.groups[rows].deps.iter().copied().find(|g| {
@@ -517,10 +586,14 @@ impl Fuser<'_> {
 
     /// The only value of a group that others read.
     fn only_result(&self, g: usize) -> Option<ValueId> {
+        if let [v] = self.results(g)[..] { Some(v) } else { None }
+    }
+
+    /// The values of a group that others read.
+    fn results(&self, g: usize) -> Vec<ValueId> {
         let ops = &self.groups[g].ops;
-        let results = ops.iter().flat_map(|o| &self.graph.op(*o).results);
-        let mut read = results.filter(|v| self.graph.uses(**v).iter().any(|u| !ops.contains(&u.op)));
-        read.next().copied().filter(|_| read.next().is_none())
+        let results = ops.iter().flat_map(|o| self.graph.op(*o).results.iter().copied());
+        results.filter(|v| self.graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect()
     }
 
     /// Groups in an order that respects dependencies: depth first from the last, which keeps lifetimes short.

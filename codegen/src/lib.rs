@@ -17,6 +17,7 @@ pub mod physical;
 pub mod place;
 pub mod roles;
 pub mod specialize;
+pub mod table;
 
 pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};

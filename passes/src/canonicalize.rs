@@ -1,7 +1,7 @@
 //! `canonicalize`: local rewrites that always help. One function a rule, each under its equation.
 
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{Func, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{Func, Graph, OpId, Rewriter, Tensor, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
@@ -32,6 +32,7 @@ const RULES: &[(&str, Rule)] = &[
     ("conv-mul", conv_mul),
     ("conv-add", conv_add),
     ("matmul-vector", matmul_vector),
+    ("matmul-row-sums", matmul_row_sums),
     ("matmul-zero-points", matmul_zero_points),
     ("conv-zero-points", conv_zero_points),
 ];
@@ -376,4 +377,59 @@ fn matmul_vector(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let y = rw.create_one(MatMul {}, &[a, b])?;
     let y = reshape_to(rw, y, &to)?;
     replace(rw, op, y)
+}
+
+/// sum_n p[r, n] (g v^T)[r, n] = sum_c g[r, c] (p v)[r, c] where p v is the product that is there first: a number of each row
+/// in the gradient of attention, which then needs none of its scores.
+fn matmul_row_sums(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let (Some(sum), [x, axes]) = (of_ops::list::as_op::<ReduceSum>(g, op), &g.op(op).operands[..]) else {
+        return Ok(false);
+    };
+    let (Some((product, _)), Some(axes_read)) = (def::<Mul>(g, *x), ints(g, *axes)) else { return Ok(false) };
+    let shape = |v: ValueId| g.ty(v).as_tensor()?.shape.clone();
+    let rank = shape(*x).map_or(0, |s| s.len());
+    let last = matches!(axes_read[..], [a] if of_ops::shape::axis(a, rank) == Ok(rank - 1));
+    if rank < 2 || !sum.keepdims || !last {
+        return Ok(false);
+    }
+    let [a, b] = g.op(product).operands[..] else { return Ok(false) };
+    let found = [(a, b), (b, a)].into_iter().find_map(|(p, gv)| {
+        let (second, _) = def::<MatMul>(g, gv)?;
+        let [grad, vt] = g.op(second).operands[..] else { return None };
+        let is_first = |u: &of_ir::Use| u.operand == 0 && of_ops::list::as_op::<MatMul>(g, u.op).is_some();
+        let firsts = g.uses(p).iter().filter(|u| is_first(u)).map(|u| u.op);
+        let first = firsts.into_iter().find(|first| swapped(g, g.op(*first).operands[1], vt))?;
+        let y = g.op(first).results[0];
+        let same = shape(p) == shape(gv) && shape(y).is_some() && shape(y) == shape(grad);
+        (same && before(g, first, second)).then_some((grad, y))
+    });
+    let Some((grad, y)) = found else { return Ok(false) };
+    let axes = *axes;
+    rw.rewrite(op, &[product]);
+    let new = rw.create_one(Mul {}, &[grad, y])?;
+    let new = rw.create_one(sum, &[new, axes])?;
+    replace(rw, op, new)
+}
+
+/// Whether `b` is `a` with its last two axes swapped.
+fn swapped(g: &Graph, a: ValueId, b: ValueId) -> bool {
+    let seen = |v: ValueId| {
+        let rank = g.ty(v).as_tensor().and_then(|t| t.rank()).unwrap_or(0);
+        match def::<Transpose>(g, v).and_then(|(op, t)| Some((op, t.permutation(rank).ok()?))) {
+            Some((op, perm)) => (g.op(op).operands[0], perm),
+            None => (v, (0..rank).collect()),
+        }
+    };
+    let ((of, mut perm), (other, own)) = (seen(a), seen(b));
+    if let [.., x, y] = &mut perm[..] {
+        std::mem::swap(x, y);
+    }
+    of == other && own.len() > 1 && perm == own
+}
+
+/// Whether `a` stands before `b` in one region.
+fn before(g: &Graph, a: OpId, b: OpId) -> bool {
+    let region = g.op(a).parent;
+    region == g.op(b).parent && g.region_ops(region).find(|op| *op == a || *op == b) == Some(a)
 }

@@ -27,7 +27,12 @@ func @main(%x: tensor<6x40xf32> {of.name = "x"}, %w: tensor<40x24xf32> {of.name 
 "#;
 
 fn function() -> Func {
-    let module = of_ir::text::parse_module(TEXT, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    function_of(TEXT)
+}
+
+/// The function of a text after the passes.
+fn function_of(text: &str) -> Func {
+    let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
     let mut module: Module = module;
     let mut manager = Manager::default();
     manager.append("cpu").unwrap();
@@ -174,6 +179,47 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
 }
 
 #[test]
+fn the_gradient_of_attention_computes_its_weights_again() {
+    if !emulated() {
+        return;
+    }
+    let f = function_of(
+        r#"
+func @main(%q: tensor<2x21x8xf32>, %k: tensor<2x35x8xf32>, %v: tensor<2x35x6xf32>, %g: tensor<2x21x6xf32>)
+    -> (tensor<2x21x8xf32>, tensor<2x35x8xf32>, tensor<2x35x6xf32>) {
+  %scale = of.constant {value = dense<0.5> : tensor<f32>}
+  %kt = of.transpose %k {perm = [0, 2, 1]}
+  %s = of.matmul %q, %kt
+  %t = of.mul %s, %scale
+  %p = of.softmax %t {axis = -1}
+  %o = of.matmul %p, %v
+  %w = of.mul %o, %g
+  %axes = of.constant {value = dense<[0, 1, 2]> : tensor<3xi64>}
+  %loss = of.reduce_sum %w, %axes {keepdims = false}
+  %gq, %gk, %gv = of.gradient %loss, %q, %k, %v
+  of.return %gq, %gk, %gv
+}
+"#,
+    );
+    let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
+    let payload = Cuda::new("shim", cache).unwrap().compile(&f).unwrap();
+    let inner = PlanFile::from_bytes(&payload).unwrap();
+    let tables = inner.plan().programs[0].regsts.iter().filter(|r| r.dims == [2, 21, 35]);
+    assert_eq!(tables.map(|r| r.name.clone()).collect::<Vec<_>>(), [""; 0]);
+    let file = Arc::new(plan(&f, "shim"));
+    let mut session = Session::new(file, 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    let mut r = Rng::new(3);
+    let inputs: [Value; 4] = [[2, 21, 8], [2, 35, 8], [2, 35, 6], [2, 21, 6]].map(|dims| r.f32s(&dims));
+    let want = interpret::run_graph(&f.graph, &inputs).unwrap();
+    let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
+    for (g, w) in got.iter().zip(&want) {
+        let Value::Tensor(w) = w else { panic!("no tensor") };
+        let (g, w) = (numbers(g), w.to_f64s().unwrap());
+        assert!(g.len() == w.len() && g.iter().zip(&w).all(|(a, b)| (a - b).abs() < 2e-5), "{g:?} {w:?}");
+    }
+}
+
+#[test]
 fn open_extents_are_compiled_for_those_of_each_run() {
     if !emulated() {
         return;
@@ -187,18 +233,11 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
   of.return %y
 }
 "#;
-    let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
-    let mut f = module.main().unwrap().clone();
+    let before = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+    let before = before.main().unwrap().clone();
+    let mut f = function_of(text);
     let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
     let backend = Cuda::new("shim", cache.clone()).unwrap();
-    let before = f.clone();
-    f = {
-        let mut module = module;
-        let mut manager = Manager::default();
-        manager.append("cpu").unwrap();
-        manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-        module.main().unwrap_or(&f).clone()
-    };
     place::entirely(&mut f, &backend).unwrap_or_else(|d| panic!("{d}"));
     let plan = placed(&f, &[&backend], cache);
     let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();

@@ -424,7 +424,7 @@ mod tests {
     /// Elementwise and row-wise groups of a function, as nests.
     fn nests(g: &Graph) -> Vec<Nest> {
         let roles = Roles::of(g, g.entry(), g.args());
-        let groups = fuse::fuse(g, g.entry(), &roles);
+        let groups = fuse::fuse(g, g.entry(), &roles, Vec::new());
         let nest = |group: &fuse::Group| match group.shape {
             Shape::Elementwise => {
                 Some(Nest::Elementwise { body: body::body(g, group, &roles, 0), dims: group.space.clone() })

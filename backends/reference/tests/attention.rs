@@ -161,6 +161,28 @@ impl Case {
         out
     }
 
+    /// The function that gives the gradients of q, k and v besides, by its result weighed with one more input.
+    fn gradient_text(&self) -> String {
+        let (head, body) = (self.text("", ""), "  of.return ");
+        let at = head.rfind(body).unwrap();
+        let (start, last) = (&head[..at], head[at + body.len()..].lines().next().unwrap());
+        let Some((arguments, rest)) = start.split_once(") -> (") else { panic!("{head}") };
+        let (y, rest) = rest.split_once(')').unwrap();
+        let types: Vec<&str> = ["%q: ", "%k: ", "%v: "]
+            .iter()
+            .map(|x| head.split_once(x).unwrap().1.split([',', ')']).next().unwrap())
+            .collect();
+        let mut out = format!("{arguments}, %weight: {y}) -> ({y}, {}){rest}", types.join(", "));
+        let rank = y.matches('x').count();
+        let axes: Vec<String> = (0..rank).map(|i| i.to_string()).collect();
+        let _ = writeln!(out, "  %weighed = of.mul {last}, %weight");
+        let _ = writeln!(out, "  %axes = of.constant {{value = dense<[{}]> : tensor<{rank}xi64>}}", axes.join(", "));
+        let _ = writeln!(out, "  %loss = of.reduce_sum %weighed, %axes {{keepdims = false}}");
+        out.push_str("  %gq, %gk, %gv = of.gradient %loss, %q, %k, %v\n");
+        let _ = writeln!(out, "  of.return {last}, %gq, %gk, %gv\n}}");
+        out
+    }
+
     fn inputs(&self, r: &mut Rng) -> Vec<Value> {
         let Case { batch, heads, shared, rows, keys, depth, columns, .. } = *self;
         let dims = |lines: usize, heads: usize, each: usize| match self.heads_first {
@@ -224,12 +246,15 @@ fn plan_for(f: &Func, isa: &'static Isa) -> PlanFile {
 
 /// Runs a case on `isa`, in as many kernels as `kernels` says.
 fn check(what: &str, isa: &'static Isa, text: &str, inputs: &[Value], kernels: Option<usize>, tolerance: f64) {
-    let f = function(text);
+    check_function(what, isa, &function(text), inputs, kernels, tolerance);
+}
+
+fn check_function(what: &str, isa: &'static Isa, f: &Func, inputs: &[Value], kernels: Option<usize>, tolerance: f64) {
     let want = interpret::run_graph(&f.graph, inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
-    let plan = plan_for(&f, isa);
+    let plan = plan_for(f, isa);
     if let Some(n) = kernels {
         let names: Vec<&str> = plan.plan().code.iter().map(|c| &c.name[..]).collect();
-        assert_eq!(names.len(), n, "{what}: {names:?}\n{text}");
+        assert_eq!(names.len(), n, "{what}: {names:#?}");
     }
     let plan = Arc::new(plan);
     for threads in [1, 2] {
@@ -237,14 +262,56 @@ fn check(what: &str, isa: &'static Isa, text: &str, inputs: &[Value], kernels: O
         let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(Reference)]).unwrap();
         let values = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
         let got = session.run(values).unwrap_or_else(|e| panic!("{what}: {e}"));
-        let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(&got[0]).unwrap(), &want[0]) else { panic!("{what}") };
-        assert_eq!(g.dims(), w.dims(), "{what}");
-        let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-        let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
-        let differs = |(a, b): (&f64, &f64)| !((a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * largest);
-        if let Some(i) = g.iter().zip(&w).position(differs) {
-            panic!("{what}, {threads} threads: element {i} is {}, the interpreter says {}", g[i], w[i]);
+        for (r, (got, want)) in got.iter().zip(&want).enumerate() {
+            let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(got).unwrap(), want) else { panic!("{what}") };
+            assert_eq!(g.dims(), w.dims(), "{what}");
+            let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
+            let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
+            let differs = |(a, b): (&f64, &f64)| !((a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * largest);
+            if let Some(i) = g.iter().zip(&w).position(differs) {
+                let (g, w) = (g[i], w[i]);
+                panic!("{what}, {threads} threads: element {i} of result {r} is {g}, the interpreter says {w}");
+            }
         }
+    }
+}
+
+/// The function that gives gradients, and its inputs.
+fn gradient(case: Case, seed: u64) -> (Func, Vec<Value>) {
+    let mut r = Rng::new(seed);
+    let mut inputs = case.inputs(&mut r);
+    let f = function(&case.gradient_text());
+    let weight = *f.graph.args().last().unwrap();
+    let dims = f.graph.ty(weight).as_tensor().unwrap().fixed_dims().unwrap();
+    inputs.push(r.f32s(&dims));
+    (f, inputs)
+}
+
+/// Tensors of the plan that have one number for each row and key of each head.
+fn tables(plan: &PlanFile, case: Case) -> Vec<String> {
+    let is_table = |dims: &[i64]| dims == [case.batch, case.heads, case.rows, case.keys].map(|n| n as i64);
+    let all = plan.plan().programs.iter().flat_map(|p| &p.regsts);
+    all.filter(|r| is_table(&r.dims)).map(|r| r.name.clone()).collect()
+}
+
+#[test]
+fn gradients_of_attention_have_no_scores_in_memory() {
+    if emulated_gpu().is_none() {
+        return;
+    }
+    let isa = Isa::by_name(SHIM).unwrap();
+    for (seed, (name, case)) in cases().into_iter().enumerate() {
+        let (f, inputs) = gradient(case, seed as u64);
+        let Some(separate) = of_codegen::table::separate(&f).unwrap() else {
+            assert!(case.rows == 1 || case.keys == 1, "{name} has no table");
+            check_function(name, isa, &f, &inputs, None, 2e-5);
+            continue;
+        };
+        check_function(name, isa, &separate, &inputs, None, 2e-5);
+        let plan = plan_for(&separate, isa);
+        assert_eq!(tables(&plan, case), [""; 0], "{name}");
+        let products = plan.plan().code.iter().filter(|c| c.name.starts_with("matmul")).count();
+        assert_eq!(products, 3, "{name}: forward, of rows, of keys");
     }
 }
 
@@ -296,5 +363,7 @@ fn the_compiler_for_gpus_takes_attention() {
         let arch = archs[i % archs.len()];
         let plan = plan_for(&function(&case.text("rows", "keys")), Isa::by_name(arch).unwrap());
         assert_eq!(plan.plan().code.len(), 1 + usize::from(case.residual), "{name} on {arch}");
+        let (f, _) = gradient(case, 0);
+        plan_for(&of_codegen::table::separate(&f).unwrap().unwrap_or(f), Isa::by_name(arch).unwrap());
     }
 }

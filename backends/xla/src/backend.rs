@@ -162,7 +162,8 @@ impl Executable for Region {
         let program = self.programs.get(&key).ok_or(ExecError::Failed("the program is not there".into()))?;
         let kept = |i: usize| self.weights.get(i).and_then(|w| w.1.as_ref());
         let args: Vec<&Buffer> = fresh.iter().enumerate().filter_map(|(i, b)| b.as_ref().or_else(|| kept(i))).collect();
-        let results = program.loaded.execute(&args).map_err(failed)?;
+        let weights: Vec<i64> = (0..inputs.len()).filter(|i| kept(*i).is_some()).map(|i| i as i64).collect();
+        let results = program.loaded.execute(&args, &weights).map_err(failed)?;
         let expected = program.results.len() + usize::from(program.checked);
         if program.results.len() != outputs.len() || results.len() != expected {
             return Err(ExecError::Failed(format!("{} results for {} outputs", results.len(), outputs.len())));
@@ -239,7 +240,7 @@ pub fn evaluate(
         let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
         buffers.push(client.buffer(t.bytes().ok_or("XLA has no text")?, ty, &dims).map_err(text)?);
     }
-    let results = program.execute(&buffers.iter().collect::<Vec<_>>()).map_err(text)?;
+    let results = program.execute(&buffers.iter().collect::<Vec<_>>(), &[]).map_err(text)?;
     let mut held = [1u8];
     if module.checked {
         results.last().ok_or("no results")?.read(&mut held).map_err(text)?;

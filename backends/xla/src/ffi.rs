@@ -407,15 +407,17 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Runs it; the results are computed when they are read.
+    /// Runs it; the results are computed when they are read. They may take over the memory of arguments, whose buffers are of
+    /// no use then, but not of those at the places `kept`.
     ///
     /// # Errors
     /// When the arguments do not fit.
-    pub fn execute(&self, args: &[&Buffer]) -> Result<Vec<Buffer>, PluginError> {
+    pub fn execute(&self, args: &[&Buffer], kept: &[i64]) -> Result<Vec<Buffer>, PluginError> {
         let raw: Vec<*mut c_void> = args.iter().map(|b| b.raw).collect();
         let mut results: Vec<*mut c_void> = vec![null_mut(); self.outputs];
         let (lists, outputs) = ([raw.as_ptr()], [results.as_mut_ptr()]);
         let mut options = ExecuteOptions::new();
+        (options.kept, options.num_kept) = (kept.as_ptr(), kept.len());
         let mut call = Execute::new();
         (call.loaded, call.options) = (self.raw, &mut options);
         (call.arguments, call.num_devices, call.num_arguments) = (lists.as_ptr(), 1, raw.len());

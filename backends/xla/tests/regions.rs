@@ -101,6 +101,38 @@ fn open_extents_are_those_of_each_run() {
 }
 
 #[test]
+fn results_take_over_the_memory_of_inputs_and_never_of_weights() {
+    if common::client().is_none() {
+        return;
+    }
+    // The weight is too large for the text, and comes first: it has the type of the first result.
+    let n = 16;
+    let ty = format!("tensor<{n}x{n}xf32>");
+    let weight: Vec<String> = (0..n * n).map(|i| format!("{}.5", i % 7)).collect();
+    let (f, plan) = planned(
+        &format!(
+            "func @main(%x: {ty}, %z: {ty}) -> ({ty}, {ty}) {{
+  %w = of.constant {{value = dense<[{}]> : tensor<{}xf32>}} : () -> tensor<{}xf32>
+  %s = of.constant {{value = dense<[{n}, {n}]> : tensor<2xi64>}} : () -> tensor<2xi64>
+  %m = of.reshape %w, %s {{allowzero = false}} : (tensor<{}xf32>, tensor<2xi64>) -> {ty}
+  %y = of.add %m, %x : ({ty}, {ty}) -> {ty}
+  %v = of.sub %y, %z : ({ty}, {ty}) -> {ty}
+  of.return %y, %v : ({ty}, {ty}) -> ()
+}}",
+            weight.join(", "),
+            n * n,
+            n * n,
+            n * n
+        ),
+        "add",
+    );
+    let mut session = session(plan);
+    for seed in 0..4 {
+        check(&f, &mut session, &[floats(&[n, n], seed), floats(&[n, n], seed + 9)]);
+    }
+}
+
+#[test]
 fn an_index_out_of_range_fails_the_run_and_no_other() {
     if common::client().is_none() {
         return;

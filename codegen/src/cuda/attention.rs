@@ -16,13 +16,13 @@ use crate::native::expr::{self, ctype};
 use crate::native::{Extent, Isa, Source, space};
 
 /// Elements of a line that are multiplied, at most: registers and shared memory hold so many.
-const LONGEST: usize = 128;
+pub const LONGEST: usize = 128;
 /// Rows of a warp's `mma`.
 const ROWS: usize = 16;
 /// Threads along the rows of a block, and along its columns, without tensor cores.
-const SIDE: usize = 16;
+pub const SIDE: usize = 16;
 /// Floats between lines in shared memory that keep its banks apart.
-const GAP: usize = 4;
+pub const GAP: usize = 4;
 
 /// The kernel.
 ///
@@ -37,11 +37,18 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         return Err("its rows are a softmax of what needs whole rows".into());
     }
     along.nodes.iter_mut().filter(|t| t.node == Node::Load(a.at)).for_each(|t| t.node = Node::Anchor);
+    let number = |n: &usize| match *n {
+        n if n == soft.largest => Ok("top"),
+        n if n == soft.sum => Ok("sum"),
+        _ => Err("others read numbers of its rows that a softmax does not have"),
+    };
+    let kept = a.kept.iter().map(number).collect::<Result<_, _>>()?;
     let known = |e: &Extent| e.number().filter(|n| *n <= LONGEST).ok_or("its lines are too long for a GPU");
     let (depth, columns) = (known(&a.depth)?, known(&a.columns)?);
     let printer = Printer {
         a,
         mapped: soft.of,
+        kept,
         along: &along,
         scores_walk: a.walks(&a.scores, a.dims())?,
         along_walk: a.walks(&a.along, a.dims())?,
@@ -61,6 +68,8 @@ struct Printer<'a> {
     a: &'a Attention,
     /// The node of `along` that the rows are the softmax of.
     mapped: usize,
+    /// The C arrays whose numbers others read.
+    kept: Vec<&'static str>,
     along: &'a Body,
     scores_walk: Vec<Walk>,
     along_walk: Vec<Walk>,
@@ -74,43 +83,6 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// C that copies the `lines` lines from `from` (a C variable) on of an operand to shared memory, `pitch` apart.
-    fn copy(
-        &self,
-        (name, to): (&str, &str),
-        own: &Lies,
-        all: (&Extent, &Extent),
-        tile: (usize, usize),
-        from: &str,
-        pitch: usize,
-    ) -> String {
-        let ((count, length), (lines, width)) = (all, tile);
-        let fours = own.step.is(1)
-            && [&own.offset, &own.line, length]
-                .into_iter()
-                .chain(own.batch.iter().map(|b| &b.1))
-                .all(|e| e.is_multiple_of(4));
-        let by = if fours { 4 } else { 1 };
-        // Neighbouring threads read neighbouring elements.
-        let (line, element) = if own.line.is(1) && !own.step.is(1) {
-            (format!("e % {lines}"), format!("e / {lines}"))
-        } else {
-            (format!("e / {}", width / by), format!("e % {} * {by}", width / by))
-        };
-        format!(
-            "      #pragma unroll
-      for (i32 e = threadIdx.x; e < {}; e += THREADS) {{
-        const i32 line = {line}, x = {element};
-        const bool there = {from} + line < {count} && x < {length};
-        async_copy<{by}>({to} + line * {pitch} + x, {name} + (there ? ({from} + line) * {} + x * {} : 0), there);
-      }}
-",
-            lines * width / by,
-            own.line,
-            own.step,
-        )
-    }
-
     /// C in which `s` becomes what the softmax is taken of, at row `r` and key `n` (C variables).
     fn map(&self, c: &mut String) {
         let a = self.a;
@@ -166,6 +138,18 @@ impl Printer<'_> {
         );
     }
 
+    /// C that stores what others read of row `r` (a C variable), number `i` of a thread, by the one for which `alone` holds.
+    fn keep(&self, alone: &str) -> String {
+        let (rows, first) = (&self.a.rows, self.a.result_argument() + 1);
+        let store = |(at, number): (usize, &&str)| {
+            format!(
+                "      if ({alone} && r < {rows}) *(ARG(f32, {}) + (batch * {rows} + r)) = {number}[i];\n",
+                first + at
+            )
+        };
+        self.kept.iter().enumerate().map(store).collect()
+    }
+
     /// C at the head of a block of `rows` rows.
     fn head(&self, rows: usize, c: &mut String) {
         let a = self.a;
@@ -216,8 +200,8 @@ impl Printer<'_> {
             rows * pitch,
         );
         self.head(rows, &mut c);
-        let copy_k = self.copy(("K", "tile_k"), &a.k, (&a.keys, &a.depth), (keys, depth), "from", line);
-        let copy_v = self.copy(("V", "tile_v"), &a.v, (&a.keys, &a.columns), (keys, columns), "from", columns);
+        let copy_k = copy(("K", "tile_k"), &a.k, (&a.keys, &a.depth), (keys, depth), "from", line);
+        let copy_v = copy(("V", "tile_v"), &a.v, (&a.keys, &a.columns), (keys, columns), "from", columns);
         let _ = write!(
             c,
             "    f32 acc[{tm}][{tc}] = {{}}, top[{tm}], sum[{tm}] = {{}};
@@ -259,7 +243,7 @@ impl Printer<'_> {
           if (n >= {}) s = -INF32;
           else if (r < {}) {{
 ",
-            self.copy(("Q", "tile_q"), &a.q, (&a.rows, &a.depth), (rows, depth), "m0", line),
+            copy(("Q", "tile_q"), &a.q, (&a.rows, &a.depth), (rows, depth), "m0", line),
             a.keys,
             a.keys,
             a.rows,
@@ -302,10 +286,13 @@ impl Printer<'_> {
     #pragma unroll
     for (i32 i = 0; i < {tm}; i++) {{
       for (i32 by = {half}; by > 0; by /= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], by);
+      {{ const i64 r = m0 + ty * {tm} + i;
+{keep}      }}
       #pragma unroll
       for (i32 j = 0; j < {tc}; j++) {{
       const i64 r = m0 + ty * {tm} + i, n = j / {group} * {apart} + tx * {group} + j % {group};
 ",
+            keep = self.keep("tx == 0"),
             apart = SIDE * group,
             half = SIDE / 2,
         );
@@ -381,12 +368,11 @@ impl Printer<'_> {
         let q_list: Vec<String> = q_at.iter().enumerate().map(|(e, (row, x))| {
             format!("          {{ const i64 r = m0 + wm + g + {row}, x = i * {terms} + {x}; q[i][{e}] = r < {} && x < {} ? Q[r * {} + x * {}] : 0.0f; }}\n", a.rows, a.depth, a.q.line, a.q.step)
         }).collect();
-        let copy_k = self
-            .copy(("K", "tile_k + stage * K_TILE"), &a.k, (&a.keys, &a.depth), (keys, depth), "from", k_line)
+        let copy_k = copy(("K", "tile_k + stage * K_TILE"), &a.k, (&a.keys, &a.depth), (keys, depth), "from", k_line)
             .replace("K_TILE", &(keys * k_line).to_string());
-        let copy_v = self
-            .copy(("V", "tile_v + stage * V_TILE"), &a.v, (&a.keys, &a.columns), (keys, columns), "from", v_line)
-            .replace("V_TILE", &(keys * v_line).to_string());
+        let copy_v =
+            copy(("V", "tile_v + stage * V_TILE"), &a.v, (&a.keys, &a.columns), (keys, columns), "from", v_line)
+                .replace("V_TILE", &(keys * v_line).to_string());
         let (sn, cn) = (keys / 8, columns / 8);
         let mut c = String::new();
         let _ = write!(
@@ -483,6 +469,8 @@ impl Printer<'_> {
     #pragma unroll
     for (i32 i = 0; i < 2; i++) {{
       for (i32 by = 2; by > 0; by /= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], by);
+      {{ const i64 r = m0 + wm + g + i * 8;
+{}      }}
       #pragma unroll
       for (i32 j = 0; j < {cn} * 2; j++) {{
       const i64 r = m0 + wm + g + i * 8, n = j / 2 * 8 + 2 * t + j % 2;
@@ -494,6 +482,7 @@ impl Printer<'_> {
             v_list.join(", "),
             operands("b", 2),
             multiply("acc[i]"),
+            self.keep("t == 0"),
         );
         self.store("acc[j / 2][i * 2 + j % 2] / sum[i]", &mut c);
         c.push_str("      }\n    }\n  }\n");
@@ -504,4 +493,40 @@ impl Printer<'_> {
         let batches: Extent = self.a.batch.iter().product();
         Source::new(body, batches * self.a.rows.div_ceil(&rows.into()), 1)
     }
+}
+
+/// C that copies the `lines` lines from `from` (a C variable) on of an operand to shared memory, `pitch` apart.
+pub fn copy(
+    (name, to): (&str, &str),
+    own: &Lies,
+    all: (&Extent, &Extent),
+    tile: (usize, usize),
+    from: &str,
+    pitch: usize,
+) -> String {
+    let ((count, length), (lines, width)) = (all, tile);
+    let fours = own.step.is(1)
+        && [&own.offset, &own.line, length]
+            .into_iter()
+            .chain(own.batch.iter().map(|b| &b.1))
+            .all(|e| e.is_multiple_of(4));
+    let by = if fours { 4 } else { 1 };
+    // Neighbouring threads read neighbouring elements.
+    let (line, element) = if own.line.is(1) && !own.step.is(1) {
+        (format!("e % {lines}"), format!("e / {lines}"))
+    } else {
+        (format!("e / {}", width / by), format!("e % {} * {by}", width / by))
+    };
+    format!(
+        "      #pragma unroll
+      for (i32 e = threadIdx.x; e < {}; e += THREADS) {{
+        const i32 line = {line}, x = {element};
+        const bool there = {from} + line < {count} && x < {length};
+        async_copy<{by}>({to} + line * {pitch} + x, {name} + (there ? ({from} + line) * {} + x * {} : 0), there);
+      }}
+",
+        lines * width / by,
+        own.line,
+        own.step,
+    )
 }

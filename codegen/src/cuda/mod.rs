@@ -14,6 +14,7 @@ mod points;
 pub mod reduce;
 mod rows;
 pub mod shim;
+mod table;
 pub mod tensor;
 mod window;
 
@@ -37,6 +38,7 @@ pub fn print(nest: &Nest, isa: &Isa) -> Result<Source, String> {
         Nest::Rows { body, dims, inner } => rows::rows(body, dims, *inner)?,
         Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
         Nest::Attention(a) => attention::attention(a, isa)?,
+        Nest::Table(t) => table::table(t)?,
         Nest::Window { spec, body } => window::window(spec, body),
         Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
         Nest::Partial { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),

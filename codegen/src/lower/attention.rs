@@ -5,12 +5,12 @@ use of_ir::{DType, OpId, ValueId};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
-use super::view::{View, step};
+use super::view::View;
 use super::{Lowering, points};
 use crate::fuse::{Group, Role, Shape};
-use crate::native::attention::{Attention, Lies};
+use crate::native::Nest;
+use crate::native::attention::Attention;
 use crate::native::space::row_major;
-use crate::native::{Extent, Nest};
 
 impl Lowering<'_, '_> {
     /// `rows(maps(q k)) v`, whose operands may be seen along other axes.
@@ -20,7 +20,7 @@ impl Lowering<'_, '_> {
         let [moves @ .., first, rows] = &group.parts[..=at] else { return Err("the group has no product".into()) };
         let second = group.parts.get(at + 1).ok_or("the group has no second product")?;
         let (one, two) = (self.product(first)?, self.product(second)?);
-        let (scores, along, mut after) = (self.body(first, 0)?, self.body(rows, 1)?, self.body(second, 0)?);
+        let (scores, mut along, mut after) = (self.body(first, 0)?, self.body(rows, 1)?, self.body(second, 0)?);
         let dims = &first.space;
         let lead = dims.len().checked_sub(2).ok_or("a product with a vector")?;
         if second.space.len() != dims.len() || second.space[..=lead] != dims[..=lead] {
@@ -29,6 +29,12 @@ impl Lowering<'_, '_> {
         let [(made, score)] = scores.stores[..] else { return Err("the first product has several results".into()) };
         let [(_, value)] = after.stores[..] else { return Err("the second product has several results".into()) };
         let at_scores = along.loads.iter().position(|l| l.value == made).ok_or("the rows do not read the product")?;
+        let (kept, weights): (Vec<_>, Vec<_>) = along.stores.iter().partition(|(_, n)| along.nodes[*n].per_row);
+        let (kept, numbers): (Vec<ValueId>, Vec<usize>) = kept.into_iter().copied().unzip();
+        along.stores = weights.into_iter().copied().collect();
+        if along.stores.len() != 1 {
+            return Err("the rows have several results".into());
+        }
         let floats = [scores.nodes[score].dtype, after.nodes[value].dtype, along.nodes[along.stores[0].1].dtype];
         let read = self.operands(one).iter().chain(self.operands(two)).map(|v| self.dtype(*v));
         if floats.into_iter().chain(read).any(|t| t != DType::F32) {
@@ -55,11 +61,12 @@ impl Lowering<'_, '_> {
             depth,
             keys: dims[lead + 1].clone(),
             columns: second.space[lead + 1].clone(),
-            q: lies(&q, batch, false)?,
-            k: lies(&k, batch, true)?,
-            v: lies(&v, batch, false)?,
+            q: q.lies(batch, false)?,
+            k: k.lies(batch, true)?,
+            v: v.lies(batch, false)?,
             scores,
             along,
+            kept: numbers,
             at: at_scores,
             after,
             out,
@@ -77,8 +84,8 @@ impl Lowering<'_, '_> {
         Ok((|| {
             let read = [q.root, k.root, v.root].into_iter().chain(loads);
             let reads = read.map(|v| self.place(v)).collect::<Result<Vec<_>, _>>()?;
-            let write = self.new_value(to);
-            self.kernel(&ops, source, reads, vec![write], flops);
+            let writes = [to].into_iter().chain(kept).map(|v| self.new_value(v)).collect();
+            self.kernel(&ops, source, reads, writes, flops);
             Ok(())
         })())
     }
@@ -91,26 +98,4 @@ impl Lowering<'_, '_> {
     fn operands(&self, op: OpId) -> &[ValueId] {
         &self.g.op(op).operands
     }
-}
-
-/// Where an operand lies, seen along batch axes, lines and elements of these; `across` where lines are its last axis.
-fn lies(view: &View, batch: &[Extent], across: bool) -> Result<Lies, String> {
-    let [lead @ .., a, b] = &view.axes[..] else { return Err("a product with a vector".into()) };
-    let (line, element) = if across { (b, a) } else { (a, b) };
-    let mut axes = Vec::new();
-    for (i, d) in batch.iter().enumerate() {
-        let own = (i + lead.len()).checked_sub(batch.len()).map(|i| &lead[i]);
-        let count: Option<Extent> = own.map(|own| own.iter().map(|(n, _)| n).product());
-        match (own, count) {
-            (Some(own), Some(count)) if count == *d => axes.extend(own.iter().cloned()),
-            (_, Some(count)) if !count.is(1) => return Err("whether batches are stretched is not known now".into()),
-            _ => axes.push((d.clone(), 0usize.into())),
-        }
-    }
-    Ok(Lies {
-        offset: view.offset.clone(),
-        batch: axes,
-        line: step(line).ok_or("its lines are not evenly apart")?,
-        step: step(element).ok_or("its elements are not evenly apart")?,
-    })
 }

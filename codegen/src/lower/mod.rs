@@ -13,6 +13,7 @@ pub mod own;
 mod pool;
 mod region;
 mod resize;
+mod table;
 mod transfer;
 pub mod view;
 
@@ -133,7 +134,10 @@ impl<'g> Lowering<'g, '_> {
     fn region(&mut self, region: RegionId, inputs: &[(ValueId, String)], outputs: &[String]) -> Result<(), Diagnostic> {
         self.out.physical.symbols = self.roles.symbols.clone();
         self.feed(inputs);
-        for group in &fuse::fuse(self.g, region, &self.roles) {
+        // Tables that others need part of are in memory all the same.
+        let own = |t: &crate::table::Table| self.isa.is_gpu() && t.shared.is_empty();
+        let tables = crate::table::find(self.g, region, &self.roles).into_iter().filter(own).collect();
+        for group in &fuse::fuse(self.g, region, &self.roles, tables) {
             self.group(group)?;
         }
         self.fetch(self.g.yields(region), outputs)
@@ -462,6 +466,7 @@ impl<'g> Lowering<'g, '_> {
             Shape::Rowwise(inner) => self.rowwise(group, inner),
             Shape::Anchor => self.anchor(group),
             Shape::Attention => self.attention(group),
+            Shape::Table => self.table(group),
             Shape::Single => self.single(group.ops[0]),
         };
         let why = match result {
@@ -469,7 +474,7 @@ impl<'g> Lowering<'g, '_> {
             Err(why) => why,
         };
         if !group.parts.is_empty() {
-            tracing::debug!(reason = why, "an attention is three kernels");
+            tracing::debug!(reason = why, "products and what is between them are kernels of their own");
             return group.parts.iter().try_for_each(|part| self.group(part));
         }
         // A group that has no kernel as a whole is lowered op by op; an op that has none goes to a backend.
@@ -485,7 +490,7 @@ impl<'g> Lowering<'g, '_> {
                 Role::RowReduce(inner) => (Shape::Rowwise(inner), self.dims(self.g.op(*op).operands[0])),
                 _ => (Shape::Elementwise, self.dims(v)),
             };
-            self.group(&group.alone(*op, shape, space))?;
+            self.group(&Group::of(vec![*op], shape, space))?;
         }
         Ok(())
     }

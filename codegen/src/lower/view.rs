@@ -8,6 +8,7 @@ use of_ops::movement::{Expand, Gather, Slice, Transpose};
 
 use super::movement;
 use crate::fuse::Role;
+pub use crate::native::attention::Lies;
 use crate::native::space::{row_major, single_stride};
 use crate::native::{Extent, extent};
 use crate::roles::Roles;
@@ -31,14 +32,23 @@ pub struct View {
 impl View {
     /// `v` through all ops that only move it and that nothing else reads.
     pub fn of(g: &Graph, roles: &Roles, v: ValueId) -> View {
+        View::below(g, roles, v, false)
+    }
+
+    /// `v` through all ops that only move it, whoever reads what they make.
+    pub fn seen(g: &Graph, roles: &Roles, v: ValueId) -> View {
+        View::below(g, roles, v, true)
+    }
+
+    fn below(g: &Graph, roles: &Roles, v: ValueId, shared: bool) -> View {
         let below = |op: OpId| {
-            let alone = g.uses(v).len() == 1;
+            let alone = shared || g.uses(v).len() == 1;
             let role = roles.get(op);
             let moves = matches!(g.op(op).name(), Transpose::NAME | Slice::NAME | Expand::NAME | Gather::NAME);
             if !alone || !(*role == Role::Alias || *role == Role::Single && moves && !roles.is_shape(g, op)) {
                 return None;
             }
-            let x = View::of(g, roles, g.op(op).operands[0]);
+            let x = View::below(g, roles, g.op(op).operands[0], shared);
             x.through(g, op).map(|mut y| {
                 if *role == Role::Single {
                     y.ops.push(op);
@@ -54,6 +64,31 @@ impl View {
         let dims = extent::of_value(g, v);
         let axes = dims.iter().cloned().zip(row_major(&dims)).map(|a| vec![a]).collect();
         View { root: v, offset: 0usize.into(), axes, ops: Vec::new() }
+    }
+
+    /// Where it lies, seen along batch axes, lines and elements of these; `across` where lines are its last axis.
+    ///
+    /// # Errors
+    /// When its batches are no others stretched, or one distance along lines or elements does not do.
+    pub fn lies(&self, batch: &[Extent], across: bool) -> Result<Lies, String> {
+        let [lead @ .., a, b] = &self.axes[..] else { return Err("a product with a vector".into()) };
+        let (line, element) = if across { (b, a) } else { (a, b) };
+        let mut axes = Vec::new();
+        for (i, d) in batch.iter().enumerate() {
+            let own = (i + lead.len()).checked_sub(batch.len()).map(|i| &lead[i]);
+            let count: Option<Extent> = own.map(|own| own.iter().map(|(n, _)| n).product());
+            match (own, count) {
+                (Some(own), Some(count)) if count == *d => axes.extend(own.iter().cloned()),
+                (_, Some(count)) if !count.is(1) => return Err("whether batches are stretched is not known now".into()),
+                _ => axes.push((d.clone(), 0usize.into())),
+            }
+        }
+        Ok(Lies {
+            offset: self.offset.clone(),
+            batch: axes,
+            line: step(line).ok_or("its lines are not evenly apart")?,
+            step: step(element).ok_or("its elements are not evenly apart")?,
+        })
     }
 
     /// The result of `op`, whose first operand this is.

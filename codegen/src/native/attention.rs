@@ -40,7 +40,7 @@ impl Lies {
 }
 
 /// Two products and the rows between them. Arguments are `q`, `k`, `v`, the loads of the bodies one after another without
-/// the scores themselves, and the result.
+/// the scores themselves, the result, and what is kept of each row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attention {
     /// Extents of the batch axes.
@@ -63,6 +63,8 @@ pub struct Attention {
     pub scores: Body,
     /// What is done along the rows.
     pub along: Body,
+    /// Nodes of it with one number a row that are stored behind the result.
+    pub kept: Vec<usize>,
     /// Which of its loads are the scores.
     pub at: usize,
     /// The epilogue of the second product.
@@ -184,6 +186,9 @@ impl Attention {
 pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     let known = |e: &Extent| e.number().ok_or("how many keys there are is not known before the run");
     let (keys, depth, columns) = (known(&a.keys)?, known(&a.depth)?, known(&a.columns)?);
+    if !a.kept.is_empty() {
+        return Err("others read numbers of its rows".into());
+    }
     if !a.q.step.is(1) {
         return Err("the rows of the left operand are not contiguous".into());
     }

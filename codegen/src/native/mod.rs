@@ -17,6 +17,7 @@ pub mod region;
 pub mod rowwise;
 pub mod schedule;
 pub mod space;
+pub mod table;
 pub mod toolchain;
 pub mod walk;
 pub mod window;

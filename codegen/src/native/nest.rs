@@ -8,6 +8,7 @@ use super::contraction::{self, Contraction, RowAxes, Tile};
 use super::copy::{self, Gather, Piece};
 use super::index::{self, Points, Scatter};
 use super::region::Regions;
+use super::table::Table;
 use super::walk::Walk;
 use super::window::{self, Window};
 use super::{Extent, Isa, Source, elementwise, reduce, rowwise};
@@ -48,6 +49,8 @@ pub enum Nest {
     },
     /// Two products and the rows between them.
     Attention(Box<Attention>),
+    /// Sums of a table of two products.
+    Table(Box<Table>),
     /// A sliding window with an epilogue.
     Window {
         /// What is computed.
@@ -139,6 +142,7 @@ impl Nest {
                 contraction::contraction(spec, *tile, body, axes, out, isa)?
             }
             Nest::Attention(a) => attention::attention(a, isa)?,
+            Nest::Table(_) => return Err("tables that are not in memory are for GPUs".into()),
             Nest::Window { spec, body } => window::window(spec, body, isa)?,
             Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes, isa),
             Nest::Partial { .. } => return Err("reductions in parts are for GPUs".into()),

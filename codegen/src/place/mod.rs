@@ -232,7 +232,8 @@ fn region<'a>(
 fn together(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
     // What is made of groups with kernels of their own may be divided.
     let parts = |group: fuse::Group| if group.parts.is_empty() { vec![group] } else { group.parts };
-    let mut out: Vec<Vec<OpId>> = fuse::fuse(g, at, roles).into_iter().flat_map(parts).map(|group| group.ops).collect();
+    let mut out: Vec<Vec<OpId>> =
+        fuse::fuse(g, at, roles, Vec::new()).into_iter().flat_map(parts).map(|group| group.ops).collect();
     let mut grouped: HashMap<OpId, ()> = out.iter().flatten().map(|op| (*op, ())).collect();
     for op in g.region_ops(at) {
         let data = g.op(op);

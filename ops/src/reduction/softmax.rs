@@ -1,12 +1,13 @@
 //! `of.softmax`, `of.log_softmax`, `of.hardmax`.
 
+use of_diag::Diagnostic;
 use of_ir::{Elements, OpError, OpView, Rewriter, Tensor, Type, ValueId};
 
 use super::composites::one_axis;
 use super::{ReduceMax, ReduceSum};
-use crate::elementwise::{Div, Exp, Log, Sub};
+use crate::elementwise::{Div, Exp, Log, Mul, Sub};
 use crate::sample::Rng;
-use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 fn infer(cx: &OpView<'_>, axis: i64) -> Inferred {
     let t = cx.tensor(0)?;
@@ -20,7 +21,7 @@ fn infer(cx: &OpView<'_>, axis: i64) -> Inferred {
 }
 
 /// x minus its maximum along `axis`, and the axis as an operand.
-fn shifted(rw: &mut Rewriter<'_>, x: ValueId, axis: i64) -> Result<(ValueId, ValueId), of_diag::Diagnostic> {
+fn shifted(rw: &mut Rewriter<'_>, x: ValueId, axis: i64) -> Result<(ValueId, ValueId), Diagnostic> {
     let axes = one_axis(rw, x, axis)?;
     let max = rw.create_one(ReduceMax { keepdims: true }, &[x, axes])?;
     Ok((rw.create_one(Sub {}, &[x, max])?, axes))
@@ -53,6 +54,19 @@ impl Op for Softmax {
         let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
         Ok(vec![rw.create_one(Div {}, &[e, s])?])
     }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let (g, y) = (cx.grads[0]?, cx.results[0]);
+        // dx = y (g - sum(g y)).
+        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let axes = one_axis(cx.rw, y, self.axis)?;
+            let weighted = cx.rw.create_one(Mul {}, &[g, y])?;
+            let mean = cx.rw.create_one(ReduceSum { keepdims: true }, &[weighted, axes])?;
+            let rest = cx.rw.create_one(Sub {}, &[g, mean])?;
+            Ok(vec![Some(cx.rw.create_one(Mul {}, &[rest, y])?)])
+        };
+        Some(run())
+    }
 }
 
 op! {
@@ -82,6 +96,19 @@ impl Op for LogSoftmax {
         let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
         let l = rw.create_one(Log {}, &[s])?;
         Ok(vec![rw.create_one(Sub {}, &[d, l])?])
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let (g, y) = (cx.grads[0]?, cx.results[0]);
+        // dx = g - exp(y) sum(g).
+        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let axes = one_axis(cx.rw, y, self.axis)?;
+            let sum = cx.rw.create_one(ReduceSum { keepdims: true }, &[g, axes])?;
+            let p = cx.rw.create_one(Exp {}, &[y])?;
+            let part = cx.rw.create_one(Mul {}, &[p, sum])?;
+            Ok(vec![Some(cx.rw.create_one(Sub {}, &[g, part])?)])
+        };
+        Some(run())
     }
 }
 

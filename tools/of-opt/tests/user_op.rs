@@ -1,7 +1,18 @@
-//! The op in a shared library that CONTRIBUTING.md describes: its commands, as they stand there, and the op in C.
+//! The op in a shared library that CONTRIBUTING.md describes: its commands, as they stand there, the op in C, and a program
+//! in Rust that makes it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
+
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::{CompileOptions, Target, compile};
+use of_frontend::Builder;
+use of_ir::{Attrs, DType, Tensor, Type};
+use of_ops::elementwise::{Add, Mul};
+use of_reference::{Reference, to_runtime};
+use of_runtime::{Options, Session};
 
 /// What stands before the commands.
 const MARK: &str = "<!-- tested by tools/of-opt/tests/user_op.rs -->\n```sh\n";
@@ -102,18 +113,89 @@ fn the_commands_of_the_guide_make_an_op_outside_the_workspace_that_runs() {
     }
 }
 
-#[test]
-fn an_op_in_c_does_the_same() {
-    let dir = tempfile::tempdir().unwrap();
-    let library = dir.path().join("libswish.so");
-    let library = library.to_str().unwrap();
+/// The library of the op in C.
+fn swish_in_c(dir: &Path) -> PathBuf {
+    let library = dir.join("libswish.so");
     let cc = Command::new("cc")
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I", "docs", "examples/user-op/swish.c"])
-        .args(["-o", library, "-lm"])
+        .args([
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-I",
+            "docs",
+            "examples/user-op/swish.c",
+            "-o",
+        ])
+        .arg(&library)
+        .arg("-lm")
         .current_dir(root())
         .output()
         .unwrap();
     assert!(cc.status.success(), "{}", text(&cc.stderr));
+    library
+}
+
+#[test]
+fn a_program_in_rust_makes_an_op_of_a_library() {
+    let dir = tempfile::tempdir().unwrap();
+    // It has ops, and no backend.
+    assert!(of_library::open(&swish_in_c(dir.path())).unwrap().is_none());
+    let swish = of_ops::decl("clib.swish").unwrap().as_def();
+    let mut attrs = Attrs::new();
+    attrs.put("alpha", 1.5);
+
+    let mut b = Builder::new("swish");
+    let x = b.input("x", Type::fixed(DType::F32, &[4, 8]));
+    let twice = b.op(Add {}, &[x, x]).unwrap();
+    let s = b.op((swish, attrs.clone()), &[twice]).unwrap();
+    let y = b.op(Mul {}, &[s, x]).unwrap();
+    // What the op refuses is an error where the program made it, in its words.
+    let wide = b.input("wide", Type::fixed(DType::F64, &[2]));
+    let refused = b.op((swish, attrs), &[wide]).unwrap_err().to_string();
+    assert!(refused.contains("x must be of f32") && refused.contains("user_op.rs"), "{refused}");
+    let refused = b.op((swish, Attrs::new()), &[x]).unwrap_err().to_string();
+    assert!(refused.contains("alpha"), "{refused}");
+    let module = b.finish(&[("y", y)]).unwrap();
+
+    let numbers: Vec<f32> = (0..32).map(|i| i as f32 / 8.0 - 2.0).collect();
+    let want: Vec<f32> = numbers.iter().map(|x| x * 2.0 * x / (1.0 + (-3.0 * x).exp())).collect();
+    let close = |got: &[f32]| got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5);
+    let func = module.main().unwrap();
+    let input = Tensor::from_slice(&[4, 8], &numbers).unwrap();
+    let none = Tensor::from_slice(&[2], &[0f64, 0.0]).unwrap();
+    let inputs: [of_ops::Value; 2] = [input.into(), none.into()];
+    let got = of_ops::interpret::run_graph(&func.graph, &inputs).unwrap();
+    let of_ops::Value::Tensor(got) = &got[0] else { panic!("no tensor") };
+    let got: Vec<f32> = got.to_f64s().unwrap().into_iter().map(|x| x as f32).collect();
+    assert!(got.len() == 32 && close(&got), "{got:?}");
+
+    // The plan, where the op runs on the reference backend between two kernels.
+    let options = CompileOptions {
+        model: "swish".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target::new(Isa::host(), &[&Reference]),
+        cache: Cache::at(dir.path(), Cache::DEFAULT_LIMIT),
+        progress: None,
+    };
+    let plan = compile(&[("main".into(), func)], &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap();
+    let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Reference)]).unwrap();
+    let values = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
+    let got = session.run(values).unwrap();
+    let bytes = got[0].as_tensor().and_then(|t| t.bytes()).unwrap();
+    let got: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    assert!(got.len() == 32 && close(&got), "{got:?}");
+}
+
+#[test]
+fn an_op_in_c_does_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = swish_in_c(dir.path());
+    let library = library.to_str().unwrap();
     let model = std::fs::read_to_string(root().join("examples/user-op/swish.of")).unwrap();
     let own = dir.path().join("c.of");
     std::fs::write(&own, model.replace("demo.swish", "clib.swish").replace("4x8", "?(N)x8")).unwrap();

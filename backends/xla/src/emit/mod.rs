@@ -52,12 +52,13 @@ pub fn module(func: &Func) -> Result<Module, String> {
     for (i, v) in g.args().iter().enumerate() {
         let (dtype, dims) = tensor_of(g.ty(*v))?;
         let val = Val { name: format!("%arg{i}"), dtype, dims };
-        args.push(format!("{}: {}", val.name, val.ty()));
+        args.push(val.clone());
         e.values.insert(*v, val);
     }
     e.ops(g.entry())?;
     let mut results = g.outputs().iter().map(|v| e.value(*v)).collect::<Result<Vec<_>, _>>()?;
     let own = results.iter().map(|r| (r.dtype, r.dims.clone())).collect();
+    let args = donated(&args, &results);
     let checked = !e.checks.is_empty();
     if checked {
         results.push(e.all_checks());
@@ -72,6 +73,21 @@ pub fn module(func: &Func) -> Result<Module, String> {
         e.text
     );
     Ok(Module { text, results: own, checked })
+}
+
+/// The arguments as text. A result takes over the memory of the first one of its type that none before takes: nobody else
+/// reads what is brought to the device for a run. Whoever calls says which arguments stay.
+fn donated(args: &[Val], results: &[Val]) -> Vec<String> {
+    let mut text: Vec<String> = args.iter().map(|a| format!("{}: {}", a.name, a.ty())).collect();
+    let mut taken = vec![false; args.len()];
+    for (i, r) in results.iter().enumerate() {
+        let free = |(at, a): (usize, &Val)| !taken[at] && (a.dtype, &a.dims) == (r.dtype, &r.dims);
+        if let Some(at) = args.iter().enumerate().position(free) {
+            taken[at] = true;
+            text[at] += &format!(" {{tf.aliasing_output = {i} : i32}}");
+        }
+    }
+    text
 }
 
 /// The row of an op.
@@ -273,5 +289,19 @@ impl<'g> Emitter<'g> {
             all = self.binary("and", &all, c);
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_takes_over_one_argument_of_its_type() {
+        let val = |name: &str, dims: &[usize]| Val { name: name.into(), dtype: DType::F32, dims: dims.to_vec() };
+        let args = [val("%arg0", &[2]), val("%arg1", &[3]), val("%arg2", &[3])];
+        let text = donated(&args, &[val("%0", &[3]), val("%1", &[3]), val("%2", &[3])]);
+        let with = |i: usize| format!("tensor<3xf32> {{tf.aliasing_output = {i} : i32}}");
+        assert_eq!(text, ["%arg0: tensor<2xf32>".into(), format!("%arg1: {}", with(0)), format!("%arg2: {}", with(1))]);
     }
 }
