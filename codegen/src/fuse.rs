@@ -4,7 +4,7 @@
 //! that compute in the same space, as long as no dependency runs out of the group and back into it. What is fused is
 //! decided by role and shape alone, not by patterns of op names.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use of_ir::{Graph, OpId, RegionId, ValueDef, ValueId};
 use of_ops::OpSpec;
@@ -427,16 +427,18 @@ impl Fuser<'_> {
     }
 
     /// Whether `a` needs `b`, directly or through others.
+    ///
+    /// Breadth first: a backward group needs a forward one of its own layer by a short way, and by one through all layers
+    /// behind it.
     fn depends(&self, a: usize, b: usize) -> bool {
-        let mut seen = BTreeSet::new();
-        let mut stack = vec![a];
-        while let Some(g) = stack.pop() {
+        let mut seen = HashSet::new();
+        let mut open = VecDeque::from([a]);
+        while let Some(g) = open.pop_front() {
             if g == b {
                 return true;
             }
-            if self.levels[g] > self.levels[b] && seen.insert(g) {
-                stack.extend(&self.groups[g].deps);
-            }
+            let between = |d: &&usize| **d == b || self.levels[**d] > self.levels[b];
+            open.extend(self.groups[g].deps.iter().filter(between).filter(|d| seen.insert(**d)));
         }
         false
     }

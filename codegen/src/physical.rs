@@ -316,24 +316,25 @@ impl Physical {
     }
 
     fn ports(&self, specs: &[PortSpec], feeds: bool) -> Vec<Port> {
-        specs
-            .iter()
-            .enumerate()
-            .map(|(i, spec)| {
-                let regst = self.steps.iter().find_map(|s| match s.work {
-                    Work::Feed { port, dst } if feeds && port as usize == i => Some(dst),
-                    Work::Fetch { port, src } if !feeds && port as usize == i => Some(src),
-                    _ => None,
-                });
-                Port {
-                    name: spec.name.clone(),
-                    dtype: spec.dtype.map_or(ElementType::Unknown, element_type) as i32,
-                    dims: spec.dims.clone(),
-                    object: spec.object,
-                    regst: regst.unwrap_or(0) as u32,
-                }
-            })
-            .collect()
+        let mut regsts: Vec<Option<usize>> = vec![None; specs.len()];
+        for step in &self.steps {
+            let (port, slot) = match step.work {
+                Work::Feed { port, dst } if feeds => (port, dst),
+                Work::Fetch { port, src } if !feeds => (port, src),
+                _ => continue,
+            };
+            if let Some(regst) = regsts.get_mut(port as usize) {
+                regst.get_or_insert(slot);
+            }
+        }
+        let port = |(spec, regst): (&PortSpec, Option<usize>)| Port {
+            name: spec.name.clone(),
+            dtype: spec.dtype.map_or(ElementType::Unknown, element_type) as i32,
+            dims: spec.dims.clone(),
+            object: spec.object,
+            regst: regst.unwrap_or(0) as u32,
+        };
+        specs.iter().zip(regsts).map(port).collect()
     }
 
     fn task(&self, step: &Step, id: u64) -> Task {

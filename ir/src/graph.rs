@@ -197,6 +197,11 @@ impl Graph {
         RegionOps { graph: self, front: r.first, back: r.last }
     }
 
+    /// The ops before `op` in its region, the nearest first.
+    pub fn ops_before(&self, op: OpId) -> impl Iterator<Item = OpId> + '_ {
+        std::iter::successors(self.op(op).prev, |o| self.op(*o).prev)
+    }
+
     /// The last op of a region, its terminator once the region is complete.
     pub fn terminator(&self, region: RegionId) -> Option<OpId> {
         self.regions[region.index()].last.filter(|op| self.op(*op).def.traits().terminator)

@@ -158,15 +158,10 @@ impl Tape {
                         self.add(rw, *v, g)?;
                     }
                 }
-                let region = rw.graph().op(op).parent;
+                let new = rw.graph().ops_before(op).take_while(|o| o.index() >= first_new);
+                let parts: Vec<OpId> = new.collect();
                 rw.replace(op, &values);
-                let parts: Vec<OpId> = rw
-                    .graph()
-                    .region_ops(region)
-                    .take_while(|o| *o != gradient)
-                    .filter(|o| o.index() >= first_new)
-                    .collect();
-                parts.into_iter().for_each(|o| self.visit(rw.graph(), o));
+                parts.into_iter().rev().for_each(|o| self.visit(rw.graph(), o));
                 Ok(())
             }
             None => Err(none()),

@@ -127,11 +127,12 @@ impl Manager {
     pub fn run(&self, module: &mut Module, out: &mut dyn FnMut(&str)) -> Result<Report, Diagnostics> {
         let started = Instant::now();
         let mut report = Report::default();
+        let first = self.settings.reproducers.as_ref().map(|_| module.clone());
         let mut text = if self.settings.print_changed { self.print(module) } else { String::new() };
         for (i, pass) in self.passes.iter().enumerate() {
             let span = tracing::info_span!("pass", name = pass.name());
             let _in = span.enter();
-            self.step(i, pass.as_ref(), module, &mut report, out)?;
+            self.step(i, pass.as_ref(), module, first.as_ref(), &mut report, out)?;
             if self.settings.print_changed {
                 let now = self.print(module);
                 if now != text {
@@ -152,10 +153,10 @@ impl Manager {
         index: usize,
         pass: &dyn Configured,
         module: &mut Module,
+        first: Option<&Module>,
         report: &mut Report,
         out: &mut dyn FnMut(&str),
     ) -> Result<(), Diagnostics> {
-        let before = self.settings.reproducers.as_ref().map(|_| module.clone());
         let ops_before = count_ops(module);
         let started = Instant::now();
         let mut cx = PassContext::new(out);
@@ -166,6 +167,7 @@ impl Manager {
         match outcome {
             Err(payload) => {
                 let why = format!("pass '{}' panicked: {}", pass.name(), reproducer::panic_text(payload.as_ref()));
+                let before = first.and_then(|m| self.before(index, m));
                 let broken = self.broken(index, why, before.as_ref());
                 if let Some(b) = before {
                     *module = b;
@@ -187,10 +189,20 @@ impl Manager {
             && let Err(mut found) = of_ir::verify_module(module)
         {
             let why = format!("after pass '{}' the module does not verify", pass.name());
+            let before = first.and_then(|m| self.before(index, m));
             found.0.insert(0, self.broken(index, why, before.as_ref()));
             return Err(found);
         }
         Ok(())
+    }
+
+    /// The module before pass `index`, from that before all: passes are run again, as a copy before each would take longer
+    /// than many of them do. `None` where one of them now fails.
+    fn before(&self, index: usize, first: &Module) -> Option<Module> {
+        let mut module = first.clone();
+        let silent = &mut |_: &str| {};
+        let mut run = |p: &dyn Configured| p.run(&mut module, &mut PassContext::new(silent)).ok();
+        self.passes[..index].iter().try_for_each(|p| run(p.as_ref())).map(|()| module)
     }
 
     /// The error for a pass that broke the module, with a reproducer where they are wanted.

@@ -51,15 +51,16 @@ pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decisio
 /// # Errors
 /// When nothing fits.
 pub fn decide_alive(model: &Model<'_>, memory: f64, alive: Alive, effort: &Effort) -> Result<Decision, Diagnostic> {
-    let mut counted = model.memory(&Lying::everywhere(model), alive.share, false);
+    let mut at = model.fullest(&Lying::everywhere(model));
+    let mut counted = Vec::new();
     let (mut limit, mut bound) = (memory, 0.0f64);
     let mut peak = f64::INFINITY;
-    for round in 0..ROUNDS {
-        let found = solve_within(&model.problem, &counted, limit, effort)
+    for _ in 0..ROUNDS {
+        let found = solve_within(&model.problem, &model.memory(at, alive.share), limit, effort)
             .map_err(|e| too_large(model, memory, e.least + (memory - limit)))?;
+        counted.push(at);
         let s = found.solution;
-        // In the first two rounds no choice takes less than is counted.
-        if round < 2 {
+        if limit >= memory {
             bound = bound.max(s.bound);
         }
         let lying = Lying::of(model, &s.labels);
@@ -75,8 +76,9 @@ pub fn decide_alive(model: &Model<'_>, memory: f64, alive: Alive, effort: &Effor
                 labels: s.labels,
             });
         }
-        counted = model.memory(&lying, alive.share, round > 0);
-        if round > 1 {
+        at = model.fullest(&lying);
+        // What is not counted needs room too.
+        if counted.contains(&at) {
             limit -= peak - memory;
         }
     }

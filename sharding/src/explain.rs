@@ -46,7 +46,7 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         edges[e.b].push(i);
     }
     let names = names(model);
-    let memory = model.memory(&d.lying, 1.0, true);
+    let memory = model.memory(model.fullest(&d.lying), 1.0).nodes;
     let mut out = Vec::new();
     for (node, subject) in model.subjects.iter().enumerate() {
         let value = match subject {

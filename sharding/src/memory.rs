@@ -5,11 +5,15 @@
 //! its result. What several readers see in another layout than it is made in is a copy, from the first of them to the
 //! last; copies for one reader are not counted.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use of_ir::{OpId, ValueDef, ValueId};
 
 use crate::candidates::Candidate;
 use crate::layout::{self, Layout};
 use crate::model::{Model, Subject, is_alias, live_values};
+use crate::search::{Matrix, Table, Usage};
 
 /// How a function is run.
 #[derive(Clone, PartialEq, Debug)]
@@ -137,35 +141,46 @@ impl Lives {
     }
 }
 
+/// What of the lives of values is certain, by their positions in the arena.
+struct Certain {
+    /// The last op that reads each in any case; where all may be left out, the first of them, as one is not if the value is
+    /// made at all.
+    ends: Vec<usize>,
+    /// The first and the last op that read each in any case.
+    readers: Vec<Option<(usize, usize)>>,
+}
+
 impl Model<'_> {
-    /// Bytes of a device's memory that each label of each node takes at the op at which most is taken where it is run so;
-    /// of what is made only a share is alive.
+    /// The op at which most memory is taken where a function is run so, by its position among the ops.
+    pub fn fullest(&self, lying: &Lying) -> usize {
+        Lives::of(self, lying).peak(&|i| self.local(i, lying), &|i| self.copied(i, lying))
+    }
+
+    /// Bytes of a device's memory that labels take at the op at this position; of what is made only a share is alive.
     ///
-    /// No choice takes less than its labels say: what only some readers need, which may all be left out, is not counted. With
-    /// `copies` labels of shared values count too, as if all were still made as they are now, and that no longer holds.
-    pub fn memory(&self, lying: &Lying, alive_share: f64, copies: bool) -> Vec<Vec<f64>> {
+    /// No choice takes less than its labels say: what only some readers need, which may all be left out, is not counted.
+    pub fn memory(&self, at: usize, alive_share: f64) -> Usage {
         let g = &self.func.graph;
-        let lives = Lives::of(self, lying);
-        let peak = lives.peak(&|i| self.local(i, lying), &|i| self.copied(i, lying));
-        let ends = self.certain_ends(&lives.order);
-        let mut at = vec![0usize; g.op_slots()];
-        lives.order.iter().enumerate().for_each(|(i, op)| at[op.index()] = i);
+        let order: Vec<OpId> = g.region_ops(g.entry()).collect();
+        let lives = self.certain(&order);
+        let mut position = vec![0usize; g.op_slots()];
+        order.iter().enumerate().for_each(|(i, op)| position[op.index()] = i);
         let resident = |v: ValueId| g.def_op(v).is_none_or(|op| g.op(op).def.traits().constant);
-        let start = |v: ValueId| g.def_op(v).map_or(0, |op| at[op.index()]);
-        let alive = |v: ValueId| resident(v) || (start(v)..=ends[v.index()]).contains(&peak);
-        let mut memory = Vec::with_capacity(self.subjects.len());
+        let start = |v: ValueId| g.def_op(v).map_or(0, |op| position[op.index()]);
+        let alive = |v: ValueId| resident(v) || (start(v)..=lives.ends[v.index()]).contains(&at);
+        let share = |l: &Layout| if l.is_empty() { 0.0 } else { layout::share(l, &self.shape) };
+        let part = |v: ValueId| if resident(v) { 1.0 } else { alive_share };
+        let bytes = |v: ValueId| self.transfers(v).map_or(0.0, |t| t.bytes * part(v));
+        let mut usage = Usage::default();
         for (node, subject) in self.subjects.iter().enumerate() {
             let candidates = &self.choices[node].candidates;
-            let share = |l: &Layout| if l.is_empty() { 0.0 } else { layout::share(l, &self.shape) };
-            let part = |v: ValueId| if resident(v) { 1.0 } else { alive_share };
-            let bytes = |v: ValueId| self.transfers(v).map_or(0.0, |t| t.bytes * part(v));
             let of: Box<dyn Fn(&Candidate) -> f64> = match subject {
                 Subject::Argument(v) => Box::new(move |c| bytes(*v) * share(&c.results[0])),
                 // It keeps what it takes, where nobody else does.
                 Subject::Op(op) if is_alias(g.op(*op).name()) => {
                     let data = g.op(*op);
-                    let until = ends[data.results[0].index()];
-                    let kept = move |v: ValueId| start(v) <= peak && peak <= until && !alive(v);
+                    let until = lives.ends[data.results[0].index()];
+                    let kept = |v: ValueId| start(v) <= at && at <= until && !alive(v);
                     let held = data.operands.iter().map(|v| if kept(*v) { bytes(*v) } else { 0.0 });
                     let held: Vec<f64> = held.collect();
                     Box::new(move |c| held.iter().zip(&c.operands).map(|(b, l)| b * share(l)).sum())
@@ -175,41 +190,54 @@ impl Model<'_> {
                     let counted: Vec<(usize, f64)> = results.map(|(i, v)| (i, bytes(*v))).collect();
                     Box::new(move |c| counted.iter().map(|(i, b)| b * share(&c.results[*i])).sum())
                 }
-                Subject::Shared(v) if copies && within(lives.readers[v.index()], peak) => {
-                    let made = lying.layouts[v.index()].clone().unwrap_or_else(|| self.broadcast());
-                    Box::new(move |c| if c.results[0] == made { 0.0 } else { bytes(*v) * share(&c.results[0]) })
-                }
                 Subject::Shared(_) | Subject::Output(_) => Box::new(|_| 0.0),
             };
-            memory.push(candidates.iter().map(of).collect());
+            usage.nodes.push(candidates.iter().map(of).collect());
         }
-        memory
+        // Copies of what several readers see in another layout.
+        let mut known: HashMap<(Table, u64), Rc<Matrix>> = HashMap::new();
+        for (k, e) in self.problem.edges.iter().enumerate() {
+            let Subject::Shared(v) = self.subjects[e.b] else { continue };
+            let Some(t) = self.transfers(v).filter(|_| within(lives.readers[v.index()], at)) else { continue };
+            let size = bytes(v);
+            let copies = known.entry((e.matrix, size.to_bits())).or_insert_with(|| {
+                let Matrix { rows, cols, .. } = *self.problem.tables.matrix(e.matrix);
+                let copy = |to: usize| t.router.layouts.get(to).map_or(0.0, |l| size * share(l));
+                let of = |from: usize, to: usize| if from == to { 0.0 } else { copy(to) };
+                Rc::new(Matrix { rows, cols, data: (0..rows * cols).map(|i| of(i / cols, i % cols)).collect() })
+            });
+            usage.edges.insert(k, copies.clone());
+        }
+        usage
     }
 
-    /// For each value the last op that reads it in any case; where all may be left out, the first of them, as one is not
-    /// if the value is made at all.
-    fn certain_ends(&self, order: &[OpId]) -> Vec<usize> {
+    /// What of the lives of values holds however a function is run.
+    fn certain(&self, order: &[OpId]) -> Certain {
         let g = &self.func.graph;
-        let mut certain: Vec<Option<usize>> = vec![None; g.value_slots()];
+        let mut last: Vec<Option<usize>> = vec![None; g.value_slots()];
         let mut first: Vec<Option<usize>> = vec![None; g.value_slots()];
-        let mut ends = vec![0; g.value_slots()];
+        let mut out = Certain { ends: vec![0; g.value_slots()], readers: vec![None; g.value_slots()] };
         for (at, op) in order.iter().enumerate().rev() {
             let data = g.op(*op);
             let optional = self.may_be_left_out(*op);
             for v in &data.results {
-                let read = certain[v.index()].or(if optional { first[v.index()] } else { None });
-                ends[v.index()] = read.unwrap_or(at);
+                let read = last[v.index()].or(if optional { first[v.index()] } else { None });
+                out.ends[v.index()] = read.unwrap_or(at);
             }
             let either = is_alias(data.name());
             for v in data.operands.iter().copied().chain(crate::model::captured(g, *op)) {
-                let until = if either { ends[data.results[0].index()] } else { at };
+                let until = if either { out.ends[data.results[0].index()] } else { at };
                 if !either && !optional {
-                    certain[v.index()] = certain[v.index()].max(Some(at));
+                    last[v.index()] = last[v.index()].max(Some(at));
+                    if !data.def.traits().terminator {
+                        let readers = &mut out.readers[v.index()];
+                        *readers = Some((at, readers.map_or(at, |(_, end)| end)));
+                    }
                 }
                 first[v.index()] = Some(first[v.index()].map_or(until, |f: usize| f.min(until)));
             }
         }
-        ends
+        out
     }
 
     /// Bytes of a value on a device.

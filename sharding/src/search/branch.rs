@@ -22,9 +22,9 @@ pub fn branch(problem: &Problem, alive: &[bool], constant: f64, dual: &Dual, bud
     let t = &problem.tables;
     // Costs moved from edges to nodes as the messages say: every choice of labels costs what it did.
     let mut own: Vec<Vec<f64>> = nodes.iter().map(|i| t.costs(problem.nodes[*i]).to_vec()).collect();
-    for (e, told) in problem.edges.iter().zip(&dual.messages) {
-        for (node, places, told) in [(e.a, e.row, &told[0]), (e.b, e.col, &told[1])] {
-            let own = &mut own[place[node]];
+    for (k, e) in problem.edges.iter().enumerate() {
+        for (node, places, end) in [(e.a, e.row, 0), (e.b, e.col, 1)] {
+            let (own, told) = (&mut own[place[node]], dual.messages.told(k, end));
             own.iter_mut().zip(t.places(places)).for_each(|(c, p)| *c += told[*p as usize]);
         }
     }
@@ -56,7 +56,7 @@ fn moved(problem: &Problem, dual: &Dual, k: usize, e: &Edge, x: usize, y: usize)
     let (row, col) = (t.places(e.row)[x] as usize, t.places(e.col)[y] as usize);
     // What is impossible at a node is counted there.
     let told = |x: f64| if x.is_finite() { x } else { 0.0 };
-    t.matrix(e.matrix).at(row, col) - told(dual.messages[k][0][row]) - told(dual.messages[k][1][col])
+    t.matrix(e.matrix).at(row, col) - told(dual.messages.told(k, 0)[row]) - told(dual.messages.told(k, 1)[col])
 }
 
 struct Search<'p> {

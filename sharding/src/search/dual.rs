@@ -5,6 +5,7 @@
 //! neighbours that are still to come. The bound never falls.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::problem::{Edge, Matrix, Problem, Table};
 
@@ -16,8 +17,48 @@ pub struct Dual {
     pub labels: Vec<usize>,
     /// What they cost.
     pub cost: f64,
-    /// For each edge what its `a` is told for each row of the matrix, and its `b` for each column.
-    pub messages: Vec<[Vec<f64>; 2]>,
+    /// What the ends of edges are told.
+    pub messages: Messages,
+}
+
+/// For each edge what its `a` is told for each row of the matrix, and its `b` for each column; side by side, in the order in
+/// which they are read.
+#[derive(Clone, Default)]
+pub struct Messages {
+    values: Vec<f64>,
+    /// For each edge where the message to its `a` begins, and that to its `b`; and where they end.
+    starts: Vec<usize>,
+}
+
+impl Messages {
+    /// Messages that say nothing.
+    fn new(problem: &Problem) -> Messages {
+        let mut starts = vec![0];
+        let mut end = 0;
+        for e in &problem.edges {
+            let m = problem.tables.matrix(e.matrix);
+            for n in [m.rows, m.cols] {
+                end += n;
+                starts.push(end);
+            }
+        }
+        Messages { values: vec![0.0; end], starts }
+    }
+
+    fn range(&self, edge: usize, end: usize) -> Range<usize> {
+        let at = 2 * edge + end;
+        self.starts[at]..self.starts[at + 1]
+    }
+
+    /// What an end of an edge is told: 0 for its `a`, 1 for its `b`.
+    pub fn told(&self, edge: usize, end: usize) -> &[f64] {
+        &self.values[self.range(edge, end)]
+    }
+
+    fn told_mut(&mut self, edge: usize, end: usize) -> &mut [f64] {
+        let range = self.range(edge, end);
+        &mut self.values[range]
+    }
 }
 
 /// Rounds without progress after which it ends.
@@ -28,11 +69,6 @@ const PATIENCE: usize = 12;
 pub fn dual(problem: &Problem, alive: &[bool], constant: f64, gap: f64, rounds: usize) -> Dual {
     let nodes: Vec<usize> = (0..problem.nodes.len()).filter(|i| alive[*i]).collect();
     let t = &problem.tables;
-    let messages = problem
-        .edges
-        .iter()
-        .map(|e| [vec![0.0; t.matrix(e.matrix).rows], vec![0.0; t.matrix(e.matrix).cols]])
-        .collect();
     let mut ends: Vec<Vec<(usize, usize)>> = vec![Vec::new(); problem.nodes.len()];
     for (i, e) in problem.edges.iter().enumerate() {
         ends[e.a].push((i, 0));
@@ -42,9 +78,10 @@ pub fn dual(problem: &Problem, alive: &[bool], constant: f64, gap: f64, rounds: 
     for e in &problem.edges {
         turned.entry(e.matrix).or_insert_with(|| t.matrix(e.matrix).transposed());
     }
-    let mut p = Passing { problem, ends, turned, labels: vec![0; problem.nodes.len()], messages };
     let labels = vec![0; problem.nodes.len()];
-    let mut best = Dual { bound: f64::NEG_INFINITY, labels, cost: f64::INFINITY, messages: Vec::new() };
+    let messages = Messages::new(problem);
+    let mut p = Passing { problem, ends, turned, labels: labels.clone(), messages, own: Vec::new() };
+    let mut best = Dual { bound: f64::NEG_INFINITY, labels, cost: f64::INFINITY, messages: Messages::default() };
     let mut stale = 0;
     for _ in 0..rounds.max(1) {
         p.pass(nodes.iter().copied(), true);
@@ -73,7 +110,9 @@ struct Passing<'p> {
     /// Every matrix with its rows as columns, so that both directions go along rows.
     turned: HashMap<Table, Matrix>,
     labels: Vec<usize>,
-    messages: Vec<[Vec<f64>; 2]>,
+    messages: Messages,
+    /// Room for [`Passing::send`].
+    own: Vec<f64>,
 }
 
 impl Passing<'_> {
@@ -89,16 +128,19 @@ impl Passing<'_> {
     /// One pass over the nodes. Forward it also chooses labels; backward it gives the bound.
     fn pass(&mut self, nodes: impl Iterator<Item = usize>, forward: bool) -> f64 {
         let mut bound = 0.0;
+        let mut costs = Vec::new();
         for i in nodes {
-            let ends = self.ends[i].clone();
-            let mut costs = self.problem.tables.costs(self.problem.nodes[i]).to_vec();
+            let ends = std::mem::take(&mut self.ends[i]);
+            costs.clear();
+            costs.extend_from_slice(self.problem.tables.costs(self.problem.nodes[i]));
             for (k, end) in &ends {
-                let told = &self.messages[*k][*end];
+                let told = self.messages.told(*k, *end);
                 let places = self.places(&self.problem.edges[*k], *end);
                 costs.iter_mut().zip(places).for_each(|(c, p)| *c += told[*p as usize]);
             }
+            let problem = self.problem;
             let later = |k: usize, end: usize| {
-                let other = Self::other(&self.problem.edges[k], end);
+                let other = Self::other(&problem.edges[k], end);
                 if forward { other > i } else { other < i }
             };
             let onward = ends.iter().filter(|(k, end)| later(*k, *end)).count();
@@ -109,10 +151,10 @@ impl Passing<'_> {
             let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
             costs.iter_mut().for_each(|c| *c -= least);
             bound += least;
-            let targets: Vec<(usize, usize)> = ends.iter().copied().filter(|(k, end)| later(*k, *end)).collect();
-            for (k, end) in targets {
-                bound += self.send(k, end, &costs, share);
+            for (k, end) in ends.iter().filter(|(k, end)| later(*k, *end)) {
+                bound += self.send(*k, *end, &costs, share);
             }
+            self.ends[i] = ends;
         }
         bound
     }
@@ -132,7 +174,7 @@ impl Passing<'_> {
                     *c += if *end == 0 { m.at(*p as usize, at) } else { m.at(at, *p as usize) };
                 }
             } else {
-                let told = &self.messages[*k][*end];
+                let told = self.messages.told(*k, *end);
                 costs.iter_mut().zip(places).for_each(|(c, p)| *c += told[*p as usize]);
             }
         }
@@ -143,15 +185,20 @@ impl Passing<'_> {
     fn send(&mut self, k: usize, end: usize, costs: &[f64], share: f64) -> f64 {
         let e = self.problem.edges[k];
         let m = if end == 0 { self.problem.tables.matrix(e.matrix) } else { &self.turned[&e.matrix] };
-        let told = &self.messages[k][end];
-        let mut own = vec![f64::INFINITY; told.len()];
-        for (c, p) in costs.iter().zip(self.places(&e, end)) {
+        let t = &self.problem.tables;
+        let (places, others) = if end == 0 { (e.row, e.col) } else { (e.col, e.row) };
+        let own = &mut self.own;
+        own.clear();
+        own.resize(m.rows, f64::INFINITY);
+        for (c, p) in costs.iter().zip(t.places(places)) {
             let own = &mut own[*p as usize];
             *own = own.min(share * c);
         }
         // What is impossible stays so.
+        let told = self.messages.told(k, end);
         own.iter_mut().zip(told).filter(|(o, _)| o.is_finite()).for_each(|(o, t)| *o -= t);
-        let mut out = vec![f64::INFINITY; m.cols];
+        let out = self.messages.told_mut(k, 1 - end);
+        out.fill(f64::INFINITY);
         for (r, o) in own.iter().enumerate().filter(|(_, o)| o.is_finite()) {
             out.iter_mut().zip(m.row(r)).for_each(|(x, c)| {
                 let sum = o + c;
@@ -159,22 +206,25 @@ impl Passing<'_> {
             });
         }
         // Positions that no label has do not matter, and must not be infinite either.
-        let least = {
-            let places = self.places(&e, 1 - end);
-            places.iter().map(|p| out[*p as usize]).fold(f64::INFINITY, f64::min)
-        };
+        let least = t.places(others).iter().map(|p| out[*p as usize]).fold(f64::INFINITY, f64::min);
         out.iter_mut().for_each(|x| *x -= least);
-        self.messages[k][1 - end] = out;
         least
     }
 
-    /// Changes labels one by one as long as that helps.
+    /// Changes labels one by one as long as that helps. After the first time only nodes are looked at of which a neighbour
+    /// has changed since.
     fn improve(&mut self, nodes: &[usize]) {
         let t = &self.problem.tables;
+        let mut open = vec![true; self.labels.len()];
+        let mut costs = Vec::new();
         for _ in 0..4 {
             let mut changed = false;
             for i in nodes {
-                let mut costs = t.costs(self.problem.nodes[*i]).to_vec();
+                if !std::mem::take(&mut open[*i]) {
+                    continue;
+                }
+                costs.clear();
+                costs.extend_from_slice(t.costs(self.problem.nodes[*i]));
                 for (k, end) in &self.ends[*i] {
                     let e = &self.problem.edges[*k];
                     let m = t.matrix(e.matrix);
@@ -186,6 +236,7 @@ impl Passing<'_> {
                 let best = (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0);
                 if costs[best] < costs[self.labels[*i]] {
                     self.labels[*i] = best;
+                    self.ends[*i].iter().for_each(|(k, end)| open[Self::other(&self.problem.edges[*k], *end)] = true);
                     changed = true;
                 }
             }
