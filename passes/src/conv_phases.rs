@@ -169,9 +169,9 @@ impl Phases<'_> {
             let row = constant(rw, &bias.unwrap_or_else(|| vec![0.0; channels]), &[channels])?;
             let read = rw.create_one(ShapeOf { start: Some(0), end: Some(1 + rank as i64) }, &[self.x])?;
             let more: Vec<i64> = std::iter::once(0).chain(self.axes.iter().map(|a| a.after as i64)).collect();
-            let more = ints(rw, &more)?;
+            let more = Constant::ints(rw, &more)?;
             let places = rw.create_one(Add {}, &[read, more])?;
-            let last = ints(rw, &[channels as i64])?;
+            let last = Constant::ints(rw, &[channels as i64])?;
             let to = rw.create_one(Concat { axis: 0 }, &[places, last])?;
             rw.create_one(Expand {}, &[row, to])?
         };
@@ -183,7 +183,7 @@ impl Phases<'_> {
         apart.push(self.groups as i64);
         apart.extend(runs.iter().map(|r| r.phases.len() as i64));
         apart.push(self.each as i64);
-        let apart = ints(rw, &apart)?;
+        let apart = Constant::ints(rw, &apart)?;
         rw.create_one(Reshape { allowzero: false }, &[y, apart])
     }
 
@@ -228,12 +228,12 @@ impl Phases<'_> {
                     for input in 0..self.inputs {
                         let from = ((group * self.inputs + input) * self.each + channel) * points;
                         let from = &self.filters[from..from + points];
-                        out.extend(places(&taps).map(|tap| {
+                        // Every phase of a run has its taps.
+                        out.extend(places(&taps).filter_map(|tap| {
                             let axis = |at: usize, (i, (a, r)): (usize, (&Axis, &Run))| {
                                 Some(at * a.kernel + a.place(r.taps[tap[i]], r.phases.start + phase[i])?)
                             };
-                            let at = self.axes.iter().zip(runs).enumerate().try_fold(0, axis);
-                            at.map_or(0.0, |at| from[at])
+                            self.axes.iter().zip(runs).enumerate().try_fold(0, axis).map(|at| from[at])
                         }));
                     }
                 }
@@ -249,10 +249,10 @@ impl Phases<'_> {
         let parts = transpose(rw, y, std::iter::once(0).chain(pairs).chain([1 + rank, 2 + 2 * rank]))?;
         let spatial = rw.create_one(ShapeOf { start: Some(1), end: Some(1 + rank as i64) }, &[y])?;
         let strides: Vec<i64> = self.axes.iter().map(|a| a.stride as i64).collect();
-        let strides = ints(rw, &strides)?;
+        let strides = Constant::ints(rw, &strides)?;
         let image = rw.create_one(Mul {}, &[spatial, strides])?;
         let samples = rw.create_one(ShapeOf { start: Some(0), end: Some(1) }, &[y])?;
-        let channels = ints(rw, &[(self.groups * self.each) as i64])?;
+        let channels = Constant::ints(rw, &[(self.groups * self.each) as i64])?;
         let to = rw.create_one(Concat { axis: 0 }, &[samples, image, channels])?;
         rw.create_one(Reshape { allowzero: true }, &[parts, to])
     }
@@ -280,7 +280,7 @@ fn cut(rw: &mut Rewriter<'_>, y: ValueId, axes: impl Iterator<Item = (i64, i64)>
     if which.is_empty() {
         return Ok(y);
     }
-    let (starts, ends, which) = (ints(rw, &starts)?, ints(rw, &ends)?, ints(rw, &which)?);
+    let (starts, ends, which) = (Constant::ints(rw, &starts)?, Constant::ints(rw, &ends)?, Constant::ints(rw, &which)?);
     let steps = rw.create_one(NoneValue {}, &[])?;
     rw.create_one(Slice {}, &[y, starts, ends, which, steps])
 }
@@ -289,10 +289,6 @@ fn constant(rw: &mut Rewriter<'_>, numbers: &[f32], dims: &[usize]) -> Result<Va
     let fits = |e: of_ir::TensorError| Diagnostic::error(Code::TYPE, Location::Unknown, e.to_string());
     let value = Tensor::from_slice(dims, numbers).map_err(fits)?;
     rw.create_one(Constant { value }, &[])
-}
-
-fn ints(rw: &mut Rewriter<'_>, numbers: &[i64]) -> Result<ValueId, Diagnostic> {
-    rw.create_one(Constant { value: Tensor::from_i64s(numbers) }, &[])
 }
 
 fn transpose(rw: &mut Rewriter<'_>, x: ValueId, perm: impl Iterator<Item = usize>) -> Result<ValueId, Diagnostic> {
