@@ -1,9 +1,8 @@
 //! Filling a plan.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::format::{VALUE_ALIGN, align_up};
+use crate::pieces::Pieces;
 use crate::{BuildError, ElementType, Environment, KernelCode, MeshProgram, Plan, PlanInfo, Program, Weight};
 
 /// Collects the structure and the bytes of a plan, and writes them (see [`PlanBuilder::write_file`]).
@@ -11,19 +10,11 @@ use crate::{BuildError, ElementType, Environment, KernelCode, MeshProgram, Plan,
 #[derive(Debug)]
 pub struct PlanBuilder<'a> {
     pub(crate) plan: Plan,
-    pub(crate) weights: Vec<Piece<'a>>,
-    pub(crate) code: Vec<Piece<'a>>,
-    pub(crate) payload: Vec<Piece<'a>>,
-    weight_by_hash: HashMap<[u8; 32], u64>,
-    code_by_hash: HashMap<([u8; 32], u64), u32>,
-    payload_by_hash: HashMap<[u8; 32], u64>,
-}
-
-/// Bytes and their offset in a section. Offsets ascend.
-#[derive(Debug)]
-pub(crate) struct Piece<'a> {
-    pub offset: u64,
-    pub bytes: Cow<'a, [u8]>,
+    pub(crate) weights: Pieces<'a>,
+    pub(crate) code: Pieces<'a>,
+    pub(crate) payload: Pieces<'a>,
+    /// Kernels by their bytes and their entry.
+    kernels: HashMap<(u64, u64, u64), u32>,
 }
 
 impl<'a> PlanBuilder<'a> {
@@ -32,12 +23,10 @@ impl<'a> PlanBuilder<'a> {
         let plan = Plan { info, environment, ..Plan::default() };
         Self {
             plan,
-            weights: Vec::new(),
-            code: Vec::new(),
-            payload: Vec::new(),
-            weight_by_hash: HashMap::new(),
-            code_by_hash: HashMap::new(),
-            payload_by_hash: HashMap::new(),
+            weights: Pieces::default(),
+            code: Pieces::default(),
+            payload: Pieces::default(),
+            kernels: HashMap::new(),
         }
     }
 
@@ -58,20 +47,11 @@ impl<'a> PlanBuilder<'a> {
         name: impl Into<String>,
         dtype: ElementType,
         dims: &[i64],
-        bytes: impl Into<Cow<'a, [u8]>>,
+        bytes: impl AsRef<[u8]> + 'a,
     ) -> Result<u32, BuildError> {
-        let (name, bytes) = (name.into(), bytes.into());
-        let got = bytes.len() as u64;
+        let (name, got) = (name.into(), bytes.as_ref().len() as u64);
         check_weight(&name, dtype, dims, got)?;
-        let digest = hash(&bytes);
-        let offset = match self.weight_by_hash.get(&digest) {
-            Some(&offset) => offset,
-            None => {
-                let offset = push(&mut self.weights, bytes, VALUE_ALIGN);
-                self.weight_by_hash.insert(digest, offset);
-                offset
-            }
-        };
+        let offset = self.weights.add(bytes);
         Ok(self.push_weight(name, dtype, dims, offset, got))
     }
 
@@ -108,36 +88,27 @@ impl<'a> PlanBuilder<'a> {
         &mut self,
         name: impl Into<String>,
         isa: impl Into<String>,
-        blob: impl Into<Cow<'a, [u8]>>,
+        blob: impl AsRef<[u8]> + 'a,
         entry: u64,
     ) -> Result<u32, BuildError> {
-        let (name, blob) = (name.into(), blob.into());
-        let len = blob.len() as u64;
+        let (name, len) = (name.into(), blob.as_ref().len() as u64);
         if entry >= len {
             return Err(BuildError::KernelEntry { name, entry, len });
         }
-        let digest = hash(&blob);
-        if let Some(&index) = self.code_by_hash.get(&(digest, entry)) {
-            return Ok(index);
+        let digest = blake3::hash(blob.as_ref());
+        let offset = self.code.add(blob);
+        let index = *self.kernels.entry((offset, len, entry)).or_insert(self.plan.code.len() as u32);
+        if index as usize == self.plan.code.len() {
+            let blake3 = digest.as_bytes().to_vec();
+            self.plan.code.push(KernelCode { name, isa: isa.into(), offset, len, entry, blake3 });
         }
-        let offset = push(&mut self.code, blob, VALUE_ALIGN);
-        let index = self.plan.code.len() as u32;
-        self.code_by_hash.insert((digest, entry), index);
-        self.plan.code.push(KernelCode { name, isa: isa.into(), offset, len, entry, blake3: digest.to_vec() });
         Ok(index)
     }
 
     /// Adds the bytes of an executable and returns their offset and length in the payload section.
-    pub fn add_payload(&mut self, bytes: impl Into<Cow<'a, [u8]>>) -> (u64, u64) {
-        let bytes = bytes.into();
-        let len = bytes.len() as u64;
-        let digest = hash(&bytes);
-        if let Some(&offset) = self.payload_by_hash.get(&digest) {
-            return (offset, len);
-        }
-        let offset = push(&mut self.payload, bytes, VALUE_ALIGN);
-        self.payload_by_hash.insert(digest, offset);
-        (offset, len)
+    pub fn add_payload(&mut self, bytes: impl AsRef<[u8]> + 'a) -> (u64, u64) {
+        let len = bytes.as_ref().len() as u64;
+        (self.payload.add(bytes), len)
     }
 
     /// Adds an entry point and returns its index.
@@ -187,23 +158,4 @@ fn check_weight(name: &str, dtype: ElementType, dims: &[i64], got: u64) -> Resul
         return Ok(());
     }
     Err(BuildError::WeightSize { name: name.into(), dtype: dtype.name(), dims: dims.into(), expected, got })
-}
-
-/// What tells bytes from others, on all cores where that pays.
-fn hash(bytes: &[u8]) -> [u8; 32] {
-    const PARALLEL_FROM: usize = 1 << 20;
-    let mut hasher = blake3::Hasher::new();
-    if bytes.len() >= PARALLEL_FROM {
-        hasher.update_rayon(bytes)
-    } else {
-        hasher.update(bytes)
-    };
-    *hasher.finalize().as_bytes()
-}
-
-fn push<'a>(pieces: &mut Vec<Piece<'a>>, bytes: Cow<'a, [u8]>, align: u64) -> u64 {
-    let end = pieces.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
-    let offset = align_up(end, align);
-    pieces.push(Piece { offset, bytes });
-    offset
 }

@@ -29,6 +29,7 @@ mod links;
 mod map;
 mod mesh;
 mod order;
+mod pieces;
 mod ranges;
 mod structure;
 mod task;

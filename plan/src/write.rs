@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use of_files::Pending;
 use prost::Message;
 
-use crate::builder::Piece;
 use crate::checksum::Hasher;
 use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header};
 use crate::map::Map;
+use crate::pieces::Piece;
 use crate::{PlanBuilder, WriteError, verify};
 
 impl PlanBuilder<'_> {
@@ -64,7 +64,7 @@ impl PlanBuilder<'_> {
         let mut writer = SectionWriter { out, position: 0, sections: Vec::new() };
         // The header is known only at the end, when everything is hashed; its place is kept free.
         writer.pad_to(SECTION_ALIGN)?;
-        writer.section(SectionKind::Structure, &[Piece { offset: 0, bytes: structure.into() }])?;
+        writer.section(SectionKind::Structure, &[Piece::new(0, structure)])?;
         writer.section(SectionKind::Code, &self.code)?;
         writer.section(SectionKind::Weights, &self.weights)?;
         writer.section(SectionKind::Payload, &self.payload)?;
@@ -95,9 +95,10 @@ impl<W: Write> SectionWriter<'_, W> {
             let gap = offset + piece.offset - self.position;
             hasher.update(&ZEROS[..gap as usize]);
             self.pad_to(offset + piece.offset)?;
-            hasher.update(&piece.bytes);
-            self.out.write_all(&piece.bytes)?;
-            self.position += piece.bytes.len() as u64;
+            let bytes = piece.bytes();
+            hasher.update(bytes);
+            self.out.write_all(bytes)?;
+            self.position += bytes.len() as u64;
         }
         self.sections.push(Section { kind, offset, len, checksum: hasher.finish() });
         Ok(())
@@ -112,7 +113,7 @@ impl<W: Write> SectionWriter<'_, W> {
 
 /// Bytes of a section.
 fn end(pieces: &[Piece<'_>]) -> u64 {
-    pieces.last().map_or(0, |last| last.offset + last.bytes.len() as u64)
+    pieces.last().map_or(0, Piece::end)
 }
 
 /// No gap is larger than a section's alignment.

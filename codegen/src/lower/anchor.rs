@@ -18,13 +18,13 @@ use crate::native::schedule::{Scheduled, Schedules};
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
 use crate::native::winograd::Winograd;
-use crate::native::{Extent, Nest, extent};
+use crate::native::{Extent, Nest, Zeroed, extent};
 use crate::physical::{Operand, Place};
 use crate::roles;
 
 /// Packed weights.
 enum Panels {
-    Floats(Vec<f32>),
+    Floats(Zeroed<f32>),
     F16(Vec<f16>),
     Bf16(Vec<bf16>),
     Bytes(Vec<u8>),
@@ -147,18 +147,22 @@ impl Lowering<'_, '_> {
             return Err("an extent of its weights is not known before the run".into());
         };
         if let Some(values) = tensor.as_slice::<f32>() {
-            let mut out = Vec::new();
-            for part in values.chunks_exact(k * n) {
+            let mut parts = values.chunks_exact((k * n).max(1)).map(|part| {
                 let part = right(part, k, n, taps);
-                let panels = match spec.b {
-                    contraction::Operand::RowMajor(_) => part.into_owned(),
+                match spec.b {
+                    contraction::Operand::RowMajor(_) => part.into_owned().into(),
                     _ => contraction::pack(&part, k, n, width),
-                };
-                if out.is_empty() { out = panels } else { out.extend(panels) }
-            }
+                }
+            });
+            let out: Zeroed<f32> = match values.len() / (k * n).max(1) {
+                1 => parts.next().unwrap_or_else(|| Vec::new().into()),
+                _ => parts.flat_map(|p| p.to_vec()).collect::<Vec<f32>>().into(),
+            };
             Ok(match spec.b {
-                contraction::Operand::Halves(DType::F16) => Panels::F16(out.into_iter().map(f16::from_f32).collect()),
-                contraction::Operand::Halves(_) => Panels::Bf16(out.into_iter().map(bf16::from_f32).collect()),
+                contraction::Operand::Halves(DType::F16) => {
+                    Panels::F16(out.iter().map(|x| f16::from_f32(*x)).collect())
+                }
+                contraction::Operand::Halves(_) => Panels::Bf16(out.iter().map(|x| bf16::from_f32(*x)).collect()),
                 _ => Panels::Floats(out),
             })
         } else if let Some(values) = tensor.as_slice::<i8>() {
@@ -183,10 +187,10 @@ impl Lowering<'_, '_> {
     fn panels(&mut self, w: ValueId, panels: Panels) -> Result<Operand, Diagnostic> {
         let name = format!("{} (packed)", self.constants.name(w));
         let weight = match panels {
-            Panels::Floats(data) => self.constants.computed(&name, &data)?,
-            Panels::F16(data) => self.constants.computed(&name, &data)?,
-            Panels::Bf16(data) => self.constants.computed(&name, &data)?,
-            Panels::Bytes(data) => self.constants.computed(&name, &data)?,
+            Panels::Floats(data) => self.constants.computed(&name, data)?,
+            Panels::F16(data) => self.constants.computed(&name, data)?,
+            Panels::Bf16(data) => self.constants.computed(&name, data)?,
+            Panels::Bytes(data) => self.constants.computed(&name, data)?,
         };
         Ok(Operand::whole(Place::Weight(weight)))
     }
@@ -359,8 +363,8 @@ impl Lowering<'_, '_> {
         Ok((|| {
             let name = format!("{} (by tap)", self.constants.name(w));
             let weight = match quads {
-                Some(quads) => self.constants.computed(&name, &quads)?,
-                None => self.constants.computed(&name, &rows)?,
+                Some(quads) => self.constants.computed(&name, quads)?,
+                None => self.constants.computed(&name, rows)?,
             };
             let weights = Operand::whole(Place::Weight(weight));
             let a = self.bordered(op, x, border)?;

@@ -7,6 +7,7 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Attr, Element, Graph, Tensor, ValueId};
 use of_plan::PlanBuilder;
 
+use crate::native::Zeroed;
 use crate::physical::element_type;
 
 /// Adds constants to the plan when they are first used.
@@ -52,10 +53,10 @@ impl<'g, 'b> Constants<'g, 'b> {
     ///
     /// # Errors
     /// When the plan cannot hold it.
-    pub fn computed<T: Element>(&mut self, name: &str, data: &[T]) -> Result<u32, Diagnostic> {
+    pub fn computed<T: Element>(&mut self, name: &str, data: impl Into<Zeroed<T>>) -> Result<u32, Diagnostic> {
+        let data = data.into();
         let dims = [data.len() as i64];
-        let bytes = bytemuck::cast_slice::<T, u8>(data).to_vec();
-        self.builder.add_weight(name, element_type(T::DTYPE), &dims, bytes).map_err(failed)
+        self.builder.add_weight(name, element_type(T::DTYPE), &dims, Computed(data)).map_err(failed)
     }
 
     /// The constant's value, borrowed from the graph.
@@ -73,6 +74,15 @@ impl<'g, 'b> Constants<'g, 'b> {
     /// A name for people.
     pub fn name(&self, v: ValueId) -> String {
         self.graph.name(v).map_or_else(|| format!("constant{}", v.index()), |n| n.to_string())
+    }
+}
+
+/// Elements as bytes.
+struct Computed<T>(Zeroed<T>);
+
+impl<T: Element> AsRef<[u8]> for Computed<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
     }
 }
 

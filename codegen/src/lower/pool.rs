@@ -41,7 +41,7 @@ impl Lowering<'_, '_> {
             let mut first = vec![self.place(x)?];
             if let Some(counts) = counts {
                 let factors: Vec<f32> = counts.iter().map(|c| if *c == 0.0 { 0.0 } else { (1.0 / c) as f32 }).collect();
-                first.push(Operand::whole(Place::Weight(self.constants.computed("pool factors", &factors)?)));
+                first.push(Operand::whole(Place::Weight(self.constants.computed("pool factors", factors)?)));
             }
             self.finish(group, source, &image.body, first, flops)
         })())

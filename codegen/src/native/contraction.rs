@@ -17,7 +17,7 @@ use rayon::prelude::*;
 pub use block::Block;
 
 use super::expr::{self, ctype, vtype};
-use super::{Extent, Isa, Source, space};
+use super::{Extent, Isa, Source, Zeroed, space};
 use crate::lower::body::{Body, Node};
 
 /// What is multiplied.
@@ -224,9 +224,9 @@ fn crowd(rows: usize, c: &Contraction) -> usize {
 }
 
 /// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, zeros beyond the last column.
-pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Vec<f32> {
+pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Zeroed<f32> {
     let panels = columns.div_ceil(width);
-    let mut out = vec![0f32; panels * k * width];
+    let mut out = Zeroed::new(panels * k * width);
     out.par_chunks_exact_mut((k * width).max(1)).enumerate().for_each(|(p, panel)| {
         let n = width.min(columns - p * width);
         for (row, to) in panel.chunks_exact_mut(width).enumerate() {
@@ -243,7 +243,7 @@ pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
     let depth = depth(c).number()?;
     let groups = run.div_ceil(4);
     let mut out = vec![0u8; columns.div_ceil(width) * size];
-    for (p, panel) in out.chunks_exact_mut(size).enumerate() {
+    out.par_chunks_exact_mut(size.max(1)).enumerate().for_each(|(p, panel)| {
         let header = if c.element == Element::Signed { 4 * width } else { 0 };
         let (starts, body) = panel.split_at_mut(header);
         for column in 0..width.min(columns - p * width) {
@@ -263,7 +263,7 @@ pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
                 }
             }
         }
-    }
+    });
     Some(out)
 }
 

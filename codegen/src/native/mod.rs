@@ -22,10 +22,12 @@ pub mod toolchain;
 pub mod walk;
 pub mod window;
 pub mod winograd;
+pub mod zeroed;
 
 pub use extent::Extent;
 pub use isa::{Isa, Language};
 pub use nest::Nest;
+pub use zeroed::Zeroed;
 
 use crate::cuda;
 

@@ -23,7 +23,7 @@ use rayon::prelude::*;
 use super::contraction::{self, Contraction, Tile};
 use super::expr::{self, ctype, vtype};
 use super::window::Axis;
-use super::{Extent, Isa, Source};
+use super::{Extent, Isa, Source, Zeroed};
 use crate::lower::body::{Body, Node};
 
 /// The matrices of F(outputs, taps) along one axis.
@@ -106,9 +106,9 @@ impl Transform {
     }
 
     /// Filters `[cout, cin, r, r]` at the points, in panels `[cout / width][n^2][cin][width]` with zeros beyond the last.
-    pub fn pack(&self, filters: &[f32], cin: usize, cout: usize, width: usize) -> Vec<f32> {
+    pub fn pack(&self, filters: &[f32], cin: usize, cout: usize, width: usize) -> Zeroed<f32> {
         let (r, n) = (self.taps, self.points());
-        let mut out = vec![0f32; cout.div_ceil(width) * width * cin * n * n];
+        let mut out = Zeroed::new(cout.div_ceil(width) * width * cin * n * n);
         out.par_chunks_exact_mut((n * n * cin * width).max(1)).enumerate().for_each(|(p, panel)| {
             let mut rows = vec![0f64; n * r];
             // Neighbours in the panel come one after another.

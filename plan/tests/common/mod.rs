@@ -127,7 +127,7 @@ pub fn small_plan<'a>() -> PlanBuilder<'a> {
     plan.add_weight("text", ElementType::String, &[2], PlanBuilder::encode_strings(&["a", "bc"])).unwrap();
     plan.add_kernel("ret", "x86-64", vec![0x90, 0xc3], 1).unwrap();
     plan.add_kernel("other", "x86-64", vec![0xcc; 100], 0).unwrap();
-    let (offset, len) = plan.add_payload(b"payload".to_vec());
+    let (offset, len) = plan.add_payload(b"payload");
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
     let double = graph.task("double", 0, kernel(0, vec![Arg::regst(0, 0), Arg::regst(1, 0), Arg::weight(0, 4)], 8));

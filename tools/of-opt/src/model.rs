@@ -136,14 +136,8 @@ fn sniff(path: &Path) -> Result<Kind, Diagnostics> {
 /// When it cannot be read.
 pub fn hash(path: &Path) -> Result<[u8; 32], Diagnostics> {
     let mut hasher = blake3::Hasher::new();
-    let mut file = File::open(path).map_err(|e| exit::io(path, "read", &e))?;
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer).map_err(|e| exit::io(path, "read", &e))? {
-            0 => return Ok(*hasher.finalize().as_bytes()),
-            n => hasher.update_rayon(&buffer[..n]),
-        };
-    }
+    hasher.update_mmap_rayon(path).map_err(|e| exit::io(path, "read", &e))?;
+    Ok(*hasher.finalize().as_bytes())
 }
 
 fn file_name(path: &Path) -> String {

@@ -1,0 +1,83 @@
+//! Zeroed memory for weights that are brought into another order.
+
+use std::ops::{Deref, DerefMut};
+
+use bytemuck::Pod;
+use memmap2::{Advice, MmapMut};
+
+/// Elements, zero at first. Many of them lie in the large pages of a machine that has some: half of the time in which
+/// weights are packed would go to faults of small ones.
+pub struct Zeroed<T>(Memory<T>);
+
+enum Memory<T> {
+    Few(Vec<T>),
+    Many(MmapMut, usize),
+}
+
+/// From this many bytes on memory is mapped: twice a large page of x86-64.
+const MANY: usize = 4 << 20;
+
+impl<T: Pod> Zeroed<T> {
+    /// `len` zeros.
+    pub fn new(len: usize) -> Zeroed<T> {
+        let bytes = len * size_of::<T>();
+        let map = (bytes >= MANY).then(|| MmapMut::map_anon(bytes).ok()).flatten();
+        Zeroed(match map {
+            Some(map) => {
+                // What the system does not have it says, and nothing depends on it.
+                #[cfg(target_os = "linux")]
+                let _ = map.advise(Advice::HugePage);
+                Memory::Many(map, len)
+            }
+            None => Memory::Few(vec![T::zeroed(); len]),
+        })
+    }
+
+    /// The elements as bytes.
+    pub fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
+impl<T> From<Vec<T>> for Zeroed<T> {
+    fn from(v: Vec<T>) -> Self {
+        Zeroed(Memory::Few(v))
+    }
+}
+
+impl<T: Pod> Deref for Zeroed<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match &self.0 {
+            Memory::Few(v) => v,
+            Memory::Many(map, len) => &bytemuck::cast_slice(map)[..*len],
+        }
+    }
+}
+
+impl<T: Pod> DerefMut for Zeroed<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match &mut self.0 {
+            Memory::Few(v) => v,
+            Memory::Many(map, len) => &mut bytemuck::cast_slice_mut(map)[..*len],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many() {
+        for len in [0, 3, MANY / 4, MANY / 4 + 5] {
+            let mut z = Zeroed::<f32>::new(len);
+            assert!(z.len() == len && z.iter().all(|x| *x == 0.0));
+            if let Some(last) = z.last_mut() {
+                *last = 1.0;
+                assert_eq!(z.bytes()[4 * len - 4..], 1f32.to_ne_bytes());
+            }
+        }
+    }
+}
