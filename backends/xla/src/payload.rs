@@ -11,6 +11,9 @@ const FIXED: &str = "of-xla 1 fixed";
 const OPEN: &str = "of-xla 1 open\n";
 const COMPILED: &str = "of-xla 1 compiled";
 
+/// Types and extents of results.
+type Results = Vec<(DType, Vec<usize>)>;
+
 /// A payload.
 pub enum Payload {
     /// A module for fixed extents.
@@ -26,7 +29,7 @@ pub struct Compiled {
     /// What compiled it, and for what: one line.
     pub by: String,
     /// See [`Module::results`].
-    pub results: Vec<(DType, Vec<usize>)>,
+    pub results: Results,
     /// See [`Module::checked`].
     pub checked: bool,
     /// What the plugin loads.
@@ -83,7 +86,7 @@ fn head(results: &[(DType, Vec<usize>)], checked: bool) -> String {
 }
 
 /// The inverse of [`head`].
-fn parsed_head(head: &str) -> Option<(Vec<(DType, Vec<usize>)>, bool)> {
+fn parsed_head(head: &str) -> Option<(Results, bool)> {
     let mut words = head.split_whitespace().peekable();
     let checked = words.next_if_eq(&"checked").is_some();
     Some((words.map(parsed).collect::<Option<_>>()?, checked))
