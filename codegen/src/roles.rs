@@ -244,7 +244,7 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
     if let Some(scalar) = of_ops::get(g, op).and_then(|o| o.scalar()) {
         return Ok(Role::Map(scalar));
     }
-    let f32s = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| t.dtype == DType::F32);
+    let floats = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| expr::is_float(t.dtype));
     match data.name() {
         Reshape::NAME | Hold::NAME => Ok(Role::Alias),
         Transpose::NAME | Expand::NAME | Concat::NAME => Ok(Role::Single),
@@ -261,8 +261,8 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
         }
         Gather::NAME => Ok(Role::Single),
         ReduceSum::NAME | ReduceMax::NAME | ReduceMin::NAME | ReduceProd::NAME => reduction(g, op),
-        MatMul::NAME if data.operands.iter().all(|v| f32s(*v)) => Ok(Role::Anchor),
-        MatMul::NAME => Err("only products of f32 have native code".into()),
+        MatMul::NAME if data.operands.iter().all(|v| floats(*v)) => Ok(Role::Anchor),
+        MatMul::NAME => Err("only products of f32, and on GPUs of 16-bit floats, have native code".into()),
         MatMulInteger::NAME => {
             bytes(g, op)?;
             let rank = |v: ValueId| g.ty(v).as_tensor().and_then(|t| t.rank()).unwrap_or(0);
@@ -341,6 +341,15 @@ pub fn conv_of(g: &Graph, op: OpId) -> Option<Conv> {
     })
 }
 
+/// Whether `op` is a convolution whose channels have filters of their own: a window, no product.
+pub fn is_depthwise(g: &Graph, op: OpId) -> bool {
+    let filters = |w: ValueId| g.ty(w).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
+    conv_of(g, op).is_some_and(|c| {
+        let w = filters(g.op(op).operands[1]);
+        w.first().and_then(Dim::as_const) == Some(c.group) && w.get(1).and_then(Dim::as_const) == Some(1)
+    })
+}
+
 /// Whether an integer product multiplies bytes by known signed bytes. Passes turn zero points into corrections.
 fn bytes(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
@@ -363,8 +372,11 @@ fn convolution(g: &Graph, op: OpId) -> Result<Role, String> {
     let x = g.ty(data.operands[0]).as_tensor().ok_or("no tensor")?;
     if data.name() == ConvInteger::NAME {
         bytes(g, op)?;
-    } else if x.dtype != DType::F32 {
-        return Err("only convolutions of f32 and of bytes have native code".into());
+    } else if !expr::is_float(x.dtype) {
+        return Err("only convolutions of f32 and of bytes, and on GPUs of 16-bit floats, have native code".into());
+    }
+    if expr::is_half(x.dtype) && is_depthwise(g, op) {
+        return Err("depthwise convolutions of 16-bit floats have no native code".into());
     }
     if !conv.channels_last {
         return Err("only channels-last convolutions have native code".into());

@@ -185,9 +185,11 @@ impl Finder<'_> {
         extent::of_value(self.g, v)
     }
 
-    /// Whether `op` is a product of floats.
+    /// Whether `op` is a product of f32.
     fn is_product(&self, op: OpId) -> bool {
-        *self.roles.get(op) == Role::Anchor && self.g.op(op).name() == MatMul::NAME
+        let data = self.g.op(op);
+        let f32s = |v: &ValueId| self.g.ty(*v).as_tensor().is_some_and(|t| t.dtype == DType::F32);
+        *self.roles.get(op) == Role::Anchor && data.name() == MatMul::NAME && data.results.iter().all(f32s)
     }
 
     /// The op that swaps the last two axes of another value to make `v`, and that value.

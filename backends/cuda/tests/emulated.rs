@@ -115,6 +115,37 @@ fn a_plan_for_a_gpu_runs_on_the_emulated_one() {
 }
 
 #[test]
+fn products_of_16_bit_floats_are_left_as_they_are() {
+    if !emulated() {
+        return;
+    }
+    let text = r#"
+func @main(%x: tensor<20x40xbf16>, %w: tensor<40x24xbf16>) -> (tensor<20x24xbf16>) {
+  %p = of.matmul %x, %w
+  %y = of.tanh %p
+  of.return %y
+}
+"#;
+    let f = function_of(text);
+    let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
+    let payload = Cuda::new("shim", cache).unwrap().compile(&f).unwrap();
+    let inside = PlanFile::from_bytes(&payload).unwrap();
+    let names: Vec<&str> = inside.plan().code.iter().map(|c| &c.name[..]).collect();
+    assert_eq!(names, ["matmul+tanh"]);
+    let mut r = Rng::new(2);
+    let inputs = [&[20, 40], &[40, 24]].map(|d| Value::Tensor(r.tensor(of_ir::DType::BF16, d, -1.0, 1.0)));
+    let want = interpret::run_graph(&f.graph, &inputs).unwrap();
+    let mut session =
+        Session::new(Arc::new(plan(&f, "shim")), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
+    let Value::Tensor(want) = &want[0] else { panic!("no tensor") };
+    let bytes = got[0].as_tensor().and_then(Tensor::bytes).unwrap();
+    let got =
+        bytes.chunks_exact(2).map(|b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)));
+    assert!(got.zip(want.to_f64s().unwrap()).all(|(a, b)| (a - b).abs() < 8e-3));
+}
+
+#[test]
 fn what_does_not_run_on_a_gpu_is_refused_with_every_reason() {
     let text = r#"
 func @main(%x: tensor<6xf64>, %z: tensor<2xf32>) -> (tensor<6xf64>, tensor<2xf32>) {

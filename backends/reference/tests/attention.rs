@@ -8,12 +8,12 @@ use std::sync::Arc;
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
 use of_codegen::native::isa::SHIM;
-use of_codegen::{CompileOptions, Target, compile};
+use of_codegen::{CompileOptions, Target, compile, halves};
 use of_ir::{DType, Elements, Func, Module, Tensor};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_passes::Manager;
-use of_plan::PlanFile;
+use of_plan::{ElementType, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
 use skipped::{emulated_gpu, nvrtc};
@@ -218,6 +218,32 @@ impl Case {
     }
 }
 
+/// A function of f32 as one of 16-bit floats.
+fn in_16_bits(text: &str, dtype: DType) -> String {
+    let infinity = if dtype == DType::F16 { "0xFC00" } else { "0xFF80" };
+    text.replace("f32>", &format!("{dtype}>")).replace("0xFF800000", infinity)
+}
+
+/// Its inputs, and the function after the passes as a compiler for GPUs takes it.
+fn halved(case: Case, (rows, keys): (&str, &str), seed: u64, dtype: DType) -> (Func, Vec<Value>) {
+    let round = |v: Value| match v {
+        Value::Tensor(t) if t.dtype() == DType::F32 => {
+            Tensor::from_elements(dtype, t.dims().to_vec(), t.elements()).unwrap().into()
+        }
+        other => other,
+    };
+    let inputs = case.inputs(&mut Rng::new(seed)).into_iter().map(round).collect();
+    let f = function(&in_16_bits(&case.text(rows, keys), dtype));
+    (halves::products(&f).unwrap().expect("products of 16-bit floats"), inputs)
+}
+
+/// What a plan has in memory as f32.
+fn wide(plan: &PlanFile) -> Vec<String> {
+    let regsts = plan.plan().programs.iter().flat_map(|p| &p.regsts).filter(|r| r.dtype() == ElementType::F32);
+    let weights = plan.plan().weights.iter().filter(|w| w.dtype() == ElementType::F32 && w.dims.iter().any(|d| *d > 1));
+    regsts.map(|r| r.name.clone()).chain(weights.map(|w| w.name.clone())).collect()
+}
+
 /// The function after the passes.
 fn function(text: &str) -> Func {
     let mut module =
@@ -350,6 +376,38 @@ fn attention_is_one_kernel_on_an_emulated_gpu() {
             let what = format!("{name} on {}, open: {open}", isa.name);
             check(&what, isa, &case.text(rows, keys), &inputs, Some(kernels), tolerance);
         }
+    }
+}
+
+#[test]
+fn attention_to_16_bit_floats_reads_and_writes_those() {
+    if emulated_gpu().is_none() {
+        return;
+    }
+    // Products of 16-bit floats are what they are, whatever those of f32 may be.
+    let kinds = ["", "+tf32", "+bf16", "+f16"];
+    for (seed, (name, case)) in cases().into_iter().enumerate() {
+        let (dtype, tolerance) = if seed % 2 == 0 { (DType::F16, 2e-3) } else { (DType::BF16, 1.6e-2) };
+        let isa = Isa::by_name(&format!("{SHIM}{}", kinds[seed % kinds.len()])).unwrap();
+        let open = seed % 4 == 1;
+        let (f, inputs) = halved(case, if open { ("rows", "keys") } else { ("", "") }, seed as u64, dtype);
+        let what = format!("{name} of {dtype} on {}, open: {open}", isa.name);
+        check_function(&what, isa, &f, &inputs, Some(1 + usize::from(case.residual)), tolerance);
+        let plan = plan_for(&f, isa);
+        assert_eq!(wide(&plan), [""; 0], "{what}");
+    }
+}
+
+#[test]
+fn the_compiler_for_gpus_takes_attention_to_16_bit_floats() {
+    if !nvrtc() {
+        return;
+    }
+    for (i, (name, case)) in cases().into_iter().enumerate() {
+        let arch = ["sm_80", "sm_90+tf32", "sm_100"][i % 3];
+        let dtype = if i % 2 == 0 { DType::F16 } else { DType::BF16 };
+        let plan = plan_for(&halved(case, ("", ""), 0, dtype).0, Isa::by_name(arch).unwrap());
+        assert_eq!(plan.plan().code.len(), 1 + usize::from(case.residual), "{name} on {arch}");
     }
 }
 

@@ -8,7 +8,7 @@ use of_codegen::native::cache::Cache;
 use of_codegen::native::isa::SHIM;
 use of_codegen::native::{Isa, Source, toolchain};
 use of_codegen::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work};
-use of_codegen::{CompileOptions, Target, compile};
+use of_codegen::{CompileOptions, Target, compile, halves};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Relu};
@@ -18,10 +18,10 @@ use of_ops::sample::Rng;
 use of_ops::structural::{Constant, Return};
 use of_ops::{Value, interpret};
 use of_passes::Manager;
-use of_plan::{Environment, PlanBuilder, PlanFile, PlanInfo};
+use of_plan::{ElementType, Environment, PlanBuilder, PlanFile, PlanInfo};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
-use skipped::emulated_gpu;
+use skipped::{emulated_gpu, nvrtc};
 
 fn run(plan: PlanFile, inputs: &[Value]) -> Result<Vec<Value>, String> {
     let options = Options { threads: 2, profile: false };
@@ -131,11 +131,28 @@ fn check(name: &str, graph: Graph, inputs: &[Value]) {
 fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value]) {
     let Some(isa) = Isa::by_name(isa).filter(|_| emulated_gpu().is_some()) else { return };
     let want = interpret::run_graph(&graph, inputs).unwrap_or_else(|d| panic!("{name}: {d}"));
+    let plan = planned(name, isa, graph);
+    let got = run(plan, inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
+    for (g, w) in got.iter().zip(&want) {
+        let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("{name}: no tensors") };
+        assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{name}");
+        let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
+        let largest = w.iter().fold(1e-3f64, |m, x| m.max(x.abs()));
+        let bad = g.iter().zip(&w).position(|(a, b)| (a - b).abs() > tolerance * largest || a.is_nan());
+        assert!(bad.is_none(), "{name}: element {bad:?} is {}, it should be {}", g[bad.unwrap()], w[bad.unwrap()]);
+    }
+}
+
+/// The plan of a graph after the passes.
+fn planned(name: &str, isa: &'static Isa, graph: Graph) -> PlanFile {
     let mut module = Module::default();
     module.funcs.insert("main".into(), Func::numbered(graph));
     let mut manager = Manager::default();
     manager.append("cpu").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{name}: {d}"));
+    if let Some(narrow) = halves::products(module.main().unwrap()).unwrap() {
+        module.funcs.insert("main".into(), narrow);
+    }
     let options = CompileOptions {
         model: "test".into(),
         flags: Vec::new(),
@@ -147,15 +164,15 @@ fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value
     };
     let compiled =
         compile(&[("main".into(), module.main().unwrap())], &options).unwrap_or_else(|d| panic!("{name}: {d}"));
-    let got = run(compiled.open().unwrap(), inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
-    for (g, w) in got.iter().zip(&want) {
-        let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("{name}: no tensors") };
-        assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{name}");
-        let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-        let largest = w.iter().fold(1e-3f64, |m, x| m.max(x.abs()));
-        let bad = g.iter().zip(&w).position(|(a, b)| (a - b).abs() > tolerance * largest || a.is_nan());
-        assert!(bad.is_none(), "{name}: element {bad:?} is {}, it should be {}", g[bad.unwrap()], w[bad.unwrap()]);
-    }
+    compiled.open().unwrap()
+}
+
+/// What a plan has in memory as f32, numbers aside.
+fn wide(plan: &PlanFile) -> Vec<String> {
+    let many = |dims: &[i64]| dims.iter().any(|d| *d > 1);
+    let regsts = plan.plan().programs.iter().flat_map(|p| &p.regsts).map(|r| (&r.name, r.dtype(), &r.dims));
+    let weights = plan.plan().weights.iter().map(|w| (&w.name, w.dtype(), &w.dims));
+    regsts.chain(weights).filter(|(_, t, dims)| *t == ElementType::F32 && many(dims)).map(|x| x.0.clone()).collect()
 }
 
 #[test]
@@ -215,6 +232,106 @@ fn products_on_tensor_cores_agree() {
     }
 }
 
+/// Products of 16-bit floats, of two inputs or of one and a constant: what is in memory has 16 bits.
+#[test]
+fn products_of_16_bit_floats_agree() {
+    let mut r = Rng::new(11);
+    let mut shapes = vec![(vec![], 1, 1, 1), (vec![64], 250, 24, 256), (vec![], 64, 128, 64), (vec![2], 70, 34, 66)];
+    for _ in 0..6 {
+        let lead = (0..r.int(0, 2)).map(|_| r.int(1, 3) as usize).collect();
+        shapes.push((lead, r.int(1, 90) as usize, r.int(1, 70) as usize, r.int(1, 90) as usize));
+    }
+    for (i, (lead, m, k, n)) in shapes.into_iter().enumerate() {
+        for (dtype, tolerance) in [(DType::F16, 1e-3), (DType::BF16, 8e-3)] {
+            let isa = [SHIM.to_string(), format!("{SHIM}+tf32"), format!("{SHIM}+bf16")][i % 3].clone();
+            let (a, b) = ([&lead[..], &[m, k]].concat(), [&lead[..], &[k, n]].concat());
+            let (left, right) = (r.tensor(dtype, &a, -1.0, 1.0), r.tensor(dtype, &b, -1.0, 1.0));
+            let mut graph = Graph::new();
+            let entry = graph.entry();
+            let mut rw = Rewriter::new(&mut graph, "test");
+            let mut inputs = vec![left.into()];
+            let x = rw.add_arg(entry, Type::fixed(dtype, &a), None);
+            let w = if i % 2 == 0 {
+                inputs.push(right.into());
+                rw.add_arg(entry, Type::fixed(dtype, &b), None)
+            } else {
+                rw.create_one(Constant { value: right }, &[]).unwrap()
+            };
+            let bias = rw.create_one(Constant { value: r.tensor(dtype, &[n], -1.0, 1.0) }, &[]).unwrap();
+            let y = rw.create_one(MatMul {}, &[x, w]).unwrap();
+            let y = rw.create_one(Add {}, &[y, bias]).unwrap();
+            let y = rw.create_one(Relu {}, &[y]).unwrap();
+            rw.create(Return {}, &[y]).unwrap();
+            let name = format!("{isa} {dtype} {lead:?} {m}x{k}x{n}");
+            if let Some(isa) = Isa::by_name(&isa).filter(|_| emulated_gpu().is_some()) {
+                assert_eq!(wide(&planned(&name, isa, graph.clone())), [""; 0], "{name}");
+            }
+            check_as(&name, &isa, tolerance, graph, &inputs);
+        }
+    }
+}
+
+/// A layer of a transformer in 16-bit floats: products, rows and elementwise ops read and write them.
+const LAYER: &str = r#"
+func @main(%x: tensor<2x20x48xf16>, %wq: tensor<48x48xf16>, %wk: tensor<48x48xf16>, %wv: tensor<48x48xf16>,
+           %w1: tensor<48x96xf16>, %w2: tensor<96x48xf16>) -> (tensor<2x20x48xf16>) {
+  %scale = of.constant {value = dense<0.25> : tensor<f16>}
+  %last = of.constant {value = dense<[-1]> : tensor<1xi64>}
+  %mean = of.reduce_mean %x, %last {keepdims = true}
+  %d = of.sub %x, %mean
+  %dd = of.mul %d, %d
+  %var = of.reduce_mean %dd, %last {keepdims = true}
+  %eps = of.constant {value = dense<0.01> : tensor<f16>}
+  %ve = of.add %var, %eps
+  %sd = of.sqrt %ve
+  %h = of.div %d, %sd
+  %q = of.matmul %h, %wq
+  %k = of.matmul %h, %wk
+  %v = of.matmul %h, %wv
+  %s = of.constant {value = dense<[0, 0, 3, 16]> : tensor<4xi64>}
+  %qs = of.reshape %q, %s {allowzero = false}
+  %ks = of.reshape %k, %s {allowzero = false}
+  %vs = of.reshape %v, %s {allowzero = false}
+  %qh = of.transpose %qs {perm = [0, 2, 1, 3]}
+  %kt = of.transpose %ks {perm = [0, 2, 3, 1]}
+  %vh = of.transpose %vs {perm = [0, 2, 1, 3]}
+  %s0 = of.matmul %qh, %kt
+  %s1 = of.mul %s0, %scale
+  %p = of.softmax %s1 {axis = -1}
+  %o = of.matmul %p, %vh
+  %t = of.transpose %o {perm = [0, 2, 1, 3]}
+  %os = of.constant {value = dense<[0, 0, 48]> : tensor<3xi64>}
+  %a = of.reshape %t, %os {allowzero = false}
+  %r = of.add %a, %x
+  %u = of.matmul %r, %w1
+  %g = of.tanh %u
+  %z = of.matmul %g, %w2
+  %y = of.add %z, %r
+  of.return %y
+}
+"#;
+
+#[test]
+fn a_layer_in_16_bit_floats_has_nothing_in_f32_in_memory() {
+    for (dtype, tolerance) in [("f16", 4e-3), ("bf16", 3e-2)] {
+        let text = LAYER.replace("f16>", &format!("{dtype}>"));
+        let module = of_ir::text::parse_module(&text, "test", &of_ops::registry(), None).unwrap();
+        let graph = module.main().unwrap().graph.clone();
+        let mut r = Rng::new(12);
+        let shapes = [&[2, 20, 48][..], &[48, 48], &[48, 48], &[48, 48], &[48, 96], &[96, 48]];
+        let dtype = if dtype == "f16" { DType::F16 } else { DType::BF16 };
+        let inputs: Vec<Value> = shapes.iter().map(|d| r.tensor(dtype, d, -0.3, 0.3).into()).collect();
+        if let Some(isa) = emulated_gpu() {
+            let plan = planned("a layer", isa, graph.clone());
+            assert_eq!(wide(&plan), [""; 0], "{:#?}", plan.plan().code.iter().map(|c| &c.name).collect::<Vec<_>>());
+        }
+        for arch in ["sm_80", "sm_90", "sm_100"].into_iter().filter(|_| nvrtc()) {
+            planned("a layer", Isa::by_name(arch).unwrap(), graph.clone());
+        }
+        check_as(&format!("a layer in {dtype}"), SHIM, tolerance, graph, &inputs);
+    }
+}
+
 #[test]
 fn products_of_bytes_agree() {
     let mut r = Rng::new(6);
@@ -241,13 +358,16 @@ fn convolutions_agree() {
         let (n, cin, cout) = (r.int(1, 2) as usize, 8, if group == 8 { 8 } else { 2 * r.int(1, 20) as usize });
         let (h, w) = (r.int(6, 15) as usize, r.int(6, 15) as usize);
         let (kh, kw) = (r.int(1, 3), r.int(1, 3));
+        // Depthwise ones are computed in f32.
+        let (dtype, tolerance) =
+            [(DType::F32, 2e-6), (DType::F16, 1e-3), (DType::BF16, 8e-3)][if group == 8 { 0 } else { i % 3 }];
         let mut graph = Graph::new();
         let entry = graph.entry();
         let mut rw = Rewriter::new(&mut graph, "test");
-        let x = rw.add_arg(entry, Type::fixed(DType::F32, &[n, cin, h, w]), None);
-        let filters = r.tensor(DType::F32, &[cout, cin / group, kh as usize, kw as usize], -1.0, 1.0);
+        let x = rw.add_arg(entry, Type::fixed(dtype, &[n, cin, h, w]), None);
+        let filters = r.tensor(dtype, &[cout, cin / group, kh as usize, kw as usize], -1.0, 1.0);
         let filters = rw.create_one(Constant { value: filters }, &[]).unwrap();
-        let bias = rw.create_one(Constant { value: r.tensor(DType::F32, &[cout], -1.0, 1.0) }, &[]).unwrap();
+        let bias = rw.create_one(Constant { value: r.tensor(dtype, &[cout], -1.0, 1.0) }, &[]).unwrap();
         let conv = Conv {
             auto_pad: "NOTSET".into(),
             dilations: vec![r.int(1, 2), 1],
@@ -259,7 +379,8 @@ fn convolutions_agree() {
         let y = rw.create_one(conv, &[x, filters, bias]).unwrap();
         let y = rw.create_one(Relu {}, &[y]).unwrap();
         rw.create(Return {}, &[y]).unwrap();
-        check(&format!("convolution {i}"), graph, &[r.tensor(DType::F32, &[n, cin, h, w], -1.0, 1.0).into()]);
+        let input = r.tensor(dtype, &[n, cin, h, w], -1.0, 1.0).into();
+        check_as(&format!("convolution {i} of {dtype}"), SHIM, tolerance, graph, &[input]);
     }
 }
 

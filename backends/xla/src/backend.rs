@@ -6,21 +6,73 @@ use std::sync::Arc;
 use of_codegen::physical::element_type;
 use of_codegen::{Backend, extract, specialize};
 use of_diag::{Code, Diagnostic};
-use of_ir::{Func, Graph, OpId};
+use of_ir::{DType, Func, Graph, OpId};
 use of_plan::{ArgSource, ElementType};
 use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Tensor, Value, ValueMut, ValueRef};
 
 use crate::emit::{self, Module};
 use crate::ffi::{Buffer, Client, Loaded, PluginError};
-use crate::payload::{self, Payload};
+use crate::payload::{self, Compiled, Payload};
 use crate::plugin;
 
 /// Name in plans and on the command line.
 pub const NAME: &str = "xla";
+/// The same, where plans hold compiled programs.
+pub const NAME_SERIALIZED: &str = "xla+serialized";
 
 /// XLA through a PJRT plugin. Without one it compiles plans all the same, which run where there is one.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Xla;
+
+/// The same, whose plans hold what the plugin makes of the text: it is not compiled again where the plan is loaded, which
+/// must be the same build of the plugin on a machine with the same instruction set.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Serialized;
+
+impl Backend for Serialized {
+    fn name(&self) -> &'static str {
+        NAME_SERIALIZED
+    }
+
+    fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
+        if !specialize::is_fixed(&extract::extract(graph, &[op]).func) {
+            return Err("its extents are not known now, and programs are for fixed shapes".into());
+        }
+        Xla.claims(graph, op)
+    }
+
+    fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
+        let failed =
+            |why: String| Diagnostic::error(Code::CODEGEN, func.loc.clone(), format!("{NAME_SERIALIZED}: {why}"));
+        let module = emit::module(func).map_err(failed)?;
+        let by = plugin::build().map_err(|e| failed(e.to_string()))?;
+        let client = plugin::client().map_err(|e| failed(e.to_string()))?;
+        let program = client.compile(&module.text).and_then(|p| p.serialize()).map_err(|e| {
+            failed(e.to_string())
+                .hint("plans of --backend xla hold text, which any plugin compiles where they are loaded")
+        })?;
+        let Module { results, checked, .. } = module;
+        Ok(Payload::Compiled(Compiled { by, results, checked, program }).write())
+    }
+
+    fn remedy(&self, graph: &Graph, op: OpId) -> Option<String> {
+        Xla.remedy(graph, op)
+    }
+
+    fn overhead(&self) -> of_codegen::Overhead {
+        Xla.overhead()
+    }
+}
+
+impl Loader for Serialized {
+    fn backend(&self) -> &str {
+        NAME_SERIALIZED
+    }
+
+    fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
+        Xla.load(payload, context)
+    }
+}
 
 impl Backend for Xla {
     fn name(&self) -> &'static str {
@@ -89,6 +141,18 @@ impl Loader for Xla {
                 region.programs.insert(Vec::new(), program);
             }
             Payload::Open(func) => region.open = Some(func),
+            Payload::Compiled(c) => {
+                let here = plugin::build().map_err(|e| LoadError::Unsupported(e.to_string()))?;
+                if c.by != here {
+                    return Err(LoadError::Unsupported(format!(
+                        "its program was compiled by {} and this is {here}; compile the model here, or with --backend \
+                         {NAME}, whose plans are the same everywhere",
+                        c.by
+                    )));
+                }
+                let loaded = region.client.load(&c.program).map_err(|e| LoadError::Failed(e.to_string()))?;
+                region.programs.insert(Vec::new(), Program::of(loaded, &c.results, c.checked));
+            }
         }
         Ok(Box::new(region))
     }
@@ -99,6 +163,14 @@ struct Program {
     loaded: Loaded,
     results: Vec<(ElementType, Vec<i64>)>,
     checked: bool,
+}
+
+impl Program {
+    fn of(loaded: Loaded, results: &[(DType, Vec<usize>)], checked: bool) -> Program {
+        let extents = |dims: &[usize]| dims.iter().map(|d| *d as i64).collect();
+        let results = results.iter().map(|(dtype, dims)| (element_type(*dtype), extents(dims))).collect();
+        Program { loaded, results, checked }
+    }
 }
 
 /// A region of a plan.
@@ -119,9 +191,7 @@ fn failed(e: PluginError) -> ExecError {
 impl Region {
     fn program(&self, module: &Module) -> Result<Program, PluginError> {
         let loaded = plugin::program(&self.client, &module.text)?;
-        let extents = |dims: &[usize]| dims.iter().map(|d| *d as i64).collect();
-        let results = module.results.iter().map(|(dtype, dims)| (element_type(*dtype), extents(dims))).collect();
-        Ok(Program { loaded, results, checked: module.checked })
+        Ok(Program::of(loaded, &module.results, module.checked))
     }
 
     /// The key of the program for these inputs, which is there afterwards.

@@ -6,5 +6,5 @@ mod ffi;
 mod payload;
 pub mod plugin;
 
-pub use backend::{NAME, Xla, evaluate};
+pub use backend::{NAME, NAME_SERIALIZED, Serialized, Xla, evaluate};
 pub use ffi::{Client, PluginError};

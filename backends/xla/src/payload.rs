@@ -1,4 +1,5 @@
-//! What stands in a plan for a region that XLA compiles: a line that says what follows, then text.
+//! What stands in a plan for a region that XLA compiles: a line that says what follows, then text, or the program that the
+//! plugin made of it.
 
 use of_codegen::specialize;
 use of_ir::text::{self, PrintOptions};
@@ -8,6 +9,10 @@ use crate::emit::{self, Module};
 
 const FIXED: &str = "of-xla 1 fixed";
 const OPEN: &str = "of-xla 1 open\n";
+const COMPILED: &str = "of-xla 1 compiled";
+
+/// Types and extents of results.
+type Results = Vec<(DType, Vec<usize>)>;
 
 /// A payload.
 pub enum Payload {
@@ -15,15 +20,30 @@ pub enum Payload {
     Fixed(Module),
     /// A function with open extents: a module is made for the extents of each run.
     Open(Box<Func>),
+    /// A program for one build of a plugin on one kind of machine.
+    Compiled(Compiled),
+}
+
+/// A program as the plugin writes it down.
+pub struct Compiled {
+    /// What compiled it, and for what: one line.
+    pub by: String,
+    /// See [`Module::results`].
+    pub results: Results,
+    /// See [`Module::checked`].
+    pub checked: bool,
+    /// What the plugin loads.
+    pub program: Vec<u8>,
 }
 
 impl Payload {
     /// As bytes.
     pub fn write(&self) -> Vec<u8> {
         match self {
-            Payload::Fixed(m) => {
-                let checked = if m.checked { " checked" } else { "" };
-                format!("{FIXED}{checked}{}\n{}", m.results.iter().map(result).collect::<String>(), m.text).into_bytes()
+            Payload::Fixed(m) => format!("{FIXED}{}\n{}", head(&m.results, m.checked), m.text).into_bytes(),
+            Payload::Compiled(c) => {
+                let lines = format!("{COMPILED}{}\n{}\n", head(&c.results, c.checked), c.by);
+                [lines.as_bytes(), &c.program].concat()
             }
             Payload::Open(f) => {
                 let mut module = of_ir::Module::default();
@@ -39,19 +59,37 @@ impl Payload {
     /// # Errors
     /// When the bytes are none of ours.
     pub fn read(bytes: &[u8]) -> Result<Payload, String> {
+        let other = || "its first line is not that of a module for XLA, or of another version".to_string();
+        if let Some(rest) = bytes.strip_prefix(COMPILED.as_bytes()) {
+            let mut lines = rest.splitn(3, |b| *b == b'\n');
+            let mut line = || lines.next().and_then(|l| std::str::from_utf8(l).ok()).ok_or_else(other);
+            let ((results, checked), by) = (parsed_head(line()?).ok_or_else(other)?, line()?.to_string());
+            let program = lines.next().ok_or_else(other)?.to_vec();
+            return Ok(Payload::Compiled(Compiled { by, results, checked, program }));
+        }
         let all = std::str::from_utf8(bytes).map_err(|_| "the text is not UTF-8".to_string())?;
         if let Some(text) = all.strip_prefix(OPEN) {
             let module = text::parse_module(text, "payload", &of_ops::registry(), None).map_err(|d| d.to_string())?;
             let func = module.main().cloned().ok_or("there is no function")?;
             return Ok(Payload::Open(Box::new(func)));
         }
-        let other = || "its first line is not that of a module for XLA, or of another version".to_string();
         let (head, text) = all.strip_prefix(FIXED).and_then(|t| t.split_once('\n')).ok_or_else(other)?;
-        let mut words = head.split_whitespace().peekable();
-        let checked = words.next_if_eq(&"checked").is_some();
-        let results = words.map(|w| parsed(w).ok_or_else(other)).collect::<Result<_, _>>()?;
+        let (results, checked) = parsed_head(head).ok_or_else(other)?;
         Ok(Payload::Fixed(Module { text: text.to_string(), results, checked }))
     }
+}
+
+/// What follows on the first line: ` checked f32:2,3`.
+fn head(results: &[(DType, Vec<usize>)], checked: bool) -> String {
+    let checked = if checked { " checked" } else { "" };
+    format!("{checked}{}", results.iter().map(result).collect::<String>())
+}
+
+/// The inverse of [`head`].
+fn parsed_head(head: &str) -> Option<(Results, bool)> {
+    let mut words = head.split_whitespace().peekable();
+    let checked = words.next_if_eq(&"checked").is_some();
+    Some((words.map(parsed).collect::<Option<_>>()?, checked))
 }
 
 /// ` f32:2,3`.

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use of_codegen::native::Isa;
+
 use crate::ffi::{Client, Loaded, PluginError};
 
 /// The file that the plugin is installed as.
@@ -57,6 +59,22 @@ pub fn client() -> Result<Arc<Client>, Missing> {
     let c = Arc::new(Client::open(&path().ok_or(Missing::Absent)?)?);
     *client = Some(c.clone());
     Ok(c)
+}
+
+/// What programs that stand in plans are for: the plugin's platform, its build, and this machine's instruction set. Neither
+/// says that a program of another one cannot be loaded, so that it is not tried.
+///
+/// # Errors
+/// When there is no plugin, or it cannot be used.
+pub fn build() -> Result<String, Missing> {
+    static HASH: OnceLock<Option<String>> = OnceLock::new();
+    let hash = HASH.get_or_init(|| {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(std::fs::File::open(path()?).ok()?).ok()?;
+        Some(hasher.finalize().to_hex()[..16].to_owned())
+    });
+    let hash = hash.as_deref().ok_or(Missing::Absent)?;
+    Ok(format!("{} (build {hash}) on {}", client()?.platform, Isa::host().name))
 }
 
 /// Which plugin it is, for cache keys: plugins name no version of their own.

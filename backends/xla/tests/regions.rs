@@ -10,9 +10,9 @@ use of_codegen::{Backend, CompileOptions, Request, Target, compile, place};
 use of_ir::{Func, Tensor};
 use of_ops::{Value, interpret};
 use of_passes::Manager;
-use of_plan::PlanFile;
-use of_runtime::{Options, RunError, Session};
-use of_xla::Xla;
+use of_plan::{Exec, PlanFile};
+use of_runtime::{LoadContext, Loader, Options, RunError, Session};
+use of_xla::{Serialized, Xla};
 
 use common::assert_close;
 
@@ -97,6 +97,60 @@ fn open_extents_are_those_of_each_run() {
     let mut session = session(plan);
     for n in [3, 5, 3] {
         check(&f, &mut session, &[floats(&[n, 8], n as u64), floats(&[8, 4], 1)]);
+    }
+}
+
+/// Programs in plans are for the plugin that made them; elsewhere they are refused before anything runs.
+#[test]
+fn plans_may_hold_what_the_plugin_made() {
+    if common::client().is_none() {
+        return;
+    }
+    let text = r"func @main(%x: tensor<10x3xf32>, %i: tensor<4xi64>) -> (tensor<4x3xf32>) {
+  %g = of.gather %x, %i {axis = 0} : (tensor<10x3xf32>, tensor<4xi64>) -> tensor<4x3xf32>
+  %y = of.add %g, %g : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<4x3xf32>
+  of.return %y : (tensor<4x3xf32>) -> ()
+}";
+    let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap();
+    let mut f = module.main().unwrap().clone();
+    let pins = [of_codegen::Pin { op: "add".into(), backend: "xla+serialized".into() }];
+    let wanted = ["xla+serialized".to_string()];
+    place(&mut f, &Request { known: &[&Serialized], wanted: &wanted, pins: &pins, min_region: 1 }).unwrap();
+    let payload = |f: &Func| {
+        let options = CompileOptions {
+            model: "test".into(),
+            flags: Vec::new(),
+            inputs: Vec::new(),
+            threads: 1,
+            target: Target::new(Isa::host(), &[&Serialized]),
+            cache: Cache::none(),
+            progress: None,
+        };
+        compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap()
+    };
+    let open = |plan: PlanFile| {
+        Session::new(Arc::new(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Serialized)])
+    };
+    let mut session = open(payload(&f)).unwrap();
+    let x = floats(&[10, 3], 1);
+    check(&f, &mut session, &[x.clone(), Tensor::from_i64s(&[0, -1, 9, -10])]);
+    assert!(session.run(given(&[x, Tensor::from_i64s(&[0, 1, 2, 10])])).is_err(), "an index is out of range");
+    // Of another build, and damaged.
+    let bytes = Serialized.compile(module.main().unwrap()).unwrap();
+    let at = bytes.windows(7).position(|w| w == b"(build ").unwrap() + 7;
+    let other = [&bytes[..at], b"0000", &bytes[at + 4..]].concat();
+    let short = bytes[..bytes.len() / 2].to_vec();
+    let plan = payload(&f);
+    let program = &plan.plan().programs[0];
+    let region = program.tasks.iter().find_map(|t| match &t.exec {
+        Some(Exec::Backend(b)) => Some((t, b)),
+        _ => None,
+    });
+    let (task, exec) = region.unwrap();
+    for (bytes, words) in [(other, "whose plans are the same everywhere"), (short, "")] {
+        let context = LoadContext { program, task, exec, threads: 1 };
+        let error = Serialized.load(&bytes, context).err().expect("it is refused").to_string();
+        assert!(error.contains(words), "{error}");
     }
 }
 

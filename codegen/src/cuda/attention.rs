@@ -6,9 +6,11 @@
 
 use std::fmt::Write;
 
+use of_ir::DType;
+
 use super::THREADS;
 use super::points::Points;
-use super::tensor::Products;
+use super::tensor::{Products, widest};
 use crate::lower::body::{Body, Node};
 use crate::native::attention::{Attention, Lies};
 use crate::native::contraction::Walk;
@@ -23,6 +25,8 @@ const ROWS: usize = 16;
 pub const SIDE: usize = 16;
 /// Floats between lines in shared memory that keep its banks apart.
 pub const GAP: usize = 4;
+/// How many floats a copy to shared memory may take.
+pub const FLOATS: &[usize] = &[4, 1];
 
 /// The kernel.
 ///
@@ -58,7 +62,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         columns: if columns <= 32 { columns.next_multiple_of(16) } else { columns.next_multiple_of(64) },
         wide: depth.max(columns) > 64,
     };
-    Ok(match Products::of(isa) {
+    Ok(match Products::of(isa, a.element) {
         Some(products) => printer.tensor(products),
         None => printer.float(),
     })
@@ -129,12 +133,15 @@ impl Printer<'_> {
         let _ = writeln!(c, "      f32 y = {empty}{value};");
         self.nodes((&a.after, a.after.stores[0].1), &self.after_walk, &arguments, "y", c);
         let batch = space::offset(&a.batch, &self.to.batch, "batch");
+        let dtype = a.after.nodes[a.after.stores[0].1].dtype;
         let _ = writeln!(
             c,
-            "      *(ARG(f32, {}) + (({batch}) + r * {} + n * {})) = y;",
+            "      *(ARG({}, {}) + (({batch}) + r * {} + n * {})) = {};",
+            ctype(dtype),
             a.result_argument(),
             self.to.inner,
-            self.to.column
+            self.to.column,
+            expr::narrowed(dtype, "y"),
         );
     }
 
@@ -156,7 +163,8 @@ impl Printer<'_> {
         let tiles = a.rows.div_ceil(&rows.into());
         let _ = writeln!(c, "    const i64 batch = block / {tiles}, m0 = block % {tiles} * {rows};");
         for (i, (name, own)) in [("Q", &a.q), ("K", &a.k), ("V", &a.v)].into_iter().enumerate() {
-            let _ = writeln!(c, "    PTR(const f32) {name} = ARG(const f32, {i}) + ({});", own.at());
+            let t = ctype(a.element);
+            let _ = writeln!(c, "    PTR(const {t}) {name} = ARG(const {t}, {i}) + ({});", own.at());
         }
     }
 
@@ -200,8 +208,8 @@ impl Printer<'_> {
             rows * pitch,
         );
         self.head(rows, &mut c);
-        let copy_k = copy(("K", "tile_k"), &a.k, (&a.keys, &a.depth), (keys, depth), "from", line);
-        let copy_v = copy(("V", "tile_v"), &a.v, (&a.keys, &a.columns), (keys, columns), "from", columns);
+        let copy_k = copy(("K", "tile_k"), &a.k, (&a.keys, &a.depth), (keys, depth), "from", (line, FLOATS));
+        let copy_v = copy(("V", "tile_v"), &a.v, (&a.keys, &a.columns), (keys, columns), "from", (columns, FLOATS));
         let _ = write!(
             c,
             "    f32 acc[{tm}][{tc}] = {{}}, top[{tm}], sum[{tm}] = {{}};
@@ -243,7 +251,7 @@ impl Printer<'_> {
           if (n >= {}) s = -INF32;
           else if (r < {}) {{
 ",
-            copy(("Q", "tile_q"), &a.q, (&a.rows, &a.depth), (rows, depth), "m0", line),
+            copy(("Q", "tile_q"), &a.q, (&a.rows, &a.depth), (rows, depth), "m0", (line, FLOATS)),
             a.keys,
             a.keys,
             a.rows,
@@ -305,13 +313,15 @@ impl Printer<'_> {
     /// are the operands of the second product as they are, if its terms are taken in the order in which the lanes hold them.
     fn tensor(&self, products: Products) -> Source {
         let (a, depth, columns) = (self.a, self.depth, self.columns);
-        let (rows, keys) = (THREADS / 32 * ROWS, if self.wide { 16 } else { 32 });
-        let (k_line, v_line) = (depth + GAP, columns + GAP);
+        let half = matches!(products, Products::Half(_));
+        // Tiles of both operands, two of each, are as large in 16-bit floats as in f32, but for what keeps banks apart.
+        let (rows, keys) = (THREADS / 32 * ROWS, if self.wide { 16 } else { 32 } * if half { 2 } else { 1 });
+        let gap = if half { 2 * GAP } else { GAP };
+        let (k_line, v_line) = (depth + gap, columns + gap);
         let (terms, short) = match products {
-            Products::Tf32 => (8, None),
-            Products::Three => (8, None),
-            Products::Bf16 => (16, Some("bf16")),
-            Products::F16 => (16, Some("f16")),
+            Products::Tf32 | Products::Three => (8, None),
+            Products::Bf16 | Products::Half(DType::BF16) => (16, Some("bf16")),
+            Products::F16 | Products::Half(_) => (16, Some("f16")),
         };
         let three = products == Products::Three;
         // What a lane holds of sixteen rows by `terms` terms, as floats: pairs along the terms where they are short.
@@ -333,8 +343,8 @@ impl Printer<'_> {
                 out
             }
         };
-        let multiply = |sum: &str| match (short, three) {
-            (Some(ty), _) => format!("mma_{ty}({sum}, a, b);"),
+        let multiply = |sum: &str, b: &str| match (short, three) {
+            (Some(ty), _) => format!("mma_{ty}({sum}, a, {b});"),
             (None, true) => format!("mma({sum}, small_a, b); mma({sum}, a, small_b); mma({sum}, a, b);"),
             (None, false) => format!("mma({sum}, a, b);"),
         };
@@ -365,30 +375,99 @@ impl Printer<'_> {
                 (register % 2 * 8, right[register / 2 * pairs + pair].clone())
             })
             .collect();
+        // A pair of 16-bit floats is one register.
         let q_list: Vec<String> = q_at.iter().enumerate().map(|(e, (row, x))| {
-            format!("          {{ const i64 r = m0 + wm + g + {row}, x = i * {terms} + {x}; q[i][{e}] = r < {} && x < {} ? Q[r * {} + x * {}] : 0.0f; }}\n", a.rows, a.depth, a.q.line, a.q.step)
+            let to = match (half, e % 2) {
+                (false, _) => format!("q[i][{e}] ="),
+                (true, 0) => format!("q[i][{}] = (u32)", e / 2),
+                (true, _) => format!("q[i][{}] |= 65536u *", e / 2),
+            };
+            format!("          {{ const i64 r = m0 + wm + g + {row}, x = i * {terms} + {x}; {to} (r < {} && x < {} ? Q[r * {} + x * {}] : {}); }}\n", a.rows, a.depth, a.q.line, a.q.step, if half { "(u16)0" } else { "0.0f" })
         }).collect();
-        let copy_k = copy(("K", "tile_k + stage * K_TILE"), &a.k, (&a.keys, &a.depth), (keys, depth), "from", k_line)
-            .replace("K_TILE", &(keys * k_line).to_string());
-        let copy_v =
-            copy(("V", "tile_v + stage * V_TILE"), &a.v, (&a.keys, &a.columns), (keys, columns), "from", v_line)
-                .replace("V_TILE", &(keys * v_line).to_string());
+        let tile = |name: &str, own: &Lies, length: &Extent, (width, line): (usize, usize)| {
+            let to = format!("tile_{} + stage * {}", name.to_lowercase(), keys * line);
+            copy((name, &to), own, (&a.keys, length), (keys, width), "from", (line, products.copies()))
+        };
+        let copy_k = tile("K", &a.k, &a.depth, (depth, k_line));
+        let copy_v = tile("V", &a.v, &a.columns, (columns, v_line));
         let (sn, cn) = (keys / 8, columns / 8);
+        let (k_tile, v_tile) = (keys * k_line, keys * v_line);
+        let left = operands("a", 4);
+        // C that multiplies block `i` of the lines of `q` by all keys of a tile, and block `j` of keys by all columns: two
+        // tiles of 16-bit floats come at once, those of values turned.
+        let (q, scores, sums) = if half {
+            let both = |tile: &str| [0, 1].map(|e| multiply(&format!("{tile} + {e}]"), &format!("b[{e}]"))).join(" ");
+            let load = |how: &str, from: String| format!("{how}(b[0][0], b[0][1], b[1][0], b[1][1], {from});");
+            let keys_at = format!(
+                "tile_k + now_at * {k_tile} + (j * 8 + lane % 8 + lane / 16 * 8) * {k_line} + i * 16 + lane / 8 % 2 * 8"
+            );
+            let values_at =
+                format!("tile_v + now_at * {v_tile} + (j * 16 + lane % 16) * {v_line} + i * 8 + lane / 16 * 8");
+            (
+                "const auto &a = q[i];".to_string(),
+                format!(
+                    "for (i32 j = 0; j < {sn}; j += 2) {{
+          u32 b[2][2];
+          {}
+          {}
+        }}",
+                    load("matrices", keys_at),
+                    both("score[j")
+                ),
+                format!(
+                    "for (i32 i = 0; i < {cn}; i += 2) {{
+          u32 b[2][2];
+          {}
+          {}
+        }}",
+                    load("matrices_turned", values_at),
+                    both("acc[i")
+                ),
+            )
+        } else {
+            let right = |from: String, list: &str, product: String| {
+                format!(
+                    "          const auto p = {from};
+          const f32 x[{}] = {{{list}}};
+          {}
+          {product}
+        }}",
+                    2 * pairs,
+                    operands("b", 2),
+                )
+            };
+            let keys_at = format!("tile_k + now_at * {k_tile} + (j * 8 + g) * {k_line} + i * {terms}");
+            let values_at = format!("tile_v + now_at * {v_tile} + j * {terms} * {v_line} + i * 8 + g");
+            (
+                format!("const auto &x = q[i];\n        {left}"),
+                format!(
+                    "for (i32 j = 0; j < {sn}; j++) {{\n{}",
+                    right(keys_at, &k_list.join(", "), multiply("score[j]", "b"))
+                ),
+                format!(
+                    "for (i32 i = 0; i < {cn}; i++) {{\n{}",
+                    right(values_at, &v_list.join(", "), multiply("acc[i]", "b"))
+                ),
+            )
+        };
+        let (element, held) = (ctype(products.element()), if half { "u32" } else { "f32" });
+        let registers = if half { 4 } else { q_at.len() };
         let mut c = String::new();
         let _ = write!(
             c,
-            "  SHARED(f32, tile_k, {});
-  SHARED(f32, tile_v, {});
-  const i32 wm = threadIdx.x / 32 * {ROWS}, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+            "  SHARED({element}, tile_k, {});
+  SHARED({element}, tile_v, {});
+  const i32 wm = threadIdx.x / 32 * {ROWS}, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   BLOCKS(block) {{
 ",
-            2 * keys * k_line,
-            2 * keys * v_line
+            2 * k_tile,
+            2 * v_tile
         );
         self.head(rows, &mut c);
         let _ = write!(
             c,
-            "    f32 q[{steps}][{held}], acc[{cn}][4] = {{}}, top[2] = {{-INF32, -INF32}}, sum[2] = {{}};
+            "    {held} q[{steps}][{registers}];
+    f32 acc[{cn}][4] = {{}}, top[2] = {{-INF32, -INF32}}, sum[2] = {{}};
     i32 now_at = 0;
     {{ const i64 from = 0; const i32 stage = 0;
 {copy_k}{copy_v}      async_commit();
@@ -405,15 +484,9 @@ impl Printer<'_> {
       f32 score[{sn}][4] = {{}};
       #pragma unroll
       for (i32 i = 0; i < {steps}; i++) {{
-        const auto &x = q[i];
-        {}
+        {q}
         #pragma unroll
-        for (i32 j = 0; j < {sn}; j++) {{
-          const auto p = tile_k + now_at * {} + (j * 8 + g) * {k_line} + i * {terms};
-          const f32 x[{}] = {{{}}};
-          {}
-          {}
-        }}
+        {scores}
       }}
       #pragma unroll
       for (i32 i = 0; i < 2; i++) {{
@@ -428,12 +501,6 @@ impl Printer<'_> {
 ",
             q_list.concat(),
             a.keys,
-            operands("a", 4),
-            keys * k_line,
-            2 * pairs,
-            k_list.join(", "),
-            operands("b", 2),
-            multiply("score[j]"),
             a.keys,
             a.rows,
         );
@@ -453,15 +520,10 @@ impl Printer<'_> {
       }}
       #pragma unroll
       for (i32 j = 0; j < {}; j++) {{
-        const f32 x[{held}] = {{{p_list}}};
-        {}
+        const f32 x[{}] = {{{p_list}}};
+        {left}
         #pragma unroll
-        for (i32 i = 0; i < {cn}; i++) {{
-          const auto p = tile_v + now_at * {} + j * {terms} * {v_line} + i * 8 + g;
-          const f32 x[{}] = {{{}}};
-          {}
-          {}
-        }}
+        {sums}
       }}
       __syncthreads();
     }}
@@ -476,12 +538,7 @@ impl Printer<'_> {
       const i64 r = m0 + wm + g + i * 8, n = j / 2 * 8 + 2 * t + j % 2;
 ",
             keys / terms,
-            operands("a", 4),
-            keys * v_line,
-            2 * pairs,
-            v_list.join(", "),
-            operands("b", 2),
-            multiply("acc[i]"),
+            q_at.len(),
             self.keep("t == 0"),
         );
         self.store("acc[j / 2][i * 2 + j % 2] / sum[i]", &mut c);
@@ -495,22 +552,19 @@ impl Printer<'_> {
     }
 }
 
-/// C that copies the `lines` lines from `from` (a C variable) on of an operand to shared memory, `pitch` apart.
+/// C that copies the `lines` lines from `from` (a C variable) on of an operand to shared memory, `pitch` apart; a copy may
+/// take so many elements, the most first.
 pub fn copy(
     (name, to): (&str, &str),
     own: &Lies,
     all: (&Extent, &Extent),
     tile: (usize, usize),
     from: &str,
-    pitch: usize,
+    (pitch, copies): (usize, &[usize]),
 ) -> String {
     let ((count, length), (lines, width)) = (all, tile);
-    let fours = own.step.is(1)
-        && [&own.offset, &own.line, length]
-            .into_iter()
-            .chain(own.batch.iter().map(|b| &b.1))
-            .all(|e| e.is_multiple_of(4));
-    let by = if fours { 4 } else { 1 };
+    let apart = [&own.offset, &own.line, length].into_iter().chain(own.batch.iter().map(|b| &b.1));
+    let by = if own.step.is(1) { widest(copies, apart) } else { 1 };
     // Neighbouring threads read neighbouring elements.
     let (line, element) = if own.line.is(1) && !own.step.is(1) {
         (format!("e % {lines}"), format!("e / {lines}"))

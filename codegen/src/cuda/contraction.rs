@@ -5,11 +5,14 @@
 
 use std::fmt::Write;
 
+use of_ir::DType;
+
 use super::THREADS;
 use super::points::{Points, WIDE, pointers};
 use super::tensor::{self, Products};
 use crate::lower::body::Body;
 use crate::native::contraction::{Contraction, Element, Operand, PIECE, RowAxes, Walk, depth};
+use crate::native::expr::ctype;
 use crate::native::{Extent, Isa, Source, expr, space};
 
 /// Terms of the sum that are in shared memory at a time.
@@ -87,15 +90,16 @@ pub fn contraction(
         walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
     let to = axes.walk(out).ok_or("the result does not follow the rows")?;
-    let float = spec.element == Element::Float;
-    if float && let Some(products) = Products::of(isa) {
+    let ((t, u, sum), dtype) = match spec.element {
+        Element::Half(dtype) => ((ctype(dtype), ctype(dtype), "f32"), dtype),
+        Element::Float => (("f32", "f32", "f32"), DType::F32),
+        Element::Unsigned => (("u8", "i8", "i32"), DType::U8),
+        Element::Signed => (("i8", "i8", "i32"), DType::I8),
+    };
+    if let Some(products) = Products::of(isa, dtype) {
         return tensor::contraction(spec, products, body, &walk, &to);
     }
-    let (t, u, sum) = match spec.element {
-        Element::Float => ("f32", "f32", "f32"),
-        Element::Unsigned => ("u8", "i8", "i32"),
-        Element::Signed => ("i8", "i8", "i32"),
-    };
+    let float = spec.element == Element::Float;
     let k = depth(spec);
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
     let tile = Tile::choose(&rows, &spec.columns, &batches);

@@ -40,7 +40,7 @@ template <class T> INLINE void store4(T *p, const Four<T> &v) { *(Four<T> *)p = 
 #endif
 
 /* Tensor cores: d += a b of 16x8 and 8x8 elements that a warp holds together, each rounded to ten bits of mantissa
-   (mma.m16n8k8 in PTX), or of 16x16 and 16x8 in pairs of 16-bit floats (mma.m16n8k16), and copies to shared memory that a thread does not wait for; zeros where there is nothing. */
+   (mma.m16n8k8 in PTX), or of 16x16 and 16x8 in pairs of 16-bit floats (mma.m16n8k16), and copies to shared memory that a thread does not wait for, if they are of four bytes or more; zeros where there is nothing. */
 #ifndef SHIM
 INLINE u32 tf32(f32 x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
 INLINE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
@@ -55,12 +55,21 @@ INLINE u32 pack_f16(f32 low, f32 high) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
   }
 MMA_16(bf16) MMA_16(f16)
-template <int N> INLINE void async_copy(f32 *to, const f32 *from, bool there) {
+template <int N, class T> INLINE void async_copy(T *to, const T *from, bool there) {
   const u32 at = (u32)__cvta_generic_to_shared(to);
-  const i32 bytes = there ? 4 * N : 0;
-  if (N == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
+  const i32 bytes = there ? N * sizeof(T) : 0;
+  if constexpr (N * sizeof(T) == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
+  else if constexpr (N * sizeof(T) == 4) asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
+  else *to = there ? *from : T(0);
 }
+/* Four matrices of 8x8 16-bit floats in shared memory, each lane's pointer at a row of eight: a lane gets two neighbours
+   of a row of each, or of a column, as mma takes them (ldmatrix in PTX). */
+#define MATRICES(name, how) \
+  template <class T> INLINE void name(u32 &a, u32 &b, u32 &c, u32 &d, const T *row) { \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];" \
+      : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"((u32)__cvta_generic_to_shared(row)) : "memory"); \
+  }
+MATRICES(matrices, "") MATRICES(matrices_turned, ".trans")
 INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LEFT> INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
 #endif

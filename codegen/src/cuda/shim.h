@@ -295,11 +295,13 @@ template <class T> static Four<T> load4(shim::Ptr<const T> p) { return *aligned<
 template <class T> static Four<T> load4(shim::Ptr<T> p) { return *aligned<const Four<T>>(p.at(0, 4)); }
 template <class T> static void store4(shim::Ptr<T> p, const Four<T> &v) { *aligned<Four<T>>(p.at(0, 4)) = v; }
 
-template <int N> static void async_copy(shim::Ptr<float> to, shim::Ptr<const float> from, bool there) {
+template <int N, class T> static void async_copy(shim::Ptr<T> to, shim::Ptr<const T> from, bool there) {
+  const unsigned long bytes = N * sizeof(T);
   char *p = (char *)to.at(0, N);
   const char *q = there ? (const char *)from.at(0, N) : (const char *)0;
-  if ((unsigned long)p % (4 * N) || (unsigned long)q % (4 * N)) shim::fail(shim::self()->block, shim::CROOKED);
-  shim::copy(p, q, 4 * N);
+  if ((unsigned long)p % bytes || (unsigned long)q % bytes) shim::fail(shim::self()->block, shim::CROOKED);
+  if (bytes < 4) *to = there ? *from : T(0);
+  else shim::copy(p, q, (int)bytes);
 }
 static inline void async_commit() { shim::commit(); }
 template <int LEFT> static void async_wait() { shim::arrive(LEFT); }
@@ -367,6 +369,26 @@ template <float from(unsigned)> static __attribute__((noinline)) void mma_16(flo
   }
   shim::exchange(4, shim::MEET, 0xffffffffu, 0, 0);
 }
+/* Who gets which element is as PTX says for ldmatrix.x4. */
+template <bool turned, class T> static __attribute__((noinline)) void load_matrices(unsigned &a, unsigned &b, unsigned &c, unsigned &d, shim::Ptr<T> row) {
+  shim::Thread *t = shim::self();
+  shim::Word (*all)[8] = t->block->fragments[t->index.x / shim::WARP];
+  const int lane = shim::lane(), g = lane / 4, q = lane % 4;
+  T *own = row.at(0, 8);
+  if ((unsigned long)own % 16) shim::fail(t->block, shim::CROOKED);
+  all[lane][0] = (shim::Word)own;
+  shim::exchange(5, shim::MEET, 0xffffffffu, 0, 0);
+  unsigned got[4];
+  for (int m = 0; m < 4; m++) {
+    unsigned part[2];
+    for (int i = 0; i < 2; i++) part[i] = turned ? ((const T *)all[m * 8 + 2 * q + i][0])[g] : ((const T *)all[m * 8 + g][0])[2 * q + i];
+    got[m] = part[0] | part[1] << 16;
+  }
+  shim::exchange(6, shim::MEET, 0xffffffffu, 0, 0);
+  a = got[0]; b = got[1]; c = got[2]; d = got[3];
+}
+#define matrices load_matrices<false>
+#define matrices_turned load_matrices<true>
 #define mma_bf16 mma_16<from_bf16>
 #define mma_f16 mma_16<from_f16>
 

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::attention::{GAP, LONGEST, SIDE, copy};
+use super::attention::{FLOATS, GAP, LONGEST, SIDE, copy};
 use super::points::{Points, pointers};
 use crate::lower::body::{Body, Node};
 use crate::native::attention::Lies;
@@ -111,7 +111,7 @@ impl Printer<'_> {
         for product in [0, 1] {
             let (from, to) = (format!("{from}{product}"), format!("{to}_{product}"));
             let (all, tile) = ((count, &self.t.depth[product]), (self.tile(), self.width[product]));
-            c.push_str(&copy((&from, &to), &own[product], all, tile, first, self.pitch(product)));
+            c.push_str(&copy((&from, &to), &own[product], all, tile, first, (self.pitch(product), FLOATS)));
         }
     }
 

@@ -1,32 +1,40 @@
-//! Products of f32 on tensor cores, where lower precision was asked for: a block computes a tile of the result, its eight
-//! warps parts of it by `mma`. Tiles of the operands are copied to shared memory while those before are multiplied.
+//! Products on tensor cores, of 16-bit floats always and of f32 where lower precision was asked for: a block computes a tile
+//! of the result, its eight warps parts of it by `mma`. Tiles of the operands are copied to shared memory, as they are in
+//! memory, while those before are multiplied. Sums are f32.
 
 use std::fmt::Write;
+
+use of_ir::DType;
 
 use super::THREADS;
 use super::contraction::epilogue;
 use super::points::pointers;
 use crate::lower::body::Body;
 use crate::native::contraction::{Contraction, Operand, Walk, depth};
+use crate::native::expr::ctype;
 use crate::native::{Extent, Isa, Source, expr, space};
 
-/// How f32 is multiplied on tensor cores.
+/// How operands are multiplied on tensor cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Products {
-    /// Rounded to ten bits of mantissa.
+    /// f32, rounded to ten bits of mantissa.
     Tf32,
-    /// Each operand as the sum of two such numbers; the product of the small ones is left out.
+    /// f32, each operand as the sum of two such numbers; the product of the small ones is left out.
     Three,
-    /// Rounded to bf16.
+    /// f32, rounded to bf16.
     Bf16,
-    /// Rounded to f16.
+    /// f32, rounded to f16.
     F16,
+    /// 16-bit floats of this type, as they are.
+    Half(DType),
 }
 
 impl Products {
-    /// What `isa` asks for, if anything.
-    pub fn of(isa: &Isa) -> Option<Products> {
+    /// How `isa` multiplies floats of this type there, if it does.
+    pub fn of(isa: &Isa, dtype: DType) -> Option<Products> {
         match isa.features {
+            _ if expr::is_half(dtype) => Some(Products::Half(dtype)),
+            _ if dtype != DType::F32 => None,
             ["tf32"] => Some(Products::Tf32),
             ["tf32x3"] => Some(Products::Three),
             ["bf16"] => Some(Products::Bf16),
@@ -35,10 +43,44 @@ impl Products {
         }
     }
 
-    /// C that multiplies what is in shared memory from line `kk` on; `at_a` and `at_b` are the elements of row and column
-    /// `g` of the warp's part number `i` or `j` in that line.
+    /// The type of the operands, in memory and in shared memory.
+    pub fn element(self) -> DType {
+        if let Products::Half(dtype) = self { dtype } else { DType::F32 }
+    }
+
+    /// How many neighbouring elements one copy to shared memory may take, the most first.
+    pub fn copies(self) -> &'static [usize] {
+        if let Products::Half(_) = self { &[8, 2, 1] } else { &[4, 1] }
+    }
+
+    /// Terms of the sum that are in shared memory at a time, and what keeps its banks apart: elements behind each row of the
+    /// left operand, and of the right one.
+    fn tile(self) -> (usize, usize, usize) {
+        if let Products::Half(_) = self { (32, 8, 8) } else { (16, 4, 8) }
+    }
+
+    /// C that multiplies what is in shared memory; `at_a` and `at_b` are the first elements of the warp's part number `i` or
+    /// `j` of both tiles, of `mi` by `ni`.
     fn step(self, (mi, ni): (usize, usize), (left, right): (usize, usize), at_a: &str, at_b: &str) -> String {
+        let depth = self.tile().0;
         let (terms, a, b, product) = match self {
+            Products::Half(dtype) => return format!(
+                "      #pragma unroll
+      for (i32 kk = 0; kk < {depth}; kk += 16) {{
+        u32 a[{mi}][4], b[{ni}][2];
+        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++)
+          matrices(a[i][0], a[i][1], a[i][2], a[i][3], {at_a} + lane % 16 * {left} + kk + lane / 16 * 8);
+        #pragma unroll
+        for (i32 j = 0; j < {ni}; j += 2)
+          matrices_turned(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], {at_b} + (kk + lane % 16) * {right} + lane / 16 * 8);
+        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++)
+          #pragma unroll
+          for (i32 j = 0; j < {ni}; j++) mma_{dtype}(acc[i][j], a[i], b[j]);
+      }}
+"
+            ),
             Products::Tf32 | Products::Three => {
                 let small = |name: &str, i: &str| match self {
                     Products::Three => {
@@ -88,16 +130,16 @@ impl Products {
         };
         format!(
             "      #pragma unroll
-      for (i32 kk = 0; kk < {DEPTH}; kk += {terms}) {{
+      for (i32 kk = 0; kk < {depth}; kk += {terms}) {{
         u32 a[{mi}][4], b[{ni}][2];
 {small}        #pragma unroll
         for (i32 i = 0; i < {mi}; i++) {{
-          const auto p = {at_a} + kk;
+          const auto p = {at_a} + g * {left} + kk;
           {a}
         }}
         #pragma unroll
         for (i32 j = 0; j < {ni}; j++) {{
-          const auto p = {at_b} + kk * {right};
+          const auto p = {at_b} + g + kk * {right};
           {b}
         }}
         #pragma unroll
@@ -110,11 +152,6 @@ impl Products {
     }
 }
 
-/// Terms of the sum that are in shared memory at a time, and what keeps its banks apart: floats behind each row of the
-/// left operand, and of the right one.
-const DEPTH: usize = 16;
-const LEFT_GAP: usize = 4;
-const RIGHT_GAP: usize = 8;
 /// Rows and columns of a warp's `mma`.
 const ROWS: usize = 16;
 const COLUMNS: usize = 8;
@@ -140,26 +177,25 @@ pub fn contraction(
     // Two by four warps.
     let (warp_rows, warp_columns) = (tile / 2, tile / 4);
     let (mi, ni) = (warp_rows / ROWS, warp_columns / COLUMNS);
-    let (left, right) = (DEPTH + LEFT_GAP, tile + RIGHT_GAP);
+    let (deep, left_gap, right_gap) = products.tile();
+    let (left, right) = (deep + left_gap, tile + right_gap);
 
     let (mut k_dims, mut k_steps): (Vec<Extent>, Vec<Extent>) =
         spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
-    let fours = |all: &[&Extent]| all.iter().all(|e| e.is_multiple_of(4));
-    let a_wide = fours(&[&spec.run, &spec.outer.1, &spec.inner.1])
-        && k_steps.iter().chain(&spec.a_batch).all(|s| s.is_multiple_of(4));
+    let a_apart = [&spec.run, &spec.outer.1, &spec.inner.1].into_iter().chain(&k_steps).chain(&spec.a_batch);
+    let a_by = widest(products.copies(), a_apart);
     k_dims.push(spec.run.clone());
     k_steps.push(1usize.into());
-    let (b_at, b_wide) = match &spec.b {
+    let (b_at, b_by) = match &spec.b {
         Operand::RowMajor(ld) => {
-            let wide = fours(&[ld, &spec.columns]) && spec.b_batch.iter().all(|s| s.is_multiple_of(4));
-            (format!("k * {ld} + n"), wide)
+            let apart = [ld, &spec.columns].into_iter().chain(&spec.b_batch);
+            (format!("k * {ld} + n"), widest(products.copies(), apart))
         }
-        Operand::Transposed(ld) => (format!("n * {ld} + k"), false),
+        Operand::Transposed(ld) => (format!("n * {ld} + k"), 1),
         Operand::Packed | Operand::Halves(_) => return Err("panels are for CPUs".into()),
     };
-    let (a_by, b_by) = (if a_wide { 4 } else { 1 }, if b_wide { 4 } else { 1 });
-    let (a_count, b_count) = (tile * DEPTH / a_by / THREADS, tile * DEPTH / b_by / THREADS);
-    let (a_line, b_line) = (DEPTH / a_by, tile / b_by);
+    let (a_count, b_count) = (tile * deep / a_by / THREADS, tile * deep / b_by / THREADS);
+    let (a_line, b_line) = (deep / a_by, tile / b_by);
     let row_at = match spec.outer.0.is(1) {
         true => format!("r * {}", spec.inner.1),
         false => format!("r / {} * {} + r % {} * {}", spec.inner.0, spec.outer.1, spec.inner.0, spec.inner.1),
@@ -183,7 +219,7 @@ pub fn contraction(
       async_commit();\n",
             k_at = space::offset(&k_dims, &k_steps, "k"),
             a_size = tile * left,
-            b_size = DEPTH * right,
+            b_size = deep * right,
             columns = spec.columns,
         )
     };
@@ -192,14 +228,14 @@ pub fn contraction(
     expr::scalar_constants(body, &mut c);
     let _ = write!(
         c,
-        "  SHARED(f32, tile_a, {a_bytes});
-  SHARED(f32, tile_b, {b_bytes});
-  const i32 warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        "  SHARED({element}, tile_a, {a_size});
+  SHARED({element}, tile_b, {b_size});
+  const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const i32 wm = warp / 4 * {warp_rows}, wn = warp % 4 * {warp_columns};
   BLOCKS(block) {{
     const i64 batch = block / {per_batch}, m0 = block / {tn} % {tm} * {tile}, n0 = block % {tn} * {tile};
-    PTR(const f32) A = ARG(const f32, 0) + ({a_batch});
-    PTR(const f32) B = ARG(const f32, 1) + ({b_batch});
+    PTR(const {element}) A = ARG(const {element}, 0) + ({a_batch});
+    PTR(const {element}) B = ARG(const {element}, 1) + ({b_batch});
     i64 row_at[{a_count}];
     #pragma unroll
     for (i32 i = 0; i < {a_count}; i++) {{
@@ -210,7 +246,7 @@ pub fn contraction(
     i32 stage = 0;
     {{
 {}    }}
-    for (i64 k0 = 0; k0 < {k}; k0 += {DEPTH}, stage ^= 1) {{
+    for (i64 k0 = 0; k0 < {k}; k0 += {deep}, stage ^= 1) {{
 {}      async_wait<1>();
       __syncthreads();
 {}      __syncthreads();
@@ -225,15 +261,16 @@ pub fn contraction(
       const i64 r = m0 + wm + i * {ROWS} + g + e / 2 * 8, n = n0 + wn + j * {COLUMNS} + 2 * t + e % 2;
 ",
         fetch("0", "0"),
-        fetch("(stage ^ 1)", &format!("k0 + {DEPTH}")),
+        fetch("(stage ^ 1)", &format!("k0 + {deep}")),
         products.step(
             (mi, ni),
             (left, right),
-            &format!("tile_a + stage * {} + (wm + i * {ROWS} + g) * {left}", tile * left),
-            &format!("tile_b + stage * {} + wn + j * {COLUMNS} + g", DEPTH * right),
+            &format!("tile_a + stage * {} + (wm + i * {ROWS}) * {left}", tile * left),
+            &format!("tile_b + stage * {} + wn + j * {COLUMNS}", deep * right),
         ),
-        a_bytes = 2 * tile * left,
-        b_bytes = 2 * DEPTH * right,
+        element = ctype(products.element()),
+        a_size = 2 * tile * left,
+        b_size = 2 * deep * right,
         per_batch = &tm * &tn,
         a_batch = space::offset(&spec.batch, &spec.a_batch, "batch"),
         b_batch = space::offset(&spec.batch, &spec.b_batch, "batch"),
@@ -241,4 +278,9 @@ pub fn contraction(
     epilogue(spec, body, walk, to, "acc[i][j][e]", &mut c);
     c.push_str("    }\n  }\n");
     Ok(Source::new(c, batches * tm * tn, 1))
+}
+
+/// The most elements of `by` that may be copied at once where these extents and distances are between copies.
+pub fn widest<'a>(by: &[usize], apart: impl Iterator<Item = &'a Extent> + Clone) -> usize {
+    by.iter().copied().find(|n| apart.clone().all(|e| e.is_multiple_of(*n))).unwrap_or(1)
 }

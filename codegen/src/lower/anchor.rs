@@ -178,8 +178,12 @@ impl Lowering<'_, '_> {
                 }
             }
             Ok(Panels::Bytes(out))
+        } else if let Some(values) = tensor.as_slice::<f16>() {
+            Ok(Panels::F16(rows(&values, k, n, taps)))
+        } else if let Some(values) = tensor.as_slice::<bf16>() {
+            Ok(Panels::Bf16(rows(&values, k, n, taps)))
         } else {
-            Err("its weights are neither f32 nor signed bytes".into())
+            Err("its weights are neither floats nor signed bytes".into())
         }
     }
 
@@ -390,6 +394,7 @@ fn element(dtype: DType) -> Element {
     match dtype {
         DType::U8 => Element::Unsigned,
         DType::I8 => Element::Signed,
+        DType::F16 | DType::BF16 => Element::Half(dtype),
         _ => Element::Float,
     }
 }
@@ -397,6 +402,11 @@ fn element(dtype: DType) -> Element {
 /// A right operand as `[k, n]`: a matrix as it is, filters of so many taps rearranged.
 fn right<T: Copy + Default + Send + Sync>(part: &[T], k: usize, n: usize, taps: Option<usize>) -> Cow<'_, [T]> {
     taps.map_or(Cow::Borrowed(part), |taps| Cow::Owned(filters(part, n, k / taps, taps)))
+}
+
+/// Such operands one after another.
+fn rows<T: Copy + Default + Send + Sync>(values: &[T], k: usize, n: usize, taps: Option<usize>) -> Vec<T> {
+    values.chunks_exact(k * n).flat_map(|part| right(part, k, n, taps).into_owned()).collect()
 }
 
 /// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.

@@ -122,15 +122,19 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         let dtype = b.dtype(result);
         let n = match roles.get(*op).clone() {
             Role::Anchor => {
-                let anchor = b.body.push(Node::Anchor, dtype, false);
-                match data.operands.get(2).filter(|v| data.name() == Conv::NAME && *g.ty(**v) != Type::None) {
+                // Its sum is f32 where it is a 16-bit float.
+                let sum = if is_half(dtype) { DType::F32 } else { dtype };
+                let anchor = b.body.push(Node::Anchor, sum, false);
+                let exact = match data.operands.get(2).filter(|v| data.name() == Conv::NAME && *g.ty(**v) != Type::None)
+                {
                     // The bias of a convolution is one number a channel, and channels are the last axis.
                     Some(bias) => {
                         let bias = b.operand(*bias);
-                        b.body.op(ScalarOp::Add, &[anchor, bias], dtype, false)
+                        b.body.op(ScalarOp::Add, &[anchor, bias], sum, false)
                     }
                     None => anchor,
-                }
+                };
+                if sum == dtype { exact } else { b.body.op(ScalarOp::Cast(dtype), &[exact], dtype, false) }
             }
             Role::RowReduce(_) => {
                 let x = b.operand(data.operands[0]);

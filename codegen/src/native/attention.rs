@@ -12,7 +12,7 @@ use of_ops::scalar::ScalarOp;
 
 use super::contraction::{self, Block, Contraction, Element, Operand, RowAxes, Tile, Walk};
 use super::copy::square;
-use super::expr::ctype;
+use super::expr::{self, ctype};
 use super::rowwise::Rows;
 use super::space::offset;
 use super::{Extent, Isa, Source};
@@ -43,6 +43,8 @@ impl Lies {
 /// the scores themselves, the result, and what is kept of each row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attention {
+    /// The type of the operands, and of the weights where they are multiplied: f32, or on GPUs a 16-bit float.
+    pub element: DType,
     /// Extents of the batch axes.
     pub batch: Vec<Extent>,
     /// Rows of a batch.
@@ -96,20 +98,40 @@ const FEW: usize = 4;
 const BUSY: usize = 16;
 
 impl Attention {
-    /// The softmax that the rows are, if they are one.
+    /// The softmax that the rows are, if they are one. That of 16-bit floats is one whatever is rounded on its way.
     pub fn softmax(&self) -> Option<Softmax> {
         let node = |n: usize| &self.along.nodes[n].node;
+        let exact = |n: usize| self.unrounded(n);
         let of = |n: usize, op: ScalarOp| match node(n) {
             Node::Op(o, args) if *o == op => Some(&args[..]),
             _ => None,
         };
+        let reduced = |n: usize, kind: Reduce| match node(n) {
+            Node::Reduce(k, x) if *k == kind => Some(exact(*x)),
+            _ => None,
+        };
         let [(_, stored)] = self.along.stores[..] else { return None };
-        let [exponentials, sum] = *of(stored, ScalarOp::Div)? else { return None };
+        let [exponentials, sum] = *of(exact(stored), ScalarOp::Div)? else { return None };
+        let (exponentials, sum) = (exact(exponentials), exact(sum));
         let [difference] = *of(exponentials, ScalarOp::Exp)? else { return None };
-        let [of, largest] = *of(difference, ScalarOp::Sub)? else { return None };
-        let sums = *node(sum) == Node::Reduce(Reduce::Sum, exponentials);
-        let soft = sums && *node(largest) == Node::Reduce(Reduce::Max, of) && !self.along.nodes[of].per_row;
-        soft.then_some(Softmax { of, largest, exponentials, sum })
+        let [of, largest] = *of(exact(difference), ScalarOp::Sub)? else { return None };
+        let (of, largest) = (exact(of), exact(largest));
+        let fits = reduced(sum, Reduce::Sum)? == exponentials && reduced(largest, Reduce::Max)? == of;
+        (fits && !self.along.nodes[of].per_row).then_some(Softmax { of, largest, exponentials, sum })
+    }
+
+    /// The node that `n` is rounded or widened from, where the operands are 16-bit floats; else itself.
+    fn unrounded(&self, n: usize) -> usize {
+        match &self.along.nodes[n].node {
+            Node::Op(ScalarOp::Cast(to), args)
+                if expr::is_half(self.element)
+                    && expr::is_float(*to)
+                    && expr::is_float(self.along.nodes[args[0]].dtype) =>
+            {
+                self.unrounded(args[0])
+            }
+            _ => n,
+        }
     }
 
     /// Extents of the scores.

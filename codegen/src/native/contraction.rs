@@ -25,6 +25,8 @@ use crate::lower::body::{Body, Node};
 pub enum Element {
     /// f32 by f32, summed in f32.
     Float,
+    /// 16-bit floats of this type, summed in f32: on GPUs alone.
+    Half(DType),
     /// Unsigned bytes by signed bytes, summed in i32.
     Unsigned,
     /// Signed bytes by signed bytes, summed in i32. The left ones are moved up by 128; sums start with what that adds.
@@ -150,7 +152,7 @@ pub fn depth(c: &Contraction) -> Extent {
 /// Elements of `b` in a panel of `width` columns, [`pack`]ed.
 pub fn panel(c: &Contraction, width: usize) -> Extent {
     match c.element {
-        Element::Float => depth(c) * width,
+        Element::Float | Element::Half(_) => depth(c) * width,
         Element::Unsigned => words(c) * (4 * width),
         Element::Signed => (words(c) + 1usize) * (4 * width),
     }
@@ -280,6 +282,9 @@ pub fn contraction(
     out: &[Extent],
     isa: &Isa,
 ) -> Result<Source, String> {
+    if let Element::Half(dtype) = spec.element {
+        return Err(format!("products of {dtype} have kernels on GPUs alone; the pass widen-floats makes f32 of them"));
+    }
     if !expr::vectorizable(body) {
         return Err("the epilogue has no vector form".into());
     }

@@ -13,7 +13,7 @@ use of_mlir::Mlir;
 use of_reference::Reference;
 use of_runtime::Loader;
 use of_tensorrt::TensorRt;
-use of_xla::Xla;
+use of_xla::{Serialized, Xla};
 
 use crate::cli::Codegen;
 use crate::console::Console;
@@ -58,10 +58,11 @@ impl Backends {
     /// loaded.
     pub fn all() -> Backends {
         let mut all = Backends {
-            compilers: vec![Arc::new(Reference), Arc::new(Xla), Arc::new(Mlir::default())],
+            compilers: vec![Arc::new(Reference), Arc::new(Xla), Arc::new(Serialized), Arc::new(Mlir::default())],
             loaders: vec![
                 Arc::new(Reference),
                 Arc::new(Xla),
+                Arc::new(Serialized),
                 Arc::new(Mlir::default()),
                 Arc::new(of_cuda::Device::default()),
             ],

@@ -53,6 +53,9 @@ fn about(name: &str) -> String {
                 Err(e) => format!("--backend xla compiles, but does not run here: {e}"),
             },
         },
+        of_xla::NAME_SERIALIZED => {
+            "the same; plans hold programs for this plugin and this machine's instruction set".into()
+        }
         of_mlir::NAME if of_mlir::COMPILES => "--backend mlir takes what it can: linalg, as machine code".into(),
         of_mlir::NAME => format!("runs what others compiled; to compile with --backend mlir, {}", of_mlir::HINT),
         of_tensorrt::NAME => match of_tensorrt::shim() {
