@@ -167,7 +167,7 @@ impl Lowering<'_, '_> {
             })
         } else if let Some(values) = tensor.as_slice::<i8>() {
             let mut out = Vec::new();
-            for part in values.chunks_exact(k * n) {
+            for part in values.chunks_exact((k * n).max(1)) {
                 let part = right(part, k, n, taps);
                 match spec.b {
                     contraction::Operand::Packed => {
@@ -406,7 +406,7 @@ fn right<T: Copy + Default + Send + Sync>(part: &[T], k: usize, n: usize, taps: 
 
 /// Such operands one after another.
 fn rows<T: Copy + Default + Send + Sync>(values: &[T], k: usize, n: usize, taps: Option<usize>) -> Vec<T> {
-    values.chunks_exact(k * n).flat_map(|part| right(part, k, n, taps).into_owned()).collect()
+    values.chunks_exact((k * n).max(1)).flat_map(|part| right(part, k, n, taps).into_owned()).collect()
 }
 
 /// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.
