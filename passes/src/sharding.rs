@@ -68,13 +68,6 @@ impl Pass for Shard {
         }
         let effort = Effort { gap: options.gap, ..Effort::default() };
         let mut lines = Vec::new();
-        let mut bound = f64::INFINITY;
-        crate::each_func(module, |f| {
-            if let Some(settled) = ways::settle(f, &mesh, mesh.memory, &effort)? {
-                bound = settled.bound;
-            }
-            Ok(())
-        })?;
         let positive = |n: i64, what: &str| {
             let n = usize::try_from(n).ok().filter(|n| (1..=MOST_TURNS).contains(n));
             n.ok_or_else(|| {
@@ -88,6 +81,13 @@ impl Pass for Shard {
             said.iter().for_each(|l| cx.emit(&format!("// shard: {l}\n")));
             return Ok(());
         }
+        let mut bound = f64::INFINITY;
+        crate::each_func(module, |f| {
+            if let Some(settled) = ways::settle(f, &mesh, mesh.memory, &effort)? {
+                bound = settled.bound;
+            }
+            Ok(())
+        })?;
         choose(module, &mesh, &mut |model| {
             let mut d = decide::decide(model, model.mesh.memory, &effort)?;
             // No choice of the function as it was takes less.
@@ -160,7 +160,12 @@ fn cut(
     let mut lines = Vec::new();
     let mut found = None;
     crate::each_func(module, |f| {
-        let staged = stages::choose(f, mesh, count, microbatches, effort)?;
+        let settled = stages::settle(f, mesh, count, microbatches, effort)?;
+        let mut staged = stages::choose(f, mesh, count, microbatches, effort)?;
+        if let Some(s) = settled {
+            // No choice of the function as it was takes less.
+            staged.pipeline.bound = staged.pipeline.bound.min(s.bound);
+        }
         let own = turns::Turns::of(f, microbatches)?;
         let names: Vec<String> = match count {
             1 => vec![MESH.into()],

@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use of_diag::Location;
 use of_ir::{Graph, OpId, ValueId};
 
-/// Whether the pass `differentiate` made an op.
+/// Whether an op is there for the gradients: the pass `differentiate` made it, or `recompute`.
 pub fn is_backward(g: &Graph, op: OpId) -> bool {
     fn derived(loc: &Location) -> bool {
         match loc {
-            Location::Derived { by, from } => &**by == "differentiate" || from.iter().any(derived),
+            Location::Derived { by, from } => {
+                matches!(&**by, "differentiate" | "recompute") || from.iter().any(derived)
+            }
             _ => false,
         }
     }

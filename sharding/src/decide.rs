@@ -10,9 +10,9 @@ use of_ops::structural::Either;
 
 use crate::candidates::Candidate;
 use crate::layout::Layout;
-use crate::memory::{ALL, Alive, Lying};
+use crate::memory::{ALL, Held, Lying};
 use crate::model::{Model, Subject, is_alias};
-use crate::search::{Effort, Problem, solve_within};
+use crate::search::{Effort, Limit, Problem, solve_within};
 
 /// How everything lies.
 pub struct Decision {
@@ -32,57 +32,92 @@ pub struct Decision {
     pub nodes: (usize, usize),
 }
 
-/// Rounds in which the limit is brought to bear where most memory is taken.
-const ROUNDS: usize = 7;
+/// Rounds in which limits are brought to bear where most memory is taken.
+const ROUNDS: usize = 12;
 
 /// Searches the choice that takes least time with `memory` bytes on each device.
-///
-/// The limit holds at every op; the search knows it at one, first that at which most is taken while nothing is split.
-/// Where a choice takes too much elsewhere, it is searched again with the limit there.
 ///
 /// # Errors
 /// When nothing fits.
 pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decision, Diagnostic> {
-    decide_alive(model, memory, ALL, effort)
+    decide_within(model, &model.problem, &[ALL], memory, effort).map_err(|e| too_large(model, memory, e.least))
 }
 
-/// The same where only a share of what is made is alive at once.
+/// What [`decide_within`] says where it finds nothing.
+pub(crate) struct TooMuch {
+    /// The kind of device of which too much is asked.
+    pub device: usize,
+    /// The bytes that it would need.
+    pub least: f64,
+    /// Nothing that fits takes less; infinite where it is certain that nothing does.
+    pub bound: f64,
+}
+
+/// Searches the labels of `problem`, which is that of `model` or a part of it, that cost least where several kinds of
+/// devices, which hold these shares, have `memory` bytes each.
+///
+/// The limit holds at every op; the search knows it at some, first at that where a device takes most while nothing is
+/// split. Where a choice takes too much elsewhere, it is searched again with a limit there too.
 ///
 /// # Errors
 /// When nothing fits.
-pub fn decide_alive(model: &Model<'_>, memory: f64, alive: Alive, effort: &Effort) -> Result<Decision, Diagnostic> {
-    let mut at = model.fullest(&Lying::everywhere(model));
-    let mut counted = Vec::new();
-    let (mut limit, mut bound) = (memory, 0.0f64);
-    let mut peak = f64::INFINITY;
+pub(crate) fn decide_within(
+    model: &Model<'_>,
+    problem: &Problem,
+    devices: &[&Held<'_>],
+    memory: f64,
+    effort: &Effort,
+) -> Result<Decision, TooMuch> {
+    let everywhere = Lying::everywhere(model);
+    // Limits, and for each the device and the op at which it holds.
+    let (mut limits, mut of): (Vec<Limit>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
+    for (device, held) in devices.iter().enumerate() {
+        let at = model.peak(&everywhere, *held).0;
+        limits.push(Limit { usage: model.memory(at, *held), most: memory - model.fixed(*held) });
+        of.push((device, at));
+    }
+    let (mut bound, mut exact) = (0.0f64, true);
+    let mut worst = (0, f64::INFINITY);
     for _ in 0..ROUNDS {
-        let found = solve_within(&model.problem, &model.memory(at, alive.share), limit, effort)
-            .map_err(|e| too_large(model, memory, e.least + (memory - limit)))?;
-        counted.push(at);
+        let found = solve_within(problem, &limits, effort).map_err(|e| TooMuch {
+            device: of[e.limit].0,
+            least: e.least + (memory - limits[e.limit].most),
+            bound: if exact { bound.max(e.bound) } else { bound },
+        })?;
         let s = found.solution;
-        if limit >= memory {
+        if exact {
             bound = bound.max(s.bound);
         }
         let lying = Lying::of(model, &s.labels);
-        peak = model.peak(&lying);
-        if peak <= memory || !alive.whole {
+        let peaks: Vec<(usize, f64)> = devices.iter().map(|held| model.peak(&lying, *held)).collect();
+        if peaks.iter().all(|(_, taken)| *taken <= memory) {
             return Ok(Decision {
-                memory: peak,
+                memory: peaks.into_iter().map(|(_, taken)| taken).fold(0.0, f64::max),
                 lying,
                 cost: s.cost,
                 bound: bound.min(s.cost),
-                price: found.price,
+                price: found.prices.iter().sum(),
                 nodes: (model.subjects.len(), s.core),
                 labels: s.labels,
             });
         }
-        at = model.fullest(&lying);
-        // What is not counted needs room too.
-        if counted.contains(&at) {
-            limit -= peak - memory;
+        for (device, (at, taken)) in peaks.into_iter().enumerate().filter(|(_, (_, taken))| *taken > memory) {
+            worst = (device, taken);
+            match of.iter().position(|known| *known == (device, at)) {
+                // What is not counted needs room too.
+                Some(known) => {
+                    limits[known].most -= taken - memory;
+                    exact = false;
+                }
+                None => {
+                    let (usage, fixed) = (model.memory(at, devices[device]), model.fixed(devices[device]));
+                    limits.push(Limit { usage, most: memory - fixed });
+                    of.push((device, at));
+                }
+            }
         }
     }
-    Err(too_large(model, memory, peak))
+    Err(TooMuch { device: worst.0, least: worst.1, bound })
 }
 
 /// The error where no choice is found.
@@ -90,7 +125,7 @@ pub(crate) fn nothing(func: &Func) -> Diagnostic {
     Diagnostic::error(Code::SBP, func.loc.clone(), "no choice of stages fits into the memory of a device")
 }
 
-fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
+pub(crate) fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
     let (has, least) = (bytes(memory), bytes(least));
     let what = format!("no choice was found for {has} of memory a device, {least} are needed");
     Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("take more devices, or devices of more memory")
@@ -125,7 +160,7 @@ pub fn propagate(model: &Model<'_>) -> Decision {
     let lying = Lying::of(model, &labels);
     let cost = Problem::cost(&model.problem, &labels);
     Decision {
-        memory: model.peak(&lying),
+        memory: model.peak(&lying, ALL).1,
         lying,
         cost,
         bound: 0.0,
@@ -191,7 +226,7 @@ pub fn seen_as(model: &Model<'_>, d: &Decision, v: ValueId) -> Layout {
 /// What [`write`] needs of a decision, free of the function that the model borrows.
 pub struct Written {
     layouts: Vec<Option<Layout>>,
-    taken: Vec<usize>,
+    pub(crate) taken: Vec<usize>,
     transfers: Vec<Transfer>,
     outputs: Vec<Layout>,
     broadcast: Layout,

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use of_ir::{OpId, ValueDef, ValueId};
+use of_ir::{Func, OpId, ValueDef, ValueId};
 
 use crate::boxing::Step;
 use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
+use crate::memory::ALL;
 use crate::model::{Model, Subject};
 use crate::stages::Pipeline;
 use crate::ways::Settled;
@@ -45,8 +46,8 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         edges[e.a].push(i);
         edges[e.b].push(i);
     }
-    let names = names(model);
-    let memory = model.memory(model.fullest(&d.lying), 1.0).nodes;
+    let names = names(model.func);
+    let memory = model.memory(model.peak(&d.lying, ALL).0, ALL).nodes;
     let mut out = Vec::new();
     for (node, subject) in model.subjects.iter().enumerate() {
         let value = match subject {
@@ -104,23 +105,23 @@ fn sent(model: &Model<'_>, d: &Decision, node: usize, x: usize, edges: &[usize])
 }
 
 /// What people call the values, by their position in the arena.
-pub(crate) fn names(model: &Model<'_>) -> Vec<String> {
-    let g = &model.func.graph;
+pub(crate) fn names(func: &Func) -> Vec<String> {
+    let g = &func.graph;
     let order: std::collections::HashMap<OpId, usize> = g.walk().into_iter().zip(0..).collect();
     (0..g.value_slots())
         .map(|i| {
             let Some(v) = g.value_at(i) else { return String::new() };
-            name(model, v, &order)
+            name(func, v, &order)
         })
         .collect()
 }
 
-fn name(model: &Model<'_>, v: ValueId, order: &std::collections::HashMap<OpId, usize>) -> String {
-    let g = &model.func.graph;
+fn name(func: &Func, v: ValueId, order: &std::collections::HashMap<OpId, usize>) -> String {
+    let g = &func.graph;
     match (g.name(v), g.def(v)) {
         (Some(n), _) => format!("%{n}"),
         (None, ValueDef::Arg(_, i)) => {
-            format!("%{}", model.func.inputs.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")))
+            format!("%{}", func.inputs.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")))
         }
         (None, ValueDef::Result(op, i)) => {
             let op_name = if g.is_live(op) { g.op(op).name() } else { "" };
@@ -224,7 +225,7 @@ pub fn text(model: &Model<'_>, d: &Decision) -> String {
         let _ = write!(out, "\nmemory is short: one GB more would save {} at most", seconds(d.price * 1e9));
     }
     out.push_str("\n\ntransfers\n");
-    let names = names(model);
+    let names = names(model.func);
     for t in transfers(model, d) {
         let Some(transfer) = model.transfers(t.value) else { continue };
         let path = transfer.router.path(&t.from, &t.to, transfer.bytes, &transfer.usable).unwrap_or_default();

@@ -129,7 +129,7 @@ fn memory(out: &mut String, lanes: &[Lane], limit: f64) {
 }
 
 fn communication(out: &mut String, model: &Model<'_>, d: &Decision) {
-    let names = crate::explain::names(model);
+    let names = crate::explain::names(model.func);
     out.push_str("<h2>Communication</h2>");
     let all = transfers(model, d);
     if all.is_empty() {

@@ -62,17 +62,12 @@ impl Lying {
     }
 }
 
-/// How much of what is computed is alive at once.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Alive {
-    /// The share of a value that is made, as where a step is cut into microbatches; inputs and constants are whole.
-    pub share: f64,
-    /// Whether a choice must fit as a whole, and not only by what its labels say.
-    pub whole: bool,
-}
+/// The share of a value that a device holds while it is alive, by the ops that make it and that read it last; there are none
+/// for inputs and constants. It does not fall where a value lives longer.
+pub type Held<'a> = dyn Fn(ValueId, Option<(usize, usize)>) -> f64 + 'a;
 
 /// All of it.
-pub const ALL: Alive = Alive { share: 1.0, whole: true };
+pub const ALL: &Held<'static> = &|_, _| 1.0;
 
 /// What is alive at which op.
 struct Lives {
@@ -151,15 +146,10 @@ struct Certain {
 }
 
 impl Model<'_> {
-    /// The op at which most memory is taken where a function is run so, by its position among the ops.
-    pub fn fullest(&self, lying: &Lying) -> usize {
-        Lives::of(self, lying).peak(&|i| self.local(i, lying), &|i| self.copied(i, lying))
-    }
-
-    /// Bytes of a device's memory that labels take at the op at this position; of what is made only a share is alive.
+    /// Bytes of a device's memory that labels take at the op at this position, besides what is [`Model::fixed`].
     ///
     /// No choice takes less than its labels say: what only some readers need, which may all be left out, is not counted.
-    pub fn memory(&self, at: usize, alive_share: f64) -> Usage {
+    pub fn memory(&self, at: usize, held: &Held<'_>) -> Usage {
         let g = &self.func.graph;
         let order: Vec<OpId> = g.region_ops(g.entry()).collect();
         let lives = self.certain(&order);
@@ -169,8 +159,11 @@ impl Model<'_> {
         let start = |v: ValueId| g.def_op(v).map_or(0, |op| position[op.index()]);
         let alive = |v: ValueId| resident(v) || (start(v)..=lives.ends[v.index()]).contains(&at);
         let share = |l: &Layout| if l.is_empty() { 0.0 } else { layout::share(l, &self.shape) };
-        let part = |v: ValueId| if resident(v) { 1.0 } else { alive_share };
-        let bytes = |v: ValueId| self.transfers(v).map_or(0.0, |t| t.bytes * part(v));
+        let until = |v: ValueId, end: usize| {
+            let part = held(v, if resident(v) { None } else { Some((start(v), end)) });
+            self.transfers(v).map_or(0.0, |t| t.bytes * part)
+        };
+        let bytes = |v: ValueId| until(v, lives.ends[v.index()]);
         let mut usage = Usage::default();
         for (node, subject) in self.subjects.iter().enumerate() {
             let candidates = &self.choices[node].candidates;
@@ -179,9 +172,9 @@ impl Model<'_> {
                 // It keeps what it takes, where nobody else does.
                 Subject::Op(op) if is_alias(g.op(*op).name()) => {
                     let data = g.op(*op);
-                    let until = lives.ends[data.results[0].index()];
-                    let kept = |v: ValueId| start(v) <= at && at <= until && !alive(v);
-                    let held = data.operands.iter().map(|v| if kept(*v) { bytes(*v) } else { 0.0 });
+                    let end = lives.ends[data.results[0].index()];
+                    let kept = |v: ValueId| start(v) <= at && at <= end && !alive(v);
+                    let held = data.operands.iter().map(|v| if kept(*v) { until(*v, end) } else { 0.0 });
                     let held: Vec<f64> = held.collect();
                     Box::new(move |c| held.iter().zip(&c.operands).map(|(b, l)| b * share(l)).sum())
                 }
@@ -209,6 +202,15 @@ impl Model<'_> {
             usage.edges.insert(k, copies.clone());
         }
         usage
+    }
+
+    /// Bytes of a device's memory that no label says: constants that lie everywhere.
+    pub fn fixed(&self, held: &Held<'_>) -> f64 {
+        let g = &self.func.graph;
+        let constants = g.region_ops(g.entry()).filter(|op| g.op(*op).def.traits().constant);
+        let values = constants.flat_map(|op| g.op(op).results.iter().copied());
+        let free = values.filter(|v| self.made_by[v.index()].is_none());
+        free.map(|v| self.transfers(v).map_or(0.0, |t| t.bytes * held(v, None))).sum()
     }
 
     /// What of the lives of values holds however a function is run.
@@ -257,18 +259,12 @@ impl Model<'_> {
         self.transfers(v).map_or(0.0, |t| t.bytes * layout::share(l, &self.shape))
     }
 
-    /// Bytes that a device needs when most is taken.
-    pub fn peak(&self, lying: &Lying) -> f64 {
-        self.peak_of(lying, &|_, _| 1.0)
-    }
-
-    /// The same where it holds a share of each value, by the ops that make it and that read it last; there are none for
-    /// inputs and constants.
-    pub fn peak_of(&self, lying: &Lying, share: &dyn Fn(ValueId, Option<(usize, usize)>) -> f64) -> f64 {
+    /// Where a device needs most memory, by the position of an op, and how many bytes it needs there.
+    pub fn peak(&self, lying: &Lying, held: &Held<'_>) -> (usize, f64) {
         let g = &self.func.graph;
         let lives = Lives::of(self, lying);
-        let size = |v: ValueId| self.local(v.index(), lying) * share(v, lives.spans[v.index()]);
-        let copied = |v: ValueId| self.copied(v.index(), lying) * share(v, lives.spans[v.index()]);
+        let size = |v: ValueId| self.local(v.index(), lying) * held(v, lives.spans[v.index()]);
+        let copied = |v: ValueId| self.copied(v.index(), lying) * held(v, lives.spans[v.index()]);
         let peak = lives.peak(&|i| g.value_at(i).map_or(0.0, size), &|i| g.value_at(i).map_or(0.0, copied));
         let alive = |v: &ValueId| match g.def(*v) {
             ValueDef::Arg(r, _) => r == g.entry(),
@@ -278,7 +274,7 @@ impl Model<'_> {
         let read = |v: &ValueId| within(lives.readers[v.index()], peak);
         let values = live_values(g);
         let made: f64 = values.iter().copied().filter(alive).map(size).sum();
-        made + values.into_iter().filter(read).map(copied).sum::<f64>()
+        (peak, made + values.into_iter().filter(read).map(copied).sum::<f64>())
     }
 }
 

@@ -1,17 +1,29 @@
 //! Functions in which values may be computed in several ways: which way each is.
 //!
 //! The search over ways and layouts together gives the bound and a first choice. With the ways fixed what is left is a
-//! search for layouts alone, which is easier: so the choice is settled by it, compared with that of the first operand of
-//! each `of.either`, and improved one by one where there are few.
+//! search for layouts alone, which is easier: so the choice is settled by it, compared with those of the first and of the last
+//! operand of each `of.either`, and improved one by one where there are few.
 
-use of_diag::{Diagnostic, Diagnostics};
+use of_diag::Diagnostics;
 use of_ir::{Func, OpId, Rewriter};
 use of_ops::OpSpec;
 use of_ops::structural::Either;
 
-use crate::decide::{decide, take};
+use crate::decide::{decide_within, take, too_large};
+use crate::memory::ALL;
 use crate::search::Effort;
-use crate::{MeshSpec, Model};
+use crate::{MeshSpec, Model, explain};
+
+/// What a search for everything that a function leaves open found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Searched {
+    /// Seconds of one execution.
+    pub cost: f64,
+    /// Nothing takes less.
+    pub bound: f64,
+    /// Which operand each `of.either` takes, by its position in the arena; 0 for other ops.
+    pub taken: Vec<usize>,
+}
 
 /// What was chosen.
 #[derive(Clone, PartialEq, Debug)]
@@ -44,6 +56,22 @@ const PASSES: usize = 3;
 /// # Errors
 /// When nothing fits, or what types ask for is not possible.
 pub fn settle(func: &mut Func, mesh: &MeshSpec, memory: f64, effort: &Effort) -> Result<Option<Settled>, Diagnostics> {
+    settle_by(func, &|func| {
+        let model = Model::new(func, mesh).map_err(|d| (d, 0.0))?;
+        let found = decide_within(&model, &model.problem, &[ALL], memory, effort);
+        let d = found.map_err(|e| (too_large(&model, memory, e.least).into(), e.bound))?;
+        Ok(Searched { cost: d.cost, bound: d.bound, taken: d.lying.taken })
+    })
+}
+
+/// The same with another search, such as that for stages; where it finds nothing it says what nothing takes less than.
+///
+/// # Errors
+/// What the search says where it finds nothing.
+pub fn settle_by(
+    func: &mut Func,
+    search: &dyn Fn(&Func) -> Result<Searched, (Diagnostics, f64)>,
+) -> Result<Option<Settled>, Diagnostics> {
     let g = &func.graph;
     let eithers: Vec<OpId> = g.region_ops(g.entry()).filter(|op| g.op(*op).name() == Either::NAME).collect();
     if eithers.is_empty() {
@@ -56,29 +84,23 @@ pub fn settle(func: &mut Func, mesh: &MeshSpec, memory: f64, effort: &Effort) ->
         take(&mut Rewriter::new(&mut one.graph, "shard"), &taken);
         one
     };
-    let cost = |ways: &[usize]| -> Result<f64, Diagnostics> {
-        let one = fixed(ways);
-        let model = Model::new(&one, mesh)?;
-        Ok(decide(&model, memory, effort)?.cost)
-    };
-    let model = Model::new(func, mesh)?;
-    let together = decide(&model, memory, effort);
-    let names = crate::explain::names(&model);
-    let mut best: Option<(f64, Vec<usize>)> = None;
-    let mut why: Option<Diagnostics> = None;
+    let cost = |ways: &[usize]| search(&fixed(ways)).map(|s| s.cost);
+    let together = search(func);
+    let names = explain::names(func);
+    // What was found, all that is kept, and all that is computed again, which may fit where nothing was found.
+    let found = together.as_ref().ok().map(|d| eithers.iter().map(|op| d.taken[op.index()]).collect::<Vec<_>>());
     let first = vec![0; eithers.len()];
-    let found = together.as_ref().map(|d| eithers.iter().map(|op| d.lying.taken[op.index()]).collect::<Vec<_>>());
-    for ways in found.iter().chain([&first]) {
-        match cost(ways) {
-            Ok(c) if best.as_ref().is_none_or(|(b, _)| c < *b) => best = Some((c, ways.clone())),
+    let last: Vec<usize> = eithers.iter().map(|op| g.op(*op).operands.len() - 1).collect();
+    let (mut least, mut ways) = (f64::INFINITY, last.clone());
+    let mut why: Option<Diagnostics> = None;
+    for other in found.into_iter().chain([first, last]) {
+        match cost(&other) {
+            Ok(c) if c < least => (least, ways) = (c, other),
             Ok(_) => {}
-            Err(e) => why = Some(e),
+            Err((e, _)) => why = Some(e),
         }
     }
-    let bound = together.as_ref().map_or(0.0, |d| d.bound);
-    let Some((mut least, mut ways)) = best else {
-        return Err(together.err().map(Diagnostic::into).or(why).unwrap_or_default());
-    };
+    let bound = together.as_ref().map_or_else(|(_, bound)| *bound, |d| d.bound);
     let mut otherwise: Vec<Option<f64>> = vec![None; eithers.len()];
     for _ in 0..if eithers.len() <= FEW { PASSES } else { 0 } {
         let before = least;
@@ -101,6 +123,9 @@ pub fn settle(func: &mut Func, mesh: &MeshSpec, memory: f64, effort: &Effort) ->
         if least >= before {
             break;
         }
+    }
+    if least.is_infinite() {
+        return Err(together.err().map(|(e, _)| e).or(why).unwrap_or_default());
     }
     let value = |op: &OpId| names[g.op(*op).results[0].index()].clone();
     let made = eithers.iter().zip(&ways).zip(&otherwise);

@@ -7,7 +7,7 @@ mod limit;
 mod problem;
 mod reduce;
 
-pub use limit::{Limited, TooLarge, Usage, solve_within};
+pub use limit::{Limit, Limited, TooLarge, Usage, solve_within};
 pub use problem::{Costs, Edge, Matrix, Places, Problem, Table, Tables};
 
 /// How hard to search.
