@@ -64,13 +64,16 @@ pub fn settle(func: &mut Func, mesh: &MeshSpec, memory: f64, effort: &Effort) ->
     })
 }
 
-/// The same with another search, such as that for stages; where it finds nothing it says what nothing takes less than.
+/// Why a search found nothing, and what no choice costs less than.
+pub type NotFound = (Diagnostics, f64);
+
+/// The same with another search, such as that for stages.
 ///
 /// # Errors
 /// What the search says where it finds nothing.
 pub fn settle_by(
     func: &mut Func,
-    search: &dyn Fn(&Func) -> Result<Searched, (Diagnostics, f64)>,
+    search: &dyn Fn(&Func) -> Result<Searched, NotFound>,
 ) -> Result<Option<Settled>, Diagnostics> {
     let g = &func.graph;
     let eithers: Vec<OpId> = g.region_ops(g.entry()).filter(|op| g.op(*op).name() == Either::NAME).collect();

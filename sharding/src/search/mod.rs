@@ -23,7 +23,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { gap: 1e-3, rounds: 200, choices: 20_000 }
+        Effort { gap: 1e-3, rounds: 200, choices: 50_000 }
     }
 }
 
