@@ -164,7 +164,7 @@ pub fn loaders() -> Vec<Arc<dyn Loader>> {
 
 /// A call of one of the executables above.
 pub fn backend(plan: &mut PlanBuilder<'_>, name: &str, inputs: Vec<Arg>, outputs: Vec<u32>) -> Option<Exec> {
-    let (offset, len) = plan.add_payload(name.as_bytes().to_vec());
+    let (offset, len) = plan.add_payload(String::from(name));
     let backend = name.into();
     Some(Exec::Backend(BackendExec { backend, offset, len, inputs, outputs, ..BackendExec::default() }))
 }
