@@ -13,7 +13,7 @@ pub struct PlanBuilder<'a> {
     pub(crate) weights: Pieces<'a>,
     pub(crate) code: Pieces<'a>,
     pub(crate) payload: Pieces<'a>,
-    /// Kernels by their bytes and their entry.
+    /// Kernels by the offset and the length of their bytes and by their entry.
     kernels: HashMap<(u64, u64, u64), u32>,
 }
 
@@ -95,13 +95,14 @@ impl<'a> PlanBuilder<'a> {
         if entry >= len {
             return Err(BuildError::KernelEntry { name, entry, len });
         }
-        let digest = blake3::hash(blob.as_ref());
+        let blake3 = blake3::hash(blob.as_ref()).as_bytes().to_vec();
         let offset = self.code.add(blob);
-        let index = *self.kernels.entry((offset, len, entry)).or_insert(self.plan.code.len() as u32);
-        if index as usize == self.plan.code.len() {
-            let blake3 = digest.as_bytes().to_vec();
-            self.plan.code.push(KernelCode { name, isa: isa.into(), offset, len, entry, blake3 });
+        if let Some(&index) = self.kernels.get(&(offset, len, entry)) {
+            return Ok(index);
         }
+        let index = self.plan.code.len() as u32;
+        self.kernels.insert((offset, len, entry), index);
+        self.plan.code.push(KernelCode { name, isa: isa.into(), offset, len, entry, blake3 });
         Ok(index)
     }
 

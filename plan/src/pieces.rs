@@ -7,13 +7,10 @@ use std::ops::Deref;
 use crate::checksum::{Checksum, checksum};
 use crate::format::{VALUE_ALIGN, align_up};
 
-/// Bytes that lie somewhere else until they are written.
-pub(crate) type Bytes<'a> = Box<dyn AsRef<[u8]> + 'a>;
-
-/// Bytes and their offset in a section.
+/// Bytes and their offset in a section; they lie somewhere else until they are written.
 pub(crate) struct Piece<'a> {
     pub offset: u64,
-    bytes: Bytes<'a>,
+    bytes: Box<dyn AsRef<[u8]> + 'a>,
 }
 
 impl<'a> Piece<'a> {

@@ -56,7 +56,7 @@ impl<'g, 'b> Constants<'g, 'b> {
     pub fn computed<T: Element>(&mut self, name: &str, data: impl Into<Zeroed<T>>) -> Result<u32, Diagnostic> {
         let data = data.into();
         let dims = [data.len() as i64];
-        self.builder.add_weight(name, element_type(T::DTYPE), &dims, Computed(data)).map_err(failed)
+        self.builder.add_weight(name, element_type(T::DTYPE), &dims, data).map_err(failed)
     }
 
     /// The constant's value, borrowed from the graph.
@@ -74,15 +74,6 @@ impl<'g, 'b> Constants<'g, 'b> {
     /// A name for people.
     pub fn name(&self, v: ValueId) -> String {
         self.graph.name(v).map_or_else(|| format!("constant{}", v.index()), |n| n.to_string())
-    }
-}
-
-/// Elements as bytes.
-struct Computed<T>(Zeroed<T>);
-
-impl<T: Element> AsRef<[u8]> for Computed<T> {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
     }
 }
 

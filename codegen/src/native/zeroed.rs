@@ -32,16 +32,17 @@ impl<T: Pod> Zeroed<T> {
             None => Memory::Few(vec![T::zeroed(); len]),
         })
     }
-
-    /// The elements as bytes.
-    pub fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(self)
-    }
 }
 
 impl<T> From<Vec<T>> for Zeroed<T> {
     fn from(v: Vec<T>) -> Self {
         Zeroed(Memory::Few(v))
+    }
+}
+
+impl<T: Pod> AsRef<[u8]> for Zeroed<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
             assert!(z.len() == len && z.iter().all(|x| *x == 0.0));
             if let Some(last) = z.last_mut() {
                 *last = 1.0;
-                assert_eq!(z.bytes()[4 * len - 4..], 1f32.to_ne_bytes());
+                assert_eq!(z.as_ref()[4 * len - 4..], 1f32.to_ne_bytes());
             }
         }
     }
