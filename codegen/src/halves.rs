@@ -1,6 +1,6 @@
-//! Products of 16-bit floats as such, for GPUs: their tensor cores multiply what lies in memory as it is.
+//! Products of 16-bit floats as such, for instruction sets that multiply what lies in memory as it is.
 //!
-//! Elsewhere the pass `widen-floats` has made f32 of their operands, and rounded the result. The sum of such a product is
+//! For others the pass `widen-floats` has made f32 of their operands, and rounded the result. The sum of such a product is
 //! that of f32 either way, so `round(product(widen(a), widen(b)))` is `product(a, b)` of the 16-bit type. Constants that
 //! were widened are taken back where the type holds every element.
 
@@ -17,19 +17,21 @@ use of_ops::movement::{Concat, Expand, Gather, Reshape, Slice, Transpose};
 use of_ops::nn::Conv;
 use of_ops::structural::Constant;
 
+use crate::native::Isa;
 use crate::native::expr::is_half;
 use crate::roles::is_depthwise;
 
 /// Ops that only move elements of their first operand.
 const MOVES: &[&str] = &[Transpose::NAME, Reshape::NAME, Expand::NAME, Slice::NAME, Gather::NAME];
 
-/// The function with its products of widened operands as products of 16-bit floats; `None` where it has none.
+/// The function with its products of widened operands as products of the 16-bit floats that `isa` multiplies; `None` where
+/// it has none.
 ///
 /// # Errors
 /// When an op that it makes does not fit, a bug.
-pub fn products(func: &Func) -> Result<Option<Func>, Diagnostic> {
-    let found: Vec<(OpId, DType)> =
-        func.graph.walk().into_iter().filter_map(|op| Some((op, rounded_to(&func.graph, op)?))).collect();
+pub fn products(func: &Func, isa: &Isa) -> Result<Option<Func>, Diagnostic> {
+    let of = |op| rounded_to(&func.graph, op).filter(|t| isa.multiplies(*t));
+    let found: Vec<(OpId, DType)> = func.graph.walk().into_iter().filter_map(|op| Some((op, of(op)?))).collect();
     if found.is_empty() {
         return Ok(None);
     }
@@ -172,7 +174,7 @@ mod tests {
         let module =
             of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
         let func = module.main().unwrap();
-        let narrow = products(func).unwrap();
+        let narrow = products(func, Isa::by_name("cuda-shim").unwrap()).unwrap();
         let g = &narrow.as_ref().unwrap_or(func).graph;
         let name = |op: &OpId| {
             let data = g.op(*op);

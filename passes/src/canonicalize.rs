@@ -13,6 +13,7 @@ use of_ops::structural::Constant;
 use crate::facts::{def, dims, ints, single_use, splat};
 use crate::integer_products::{conv_zero_points, matmul_zero_points};
 use crate::resample::resize_whole;
+use crate::rules::dtype::holds;
 
 /// A rule: rewrites `op` and says whether it did.
 type Rule = fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>;
@@ -22,6 +23,7 @@ const RULES: &[(&str, Rule)] = &[
     ("neutral", neutral),
     ("pow-small", pow_small),
     ("same-type", same_type),
+    ("cast-cast", cast_cast),
     ("transpose-transpose", transpose_transpose),
     ("transpose-of-ones", transpose_of_ones),
     ("reshape-reshape", reshape_reshape),
@@ -145,6 +147,21 @@ fn same_type(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         _ => false,
     };
     if whole && same_tensor_type(rw, x, result(rw, op)) { replace(rw, op, x) } else { Ok(false) }
+}
+
+/// cast(cast x) = cast x where the first conversion keeps every value.
+fn cast_cast(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(outer) = as_op::<Cast>(rw, op) else { return Ok(false) };
+    let wide = rw.graph().op(op).operands[0];
+    let Some(x) = def::<Cast>(rw.graph(), wide).map(|(inner, _)| rw.graph().op(inner).operands[0]) else {
+        return Ok(false);
+    };
+    let dtype = |v: ValueId| rw.graph().ty(v).as_tensor().map(|t| t.dtype);
+    if !dtype(wide).zip(dtype(x)).is_some_and(|(wide, narrow)| holds(wide, narrow)) {
+        return Ok(false);
+    }
+    rw.replace_with(op, outer, &[x])?;
+    Ok(true)
 }
 
 /// The permutation of a transpose, which reverses the axes when it has none.

@@ -85,7 +85,7 @@ impl Backend for Cuda {
             progress: None,
         };
         let broken = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "the function was not compiled");
-        let narrow = halves::products(func)?;
+        let narrow = halves::products(func, self.isa)?;
         let func = narrow.as_ref().unwrap_or(func);
         let separate = table::separate(func)?;
         let compiled = compile(&[("main".into(), separate.as_ref().unwrap_or(func))], &options)

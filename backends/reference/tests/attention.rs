@@ -225,7 +225,7 @@ fn in_16_bits(text: &str, dtype: DType) -> String {
 }
 
 /// Its inputs, and the function after the passes as a compiler for GPUs takes it.
-fn halved(case: Case, (rows, keys): (&str, &str), seed: u64, dtype: DType) -> (Func, Vec<Value>) {
+fn halved(case: Case, (rows, keys): (&str, &str), seed: u64, dtype: DType, isa: &Isa) -> (Func, Vec<Value>) {
     let round = |v: Value| match v {
         Value::Tensor(t) if t.dtype() == DType::F32 => {
             Tensor::from_elements(dtype, t.dims().to_vec(), t.elements()).unwrap().into()
@@ -234,7 +234,7 @@ fn halved(case: Case, (rows, keys): (&str, &str), seed: u64, dtype: DType) -> (F
     };
     let inputs = case.inputs(&mut Rng::new(seed)).into_iter().map(round).collect();
     let f = function(&in_16_bits(&case.text(rows, keys), dtype));
-    (halves::products(&f).unwrap().expect("products of 16-bit floats"), inputs)
+    (halves::products(&f, isa).unwrap().expect("products of 16-bit floats"), inputs)
 }
 
 /// What a plan has in memory as f32.
@@ -358,6 +358,22 @@ fn attention_is_one_kernel_on_cpus() {
 }
 
 #[test]
+fn attention_to_bf16_is_one_kernel_where_a_cpu_multiplies_it() {
+    let isa = Isa::host();
+    if !isa.multiplies(DType::BF16) {
+        return;
+    }
+    for (seed, (name, case)) in cases().into_iter().enumerate() {
+        for open in [false, true] {
+            let rows = if open { "rows" } else { "" };
+            let (f, inputs) = halved(case, (rows, ""), seed as u64, DType::BF16, isa);
+            let what = format!("{name} of bf16, open rows: {open}");
+            check_function(&what, isa, &f, &inputs, Some(1 + usize::from(case.residual)), 1.6e-2);
+        }
+    }
+}
+
+#[test]
 fn attention_is_one_kernel_on_an_emulated_gpu() {
     if emulated_gpu().is_none() {
         return;
@@ -390,7 +406,7 @@ fn attention_to_16_bit_floats_reads_and_writes_those() {
         let (dtype, tolerance) = if seed % 2 == 0 { (DType::F16, 2e-3) } else { (DType::BF16, 1.6e-2) };
         let isa = Isa::by_name(&format!("{SHIM}{}", kinds[seed % kinds.len()])).unwrap();
         let open = seed % 4 == 1;
-        let (f, inputs) = halved(case, if open { ("rows", "keys") } else { ("", "") }, seed as u64, dtype);
+        let (f, inputs) = halved(case, if open { ("rows", "keys") } else { ("", "") }, seed as u64, dtype, isa);
         let what = format!("{name} of {dtype} on {}, open: {open}", isa.name);
         check_function(&what, isa, &f, &inputs, Some(1 + usize::from(case.residual)), tolerance);
         let plan = plan_for(&f, isa);
@@ -406,7 +422,8 @@ fn the_compiler_for_gpus_takes_attention_to_16_bit_floats() {
     for (i, (name, case)) in cases().into_iter().enumerate() {
         let arch = ["sm_80", "sm_90+tf32", "sm_100"][i % 3];
         let dtype = if i % 2 == 0 { DType::F16 } else { DType::BF16 };
-        let plan = plan_for(&halved(case, ("", ""), 0, dtype).0, Isa::by_name(arch).unwrap());
+        let isa = Isa::by_name(arch).unwrap();
+        let plan = plan_for(&halved(case, ("", ""), 0, dtype, isa).0, isa);
         assert_eq!(plan.plan().code.len(), 1 + usize::from(case.residual), "{name} on {arch}");
     }
 }

@@ -150,7 +150,7 @@ fn planned(name: &str, isa: &'static Isa, graph: Graph) -> PlanFile {
     let mut manager = Manager::default();
     manager.append("cpu").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{name}: {d}"));
-    if let Some(narrow) = halves::products(module.main().unwrap()).unwrap() {
+    if let Some(narrow) = halves::products(module.main().unwrap(), isa).unwrap() {
         module.funcs.insert("main".into(), narrow);
     }
     let options = CompileOptions {

@@ -36,9 +36,7 @@ fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::D
     let mut manager = Manager::default();
     manager.append("cpu").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    if isa.is_gpu()
-        && let Some(narrow) = halves::products(module.main().unwrap())?
-    {
+    if let Some(narrow) = halves::products(module.main().unwrap(), isa)? {
         module.funcs.insert("main".into(), narrow);
     }
     let dir = std::env::temp_dir().join("of-native-tests");
@@ -595,20 +593,36 @@ fn long_sums_keep_their_digits() {
 }
 
 /// Products that go block by block: rows and columns that fill no tile, batches, a right operand that is computed, rows
-/// whose number is open, in parts for several workers.
+/// whose number is open, sums of an odd number of terms, in parts for several workers.
 #[test]
 fn large_products_agree_with_the_interpreter() {
-    let cases: [(&[usize], &[usize], bool); 5] = [
+    large_products(of_ir::DType::F32, 2e-6);
+}
+
+#[test]
+fn large_products_of_bf16_agree_with_the_interpreter() {
+    if Isa::host().multiplies(of_ir::DType::BF16) {
+        large_products(of_ir::DType::BF16, 1.6e-2);
+    }
+}
+
+fn large_products(dtype: of_ir::DType, tolerance: f64) {
+    let cases: [(&[usize], &[usize], bool); 9] = [
         (&[97, 2100], &[2100, 70], true),
         (&[97, 2100], &[2100, 70], false),
         (&[2, 65, 2400], &[2, 2400, 33], true),
         (&[2, 65, 2400], &[2, 2400, 48], false),
         (&[701, 600], &[600, 50], true),
+        (&[97, 5100], &[5100, 70], true),
+        (&[97, 2101], &[2101, 70], true),
+        (&[97, 2101], &[2101, 70], false),
+        (&[1, 2101], &[2101, 70], true),
     ];
     for (seed, (left, right, constant)) in cases.into_iter().enumerate() {
         let mut r = Rng::new(seed as u64);
-        let weights = r.tensor(of_ir::DType::F32, right, -1.0, 1.0);
-        let inputs: Vec<Value> = [r.f32s(left), r.f32s(&right[right.len() - 1..])].into();
+        let weights = r.tensor(dtype, right, -1.0, 1.0);
+        let inputs: Vec<Value> =
+            [left, &right[right.len() - 1..]].map(|dims| r.tensor(dtype, dims, -1.0, 1.0).into()).into();
         let baseline = Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH);
         let isas = [(Isa::host(), false), (Isa::host(), true)].into_iter().chain(baseline.map(|i| (i, false)));
         for (isa, open) in isas {
@@ -616,19 +630,19 @@ fn large_products_agree_with_the_interpreter() {
             let entry = graph.entry();
             let mut rw = Rewriter::new(&mut graph, "test");
             let mut inputs = inputs.clone();
-            let own = Type::fixed(of_ir::DType::F32, left);
+            let own = Type::fixed(dtype, left);
             let rows = left.len() - 2;
             let mut axis = 0..;
             let own = own.map_dims(&mut |d| {
                 if axis.next() == Some(rows) && open { Dim::symbol("rows") } else { d.clone() }
             });
             let x = rw.add_arg(entry, own, None);
-            let bias = rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &right[right.len() - 1..]), None);
+            let bias = rw.add_arg(entry, Type::fixed(dtype, &right[right.len() - 1..]), None);
             let w = if constant {
                 rw.create_one(Constant { value: weights.clone() }, &[]).unwrap()
             } else {
                 inputs.push(weights.clone().into());
-                rw.add_arg(entry, Type::fixed(of_ir::DType::F32, right), None)
+                rw.add_arg(entry, Type::fixed(dtype, right), None)
             };
             let y = rw.create_one(of_ops::contraction::MatMul {}, &[x, w]).unwrap();
             let y = rw.create_one(of_ops::elementwise::Add {}, &[y, bias]).unwrap();
@@ -637,8 +651,8 @@ fn large_products_agree_with_the_interpreter() {
             let want = interpret::run_graph(&graph, &inputs).unwrap();
             let f = Func::numbered(graph);
             for threads in [1, 2] {
-                let what = format!("{left:?} by {right:?}, open: {open}, {}", isa.name);
-                assert_close(&what, &run_compiled(&f, &inputs, isa, threads), &want);
+                let what = format!("{left:?} by {right:?} of {dtype}, open: {open}, {}", isa.name);
+                assert_within(tolerance, &what, &run_compiled(&f, &inputs, isa, threads), &want);
             }
         }
     }

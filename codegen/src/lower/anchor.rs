@@ -181,7 +181,13 @@ impl Lowering<'_, '_> {
         } else if let Some(values) = tensor.as_slice::<f16>() {
             Ok(Panels::F16(rows(&values, k, n, taps)))
         } else if let Some(values) = tensor.as_slice::<bf16>() {
-            Ok(Panels::Bf16(rows(&values, k, n, taps)))
+            let rows = rows(&values, k, n, taps);
+            if matches!(spec.b, contraction::Operand::RowMajor(_)) {
+                return Ok(Panels::Bf16(rows));
+            }
+            let panels = rows.chunks_exact((k * n).max(1)).map(|part| contraction::pack_halves(part, spec, width));
+            let panels = panels.collect::<Option<Vec<_>>>().ok_or("an extent is not known before the run")?;
+            Ok(Panels::Bf16(panels.concat()))
         } else {
             Err("its weights are neither floats nor signed bytes".into())
         }
@@ -227,10 +233,10 @@ impl Lowering<'_, '_> {
         };
         let padded = |a: &Axis| &a.input + &a.pad + pad_after(a);
         if groups == 1
-            && dtype == DType::F32
+            && self.isa.multiplies(dtype)
             && self.winograd
             && !self.isa.is_gpu()
-            && let Some(fast) = Winograd::choose(&n, &h, &wa, cin, cout, self.isa)
+            && let Some(fast) = Winograd::choose(element(dtype), &n, (&h, &wa), (cin, cout), self.isa)
         {
             return self.winograd(group, &fast, (x, w), b);
         }
@@ -324,7 +330,10 @@ impl Lowering<'_, '_> {
     fn winograd(&mut self, group: &Group, fast: &Winograd, (x, w): (ValueId, ValueId), b: &Body) -> Outcome {
         let source = fast.source(b, self.isa)?;
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
-        let filters = tensor.as_slice::<f32>().ok_or("its weights are not f32")?;
+        let filters = match tensor.as_slice::<bf16>() {
+            Some(halves) => halves.iter().map(|x| x.to_f32()).collect(),
+            None => tensor.as_slice::<f32>().ok_or("its weights are neither f32 nor bf16")?,
+        };
         let packed = fast.transform.pack(&filters, fast.cin, fast.cout, fast.width(self.isa));
         Ok((|| {
             let a = self.place(x)?;

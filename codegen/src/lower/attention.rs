@@ -8,9 +8,9 @@ use of_ops::movement::Transpose;
 use super::view::View;
 use super::{Lowering, points};
 use crate::fuse::{Group, Role, Shape};
+use crate::native::Nest;
 use crate::native::attention::Attention;
 use crate::native::space::row_major;
-use crate::native::{Nest, expr};
 
 impl Lowering<'_, '_> {
     /// `rows(maps(q k)) v`, whose operands may be seen along other axes.
@@ -38,9 +38,9 @@ impl Lowering<'_, '_> {
         let operands = self.operands(one).iter().chain(self.operands(two)).map(|v| self.dtype(*v));
         let element = self.dtype(self.operands(one)[0]);
         let made = [scores.nodes[score].dtype, after.nodes[value].dtype];
-        let fits = |t: DType| t == DType::F32 || self.isa.is_gpu() && expr::is_half(t);
+        let fits = |t: DType| self.isa.multiplies(t);
         if !made.into_iter().all(fits) || !fits(element) || operands.into_iter().any(|t| t != element) {
-            return Err("only attention to f32, and on GPUs to 16-bit floats, has one kernel".into());
+            return Err(format!("only attention to floats that {} multiplies has one kernel", self.isa.name));
         }
         let batch = &dims[..lead];
         let [q, k, v] = [self.operands(one)[0], self.operands(one)[1], self.operands(two)[1]]

@@ -4,20 +4,23 @@
 //! contiguous run: that covers products, batched products and channels-last convolutions over a padded input. `b` is
 //! packed in panels of `tile.vectors` vectors of columns, or read from a row-major matrix.
 //!
-//! Products of bytes take four elements along `k` at once, from each run by itself; where a run is no multiple of four,
-//! its last four overlap those before, with weights of 0.
+//! Products of bytes take four elements along `k` at once, those of 16-bit floats two, from each run by itself; where a run
+//! is no multiple of that, its last ones overlap those before, with weights of 0.
 
 mod block;
+mod pack;
+mod sums;
 
 use std::fmt::Write;
 
 use of_ir::DType;
-use rayon::prelude::*;
 
 pub use block::Block;
+pub use pack::{pack, pack_bytes, pack_halves};
+use sums::{Columns, Sums};
 
 use super::expr::{self, ctype, vtype};
-use super::{Extent, Isa, Source, Zeroed, space};
+use super::{Extent, Isa, Source, space};
 use crate::lower::body::{Body, Node};
 
 /// What is multiplied.
@@ -25,12 +28,42 @@ use crate::lower::body::{Body, Node};
 pub enum Element {
     /// f32 by f32, summed in f32.
     Float,
-    /// 16-bit floats of this type, summed in f32: on GPUs alone.
+    /// 16-bit floats of this type, summed in f32, where the instruction set [multiplies](Isa::multiplies) them.
     Half(DType),
     /// Unsigned bytes by signed bytes, summed in i32.
     Unsigned,
     /// Signed bytes by signed bytes, summed in i32. The left ones are moved up by 128; sums start with what that adds.
     Signed,
+}
+
+impl Element {
+    /// Elements along `k` that a CPU multiplies at once in each lane of 32 bits.
+    pub fn group(self) -> usize {
+        match self {
+            Element::Float => 1,
+            Element::Half(_) => 2,
+            Element::Unsigned | Element::Signed => 4,
+        }
+    }
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        4 / self.group()
+    }
+
+    /// Whether products are added up as bytes are: exactly.
+    fn exact(self) -> bool {
+        matches!(self, Element::Unsigned | Element::Signed)
+    }
+
+    /// The C types of an element of the left operand and of the right one, of a vector of sums, and what adds products to it.
+    pub fn names(self) -> [&'static str; 4] {
+        match self {
+            Element::Float => ["f32", "f32", "vf", ""],
+            Element::Half(_) => ["bf16", "bf16", "vf", "dot2_bf16"],
+            Element::Unsigned | Element::Signed => ["u8", "i8", "vi", "dot4"],
+        }
+    }
 }
 
 /// A contraction.
@@ -96,7 +129,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Terms of a block at most.
+    /// Terms of a block at most, of floats.
     const TERMS: usize = 768;
     /// Bytes of a block.
     const LEFT: usize = 3 << 18;
@@ -106,18 +139,19 @@ impl Blocks {
     /// Nothing where the left operand and two panels stay in the second cache as they are.
     fn choose(c: &Contraction, tile: Tile, width: usize) -> Option<Self> {
         let (k, columns) = (c.run.number()?, c.columns.number()?);
-        let plain = c.element == Element::Float && c.taps.iter().all(|t| t.0 == 1) && c.outer.0.is(1);
-        if !plain || matches!(c.b, Operand::Transposed(_)) {
+        let (size, group) = (c.element.size(), c.element.group());
+        let plain = !c.element.exact() && c.taps.iter().all(|t| t.0 == 1) && c.outer.0.is(1);
+        if !plain || !k.is_multiple_of(group) || matches!(c.b, Operand::Transposed(_)) {
             return None;
         }
         let rows = c.inner.0.guess();
-        if 4 * k * (rows + 2 * width) < 2 * Self::LEFT || rows < 4 * tile.rows {
+        if size * k * (rows + 2 * width) < 2 * Self::LEFT || rows < 4 * tile.rows {
             return None;
         }
-        let parts = k.div_ceil(Self::TERMS);
-        let terms = k.div_ceil(parts);
+        let parts = k.div_ceil(Self::TERMS * group);
+        let terms = k.div_ceil(parts).next_multiple_of(group);
         let (all, panels) = (rows.div_ceil(tile.rows), columns.div_ceil(width));
-        let most = (Self::LEFT / (4 * terms * tile.rows)).max(1);
+        let most = (Self::LEFT / (size * terms * tile.rows)).max(1);
         // All parts of one size, and enough of them for several workers.
         let tiles = all.div_ceil(all.div_ceil(most).max(16usize.div_ceil(panels)));
         let group = (Self::SUMS / (4 * tiles * tile.rows * width)).clamp(1, panels);
@@ -152,15 +186,17 @@ pub fn depth(c: &Contraction) -> Extent {
 /// Elements of `b` in a panel of `width` columns, [`pack`]ed.
 pub fn panel(c: &Contraction, width: usize) -> Extent {
     match c.element {
-        Element::Float | Element::Half(_) => depth(c) * width,
-        Element::Unsigned => words(c) * (4 * width),
-        Element::Signed => (words(c) + 1usize) * (4 * width),
+        Element::Signed => (groups(c) + 1usize) * (4 * width),
+        _ => groups(c) * (c.element.group() * width),
     }
 }
 
-/// Groups of four bytes along `k`.
-fn words(c: &Contraction) -> Extent {
-    c.run.div_ceil(&4usize.into()) * c.taps.iter().map(|t| t.0).product::<usize>()
+/// Groups of elements along `k` that are multiplied at once.
+fn groups(c: &Contraction) -> Extent {
+    match c.element.group() {
+        1 => depth(c),
+        group => c.run.div_ceil(&group.into()) * c.taps.iter().map(|t| t.0).product::<usize>(),
+    }
 }
 
 /// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
@@ -187,7 +223,9 @@ pub fn candidates(c: &Contraction, isa: &Isa) -> Vec<Tile> {
 
 /// Every tile that fits the registers, with the cycles that it needs by the model.
 fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
-    let bytes = c.element != Element::Float;
+    let bytes = c.element.exact();
+    // Cycles of an addition of products.
+    let latency = [4.0, 6.0, 5.0][c.element.group() / 2];
     let (all_rows, columns) = (c.inner.0.guess().max(1), c.columns.guess());
     let mut out = Vec::new();
     for vectors in 1..=4usize {
@@ -199,9 +237,9 @@ fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
             }
             let cycles = |r: usize| {
                 let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
-                // A chain of dependent additions takes 4 cycles a step, 5 for bytes; the loop itself and misses of the
-                // first cache cost about one more.
-                fma.max(loads).max(if bytes { 5.0 } else { 4.0 }) + 1.0
+                // A chain of dependent additions takes their latency a step; the loop itself and misses of the first cache
+                // cost about one more.
+                fma.max(loads).max(latency) + 1.0
             };
             let lines = (all_rows / rows) as f64 * cycles(rows)
                 + if !all_rows.is_multiple_of(rows) { cycles(all_rows % rows) } else { 0.0 };
@@ -218,55 +256,11 @@ const WAYS: usize = 8;
 /// Lines of the left operand that a tile of `rows` rows needs at once in the fullest set of the first cache; 1 where the
 /// distance of the rows is not known.
 fn crowd(rows: usize, c: &Contraction) -> usize {
-    let size = if c.element == Element::Float { 4 } else { 1 };
+    let size = c.element.size();
     let Some(step) = c.inner.1.number() else { return 1 };
     let mut lines: Vec<usize> = (0..rows).map(|row| row * step * size / 64).collect();
     lines.dedup();
     lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
-}
-
-/// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, zeros beyond the last column.
-pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Zeroed<f32> {
-    let panels = columns.div_ceil(width);
-    let mut out = Zeroed::new(panels * k * width);
-    out.par_chunks_exact_mut((k * width).max(1)).enumerate().for_each(|(p, panel)| {
-        let n = width.min(columns - p * width);
-        for (row, to) in panel.chunks_exact_mut(width).enumerate() {
-            to[..n].copy_from_slice(&b[row * columns + p * width..][..n]);
-        }
-    });
-    out
-}
-
-/// Packs bytes `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: the start of the sums where the
-/// left operand is signed, then groups `[width][4]`. Nothing where an extent is not known now.
-pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
-    let (run, columns, size) = (c.run.number()?, c.columns.number()?, panel(c, width).number()?);
-    let depth = depth(c).number()?;
-    let groups = run.div_ceil(4);
-    let mut out = vec![0u8; columns.div_ceil(width) * size];
-    out.par_chunks_exact_mut(size.max(1)).enumerate().for_each(|(p, panel)| {
-        let header = if c.element == Element::Signed { 4 * width } else { 0 };
-        let (starts, body) = panel.split_at_mut(header);
-        for column in 0..width.min(columns - p * width) {
-            let at = |k: usize| b[k * columns + p * width + column];
-            if header > 0 {
-                let sum: i32 = (0..depth).map(|k| i32::from(at(k))).sum();
-                starts[4 * column..][..4].copy_from_slice(&(-128 * sum).to_le_bytes());
-            }
-            for (g, group) in body.chunks_exact_mut(4 * width).enumerate() {
-                let (tap, first) = (g / groups, g % groups * 4);
-                // The last group of a run reads its last four elements; those of the group before count nothing here.
-                let from = if first + 4 > run && run >= 4 { run - 4 } else { first };
-                for i in 0..4 {
-                    if (first..run).contains(&(from + i)) {
-                        group[4 * column + i] = at(tap * run + from + i) as u8;
-                    }
-                }
-            }
-        }
-    });
-    Some(out)
 }
 
 /// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores. The last axes of the space of `body` are
@@ -282,8 +276,10 @@ pub fn contraction(
     out: &[Extent],
     isa: &Isa,
 ) -> Result<Source, String> {
-    if let Element::Half(dtype) = spec.element {
-        return Err(format!("products of {dtype} have kernels on GPUs alone; the pass widen-floats makes f32 of them"));
+    if let Element::Half(dtype) = spec.element
+        && !isa.multiplies(dtype)
+    {
+        return Err(format!("{} does not multiply {dtype}; the pass widen-floats makes f32 of it", isa.name));
     }
     if !expr::vectorizable(body) {
         return Err("the epilogue has no vector form".into());
@@ -343,11 +339,11 @@ pub fn contraction(
         let _ = writeln!(c, "    const i64 batch = it / {all}, panel = it / {cuts} % {panels}, part = it % {cuts};");
     }
     let first = if blocks.is_some() { "k0" } else { "0" };
-    let (t, u) = if spec.element == Element::Float { ("f32", "f32") } else { ("u8", "i8") };
-    let run = match spec.element {
-        Element::Float => None,
-        _ if spec.b == Operand::Packed => Some(spec.run.number().ok_or("a product of bytes of unknown depth")?),
-        _ => return Err("a product of bytes whose right operand is not known before the run".into()),
+    let [t, u, ..] = spec.element.names();
+    let run = match (spec.element, &spec.b) {
+        (Element::Float, _) | (Element::Half(_), Operand::RowMajor(_)) => None,
+        (_, Operand::Packed) => Some(spec.run.number().ok_or("a product of groups of unknown depth")?),
+        _ => return Err("a product of groups whose right operand is not known before the run".into()),
     };
     let a_at = space::offset(&spec.batch, &spec.a_batch, "batch");
     let b_at = space::offset(&spec.batch, &spec.b_batch, "batch");
@@ -363,7 +359,7 @@ pub fn contraction(
                 // What is read after this block of the panel: that of the next panel, or the next of the first panel.
                 let _ = writeln!(
                     c,
-                    "    const f32 *const N = it + 1 < i1 ? B + {size} : k0 + kn < {k} ? B - (it - i0) * {size} + kn * {width} : B;"
+                    "    const {u} *const N = it + 1 < i1 ? B + {size} : k0 + kn < {k} ? B - (it - i0) * {size} + kn * {width} : B;"
                 );
             }
         }
@@ -386,7 +382,7 @@ pub fn contraction(
         Operand::RowMajor(ld) => {
             let _ = writeln!(
                 c,
-                "    const f32 *const B = (const f32 *)args[1] + ({b_at}) + panel * {width} + {first} * {ld};"
+                "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {width} + {first} * {ld};"
             );
         }
         Operand::Transposed(ld) => {
@@ -427,8 +423,7 @@ pub fn contraction(
             2 + body.loads.len() + s
         );
     }
-    let size = if spec.element == Element::Float { 4 } else { 1 };
-    let bytes = size * depth(spec).guess() * spec.columns.guess();
+    let bytes = spec.element.size() * depth(spec).guess() * spec.columns.guess();
     let ahead = ahead(spec, tile, blocks, bytes, isa);
     let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, ahead, dots: false };
     let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels, factors: None };
@@ -492,9 +487,6 @@ const LINE: usize = 64;
 /// Bytes of a right operand that stays in the second cache.
 pub const STAYS: usize = 1 << 19;
 
-/// Bytes that 16-bit floats are asked for ahead.
-const HALVES_AHEAD: usize = 4096;
-
 /// Tiles of rows for which 16-bit floats are widened as they are read.
 const FEW_TILES: usize = 2;
 
@@ -505,7 +497,7 @@ fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, i
         Some(b) => b.tiles,
         None => spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows),
     };
-    // A step takes a float, or four bytes, of each column.
+    // A step takes four bytes of each column.
     let lines = (4 * tile.vectors * isa.lanes).div_ceil(LINE);
     let packed = spec.b == Operand::Packed;
     // A single tile of rows cannot hide anything: the memory is the limit, and the hardware asks ahead by itself.
@@ -560,14 +552,6 @@ impl RowAxes {
     }
 }
 
-/// The columns of a panel that there are.
-enum Columns {
-    /// So many.
-    First(usize),
-    /// The C variable `rest` says.
-    Unknown,
-}
-
 /// Prints tiles with their epilogue.
 struct Emit<'a> {
     sums: Sums<'a>,
@@ -577,26 +561,6 @@ struct Emit<'a> {
     panels: &'a Extent,
     /// C: a number for each row that multiplies its sums.
     factors: Option<&'a str>,
-}
-
-/// Prints the sums of a tile.
-struct Sums<'a> {
-    spec: &'a Contraction,
-    /// The contiguous bytes of `a` at each tap; nothing for a product of floats.
-    run: Option<usize>,
-    /// The type of the panel's elements where these are 16-bit floats.
-    stored: Option<DType>,
-    /// Whether a long sum is made of sums over pieces, which are added up in scratch.
-    pieces: bool,
-    /// Whether the terms are those of a block: `kn` from `k0` on.
-    blocks: Option<Blocks>,
-    tile: Tile,
-    isa: &'a Isa,
-    width: usize,
-    /// Lines of the cache that a step of the sum asks for ahead; nothing where the right operand stays in the cache.
-    ahead: Option<usize>,
-    /// Whether each sum is that of a vector along its terms, from a right operand whose columns are contiguous.
-    dots: bool,
 }
 
 impl Emit<'_> {
@@ -674,197 +638,8 @@ impl Emit<'_> {
         }
         for (s, (_, node)) in body.stores.iter().enumerate() {
             let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
-            let _ = write!(c, " {}", expr::store(body.nodes[*node].dtype, &at, &format!("t{node}"), part));
+            let _ = write!(c, " {}", expr::store(body, *node, &at, part));
         }
         c.push_str(" }\n");
-    }
-}
-
-impl Sums<'_> {
-    /// The sums `c0_0`, `c0_1` … of `rows` rows from `(o, m)` on.
-    fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
-        let (spec, lanes) = (self.spec, self.isa.lanes);
-        if let (true, Operand::Transposed(line)) = (self.dots, &spec.b) {
-            return self.dots(line, columns, c);
-        }
-        let vectors = self.vectors(columns);
-        let float = spec.element == Element::Float;
-        let (t, u, sum) =
-            if float { ("f32", ctype(self.stored.unwrap_or(DType::F32)), "vf") } else { ("u8", "i8", "vi") };
-        let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
-        let header = if spec.element == Element::Signed { 4 * self.width } else { 0 };
-        let _ = writeln!(c, "        const {u} *b = B + {header};");
-        if let Some(lines) = self.ahead {
-            // Each tile asks for its share of the panel that comes next, all of which is there when it is needed.
-            let share = lines * self.line();
-            if let Some(b) = self.blocks {
-                let number = format!("(m / {} - part * {})", self.tile.rows, b.tiles);
-                let _ = writeln!(
-                    c,
-                    "        const f32 *f = {number} * {share} < {0} ? N + {number} * {share} * kn : B;",
-                    self.width
-                );
-            } else {
-                let steps = if float { depth(spec) } else { words(spec) };
-                let (size, step) = (panel(spec, self.width), steps * share);
-                let number =
-                    format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
-                let _ = writeln!(
-                    c,
-                    "        const {u} *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);"
-                );
-            }
-        }
-        let start = |v: usize| {
-            if header > 0 { format!("load_i32((const i32 *)B + {})", v * lanes) } else { "{0}".into() }
-        };
-        for r in 0..rows {
-            let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {}", start(v))).collect();
-            let _ = writeln!(c, "        {sum} {};", list.join(", "));
-        }
-        if self.pieces {
-            self.each(rows, vectors, "store({s}, (vf){0});", c);
-        }
-        let mut a = String::from("a0");
-        for (t, (n, step)) in spec.taps.iter().enumerate() {
-            if *n > 1 {
-                let _ = writeln!(c, "        for (i64 k{t} = 0; k{t} < {n}; k{t}++)");
-                let _ = write!(a, " + k{t} * {step}");
-            }
-        }
-        let _ = writeln!(c, "        {{ const {t} *a = {a};");
-        match self.run {
-            Some(run) => self.bytes(run, rows, vectors, c),
-            None => self.floats(rows, columns, c),
-        }
-        c.push_str("        }\n");
-        if self.pieces {
-            self.each(rows, vectors, "{c} = load({s});", c);
-        }
-        debug_assert!(self.tile.rows >= rows);
-    }
-
-    /// Vectors that have columns.
-    fn vectors(&self, columns: &Columns) -> usize {
-        match columns {
-            Columns::First(n) => n.div_ceil(self.isa.lanes),
-            Columns::Unknown => self.tile.vectors,
-        }
-    }
-
-    /// How many lanes of a vector are columns: a C expression, nothing for all.
-    fn part(&self, columns: &Columns, v: usize) -> Option<String> {
-        let (lanes, before) = (self.isa.lanes, v * self.isa.lanes);
-        match columns {
-            Columns::First(n) if n - before >= lanes => None,
-            Columns::First(n) => Some((n - before).to_string()),
-            Columns::Unknown => Some(format!("dim_min(dim_max(rest - {before}, 0), LANES)")),
-        }
-    }
-
-    /// Elements of the right operand in a line of the cache.
-    fn line(&self) -> usize {
-        if self.spec.element == Element::Float { LINE / 4 } else { LINE }
-    }
-
-    /// Asks for what comes next of the panels.
-    fn ask_ahead(&self, c: &mut String) {
-        let Some(lines) = self.ahead else { return };
-        for line in 0..lines {
-            let _ = writeln!(c, "          __builtin_prefetch(f + {}, 0, 2);", line * self.line());
-        }
-        let _ = writeln!(c, "          f += {};", lines * self.line());
-    }
-
-    /// The sum over one run of floats.
-    fn floats(&self, rows: usize, columns: &Columns, c: &mut String) {
-        let (spec, lanes, vectors) = (self.spec, self.isa.lanes, self.vectors(columns));
-        if self.pieces {
-            let _ = writeln!(c, "        for (i64 from = 0; from < {}; from += {PIECE}) {{", spec.run);
-            let _ = writeln!(c, "        const i64 to = dim_min(from + {PIECE}, {});", spec.run);
-            c.push_str("        for (i64 kk = from; kk < to; kk++) {\n");
-        } else {
-            let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
-            let _ = writeln!(c, "        for (i64 kk = 0; kk < {terms}; kk++) {{");
-        }
-        self.ask_ahead(c);
-        if self.stored.is_some() {
-            // Few bytes a step: the hardware asks for too little ahead of them.
-            for line in (0..2 * vectors * lanes).step_by(LINE) {
-                let _ = writeln!(c, "          __builtin_prefetch(b + {});", (HALVES_AHEAD + line) / 2);
-            }
-        }
-        for v in 0..vectors {
-            let packed = !matches!(spec.b, Operand::RowMajor(_));
-            let part = self.part(columns, v).filter(|_| !packed);
-            let dtype = self.stored.unwrap_or(DType::F32);
-            let b = expr::load(dtype, &format!("b + {}", v * lanes), &1usize.into(), part.as_deref());
-            let _ = writeln!(c, "          const vf b{v} = {b};");
-        }
-        for r in 0..rows {
-            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", &spec.inner.1 * r);
-            for v in 0..vectors {
-                let _ = write!(c, " c{r}_{v} += x * b{v};");
-            }
-            c.push_str(" }\n");
-        }
-        let b_step = match &spec.b {
-            Operand::RowMajor(ld) => ld.clone(),
-            _ => self.width.into(),
-        };
-        let _ = writeln!(c, "          b += {b_step};\n        }}");
-        if self.pieces {
-            self.each(rows, vectors, "store({s}, load({s}) + {c}); {c} = (vf){0};", c);
-            c.push_str("        }\n");
-        }
-    }
-
-    /// A statement for each accumulator `{c}` and its place `{s}` in scratch.
-    fn each(&self, rows: usize, vectors: usize, statement: &str, c: &mut String) {
-        for r in 0..rows {
-            for v in 0..vectors {
-                let at = (r * self.tile.vectors + v) * self.isa.lanes;
-                let place =
-                    if self.blocks.is_some() { format!("S + m * {} + {at}", self.width) } else { format!("S + {at}") };
-                let _ =
-                    writeln!(c, "        {}", statement.replace("{s}", &place).replace("{c}", &format!("c{r}_{v}")));
-            }
-        }
-    }
-
-    /// The sum over one run of bytes, four at a time.
-    fn bytes(&self, run: usize, rows: usize, vectors: usize, c: &mut String) {
-        let (spec, lanes) = (self.spec, self.isa.lanes);
-        let flip = if spec.element == Element::Signed { " ^ (i32)0x80808080" } else { "" };
-        let group = |word: &dyn Fn(Extent) -> String, c: &mut String| {
-            for v in 0..vectors {
-                let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
-            }
-            self.ask_ahead(c);
-            // A panel waits in the second cache.
-            for line in (0..vectors * lanes * 4).step_by(LINE) {
-                let _ = writeln!(c, "          __builtin_prefetch(b + {});", 2048 + line);
-            }
-            for r in 0..rows {
-                let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(&spec.inner.1 * r));
-                for v in 0..vectors {
-                    let _ = write!(c, " c{r}_{v} = dot4(c{r}_{v}, x, b{v});");
-                }
-                c.push_str(" }\n");
-            }
-            let _ = writeln!(c, "          b += {};\n        }}", 4 * self.width);
-        };
-        let (full, rest) = (run / 4, run % 4);
-        if full > 0 {
-            let _ = writeln!(c, "        for (i64 kk = 0; kk < {full}; kk++) {{");
-            group(&|at| format!("word(a + kk * 4 + {at})"), c);
-        }
-        if rest > 0 {
-            c.push_str("        {\n");
-            match run.checked_sub(4) {
-                Some(last) => group(&|at| format!("word(a + {})", at + last), c),
-                None => group(&|at| format!("word_part(a + {at}, {rest})"), c),
-            }
-        }
     }
 }

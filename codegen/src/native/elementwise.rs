@@ -161,7 +161,7 @@ fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
         let _ = writeln!(c, "      const {ty} t{i} = {value};");
     }
     for (k, (_, n)) in body.stores.iter().enumerate() {
-        let store = |part| expr::store(body.nodes[*n].dtype, &format!("q{k} + i"), &format!("t{n}"), part);
+        let store = |part| expr::store(body, *n, &format!("q{k} + i"), part);
         let _ = match lanes {
             Lanes::All => writeln!(c, "      {}", store(None)),
             Lanes::Some(l) => writeln!(c, "      {}", store(Some(l))),

@@ -188,12 +188,19 @@ pub fn splat(dtype: DType, at: &str) -> String {
     }
 }
 
-/// Writes all lanes of `value` to the address `at`, or the first `part` (a C expression).
-pub fn store(dtype: DType, at: &str, value: &str, part: Option<&str>) -> String {
+/// Writes all lanes of node `n`, the variable `t` with its number, to the address `at`, or the first `part` (a C
+/// expression).
+pub fn store(body: &Body, n: usize, at: &str, part: Option<&str>) -> String {
+    let dtype = body.nodes[n].dtype;
+    let value = match &body.nodes[n].node {
+        // Stores of 16-bit floats round by themselves.
+        Node::Op(ScalarOp::Cast(to), args) if is_half(*to) && body.nodes[args[0]].dtype == DType::F32 => args[0],
+        _ => n,
+    };
     let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
     match part {
-        None => format!("store{t}({at}, {value});"),
-        Some(n) => format!("store_part{t}({at}, {value}, {n});"),
+        None => format!("store{t}({at}, t{value});"),
+        Some(n) => format!("store_part{t}({at}, t{value}, {n});"),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Instruction sets that kernels are compiled for.
 
+use of_ir::DType;
+
 /// What kernels for an instruction set are written in, and what compiles them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Language {
@@ -37,6 +39,25 @@ const BASELINE: Isa =
 
 /// Every instruction set, best first within an architecture.
 pub const ISAS: &[Isa] = &[
+    Isa {
+        name: "avx512bf16",
+        language: Language::C,
+        lanes: 16,
+        registers: 32,
+        flags: &[
+            "-mavx512f",
+            "-mavx512bw",
+            "-mavx512vl",
+            "-mavx512dq",
+            "-mavx512vnni",
+            "-mavx512bf16",
+            "-mfma",
+            "-mavx2",
+            "-mprefer-vector-width=512",
+        ],
+        features: &["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx512bf16", "fma", "avx2"],
+        arch: "x86_64",
+    },
     Isa {
         name: "avx512vnni",
         language: Language::C,
@@ -145,6 +166,16 @@ impl Isa {
     pub fn multiplies_bytes(&self) -> bool {
         self.features.contains(&"avx512vnni")
     }
+
+    /// Whether it multiplies floats of this type as they lie in memory and adds the products up in f32.
+    pub fn multiplies(&self, dtype: DType) -> bool {
+        match dtype {
+            DType::F32 => true,
+            DType::BF16 => self.is_gpu() || self.features.contains(&"avx512bf16"),
+            DType::F16 => self.is_gpu(),
+            _ => false,
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -155,6 +186,7 @@ fn has(feature: &str) -> bool {
         "avx512vl" => std::is_x86_feature_detected!("avx512vl"),
         "avx512dq" => std::is_x86_feature_detected!("avx512dq"),
         "avx512vnni" => std::is_x86_feature_detected!("avx512vnni"),
+        "avx512bf16" => std::is_x86_feature_detected!("avx512bf16"),
         "avx2" => std::is_x86_feature_detected!("avx2"),
         "fma" => std::is_x86_feature_detected!("fma"),
         "f16c" => std::is_x86_feature_detected!("f16c"),

@@ -190,6 +190,24 @@ INLINE vi dot4(vi c, vi a, vi b) {
 #endif
 }
 
+/* Two rows of bf16, ld apart, of which each lane gets one element of both. */
+INLINE vi load_pair(const bf16 *p, i64 ld) { return load_u16(p) | load_u16(p + ld) << 16; }
+INLINE vi load_part_pair(const bf16 *p, i64 ld, i64 n) { return load_part_u16(p, n) | load_part_u16(p + ld, n) << 16; }
+/* c + a0 b0 + a1 b1 in each lane, of pairs of bf16; what is no normal number counts as 0. GCC finds no good registers for
+   an asm statement here. */
+#if LANES == 16 && defined(__AVX512BF16__)
+#ifdef __clang__
+INLINE vf dot2_bf16(vf c, vi a, vi b) { __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); return c; }
+#else
+#if __GNUC__ >= 13
+typedef __bf16 vb __attribute__((vector_size(LANES * 4)));
+#else
+typedef vh vb;
+#endif
+INLINE vf dot2_bf16(vf c, vi a, vi b) { return __builtin_ia32_dpbf16ps_v16sf(c, (vb)a, (vb)b); }
+#endif
+#endif
+
 /* Hardware maximum and minimum: the second operand where either is NaN. */
 #if LANES == 16 && defined(__AVX512F__) && !defined(__clang__)
 INLINE vf hwmax(vf a, vf b) { return (vf)__builtin_ia32_maxps512_mask(a, b, a, -1, 4); }

@@ -291,8 +291,7 @@ impl<'a> Rows<'a> {
             let _ = writeln!(c, "      {}", combine(*kind, &format!("a{i}_{sum}"), &x));
         }
         for (k, v) in stored {
-            let (at, value) = (format!("q{k} + i"), format!("t{v}"));
-            let _ = writeln!(c, "      {}", expr::store(self.body.nodes[*v].dtype, &at, &value, part));
+            let _ = writeln!(c, "      {}", expr::store(self.body, *v, &format!("q{k} + i"), part));
         }
     }
 }

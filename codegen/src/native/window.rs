@@ -312,7 +312,7 @@ fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut Str
     }
     for (s, (_, v)) in body.stores.iter().enumerate() {
         let at = format!("Q{s} + {x} * {} + i", spec.c);
-        let _ = writeln!(c, "        {}", expr::store(body.nodes[*v].dtype, &at, &format!("t{v}"), part));
+        let _ = writeln!(c, "        {}", expr::store(body, *v, &at, part));
     }
 }
 

@@ -20,7 +20,7 @@ use std::fmt::Write;
 use of_ir::DType;
 use rayon::prelude::*;
 
-use super::contraction::{self, Contraction, Tile};
+use super::contraction::{self, Contraction, Element, Tile};
 use super::expr::{self, ctype, vtype};
 use super::window::Axis;
 use super::{Extent, Isa, Source, Zeroed};
@@ -131,6 +131,8 @@ impl Transform {
 /// A convolution over `[N, H, W, C]` with one filter for all groups, no strides and no dilations.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Winograd {
+    /// What the input holds; products are of f32.
+    pub element: Element,
     /// The algorithm along both axes.
     pub transform: Transform,
     /// Samples.
@@ -154,9 +156,15 @@ const CACHE: usize = 1 << 20;
 const STREAM: f64 = 6.0;
 
 impl Winograd {
-    /// The fastest algorithm for a convolution of floats, where one is expected to be a good deal faster than direct sums;
-    /// `None` where none is, or it does not apply.
-    pub fn choose(n: &Extent, h: &Axis, w: &Axis, cin: usize, cout: usize, isa: &Isa) -> Option<Winograd> {
+    /// The fastest algorithm for a convolution of what `element` says, where one is expected to be a good deal faster than
+    /// direct sums; `None` where none is, or it does not apply.
+    pub fn choose(
+        element: Element,
+        n: &Extent,
+        (h, w): (&Axis, &Axis),
+        (cin, cout): (usize, usize),
+        isa: &Isa,
+    ) -> Option<Winograd> {
         let plain = |a: &Axis| a.stride == 1 && a.dilation == 1;
         let square = h.kernel == w.kernel && h.kernel > 1;
         if !(plain(h) && plain(w) && square && cin.is_multiple_of(isa.lanes) && cout.is_multiple_of(isa.lanes)) {
@@ -164,10 +172,10 @@ impl Winograd {
         }
         let (points, taps) = (h.output.guess() * w.output.guess() * n.guess(), h.kernel * w.kernel);
         let cycle = 2.0 * isa.lanes as f64;
-        let direct = (points * taps * cin * cout) as f64 / cycle;
-        let direct = direct.max((taps * cin * cout * 4) as f64 / STREAM);
+        let direct = (points * taps * cin * cout / element.group()) as f64 / cycle;
+        let direct = direct.max((taps * cin * cout * element.size()) as f64 / STREAM);
         let all = (2..=4).filter_map(|m| Transform::of(m, h.kernel)).map(|transform| {
-            let own = Self::with(transform, (n, h, w), (cin, cout), isa);
+            let own = Self::with(element, transform, (n, h, w), (cin, cout), isa);
             (own.cycles(isa), own)
         });
         let best = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -175,6 +183,7 @@ impl Winograd {
     }
 
     fn with(
+        element: Element,
         transform: Transform,
         (n, h, w): (&Extent, &Axis, &Axis),
         (cin, cout): (usize, usize),
@@ -182,6 +191,7 @@ impl Winograd {
     ) -> Winograd {
         let p = transform.points();
         let mut own = Winograd {
+            element,
             transform,
             n: n.clone(),
             h: h.clone(),
@@ -229,7 +239,7 @@ impl Winograd {
     /// The product at one point: `[tiles of a block, cin] x [cin, cout]`.
     fn product(&self) -> Contraction {
         Contraction {
-            element: contraction::Element::Float,
+            element: Element::Float,
             batch: Vec::new(),
             a_batch: Vec::new(),
             b_batch: Vec::new(),
@@ -292,17 +302,20 @@ impl Winograd {
         let _ = writeln!(c, "    if (part == 0 || it == begin) for (i64 t = 0; t < {}; t++) {{", self.block);
         place(&mut c);
         let (h, w) = (&self.h.input, &self.w.input);
-        let _ = writeln!(c, "      const f32 *const X = (const f32 *)args[0] + n * {};", h * w * self.cin);
-        let _ = writeln!(c, "      const f32 *at[{}];", p * p);
+        let dtype = if let Element::Half(half) = self.element { half } else { DType::F32 };
+        let t = ctype(dtype);
+        let _ = writeln!(c, "      const {t} *const X = (const {t} *)args[0] + n * {};", h * w * self.cin);
+        let _ = writeln!(c, "      const {t} *at[{}];", p * p);
         let _ = writeln!(c, "      for (i64 i = 0; i < {p}; i++) for (i64 j = 0; j < {p}; j++) {{");
         let _ = writeln!(c, "        const i64 y = y0 + i - {}, x = x0 + j - {};", self.h.pad, self.w.pad);
         let _ = writeln!(c, "        const i64 in = (tile < {tiles}) & (y >= 0) & (y < {h}) & (x >= 0) & (x < {w});");
-        let _ = writeln!(c, "        at[i * {p} + j] = in ? X + (y * {w} + x) * {} : Z;", self.cin);
+        let _ = writeln!(c, "        at[i * {p} + j] = in ? X + (y * {w} + x) * {} : (const {t} *)Z;", self.cin);
         c.push_str("      }\n");
         let _ = writeln!(c, "      for (i64 i = 0; i < {}; i += LANES) {{", self.cin);
         for x in 0..p {
             for y in 0..p {
-                let _ = writeln!(c, "        const vf d{y}_{x} = load(at[{}] + i);", y * p + x);
+                let load = expr::load(dtype, &format!("at[{}] + i", y * p + x), &1usize.into(), None);
+                let _ = writeln!(c, "        const vf d{y}_{x} = {load};");
             }
             forward(
                 &self.transform.input,
@@ -387,7 +400,7 @@ impl Winograd {
         }
         for (k, (_, v)) in body.stores.iter().enumerate() {
             let at = format!("Q{k} + (y * {w} + x) * {}", self.cout);
-            let _ = writeln!(c, "          {}", expr::store(body.nodes[*v].dtype, &at, &format!("t{v}"), None));
+            let _ = writeln!(c, "          {}", expr::store(body, *v, &at, None));
         }
         c.push_str("        }\n");
     }
@@ -532,11 +545,14 @@ mod tests {
         let isa = Isa::by_name("avx512").unwrap();
         let choose = |n: usize, stride: usize, channels: usize| {
             let one = Extent::from(1usize);
-            Winograd::choose(&one, &axis(n, stride), &axis(n, stride), channels, channels, isa)
+            let axis = axis(n, stride);
+            let of = |element| Winograd::choose(element, &one, (&axis, &axis), (channels, channels), isa);
+            [Element::Float, Element::Half(DType::BF16)].map(|e| of(e).map(|w| w.transform.outputs))
         };
-        assert_eq!(choose(56, 1, 64).map(|w| w.transform.outputs), Some(4));
-        assert_eq!(choose(56, 2, 64), None);
-        assert_eq!(choose(56, 1, 24), None);
-        assert_eq!(choose(1, 1, 64), None);
+        assert_eq!(choose(56, 1, 64), [Some(4), Some(4)]);
+        assert_eq!(choose(7, 1, 512), [Some(2), None]);
+        assert_eq!(choose(56, 2, 64), [None, None]);
+        assert_eq!(choose(56, 1, 24), [None, None]);
+        assert_eq!(choose(1, 1, 64), [None, None]);
     }
 }

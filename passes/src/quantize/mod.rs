@@ -19,7 +19,7 @@ use of_ops::structural::{Constant, NoneValue};
 use crate::facts::dims;
 use crate::quantize_contractions::changes_places;
 
-pub use halves::round_weights;
+pub use halves::round_products;
 pub use range::{Histogram, Range};
 
 /// Terms of a sum at most: bytes by bytes must not overflow 32 bits.

@@ -52,7 +52,7 @@ fn cast_cast(view: &View<'_>, out: &mut Vec<Equation>) {
 }
 
 /// Whether every value of `narrow` is one of `wide`.
-fn holds(wide: DType, narrow: DType) -> bool {
+pub fn holds(wide: DType, narrow: DType) -> bool {
     use DType::{BF16, F16, F32, F64};
     match (narrow, wide) {
         (a, b) if a == b => true,

@@ -3,7 +3,7 @@
 
 mod algebra;
 mod convolution;
-mod dtype;
+pub(crate) mod dtype;
 mod folding;
 mod movement;
 mod product;

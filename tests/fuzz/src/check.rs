@@ -223,8 +223,7 @@ fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failu
         cache: cache.clone(),
         progress: None,
     };
-    // As the compiler for GPUs does.
-    let narrow = |f: &Func| if isa().is_gpu() { halves::products(f) } else { Ok(None) };
+    let narrow = |f: &Func| halves::products(f, isa());
     let narrowed: Vec<Option<Func>> =
         funcs.iter().map(|(_, f)| narrow(f).or_else(|e| fail("compile", e))).collect::<Result<_, _>>()?;
     let funcs: Vec<(String, &Func)> =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use of_codegen::native::cache::Cache;
 use of_codegen::native::schedule::Schedules;
 use of_codegen::native::{Isa, Language};
-use of_codegen::{CompileOptions, Compiled, Progress, Target};
+use of_codegen::{CompileOptions, Compiled, Progress, Target, halves};
 use of_diag::{Code, Diagnostics, Severity};
 use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
@@ -50,7 +50,8 @@ pub fn prepare(
         if let Some(placement) = backends.place(&mut func, codegen)? {
             backends::say(&placement, console);
         }
-        prepared.push((name, func));
+        let narrow = halves::products(&func, isa(codegen.isa.as_deref())?)?;
+        prepared.push((name, narrow.unwrap_or(func)));
     }
     Ok(prepared)
 }

@@ -28,9 +28,9 @@ pub enum Precision {
     Model,
     /// Bytes, over ranges that --calibration data shows; sums are exact.
     Int8,
-    /// Weights rounded to bf16, half as large; computed in f32.
+    /// Products and convolutions of operands rounded to bf16, summed in f32, by instructions for it where there are some.
     Bf16,
-    /// Weights rounded to f16, half as large; computed in f32.
+    /// The same in f16, whose range is small.
     F16,
 }
 
@@ -91,7 +91,7 @@ struct Lowered {
 }
 
 impl Lowered {
-    /// With weights in 16-bit floats.
+    /// With products of 16-bit floats.
     fn halves(
         func: &Func,
         dtype: DType,
@@ -101,12 +101,12 @@ impl Lowered {
     ) -> Result<Self, Diagnostics> {
         let before = sets.iter().map(|set| run.run(func, set, console)).collect::<Result<_, _>>()?;
         let mut lowered = func.clone();
-        let products = quantize::round_weights(&mut lowered, dtype)?;
+        let products = quantize::round_products(&mut lowered, dtype)?;
         if products == 0 {
-            let what = format!("{dtype}: the model multiplies nothing by constant weights");
+            let what = format!("{dtype}: the model has no products or convolutions of f32 of more than a few terms");
             return Err(exit::error(Code::UNSUPPORTED, what).into());
         }
-        let what = format!("{dtype}: weights of {} and convolutions", count(products, "product"));
+        let what = format!("{dtype}: {} and convolutions", count(products, "product"));
         Ok(Lowered { func: lowered, what, before })
     }
 

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use of_ir::DType;
 
-use super::{Columns, Contraction, Emit, Operand, PIECE, Sums, Tile, Walk, depth, panel};
+use super::sums::{Columns, Sums};
+use super::{Contraction, Element, Emit, Operand, PIECE, Tile, Walk, depth, panel};
 use crate::lower::body::Body;
 use crate::native::expr::{self, ctype};
 use crate::native::{Extent, Isa, copy, space};
@@ -41,14 +42,14 @@ impl Block<'_> {
     }
 
     fn pieces(&self) -> bool {
-        depth(self.spec).guess() > 2 * PIECE
+        self.spec.element == Element::Float && depth(self.spec).guess() > 2 * PIECE
     }
 
     /// Prints the product of the `count` rows from `first` on (C variables), where every block but the last has whole
     /// tiles; `batch` is a C variable too. Sums of many terms wait at `sums`.
     ///
     /// # Errors
-    /// When the right operand is of 16-bit floats.
+    /// When the right operand is kept in fewer bits than it is multiplied in, or how long sums are is not known.
     pub fn print(&self, sums: &str, isa: &Isa, c: &mut String) -> Result<(), String> {
         let Block { spec, tile, body, .. } = self;
         let width = tile.vectors * isa.lanes;
@@ -57,15 +58,22 @@ impl Block<'_> {
         if self.pieces() {
             let _ = writeln!(c, "    f32 *const S = {sums};");
         }
-        let _ = writeln!(c, "    const f32 *const A = {};", self.left);
+        let [t, u, ..] = spec.element.names();
+        let _ = writeln!(c, "    const {t} *const A = {};", self.left);
         let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
         let step = match &spec.b {
             Operand::Packed => panel(spec, width),
-            Operand::Halves(_) => return Err("the products of an attention are of f32".into()),
+            Operand::Halves(_) => return Err("the products of an attention read what they multiply".into()),
             Operand::RowMajor(_) => width.into(),
             Operand::Transposed(line) => line * width,
         };
-        let _ = writeln!(c, "    const f32 *const B = {} + panel * {step};", self.right);
+        let run = match (spec.element, &spec.b) {
+            (Element::Half(_), Operand::Packed) => {
+                Some(spec.run.number().ok_or("a product of groups of unknown depth")?)
+            }
+            _ => None,
+        };
+        let _ = writeln!(c, "    const {u} *const B = {} + panel * {step};", self.right);
         for (i, (l, w)) in body.loads.iter().zip(self.walk).enumerate() {
             let t = ctype(l.dtype);
             let at = space::offset(&spec.batch, &w.batch, "batch");
@@ -77,11 +85,12 @@ impl Block<'_> {
                 &w.column * width
             );
         }
-        let _ = writeln!(c, "    f32 *const Q0 = {} + panel * {width};", self.result);
+        let made = body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype);
+        let _ = writeln!(c, "    {} *const Q0 = {} + panel * {width};", ctype(made), self.result);
         let dots = matches!(spec.b, Operand::Transposed(_));
         let sums = Sums {
             spec,
-            run: None,
+            run,
             stored: None,
             pieces: self.pieces(),
             blocks: None,
@@ -117,29 +126,45 @@ impl Block<'_> {
 }
 
 impl Sums<'_> {
-    /// The sums `c0_0` of a row with as many columns as a vector has lanes: of each column in a vector along its terms,
+    /// The sums `c0_0` of a row with as many columns as a vector has lanes: of each column in a vector along its terms (whole
+    /// groups of them),
     /// then the vectors' own sums, by halves that change places as in a transpose.
     pub(super) fn dots(&self, line: &Extent, columns: &Columns, c: &mut String) {
-        let (spec, lanes) = (self.spec, self.isa.lanes);
+        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
+        let [t, _, _, dot] = spec.element.names();
         // Columns that there are not are the last one again.
         let last = match columns {
             Columns::First(n) => n - 1,
             Columns::Unknown => lanes - 1,
         };
         let list: Vec<String> = (0..lanes).map(|i| format!("r{i}_0 = {{0}}")).collect();
-        let _ = writeln!(c, "        const f32 *a = A + m * {};\n        vf {};", spec.inner.1, list.join(", "));
+        let _ = writeln!(c, "        const {t} *a = A + m * {};\n        vf {};", spec.inner.1, list.join(", "));
         let step = |part: Option<&str>, c: &mut String| {
-            let one = Extent::from(1usize);
-            let _ = writeln!(c, "          const vf x = {};", expr::load(DType::F32, "a + kk", &one, part));
+            // Pairs of 16-bit floats are loaded as words.
+            let load = |at: String| match (many, part) {
+                (1, _) => expr::load(DType::F32, &at, &1usize.into(), part),
+                (_, None) => format!("load_i32((const i32 *)({at}))"),
+                (_, Some(n)) => format!("load_part_i32((const i32 *)({at}), {n})"),
+            };
+            let _ =
+                writeln!(c, "          const {} x = {};", if many == 1 { "vf" } else { "vi" }, load("a + kk".into()));
             for i in 0..lanes {
-                let at = format!("B + {} + kk", line * i.min(last));
-                let _ = writeln!(c, "          r{i}_0 += x * {};", expr::load(DType::F32, &at, &one, part));
+                let y = load(format!("B + {} + kk", line * i.min(last)));
+                let _ = match many {
+                    1 => writeln!(c, "          r{i}_0 += x * {y};"),
+                    _ => writeln!(c, "          r{i}_0 = {dot}(r{i}_0, x, {y});"),
+                };
             }
         };
-        let _ = writeln!(c, "        for (i64 kk = 0; kk + LANES <= {}; kk += LANES) {{", spec.run);
+        let step_by = many * lanes;
+        let _ = writeln!(c, "        for (i64 kk = 0; kk + {step_by} <= {}; kk += {step_by}) {{", spec.run);
         step(None, c);
-        let _ = writeln!(c, "        }}\n        if ({0} % LANES) {{ const i64 kk = {0} / LANES * LANES;", spec.run);
-        step(Some(&format!("{} - kk", spec.run)), c);
+        let _ = writeln!(
+            c,
+            "        }}\n        if ({0} % {step_by}) {{ const i64 kk = {0} / {step_by} * {step_by};",
+            spec.run
+        );
+        step(Some(&format!("({} - kk) / {many}", spec.run)), c);
         c.push_str("        }\n");
         for step in 0..lanes.trailing_zeros() {
             let s = 1 << step;
