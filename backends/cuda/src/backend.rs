@@ -2,7 +2,7 @@
 
 use of_codegen::native::cache::Cache;
 use of_codegen::native::{Isa, isa};
-use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, halves, roles, specialize, table};
+use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 
@@ -85,10 +85,7 @@ impl Backend for Cuda {
             progress: None,
         };
         let broken = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "the function was not compiled");
-        let narrow = halves::products(func)?;
-        let func = narrow.as_ref().unwrap_or(func);
-        let separate = table::separate(func)?;
-        let compiled = compile(&[("main".into(), separate.as_ref().unwrap_or(func))], &options)
+        let compiled = compile(&[("main".into(), func)], &options)
             .map_err(|mut all| if all.0.is_empty() { broken() } else { all.0.remove(0) })?;
         compiled.bytes()
     }

@@ -97,7 +97,7 @@ pub struct Lowered {
 ///
 /// # Errors
 /// When an op is claimed by no backend, with every reason.
-pub fn lower<'g>(func: &'g Func, target: &Target<'_>, builder: &mut PlanBuilder<'g>) -> Result<Lowered, Diagnostic> {
+pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static>) -> Result<Lowered, Diagnostic> {
     let graph = &func.graph;
     let inputs: Vec<(ValueId, String)> = graph.args().iter().copied().zip(func.inputs.iter().cloned()).collect();
     let mut l = Lowering {

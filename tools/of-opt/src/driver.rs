@@ -90,15 +90,15 @@ pub fn passed(
 ///
 /// # Errors
 /// When an op is not supported or a kernel cannot be compiled.
-pub fn compile<'m>(
-    funcs: &'m [(String, Func)],
+pub fn compile(
+    funcs: &[(String, Func)],
     source: &Source,
     codegen: &Codegen,
     backends: &Backends,
     flags: Vec<String>,
     schedules: &Schedules,
     console: &Console,
-) -> Result<Compiled<'m>, Diagnostics> {
+) -> Result<Compiled, Diagnostics> {
     let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
     with_options(source, codegen, backends, flags, schedules, console, |options| of_codegen::compile(&funcs, options))
 }

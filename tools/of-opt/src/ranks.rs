@@ -112,13 +112,13 @@ pub fn prepare(
 ///
 /// # Errors
 /// When an op is not supported or a kernel cannot be compiled.
-pub fn compile<'m>(
-    ranked: &'m Ranked,
+pub fn compile(
+    ranked: &Ranked,
     source: &Source,
     codegen: &Codegen,
     flags: Vec<String>,
     console: &Console,
-) -> Result<Compiled<'m>, Diagnostics> {
+) -> Result<Compiled, Diagnostics> {
     let mesh = MeshFuncs {
         name: "main".into(),
         shape: ranked.mesh.shape(),
