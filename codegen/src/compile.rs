@@ -19,6 +19,7 @@ use crate::native::schedule::Scheduled;
 use crate::native::toolchain::CompileError;
 use crate::native::{Isa, Language, Source};
 use crate::physical::Work;
+use crate::place::Refused;
 use crate::{halves, table};
 
 /// How far the work is.
@@ -70,6 +71,8 @@ pub struct Summary {
     pub compiled: usize,
     /// Ops that run on a backend rather than as native code.
     pub left_out: Vec<LeftOut>,
+    /// Products that are kernels where calls of a library were asked for.
+    pub refused: Vec<Refused>,
     /// The contractions of each program, in the order of the programs.
     pub scheduled: Vec<Vec<Scheduled>>,
     /// Memory of the largest program, and the proven lower bound for it.
@@ -250,6 +253,7 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
     let program = l.physical.assemble(name, inner);
     summary.steps += program.tasks.len();
     summary.left_out.extend(l.left_out);
+    summary.refused.extend(l.refused);
     summary.scheduled.push(l.scheduled);
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);
