@@ -1,5 +1,6 @@
 //! From functions to a plan.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +17,10 @@ use crate::native::cache::Cache;
 use crate::native::object::Blob;
 use crate::native::schedule::Scheduled;
 use crate::native::toolchain::CompileError;
-use crate::native::{Language, Source};
+use crate::native::{Isa, Language, Source};
 use crate::physical::Work;
+use crate::place::Refused;
+use crate::{halves, table};
 
 /// How far the work is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +71,8 @@ pub struct Summary {
     pub compiled: usize,
     /// Ops that run on a backend rather than as native code.
     pub left_out: Vec<LeftOut>,
+    /// Products that are kernels where calls of a library were asked for.
+    pub refused: Vec<Refused>,
     /// The contractions of each program, in the order of the programs.
     pub scheduled: Vec<Vec<Scheduled>>,
     /// Memory of the largest program, and the proven lower bound for it.
@@ -77,13 +82,13 @@ pub struct Summary {
 }
 
 /// A plan in memory.
-pub struct Compiled<'m> {
-    pub(crate) builder: PlanBuilder<'m>,
+pub struct Compiled {
+    pub(crate) builder: PlanBuilder<'static>,
     /// What was compiled.
     pub summary: Summary,
 }
 
-impl Compiled<'_> {
+impl Compiled {
     /// Writes the plan.
     ///
     /// # Errors
@@ -123,7 +128,7 @@ impl Compiled<'_> {
 ///
 /// # Errors
 /// When an op has no backend, or a kernel cannot be compiled.
-pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -> Result<Compiled<'m>, Diagnostics> {
+pub fn compile(funcs: &[(String, &Func)], options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
     let (mut builder, programs, summary) = programs(funcs, options)?;
     programs.into_iter().for_each(|p| {
         builder.add_program(p);
@@ -135,9 +140,9 @@ pub fn compile<'m>(funcs: &[(String, &'m Func)], options: &CompileOptions<'_>) -
 ///
 /// # Errors
 /// As [`compile`], and when an input or output is no tensor of known extents.
-pub fn compile_mesh<'m>(mesh: &MeshFuncs<'m>, options: &CompileOptions<'_>) -> Result<Compiled<'m>, Diagnostics> {
-    let name = |(i, f): (usize, &&'m Func)| (format!("{}@{i}", mesh.name), *f);
-    let funcs: Vec<(String, &Func)> = mesh.funcs.iter().enumerate().map(name).collect();
+pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Result<Compiled, Diagnostics> {
+    let funcs: Vec<(String, &Func)> =
+        mesh.funcs.iter().enumerate().map(|(i, f)| (format!("{}@{i}", mesh.name), *f)).collect();
     let (mut builder, mut programs, summary) = programs(&funcs, options)?;
     programs.iter_mut().for_each(|p| p.inner = true);
     let mut known: Vec<Rank> = Vec::with_capacity(funcs.len());
@@ -163,10 +168,10 @@ pub fn compile_mesh<'m>(mesh: &MeshFuncs<'m>, options: &CompileOptions<'_>) -> R
 }
 
 /// The programs of functions, and behind them those of their regions; their kernels and weights are in the plan.
-fn programs<'m>(
-    funcs: &[(String, &'m Func)],
+fn programs(
+    funcs: &[(String, &Func)],
     options: &CompileOptions<'_>,
-) -> Result<(PlanBuilder<'m>, Vec<Program>, Summary), Diagnostics> {
+) -> Result<(PlanBuilder<'static>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
     let environment = Environment {
         // The host of a GPU runs what has no kernel: any machine does.
@@ -181,7 +186,8 @@ fn programs<'m>(
     for (name, func) in funcs {
         let span = tracing::debug_span!("lower", name);
         let _in = span.enter();
-        lowered.push((name.clone(), lower(func, &options.target, &mut builder)?));
+        let func = prepared(func, isa)?;
+        lowered.push((name.clone(), lower(&func, &options.target, &mut builder)?));
     }
     let lowered = flatten(lowered);
     let sources: Vec<&Source> = lowered.iter().flat_map(|(_, l)| &l.kernels).collect();
@@ -208,6 +214,14 @@ fn programs<'m>(
     }
     options.cache.trim();
     Ok((builder, programs, summary))
+}
+
+/// The function as kernels for `isa` compute it: products of 16-bit floats as such where it multiplies them, and on a GPU
+/// tables of its own for the gradient of attention.
+fn prepared<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
+    let func = halves::products(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
+    let separate = if isa.is_gpu() { table::separate(&func)? } else { None };
+    Ok(separate.map_or(func, Cow::Owned))
 }
 
 /// The programs of the functions, then those of the regions that they run: a program stands before those that it runs.
@@ -237,6 +251,7 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
     let program = l.physical.assemble(name, inner);
     summary.steps += program.tasks.len();
     summary.left_out.extend(l.left_out);
+    summary.refused.extend(l.refused);
     summary.scheduled.push(l.scheduled);
     if program.peak_bytes >= summary.peak_bytes {
         (summary.peak_bytes, summary.lower_bound_bytes) = (program.peak_bytes, program.lower_bound_bytes);

@@ -153,7 +153,8 @@ fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
         let up =
             matches!(roles.get(*op), Role::Map(_) | Role::Alias | Role::Nothing) && graph.op(*op).regions.is_empty();
         let terminator = graph.op(*op).def.traits().terminator;
-        place.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i });
+        // What needs nothing comes before the first op, too.
+        place.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i + 1 });
     }
     order.sort_by_key(|op| place[op]);
 }

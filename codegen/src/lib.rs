@@ -9,7 +9,7 @@ pub mod cuda;
 pub mod expand;
 pub mod extract;
 pub mod fuse;
-pub mod halves;
+mod halves;
 pub mod lower;
 pub mod memory;
 pub mod mesh;

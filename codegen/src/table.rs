@@ -103,7 +103,7 @@ pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<Table> {
 ///
 /// # Errors
 /// None in practice: the ops exist already.
-pub fn separate(func: &Func) -> Result<Option<Func>, Diagnostic> {
+pub(crate) fn separate(func: &Func) -> Result<Option<Func>, Diagnostic> {
     let g = &func.graph;
     let roles = Roles::of(g, g.entry(), g.args());
     let is_reduced = |op: &OpId| g.uses(g.op(*op).results[0]).iter().any(|u| *roles.get(u.op) == Role::RowReduce(1));

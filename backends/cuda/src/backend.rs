@@ -2,7 +2,7 @@
 
 use of_codegen::native::cache::Cache;
 use of_codegen::native::{Isa, isa};
-use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, halves, roles, specialize, table};
+use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 
@@ -11,32 +11,38 @@ use crate::open;
 /// Name in plans.
 pub const NAME: &str = "cuda";
 
+/// What asks for products by cuBLASLt.
+const CUBLASLT: &str = "+cublaslt";
+
 /// The compiler for GPUs of one architecture.
 #[derive(Clone, Debug)]
 pub struct Cuda {
     isa: &'static Isa,
+    /// Whether products that cuBLASLt has are calls of it.
+    cublaslt: bool,
     cache: Cache,
 }
 
 impl Cuda {
-    /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with what its products may be (`sm_90+tf32`; see [`isa`]); compiled
-    /// kernels are kept in `cache`.
+    /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with what its products may be (`sm_90+tf32`; see [`isa`]) and,
+    /// last, `+cublaslt` for products by that library; compiled kernels are kept in `cache`.
     ///
     /// # Errors
     /// The architectures that there are, where it is none of them.
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
+        let (arch, cublaslt) = arch.strip_suffix(CUBLASLT).map_or((arch, false), |arch| (arch, true));
         let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
         let isa = Isa::by_name(&name).filter(|i| i.is_gpu()).ok_or_else(|| {
             let known: Vec<_> =
                 isa::ISAS.iter().filter(|i| i.is_gpu()).map(|i| i.name.trim_start_matches("cuda-")).collect();
-            format!("there is no GPU architecture '{arch}'; there are {}", known.join(", "))
+            format!("there is no GPU architecture '{arch}'; there are {}, each also with {CUBLASLT}", known.join(", "))
         })?;
-        Ok(Cuda { isa, cache })
+        Ok(Cuda { isa, cublaslt, cache })
     }
 
-    /// For the instruction set that a payload names; compiled kernels are kept where they always are.
-    pub(crate) fn named(isa: &str) -> Option<Cuda> {
-        Some(Cuda { isa: Isa::by_name(isa).filter(|i| i.is_gpu())?, cache: Cache::user() })
+    /// What [`Cuda::new`] makes this compiler of.
+    pub(crate) fn arch(&self) -> String {
+        self.isa.name.trim_start_matches("cuda-").to_string() + if self.cublaslt { CUBLASLT } else { "" }
     }
 }
 
@@ -72,7 +78,7 @@ impl Backend for Cuda {
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         if !specialize::is_fixed(func) {
-            return Ok(open::write(func, self.isa));
+            return Ok(open::write(func, &self.arch()));
         }
         let options = CompileOptions {
             model: String::new(),
@@ -80,16 +86,20 @@ impl Backend for Cuda {
             flags: vec![self.isa.name.to_string()],
             inputs: Vec::new(),
             threads: 1,
-            target: Target { winograd: false, ..Target::new(self.isa, &[]) },
+            target: Target { winograd: false, cublaslt: self.cublaslt, ..Target::new(self.isa, &[]) },
             cache: self.cache.clone(),
             progress: None,
         };
         let broken = || Diagnostic::error(Code::CODEGEN, Location::Unknown, "the function was not compiled");
-        let narrow = halves::products(func, self.isa)?;
-        let func = narrow.as_ref().unwrap_or(func);
-        let separate = table::separate(func)?;
-        let compiled = compile(&[("main".into(), separate.as_ref().unwrap_or(func))], &options)
+        let compiled = compile(&[("main".into(), func)], &options)
             .map_err(|mut all| if all.0.is_empty() { broken() } else { all.0.remove(0) })?;
+        let kept = &compiled.summary.refused;
+        for r in kept {
+            tracing::info!("{} at {} is a kernel, no call of {}: {}", r.op, r.location, r.backend, r.reason);
+        }
+        if !kept.is_empty() {
+            tracing::warn!("products that are no calls of cublaslt: {}; -v says which and why", kept.len());
+        }
         compiled.bytes()
     }
 }

@@ -28,6 +28,12 @@ pub enum DriverError {
         /// What there is.
         free: u64,
     },
+    /// The program multiplies with cuBLASLt, which the machine does not have.
+    #[error(
+        "cuBLASLt was not found ({0}); install CUDA's libraries, name its file in OF_CUBLASLT, or compile the model without \
+         +cublaslt"
+    )]
+    NoCublasLt(String),
     /// The driver refused something.
     #[error("{call} failed: {words}")]
     Call {

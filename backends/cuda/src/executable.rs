@@ -50,7 +50,7 @@ pub(crate) fn load(payload: &[u8], driver: Option<&Arc<dyn Driver>>) -> Result<O
         None => CudaDriver.load(&program),
     };
     let loaded = loaded.map_err(|e| match e {
-        DriverError::NoDriver(_) | DriverError::NoDevice | DriverError::Arch { .. } => {
+        DriverError::NoDriver(_) | DriverError::NoDevice | DriverError::NoCublasLt(_) | DriverError::Arch { .. } => {
             LoadError::Unsupported(e.to_string())
         }
         _ => LoadError::Failed(e.to_string()),

@@ -7,7 +7,7 @@
 //! is the payload. Its loader, [`Device`], turns that plan into a [`DeviceProgram`]: one piece of device memory, and steps
 //! that never change, so that a driver records them once (a CUDA graph) and each run replays them. A driver is thin
 //! ([`Driver`]); there is one for CUDA and one that runs the very same program on the CPU, where a plan for the emulated
-//! GPU runs. All `unsafe` code lies in `ffi.rs`.
+//! GPU runs. All `unsafe` code lies in `ffi`.
 
 mod backend;
 mod driver;
@@ -19,4 +19,4 @@ mod program;
 pub use backend::{Cuda, NAME};
 pub use driver::{Driver, DriverError, Loaded};
 pub use executable::Device;
-pub use program::{Code, DeviceProgram, Step};
+pub use program::{Code, DeviceProgram, Step, WORKSPACE};

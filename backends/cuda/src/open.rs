@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
 use of_codegen::physical::dtype_of;
 use of_codegen::{Backend, specialize};
 use of_ir::text::{self, PrintOptions};
@@ -16,15 +16,15 @@ use crate::Cuda;
 use crate::driver::Driver;
 use crate::executable::{self, OnDevice};
 
-/// The first words of a payload; the name of the instruction set follows.
+/// The first words of a payload; the architecture follows, as [`Cuda::new`] takes it.
 const MAGIC: &str = "of-cuda open ";
 
 /// The payload of a function.
-pub fn write(func: &Func, isa: &Isa) -> Vec<u8> {
+pub fn write(func: &Func, arch: &str) -> Vec<u8> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), func.clone());
     let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };
-    format!("{MAGIC}{}\n{}", isa.name, text::print_module(&module, &options)).into_bytes()
+    format!("{MAGIC}{arch}\n{}", text::print_module(&module, &options)).into_bytes()
 }
 
 /// A region whose extents are told by its inputs.
@@ -51,12 +51,12 @@ impl Open {
         let Some(rest) = payload.strip_prefix(MAGIC.as_bytes()) else { return Ok(None) };
         let wrong = |why: &str| LoadError::Payload(why.into());
         let all = std::str::from_utf8(rest).map_err(|_| wrong("the text is not UTF-8"))?;
-        let (isa, source) = all.split_once('\n').ok_or_else(|| wrong("there is no text"))?;
+        let (arch, source) = all.split_once('\n').ok_or_else(|| wrong("there is no text"))?;
         let module = text::parse_module(source, "payload", &of_ops::registry(), None);
         let func = module.map_err(|d| wrong(&d.to_string()))?.main().cloned();
         Ok(Some(Open {
             func: func.ok_or_else(|| wrong("there is no function"))?,
-            compiler: Cuda::named(isa).ok_or_else(|| wrong("it is for no GPU that is known"))?,
+            compiler: Cuda::new(arch, Cache::user()).map_err(|why| wrong(&why))?,
             driver,
             weights: context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_)))).collect(),
             programs: HashMap::new(),

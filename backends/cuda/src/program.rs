@@ -1,9 +1,13 @@
 //! A plan for a device as memory and steps.
 
-use of_plan::{Arg, ArgSource, Exec, PlanFile, Program, Regst};
+use of_codegen::cuda::cublaslt::{self, Product};
+use of_plan::{Arg, ArgSource, Exec, PlanFile, Program, Regst, Task};
 
 /// Buffers on a device start at multiples of this many bytes.
 const ALIGN: u64 = 256;
+
+/// Bytes that cuBLASLt may write to while it multiplies: what NVIDIA advises for its largest GPUs.
+pub const WORKSPACE: u64 = 32 << 20;
 
 /// A kernel of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +19,7 @@ pub struct Code<'a> {
 }
 
 /// A step; places are offsets in the device's memory or in the staging memory of the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// From the host.
     Upload {
@@ -55,10 +59,17 @@ pub enum Step {
         /// Its status word, on the device.
         status: u64,
     },
+    /// A call of cuBLASLt.
+    Multiply {
+        /// What is multiplied.
+        product: Product,
+        /// Its arguments, on the device.
+        args: Vec<u64>,
+    },
 }
 
 /// A program for one device. Nothing of it changes between runs but what lies in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeviceProgram<'a> {
     /// What its kernels were compiled for.
     pub isa: &'a str,
@@ -80,6 +91,8 @@ pub struct DeviceProgram<'a> {
     pub statuses: (u64, u64),
     /// See `statuses`.
     pub names: Vec<String>,
+    /// Where [`WORKSPACE`] bytes for cuBLASLt lie on the device, if anything calls it.
+    pub workspace: u64,
 }
 
 impl<'a> DeviceProgram<'a> {
@@ -101,6 +114,7 @@ impl<'a> DeviceProgram<'a> {
             outputs: Vec::new(),
             statuses: (0, 0),
             names: Vec::new(),
+            workspace: 0,
         };
         let mut weights = Vec::new();
         for index in 0..plan.plan().weights.len() {
@@ -118,6 +132,11 @@ impl<'a> DeviceProgram<'a> {
         }
         let place = Places { program, weights };
         let launches = program.tasks.iter().filter(|t| matches!(t.exec, Some(Exec::Kernel(_)))).count() as u64;
+        let calls = |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if e.backend == cublaslt::NAME);
+        if program.tasks.iter().any(calls) {
+            out.workspace = out.memory;
+            out.memory += WORKSPACE;
+        }
         out.statuses.0 = out.memory;
         out.memory += (4 * launches).next_multiple_of(ALIGN);
         out.inputs = out.room(program.inputs.iter().map(|p| place.regst(p.regst).map(|(_, n)| n)))?;
@@ -150,6 +169,15 @@ impl<'a> DeviceProgram<'a> {
                     let (from, bytes) = place.regst(port.regst).ok_or_else(|| refuse("fetches no buffer"))?;
                     out.steps.push(Step::Download { from, to: out.outputs[p.port as usize].0, bytes });
                 }
+                Some(Exec::Backend(e)) if e.backend == cublaslt::NAME => {
+                    let payload = plan.payload(e).ok_or_else(|| refuse("has no call"))?;
+                    let product = Product::read(payload).map_err(|why| format!("task '{}': {why}", task.name))?;
+                    let reads = e.inputs.iter().map(|a| place.arg(a));
+                    let writes = e.outputs.iter().map(|r| place.regst(*r).map(|(at, _)| at));
+                    let args = reads.chain(writes).collect::<Option<_>>();
+                    let args = args.ok_or_else(|| refuse("multiplies a value that the runtime allocates"))?;
+                    out.steps.push(Step::Multiply { product, args });
+                }
                 Some(Exec::Backend(_) | Exec::Control(_) | Exec::Boxing(_)) => return Err(refuse("runs on the host")),
             }
         }
@@ -181,6 +209,12 @@ impl<'a> DeviceProgram<'a> {
                 inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.staging)
             }
             Step::Copy { from, to, bytes } => inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.memory),
+            Step::Multiply { product, args } => {
+                let each = product.dtype.bits().map_or(0, |b| b as u64 / 8);
+                let spans = product.spans().unwrap_or_default();
+                let fits = |(at, n): (&u64, &u64)| n.checked_mul(each).is_some_and(|n| inside(*at, n, self.memory));
+                spans.len() == args.len() && args.iter().zip(&spans).all(fits)
+            }
             Step::Launch { kernel, args, blocks, status } => {
                 let code = self.kernels.get(*kernel).is_some_and(|k| k.entry < k.bytes.len() as u64);
                 code && *blocks >= 0 && inside(*status, 4, self.memory) && args.iter().all(|a| *a < self.memory)

@@ -1,13 +1,13 @@
 //! The driver layer over a driver without a device (`stub.c`), in processes of their own, which find it by the environment.
 
-use std::path::Path;
-use std::process::Command;
+mod common;
+
 use std::sync::Arc;
 
+use common::{placed, said};
 use of_codegen::cuda::nvrtc;
-use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{Backend, CompileOptions, Target, compile, place};
+use of_codegen::place;
 use of_cuda::{Cuda, Device};
 use of_plan::ElementType;
 use of_runtime::{Options, Session, Tensor};
@@ -30,18 +30,7 @@ fn inner() {
     let backend = Cuda::new(&arch, Cache::none()).unwrap();
     let mut func = module.main().unwrap().clone();
     place::entirely(&mut func, &backend).unwrap_or_else(|d| panic!("{d}"));
-    let compilers: [&dyn Backend; 1] = [&backend];
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), &compilers),
-        cache: Cache::none(),
-        progress: None,
-    };
-    let plan = compile(&[("main".into(), &func)], &options).unwrap_or_else(|d| panic!("{d}"));
-    let plan = Arc::new(plan.open().unwrap());
+    let plan = Arc::new(placed(&func, &[&backend], Cache::none()));
     let mut session = match Session::new(plan, 0, Options::default(), &[Arc::new(Device::default())]) {
         Ok(session) => session,
         Err(e) => return println!("refused: {e}"),
@@ -57,14 +46,6 @@ fn inner() {
     println!("two runs came back");
 }
 
-/// Runs [`inner`] over the stub with these settings.
-fn outcome(stub: &Path, settings: &[(&str, &str)]) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["inner", "--exact", "--nocapture"]).env("OF_CUDA_DRIVER", stub).envs(settings.iter().copied());
-    let out = command.output().unwrap();
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
-}
-
 #[test]
 fn the_driver_layer_calls_what_it_means_to_call() {
     if nvrtc::identity().is_err() {
@@ -73,10 +54,8 @@ fn the_driver_layer_calls_what_it_means_to_call() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let stub = dir.path().join("libcuda-stub.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub.c");
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&stub).arg(source).status().unwrap();
-    assert!(made.success());
+    let stub = common::stub(dir.path());
+    let driver = ("OF_CUDA_DRIVER", stub.to_str().unwrap());
     for (settings, words) in [
         (&[][..], "two runs came back"),
         (&[("STUB_STATUS", "1")], "an index is out of range in 'tanh'"),
@@ -84,9 +63,9 @@ fn the_driver_layer_calls_what_it_means_to_call() {
         (&[("STUB_FREE", "16")], "bytes of device memory and 16 are free"),
         (&[("STUB_ARCH", "sm_80")], "compile the model with --target cuda:sm_90"),
     ] {
-        let out = outcome(&stub, settings);
+        let out = said("inner", &[settings, &[driver]].concat());
         assert!(out.contains(words), "{settings:?}: {out}");
     }
-    let out = outcome(Path::new("/nowhere/libcuda.so"), &[]);
+    let out = said("inner", &[("OF_CUDA_DRIVER", "/nowhere/libcuda.so")]);
     assert!(out.contains("this machine has no CUDA driver"), "{out}");
 }

@@ -1,12 +1,14 @@
 //! Whole functions on the emulated GPU, through plan, loader and driver, against the interpreter.
 
+mod common;
+
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use common::{cache, emulated, function_of, placed, plan, to_runtime};
 use of_codegen::native::cache::Cache;
-use of_codegen::{Backend, CompileOptions, Pin, Request, Target, compile, place};
+use of_codegen::{Backend, Pin, Request, place};
 use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Loaded};
-use of_ir::{Func, Module};
+use of_ir::Func;
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_passes::Manager;
@@ -30,57 +32,9 @@ fn function() -> Func {
     function_of(TEXT)
 }
 
-/// The function of a text after the passes.
-fn function_of(text: &str) -> Func {
-    let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
-    let mut module: Module = module;
-    let mut manager = Manager::default();
-    manager.append("cpu").unwrap();
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    module.main().unwrap().clone()
-}
-
-fn plan(f: &Func, arch: &str) -> PlanFile {
-    let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
-    let backend = Cuda::new(arch, cache.clone()).unwrap();
-    let mut f = f.clone();
-    place::entirely(&mut f, &backend).unwrap_or_else(|d| panic!("{d}"));
-    placed(&f, &[&backend], cache)
-}
-
-/// The plan of a function whose ops are placed.
-fn placed(f: &Func, backends: &[&dyn Backend], cache: Cache) -> PlanFile {
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), backends),
-        cache,
-        progress: None,
-    };
-    compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap()
-}
-
-/// A tensor as the runtime holds it.
-fn to_runtime(v: &Value) -> of_runtime::Value {
-    let Value::Tensor(t) = v else { panic!("no tensor") };
-    let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
-    let bytes = t.bytes().map(|b| b.to_vec()).unwrap();
-    Tensor::from_bytes(of_codegen::physical::element_type(t.dtype()), dims, &bytes).unwrap().into()
-}
-
 fn numbers(v: &of_runtime::Value) -> Vec<f64> {
     let bytes = v.as_tensor().and_then(Tensor::bytes).unwrap();
     bytes.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
-}
-
-fn emulated() -> bool {
-    let said = |why: &String| {
-        // Past the capture of the test runner: what was not tested is said.
-        std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes()).unwrap();
-    };
-    of_codegen::cuda::shim::isa().inspect_err(said).is_ok()
 }
 
 #[test]
@@ -127,7 +81,7 @@ func @main(%x: tensor<20x40xbf16>, %w: tensor<40x24xbf16>) -> (tensor<20x24xbf16
 }
 "#;
     let f = function_of(text);
-    let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
+    let cache = cache();
     let payload = Cuda::new("shim", cache).unwrap().compile(&f).unwrap();
     let inside = PlanFile::from_bytes(&payload).unwrap();
     let names: Vec<&str> = inside.plan().code.iter().map(|c| &c.name[..]).collect();
@@ -190,7 +144,7 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
     manager.append("cpu").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
     let mut f = module.main().unwrap().clone();
-    let (before, cache) = (f.clone(), Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT));
+    let (before, cache) = (f.clone(), cache());
     let backend = Cuda::new("shim", cache.clone()).unwrap();
     let wanted = ["cuda".to_string()];
     let pins = [Pin { op: "of.tanh".into(), backend: place::NATIVE.into() }];
@@ -232,7 +186,7 @@ func @main(%q: tensor<2x21x8xf32>, %k: tensor<2x35x8xf32>, %v: tensor<2x35x6xf32
 }
 "#,
     );
-    let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
+    let cache = cache();
     let payload = Cuda::new("shim", cache).unwrap().compile(&f).unwrap();
     let inner = PlanFile::from_bytes(&payload).unwrap();
     let tables = inner.plan().programs[0].regsts.iter().filter(|r| r.dims == [2, 21, 35]);
@@ -267,7 +221,7 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
     let before = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
     let before = before.main().unwrap().clone();
     let mut f = function_of(text);
-    let cache = Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT);
+    let cache = cache();
     let backend = Cuda::new("shim", cache.clone()).unwrap();
     place::entirely(&mut f, &backend).unwrap_or_else(|d| panic!("{d}"));
     let plan = placed(&f, &[&backend], cache);

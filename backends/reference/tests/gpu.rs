@@ -8,7 +8,7 @@ use of_codegen::native::cache::Cache;
 use of_codegen::native::isa::SHIM;
 use of_codegen::native::{Isa, Source, toolchain};
 use of_codegen::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work};
-use of_codegen::{CompileOptions, Target, compile, halves};
+use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Relu};
@@ -150,9 +150,6 @@ fn planned(name: &str, isa: &'static Isa, graph: Graph) -> PlanFile {
     let mut manager = Manager::default();
     manager.append("cpu").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{name}: {d}"));
-    if let Some(narrow) = halves::products(module.main().unwrap(), isa).unwrap() {
-        module.funcs.insert("main".into(), narrow);
-    }
     let options = CompileOptions {
         model: "test".into(),
         flags: Vec::new(),

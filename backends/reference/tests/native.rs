@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{CompileOptions, Target, compile, halves};
+use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, NoneValue, Return};
@@ -36,9 +36,6 @@ fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::D
     let mut manager = Manager::default();
     manager.append("cpu").unwrap();
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    if let Some(narrow) = halves::products(module.main().unwrap(), isa)? {
-        module.funcs.insert("main".into(), narrow);
-    }
     let dir = std::env::temp_dir().join("of-native-tests");
     let options = CompileOptions {
         model: "test".into(),

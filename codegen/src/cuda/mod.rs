@@ -7,6 +7,7 @@
 
 mod attention;
 mod contraction;
+pub mod cublaslt;
 mod elementwise;
 mod moves;
 pub mod nvrtc;

@@ -33,6 +33,17 @@ pub fn toolkit() -> Option<PathBuf> {
     var("OF_CUDA_TOOLKIT").or_else(|| own().map(|d| d.join("of-opt/cuda-toolkit")))
 }
 
+/// Where a library of CUDA's toolkit may be that has one of these names, in the order to look.
+pub fn files(names: &[&str]) -> Vec<PathBuf> {
+    let folders = [
+        toolkit().map(|d| d.join("lib")),
+        std::env::var_os("CUDA_PATH").map(|d| PathBuf::from(d).join("lib64")),
+        Some(PathBuf::from("/usr/local/cuda/lib64")),
+    ];
+    let there = folders.into_iter().flatten().flat_map(|d| names.iter().map(move |n| d.join(n)));
+    there.filter(|f| f.exists()).chain(names.iter().map(PathBuf::from)).collect()
+}
+
 type Handle = *mut c_void;
 
 /// The functions of the library that are used, by their names there.
@@ -59,15 +70,8 @@ struct Nvrtc {
 impl Nvrtc {
     /// Loads the library.
     fn load() -> Result<Nvrtc, String> {
-        let folders = [
-            toolkit().map(|d| d.join("lib")),
-            std::env::var_os("CUDA_PATH").map(|d| PathBuf::from(d).join("lib64")),
-            Some(PathBuf::from("/usr/local/cuda/lib64")),
-        ];
-        let files = folders.into_iter().flatten().flat_map(|d| NAMES.iter().map(move |n| d.join(n)));
-        let found = files.filter(|f| f.exists()).chain(NAMES.iter().map(PathBuf::from));
         let mut why = String::from("no file of that name");
-        for file in found {
+        for file in files(NAMES) {
             // SAFETY: the library is NVIDIA's, or what the user named; its constructors are its own affair.
             match unsafe { Library::new(&file) } {
                 Ok(library) => return Self::bind(library).map_err(|e| format!("{}: {e}", file.display())),

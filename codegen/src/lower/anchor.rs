@@ -88,6 +88,14 @@ impl Lowering<'_, '_> {
         if constant.is_some() {
             spec.b = self.panels_of(w);
         }
+        let flops = 2 * points(&[k]) * points(&dims);
+        if let Some(mut call) = self.call(op, &spec, b, &axes, &row_major(&dims)) {
+            let operands = self.untransposed(&mut call, [x, w]);
+            return Ok((|| {
+                let operands = [self.place(operands[0])?, self.place(operands[1])?];
+                self.called(group, call, operands, b, flops)
+            })());
+        }
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
         if let Some([.., k, n]) = constant.as_deref() {
@@ -97,7 +105,6 @@ impl Lowering<'_, '_> {
         let nest = Nest::Contraction { spec: spec.clone(), tile, body: b.clone(), axes, out: row_major(&dims) };
         let source = nest.print(self.isa)?;
         let packed = constant.map(|_| self.packed(w, &spec, width, None)).transpose()?;
-        let flops = 2 * points(&[k]) * points(&dims);
         Ok((|| {
             let a = self.place(x)?;
             let right = match packed {
@@ -314,10 +321,16 @@ impl Lowering<'_, '_> {
         } else if groups > 1 {
             spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
         }
-        let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };
-        let source = nest.print(self.isa)?;
         let packed = self.packed(w, &spec, width, Some(h.kernel * wa.kernel))?;
         let flops = 2 * k as u64 * points(&space);
+        if let Some(call) = self.call(op, &spec, &body, &row_axes, &out) {
+            return Ok((|| {
+                let operands = [self.bordered(op, x, border)?, self.panels(w, packed)?];
+                self.called(group, call, operands, &body, flops)
+            })());
+        }
+        let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };
+        let source = nest.print(self.isa)?;
         Ok((|| {
             let a = self.bordered(op, x, border)?;
             let right = self.panels(w, packed)?;

@@ -1,10 +1,9 @@
 //! Constants of the graph as weights of the plan, each once.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Attr, Element, Graph, Tensor, ValueId};
+use of_ir::{Attr, Blob, Element, Graph, Tensor, ValueId};
 use of_plan::PlanBuilder;
 
 use crate::native::Zeroed;
@@ -13,18 +12,18 @@ use crate::physical::element_type;
 /// Adds constants to the plan when they are first used.
 pub struct Constants<'g, 'b> {
     graph: &'g Graph,
-    builder: &'b mut PlanBuilder<'g>,
+    builder: &'b mut PlanBuilder<'static>,
     plain: HashMap<ValueId, u32>,
 }
 
 impl<'g, 'b> Constants<'g, 'b> {
     /// For the constants of `graph`.
-    pub fn new(graph: &'g Graph, builder: &'b mut PlanBuilder<'g>) -> Self {
+    pub fn new(graph: &'g Graph, builder: &'b mut PlanBuilder<'static>) -> Self {
         Self { graph, builder, plain: HashMap::new() }
     }
 
     /// The plan that takes them.
-    pub fn builder(&mut self) -> &mut PlanBuilder<'g> {
+    pub fn builder(&mut self) -> &mut PlanBuilder<'static> {
         self.builder
     }
 
@@ -39,9 +38,9 @@ impl<'g, 'b> Constants<'g, 'b> {
         let Some(tensor) = self.tensor(v) else { return Ok(None) };
         let name = self.name(v);
         let dims: Vec<i64> = tensor.dims().iter().map(|d| *d as i64).collect();
-        let bytes: Cow<'g, [u8]> = match (tensor.bytes(), tensor.strings()) {
-            (Some(b), _) => Cow::Borrowed(&**b),
-            (None, Some(s)) => Cow::Owned(PlanBuilder::encode_strings(s)),
+        let bytes = match (tensor.bytes(), tensor.strings()) {
+            (Some(shared), _) => shared.clone(),
+            (None, Some(s)) => Blob::new(PlanBuilder::encode_strings(s)),
             (None, None) => return Ok(None),
         };
         let w = self.builder.add_weight(&name, element_type(tensor.dtype()), &dims, bytes).map_err(failed)?;

@@ -5,6 +5,7 @@
 pub mod anchor;
 mod attention;
 pub mod body;
+mod call;
 mod constants;
 mod control;
 pub mod index;
@@ -17,7 +18,7 @@ mod table;
 mod transfer;
 pub mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use crate::fuse::{self, Group, Role, Shape};
 use crate::native::schedule::{self, Scheduled, Schedules};
 use crate::native::{Extent, Isa, Nest, Source, expr, extent};
 use crate::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
+use crate::place::Refused;
 use crate::roles::{self, Roles};
 use body::{Body, body};
 use constants::Constants;
@@ -64,6 +66,8 @@ pub struct Target<'a> {
     pub backends: &'a [&'a dyn Backend],
     /// Whether convolutions may take Winograd's algorithm, whose rounding errors are a little larger.
     pub winograd: bool,
+    /// Whether products that cuBLASLt has are calls of it ([`crate::cuda::cublaslt`]); for GPUs alone.
+    pub cublaslt: bool,
     /// Register tiles that were measured to be the fastest.
     pub schedules: &'a Schedules,
 }
@@ -71,7 +75,7 @@ pub struct Target<'a> {
 impl<'a> Target<'a> {
     /// Everything as the cost model says.
     pub fn new(isa: &'static Isa, backends: &'a [&'a dyn Backend]) -> Self {
-        Target { isa, backends, winograd: true, schedules: &schedule::NONE }
+        Target { isa, backends, winograd: true, cublaslt: false, schedules: &schedule::NONE }
     }
 }
 
@@ -86,6 +90,8 @@ pub struct Lowered {
     pub names: Vec<String>,
     /// Ops that went to a backend.
     pub left_out: Vec<LeftOut>,
+    /// Products that are kernels of our own where calls of a library were asked for.
+    pub refused: Vec<Refused>,
     /// Its contractions.
     pub scheduled: Vec<Scheduled>,
     /// Regions that its control flow runs; `Work::Control::programs` are indices into them.
@@ -97,7 +103,7 @@ pub struct Lowered {
 ///
 /// # Errors
 /// When an op is claimed by no backend, with every reason.
-pub fn lower<'g>(func: &'g Func, target: &Target<'_>, builder: &mut PlanBuilder<'g>) -> Result<Lowered, Diagnostic> {
+pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static>) -> Result<Lowered, Diagnostic> {
     let graph = &func.graph;
     let inputs: Vec<(ValueId, String)> = graph.args().iter().copied().zip(func.inputs.iter().cloned()).collect();
     let mut l = Lowering {
@@ -106,6 +112,8 @@ pub fn lower<'g>(func: &'g Func, target: &Target<'_>, builder: &mut PlanBuilder<
         isa: target.isa,
         backends: target.backends,
         winograd: target.winograd,
+        cublaslt: target.cublaslt && target.isa.is_gpu(),
+        waiting: HashSet::new(),
         schedules: target.schedules,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
@@ -122,6 +130,9 @@ struct Lowering<'g, 'b> {
     isa: &'b Isa,
     backends: &'b [&'b dyn Backend],
     winograd: bool,
+    cublaslt: bool,
+    /// Transposes that are lowered when something reads what they make: a call reads their operand.
+    waiting: HashSet<OpId>,
     schedules: &'b Schedules,
     constants: Constants<'g, 'b>,
     out: Lowered,
@@ -181,6 +192,13 @@ impl<'g> Lowering<'g, '_> {
         }
         if let Some(w) = self.constants.plain(v)? {
             return Ok(Operand::whole(Place::Weight(w)));
+        }
+        if let Some(op) = self.g.def_op(v).filter(|op| self.waiting.remove(op)) {
+            match self.single(op) {
+                Ok(done) => done?,
+                Err(why) => self.backend(op, why)?,
+            }
+            return self.place(v);
         }
         // An alias shows the bytes of its operand under its own type.
         if let Some(op) = self.g.def_op(v)
@@ -467,6 +485,10 @@ impl<'g> Lowering<'g, '_> {
             Shape::Anchor => self.anchor(group),
             Shape::Attention => self.attention(group),
             Shape::Table => self.table(group),
+            Shape::Single if self.may_wait(group.ops[0]) => {
+                self.waiting.insert(group.ops[0]);
+                return Ok(());
+            }
             Shape::Single => self.single(group.ops[0]),
         };
         let why = match result {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{CompileOptions, Target, compile, halves};
+use of_codegen::{CompileOptions, Target, compile};
 use of_ir::text::{PrintOptions, parse_module, print_module};
 use of_ir::{Dim, Func, verify_module};
 use of_ops::Value;
@@ -223,12 +223,7 @@ fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failu
         cache: cache.clone(),
         progress: None,
     };
-    let narrow = |f: &Func| halves::products(f, isa());
-    let narrowed: Vec<Option<Func>> =
-        funcs.iter().map(|(_, f)| narrow(f).or_else(|e| fail("compile", e))).collect::<Result<_, _>>()?;
-    let funcs: Vec<(String, &Func)> =
-        funcs.iter().zip(&narrowed).map(|((name, f), n)| (name.clone(), n.as_ref().unwrap_or(f))).collect();
-    let compiled = compile(&funcs, &options).or_else(|e| fail("compile", e))?;
+    let compiled = compile(funcs, &options).or_else(|e| fail("compile", e))?;
     Ok(Arc::new(compiled.open().or_else(|e| fail("compile", e))?))
 }
 

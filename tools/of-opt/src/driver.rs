@@ -5,7 +5,7 @@ use std::sync::Arc;
 use of_codegen::native::cache::Cache;
 use of_codegen::native::schedule::Schedules;
 use of_codegen::native::{Isa, Language};
-use of_codegen::{CompileOptions, Compiled, Progress, Target, halves};
+use of_codegen::{CompileOptions, Compiled, Progress, Target};
 use of_diag::{Code, Diagnostics, Severity};
 use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
@@ -50,8 +50,7 @@ pub fn prepare(
         if let Some(placement) = backends.place(&mut func, codegen)? {
             backends::say(&placement, console);
         }
-        let narrow = halves::products(&func, isa(codegen.isa.as_deref())?)?;
-        prepared.push((name, narrow.unwrap_or(func)));
+        prepared.push((name, func));
     }
     Ok(prepared)
 }
@@ -91,15 +90,15 @@ pub fn passed(
 ///
 /// # Errors
 /// When an op is not supported or a kernel cannot be compiled.
-pub fn compile<'m>(
-    funcs: &'m [(String, Func)],
+pub fn compile(
+    funcs: &[(String, Func)],
     source: &Source,
     codegen: &Codegen,
     backends: &Backends,
     flags: Vec<String>,
     schedules: &Schedules,
     console: &Console,
-) -> Result<Compiled<'m>, Diagnostics> {
+) -> Result<Compiled, Diagnostics> {
     let funcs: Vec<(String, &Func)> = funcs.iter().map(|(n, f)| (n.clone(), f)).collect();
     with_options(source, codegen, backends, flags, schedules, console, |options| of_codegen::compile(&funcs, options))
 }

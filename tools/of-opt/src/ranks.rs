@@ -1,7 +1,7 @@
 //! From a module to what each rank of a mesh runs, and to a plan of all of them.
 
 use of_codegen::native::schedule;
-use of_codegen::{Compiled, MeshFuncs, halves};
+use of_codegen::{Compiled, MeshFuncs};
 use of_diag::Diagnostics;
 use of_ir::{Func, Graph, Module};
 use of_ops::OpSpec;
@@ -87,7 +87,6 @@ pub fn prepare(
     let text = codegen.passes.as_deref().unwrap_or(driver::CPU_PIPELINE);
     console.renderer.sources.add(PIPELINE_FILE, text);
     let (mut funcs, mut ranks) = (Vec::new(), Vec::with_capacity(classes.len()));
-    let isa = driver::isa(codegen.isa.as_deref())?;
     let _progress = console.progress("running passes");
     for (rank, class) in classes.iter().enumerate() {
         if alike && *class != rank {
@@ -104,9 +103,7 @@ pub fn prepare(
             console.report(&report.warnings);
         }
         ranks.push(funcs.len());
-        if let Some(own) = part.funcs.swap_remove("main") {
-            funcs.push(halves::products(&own, isa)?.unwrap_or(own));
-        }
+        funcs.extend(part.funcs.swap_remove("main"));
     }
     Ok(Ranked { mesh: meshes.ranks(), module: own, funcs, ranks })
 }
@@ -115,13 +112,13 @@ pub fn prepare(
 ///
 /// # Errors
 /// When an op is not supported or a kernel cannot be compiled.
-pub fn compile<'m>(
-    ranked: &'m Ranked,
+pub fn compile(
+    ranked: &Ranked,
     source: &Source,
     codegen: &Codegen,
     flags: Vec<String>,
     console: &Console,
-) -> Result<Compiled<'m>, Diagnostics> {
+) -> Result<Compiled, Diagnostics> {
     let mesh = MeshFuncs {
         name: "main".into(),
         shape: ranked.mesh.shape(),

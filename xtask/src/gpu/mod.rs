@@ -89,7 +89,7 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
     let mut packed = 0;
     for case in folders(&made)? {
         let data = case.join("test_data_set_0");
-        match plan(&built, &case.join("model.onnx"), &data, out, wanted)? {
+        match plan(&built, &case.join("model.onnx"), &data, out, &wanted.arch)? {
             Ok(plan) => {
                 let to = out.join("graphs").join(name(&case));
                 keep(&to, &plan, &data)?;
@@ -116,7 +116,7 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
             refused += &format!("model {}: it has {} MiB, {} are left\n", name(&case), bytes >> 20, left >> 20);
             continue;
         }
-        let plan = match plan(&built, &model, &data, out, wanted)? {
+        let own = match plan(&built, &model, &data, out, &wanted.arch)? {
             Ok(plan) => plan,
             Err(why) => {
                 refused += &format!("model {}: {why}\n", name(&case));
@@ -124,14 +124,26 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
             }
         };
         let to = out.join("models").join(name(&case));
-        keep(&to, &plan, &data)?;
+        keep(&to, &own, &data)?;
         if size(out)? > wanted.most {
             fs::remove_dir_all(&to).map_err(failed(&to))?;
             refused +=
-                &format!("model {}: its plan has {} MiB, {} are left\n", name(&case), plan.len() >> 20, left >> 20);
+                &format!("model {}: its plan has {} MiB, {} are left\n", name(&case), own.len() >> 20, left >> 20);
             continue;
         }
         left = wanted.most - size(out)?;
+        // The same with cuBLASLt's products, where there is room for it.
+        match plan(&built, &model, &data, out, &format!("{}+cublaslt", wanted.arch))? {
+            Ok(with) if (with.len() as u64) < left => {
+                fs::write(to.join("cublaslt.plan"), &with).map_err(failed(&to))?;
+                left -= with.len() as u64;
+            }
+            Ok(with) => {
+                let (own, left) = (with.len() >> 20, left >> 20);
+                refused += &format!("model {} with cuBLASLt: its plan has {own} MiB, {left} are left\n", name(&case));
+            }
+            Err(why) => refused += &format!("model {} with cuBLASLt: {why}\n", name(&case)),
+        }
         // For onnxruntime, where there is room for it.
         if bytes < left / 2 {
             fs::copy(&model, to.join("model.onnx")).map_err(failed(&to))?;
@@ -150,17 +162,11 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
     Ok(())
 }
 
-/// The plan of a model for inputs of these shapes, or why there is none: all of it on the GPU where that can be, else what it
-/// takes, and the rest as code that every processor of this kind runs.
-fn plan(
-    built: &Path,
-    model: &Path,
-    data: &Path,
-    aside: &Path,
-    wanted: &Wanted,
-) -> Result<Result<Vec<u8>, String>, String> {
+/// The plan of a model for inputs of these shapes and a GPU of this architecture, or why there is none: all of it on the GPU
+/// where that can be, else what it takes, and the rest as code that every processor of this kind runs.
+fn plan(built: &Path, model: &Path, data: &Path, aside: &Path, arch: &str) -> Result<Result<Vec<u8>, String>, String> {
     let to = aside.join("next.plan");
-    let gpu = format!("cuda:{}", wanted.arch);
+    let gpu = format!("cuda:{arch}");
     let isa = if std::env::consts::ARCH == "x86_64" { "x86-64" } else { std::env::consts::ARCH };
     let ways: [&[&str]; 2] = [&["--target", &gpu], &["--backend", &gpu, "--min-region", "0", "--isa", isa]];
     let mut why = String::new();

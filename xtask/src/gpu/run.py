@@ -32,16 +32,16 @@ def of_opt(*args, seconds=300):
     return True, done.stdout
 
 
-def correct(case, tolerance):
+def correct(case, tolerance, plan="model.plan"):
     """Whether a plan gives what is expected."""
     data = case / "test_data_set_0"
     relative, absolute = tolerance
-    return of_opt("run", case / "model.plan", "--inputs", data, "--expect", data, "--rtol", relative, "--atol", absolute)
+    return of_opt("run", case / plan, "--inputs", data, "--expect", data, "--rtol", relative, "--atol", absolute)
 
 
-def measured(case, seconds):
+def measured(case, seconds, plan="model.plan"):
     """Milliseconds of a run, the least and the median."""
-    ok, text = of_opt("bench", case / "model.plan", "--inputs", case / "test_data_set_0", "--max-seconds", seconds)
+    ok, text = of_opt("bench", case / plan, "--inputs", case / "test_data_set_0", "--max-seconds", seconds)
     if not ok:
         return {"error": text}
     found = json.loads(text.strip().splitlines()[-1])
@@ -58,6 +58,15 @@ def machine():
     version = of_opt("--version")[1].strip()
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     return {"gpu": gpu, "host": platform.processor() or platform.machine(), "of_opt": version, "date": date}
+
+
+def with_cublaslt(case, seconds):
+    """The same model with products by cuBLASLt."""
+    plan = "cublaslt.plan"
+    if not (case / plan).exists():
+        return {"error": "not packed"}
+    ok, why = correct(case, MODELS, plan)
+    return measured(case, seconds, plan) if ok else {"error": why}
 
 
 def peers(case, seconds):
@@ -96,10 +105,10 @@ def markdown(results):
     lines += [f"- graph {g['name']}: {g['why']}" for g in failed]
     if results["models"]:
         names = list(results["models"][0]["peers"])
-        lines += ["", f"| model | correct | ours, ms | {' | '.join(n + ', ms' for n in names)} |"]
-        lines.append("|---" * (3 + len(names)) + "|")
+        lines += ["", f"| model | correct | ours, ms | with cuBLASLt, ms | {' | '.join(n + ', ms' for n in names)} |"]
+        lines.append("|---" * (4 + len(names)) + "|")
         for r in results["models"]:
-            row = [r["name"], "yes" if r["ok"] else r["why"], cell(r["ours"]), *(cell(r["peers"][n]) for n in names)]
+            row = [r["name"], "yes" if r["ok"] else r["why"], cell(r["ours"]), cell(r["cublaslt"]), *(cell(r["peers"][n]) for n in names)]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
@@ -116,6 +125,7 @@ def main():
     for case in cases("models"):
         ok, why = correct(case, MODELS)
         found = {"name": case.name, "ok": ok, "why": "" if ok else why, "ours": measured(case, seconds)}
+        found["cublaslt"] = with_cublaslt(case, seconds)
         found["peers"] = peers(case, seconds)
         results["models"].append(found)
         print(f"{case.name}: {'correct' if ok else why}, {cell(found['ours'])} ms", flush=True)

@@ -1,32 +1,17 @@
-//! Everything unsafe: CUDA's driver, loaded when it is needed, and machine code of the emulated GPU.
+//! CUDA's driver, loaded when it is needed.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use libloading::Library;
-use memmap2::{Mmap, MmapMut};
-use of_codegen::cuda::{THREADS, shim};
-use of_runtime::AlignedBytes;
+use of_codegen::cuda::THREADS;
+use of_codegen::cuda::cublaslt::Product;
 
 use crate::driver::{Driver, DriverError, Loaded};
 use crate::{DeviceProgram, Step};
 
-type Address = u64;
-type Handle = *mut c_void;
-
-macro_rules! api {
-    ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {
-        /// The functions of the driver that are used, by their names there; signatures are those of cuda.h.
-        struct Api { $($name: unsafe extern "C" fn($($arg),*) -> c_int,)* _library: Library }
-
-        impl Api {
-            fn bind(library: Library) -> Result<Api, libloading::Error> {
-                // SAFETY: the signatures are those of cuda.h, whose versioned names keep theirs for good.
-                unsafe { Ok(Api { $($name: *library.get(concat!($symbol, "\0").as_bytes())?,)* _library: library }) }
-            }
-        }
-    };
-}
+use super::cublaslt::Multiplier;
+use super::{Address, Handle, api};
 
 api! {
     init = "cuInit" (c_uint);
@@ -111,6 +96,7 @@ impl Driver for CudaDriver {
     fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError> {
         let mut on = OnGpu::open(Api::get()?, program)?;
         on.fill(program)?;
+        on.warm(program)?;
         on.record(program)?;
         Ok(Box::new(on))
     }
@@ -128,6 +114,8 @@ struct OnGpu {
     modules: Vec<Handle>,
     functions: Vec<Handle>,
     recording: Handle,
+    /// Where the program multiplies with a library.
+    multiplier: Option<Multiplier>,
 }
 
 // SAFETY: the driver's handles may be used by any thread, one at a time, once its context is current there.
@@ -148,6 +136,7 @@ impl OnGpu {
             modules: Vec::new(),
             functions: Vec::new(),
             recording: null,
+            multiplier: None,
         };
         let (mut count, mut major, mut minor, mut free, mut total) = (0, 0, 0, 0usize, 0usize);
         // SAFETY: every pointer is that of a local variable or a field that outlives the call.
@@ -207,6 +196,32 @@ impl OnGpu {
         Ok(())
     }
 
+    /// Opens the library that multiplies, where there are products for it, and runs each once: what a library loads when it
+    /// is first used cannot be recorded.
+    fn warm(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
+        for step in &program.steps {
+            if let Step::Multiply { product, args } = step {
+                if self.multiplier.is_none() {
+                    self.multiplier = Some(Multiplier::open(self.memory + program.workspace)?);
+                }
+                self.multiply(product, args)?;
+            }
+        }
+        // SAFETY: the stream is alive.
+        self.api.check("cuStreamSynchronize", unsafe { (self.api.wait)(self.stream) })
+    }
+
+    /// Puts a product on the stream.
+    fn multiply(&self, product: &Product, args: &[u64]) -> Result<(), DriverError> {
+        let args: Vec<Address> = args.iter().map(|a| self.memory + a).collect();
+        match &self.multiplier {
+            // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which the device can read, and so does
+            // the workspace.
+            Some(m) => unsafe { m.multiply(product, &args, self.stream) },
+            None => Ok(()),
+        }
+    }
+
     /// Records the steps as a graph.
     fn record(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
         let (api, mut graph) = (self.api, std::ptr::null_mut());
@@ -256,6 +271,7 @@ impl OnGpu {
                     let status = unsafe { (api.copy_async)(to, from, *bytes as usize, self.stream) };
                     api.check("cuMemcpyDtoDAsync", status)?;
                 }
+                Step::Multiply { product, args } => self.multiply(product, args)?,
                 Step::Launch { kernel, args, blocks, status } => {
                     let mut table: Vec<Address> = args.iter().map(|a| self.memory + a).collect();
                     let (mut end, mut word) = (*blocks, self.memory + status);
@@ -316,6 +332,7 @@ impl Drop for OnGpu {
             if !self.recording.is_null() {
                 (api.destroy_recording)(self.recording);
             }
+            self.multiplier = None;
             for module in &self.modules {
                 (api.unload_module)(*module);
             }
@@ -337,79 +354,6 @@ impl Drop for OnGpu {
 fn runs(isa: &str, major: c_int, minor: c_int) -> bool {
     let number: Option<c_int> = isa.split('+').next().and_then(|n| n.strip_prefix("sm_")).and_then(|n| n.parse().ok());
     number.is_some_and(|n| n / 10 == major && n % 10 <= minor)
-}
-
-/// The GPU that the CPU emulates.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct EmulatedDriver;
-
-/// A kernel of the emulated GPU, which is one for a CPU.
-type KernelFn = unsafe extern "C" fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32;
-
-impl Driver for EmulatedDriver {
-    fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError> {
-        let failed = |e: std::io::Error| DriverError::Call { call: "mapping a kernel", words: e.to_string() };
-        let mut memory = AlignedBytes::zeroed(program.memory as usize);
-        for (at, bytes) in &program.constants {
-            memory[*at as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-        let mut kernels = Vec::new();
-        for kernel in &program.kernels {
-            let mut map = MmapMut::map_anon(kernel.bytes.len().max(1)).map_err(failed)?;
-            map[..kernel.bytes.len()].copy_from_slice(kernel.bytes);
-            kernels.push((Arc::new(map.make_exec().map_err(failed)?), kernel.entry as usize));
-        }
-        Ok(Box::new(Emulated {
-            memory,
-            staging: AlignedBytes::zeroed(program.staging as usize),
-            scratch: AlignedBytes::zeroed(shim::SCRATCH as usize),
-            steps: program.steps.clone(),
-            kernels,
-        }))
-    }
-}
-
-struct Emulated {
-    memory: AlignedBytes,
-    staging: AlignedBytes,
-    scratch: AlignedBytes,
-    steps: Vec<Step>,
-    /// Code and the place of its entry point.
-    kernels: Vec<(Arc<Mmap>, usize)>,
-}
-
-impl Loaded for Emulated {
-    fn staging(&mut self) -> &mut [u8] {
-        &mut self.staging
-    }
-
-    fn run(&mut self) -> Result<(), DriverError> {
-        let range = |at: &u64, bytes: &u64| *at as usize..(*at + *bytes) as usize;
-        for step in &self.steps {
-            match step {
-                Step::Upload { from, to, bytes } => {
-                    self.memory[range(to, bytes)].copy_from_slice(&self.staging[range(from, bytes)]);
-                }
-                Step::Download { from, to, bytes } => {
-                    self.staging[range(to, bytes)].copy_from_slice(&self.memory[range(from, bytes)]);
-                }
-                Step::Copy { from, to, bytes } => self.memory.copy_within(range(from, bytes), *to as usize),
-                Step::Launch { kernel, args, blocks, status } => {
-                    let (code, entry) = &self.kernels[*kernel];
-                    let base = self.memory.as_mut_ptr();
-                    let table: Vec<*mut u8> = args.iter().map(|a| base.wrapping_add(*a as usize)).collect();
-                    // SAFETY: the code is executable and was compiled for this signature; its arguments lie in memory
-                    // that is alive and that nothing else uses meanwhile; scratch is as large as such kernels need.
-                    let word = unsafe {
-                        let kernel: KernelFn = std::mem::transmute(code.as_ptr().add(*entry));
-                        kernel(table.as_ptr(), 0, *blocks, self.scratch.as_mut_ptr())
-                    };
-                    self.memory[*status as usize..][..4].copy_from_slice(&word.to_le_bytes());
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

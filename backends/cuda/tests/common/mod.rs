@@ -1,0 +1,91 @@
+//! What the tests of this crate share.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use of_codegen::native::Isa;
+use of_codegen::native::cache::Cache;
+use of_codegen::{Backend, CompileOptions, Target, compile, place};
+use of_cuda::Cuda;
+use of_ir::{Func, Module};
+use of_ops::Value;
+use of_passes::Manager;
+use of_plan::PlanFile;
+use of_runtime::Tensor;
+
+/// The function of a text after the passes.
+pub fn function_of(text: &str) -> Func {
+    let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None);
+    let mut module: Module = module.unwrap_or_else(|d| panic!("{d}"));
+    let mut manager = Manager::default();
+    manager.append("cpu").unwrap();
+    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    module.main().unwrap().clone()
+}
+
+/// Where kernels of tests are kept.
+pub fn cache() -> Cache {
+    Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT)
+}
+
+/// The plan of a function that runs on a GPU of this architecture alone.
+pub fn plan(f: &Func, arch: &str) -> PlanFile {
+    let cache = cache();
+    let backend = Cuda::new(arch, cache.clone()).unwrap();
+    let mut f = f.clone();
+    place::entirely(&mut f, &backend).unwrap_or_else(|d| panic!("{d}"));
+    placed(&f, &[&backend], cache)
+}
+
+/// The plan of a function whose ops are placed.
+pub fn placed(f: &Func, backends: &[&dyn Backend], cache: Cache) -> PlanFile {
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target::new(Isa::host(), backends),
+        cache,
+        progress: None,
+    };
+    compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap()
+}
+
+/// A tensor as the runtime holds it.
+pub fn to_runtime(v: &Value) -> of_runtime::Value {
+    let Value::Tensor(t) = v else { panic!("no tensor") };
+    let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
+    let bytes = t.bytes().map(|b| b.to_vec()).unwrap();
+    Tensor::from_bytes(of_codegen::physical::element_type(t.dtype()), dims, &bytes).unwrap().into()
+}
+
+/// Whether GPUs can be emulated here; what is skipped is said.
+pub fn emulated() -> bool {
+    let said = |why: &String| {
+        // Past the capture of the test runner: what was not tested is said.
+        std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes()).unwrap();
+    };
+    of_codegen::cuda::shim::isa().inspect_err(said).is_ok()
+}
+
+/// A driver without a device, and cuBLASLt without one: `stub.c` and `cublaslt.c` as a shared library in this folder.
+pub fn stub(dir: &Path) -> PathBuf {
+    let (out, sources) = (dir.join("libcuda-stub.so"), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-shared", "-fPIC", "-o"])
+        .arg(&out)
+        .args(["stub.c", "cublaslt.c"].map(|f| sources.join(f)))
+        .arg("-lm");
+    assert!(cc.status().unwrap().success());
+    out
+}
+
+/// What a test of this program says in a process of its own, under these variables.
+pub fn said(test: &str, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]).envs(variables.iter().copied());
+    let out = command.output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}

@@ -1,0 +1,383 @@
+//! Products by cuBLASLt: which groups are calls, and what is computed, by a library without a device (`cublaslt.c`) that checks
+//! how it is called. Tests that need it run in processes of their own, which find it by the environment.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{cache, emulated, function_of, plan, said, stub, to_runtime};
+use of_codegen::cuda::cublaslt::{Activation, Matrix, NAME, Product};
+use of_codegen::native::Isa;
+use of_codegen::native::isa::SHIM;
+use of_codegen::{Backend, CompileOptions, Target, compile};
+use of_cuda::{Cuda, Device, DeviceProgram};
+use of_ir::{DType, Func, Graph};
+use of_ops::sample::Rng;
+use of_ops::{Value, interpret};
+use of_plan::{Exec, PlanFile};
+use of_runtime::{Options, Session, Tensor};
+
+/// Arguments, ops and result of a function of f32, how many of its steps are calls and how many kernels.
+type Case = (&'static str, &'static str, &'static str, usize, usize);
+
+const CASES: &[(&str, Case)] = &[
+    ("a product", ("%x: tensor<32x24xf32>, %w: tensor<24x40xf32>", "%y = of.matmul %x, %w", "32x40", 1, 0)),
+    (
+        "a line and a ReLU",
+        (
+            "%x: tensor<32x24xf32>, %w: tensor<24x40xf32>, %b: tensor<40xf32>",
+            "%p = of.matmul %x, %w\n  %s = of.add %b, %p\n  %y = of.relu %s",
+            "32x40",
+            1,
+            0,
+        ),
+    ),
+    (
+        "a line and the GELU by tanh",
+        (
+            "%x: tensor<32x24xf32>, %w: tensor<24x40xf32>, %b: tensor<40xf32>",
+            "%p = of.matmul %x, %w\n  %s = of.add %p, %b\n  %y = of.gelu %s {tanh = true}",
+            "32x40",
+            1,
+            0,
+        ),
+    ),
+    (
+        "a line and a tensor",
+        (
+            "%x: tensor<32x24xf32>, %w: tensor<24x40xf32>, %b: tensor<40xf32>, %r: tensor<32x40xf32>",
+            "%p = of.matmul %x, %w\n  %s = of.add %p, %b\n  %y = of.add %s, %r",
+            "32x40",
+            1,
+            0,
+        ),
+    ),
+    (
+        "factors",
+        (
+            "%x: tensor<32x24xf32>, %w: tensor<24x40xf32>, %r: tensor<32x40xf32>",
+            "%c = of.constant {value = dense<0.25> : tensor<f32>}\n  %p = of.matmul %x, %w\n  %s = of.mul %p, %c\n  \
+             %h = of.constant {value = dense<0.5> : tensor<f32>}\n  %t = of.mul %r, %h\n  %u = of.sub %s, %t\n  \
+             %y = of.relu %u",
+            "32x40",
+            1,
+            0,
+        ),
+    ),
+    ("batches", ("%x: tensor<2x3x32x24xf32>, %w: tensor<2x3x24x40xf32>", "%y = of.matmul %x, %w", "2x3x32x40", 1, 0)),
+    (
+        "batches with one right operand",
+        (
+            "%x: tensor<3x32x24xf32>, %w: tensor<24x40xf32>, %b: tensor<40xf32>",
+            "%p = of.matmul %x, %w\n  %y = of.add %p, %b",
+            "3x32x40",
+            1,
+            0,
+        ),
+    ),
+    (
+        "batches with one left operand",
+        ("%x: tensor<32x24xf32>, %w: tensor<3x24x40xf32>", "%y = of.matmul %x, %w", "3x32x40", 1, 0),
+    ),
+    (
+        "a transposed left operand",
+        (
+            "%x: tensor<24x32xf32>, %w: tensor<24x40xf32>",
+            "%t = of.transpose %x {perm = [1, 0]}\n  %y = of.matmul %t, %w",
+            "32x40",
+            1,
+            0,
+        ),
+    ),
+    (
+        "both transposed, in batches",
+        (
+            "%x: tensor<3x24x32xf32>, %w: tensor<3x40x24xf32>",
+            "%t = of.transpose %x {perm = [0, 2, 1]}\n  %u = of.transpose %w {perm = [0, 2, 1]}\n  %y = of.matmul %t, %u",
+            "3x32x40",
+            1,
+            0,
+        ),
+    ),
+    (
+        "a transposed operand of rows that are one matrix's",
+        (
+            "%x: tensor<3x24x32xf32>, %w: tensor<24x40xf32>",
+            "%t = of.transpose %x {perm = [0, 2, 1]}\n  %y = of.matmul %t, %w",
+            "3x32x40",
+            1,
+            1,
+        ),
+    ),
+    (
+        "a transposed operand that another reads too",
+        (
+            "%x: tensor<24x32xf32>, %w: tensor<24x40xf32>, %v: tensor<24x40xf32>",
+            "%t = of.transpose %x {perm = [1, 0]}\n  %p = of.matmul %t, %w\n  %q = of.matmul %t, %v\n  \
+             %y = of.add %p, %q",
+            "32x40",
+            2,
+            1,
+        ),
+    ),
+    (
+        "a product of a product",
+        (
+            "%x: tensor<32x24xf32>, %w: tensor<24x40xf32>, %v: tensor<40x16xf32>",
+            "%p = of.matmul %x, %w\n  %r = of.relu %p\n  %y = of.matmul %r, %v",
+            "32x16",
+            2,
+            0,
+        ),
+    ),
+    (
+        "a constant, and a kernel after it",
+        (
+            "%x: tensor<32x24xf32>",
+            "%w = of.constant {value = dense<0.125> : tensor<24x40xf32>}\n  %p = of.matmul %x, %w\n  \
+             %y = of.softmax %p {axis = -1}",
+            "32x40",
+            1,
+            1,
+        ),
+    ),
+];
+
+fn text((arguments, ops, result, ..): &Case) -> String {
+    format!("func @main({arguments}) -> (tensor<{result}xf32>) {{\n  {ops}\n  of.return %y\n}}\n")
+}
+
+/// The function of a case after the passes, with elements of this type.
+fn of_type(case: &Case, dtype: DType) -> Func {
+    function_of(&text(case).replace("xf32", &format!("x{dtype}")).replace("<f32>", &format!("<{dtype}>")))
+}
+
+fn inputs(g: &Graph, r: &mut Rng) -> Vec<Value> {
+    let of = |v| {
+        let t = g.ty(v).as_tensor().unwrap();
+        Value::Tensor(r.tensor(t.dtype, &t.fixed_dims().unwrap(), -1.0, 1.0))
+    };
+    g.args().iter().copied().map(of).collect()
+}
+
+/// The plan inside of what the compiler makes of a function.
+fn inside(f: &Func, arch: &str) -> PlanFile {
+    PlanFile::from_bytes(&Cuda::new(arch, cache()).unwrap().compile(f).unwrap()).unwrap()
+}
+
+/// The calls of a plan.
+fn calls(plan: &PlanFile) -> Vec<Product> {
+    let tasks = plan.plan().programs[0].tasks.iter();
+    let call = |t: &of_plan::Task| match &t.exec {
+        Some(Exec::Backend(e)) if e.backend == NAME => Some(Product::read(plan.payload(e).unwrap()).unwrap()),
+        _ => None,
+    };
+    tasks.filter_map(call).collect()
+}
+
+/// The numbers of a tensor at run time.
+fn numbers(v: &of_runtime::Value, dtype: DType) -> Vec<f64> {
+    let bytes = v.as_tensor().and_then(Tensor::bytes).unwrap().to_vec();
+    let dims = vec![bytes.len() * 8 / dtype.bits().unwrap()];
+    of_ir::Tensor::from_bytes(dtype, dims, of_ir::Blob::new(bytes)).unwrap().to_f64s().unwrap()
+}
+
+/// Runs a function and compares the result with the interpreter's.
+fn compare(name: &str, before: &Func, plan: Arc<PlanFile>, dtype: DType, tolerance: f64) {
+    let inputs = inputs(&before.graph, &mut Rng::new(7));
+    let want = interpret::run_graph(&before.graph, &inputs).unwrap();
+    let Value::Tensor(want) = &want[0] else { panic!("no tensor") };
+    let mut session = Session::new(plan, 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    // The second run finds the memory as the first one left it.
+    for _ in 0..2 {
+        let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
+        let (got, want) = (numbers(&got[0], dtype), want.to_f64s().unwrap());
+        let close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * b.abs().max(1.0);
+        assert!(got.len() == want.len() && got.iter().zip(&want).all(close), "{name}: {got:?} {want:?}");
+    }
+}
+
+#[test]
+fn groups_with_what_the_library_computes_at_their_end_are_calls() {
+    if !emulated() {
+        return;
+    }
+    for (name, case) in CASES {
+        let (_, _, _, want, kernels) = case;
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let f = of_type(case, dtype);
+            let plan = inside(&f, "shim+cublaslt");
+            let names: Vec<&str> = plan.plan().code.iter().map(|c| &c.name[..]).collect();
+            assert_eq!((calls(&plan).len(), names.len()), (*want, *kernels), "{name} of {dtype}: {names:?}");
+            assert!(calls(&plan).iter().all(|c| c.dtype == dtype), "{name} of {dtype}");
+            let own = inside(&f, "shim");
+            assert!(calls(&own).is_empty(), "nothing is called that was not asked for");
+        }
+    }
+}
+
+/// In a process that knows the library: all cases compute what the interpreter does.
+#[test]
+fn computed() {
+    if std::env::var_os("OF_CUBLASLT").is_none() || !emulated() {
+        return;
+    }
+    for (name, case) in CASES {
+        for (dtype, tolerance) in [(DType::F32, 2e-6), (DType::F16, 2e-3), (DType::BF16, 1.6e-2)] {
+            let f = of_type(case, dtype);
+            compare(&format!("{name} of {dtype}"), &f, Arc::new(plan(&f, "shim+cublaslt")), dtype, tolerance);
+        }
+    }
+    // A convolution of points is a product. The library's f32 may be rounded, as ours.
+    let conv = r#"
+func @main(%x: tensor<2x20x6x4xf32>, %b: tensor<24xf32>) -> (tensor<2x24x6x4xf32>) {
+  %w = of.constant {value = dense<0.125> : tensor<24x20x1x1xf32>}
+  %c = of.conv %x, %w, %b {strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, auto_pad = "NOTSET", channels_last = false}
+  %y = of.relu %c
+  of.return %y
+}
+"#;
+    let f = function_of(conv);
+    assert_eq!(calls(&inside(&f, "shim+tf32+cublaslt")).len(), 1);
+    compare("a convolution", &f, Arc::new(plan(&f, "shim+tf32+cublaslt")), DType::F32, 2e-6);
+    // Extents that are known at the run: the region is compiled there, for the library too.
+    let open = "func @main(%x: tensor<?(N)x24xf32>, %w: tensor<24x40xf32>) -> (tensor<?(N)x40xf32>) {\n  \
+                %y = of.matmul %x, %w\n  of.return %y\n}\n";
+    let file = plan(&function_of(open), "shim+cublaslt");
+    let mut session = Session::new(Arc::new(file), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    for rows in [16, 33, 3] {
+        let fixed = function_of(&open.replace("?(N)", &rows.to_string()));
+        let inputs = inputs(&fixed.graph, &mut Rng::new(rows));
+        let want = interpret::run_graph(&fixed.graph, &inputs).unwrap();
+        let Value::Tensor(want) = &want[0] else { panic!("no tensor") };
+        let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
+        let got = numbers(&got[0], DType::F32);
+        assert!(got.iter().zip(want.to_f64s().unwrap()).all(|(a, b)| (a - b).abs() < 1e-5), "{rows} rows");
+    }
+    println!("all cases agree");
+}
+
+#[test]
+fn the_library_computes_what_the_interpreter_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let out = said("computed", &[("OF_CUBLASLT", library.to_str().unwrap())]);
+    assert!(out.contains("all cases agree") || !emulated(), "{out}");
+}
+
+/// In a process that knows a driver: what comes of a product on a GPU. It has no kernel, so that the driver without a device
+/// computes all of it.
+#[test]
+fn on_a_driver() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let (_, case) = CASES.iter().find(|(name, _)| *name == "a line and a ReLU").unwrap();
+    let f = of_type(case, DType::F16);
+    let plan = plan(&f, "sm_90+cublaslt");
+    let plan = Arc::new(plan);
+    if let Err(e) = Session::new(Arc::clone(&plan), 0, Options::default(), &[Arc::new(Device::default())]) {
+        return println!("refused: {e}");
+    }
+    compare("on a driver", &f, plan, DType::F16, 2e-3);
+    println!("it agrees");
+}
+
+#[test]
+fn a_recorded_product_computes_what_the_interpreter_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let library = library.to_str().unwrap();
+    let both = |named| [("OF_CUDA_DRIVER", library), ("OF_CUBLASLT", named)];
+    for (named, failure, words) in [
+        (library, "", "it agrees"),
+        (library, "no algorithm", "the library does not have it"),
+        (library, "no memory", "no memory for it"),
+        ("/nowhere/libcublasLt.so", "", "cuBLASLt was not found"),
+    ] {
+        let out = said("on_a_driver", &[&both(named)[..], &[("STUB_CUBLASLT", failure)]].concat());
+        assert!(out.contains(words), "{failure}: {out}");
+    }
+}
+
+#[test]
+fn an_emulated_gpu_without_a_library_says_so_before_the_run() {
+    if !emulated() || std::env::var_os("OF_CUBLASLT").is_some() {
+        return;
+    }
+    let f = of_type(&CASES[0].1, DType::F32);
+    let loaders: [Arc<dyn of_runtime::Loader>; 1] = [Arc::new(Device::default())];
+    let error = Session::new(Arc::new(plan(&f, "shim+cublaslt")), 0, Options::default(), &loaders).err().unwrap();
+    assert!(error.to_string().contains("OF_CUBLASLT names none"), "{error}");
+}
+
+#[test]
+fn every_product_that_is_no_call_has_a_reason() {
+    let product = "%p = of.matmul %x, %w\n  ";
+    let (x, w) = ("%x: tensor<32x24xf32>", "%w: tensor<24x40xf32>");
+    let with = |more: &str, ops: &str| {
+        format!("func @main({x}, {w}{more}) -> (tensor<32x40xf32>) {{\n  {product}{ops}\n  of.return %y\n}}\n")
+    };
+    let few = "func @main(%x: tensor<8x24xf32>, %w: tensor<24x40xf32>) -> (tensor<8x40xf32>) {\n  %y = of.matmul %x, %w\n  \
+               of.return %y\n}\n";
+    for (text, kind, words) in [
+        (few.to_string(), "", "one is less than 16"),
+        (with("", "%y = of.gelu %p {tanh = false}"), "", "its GELU is the exact one"),
+        (with("", "%y = of.tanh %p"), "", "no Tanh at the end"),
+        (
+            with("", "%c = of.constant {value = dense<2.0> : tensor<f32>}\n  %y = of.add %p, %c"),
+            "",
+            "one number to every element",
+        ),
+        (with("", "%y = of.mul %p, %p"), "", "multiplied or divided by more than a number"),
+        (with(", %r: tensor<32x1xf32>", "%y = of.add %p, %r"), "", "neither a line nor a tensor"),
+        (
+            with(", %b: tensor<40xf32>, %c: tensor<40xf32>", "%s = of.add %p, %b\n  %y = of.add %s, %c"),
+            "",
+            "one tensor and one line",
+        ),
+        (with("", "%y = of.relu %p"), "+tf32x3", "three of ten bits"),
+        (with("", "%t = of.relu %p\n  %y = of.sub %t, %p"), "", "no Max at the end"),
+    ] {
+        let f = function_of(&text);
+        let options = CompileOptions {
+            model: "test".into(),
+            flags: Vec::new(),
+            inputs: Vec::new(),
+            threads: 1,
+            target: Target { cublaslt: true, ..Target::new(Isa::by_name(&format!("{SHIM}{kind}")).unwrap(), &[]) },
+            cache: cache(),
+            progress: None,
+        };
+        if !emulated() {
+            return;
+        }
+        let refused = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}")).summary.refused;
+        let [refused] = &refused[..] else { panic!("{words}: {refused:?}") };
+        assert!(refused.reason.contains(words) && refused.op == "of.matmul", "{words}: {refused:?}");
+    }
+}
+
+#[test]
+fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
+    let (_, case) = CASES.iter().find(|(name, _)| *name == "factors").unwrap();
+    if !emulated() {
+        return;
+    }
+    let plan = inside(&of_type(case, DType::F32), "shim+cublaslt");
+    let [call] = calls(&plan)[..] else { panic!("one call") };
+    assert_eq!((call.scale, call.added, call.bias, call.activation), (0.25, Some(-0.5), false, Activation::Relu));
+    assert_eq!(Product::read(&call.write()), Ok(call));
+    let program = DeviceProgram::of(&plan).unwrap();
+    assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);
+    for bad in [&b"of-cublaslt-1"[..], b"", b"of-cublaslt-1 0 0 0 1 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0"] {
+        assert!(Product::read(bad).is_err());
+    }
+    // Lines that overlap, and more elements than numbers count.
+    for bad in [
+        Product { columns: call.columns + 1, ..call },
+        Product { batches: u64::MAX, result: Matrix { batch: 2, ..call.result }, ..call },
+    ] {
+        assert!(Product::read(&bad.write()).is_err());
+    }
+}
