@@ -14,12 +14,13 @@ use super::body::Body;
 use super::{Lowering, points};
 use crate::fuse::{Group, Role};
 use crate::native::contraction::{self, Contraction, Element, RowAxes, Tile};
+use crate::native::copy::Piece;
 use crate::native::schedule::{Scheduled, Schedules};
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
 use crate::native::winograd::Winograd;
 use crate::native::{Extent, Nest, Zeroed, extent};
-use crate::physical::{Operand, Place};
+use crate::physical::{Flops, Operand, Place};
 use crate::roles;
 
 /// Packed weights.
@@ -97,7 +98,7 @@ impl Lowering<'_, '_> {
         let nest = Nest::Contraction { spec: spec.clone(), tile, body: b.clone(), axes, out: row_major(&dims) };
         let source = nest.print(self.isa)?;
         let packed = constant.map(|_| self.packed(w, &spec, width, None)).transpose()?;
-        let flops = 2 * points(&[k]) * points(&dims);
+        let flops = Flops::products(2 * points(&[k]) * points(&dims));
         Ok((|| {
             let a = self.place(x)?;
             let right = match packed {
@@ -105,7 +106,7 @@ impl Lowering<'_, '_> {
                 None => self.place(w)?,
             };
             self.finish(group, source, b, vec![a, right], flops)?;
-            self.scheduled(key, &spec);
+            self.scheduled(key, &spec, tile);
             Ok(())
         })())
     }
@@ -117,9 +118,12 @@ impl Lowering<'_, '_> {
         (key, tile)
     }
 
-    /// Notes that the last step runs `spec`.
-    fn scheduled(&mut self, key: String, spec: &Contraction) {
+    /// Notes that the last step runs `spec`, and what that reads again and again.
+    fn scheduled(&mut self, key: String, spec: &Contraction, tile: Tile) {
         let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidates(spec, self.isa));
+        if !self.isa.is_gpu() {
+            self.out.physical.steps[step].again = contraction::again(spec, tile, self.isa);
+        }
         self.out.scheduled.push(Scheduled { key, step, tiles });
     }
 
@@ -226,9 +230,11 @@ impl Lowering<'_, '_> {
             (reach - &a.pad - &a.input).max(&0usize.into())
         };
         let padded = |a: &Axis| &a.input + &a.pad + pad_after(a);
+        let known = self.constants.tensor(w).is_some();
         if groups == 1
             && dtype == DType::F32
             && self.winograd
+            && known
             && !self.isa.is_gpu()
             && let Some(fast) = Winograd::choose(&n, &h, &wa, cin, cout, self.isa)
         {
@@ -299,24 +305,32 @@ impl Lowering<'_, '_> {
             taps,
             run: run.into(),
             columns: cout_group.into(),
-            b: if self.isa.is_gpu() { contraction::Operand::RowMajor(cout_group.into()) } else { self.panels_of(w) },
+            b: if self.isa.is_gpu() || !known {
+                contraction::Operand::RowMajor(cout_group.into())
+            } else {
+                self.panels_of(w)
+            },
         };
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
-        if groups > 1 && self.isa.is_gpu() {
+        if groups > 1 && (self.isa.is_gpu() || !known) {
             spec.b_batch[1] = (k * cout_group).into();
         } else if groups > 1 {
             spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
         }
         let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };
         let source = nest.print(self.isa)?;
-        let packed = self.packed(w, &spec, width, Some(h.kernel * wa.kernel))?;
-        let flops = 2 * k as u64 * points(&space);
+        let taps = h.kernel * wa.kernel;
+        let packed = if known { Some(self.packed(w, &spec, width, Some(taps))?) } else { None };
+        let flops = Flops::products(2 * k as u64 * points(&space));
         Ok((|| {
             let a = self.bordered(op, x, border)?;
-            let right = self.panels(w, packed)?;
+            let right = match packed {
+                Some(panels) => self.panels(w, panels)?,
+                None => self.by_tap(op, w, [groups, taps, cin_group, cout_group])?,
+            };
             self.finish(group, source, &body, vec![a, right], flops)?;
-            self.scheduled(key, &spec);
+            self.scheduled(key, &spec, tile);
             Ok(())
         })())
     }
@@ -329,8 +343,27 @@ impl Lowering<'_, '_> {
         Ok((|| {
             let a = self.place(x)?;
             let right = self.panels(w, Panels::Floats(packed))?;
-            self.finish(group, source, b, vec![a, right], fast.flops())
+            self.finish(group, source, b, vec![a, right], Flops::products(fast.flops()))
         })())
+    }
+
+    /// Filters that are computed, `[group Cout, Cin, taps]`, as right operands of products: `[group, taps, Cin, Cout]`.
+    fn by_tap(&mut self, op: OpId, w: ValueId, dims: [usize; 4]) -> Result<Operand, Diagnostic> {
+        let [_, taps, cin, cout] = dims;
+        let from = [cout * cin * taps, 1, taps, cin * taps].map(Extent::from).to_vec();
+        let dims = dims.map(Extent::from).to_vec();
+        let (read, dtype) = (self.place(w)?, self.dtype(w));
+        let slot = self.scratch_slot(format!("{} by tap", self.constants.name(w)), dtype, &dims);
+        let none = || Extent::from(0usize);
+        let to = (none(), row_major(&dims));
+        let nest = Nest::Copy {
+            pieces: vec![Piece { dims, arg: 0, from: (none(), from), to }],
+            bytes: dtype.bits().map_or(4, |b| b / 8),
+            out: 1,
+        };
+        let source = nest.print(self.isa).map_err(|why| self.broken(op, why))?;
+        self.kernel(&[op], source, vec![read], vec![slot], Flops::default());
+        Ok(Operand::whole(Place::Slot(slot)))
     }
 
     /// Where `x` lies with a border of zeros around it: extents with and without it, and elements before, of each axis.
@@ -342,7 +375,7 @@ impl Lowering<'_, '_> {
         let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.clone().map(|a| a.0));
         let pad = Nest::Pad { axes: list.to_vec(), bytes, fill: 0 };
         let source = pad.print(self.isa).map_err(|why| self.broken(op, why))?;
-        self.kernel(&[op], source, vec![a], vec![slot], 0);
+        self.kernel(&[op], source, vec![a], vec![slot], Flops::default());
         Ok(Operand::whole(Place::Slot(slot)))
     }
 
@@ -363,7 +396,7 @@ impl Lowering<'_, '_> {
             rows[i % taps * padded + i / taps] = *v;
         }
         let quads = tensor.as_slice::<i8>().map(|v| window::quads(&v, spec, self.isa));
-        let flops = 2 * taps as u64 * points(&group.space);
+        let flops = Flops::products(2 * taps as u64 * points(&group.space));
         Ok((|| {
             let name = format!("{} (by tap)", self.constants.name(w));
             let weight = match quads {
