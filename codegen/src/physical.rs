@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, DimFn, Factor};
 use of_plan::{
-    Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec,
+    Again, Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec,
     KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
     Transfer,
 };
@@ -173,9 +173,37 @@ pub struct Step {
     /// What it runs.
     pub work: Work,
     /// Floating-point operations.
-    pub flops: u64,
+    pub flops: Flops,
     /// Bytes moved.
     pub bytes: u64,
+    /// What a kernel reads again and again, where it is too large for the second cache.
+    pub again: Option<Again>,
+}
+
+/// Floating-point operations of a step, by the rate at which a machine does them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flops {
+    /// Multiplications and additions of sums of products.
+    pub products: u64,
+    /// Operations on elements one by one, and sums of them.
+    pub pointwise: u64,
+}
+
+impl Flops {
+    /// Those of a product.
+    pub fn products(products: u64) -> Self {
+        Self { products, pointwise: 0 }
+    }
+
+    /// Those on elements.
+    pub fn pointwise(pointwise: u64) -> Self {
+        Self { products: 0, pointwise }
+    }
+
+    /// All of them.
+    pub fn all(self) -> u64 {
+        self.products + self.pointwise
+    }
 }
 
 /// Name, element type and extents of an input or output.
@@ -349,7 +377,9 @@ impl Physical {
                     dynamic: (*symbols || self.has_objects(list)).then(|| self.extent(iterations.dim())),
                     grain: *grain,
                     scratch_bytes: *scratch_bytes,
-                    flops: step.flops,
+                    flops: step.flops.all(),
+                    pointwise: step.flops.pointwise,
+                    again: step.again,
                     bytes: step.bytes,
                 }),
             ),
@@ -361,7 +391,7 @@ impl Physical {
                     len: payload.1,
                     inputs: args(inputs),
                     outputs: outputs.iter().map(|s| *s as u32).collect(),
-                    flops: step.flops,
+                    flops: step.flops.all(),
                     bytes: step.bytes,
                 }),
             ),

@@ -384,8 +384,14 @@ fn convolution(g: &Graph, op: OpId) -> Result<Role, String> {
     if !matches!(x.rank(), Some(3 | 4)) {
         return Err("only 1-D and 2-D convolutions have native code".into());
     }
-    if g.constant(data.operands[1]).is_none() {
-        return Err("its weights are not known before the run".into());
+    if g.constant(data.operands[1]).is_some() {
+        return Ok(Role::Anchor);
+    }
+    if is_depthwise(g, op) {
+        return Err("the weights of a depthwise convolution are not known before the run".into());
+    }
+    if g.ty(data.operands[1]).as_tensor().is_none_or(|t| t.fixed_dims().is_none()) {
+        return Err("the extents of its weights are not known before the run".into());
     }
     Ok(Role::Anchor)
 }

@@ -7,10 +7,10 @@
 use std::ops::Range;
 
 use of_diag::{Code, Diagnostic, Location};
-use of_ir::{Dim, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{DType, Dim, OpId, Rewriter, Tensor, ValueId};
 use of_ops::elementwise::{Add, Mul};
 use of_ops::list::as_op;
-use of_ops::movement::{Concat, Expand, Reshape, Slice, Transpose};
+use of_ops::movement::{Concat, Expand, Gather, Reshape, Slice, Transpose};
 use of_ops::nn::{Conv, ConvTranspose};
 use of_ops::structural::{Constant, NoneValue, ShapeOf};
 
@@ -55,11 +55,16 @@ impl Axis {
     }
 }
 
-/// A transposed convolution of constant filters whose input has its channels last.
+/// The filters `[Cin, Cout/group, kernel…]` of a transposed convolution.
+enum Filters<'a> {
+    Known(&'a [f32]),
+    Computed(ValueId),
+}
+
+/// A transposed convolution whose input has its channels last.
 struct Phases<'a> {
     x: ValueId,
-    /// `[Cin, Cout/group, kernel…]`.
-    filters: &'a [f32],
+    filters: Filters<'a>,
     inputs: usize,
     /// Channels of a group.
     each: usize,
@@ -69,7 +74,7 @@ struct Phases<'a> {
     axes: &'a [Axis],
 }
 
-/// conv_transpose(x, w) = interleaved conv(x, phases of w), for constant weights of f32. Whether `op` is one.
+/// conv_transpose(x, w) = interleaved conv(x, phases of w), for weights of f32. Whether `op` is one.
 ///
 /// # Errors
 /// When an op that it makes does not fit, a bug of the rule.
@@ -79,8 +84,11 @@ pub fn conv_phases(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     let (x, w) = (g.op(op).operands[0], g.op(op).operands[1]);
     let bias = g.op(op).operands.get(2).copied().filter(|v| g.ty(*v).as_tensor().is_some());
     let Some((axes, groups)) = axes(g, &conv, x, w) else { return Ok(false) };
-    let Some(filters) = g.constant(w) else { return Ok(false) };
-    let Some(numbers) = filters.as_slice::<f32>() else { return Ok(false) };
+    let Some(filters) = g.ty(w).as_tensor().filter(|t| t.dtype == DType::F32).and_then(|t| t.fixed_dims()) else {
+        return Ok(false);
+    };
+    let constant = g.constant(w);
+    let numbers = constant.as_ref().and_then(|t| t.as_slice::<f32>());
     // A bias that is computed is added at the end.
     let known = bias.and_then(|b| g.constant(b));
     let known = known.as_ref().and_then(|b| b.as_slice::<f32>());
@@ -91,8 +99,9 @@ pub fn conv_phases(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     if !conv.channels_last {
         x = transpose(rw, x, std::iter::once(0).chain(2..2 + rank).chain([1]))?;
     }
-    let (inputs, each) = (filters.dims()[0] / groups, filters.dims()[1]);
-    let all = Phases { x, filters: &numbers, inputs, each, bias: known.as_deref(), groups, axes: &axes };
+    let (inputs, each) = (filters[0] / groups, filters[1]);
+    let filters = numbers.as_deref().map_or(Filters::Computed(w), Filters::Known);
+    let all = Phases { x, filters, inputs, each, bias: known.as_deref(), groups, axes: &axes };
     let mut y = all.along(rw, &[])?;
     if axes.iter().any(|a| a.stride > 1) {
         y = all.interleave(rw, y)?;
@@ -156,11 +165,15 @@ impl Phases<'_> {
     /// The phases of one run along each axis.
     fn part(&self, rw: &mut Rewriter<'_>, runs: &[Run]) -> Result<ValueId, Diagnostic> {
         let rank = runs.len();
-        let phases: usize = runs.iter().map(|r| r.phases.len()).product();
+        let phases = phases(runs);
         let channels = self.groups * phases * self.each;
         let bias = self.bias.map(|b| b.chunks(self.each).flat_map(|c| c.repeat(phases)).collect::<Vec<f32>>());
         let y = if runs.iter().all(|r| !r.taps.is_empty()) {
-            let mut operands = vec![self.x, constant(rw, &self.weights(runs), &self.dims(runs))?];
+            let filters = match self.filters {
+                Filters::Known(numbers) => constant(rw, &self.weights(numbers, runs), &self.dims(runs))?,
+                Filters::Computed(w) => self.arranged(rw, w, runs)?,
+            };
+            let mut operands = vec![self.x, filters];
             if let Some(b) = bias {
                 operands.push(constant(rw, &b, &[channels])?);
             }
@@ -211,35 +224,62 @@ impl Phases<'_> {
     }
 
     fn dims(&self, runs: &[Run]) -> Vec<usize> {
-        let phases: usize = runs.iter().map(|r| r.phases.len()).product();
         let taps = runs.iter().map(|r| r.taps.len());
-        [self.groups * phases * self.each, self.inputs].into_iter().chain(taps).collect()
+        [self.groups * phases(runs) * self.each, self.inputs].into_iter().chain(taps).collect()
     }
 
     /// The filters `[group phases Cout/group, Cin/group, taps…]`.
-    fn weights(&self, runs: &[Run]) -> Vec<f32> {
-        let lens: Vec<usize> = runs.iter().map(|r| r.phases.len()).collect();
-        let taps: Vec<usize> = runs.iter().map(|r| r.taps.len()).collect();
-        let points: usize = self.axes.iter().map(|a| a.kernel).product();
+    fn weights(&self, filters: &[f32], runs: &[Run]) -> Vec<f32> {
+        let points = self.points();
+        let taps = self.taps(runs);
         let mut out = Vec::new();
         for group in 0..self.groups {
-            for phase in places(&lens) {
+            for taps in taps.chunks_exact(taps.len() / phases(runs)) {
                 for channel in 0..self.each {
                     for input in 0..self.inputs {
                         let from = ((group * self.inputs + input) * self.each + channel) * points;
-                        let from = &self.filters[from..from + points];
-                        // Every phase of a run has its taps.
-                        out.extend(places(&taps).filter_map(|tap| {
-                            let axis = |at: usize, (i, (a, r)): (usize, (&Axis, &Run))| {
-                                Some(at * a.kernel + a.place(r.taps[tap[i]], r.phases.start + phase[i])?)
-                            };
-                            self.axes.iter().zip(runs).enumerate().try_fold(0, axis).map(|at| from[at])
-                        }));
+                        out.extend(taps.iter().map(|tap| filters[from + tap]));
                     }
                 }
             }
         }
         out
+    }
+
+    /// [`Self::weights`] of filters that are computed: their taps are picked as rows.
+    fn arranged(&self, rw: &mut Rewriter<'_>, w: ValueId, runs: &[Run]) -> Result<ValueId, Diagnostic> {
+        let (phases, taps) = (phases(runs), self.taps(runs));
+        let reshape = |rw: &mut Rewriter<'_>, v: ValueId, dims: &[usize]| {
+            let dims: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
+            let to = Constant::ints(rw, &dims)?;
+            rw.create_one(Reshape { allowzero: true }, &[v, to])
+        };
+        let apart = reshape(rw, w, &[self.groups, self.inputs, self.each, self.points()])?;
+        let rows = transpose(rw, apart, [3, 0, 1, 2].into_iter())?;
+        let which: Vec<i64> = taps.iter().map(|t| *t as i64).collect();
+        let which = Constant::ints(rw, &which)?;
+        let picked = rw.create_one(Gather { axis: 0 }, &[rows, which])?;
+        let picked = reshape(rw, picked, &[phases, taps.len() / phases, self.groups, self.inputs, self.each])?;
+        let filters = transpose(rw, picked, [2, 0, 4, 3, 1].into_iter())?;
+        reshape(rw, filters, &self.dims(runs))
+    }
+
+    /// Taps of a filter.
+    fn points(&self) -> usize {
+        self.axes.iter().map(|a| a.kernel).product()
+    }
+
+    /// Which taps of a filter the phases of the runs have, phase by phase; all have as many.
+    fn taps(&self, runs: &[Run]) -> Vec<usize> {
+        let lens: Vec<usize> = runs.iter().map(|r| r.phases.len()).collect();
+        let taps: Vec<usize> = runs.iter().map(|r| r.taps.len()).collect();
+        let place = |phase: &[usize], tap: &[usize]| {
+            let axis = |at: usize, (i, (a, r)): (usize, (&Axis, &Run))| {
+                Some(at * a.kernel + a.place(r.taps[tap[i]], r.phases.start + phase[i])?)
+            };
+            self.axes.iter().zip(runs).enumerate().try_fold(0, axis)
+        };
+        places(&lens).flat_map(|p| places(&taps).filter_map(move |t| place(&p, &t))).collect()
     }
 
     /// `[N, M…, group, phases…, each]` to `[N, M*stride…, group each]`.
@@ -256,6 +296,11 @@ impl Phases<'_> {
         let to = rw.create_one(Concat { axis: 0 }, &[samples, image, channels])?;
         rw.create_one(Reshape { allowzero: true }, &[parts, to])
     }
+}
+
+/// Phases of the runs of all axes together.
+fn phases(runs: &[Run]) -> usize {
+    runs.iter().map(|r| r.phases.len()).product()
 }
 
 /// All places in a box, row-major.

@@ -23,7 +23,7 @@ fn prepared(c: &Gpt) -> Func {
 fn cluster() -> MeshSpec {
     let mut m = MeshSpec::named("dgx-h100[8]").unwrap();
     let fast = m.axes[0].clone();
-    let slow = |devices| MeshAxis { devices, bandwidth: 5e10, latency: 8e-6 };
+    let slow = |devices| MeshAxis { devices, bandwidth: 5e10, latency: 8e-6, short: Vec::new() };
     m.axes = vec![slow(8), fast, slow(16)];
     m
 }

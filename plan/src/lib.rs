@@ -54,8 +54,8 @@ pub use structure::{
     Program, Regst, Storage, ThreadDesc, Weight,
 };
 pub use task::{
-    Arg, ArgSource, BackendExec, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec, PortExec,
-    Task, TaskKind, View,
+    Again, Arg, ArgSource, BackendExec, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec,
+    PortExec, Task, TaskKind, View,
 };
 pub use task_id::TaskId;
 pub use transfer::{Group, Piece, Runs, Transfer, block, coords, partial_kind};

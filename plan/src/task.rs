@@ -194,6 +194,23 @@ pub struct KernelExec {
     /// kernel then gets the table of the symbols' values as a further argument, and objects as their bytes.
     #[prost(message, optional, tag = "8")]
     pub dynamic: Option<Extent>,
+    /// How many of `flops` are operations on elements one by one, which take longer than those of a product.
+    #[prost(uint64, tag = "9")]
+    pub pointwise: u64,
+    /// What is read again and again, where it is too large for the second cache.
+    #[prost(message, optional, tag = "10")]
+    pub again: Option<Again>,
+}
+
+/// Bytes that a kernel reads again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
+pub struct Again {
+    /// How many, besides those that it reads once.
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+    /// How many are read before the same come again.
+    #[prost(uint64, tag = "2")]
+    pub after: u64,
 }
 
 /// A call of an executable that a backend loads from payload bytes.

@@ -46,7 +46,8 @@ pub use pool::Pool;
 pub use profile::TaskTiming;
 pub use session::{Options, Session, find_program};
 pub use simulator::{
-    Link, Machine, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate, simulate_ranks,
+    Link, Machine, Near, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,
+    simulate_ranks,
 };
 pub use transport::{Offer, SharedMemory, Stopped, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};

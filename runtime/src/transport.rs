@@ -58,7 +58,8 @@ impl SharedMemory {
     /// For so many ranks. They spin for a moment before they sleep where each has a core of its own.
     pub fn new(ranks: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let spins = if ranks <= cores { 1 << 12 } else { 0 };
+        // About a millisecond: a rank that slept is late by what waking takes, and then the others sleep until it comes.
+        let spins = if ranks <= cores { 1 << 16 } else { 0 };
         Self { ranks: (0..ranks).map(|_| Lending::default()).collect(), stopped: AtomicBool::new(false), spins }
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use common::{Graph, builder, feed, fetch};
 use of_plan::*;
 use of_runtime::{
-    Link, Machine, MeshSession, Options, RanksOptions, RanksTimeline, RunError, SessionError, SimError, Tensor, Value,
-    simulate_ranks,
+    Link, Machine, MeshSession, Near, Options, RanksOptions, RanksTimeline, RunError, SessionError, SimError, Tensor,
+    Value, simulate_ranks,
 };
 
 /// Ranks along `axes` of a mesh sum a vector of so many elements.
@@ -264,13 +264,20 @@ fn tasks_take_what_the_machine_takes() {
     let machine = Machine {
         flops: vec![],
         other_flops: 1e9,
+        pointwise: f64::INFINITY,
         bandwidth: 1e9,
-        cache_bandwidth: 1e9,
-        cache: 0,
+        caches: vec![],
+        turns: 1.0,
         overhead: 1e-6,
-        links: vec![Link { bandwidth: 1e9, latency: 5e-6 }],
+        links: vec![Link { bandwidth: 1e9, latency: 5e-6, short: vec![] }],
     };
     let costs = machine.costs_ns(plan, &plan.meshes[0], 0, &plan.programs[0]);
     // 32 bytes in and out; for the sum two rounds and 96 bytes from others.
     assert_eq!(costs, [1064, 1064, 1000 + 10_000 + 96, 1064]);
+    // All of it is in a cache after the first run, and short messages are faster.
+    let near = vec![Near { bytes: 1 << 20, bandwidth: 4e9 }];
+    let link = Link { short: vec![Near { bytes: 1 << 10, bandwidth: 2e9 }], ..machine.links[0].clone() };
+    let machine = Machine { caches: near, links: vec![link], ..machine };
+    let costs = machine.costs_ns(plan, &plan.meshes[0], 0, &plan.programs[0]);
+    assert_eq!(costs, [1016, 1016, 1000 + 10_000 + 48, 1016]);
 }

@@ -28,6 +28,6 @@ pub mod turns;
 pub mod ways;
 
 pub use layout::Layout;
-pub use mesh::{MeshAxis, MeshSpec, PRESETS};
+pub use mesh::{MeshAxis, MeshSpec, Near, PRESETS};
 pub use meshes::Meshes;
 pub use model::Model;

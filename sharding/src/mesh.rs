@@ -36,12 +36,9 @@ pub struct MeshSpec {
     pub memory: f64,
     /// Bytes a second between a device and its memory.
     pub bandwidth: f64,
-    /// Bytes a second between a device and its caches; as from memory without it.
-    #[serde(default)]
-    pub cache_bandwidth: Option<f64>,
-    /// What a task moves is expected in the caches up to so many bytes.
-    #[serde(default)]
-    pub cache: f64,
+    /// What is nearer to a device than its memory, the nearest first: what it touched again after so many bytes.
+    #[serde(default, rename = "cache")]
+    pub caches: Vec<Near>,
     /// Seconds that a task takes besides its work.
     #[serde(default)]
     pub overhead: f64,
@@ -50,6 +47,10 @@ pub struct MeshSpec {
     pub cores: Option<usize>,
     /// Floating-point operations a second by name of the element type; `other` stands for all that are not named.
     pub flops: BTreeMap<String, f64>,
+    /// Operations a second on elements one by one, where they are no products; as many as of these without it. An elementary
+    /// function counts [`of_ops::work::ELEMENTARY`].
+    #[serde(default)]
+    pub pointwise: Option<f64>,
     /// The axes, outermost first.
     #[serde(rename = "axis")]
     pub axes: Vec<MeshAxis>,
@@ -65,6 +66,19 @@ pub struct MeshAxis {
     pub bandwidth: f64,
     /// Seconds until the first byte of a message arrives.
     pub latency: f64,
+    /// The bandwidth of messages that stay in a cache, the shortest first.
+    #[serde(default)]
+    pub short: Vec<Near>,
+}
+
+/// Bytes that come faster than others.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Near {
+    /// Up to so many.
+    pub bytes: f64,
+    /// Bytes a second.
+    pub bandwidth: f64,
 }
 
 /// A mesh that is known by name: spelled `NAME[AxBx…]`.
@@ -137,12 +151,19 @@ impl MeshSpec {
         if !positive(self.memory) || !positive(self.bandwidth) || !self.flops.values().all(|f| positive(*f)) {
             return wrong("memory, bandwidth and flops must be positive".into());
         }
-        let optional = [self.cache, self.overhead];
-        if !optional.iter().all(|x| x.is_finite() && *x >= 0.0) || self.cores == Some(0) {
-            return wrong("cache and overhead must not be negative, cores not 0".into());
+        if !(self.overhead.is_finite() && self.overhead >= 0.0) || self.cores == Some(0) {
+            return wrong("overhead must not be negative, cores not 0".into());
         }
-        if self.cache_bandwidth.is_some_and(|b| !positive(b)) {
-            return wrong("cache_bandwidth must be positive".into());
+        if self.pointwise.is_some_and(|rate| !positive(rate)) {
+            return wrong("pointwise must be positive".into());
+        }
+        for near in std::iter::once(&self.caches).chain(self.axes.iter().map(|a| &a.short)) {
+            let ascending = near.windows(2).all(|pair| pair[0].bytes < pair[1].bytes);
+            if !ascending || !near.iter().all(|n| positive(n.bytes) && positive(n.bandwidth)) {
+                return wrong(
+                    "caches and short messages need positive bytes and bandwidths, the shortest first".into(),
+                );
+            }
         }
         if !self.flops.contains_key("other") {
             return wrong("flops must name 'other', for element types that it does not name".into());
@@ -183,16 +204,16 @@ fn flops(list: &[(&str, f64)]) -> BTreeMap<String, f64> {
 /// Cores of a Zen 4 server: 117 GFLOP/s in f32 each; what one core writes, another reads through the cache they share.
 /// `of-opt measure` says what those of another machine do.
 fn cpu(shape: &[usize]) -> MeshSpec {
-    let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 8e9, latency: 1e-6 };
+    let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 8e9, latency: 1e-6, short: Vec::new() };
     MeshSpec {
         device: "cpu".into(),
         memory: 8e9,
         bandwidth: 1e10,
-        cache_bandwidth: Some(7.5e10),
-        cache: 1e6,
+        caches: vec![Near { bytes: 1e6, bandwidth: 7.5e10 }],
         overhead: 1.4e-7,
         cores: None,
         flops: flops(&[("f32", 1.17e11), ("f64", 5.8e10), ("other", 3e10)]),
+        pointwise: Some(3e10),
         axes: shape.iter().map(axis).collect(),
     }
 }
@@ -205,33 +226,33 @@ fn dgx_h100(shape: &[usize]) -> MeshSpec {
     let axis = |i: usize| {
         let inside = shape[i..].iter().product::<usize>() <= 8;
         let (bandwidth, latency) = if inside { (4.5e11, 3e-6) } else { (5e10, 8e-6) };
-        MeshAxis { devices: shape[i], bandwidth, latency }
+        MeshAxis { devices: shape[i], bandwidth, latency, short: Vec::new() }
     };
     MeshSpec {
         device: "cuda".into(),
         memory: 80e9,
         bandwidth: 3.35e12,
-        cache_bandwidth: None,
-        cache: 0.0,
+        caches: Vec::new(),
         overhead: 0.0,
         cores: None,
         flops: flops(&peaks.map(|(n, f)| (n, f * REACHED))),
+        pointwise: None,
         axes: (0..shape.len()).map(axis).collect(),
     }
 }
 
 /// Machines of 16 cores with eight memory channels.
 fn ethernet(shape: &[usize]) -> MeshSpec {
-    let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 3.1e9, latency: 3e-5 };
+    let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 3.1e9, latency: 3e-5, short: Vec::new() };
     MeshSpec {
         device: "cpu".into(),
         memory: 64e9,
         bandwidth: 2e11,
-        cache_bandwidth: None,
-        cache: 0.0,
+        caches: Vec::new(),
         overhead: 0.0,
         cores: None,
         flops: flops(&[("f32", 1.8e12), ("f64", 9e11), ("other", 5e11)]),
+        pointwise: None,
         axes: shape.iter().map(axis).collect(),
     }
 }
@@ -262,9 +283,13 @@ mod tests {
             let axis = "[[axis]]\ndevices = 2\nbandwidth = 1e9\nlatency = 1e-6\n";
             format!("device = \"cpu\"\nmemory = 1e9\nbandwidth = 1e9\n{more}flops = {{ other = 1e9 }}\n{axis}")
         };
-        let m = MeshSpec::parse(&text("cores = 1\ncache_bandwidth = 2e9\noverhead = 1e-7\n"), "x").unwrap();
-        assert_eq!((m.cores, m.cache_bandwidth, m.overhead, m.cache), (Some(1), Some(2e9), 1e-7, 0.0));
-        for wrong in ["cores = 0\n", "cache_bandwidth = 0.0\n", "overhead = -1.0\n", "cache = inf\n"] {
+        let near = "cache = [{ bytes = 1e6, bandwidth = 2e9 }]\n";
+        let m = MeshSpec::parse(&text(&format!("cores = 1\noverhead = 1e-7\npointwise = 1e9\n{near}")), "x").unwrap();
+        assert_eq!((m.cores, m.overhead, m.pointwise), (Some(1), 1e-7, Some(1e9)));
+        assert_eq!(m.caches, [Near { bytes: 1e6, bandwidth: 2e9 }]);
+        let none = "cache = [{ bytes = 1e6, bandwidth = 0.0 }]\n";
+        let backwards = "cache = [{ bytes = 2e6, bandwidth = 1e9 }, { bytes = 1e6, bandwidth = 2e9 }]\n";
+        for wrong in ["cores = 0\n", "overhead = -1.0\n", "pointwise = 0.0\n", none, backwards] {
             assert!(MeshSpec::parse(&text(wrong), "x").is_err(), "{wrong}");
         }
     }

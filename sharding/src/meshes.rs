@@ -112,7 +112,7 @@ impl MeshSpec {
     pub fn cut(&self, axis: usize, stages: usize) -> MeshSpec {
         let Some(mut own) = self.stage(axis, stages) else { return self.clone() };
         let link = &self.axes[axis];
-        own.axes.insert(axis, MeshAxis { devices: stages, bandwidth: link.bandwidth, latency: link.latency });
+        own.axes.insert(axis, MeshAxis { devices: stages, ..link.clone() });
         own
     }
 }

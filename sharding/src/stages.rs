@@ -774,7 +774,7 @@ mod tests {
         let mut mesh = MeshSpec::named(name).unwrap();
         mesh.flops.values_mut().for_each(|f| *f = 1e9);
         mesh.bandwidth = 1e9;
-        mesh.cache_bandwidth = None;
+        mesh.caches.clear();
         for a in &mut mesh.axes {
             a.bandwidth = rng.float(1e8, 4e9);
             a.latency = rng.float(0.0, 2e-7);

@@ -67,12 +67,12 @@ impl Turns {
             device: "turns".into(),
             memory: 1e30,
             bandwidth: 1e12,
-            cache_bandwidth: None,
-            cache: 0.0,
+            caches: Vec::new(),
             overhead: 0.0,
             cores: None,
             flops: [("other".to_string(), 1e12)].into_iter().collect(),
-            axes: vec![MeshAxis { devices: count, bandwidth: 1e3, latency: 1e-3 }],
+            pointwise: None,
+            axes: vec![MeshAxis { devices: count, bandwidth: 1e3, latency: 1e-3, short: Vec::new() }],
         };
         let mut own = func.clone();
         let sources: Vec<(ValueId, Sbp)> = g

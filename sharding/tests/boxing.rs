@@ -10,7 +10,7 @@ use of_sharding::{Layout, MeshAxis, MeshSpec, layout};
 /// A mesh on which only bytes count.
 fn mesh(shape: &[usize], latency: f64) -> MeshSpec {
     MeshSpec {
-        axes: shape.iter().map(|d| MeshAxis { devices: *d, bandwidth: 1.0, latency }).collect(),
+        axes: shape.iter().map(|d| MeshAxis { devices: *d, bandwidth: 1.0, latency, short: Vec::new() }).collect(),
         ..MeshSpec::named("cpu[1]").unwrap()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use of_codegen::native::cache::Cache;
 use of_codegen::native::isa::SHIM;
 use of_codegen::native::{Isa, Source, toolchain};
-use of_codegen::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work};
+use of_codegen::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work};
 use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
 use of_ops::contraction::MatMul;
@@ -50,7 +50,14 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         bytes: Some(bytes as u64),
         extents: Vec::new(),
     };
-    let step = |work| Step { name: "test".into(), locations: Vec::new(), work, flops: 0, bytes: 0 };
+    let step = |work| Step {
+        name: "test".into(),
+        locations: Vec::new(),
+        work,
+        flops: Flops::default(),
+        bytes: 0,
+        again: None,
+    };
     let port = || PortSpec { name: "x".into(), dtype: Some(DType::F32), dims: dims.clone(), object: false };
     let args = vec![Operand::whole(Place::Slot(0)), Operand::whole(Place::Slot(1))];
     let physical = Physical {

@@ -721,6 +721,56 @@ fn convolutions_of_few_multiplications_agree_with_the_interpreter() {
     }
 }
 
+/// Filters that are computed, as in training: strides, dilations, groups, one image axis, and their gradients.
+#[test]
+fn convolutions_by_computed_filters_agree_with_the_interpreter() {
+    let attributes = |strides: &str, pads: &str, dilations: &str, group: usize| {
+        format!(
+            "strides = [{strides}], pads = [{pads}], dilations = [{dilations}], group = {group}, \
+             auto_pad = \"NOTSET\", channels_last = false"
+        )
+    };
+    let cases = [
+        ("2x6x9x8", "12x6x3x3", attributes("1, 1", "1, 1, 1, 1", "1, 1", 1)),
+        ("2x6x11x8", "20x6x3x2", attributes("2, 2", "1, 0, 0, 1", "1, 1", 1)),
+        ("1x8x9x9", "12x4x2x3", attributes("1, 2", "0, 1, 2, 1", "2, 1", 2)),
+        ("3x4x5x5", "7x4x1x1", attributes("1, 1", "0, 0, 0, 0", "1, 1", 1)),
+        ("2x5x17", "6x5x4", attributes("3", "2, 1", "1", 1)),
+    ];
+    for (seed, (x, w, attributes)) in cases.into_iter().enumerate() {
+        let rank = x.split('x').count();
+        let axes: Vec<usize> = (0..rank).collect();
+        let text = format!(
+            "func @main(%x: tensor<{x}xf32>, %w: tensor<{w}xf32>) -> (tensor<f32>, tensor<{x}xf32>, tensor<{w}xf32>) {{
+  %y = of.conv %x, %w {{{attributes}}}
+  %t = of.tanh %y
+  %axes = of.constant {{value = dense<{axes:?}> : tensor<{rank}xi64>}}
+  %sum = of.reduce_sum %t, %axes {{keepdims = false}}
+  %gx, %gw = of.gradient %sum, %x, %w
+  of.return %sum, %gx, %gw
+}}"
+        );
+        let mut module =
+            of_ir::text::parse_module(&text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
+        let mut manager = Manager::default();
+        manager.append("differentiate").unwrap();
+        manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        let f = module.main().unwrap();
+        let dims = |text: &str| text.split('x').map(|d| d.parse().unwrap()).collect::<Vec<usize>>();
+        let mut r = Rng::new(seed as u64);
+        let inputs: Vec<Value> = [x, w].map(|d| r.f32s(&dims(d))).into();
+        let want = interpret::run_graph(&f.graph, &inputs).unwrap();
+        let baseline = Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH);
+        for isa in [Some(Isa::host()), baseline, emulated_gpu()].into_iter().flatten() {
+            let what = format!("{x} by {w}, {}", isa.name);
+            assert_within(1e-5, &what, &run_compiled(f, &inputs, isa, 2), &want);
+            let plan = plan_for(f, isa).unwrap_or_else(|d| panic!("{d}"));
+            let interpreted = |t: &of_plan::Task| matches!(t.exec, Some(of_plan::Exec::Backend(_)));
+            assert!(!plan.plan().programs[0].tasks.iter().any(interpreted), "{what}: some of it is interpreted");
+        }
+    }
+}
+
 #[test]
 fn a_tensor_survives_the_way_through_the_runtime() {
     let mut r = Rng::new(1);

@@ -14,12 +14,13 @@ use super::body::Body;
 use super::{Lowering, points};
 use crate::fuse::{Group, Role};
 use crate::native::contraction::{self, Contraction, Element, RowAxes, Tile};
+use crate::native::copy::Piece;
 use crate::native::schedule::{Scheduled, Schedules};
 use crate::native::space::row_major;
 use crate::native::window::{self, Axis, Kind, Window};
 use crate::native::winograd::Winograd;
 use crate::native::{Extent, Nest, Zeroed, extent};
-use crate::physical::{Operand, Place};
+use crate::physical::{Flops, Operand, Place};
 use crate::roles;
 
 /// Packed weights.
@@ -88,7 +89,7 @@ impl Lowering<'_, '_> {
         if constant.is_some() {
             spec.b = self.panels_of(w);
         }
-        let flops = 2 * points(&[k]) * points(&dims);
+        let flops = Flops::products(2 * points(&[k]) * points(&dims));
         if let Some(mut call) = self.call(op, &spec, b, &axes, &row_major(&dims)) {
             let operands = self.untransposed(&mut call, [x, w]);
             return Ok((|| {
@@ -112,7 +113,7 @@ impl Lowering<'_, '_> {
                 None => self.place(w)?,
             };
             self.finish(group, source, b, vec![a, right], flops)?;
-            self.scheduled(key, &spec);
+            self.scheduled(key, &spec, tile);
             Ok(())
         })())
     }
@@ -124,9 +125,12 @@ impl Lowering<'_, '_> {
         (key, tile)
     }
 
-    /// Notes that the last step runs `spec`.
-    fn scheduled(&mut self, key: String, spec: &Contraction) {
+    /// Notes that the last step runs `spec`, and what that reads again and again.
+    fn scheduled(&mut self, key: String, spec: &Contraction, tile: Tile) {
         let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidates(spec, self.isa));
+        if !self.isa.is_gpu() {
+            self.out.physical.steps[step].again = contraction::again(spec, tile, self.isa);
+        }
         self.out.scheduled.push(Scheduled { key, step, tiles });
     }
 
@@ -239,9 +243,11 @@ impl Lowering<'_, '_> {
             (reach - &a.pad - &a.input).max(&0usize.into())
         };
         let padded = |a: &Axis| &a.input + &a.pad + pad_after(a);
+        let known = self.constants.tensor(w).is_some();
         if groups == 1
             && self.isa.multiplies(dtype)
             && self.winograd
+            && known
             && !self.isa.is_gpu()
             && let Some(fast) = Winograd::choose(element(dtype), &n, (&h, &wa), (cin, cout), self.isa)
         {
@@ -312,20 +318,26 @@ impl Lowering<'_, '_> {
             taps,
             run: run.into(),
             columns: cout_group.into(),
-            b: if self.isa.is_gpu() { contraction::Operand::RowMajor(cout_group.into()) } else { self.panels_of(w) },
+            b: if self.isa.is_gpu() || !known {
+                contraction::Operand::RowMajor(cout_group.into())
+            } else {
+                self.panels_of(w)
+            },
         };
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
-        if groups > 1 && self.isa.is_gpu() {
+        if groups > 1 && (self.isa.is_gpu() || !known) {
             spec.b_batch[1] = (k * cout_group).into();
         } else if groups > 1 {
             spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
         }
-        let packed = self.packed(w, &spec, width, Some(h.kernel * wa.kernel))?;
-        let flops = 2 * k as u64 * points(&space);
+        let taps = h.kernel * wa.kernel;
+        let packed = if known { Some(self.packed(w, &spec, width, Some(taps))?) } else { None };
+        let flops = Flops::products(2 * k as u64 * points(&space));
+        let filters = [groups, taps, cin_group, cout_group];
         if let Some(call) = self.call(op, &spec, &body, &row_axes, &out) {
             return Ok((|| {
-                let operands = [self.bordered(op, x, border)?, self.panels(w, packed)?];
+                let operands = [self.bordered(op, x, border)?, self.filters(op, w, packed, filters)?];
                 self.called(group, call, operands, &body, flops)
             })());
         }
@@ -333,9 +345,9 @@ impl Lowering<'_, '_> {
         let source = nest.print(self.isa)?;
         Ok((|| {
             let a = self.bordered(op, x, border)?;
-            let right = self.panels(w, packed)?;
+            let right = self.filters(op, w, packed, filters)?;
             self.finish(group, source, &body, vec![a, right], flops)?;
-            self.scheduled(key, &spec);
+            self.scheduled(key, &spec, tile);
             Ok(())
         })())
     }
@@ -351,8 +363,37 @@ impl Lowering<'_, '_> {
         Ok((|| {
             let a = self.place(x)?;
             let right = self.panels(w, Panels::Floats(packed))?;
-            self.finish(group, source, b, vec![a, right], fast.flops())
+            self.finish(group, source, b, vec![a, right], Flops::products(fast.flops()))
         })())
+    }
+
+    /// Filters `[group Cout, Cin, taps]` as right operands of products: packed where they are known, else computed as
+    /// `dims`, `[group, taps, Cin, Cout]`.
+    fn filters(
+        &mut self,
+        op: OpId,
+        w: ValueId,
+        packed: Option<Panels>,
+        dims: [usize; 4],
+    ) -> Result<Operand, Diagnostic> {
+        if let Some(panels) = packed {
+            return self.panels(w, panels);
+        }
+        let [_, taps, cin, cout] = dims;
+        let from = [cout * cin * taps, 1, taps, cin * taps].map(Extent::from).to_vec();
+        let dims = dims.map(Extent::from).to_vec();
+        let (read, dtype) = (self.place(w)?, self.dtype(w));
+        let slot = self.scratch_slot(format!("{} by tap", self.constants.name(w)), dtype, &dims);
+        let none = || Extent::from(0usize);
+        let to = (none(), row_major(&dims));
+        let nest = Nest::Copy {
+            pieces: vec![Piece { dims, arg: 0, from: (none(), from), to }],
+            bytes: dtype.bits().map_or(4, |b| b / 8),
+            out: 1,
+        };
+        let source = nest.print(self.isa).map_err(|why| self.broken(op, why))?;
+        self.kernel(&[op], source, vec![read], vec![slot], Flops::default());
+        Ok(Operand::whole(Place::Slot(slot)))
     }
 
     /// Where `x` lies with a border of zeros around it: extents with and without it, and elements before, of each axis.
@@ -364,7 +405,7 @@ impl Lowering<'_, '_> {
         let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.clone().map(|a| a.0));
         let pad = Nest::Pad { axes: list.to_vec(), bytes, fill: 0 };
         let source = pad.print(self.isa).map_err(|why| self.broken(op, why))?;
-        self.kernel(&[op], source, vec![a], vec![slot], 0);
+        self.kernel(&[op], source, vec![a], vec![slot], Flops::default());
         Ok(Operand::whole(Place::Slot(slot)))
     }
 
@@ -385,7 +426,7 @@ impl Lowering<'_, '_> {
             rows[i % taps * padded + i / taps] = *v;
         }
         let quads = tensor.as_slice::<i8>().map(|v| window::quads(&v, spec, self.isa));
-        let flops = 2 * taps as u64 * points(&group.space);
+        let flops = Flops::products(2 * taps as u64 * points(&group.space));
         Ok((|| {
             let name = format!("{} (by tap)", self.constants.name(w));
             let weight = match quads {
@@ -423,7 +464,7 @@ fn element(dtype: DType) -> Element {
 
 /// A right operand as `[k, n]`: a matrix as it is, filters of so many taps rearranged.
 fn right<T: Copy + Default + Send + Sync>(part: &[T], k: usize, n: usize, taps: Option<usize>) -> Cow<'_, [T]> {
-    taps.map_or(Cow::Borrowed(part), |taps| Cow::Owned(filters(part, n, k / taps, taps)))
+    taps.map_or(Cow::Borrowed(part), |taps| Cow::Owned(by_taps(part, n, k / taps, taps)))
 }
 
 /// Such operands one after another.
@@ -432,7 +473,7 @@ fn rows<T: Copy + Default + Send + Sync>(values: &[T], k: usize, n: usize, taps:
 }
 
 /// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.
-fn filters<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
+fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
     /// Rows that are written side by side: each read line of the cache is used up.
     const ROWS: usize = 16;
     let mut out = vec![T::default(); w.len()];

@@ -11,6 +11,7 @@ use crate::fuse::{Group, Role, Shape};
 use crate::native::Nest;
 use crate::native::attention::Attention;
 use crate::native::space::row_major;
+use crate::physical::Flops;
 
 impl Lowering<'_, '_> {
     /// `rows(maps(q k)) v`, whose operands may be seen along other axes.
@@ -76,7 +77,7 @@ impl Lowering<'_, '_> {
         };
         let source = Nest::Attention(Box::new(nest.clone())).print(self.isa)?;
         let products = 2 * points(dims) * points(&[&nest.depth + &nest.columns]);
-        let flops = products + self.flops(rows);
+        let flops = Flops { products, pointwise: self.pointwise(rows) };
         // People look for the products first.
         let ops = [first, rows, second].into_iter().chain(moves).chain(group.parts.get(at + 2));
         let ops: Vec<OpId> = ops.flat_map(|p| p.ops.clone()).collect();

@@ -13,7 +13,7 @@ use crate::cuda::cublaslt::{self, Matrix, Product};
 use crate::fuse::Group;
 use crate::native::contraction::{Contraction, RowAxes};
 use crate::native::{Extent, extent};
-use crate::physical::{Operand, Work};
+use crate::physical::{Flops, Operand, Work};
 use crate::place::Refused;
 
 /// A call, and the values that it adds.
@@ -68,7 +68,7 @@ impl Lowering<'_, '_> {
         call: Call,
         operands: [Operand; 2],
         b: &Body,
-        flops: u64,
+        flops: Flops,
     ) -> Result<(), Diagnostic> {
         let mut inputs = operands.to_vec();
         for v in &call.adds {

@@ -8,7 +8,7 @@ use of_ir::{Dim, OpId, RegionId, Type, ValueId};
 
 use super::{Lowered, Lowering};
 use crate::extract::read_by;
-use crate::physical::{Body, Operand, Work};
+use crate::physical::{Body, Flops, Operand, Work};
 use crate::roles::{self, Roles};
 
 impl Lowering<'_, '_> {
@@ -40,7 +40,7 @@ impl Lowering<'_, '_> {
         }
         let outputs: Vec<usize> = data.results.iter().map(|v| self.new_value(*v)).collect();
         let (title, locations) = (self.title(&[op]), self.locations(&[op]));
-        self.step(title, locations, Work::Control { kind, inputs, given, bodies, outputs }, 0, 0);
+        self.step(title, locations, Work::Control { kind, inputs, given, bodies, outputs }, Flops::default(), 0);
         Ok(())
     }
 

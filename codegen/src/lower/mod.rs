@@ -38,7 +38,7 @@ use crate::extract::{extract, extract_region};
 use crate::fuse::{self, Group, Role, Shape};
 use crate::native::schedule::{self, Scheduled, Schedules};
 use crate::native::{Extent, Isa, Nest, Source, expr, extent};
-use crate::physical::{Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
+use crate::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
 use crate::place::Refused;
 use crate::roles::{self, Roles};
 use body::{Body, body};
@@ -230,7 +230,7 @@ impl<'g> Lowering<'g, '_> {
             let t = expr::ctype(self.dtype(v));
             let body = format!("  *ARG({t}, 1) = *ARG(const {t}, 0);\n");
             let source = Nest::Once(body).print(self.isa).map_err(|why| self.broken(op, why))?;
-            self.kernel(&[op], source, vec![p], vec![dst], 0);
+            self.kernel(&[op], source, vec![p], vec![dst], Flops::default());
             let whole = Operand::whole(Place::Slot(dst));
             self.places.insert(v, whole.clone());
             return Ok(whole);
@@ -238,7 +238,7 @@ impl<'g> Lowering<'g, '_> {
         // A value of an object stays one, also where its extents are numbers.
         let slot = &mut self.out.physical.slots[dst];
         (slot.bytes, slot.extents) = (None, extents);
-        self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, 0, 0);
+        self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, Flops::default(), 0);
         let whole = Operand::whole(Place::Slot(dst));
         self.places.insert(v, whole.clone());
         Ok(whole)
@@ -253,7 +253,7 @@ impl<'g> Lowering<'g, '_> {
             let spec = self.port(name, dst);
             self.out.physical.inputs.push(spec);
             let name = format!("feed {name}");
-            self.step(name, Vec::new(), Work::Feed { port: i as u32, dst }, 0, 0);
+            self.step(name, Vec::new(), Work::Feed { port: i as u32, dst }, Flops::default(), 0);
         }
     }
 
@@ -280,13 +280,13 @@ impl<'g> Lowering<'g, '_> {
                 Place::Slot(s) if whole => s,
                 _ => {
                     let dst = self.slot(v);
-                    self.step(format!("copy {name}"), Vec::new(), Work::Copy { src: p, dst }, 0, 0);
+                    self.step(format!("copy {name}"), Vec::new(), Work::Copy { src: p, dst }, Flops::default(), 0);
                     dst
                 }
             };
             let spec = self.port(name, src);
             self.out.physical.outputs.push(spec);
-            self.step(format!("fetch {name}"), Vec::new(), Work::Fetch { port: i as u32, src }, 0, 0);
+            self.step(format!("fetch {name}"), Vec::new(), Work::Fetch { port: i as u32, src }, Flops::default(), 0);
         }
         Ok(())
     }
@@ -298,8 +298,8 @@ impl<'g> Lowering<'g, '_> {
 
     // ---- steps ----
 
-    fn step(&mut self, name: String, locations: Vec<String>, work: Work, flops: u64, bytes: u64) {
-        self.out.physical.steps.push(Step { name, locations, work, flops, bytes });
+    fn step(&mut self, name: String, locations: Vec<String>, work: Work, flops: Flops, bytes: u64) {
+        self.out.physical.steps.push(Step { name, locations, work, flops, bytes, again: None });
     }
 
     /// A kernel that must be printable is not.
@@ -335,7 +335,7 @@ impl<'g> Lowering<'g, '_> {
     }
 
     /// A step that runs `source` on `reads`, then `writes`.
-    fn kernel(&mut self, ops: &[OpId], source: Source, reads: Vec<Operand>, writes: Vec<usize>, flops: u64) {
+    fn kernel(&mut self, ops: &[OpId], source: Source, reads: Vec<Operand>, writes: Vec<usize>, flops: Flops) {
         let symbols = self.symbols(ops);
         let count = reads.len() + writes.len();
         let mut source = source;
@@ -358,7 +358,7 @@ impl<'g> Lowering<'g, '_> {
         let locations = self.locations(ops);
         let written: u64 = writes.iter().filter_map(|s| self.out.physical.slots[*s].bytes).sum();
         // What computes nothing (a gather, a slice) reads no more of a buffer than it writes.
-        let most = if flops == 0 { written } else { u64::MAX };
+        let most = if flops == Flops::default() { written } else { u64::MAX };
         let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).map(|b| b.min(most)).sum::<u64>() + written;
         let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s)))).collect();
         let symbols = !symbols.is_empty();
@@ -543,8 +543,7 @@ impl<'g> Lowering<'g, '_> {
     fn elementwise(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
         let b = self.body(group, 0)?;
         let source = Nest::Elementwise { body: b.clone(), dims: group.space.clone() }.print(self.isa)?;
-        let flops = self.flops(group);
-        Ok(self.finish(group, source, &b, Vec::new(), flops))
+        Ok(self.finish(group, source, &b, Vec::new(), Flops::default()))
     }
 
     fn rowwise(&mut self, group: &Group, inner: usize) -> Result<Result<(), Diagnostic>, String> {
@@ -557,27 +556,29 @@ impl<'g> Lowering<'g, '_> {
         }
         let b = self.body(group, inner)?;
         let source = Nest::Rows { body: b.clone(), dims: group.space.clone(), inner }.print(self.isa)?;
-        let flops = self.flops(group);
-        Ok(self.finish(group, source, &b, Vec::new(), flops))
+        Ok(self.finish(group, source, &b, Vec::new(), Flops::default()))
     }
 
-    /// Operations of a group; 0 where its extents are not known.
-    fn flops(&self, group: &Group) -> u64 {
+    /// Operations of a group besides those of its anchor; 0 where its extents are not known.
+    fn pointwise(&self, group: &Group) -> u64 {
         let known = points(&group.space) > 0;
-        let sum: f64 = group.ops.iter().map(|op| work::of(self.g, *op).flops).sum();
+        let ops = group.ops.iter().filter(|op| *self.roles.get(**op) != Role::Anchor);
+        let sum: f64 = ops.map(|op| work::of(self.g, *op).flops).sum();
         if known { sum as u64 } else { 0 }
     }
 
-    /// The step of a kernel whose arguments are `first`, then the loads and stores of its body.
+    /// The step of a kernel whose arguments are `first`, then the loads and stores of its body. `anchor` is the arithmetic
+    /// of the group's anchor.
     fn finish(
         &mut self,
         group: &Group,
         source: Source,
         b: &Body,
         first: Vec<Operand>,
-        flops: u64,
+        anchor: Flops,
     ) -> Result<(), Diagnostic> {
         let (reads, writes) = self.io(b)?;
+        let flops = Flops { pointwise: anchor.pointwise + self.pointwise(group), ..anchor };
         self.kernel(&group.ops, source, first.into_iter().chain(reads).collect(), writes, flops);
         Ok(())
     }
@@ -604,9 +605,10 @@ impl<'g> Lowering<'g, '_> {
         let run = |l: &mut Self| {
             let read = l.place(x)?;
             let slot = l.scratch_slot(format!("parts of {}", l.constants.name(y)), DType::F32, &between);
-            l.kernel(&[op], first, vec![read], vec![slot], points(dims));
+            l.kernel(&[op], first, vec![read], vec![slot], Flops::pointwise(points(dims)));
             let whole = l.new_value(y);
-            l.kernel(&[op], second, vec![Operand::whole(Place::Slot(slot))], vec![whole], points(&between));
+            let flops = Flops::pointwise(points(&between));
+            l.kernel(&[op], second, vec![Operand::whole(Place::Slot(slot))], vec![whole], flops);
             Ok(())
         };
         Ok(run(self))
@@ -635,7 +637,7 @@ impl<'g> Lowering<'g, '_> {
             let reads = reads.iter().map(|v| l.place(*v)).collect::<Result<Vec<_>, _>>()?;
             let slots = l.g.op(op).results.iter().map(|v| l.new_value(*v)).collect();
             let flops = if data.name().starts_with("of.reduce_") { points(&l.dims(data.operands[0])) } else { 0 };
-            l.kernel(&[op], source, reads, slots, flops);
+            l.kernel(&[op], source, reads, slots, Flops::pointwise(flops));
             Ok(())
         };
         Ok(run(self))
@@ -670,7 +672,7 @@ impl<'g> Lowering<'g, '_> {
         let inner: Vec<OpId> = self.g.region_ops(data.regions[0]).collect();
         let title = format!("{name}: {}", self.title(&inner[..inner.len() - 1]));
         let work = of_ops::work::of(self.g, op);
-        let (flops, bytes) = (work.flops as u64, work.bytes() as u64);
+        let (flops, bytes) = (Flops::products(work.flops as u64), work.bytes() as u64);
         let locations = self.locations(&[op]);
         self.step(title, locations, Work::Backend { backend: backend.name(), payload, inputs, outputs }, flops, bytes);
         Ok(())
@@ -705,7 +707,7 @@ impl<'g> Lowering<'g, '_> {
             let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
             let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
             let work = Work::Backend { backend: backend.name(), payload, inputs, outputs };
-            self.step(title, locations, work, own.flops as u64, own.bytes() as u64);
+            self.step(title, locations, work, Flops::products(own.flops as u64), own.bytes() as u64);
             return Ok(());
         }
         let mut d =

@@ -12,7 +12,7 @@ use super::{Lowering, points};
 use crate::fuse::Group;
 use crate::native::window::{Kind, Window};
 use crate::native::{Extent, Nest};
-use crate::physical::{Operand, Place};
+use crate::physical::{Flops, Operand, Place};
 
 impl Lowering<'_, '_> {
     pub(super) fn pool(&mut self, group: &Group, op: OpId, b: &Body) -> Outcome {
@@ -34,7 +34,7 @@ impl Lowering<'_, '_> {
         };
         let (h, w) = axes(&image.windows)?;
         let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
-        let flops = (h.kernel * w.kernel) as u64 * points(&group.space);
+        let flops = Flops::pointwise((h.kernel * w.kernel) as u64 * points(&group.space));
         let spec = Window { n: image.n, h, w, c: image.c, kind, dtype: self.dtype(x) };
         let source = Nest::Window { spec, body: image.body.clone() }.print(self.isa)?;
         Ok((|| {

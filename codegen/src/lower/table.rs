@@ -4,6 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{DType, OpId, ValueId};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
+use of_ops::work;
 
 use super::body::{Node, body};
 use super::view::View;
@@ -13,6 +14,7 @@ use crate::native::expr;
 use crate::native::space::row_major;
 use crate::native::table::{self, Table};
 use crate::native::{Extent, Nest};
+use crate::physical::Flops;
 use crate::table::Sum;
 
 impl Lowering<'_, '_> {
@@ -48,6 +50,8 @@ impl Lowering<'_, '_> {
             sums: Vec::new(),
         };
         let mut kernels = Vec::new();
+        let maps: f64 = found.maps.iter().map(|op| work::of(self.g, *op).flops).sum();
+        let pointwise = if points(dims) > 0 { maps as u64 } else { 0 };
         for over_rows in [false, true] {
             let sums: Vec<&Sum> = found.sums.iter().filter(|s| s.over_rows == over_rows).collect();
             if sums.is_empty() {
@@ -58,7 +62,8 @@ impl Lowering<'_, '_> {
             let flops: Extent = own.iter().map(|s| &nest.depth[s.0.factor]).chain(&nest.depth).sum();
             let (own, values): (Vec<_>, Vec<ValueId>) = own.into_iter().unzip();
             let source = Nest::Table(Box::new(Table { over_rows, sums: own, ..nest.clone() })).print(self.isa)?;
-            kernels.push((source, values, 2 * points(dims) * points(&[flops])));
+            let products = 2 * points(dims) * points(&[flops]);
+            kernels.push((source, values, Flops { products, pointwise }));
         }
         let loads: Vec<ValueId> = nest.body.loads.iter().map(|l| l.value).collect();
         // People look for the products first.

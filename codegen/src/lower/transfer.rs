@@ -8,7 +8,7 @@ use of_plan::AxisLayout;
 
 use super::Lowering;
 use crate::mesh::axis_layout;
-use crate::physical::{Operand, Place, Work};
+use crate::physical::{Flops, Operand, Place, Work};
 
 /// From so many bytes on, many ranks sum a slice each and gather the slices, as Thakur, Rabenseifner and Gropp do for
 /// long messages ("Optimization of Collective Communication Operations in MPICH", 2005): each then reads twice what it
@@ -74,6 +74,6 @@ impl Lowering<'_, '_> {
         let bytes = self.bytes_of(&src).unwrap_or(0) + self.out.physical.slots[dst].bytes.unwrap_or(0);
         let locations = self.locations(&[op]);
         let name = format!("transfer {}", transfer.id);
-        self.step(name, locations, Work::Boxing { transfer, src, dst }, 0, bytes);
+        self.step(name, locations, Work::Boxing { transfer, src, dst }, Flops::default(), bytes);
     }
 }

@@ -101,6 +101,8 @@ pub fn kernel(code: u32, args: Vec<Arg>, iterations: i64) -> Option<Exec> {
         grain: 1,
         scratch_bytes: 256,
         flops: 1,
+        pointwise: 0,
+        again: None,
         bytes: 4,
         dynamic: None,
     }))

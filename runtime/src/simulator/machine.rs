@@ -1,6 +1,8 @@
 //! How long tasks take on a machine, from what a plan says that they do.
 
-use of_plan::{Arg, ArgSource, ElementType, Exec, Group, MeshProgram, Plan, Program, Task, Transfer};
+use of_plan::{ElementType, Exec, Group, KernelExec, MeshProgram, Plan, Program, Task, Transfer};
+
+use super::reuse::Reuse;
 
 /// What a rank of a mesh can do.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,61 +11,86 @@ pub struct Machine {
     pub flops: Vec<(ElementType, f64)>,
     /// Operations a second on elements of other types.
     pub other_flops: f64,
+    /// Operations a second on elements one by one, where they are no products; infinity for as many as of these.
+    pub pointwise: f64,
     /// Bytes a second from and to memory.
     pub bandwidth: f64,
-    /// Bytes a second from and to the caches.
-    pub cache_bandwidth: f64,
-    /// What a task moves is expected in the caches up to so many bytes.
-    pub cache: u64,
+    /// What is nearer than memory, the nearest first.
+    pub caches: Vec<Near>,
+    /// How many ranks take turns on a core: by so much further is what a task before has touched.
+    pub turns: f64,
     /// Seconds that a task takes besides its work.
     pub overhead: f64,
     /// One for each axis of the mesh.
     pub links: Vec<Link>,
 }
 
-/// What lies between the ranks along an axis of a mesh.
+/// Bytes that come faster than others.
 #[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Near {
+    /// Up to so many: since they were touched last, or of a message.
+    pub bytes: u64,
+    /// Bytes a second.
+    pub bandwidth: f64,
+}
+
+/// What lies between the ranks along an axis of a mesh.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     /// Bytes a second that a rank receives.
     pub bandwidth: f64,
     /// Seconds until the first byte arrives.
     pub latency: f64,
+    /// The bandwidth of messages that are short enough for a cache, the shortest first.
+    pub short: Vec<Near>,
+}
+
+/// The rate of so many bytes.
+fn rate(bytes: u64, near: &[Near], far: f64) -> f64 {
+    near.iter().find(|n| bytes <= n.bytes).map_or(far, |n| n.bandwidth)
 }
 
 impl Machine {
-    /// Nanoseconds that each task of a rank's program takes: arithmetic or memory, whichever takes longer; a transfer
-    /// what its algorithm takes to receive what the rank lacks.
+    /// Nanoseconds that each task of a rank's program takes: arithmetic or memory, whichever takes longer, and what comes
+    /// again and again from beyond the second cache; a transfer what its algorithm takes to receive what the rank lacks. Memory is as near as a run before has left it.
     pub fn costs_ns(&self, plan: &Plan, mesh: &MeshProgram, rank: u32, program: &Program) -> Vec<u64> {
         let extents = mesh.extents();
-        let seconds = |task: &Task| {
-            self.overhead
-                + match &task.exec {
-                    Some(Exec::Kernel(e)) => self.roofline(e.flops, e.bytes, produced(task, program)),
-                    Some(Exec::Backend(e)) => self.roofline(e.flops, e.bytes, produced(task, program)),
-                    Some(Exec::Copy(e)) => self.moves(2 * e.bytes),
-                    Some(Exec::Feed(_)) => self.moves(2 * held(&task.produces, program)),
-                    Some(Exec::Fetch(_)) => self.moves(2 * held(&task.consumes, program)),
-                    Some(Exec::Boxing(e)) => {
-                        let group = e.transfer.group(&extents, rank);
-                        match self.transfer(&e.transfer, &group, element(e.dst, program)) {
-                            Some(seconds) => seconds,
-                            None => self.moves(size(&e.src, plan, program) + held(&task.produces, program)),
-                        }
-                    }
-                    Some(Exec::Control(_)) | None => 0.0,
-                }
+        let seconds = |bytes: u64, distance: u64| self.comes(bytes, (distance as f64 * self.turns) as u64);
+        let mut reuse = Reuse::default();
+        reuse.run(plan, program, &seconds);
+        let moves = reuse.run(plan, program, &seconds);
+        // Kernels may read less of a buffer than all, or twice.
+        let share = |bytes: u64, (touched, seconds): (u64, f64)| seconds * bytes as f64 / touched.max(1) as f64;
+        let work = |task: &Task, moves: (u64, f64)| match &task.exec {
+            Some(Exec::Kernel(e)) => {
+                let again = e.again.map_or(0.0, |again| self.comes(again.bytes, again.after));
+                self.arithmetic(e, produced(task, program)).max(share(e.bytes, moves)) + again
+            }
+            Some(Exec::Backend(e)) => (e.flops as f64 / self.peak(produced(task, program))).max(share(e.bytes, moves)),
+            Some(Exec::Copy(_) | Exec::Feed(_) | Exec::Fetch(_)) => moves.1,
+            Some(Exec::Boxing(e)) => {
+                let group = e.transfer.group(&extents, rank);
+                self.transfer(&e.transfer, &group, element(e.dst, program)).unwrap_or(moves.1)
+            }
+            Some(Exec::Control(_)) | None => 0.0,
         };
-        program.tasks.iter().map(|task| (seconds(task) * 1e9) as u64).collect()
+        let tasks = program.tasks.iter().zip(moves);
+        tasks.map(|(task, moves)| ((self.overhead + work(task, moves)) * 1e9).round() as u64).collect()
     }
 
-    fn roofline(&self, flops: u64, bytes: u64, dtype: ElementType) -> f64 {
-        let peak = self.flops.iter().find(|(t, _)| *t == dtype).map_or(self.other_flops, |(_, peak)| *peak);
-        (flops as f64 / peak).max(self.moves(bytes))
+    /// Seconds in which bytes come that so many were touched after.
+    fn comes(&self, bytes: u64, distance: u64) -> f64 {
+        bytes as f64 / rate(distance, &self.caches, self.bandwidth)
     }
 
-    fn moves(&self, bytes: u64) -> f64 {
-        let rate = if bytes <= self.cache { self.cache_bandwidth } else { self.bandwidth };
-        bytes as f64 / rate
+    fn peak(&self, dtype: ElementType) -> f64 {
+        self.flops.iter().find(|(t, _)| *t == dtype).map_or(self.other_flops, |(_, peak)| *peak)
+    }
+
+    fn arithmetic(&self, kernel: &KernelExec, dtype: ElementType) -> f64 {
+        let peak = self.peak(dtype);
+        let products = kernel.flops.saturating_sub(kernel.pointwise);
+        products as f64 / peak + kernel.pointwise as f64 / self.pointwise.min(peak)
     }
 
     /// What a rank receives over the slowest link that takes part, and the rounds that it takes. What it keeps of its own
@@ -75,14 +102,12 @@ impl Machine {
             bytes += piece.theirs.elements() as u64 * element;
             peers += 1;
         }
-        let links = transfer.axes.iter().filter_map(|a| self.links.get(*a as usize));
-        let slowest = links.fold(Link { bandwidth: f64::INFINITY, latency: 0.0 }, |x, l| Link {
-            bandwidth: x.bandwidth.min(l.bandwidth),
-            latency: x.latency.max(l.latency),
-        });
+        let links = || transfer.axes.iter().filter_map(|a| self.links.get(*a as usize));
+        let slowest = links().map(|l| rate(bytes, &l.short, l.bandwidth)).fold(f64::INFINITY, f64::min);
+        let latency = links().map(|l| l.latency).fold(0.0, f64::max);
         // Rounds of doubling.
         let rounds = f64::from(peers + 1).log2().ceil();
-        (peers > 0).then(|| rounds * slowest.latency + bytes as f64 / slowest.bandwidth)
+        (peers > 0).then(|| rounds * latency + bytes as f64 / slowest)
     }
 }
 
@@ -90,20 +115,6 @@ impl Machine {
 fn produced(task: &Task, program: &Program) -> ElementType {
     let types = task.produces.iter().filter_map(|r| program.regsts.get(*r as usize)).map(|r| r.dtype());
     types.into_iter().find(|t| *t != ElementType::Unknown).unwrap_or(ElementType::Unknown)
-}
-
-/// Bytes of registers.
-fn held(regsts: &[u32], program: &Program) -> u64 {
-    let blocks = regsts.iter().filter_map(|r| program.regsts.get(*r as usize)?.block());
-    blocks.map(|block| block.bytes).sum()
-}
-
-fn size(arg: &Arg, plan: &Plan, program: &Program) -> u64 {
-    match arg.source {
-        Some(ArgSource::Regst(id)) => held(&[id], program),
-        Some(ArgSource::Weight(index)) => plan.weights.get(index as usize).map_or(0, |w| w.len),
-        None => 0,
-    }
 }
 
 fn element(regst: u32, program: &Program) -> u64 {

@@ -7,8 +7,9 @@ mod live;
 mod machine;
 mod queue;
 mod ranks;
+mod reuse;
 
-pub use machine::{Link, Machine};
+pub use machine::{Link, Machine, Near};
 pub use ranks::{RankClass, RanksOptions, RanksTimeline, simulate_ranks};
 
 use std::collections::{BTreeMap, VecDeque};

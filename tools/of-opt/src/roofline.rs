@@ -7,6 +7,7 @@ use of_codegen::native::schedule;
 use of_diag::{Code, Diagnostics};
 use of_plan::PlanFile;
 use of_runtime::{TaskTiming, Value};
+use of_sharding::Near;
 
 use crate::backends::Backends;
 use crate::cli::Codegen;
@@ -23,22 +24,20 @@ const PRODUCT: &str = "func @main(%x: tensor<384x1024xf32>) -> (tensor<384x1024x
 }";
 const PRODUCT_FLOPS: f64 = 2.0 * 384.0 * 1024.0 * 1024.0;
 
-/// Reads and writes 64 MiB each, more than most caches hold.
-const MEMORY: &str = "func @main(%x: tensor<16777216xf32>) -> (tensor<16777216xf32>) {
-  %y = of.neg %x
-  of.return %y
-}";
-const MEMORY_BYTES: f64 = 2.0 * 4.0 * 16_777_216.0;
-
-/// Reads and writes 256 KiB each, which second caches hold.
-const CACHE: &str = "func @main(%x: tensor<65536xf32>) -> (tensor<65536xf32>) {
-  %y = of.neg %x
-  of.return %y
-}";
-const CACHE_BYTES: f64 = 2.0 * 4.0 * 65_536.0;
+/// Elements that are read and written: more than most caches hold, and what second caches hold.
+const MEMORY: usize = 1 << 24;
+const CACHE: usize = 1 << 16;
 
 /// What a kernel moves is expected in the caches up to here.
-pub const CACHED: u64 = 1 << 20;
+const CACHED: u64 = 1 << 20;
+
+/// Elements of the tensors that are moved to see how fast memory is, from near to far. What is touched in a run is four
+/// times as large: an input and an output, and the copies of both that are the caller's.
+const MOVED: [usize; 7] = [1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21, 1 << 24];
+const MOVED_BUFFERS: usize = 4;
+
+/// Elements of which two elementary functions are computed, of each.
+const FUNCTIONS: usize = 1 << 14;
 
 /// The limits of a kernel.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -61,28 +60,18 @@ impl Roofline {
         Roofline::measured(codegen, how, console)
     }
 
-    /// What each of several sessions of one thread keeps up while all of them run.
-    ///
-    /// # Errors
-    /// As [`Roofline::measure`].
-    pub fn sustained(codegen: &Codegen, sessions: usize, console: &mut Console) -> Result<Roofline, Diagnostics> {
-        let how = How { threads: 1, sessions, sustained: Duration::from_millis(300) };
-        Roofline::measured(codegen, how, console)
-    }
-
     fn measured(codegen: &Codegen, how: How, console: &mut Console) -> Result<Roofline, Diagnostics> {
         let progress = console.progress("measuring the machine");
         let codegen = Codegen { passes: None, mesh: None, stages: None, ..codegen.clone() };
-        let mut time = |text: &str| kernel(text, &codegen, how, console);
-        let product = time(PRODUCT)?;
-        let memory = time(MEMORY)?;
-        let cache = time(CACHE)?;
+        let mut time = |text: &str, name: &str| kernel(text, name, &codegen, how, console);
+        let product = time(PRODUCT, "matmul")?;
+        let memory = time(&unary(MEMORY, &["neg"]), "neg")?;
+        let cache = time(&unary(CACHE, &["neg"]), "neg")?;
         drop(progress);
-        let rate = |work: f64, time: Duration| work / time.as_secs_f64().max(1e-9);
         Ok(Roofline {
             flops: rate(PRODUCT_FLOPS, product),
-            memory: rate(MEMORY_BYTES, memory),
-            cache: rate(CACHE_BYTES, cache),
+            memory: rate(2.0 * 4.0 * MEMORY as f64, memory),
+            cache: rate(2.0 * 4.0 * CACHE as f64, cache),
         })
     }
 
@@ -91,6 +80,78 @@ impl Roofline {
         let rate = if bytes > CACHED { self.memory } else { self.cache };
         (flops as f64 / self.flops).max(bytes as f64 / rate)
     }
+}
+
+/// What each of several sessions of one thread keeps up while all of them run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sustained {
+    /// Operations of products of 32-bit floats in a second.
+    pub flops: f64,
+    /// Operations on elements one by one in a second.
+    pub pointwise: f64,
+    /// Bytes from and to memory in a second.
+    pub memory: f64,
+    /// The same where everything that is touched again and again has so many bytes.
+    pub caches: Vec<Near>,
+}
+
+impl Sustained {
+    /// Measures the mean of a while several times, and takes what is [`usual`].
+    ///
+    /// # Errors
+    /// When kernels cannot be compiled or run.
+    pub fn measure(codegen: &Codegen, sessions: usize, console: &mut Console) -> Result<Sustained, Diagnostics> {
+        let progress = console.progress("measuring the machine");
+        let how = How { threads: 1, sessions, sustained: Duration::from_millis(100) };
+        let functions = 2.0 * of_ops::work::ELEMENTARY * FUNCTIONS as f64;
+        // A graph, the kernel of it that is measured, and what that does.
+        let mut graphs = vec![
+            (PRODUCT.to_owned(), "matmul", PRODUCT_FLOPS),
+            (unary(FUNCTIONS, &["tanh", "exp"]), "tanh+exp", functions),
+        ];
+        graphs.extend(MOVED.map(|n| (unary(n, &["neg"]), "neg", 2.0 * 4.0 * n as f64)));
+        let mut times: Vec<Vec<Duration>> = vec![Vec::new(); graphs.len()];
+        for _ in 0..ROUNDS {
+            for ((text, name, _), times) in graphs.iter().zip(&mut times) {
+                times.push(kernel(text, name, codegen, how, console)?);
+            }
+        }
+        drop(progress);
+        let (fastest, slowest) = (times[0].iter().min(), times[0].iter().max());
+        if slowest > fastest.map(|t| *t * 5 / 4).as_ref() {
+            console.note("other work took time from this; measure again when the machine is idle");
+        }
+        let rates = graphs.iter().zip(&mut times).map(|((.., work), times)| rate(*work, usual(times)));
+        let mut rates = rates.collect::<Vec<f64>>().into_iter();
+        let mut next = || rates.next().unwrap_or_default();
+        let (flops, pointwise) = (next(), next());
+        let mut caches: Vec<Near> =
+            MOVED.map(|n| Near { bytes: (4 * MOVED_BUFFERS * n) as f64, bandwidth: next() }).into();
+        let memory = caches.pop().map_or(0.0, |far| far.bandwidth);
+        Ok(Sustained { flops, pointwise, memory, caches })
+    }
+}
+
+/// How often what may differ from time to time is measured.
+pub const ROUNDS: usize = 5;
+
+/// The lower quartile: other work on the machine only ever takes time, and the best of all is luck.
+pub fn usual(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 4).copied().unwrap_or_default()
+}
+
+fn rate(work: f64, time: Duration) -> f64 {
+    work / time.as_secs_f64().max(1e-9)
+}
+
+/// Ops of one operand, one after another, of so many floats.
+fn unary(elements: usize, ops: &[&str]) -> String {
+    let mut text = format!("func @main(%v0: tensor<{elements}xf32>) -> (tensor<{elements}xf32>) {{\n");
+    for (i, op) in ops.iter().enumerate() {
+        text += &format!("  %v{} = of.{op} %v{i}\n", i + 1);
+    }
+    text + &format!("  of.return %v{}\n}}", ops.len())
 }
 
 /// How a kernel is measured.
@@ -104,8 +165,8 @@ struct How {
     sustained: Duration,
 }
 
-/// The time of the kernel of a graph, as the mean of the sessions.
-fn kernel(text: &str, codegen: &Codegen, how: How, console: &mut Console) -> Result<Duration, Diagnostics> {
+/// The time of the kernel of that name in a graph, as the mean of the sessions.
+fn kernel(text: &str, name: &str, codegen: &Codegen, how: How, console: &mut Console) -> Result<Duration, Diagnostics> {
     let (plan, inputs) = prepared(text, codegen, console)?;
     let one = || -> Result<Duration, Diagnostics> {
         let mut session = driver::session(Arc::clone(&plan), 0, Some(how.threads), true, &Backends::all())?;
@@ -119,7 +180,7 @@ fn kernel(text: &str, codegen: &Codegen, how: How, console: &mut Console) -> Res
             }
         }
         // The others bring the input and take the output.
-        let kernel = |t: &TaskTiming| t.name == "matmul" || t.name == "neg";
+        let kernel = |t: &TaskTiming| t.name == name;
         let mean = |t: &TaskTiming| t.total / u32::try_from(t.calls.max(1)).unwrap_or(u32::MAX);
         let time = |t: &TaskTiming| if how.sustained > Duration::ZERO { mean(t) } else { t.min };
         Ok(session.timings().iter().find(|t| kernel(t)).map_or(Duration::ZERO, time))

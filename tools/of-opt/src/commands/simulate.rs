@@ -10,9 +10,9 @@ use of_diag::{Code, Diagnostics};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_plan::{ElementType, Exec, Plan, PlanFile, Program};
-use of_runtime::{Link, Machine, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
-use of_sharding::MeshSpec;
+use of_runtime::{Link, Machine, Near, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
 use of_sharding::html::{Bar, Lane};
+use of_sharding::{MeshAxis, MeshSpec};
 use serde_json::{Value, json};
 
 use super::bench::Limits;
@@ -271,15 +271,20 @@ fn tasks(out: &mut String, t: &RanksTimeline, real: &[TaskTiming]) {
 
 /// The machine of a mesh.
 fn machine_of(spec: &MeshSpec) -> Machine {
+    let near = |list: &[of_sharding::Near]| {
+        list.iter().map(|n| Near { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
+    };
+    let link = |a: &MeshAxis| Link { bandwidth: a.bandwidth, latency: a.latency, short: near(&a.short) };
     let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);
     Machine {
         flops: spec.flops.iter().filter_map(|(name, peak)| Some((element(name)?, *peak))).collect(),
         other_flops: spec.flops.get("other").copied().unwrap_or(f64::INFINITY),
+        pointwise: spec.pointwise.unwrap_or(f64::INFINITY),
         bandwidth: spec.bandwidth,
-        cache_bandwidth: spec.cache_bandwidth.unwrap_or(spec.bandwidth),
-        cache: spec.cache as u64,
+        caches: near(&spec.caches),
+        turns: spec.cores.map_or(1.0, |cores| (spec.devices() as f64 / cores as f64).max(1.0)),
         overhead: spec.overhead,
-        links: spec.axes.iter().map(|a| Link { bandwidth: a.bandwidth, latency: a.latency }).collect(),
+        links: spec.axes.iter().map(link).collect(),
     }
 }
 

@@ -1,0 +1,113 @@
+//! How far what a task touches is from the processor: by how much the rank touched since it touched the same memory last.
+//!
+//! Memory is looked at in pieces; of each it is known how much had been touched by then. What was touched twice counts twice, so
+//! the distance of Mattson et al., "Evaluation techniques for storage hierarchies" (1970), is this at most. It is never more
+//! than all that a rank touches.
+
+use std::collections::HashMap;
+
+use of_plan::{Arg, ArgSource, Exec, Plan, Program, Task};
+
+/// Bytes of a piece.
+const PIECE: u64 = 1 << 16;
+
+/// Where memory lies: a chunk, the weights, an input or output of the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Space {
+    Chunk(u32),
+    Weights,
+    Input(u32),
+    Output(u32),
+}
+
+/// A range of bytes.
+#[derive(Clone, Copy)]
+struct Range {
+    space: Space,
+    start: u64,
+    bytes: u64,
+}
+
+/// What was touched, and when.
+#[derive(Default)]
+pub(super) struct Reuse {
+    last: HashMap<(Space, u64), u64>,
+    clock: u64,
+}
+
+impl Reuse {
+    /// A run of the tasks of a rank: for each the bytes that it touches and, as `seconds` says for bytes and how far they are,
+    /// how long they take to come.
+    pub fn run(&mut self, plan: &Plan, program: &Program, seconds: &dyn Fn(u64, u64) -> f64) -> Vec<(u64, f64)> {
+        let ranges = |task| touched(task, plan, program).into_iter();
+        let mut touch = |range: Range| self.touch(range, seconds);
+        let add = |(b, s): (u64, f64), (bytes, t): (u64, f64)| (b + bytes, s + t);
+        program.tasks.iter().map(|task| ranges(task).map(&mut touch).fold((0, 0.0), add)).collect()
+    }
+
+    fn touch(&mut self, range: Range, seconds: &dyn Fn(u64, u64) -> f64) -> (u64, f64) {
+        let (end, all) = (range.start + range.bytes, PIECE * self.last.len() as u64);
+        let mut sum = 0.0;
+        for piece in range.start / PIECE..end.div_ceil(PIECE) {
+            let bytes = end.min((piece + 1) * PIECE) - range.start.max(piece * PIECE);
+            self.clock += bytes;
+            let before = self.last.insert((range.space, piece), self.clock);
+            sum += seconds(bytes, before.map_or(u64::MAX, |before| (self.clock - before).min(all)));
+        }
+        (range.bytes, sum)
+    }
+}
+
+/// What a task reads and writes.
+fn touched(task: &Task, plan: &Plan, program: &Program) -> Vec<Range> {
+    let regst = |id: u32| {
+        let block = program.regsts.get(id as usize)?.block()?;
+        Some(Range { space: Space::Chunk(block.chunk), start: block.offset, bytes: block.bytes })
+    };
+    let arg = |arg: &Arg| match arg.source? {
+        ArgSource::Regst(id) => regst(id),
+        ArgSource::Weight(index) => {
+            let weight = plan.weights.get(index as usize)?;
+            Some(Range { space: Space::Weights, start: weight.offset, bytes: weight.len })
+        }
+    };
+    let regsts = |ids: &[u32]| ids.iter().filter_map(|id| regst(*id)).collect::<Vec<_>>();
+    // Of the caller's memory as much as of the registers.
+    let with_port = |space: Space, ids: &[u32]| {
+        let mut out = regsts(ids);
+        out.extend(regsts(ids).into_iter().map(|r| Range { space, start: 0, ..r }));
+        out
+    };
+    match &task.exec {
+        Some(Exec::Kernel(e)) => e.args.iter().filter_map(arg).collect(),
+        Some(Exec::Backend(e)) => e.inputs.iter().filter_map(arg).chain(regsts(&e.outputs)).collect(),
+        Some(Exec::Copy(e)) => {
+            [&e.src, &e.dst].into_iter().filter_map(arg).map(|r| Range { bytes: e.bytes.min(r.bytes), ..r }).collect()
+        }
+        Some(Exec::Boxing(e)) => arg(&e.src).into_iter().chain(regsts(&task.produces)).collect(),
+        Some(Exec::Feed(e)) => with_port(Space::Input(e.port), &task.produces),
+        Some(Exec::Fetch(e)) => with_port(Space::Output(e.port), &task.consumes),
+        Some(Exec::Control(_)) | None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_just_touched_is_near() {
+        let mut reuse = Reuse::default();
+        let distance = |_: u64, distance: u64| distance as f64;
+        let at = |start, bytes| Range { space: Space::Weights, start, bytes };
+        assert_eq!(reuse.touch(at(0, PIECE), &distance).1, u64::MAX as f64);
+        assert_eq!(reuse.touch(at(PIECE, PIECE), &distance).1, u64::MAX as f64);
+        // Itself, and the other in between; both when there are only these.
+        assert_eq!(reuse.touch(at(0, PIECE), &distance), (PIECE, (2 * PIECE) as f64));
+        assert_eq!(reuse.touch(at(0, PIECE), &distance), (PIECE, PIECE as f64));
+        for _ in 0..9 {
+            reuse.touch(at(PIECE, PIECE), &distance);
+        }
+        assert_eq!(reuse.touch(at(0, PIECE), &distance), (PIECE, (2 * PIECE) as f64));
+    }
+}
