@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use of_codegen::native::schedule;
 use of_diag::{Code, Diagnostics};
-use of_plan::PlanFile;
+use of_plan::{ElementType, PlanFile};
 use of_runtime::{TaskTiming, Value};
 use of_sharding::Near;
 
@@ -39,11 +39,39 @@ const MOVED_BUFFERS: usize = 4;
 /// Elements of which two elementary functions are computed, of each.
 const FUNCTIONS: usize = 1 << 14;
 
+/// The same product of what else instruction sets multiply, as its operands' type.
+const OTHERS: &[(ElementType, &str)] = &[
+    (
+        ElementType::Bf16,
+        "func @main(%x: tensor<384x1024xbf16>) -> (tensor<384x1024xbf16>) {
+  %w = of.constant {value = dense<0.5> : tensor<1024x1024xbf16>}
+  %y = of.matmul %x, %w
+  of.return %y
+}",
+    ),
+    (
+        ElementType::I8,
+        "func @main(%x: tensor<384x1024xui8>) -> (tensor<384x1024xi32>) {
+  %w = of.constant {value = dense<5> : tensor<1024x1024xi8>}
+  %none = of.none
+  %y = of.matmul_integer %x, %w, %none, %none
+  of.return %y
+}",
+    ),
+];
+
+/// The type in [`Roofline::others`] of products whose left operand is of type `t`.
+fn multiplied(t: ElementType) -> ElementType {
+    if t == ElementType::Ui8 { ElementType::I8 } else { t }
+}
+
 /// The limits of a kernel.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Roofline {
     /// Operations on 32-bit floats in a second.
     pub flops: f64,
+    /// Operations of products of other types in a second.
+    pub others: Vec<(ElementType, f64)>,
     /// Bytes from and to memory in a second.
     pub memory: f64,
     /// Bytes from and to the caches in a second.
@@ -51,34 +79,40 @@ pub struct Roofline {
 }
 
 impl Roofline {
-    /// Measures the best of several runs with so many threads.
+    /// Measures the best of several runs with so many threads, of products of f32 and of those types.
     ///
     /// # Errors
     /// When kernels cannot be compiled or run.
-    pub fn measure(codegen: &Codegen, threads: usize, console: &mut Console) -> Result<Roofline, Diagnostics> {
+    pub fn measure(
+        codegen: &Codegen,
+        threads: usize,
+        types: &[ElementType],
+        console: &mut Console,
+    ) -> Result<Roofline, Diagnostics> {
         let how = How { threads, sessions: 1, sustained: Duration::ZERO };
-        Roofline::measured(codegen, how, console)
-    }
-
-    fn measured(codegen: &Codegen, how: How, console: &mut Console) -> Result<Roofline, Diagnostics> {
         let progress = console.progress("measuring the machine");
         let codegen = Codegen { passes: None, mesh: None, stages: None, ..codegen.clone() };
         let mut time = |text: &str, name: &str| kernel(text, name, &codegen, how, console);
         let product = time(PRODUCT, "matmul")?;
         let memory = time(&unary(MEMORY, &["neg"]), "neg")?;
         let cache = time(&unary(CACHE, &["neg"]), "neg")?;
+        let wanted = OTHERS.iter().filter(|(t, _)| types.iter().any(|own| multiplied(*own) == *t));
+        let others = wanted.map(|(t, text)| Ok((*t, rate(PRODUCT_FLOPS, time(text, "matmul")?))));
+        let others = others.collect::<Result<_, Diagnostics>>()?;
         drop(progress);
         Ok(Roofline {
             flops: rate(PRODUCT_FLOPS, product),
+            others,
             memory: rate(2.0 * 4.0 * MEMORY as f64, memory),
             cache: rate(2.0 * 4.0 * CACHE as f64, cache),
         })
     }
 
-    /// The least time for so many operations and bytes.
-    pub fn seconds(&self, flops: u64, bytes: u64) -> f64 {
+    /// The least time for so many operations on what starts from elements of type `of`, and bytes.
+    pub fn seconds(&self, of: ElementType, flops: u64, bytes: u64) -> f64 {
         let rate = if bytes > CACHED { self.memory } else { self.cache };
-        (flops as f64 / self.flops).max(bytes as f64 / rate)
+        let peak = self.others.iter().find(|(t, _)| *t == multiplied(of)).map_or(self.flops, |(_, peak)| *peak);
+        (flops as f64 / peak).max(bytes as f64 / rate)
     }
 }
 
@@ -165,7 +199,7 @@ struct How {
     sustained: Duration,
 }
 
-/// The time of the kernel of that name in a graph, as the mean of the sessions.
+/// The time of the kernel in a graph whose name begins so, as the mean of the sessions.
 fn kernel(text: &str, name: &str, codegen: &Codegen, how: How, console: &mut Console) -> Result<Duration, Diagnostics> {
     let (plan, inputs) = prepared(text, codegen, console)?;
     let one = || -> Result<Duration, Diagnostics> {
@@ -180,7 +214,7 @@ fn kernel(text: &str, name: &str, codegen: &Codegen, how: How, console: &mut Con
             }
         }
         // The others bring the input and take the output.
-        let kernel = |t: &TaskTiming| t.name == name;
+        let kernel = |t: &TaskTiming| t.name.starts_with(name);
         let mean = |t: &TaskTiming| t.total / u32::try_from(t.calls.max(1)).unwrap_or(u32::MAX);
         let time = |t: &TaskTiming| if how.sustained > Duration::ZERO { mean(t) } else { t.min };
         Ok(session.timings().iter().find(|t| kernel(t)).map_or(Duration::ZERO, time))

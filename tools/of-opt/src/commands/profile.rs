@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use of_diag::Diagnostics;
-use of_plan::{Exec, Program};
+use of_plan::{ArgSource, ElementType, Exec, Plan, Program, Task};
 use of_runtime::TaskTiming;
 use serde_json::{Value, json};
 
@@ -55,13 +55,15 @@ struct Row {
     timing: TaskTiming,
     thread: u32,
     kind: &'static str,
+    /// The element type of its first operand.
+    of: ElementType,
     flops: u64,
     bytes: u64,
     locations: Vec<String>,
 }
 
 impl Row {
-    fn new(timing: TaskTiming, program: &Program) -> Row {
+    fn new(timing: TaskTiming, program: &Program, plan: &Plan) -> Row {
         let task = &program.tasks[timing.task];
         let (kind, flops, bytes) = match &task.exec {
             Some(Exec::Kernel(k)) => ("kernel", k.flops, k.bytes),
@@ -72,7 +74,8 @@ impl Row {
             Some(Exec::Boxing(_)) => ("boxing", 0, 0),
             None => ("join", 0, 0),
         };
-        Row { timing, thread: task.thread, kind, flops, bytes, locations: task.locations.clone() }
+        let of = first_operand(task, program, plan);
+        Row { timing, thread: task.thread, kind, of, flops, bytes, locations: task.locations.clone() }
     }
 
     fn mean(&self) -> f64 {
@@ -85,7 +88,7 @@ impl Row {
 
     /// The share of the best call that no faster kernel could save; nothing where the plan does not say what it does.
     fn of_limit(&self, limits: &Roofline) -> Option<f64> {
-        (self.flops + self.bytes > 0).then(|| limits.seconds(self.flops, self.bytes) / self.best())
+        (self.flops + self.bytes > 0).then(|| limits.seconds(self.of, self.flops, self.bytes) / self.best())
     }
 }
 
@@ -96,7 +99,6 @@ impl Row {
 pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
     c.limits.check()?;
     let threads = driver::threads(c.codegen.threads);
-    let limits = Roofline::measure(&c.codegen, threads, console)?;
     let summary = super::compile::left_out;
     let backends = Backends::of(&c.codegen)?;
     let request = Request {
@@ -111,6 +113,9 @@ pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
     let (plan, mut values) = request.ready(console)?;
     let number = driver::find_program(&plan, &values)?;
     let plan = Arc::new(plan);
+    let program = &plan.plan().programs[number];
+    let types: Vec<ElementType> = program.tasks.iter().map(|t| first_operand(t, program, plan.plan())).collect();
+    let limits = Roofline::measure(&c.codegen, threads, &types, console)?;
     let mut session = driver::session(Arc::clone(&plan), number, Some(threads), true, &backends)?;
     let mut outputs = session.new_outputs();
     let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e));
@@ -121,9 +126,8 @@ pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
     let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e));
     let runs = c.limits.measure(&mut run)?.len();
     drop(progress);
-    let program = &plan.plan().programs[number];
     let mut rows: Vec<Row> =
-        session.timings().into_iter().filter(|t| t.calls > 0).map(|t| Row::new(t, program)).collect();
+        session.timings().into_iter().filter(|t| t.calls > 0).map(|t| Row::new(t, program, plan.plan())).collect();
     if let Some(path) = &c.trace {
         let text = timeline(&rows, &plan.plan().info.model).to_string();
         of_files::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
@@ -139,6 +143,18 @@ pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
     }
     console.note(&format!("{} on {}", count(runs, "run"), count(threads, "thread")));
     console.print(&table(&rows, &limits))
+}
+
+/// The element type of the first operand of a kernel: what products multiply.
+fn first_operand(task: &Task, program: &Program, plan: &Plan) -> ElementType {
+    let Some(Exec::Kernel(kernel)) = &task.exec else { return ElementType::Unknown };
+    let source = kernel.args.first().and_then(|a| a.source);
+    let dtype = match source {
+        Some(ArgSource::Regst(r)) => program.regsts.get(r as usize).map(of_plan::Regst::dtype),
+        Some(ArgSource::Weight(w)) => plan.weights.get(w as usize).map(of_plan::Weight::dtype),
+        None => None,
+    };
+    dtype.unwrap_or(ElementType::Unknown)
 }
 
 /// One line a task, and the sum of all.
@@ -167,11 +183,13 @@ fn table(rows: &[Row], limits: &Roofline) -> String {
             format!("#{} {}", r.timing.task, r.timing.name),
         );
     }
-    let known: f64 = rows.iter().map(|r| limits.seconds(r.flops, r.bytes)).sum();
+    let known: f64 = rows.iter().map(|r| limits.seconds(r.of, r.flops, r.bytes)).sum();
     let best: f64 = rows.iter().map(Row::best).sum();
+    let other = |(t, peak): &(ElementType, f64)| format!(" ({:.0} of {})", peak / 1e9, t.name());
+    let others: String = limits.others.iter().map(other).collect();
     let _ = writeln!(
         out,
-        "{:11.1} 100.0% {:10.1} in all. The machine: {:.0} GFLOP/s in a large product, {:.1} GB/s from and to memory, {:.1} GB/s in the cache; at these rates the kernels take {:.1} us",
+        "{:11.1} 100.0% {:10.1} in all. The machine: {:.0} GFLOP/s in a large product{others}, {:.1} GB/s from and to memory, {:.1} GB/s in the cache; at these rates the kernels take {:.1} us",
         total * 1e6,
         best * 1e6,
         limits.flops / 1e9,
@@ -194,8 +212,10 @@ fn report(rows: &[Row], limits: &Roofline, runs: usize, threads: usize) -> Value
             })
         })
         .collect();
+    let others: serde_json::Map<_, _> =
+        limits.others.iter().map(|(t, peak)| (t.name().to_string(), json!(peak / 1e9))).collect();
     json!({
-        "runs": runs, "threads": threads, "peak_gflops": limits.flops / 1e9, "memory_gb_s": limits.memory / 1e9,
+        "runs": runs, "threads": threads, "peak_gflops": limits.flops / 1e9, "peak_gflops_of": others, "memory_gb_s": limits.memory / 1e9,
         "cache_gb_s": limits.cache / 1e9, "total_us": us(rows.iter().map(Row::mean).sum()), "tasks": tasks,
     })
 }
@@ -227,14 +247,23 @@ mod tests {
         let time = Duration::from_micros(us);
         let (start, min, last) = (Duration::from_micros(10), time, time);
         let timing = TaskTiming { task: 3, name: name.into(), calls: 2, total: 2 * time, min, start, last };
-        Row { timing, thread: 1, kind: "kernel", flops, bytes: 8_000, locations: vec!["node 'a'".into()] }
+        Row {
+            timing,
+            thread: 1,
+            kind: "kernel",
+            of: ElementType::F32,
+            flops,
+            bytes: 8_000,
+            locations: vec!["node 'a'".into()],
+        }
     }
 
     #[test]
     fn a_task_is_compared_with_the_machine() {
-        let limits = Roofline { flops: 1e11, memory: 1e9, cache: 1e10 };
+        let limits = Roofline { flops: 1e11, others: vec![(ElementType::Bf16, 2e11)], memory: 1e9, cache: 1e10 };
         let rows = [row("matmul", 20, 1_000_000), row("neg", 2, 0)];
         assert_eq!(rows[0].of_limit(&limits), Some(0.5));
+        assert_eq!(Row { of: ElementType::Bf16, ..row("matmul", 20, 1_000_000) }.of_limit(&limits), Some(0.25));
         assert_eq!(rows[1].of_limit(&limits), Some(0.4));
         let text = table(&rows, &limits);
         assert!(text.contains("50.0") && text.contains("50%") && text.contains("#3 matmul"), "{text}");
