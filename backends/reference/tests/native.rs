@@ -603,6 +603,29 @@ fn large_products_of_bf16_agree_with_the_interpreter() {
     }
 }
 
+/// What fills the last pair of an odd sum must not touch what is infinite.
+#[test]
+fn odd_sums_of_bf16_may_be_infinite() {
+    let bf16 = |dims: &[usize], values: Vec<f64>| {
+        Tensor::from_elements(of_ir::DType::BF16, dims.to_vec(), of_ir::Elements::Float(values)).unwrap()
+    };
+    for (place, columns) in [(6, 1), (7, 20), (8, 64)] {
+        let mut row = vec![1.0; 9];
+        row[place] = f64::INFINITY;
+        let (x, w) = (bf16(&[1, 9], row), bf16(&[9, columns], vec![1.0; 9 * columns]));
+        let mut graph = Graph::new();
+        let entry = graph.entry();
+        let mut rw = Rewriter::new(&mut graph, "test");
+        let arg = rw.add_arg(entry, Type::fixed(of_ir::DType::BF16, &[1, 9]), None);
+        let w = rw.create_one(Constant { value: w }, &[]).unwrap();
+        let y = rw.create_one(of_ops::contraction::MatMul {}, &[arg, w]).unwrap();
+        rw.create(Return {}, &[y]).unwrap();
+        let got = run_compiled(&Func::numbered(graph), &[x.into()], Isa::host(), 1);
+        let [Value::Tensor(got)] = &got[..] else { panic!("one tensor") };
+        assert!(got.to_f64s().unwrap().iter().all(|y| *y == f64::INFINITY), "{got:?}");
+    }
+}
+
 fn large_products(dtype: of_ir::DType, tolerance: f64) {
     let cases: [(&[usize], &[usize], bool); 9] = [
         (&[97, 2100], &[2100, 70], true),

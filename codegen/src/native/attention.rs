@@ -403,7 +403,7 @@ fn finished_later(along: &Body, s: Softmax, at: usize, element: DType) -> Result
 
 /// Prints how a matrix of `columns` by `depth` elements goes into panels of so many columns, with zeros behind the last
 /// column: its columns and the elements of a column lie `column` and `step` apart. Where `many` are two, elements are
-/// 16-bit floats that lie in pairs, of which the last has a zero before it where they are odd.
+/// 16-bit floats that lie in pairs, of which the last has a zero where they are odd.
 fn columns_to_panels(
     (from, to): (&str, &str),
     (column, step): (&Extent, &Extent),
@@ -441,17 +441,13 @@ fn columns_to_panels(
     let each = match many {
         1 => format!("panels[{place} + d * {width}] = {from}[n * {column} + d * {step}]"),
         _ => {
-            // The last pair of an odd number of elements: the one before counts nothing here.
             let pair = format!(
                 "{{ const bf16 *p = {from} + n * {column}; {to}[2 * ({place} + d * {width})] = LOW; {to}[2 * ({place} + d * {width}) + 1] = HIGH; }}"
             );
-            let (low, high) = match depth {
-                1 => ("p[0]".into(), "0".into()),
-                _ if depth.is_multiple_of(2) => (format!("p[2 * d * {step}]"), format!("p[(2 * d + 1) * {step}]")),
-                _ => (
-                    format!("d < {} ? p[2 * d * {step}] : 0", depth / 2),
-                    format!("p[dim_min(2 * d + 1, {}) * {step}]", depth - 1),
-                ),
+            let low = format!("p[2 * d * {step}]");
+            let high = match depth.is_multiple_of(2) {
+                true => format!("p[(2 * d + 1) * {step}]"),
+                false => format!("d < {} ? p[(2 * d + 1) * {step}] : 0", depth / 2),
             };
             pair.replace("LOW", &low).replace("HIGH", &high)
         }

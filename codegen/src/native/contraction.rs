@@ -5,7 +5,7 @@
 //! packed in panels of `tile.vectors` vectors of columns, or read from a row-major matrix.
 //!
 //! Products of bytes take four elements along `k` at once, those of 16-bit floats two, from each run by itself; where a run
-//! is no multiple of that, its last ones overlap those before, with weights of 0.
+//! is no multiple of that, its last bytes overlap those before, with weights of 0, and a last float is alone.
 
 mod block;
 mod pack;

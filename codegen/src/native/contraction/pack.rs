@@ -58,8 +58,8 @@ fn into_groups<T: Copy + Send + Sync>(
         let count = width.min(columns - p * width);
         for (g, group) in panel[header..].chunks_exact_mut(many * width).enumerate() {
             let (tap, first) = (g / groups, g % groups * many);
-            // The last group of a run reads its last elements; those of the group before count nothing here.
-            let from = if first + many > run && run >= many { run - many } else { first };
+            // The last group of a run of bytes reads its last elements; those of the group before count nothing here.
+            let from = if c.element.exact() && first + many > run && run >= many { run - many } else { first };
             for i in (0..many).filter(|i| (first..run).contains(&(from + i))) {
                 let row = &b[(tap * run + from + i) * columns + p * width..][..count];
                 row.iter().enumerate().for_each(|(column, x)| group[many * column + i] = *x);

@@ -222,9 +222,12 @@ impl Sums<'_> {
         }
         if rest > 0 {
             c.push_str("        {\n");
-            match run.checked_sub(many) {
+            match run.checked_sub(many).filter(|_| spec.element.exact()) {
                 Some(last) => group(&|at| format!("word(a + {})", at + last), c),
-                None => group(&|at| format!("word_part(a + {at}, {rest} * sizeof({t}))"), c),
+                // A float read twice, once for nothing, might be infinite.
+                None => {
+                    group(&|at| format!("word_part((const u8 *)(a + {}), {rest} * sizeof({t}))", at + (run - rest)), c)
+                }
             }
         }
     }
