@@ -1,12 +1,12 @@
 //! Activations: elementwise composites of one operand. Each row has its formula in primitives.
 
 use of_diag::Diagnostic;
-use of_ir::{DType, OpError, OpView, Rewriter, Type, ValueId};
+use of_ir::{DType, OpError, OpView, Rewriter, SbpSignature, Type, ValueId};
 
 use super::{Abs, Add, Div, Erf, Exp, Ge, Gt, Log, Lt, Max, Min, Mul, Neg, Select, Sigmoid, Sub, Tanh};
 use crate::sample::Rng;
 use crate::structural::Constant;
-use crate::{Expanded, Inferred, Op, op, op_basics};
+use crate::{Expanded, Inferred, Op, op, op_basics, shape};
 
 type Made = Result<ValueId, Diagnostic>;
 
@@ -125,6 +125,11 @@ macro_rules! activations {
                 let $s = self;
                 let _ = &$s;
                 one(|| $expand)
+            }
+
+            fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+                let Ok(Some(s)) = cx.tensor(0).map(|t| t.shape.as_ref()) else { return Vec::new() };
+                shape::elementwise_splits(&[s], s)
             }
         }
     )*};

@@ -1,7 +1,7 @@
 //! `of.softmax`, `of.log_softmax`, `of.hardmax`.
 
 use of_diag::Diagnostic;
-use of_ir::{Elements, OpError, OpView, Rewriter, Tensor, Type, ValueId};
+use of_ir::{Elements, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, Type, ValueId};
 
 use super::composites::one_axis;
 use super::{ReduceMax, ReduceSum};
@@ -18,6 +18,15 @@ fn infer(cx: &OpView<'_>, axis: i64) -> Inferred {
         shape::axis(axis, rank.max(1))?;
     }
     Ok(vec![Type::Tensor(t.with_dtype(t.dtype))])
+}
+
+/// Splits along every axis but `axis`.
+fn splits(cx: &OpView<'_>, axis: i64) -> Vec<SbpSignature> {
+    let Ok(Some(s)) = cx.tensor(0).map(|t| t.shape.as_ref()) else { return Vec::new() };
+    let Ok(axis) = shape::axis(axis, s.len().max(1)) else { return Vec::new() };
+    let mut out = shape::elementwise_splits(&[s], s);
+    out.retain(|o| o.results[0] != Sbp::Split(axis as u8));
+    out
 }
 
 /// x minus its maximum along `axis`, and the axis as an operand.
@@ -46,6 +55,10 @@ impl Op for Softmax {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         infer(cx, self.axis)
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        splits(cx, self.axis)
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
@@ -90,6 +103,10 @@ impl Op for LogSoftmax {
         infer(cx, self.axis)
     }
 
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        splits(cx, self.axis)
+    }
+
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
         let (d, axes) = shifted(rw, operands[0], self.axis)?;
         let e = rw.create_one(Exp {}, &[d])?;
@@ -131,6 +148,10 @@ impl Op for Hardmax {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         infer(cx, self.axis)
+    }
+
+    fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
+        splits(cx, self.axis)
     }
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
