@@ -61,6 +61,9 @@ pub struct LoadContext<'a> {
     pub exec: &'a BackendExec,
     /// Worker threads that the session has.
     pub threads: usize,
+    /// Which device it is for, where the machine has several: the number of the rank, 0 without ranks. A backend whose
+    /// machine has fewer counts on from its first.
+    pub device: usize,
 }
 
 /// Turns payload bytes into executables; registered when a session is made.

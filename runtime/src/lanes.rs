@@ -43,7 +43,7 @@ impl Lanes {
         let code = Session::code(plan)?;
         let session = |_| {
             let pool = Pool::new(threads).map_err(SessionError::Thread)?;
-            Session::inner(plan, program, (Arc::new(pool), Arc::clone(&code)), loaders)
+            Session::inner(plan, program, (Arc::new(pool), Arc::clone(&code)), loaders, 0)
         };
         let sessions = (0..lanes).map(session).collect::<Result<Vec<_>, _>>()?;
         let idle = Idle { alive: sessions.len(), sessions, broken: None };

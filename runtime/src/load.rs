@@ -24,6 +24,8 @@ pub(crate) struct Binder<'a> {
     pub pool: &'a Arc<Pool>,
     /// Where the program is one of several ranks.
     pub seat: Option<&'a Seat>,
+    /// See [`LoadContext::device`].
+    pub device: usize,
 }
 
 impl Binder<'_> {
@@ -78,7 +80,8 @@ impl Binder<'_> {
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let outputs = outputs.ok_or_else(|| broken(task))?;
-        let context = LoadContext { program: self.program, task, exec, threads: self.pool.threads() };
+        let (threads, device) = (self.pool.threads(), self.device);
+        let context = LoadContext { program: self.program, task, exec, threads, device };
         let executable = loader.load(payload, context).map_err(|source| SessionError::Load {
             task: task.name.clone(),
             backend: exec.backend.clone(),
@@ -92,7 +95,7 @@ impl Binder<'_> {
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let bodies = exec.bodies.iter().map(|body| {
             let shared = (Arc::clone(self.pool), Arc::clone(&self.code));
-            let session = Session::inner(self.plan, body.program as usize, shared, self.loaders)?;
+            let session = Session::inner(self.plan, body.program as usize, shared, self.loaders, self.device)?;
             Ok(Body { session, captures: body.captures.iter().map(|&c| c as usize).collect() })
         });
         let bodies = bodies.collect::<Result<_, SessionError>>()?;

@@ -60,7 +60,7 @@ impl Session {
         let threads = worker_count(options, plan.plan().environment.threads);
         let code = Self::code(&plan)?;
         let pool = Pool::new(threads).map_err(SessionError::Thread)?;
-        Self::with(&plan, program, options, (Arc::new(pool), code), loaders, None)
+        Self::with(&plan, program, options, (Arc::new(pool), code), loaders, None, 0)
     }
 
     /// The kernels of a plan for one rank, which this processor can run.
@@ -83,17 +83,20 @@ impl Session {
         seat: &Seat,
     ) -> Result<Self, SessionError> {
         let pool = Pool::new(options.threads).map_err(SessionError::Thread)?;
-        Self::with(plan, program, options, (Arc::new(pool), Arc::clone(code)), loaders, Some(seat))
+        let shared = (Arc::new(pool), Arc::clone(code));
+        Self::with(plan, program, options, shared, loaders, Some(seat), seat.rank as usize)
     }
 
-    /// A program that a task of another session runs, or that runs beside others: on given workers, with shared code.
+    /// A program that a task of another session runs, or that runs beside others: on given workers and device, with
+    /// shared code.
     pub(crate) fn inner(
         plan: &Arc<PlanFile>,
         program: usize,
         shared: (Arc<Pool>, Arc<CodeMap>),
         loaders: &[Arc<dyn Loader>],
+        device: usize,
     ) -> Result<Self, SessionError> {
-        Self::with(plan, program, Options::default(), shared, loaders, None)
+        Self::with(plan, program, Options::default(), shared, loaders, None, device)
     }
 
     fn with(
@@ -103,6 +106,7 @@ impl Session {
         (pool, code): (Arc<Pool>, Arc<CodeMap>),
         loaders: &[Arc<dyn Loader>],
         seat: Option<&Seat>,
+        device: usize,
     ) -> Result<Self, SessionError> {
         let count = plan.plan().programs.len();
         let desc = plan.plan().programs.get(program).ok_or(SessionError::Program { index: program, count })?;
@@ -111,7 +115,7 @@ impl Session {
         let threads = pool.threads();
 
         let arena = Arc::new(arena(plan, desc)?);
-        let binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool, seat };
+        let binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool, seat, device };
         let works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
 
         let shared = Arc::new(Shared {

@@ -46,11 +46,12 @@ pub enum DriverError {
 
 /// A driver of devices.
 pub trait Driver: Send + Sync {
-    /// Takes the memory of a program, fills in its constants, loads its kernels and records its steps.
+    /// Takes the memory of a program, fills in its constants, loads its kernels and records its steps, on the device of this
+    /// number. Where there are fewer devices, numbers count on from the first.
     ///
     /// # Errors
     /// When there is no device, it is of another architecture, or it has too little memory: before anything runs.
-    fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError>;
+    fn load(&self, program: &DeviceProgram<'_>, device: usize) -> Result<Box<dyn Loaded>, DriverError>;
 }
 
 /// A program on a device.

@@ -34,20 +34,20 @@ impl Loader for Device {
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         match Open::read(payload, context, self.driver.clone())? {
             Some(open) => Ok(Box::new(open)),
-            None => Ok(Box::new(load(payload, self.driver.as_ref())?)),
+            None => Ok(Box::new(load(payload, self.driver.as_ref(), context.device)?)),
         }
     }
 }
 
-/// Brings a program of fixed extents to a device.
-pub(crate) fn load(payload: &[u8], driver: Option<&Arc<dyn Driver>>) -> Result<OnDevice, LoadError> {
+/// Brings a program of fixed extents to the device of this number.
+pub(crate) fn load(payload: &[u8], driver: Option<&Arc<dyn Driver>>, device: usize) -> Result<OnDevice, LoadError> {
     let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
     let program = DeviceProgram::of(&plan).map_err(LoadError::Payload)?;
     let emulated = program.isa.starts_with(SHIM);
     let loaded = match driver {
-        Some(driver) => driver.load(&program),
-        None if emulated => EmulatedDriver.load(&program),
-        None => CudaDriver.load(&program),
+        Some(driver) => driver.load(&program, device),
+        None if emulated => EmulatedDriver.load(&program, device),
+        None => CudaDriver.load(&program, device),
     };
     let loaded = loaded.map_err(|e| match e {
         DriverError::NoDriver(_) | DriverError::NoDevice | DriverError::NoCublasLt(_) | DriverError::Arch { .. } => {
@@ -55,7 +55,7 @@ pub(crate) fn load(payload: &[u8], driver: Option<&Arc<dyn Driver>>) -> Result<O
         }
         _ => LoadError::Failed(e.to_string()),
     })?;
-    tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, "a program is on a device");
+    tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, device, "a program is on a device");
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
     let DeviceProgram { inputs, outputs, statuses, names, .. } = program;

@@ -32,6 +32,8 @@ pub struct Open {
     func: Func,
     compiler: Cuda,
     driver: Option<Arc<dyn Driver>>,
+    /// The number of the device.
+    device: usize,
     /// Which inputs are constants of the plan: they become part of programs.
     weights: Vec<bool>,
     /// By the extents of the other inputs.
@@ -58,6 +60,7 @@ impl Open {
             func: func.ok_or_else(|| wrong("there is no function"))?,
             compiler: Cuda::new(arch, Cache::user()).map_err(|why| wrong(&why))?,
             driver,
+            device: context.device,
             weights: context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_)))).collect(),
             programs: HashMap::new(),
         }))
@@ -69,7 +72,7 @@ impl Open {
         let mut func = specialize::specialize(&self.func, &dims).map_err(ExecError::Input)?;
         func = self.with_weights(&func, inputs)?;
         let payload = self.compiler.compile(&func).map_err(|d| ExecError::Unsupported(d.to_string()))?;
-        executable::load(&payload, self.driver.as_ref()).map_err(|e| match e {
+        executable::load(&payload, self.driver.as_ref(), self.device).map_err(|e| match e {
             LoadError::Unsupported(why) => ExecError::Unsupported(why),
             other => ExecError::Failed(other.to_string()),
         })

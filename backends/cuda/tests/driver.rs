@@ -5,12 +5,13 @@ mod common;
 use std::sync::Arc;
 
 use common::{placed, said};
+use of_codegen::Backend;
 use of_codegen::cuda::nvrtc;
 use of_codegen::native::cache::Cache;
 use of_codegen::place;
 use of_cuda::{Cuda, Device};
 use of_plan::ElementType;
-use of_runtime::{Options, Session, Tensor};
+use of_runtime::{LoadContext, Loader, Options, Session, Tensor};
 
 const TEXT: &str = r#"
 func @main(%x: tensor<8xf32> {of.name = "x"}) -> (tensor<8xf32> {of.name = "y"}, tensor<8xf32> {of.name = "same"}) {
@@ -46,6 +47,24 @@ fn inner() {
     println!("two runs came back");
 }
 
+/// What another process does: ranks load a program each.
+#[test]
+fn ranks() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let backend = Cuda::new("sm_90", Cache::none()).unwrap();
+    let payload = backend.compile(&common::function_of(TEXT)).unwrap_or_else(|d| panic!("{d}"));
+    let (program, task, exec) = Default::default();
+    for device in 0..3 {
+        let context = LoadContext { program: &program, task: &task, exec: &exec, threads: 1, device };
+        match Device::default().load(&payload, context) {
+            Ok(_) => eprintln!("rank {device} is ready"),
+            Err(e) => eprintln!("refused: {e}"),
+        }
+    }
+}
+
 #[test]
 fn the_driver_layer_calls_what_it_means_to_call() {
     if nvrtc::identity().is_err() {
@@ -66,6 +85,12 @@ fn the_driver_layer_calls_what_it_means_to_call() {
         let out = said("inner", &[settings, &[driver]].concat());
         assert!(out.contains(words), "{settings:?}: {out}");
     }
+    // Each rank takes the device of its number, and counts on from the first where there are fewer.
+    let out = said("ranks", &[("STUB_DEVICES", "2"), driver]);
+    let ranks = [0, 1, 0].iter().zip(0..).map(|(device, rank)| format!("device {device}\nrank {rank} is ready\n"));
+    assert!(out.contains(&ranks.collect::<String>()), "{out}");
+    let out = said("ranks", &[("STUB_DEVICES", "0"), driver]);
+    assert!(out.contains("the CUDA driver finds no GPU"), "{out}");
     let out = said("inner", &[("OF_CUDA_DRIVER", "/nowhere/libcuda.so")]);
     assert!(out.contains("this machine has no CUDA driver"), "{out}");
 }

@@ -244,7 +244,7 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
 struct Full;
 
 impl Driver for Full {
-    fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError> {
+    fn load(&self, program: &DeviceProgram<'_>, _device: usize) -> Result<Box<dyn Loaded>, DriverError> {
         Err(DriverError::Memory { needed: program.memory, free: 7 })
     }
 }

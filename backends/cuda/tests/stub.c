@@ -2,6 +2,7 @@
    kernel only checks how it was called and writes $STUB_STATUS to its status word. It sees that the driver layer calls
    what it means to call; of kernels it says nothing. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,11 +25,16 @@ int stub_call(const void *call, void *s) {
   return 0;
 }
 int cuInit(unsigned f) { return f ? 1 : 0; }
-int cuDeviceGetCount(int *n) { *n = 1; return 0; }
-int cuDeviceGet(int *d, int i) { *d = i; return 0; }
-int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : -1; return d; }
-int cuDevicePrimaryCtxRetain(void **c, int d) { *c = ops; return d; }
-int cuDevicePrimaryCtxRelease_v2(int d) { return d; }
+/* $STUB_DEVICES of them, else one; each that is taken is said. */
+static int devices(void) {
+  const char *number = getenv("STUB_DEVICES");
+  return number ? atoi(number) : 1;
+}
+int cuDeviceGetCount(int *n) { *n = devices(); return 0; }
+int cuDeviceGet(int *d, int i) { *d = i; return i < devices() ? fprintf(stderr, "device %d\n", i) < 0 : 101; }
+int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : -1; return d >= devices(); }
+int cuDevicePrimaryCtxRetain(void **c, int d) { *c = ops; return d >= devices(); }
+int cuDevicePrimaryCtxRelease_v2(int d) { return d >= devices(); }
 int cuCtxSetCurrent(void *c) { return c == ops ? 0 : 201; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
   const char *left = getenv("STUB_FREE");

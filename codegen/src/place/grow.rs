@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use of_ir::{Graph, OpId};
+use of_ops::OpSpec;
+use of_ops::boxing::Transfer;
 
 use super::Unit;
 use crate::extract::read_by;
@@ -26,8 +28,13 @@ impl Nodes {
         let unit_of: HashMap<OpId, usize> =
             units.iter().enumerate().flat_map(|(i, u)| u.ops.iter().map(move |op| (*op, i))).collect();
         let mut needs = Vec::new();
+        let mut met = None;
         for (i, u) in units.iter().enumerate() {
             let mut own = BTreeSet::new();
+            // All ranks must come to where they meet in one order, whatever is placed.
+            if u.ops.iter().any(|op| g.op(*op).name() == Transfer::NAME) {
+                own.extend(met.replace(i));
+            }
             for op in &u.ops {
                 let mut read = Vec::new();
                 read_by(g, *op, &mut read);

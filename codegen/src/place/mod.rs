@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Func, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
+use of_ops::boxing::Transfer;
 use of_ops::control::Subgraph;
 use of_ops::structural::{Constant, NoneValue};
 
@@ -102,6 +103,15 @@ pub struct Placement {
 /// # Errors
 /// When a backend is not known, or refuses an op that was given to it by hand.
 pub fn place(func: &mut Func, request: &Request<'_>) -> Result<Placement, Diagnostic> {
+    Ok(place_all(&mut [func], request)?.swap_remove(0))
+}
+
+/// Places the ops of several functions, such as those of ranks, each by itself. What is given by hand need not be in all of
+/// them.
+///
+/// # Errors
+/// As [`place`].
+pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<Placement>, Diagnostic> {
     let mut wanted = Vec::new();
     for name in request.wanted {
         wanted.push(backend(request, name)?);
@@ -109,16 +119,20 @@ pub fn place(func: &mut Func, request: &Request<'_>) -> Result<Placement, Diagno
     for pin in request.pins.iter().filter(|p| p.backend != NATIVE) {
         backend(request, &pin.backend)?;
     }
-    let mut placement = Placement::default();
     let mut used = vec![false; request.pins.len()];
-    let entry = func.graph.entry();
-    let inputs = func.graph.args().to_vec();
-    region(func, entry, &inputs, request, &wanted, &mut used, &mut placement)?;
+    let mut placements = Vec::with_capacity(funcs.len());
+    for func in &mut *funcs {
+        let mut placement = Placement::default();
+        let entry = func.graph.entry();
+        let inputs = func.graph.args().to_vec();
+        region(func, entry, &inputs, request, &wanted, &mut used, &mut placement)?;
+        placements.push(placement);
+    }
     match request.pins.iter().zip(&used).find(|(_, used)| !**used) {
-        None => Ok(placement),
+        None => Ok(placements),
         Some((pin, _)) => Err(Diagnostic::error(
             Code::INPUT,
-            func.loc.clone(),
+            funcs.first().map_or(Location::Unknown, |f| f.loc.clone()),
             format!("no op is called '{}' and none comes from there: nothing to give to '{}'", pin.op, pin.backend),
         )
         .hint("ops are named as after all passes: 'of-opt explain MODEL --placement' lists them")),
@@ -328,9 +342,13 @@ fn one_by_one<'a>(
     Ok(out)
 }
 
-/// The ops that a backend does not claim, and why.
+/// The ops that a backend does not claim, and why. Where ranks meet is for the runtime to see to: no backend is asked.
 fn refusals(g: &Graph, ops: &[OpId], b: &dyn Backend) -> Vec<(OpId, String)> {
-    ops.iter().filter_map(|op| b.claims(g, *op).err().map(|why| (*op, why))).collect()
+    let why = |op: &OpId| match g.op(*op).name() {
+        Transfer::NAME => Some("what passes between ranks goes through the memory of the host".to_string()),
+        _ => b.claims(g, *op).err(),
+    };
+    ops.iter().filter_map(|op| Some((*op, why(op)?))).collect()
 }
 
 /// Takes down why a group was left out: what is claimed stays with what is not.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use of_codegen::Backend;
-use of_codegen::place::{self, NATIVE, Pin, Placement, Request, place};
+use of_codegen::place::{self, NATIVE, Pin, Placement, Request, place_all};
 use of_cuda::Cuda;
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
@@ -108,14 +108,14 @@ impl Backends {
         self.compilers.iter().map(|b| &**b).collect()
     }
 
-    /// Places the ops of `func` as the flags say; `None` where they say nothing.
+    /// Places the ops of functions as the flags say, each by itself; `None` where they say nothing.
     ///
     /// # Errors
     /// When a backend is not known, or does not run what was given to it by hand.
-    pub fn place(&self, func: &mut Func, flags: &Codegen) -> Result<Option<Placement>, Diagnostics> {
+    pub fn place(&self, funcs: &mut [&mut Func], flags: &Codegen) -> Result<Option<Vec<Placement>>, Diagnostics> {
         let gpu_alone = flags.target.as_deref().and_then(gpu).is_some();
         if let Some(cuda) = self.compilers.iter().find(|b| gpu_alone && b.name() == of_cuda::NAME) {
-            return Ok(Some(place::entirely(func, &**cuda)?));
+            return funcs.iter_mut().map(|f| place::entirely(f, &**cuda)).collect::<Result<_, _>>().map(Some);
         }
         let pins = flags.backend_for.iter().map(|p| pin(p)).collect::<Result<Vec<_>, _>>()?;
         if flags.backend.is_empty() && pins.is_empty() {
@@ -131,7 +131,7 @@ impl Backends {
         let wanted: Vec<String> = flags.backend.iter().map(name).collect();
         let min_region = flags.min_region.unwrap_or(1);
         let request = Request { known: &known, wanted: &wanted, pins: &pins, min_region };
-        Ok(Some(place(func, &request)?))
+        Ok(Some(place_all(funcs, &request)?))
     }
 }
 

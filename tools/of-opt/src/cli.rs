@@ -126,7 +126,7 @@ pub struct Codegen {
     #[arg(long, value_name = "DIR|NAME=FILE", num_args = 1.., requires = "precision", required_if_eq("precision", "int8"))]
     pub calibration: Vec<String>,
     /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
-    /// process, and share --threads among them
+    /// process, and share --threads among them. With --backend cuda:ARCH each has a GPU, as far as there are enough
     #[arg(long, value_name = "MESH", conflicts_with = "target")]
     pub mesh: Option<String>,
     /// What is chosen together with how tensors lie on the mesh
@@ -135,11 +135,11 @@ pub struct Codegen {
     /// Cut the layers into S stages, each on a part of the mesh, and a step into M microbatches that pass through them
     #[arg(long, value_name = "S[xM]", requires = "mesh", conflicts_with = "search", value_parser = Stages::parse)]
     pub stages: Option<Stages>,
-    /// Backends for whatever they take, best first; the rest is native code. cuda:ARCH is one GPU
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with_all = ["mesh", "target"])]
+    /// Backends for whatever they take, best first; the rest is native code. cuda:ARCH is a GPU
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with = "target")]
     pub backend: Vec<String>,
     /// Give ops to a backend (or to 'native') whatever it costs: of.softmax=xla, or the name of an ONNX node, or a location
-    #[arg(long, value_name = "OP=NAME", help_heading = "Placement", conflicts_with_all = ["mesh", "target"])]
+    #[arg(long, value_name = "OP=NAME", help_heading = "Placement", conflicts_with = "target")]
     pub backend_for: Vec<String>,
     /// Give back regions of fewer ops; 0 keeps every region, whatever it costs
     #[arg(long, value_name = "OPS", help_heading = "Placement")]

@@ -45,12 +45,10 @@ pub fn prepare(
     backends: &Backends,
     console: &mut Console,
 ) -> Result<Vec<(String, Func)>, Diagnostics> {
-    let mut prepared = Vec::with_capacity(variants.len());
-    for (name, mut func) in passed(module, variants, codegen, console)? {
-        if let Some(placement) = backends.place(&mut func, codegen)? {
-            backends::say(&placement, console);
-        }
-        prepared.push((name, func));
+    let mut prepared = passed(module, variants, codegen, console)?;
+    let mut funcs: Vec<&mut Func> = prepared.iter_mut().map(|(_, f)| f).collect();
+    for placement in backends.place(&mut funcs, codegen)?.iter().flatten() {
+        backends::say(placement, console);
     }
     Ok(prepared)
 }

@@ -1,6 +1,7 @@
 //! From a module to what each rank of a mesh runs, and to a plan of all of them.
 
 use of_codegen::native::schedule;
+use of_codegen::place::Placement;
 use of_codegen::{Compiled, MeshFuncs};
 use of_diag::Diagnostics;
 use of_ir::{Func, Graph, Module};
@@ -11,7 +12,7 @@ use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_sharding::{MeshSpec, Meshes, layout, local};
 
-use crate::backends::Backends;
+use crate::backends::{self, Backends};
 use crate::cli::Codegen;
 use crate::console::Console;
 use crate::driver;
@@ -42,19 +43,20 @@ pub enum Which {
     OneOfEach,
 }
 
-/// Searches how everything lies on a mesh, and what each rank does then.
+/// Searches how everything lies on a mesh, and what each rank does then, with its ops placed on backends.
 ///
 /// What the types of the module say is kept. Where they speak of results of ops, the graph is taken as it stands, as
 /// passes may put other ops in their place.
 ///
 /// # Errors
-/// When the mesh is none, nothing fits, or a pass fails.
+/// When the mesh is none, nothing fits, a pass fails, or a backend does not run what is given to it by hand.
 pub fn prepare(
     module: &Module,
     bindings: &Bindings,
     codegen: &Codegen,
     mesh: &str,
     which: Which,
+    backends: &Backends,
     console: &mut Console,
 ) -> Result<Ranked, Diagnostics> {
     let spec = MeshSpec::named(mesh)?;
@@ -87,7 +89,7 @@ pub fn prepare(
     let text = codegen.passes.as_deref().unwrap_or(driver::CPU_PIPELINE);
     console.renderer.sources.add(PIPELINE_FILE, text);
     let (mut funcs, mut ranks) = (Vec::new(), Vec::with_capacity(classes.len()));
-    let _progress = console.progress("running passes");
+    let progress = console.progress("running passes");
     for (rank, class) in classes.iter().enumerate() {
         if alike && *class != rank {
             ranks.push(ranks[*class]);
@@ -105,7 +107,29 @@ pub fn prepare(
         ranks.push(funcs.len());
         funcs.extend(part.funcs.swap_remove("main"));
     }
+    drop(progress);
+    let mut placed: Vec<&mut Func> = funcs.iter_mut().collect();
+    let placements = backends.place(&mut placed, codegen)?.unwrap_or_default();
+    say(&placements, &ranks, console);
     Ok(Ranked { mesh: meshes.ranks(), module: own, funcs, ranks })
+}
+
+/// Says what was placed on backends, once for ranks of which the same is said.
+fn say(placements: &[Placement], ranks: &[usize], console: &Console) {
+    let mut alike: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
+    for (rank, placement) in ranks.iter().enumerate().filter_map(|(rank, func)| Some((rank, placements.get(*func)?))) {
+        let lines = backends::lines(placement, console.verbose > 0);
+        match alike.iter_mut().find(|(said, _)| *said == lines) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => alike.push((lines, vec![rank])),
+        }
+    }
+    for (lines, ranks) in alike {
+        let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
+        let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+        console.note(&format!("{word} {}:", names.join(", ")));
+        lines.iter().for_each(|line| console.note(line));
+    }
 }
 
 /// Compiles what the ranks run into one plan.
@@ -116,6 +140,7 @@ pub fn compile(
     ranked: &Ranked,
     source: &Source,
     codegen: &Codegen,
+    backends: &Backends,
     flags: Vec<String>,
     console: &Console,
 ) -> Result<Compiled, Diagnostics> {
@@ -127,7 +152,7 @@ pub fn compile(
         funcs: ranked.funcs.iter().collect(),
         ranks: ranked.ranks.clone(),
     };
-    driver::with_options(source, codegen, &Backends::all(), flags, &schedule::NONE, console, |options| {
+    driver::with_options(source, codegen, backends, flags, &schedule::NONE, console, |options| {
         of_codegen::compile_mesh(&mesh, options)
     })
 }

@@ -83,8 +83,9 @@ impl Request<'_> {
             Some(ordered.into_iter().map(|g| g.value).collect())
         };
         if let Some(mesh) = &self.codegen.mesh {
-            let ranked = ranks::prepare(&source.module, &bindings, self.codegen, mesh, Which::All, console)?;
-            let compiled = ranks::compile(&ranked, source, self.codegen, Vec::new(), console)?;
+            let ranked =
+                ranks::prepare(&source.module, &bindings, self.codegen, mesh, Which::All, self.backends, console)?;
+            let compiled = ranks::compile(&ranked, source, self.codegen, self.backends, Vec::new(), console)?;
             (self.summary)(&compiled.summary, console);
             let plan = compiled.open()?;
             let made_up = || {

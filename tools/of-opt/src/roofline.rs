@@ -246,12 +246,13 @@ pub fn prepared(
         let made = random::values(func.inputs.iter().map(String::as_str).zip(types.into_iter().map(Some)))?;
         values::to_runtime_all(made)
     };
+    let backends = Backends::all();
     if let Some(mesh) = &codegen.mesh {
-        let ranked = ranks::prepare(&source.module, &Default::default(), codegen, mesh, Which::All, console)?;
-        let compiled = ranks::compile(&ranked, &source, codegen, Vec::new(), console)?;
+        let ranked =
+            ranks::prepare(&source.module, &Default::default(), codegen, mesh, Which::All, &backends, console)?;
+        let compiled = ranks::compile(&ranked, &source, codegen, &backends, Vec::new(), console)?;
         return Ok((Arc::new(compiled.open()?), made(driver::main_func(&ranked.module)?)?));
     }
-    let backends = Backends::all();
     let funcs = driver::prepare(&source.module, &[Default::default()], codegen, &backends, console)?;
     let compiled = driver::compile(&funcs, &source, codegen, &backends, Vec::new(), &schedule::NONE, console)?;
     Ok((Arc::new(compiled.open()?), made(&funcs[0].1)?))

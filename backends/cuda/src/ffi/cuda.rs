@@ -88,13 +88,13 @@ impl Api {
     }
 }
 
-/// CUDA's driver, on the first device.
+/// CUDA's driver.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct CudaDriver;
 
 impl Driver for CudaDriver {
-    fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError> {
-        let mut on = OnGpu::open(Api::get()?, program)?;
+    fn load(&self, program: &DeviceProgram<'_>, device: usize) -> Result<Box<dyn Loaded>, DriverError> {
+        let mut on = OnGpu::open(Api::get()?, program, device)?;
         on.fill(program)?;
         on.warm(program)?;
         on.record(program)?;
@@ -122,8 +122,8 @@ struct OnGpu {
 unsafe impl Send for OnGpu {}
 
 impl OnGpu {
-    /// Opens the device and takes memory, if it can run the program.
-    fn open(api: &'static Api, program: &DeviceProgram<'_>) -> Result<OnGpu, DriverError> {
+    /// Opens the device of this number and takes memory, if it can run the program.
+    fn open(api: &'static Api, program: &DeviceProgram<'_>, number: usize) -> Result<OnGpu, DriverError> {
         let null = std::ptr::null_mut();
         let mut on = OnGpu {
             api,
@@ -142,10 +142,11 @@ impl OnGpu {
         // SAFETY: every pointer is that of a local variable or a field that outlives the call.
         unsafe {
             let started = (api.init)(0);
-            if started != 0 || (api.device_count)(&mut count) != 0 || count == 0 {
+            if started != 0 || (api.device_count)(&mut count) != 0 || count < 1 {
                 return Err(DriverError::NoDevice);
             }
-            api.check("cuDeviceGet", (api.device)(&mut on.device, 0))?;
+            let ordinal = (number % count as usize) as c_int;
+            api.check("cuDeviceGet", (api.device)(&mut on.device, ordinal))?;
             api.check("cuDeviceGetAttribute", (api.attribute)(&mut major, MAJOR, on.device))?;
             api.check("cuDeviceGetAttribute", (api.attribute)(&mut minor, MINOR, on.device))?;
             if !runs(program.isa, major, minor) {

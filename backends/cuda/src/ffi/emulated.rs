@@ -10,8 +10,8 @@ use super::cublaslt::Multiplier;
 use crate::driver::{Driver, DriverError, Loaded};
 use crate::{DeviceProgram, Step};
 
-/// The GPU that the CPU emulates. Products of cuBLASLt are computed by the library that `$OF_CUBLASLT` names, whose memory is
-/// then the host's.
+/// The GPU that the CPU emulates; each program has one of its own, whatever the number. Products of cuBLASLt are computed by
+/// the library that `$OF_CUBLASLT` names, whose memory is then the host's.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EmulatedDriver;
 
@@ -19,7 +19,7 @@ pub struct EmulatedDriver;
 type KernelFn = unsafe extern "C" fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32;
 
 impl Driver for EmulatedDriver {
-    fn load(&self, program: &DeviceProgram<'_>) -> Result<Box<dyn Loaded>, DriverError> {
+    fn load(&self, program: &DeviceProgram<'_>, _device: usize) -> Result<Box<dyn Loaded>, DriverError> {
         let failed = |e: std::io::Error| DriverError::Call { call: "mapping a kernel", words: e.to_string() };
         let mut memory = AlignedBytes::zeroed(program.memory as usize);
         for (at, bytes) in &program.constants {

@@ -59,7 +59,7 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
     let backends = Backends::of(&c.codegen)?;
     let variants = variants(c, &source)?;
     if let Some(mesh) = &c.codegen.mesh {
-        return compile_mesh(c, mesh, &source, &variants, started, console);
+        return compile_mesh(c, mesh, &source, &variants, &backends, started, console);
     }
     let funcs = driver::prepare(&source.module, &variants, &c.codegen, &backends, console)?;
     let schedules = match c.tune {
@@ -84,14 +84,15 @@ fn compile_mesh(
     mesh: &str,
     source: &Source,
     variants: &[Bindings],
+    backends: &Backends,
     started: Instant,
     console: &mut Console,
 ) -> Result<(), Diagnostics> {
     let [bindings] = variants else {
         return Err(exit::usage("a plan for a mesh holds one program: --variant does not go with --mesh").into());
     };
-    let ranked = ranks::prepare(&source.module, bindings, &c.codegen, mesh, Which::All, console)?;
-    let compiled = ranks::compile(&ranked, source, &c.codegen, flags(c), console)?;
+    let ranked = ranks::prepare(&source.module, bindings, &c.codegen, mesh, Which::All, backends, console)?;
+    let compiled = ranks::compile(&ranked, source, &c.codegen, backends, flags(c), console)?;
     compiled.write(&c.output)?;
     let size = std::fs::metadata(&c.output).map_err(|e| exit::io(&c.output, "read", &e))?.len();
     let plan = compiled.plan();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use of_diag::Diagnostics;
+use of_diag::{Code, Diagnostics};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
@@ -54,6 +54,12 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         }
         return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
     };
+    if !c.codegen.backend.is_empty() || !c.codegen.backend_for.is_empty() {
+        let what = "how a model lies on a mesh does not depend on backends";
+        let hint =
+            "'of-opt compile MODEL --mesh MESH --backend NAMES -v' says what each rank gives them, and why not more";
+        return Err(exit::error(Code::INPUT, what).hint(hint).into());
+    }
     if c.codegen.stages.is_some() {
         return Err(exit::usage("explain compares stages: --microbatches M says with how many microbatches").into());
     }
@@ -115,10 +121,11 @@ fn placement(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     shapes::bind(&c.shapes.shape, driver::main_func(&source.module)?, &mut bindings)?;
     let backends = Backends::of(&c.codegen)?;
     let mut text = String::new();
-    for (_, mut func) in driver::passed(&source.module, &[bindings], &c.codegen, console)? {
-        let Some(p) = backends.place(&mut func, &c.codegen)? else { continue };
+    let mut passed = driver::passed(&source.module, &[bindings], &c.codegen, console)?;
+    let mut funcs: Vec<_> = passed.iter_mut().map(|(_, f)| f).collect();
+    for p in backends.place(&mut funcs, &c.codegen)?.iter().flatten() {
         text += &format!("{}, as native code fuses and counts them\n", count(p.ops, "op"));
-        backends::lines(&p, true).iter().for_each(|l| text += &format!("{l}\n"));
+        backends::lines(p, true).iter().for_each(|l| text += &format!("{l}\n"));
     }
     console.print(&text)
 }

@@ -85,9 +85,10 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
             let func = driver::main_func(&source.module)?;
             let mut bindings = Bindings::default();
             shapes::bind(&c.shapes.shape, func, &mut bindings)?;
+            let backends = Backends::of(&c.codegen)?;
             let which = if c.run { Which::All } else { Which::OneOfEach };
-            let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, console)?;
-            let compiled = ranks::compile(&ranked, &source, &c.codegen, Vec::new(), console)?;
+            let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, &backends, console)?;
+            let compiled = ranks::compile(&ranked, &source, &c.codegen, &backends, Vec::new(), console)?;
             let predicted = predict(&options, compiled.plan(), &spec)?;
             let before = machine::restart_peak();
             let real = if c.run { Some(Measured::of(c, Arc::new(compiled.open()?), before, console)?) } else { None };
@@ -108,8 +109,9 @@ pub fn lanes(
     console: &mut Console,
 ) -> Result<Vec<Lane>, Diagnostics> {
     let codegen = Codegen { mesh: Some(mesh.into()), threads: Some(1), ..Codegen::default() };
-    let ranked = ranks::prepare(module, &Bindings::default(), &codegen, mesh, Which::OneOfEach, console)?;
-    let compiled = ranks::compile(&ranked, source, &codegen, Vec::new(), console)?;
+    let (backends, which) = (Backends::all(), Which::OneOfEach);
+    let ranked = ranks::prepare(module, &Bindings::default(), &codegen, mesh, which, &backends, console)?;
+    let compiled = ranks::compile(&ranked, source, &codegen, &backends, Vec::new(), console)?;
     let options = RanksOptions { cores: spec.cores, ..RanksOptions::default() };
     let Predicted { plan, timeline } = predict(&options, compiled.plan(), spec)?;
     let lane = |c: &RankClass| {
