@@ -193,8 +193,7 @@ impl Sums<'_> {
     /// The sum over one run, so many elements of it at a time as are multiplied at once.
     fn groups(&self, run: usize, rows: usize, vectors: usize, c: &mut String) {
         let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
-        let [t, .., dot] = spec.element.names();
-        let flip = if spec.element == Element::Signed { " ^ (i32)0x80808080" } else { "" };
+        let [t, ..] = spec.element.names();
         let group = |word: &dyn Fn(Extent) -> String, c: &mut String| {
             for v in 0..vectors {
                 let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
@@ -205,13 +204,7 @@ impl Sums<'_> {
                 let at = (2048 + line) / spec.element.size();
                 let _ = writeln!(c, "          __builtin_prefetch(b + {at});");
             }
-            for r in 0..rows {
-                let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(&spec.inner.1 * r));
-                for v in 0..vectors {
-                    let _ = write!(c, " c{r}_{v} = {dot}(c{r}_{v}, x, b{v});");
-                }
-                c.push_str(" }\n");
-            }
+            self.multiply(rows, vectors, word, c);
             let _ = writeln!(c, "          b += {};\n        }}", many * self.width);
         };
         let (full, rest) = (run / many, run % many);
@@ -232,11 +225,23 @@ impl Sums<'_> {
         }
     }
 
+    /// Adds the products of a group of each row, the word at `word` of its place, with the vectors `b0`, `b1` … of columns.
+    fn multiply(&self, rows: usize, vectors: usize, word: &dyn Fn(Extent) -> String, c: &mut String) {
+        let [.., dot] = self.spec.element.names();
+        let flip = if self.spec.element == Element::Signed { " ^ (i32)0x80808080" } else { "" };
+        for r in 0..rows {
+            let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(&self.spec.inner.1 * r));
+            for v in 0..vectors {
+                let _ = write!(c, " c{r}_{v} = {dot}(c{r}_{v}, x, b{v});");
+            }
+            c.push_str(" }\n");
+        }
+    }
+
     /// The sum over one run of 16-bit floats, two at a time, whose right operand lies in rows.
     fn pairs(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, vectors) = (self.spec, self.vectors(columns));
         let Operand::RowMajor(ld) = &spec.b else { return };
-        let [.., dot] = spec.element.names();
         let step = |load: &str, word: &dyn Fn(Extent) -> String, c: &mut String| {
             for v in 0..vectors {
                 let at = format!("b + {}", v * self.isa.lanes);
@@ -244,13 +249,7 @@ impl Sums<'_> {
                 let load = load.replace("{part}", part).replace("{at}", &at).replace("{count}", &count);
                 let _ = writeln!(c, "          const vi b{v} = {load};");
             }
-            for r in 0..rows {
-                let _ = write!(c, "          {{ const vi x = SPLATI({});", word(&spec.inner.1 * r));
-                for v in 0..vectors {
-                    let _ = write!(c, " c{r}_{v} = {dot}(c{r}_{v}, x, b{v});");
-                }
-                c.push_str(" }\n");
-            }
+            self.multiply(rows, vectors, word, c);
         };
         let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
         let _ = writeln!(c, "        i64 kk = 0;\n        for (; kk + 2 <= {terms}; kk += 2) {{");
