@@ -4,6 +4,8 @@
 //! that compute in the same space, as long as no dependency runs out of the group and back into it. What is fused is
 //! decided by role and shape alone, not by patterns of op names.
 
+mod rematerialize;
+
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use of_ir::{Graph, OpId, RegionId, ValueDef, ValueId};
@@ -73,6 +75,10 @@ pub struct Group {
     pub shape: Shape,
     /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
     pub space: Vec<Extent>,
+    /// Ops of other groups, in order, that its kernel computes again before its own: they are not read.
+    pub again: Vec<OpId>,
+    /// Results that all who read them compute again: they are not stored.
+    pub dropped: HashSet<ValueId>,
     /// Groups that it is made of, in execution order, where they have kernels of their own too.
     pub parts: Vec<Group>,
     /// The table, where it is one.
@@ -84,7 +90,16 @@ pub struct Group {
 impl Group {
     /// A group of some ops.
     pub fn of(ops: Vec<OpId>, shape: Shape, space: Vec<Extent>) -> Group {
-        Group { ops, shape, space, parts: Vec::new(), table: None, deps: BTreeSet::new() }
+        Group {
+            ops,
+            shape,
+            space,
+            again: Vec::new(),
+            dropped: HashSet::new(),
+            parts: Vec::new(),
+            table: None,
+            deps: BTreeSet::new(),
+        }
     }
 }
 
@@ -141,6 +156,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, tables: Vec<Table>) 
     f.absorb();
     f.give_back();
     f.attend();
+    f.rematerialize();
     f.sorted()
 }
 

@@ -118,7 +118,8 @@ pub(crate) fn filter(cx: &OpView<'_>, at: &Type) -> Option<f64> {
     Some(2.0 * elements(at) * weights[1..].iter().map(extent).product::<f64>())
 }
 
-fn scalar_flops(s: ScalarOp) -> f64 {
+/// Arithmetic of a function of one point.
+pub fn scalar_flops(s: ScalarOp) -> f64 {
     use ScalarOp::*;
     match s {
         Exp | Log | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf

@@ -116,7 +116,7 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         constants: HashMap::new(),
         loads: HashMap::new(),
     };
-    for op in &group.ops {
+    for op in group.again.iter().chain(&group.ops) {
         let data = g.op(*op);
         let result = data.results[0];
         let dtype = b.dtype(result);
@@ -154,6 +154,7 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         let v = g.op(*op).results[0];
         if let Some(n) = b.node_of.get(&v)
             && escapes(v)
+            && !group.dropped.contains(&v)
         {
             b.body.stores.push((v, *n));
         }

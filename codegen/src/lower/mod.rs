@@ -500,11 +500,14 @@ impl<'g> Lowering<'g, '_> {
             return group.parts.iter().try_for_each(|part| self.group(part));
         }
         // A group that has no kernel as a whole is lowered op by op; an op that has none goes to a backend.
-        if let [op] = group.ops[..] {
-            return self.backend(op, why);
+        if let ([op], []) = (&group.ops[..], &group.again[..]) {
+            return self.backend(*op, why);
         }
         tracing::debug!(reason = why, ops = group.ops.len(), "a fused group is split");
-        for op in &group.ops {
+        // What it would have computed again may be there, for others.
+        let again: Vec<OpId> =
+            group.again.iter().copied().filter(|op| !self.places.contains_key(&self.g.op(*op).results[0])).collect();
+        for op in again.iter().chain(&group.ops) {
             let role = self.roles.get(*op).clone();
             let v = self.g.op(*op).results[0];
             let (shape, space) = match role {
@@ -562,7 +565,7 @@ impl<'g> Lowering<'g, '_> {
     /// Operations of a group besides those of its anchor; 0 where its extents are not known.
     fn pointwise(&self, group: &Group) -> u64 {
         let known = points(&group.space) > 0;
-        let ops = group.ops.iter().filter(|op| *self.roles.get(**op) != Role::Anchor);
+        let ops = group.again.iter().chain(&group.ops).filter(|op| *self.roles.get(**op) != Role::Anchor);
         let sum: f64 = ops.map(|op| work::of(self.g, *op).flops).sum();
         if known { sum as u64 } else { 0 }
     }

@@ -611,6 +611,7 @@ impl Emit<'_> {
     fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let Sums { spec, blocks, .. } = self.sums;
         let vectors = self.sums.vectors(columns);
+        self.ask_ahead(rows, vectors, c);
         self.sums.tile(rows, columns, c);
         let waits = blocks.is_some_and(|b| b.wait(spec));
         if waits {
@@ -627,6 +628,23 @@ impl Emit<'_> {
         }
         if waits {
             c.push_str("        }\n");
+        }
+    }
+
+    /// Asks for what the epilogue reads of tensors as large as the result, which comes while the sums are made: a tile reads
+    /// a few lines of many rows, ahead of which the hardware does not ask.
+    fn ask_ahead(&self, rows: usize, vectors: usize, c: &mut String) {
+        let lanes = self.sums.isa.lanes;
+        for (i, (l, w)) in self.body.loads.iter().zip(self.walk).enumerate() {
+            let (Some(bits), true) = (l.dtype.bits(), w.column.is(1) && !w.inner.is(0)) else { continue };
+            let step = 8 * LINE / bits;
+            for (r, at) in (0..rows).flat_map(|r| (0..vectors * lanes).step_by(step).map(move |at| (r, at))) {
+                let _ = writeln!(
+                    c,
+                    "        __builtin_prefetch(P{i} + o * {} + (m + {r}) * {} + {at}, 0, 2);",
+                    w.outer, w.inner
+                );
+            }
         }
     }
 

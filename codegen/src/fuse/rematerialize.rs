@@ -1,0 +1,74 @@
+//! Rematerialization: what a group can compute from what it reads anyway, it does not read.
+//!
+//! A backward group that reads x, 0.5 x and x^2, all of which the forward one made, computes the latter two again: that takes an
+//! instruction each, where they would go to memory, stay there until then, and come back.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use of_ir::{OpId, ValueId};
+use of_ops::work::scalar_flops;
+
+use super::{Fuser, LONGEST, Role, Shape};
+use crate::lower::body::number;
+
+impl Fuser<'_> {
+    /// Has groups compute again what costs an instruction, and groups keep only what others still read of them.
+    pub(super) fn rematerialize(&mut self) {
+        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        for g in 0..self.groups.len() {
+            let again = self.computable(g);
+            again.iter().for_each(|op| readers.entry(self.graph.op(*op).results[0]).or_default().push(g));
+            self.groups[g].again = again;
+        }
+        for (v, readers) in readers {
+            let Some(maker) = self.graph.def_op(v).and_then(|op| self.group_of.get(&op).copied()) else { continue };
+            let computes = |op: OpId| self.group_of.get(&op).is_some_and(|g| *g == maker || readers.contains(g));
+            if self.prints_body(maker) && self.graph.uses(v).iter().all(|u| computes(u.op)) {
+                self.groups[maker].dropped.insert(v);
+            }
+        }
+        for g in 0..self.groups.len() {
+            let kept = |v: &ValueId| !self.groups[g].dropped.contains(v);
+            if !self.groups[g].dropped.is_empty() && !self.results(g).iter().any(kept) {
+                self.groups[g].ops.clear();
+            }
+        }
+    }
+
+    /// Whether the kernel of a group is printed from the body that its ops make.
+    fn prints_body(&self, g: usize) -> bool {
+        matches!(self.groups[g].shape, Shape::Elementwise | Shape::Rowwise(_) | Shape::Anchor)
+    }
+
+    /// Ops of other groups, in order, whose results group `g` reads and can compute from what else it reads.
+    fn computable(&self, g: usize) -> Vec<OpId> {
+        if !self.prints_body(g) {
+            return Vec::new();
+        }
+        let group = &self.groups[g];
+        let operands = |anchor: bool| {
+            let ops = group.ops.iter().filter(move |op| (*self.roles.get(**op) == Role::Anchor) == anchor);
+            ops.flat_map(|op| self.graph.op(*op).operands.iter().copied()).collect::<HashSet<ValueId>>()
+        };
+        // What an anchor reads, it does not read point by point.
+        let (read, whole) = (operands(false), operands(true));
+        let short = |v: &ValueId| self.graph.ty(*v).as_tensor().and_then(|t| t.dtype.bits()).is_some_and(|b| b <= 32);
+        let computable = |op: &OpId| {
+            let data = self.graph.op(*op);
+            let is_read = |v: &ValueId| read.contains(v) && !whole.contains(v);
+            matches!(self.roles.get(*op), Role::Map(scalar) if scalar_flops(*scalar) <= 1.0)
+                && self.group_of.get(op).is_some_and(|maker| *maker != g)
+                && self.dims(*op) == group.space
+                && !whole.contains(&data.results[0])
+                && data.operands.iter().chain(&data.results).all(short)
+                && data.operands.iter().any(is_read)
+                && data.operands.iter().all(|v| is_read(v) || number(self.graph, *v).is_some())
+        };
+        let mut again: Vec<OpId> = read.iter().filter_map(|v| self.graph.def_op(*v)).filter(computable).collect();
+        again.sort_by_key(|op| Reverse(self.position[op]));
+        again.truncate(LONGEST.saturating_sub(group.ops.len()));
+        again.reverse();
+        again
+    }
+}
