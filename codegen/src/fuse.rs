@@ -510,9 +510,10 @@ impl Fuser<'_> {
         }
     }
 
-    /// The group that alone reads what elementwise group `p` computes, point by point in the same space.
+    /// The group that alone reads what elementwise group `p` computes, point by point in the same space: its values may be
+    /// results of the program too.
     fn only_reader(&self, p: usize) -> Option<usize> {
-        let mut reader = None;
+        let (mut reader, mut fetched) = (None, false);
         for op in &self.groups[p].ops {
             for v in self.graph.op(*op).operands.iter().chain(&self.graph.op(*op).results) {
                 // Wider elements have no vector form, which the reader may need.
@@ -521,6 +522,11 @@ impl Fuser<'_> {
                 }
             }
             for u in self.graph.op(*op).results.iter().flat_map(|v| self.graph.uses(*v)) {
+                // What a region yields is stored as well, where the reader stores more than one value.
+                if self.graph.op(u.op).def.traits().terminator {
+                    fetched = true;
+                    continue;
+                }
                 let g = *self.group_of.get(&u.op)?;
                 if g != p && (reader.is_some_and(|r| r != g) || !matches!(self.roles.get(u.op), Role::Map(_))) {
                     return None;
@@ -530,7 +536,12 @@ impl Fuser<'_> {
         }
         let (from, to) = (&self.groups[p], &self.groups[reader?]);
         let fits = from.space == to.space && from.ops.len() + to.ops.len() <= LONGEST;
-        (fits && matches!(to.shape, Shape::Anchor | Shape::Elementwise | Shape::Rowwise(_))).then_some(reader?)
+        let takes = match to.shape {
+            Shape::Elementwise | Shape::Rowwise(_) => true,
+            Shape::Anchor => !fetched,
+            _ => false,
+        };
+        (fits && takes).then_some(reader?)
     }
 
     /// Makes one group of two products and the rows between them, with the movements of their operands and of their result

@@ -29,6 +29,7 @@ const RULES: &[(&str, Rule)] = &[
     ("reshape-reshape", reshape_reshape),
     ("split-known", split_known),
     ("reduce-keepdims", reduce_keepdims),
+    ("expand-operand", expand_operand),
     ("resize-whole", resize_whole),
     ("scatter-rows", scatter_rows),
     ("conv-mul", conv_mul),
@@ -274,6 +275,29 @@ fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     }
     keep!(ReduceSum, ReduceMax, ReduceMin, ReduceProd);
     Ok(false)
+}
+
+/// map(expand(x), y) = map(x, y) where y has the result's shape: maps stretch what they read by themselves
+fn expand_operand(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    if of_ops::list::get(g, op).is_none_or(|o| o.scalar().is_none()) {
+        return Ok(false);
+    }
+    let shape = |v: ValueId| g.ty(v).as_tensor()?.shape.as_deref();
+    let (operands, Some(to)) = (&g.op(op).operands, shape(result(rw, op))) else { return Ok(false) };
+    let stretched = |v: ValueId| {
+        let x = g.op(def::<Expand>(g, v)?.0).operands[0];
+        let own = shape(x)?;
+        let aligned = to.get(to.len().checked_sub(own.len())?..)?;
+        own.iter().zip(aligned).all(|(d, to)| d.as_const() == Some(1) || d == to).then_some(x)
+    };
+    let found = operands.iter().enumerate().find_map(|(i, v)| {
+        let whole = operands.iter().enumerate().any(|(j, y)| j != i && shape(*y) == Some(to));
+        if whole { Some((i, stretched(*v)?)) } else { None }
+    });
+    let Some((i, x)) = found else { return Ok(false) };
+    rw.set_operand(op, i, x);
+    Ok(true)
 }
 
 /// scatter_elements(x, expand(i), u) = scatter_nd(x, i, u) where all elements of a row of u go to one row of x
