@@ -220,7 +220,7 @@ fn programs(
 /// tables of its own for the gradient of attention.
 fn prepared<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
     let func = halves::products(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
-    let separate = if isa.is_gpu() { table::separate(&func)? } else { None };
+    let separate = if isa.is_gpu() { table::separate(&func) } else { None };
     Ok(separate.map_or(func, Cow::Owned))
 }
 

@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use of_diag::{Diagnostic, Location};
-use of_ir::{DType, Func, Graph, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ir::{DType, Func, Graph, OpId, RegionId, Rewriter, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
@@ -100,17 +99,14 @@ pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<Table> {
 
 /// The function with copies of its own for every table whose shared ops are those of a softmax along its rows; `None`
 /// where there is none. Their operands get movements of their own, too.
-///
-/// # Errors
-/// None in practice: the ops exist already.
-pub(crate) fn separate(func: &Func) -> Result<Option<Func>, Diagnostic> {
+pub(crate) fn separate(func: &Func) -> Option<Func> {
     let g = &func.graph;
     let roles = Roles::of(g, g.entry(), g.args());
     let is_reduced = |op: &OpId| g.uses(g.op(*op).results[0]).iter().any(|u| *roles.get(u.op) == Role::RowReduce(1));
     let tables: Vec<Table> =
         find(g, g.entry(), &roles).into_iter().filter(|t| t.shared.iter().any(is_reduced)).collect();
     if tables.is_empty() {
-        return Ok(None);
+        return None;
     }
     let mut out = func.clone();
     let mut rw = Rewriter::new(&mut out.graph, "separate-tables");
@@ -124,7 +120,7 @@ pub(crate) fn separate(func: &Func) -> Result<Option<Func>, Diagnostic> {
         let mut copies: HashMap<OpId, OpId> = HashMap::new();
         let mut values: HashMap<ValueId, ValueId> = HashMap::new();
         for op in &table.shared {
-            copies.insert(*op, copy(&mut rw, *op, &mut values)?);
+            copies.insert(*op, rw.copy_op(*op, &mut values));
         }
         for op in &own {
             for (i, v) in g.op(*op).operands.iter().enumerate() {
@@ -146,24 +142,12 @@ pub(crate) fn separate(func: &Func) -> Result<Option<Func>, Diagnostic> {
             rw.before(reader);
             let mut values = HashMap::new();
             for op in chain.into_iter().rev() {
-                copy(&mut rw, op, &mut values)?;
+                rw.copy_op(op, &mut values);
             }
             rw.set_operand(reader, i, values.get(&v).copied().unwrap_or(v));
         }
     }
-    Ok(Some(out))
-}
-
-/// A copy of `op`, whose operands are those of `values` where they are there; its results go there.
-fn copy(rw: &mut Rewriter<'_>, op: OpId, values: &mut HashMap<ValueId, ValueId>) -> Result<OpId, Diagnostic> {
-    let data = rw.graph().op(op);
-    let (def, attrs, old) = (data.def, data.attrs.clone(), data.results.to_vec());
-    let operands: Vec<ValueId> = data.operands.iter().map(|v| values.get(v).copied().unwrap_or(*v)).collect();
-    let types: Vec<Type> = old.iter().map(|v| rw.graph().ty(*v).clone()).collect();
-    rw.set_location(Location::derived("separate-tables", [&rw.graph().op(op).loc]));
-    let copy = rw.create_with_types((def, attrs), &operands, &[], types)?;
-    values.extend(old.into_iter().zip(rw.graph().op(copy).results.to_vec()));
-    Ok(copy)
+    Some(out)
 }
 
 struct Finder<'a> {

@@ -1,10 +1,10 @@
-//! Copying ops from one graph into another.
+//! Copying ops, from one graph into another or within one.
 
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use crate::{Graph, OpId, Rewriter, ValueId};
+use crate::{Graph, OpId, Rewriter, Type, ValueId};
 
 impl Rewriter<'_> {
     /// Copies `op` of graph `from` to the insertion point, regions included, with its location. `map` says what stands
@@ -45,6 +45,24 @@ impl Rewriter<'_> {
                 self.set_name(result, name.clone());
             }
         }
+        copy
+    }
+
+    /// Copies `op`, which has no regions, to the insertion point, located as derived from it by this pass. What stands for a
+    /// value that it reads, if not that value, says `map`, which learns its results.
+    pub fn copy_op(&mut self, op: OpId, map: &mut HashMap<ValueId, ValueId>) -> OpId {
+        let data = self.graph().op(op).clone();
+        debug_assert!(data.regions.is_empty(), "its regions would be shared");
+        let operands: SmallVec<[ValueId; 4]> =
+            data.operands.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
+        let types: Vec<Type> = data.results.iter().map(|v| self.graph().ty(*v).clone()).collect();
+        let (point, loc) = self.position();
+        self.rewrite(op, &[]);
+        let (_, derived) = self.position();
+        self.restore((point, derived));
+        let copy = self.insert(data.def, &operands, data.attrs, &[], types);
+        self.restore((point, loc));
+        map.extend(data.results.into_iter().zip(self.graph().op(copy).results.clone()));
         copy
     }
 }

@@ -7,8 +7,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use of_diag::{Diagnostic, Diagnostics, Location};
-use of_ir::{Func, OpId, Rewriter, Type, Use, ValueId};
+use of_diag::{Diagnostic, Diagnostics};
+use of_ir::{Func, OpId, Rewriter, Use, ValueId};
 use of_ops::structural::{Either, Hold};
 use of_sharding::cuts;
 
@@ -106,13 +106,7 @@ fn offer(
     let mut values: HashMap<ValueId, ValueId> = HashMap::new();
     values.insert(piece.from, rw.create_one(Hold {}, &[piece.from])?);
     for op in copied.into_iter().rev() {
-        let data = rw.graph().op(op);
-        let (def, attrs, old) = (data.def, data.attrs.clone(), data.results.to_vec());
-        let operands: Vec<ValueId> = data.operands.iter().map(|v| values.get(v).copied().unwrap_or(*v)).collect();
-        let types: Vec<Type> = old.iter().map(|v| rw.graph().ty(*v).clone()).collect();
-        rw.set_location(Location::derived(Recompute::NAME, [&rw.graph().op(op).loc]));
-        let copy = rw.create_with_types((def, attrs), &operands, &[], types)?;
-        values.extend(old.into_iter().zip(rw.graph().op(copy).results.to_vec()));
+        rw.copy_op(op, &mut values);
     }
     for (v, uses) in wanted {
         let either = rw.create_one(Either {}, &[v, values[&v]])?;
