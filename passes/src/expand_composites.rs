@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, ValueId};
-use of_ops::Kind;
+use of_ops::structural::Either;
+use of_ops::{Kind, OpSpec};
 
 /// Expansions may hold composites in turn; deeper nesting than this is an expansion that never ends.
 const DEEPEST: usize = 16;
@@ -45,6 +46,27 @@ pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Res
         }
     }
     Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), "the expansion of composites does not end").into())
+}
+
+/// Says that ways to compute values are dropped, where there is an `of.either` of several.
+pub fn drops_ways(func: &Func, claimed: &dyn Fn(&str) -> bool) -> Option<Diagnostic> {
+    let g = &func.graph;
+    let several = |op: &OpId| {
+        let data = g.op(*op);
+        data.name() == Either::NAME && data.operands.iter().any(|v| *v != data.operands[0])
+    };
+    let dropped: Vec<OpId> =
+        if claimed(Either::NAME) { Vec::new() } else { g.walk().into_iter().filter(several).collect() };
+    let first = g.op(*dropped.first()?);
+    let what = match dropped.len() {
+        1 => "this value may be computed in several ways: 'expand-composites' takes the first".into(),
+        n => format!(
+            "this value and {} others may be computed in several ways: 'expand-composites' takes the first",
+            n - 1
+        ),
+    };
+    let hint = "'shard' chooses among them: put it first, or keep them with 'expand-composites{keep=of.either}'";
+    Some(Diagnostic::warning(Code::PIPELINE, first.loc.clone(), what).hint(hint))
 }
 
 /// Where the types of the results say more than inference finds in the expansion, they stay.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Module;
 
+use crate::expand_composites::{drops_ways, expand_composites};
 use crate::specialize::{Bindings, open_symbols};
 use crate::{AnyPass, NoOptions, Pass, PassContext, each_func, pass_options};
 
@@ -91,10 +92,10 @@ impl Pass for ExpandComposites {
     const NAME: &'static str = "expand-composites";
     const SUMMARY: &'static str = "composites become primitives";
     type Options = ExpandOptions;
-    fn run(options: &ExpandOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
-        each_func(module, |f| {
-            crate::expand_composites::expand_composites(f, &|op| options.keep.iter().any(|k| k == op))
-        })
+    fn run(options: &ExpandOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        let kept = |op: &str| options.keep.iter().any(|k| k == op);
+        module.funcs.values().filter_map(|f| drops_ways(f, &kept)).for_each(|d| cx.warn(d));
+        each_func(module, |f| expand_composites(f, &kept))
     }
 }
 

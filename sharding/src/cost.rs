@@ -33,6 +33,12 @@ pub fn seconds(work: Work, values: &[(f64, &Layout)], mesh: &MeshSpec, shape: &[
     (work.flops / divided as f64 / work.peak).max(bytes / mesh.bandwidth)
 }
 
+/// Seconds of `op` on one device that has all of it; extents that are open count [`of_ops::work::OPEN`].
+pub fn alone(g: &Graph, op: OpId, mesh: &MeshSpec) -> f64 {
+    let work = work(g, op, mesh);
+    (work.flops / work.peak).max(of_ops::work::of(g, op).bytes() / mesh.bandwidth)
+}
+
 /// Size of a value in bytes and its dimensions, where it is a tensor of known extents.
 pub fn size(g: &Graph, v: ValueId) -> Option<(f64, Vec<usize>)> {
     let t = g.ty(v).as_tensor()?;

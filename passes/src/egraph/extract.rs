@@ -15,25 +15,31 @@ use super::language::{Kind, Node};
 /// The cost of an op that is evaluated at compile time, and of a view: something, so that fewer are better.
 const NEXT_TO_NOTHING: f64 = 1e-4;
 
-/// An e-node in the problem.
+/// One way to compute a class: an e-node, by its position there, in a kernel of its own or in that of its operand.
 struct Choice {
+    node: usize,
+    /// The class and the e-node of the operand that is computed in the same kernel, and stored nowhere.
+    inside: Option<(usize, usize)>,
     cost: f64,
     /// Each class once.
     needs: Vec<usize>,
 }
 
-/// The problem: classes with their e-nodes, by dense numbers.
+/// The problem: classes with the ways to compute them, by dense numbers.
 pub struct Problem<'a> {
     graph: &'a EGraph,
     ids: Vec<Id>,
     number: HashMap<Id, usize>,
+    /// First an e-node each, in their order.
     nodes: Vec<Vec<Choice>>,
-    /// E-nodes that read a class: class and e-node.
+    /// Whether a class follows from constants, so that it costs next to nothing.
+    known: Vec<bool>,
+    /// Choices that read a class: class and choice.
     readers: Vec<Vec<(usize, usize)>>,
     roots: Vec<usize>,
 }
 
-/// A solution: for each class an e-node, and what the roots need costs.
+/// A solution: for each class a choice, and what the roots need costs.
 #[derive(Clone, Debug)]
 pub struct Solution {
     choice: Vec<Option<usize>>,
@@ -49,29 +55,38 @@ impl<'a> Problem<'a> {
         let mut ids: Vec<Id> = graph.egg.classes().map(|c| c.id).collect();
         ids.sort_unstable();
         let number: HashMap<Id, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
-        let mut readers = vec![Vec::new(); ids.len()];
-        let mut nodes = Vec::with_capacity(ids.len());
-        for (c, id) in ids.iter().enumerate() {
+        let needs_of = |node: &Node| -> Vec<usize> {
+            let needs: BTreeSet<usize> = node.children.iter().map(|i| number[&graph.egg.find(*i)]).collect();
+            needs.into_iter().collect()
+        };
+        let mut nodes: Vec<Vec<Choice>> = Vec::with_capacity(ids.len());
+        for id in &ids {
             let class = &graph.egg[*id];
-            let mut list = Vec::with_capacity(class.nodes.len());
-            for (n, node) in class.nodes.iter().enumerate() {
-                let mut needs: Vec<usize> = node.children.iter().map(|i| number[&graph.egg.find(*i)]).collect();
-                needs.sort_unstable();
-                needs.dedup();
-                needs.iter().for_each(|k| readers[*k].push((c, n)));
-                list.push(Choice { cost: node_cost(graph, target, node, class.data.known), needs });
+            let alone = |(node, n): (usize, &Node)| {
+                let cost = node_cost(graph, target, n, class.data.known);
+                Choice { node, inside: None, cost, needs: needs_of(n) }
+            };
+            let mut list: Vec<Choice> = class.nodes.iter().enumerate().map(alone).collect();
+            for (node, n) in class.nodes.iter().enumerate().filter(|_| !class.data.known) {
+                let [x] = n.children[..] else { continue };
+                let inner = graph.egg[graph.egg.find(x)].nodes.iter().enumerate();
+                list.extend(inner.filter_map(|(k, i)| {
+                    let cost = target.joined(graph.scratch(), i.made?, n.made?)? + NEXT_TO_NOTHING;
+                    Some(Choice { node, inside: Some((number[&graph.egg.find(x)], k)), cost, needs: needs_of(i) })
+                }));
             }
             nodes.push(list);
         }
         let mut roots: Vec<usize> = roots.iter().map(|r| number[&graph.egg.find(*r)]).collect();
         roots.sort_unstable();
         roots.dedup();
-        Problem { graph, ids, number, nodes, readers, roots }
+        let known = ids.iter().map(|id| graph.egg[*id].data.known).collect();
+        Problem { graph, readers: readers(&nodes), ids, number, nodes, known, roots }
     }
 
     /// The number of e-nodes.
     pub fn size(&self) -> usize {
-        self.nodes.iter().map(Vec::len).sum()
+        self.ids.iter().map(|id| self.graph.egg[*id].nodes.len()).sum()
     }
 
     /// The classes that must be computed.
@@ -79,25 +94,24 @@ impl<'a> Problem<'a> {
         self.roots.iter().copied()
     }
 
-    /// The e-nodes of a class: what each costs and which classes it needs.
+    /// The choices of a class: what each costs and which classes it needs.
     pub fn class(&self, c: usize) -> impl Iterator<Item = (f64, &[usize])> {
         self.nodes[c].iter().map(|n| (n.cost, n.needs.as_slice()))
     }
 
     /// Whether a class follows from constants, so that it costs next to nothing.
     pub fn is_known(&self, c: usize) -> bool {
-        self.graph.egg[self.ids[c]].data.known
+        self.known[c]
     }
 
-    /// The e-node that a solution takes for a class.
-    pub fn node(&self, s: &Solution, class: Id) -> Option<&'a Node> {
-        let c = *self.number.get(&self.graph.egg.find(class))?;
-        Some(&self.graph.egg[self.ids[c]].nodes[s.choice[c]?])
-    }
-
-    /// The classes of a solution, operands first.
-    pub fn order<'s>(&'s self, s: &'s Solution) -> impl Iterator<Item = Id> + 's {
-        s.order.iter().map(|c| self.ids[*c])
+    /// The e-nodes that a solution takes with their classes, operands first.
+    pub fn taken<'s>(&'s self, s: &'s Solution) -> impl Iterator<Item = (Id, &'a Node)> + 's {
+        let one = |c: usize, node: usize| (self.ids[c], &self.graph.egg[self.ids[c]].nodes[node]);
+        s.order.iter().flat_map(move |c| {
+            let choice = s.choice[*c].map(|k| &self.nodes[*c][k]);
+            let inside = choice.and_then(|x| x.inside).map(|(d, k)| one(d, k));
+            inside.into_iter().chain(choice.map(|x| one(*c, x.node)))
+        })
     }
 
     /// The ops as they were; classes that none of them computes as `greedy` says.
@@ -121,7 +135,7 @@ impl<'a> Problem<'a> {
         let greedy = self.greedy();
         let first = self.first(original, &greedy);
         let mut kept: Vec<Vec<usize>> = vec![Vec::new(); self.ids.len()];
-        for choice in [&first, &best.choice] {
+        for choice in [&first, &self.apart(best)] {
             self.add(&mut kept, &mut |c| choice[c].into_iter().collect(), 2);
         }
         let whole = self.whole_costs();
@@ -132,7 +146,8 @@ impl<'a> Problem<'a> {
         self.add(
             &mut kept,
             &mut |c| {
-                let mut list: Vec<usize> = (0..self.nodes[c].len()).filter(|k| total(c, *k).is_finite()).collect();
+                let alone = |k: &usize| self.nodes[c][*k].inside.is_none() && total(c, *k).is_finite();
+                let mut list: Vec<usize> = (0..self.nodes[c].len()).filter(alone).collect();
                 list.sort_by(|a, b| total(c, *a).total_cmp(&total(c, *b)));
                 list.truncate(if self.is_known(c) { 1 } else { most });
                 list
@@ -141,9 +156,23 @@ impl<'a> Problem<'a> {
         );
         let nodes = |c: &usize| {
             let class = &self.graph.egg[self.ids[*c]];
-            (self.ids[*c], kept[*c].iter().map(|k| &class.nodes[*k]).collect())
+            (self.ids[*c], kept[*c].iter().map(|k| &class.nodes[self.nodes[*c][*k].node]).collect())
         };
         self.sorted(&kept).iter().map(nodes).collect()
+    }
+
+    /// The choice of a solution with each e-node in a kernel of its own.
+    fn apart(&self, s: &Solution) -> Vec<Option<usize>> {
+        let mut choice = s.choice.clone();
+        for c in &s.order {
+            if let Some(k) = s.choice[*c]
+                && let Some((d, inside)) = self.nodes[*c][k].inside
+            {
+                choice[*c] = Some(self.nodes[*c][k].node);
+                choice[d] = Some(inside);
+            }
+        }
+        choice
     }
 
     /// Keeps e-nodes of the classes that the roots need so far, unless that makes a cycle.
@@ -243,6 +272,13 @@ impl<'a> Problem<'a> {
         best
     }
 
+    /// A solution with other choices for some classes; `None` where that has a cycle.
+    pub fn with(&self, s: &Solution, chosen: &[(usize, usize)]) -> Option<Solution> {
+        let mut choice = s.choice.clone();
+        chosen.iter().for_each(|(c, k)| choice[*c] = Some(*k));
+        self.evaluate(choice)
+    }
+
     /// Bottom up in the order of cost, like Dijkstra's algorithm: a class is settled with the e-node whose needs,
     /// together and each once, cost least. What it needs is settled before, so there is no cycle.
     fn greedy(&self) -> Vec<Option<usize>> {
@@ -285,7 +321,7 @@ impl<'a> Problem<'a> {
         const NEW: u8 = 0;
         const OPEN: u8 = 1;
         const DONE: u8 = 2;
-        let mut state = vec![NEW; self.ids.len()];
+        let mut state = vec![NEW; self.nodes.len()];
         let (mut order, mut cost) = (Vec::new(), 0.0);
         let mut stack: Vec<(usize, usize)> = Vec::new();
         for root in &self.roots {
@@ -407,6 +443,17 @@ impl<'a> Problem<'a> {
     }
 }
 
+/// For each class the choices that need it: their class, and which.
+fn readers(nodes: &[Vec<Choice>]) -> Vec<Vec<(usize, usize)>> {
+    let mut out = vec![Vec::new(); nodes.len()];
+    for (c, list) in nodes.iter().enumerate() {
+        for (k, choice) in list.iter().enumerate() {
+            choice.needs.iter().for_each(|d| out[*d].push((c, k)));
+        }
+    }
+    out
+}
+
 /// The union of sorted lists, with one more element.
 fn union<'b>(lists: impl Iterator<Item = &'b Vec<u32>>, more: Option<u32>) -> Vec<u32> {
     let mut all: Vec<u32> = lists.flatten().copied().chain(more).collect();
@@ -420,5 +467,48 @@ fn node_cost(graph: &EGraph, target: &Target, node: &Node, known: bool) -> f64 {
         (Kind::Leaf(_), _) | (Kind::Result(_), _) | (_, None) => 0.0,
         _ if known => NEXT_TO_NOTHING,
         (Kind::Op(_), Some(op)) => target.cost(graph.scratch(), op) + NEXT_TO_NOTHING,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use of_ops::sample::Rng;
+
+    use super::*;
+
+    /// A problem without an e-graph: few classes, each with some choices of any other classes.
+    pub fn random<'a>(graph: &'a EGraph, rng: &mut Rng) -> Problem<'a> {
+        let classes = rng.int(2, 8) as usize;
+        let choice = |rng: &mut Rng, node: usize| {
+            let needs: BTreeSet<usize> = (0..rng.int(0, 3)).map(|_| rng.int(0, classes as i64 - 1) as usize).collect();
+            let cost = rng.int(0, 9) as f64;
+            Choice { node, inside: None, cost, needs: needs.into_iter().collect() }
+        };
+        let nodes: Vec<Vec<Choice>> =
+            (0..classes).map(|_| (0..rng.int(1, 3) as usize).map(|k| choice(rng, k)).collect()).collect();
+        let (ids, number, known) = (Vec::new(), HashMap::new(), vec![false; classes]);
+        Problem { graph, ids, number, readers: readers(&nodes), nodes, known, roots: vec![0, 1] }
+    }
+
+    impl Problem<'_> {
+        /// The least cost of all choices, and one choice; `None` where all have cycles.
+        pub fn brute(&self) -> Option<(f64, Solution)> {
+            let all: usize = self.nodes.iter().map(Vec::len).product();
+            let mut best: Option<Solution> = None;
+            let mut first = None;
+            for mut i in 0..all {
+                let digit = |list: &Vec<Choice>| {
+                    let k = i % list.len();
+                    i /= list.len();
+                    Some(k)
+                };
+                let Some(s) = self.evaluate(self.nodes.iter().map(digit).collect()) else { continue };
+                first.get_or_insert_with(|| s.clone());
+                if best.as_ref().is_none_or(|b| s.cost < b.cost) {
+                    best = Some(s);
+                }
+            }
+            Some((best?.cost, first?))
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Regions: runs of ops of bounded length that become an e-graph, and come back as the best ops that were found.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use egg::Id;
 use of_diag::Diagnostic;
@@ -55,8 +56,10 @@ pub struct Outcome {
     pub before: f64,
     /// Microseconds that they cost now.
     pub after: f64,
-    /// No choice from the e-graph costs less; where it was asked for.
-    pub bound: Option<f64>,
+    /// No choice from the e-graph costs less.
+    pub bound: f64,
+    /// How long integer programs took to say so.
+    pub solving: Duration,
     /// E-nodes.
     pub nodes: usize,
     /// Why the rules stopped.
@@ -84,8 +87,8 @@ pub struct Task<'a> {
     pub target: &'a Target,
     /// When to stop.
     pub limits: &'a Limits,
-    /// Whether to say how far from the best it may be.
-    pub bound: bool,
+    /// How long integer programs of the choice may take.
+    pub exact: Duration,
     /// Ways to compute each value that are left for a later pass to choose from; 1 to choose now.
     pub ways: usize,
 }
@@ -95,7 +98,7 @@ pub struct Task<'a> {
 /// # Errors
 /// When an op does not fit, a bug of a rule.
 pub fn optimize(rw: &mut Rewriter<'_>, run: &Run, task: &Task<'_>) -> Result<Option<Outcome>, Diagnostic> {
-    let Task { rules, target, limits, bound, ways } = *task;
+    let Task { rules, target, limits, exact, ways } = *task;
     let inside: HashSet<OpId> = run.ops.iter().copied().collect();
     let results = run.ops.iter().flat_map(|op| rw.graph().op(*op).results.to_vec());
     let roots: Vec<ValueId> = results.filter(|v| rw.graph().uses(*v).iter().any(|u| !inside.contains(&u.op))).collect();
@@ -109,14 +112,16 @@ pub fn optimize(rw: &mut Rewriter<'_>, run: &Run, task: &Task<'_>) -> Result<Opt
     let problem = Problem::new(&region.graph, target, &ids);
     let nodes = problem.size();
     let Some(solution) = problem.solve(&region.original) else { return Ok(None) };
-    let bound = if bound { problem.bound() } else { None };
+    let started = Instant::now();
+    let (bound, solution) = if exact.is_zero() { (0.0, solution) } else { problem.exact(solution, exact) };
+    let solving = started.elapsed();
     let after = solution.cost.min(before);
     if ways > 1 {
         region.write_several(rw, run, &problem.several(&region.original, &solution, ways), &roots)?;
     } else if solution.cost < before - 1e-6 {
         region.write(rw, run, &problem, &solution, &roots)?;
     }
-    Ok(Some(Outcome { before, after, bound, nodes, stop }))
+    Ok(Some(Outcome { before, after, bound, solving, nodes, stop }))
 }
 
 impl Region {
@@ -187,8 +192,7 @@ impl Region {
         rw.before(run.next);
         // The values of each class: several for a tuple.
         let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
-        for class in problem.order(solution) {
-            let Some(node) = problem.node(solution, class) else { continue };
+        for (class, node) in problem.taken(solution) {
             let made = self.values(rw, node, &values)?;
             values.insert(class, made);
         }
