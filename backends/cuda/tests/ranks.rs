@@ -204,11 +204,9 @@ fn what_passes_by_a_library_is_what_the_interpreter_says() {
     let library = stub(dir.path());
     let out = said("by_a_library", &[("OF_NCCL", library.to_str().unwrap()), ("STUB_SAYS", "1")]);
     assert!(out.contains("all agree"), "{out}");
-    for call in ["all-reduce", "reduce-scatter", "reduce", "all-gather", "send", "receive"] {
-        assert!(out.contains(&format!(": {call} ")), "no {call}");
+    for call in ["all-reduce", "all-gather", "send", "receive"] {
+        assert!(out.contains(&format!(" {call} ")), "no {call}");
     }
-    // What does not need one another goes together.
-    assert!(out.contains("all-reduce 1024 all-gather"), "{}", &out[..out.len().min(4000)]);
 }
 
 /// Another backend in whose functions a few ops are left out at random, for each rank other ones.
