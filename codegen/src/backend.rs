@@ -2,6 +2,7 @@
 
 use of_diag::Diagnostic;
 use of_ir::{Func, Graph, OpId};
+use of_plan::Meeting;
 
 /// A compiler of subgraphs. Its counterpart at run time is a loader of the same name.
 pub trait Backend: Send + Sync {
@@ -13,6 +14,16 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The reason why not, one sentence for people.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String>;
+
+    /// Whether it does a rank's share in a transfer (`of.transfer`) by itself, as a step among others of a function: what is
+    /// transferred then stays in its memory. `mesh` has the ranks along each axis that takes part, and 1 along others. The
+    /// loader gets the rank's seat.
+    ///
+    /// # Errors
+    /// The reason why not, one sentence for people.
+    fn exchanges(&self, _transfer: &Meeting, _mesh: &[usize]) -> Result<(), String> {
+        Err("what passes between ranks goes through the memory of the host".into())
+    }
 
     /// What the user can do so that it claims an op that it refuses, where there is something.
     fn remedy(&self, _graph: &Graph, _op: OpId) -> Option<String> {

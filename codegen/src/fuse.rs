@@ -17,7 +17,7 @@ use of_ops::scalar::ScalarOp;
 
 use crate::lower::view::View;
 use crate::native::{Extent, extent};
-use crate::roles::Roles;
+use crate::roles::{self, Roles};
 use crate::table::Table;
 
 /// What an op is to the fusion.
@@ -243,12 +243,7 @@ impl Fuser<'_> {
             Role::Reference(_) => self.start(op, Shape::Reference),
             Role::Control => self.start(op, Shape::Control),
             Role::Single => self.start(op, Shape::Single),
-            Role::Transfer => {
-                self.start(op, Shape::Transfer);
-                let g = self.group_of[&op];
-                let met = self.met.replace(g);
-                self.need(g, met);
-            }
+            Role::Transfer => self.start(op, Shape::Transfer),
             Role::Anchor => {
                 self.start(op, Shape::Anchor);
                 let g = self.group_of[&op];
@@ -294,6 +289,12 @@ impl Fuser<'_> {
                     }
                 }
             }
+        }
+        if roles::meets(self.graph, op)
+            && let Some(g) = self.group_of.get(&op).copied()
+        {
+            let met = self.met.replace(g);
+            self.need(g, met);
         }
     }
 

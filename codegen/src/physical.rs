@@ -8,8 +8,8 @@ use std::sync::Arc;
 use of_ir::{DType, Dim, DimFn, Factor};
 use of_plan::{
     Again, Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec,
-    KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
-    Transfer,
+    KernelExec, Meeting, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind,
+    ThreadDesc, Transfer,
 };
 
 use crate::memory::{self, Buffer};
@@ -117,6 +117,8 @@ pub enum Work {
         inputs: Vec<Operand>,
         /// Slots in order of the results.
         outputs: Vec<usize>,
+        /// Transfers that it does the rank's share in.
+        meetings: Vec<Meeting>,
     },
     /// Regions.
     Control {
@@ -232,6 +234,8 @@ pub struct Physical {
     pub outputs: Vec<PortSpec>,
     /// Symbols whose values are found during the run.
     pub symbols: Vec<Arc<str>>,
+    /// Whether transfers that follow one another may be made together.
+    pub together: bool,
 }
 
 impl Step {
@@ -281,6 +285,15 @@ impl Physical {
             for s in step.reads() {
                 last[s] = last[s].max(i as u32);
                 consumers[s].push(ids[i]);
+            }
+        }
+        for (i, step) in self.steps.iter().enumerate().filter(|_| self.together) {
+            // Then none may use memory that another is done with.
+            let meets = |i: &usize| matches!(self.steps[*i].work, Work::Boxing { .. });
+            let run = || (0..=i).rev().take_while(meets).last().zip((i..self.steps.len()).take_while(meets).last());
+            if let Some((from, to)) = run() {
+                step.writes().iter().for_each(|s| first[*s] = first[*s].min(from as u32));
+                step.reads().iter().for_each(|s| last[*s] = last[*s].max(to as u32));
             }
         }
         let blocks: Vec<usize> = (0..n).filter(|s| self.slots[*s].bytes.is_some()).collect();
@@ -337,7 +350,7 @@ impl Physical {
             tasks,
             pipelined: false,
             symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
-            inner,
+            inner: inner || self.steps.iter().any(|s| matches!(s.work, Work::Boxing { .. })),
         };
         of_plan::chain_threads(&mut program);
         program
@@ -383,7 +396,7 @@ impl Physical {
                     bytes: step.bytes,
                 }),
             ),
-            Work::Backend { backend, payload, inputs, outputs } => (
+            Work::Backend { backend, payload, inputs, outputs, meetings } => (
                 TaskKind::Compute,
                 Exec::Backend(BackendExec {
                     backend: (*backend).to_string(),
@@ -393,6 +406,7 @@ impl Physical {
                     outputs: outputs.iter().map(|s| *s as u32).collect(),
                     flops: step.flops.all(),
                     bytes: step.bytes,
+                    meetings: meetings.clone(),
                 }),
             ),
             Work::Control { kind, inputs, given, bodies, outputs } => (

@@ -135,7 +135,8 @@ impl Roles {
         for op in order.iter().rev() {
             let data = graph.op(*op);
             let tells = self.told_by.values().any(|(_, o)| *o == Some(*op));
-            if data.results.iter().any(|v| read.contains(v)) || data.def.traits().effect || tells {
+            let acts = data.def.traits().effect || meets(graph, *op);
+            if data.results.iter().any(|v| read.contains(v)) || acts || tells {
                 read.extend(self.reads(graph, *op));
             } else {
                 self.roles.insert(*op, Role::Nothing);
@@ -186,6 +187,12 @@ impl Roles {
             other => Err(format!("kernels cannot hold {other}")),
         }
     }
+}
+
+/// Whether ranks meet at an op: a transfer, or what has one inside.
+pub fn meets(g: &Graph, op: OpId) -> bool {
+    let data = g.op(op);
+    data.name() == Transfer::NAME || data.regions.iter().flat_map(|r| g.region_ops(*r)).any(|inner| meets(g, inner))
 }
 
 /// How an op runs its regions, where these become programs of the plan.

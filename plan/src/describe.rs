@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     Arg, ArgSource, AxisLayout, Chunk, Exec, KernelCode, LayoutKind, Links, MeshPort, MeshProgram, PlanFile, Port,
-    Program, Regst, SectionKind, Storage, Task, TaskKind, Weight,
+    Program, Regst, SectionKind, Storage, Task, TaskKind, Transfer, Weight,
 };
 
 /// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
@@ -327,7 +327,8 @@ fn exec_text(task: &Task, code: &[KernelCode]) -> String {
         }
         Some(Exec::Backend(exec)) => {
             let outputs: Vec<_> = exec.outputs.iter().map(|id| format!("%{id}")).collect();
-            format!("{}[{} bytes]({}) -> {}", exec.backend, exec.len, list(&exec.inputs), outputs.join(", "))
+            let meets: String = exec.meetings.iter().map(|m| format!(", {}", transfer_text(&m.transfer))).collect();
+            format!("{}[{} bytes]({}) -> {}{meets}", exec.backend, exec.len, list(&exec.inputs), outputs.join(", "))
         }
         Some(Exec::Control(exec)) => {
             let kind = if exec.kind() == crate::ControlKind::If { "if" } else { "loop" };
@@ -339,13 +340,15 @@ fn exec_text(task: &Task, code: &[KernelCode]) -> String {
             format!("copy {} bytes {} -> {}", exec.bytes, arg_text(&exec.src), arg_text(&exec.dst))
         }
         Some(Exec::Boxing(exec)) => {
-            let t = &exec.transfer;
-            let (from, to) = (layout_text(&t.from), layout_text(&t.to));
-            format!("transfer {} {from} -> {to} along {:?} {} -> %{}", t.id, t.axes, arg_text(&exec.src), exec.dst)
+            format!("{} {} -> %{}", transfer_text(&exec.transfer), arg_text(&exec.src), exec.dst)
         }
         Some(Exec::Feed(exec)) => format!("feed input {}", exec.port),
         Some(Exec::Fetch(exec)) => format!("fetch output {}", exec.port),
     }
+}
+
+fn transfer_text(t: &Transfer) -> String {
+    format!("transfer {} {} -> {} along {:?}", t.id, layout_text(&t.from), layout_text(&t.to), t.axes)
 }
 
 fn layout_text(layout: &[AxisLayout]) -> String {

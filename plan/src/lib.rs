@@ -17,6 +17,7 @@
 
 mod builder;
 mod checksum;
+mod collective;
 mod describe;
 mod dtype;
 mod error;
@@ -39,6 +40,7 @@ mod verify;
 mod write;
 
 pub use builder::PlanBuilder;
+pub use collective::{Collective, CollectiveCall, Move, Spot};
 pub use describe::{Description, describe, json, text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
@@ -55,7 +57,7 @@ pub use structure::{
 };
 pub use task::{
     Again, Arg, ArgSource, BackendExec, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec,
-    PortExec, Task, TaskKind, View,
+    Meeting, PortExec, Task, TaskKind, View,
 };
 pub use task_id::TaskId;
 pub use transfer::{Group, Piece, Runs, Transfer, block, coords, partial_kind};

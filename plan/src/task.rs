@@ -1,6 +1,6 @@
 //! Tasks: what an actor does each time it acts.
 
-use crate::{ElementType, Extent, TaskId, Transfer};
+use crate::{ElementType, Extent, Program, TaskId, Transfer};
 
 /// How a task consumes and produces. All kinds share one actor loop; they differ only in their act rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -78,6 +78,18 @@ impl Task {
     /// The id, taken apart; `None` when it is malformed.
     pub fn task_id(&self) -> Option<TaskId> {
         TaskId::from_raw(self.id)
+    }
+
+    /// The transfers at which it meets other ranks, in the order of their numbers, each with the type of its elements.
+    pub fn meetings<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
+        let (own, of_backend) = match &self.exec {
+            Some(Exec::Boxing(exec)) => (Some(exec), &[][..]),
+            Some(Exec::Backend(exec)) => (None, &exec.meetings[..]),
+            _ => (None, &[][..]),
+        };
+        let regst = |exec: &BoxingExec| program.regsts.get(exec.dst as usize).map(|r| r.dtype());
+        let own = own.map(|exec| (&exec.transfer, regst(exec).unwrap_or(ElementType::Unknown)));
+        own.into_iter().chain(of_backend.iter().map(|m| (&m.transfer, m.dtype())))
     }
 }
 
@@ -237,6 +249,20 @@ pub struct BackendExec {
     /// Bytes moved, for people and for the simulator.
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
+    /// Transfers that the executable does the rank's share in by itself, in the order of their numbers.
+    #[prost(message, repeated, tag = "8")]
+    pub meetings: Vec<Meeting>,
+}
+
+/// A transfer inside of an executable.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Meeting {
+    /// What is transferred.
+    #[prost(message, required, tag = "1")]
+    pub transfer: Transfer,
+    /// The type of its elements.
+    #[prost(enumeration = "ElementType", tag = "2")]
+    pub dtype: i32,
 }
 
 /// A copy. Between two objects the value is cloned and `bytes` is 0.

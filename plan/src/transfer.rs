@@ -64,7 +64,19 @@ pub struct Piece {
 }
 
 /// Start and length along each axis of a tensor.
-type Block = Vec<(usize, usize)>;
+pub(crate) type Block = Vec<(usize, usize)>;
+
+/// A block that one takes from another.
+pub(crate) struct Taken {
+    /// The block, of the tensor.
+    pub common: Block,
+    /// What the one who gives it has before.
+    pub held: Block,
+    /// What the one who takes it has after.
+    pub needed: Block,
+    /// Whether it is combined with what is there by then.
+    pub combines: bool,
+}
 
 /// Slice `i` of `n` of an extent: the first ones are one longer where it does not divide.
 fn slice(extent: usize, n: usize, i: usize) -> (usize, usize) {
@@ -209,11 +221,17 @@ impl Transfer {
 
     /// Elements that member `i` of a group holds, before or after.
     pub fn elements(&self, group: &Group, i: usize, after: bool) -> usize {
-        let (layout, coords) = (if after { &self.to } else { &self.from }, coords(&group.shape, i));
-        if !holds(layout, &coords) {
+        let layout = if after { &self.to } else { &self.from };
+        if !holds(layout, &coords(&group.shape, i)) {
             return 0;
         }
-        block(layout, &group.shape, &coords, &self.extents()).iter().map(|(_, n)| n).product()
+        self.held(group, i, after).iter().map(|(_, n)| n).product()
+    }
+
+    /// The block that member `i` of a group has, before or after, where it has one.
+    pub(crate) fn held(&self, group: &Group, i: usize, after: bool) -> Block {
+        let layout = if after { &self.to } else { &self.from };
+        block(layout, &group.shape, &coords(&group.shape, i), &self.extents())
     }
 
     /// The ranks that meet `rank`, itself among them: all of its group that have a part before or after; none where it has
@@ -242,6 +260,12 @@ impl Transfer {
 
     /// What member `to` takes from member `from`.
     fn piece(&self, group: &Group, from: usize, to: usize) -> Option<Piece> {
+        let Taken { common, held, needed, combines } = self.taken(group, from, to)?;
+        Some(Piece { peer: from, theirs: Runs::of(&common, &held), mine: Runs::of(&common, &needed), combines })
+    }
+
+    /// The block that member `to` takes from member `from`.
+    pub(crate) fn taken(&self, group: &Group, from: usize, to: usize) -> Option<Taken> {
         let (theirs, mine) = (coords(&group.shape, from), coords(&group.shape, to));
         let mut combines = false;
         for (a, (before, after)) in self.from.iter().zip(&self.to).enumerate() {
@@ -264,9 +288,7 @@ impl Transfer {
                 return None;
             }
         }
-        let dims = self.extents();
-        let held = block(&self.from, &group.shape, &theirs, &dims);
-        let needed = block(&self.to, &group.shape, &mine, &dims);
+        let (held, needed) = (self.held(group, from, false), self.held(group, to, true));
         let common: Option<Block> = held
             .iter()
             .zip(&needed)
@@ -276,8 +298,7 @@ impl Transfer {
                 (len > 0).then_some((start, len))
             })
             .collect();
-        let common = common?;
-        Some(Piece { peer: from, theirs: Runs::of(&common, &held), mine: Runs::of(&common, &needed), combines })
+        Some(Taken { common: common?, held, needed, combines })
     }
 
     /// What a rank takes, from itself too, in the order in which it is combined: the same on all ranks, so that all get

@@ -116,6 +116,55 @@ fn ranks_that_would_wait_for_ever_are_refused() {
     );
 }
 
+/// The same, by executables of a backend, each of which does as many transfers.
+fn on_a_backend(program: &Program, name: &str, backend: &str, counts: &[usize]) -> Program {
+    let mut out = Program { name: name.into(), ..program.clone() };
+    let boxings = |p: &Program| -> Vec<usize> {
+        (0..p.tasks.len()).filter(|i| matches!(p.tasks[*i].exec, Some(Exec::Boxing(_)))).collect()
+    };
+    let all: Vec<Transfer> =
+        program.tasks.iter().flat_map(|t| t.meetings(program)).map(|(transfer, _)| transfer.clone()).collect();
+    let mut rest = all.iter();
+    for (place, count) in boxings(program).into_iter().zip(counts) {
+        let meeting = |t: &Transfer| Meeting { transfer: t.clone(), dtype: ElementType::F32 as i32 };
+        let meetings = rest.by_ref().take(*count).map(meeting).collect();
+        let Some(Exec::Boxing(exec)) = &program.tasks[place].exec else { panic!("no transfer") };
+        let (inputs, outputs) = (vec![exec.src.clone()], vec![exec.dst]);
+        let exec = BackendExec { backend: backend.into(), inputs, outputs, meetings, ..BackendExec::default() };
+        out.tasks[place].exec = Some(Exec::Backend(exec));
+        out.tasks[place].kind = TaskKind::Compute as i32;
+    }
+    out
+}
+
+#[test]
+fn transfers_inside_of_executables_are_those_of_all_ranks() {
+    let host = template(&[gather(1, 4), gather(2, 4)]);
+    let by = |name: &str, backend: &str, counts: [usize; 2]| on_a_backend(&host, name, backend, &counts);
+    let both = by("main/0", "gpu", [1, 1]);
+    assert_eq!(findings(&plan(vec![both.clone()], [0, 0])), []);
+    assert_eq!(findings(&plan(vec![both.clone(), by("main/1", "gpu", [1, 1])], [0, 1])), []);
+    // Whether they are in one executable or in several is each rank's affair.
+    assert_eq!(findings(&plan(vec![both.clone(), by("main/1", "gpu", [2, 0])], [0, 1])), []);
+    let other = Program { name: "main/1".into(), ..host.clone() };
+    for (ranks, words) in [
+        ([both.clone(), by("main/1", "other", [1, 1])], "does not meet it there"),
+        ([both, other], "does not meet it there"),
+    ] {
+        let found = findings(&plan(ranks.to_vec(), [0, 1]));
+        let told = found.iter().any(|(kind, text)| *kind == FindingKind::Deadlock && text.contains(words));
+        assert!(told, "{words}: {found:?}");
+    }
+    let mut turned = by("main/0", "gpu", [2, 0]);
+    for task in &mut turned.tasks {
+        if let Some(Exec::Backend(exec)) = &mut task.exec {
+            exec.meetings.reverse();
+        }
+    }
+    let found = findings(&plan(vec![turned], [0, 0]));
+    assert!(found.iter().any(|(_, text)| text.contains("does not come after")), "{found:?}");
+}
+
 #[test]
 fn parts_must_fit_and_ports_must_be_parts() {
     let found = findings(&plan(vec![template(&[gather(1, 6)])], [0, 0]));
@@ -128,6 +177,8 @@ fn parts_must_fit_and_ports_must_be_parts() {
     assert!(findings(&few)[0].1.contains("no shape of 2 ranks"));
     let mut lone = plan(vec![template(&[gather(1, 4)])], [0, 0]);
     lone.meshes.clear();
+    assert_eq!(findings(&lone), [], "it may be part of another plan");
+    lone.programs[0].inner = false;
     assert!(findings(&lone)[0].1.contains("no rank"));
     let mut own = plan(vec![template(&[gather(1, 4)])], [0, 0]);
     own.meshes[0].ranks[1].own = vec![OwnWeight { of: 0, by: 1 }];

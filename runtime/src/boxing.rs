@@ -1,41 +1,22 @@
 //! A rank's share in a transfer: it gives others what they need of its part, and takes what it needs of theirs.
 
-use std::sync::Arc;
-
-use of_plan::{BoxingExec, ElementType, Runs};
+use of_plan::{BoxingExec, ElementType, Runs, Transfer};
 
 use crate::RunError;
 use crate::combine::{Combine, combine, neutral};
 use crate::device::Buffer;
-use crate::transport::{Offer, Stopped, Transport};
+use crate::seat::Seat;
+use crate::transport::{Offer, Stopped};
 use crate::work::Context;
 
-/// Where a rank sits: what its session needs besides the template's program.
-#[derive(Clone)]
-pub(crate) struct Seat {
-    pub rank: u32,
-    /// Ranks along each axis of the mesh.
-    pub mesh: Vec<usize>,
-    /// The weights that it has in place of the template's.
-    pub own: Vec<of_plan::OwnWeight>,
-    pub transport: Arc<dyn Transport>,
-}
-
-impl Seat {
-    /// The weight that stands for one of the template's.
-    pub fn weight(&self, of: u32) -> u32 {
-        self.own.iter().find(|own| own.of == of).map_or(of, |own| own.by)
-    }
-}
-
-/// Everything that one task's share in a transfer needs.
-pub(crate) struct BoxingCall {
+/// A rank's share in a transfer, over its transport.
+#[derive(Debug)]
+pub struct Share {
     id: u32,
-    rank: u32,
-    transport: Arc<dyn Transport>,
-    src: Buffer,
-    dst: Buffer,
+    seat: Seat,
+    /// Bytes of an element, and of the rank's parts before and after.
     element: usize,
+    bytes: (usize, usize),
     /// What places get that nobody fills.
     gaps: Option<Vec<u8>>,
     /// To whom, and which block of the own part.
@@ -49,21 +30,21 @@ pub(crate) struct BoxingCall {
 }
 
 /// Where a block goes.
+#[derive(Debug)]
 struct Place {
     block: Runs,
     /// How it is combined with what is there; nothing to overwrite it.
     combine: Option<Combine>,
 }
 
-impl BoxingCall {
-    /// Binds a transfer for the rank of a seat; `None` where its elements do not combine or buffers are too short.
-    pub fn new(exec: &BoxingExec, seat: &Seat, dtype: ElementType, src: Buffer, dst: Buffer) -> Option<Self> {
-        let transfer = &exec.transfer;
+impl Share {
+    /// The share of the rank at a seat; `None` where elements of the type do not combine, or are no whole bytes.
+    pub fn new(transfer: &Transfer, seat: &Seat, dtype: ElementType) -> Option<Self> {
         let group = transfer.group(&seat.mesh, seat.rank);
         let element = dtype.bits() as usize / 8;
         let combined = transfer.partial_kind().map(|kind| (kind, combine(dtype, kind)));
-        let bytes = |after| transfer.elements(&group, group.me, after).checked_mul(element);
-        let (src, dst) = (src.truncate(bytes(false)? as u64)?, dst.truncate(bytes(true)? as u64)?);
+        let bytes = |after| transfer.elements(&group, group.me, after).checked_mul(element).filter(|_| element > 0);
+        let bytes = (bytes(false)?, bytes(true)?);
         let gaps = match combined {
             Some((kind, _)) if transfer.leaves_gaps() => Some(neutral(dtype, kind)?),
             _ => None,
@@ -80,15 +61,19 @@ impl BoxingCall {
             }
         }
         let offers = transfer.sends(&group).into_iter().map(|(to, block)| (group.ranks[to], block)).collect();
-        let (id, rank, transport) = (transfer.id, seat.rank, Arc::clone(&seat.transport));
-        Some(Self { id, rank, transport, src, dst, element, gaps, offers, from, places, own })
+        Some(Self { id: transfer.id, seat: seat.clone(), element, bytes, gaps, offers, from, places, own })
     }
 
-    /// Meets the other ranks.
-    pub fn run(&self, context: &Context<'_>) -> Result<(), RunError> {
-        let mine = self.src.bytes(context.piece);
-        let target = self.dst.bytes_mut(context.piece);
-        let target = target.ok_or_else(|| context.internal("receives into a constant"))?;
+    /// Bytes of the rank's parts before and after.
+    pub fn bytes(&self) -> (usize, usize) {
+        self.bytes
+    }
+
+    /// Meets the other ranks: makes the part after of the part before.
+    ///
+    /// # Errors
+    /// When a rank stopped.
+    pub fn run(&self, mine: &[u8], target: &mut [u8]) -> Result<(), Stopped> {
         if let Some(neutral) = &self.gaps {
             target.chunks_exact_mut(neutral.len()).for_each(|x| x.copy_from_slice(neutral));
         }
@@ -103,14 +88,36 @@ impl BoxingCall {
         if !self.from.is_empty() || !self.offers.is_empty() {
             let offers: Vec<Offer<'_>> =
                 self.offers.iter().map(|(to, block)| Offer { to: *to, bytes: mine, block, element }).collect();
-            let met = self.transport.meet(self.rank, self.id, &offers, &self.from, &mut |place, offer| {
+            self.seat.transport.meet(self.seat.rank, self.id, &offers, &self.from, &mut |place, offer| {
                 put_own(place, target);
                 self.places[place].put(target, Block { bytes: offer.bytes, runs: offer.block, element });
-            });
-            met.map_err(|Stopped| RunError::Stopped)?;
+            })?;
         }
         put_own(self.places.len(), target);
         Ok(())
+    }
+}
+
+/// A rank's share in a transfer from one of its registers to another.
+pub(crate) struct BoxingCall {
+    share: Share,
+    src: Buffer,
+    dst: Buffer,
+}
+
+impl BoxingCall {
+    /// Binds a transfer for the rank of a seat; `None` where its elements do not combine or buffers are too short.
+    pub fn new(exec: &BoxingExec, seat: &Seat, dtype: ElementType, src: Buffer, dst: Buffer) -> Option<Self> {
+        let share = Share::new(&exec.transfer, seat, dtype)?;
+        let (before, after) = share.bytes();
+        Some(Self { src: src.truncate(before as u64)?, dst: dst.truncate(after as u64)?, share })
+    }
+
+    /// Meets the other ranks.
+    pub fn run(&self, context: &Context<'_>) -> Result<(), RunError> {
+        let target = self.dst.bytes_mut(context.piece);
+        let target = target.ok_or_else(|| context.internal("receives into a constant"))?;
+        self.share.run(self.src.bytes(context.piece), target).map_err(|Stopped| RunError::Stopped)
     }
 }
 

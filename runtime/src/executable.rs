@@ -2,7 +2,7 @@
 
 use of_plan::{BackendExec, ElementType, Program, Task};
 
-use crate::Value;
+use crate::{Seat, Value};
 
 /// A dense tensor in someone else's memory.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,9 @@ pub struct LoadContext<'a> {
     /// Which device it is for, where the machine has several: the number of the rank, 0 without ranks. A backend whose
     /// machine has fewer counts on from its first.
     pub device: usize,
+    /// Where the program is one of several ranks: what an executable that does transfers needs. Ranks load at the same time,
+    /// each on its own thread, and come to their tasks in order, so that they may meet there.
+    pub seat: Option<&'a Seat>,
 }
 
 /// Turns payload bytes into executables; registered when a session is made.
@@ -85,6 +88,9 @@ pub enum ExecError {
     /// The inputs break a rule of an op, such as an index out of range.
     #[error("bad input: {0}")]
     Input(String),
+    /// Another rank failed, so that this one stopped.
+    #[error("another rank stopped")]
+    Stopped,
     /// Anything else.
     #[error("{0}")]
     Failed(String),
@@ -100,6 +106,9 @@ pub enum LoadError {
     /// The payload is not what the backend wrote.
     #[error("malformed payload: {0}")]
     Payload(String),
+    /// Another rank failed to load, so that this one stopped.
+    #[error("another rank stopped")]
+    Stopped,
     /// Anything else.
     #[error("{0}")]
     Failed(String),

@@ -29,6 +29,7 @@ mod mesh;
 mod objects;
 mod pool;
 mod profile;
+mod seat;
 mod session;
 pub mod simulator;
 mod symbols;
@@ -37,6 +38,7 @@ mod transport;
 mod value;
 mod work;
 
+pub use boxing::Share;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
 pub use executable::{ExecError, Executable, LoadContext, LoadError, Loader, TensorMut, TensorRef, ValueMut, ValueRef};
@@ -44,6 +46,7 @@ pub use lanes::Lanes;
 pub use mesh::MeshSession;
 pub use pool::Pool;
 pub use profile::TaskTiming;
+pub use seat::Seat;
 pub use session::{Options, Session, find_program};
 pub use simulator::{
     Link, Machine, Near, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,

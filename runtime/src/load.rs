@@ -7,12 +7,12 @@ use of_plan::{
     PlanFile, Program, Task,
 };
 
-use crate::boxing::{BoxingCall, Seat};
+use crate::boxing::BoxingCall;
 use crate::control::{Body, ControlCall};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::pool::Pool;
 use crate::work::{BackendCall, DynamicArg, DynamicCall, Operand, Place, Work};
-use crate::{LoadContext, Loader, Session, SessionError, Tensor};
+use crate::{LoadContext, Loader, Seat, Session, SessionError, Tensor};
 
 /// What binding needs.
 pub(crate) struct Binder<'a> {
@@ -74,14 +74,17 @@ impl Binder<'_> {
     }
 
     fn backend(&self, task: &Task, exec: &BackendExec) -> Result<Work, SessionError> {
+        if !exec.meetings.is_empty() && self.seat.is_none() {
+            return Err(SessionError::Alone);
+        }
         let loader = self.loaders.iter().find(|loader| loader.backend() == exec.backend);
         let loader = loader.ok_or_else(|| self.missing(task, &exec.backend))?;
         let payload = self.plan.payload(exec).ok_or_else(|| broken(task))?;
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let outputs = outputs.ok_or_else(|| broken(task))?;
-        let (threads, device) = (self.pool.threads(), self.device);
-        let context = LoadContext { program: self.program, task, exec, threads, device };
+        let (threads, device, seat) = (self.pool.threads(), self.device, self.seat);
+        let context = LoadContext { program: self.program, task, exec, threads, device, seat };
         let executable = loader.load(payload, context).map_err(|source| SessionError::Load {
             task: task.name.clone(),
             backend: exec.backend.clone(),

@@ -10,13 +10,13 @@ use of_plan::{
     InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program, Runs, coords, holds, partial_kind, parts,
 };
 
-use crate::boxing::{Block, Seat, put};
+use crate::boxing::{Block, put};
 use crate::combine::{combine, neutral};
 use crate::device::{AlignedBytes, CodeMap};
 use crate::session::{memory, worker_count};
 use crate::transport::{SharedMemory, Transport};
 use crate::work::panic_text;
-use crate::{Loader, Options, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
+use crate::{LoadError, Loader, Options, RunError, Seat, Session, SessionError, TaskTiming, Tensor, Value, cpu};
 
 /// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
 /// whole outputs.
@@ -87,13 +87,35 @@ impl MeshSession {
         let transport = Arc::new(SharedMemory::new(desc.ranks.len()));
         let (done, outcomes) = channel();
         let mut ranks = Vec::with_capacity(desc.ranks.len());
-        let mut rooms = Vec::with_capacity(desc.ranks.len());
+        let mut loading = Vec::with_capacity(desc.ranks.len());
         for (rank, own) in desc.ranks.iter().enumerate() {
-            let (mesh, transport) = (desc.extents(), Arc::clone(&transport) as Arc<dyn Transport>);
-            let seat = Seat { rank: rank as u32, mesh, own: own.own.clone(), transport };
-            let session = Session::of_rank(&plan, own.program as usize, options, &code, loaders, &seat)?;
-            rooms.push(Room { inputs: room_for(&session.program().inputs)?, outputs: session.new_outputs() });
-            ranks.push(Worker::start(rank, session, seat.transport, done.clone())?);
+            let to_others = Arc::clone(&transport) as Arc<dyn Transport>;
+            let seat = Seat { rank: rank as u32, mesh: desc.extents(), own: own.own.clone(), transport: to_others };
+            let (plan, code, loaders, program) = (Arc::clone(&plan), Arc::clone(&code), loaders.to_vec(), own.program);
+            let load = move |seat: &Seat| {
+                let session = Session::of_rank(&plan, program as usize, options, &code, &loaders, seat)?;
+                let room = Room { inputs: room_for(&session.program().inputs)?, outputs: session.new_outputs() };
+                Ok((session, room))
+            };
+            let (loaded, room) = channel();
+            loading.push(room);
+            let worker = Worker::start(seat, load, loaded, done.clone());
+            ranks.push(worker.inspect_err(|_| transport.stop())?);
+        }
+        let gone = || Err(SessionError::Thread(std::io::Error::other("a rank's thread is gone")));
+        let loaded: Vec<_> = loading.into_iter().map(|room| room.recv().unwrap_or_else(|_| gone())).collect();
+        // Those that stopped because of another tell nothing.
+        let silent = |e: &SessionError| matches!(e, SessionError::Load { source: LoadError::Stopped, .. });
+        let (mut rooms, mut failure) = (Vec::with_capacity(loaded.len()), None);
+        for room in loaded {
+            match room {
+                Ok(room) => rooms.push(room),
+                Err(e) if failure.as_ref().is_none_or(silent) => failure = Some(e),
+                Err(_) => {}
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
         }
         tracing::debug!(mesh = %desc.name, ranks = ranks.len(), threads, "session of ranks");
         Ok(Self {
@@ -267,9 +289,9 @@ impl MeshSession {
 
 impl Drop for MeshSession {
     fn drop(&mut self) {
+        // A closed channel ends a thread. All end at once: executables may meet those of other ranks for the last time.
+        self.ranks.iter_mut().for_each(|worker| worker.jobs = channel().0);
         for worker in &mut self.ranks {
-            // A closed channel ends the thread.
-            worker.jobs = channel().0;
             if let Some(handle) = worker.handle.take() {
                 // A panic was caught and reported where it happened.
                 let _ = handle.join();
@@ -279,14 +301,32 @@ impl Drop for MeshSession {
 }
 
 impl Worker {
+    /// Starts the thread of the rank at a seat, which loads its session, says so to `loaded`, and then does its jobs.
     fn start(
-        rank: usize,
-        mut session: Session,
-        transport: Arc<dyn Transport>,
+        seat: Seat,
+        load: impl FnOnce(&Seat) -> Result<(Session, Room), SessionError> + Send + 'static,
+        loaded: Sender<Result<Room, SessionError>>,
         done: Sender<Outcome>,
     ) -> Result<Self, SessionError> {
         let (jobs, inbox) = channel();
+        let (rank, transport) = (seat.rank as usize, Arc::clone(&seat.transport));
         let work = move || {
+            let panicked = |payload: Box<dyn std::any::Any + Send>| {
+                let what = format!("a rank panicked while it was loaded: {}", panic_text(&*payload));
+                Err(SessionError::Thread(std::io::Error::other(what)))
+            };
+            let mut session = match catch_unwind(AssertUnwindSafe(|| load(&seat))).unwrap_or_else(panicked) {
+                Ok((session, room)) => {
+                    // Who asked may be gone; then there are no jobs either.
+                    let _ = loaded.send(Ok(room));
+                    session
+                }
+                Err(error) => {
+                    transport.stop();
+                    let _ = loaded.send(Err(error));
+                    return;
+                }
+            };
             for job in inbox {
                 match job {
                     Job::Run(mut room) => {

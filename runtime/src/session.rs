@@ -9,7 +9,6 @@ use std::time::Duration;
 use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, Links, PlanFile, Program};
 
 use crate::actor::{Actor, ActorId, Msg};
-use crate::boxing::Seat;
 use crate::bus::{Mail, Routes, connect};
 use crate::device::{Arena, CodeMap, Scratch};
 use crate::io::{Ports, check_inputs, lock};
@@ -20,7 +19,7 @@ use crate::profile::{Clocks, TaskTiming};
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
 use crate::work::panic_text;
-use crate::{Loader, RunError, SessionError, Tensor, Value, cpu};
+use crate::{Loader, RunError, Seat, SessionError, Tensor, Value, cpu};
 
 /// How a session is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

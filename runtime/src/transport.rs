@@ -43,6 +43,9 @@ pub trait Transport: Send + Sync {
 
     /// Ends every meeting that ranks wait in, and all to come.
     fn stop(&self);
+
+    /// Whether that was done.
+    fn stopped(&self) -> bool;
 }
 
 /// Ranks that are threads of one process: they read one another's parts in place.
@@ -91,6 +94,10 @@ impl Transport for SharedMemory {
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.ranks.iter().for_each(Lending::wake);
+    }
+
+    fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
     }
 }
 

@@ -189,6 +189,7 @@ impl BackendCall {
         drop(outputs);
         match result {
             Ok(Ok(())) => {}
+            Ok(Err(ExecError::Stopped)) => return Err(RunError::Stopped),
             Ok(Err(source)) => return Err(context.failed(source)),
             Err(payload) => {
                 return Err(RunError::Panic { task: context.name(), message: panic_text(&*payload) });

@@ -5,7 +5,9 @@ use of_codegen::native::{Isa, isa};
 use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
+use of_plan::{Collective, Meeting};
 
+use crate::ffi::nccl;
 use crate::open;
 
 /// Name in plans.
@@ -64,6 +66,15 @@ impl Backend for Cuda {
         let some = specialize::anyhow(&func);
         let own = some.graph.region_ops(some.graph.entry()).find(|o| some.graph.op(*o).name() == graph.op(op).name());
         roles::fixed(&some.graph, own.ok_or("it is not there")?)
+    }
+
+    /// What a library of collectives does, of types that it knows.
+    fn exchanges(&self, meeting: &Meeting, mesh: &[usize]) -> Result<(), String> {
+        let share = Collective::of(&meeting.transfer, mesh, 0)?;
+        match share.combines {
+            Some(_) if !nccl::combines(meeting.dtype()) => Err(format!("NCCL does not combine {}", meeting.dtype())),
+            _ => Ok(()),
+        }
     }
 
     /// A launch of a recorded graph and what waits for it, and what crosses the bus.

@@ -1,5 +1,7 @@
 //! What a driver of devices does: it loads a program once and runs it.
 
+use of_runtime::{Seat, Stopped};
+
 use crate::DeviceProgram;
 
 /// Why a program cannot be loaded or run.
@@ -34,6 +36,24 @@ pub enum DriverError {
          +cublaslt"
     )]
     NoCublasLt(String),
+    /// Ranks exchange with NCCL, which the machine does not have.
+    #[error(
+        "NCCL was not found ({0}); install it, name its file in OF_NCCL, or compile the model with --backend-for \
+         of.transfer=native, which takes what passes between ranks through the memory of the host"
+    )]
+    NoNccl(String),
+    /// NCCL takes one rank for each GPU.
+    #[error(
+        "ranks {0} and {1} would exchange on one GPU, which NCCL does not do; run it on a machine with more, or compile the \
+         model with --backend-for of.transfer=native, which takes what passes between ranks through the memory of the host"
+    )]
+    SharedDevice(u32, u32),
+    /// A rank's program without its seat.
+    #[error("the program takes part in transfers, and runs only beside other ranks")]
+    Alone,
+    /// Another rank failed, so that this one stopped.
+    #[error("another rank stopped")]
+    Stopped,
     /// The driver refused something.
     #[error("{call} failed: {words}")]
     Call {
@@ -44,14 +64,26 @@ pub enum DriverError {
     },
 }
 
+impl From<Stopped> for DriverError {
+    fn from(_: Stopped) -> Self {
+        DriverError::Stopped
+    }
+}
+
 /// A driver of devices.
 pub trait Driver: Send + Sync {
     /// Takes the memory of a program, fills in its constants, loads its kernels and records its steps, on the device of this
-    /// number. Where there are fewer devices, numbers count on from the first.
+    /// number. Where there are fewer devices, numbers count on from the first. A program that exchanges with other ranks
+    /// needs its seat, and meets them there.
     ///
     /// # Errors
     /// When there is no device, it is of another architecture, or it has too little memory: before anything runs.
-    fn load(&self, program: &DeviceProgram<'_>, device: usize) -> Result<Box<dyn Loaded>, DriverError>;
+    fn load(
+        &self,
+        program: &DeviceProgram<'_>,
+        device: usize,
+        seat: Option<&Seat>,
+    ) -> Result<Box<dyn Loaded>, DriverError>;
 }
 
 /// A program on a device.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use of_codegen::native::isa::SHIM;
-use of_plan::{ElementType, PlanFile};
+use of_plan::{ElementType, Meeting, PlanFile};
 use of_runtime::{
-    ExecError, Executable, LoadContext, LoadError, Loader, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
+    ExecError, Executable, LoadContext, LoadError, Loader, Seat, Tensor, TensorMut, TensorRef, Value, ValueMut,
+    ValueRef,
 };
 
 use crate::driver::{Driver, DriverError, Loaded};
@@ -33,33 +34,46 @@ impl Loader for Device {
 
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         match Open::read(payload, context, self.driver.clone())? {
-            Some(open) => Ok(Box::new(open)),
-            None => Ok(Box::new(load(payload, self.driver.as_ref(), context.device)?)),
+            Some(open) if context.exec.meetings.is_empty() => Ok(Box::new(open)),
+            Some(_) => Err(LoadError::Payload("what is compiled during the run has no transfers".into())),
+            None => {
+                let loaded = load(payload, self.driver.as_ref(), context.device, context.seat)?;
+                // What the plan says that it does is what was proven of it.
+                if !loaded.meetings.iter().eq(&context.exec.meetings) {
+                    return Err(LoadError::Payload("it has other transfers than the plan says".into()));
+                }
+                Ok(Box::new(loaded))
+            }
         }
     }
 }
 
-/// Brings a program of fixed extents to the device of this number.
-pub(crate) fn load(payload: &[u8], driver: Option<&Arc<dyn Driver>>, device: usize) -> Result<OnDevice, LoadError> {
+/// Brings a program of fixed extents to the device of this number. One that exchanges with other ranks needs a seat.
+pub(crate) fn load(
+    payload: &[u8],
+    driver: Option<&Arc<dyn Driver>>,
+    device: usize,
+    seat: Option<&Seat>,
+) -> Result<OnDevice, LoadError> {
     let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
     let program = DeviceProgram::of(&plan).map_err(LoadError::Payload)?;
     let emulated = program.isa.starts_with(SHIM);
     let loaded = match driver {
-        Some(driver) => driver.load(&program, device),
-        None if emulated => EmulatedDriver.load(&program, device),
-        None => CudaDriver.load(&program, device),
+        Some(driver) => driver.load(&program, device, seat),
+        None if emulated => EmulatedDriver.load(&program, device, seat),
+        None => CudaDriver.load(&program, device, seat),
     };
     let loaded = loaded.map_err(|e| match e {
-        DriverError::NoDriver(_) | DriverError::NoDevice | DriverError::NoCublasLt(_) | DriverError::Arch { .. } => {
-            LoadError::Unsupported(e.to_string())
-        }
-        _ => LoadError::Failed(e.to_string()),
+        DriverError::Stopped => LoadError::Stopped,
+        DriverError::Memory { .. } | DriverError::Call { .. } => LoadError::Failed(e.to_string()),
+        _ => LoadError::Unsupported(e.to_string()),
     })?;
     tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, device, "a program is on a device");
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
+    let meetings = program.exchanges().map(|e| e.meeting.clone()).collect();
     let DeviceProgram { inputs, outputs, statuses, names, .. } = program;
-    Ok(OnDevice { loaded, inputs, outputs, results, statuses: statuses.1, names })
+    Ok(OnDevice { loaded, inputs, outputs, results, statuses: statuses.1, names, meetings })
 }
 
 /// A program on a device, with the places of what goes in and out in staging memory.
@@ -70,6 +84,7 @@ pub(crate) struct OnDevice {
     results: Vec<(ElementType, Vec<i64>)>,
     statuses: u64,
     names: Vec<String>,
+    meetings: Vec<Meeting>,
 }
 
 impl Executable for OnDevice {
@@ -92,7 +107,10 @@ impl Executable for OnDevice {
                 }
             }
         }
-        self.loaded.run().map_err(|e| ExecError::Failed(e.to_string()))?;
+        self.loaded.run().map_err(|e| match e {
+            DriverError::Stopped => ExecError::Stopped,
+            e => ExecError::Failed(e.to_string()),
+        })?;
         let staging = self.loaded.staging();
         let words = part(staging, (self.statuses, 4 * self.names.len() as u64)).chunks_exact(4);
         for (word, name) in words.zip(&self.names) {

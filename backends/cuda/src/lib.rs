@@ -19,4 +19,4 @@ mod program;
 pub use backend::{Cuda, NAME};
 pub use driver::{Driver, DriverError, Loaded};
 pub use executable::Device;
-pub use program::{Code, DeviceProgram, Step, WORKSPACE};
+pub use program::{Code, DeviceProgram, Exchange, Step, WORKSPACE};

@@ -72,7 +72,7 @@ impl Open {
         let mut func = specialize::specialize(&self.func, &dims).map_err(ExecError::Input)?;
         func = self.with_weights(&func, inputs)?;
         let payload = self.compiler.compile(&func).map_err(|d| ExecError::Unsupported(d.to_string()))?;
-        executable::load(&payload, self.driver.as_ref(), self.device).map_err(|e| match e {
+        executable::load(&payload, self.driver.as_ref(), self.device, None).map_err(|e| match e {
             LoadError::Unsupported(why) => ExecError::Unsupported(why),
             other => ExecError::Failed(other.to_string()),
         })

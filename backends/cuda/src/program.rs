@@ -1,7 +1,8 @@
 //! A plan for a device as memory and steps.
 
 use of_codegen::cuda::cublaslt::{self, Product};
-use of_plan::{Arg, ArgSource, Exec, PlanFile, Program, Regst, Task};
+use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Program, Regst, Task};
+use of_runtime::Seat;
 
 /// Buffers on a device start at multiples of this many bytes.
 const ALIGN: u64 = 256;
@@ -66,6 +67,37 @@ pub enum Step {
         /// Its arguments, on the device.
         args: Vec<u64>,
     },
+    /// Shares in transfers between ranks, none of which needs another.
+    Exchange(Vec<Exchange>),
+}
+
+/// The share of a rank in a transfer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    /// What is transferred.
+    pub meeting: Meeting,
+    /// Place and bytes of the rank's part before, on the device.
+    pub from: (u64, u64),
+    /// Place and bytes of its part after.
+    pub to: (u64, u64),
+}
+
+impl Exchange {
+    /// Why it is not the share of the rank at a seat, if it is not.
+    pub(crate) fn check(&self, seat: &Seat) -> Result<(), String> {
+        let transfer = &self.meeting.transfer;
+        transfer.check(&seat.mesh)?;
+        let (group, element) = (transfer.group(&seat.mesh, seat.rank), u64::from(self.meeting.dtype().bits() / 8));
+        let bytes = |after| (transfer.elements(&group, group.me, after) as u64).saturating_mul(element);
+        let fits = element > 0 && bytes(false) <= self.from.1 && bytes(true) <= self.to.1;
+        if fits { Ok(()) } else { Err(format!("transfer {} does not fit into its memory", transfer.id)) }
+    }
+
+    /// Whether it may go together with others: it neither reads nor writes what they write, nor writes what they read.
+    fn is_apart(&self, others: &[Exchange]) -> bool {
+        let apart = |a: (u64, u64), b: (u64, u64)| a.0 + a.1 <= b.0 || b.0 + b.1 <= a.0;
+        others.iter().all(|o| apart(self.from, o.to) && apart(self.to, o.to) && apart(self.to, o.from))
+    }
 }
 
 /// A program for one device. Nothing of it changes between runs but what lies in memory.
@@ -148,14 +180,14 @@ impl<'a> DeviceProgram<'a> {
                 None => {}
                 Some(Exec::Kernel(k)) if k.dynamic.is_some() => return Err(refuse("has extents known during the run")),
                 Some(Exec::Kernel(k)) => {
-                    let args = k.args.iter().map(|a| place.arg(a)).collect::<Option<_>>();
+                    let args = k.args.iter().map(|a| place.address(a)).collect::<Option<_>>();
                     let args = args.ok_or_else(|| refuse("computes with a value that the runtime allocates"))?;
                     let status = out.statuses.0 + 4 * out.names.len() as u64;
                     out.steps.push(Step::Launch { kernel: k.code as usize, args, blocks: k.iterations, status });
                     out.names.push(task.name.clone());
                 }
                 Some(Exec::Copy(c)) => {
-                    let ends = place.arg(&c.src).zip(place.arg(&c.dst));
+                    let ends = place.address(&c.src).zip(place.address(&c.dst));
                     let (from, to) = ends.ok_or_else(|| refuse("copies a value that the runtime allocates"))?;
                     out.steps.push(Step::Copy { from, to, bytes: c.bytes });
                 }
@@ -172,13 +204,23 @@ impl<'a> DeviceProgram<'a> {
                 Some(Exec::Backend(e)) if e.backend == cublaslt::NAME => {
                     let payload = plan.payload(e).ok_or_else(|| refuse("has no call"))?;
                     let product = Product::read(payload).map_err(|why| format!("task '{}': {why}", task.name))?;
-                    let reads = e.inputs.iter().map(|a| place.arg(a));
+                    let reads = e.inputs.iter().map(|a| place.address(a));
                     let writes = e.outputs.iter().map(|r| place.regst(*r).map(|(at, _)| at));
                     let args = reads.chain(writes).collect::<Option<_>>();
                     let args = args.ok_or_else(|| refuse("multiplies a value that the runtime allocates"))?;
                     out.steps.push(Step::Multiply { product, args });
                 }
-                Some(Exec::Backend(_) | Exec::Control(_) | Exec::Boxing(_)) => return Err(refuse("runs on the host")),
+                Some(Exec::Boxing(e)) => {
+                    let ends = place.arg(&e.src).zip(place.regst(e.dst));
+                    let (from, to) = ends.ok_or_else(|| refuse("exchanges a value that the runtime allocates"))?;
+                    let dtype = program.regsts.get(e.dst as usize).map_or(0, |r| r.dtype);
+                    let own = Exchange { meeting: Meeting { transfer: e.transfer.clone(), dtype }, from, to };
+                    match out.steps.last_mut() {
+                        Some(Step::Exchange(together)) if own.is_apart(together) => together.push(own),
+                        _ => out.steps.push(Step::Exchange(vec![own])),
+                    }
+                }
+                Some(Exec::Backend(_) | Exec::Control(_)) => return Err(refuse("runs on the host")),
             }
         }
         if launches > 0 {
@@ -186,6 +228,14 @@ impl<'a> DeviceProgram<'a> {
         }
         out.check()?;
         Ok(out)
+    }
+
+    /// The transfers in which it does the rank's share, in order.
+    pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
+        self.steps.iter().flat_map(|step| match step {
+            Step::Exchange(together) => &together[..],
+            _ => &[],
+        })
     }
 
     /// Takes staging memory for buffers of these sizes.
@@ -215,6 +265,9 @@ impl<'a> DeviceProgram<'a> {
                 let fits = |(at, n): (&u64, &u64)| n.checked_mul(each).is_some_and(|n| inside(*at, n, self.memory));
                 spans.len() == args.len() && args.iter().zip(&spans).all(fits)
             }
+            Step::Exchange(together) => {
+                together.iter().all(|e| inside(e.from.0, e.from.1, self.memory) && inside(e.to.0, e.to.1, self.memory))
+            }
             Step::Launch { kernel, args, blocks, status } => {
                 let code = self.kernels.get(*kernel).is_some_and(|k| k.entry < k.bytes.len() as u64);
                 code && *blocks >= 0 && inside(*status, 4, self.memory) && args.iter().all(|a| *a < self.memory)
@@ -239,11 +292,16 @@ impl Places<'_> {
         r.block().filter(|b| b.chunk == 0 && b.bytes >= bytes).map(|b| (b.offset, bytes))
     }
 
-    fn arg(&self, arg: &Arg) -> Option<u64> {
+    /// Place and bytes of an argument.
+    fn arg(&self, arg: &Arg) -> Option<(u64, u64)> {
         let (at, bytes) = match arg.source? {
             ArgSource::Regst(id) => self.regst(id)?,
             ArgSource::Weight(index) => *self.weights.get(index as usize)?,
         };
-        (arg.byte_offset < bytes).then_some(at + arg.byte_offset)
+        (arg.byte_offset < bytes).then(|| (at + arg.byte_offset, bytes - arg.byte_offset))
+    }
+
+    fn address(&self, arg: &Arg) -> Option<u64> {
+        self.arg(arg).map(|(at, _)| at)
     }
 }

@@ -15,7 +15,9 @@ typedef struct { Algorithm algorithm; size_t workspace; int state; float waves; 
 
 int stub_call(const void *call, void *stream);
 
-static int live, handle;
+static int handle;
+/* What a thread has made and not given back. */
+static _Thread_local int live;
 static int says(const char *what) {
   const char *said = getenv("STUB_CUBLASLT");
   return said && !strcmp(said, what);
@@ -97,7 +99,7 @@ static void put(void *to, int type, int64_t i, float x) {
 }
 
 typedef struct {
-  void (*run)(const void *);
+  int (*run)(const void *);
   Operation o;
   Layout a, b, c, d;
   float alpha, beta;
@@ -105,7 +107,7 @@ typedef struct {
   void *pd, *workspace;
 } Call;
 
-static void run(const void *it) {
+static int run(const void *it) {
   const Call *m = it;
   int type = m->d.type;
   uint64_t depth = m->o.left_transposed ? m->a.rows : m->a.columns;
@@ -126,6 +128,7 @@ static void run(const void *it) {
         if (m->o.epilogue & 32) x = 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
         put(m->pd, type, batch * m->d.batch + i + j * m->d.line, x);
       }
+  return 1;
 }
 
 int cublasLtMatmul(void *h, Operation *o, const float *alpha, const void *pa, Layout *a, const void *pb, Layout *b,

@@ -13,7 +13,7 @@ use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_passes::Manager;
 use of_plan::PlanFile;
-use of_runtime::{Options, Session, Tensor};
+use of_runtime::{Options, Seat, Session, Tensor};
 
 const TEXT: &str = r#"
 func @main(%x: tensor<6x40xf32> {of.name = "x"}, %w: tensor<40x24xf32> {of.name = "w"}, %i: tensor<5xi64> {of.name = "i"})
@@ -244,7 +244,7 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
 struct Full;
 
 impl Driver for Full {
-    fn load(&self, program: &DeviceProgram<'_>, _device: usize) -> Result<Box<dyn Loaded>, DriverError> {
+    fn load(&self, program: &DeviceProgram<'_>, _: usize, _: Option<&Seat>) -> Result<Box<dyn Loaded>, DriverError> {
         Err(DriverError::Memory { needed: program.memory, free: 7 })
     }
 }

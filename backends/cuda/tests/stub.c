@@ -1,27 +1,37 @@
-/* A driver without a device: memory is the host's, what is recorded is done when the graph is launched, and a launched
-   kernel only checks how it was called and writes $STUB_STATUS to its status word. It sees that the driver layer calls
-   what it means to call; of kernels it says nothing. */
+/* A driver without a device: memory is the host's, what is put on a stream is done when somebody looks at it, in order, and a
+   launched kernel only checks how it was called and writes $STUB_STATUS to its status word. It sees that the driver layer
+   calls what it means to call; of kernels it says nothing. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-typedef struct { int kind; void *to; const void *from; size_t bytes; unsigned value; } Op;
-static Op ops[256];
-static int count, capturing, recorded;
-/* A call of a library, which is the first thing that lies there. */
-typedef void Call(const void *);
+/* A call of a library, which is the first thing that lies there: done, or 0 if others have not come yet. */
+typedef int Call(const void *);
+typedef struct { int kind; void *to; const void *from; size_t bytes, rows, there, here; unsigned value; } Op;
+typedef struct { Op *ops; int count; } List;
+typedef struct { List waiting; int at, capturing; List recorded; } Stream;
+enum { COPY, SET, CALL };
 
-static int put(Op op) {
-  if (!capturing || count == 256) return 900;
-  ops[count++] = op;
+static int add(List *list, Op op) {
+  list->ops = realloc(list->ops, (size_t)(list->count + 1) * sizeof(Op));
+  list->ops[list->count++] = op;
   return 0;
 }
-/* What a library puts on a stream: done now where nothing is recorded. */
+static int put(Stream *s, Op op) { return s ? add(s->capturing ? &s->recorded : &s->waiting, op) : 400; }
+static int done(const Op *op) {
+  if (op->kind == CALL) return (*(Call *const *)op->from)(op->from);
+  if (op->kind == SET) for (size_t k = 0; k < op->bytes; k++) ((unsigned *)op->to)[k] = op->value;
+  else for (size_t r = 0; r < op->rows; r++)
+    memmove((char *)op->to + r * op->here, (const char *)op->from + r * op->there, op->bytes);
+  return 1;
+}
+/* What a library puts on a stream; without one it is done now. */
 int stub_call(const void *call, void *s) {
-  if (s && s != &capturing) return 1;
-  if (s && capturing) return put((Op){2, 0, call, 0, 0});
-  (*(Call *const *)call)(call);
+  Op op = {CALL, 0, call, 0, 0, 0, 0, 0};
+  if (s) return put(s, op);
+  while (!done(&op)) usleep(50);
   return 0;
 }
 int cuInit(unsigned f) { return f ? 1 : 0; }
@@ -30,12 +40,13 @@ static int devices(void) {
   const char *number = getenv("STUB_DEVICES");
   return number ? atoi(number) : 1;
 }
+static int contexts[64];
 int cuDeviceGetCount(int *n) { *n = devices(); return 0; }
 int cuDeviceGet(int *d, int i) { *d = i; return i < devices() ? fprintf(stderr, "device %d\n", i) < 0 : 101; }
 int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : -1; return d >= devices(); }
-int cuDevicePrimaryCtxRetain(void **c, int d) { *c = ops; return d >= devices(); }
+int cuDevicePrimaryCtxRetain(void **c, int d) { *c = &contexts[d]; return d >= devices(); }
 int cuDevicePrimaryCtxRelease_v2(int d) { return d >= devices(); }
-int cuCtxSetCurrent(void *c) { return c == ops ? 0 : 201; }
+int cuCtxSetCurrent(void *c) { return c ? 0 : 201; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
   const char *left = getenv("STUB_FREE");
   *free = left ? (size_t)atoll(left) : (size_t)1 << 30;
@@ -47,17 +58,27 @@ int cuMemFree_v2(uint64_t p) { free((void *)(uintptr_t)p); return 0; }
 int cuMemAllocHost_v2(void **p, size_t n) { *p = calloc(1, n); return 0; }
 int cuMemFreeHost(void *p) { free(p); return 0; }
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) { memcpy((void *)(uintptr_t)to, from, n); return 0; }
+static int copy(uint64_t to, uint64_t from, size_t n, void *s) {
+  return put(s, (Op){COPY, (void *)(uintptr_t)to, (void *)(uintptr_t)from, n, 1, 0, 0, 0});
+}
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
-  return s ? put((Op){0, (void *)(uintptr_t)to, from, n, 0}) : 400;
+  return copy(to, (uint64_t)(uintptr_t)from, n, s);
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
-  return s ? put((Op){0, to, (void *)(uintptr_t)from, n, 0}) : 400;
+  return copy((uint64_t)(uintptr_t)to, from, n, s);
 }
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *s) {
-  return s ? put((Op){0, (void *)(uintptr_t)to, (void *)(uintptr_t)from, n, 0}) : 400;
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *s) { return copy(to, from, n, s); }
+typedef struct { size_t x, y; unsigned kind; const void *host; uint64_t device; void *array; size_t pitch; } Side;
+typedef struct { Side from, to; size_t bytes, rows; } Rows;
+int cuMemcpy2DAsync_v2(const Rows *r, void *s) {
+  const Side *sides[2] = {&r->from, &r->to};
+  for (int i = 0; i < 2; i++)
+    if (sides[i]->x || sides[i]->y || sides[i]->kind != 2 || sides[i]->pitch < r->bytes) return 1;
+  void *to = (void *)(uintptr_t)r->to.device, *from = (void *)(uintptr_t)r->from.device;
+  return put(s, (Op){COPY, to, from, r->bytes, r->rows, r->from.pitch, r->to.pitch, 0});
 }
 int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *s) {
-  return s ? put((Op){1, (void *)(uintptr_t)to, 0, n, value}) : 400;
+  return put(s, (Op){SET, (void *)(uintptr_t)to, 0, n, 1, 0, 0, value});
 }
 /* A cubin is an ELF file. */
 int cuModuleLoadData(void **m, const void *image) {
@@ -71,27 +92,49 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   if (!f || !s || gx < 1 || gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || extra) return 1;
   if (*(int64_t *)params[1] < 0) return 1;
   const char *status = getenv("STUB_STATUS");
-  return put((Op){1, (void *)(uintptr_t)*(uint64_t *)params[2], 0, 1, status ? (unsigned)atoi(status) : 0});
+  return cuMemsetD32Async(*(uint64_t *)params[2], status ? (unsigned)atoi(status) : 0, 1, s);
 }
-int cuStreamCreate(void **s, unsigned f) { *s = &capturing; return f == 1 ? 0 : 1; }
-int cuStreamDestroy_v2(void *s) { return s ? 0 : 400; }
-int cuStreamSynchronize(void *s) { return s ? 0 : 400; }
-int cuStreamBeginCapture_v2(void *s, int mode) { capturing = 1; count = 0; return mode == 1 && s ? 0 : 1; }
-int cuStreamEndCapture(void *s, void **graph) { capturing = 0; *graph = &count; return s ? 0 : 400; }
-int cuGraphInstantiateWithFlags(void **e, void *graph, unsigned long long f) {
-  *e = &recorded;
-  recorded = count;
-  return f || graph != &count ? 1 : 0;
-}
-int cuGraphDestroy(void *g) { return g == &count ? 0 : 400; }
-int cuGraphExecDestroy(void *e) { return e == &recorded ? 0 : 400; }
-int cuGraphLaunch(void *e, void *s) {
-  if (e != &recorded || !s) return 400;
-  for (int i = 0; i < recorded; i++) {
-    if (ops[i].kind == 2) (*(Call *const *)ops[i].from)(ops[i].from);
-    else if (ops[i].kind == 0) memmove(ops[i].to, ops[i].from, ops[i].bytes);
-    else for (size_t k = 0; k < ops[i].bytes; k++) ((unsigned *)ops[i].to)[k] = ops[i].value;
-  }
+int cuStreamCreate(void **s, unsigned f) { *s = calloc(1, sizeof(Stream)); return f == 1 ? 0 : 1; }
+int cuStreamDestroy_v2(void *s) { free(s); return s ? 0 : 400; }
+int cuStreamQuery(void *it) {
+  Stream *s = it;
+  if (s->capturing) return 900;
+  for (; s->at < s->waiting.count; s->at++)
+    if (!done(&s->waiting.ops[s->at])) return 600;
+  s->at = s->waiting.count = 0;
   return 0;
 }
-int cuGetErrorString(int status, const char **words) { *words = status == 900 ? "not recording" : "refused"; return 0; }
+int cuStreamSynchronize(void *s) {
+  int status;
+  while ((status = cuStreamQuery(s)) == 600) usleep(50);
+  return status;
+}
+int cuStreamBeginCapture_v2(void *it, int mode) {
+  Stream *s = it;
+  s->capturing = 1;
+  s->recorded = (List){0, 0};
+  return mode == 1 ? 0 : 1;
+}
+int cuStreamEndCapture(void *it, void **graph) {
+  Stream *s = it;
+  List *made = malloc(sizeof(List));
+  *made = s->recorded;
+  s->capturing = 0;
+  *graph = made;
+  return 0;
+}
+int cuGraphInstantiateWithFlags(void **e, void *graph, unsigned long long f) {
+  List *own = malloc(sizeof(List));
+  *own = (List){0, 0};
+  for (int i = 0; i < ((List *)graph)->count; i++) add(own, ((List *)graph)->ops[i]);
+  *e = own;
+  return f ? 1 : 0;
+}
+int cuGraphDestroy(void *g) { free(((List *)g)->ops); free(g); return 0; }
+int cuGraphExecDestroy(void *e) { return cuGraphDestroy(e); }
+int cuGraphLaunch(void *e, void *s) {
+  if (((Stream *)s)->capturing) return 900;
+  for (int i = 0; i < ((List *)e)->count; i++) put(s, ((List *)e)->ops[i]);
+  return 0;
+}
+int cuGetErrorString(int status, const char **words) { *words = status == 900 ? "recording" : "refused"; return 0; }

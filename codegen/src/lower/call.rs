@@ -80,7 +80,8 @@ impl Lowering<'_, '_> {
             * call.product.dtype.bits().map_or(4, |b| b as u64 / 8);
         let (title, locations) =
             (format!("{}: {}", cublaslt::NAME, self.title(&group.ops)), self.locations(&group.ops));
-        self.step(title, locations, Work::Backend { backend: cublaslt::NAME, payload, inputs, outputs }, flops, bytes);
+        let work = Work::Backend { backend: cublaslt::NAME, payload, inputs, outputs, meetings: Vec::new() };
+        self.step(title, locations, work, flops, bytes);
         Ok(())
     }
 

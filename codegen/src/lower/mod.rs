@@ -15,7 +15,7 @@ mod pool;
 mod region;
 mod resize;
 mod table;
-mod transfer;
+pub(crate) mod transfer;
 pub mod view;
 
 use std::collections::{HashMap, HashSet};
@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, Func, Graph, OpId, RegionId, Type, ValueId};
+use of_ops::boxing::Transfer;
 use of_ops::contraction::MatMul;
 use of_ops::control::Subgraph;
 use of_ops::list::as_op;
@@ -144,6 +145,7 @@ impl<'g> Lowering<'g, '_> {
     /// Lowers the ops of a region.
     fn region(&mut self, region: RegionId, inputs: &[(ValueId, String)], outputs: &[String]) -> Result<(), Diagnostic> {
         self.out.physical.symbols = self.roles.symbols.clone();
+        self.out.physical.together = self.isa.is_gpu();
         self.feed(inputs);
         // Tables that others need part of are in memory all the same.
         let own = |t: &crate::table::Table| self.isa.is_gpu() && t.shared.is_empty();
@@ -677,7 +679,10 @@ impl<'g> Lowering<'g, '_> {
         let work = of_ops::work::of(self.g, op);
         let (flops, bytes) = (Flops::products(work.flops as u64), work.bytes() as u64);
         let locations = self.locations(&[op]);
-        self.step(title, locations, Work::Backend { backend: backend.name(), payload, inputs, outputs }, flops, bytes);
+        let transfers = inner.iter().filter(|op| self.g.op(**op).name() == Transfer::NAME);
+        let meetings = transfers.map(|op| transfer::meeting(self.g, *op)).collect::<Result<_, _>>()?;
+        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings };
+        self.step(title, locations, work, flops, bytes);
         Ok(())
     }
 
@@ -709,7 +714,7 @@ impl<'g> Lowering<'g, '_> {
             let mut values = data.operands.iter().chain(&data.results);
             let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
             let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
-            let work = Work::Backend { backend: backend.name(), payload, inputs, outputs };
+            let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings: Vec::new() };
             self.step(title, locations, work, Flops::products(own.flops as u64), own.bytes() as u64);
             return Ok(());
         }

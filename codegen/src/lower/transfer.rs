@@ -1,62 +1,86 @@
 //! Transfers between ranks: one step, or two where that moves fewer bytes.
 
 use of_diag::{Code, Diagnostic};
-use of_ir::{OpId, Sbp};
+use of_ir::{Graph, OpId};
 use of_ops::boxing::Transfer;
 use of_ops::list::as_op;
-use of_plan::AxisLayout;
+use of_plan::{AxisLayout, LayoutKind, Meeting};
 
 use super::Lowering;
+use crate::Backend;
 use crate::mesh::axis_layout;
-use crate::physical::{Flops, Operand, Place, Work};
+use crate::physical::{Flops, Operand, Place, Work, element_type};
 
 /// From so many bytes on, many ranks sum a slice each and gather the slices, as Thakur, Rabenseifner and Gropp do for
 /// long messages ("Optimization of Collective Communication Operations in MPICH", 2005): each then reads twice what it
 /// has, rather than what all have.
 const LONG: u64 = 16384;
 
+/// What an `of.transfer` is in a plan.
+///
+/// # Errors
+/// When ranks do not exchange such values.
+pub(crate) fn meeting(g: &Graph, op: OpId) -> Result<Meeting, Diagnostic> {
+    let data = g.op(op);
+    let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
+    let own = as_op::<Transfer>(g, op).ok_or_else(|| error("the attributes of a transfer do not decode"))?;
+    let dtype = g.ty(data.operands[0]).as_tensor().map(|t| t.dtype).filter(|t| t.bits().is_some_and(|b| b >= 8));
+    let dtype = dtype.ok_or_else(|| error(&format!("ranks do not exchange {}", g.ty(data.operands[0]))))?;
+    let axes: Vec<usize> = own.axes.iter().filter_map(|a| usize::try_from(*a).ok()).collect();
+    let stage = |i: usize| own.stages.get(i).and_then(|s| u32::try_from(*s).ok());
+    let layout = |of: &of_ir::NdSbp, side: usize| {
+        let one = |a: &usize| match stage(0).filter(|axis| *axis as usize == *a) {
+            Some(_) => stage(side).map(AxisLayout::at),
+            None => of.axes.get(*a).copied().map(axis_layout),
+        };
+        axes.iter().filter_map(one).collect()
+    };
+    let transfer = of_plan::Transfer {
+        id: u32::try_from(own.id).map_err(|_| error("a transfer has a number beyond 32 bits"))?,
+        axes: axes.iter().map(|a| *a as u32).collect(),
+        dims: own.dims.clone(),
+        from: layout(&own.from, 1),
+        to: layout(&own.to, 2),
+    };
+    Ok(Meeting { transfer, dtype: element_type(dtype) as i32 })
+}
+
+/// Whether a backend does the share of a rank in an `of.transfer`.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn exchanged(g: &Graph, op: OpId, backend: &dyn Backend) -> Result<(), String> {
+    let meeting = meeting(g, op).map_err(|d| d.message)?;
+    let ranks = as_op::<Transfer>(g, op).map(|own| own.ranks).unwrap_or_default();
+    let mut mesh = vec![1; meeting.transfer.axes.last().map_or(0, |a| *a as usize + 1)];
+    let along = meeting.transfer.axes.iter().zip(ranks);
+    along.for_each(|(axis, n)| mesh[*axis as usize] = usize::try_from(n).unwrap_or(1));
+    backend.exchanges(&meeting, &mesh)
+}
+
 impl Lowering<'_, '_> {
     /// The steps of a rank's share in a transfer.
     pub(super) fn transfer(&mut self, op: OpId) -> Result<(), Diagnostic> {
+        let whole = meeting(self.g, op)?.transfer;
         let data = self.g.op(op);
         let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
-        let own = as_op::<Transfer>(self.g, op).ok_or_else(|| error("the attributes of a transfer do not decode"))?;
         let (x, y) = (data.operands[0], data.results[0]);
-        let dtype = self.dtype(x);
-        let src = self.place(x)?;
-        let object = matches!(src.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none());
-        if object || dtype.bits().is_none_or(|b| b < 8) {
+        let (src, dtype) = (self.place(x)?, self.dtype(x));
+        if matches!(src.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none()) {
             return Err(error(&format!("ranks do not exchange {}", self.g.ty(x))));
         }
-        let axes: Vec<usize> = own.axes.iter().filter_map(|a| usize::try_from(*a).ok()).collect();
-        let stage = |i: usize| own.stages.get(i).and_then(|s| u32::try_from(*s).ok());
-        let layout = |of: &of_ir::NdSbp, side: usize| {
-            let one = |a: &usize| match stage(0).filter(|axis| *axis as usize == *a) {
-                Some(_) => stage(side).map(AxisLayout::at),
-                None => of.axes.get(*a).copied().map(axis_layout),
-            };
-            axes.iter().filter_map(one).collect()
-        };
-        let whole = of_plan::Transfer {
-            id: u32::try_from(own.id).map_err(|_| error("a transfer has a number beyond 32 bits"))?,
-            axes: axes.iter().map(|a| *a as u32).collect(),
-            dims: own.dims.clone(),
-            from: layout(&own.from, 1),
-            to: layout(&own.to, 2),
-        };
         let dst = self.new_value(y);
         let bytes = self.out.physical.slots[dst].bytes.ok_or_else(|| error("the part of a rank has no known size"))?;
-        let sums = matches!(
-            (&axes[..], axes.first().map(|a| (own.from.axes[*a], own.to.axes[*a]))),
-            ([_], Some((Sbp::Partial(_), Sbp::Broadcast)))
-        );
-        let ranks = own.ranks.first().copied().unwrap_or(1).max(1);
-        if !sums || ranks <= 2 || bytes < LONG {
+        let sums = matches!((&whole.from[..], &whole.to[..]), ([a], [b])
+            if a.kind().is_partial() && b.kind() == LayoutKind::Broadcast);
+        let ranks = as_op::<Transfer>(self.g, op).and_then(|own| own.ranks.first().copied()).unwrap_or(1).max(1);
+        // A library of collectives has its own ways.
+        if !sums || ranks <= 2 || bytes < LONG || self.isa.is_gpu() {
             self.boxing(op, whole, src, dst);
             return Ok(());
         }
         // As a list of elements, of which each rank sums a slice.
-        let count: i64 = own.dims.iter().product();
+        let count: i64 = whole.dims.iter().product();
         let slice = self.scratch_slot(
             format!("v{}/slice", y.index()),
             dtype,

@@ -3,12 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use of_ir::{Graph, OpId};
-use of_ops::OpSpec;
-use of_ops::boxing::Transfer;
 
 use super::Unit;
 use crate::extract::read_by;
-use crate::roles::Roles;
+use crate::roles::{Roles, meets};
 
 /// Units and regions as the nodes of a graph.
 pub(super) struct Nodes {
@@ -32,7 +30,7 @@ impl Nodes {
         for (i, u) in units.iter().enumerate() {
             let mut own = BTreeSet::new();
             // All ranks must come to where they meet in one order, whatever is placed.
-            if u.ops.iter().any(|op| g.op(*op).name() == Transfer::NAME) {
+            if u.ops.iter().any(|op| meets(g, *op)) {
                 own.extend(met.replace(i));
             }
             for op in &u.ops {

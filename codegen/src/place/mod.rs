@@ -6,21 +6,24 @@
 //! `of.subgraph` for each region, and a report says of every op that was left out why, and what would help.
 
 mod grow;
+mod meet;
 mod outline;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Func, Graph, OpId, RegionId, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::Transfer;
 use of_ops::control::Subgraph;
+use of_ops::list::as_op;
 use of_ops::structural::{Constant, NoneValue};
 
 use crate::Backend;
 use crate::extract::read_by;
 use crate::fuse::{self, Role};
-use crate::roles::{self, Roles};
+use crate::lower::transfer;
+use crate::roles::{self, Roles, meets};
 use grow::Nodes;
 
 /// A name for native code where names of backends are asked for.
@@ -85,6 +88,8 @@ pub struct Placed {
     pub native: f64,
     /// Seconds that the call and the transfers take, as modelled.
     pub overhead: f64,
+    /// Where ranks meet in it.
+    pub meetings: Vec<Location>,
 }
 
 /// Which ops run where.
@@ -119,16 +124,25 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
     for pin in request.pins.iter().filter(|p| p.backend != NATIVE) {
         backend(request, &pin.backend)?;
     }
-    let mut used = vec![false; request.pins.len()];
-    let mut placements = Vec::with_capacity(funcs.len());
-    for func in &mut *funcs {
-        let mut placement = Placement::default();
-        let entry = func.graph.entry();
-        let inputs = func.graph.args().to_vec();
-        region(func, entry, &inputs, request, &wanted, &mut used, &mut placement)?;
-        placements.push(placement);
-    }
-    match request.pins.iter().zip(&used).find(|(_, used)| !**used) {
+    let mut asked = Asked { request, wanted, used: vec![false; request.pins.len()], apart: BTreeSet::new() };
+    let placements = loop {
+        let mut placements = Vec::with_capacity(funcs.len());
+        let mut placed: Vec<Func> = funcs.iter().map(|f| (**f).clone()).collect();
+        for func in &mut placed {
+            let mut placement = Placement::default();
+            let entry = func.graph.entry();
+            let inputs = func.graph.args().to_vec();
+            region(func, entry, &inputs, &mut asked, &mut placement)?;
+            placements.push(placement);
+        }
+        let apart = meet::apart(&placed);
+        if apart.is_empty() {
+            funcs.iter_mut().zip(placed).for_each(|(func, placed)| **func = placed);
+            break placements;
+        }
+        asked.apart.extend(apart);
+    };
+    match request.pins.iter().zip(&asked.used).find(|(_, used)| !**used) {
         None => Ok(placements),
         Some((pin, _)) => Err(Diagnostic::error(
             Code::INPUT,
@@ -184,28 +198,36 @@ struct Unit<'a> {
     weighs: bool,
 }
 
+/// What is asked, and what came of it so far.
+struct Asked<'a> {
+    request: &'a Request<'a>,
+    wanted: Vec<&'a dyn Backend>,
+    /// Which pins named something.
+    used: Vec<bool>,
+    /// Transfers that not all ranks would do in the same way: they stay on the host.
+    apart: BTreeSet<i64>,
+}
+
 /// Places the ops of one region, then those of the control flow that stays.
-fn region<'a>(
+fn region(
     func: &mut Func,
     at: RegionId,
     inputs: &[ValueId],
-    request: &Request<'a>,
-    wanted: &[&'a dyn Backend],
-    used: &mut [bool],
+    asked: &mut Asked<'_>,
     placement: &mut Placement,
 ) -> Result<(), Diagnostic> {
     let g = &func.graph;
     let roles = Roles::of(g, at, inputs);
     let mut units = Vec::new();
     for ops in together(g, at, &roles) {
-        units.extend(choose(g, ops, &roles, request, wanted, used, &mut placement.refused)?);
+        units.extend(choose(g, ops, &roles, asked, &mut placement.refused)?);
     }
     placement.ops += units.iter().filter(|u| u.weighs).map(|u| u.ops.len()).sum::<usize>();
     let mut nodes = Nodes::new(g, &units, &roles);
     nodes.grow();
     let mut regions = Vec::new();
     for members in nodes.regions() {
-        let placed = worth(g, &members, &units, request, &mut placement.refused);
+        let placed = worth(g, &members, &units, asked.request, &mut placement.refused);
         if let Some(placed) = placed {
             placement.regions.push(placed);
             regions.push(members);
@@ -236,7 +258,7 @@ fn region<'a>(
         for inner in bodies {
             let mut inputs = func.graph.region_args(inner).to_vec();
             read_by(&func.graph, op, &mut inputs);
-            region(func, inner, &inputs, request, wanted, used, placement)?;
+            region(func, inner, &inputs, asked, placement)?;
         }
     }
     Ok(())
@@ -269,15 +291,14 @@ fn choose<'a>(
     g: &Graph,
     ops: Vec<OpId>,
     roles: &Roles,
-    request: &Request<'a>,
-    wanted: &[&'a dyn Backend],
-    used: &mut [bool],
+    asked: &mut Asked<'a>,
     refused: &mut Vec<Refused>,
 ) -> Result<Vec<Unit<'a>>, Diagnostic> {
+    let (request, wanted) = (asked.request, asked.wanted.clone());
     let pins: Vec<Option<usize>> = ops.iter().map(|op| request.pins.iter().position(|p| fits(g, *op, &p.op))).collect();
     let mut names: Vec<&str> = Vec::new();
     for pin in pins.iter().flatten() {
-        used[*pin] = true;
+        asked.used[*pin] = true;
         names.push(&request.pins[*pin].backend);
     }
     names.dedup();
@@ -285,12 +306,12 @@ fn choose<'a>(
     match names[..] {
         [] => {
             for b in wanted {
-                match refusals(g, &ops, *b) {
+                match refusals(g, &ops, roles, &asked.apart, b) {
                     list if list.is_empty() => {
-                        on = Some(*b);
+                        on = Some(b);
                         break;
                     }
-                    list => report(g, &ops, *b, list, roles, refused),
+                    list => report(g, &ops, b, list, roles, refused),
                 }
             }
         }
@@ -302,7 +323,7 @@ fn choose<'a>(
         }
         [name] => {
             let b = backend(request, name)?;
-            let list = refusals(g, &ops, b);
+            let list = refusals(g, &ops, roles, &asked.apart, b);
             let by_hand = list.iter().find(|(op, _)| pins[ops.iter().position(|o| o == op).unwrap_or(0)].is_some());
             if let Some((op, why)) = by_hand {
                 let data = g.op(*op);
@@ -315,13 +336,15 @@ fn choose<'a>(
             }
             // What is fused with an op follows it, where it can.
             if !list.is_empty() {
-                return one_by_one(g, ops, roles, request, wanted, used, refused);
+                return one_by_one(g, ops, roles, asked, refused);
             }
             on = Some(b);
         }
-        _ => return one_by_one(g, ops, roles, request, wanted, used, refused),
+        _ => return one_by_one(g, ops, roles, asked, refused),
     }
-    let weighs = ops.iter().any(|op| !matches!(roles.get(*op), Role::Nothing | Role::Alias) && !roles.is_shape(g, *op));
+    let computes =
+        |op: &OpId| !matches!(roles.get(*op), Role::Nothing | Role::Alias | Role::Transfer) && !roles.is_shape(g, *op);
+    let weighs = ops.iter().any(computes);
     let native = seconds(g, &ops, roles);
     Ok(vec![Unit { ops, on, pinned: !names.is_empty(), native, weighs }])
 }
@@ -330,23 +353,24 @@ fn one_by_one<'a>(
     g: &Graph,
     ops: Vec<OpId>,
     roles: &Roles,
-    request: &Request<'a>,
-    wanted: &[&'a dyn Backend],
-    used: &mut [bool],
+    asked: &mut Asked<'a>,
     refused: &mut Vec<Refused>,
 ) -> Result<Vec<Unit<'a>>, Diagnostic> {
     let mut out = Vec::new();
     for op in ops {
-        out.extend(choose(g, vec![op], roles, request, wanted, used, refused)?);
+        out.extend(choose(g, vec![op], roles, asked, refused)?);
     }
     Ok(out)
 }
 
-/// The ops that a backend does not claim, and why. Where ranks meet is for the runtime to see to: no backend is asked.
-fn refusals(g: &Graph, ops: &[OpId], b: &dyn Backend) -> Vec<(OpId, String)> {
-    let why = |op: &OpId| match g.op(*op).name() {
-        Transfer::NAME => Some("what passes between ranks goes through the memory of the host".to_string()),
-        _ => b.claims(g, *op).err(),
+/// The ops that a backend does not claim, and why.
+fn refusals(g: &Graph, ops: &[OpId], roles: &Roles, apart: &BTreeSet<i64>, b: &dyn Backend) -> Vec<(OpId, String)> {
+    let why = |op: &OpId| match as_op::<Transfer>(g, *op) {
+        Some(t) if apart.contains(&t.id) => Some("not all ranks would do it in the same way".into()),
+        // Regions of open extents are compiled during the run, by each rank for itself.
+        Some(_) if !roles.symbols.is_empty() => Some("the function has extents that are told during the run".into()),
+        Some(_) => transfer::exchanged(g, *op, b).err(),
+        None => b.claims(g, *op).err(),
     };
     ops.iter().filter_map(|op| Some((*op, why(op)?))).collect()
 }
@@ -446,12 +470,14 @@ fn worth(
     match reason {
         None => {
             let weighty = members.iter().filter(|u| units[**u].weighs).flat_map(|u| &units[*u].ops);
-            let ops = weighty.map(|op| g.op(*op).name().to_string()).collect();
-            Some(Placed { backend: name, ops, transfer, native, overhead })
+            let names = weighty.map(|op| g.op(*op).name().to_string()).collect();
+            let meetings = ops.iter().filter(|op| meets(g, **op)).map(|op| g.op(*op).loc.clone()).collect();
+            Some(Placed { backend: name, ops: names, transfer, native, overhead, meetings })
         }
         Some((reason, fix)) => {
-            let weighty = members.iter().filter(|u| units[**u].weighs).flat_map(|u| &units[*u].ops);
-            refused.extend(weighty.map(|op| left(g, *op, &name, reason.clone(), fix.clone())));
+            let told = |u: &&usize| units[**u].weighs || units[**u].ops.iter().any(|op| meets(g, *op));
+            let ops = members.iter().filter(told).flat_map(|u| &units[*u].ops);
+            refused.extend(ops.map(|op| left(g, *op, &name, reason.clone(), fix.clone())));
             None
         }
     }

@@ -3,6 +3,9 @@
 //! On every rank transfers come in ascending order of their numbers, by edges that the register tokens respect, and
 //! whoever takes part in one meets the same one on all ranks of its group. So of all transfers that wait, the one with
 //! the smallest number waits for nobody: some rank would have to be at a smaller one.
+//!
+//! Executables of backends may do a rank's share in transfers by themselves, one after another. Then those of all ranks that
+//! meet there do, and by the same backend.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,7 +13,7 @@ use super::exec::bytes_left;
 use super::{Finding, FindingKind, Reach};
 use crate::mesh::parts;
 use crate::transfer::coords;
-use crate::{BoxingExec, ElementType, Exec, Links, MeshPort, MeshProgram, Plan, Port, Program, Transfer, Weight};
+use crate::{ElementType, Exec, Links, MeshPort, MeshProgram, Plan, Port, Program, Transfer, Weight};
 
 /// No mesh has more ranks.
 const MOST_RANKS: usize = 1 << 16;
@@ -28,7 +31,9 @@ pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
         findings.append(&mut c.findings);
     }
     for (index, program) in plan.programs.iter().enumerate() {
-        if !templates.contains(&index) && boxings(program).next().is_some() {
+        // A plan without a mesh may be part of another, whose ranks run it.
+        let part = plan.meshes.is_empty() && program.inner;
+        if !templates.contains(&index) && !part && meetings(program).next().is_some() {
             let message = "it takes part in transfers and no rank of a mesh runs it";
             findings.push(Finding::new(FindingKind::Ownership, format!("program `{}`", program.name), message));
         }
@@ -36,13 +41,32 @@ pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
     findings
 }
 
-/// Tasks that meet other ranks, by their place in the program.
-fn boxings(program: &Program) -> impl Iterator<Item = (usize, &BoxingExec)> {
-    program.tasks.iter().enumerate().filter_map(|(i, task)| match &task.exec {
-        Some(Exec::Boxing(exec)) => Some((i, exec)),
-        _ => None,
-    })
+/// The transfers of a program, each with its elements and the place of its task.
+fn meetings(program: &Program) -> impl Iterator<Item = (usize, &Transfer, ElementType)> {
+    let tasks = program.tasks.iter().enumerate();
+    tasks.flat_map(move |(at, task)| task.meetings(program).map(move |(transfer, dtype)| (at, transfer, dtype)))
 }
+
+/// A transfer of a template.
+#[derive(Clone, Copy)]
+struct Met<'a> {
+    transfer: &'a Transfer,
+    dtype: ElementType,
+    /// The backend that does it; nothing where the runtime does.
+    by: &'a str,
+    /// Index of its task.
+    task: usize,
+}
+
+impl Met<'_> {
+    /// Whether ranks that come to both meet.
+    fn fits(&self, other: &Met<'_>) -> bool {
+        (self.transfer, self.dtype, self.by) == (other.transfer, other.dtype, other.by)
+    }
+}
+
+/// The transfers of a template by their numbers.
+type Meets<'a> = BTreeMap<u32, Met<'a>>;
 
 struct Checker<'a> {
     plan: &'a Plan,
@@ -71,7 +95,7 @@ impl<'a> Checker<'a> {
             self.weights(rank);
             self.ports(rank);
         }
-        let templates: BTreeMap<u32, BTreeMap<u32, (&'a Transfer, i32)>> = self
+        let templates: BTreeMap<u32, Meets<'a>> = self
             .mesh
             .ranks
             .iter()
@@ -143,53 +167,56 @@ impl<'a> Checker<'a> {
     }
 
     /// The transfers of a template by their numbers.
-    fn template(&mut self, index: u32) -> BTreeMap<u32, (&'a Transfer, i32)> {
+    fn template(&mut self, index: u32) -> Meets<'a> {
         let program = &self.plan.programs[index as usize];
         let mut out = BTreeMap::new();
         let reach = Links::of(program).map(|links| Reach::within_piece(program, &links));
         let mut last: Option<(usize, u32)> = None;
-        for (task, exec) in boxings(program) {
+        for (task, transfer, dtype) in meetings(program) {
             let place = format!("program `{}`, task `{}`", program.name, program.tasks[task].name);
-            if let Err(why) = exec.transfer.check(&self.mesh.extents()) {
+            if let Err(why) = transfer.check(&self.mesh.extents()) {
                 self.report(FindingKind::Type, &place, why);
                 continue;
             }
-            let id = exec.transfer.id;
+            let id = transfer.id;
             if let Some((before, number)) = last {
-                let ordered = reach.as_ref().is_some_and(|r| r.before(before as u32, task as u32));
-                if number >= id || !ordered {
+                // What is in one task comes in the order in which it stands there.
+                let edge = || reach.as_ref().is_some_and(|r| r.before(before as u32, task as u32));
+                if number >= id || !(before == task || edge()) {
                     let other = &program.tasks[before].name;
                     let message = format!("transfer {id} does not come after transfer {number} of `{other}`");
                     self.report(FindingKind::Deadlock, &place, message);
                 }
             }
             last = Some((task, id));
-            let dtype = program.regsts.get(exec.dst as usize).map_or(0, |r| r.dtype);
-            out.insert(id, (&exec.transfer, dtype));
+            let by = match &program.tasks[task].exec {
+                Some(Exec::Backend(exec)) => &exec.backend[..],
+                _ => "",
+            };
+            out.insert(id, Met { transfer, dtype, by, task });
         }
         out
     }
 
     /// What a rank meets is what the others of its group meet, and it has room for its parts.
-    fn transfers(&mut self, rank: usize, templates: &BTreeMap<u32, BTreeMap<u32, (&'a Transfer, i32)>>) {
+    fn transfers(&mut self, rank: usize, templates: &BTreeMap<u32, Meets<'a>>) {
         let mesh = self.mesh.extents();
         let own = self.mesh.ranks[rank].program;
         let program = self.program(rank);
-        for (task, exec) in boxings(program) {
-            let t = &exec.transfer;
-            let group = t.group(&mesh, rank as u32);
-            let mine = templates[&own].get(&t.id);
-            let others = t.meeting(&mesh, rank as u32);
-            let others = others.iter().map(|r| (*r, self.mesh.ranks[*r as usize].program));
-            let odd = others.filter(|(_, p)| *p != own).find(|(_, p)| templates[p].get(&t.id) != mine);
-            let place = format!("rank {rank}, task `{}`", program.tasks[task].name);
+        for mine in templates[&own].values() {
+            let (t, task) = (mine.transfer, &program.tasks[mine.task]);
+            let others = t.meeting(&mesh, rank as u32).into_iter().map(|r| (r, self.mesh.ranks[r as usize].program));
+            let mut others = others.filter(|(_, p)| *p != own);
+            let odd = others.find(|(_, p)| !templates[p].get(&t.id).is_some_and(|o| o.fits(mine)));
+            let place = format!("rank {rank}, task `{}`", task.name);
             if let Some((other, _)) = odd {
                 let message = format!("rank {other}, which it meets at transfer {}, does not meet it there", t.id);
                 self.report(FindingKind::Deadlock, &place, message);
             }
-            let dtype = program.regsts.get(exec.dst as usize).map_or(ElementType::Unknown, |r| r.dtype());
+            let Some(Exec::Boxing(exec)) = &task.exec else { continue };
+            let group = t.group(&mesh, rank as u32);
             let bytes =
-                |after| (t.elements(&group, group.me, after) as u64).saturating_mul(u64::from(dtype.bits() / 8));
+                |after| (t.elements(&group, group.me, after) as u64).saturating_mul(u64::from(mine.dtype.bits() / 8));
             let to = program.regsts.get(exec.dst as usize).and_then(|r| r.block()).map_or(0, |b| b.bytes);
             let from = bytes_left(self.plan, program, &exec.src);
             if bytes(false) > from || bytes(true) > to {

@@ -61,16 +61,20 @@ impl Machine {
         let moves = reuse.run(plan, program, &seconds);
         // Kernels may read less of a buffer than all, or twice.
         let share = |bytes: u64, (touched, seconds): (u64, f64)| seconds * bytes as f64 / touched.max(1) as f64;
+        let transfer =
+            |t: &Transfer, dtype: ElementType| self.transfer(t, &t.group(&extents, rank), u64::from(dtype.bits() / 8));
         let work = |task: &Task, moves: (u64, f64)| match &task.exec {
             Some(Exec::Kernel(e)) => {
                 let again = e.again.map_or(0.0, |again| self.comes(again.bytes, again.after));
                 self.arithmetic(e, produced(task, program)).max(share(e.bytes, moves)) + again
             }
-            Some(Exec::Backend(e)) => (e.flops as f64 / self.peak(produced(task, program))).max(share(e.bytes, moves)),
+            Some(Exec::Backend(e)) => {
+                let work = (e.flops as f64 / self.peak(produced(task, program))).max(share(e.bytes, moves));
+                work + task.meetings(program).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
+            }
             Some(Exec::Copy(_) | Exec::Feed(_) | Exec::Fetch(_)) => moves.1,
-            Some(Exec::Boxing(e)) => {
-                let group = e.transfer.group(&extents, rank);
-                self.transfer(&e.transfer, &group, element(e.dst, program)).unwrap_or(moves.1)
+            Some(Exec::Boxing(_)) => {
+                task.meetings(program).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
             }
             Some(Exec::Control(_)) | None => 0.0,
         };
@@ -115,8 +119,4 @@ impl Machine {
 fn produced(task: &Task, program: &Program) -> ElementType {
     let types = task.produces.iter().filter_map(|r| program.regsts.get(*r as usize)).map(|r| r.dtype());
     types.into_iter().find(|t| *t != ElementType::Unknown).unwrap_or(ElementType::Unknown)
-}
-
-fn element(regst: u32, program: &Program) -> u64 {
-    program.regsts.get(regst as usize).map_or(0, |r| u64::from(r.dtype().bits() / 8))
 }

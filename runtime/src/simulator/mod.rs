@@ -14,7 +14,7 @@ pub use ranks::{RankClass, RanksOptions, RanksTimeline, simulate_ranks};
 
 use std::collections::{BTreeMap, VecDeque};
 
-use of_plan::{Exec, Links, Program};
+use of_plan::{Links, Program};
 
 use crate::actor::{Action, Actor, ActorId, Msg, ProtocolError};
 use live::Live;
@@ -184,15 +184,16 @@ struct Seat<'a> {
     live: Live<'a>,
     timeline: Timeline,
     costs_ns: Vec<u64>,
-    /// For each task at which ranks meet, the seats that meet there, this one included; none for other tasks.
-    meets: Vec<Vec<usize>>,
+    /// For each task the meetings that it comes to, one after another: number, and the seats that meet there, this one
+    /// included.
+    meets: Vec<Vec<(u32, Vec<usize>)>>,
     /// Acts until the piece is over, where pieces do not overlap.
     left: usize,
     started: u64,
 }
 
 impl<'a> Seat<'a> {
-    fn new(template: &'a Template<'a>, costs_ns: Vec<u64>, meets: Vec<Vec<usize>>) -> Self {
+    fn new(template: &'a Template<'a>, costs_ns: Vec<u64>, meets: Vec<Vec<(u32, Vec<usize>)>>) -> Self {
         let program = template.program;
         Self {
             template,
@@ -215,6 +216,8 @@ struct Ready {
     task: usize,
     piece: u64,
     since: u64,
+    /// How many meetings it has been at.
+    met: usize,
     /// How long the work takes.
     cost: u64,
 }
@@ -311,22 +314,20 @@ impl<'a> Simulator<'a> {
         own.timeline.peak_live_bytes = own.timeline.peak_live_bytes.max(own.live.bytes());
         own.threads[own.template.thread_of[task]].busy = true;
         let cost = own.costs_ns[task];
-        let ready = Ready { seat, task, piece, since: now, cost };
-        match own.meets.get(task) {
-            Some(others) if others.len() > 1 => self.meet(ready),
-            _ => self.work(ready),
-        }
+        self.go_to(Ready { seat, task, piece, since: now, met: 0, cost });
         Ok(())
     }
 
+    /// To the next meeting of a task, or to its work.
+    fn go_to(&mut self, ready: Ready) {
+        match self.seats[ready.seat].meets.get(ready.task).and_then(|all| all.get(ready.met)) {
+            Some(meeting) => self.meet(ready, meeting.clone()),
+            None => self.work(ready),
+        }
+    }
+
     /// A rank comes to a transfer. When all are there, it takes as long as it takes the slowest.
-    fn meet(&mut self, ready: Ready) {
-        let own = &self.seats[ready.seat];
-        let id = match &own.template.program.tasks[ready.task].exec {
-            Some(Exec::Boxing(exec)) => exec.transfer.id,
-            _ => 0,
-        };
-        let others = own.meets[ready.task].clone();
+    fn meet(&mut self, ready: Ready, (id, others): (u32, Vec<usize>)) {
         let (all, key) = (others.len(), (id, others, ready.piece));
         let here = self.meetings.entry(key.clone()).or_default();
         here.push(ready);
@@ -335,7 +336,7 @@ impl<'a> Simulator<'a> {
         }
         let here = self.meetings.remove(&key).unwrap_or_default();
         let cost = here.iter().map(|r| r.cost).max().unwrap_or(0);
-        here.into_iter().for_each(|r| self.work(Ready { cost, ..r }));
+        here.into_iter().for_each(|r| self.go_to(Ready { cost, met: r.met + 1, ..r }));
     }
 
     /// Works on a task as soon as there is a core.
@@ -344,7 +345,7 @@ impl<'a> Simulator<'a> {
             return self.waiting.push_back(ready);
         }
         self.cores -= 1;
-        let Ready { seat, task, piece, since, cost } = ready;
+        let Ready { seat, task, piece, since, cost, .. } = ready;
         let event = Event::Finish { seat, task, piece, start: since, waited: self.now - since };
         self.queue.at(self.now.saturating_add(cost), event);
     }

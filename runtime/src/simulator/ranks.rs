@@ -85,7 +85,8 @@ pub fn simulate_ranks(
         let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
         let links = Links::of(program).filter(|links| is_sound(program, links));
         let links = links.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
-        if program.tasks.iter().filter_map(boxing).any(|t| t.check(&mesh.extents()).is_err()) {
+        let mut transfers = program.tasks.iter().flat_map(|task| task.meetings(program));
+        if transfers.any(|(t, _)| t.check(&mesh.extents()).is_err()) {
             return Err(setup("a transfer is not one of its mesh"));
         }
         place.insert(Template::new(program, links));
@@ -108,15 +109,15 @@ pub fn simulate_ranks(
         if options.jitter > 0.0 {
             costs.iter_mut().for_each(|ns| *ns += (*ns as f64 * options.jitter * share(random.next())) as u64);
         }
-        let meets = |task: &Task| match boxing(task) {
-            Some(transfer) => {
+        let meets = |task: &Task| {
+            let meeting = |(transfer, _): (&of_plan::Transfer, _)| {
                 let met = transfer.meeting(&mesh.extents(), rank);
                 let mut met: Vec<usize> = met.iter().map(|r| classes[*r as usize]).collect();
                 met.sort_unstable();
                 met.dedup();
-                met
-            }
-            None => Vec::new(),
+                (transfer.id, met)
+            };
+            task.meetings(template.program).map(meeting).filter(|(_, met)| met.len() > 1).collect()
         };
         let meets = template.program.tasks.iter().map(meets).collect();
         made.push(Seat::new(template, costs, meets));
@@ -145,13 +146,6 @@ pub fn simulate_ranks(
 /// A random number as one from 0 to 1.
 fn share(random: u64) -> f64 {
     (random >> 11) as f64 / (1u64 << 53) as f64
-}
-
-fn boxing(task: &Task) -> Option<&of_plan::Transfer> {
-    match &task.exec {
-        Some(Exec::Boxing(exec)) => Some(&exec.transfer),
-        _ => None,
-    }
 }
 
 /// Bytes of the weights that the tasks of a program read, each once.
@@ -200,10 +194,11 @@ impl Groups {
         let mut programs: Vec<u32> = mesh.ranks.iter().map(|r| r.program).collect();
         programs.sort_unstable();
         programs.dedup();
-        let tasks = programs.iter().filter_map(|p| plan.programs.get(*p as usize)).flat_map(|p| &p.tasks);
+        let programs = programs.iter().filter_map(|p| plan.programs.get(*p as usize));
+        let transfers = programs.flat_map(|p| p.tasks.iter().flat_map(|task| task.meetings(p)));
         let mut groups = Self { by_axes: HashMap::new(), axes: Vec::new() };
         let extents = mesh.extents();
-        for transfer in tasks.filter_map(boxing) {
+        for (transfer, _) in transfers {
             if groups.by_axes.contains_key(&transfer.axes) {
                 continue;
             }

@@ -10,6 +10,8 @@ use of_diag::{Code, Diagnostics};
 use of_ir::Func;
 use of_library::Library;
 use of_mlir::Mlir;
+use of_ops::OpSpec;
+use of_ops::boxing::Transfer;
 use of_reference::Reference;
 use of_runtime::Loader;
 use of_tensorrt::TensorRt;
@@ -171,7 +173,9 @@ pub fn lines(p: &Placement, all: bool) -> Vec<String> {
         let more = if all || refused.is_empty() { "" } else { "; -v says which and why" };
         let left = if refused.is_empty() { "nothing is".into() } else { count(refused.len(), "op") };
         let (ops, regions_of) = (count(ops, "op"), count(regions.len(), "region"));
-        out.push(format!("  {name}: {ops} in {regions_of}, {left} left out{more}"));
+        let met: usize = regions.iter().map(|r| r.meetings.len()).sum();
+        let met = if met > 0 { format!(" with {} between ranks", count(met, "transfer")) } else { String::new() };
+        out.push(format!("  {name}: {ops} in {regions_of}{met}, {left} left out{more}"));
         if !all {
             continue;
         }
@@ -181,6 +185,8 @@ pub fn lines(p: &Placement, all: bool) -> Vec<String> {
                 "    region {i}: {}; native code {native:.0} us, calling {name} {call:.0} us (modelled)",
                 count(r.ops.len(), "op")
             ));
+            let stays = format!("by {name}, from its memory to that of other ranks");
+            out.extend(r.meetings.iter().map(|at| format!("    {} at {at}: {stays}", Transfer::NAME)));
         }
         for r in refused {
             let fix = r.fix.as_ref().map_or(String::new(), |f| format!("; {f}"));

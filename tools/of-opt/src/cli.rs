@@ -126,7 +126,7 @@ pub struct Codegen {
     #[arg(long, value_name = "DIR|NAME=FILE", num_args = 1.., requires = "precision", required_if_eq("precision", "int8"))]
     pub calibration: Vec<String>,
     /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
-    /// process, and share --threads among them. With --backend cuda:ARCH each has a GPU, as far as there are enough
+    /// process, and share --threads among them. With --backend cuda:ARCH each has a GPU
     #[arg(long, value_name = "MESH", conflicts_with = "target")]
     pub mesh: Option<String>,
     /// What is chosen together with how tensors lie on the mesh

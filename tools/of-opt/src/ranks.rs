@@ -32,6 +32,8 @@ pub struct Ranked {
     pub funcs: Vec<Func>,
     /// For each rank, its function.
     pub ranks: Vec<usize>,
+    /// What was placed on backends in each function, where that was asked for.
+    pub placements: Vec<Placement>,
 }
 
 /// Which ranks are prepared.
@@ -110,25 +112,29 @@ pub fn prepare(
     drop(progress);
     let mut placed: Vec<&mut Func> = funcs.iter_mut().collect();
     let placements = backends.place(&mut placed, codegen)?.unwrap_or_default();
-    say(&placements, &ranks, console);
-    Ok(Ranked { mesh: meshes.ranks(), module: own, funcs, ranks })
+    let ranked = Ranked { mesh: meshes.ranks(), module: own, funcs, ranks, placements };
+    ranked.placed(console.verbose > 0).iter().for_each(|line| console.note(line));
+    Ok(ranked)
 }
 
-/// Says what was placed on backends, once for ranks of which the same is said.
-fn say(placements: &[Placement], ranks: &[usize], console: &Console) {
-    let mut alike: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
-    for (rank, placement) in ranks.iter().enumerate().filter_map(|(rank, func)| Some((rank, placements.get(*func)?))) {
-        let lines = backends::lines(placement, console.verbose > 0);
-        match alike.iter_mut().find(|(said, _)| *said == lines) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => alike.push((lines, vec![rank])),
+impl Ranked {
+    /// What was placed on backends, once for ranks of which the same is said; with `all`, why not more.
+    pub fn placed(&self, all: bool) -> Vec<String> {
+        let mut alike: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
+        let placed = self.ranks.iter().enumerate().filter_map(|(rank, func)| Some((rank, self.placements.get(*func)?)));
+        for (rank, placement) in placed {
+            let lines = backends::lines(placement, all);
+            match alike.iter_mut().find(|(said, _)| *said == lines) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => alike.push((lines, vec![rank])),
+            }
         }
-    }
-    for (lines, ranks) in alike {
-        let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
-        let word = if ranks.len() == 1 { "rank" } else { "ranks" };
-        console.note(&format!("{word} {}:", names.join(", ")));
-        lines.iter().for_each(|line| console.note(line));
+        let said = |(lines, ranks): (Vec<String>, Vec<usize>)| {
+            let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
+            let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+            std::iter::once(format!("{word} {}:", names.join(", "))).chain(lines)
+        };
+        alike.into_iter().flat_map(said).collect()
     }
 }
 

@@ -4,16 +4,14 @@
 //! rows is asked for as that of the transposes, the other way round: `result^T = right^T left^T`.
 
 use std::ffi::{c_int, c_void};
-use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use libloading::Library;
 use of_codegen::cuda::cublaslt::{Activation, Floats, Matrix, Product};
-use of_codegen::cuda::nvrtc;
 use of_ir::DType;
 
-use super::{Address, Handle, api};
+use super::{Address, Handle, api, library, named};
 use crate::driver::DriverError;
 use crate::program::WORKSPACE;
 
@@ -82,19 +80,7 @@ const MOST_ALIGNED: Address = 256;
 impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
-        let load = || {
-            let named = std::env::var_os(VARIABLE).filter(|n| !n.is_empty()).map(PathBuf::from);
-            let files = named.map_or_else(|| nvrtc::files(NAMES), |file| vec![file]);
-            let mut why = String::from("no file of that name");
-            for file in files {
-                // SAFETY: the library is NVIDIA's, or what the user named; its constructors are its own affair.
-                match unsafe { Library::new(&file) } {
-                    Ok(library) => return Api::bind(library).map_err(|e| format!("{}: {e}", file.display())),
-                    Err(e) => why = e.to_string(),
-                }
-            }
-            Err(why)
-        };
+        let load = || Api::bind(library(VARIABLE, NAMES)?).map_err(|e| e.to_string());
         API.get_or_init(load).as_ref().map_err(|why| DriverError::NoCublasLt(why.clone()))
     }
 }
@@ -141,7 +127,7 @@ impl Multiplier {
     /// # Errors
     /// When nothing is named, and as [`Multiplier::open`].
     pub fn named(workspace: Address) -> Result<Multiplier, DriverError> {
-        match std::env::var_os(VARIABLE).filter(|n| !n.is_empty()) {
+        match named(VARIABLE) {
             Some(_) => Multiplier::open(workspace),
             None => Err(DriverError::NoCublasLt(format!("the emulated GPU has none, and {VARIABLE} names none"))),
         }

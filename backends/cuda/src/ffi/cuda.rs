@@ -2,16 +2,19 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use libloading::Library;
 use of_codegen::cuda::THREADS;
 use of_codegen::cuda::cublaslt::Product;
+use of_runtime::Seat;
 
 use crate::driver::{Driver, DriverError, Loaded};
 use crate::{DeviceProgram, Step};
 
 use super::cublaslt::Multiplier;
-use super::{Address, Handle, api};
+use super::nccl::{Exchanges, Rows};
+use super::{Address, Handle, api, named};
 
 api! {
     init = "cuInit" (c_uint);
@@ -30,6 +33,7 @@ api! {
     upload_async = "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
     download_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
     copy_async = "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
+    copy_rows_async = "cuMemcpy2DAsync_v2" (*const CopyRows, Handle);
     set_async = "cuMemsetD32Async" (Address, c_uint, usize, Handle);
     load_module = "cuModuleLoadData" (*mut Handle, *const c_void);
     unload_module = "cuModuleUnload" (Handle);
@@ -40,6 +44,7 @@ api! {
     stream = "cuStreamCreate" (*mut Handle, c_uint);
     destroy_stream = "cuStreamDestroy_v2" (Handle);
     wait = "cuStreamSynchronize" (Handle);
+    query = "cuStreamQuery" (Handle);
     begin_capture = "cuStreamBeginCapture_v2" (Handle, c_int);
     end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
     instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
@@ -49,6 +54,35 @@ api! {
     words = "cuGetErrorString" (c_int, *mut *const c_char);
 }
 
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CopyRows {
+    from: Side,
+    to: Side,
+    bytes: usize,
+    rows: usize,
+}
+
+/// One side of it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Side {
+    x: usize,
+    y: usize,
+    kind: c_uint,
+    host: usize,
+    device: Address,
+    array: usize,
+    pitch: usize,
+}
+
+/// Memory of a device.
+const DEVICE: c_uint = 2;
+/// The status of a stream that is not through.
+const NOT_READY: c_int = 600;
+/// How long the device may go on after another rank stopped, before it counts as waiting for it.
+const GRACE: Duration = Duration::from_secs(5);
 /// Attributes of a device.
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
@@ -65,9 +99,9 @@ impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
         let load = || {
-            let named = std::env::var_os("OF_CUDA_DRIVER").filter(|n| !n.is_empty());
+            let file = named("OF_CUDA_DRIVER").unwrap_or_else(|| "libcuda.so.1".into());
             // SAFETY: the library is the system's driver, or what the user named; its constructors are its own affair.
-            let library = unsafe { Library::new(named.unwrap_or_else(|| "libcuda.so.1".into())) };
+            let library = unsafe { Library::new(file) };
             let library = library.map_err(|e| e.to_string())?;
             Api::bind(library).map_err(|e| e.to_string())
         };
@@ -93,11 +127,19 @@ impl Api {
 pub struct CudaDriver;
 
 impl Driver for CudaDriver {
-    fn load(&self, program: &DeviceProgram<'_>, device: usize) -> Result<Box<dyn Loaded>, DriverError> {
-        let mut on = OnGpu::open(Api::get()?, program, device)?;
+    fn load(
+        &self,
+        program: &DeviceProgram<'_>,
+        device: usize,
+        seat: Option<&Seat>,
+    ) -> Result<Box<dyn Loaded>, DriverError> {
+        let exchanges = Exchanges::of(program, seat)?;
+        let mut on = OnGpu::open(Api::get()?, program, device, exchanges)?;
         on.fill(program)?;
         on.warm(program)?;
         on.record(program)?;
+        // Last: whoever comes to the others is ready.
+        on.exchanges.as_mut().map_or(Ok(()), Exchanges::connect)?;
         Ok(Box::new(on))
     }
 }
@@ -113,9 +155,19 @@ struct OnGpu {
     staging_bytes: usize,
     modules: Vec<Handle>,
     functions: Vec<Handle>,
-    recording: Handle,
+    parts: Vec<Part>,
+    /// Where the program exchanges with other ranks.
+    exchanges: Option<Exchanges>,
     /// Where the program multiplies with a library.
     multiplier: Option<Multiplier>,
+}
+
+/// What is launched at once.
+enum Part {
+    /// Steps that were recorded, as a graph.
+    Recorded(Handle),
+    /// A step that exchanges, by its number among those.
+    Exchange(usize),
 }
 
 // SAFETY: the driver's handles may be used by any thread, one at a time, once its context is current there.
@@ -123,7 +175,12 @@ unsafe impl Send for OnGpu {}
 
 impl OnGpu {
     /// Opens the device of this number and takes memory, if it can run the program.
-    fn open(api: &'static Api, program: &DeviceProgram<'_>, number: usize) -> Result<OnGpu, DriverError> {
+    fn open(
+        api: &'static Api,
+        program: &DeviceProgram<'_>,
+        number: usize,
+        exchanges: Option<Exchanges>,
+    ) -> Result<OnGpu, DriverError> {
         let null = std::ptr::null_mut();
         let mut on = OnGpu {
             api,
@@ -135,15 +192,20 @@ impl OnGpu {
             staging_bytes: program.staging as usize,
             modules: Vec::new(),
             functions: Vec::new(),
-            recording: null,
+            parts: Vec::new(),
+            exchanges,
             multiplier: None,
         };
+        let exchanges = on.exchanges.as_ref();
         let (mut count, mut major, mut minor, mut free, mut total) = (0, 0, 0, 0usize, 0usize);
         // SAFETY: every pointer is that of a local variable or a field that outlives the call.
         unsafe {
             let started = (api.init)(0);
             if started != 0 || (api.device_count)(&mut count) != 0 || count < 1 {
                 return Err(DriverError::NoDevice);
+            }
+            if let Some((a, b)) = exchanges.and_then(|e| e.share_a_device(count as u32)) {
+                return Err(DriverError::SharedDevice(a, b));
             }
             let ordinal = (number % count as usize) as c_int;
             api.check("cuDeviceGet", (api.device)(&mut on.device, ordinal))?;
@@ -156,7 +218,7 @@ impl OnGpu {
             api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut on.context, on.device))?;
             on.enter()?;
             api.check("cuMemGetInfo", (api.memory_info)(&mut free, &mut total))?;
-            let needed = program.memory.max(1);
+            let needed = (program.memory + exchanges.map_or(0, Exchanges::staging)).max(1);
             if needed > free as u64 {
                 return Err(DriverError::Memory { needed, free: free as u64 });
             }
@@ -208,8 +270,59 @@ impl OnGpu {
                 self.multiply(product, args)?;
             }
         }
-        // SAFETY: the stream is alive.
-        self.api.check("cuStreamSynchronize", unsafe { (self.api.wait)(self.stream) })
+        self.wait()
+    }
+
+    /// Waits for the stream. What exchanges with ranks that broke on the way would wait for ever.
+    fn wait(&self) -> Result<(), DriverError> {
+        let Some(exchanges) = &self.exchanges else {
+            // SAFETY: the stream is alive.
+            return self.api.check("cuStreamSynchronize", unsafe { (self.api.wait)(self.stream) });
+        };
+        let mut since = None;
+        loop {
+            // SAFETY: as above.
+            match unsafe { (self.api.query)(self.stream) } {
+                NOT_READY => {}
+                status => return self.api.check("cuStreamQuery", status),
+            }
+            let failed = exchanges.failed();
+            let late = exchanges.stopped() && since.get_or_insert_with(Instant::now).elapsed() > GRACE;
+            if late || failed.is_err() {
+                exchanges.abort();
+                // SAFETY: as above; nothing holds the stream up any more.
+                unsafe { (self.api.wait)(self.stream) };
+                return failed.and(Err(DriverError::Stopped));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Puts a part on the stream.
+    fn put(&self, part: &Part) -> Result<(), DriverError> {
+        let api = self.api;
+        let (number, exchanges) = match (part, &self.exchanges) {
+            (Part::Recorded(recording), _) => {
+                // SAFETY: the recording and all that it names are alive.
+                return api.check("cuGraphLaunch", unsafe { (api.launch_graph)(*recording, self.stream) });
+            }
+            (Part::Exchange(_), None) => return Ok(()),
+            (Part::Exchange(number), Some(exchanges)) => (*number, exchanges),
+        };
+        let mut copy = |rows: Rows| {
+            if rows.count == 1 {
+                // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`).
+                let status = unsafe { (api.copy_async)(rows.to, rows.from, rows.bytes, self.stream) };
+                return api.check("cuMemcpyDtoDAsync", status);
+            }
+            let side = |device, pitch| Side { kind: DEVICE, device, pitch, ..Side::default() };
+            let (from, to) = (side(rows.from, rows.pitch.0), side(rows.to, rows.pitch.1));
+            let all = CopyRows { from, to, bytes: rows.bytes, rows: rows.count };
+            // SAFETY: as above; what is copied how is copied by the call.
+            api.check("cuMemcpy2DAsync", unsafe { (api.copy_rows_async)(&all, self.stream) })
+        };
+        // SAFETY: the memory was taken for the program and what it packs, and steps come one after another on the stream.
+        unsafe { exchanges.put(number, self.memory, self.stream, &mut copy) }
     }
 
     /// Puts a product on the stream.
@@ -223,34 +336,56 @@ impl OnGpu {
         }
     }
 
-    /// Records the steps as a graph.
+    /// Records the steps between those that exchange, as a graph each.
     fn record(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
-        let (api, mut graph) = (self.api, std::ptr::null_mut());
+        let mut rest = &program.steps[..];
+        for number in 0.. {
+            let count = rest.iter().position(|s| matches!(s, Step::Exchange(_))).unwrap_or(rest.len());
+            let (now, later) = rest.split_at(count);
+            // What kernels say is cleared before the first of them.
+            let clear =
+                (number == 0).then_some((program.statuses.0, program.names.len())).filter(|(_, words)| *words > 0);
+            if !now.is_empty() || clear.is_some() {
+                self.record_part(now, clear)?;
+            }
+            if later.is_empty() {
+                break;
+            }
+            self.parts.push(Part::Exchange(number));
+            rest = &later[1..];
+        }
+        Ok(())
+    }
+
+    fn record_part(&mut self, steps: &[Step], clear: Option<(u64, usize)>) -> Result<(), DriverError> {
+        let (api, mut graph, mut recording) = (self.api, std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the stream is this program's own; between the two calls only the steps are put on it.
         api.check("cuStreamBeginCapture", unsafe { (api.begin_capture)(self.stream, THREAD_LOCAL) })?;
-        let steps = self.steps(program);
+        let steps = self.steps(steps, clear);
         // SAFETY: as above; the graph's handle is a local variable.
         api.check("cuStreamEndCapture", unsafe { (api.end_capture)(self.stream, &mut graph) })?;
         let made = steps.and_then(|()| {
             // SAFETY: the graph was recorded above.
-            let status = unsafe { (api.instantiate)(&mut self.recording, graph, 0) };
+            let status = unsafe { (api.instantiate)(&mut recording, graph, 0) };
             api.check("cuGraphInstantiate", status)
         });
         // SAFETY: the graph was recorded above, and what was made of it needs it no longer.
-        api.check("cuGraphDestroy", unsafe { (api.destroy_graph)(graph) })?;
-        made
+        let destroyed = api.check("cuGraphDestroy", unsafe { (api.destroy_graph)(graph) });
+        if made.is_ok() {
+            self.parts.push(Part::Recorded(recording));
+        }
+        made.and(destroyed)
     }
 
-    /// Puts the steps on the stream.
-    fn steps(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
+    /// Puts steps on the stream, none of which exchanges, behind the clearing of so many words from a place on.
+    fn steps(&mut self, steps: &[Step], clear: Option<(u64, usize)>) -> Result<(), DriverError> {
         let api = self.api;
-        let words = program.names.len();
-        if words > 0 {
+        if let Some((at, words)) = clear {
             // SAFETY: the status words lie inside of the memory; places of steps do too (`DeviceProgram::check`).
-            let status = unsafe { (api.set_async)(self.memory + program.statuses.0, 0, words, self.stream) };
+            let status = unsafe { (api.set_async)(self.memory + at, 0, words, self.stream) };
             api.check("cuMemsetD32Async", status)?;
         }
-        for step in &program.steps {
+        for step in steps {
             match step {
                 Step::Upload { from, to, bytes } => {
                     let host = self.staging.cast::<u8>().wrapping_add(*from as usize);
@@ -273,6 +408,7 @@ impl OnGpu {
                     api.check("cuMemcpyDtoDAsync", status)?;
                 }
                 Step::Multiply { product, args } => self.multiply(product, args)?,
+                Step::Exchange(_) => {}
                 Step::Launch { kernel, args, blocks, status } => {
                     let mut table: Vec<Address> = args.iter().map(|a| self.memory + a).collect();
                     let (mut end, mut word) = (*blocks, self.memory + status);
@@ -311,10 +447,9 @@ impl Loaded for OnGpu {
 
     fn run(&mut self) -> Result<(), DriverError> {
         self.enter()?;
-        // SAFETY: the recording and all that it names are alive.
-        self.api.check("cuGraphLaunch", unsafe { (self.api.launch_graph)(self.recording, self.stream) })?;
-        // SAFETY: the stream is alive.
-        self.api.check("cuStreamSynchronize", unsafe { (self.api.wait)(self.stream) })
+        let put = self.parts.iter().try_for_each(|part| self.put(part));
+        // What is on the way ends before the memory is anybody else's, whatever came of the rest.
+        put.and(self.wait())
     }
 }
 
@@ -330,9 +465,12 @@ impl Drop for OnGpu {
             if !self.stream.is_null() {
                 (api.wait)(self.stream);
             }
-            if !self.recording.is_null() {
-                (api.destroy_recording)(self.recording);
+            for part in &self.parts {
+                if let Part::Recorded(recording) = part {
+                    (api.destroy_recording)(*recording);
+                }
             }
+            self.exchanges = None;
             self.multiplier = None;
             for module in &self.modules {
                 (api.unload_module)(*module);

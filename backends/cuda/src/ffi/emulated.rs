@@ -1,17 +1,20 @@
 //! The GPU that the CPU emulates.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use memmap2::{Mmap, MmapMut};
 use of_codegen::cuda::shim;
-use of_runtime::AlignedBytes;
+use of_runtime::{AlignedBytes, Seat, Share};
 
 use super::cublaslt::Multiplier;
+use super::nccl::{self, Exchanges, Rows};
 use crate::driver::{Driver, DriverError, Loaded};
-use crate::{DeviceProgram, Step};
+use crate::{DeviceProgram, Exchange, Step};
 
 /// The GPU that the CPU emulates; each program has one of its own, whatever the number. Products of cuBLASLt are computed by
-/// the library that `$OF_CUBLASLT` names, whose memory is then the host's.
+/// the library that `$OF_CUBLASLT` names, whose memory is then the host's. Ranks exchange through the memory of the host, or
+/// with the library that `$OF_NCCL` names, if it does.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EmulatedDriver;
 
@@ -19,9 +22,15 @@ pub struct EmulatedDriver;
 type KernelFn = unsafe extern "C" fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32;
 
 impl Driver for EmulatedDriver {
-    fn load(&self, program: &DeviceProgram<'_>, _device: usize) -> Result<Box<dyn Loaded>, DriverError> {
+    fn load(
+        &self,
+        program: &DeviceProgram<'_>,
+        _device: usize,
+        seat: Option<&Seat>,
+    ) -> Result<Box<dyn Loaded>, DriverError> {
         let failed = |e: std::io::Error| DriverError::Call { call: "mapping a kernel", words: e.to_string() };
-        let mut memory = AlignedBytes::zeroed(program.memory as usize);
+        let exchanged = Exchanged::of(program, seat)?;
+        let mut memory = AlignedBytes::zeroed((program.memory + exchanged.staging()) as usize);
         for (at, bytes) in &program.constants {
             memory[*at as usize..][..bytes.len()].copy_from_slice(bytes);
         }
@@ -36,6 +45,7 @@ impl Driver for EmulatedDriver {
         let multiplier = if multiplies { Some(Multiplier::named(workspace)?) } else { None };
         Ok(Box::new(Emulated {
             multiplier,
+            exchanged,
             memory,
             staging: AlignedBytes::zeroed(program.staging as usize),
             scratch: AlignedBytes::zeroed(shim::SCRATCH as usize),
@@ -45,8 +55,91 @@ impl Driver for EmulatedDriver {
     }
 }
 
+/// How ranks exchange.
+enum Exchanged {
+    /// Nothing.
+    Not,
+    /// Through the memory of the host: for each step that exchanges, its shares with the places of the parts.
+    InMemory(Vec<Vec<(Share, Range<usize>, Range<usize>)>>),
+    /// With a library.
+    ByLibrary(Exchanges),
+}
+
+impl Exchanged {
+    fn of(program: &DeviceProgram<'_>, seat: Option<&Seat>) -> Result<Exchanged, DriverError> {
+        if nccl::is_named() {
+            let Some(mut exchanges) = Exchanges::of(program, seat)? else { return Ok(Exchanged::Not) };
+            exchanges.connect()?;
+            return Ok(Exchanged::ByLibrary(exchanges));
+        }
+        let mut steps = Vec::new();
+        for step in &program.steps {
+            let Step::Exchange(together) = step else { continue };
+            let seat = seat.ok_or(DriverError::Alone)?;
+            let share = |e: &Exchange| {
+                let wrong = |words: String| DriverError::Call { call: "a transfer", words };
+                e.check(seat).map_err(wrong)?;
+                let share = Share::new(&e.meeting.transfer, seat, e.meeting.dtype());
+                let share = share.ok_or_else(|| wrong(format!("{} does not combine", e.meeting.dtype())))?;
+                let (before, after) = share.bytes();
+                let (from, to) = (e.from.0 as usize, e.to.0 as usize);
+                Ok((share, from..from + before, to..to + after))
+            };
+            steps.push(together.iter().map(share).collect::<Result<_, DriverError>>()?);
+        }
+        Ok(if steps.is_empty() { Exchanged::Not } else { Exchanged::InMemory(steps) })
+    }
+
+    /// Bytes of memory behind the program's.
+    fn staging(&self) -> u64 {
+        match self {
+            Exchanged::ByLibrary(exchanges) => exchanges.staging(),
+            _ => 0,
+        }
+    }
+
+    /// Runs a step, by its number among those that exchange.
+    fn run(&self, step: usize, memory: &mut [u8]) -> Result<(), DriverError> {
+        match self {
+            Exchanged::Not => Ok(()),
+            Exchanged::InMemory(steps) => {
+                for (share, from, to) in &steps[step] {
+                    // The two lie apart, one before the other.
+                    let overlap = || DriverError::Call { call: "a transfer", words: "its parts overlap".into() };
+                    let (mine, target) = if from.end <= to.start {
+                        let (low, high) = memory.split_at_mut(to.start);
+                        (&low[from.clone()], &mut high[..to.len()])
+                    } else {
+                        let (low, high) = memory.split_at_mut_checked(from.start).ok_or_else(overlap)?;
+                        (&high[..from.len()], low.get_mut(to.clone()).ok_or_else(overlap)?)
+                    };
+                    share.run(mine, target)?;
+                }
+                Ok(())
+            }
+            Exchanged::ByLibrary(exchanges) => {
+                let base = memory.as_mut_ptr();
+                let mut copy = |rows: Rows| {
+                    for row in 0..rows.count {
+                        let (from, to) =
+                            (rows.from as usize + row * rows.pitch.0, rows.to as usize + row * rows.pitch.1);
+                        // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`); moves go from one part
+                        // of it to another.
+                        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, rows.bytes) };
+                    }
+                    Ok(())
+                };
+                // SAFETY: the memory is the program's and the staging behind it, which nothing else uses meanwhile; the library
+                // was named as one for the host's memory.
+                unsafe { exchanges.put(step, base as u64, std::ptr::null_mut(), &mut copy) }
+            }
+        }
+    }
+}
+
 struct Emulated {
     multiplier: Option<Multiplier>,
+    exchanged: Exchanged,
     memory: AlignedBytes,
     staging: AlignedBytes,
     scratch: AlignedBytes,
@@ -62,6 +155,7 @@ impl Loaded for Emulated {
 
     fn run(&mut self) -> Result<(), DriverError> {
         let range = |at: &u64, bytes: &u64| *at as usize..(*at + *bytes) as usize;
+        let mut exchanges = 0..;
         for step in &self.steps {
             match step {
                 Step::Upload { from, to, bytes } => {
@@ -71,6 +165,10 @@ impl Loaded for Emulated {
                     self.staging[range(to, bytes)].copy_from_slice(&self.memory[range(from, bytes)]);
                 }
                 Step::Copy { from, to, bytes } => self.memory.copy_within(range(from, bytes), *to as usize),
+                Step::Exchange(_) => {
+                    let number = exchanges.next().unwrap_or(0);
+                    self.exchanged.run(number, &mut self.memory)?;
+                }
                 Step::Multiply { product, args } => {
                     let base = self.memory.as_mut_ptr();
                     let args: Vec<u64> = args.iter().map(|a| base.wrapping_add(*a as usize) as u64).collect();

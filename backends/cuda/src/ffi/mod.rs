@@ -1,10 +1,15 @@
-//! Everything unsafe: CUDA's driver and cuBLASLt, loaded when they are needed, and machine code of the emulated GPU.
+//! Everything unsafe: CUDA's driver, cuBLASLt and NCCL, loaded when they are needed, and machine code of the emulated GPU.
 
 mod cublaslt;
 mod cuda;
 mod emulated;
+pub mod nccl;
 
-use std::ffi::c_void;
+use std::ffi::{OsString, c_void};
+use std::path::PathBuf;
+
+use libloading::Library;
+use of_codegen::cuda::nvrtc;
 
 pub use cuda::CudaDriver;
 pub use emulated::EmulatedDriver;
@@ -12,6 +17,25 @@ pub use emulated::EmulatedDriver;
 /// An address on the device.
 type Address = u64;
 type Handle = *mut c_void;
+
+/// What a variable of the environment names, if anything.
+fn named(variable: &str) -> Option<OsString> {
+    std::env::var_os(variable).filter(|name| !name.is_empty())
+}
+
+/// The library of the file that a variable names, else the first of these names where NVIDIA's libraries are looked for.
+fn library(variable: &str, names: &[&str]) -> Result<Library, String> {
+    let files = named(variable).map_or_else(|| nvrtc::files(names), |file| vec![PathBuf::from(file)]);
+    let mut why = String::from("no file of that name");
+    for file in files {
+        // SAFETY: the library is NVIDIA's, or what the user named; its constructors are its own affair.
+        match unsafe { Library::new(&file) } {
+            Ok(library) => return Ok(library),
+            Err(e) => why = e.to_string(),
+        }
+    }
+    Err(why)
+}
 
 macro_rules! api {
     ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {

@@ -70,14 +70,15 @@ pub fn emulated() -> bool {
     of_codegen::cuda::shim::isa().inspect_err(said).is_ok()
 }
 
-/// A driver without a device, and cuBLASLt without one: `stub.c` and `cublaslt.c` as a shared library in this folder.
+/// A driver without a device, and cuBLASLt and NCCL without one: `stub.c`, `cublaslt.c` and `nccl.c` as a shared library in
+/// this folder.
 pub fn stub(dir: &Path) -> PathBuf {
     let (out, sources) = (dir.join("libcuda-stub.so"), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-shared", "-fPIC", "-o"])
         .arg(&out)
-        .args(["stub.c", "cublaslt.c"].map(|f| sources.join(f)))
-        .arg("-lm");
+        .args(["stub.c", "cublaslt.c", "nccl.c"].map(|f| sources.join(f)))
+        .args(["-lm", "-lpthread"]);
     assert!(cc.status().unwrap().success());
     out
 }

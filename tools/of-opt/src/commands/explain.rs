@@ -14,6 +14,7 @@ use crate::backends::{self, Backends};
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
 use crate::model::{Model, load};
+use crate::ranks::Which;
 use crate::show::count;
 use crate::{driver, exit, ranks, shapes};
 
@@ -26,8 +27,9 @@ pub struct Explain {
     /// Numbers for open dimensions.
     #[command(flatten)]
     pub shapes: Shapes,
-    /// Which ops run on the backends of --backend, and why the others do not
-    #[arg(long, conflicts_with = "mesh")]
+    /// Which ops run on the backends of --backend, and why the others do not; with --mesh those of each rank, and whether
+    /// what passes between ranks goes through the memory of the host
+    #[arg(long)]
     pub placement: bool,
     /// Bytes of memory a device, instead of the mesh's
     #[arg(long, value_name = "BYTES")]
@@ -48,16 +50,15 @@ pub struct Explain {
 /// # Errors
 /// When the model or the mesh cannot be read, or no choice fits.
 pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
+    if c.placement {
+        return placement(c, console);
+    }
     let Some(name) = &c.codegen.mesh else {
-        if c.placement {
-            return placement(c, console);
-        }
         return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
     };
     if !c.codegen.backend.is_empty() || !c.codegen.backend_for.is_empty() {
         let what = "how a model lies on a mesh does not depend on backends";
-        let hint =
-            "'of-opt compile MODEL --mesh MESH --backend NAMES -v' says what each rank gives them, and why not more";
+        let hint = "--placement says what each rank gives them, and why not more";
         return Err(exit::error(Code::INPUT, what).hint(hint).into());
     }
     if c.codegen.stages.is_some() {
@@ -120,6 +121,10 @@ fn placement(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     let mut bindings = Bindings::default();
     shapes::bind(&c.shapes.shape, driver::main_func(&source.module)?, &mut bindings)?;
     let backends = Backends::of(&c.codegen)?;
+    if let Some(mesh) = &c.codegen.mesh {
+        let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, Which::OneOfEach, &backends, console)?;
+        return console.print(&(ranked.placed(true).join("\n") + "\n"));
+    }
     let mut text = String::new();
     let mut passed = driver::passed(&source.module, &[bindings], &c.codegen, console)?;
     let mut funcs: Vec<_> = passed.iter_mut().map(|(_, f)| f).collect();

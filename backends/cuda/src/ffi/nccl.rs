@@ -1,0 +1,436 @@
+//! NCCL, loaded when it is needed: the share of a rank in transfers, as calls between recorded parts of a program.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use libloading::Library;
+use of_plan::{Collective, CollectiveCall, ElementType, LayoutKind, Move, Spot};
+use of_runtime::{Seat, Transport};
+
+use super::{Address, Handle, api, library, named};
+use crate::driver::DriverError;
+use crate::{DeviceProgram, Exchange, Step};
+
+const NAMES: &[&str] = &["libnccl.so.2"];
+/// Names another file than those where it is looked for.
+const VARIABLE: &str = "OF_NCCL";
+/// Packed elements start at multiples of this many bytes.
+const ALIGN: u64 = 256;
+
+/// `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId([u8; 128]);
+
+api! {
+    unique = "ncclGetUniqueId" (*mut UniqueId);
+    join = "ncclCommInitRank" (*mut Handle, c_int, UniqueId, c_int);
+    destroy = "ncclCommDestroy" (Handle);
+    abort = "ncclCommAbort" (Handle);
+    failure = "ncclCommGetAsyncError" (Handle, *mut c_int);
+    begin = "ncclGroupStart" ();
+    end = "ncclGroupEnd" ();
+    all_reduce = "ncclAllReduce" (Address, Address, usize, c_int, c_int, Handle, Handle);
+    reduce_scatter = "ncclReduceScatter" (Address, Address, usize, c_int, c_int, Handle, Handle);
+    reduce = "ncclReduce" (Address, Address, usize, c_int, c_int, c_int, Handle, Handle);
+    all_gather = "ncclAllGather" (Address, Address, usize, c_int, Handle, Handle);
+    send = "ncclSend" (Address, usize, c_int, c_int, Handle, Handle);
+    receive = "ncclRecv" (Address, usize, c_int, c_int, Handle, Handle);
+}
+
+// Numbers of the library's header.
+const SUCCESS: c_int = 0;
+const IN_PROGRESS: c_int = 7;
+const UINT8: c_int = 1;
+
+/// The library's number of an element type that it combines.
+fn number(dtype: ElementType) -> Option<c_int> {
+    Some(match dtype {
+        ElementType::I8 => 0,
+        // Truth values are 0 and 1; only the largest and the smallest are taken of them.
+        ElementType::Ui8 | ElementType::I1 => UINT8,
+        ElementType::I32 => 2,
+        ElementType::Ui32 => 3,
+        ElementType::I64 => 4,
+        ElementType::Ui64 => 5,
+        ElementType::F16 => 6,
+        ElementType::F32 => 7,
+        ElementType::F64 => 8,
+        ElementType::Bf16 => 9,
+        _ => return None,
+    })
+}
+
+/// Whether the library combines elements of a type.
+pub fn combines(dtype: ElementType) -> bool {
+    number(dtype).is_some()
+}
+
+/// The library's number of how values combine.
+fn operation(kind: LayoutKind) -> c_int {
+    match kind {
+        LayoutKind::Prod => 1,
+        LayoutKind::Max => 2,
+        LayoutKind::Min => 3,
+        _ => 0,
+    }
+}
+
+impl Api {
+    fn get() -> Result<&'static Api, DriverError> {
+        static API: OnceLock<Result<Api, String>> = OnceLock::new();
+        let load = || Api::bind(library(VARIABLE, NAMES)?).map_err(|e| e.to_string());
+        API.get_or_init(load).as_ref().map_err(|why| DriverError::NoNccl(why.clone()))
+    }
+}
+
+fn check(call: &'static str, status: c_int) -> Result<(), DriverError> {
+    let words = match status {
+        SUCCESS => return Ok(()),
+        1 => "a call of CUDA failed",
+        2 => "a call of the system failed",
+        4 => "it takes no such value",
+        5 => "it is not called as it must be",
+        6 => "another rank failed, or cannot be reached",
+        _ => "the library failed",
+    };
+    Err(DriverError::Call { call, words: format!("{words} ({status}); NCCL_DEBUG=WARN says more") })
+}
+
+/// Whether a library is named for GPUs that the CPU emulates.
+pub fn is_named() -> bool {
+    named(VARIABLE).is_some()
+}
+
+/// Ranks that the library connects.
+struct Communicator {
+    api: &'static Api,
+    /// Null once it was aborted.
+    handle: AtomicPtr<c_void>,
+    /// What it is known by stays alive as long as it does.
+    _transport: Arc<dyn Transport>,
+}
+
+/// A rank, of which transport, and whom it is connected with.
+type Key = (usize, u32, Vec<u32>);
+
+impl Communicator {
+    /// That of a rank and others, to which all of them come at the number of a transfer. The programs of a rank share it.
+    fn of(seat: &Seat, share: &Collective, id: u32) -> Result<Arc<Communicator>, DriverError> {
+        static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Communicator>>>> = OnceLock::new();
+        let known = || KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (Arc::as_ptr(&seat.transport).cast::<()>() as usize, seat.rank, share.ranks.clone());
+        if let Some(there) = known().get(&key).and_then(Weak::upgrade) {
+            return Ok(there);
+        }
+        let (api, mut unique, mut handle) = (Api::get()?, UniqueId([0; 128]), null_mut());
+        if share.me == 0 {
+            // SAFETY: the pointer is that of a local variable.
+            check("ncclGetUniqueId", unsafe { (api.unique)(&mut unique) })?;
+        }
+        // Once all are here, nothing is left to fail before they come to the library.
+        let got = seat.gather(id, &share.ranks, &unique.0)?;
+        let first = got.first().and_then(|bytes| bytes[..].try_into().ok());
+        let unique = UniqueId(first.ok_or(DriverError::Stopped)?);
+        let (count, me) = (share.ranks.len() as c_int, share.me as c_int);
+        // SAFETY: the device's context is current; the pointer is that of a local variable.
+        check("ncclCommInitRank", unsafe { (api.join)(&mut handle, count, unique, me) })?;
+        let handle = AtomicPtr::new(handle);
+        let made = Arc::new(Communicator { api, handle, _transport: Arc::clone(&seat.transport) });
+        let mut known = known();
+        known.retain(|_, other| other.strong_count() > 0);
+        known.insert(key, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    fn handle(&self) -> Result<Handle, DriverError> {
+        let handle = self.handle.load(Ordering::Acquire);
+        if handle.is_null() {
+            let words = "ranks were parted when one of them broke; make a new session".into();
+            return Err(DriverError::Call { call: "NCCL", words });
+        }
+        Ok(handle)
+    }
+
+    /// Whether something failed since it was last called.
+    fn failed(&self) -> Result<(), DriverError> {
+        let mut status = SUCCESS;
+        // SAFETY: the handle is alive, and the pointer is that of a local variable.
+        check("ncclCommGetAsyncError", unsafe { (self.api.failure)(self.handle()?, &mut status) })?;
+        if status == IN_PROGRESS { Ok(()) } else { check("NCCL", status) }
+    }
+
+    /// Ends what the device waits for.
+    fn abort(&self) {
+        let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
+        if !handle.is_null() {
+            // SAFETY: the handle is alive and used for the last time; there is nobody left to tell of an error.
+            unsafe { (self.api.abort)(handle) };
+        }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        let handle = *self.handle.get_mut();
+        if !handle.is_null() {
+            // SAFETY: as in `abort`.
+            unsafe { (self.api.destroy)(handle) };
+        }
+    }
+}
+
+/// A rank's share in a transfer, with places in the device's memory.
+struct Share {
+    id: u32,
+    collective: Collective,
+    element: u64,
+    /// The library's type, and how many of it an element is.
+    dtype: (c_int, usize),
+    from: Address,
+    to: Address,
+    staging: Address,
+    communicator: Option<Arc<Communicator>>,
+}
+
+/// Bytes that are copied on the device: rows of as many, which lie apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// The first row, from where and to where.
+    pub from: Address,
+    /// See `from`.
+    pub to: Address,
+    /// Bytes of a row.
+    pub bytes: usize,
+    /// How many.
+    pub count: usize,
+    /// Bytes from one row to the next, there and here.
+    pub pitch: (usize, usize),
+}
+
+/// What a program exchanges with other ranks.
+pub struct Exchanges {
+    seat: Seat,
+    /// For each step that exchanges, its shares.
+    steps: Vec<Vec<Share>>,
+    /// Bytes to pack into, behind the program's memory.
+    staging: u64,
+}
+
+impl Exchanges {
+    /// Those of a program; nothing where it has none.
+    ///
+    /// # Errors
+    /// When it has some that are not those of the rank at its seat.
+    pub fn of(program: &DeviceProgram<'_>, seat: Option<&Seat>) -> Result<Option<Exchanges>, DriverError> {
+        if program.exchanges().next().is_none() {
+            return Ok(None);
+        }
+        let seat = seat.ok_or(DriverError::Alone)?;
+        let base = program.memory.next_multiple_of(ALIGN);
+        let mut out = Exchanges { seat: seat.clone(), steps: Vec::new(), staging: 0 };
+        for step in &program.steps {
+            let Step::Exchange(together) = step else { continue };
+            // Steps come one after another, so they share the memory that they pack into.
+            let mut staging = base;
+            let shares = together.iter().map(|e| Share::of(e, seat, &mut staging)).collect::<Result<_, _>>()?;
+            out.staging = out.staging.max(staging - program.memory);
+            out.steps.push(shares);
+        }
+        Ok(Some(out))
+    }
+
+    /// Bytes of memory that it needs behind the program's.
+    pub fn staging(&self) -> u64 {
+        self.staging
+    }
+
+    /// Two ranks of which one would need the other's device, if there are only so many.
+    pub fn share_a_device(&self, devices: u32) -> Option<(u32, u32)> {
+        let all = self.steps.iter().flatten().map(|share| &share.collective.ranks);
+        let pairs = all.flat_map(|ranks| ranks.iter().flat_map(|a| ranks.iter().map(move |b| (*a, *b))));
+        pairs.into_iter().find(|(a, b)| a < b && a % devices == b % devices)
+    }
+
+    /// Connects the ranks. All come here, and to each connection in the order of the transfers.
+    ///
+    /// # Errors
+    /// When the machine does not have the library, it fails, or a rank stopped.
+    pub fn connect(&mut self) -> Result<(), DriverError> {
+        for share in self.steps.iter_mut().flatten().filter(|share| share.collective.ranks.len() > 1) {
+            share.communicator = Some(Communicator::of(&self.seat, &share.collective, share.id)?);
+        }
+        Ok(())
+    }
+
+    /// Puts the shares of a step on a stream, by its number among those that exchange. `memory` is where the program's lies.
+    ///
+    /// # Errors
+    /// When the library fails, or a rank stopped.
+    ///
+    /// # Safety
+    /// `memory` is the device's, as large as the program's and [`Exchanges::staging`] together, and nobody else's until the
+    /// stream is through.
+    pub unsafe fn put(
+        &self,
+        step: usize,
+        memory: Address,
+        stream: Handle,
+        copy: &mut dyn FnMut(Rows) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        let mut rest = self.steps.get(step).map_or(&[][..], |shares| shares);
+        while let Some(first) = rest.first() {
+            let same = |other: &&Share| other.collective.ranks == first.collective.ranks;
+            let mut count = rest.iter().take_while(same).count();
+            if first.communicator.is_some() {
+                // Whoever is here comes to the library: so no rank waits there for one that stopped. As many go together as
+                // do on all ranks.
+                let own = (count as u64).to_le_bytes();
+                for other in self.seat.gather(first.id, &first.collective.ranks, &own)? {
+                    let other = other[..].try_into().map_or(1, u64::from_le_bytes);
+                    count = count.min((other as usize).max(1));
+                }
+            }
+            let (now, later) = rest.split_at(count);
+            for share in now {
+                share.moves(&share.collective.pack, memory, copy)?;
+            }
+            if let Some(communicator) = &first.communicator {
+                let (api, handle) = (communicator.api, communicator.handle()?);
+                // SAFETY: takes nothing.
+                check("ncclGroupStart", unsafe { (api.begin)() })?;
+                // SAFETY: the caller says so of the memory.
+                let made = now.iter().try_for_each(|share| unsafe { share.call(api, memory, handle, stream) });
+                // SAFETY: as above; a group that was begun is ended whatever came of it.
+                made.and(check("ncclGroupEnd", unsafe { (api.end)() }))?;
+            }
+            for share in now {
+                share.moves(&share.collective.unpack, memory, copy)?;
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Whether a rank stopped.
+    pub fn stopped(&self) -> bool {
+        self.seat.transport.stopped()
+    }
+
+    /// Whether the library failed on the way.
+    ///
+    /// # Errors
+    /// How.
+    pub fn failed(&self) -> Result<(), DriverError> {
+        self.communicators().try_for_each(|c| c.failed())
+    }
+
+    /// Ends what devices wait for: ranks are not connected any more.
+    pub fn abort(&self) {
+        self.communicators().for_each(|c| c.abort());
+    }
+
+    fn communicators(&self) -> impl Iterator<Item = &Arc<Communicator>> {
+        self.steps.iter().flatten().filter_map(|share| share.communicator.as_ref())
+    }
+}
+
+impl Share {
+    fn of(exchange: &Exchange, seat: &Seat, staging: &mut u64) -> Result<Share, DriverError> {
+        let (meeting, dtype) = (&exchange.meeting, exchange.meeting.dtype());
+        let wrong = |words: String| DriverError::Call { call: "NCCL", words };
+        exchange.check(seat).map_err(wrong)?;
+        let collective = Collective::of(&meeting.transfer, &seat.mesh, seat.rank).map_err(wrong)?;
+        let element = u64::from(dtype.bits() / 8);
+        // What is only moved is bytes.
+        let as_bytes = (UINT8, element as usize);
+        let dtype = match collective.combines {
+            Some(_) => (number(dtype).ok_or_else(|| wrong(format!("it does not combine {dtype}")))?, 1),
+            None => as_bytes,
+        };
+        let own = *staging;
+        *staging += (collective.staging as u64 * element).next_multiple_of(ALIGN);
+        let (from, to) = (exchange.from.0, exchange.to.0);
+        Ok(Share { id: meeting.transfer.id, collective, element, dtype, from, to, staging: own, communicator: None })
+    }
+
+    fn address(&self, memory: Address, spot: Spot) -> Address {
+        let (base, at) = match spot {
+            Spot::Before(at) => (self.from, at),
+            Spot::After(at) => (self.to, at),
+            Spot::Staging(at) => (self.staging, at),
+        };
+        memory + base + at as u64 * self.element
+    }
+
+    /// Copies as `moves` say: the innermost step as rows, those around it one by one.
+    fn moves(
+        &self,
+        moves: &[Move],
+        memory: Address,
+        copy: &mut dyn FnMut(Rows) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        let element = self.element as usize;
+        for m in moves {
+            let (inner, outer) = m.steps.split_last().map_or(((1, 0, 0), &[][..]), |(last, rest)| (*last, rest));
+            let times: usize = outer.iter().map(|step| step.0).product();
+            for number in 0..times {
+                let (mut rest, mut from, mut to) = (number, 0, 0);
+                for (n, there, here) in outer.iter().rev() {
+                    (from, to, rest) = (from + rest % n * there, to + rest % n * here, rest / n);
+                }
+                copy(Rows {
+                    from: self.address(memory, m.from) + (from * element) as u64,
+                    to: self.address(memory, m.to) + (to * element) as u64,
+                    bytes: m.len * element,
+                    count: inner.0,
+                    pitch: (inner.1 * element, inner.2 * element),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the calls.
+    ///
+    /// # Safety
+    /// As [`Exchanges::put`].
+    unsafe fn call(&self, api: &Api, memory: Address, on: Handle, stream: Handle) -> Result<(), DriverError> {
+        let at = |spot| self.address(memory, spot);
+        let (dtype, times) = self.dtype;
+        let how = self.collective.combines.map_or(0, operation);
+        for call in &self.collective.calls {
+            // SAFETY: places and counts are those of a share that fits its memory (`Exchange::check`); the caller says so of the
+            // memory, and the communicator and the stream are alive.
+            unsafe {
+                match *call {
+                    CollectiveCall::AllReduce { from, to, count } => {
+                        let status = (api.all_reduce)(at(from), at(to), count * times, dtype, how, on, stream);
+                        check("ncclAllReduce", status)?;
+                    }
+                    CollectiveCall::ReduceScatter { from, to, count } => {
+                        let status = (api.reduce_scatter)(at(from), at(to), count * times, dtype, how, on, stream);
+                        check("ncclReduceScatter", status)?;
+                    }
+                    CollectiveCall::Reduce { from, to, count, root } => {
+                        let (from, to, root) = (at(from), at(to), root as c_int);
+                        check("ncclReduce", (api.reduce)(from, to, count * times, dtype, how, root, on, stream))?;
+                    }
+                    CollectiveCall::AllGather { from, to, count } => {
+                        check("ncclAllGather", (api.all_gather)(at(from), at(to), count * times, dtype, on, stream))?;
+                    }
+                    CollectiveCall::Send { from, count, peer } => {
+                        check("ncclSend", (api.send)(at(from), count * times, dtype, peer as c_int, on, stream))?;
+                    }
+                    CollectiveCall::Receive { to, count, peer } => {
+                        check("ncclRecv", (api.receive)(at(to), count * times, dtype, peer as c_int, on, stream))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,357 @@
+//! Ranks on GPUs: what passes between them is a step of their programs. Emulated GPUs exchange through the memory of the host
+//! and by NCCL without a device (`nccl.c`); the driver layer does over a driver without a device (`stub.c`).
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{cache, emulated, said, stub, to_runtime};
+use of_codegen::native::Isa;
+use of_codegen::{Backend, CompileOptions, MeshFuncs, Overhead, Pin, Request, Target, compile_mesh, place};
+use of_cuda::{Cuda, Device};
+use of_diag::Diagnostic;
+use of_ir::{Func, Graph, Module, OpId, PartialKind, Sbp};
+use of_ops::sample::Rng;
+use of_ops::{Value, interpret};
+use of_passes::Manager;
+use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
+use of_plan::{Exec, Meeting, PlanFile};
+use of_runtime::{MeshSession, Options, RunError, SessionError, Tensor};
+use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
+
+/// A module for a mesh `@m` of this shape.
+fn module(mesh: &str, body: &str) -> Module {
+    let shape = mesh.trim_start_matches("cpu[").trim_end_matches(']').replace('x', ", ");
+    let text = format!("of.mesh @m {{devices = \"cpu\", shape = [{shape}]}}\n{body}");
+    of_ir::text::parse_module(&text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}\n{text}"))
+}
+
+/// The plan of what the ranks of a mesh run, whose ops this backend gets wherever it takes them.
+fn plan(module: &Module, mesh: &str, stages: (i64, i64), backend: &dyn Backend, pins: &[Pin]) -> Arc<PlanFile> {
+    let mut module = module.clone();
+    let mut manager = Manager::default();
+    let (stages, microbatches) = stages;
+    manager.add::<Shard>(ShardOptions { mesh: mesh.into(), stages, microbatches, ..ShardOptions::default() });
+    manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });
+    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+    let meshes = Meshes::of(&module, &MeshSpec::named(mesh).unwrap()).unwrap();
+    let whole = module.main().unwrap();
+    let rank = |rank: usize| {
+        let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
+        part.funcs.insert("main".into(), local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}")));
+        let mut manager = Manager::default();
+        manager.append("cpu").unwrap();
+        manager.run(&mut part, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        part.funcs.swap_remove("main").unwrap()
+    };
+    let spec = meshes.ranks();
+    let mut funcs: Vec<Func> = (0..spec.devices()).map(rank).collect();
+    let (known, wanted) = ([backend], [backend.name().to_string()]);
+    let request = Request { known: &known, wanted: &wanted, pins, min_region: 0 };
+    place::place_all(&mut funcs.iter_mut().collect::<Vec<_>>(), &request).unwrap_or_else(|d| panic!("{d}"));
+    let options = CompileOptions {
+        model: "test".into(),
+        flags: Vec::new(),
+        inputs: Vec::new(),
+        threads: 1,
+        target: Target::new(Isa::host(), &known),
+        cache: cache(),
+        progress: None,
+    };
+    let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
+    let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
+    let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
+    Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
+}
+
+fn session(plan: &Arc<PlanFile>) -> Result<MeshSession, SessionError> {
+    let options = Options { threads: 1, profile: false };
+    MeshSession::new(Arc::clone(plan), 0, options, &[Arc::new(Device::default())])
+}
+
+fn inputs(g: &Graph) -> Vec<Value> {
+    let mut r = Rng::new(3);
+    let of = |v| {
+        let t = g.ty(v).as_tensor().unwrap();
+        Value::Tensor(r.tensor(t.dtype, &t.fixed_dims().unwrap(), -1.0, 1.0))
+    };
+    g.args().iter().copied().map(of).collect()
+}
+
+/// Runs a plan of a module twice, and compares with the interpreter.
+fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
+    let graph = &module.main().unwrap().graph;
+    let inputs = inputs(graph);
+    let want = interpret::run_graph(graph, &inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
+    let mut session = session(plan).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let given: Vec<_> = inputs.iter().map(to_runtime).collect();
+    for _ in 0..2 {
+        let got = session.run(&given).unwrap_or_else(|e| panic!("{what}: {e}"));
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            let Value::Tensor(want) = want else { panic!("no tensor") };
+            let bytes = got.as_tensor().and_then(Tensor::bytes).unwrap().to_vec();
+            let got = of_ir::Tensor::from_bytes(want.dtype(), want.dims().to_vec(), of_ir::Blob::new(bytes)).unwrap();
+            let (got, want) = (got.to_f64s().unwrap(), want.to_f64s().unwrap());
+            let far = got.iter().zip(&want).any(|(a, b)| (a - b).abs() > 1e-5 * b.abs().max(1.0));
+            assert!(!far && got.len() == want.len(), "{what}, output {i}: {got:?} {want:?}");
+        }
+    }
+}
+
+/// Transfers in executables, and those through the memory of the host.
+fn transfers(plan: &PlanFile) -> (usize, usize) {
+    let tasks = || plan.plan().programs.iter().flat_map(|p| &p.tasks);
+    let inside = tasks().map(|t| if let Some(Exec::Backend(e)) = &t.exec { e.meetings.len() } else { 0 }).sum();
+    (inside, tasks().filter(|t| matches!(t.exec, Some(Exec::Boxing(_)))).count())
+}
+
+/// Every layout of a tensor on a mesh to every other one.
+fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> Vec<(String, Module)> {
+    let all: Vec<Layout> = layout::all(2, shape.len(), &[PartialKind::Sum]);
+    let all: Vec<Layout> = all.into_iter().filter(|l| layout::fits(l, shape, &dims)).collect();
+    let ty = |l: &Layout| format!("tensor<{}x{}x{dtype}, #of.sbp<@m, {}>>", dims[0], dims[1], layout::show(l));
+    let of = |from: &Layout| {
+        let (mut ops, mut names, mut types) = (String::new(), Vec::new(), Vec::new());
+        for (i, to) in all.iter().enumerate() {
+            let sbp = format!("#of.sbp<@m, {}>", layout::show(to));
+            ops += &format!("  %y{i} = of.place %n {{to = {sbp}}} : ({}) -> {}\n", ty(from), ty(to));
+            names.push(format!("%y{i}"));
+            types.push(ty(to));
+        }
+        let (from_ty, types) = (ty(from), types.join(", "));
+        let body = format!(
+            "func @main(%x: {from_ty}) -> ({types}) {{\n  %n = of.neg %x : ({from_ty}) -> {from_ty}\n{ops}  of.return {} : \
+             ({types}) -> ()\n}}\n",
+            names.join(", ")
+        );
+        (format!("{} on {mesh}", layout::show(from)), module(mesh, &body))
+    };
+    all.iter().map(of).collect()
+}
+
+/// A network of which each rank has columns, then rows; what they have in between is wanted whole too.
+const NETWORK: &str = r#"
+func @main(%x: tensor<32x24xf32, #of.sbp<@m, [B]>>, %w1: tensor<24x64xf32, #of.sbp<@m, [S(1)]>>,
+           %w2: tensor<64x32xf32, #of.sbp<@m, [S(0)]>>)
+    -> (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x64xf32, #of.sbp<@m, [B]>>) {
+  %a = of.matmul %x, %w1 : (tensor<32x24xf32, #of.sbp<@m, [B]>>, tensor<24x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [S(1)]>>
+  %r = of.relu %a : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [S(1)]>>
+  %p = of.matmul %r, %w2 : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>, tensor<64x32xf32, #of.sbp<@m, [S(0)]>>) -> tensor<32x32xf32, #of.sbp<@m, [P(sum)]>>
+  %y = of.place %p {to = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [P(sum)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
+  %h = of.place %r {to = #of.sbp<@m, [B]>} : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [B]>>
+  of.return %y, %h : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x64xf32, #of.sbp<@m, [B]>>) -> ()
+}
+"#;
+
+/// Layers in stages, with a batch in parts.
+fn layers() -> Module {
+    let text =
+        "func @main(%x: tensor<16x12xf32>, %w0: tensor<12x12xf32>, %w1: tensor<12x12xf32>, %w2: tensor<12x12xf32>) \
+                -> (tensor<16x12xf32>) {
+      %a = of.matmul %x, %w0\n  %b = of.tanh %a\n  %c = of.matmul %b, %w1\n  %d = of.tanh %c\n  %e = of.matmul %d, %w2
+      of.return %e\n}\n";
+    of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"))
+}
+
+fn everything() {
+    let shim = Cuda::new("shim", cache()).unwrap();
+    for (mesh, shape, dims, dtype) in
+        [("cpu[3]", &[3][..], [6, 5], "f32"), ("cpu[2x2]", &[2, 2], [7, 4], "f32"), ("cpu[4]", &[4], [5, 8], "i32")]
+    {
+        for (what, module) in all_pairs(mesh, shape, dims, dtype) {
+            let plan = plan(&module, mesh, (1, 1), &shim, &[]);
+            assert!(transfers(&plan).0 > 0, "{what}: nothing is exchanged by GPUs");
+            compare(&what, &module, &plan);
+        }
+    }
+    for mesh in ["cpu[2]", "cpu[4]"] {
+        let network = module(mesh, NETWORK);
+        let plan = plan(&network, mesh, (1, 1), &shim, &[]);
+        assert_eq!(transfers(&plan), (2, 0));
+        compare("a network", &network, &plan);
+    }
+    for (mesh, stages, microbatches) in [("cpu[3]", 3, 2), ("cpu[2x2]", 2, 4)] {
+        let plan = plan(&layers(), mesh, (stages, microbatches), &shim, &[]);
+        assert!(transfers(&plan).0 > 0 && transfers(&plan).1 == 0);
+        compare("stages", &layers(), &plan);
+    }
+}
+
+#[test]
+fn what_passes_between_emulated_gpus_is_what_the_interpreter_says() {
+    if emulated() && std::env::var_os("OF_NCCL").is_none() {
+        everything();
+    }
+}
+
+/// In a process that knows the library.
+#[test]
+fn by_a_library() {
+    if std::env::var_os("OF_NCCL").is_none() || !emulated() {
+        return;
+    }
+    everything();
+    println!("all agree");
+}
+
+#[test]
+fn what_passes_by_a_library_is_what_the_interpreter_says() {
+    if !emulated() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let out = said("by_a_library", &[("OF_NCCL", library.to_str().unwrap()), ("STUB_SAYS", "1")]);
+    assert!(out.contains("all agree"), "{out}");
+    for call in ["all-reduce", "all-gather", "send", "receive"] {
+        assert!(out.contains(&format!(" {call} ")), "no {call}");
+    }
+}
+
+/// Another backend in whose functions a few ops are left out at random, for each rank other ones.
+struct Picky(Cuda, AtomicU64);
+
+impl Backend for Picky {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
+        let number = self.1.fetch_add(1, Ordering::Relaxed);
+        if Rng::new(number).int(0, 3) == 0 { Err("not today".into()) } else { self.0.claims(graph, op) }
+    }
+    fn exchanges(&self, meeting: &Meeting, mesh: &[usize]) -> Result<(), String> {
+        let number = self.1.fetch_add(1, Ordering::Relaxed);
+        if Rng::new(number).int(0, 9) == 0 { Err("not today".into()) } else { self.0.exchanges(meeting, mesh) }
+    }
+    fn overhead(&self) -> Overhead {
+        self.0.overhead()
+    }
+    fn largest_constant(&self, open: bool) -> usize {
+        self.0.largest_constant(open)
+    }
+    fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
+        self.0.compile(func)
+    }
+}
+
+#[test]
+fn ranks_meet_whatever_each_of_them_gives_to_its_gpu() {
+    if !emulated() {
+        return;
+    }
+    let b = Sbp::Broadcast.to_string();
+    let mut ops = String::new();
+    let (rows, whole) = ("tensor<8x12xf32, #of.sbp<@m, [S(0)]>>", format!("tensor<8x12xf32, #of.sbp<@m, [{b}]>>"));
+    for i in 0..5 {
+        ops += &format!("  %a{i} = of.tanh %x{i} : ({rows}) -> {rows}\n");
+        ops += &format!("  %b{i} = of.place %a{i} {{to = #of.sbp<@m, [{b}]>}} : ({rows}) -> {whole}\n");
+        ops += &format!("  %c{i} = of.sigmoid %b{i} : ({whole}) -> {whole}\n");
+        ops += &format!("  %x{} = of.place %c{i} {{to = #of.sbp<@m, [S(0)]>}} : ({whole}) -> {rows}\n", i + 1);
+    }
+    let text = format!("func @main(%x0: {rows}) -> ({rows}) {{\n{ops}  of.return %x5 : ({rows}) -> ()\n}}\n");
+    let module = module("cpu[3]", &text);
+    let (mut inside, mut outside) = (0, 0);
+    for seed in 0..12 {
+        let picky = Picky(Cuda::new("shim", cache()).unwrap(), AtomicU64::new(seed * 1000));
+        let plan = plan(&module, "cpu[3]", (1, 1), &picky, &[]);
+        (inside, outside) = (inside + transfers(&plan).0, outside + transfers(&plan).1);
+        compare(&format!("seed {seed}"), &module, &plan);
+    }
+    assert!(inside > 10 && outside > 10, "{inside} inside and {outside} outside");
+}
+
+#[test]
+fn transfers_given_to_native_code_go_through_the_memory_of_the_host() {
+    if !emulated() {
+        return;
+    }
+    let shim = Cuda::new("shim", cache()).unwrap();
+    let network = module("cpu[2]", NETWORK);
+    let native = [Pin { op: "of.transfer".into(), backend: "native".into() }];
+    let plan = plan(&network, "cpu[2]", (1, 1), &shim, &native);
+    assert_eq!(transfers(&plan), (0, 2));
+    compare("through the host", &network, &plan);
+}
+
+#[test]
+fn a_rank_that_fails_stops_those_that_exchange_with_it() {
+    if !emulated() {
+        return;
+    }
+    // Row 9 of 8 is asked for by the rank that has the last index.
+    let text = r#"
+func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> (tensor<4x6xf32, #of.sbp<@m, [B]>>) {
+  %g = of.gather %t, %i {axis = 0} : (tensor<8x6xf32, #of.sbp<@m, [B]>>, tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>
+  %y = of.place %g {to = #of.sbp<@m, [B]>} : (tensor<4x6xf32, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [B]>>
+  of.return %y : (tensor<4x6xf32, #of.sbp<@m, [B]>>) -> ()
+}
+"#;
+    let shim = Cuda::new("shim", cache()).unwrap();
+    let plan = plan(&module("cpu[4]", text), "cpu[4]", (1, 1), &shim, &[]);
+    assert_eq!(transfers(&plan), (1, 0));
+    let mut session = session(&plan).unwrap();
+    let mut run = |last: i64| {
+        let table = Rng::new(1).f32s(&[8, 6]);
+        let index: Value = of_ir::Tensor::from_slice(&[4], &[0i64, 1, 2, last]).unwrap().into();
+        session.run(&[to_runtime(&table), to_runtime(&index)])
+    };
+    for _ in 0..3 {
+        let error = run(9).unwrap_err();
+        assert!(
+            matches!(error, RunError::Rank { rank: 3, .. }) && error.to_string().contains("out of range"),
+            "{error}"
+        );
+        run(7).unwrap();
+    }
+}
+
+/// In a process that knows a driver: products and what follows them, none of which is a kernel, so that the driver without a
+/// device computes all of it.
+#[test]
+fn on_a_driver() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let network = module("cpu[2]", NETWORK);
+    let plan = plan(&network, "cpu[2]", (1, 1), &Cuda::new("sm_90+cublaslt", cache()).unwrap(), &[]);
+    assert_eq!(transfers(&plan), (2, 0));
+    let mut session = match session(&plan) {
+        Ok(session) => session,
+        Err(e) => return println!("refused: {e}"),
+    };
+    let given: Vec<_> = inputs(&network.main().unwrap().graph).iter().map(to_runtime).collect();
+    if let Err(e) = session.run(&given) {
+        println!("failed: {e}");
+        return println!("then: {}", session.run(&given).unwrap_err());
+    }
+    drop(session);
+    compare("on a driver", &network, &plan);
+    println!("it agrees");
+}
+
+#[test]
+fn the_driver_layer_exchanges_between_what_it_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let library = library.to_str().unwrap();
+    for (nccl, devices, failure, words) in [
+        (library, "2", "", &["it agrees", "rank 1 of 2: all-reduce 1024 all-gather 4096\n"][..]),
+        ("/nowhere/libnccl.so", "2", "", &["refused: ", "NCCL was not found", "--backend-for of.transfer=native"]),
+        (library, "1", "", &["refused: ", "ranks 0 and 1 would exchange on one GPU"]),
+        (library, "2", "no id", &["refused: ", "ncclGetUniqueId failed: a call of the system failed"]),
+        (library, "2", "no join", &["refused: ", "ncclCommInitRank failed"]),
+        (library, "2", "breaks", &["failed: rank 1: ", "ncclGroupEnd failed", "aborted", "then: "]),
+    ] {
+        let variables = [
+            ("OF_CUDA_DRIVER", library),
+            ("OF_CUBLASLT", library),
+            ("OF_NCCL", nccl),
+            ("STUB_DEVICES", devices),
+            ("STUB_NCCL", failure),
+            ("STUB_SAYS", "1"),
+        ];
+        let out = said("on_a_driver", &variables);
+        assert!(words.iter().all(|w| out.contains(w)), "{failure} {words:?}: {out}");
+    }
+}
