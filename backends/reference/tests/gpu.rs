@@ -78,6 +78,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         inputs: vec![port()],
         outputs: vec![port()],
         symbols: Vec::new(),
+        together: true,
     };
     builder.add_program(physical.assemble("main", false));
     let plan = PlanFile::from_builder(&builder).unwrap();
