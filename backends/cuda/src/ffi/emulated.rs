@@ -55,12 +55,15 @@ impl Driver for EmulatedDriver {
     }
 }
 
+/// A share in a transfer, and where its parts before and after lie.
+type Placed = (Share, Range<usize>, Range<usize>);
+
 /// How ranks exchange.
 enum Exchanged {
     /// Nothing.
     Not,
-    /// Through the memory of the host: for each step that exchanges, its shares with the places of the parts.
-    InMemory(Vec<Vec<(Share, Range<usize>, Range<usize>)>>),
+    /// Through the memory of the host: the shares of each step that exchanges.
+    InMemory(Vec<Vec<Placed>>),
     /// With a library.
     ByLibrary(Exchanges),
 }
