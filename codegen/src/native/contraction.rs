@@ -21,6 +21,7 @@ pub use pack::{pack, pack_bytes, pack_halves};
 use sums::{Columns, Sums};
 
 use super::expr::{self, ctype, vtype};
+use super::isa::LINE;
 use super::{Extent, Isa, Source, space};
 use crate::lower::body::{Body, Node};
 
@@ -495,9 +496,6 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
     }
     c.push_str("      }\n");
 }
-
-/// Bytes of a line of the cache.
-const LINE: usize = 64;
 
 /// Bytes of a right operand that stays in the second cache.
 pub const STAYS: usize = 1 << 19;

@@ -33,6 +33,12 @@ pub struct Isa {
     pub arch: &'static str,
 }
 
+/// Bytes of a line of the cache.
+pub const LINE: usize = 64;
+
+/// Bytes of a core's second cache, as kernels are cut for.
+pub const SECOND_CACHE: usize = 1 << 20;
+
 /// What every machine of the most common architecture has.
 const BASELINE: Isa =
     Isa { name: "x86-64", language: Language::C, lanes: 4, registers: 16, flags: &[], features: &[], arch: "x86_64" };

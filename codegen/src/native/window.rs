@@ -5,8 +5,12 @@ use std::fmt::Write;
 use of_ir::DType;
 
 use super::expr::{self, ctype, vtype};
+use super::isa::{LINE, SECOND_CACHE};
 use super::{Extent, Isa, Source};
 use crate::lower::body::{Body, Node};
+
+/// Terms of the sums of a block that are printed one by one.
+const UNROLLED: usize = 128;
 
 /// What is computed over a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +71,18 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     let second = usize::from(spec.kind != Kind::Max);
     let mut c = String::new();
     expr::vector_constants(body, &mut c);
+    let lanes = isa.lanes;
+    let whole = spec.c / lanes * lanes;
+    let together = together(spec, isa);
+    let groups = spec.c.div_ceil(together);
     let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
-    let _ = writeln!(c, "    const i64 n = it / {}, y = it % {};", h.output, h.output);
+    if groups == 1 {
+        let _ = writeln!(c, "    const i64 n = it / {}, y = it % {};", h.output, h.output);
+    } else {
+        let _ = writeln!(c, "    const i64 group = it / {0}, y = it % {0}, n = group / {groups};", h.output);
+        let _ =
+            writeln!(c, "    const i64 i0 = group % {groups} * {together}, i1 = dim_min(i0 + {together}, {whole});");
+    }
     let t = ctype(spec.dtype);
     let _ = writeln!(c, "    const {t} *const X = (const {t} *)args[0] + n * {};", &h.input * &w.input * spec.c);
     if second == 1 {
@@ -89,8 +103,9 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         let t = ctype(body.nodes[*v].dtype);
         let _ = writeln!(
             c,
-            "    {t} *const Q{s} = ({t} *)args[{}] + it * {};",
+            "    {t} *const Q{s} = ({t} *)args[{}] + (n * {} + y) * {};",
             1 + second + body.loads.len() + s,
+            h.output,
             &w.output * spec.c
         );
     }
@@ -98,15 +113,15 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     let _ = writeln!(c, "    for (i64 x = 0; x < {};) {{", w.output);
     range("x", "kx", w, &mut c);
     let channels = |print: &dyn Fn(usize, &mut String), c: &mut String| {
-        let lanes = isa.lanes;
-        let whole = spec.c / lanes * lanes;
         if whole > 0 {
-            let _ = writeln!(c, "      for (i64 i = 0; i < {whole}; i += LANES) {{");
+            let part = if groups == 1 { format!("i = 0; i < {whole}") } else { "i = i0; i < i1".into() };
+            let _ = writeln!(c, "      for (i64 {part}; i += LANES) {{");
             print(lanes, c);
             c.push_str("      }\n");
         }
         if whole < spec.c {
-            let _ = writeln!(c, "      {{ const i64 i = {whole};");
+            let last = if groups == 1 { String::new() } else { format!("if (i0 + {together} >= {}) ", spec.c) };
+            let _ = writeln!(c, "      {last}{{ const i64 i = {whole};");
             print(spec.c - whole, c);
             c.push_str("      }\n");
         }
@@ -122,7 +137,18 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
         channels(&|n, c| point(spec, body, n, isa, c), &mut c);
     }
     c.push_str("      x++;\n    }\n  }\n");
-    Ok(Source::new(c, &spec.n * &h.output, 1))
+    Ok(Source::new(c, &spec.n * &h.output * groups, 1))
+}
+
+/// Channels that are walked down all lines of a sample before the next ones: as many as let the lines under a window stay
+/// in half of the second cache, so that the next line finds there all but one of its own.
+fn together(spec: &Window, isa: &Isa) -> usize {
+    let element = if spec.dtype == DType::F32 { 4 } else { 1 };
+    let bytes = spec.h.kernel * spec.w.input.guess() * element;
+    let most = (SECOND_CACHE / 2 / bytes.max(1)).max(isa.lanes);
+    let vectors = spec.c.div_ceil(isa.lanes);
+    let groups = vectors.div_ceil(most / isa.lanes);
+    vectors.div_ceil(groups) * isa.lanes
 }
 
 /// The taps of the window at `at` that lie inside the input: `k0..k1`.
@@ -187,32 +213,67 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
     if quartered(spec) {
         quarters(spec, size, &columns, part.as_deref(), padded, c);
     } else {
-        let _ = writeln!(c, "        for (i64 ky = ky0; ky < ky1; ky++) {{");
-        let _ = writeln!(c, "          const f32 *const r = a + ky * {};", &row * h.dilation);
-        for j in &columns {
-            let value = expr::load(spec.dtype, &format!("r + {}", j * spec.c), &1usize.into(), part.as_deref());
-            let _ = writeln!(c, "          const vf x{j} = {value};");
-        }
-        for k in 0..w.kernel {
-            if spec.kind == Kind::Depthwise {
-                let _ = writeln!(c, "          const vf w{k} = load(W + (ky * {} + {k}) * {padded} + i);", w.kernel);
+        ask_ahead(spec, size, isa, c);
+        // Loads that stand for themselves have steps of their own, which the hardware learns and runs ahead of.
+        let apart = h.kernel * w.kernel * size <= UNROLLED;
+        if apart {
+            let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {}) {{", h.kernel);
+            for ky in 0..h.kernel {
+                line(spec, &ky.to_string(), size, &columns, part.as_deref(), padded, c);
             }
-            for p in 0..size {
-                let x = format!("x{}", p * w.stride + k * w.dilation);
-                let _ = match spec.kind {
-                    Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
-                    Kind::Mean => writeln!(c, "          acc{p} += {x};"),
-                    Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
-                };
-            }
+            c.push_str("        } else\n");
         }
-        c.push_str("        }\n");
+        c.push_str("        for (i64 ky = ky0; ky < ky1; ky++)\n");
+        line(spec, "ky", size, &columns, part.as_deref(), padded, c);
     }
     for p in 0..size {
         let _ = writeln!(c, "        {{ {sum} acc = acc{p};");
         epilogue(spec, body, &format!("(x + {p})"), part.as_deref(), c);
         c.push_str("        }\n");
     }
+}
+
+/// Asks for what the windows of the next line read beyond these, where the input is too large to lie in the cache: they
+/// read few bytes at many places, ahead of which the hardware does not ask.
+fn ask_ahead(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    if spec.n.guess() * h.input.guess() * w.input.guess() * spec.c * 4 <= SECOND_CACHE / 2 {
+        return;
+    }
+    let first = reach(h, 1) + 1;
+    let (row, line) = (&w.input * spec.c, LINE / 4);
+    if line > isa.lanes {
+        let _ = write!(c, "        if (i % {line} == 0)");
+    }
+    c.push_str("        {\n");
+    for (y, x) in (first..first + h.stride).flat_map(|y| (0..size * w.stride).map(move |x| (y, x))) {
+        let _ = writeln!(c, "          __builtin_prefetch(a + {}, 0, 2);", &row * y + x * spec.c);
+    }
+    c.push_str("        }\n");
+}
+
+/// What line `ky` of the window, a C expression, adds to the sums.
+fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    let _ = writeln!(c, "        {{ const f32 *const r = a + {ky} * {};", &w.input * spec.c * h.dilation);
+    for j in columns {
+        let value = expr::load(spec.dtype, &format!("r + {}", j * spec.c), &1usize.into(), part);
+        let _ = writeln!(c, "          const vf x{j} = {value};");
+    }
+    for k in 0..w.kernel {
+        if spec.kind == Kind::Depthwise {
+            let _ = writeln!(c, "          const vf w{k} = load(W + ({ky} * {} + {k}) * {padded} + i);", w.kernel);
+        }
+        for p in 0..size {
+            let x = format!("x{}", p * w.stride + k * w.dilation);
+            let _ = match spec.kind {
+                Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
+                Kind::Mean => writeln!(c, "          acc{p} += {x};"),
+                Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
+            };
+        }
+    }
+    c.push_str("        }\n");
 }
 
 /// The sums of bytes over four lines of the window at a time, one byte of each in a number. Neighbouring points share them.

@@ -22,6 +22,7 @@ use rayon::prelude::*;
 
 use super::contraction::{self, Contraction, Element, Tile};
 use super::expr::{self, ctype, vtype};
+use super::isa::SECOND_CACHE;
 use super::window::Axis;
 use super::{Extent, Isa, Source, Zeroed};
 use crate::lower::body::{Body, Node};
@@ -151,8 +152,7 @@ pub struct Winograd {
     tile: Tile,
 }
 
-/// Bytes of the second cache that transformed tiles may take, and bytes that come from beyond it in a cycle.
-const CACHE: usize = 1 << 20;
+/// Bytes that come from beyond the second cache in a cycle.
 const STREAM: f64 = 6.0;
 
 impl Winograd {
@@ -202,7 +202,7 @@ impl Winograd {
             tile: Tile { rows: 1, vectors: 1 },
         };
         let all = own.tiles().guess().max(1);
-        let most = (CACHE / (4 * p * p * cin)).clamp(14, 256);
+        let most = (SECOND_CACHE / (4 * p * p * cin)).clamp(14, 256);
         own.block = all.div_ceil(all.div_ceil(most));
         own.tile = contraction::tile(&own.product(), isa);
         own.block = own.block.next_multiple_of(own.tile.rows);
@@ -218,7 +218,7 @@ impl Winograd {
         let width = self.tile.vectors * isa.lanes;
         let products = (p * p * self.cin * self.cout.next_multiple_of(width)) as f64 * tiles / (2.0 * isa.lanes as f64);
         let filters = self.filter_bytes(isa);
-        let passes = if filters > CACHE { blocks } else { 1 };
+        let passes = if filters > SECOND_CACHE { blocks } else { 1 };
         let stream = (filters * passes) as f64 / STREAM;
         let to = tiles * vectors(self.cin) * (4 * p * p) as f64;
         let back = tiles * vectors(self.cout) * (2 * p * p + 4 * m * m) as f64;
