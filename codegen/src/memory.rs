@@ -1,5 +1,7 @@
 //! Static memory planning: where each buffer lies in one chunk, given when it lives.
 
+mod exact;
+
 /// A buffer with the range of steps, both ends included, during which it holds a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buffer {
@@ -18,7 +20,7 @@ pub struct Packing {
     pub offsets: Vec<u64>,
     /// Size of the chunk.
     pub peak: u64,
-    /// The most bytes that live at one step: no packing needs less.
+    /// No packing needs less: the most bytes that live at one step, or what a complete search proved.
     pub lower_bound: u64,
 }
 
@@ -26,8 +28,8 @@ pub struct Packing {
 type Order = fn(&Buffer) -> (u64, u64);
 
 /// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders, then changes the best of them
-/// step by step until nothing is above the lower bound or the steps are spent. Of very many buffers the first order that comes
-/// near the bound is taken.
+/// step by step until nothing is above the lower bound or the steps are spent; few buffers are then searched completely. Of
+/// very many the first order that comes near the bound is taken.
 ///
 /// Each order is placed by best fit: a buffer goes into the smallest gap that holds it between buffers that live at
 /// the same time, else on top of them.
@@ -55,11 +57,17 @@ pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
         }
     }
     climb(&sized, best_order, &mut best);
+    if buffers.len() <= FEW {
+        exact::settle(&sized, &mut best);
+    }
     best
 }
 
 /// Of more buffers than this, a thousandth above the bound is near enough: each order takes seconds.
 const MANY: usize = 20_000;
+
+/// Up to so many buffers a complete search is tried.
+const FEW: usize = 200;
 
 /// Pairs of buffers that the improvement of an order may look at: a tenth of a second.
 const PAIRS: usize = 40_000_000;
@@ -162,15 +170,18 @@ mod tests {
     fn buffers_that_live_together_do_not_overlap() {
         for seed in 0..200 {
             let b = random(seed, 40);
-            let p = pack(&b, 64);
-            assert!(p.peak >= p.lower_bound);
-            for i in 0..b.len() {
-                assert!(p.offsets[i].is_multiple_of(64) && p.offsets[i] + b[i].bytes <= p.peak);
-                for j in 0..i {
-                    let together = b[i].first <= b[j].last && b[j].first <= b[i].last;
-                    let apart = p.offsets[i] + b[i].bytes <= p.offsets[j] || p.offsets[j] + b[j].bytes <= p.offsets[i];
-                    assert!(!together || apart, "seed {seed}: {i} and {j}");
-                }
+            check(&b, &pack(&b, 64), &format!("seed {seed}"));
+        }
+    }
+
+    fn check(b: &[Buffer], p: &Packing, what: &str) {
+        assert!(p.peak >= p.lower_bound);
+        for i in 0..b.len() {
+            assert!(p.offsets[i].is_multiple_of(64) && p.offsets[i] + b[i].bytes <= p.peak);
+            for j in 0..i {
+                let together = b[i].first <= b[j].last && b[j].first <= b[i].last;
+                let apart = p.offsets[i] + b[i].bytes <= p.offsets[j] || p.offsets[j] + b[j].bytes <= p.offsets[i];
+                assert!(!together || apart, "{what}: {i} and {j}");
             }
         }
     }
@@ -184,6 +195,45 @@ mod tests {
             worst = worst.max(p.peak as f64 / p.lower_bound as f64);
         }
         assert!(above <= 40 && worst < 1.08, "{above} of 100 are above the bound, by {worst} at most");
+    }
+
+    /// Every packing that cannot be pushed down comes from some order, each buffer put as low as those before it let it.
+    fn least(buffers: &[Buffer], placed: &mut Vec<(Buffer, u64)>, waiting: &[usize]) -> u64 {
+        let peak = placed.iter().map(|(b, at)| at + b.bytes).max().unwrap_or(0);
+        let tried = waiting.iter().map(|i| {
+            let b = buffers[*i];
+            let top = |(c, at): &(Buffer, u64)| if c.first <= b.last && b.first <= c.last { at + c.bytes } else { 0 };
+            let at = placed.iter().map(top).max().unwrap_or(0);
+            placed.push((b, at));
+            let rest: Vec<usize> = waiting.iter().copied().filter(|j| j != i).collect();
+            let peak = least(buffers, placed, &rest);
+            placed.pop();
+            peak
+        });
+        tried.min().unwrap_or(peak)
+    }
+
+    #[test]
+    fn the_complete_search_finds_the_least() {
+        let mut above = 0;
+        for seed in 0..300 {
+            let mut r = of_ops::sample::Rng::new(seed);
+            let buffers: Vec<Buffer> = (0..7)
+                .map(|_| {
+                    let first = r.int(0, 5) as u32;
+                    Buffer { bytes: 64 * r.int(1, 6) as u64, first, last: first + r.int(0, 3) as u32 }
+                })
+                .collect();
+            let lower_bound = most_alive(&buffers);
+            let mut p = Packing { offsets: Vec::new(), peak: u64::MAX, lower_bound };
+            exact::settle(&buffers, &mut p);
+            let all: Vec<usize> = (0..buffers.len()).collect();
+            assert_eq!(p.peak, least(&buffers, &mut Vec::new(), &all), "seed {seed}");
+            assert_eq!(p.lower_bound, p.peak, "seed {seed}");
+            check(&buffers, &p, &format!("seed {seed}"));
+            above += u32::from(p.peak > lower_bound);
+        }
+        assert!(above > 0, "no packing is above what lives at one step");
     }
 
     #[test]

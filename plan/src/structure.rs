@@ -144,7 +144,7 @@ pub struct Program {
     /// Bytes of all chunks together.
     #[prost(uint64, tag = "8")]
     pub peak_bytes: u64,
-    /// A proven lower bound for `peak_bytes`: the most bytes that are live at one time.
+    /// A proven lower bound for `peak_bytes`: the most bytes that are live at one time, or more where that cannot be reached.
     #[prost(uint64, tag = "9")]
     pub lower_bound_bytes: u64,
     /// Whether a task may start on the next piece before all tasks have ended the last one. The verifier then proves
