@@ -178,16 +178,6 @@ impl Stages {
     }
 }
 
-impl Search {
-    /// The passes that offer the choice.
-    pub fn passes(self) -> &'static str {
-        match self {
-            Search::Rewrites => "optimize{ways=3},fold-constants,dce",
-            Search::Recompute => "recompute",
-        }
-    }
-}
-
 /// A model file.
 #[derive(Args, Debug, Clone)]
 pub struct ModelFile {

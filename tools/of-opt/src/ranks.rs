@@ -7,13 +7,14 @@ use of_diag::Diagnostics;
 use of_ir::{Func, Graph, Module};
 use of_ops::OpSpec;
 use of_ops::boxing::Place;
+use of_passes::egraph::{Optimize, OptimizeOptions};
 use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_sharding::{MeshSpec, Meshes, layout, local};
 
 use crate::backends::{self, Backends};
-use crate::cli::Codegen;
+use crate::cli::{Codegen, Search};
 use crate::console::Console;
 use crate::driver;
 use crate::model::Source;
@@ -21,6 +22,27 @@ use crate::model::Source;
 /// The passes that bring a model into the form that is sharded: updates of parameters stay whole.
 pub const PIPELINE: &str = "differentiate,fold-constants,infer-shapes,canonicalize,\
     expand-composites{keep=[of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce";
+/// What `optimize` recognises is no composite any more when layouts are searched.
+const REWRITTEN: &str = "expand-composites{keep=[of.either, of.adam, of.adagrad, of.momentum]},fold-constants,dce";
+/// Ways that are left for each value.
+const WAYS: usize = 3;
+
+/// Adds the passes that offer what is chosen together with layouts, by the costs of the devices of the mesh.
+///
+/// # Errors
+/// None in practice: the passes exist.
+pub fn offer(manager: &mut Manager, what: &[Search], mesh: &str) -> Result<(), Diagnostics> {
+    for one in what {
+        match one {
+            Search::Rewrites => {
+                let options = OptimizeOptions { target: mesh.into(), ways: WAYS, ..OptimizeOptions::default() };
+                manager.add::<Optimize>(options).append(REWRITTEN)?;
+            }
+            Search::Recompute => manager.append("recompute")?,
+        }
+    }
+    Ok(())
+}
 
 /// What the ranks of a mesh run.
 pub struct Ranked {
@@ -70,9 +92,7 @@ pub fn prepare(
     manager.add::<of_passes::Specialize>(bindings.clone());
     if !says_of_results(&func.graph) {
         manager.append(PIPELINE)?;
-        for what in &codegen.search {
-            manager.append(what.passes())?;
-        }
+        offer(&mut manager, &codegen.search, mesh)?;
     }
     let (stages, microbatches) = codegen.stages.map_or((1, 1), |s| (s.stages, s.microbatches));
     manager.add::<Shard>(ShardOptions { mesh: mesh.into(), stages, microbatches, ..ShardOptions::default() });

@@ -81,9 +81,7 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     own.funcs.insert("main".into(), func.clone());
     let mut manager = Manager::default();
     manager.add::<of_passes::Specialize>(bindings).append(text)?;
-    for what in &c.codegen.search {
-        manager.append(what.passes())?;
-    }
+    ranks::offer(&mut manager, &c.codegen.search, name)?;
     let report = manager.run(&mut own, &mut |s| eprint!("{s}"))?;
     console.report(&report.warnings);
     let func = driver::main_func(&own)?;
