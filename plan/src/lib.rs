@@ -49,6 +49,7 @@ pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
 pub use links::Links;
+pub use map::zeroed_pages;
 pub use mesh::{AxisLayout, LayoutKind, MeshPort, MeshProgram, OwnWeight, Rank, Turns, holds, parts};
 pub use order::{chain_threads, order_reuse};
 pub use structure::{

@@ -6,6 +6,25 @@ use std::path::Path;
 
 use memmap2::{Mmap, MmapMut, MmapOptions};
 
+/// Memory from this size on is offered to the system for large pages: twice one of x86-64.
+const MANY: usize = 4 << 20;
+
+/// `len` zeroed bytes, at least one, that start at a page boundary. Many of them lie in large pages where the system has
+/// some: weights that are read from one end to the other take half as long again by small ones, and half of the time of
+/// packing them goes to their faults.
+///
+/// # Errors
+/// When the system has no such memory left.
+pub fn zeroed_pages(len: usize) -> io::Result<MmapMut> {
+    let map = MmapMut::map_anon(len.max(1))?;
+    #[cfg(target_os = "linux")]
+    if len >= MANY {
+        // What the system does not have it says, and nothing depends on it.
+        let _ = map.advise(memmap2::Advice::HugePage);
+    }
+    Ok(map)
+}
+
 /// Read-only bytes that start at a page boundary.
 #[derive(Debug)]
 pub(crate) struct Map {
@@ -42,11 +61,7 @@ impl Map {
 
     /// Page-aligned memory of `len` bytes that `fill` writes.
     pub fn fill(len: usize, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Self> {
-        let mut map = MmapMut::map_anon(len.max(1))?;
-        // Weights are read from one end to the other: by pages of the smallest size that takes half as long again. What
-        // the system does not have it says, and nothing depends on it.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
+        let mut map = zeroed_pages(len)?;
         fill(&mut map[..len])?;
         Ok(Self { map: map.make_read_only()?, len })
     }

@@ -45,52 +45,9 @@ const BASELINE: Isa =
 
 /// Every instruction set, best first within an architecture.
 pub const ISAS: &[Isa] = &[
-    Isa {
-        name: "avx512bf16",
-        language: Language::C,
-        lanes: 16,
-        registers: 32,
-        flags: &[
-            "-mavx512f",
-            "-mavx512bw",
-            "-mavx512vl",
-            "-mavx512dq",
-            "-mavx512vnni",
-            "-mavx512bf16",
-            "-mfma",
-            "-mavx2",
-            "-mprefer-vector-width=512",
-        ],
-        features: &["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx512bf16", "fma", "avx2"],
-        arch: "x86_64",
-    },
-    Isa {
-        name: "avx512vnni",
-        language: Language::C,
-        lanes: 16,
-        registers: 32,
-        flags: &[
-            "-mavx512f",
-            "-mavx512bw",
-            "-mavx512vl",
-            "-mavx512dq",
-            "-mavx512vnni",
-            "-mfma",
-            "-mavx2",
-            "-mprefer-vector-width=512",
-        ],
-        features: &["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "fma", "avx2"],
-        arch: "x86_64",
-    },
-    Isa {
-        name: "avx512",
-        language: Language::C,
-        lanes: 16,
-        registers: 32,
-        flags: &["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mavx2", "-mprefer-vector-width=512"],
-        features: &["avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx2"],
-        arch: "x86_64",
-    },
+    avx512("avx512bf16", 8),
+    avx512("avx512vnni", 7),
+    avx512("avx512", 6),
     Isa {
         name: "avx2",
         language: Language::C,
@@ -138,6 +95,26 @@ pub const SHIM: &str = "cuda-shim";
 const SM_80: &[&str] = &["--gpu-architecture=sm_80"];
 const SM_90: &[&str] = &["--gpu-architecture=sm_90"];
 const SM_100: &[&str] = &["--gpu-architecture=sm_100"];
+
+/// What the sets of 512-bit vectors are made of, each of the first so many.
+const AVX512: &[&str] = &["avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx2", "avx512vnni", "avx512bf16"];
+const AVX512_FLAGS: &[&str] = &[
+    "-mprefer-vector-width=512",
+    "-mavx512f",
+    "-mavx512bw",
+    "-mavx512vl",
+    "-mavx512dq",
+    "-mfma",
+    "-mavx2",
+    "-mavx512vnni",
+    "-mavx512bf16",
+];
+
+/// A set of 512-bit vectors with so many of [`AVX512`].
+const fn avx512(name: &'static str, count: usize) -> Isa {
+    let (features, flags) = (AVX512.split_at(count).0, AVX512_FLAGS.split_at(1 + count).0);
+    Isa { name, language: Language::C, lanes: 16, registers: 32, flags, features, arch: "x86_64" }
+}
 
 /// A GPU, or without flags the emulated one, with what was asked for: `tf32` multiplies f32 on tensor cores with ten bits
 /// of its mantissa, `tf32x3` in three such products that together keep nearly all bits, `bf16` and `f16` rounded to those

@@ -3,10 +3,9 @@
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
-use memmap2::{Advice, MmapMut};
+use memmap2::MmapMut;
 
-/// Elements, zero at first. Many of them lie in the large pages of a machine that has some: half of the time in which
-/// weights are packed would go to faults of small ones.
+/// Elements, zero at first. Many of them lie in pages of their own, large ones where the machine has some.
 pub struct Zeroed<T>(Memory<T>);
 
 enum Memory<T> {
@@ -14,21 +13,16 @@ enum Memory<T> {
     Many(MmapMut, usize),
 }
 
-/// From this many bytes on memory is mapped: twice a large page of x86-64.
+/// From this many bytes on memory is mapped.
 const MANY: usize = 4 << 20;
 
 impl<T: Pod> Zeroed<T> {
     /// `len` zeros.
     pub fn new(len: usize) -> Zeroed<T> {
         let bytes = len * size_of::<T>();
-        let map = (bytes >= MANY).then(|| MmapMut::map_anon(bytes).ok()).flatten();
+        let map = (bytes >= MANY).then(|| of_plan::zeroed_pages(bytes).ok()).flatten();
         Zeroed(match map {
-            Some(map) => {
-                // What the system does not have it says, and nothing depends on it.
-                #[cfg(target_os = "linux")]
-                let _ = map.advise(Advice::HugePage);
-                Memory::Many(map, len)
-            }
+            Some(map) => Memory::Many(map, len),
             None => Memory::Few(vec![T::zeroed(); len]),
         })
     }

@@ -4,11 +4,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapMut, MmapRaw};
+use memmap2::MmapRaw;
 use of_plan::{Chunk, PlanFile};
-
-/// Chunks from this size on are offered to the system for huge pages.
-const HUGE_FROM: usize = 4 << 20;
 
 /// The chunks of a program, and the plan whose weights its buffers may point into.
 #[derive(Debug)]
@@ -49,12 +46,7 @@ impl Arena {
 
 fn reserve(bytes: u64) -> io::Result<MmapRaw> {
     let len = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    let map = MmapMut::map_anon(len.max(1))?;
-    if len >= HUGE_FROM {
-        // Huge pages are a wish: a system without them runs the same, a little slower.
-        let _ = map.advise(Advice::HugePage);
-    }
-    Ok(map.into())
+    Ok(of_plan::zeroed_pages(len)?.into())
 }
 
 /// Bytes at a fixed place: a register with its copies, or a weight. It keeps what it points into alive.
