@@ -160,12 +160,7 @@ fn cut(
     let mut lines = Vec::new();
     let mut found = None;
     crate::each_func(module, |f| {
-        let settled = stages::settle(f, mesh, count, microbatches, effort)?;
-        let mut staged = stages::choose(f, mesh, count, microbatches, effort)?;
-        if let Some(s) = settled {
-            // No choice of the function as it was takes less.
-            staged.pipeline.bound = staged.pipeline.bound.min(s.bound);
-        }
+        let staged = stages::choose(f, mesh, count, microbatches, effort)?;
         let own = turns::Turns::of(f, microbatches)?;
         let names: Vec<String> = match count {
             1 => vec![MESH.into()],

@@ -10,7 +10,7 @@ use of_ops::structural::Either;
 
 use crate::candidates::Candidate;
 use crate::layout::Layout;
-use crate::memory::{ALL, Held, Lying};
+use crate::memory::{Device, Lying, Whole};
 use crate::model::{Model, Subject, is_alias};
 use crate::search::{Effort, Limit, Problem, solve_within};
 
@@ -40,7 +40,7 @@ const ROUNDS: usize = 12;
 /// # Errors
 /// When nothing fits.
 pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decision, Diagnostic> {
-    decide_within(model, &model.problem, &[ALL], memory, effort).map_err(|e| too_large(model, memory, e.least))
+    decide_within(model, &model.problem, &[&Whole], memory, effort).map_err(|e| too_large(model, memory, e.least))
 }
 
 /// What [`decide_within`] says where it finds nothing.
@@ -54,7 +54,7 @@ pub(crate) struct TooMuch {
 }
 
 /// Searches the labels of `problem`, which is that of `model` or a part of it, that cost least where several kinds of
-/// devices, which hold these shares, have `memory` bytes each.
+/// devices have `memory` bytes each.
 ///
 /// The limit holds at every op; the search knows it at some, first at that where a device takes most while nothing is
 /// split. Where a choice takes too much elsewhere, it is searched again with a limit there too.
@@ -64,16 +64,16 @@ pub(crate) struct TooMuch {
 pub(crate) fn decide_within(
     model: &Model<'_>,
     problem: &Problem,
-    devices: &[&Held<'_>],
+    devices: &[&dyn Device],
     memory: f64,
     effort: &Effort,
 ) -> Result<Decision, TooMuch> {
     let everywhere = Lying::everywhere(model);
     // Limits, and for each the device and the op at which it holds.
     let (mut limits, mut of): (Vec<Limit>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
-    for (device, held) in devices.iter().enumerate() {
-        let at = model.peak(&everywhere, *held).0;
-        limits.push(Limit { usage: model.memory(at, *held), most: memory - model.fixed(*held) });
+    for (device, kind) in devices.iter().enumerate() {
+        let at = model.peak(&everywhere, *kind).0;
+        limits.push(Limit { usage: model.memory(at, *kind), most: memory - model.fixed(*kind) });
         of.push((device, at));
     }
     let (mut bound, mut exact) = (0.0f64, true);
@@ -89,7 +89,7 @@ pub(crate) fn decide_within(
             bound = bound.max(s.bound);
         }
         let lying = Lying::of(model, &s.labels);
-        let peaks: Vec<(usize, f64)> = devices.iter().map(|held| model.peak(&lying, *held)).collect();
+        let peaks: Vec<(usize, f64)> = devices.iter().map(|kind| model.peak(&lying, *kind)).collect();
         if peaks.iter().all(|(_, taken)| *taken <= memory) {
             return Ok(Decision {
                 memory: peaks.into_iter().map(|(_, taken)| taken).fold(0.0, f64::max),
@@ -160,7 +160,7 @@ pub fn propagate(model: &Model<'_>) -> Decision {
     let lying = Lying::of(model, &labels);
     let cost = Problem::cost(&model.problem, &labels);
     Decision {
-        memory: model.peak(&lying, ALL).1,
+        memory: model.peak(&lying, &Whole).1,
         lying,
         cost,
         bound: 0.0,

@@ -7,7 +7,7 @@ use of_ir::{Func, OpId, ValueDef, ValueId};
 use crate::boxing::Step;
 use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
-use crate::memory::ALL;
+use crate::memory::Whole;
 use crate::model::{Model, Subject};
 use crate::stages::Pipeline;
 use crate::ways::Settled;
@@ -47,7 +47,7 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
         edges[e.b].push(i);
     }
     let names = names(model.func);
-    let memory = model.memory(model.peak(&d.lying, ALL).0, ALL).nodes;
+    let memory = model.memory(model.peak(&d.lying, &Whole).0, &Whole).nodes;
     let mut out = Vec::new();
     for (node, subject) in model.subjects.iter().enumerate() {
         let value = match subject {

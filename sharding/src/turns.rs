@@ -29,6 +29,19 @@ use crate::model::{Model, Subject, captured};
 use crate::search::Effort;
 use crate::stages::Staged;
 
+/// When a value is there, where a step is cut into turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spread {
+    /// A part of it in each turn.
+    Cut,
+    /// A part of a sum, of its whole size, in each turn.
+    Summed,
+    /// Made once, before the turns, and read in each of them.
+    EveryTurn,
+    /// Of its whole size between the ops that make and read it.
+    Once,
+}
+
 /// How everything lies along the axis of turns.
 pub struct Turns {
     count: usize,
@@ -109,8 +122,33 @@ impl Turns {
                 asked.insert((*op, i), only(l));
             });
         }
-        let values = d.lying.layouts.iter().map(|l| l.as_ref().map_or(Sbp::Broadcast, only)).collect();
+        // What is left out would be no larger than what is cut.
+        let how = |l: &Option<crate::Layout>| match l {
+            Some(l) => l.first().copied().unwrap_or(Sbp::Split(0)),
+            None => Sbp::Broadcast,
+        };
+        let values = d.lying.layouts.iter().map(how).collect();
         Ok(Turns { count, values, asked })
+    }
+
+    /// How the values of `g` are spread, by their positions in the arena.
+    pub(crate) fn spread(&self, g: &Graph) -> Vec<Spread> {
+        let asks = |op: OpId, operand: usize| self.asked.get(&(op, operand)).copied().unwrap_or(Sbp::Broadcast);
+        let varies = |op: OpId| {
+            let data = g.op(op);
+            data.results.iter().any(|v| self.value(*v) != Sbp::Broadcast)
+                || (0..data.operands.len()).any(|i| asks(op, i) != Sbp::Broadcast)
+        };
+        let one = |v: ValueId| {
+            let mut uses = g.uses(v).iter();
+            match self.value(v) {
+                Sbp::Split(_) => Spread::Cut,
+                Sbp::Partial(_) if uses.any(|u| asks(u.op, u.operand as usize) == Sbp::Broadcast) => Spread::Summed,
+                Sbp::Broadcast if self.count > 1 && uses.any(|u| varies(u.op)) => Spread::EveryTurn,
+                Sbp::Partial(_) | Sbp::Broadcast => Spread::Once,
+            }
+        };
+        (0..g.value_slots()).map(|i| g.value_at(i).map_or(Spread::Once, one)).collect()
     }
 
     fn value(&self, v: ValueId) -> Sbp {

@@ -10,7 +10,7 @@ use of_ops::OpSpec;
 use of_ops::structural::Either;
 
 use crate::decide::{decide_within, take, too_large};
-use crate::memory::ALL;
+use crate::memory::Whole;
 use crate::search::Effort;
 use crate::{MeshSpec, Model, explain};
 
@@ -56,9 +56,9 @@ const PASSES: usize = 3;
 /// # Errors
 /// When nothing fits, or what types ask for is not possible.
 pub fn settle(func: &mut Func, mesh: &MeshSpec, memory: f64, effort: &Effort) -> Result<Option<Settled>, Diagnostics> {
-    settle_by(func, &|func| {
+    settle_by(func, &|func, _enough| {
         let model = Model::new(func, mesh).map_err(|d| (d, 0.0))?;
-        let found = decide_within(&model, &model.problem, &[ALL], memory, effort);
+        let found = decide_within(&model, &model.problem, &[&Whole], memory, effort);
         let d = found.map_err(|e| (too_large(&model, memory, e.least).into(), e.bound))?;
         Ok(Searched { cost: d.cost, bound: d.bound, taken: d.lying.taken })
     })
@@ -67,13 +67,13 @@ pub fn settle(func: &mut Func, mesh: &MeshSpec, memory: f64, effort: &Effort) ->
 /// Why a search found nothing, and what no choice costs less than.
 pub type NotFound = (Diagnostics, f64);
 
-/// The same with another search, such as that for stages.
+/// The same with another search, such as that for stages, which may give up where nothing takes less than so many seconds.
 ///
 /// # Errors
 /// What the search says where it finds nothing.
 pub fn settle_by(
     func: &mut Func,
-    search: &dyn Fn(&Func) -> Result<Searched, NotFound>,
+    search: &dyn Fn(&Func, f64) -> Result<Searched, NotFound>,
 ) -> Result<Option<Settled>, Diagnostics> {
     let g = &func.graph;
     let eithers: Vec<OpId> = g.region_ops(g.entry()).filter(|op| g.op(*op).name() == Either::NAME).collect();
@@ -87,8 +87,8 @@ pub fn settle_by(
         take(&mut Rewriter::new(&mut one.graph, "shard"), &taken);
         one
     };
-    let cost = |ways: &[usize]| search(&fixed(ways)).map(|s| s.cost);
-    let together = search(func);
+    let cost = |ways: &[usize], enough: f64| search(&fixed(ways), enough).map(|s| s.cost);
+    let together = search(func, f64::INFINITY);
     let names = explain::names(func);
     // What was found, all that is kept, and all that is computed again, which may fit where nothing was found.
     let found = together.as_ref().ok().map(|d| eithers.iter().map(|op| d.taken[op.index()]).collect::<Vec<_>>());
@@ -97,7 +97,7 @@ pub fn settle_by(
     let (mut least, mut ways) = (f64::INFINITY, last.clone());
     let mut why: Option<Diagnostics> = None;
     for other in found.into_iter().chain([first, last]) {
-        match cost(&other) {
+        match cost(&other, least) {
             Ok(c) if c < least => (least, ways) = (c, other),
             Ok(_) => {}
             Err((e, _)) => why = Some(e),
@@ -113,7 +113,7 @@ pub fn settle_by(
             for k in (0..g.op(*op).operands.len()).filter(|k| *k != kept) {
                 let mut other = ways.clone();
                 other[i] = k;
-                let c = cost(&other).unwrap_or(f64::INFINITY);
+                let c = cost(&other, least).unwrap_or(f64::INFINITY);
                 if c < least {
                     others = others.min(least);
                     (least, ways) = (c, other);

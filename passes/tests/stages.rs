@@ -1,0 +1,125 @@
+//! What the devices of stages hold: what the search says, and what the functions that it writes need.
+//!
+//! `cargo test --release -p of-passes --test stages -- --nocapture` prints both.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use of_ir::text::parse_module;
+use of_ir::{Func, Module};
+use of_passes::Manager;
+use of_sharding::search::Effort;
+use of_sharding::{MeshSpec, stages, turns};
+
+/// A step of training of `layers` layers tanh(x w) with weights of `width` x `width`, on `rows` rows.
+fn step(layers: usize, rows: usize, width: usize) -> String {
+    let (x, w) = (format!("tensor<{rows}x{width}xf32>"), format!("tensor<{width}x{width}xf32>"));
+    let list = |one: &dyn Fn(usize) -> String| (0..layers).map(one).collect::<Vec<_>>().join(", ");
+    let (args, ws) = (list(&|i| format!("%w{i}: {w}")), list(&|_| w.clone()));
+    let mut body = String::new();
+    for i in 0..layers {
+        let from = if i == 0 { "x".into() } else { format!("y{}", i - 1) };
+        body += &format!("  %p{i} = of.matmul %{from}, %w{i} : ({x}, {w}) -> {x}\n");
+        body += &format!("  %y{i} = of.tanh %p{i} : ({x}) -> {x}\n");
+    }
+    let (gs, names) = (list(&|i| format!("%g{i}")), list(&|i| format!("%w{i}")));
+    body += &format!("  {gs} = of.gradient %y{}, {names} : ({x}, {ws}) -> ({ws})\n", layers - 1);
+    for i in 0..layers {
+        body += &format!("  %n{i} = of.sub %w{i}, %g{i} : ({w}, {w}) -> {w}\n");
+    }
+    let (carried, news) = (list(&|i| (i + 1).to_string()), list(&|i| format!("%n{i}")));
+    format!(
+        "func @main(%x: {x}, {args}) -> ({ws}) attributes {{of.carried = [{carried}]}} {{\n{body}  of.return {news} : ({ws}) -> ()\n}}\n"
+    )
+}
+
+fn parsed(text: &str) -> Module {
+    let mut m = parse_module(text, "step.of", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{:?}", d.0));
+    let passes = Manager::parse("differentiate,simplify").unwrap();
+    passes.run(&mut m, &mut |_| {}).unwrap_or_else(|d| panic!("{:?}", d.0));
+    m
+}
+
+/// Bytes that each stage of a written function holds at most, by the ops in its order: of what lies on its mesh inputs and
+/// constants all the time, the rest from the op that makes it to the last one that reads it. Sums are added to in place.
+fn held(func: &Func) -> Vec<f64> {
+    let g = &func.graph;
+    let order: Vec<_> = g.region_ops(g.entry()).collect();
+    let at: HashMap<_, _> = order.iter().copied().zip(0..).collect();
+    let mut change: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let made = order.iter().flat_map(|op| g.op(*op).results.iter().copied());
+    for v in g.args().iter().copied().chain(made) {
+        let Some(t) = g.ty(v).as_tensor() else { continue };
+        let Some(sbp) = &t.sbp else { continue };
+        let uses = g.uses(v);
+        let sum = |u: &of_ir::Use| g.op(u.op).name() == "of.add" && u.operand == 0;
+        let (first, until) = match g.def_op(v) {
+            None => (0, order.len()),
+            Some(op) if g.op(op).def.traits().constant => (0, order.len()),
+            Some(op) if uses.len() == 1 && uses.iter().all(sum) => (at[&op], at[&uses[0].op]),
+            Some(op) => (at[&op], uses.iter().map(|u| at[&u.op] + 1).max().unwrap_or(at[&op] + 1)),
+        };
+        let bytes = 4.0 * t.fixed_dims().unwrap().iter().map(|d| *d as f64).product::<f64>();
+        let own = change.entry(sbp.mesh.to_string()).or_insert_with(|| vec![0.0; order.len() + 1]);
+        own[first] += bytes;
+        own[until] -= bytes;
+    }
+    let most = |change: &Vec<f64>| {
+        let sums = change.iter().scan(0.0, |sum, c| {
+            *sum += c;
+            Some(*sum)
+        });
+        sums.fold(0.0, f64::max)
+    };
+    change.values().map(most).collect()
+}
+
+/// Sums of gradients are there from the first turn to the last, whole; what crosses a cut is on both sides of it.
+#[test]
+fn memory_of_stages_is_what_is_written() {
+    let effort = Effort::default();
+    println!("layers   rows  width  stages x turns       said    written");
+    for (layers, rows, width) in [(4, 64, 512), (4, 4096, 128), (6, 1024, 256)] {
+        for (count, microbatches) in [(2, 2), (2, 8), (3, 4), (1, 4)] {
+            let mesh = MeshSpec::named(&format!("cpu[{count}]")).unwrap();
+            let mut module = parsed(&step(layers, rows, width));
+            let func = module.funcs.get_mut("main").unwrap();
+            let staged =
+                stages::choose(func, &mesh, count, microbatches, &effort).unwrap_or_else(|d| panic!("{:?}", d.0));
+            let own = turns::Turns::of(func, microbatches).unwrap();
+            let names: Vec<String> = (0..count).map(|i| format!("stage{i}")).collect();
+            turns::write(func, &staged, &own, &names).unwrap_or_else(|d| panic!("{:?}", d.0));
+            let (said, written) = (staged.pipeline.memory, held(func).into_iter().fold(0.0, f64::max));
+            println!("{layers:6} {rows:6} {width:6} {count:7} x {microbatches} {said:14.0} {written:10.0}");
+            assert!(said >= 0.95 * written, "{layers} {rows} {width} {count}x{microbatches}: {said} of {written}");
+            assert!(said <= 1.25 * written, "{layers} {rows} {width} {count}x{microbatches}: {said} of {written}");
+        }
+    }
+}
+
+/// Cuts, layouts and what is computed again of three blocks, where memory is short for all that is kept.
+#[test]
+fn ways_and_stages_are_searched_together() {
+    let text = include_str!("../../tests/lit/recompute/memory.of");
+    let mut found = 0;
+    for memory in [300e6, 280e6, 260e6] {
+        let mut module = parse_module(text, "memory.of", &of_ops::registry(), None).unwrap();
+        let passes = Manager::parse("differentiate,simplify,recompute{ops=3}").unwrap();
+        passes.run(&mut module, &mut |_| {}).unwrap_or_else(|d| panic!("{:?}", d.0));
+        let func = module.funcs.get_mut("main").unwrap();
+        let mesh = MeshSpec { memory, ..MeshSpec::named("dgx-h100[8]").unwrap() };
+        let started = Instant::now();
+        let p = match stages::choose(func, &mesh, 2, 2, &Effort::default()) {
+            Ok(s) => s.pipeline,
+            Err(d) => {
+                println!("{:.0} MB: {} ({:.1} s)", memory / 1e6, d.0[0].message, started.elapsed().as_secs_f64());
+                continue;
+            }
+        };
+        let (cost, gap, seconds) = (1e3 * p.cost, 100.0 * (1.0 - p.bound / p.cost), started.elapsed().as_secs_f64());
+        println!("{:.0} MB: {cost:.3} ms, gap {gap:.1} %, {:.1} MB ({seconds:.1} s)", memory / 1e6, p.memory / 1e6);
+        assert!(p.memory <= memory && p.bound <= p.cost);
+        found += 1;
+    }
+    assert!(found > 0, "nothing fits");
+}
