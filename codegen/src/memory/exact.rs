@@ -1,5 +1,7 @@
 //! A complete search for the packing that needs the least memory, for few buffers.
 //!
+//! Buffers that fit however the others lie are left out of it.
+//!
 //! Of the packings of least height take the one whose offsets have the least sum. Each buffer in it lies on the bottom or on
 //! a buffer that it lives together with, and none could be moved below the place of one that lies higher. So it is found when
 //! buffers are placed by rising offset, each as low as those before let it, and a choice that leaves a hole for another one
@@ -7,7 +9,7 @@
 //! that any branch asked for is tried next, as in iterative deepening (Korf 1985). The order and the bounds are those of
 //! MiniMalloc (Moffitt 2023).
 
-use super::{Buffer, Packing};
+use super::{Buffer, Packing, put};
 
 /// Buffers times sections that the search may look at: a tenth of a second.
 const WORK: usize = 20_000_000;
@@ -15,19 +17,41 @@ const WORK: usize = 20_000_000;
 /// Makes `best` the packing of least height and its lower bound the same, unless the work is spent before; the bound then
 /// is what was proven until then.
 pub fn settle(buffers: &[Buffer], best: &mut Packing) {
-    let mut search = Search::new(buffers);
+    let mut work = WORK;
     while best.lower_bound < best.peak {
-        search.height = best.lower_bound;
-        search.next = best.peak;
+        let height = best.lower_bound;
+        let (hard, easy) = sorted(buffers, height);
+        let own: Vec<Buffer> = hard.iter().map(|i| buffers[*i]).collect();
+        let mut search = Search { height, next: best.peak, work, ..Search::new(&own) };
         match search.place(0, 0) {
             Some(true) => {
-                best.peak = best.lower_bound;
-                best.offsets.clone_from(&search.offsets);
+                let mut offsets = vec![0; buffers.len()];
+                hard.iter().zip(&search.offsets).for_each(|(i, offset)| offsets[*i] = *offset);
+                let mut placed: Vec<(Buffer, u64)> = own.iter().copied().zip(search.offsets).collect();
+                placed.sort_by_key(|(_, offset)| *offset);
+                easy.iter().rev().for_each(|i| offsets[*i] = put(&mut placed, buffers[*i]));
+                (best.peak, best.offsets) = (height, offsets);
             }
             Some(false) => best.lower_bound = search.next,
             None => return,
         }
+        work = search.work;
     }
+}
+
+/// Buffers that have to be searched for a height, and the others: each of those fits wherever the ones that are searched
+/// and the others behind it lie. `k` buffers leave `k + 1` gaps, the largest of which is as large as their mean.
+fn sorted(buffers: &[Buffer], height: u64) -> (Vec<usize>, Vec<usize>) {
+    let (mut hard, mut easy): (Vec<usize>, Vec<usize>) = ((0..buffers.len()).collect(), Vec::new());
+    let fits = |i: usize, among: &[usize]| {
+        let others = among.iter().filter(|j| **j != i && buffers[**j].meets(&buffers[i])).map(|j| buffers[*j].bytes);
+        let (count, taken) = others.fold((0, 0), |(count, taken), bytes| (count + 1, taken + bytes));
+        height.saturating_sub(taken) >= buffers[i].bytes.saturating_mul(count + 1)
+    };
+    while let Some(at) = hard.iter().position(|i| fits(*i, &hard)) {
+        easy.push(hard.remove(at));
+    }
+    (hard, easy)
 }
 
 /// Where a search stands.
@@ -63,10 +87,9 @@ impl<'a> Search<'a> {
         for (b, (from, to)) in buffers.iter().zip(&lives) {
             left[*from..*to].iter_mut().for_each(|l| *l += b.bytes);
         }
-        // A buffer of nothing is in nobody's way.
-        let waiting = (0..buffers.len()).filter(|i| buffers[*i].bytes > 0).collect();
         let (tops, offsets) = (vec![0; begins.len()], vec![0; buffers.len()]);
-        Search { buffers, lives, tops, left, offsets, waiting, height: 0, next: 0, work: WORK }
+        let waiting = (0..buffers.len()).collect();
+        Search { buffers, lives, tops, left, offsets, waiting, height: 0, next: 0, work: 0 }
     }
 
     /// Whether what waits fits under the height, with all offsets at least `lowest`, and at `lowest` only buffers from
