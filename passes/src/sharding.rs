@@ -63,6 +63,11 @@ impl Pass for Shard {
 
     fn run(options: &ShardOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let mut mesh = MeshSpec::named(&given(&options.mesh)?)?;
+        let counts = |x: f64| x.is_finite() && x >= 0.0;
+        if !counts(options.memory) || !counts(options.gap) {
+            let what = "options 'memory' and 'gap' are numbers from 0 on";
+            return Err(Diagnostic::error(Code::PIPELINE, Location::Unknown, what).into());
+        }
         if options.memory > 0.0 {
             mesh.memory = options.memory;
         }

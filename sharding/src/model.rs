@@ -78,6 +78,8 @@ pub struct Model<'a> {
     routers: HashMap<(usize, Kinds), Rc<Router>>,
     transfers: HashMap<Size, Rc<Transfers>>,
     of_value: Vec<Option<Rc<Transfers>>>,
+    /// What is there of a value in one turn, by its position in the arena, where that is less than the whole.
+    parts: Vec<Option<Vec<usize>>>,
     classes: HashMap<String, Rc<Choices>>,
 }
 
@@ -93,7 +95,19 @@ impl<'a> Model<'a> {
     /// # Errors
     /// What is annotated and not possible, with the op, its operands and its legal signatures.
     pub fn new(func: &'a Func, mesh: &'a MeshSpec) -> Result<Model<'a>, Diagnostics> {
-        Self::limited(func, mesh, &|_, _| true)
+        Self::built(func, mesh, &|_, _| true, &|_| None)
+    }
+
+    /// The same where a step is cut into turns: each device has an element of what `part` says is there in one of them.
+    ///
+    /// # Errors
+    /// As [`Model::new`].
+    pub fn of_turns(
+        func: &'a Func,
+        mesh: &'a MeshSpec,
+        part: &dyn Fn(ValueId) -> Option<Vec<usize>>,
+    ) -> Result<Model<'a>, Diagnostics> {
+        Self::built(func, mesh, &|_, _| true, part)
     }
 
     /// The same where only some transfers are possible: those from and to which `allowed` says.
@@ -104,6 +118,15 @@ impl<'a> Model<'a> {
         func: &'a Func,
         mesh: &'a MeshSpec,
         allowed: &dyn Fn(&Layout, &Layout) -> bool,
+    ) -> Result<Model<'a>, Diagnostics> {
+        Self::built(func, mesh, allowed, &|_| None)
+    }
+
+    fn built(
+        func: &'a Func,
+        mesh: &'a MeshSpec,
+        allowed: &dyn Fn(&Layout, &Layout) -> bool,
+        part: &dyn Fn(ValueId) -> Option<Vec<usize>>,
     ) -> Result<Model<'a>, Diagnostics> {
         let g = &func.graph;
         let slots = g.value_slots();
@@ -122,6 +145,7 @@ impl<'a> Model<'a> {
             routers: HashMap::new(),
             transfers: HashMap::new(),
             of_value: vec![None; slots],
+            parts: (0..slots).map(|i| g.value_at(i).and_then(part)).collect(),
             classes: HashMap::new(),
         };
         let mut errors = m.open_inputs();
@@ -199,7 +223,8 @@ impl<'a> Model<'a> {
         for v in live_values(g) {
             let i = v.index();
             let mut kinds = std::mem::take(&mut wanted[i]);
-            let Some((bytes, dims)) = cost::size(g, v) else { continue };
+            let Some((bytes, whole)) = cost::size(g, v) else { continue };
+            let dims = self.parts[i].clone().unwrap_or(whole);
             kinds.sort_unstable();
             let key = (dims, bytes.to_bits(), kinds);
             if !self.transfers.contains_key(&key) {
@@ -312,7 +337,9 @@ impl<'a> Model<'a> {
         let g = self.graph();
         let data = g.op(op);
         let optional = self.optional[op.index()];
-        let class = format!("{optional} {}", candidates::class(g, op, &self.kinds));
+        let parts: Vec<Option<&[usize]>> =
+            data.operands.iter().chain(&data.results).map(|v| self.parts[v.index()].as_deref()).collect();
+        let class = format!("{optional} {parts:?} {}", candidates::class(g, op, &self.kinds));
         if let Some(c) = self.classes.get(&class) {
             return Ok(c.clone());
         }
@@ -324,7 +351,11 @@ impl<'a> Model<'a> {
             candidates::candidates(g, op, &self.shape, &self.kinds)
         };
         let asked: Vec<Option<&Layout>> = data.results.iter().map(|v| self.asked(*v)).collect();
-        let fits = |c: &Candidate| c.results.iter().zip(&asked).all(|(l, a)| a.is_none_or(|a| a == l));
+        let fits = |c: &Candidate| {
+            let mut layouts = c.operands.iter().chain(&c.results).zip(&parts);
+            c.results.iter().zip(&asked).all(|(l, a)| a.is_none_or(|a| a == l))
+                && layouts.all(|(l, part)| part.is_none_or(|d| layout::fits(l, &self.shape, d)))
+        };
         let mut kept: Vec<Candidate> = all.into_iter().filter(fits).collect();
         if kept.is_empty() {
             return Err(self.impossible(op));

@@ -180,12 +180,13 @@ fn fastest(
         let what = format!("{stages} stages are asked for, there are {} places to cut at", levels.cuts.len());
         return Err((error(what).note("a cut is where all that follows needs one value alone"), 0.0));
     }
-    let spread = Turns::of(func, microbatches).map_err(|d| (d, 0.0))?.spread(&func.graph);
+    let turns = Turns::of(func, microbatches).map_err(|d| (d, 0.0))?;
+    let spread = turns.spread(&func.graph);
     let mut best: Option<(Pipeline, Written, Vec<usize>)> = None;
     let (mut why, mut bound) = (None, f64::INFINITY);
     for (axis, alone) in axes {
         let Some(own) = mesh.stage(*axis, stages) else { continue };
-        let model = Model::new(func, &own)
+        let model = Model::of_turns(func, &own, &|v| turns.part(&func.graph, v))
             .map_err(|d| (d.0.into_iter().next().unwrap_or_else(|| decide::nothing(func)), 0.0))?;
         let most = best.as_ref().map_or(enough, |(b, ..)| b.cost.min(enough));
         match Cut::new(&levels, &spread, (stages, microbatches), mesh, *axis).search(&model, effort, most, alone) {

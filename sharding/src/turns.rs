@@ -151,6 +151,14 @@ impl Turns {
         (0..g.value_slots()).map(|i| g.value_at(i).map_or(Spread::Once, one)).collect()
     }
 
+    /// The extents of what is there of a value in one turn, where that is less than the whole.
+    pub(crate) fn part(&self, g: &Graph, v: ValueId) -> Option<Vec<usize>> {
+        let Sbp::Split(axis) = self.value(v) else { return None };
+        let mut dims = g.ty(v).as_tensor()?.fixed_dims()?;
+        *dims.get_mut(usize::from(axis))? /= self.count;
+        Some(dims)
+    }
+
     fn value(&self, v: ValueId) -> Sbp {
         self.values.get(v.index()).copied().unwrap_or(Sbp::Broadcast)
     }

@@ -178,13 +178,34 @@ INLINE f32 one_erf(f32 x) {
   q = q * z + -1.68282697438203e-03f;
   q = q * z + -7.37332916720468e-03f;
   q = q * z + -1.42647390514189e-02f;
-  return y * p / q;
+  return magnitude(x) > 3.9192059f ? with_sign(1.0f, x) : y * (p / q);
+}
+/* The quarter turns in a number above 4, and what is left of it: its bits times those of 2/pi that matter (Payne and Hanek). */
+INLINE f32 left_of_turns(f32 x, i32 *quarters) {
+  const u32 two_over_pi[] = {0, 0x28be60db, 0x9391054a, 0x7f09d5f4, 0x7d4d3770, 0x36d8a566, 0x4f10e410, 0x7f9458ea};
+  u32 bits = (u32)__float_as_int(x);
+  u32 m = (bits << 8) | 0x80000000, e = ((bits >> 23) & 0xff) - 126, i = e >> 5;
+  u32 high = two_over_pi[i], mid = two_over_pi[i + 1], low = two_over_pi[i + 2];
+  e &= 31;
+  if (e != 0) {
+    high = (high << e) | (mid >> (32 - e));
+    mid = (mid << e) | (low >> (32 - e));
+    low = (low << e) | (two_over_pi[i + 3] >> (32 - e));
+  }
+  u64 turns = ((u64)(m * high) << 32) + (u64)m * mid + (((u64)m * low) >> 32);
+  i64 part = (i64)(turns << 2) >> 2;
+  i32 q = (i32)((turns - (u64)part) >> 62);
+  f32 r = (f32)((f64)part * 3.4061215800304694e-19);
+  *quarters = (bits >> 31) ? -q : q;
+  return (bits >> 31) ? -r : r;
 }
 INLINE f32 sincos(f32 x, i32 quarter) {
   if (!(magnitude(x) < INF32)) return NAN32;
   f32 k = rintf(x * 0.636619772f);
   f32 r = ((x - k * 1.5703125f) - k * 4.837512969970703125e-4f) - k * 7.54978995489188216e-8f;
-  i32 q = (i32)k + quarter;
+  i32 q = (i32)k;
+  if (magnitude(x) > 8192.0f) r = left_of_turns(x, &q);
+  q += quarter;
   f32 z = r * r;
   f32 s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z + -1.6666654611e-1f) * z * r + r;
   f32 c = ((2.443315711809948e-5f * z + -1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;

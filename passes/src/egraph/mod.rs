@@ -64,8 +64,8 @@ impl Pass for Optimize {
 
     fn run(options: &OptimizeOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let target = Target::named(&options.target)?;
-        let until = Instant::now() + Duration::from_secs(options.seconds as u64);
-        let limits = Limits { nodes: options.nodes, rounds: options.rounds, until: Some(until) };
+        let until = Instant::now().checked_add(Duration::from_secs(options.seconds as u64));
+        let limits = Limits { nodes: options.nodes, rounds: options.rounds, until };
         let rules = Rules::new(crate::rules::all());
         let mut total = Total::default();
         for func in module.funcs.values_mut() {
@@ -102,8 +102,9 @@ impl Total {
         while let Some(block) = blocks.pop() {
             blocks.extend(inner_blocks(&rw, block));
             for run in runs(rw.graph(), block, options.region) {
-                let exact =
-                    Duration::from_secs_f64(options.exact.clamp(0.0, MOST_SECONDS)).saturating_sub(self.solving);
+                // What is no number is no time.
+                let seconds = if options.exact.is_nan() { 0.0 } else { options.exact.clamp(0.0, MOST_SECONDS) };
+                let exact = Duration::from_secs_f64(seconds).saturating_sub(self.solving);
                 let task = Task { rules, target, limits, exact, ways: options.ways };
                 if let Some(o) = optimize(&mut rw, &run, &task)? {
                     self.add(o);

@@ -107,7 +107,8 @@ pub fn simulate_ranks(
             return Err(setup("there must be a cost for every task"));
         }
         if options.jitter > 0.0 {
-            costs.iter_mut().for_each(|ns| *ns += (*ns as f64 * options.jitter * share(random.next())) as u64);
+            let late = |ns: u64, random: &mut Random| (ns as f64 * options.jitter * share(random.next())) as u64;
+            costs.iter_mut().for_each(|ns| *ns = ns.saturating_add(late(*ns, &mut random)));
         }
         let meets = |task: &Task| {
             let meeting = |(transfer, _): (&of_plan::Transfer, _)| {

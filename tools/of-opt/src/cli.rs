@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use of_diag::{Code, Diagnostics};
 
 use crate::commands::{
     bench, compile, explain, export, import, inspect, measure, ops, opt, passes, profile, run, simulate, verify,
 };
+use crate::exit;
 use crate::precision::Precision;
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -102,7 +104,7 @@ pub struct Shapes {
 #[derive(Args, Debug, Clone, Default)]
 pub struct Codegen {
     /// Worker threads; 0 takes all cores
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = threads)]
     pub threads: Option<usize>,
     /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; shim is one that the CPU emulates).
     /// ARCH+tf32 multiplies f32 on tensor cores with ten bits of mantissa, ARCH+tf32x3 in three such products, ARCH+bf16
@@ -133,7 +135,7 @@ pub struct Codegen {
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
     pub search: Vec<Search>,
     /// Cut the layers into S stages, each on a part of the mesh, and a step into M microbatches that pass through them
-    #[arg(long, value_name = "S[xM]", requires = "mesh", conflicts_with = "search", value_parser = Stages::parse)]
+    #[arg(long, value_name = "S[xM]", requires = "mesh", value_parser = Stages::parse)]
     pub stages: Option<Stages>,
     /// Backends for whatever they take, best first; the rest is native code. cuda:ARCH is a GPU
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Placement", conflicts_with = "target")]
@@ -147,6 +149,42 @@ pub struct Codegen {
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,
+}
+
+/// More threads than any machine has cores.
+const MOST_THREADS: usize = 4096;
+
+/// A number of threads.
+fn threads(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| *n <= MOST_THREADS);
+    number.ok_or_else(|| format!("threads are a number from 0 to {MOST_THREADS}"))
+}
+
+impl Codegen {
+    /// Refuses flags that say how to compile where there is a plan, which is compiled already, but for those in `taken`.
+    ///
+    /// # Errors
+    /// The first such flag.
+    pub fn checks_plan(&self, taken: &[&str]) -> Result<(), Diagnostics> {
+        let flags = [
+            ("--mesh", self.mesh.is_some()),
+            ("--stages", self.stages.is_some()),
+            ("--search", !self.search.is_empty()),
+            ("--passes", self.passes.is_some()),
+            ("--precision", self.precision.is_some()),
+            ("--target", self.target.is_some()),
+            ("--no-winograd", self.no_winograd),
+            ("--backend", !self.backend.is_empty()),
+            ("--backend-for", !self.backend_for.is_empty()),
+        ];
+        match flags.into_iter().find(|(flag, given)| *given && !taken.contains(flag)) {
+            Some((flag, _)) => {
+                let what = format!("a plan is compiled already: {flag} has no effect on it");
+                Err(exit::error(Code::INPUT, what).hint(format!("give {flag} to 'compile', or give the model")).into())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// What the search for layouts may choose besides.

@@ -3,7 +3,7 @@
 use of_codegen::native::schedule;
 use of_codegen::place::Placement;
 use of_codegen::{Compiled, MeshFuncs};
-use of_diag::Diagnostics;
+use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Graph, Module};
 use of_ops::OpSpec;
 use of_ops::boxing::Place;
@@ -16,12 +16,12 @@ use of_sharding::{MeshSpec, Meshes, layout, local};
 use crate::backends::{self, Backends};
 use crate::cli::{Codegen, Search};
 use crate::console::Console;
-use crate::driver;
 use crate::model::Source;
+use crate::{driver, exit};
 
 /// The passes that bring a model into the form that is sharded: updates of parameters stay whole.
 pub const PIPELINE: &str = "differentiate,fold-constants,infer-shapes,canonicalize,\
-    expand-composites{keep=[of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce";
+    expand-composites{keep=[of.either, of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce";
 /// What `optimize` recognises is no composite any more when layouts are searched.
 const REWRITTEN: &str = "expand-composites{keep=[of.either, of.adam, of.adagrad, of.momentum]},fold-constants,dce";
 /// Ways that are left for each value.
@@ -93,6 +93,9 @@ pub fn prepare(
     if !says_of_results(&func.graph) {
         manager.append(PIPELINE)?;
         offer(&mut manager, &codegen.search, mesh)?;
+    } else if !codegen.search.is_empty() {
+        let what = "types of results say already how they lie: there is nothing for --search to choose with them";
+        return Err(exit::error(Code::SBP, what).hint("leave --search out, or the layouts").into());
     }
     let (stages, microbatches) = codegen.stages.map_or((1, 1), |s| (s.stages, s.microbatches));
     manager.add::<Shard>(ShardOptions { mesh: mesh.into(), stages, microbatches, ..ShardOptions::default() });

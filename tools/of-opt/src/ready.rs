@@ -46,6 +46,7 @@ impl Request<'_> {
     pub fn ready(&self, console: &mut Console) -> Result<(PlanFile, Vec<Value>), Diagnostics> {
         match load(&self.model.model, console)? {
             Model::Plan(plan) => {
+                self.codegen.checks_plan(&[])?;
                 let values = self.for_plan(&plan, console)?;
                 Ok((*plan, values))
             }

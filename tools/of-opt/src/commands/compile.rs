@@ -137,6 +137,7 @@ fn flags(c: &Compile) -> Vec<String> {
     let g = &c.codegen;
     out.extend(g.threads.map(|t| format!("--threads={t}")));
     out.extend(g.mesh.as_ref().map(|m| format!("--mesh={m}")));
+    out.extend(g.stages.map(|s| format!("--stages={}x{}", s.stages, s.microbatches)));
     let search: Vec<String> = g.search.iter().filter_map(|s| Some(s.to_possible_value()?.get_name().into())).collect();
     out.extend((!search.is_empty()).then(|| format!("--search={}", search.join(","))));
     out.extend(g.target.as_ref().map(|t| format!("--target={t}")));

@@ -66,6 +66,9 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     }
     let mut mesh = MeshSpec::named(name)?;
     if let Some(memory) = c.memory {
+        if !memory.is_finite() || memory <= 0.0 {
+            return Err(exit::usage("--memory is a positive number of bytes").into());
+        }
         mesh.memory = memory;
     }
     let Model::Module(source) = load(&c.model.model, console)? else {
@@ -97,7 +100,10 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         decision.bound = decision.bound.min(s.bound);
     }
     if let Some(path) = &c.html {
-        let lanes = super::simulate::lanes(&own, &source, &mesh, name, console)?;
+        // What is shown runs as it was chosen.
+        let mut chosen = own.clone();
+        chosen.funcs.insert("main".into(), func.clone());
+        let lanes = super::simulate::lanes(&chosen, &source, &mesh, name, console)?;
         let title = format!("{} on {name}", source.module.name);
         let page = of_sharding::html::page(&title, &model, &decision, &lanes);
         of_files::write(path, page).map_err(|e| exit::io(path, "written", &e))?;

@@ -57,6 +57,9 @@ pub struct Simulate {
     pub codegen: Codegen,
 }
 
+/// A task that takes so many times as long is later than anybody waits for.
+const MOST_JITTER: f64 = 1e6;
+
 /// Runs it.
 ///
 /// # Errors
@@ -65,8 +68,8 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
     let Some(mesh) = &c.codegen.mesh else {
         return Err(exit::usage("--mesh is needed, e.g. cpu[2] or dgx-h100[4x8]").into());
     };
-    if !c.jitter.is_finite() || c.jitter < 0.0 {
-        return Err(exit::usage("--jitter must not be negative").into());
+    if !(0.0..=MOST_JITTER).contains(&c.jitter) {
+        return Err(exit::usage(format!("--jitter is a number from 0 to {MOST_JITTER}")).into());
     }
     c.limits.check()?;
     let spec = MeshSpec::named(mesh)?;
@@ -75,6 +78,7 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
     let before = machine::restart_peak();
     match load(&c.model.model, console)? {
         Model::Plan(plan) => {
+            c.codegen.checks_plan(&["--mesh"])?;
             let plan: Arc<PlanFile> = Arc::from(plan);
             let predicted = predict(&options, plan.plan(), &spec)?;
             let real = if c.run { Some(Measured::of(c, Arc::clone(&plan), before, console)?) } else { None };
