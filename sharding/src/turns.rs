@@ -58,7 +58,7 @@ impl Turns {
     }
 
     /// The turns of `count` microbatches: inputs that no output carries on and that are as long as the first such one are
-    /// cut along their first axis.
+    /// cut along their first axis, or where that is not possible the first one alone.
     ///
     /// # Errors
     /// When that extent does not divide, or turns need of one another what is no partial value.
@@ -87,26 +87,38 @@ impl Turns {
             pointwise: None,
             axes: vec![MeshAxis { devices: count, bandwidth: 1e3, latency: 1e-3, short: Vec::new() }],
         };
-        let mut own = func.clone();
-        let sources: Vec<(ValueId, Sbp)> = g
-            .args()
-            .iter()
-            .enumerate()
-            .map(|(i, v)| (*v, if data(i) && first(v) == Some(extent) { Sbp::Split(0) } else { Sbp::Broadcast }))
-            .collect();
-        let mut rw = Rewriter::new(&mut own.graph, "turns");
-        for (v, how) in sources {
-            if let Type::Tensor(t) = rw.graph().ty(v).clone() {
-                let sbp = NdSbp { mesh: "turns".into(), axes: [how].into_iter().collect() };
-                rw.set_type(v, Type::Tensor(TensorType { sbp: Some(sbp), ..t }));
+        let as_long: Vec<ValueId> = g.args().iter().enumerate().filter(|(i, _)| data(*i)).map(|(_, v)| *v).collect();
+        let as_long: Vec<ValueId> = as_long.into_iter().filter(|v| first(v) == Some(extent)).collect();
+        let cut = |sources: &[ValueId]| {
+            let mut own = func.clone();
+            let mut rw = Rewriter::new(&mut own.graph, "turns");
+            for v in g.args() {
+                if let Type::Tensor(t) = rw.graph().ty(*v).clone() {
+                    let how = if sources.contains(v) { Sbp::Split(0) } else { Sbp::Broadcast };
+                    let sbp = NdSbp { mesh: "turns".into(), axes: [how].into_iter().collect() };
+                    rw.set_type(*v, Type::Tensor(TensorType { sbp: Some(sbp), ..t }));
+                }
             }
-        }
+            own
+        };
+        // A weight may happen to be as long as the batch: where all that is as long is not cut, the first alone may be.
+        let (own, first_alone) = (cut(&as_long), cut(&as_long[..as_long.len().min(1)]));
         let one = |d: of_diag::Diagnostics| d.0.into_iter().next().unwrap_or_else(|| error("it has no turns".into()));
         let combined = |from: &crate::Layout, to: &crate::Layout| {
             from == to || matches!((from[0], to[0]), (Sbp::Partial(_), Sbp::Broadcast))
         };
         let mut model = Model::limited(&own, &mesh, &combined).map_err(one)?;
-        let mut found = decide::decide(&model, mesh.memory, &Effort::default()).ok().filter(|d| d.cost.is_finite());
+        let found_in = |model: &Model<'_>| {
+            decide::decide(model, mesh.memory, &Effort::default()).ok().filter(|d| d.cost.is_finite())
+        };
+        let mut found = found_in(&model);
+        if found.is_none() && as_long.len() > 1 {
+            let other = Model::limited(&first_alone, &mesh, &combined).map_err(one)?;
+            found = found_in(&other);
+            if found.is_some() {
+                model = other;
+            }
+        }
         if found.is_none() {
             // What would pass between turns is named later.
             model = Model::new(&own, &mesh).map_err(one)?;
