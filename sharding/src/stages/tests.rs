@@ -206,9 +206,10 @@ fn best_of_ways(func: &Func, mesh: &MeshSpec, microbatches: usize, enough: f64) 
         let mut taken = vec![0; g.op_slots()];
         eithers.iter().enumerate().for_each(|(i, op)| taken[op.index()] = ways >> i & 1);
         decide::take(&mut Rewriter::new(&mut one.graph, "test"), &taken);
-        let model = Model::new(&one, &own).unwrap();
+        let parts = Turns::of(&one, microbatches).unwrap();
+        let model = Model::of_turns(&one, &own, &|v| parts.part(&one.graph, v)).unwrap();
         let levels = Levels::of(&one.graph);
-        let spread = Turns::of(&one, microbatches).unwrap().spread(&one.graph);
+        let spread = parts.spread(&one.graph);
         best = Brute::run(&Cut::new(&levels, &spread, (2, microbatches), mesh, 0), &model, best)?;
     }
     Some(best * turns)
