@@ -69,7 +69,8 @@ pub enum Elements {
     Str(Vec<String>),
 }
 
-fn count(dims: &[usize]) -> Result<usize, TensorError> {
+/// Number of elements, as long as so many can be addressed.
+pub(crate) fn count(dims: &[usize]) -> Result<usize, TensorError> {
     // Zeros are passed over, so that every product of some of the dimensions fits too.
     dims.iter()
         .filter(|d| **d != 0)

@@ -155,6 +155,9 @@ impl Verifier<'_> {
                 if t.shape.iter().flatten().any(|d| d.as_const().is_some_and(|c| c < 0)) {
                     self.error(Code::SHAPE, loc, format!("{ty} has a negative dimension"));
                 }
+                if t.fixed_dims().is_some_and(|dims| crate::tensor::count(&dims).is_err()) {
+                    self.error(Code::SHAPE, loc, format!("{ty} is larger than any memory"));
+                }
                 let Some(sbp) = &t.sbp else { return };
                 let Some(mesh) = self.module.meshes.get(&*sbp.mesh) else {
                     self.error(

@@ -39,6 +39,11 @@ pub fn import_bytes(model: impl Into<Bytes>, options: &Options) -> Result<Module
 /// # Errors
 /// As [`import_file`].
 pub fn import_with_warnings(model: Bytes, options: &Options) -> Result<Imported, Diagnostics> {
+    // No bytes decode to a message without fields.
+    if model.is_empty() {
+        let problem = Diagnostic::error(Code::MODEL, Location::Unknown, "the file is empty, not an ONNX model");
+        return Err(problem.hint("export or download it again").into());
+    }
     let model: ModelProto = decode(model, "an ONNX model")?;
     import::model(&model, options)
 }

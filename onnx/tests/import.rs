@@ -29,8 +29,16 @@ fn initialisers_are_constants_and_defaults_of_inputs() {
 
 #[test]
 fn inputs_and_initialisers_may_be_outputs() {
-    let model = Build::new().input("x", F32, &["1"]).init(i64s("c", &[2], &[3, 4])).outputs(&["c", "x", "c"]).model(18);
-    gives(&model, &[x32(&[1], &[7.0])], &[(&[2], &[3.0, 4.0]), (&[1], &[7.0]), (&[2], &[3.0, 4.0])]);
+    let model =
+        |outputs| Build::new().input("x", F32, &["1"]).init(i64s("c", &[2], &[3, 4])).outputs(outputs).model(18);
+    gives(&model(&["c", "x"]), &[x32(&[1], &[7.0])], &[(&[2], &[3.0, 4.0]), (&[1], &[7.0])]);
+    // Callers ask for outputs by name, so that each has its own.
+    let twice = import(&model(&["c", "x", "c"])).unwrap();
+    verified(&twice.module);
+    assert_eq!(twice.module.funcs["main"].outputs, ["c", "x", "c_2"]);
+    assert!(twice.warnings.0[0].message.contains("output 'c' is listed again"), "{:?}", twice.warnings.0);
+    let values = run(&twice.module, &[x32(&[1], &[7.0])]);
+    assert_eq!(numbers(&values[2]), (vec![2], vec![3.0, 4.0]));
 }
 
 #[test]
@@ -390,7 +398,8 @@ fn names_must_be_defined_once_and_before_use() {
 
 #[test]
 fn files_that_are_no_models_are_refused() {
-    refused(&bad(&ModelProto::default()), Code::MODEL, &["no graph"]);
+    refused(&bad(&ModelProto::default()), Code::MODEL, &["empty"]);
+    refused(&bad(&ModelProto { ir_version: Some(10), ..ModelProto::default() }), Code::MODEL, &["no graph"]);
     let garbage = import_bytes(&b"\xFF\xFFnot a model"[..], &Options::default());
     refused(&garbage.unwrap_err().0, Code::MODEL, &["not an ONNX model"]);
     let folder = tempfile::tempdir().unwrap();

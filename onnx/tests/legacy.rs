@@ -292,3 +292,29 @@ fn recurrent_operators_said_what_they_give() {
     gives(&model(1), &[x32(&[2, 1, 1], &[0.5, 1.0])], &[(&[2, 1, 1, 1], &tanh), (&[1, 1, 1], &tanh[1..])]);
     refused(&bad(&model(7)), Code::UNSUPPORTED, &["'output_sequence'"]);
 }
+
+#[test]
+fn attributes_that_repeat_extents_must_be_right() {
+    let conv = |kernel: &[i64]| {
+        Build::new()
+            .input("x", F32, &["1", "1", "4", "4"])
+            .init(f32s("w", &[1, 1, 3, 3], &[0.0; 9]))
+            .node("Conv", &["x", "w"], &["y"], &[ints("kernel_shape", kernel)])
+            .outputs(&["y"])
+            .model(22)
+    };
+    gives(&conv(&[3, 3]), &[x32(&[1, 1, 4, 4], &[1.0; 16])], &[(&[1, 1, 2, 2], &[0.0; 4])]);
+    refused(&bad(&conv(&[2, 2])), Code::MODEL, &["'kernel_shape' is [2, 2]", "[3, 3]"]);
+    refused(&bad(&conv(&[3])), Code::MODEL, &["'kernel_shape' is [3]", "[3, 3]"]);
+    let rnn = |hidden| {
+        Build::new()
+            .input("x", F32, &["2", "1", "1"])
+            .init(f32s("w", &[1, 1, 1], &[1.0]))
+            .init(f32s("r", &[1, 1, 1], &[0.0]))
+            .node("RNN", &["x", "w", "r"], &["", "last"], &[int("hidden_size", hidden)])
+            .outputs(&["last"])
+            .model(22)
+    };
+    gives(&rnn(1), &[x32(&[2, 1, 1], &[0.0, 0.0])], &[(&[1, 1, 1], &[0.0])]);
+    refused(&bad(&rnn(2)), Code::MODEL, &["'hidden_size' is [2]", "[1]"]);
+}

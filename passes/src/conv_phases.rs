@@ -14,6 +14,9 @@ use of_ops::movement::{Concat, Expand, Gather, Reshape, Slice, Transpose};
 use of_ops::nn::{Conv, ConvTranspose};
 use of_ops::structural::{Constant, NoneValue, ShapeOf};
 
+/// Beyond so many phases nearly all are nothing but the bias, or are cut away again: more than any network has.
+const MOST_PHASES: usize = 4096;
+
 /// What is known of one spatial axis.
 struct Axis {
     stride: usize,
@@ -144,7 +147,8 @@ fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Optio
             cut: (first, after * s - beyond),
         })
     };
-    Some(((0..o.kernel.len()).map(axis).collect::<Option<Vec<_>>>()?, all.group))
+    let phases = o.strides.iter().try_fold(1usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MOST_PHASES);
+    phases.and((0..o.kernel.len()).map(axis).collect::<Option<Vec<_>>>()).map(|axes| (axes, all.group))
 }
 
 impl Phases<'_> {

@@ -93,6 +93,11 @@ impl Pass for ExpandComposites {
     const SUMMARY: &'static str = "composites become primitives";
     type Options = ExpandOptions;
     fn run(options: &ExpandOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        let unknown = options.keep.iter().filter(|name| of_ops::list::decl(name).is_none()).map(|name| {
+            let d = Diagnostic::error(Code::UNKNOWN_OP, Location::Unknown, format!("there is no op '{name}' to keep"));
+            d.hint("'of-opt ops' lists them all")
+        });
+        Diagnostics(unknown.collect()).into_result(())?;
         let kept = |op: &str| options.keep.iter().any(|k| k == op);
         module.funcs.values().filter_map(|f| drops_ways(f, &kept)).for_each(|d| cx.warn(d));
         each_func(module, |f| expand_composites(f, &kept))

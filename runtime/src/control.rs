@@ -136,7 +136,7 @@ impl Stack {
         if end > self.room.len() {
             let all =
                 usize::try_from(limit).ok().and_then(|n| n.checked_mul(bytes.len())).filter(|n| *n <= WHOLE_STACK);
-            let mut room = memory.allocate(all.unwrap_or(0).max(end).max(2 * self.len));
+            let mut room = memory.allocate(all.unwrap_or(0).max(end).max(2 * self.len))?;
             room[..self.len].copy_from_slice(&self.room[..self.len]);
             self.room = room;
         }

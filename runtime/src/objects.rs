@@ -8,7 +8,7 @@ use of_plan::Program;
 
 use crate::device::AlignedBytes;
 use crate::io::lock;
-use crate::{Tensor, Value};
+use crate::{ExecError, Tensor, Value};
 
 /// The values of a program's object registers, one slot for each copy of a register. The locks are never contended for
 /// writing: the register tokens keep producers and consumers apart.
@@ -94,8 +94,11 @@ impl Objects {
     }
 
     /// Memory for so many bytes, which are whatever they were: free memory, else new.
-    pub fn allocate(&self, len: usize) -> AlignedBytes {
-        lock(&self.memory).take(len).unwrap_or_else(|| AlignedBytes::zeroed(len))
+    pub fn allocate(&self, len: usize) -> Result<AlignedBytes, ExecError> {
+        if let Some(free) = lock(&self.memory).take(len) {
+            return Ok(free);
+        }
+        AlignedBytes::try_zeroed(len).map_err(|e| ExecError::Input(format!("a value takes {len} bytes of memory: {e}")))
     }
 
     /// Keeps the memory of a value that nobody needs any more.

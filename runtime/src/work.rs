@@ -294,8 +294,10 @@ impl Context<'_> {
         let dims = self.symbols.dims(desc).map_err(|problem| self.internal(&problem))?;
         let bytes = desc.dtype().byte_len(&dims).and_then(|len| usize::try_from(len).ok());
         let bytes = bytes.filter(|&len| len <= isize::MAX as usize - 64);
-        let bytes = bytes.ok_or_else(|| self.internal(&format!("makes a tensor of {dims:?}, which is too large")))?;
-        Tensor::new(desc.dtype(), dims, self.objects.allocate(bytes)).map_err(|error| self.failed(error.into()))
+        let too_large = || ExecError::Input(format!("makes a tensor of {dims:?}, which is too large"));
+        let bytes = bytes.ok_or_else(too_large).and_then(|bytes| self.objects.allocate(bytes));
+        let bytes = bytes.map_err(|error| self.failed(error))?;
+        Tensor::new(desc.dtype(), dims, bytes).map_err(|error| self.failed(error.into()))
     }
 
     /// A value under the extents of a register, where these are known.

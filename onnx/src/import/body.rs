@@ -1,5 +1,7 @@
 //! Graphs: the model's own and those of regions; their inputs, constants, nodes and outputs.
 
+use std::collections::HashSet;
+
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Tensor, ValueId};
 
@@ -38,7 +40,28 @@ impl<'m> Importer<'m, '_> {
             }
         }
         self.scope.pop();
-        (inputs, graph.output.iter().map(|o| o.name().to_owned()).collect())
+        (inputs, self.names_of_outputs(graph))
+    }
+
+    /// The names of the outputs. One that is listed again gets a name of its own, since callers ask for outputs by name.
+    fn names_of_outputs(&mut self, graph: &GraphProto) -> Vec<String> {
+        let mut taken: HashSet<String> = graph.output.iter().map(|o| o.name().to_owned()).collect();
+        let mut listed = HashSet::new();
+        let mut names = Vec::new();
+        for (i, name) in graph.output.iter().map(|o| o.name()).enumerate() {
+            if listed.insert(name) {
+                names.push(name.to_owned());
+                continue;
+            }
+            let mut own = format!("{name}_{}", names.len());
+            while !taken.insert(own.clone()) {
+                own.push('_');
+            }
+            let message = format!("output '{name}' is listed again; here it is called '{own}'");
+            self.report.warning(Diagnostic::warning(Code::MODEL, Location::onnx(name, i as u32, "Output"), message));
+            names.push(own);
+        }
+        names
     }
 
     fn inputs(&mut self, graph: &'m GraphProto) -> Vec<String> {

@@ -58,17 +58,40 @@ impl Importer<'_, '_> {
         &mut self,
         op: &str,
         inputs: &[Option<ValueId>],
-        attrs: Attributes<'_>,
+        mut attrs: Attributes<'_>,
         outputs: &[bool],
         regions: &[RegionId],
     ) -> Values {
         let Some(decl) = declaration(op) else {
             return Err(Fault::unsupported("the operator has no counterpart"));
         };
+        self.take_extents(op, inputs, &mut attrs)?;
         let attrs = attributes(decl, op, attrs, outputs)?;
         let operands = self.operands(decl, op, inputs)?;
         let id = self.rw.create_with_regions((decl.as_def(), attrs), &operands, regions)?;
         Ok(self.rw.graph().op(id).results.to_vec())
+    }
+
+    /// Takes out the attribute that says the extents of an operand again, which must be those that the operand has.
+    fn take_extents(&self, op: &str, inputs: &[Option<ValueId>], attrs: &mut Attributes<'_>) -> Result<(), Fault> {
+        let Some((name, input, axis)) = schema::says_extents(op) else { return Ok(()) };
+        let said = match attrs.take_any(name)? {
+            Some(Attr::Int(one)) => vec![one],
+            Some(Attr::Ints(list)) => list,
+            Some(other) => return Err(wrong_kind(name, <Vec<i64> as AttrValue>::KIND, &other)),
+            None => return Ok(()),
+        };
+        let Some(value) = inputs.get(input).copied().flatten() else { return Ok(()) };
+        let Some(shape) = &self.tensor_ty(value)?.shape else { return Ok(()) };
+        let has = shape.get(axis..).unwrap_or_default();
+        let fits = has.len() == said.len() && has.iter().zip(&said).all(|(d, n)| d.as_const().is_none_or(|d| d == *n));
+        if fits {
+            return Ok(());
+        }
+        let has = has.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let problem =
+            format!("attribute '{name}' is {said:?}, but the extents of input {input} from axis {axis} on are [{has}]");
+        Err(Fault::invalid(problem))
     }
 
     /// Operands, with `of.none` for those that are left out before others.

@@ -45,6 +45,8 @@ pub(crate) fn model(model: &ModelProto, options: &Options) -> Result<Imported, D
     let func = Func { graph: out, inputs, outputs, attrs: Attrs::new(), loc: Location::Unknown };
     let mut module = Module { name: graph.name().to_owned(), meshes, ..Module::default() };
     module.funcs.insert("main".into(), func);
+    // Ops were checked one by one; what the model declares of sizes was not.
+    of_ir::verify_module(&module)?;
     Ok(Imported { module, warnings })
 }
 

@@ -147,18 +147,20 @@ const REQUIRED: &[(&str, &str)] = &[
     ("SpaceToDepth", "block_size"),
 ];
 
-/// Attributes that repeat what operands say, or advise without effect on results.
-const IGNORED: &[(&str, &[&str])] = &[
-    ("Conv", &["kernel_shape"]),
-    ("ConvInteger", &["kernel_shape"]),
-    ("ConvTranspose", &["kernel_shape"]),
-    ("DeformConv", &["kernel_shape"]),
-    ("GRU", &["hidden_size"]),
-    ("LSTM", &["hidden_size"]),
-    ("LinearAttention", &["chunk_size"]),
-    ("QLinearConv", &["kernel_shape"]),
-    ("RNN", &["hidden_size"]),
+/// Attributes that repeat the extents of an operand: operator, attribute, the operand and the first axis that it says.
+const EXTENTS: &[(&str, &str, usize, usize)] = &[
+    ("Conv", "kernel_shape", 1, 2),
+    ("ConvInteger", "kernel_shape", 1, 2),
+    ("ConvTranspose", "kernel_shape", 1, 2),
+    ("DeformConv", "kernel_shape", 1, 2),
+    ("GRU", "hidden_size", 2, 2),
+    ("LSTM", "hidden_size", 2, 2),
+    ("QLinearConv", "kernel_shape", 3, 2),
+    ("RNN", "hidden_size", 2, 2),
 ];
+
+/// Attributes that advise, without effect on results.
+const IGNORED: &[(&str, &[&str])] = &[("LinearAttention", &["chunk_size"])];
 
 /// A value of an attribute that changes nothing.
 #[derive(Clone, Copy, Debug)]
@@ -339,6 +341,11 @@ pub(crate) fn default(op: &str, slot: &AttrSlot) -> Option<Attr> {
         (None, "string list") => Attr::Strs(Vec::new()),
         (None, _) => return None,
     })
+}
+
+/// The attribute of `op` that repeats extents, with the operand and the first axis whose extents it repeats.
+pub(crate) fn says_extents(op: &str) -> Option<(&'static str, usize, usize)> {
+    EXTENTS.iter().find(|r| r.0 == op).map(|r| (r.1, r.2, r.3))
 }
 
 /// Attributes without effect.

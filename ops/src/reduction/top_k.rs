@@ -40,7 +40,13 @@ impl Op for TopK {
             Some(s) => {
                 let axis = shape::axis(self.axis, s.len())?;
                 let mut s = s.clone();
-                s[axis] = cx.dims(1).and_then(|d| d.first().cloned()).unwrap_or_else(Dim::unknown);
+                let k = cx.dims(1).and_then(|d| d.first().cloned()).unwrap_or_else(Dim::unknown);
+                if let Some(number) = k.as_const()
+                    && (number < 0 || s[axis].as_const().is_some_and(|n| number > n))
+                {
+                    return Err(OpError::shape(format!("k is {number}, of an axis of {}", s[axis])));
+                }
+                s[axis] = k;
                 Some(s)
             }
             None => None,

@@ -1,6 +1,7 @@
 //! Owned bytes at the alignment that kernels want.
 
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -32,10 +33,15 @@ impl Memory {
 
     /// Pages for so many bytes; `None` where they are few, or the system has none to give.
     fn pages(len: usize) -> Option<MmapMut> {
-        let map = (len >= PAGES_FROM).then(|| MmapMut::map_anon(len.next_multiple_of(64)).ok())??;
+        (len >= PAGES_FROM).then(|| Memory::mapped(len).ok())?
+    }
+
+    /// Pages for so many bytes.
+    fn mapped(len: usize) -> io::Result<MmapMut> {
+        let map = MmapMut::map_anon(len.checked_next_multiple_of(64).ok_or(io::ErrorKind::OutOfMemory)?)?;
         // A wish: a system without huge pages runs the same, slower.
         let _ = map.advise(Advice::HugePage);
-        Some(map)
+        Ok(map)
     }
 
     /// How many there are.
@@ -82,6 +88,17 @@ impl AlignedBytes {
     /// That many zeros.
     pub fn zeroed(len: usize) -> Self {
         Self { memory: Arc::new(Memory::zeroed(len)), len }
+    }
+
+    /// That many zeros, where the number comes from data, so that the machine may not have them.
+    ///
+    /// # Errors
+    /// When the system gives no memory.
+    pub fn try_zeroed(len: usize) -> io::Result<Self> {
+        if len < PAGES_FROM {
+            return Ok(Self::zeroed(len));
+        }
+        Ok(Self { memory: Arc::new(Memory::Pages(Memory::mapped(len)?)), len })
     }
 
     /// Whether nobody else has them.

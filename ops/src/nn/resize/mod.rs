@@ -140,9 +140,7 @@ impl Resize {
         let pairs: Vec<(usize, f64)> = match (scales, sizes) {
             (Some(s), None) => {
                 length("scales", s.len(), n)?;
-                if let Some(bad) = s.iter().find(|s| !s.is_finite() || **s <= 0.0) {
-                    return Err(OpError::eval(format!("scales holds {bad}, scales must be positive")));
-                }
+                positive(s)?;
                 axes.iter().zip(s).map(|(a, s)| ((dims[*a] as f64 * s).floor() as usize, *s)).collect()
             }
             (None, Some(s)) => {
@@ -213,6 +211,7 @@ impl Resize {
             if scales.len() != axes.len() {
                 return Err(OpError::shape(format!("scales has {} entries, it needs {}", scales.len(), axes.len())));
             }
+            positive(&scales)?;
             for (a, s) in axes.iter().zip(scales) {
                 out[*a] = scaled(&x[*a], s);
             }
@@ -236,6 +235,14 @@ impl Resize {
             out[p.axis] = Dim::from(p.output);
         }
         Ok(out)
+    }
+}
+
+/// Refuses scales that give no size.
+fn positive(scales: &[f64]) -> Result<(), OpError> {
+    match scales.iter().find(|s| !s.is_finite() || **s <= 0.0) {
+        Some(bad) => Err(OpError::shape(format!("scales holds {bad}, scales must be positive"))),
+        None => Ok(()),
     }
 }
 

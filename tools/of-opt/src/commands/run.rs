@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use of_codegen::Summary;
 use of_diag::Diagnostics;
@@ -36,7 +37,7 @@ pub struct Run {
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "pb")]
     pub output_format: Format,
     /// Print the K largest along the last axis with their indices
-    #[arg(long, value_name = "K", conflicts_with = "outputs")]
+    #[arg(long, value_name = "K", conflicts_with = "outputs", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub top: Option<usize>,
     /// Names for the indices of --top, one a line
     #[arg(long, value_name = "FILE", requires = "top")]
