@@ -26,8 +26,8 @@ use crate::native::{Extent, Isa, Language, Nest, Source};
 /// Threads of every block.
 pub const THREADS: usize = 256;
 
-/// The head of every kernel's text.
-const PRELUDE: &str = include_str!("prelude.cuh");
+/// The head of every kernel's text: types, accesses, mathematical functions.
+const PRELUDE: &str = concat!(include_str!("prelude.cuh"), include_str!("../functions.c"));
 
 /// The kernel of a nest.
 ///

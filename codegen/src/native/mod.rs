@@ -32,7 +32,7 @@ pub use zeroed::Zeroed;
 use crate::cuda;
 
 /// The head of every kernel's text: types, vector helpers, mathematical functions.
-const PRELUDE: &str = include_str!("prelude.c");
+const PRELUDE: &str = concat!(include_str!("prelude.c"), include_str!("../functions.c"));
 
 /// A kernel before compilation: the statements of its function and how to run it.
 ///
