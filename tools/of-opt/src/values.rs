@@ -65,9 +65,10 @@ pub fn write_npy(path: &Path, name: &str, value: &Value) -> Result<(), Diagnosti
 /// # Errors
 /// When one cannot be an input.
 pub fn to_runtime_all(values: Vec<Value>) -> Result<Vec<of_runtime::Value>, Diagnostics> {
+    // Each is gone before the next is made, so that memory holds one set of them.
     values
-        .iter()
-        .map(|v| of_reference::to_runtime(v).map_err(|e| exit::error(Code::INPUT, e.to_string()).into()))
+        .into_iter()
+        .map(|v| of_reference::to_runtime(&v).map_err(|e| exit::error(Code::INPUT, e.to_string()).into()))
         .collect()
 }
 
