@@ -408,8 +408,11 @@ fn pool(g: &Graph, op: OpId) -> Result<Role, String> {
     let last =
         as_op::<MaxPool>(g, op).map(|p| p.channels_last).or_else(|| as_op::<AvgPool>(g, op).map(|p| p.channels_last));
     let x = g.ty(data.operands[0]).as_tensor().ok_or("no tensor")?;
-    if last != Some(true) || data.results.len() != 1 {
-        return Err("only channels-last pools without indices have native code".into());
+    if data.results.len() != 1 {
+        return index::claims(g, op).map(|()| Role::Single);
+    }
+    if last != Some(true) {
+        return Err("only channels-last pools have native code".into());
     }
     let bytes = data.name() == MaxPool::NAME && matches!(x.dtype, DType::U8 | DType::I8);
     if !(x.dtype == DType::F32 || bytes) {

@@ -192,6 +192,7 @@ list! {
     crate::nn::Lrn,
     crate::nn::MatMulInteger,
     crate::nn::MaxPool,
+    crate::nn::MaxPoolGradient,
     crate::nn::MaxUnpool,
     crate::nn::MeanVarianceNorm,
     crate::nn::MelWeightMatrix,

@@ -7,10 +7,11 @@ use of_ops::list::as_op;
 use of_ops::movement::{
     GatherElements, GatherNd, OneHot, Pad, Range, ReverseSequence, ScatterElements, ScatterNd, Tile, Trilu,
 };
-use of_ops::nn::{Resize, RoiAlign};
+use of_ops::nn::{MaxPool, Resize, RoiAlign};
 use of_ops::reduction::{ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceProd, ReduceSum, TopK};
 use of_ops::shape::axis;
 
+use super::pool::found;
 use super::region::regions;
 use super::resize::resize;
 use crate::native::expr::{ctype, int_literal};
@@ -74,6 +75,7 @@ pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
         CumSum::NAME => cum_sum(&o),
         ReduceSum::NAME | ReduceProd::NAME | ReduceMax::NAME | ReduceMin::NAME => reduce(&o),
         TopK::NAME => top_k(&o),
+        MaxPool::NAME => found(g, op),
         Resize::NAME => resize(g, op),
         RoiAlign::NAME => regions(g, op),
         name => Err(format!("'{name}' has no native code")),

@@ -1,10 +1,13 @@
 //! `of.compress`.
 
-use of_ir::{DType, Dim, OpError, OpView, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{DType, Dim, OpError, OpView, TensorType, Type, ValueId};
 
-use super::{cells, nonzero};
+use super::gather::{Extent, scatter_axis};
+use super::{NonZero, cells, nonzero};
+use crate::nn::build::Build;
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// The slices of an axis whose condition is true; without `axis` those of the flattened tensor. A short condition
@@ -68,5 +71,20 @@ impl Op for Compress {
         let own = shape::strides(x.dims());
         let at = |i: &[usize]| i.iter().enumerate().map(|(a, i)| if a == axis { kept[*i] } else { *i } * own[a]).sum();
         Ok(vec![cells::pick(x, &dims, at)?.into()])
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let (g, x, condition) = (cx.grads[0]?, cx.operands[0], cx.operands[1]);
+        let rank = cx.rw.graph().ty(x).as_tensor()?.rank()?;
+        let axis = self.axis.map_or(Ok(0), |axis| shape::axis(axis, rank)).ok()?;
+        let mut b = Build::new(cx.rw);
+        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let kept = b.op(NonZero {}, &[condition])?;
+            let kept = b.reshape(kept, &[-1])?;
+            let whole = if self.axis.is_some() { x } else { b.reshape(x, &[-1])? };
+            let dx = scatter_axis(b.rw, g, kept, 1, axis, Extent::Of(whole))?;
+            Ok(vec![Some(b.reshape_like(dx, x)?), None])
+        };
+        Some(run())
     }
 }

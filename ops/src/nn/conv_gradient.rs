@@ -157,22 +157,41 @@ pub(super) fn conv_transpose(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &Con
 
 /// Each gradient, divided by the number of elements that its window averaged, goes to all of them.
 pub(super) fn avg_pool(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &PoolGeometry<Dim>, counts: &[f64]) -> Gradients {
-    let (w, c) = (geometry.windows.fixed()?, geometry.c.as_const().and_then(|c| usize::try_from(c).ok())?);
+    let spread = Spread::new(geometry)?;
     let mut b = Build::new(cx.rw);
     let mut run = || {
-        let dtype = b.dtype(g);
-        let constant = |dims: Vec<usize>, v: Vec<f64>| {
-            Tensor::from_elements(dtype, dims, Elements::Float(v)).map_err(|e| diagnostic(e.into()))
-        };
         let share = counts.iter().map(|n| 1.0 / n.max(1.0)).collect();
-        let share = constant([&[1, 1], w.output.as_slice()].concat(), share)?;
-        let ones: usize = c * w.kernel.iter().product::<usize>();
-        let ones = constant([&[c, 1], w.kernel.as_slice()].concat(), vec![1.0; ones])?;
-        let (share, ones) = (b.constant(share)?, b.constant(ones)?);
+        let dims = [&[1, 1], spread.windows.output.as_slice()].concat();
+        let share =
+            Tensor::from_elements(b.dtype(g), dims, Elements::Float(share)).map_err(|e| diagnostic(e.into()))?;
+        let share = b.constant(share)?;
         let each = b.mul(g, share)?;
-        Ok(vec![Some(b.op(backward(&w, c.max(1)), &[each, ones])?)])
+        Ok(vec![Some(spread.to_windows(&mut b, each)?)])
     };
     Some(run())
+}
+
+/// The transpose of summing windows.
+pub(super) struct Spread {
+    windows: Windows<usize>,
+    channels: usize,
+}
+
+impl Spread {
+    /// `None` where a spatial axis or the number of channels is a symbol.
+    pub fn new(geometry: &PoolGeometry<Dim>) -> Option<Spread> {
+        let channels = geometry.c.as_const().and_then(|c| usize::try_from(c).ok())?;
+        Some(Spread { windows: geometry.windows.fixed()?, channels })
+    }
+
+    /// Each number, one a window, is added to all elements of its window.
+    pub fn to_windows(&self, b: &mut Build<'_, '_>, each: ValueId) -> Made {
+        let dims = [&[self.channels, 1], self.windows.kernel.as_slice()].concat();
+        let ones = Elements::Float(vec![1.0; dims.iter().product()]);
+        let ones = Tensor::from_elements(b.dtype(each), dims, ones).map_err(|e| diagnostic(e.into()))?;
+        let ones = b.constant(ones)?;
+        b.op(backward(&self.windows, self.channels.max(1)), &[each, ones])
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use of_ir::{Dim, Elements, OpError, OpView, SbpSignature, Tensor};
+use of_diag::Diagnostic;
+use of_ir::{Dim, Elements, OpError, OpView, SbpSignature, Tensor, ValueId};
 
+use super::build::Build;
 use super::conv::{self, symbolic};
+use super::conv_gradient::Spread;
 use super::pool::{self, PoolGeometry, PoolSample};
 use super::window::WindowAttrs;
+use crate::elementwise::{Abs, Pow, Sign};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics};
 
 op! {
     /// The p-norm of each window: `(sum |x|^p)^(1/p)`; padding counts as zeros. Source: ONNX LpPool.
@@ -92,5 +96,30 @@ impl Op for LpPool {
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         pool::splits(cx, self.channels_last)
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        // Layouts are chosen after differentiation.
+        let g = cx.grads[0].filter(|_| !self.channels_last)?;
+        let (x, y) = (cx.operands[0], cx.results[0]);
+        let geometry = self.geometry(cx.rw.graph().ty(x).as_tensor()?.shape.as_ref()?).ok()?;
+        let spread = Spread::new(&geometry)?;
+        let mut b = Build::new(cx.rw);
+        // dx = |x|^(p-1) sign(x) times the sum of g y^(1-p) over the windows; where y is 0, so is every x.
+        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let power = |b: &mut Build<'_, '_>, v: ValueId, p: i64| {
+                let p = b.number(p as f64, v)?;
+                b.op(Pow {}, &[v, p])
+            };
+            let norm = b.nonzero(y)?;
+            let norm = power(&mut b, norm, 1 - self.p)?;
+            let each = b.mul(g, norm)?;
+            let sums = spread.to_windows(&mut b, each)?;
+            let (size, sign) = (b.op(Abs {}, &[x])?, b.op(Sign {}, &[x])?);
+            let slope = power(&mut b, size, self.p - 1)?;
+            let slope = b.mul(slope, sign)?;
+            Ok(vec![Some(b.mul(sums, slope)?)])
+        };
+        Some(run())
     }
 }

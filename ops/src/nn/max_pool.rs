@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use of_ir::{DType, Dim, Elements, OpError, OpView, PartialKind, SbpSignature, Tensor, Type};
+use of_diag::Diagnostic;
+use of_ir::{DType, Dim, Elements, OpError, OpView, PartialKind, SbpSignature, Tensor, Type, ValueId};
 
+use super::MaxPoolGradient;
 use super::conv::{self, symbolic};
 use super::pool::{self, PoolGeometry, PoolSample};
 use super::window::WindowAttrs;
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics};
 
 op! {
     /// The largest element of each window; padding does not count.
@@ -146,5 +148,9 @@ impl Op for MaxPool {
         out
     }
 
-    // No gradient yet: it needs a scatter along the indices, which are not always a result.
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        // Layouts are chosen after differentiation.
+        let g = cx.grads[0].filter(|_| !self.channels_last)?;
+        Some(cx.rw.create_one(MaxPoolGradient::of(self), &[cx.operands[0], g]).map(|dx| vec![Some(dx)]))
+    }
 }

@@ -1,11 +1,14 @@
 //! `of.max_unpool`.
 
-use of_ir::{Dim, OpError, OpView, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{Dim, OpError, OpView, Tensor, TensorType, Type, ValueId};
 
+use super::build::Build;
 use super::layout::Activation;
 use super::window::{self, WindowAttrs};
+use crate::movement::GatherElements;
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// The partial inverse of `of.max_pool`: puts each element of `x` where `indices` says and zeros elsewhere.
@@ -125,4 +128,19 @@ impl Op for MaxUnpool {
     }
 
     // No signatures: indices count in the global result, which a slice does not know.
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let (g, x, at) = (cx.grads[0]?, cx.operands[0], cx.operands[1]);
+        let mut b = Build::new(cx.rw);
+        // A shape that is given moves what the indices count.
+        if b.given(cx.operands, 2).is_some() {
+            return None;
+        }
+        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let [flat, places] = [g, at].map(|v| b.reshape(v, &[-1]));
+            let dx = b.op(GatherElements { axis: 0 }, &[flat?, places?])?;
+            Ok([Some(b.reshape_like(dx, x)?), None, None].into_iter().take(cx.operands.len()).collect())
+        };
+        Some(run())
+    }
 }

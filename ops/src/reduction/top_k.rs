@@ -2,10 +2,12 @@
 
 use std::cmp::Ordering;
 
-use of_ir::{DType, Dim, Elements, OpError, OpView, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{DType, Dim, Elements, OpError, OpView, Tensor, TensorType, Type, ValueId};
 
+use crate::movement::{ScatterElements, zeros_like};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// The `k` largest (or smallest) elements along an axis in order, and their indices; of equal ones the first comes first.
@@ -110,5 +112,15 @@ impl Op for TopK {
             Tensor::from_elements(x.dtype(), dims.clone(), elements)?.into(),
             Tensor::from_slice(&dims, &indices)?.into(),
         ])
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let (g, places) = (cx.grads[0]?, cx.results[1]);
+        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let zeros = zeros_like(cx.rw, cx.operands[0])?;
+            let put = ScatterElements { axis: self.axis, reduction: "add".into() };
+            Ok(vec![Some(cx.rw.create_one(put, &[zeros, places, g])?), None])
+        };
+        Some(run())
     }
 }

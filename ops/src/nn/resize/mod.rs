@@ -1,15 +1,19 @@
 //! `of.resize`.
 
 mod coords;
+mod gradient;
 
 use std::sync::Arc;
 
-use of_ir::{DType, Dim, DimFn, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{
+    DType, Dim, DimFn, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId,
+};
 
 pub use coords::{Coordinates, Filter, Interpolation, Nearest, Taps, Transform};
 
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, Value, op, op_basics, shape};
 
 op! {
     /// Resamples a tensor along some axes by nearest neighbour, linear or cubic interpolation.
@@ -348,6 +352,10 @@ impl Op for Resize {
             SbpSignature::new(&operands, &[Sbp::Split(axis as u8)])
         };
         (0..rank).filter(free).map(split).collect()
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        self.derivative(cx)
     }
 }
 
