@@ -1,9 +1,12 @@
 //! `differentiate`: derivatives become the ops that compute them.
 
+mod scan;
+
 use std::collections::{HashMap, HashSet};
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, Rewriter, Type, ValueId};
+use of_ops::control::Scan;
 use of_ops::elementwise::Add;
 use of_ops::movement::Expand;
 use of_ops::structural::{Constant, ShapeOf};
@@ -14,7 +17,7 @@ use of_ops::{GradCx, Kind, OpSpec};
 /// derivative of a derivative sees the ops of the first.
 ///
 /// An op gives the gradients of its operands by its own rule. A composite without a rule is expanded where it stands
-/// and differentiated as its parts.
+/// and differentiated as its parts. The derivative of a scan is a scan the other way.
 ///
 /// # Errors
 /// An op between the operands that is not differentiable, with its location.
@@ -111,7 +114,8 @@ impl Tape {
         for op in self.path.iter().rev() {
             let data = g.op(*op);
             if data.results.iter().any(|v| needed.contains(v)) {
-                needed.extend(data.operands.iter().filter(|v| self.active.contains(v)));
+                let inside = data.regions.iter().flat_map(|r| scan::captured(g, *r));
+                needed.extend(data.operands.iter().copied().chain(inside).filter(|v| self.active.contains(v)));
                 kept.push(*op);
             }
         }
@@ -127,6 +131,9 @@ impl Tape {
         let grads: Vec<Option<ValueId>> = results.iter().map(|v| self.grads.get(v).copied()).collect();
         if grads.iter().all(Option::is_none) {
             return Ok(());
+        }
+        if name == Scan::NAME {
+            return self.scan(rw, gradient, op);
         }
         let none = || {
             let what = format!("'{name}' has no gradient, and a derivative passes through it");
