@@ -158,9 +158,15 @@ fn cut(
     (count, microbatches): (usize, usize),
     effort: &Effort,
 ) -> Result<Vec<String>, Diagnostics> {
-    if module.funcs.len() != 1 || !module.meshes.is_empty() {
-        let what = "stages are cut in a module of one function that names no mesh";
-        return Err(Diagnostic::error(Code::SBP, Location::Unknown, what).into());
+    if let Some(second) = module.funcs.values().nth(1) {
+        let what = format!("stages are cut in a module of one function, this one has {}", module.funcs.len());
+        let d = Diagnostic::error(Code::SBP, second.loc.clone(), what);
+        return Err(d.hint("keep the function that is to be cut, the others in a file of their own").into());
+    }
+    if let Some(mesh) = module.meshes.keys().next() {
+        let what = format!("stages have meshes of their own, and the module has mesh @{mesh} already");
+        let d = Diagnostic::error(Code::SBP, Location::Unknown, what);
+        return Err(d.hint("cut before types say how something lies, or shard without stages").into());
     }
     let mut lines = Vec::new();
     let mut found = None;

@@ -9,7 +9,7 @@ use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
 use crate::memory::Whole;
 use crate::model::{Model, Subject};
-use crate::stages::Pipeline;
+use crate::stages::{Pipeline, Pipelines};
 use crate::ways::Settled;
 
 /// One value as it was decided.
@@ -164,11 +164,11 @@ pub fn ways(settled: &Settled) -> String {
     out
 }
 
-/// Choices of stages and microbatches, the fastest first, and what the first takes in each stage.
-pub fn pipelines(func: &of_ir::Func, all: &[Pipeline]) -> String {
-    let mut order: Vec<&Pipeline> = all.iter().collect();
+/// Choices of stages and microbatches, the fastest first, what the first takes in each stage, and what does not fit.
+pub fn pipelines(func: &of_ir::Func, all: &Pipelines) -> String {
+    let mut order: Vec<&Pipeline> = all.fit.iter().collect();
     order.sort_by(|a, b| a.cost.total_cmp(&b.cost));
-    let bound = all.iter().map(|p| p.bound).fold(f64::INFINITY, f64::min);
+    let bound = all.fit.iter().map(|p| p.bound).fold(f64::INFINITY, f64::min);
     let Some(best) = order.first() else { return String::new() };
     let gap = (best.cost - bound) / best.cost.max(1e-30) * 100.0;
     let mut out = format!("{} a step, at least {} (gap {gap:.2} %)\n\n", seconds(best.cost), seconds(bound));
@@ -196,6 +196,20 @@ pub fn pipelines(func: &of_ir::Func, all: &[Pipeline]) -> String {
             let _ = writeln!(out, "{i:8}  {:>12}  {until}", seconds(*took));
         }
     }
+    let mut unfit: Vec<(&str, Vec<String>)> = Vec::new();
+    for (stages, microbatches, why) in &all.unfit {
+        let choice = format!("{stages}x{microbatches}");
+        match unfit.iter_mut().find(|(message, _)| *message == why.message) {
+            Some((_, choices)) => choices.push(choice),
+            None => unfit.push((&why.message, vec![choice])),
+        }
+    }
+    if !unfit.is_empty() {
+        out.push_str("\nstages x microbatches that do not fit\n");
+    }
+    for (why, choices) in unfit {
+        let _ = writeln!(out, "  {}: {why}", choices.join(", "));
+    }
     out
 }
 
@@ -204,16 +218,15 @@ pub fn cut(p: &Pipeline) -> String {
     let gap = 100.0 * (1.0 - p.bound / p.cost.max(1e-300));
     let stages: Vec<String> = p.seconds.iter().map(|s| seconds(*s)).collect();
     format!(
-        "{} a step, at least {} with so many stages (gap {:.2} %); {} stages on {:?} along axis {}, {} microbatches; a stage \
-         takes {}; {} of memory",
+        "{} a step, at least {} with so many stages (gap {:.2} %); {}, {} microbatches; {} of memory",
         seconds(p.cost),
         seconds(p.bound),
         gap.max(0.0),
-        p.stages,
-        p.mesh.shape(),
-        p.axis,
+        match p.stages {
+            1 => format!("one stage on {:?}", p.mesh.shape()),
+            n => format!("{n} stages on {:?} along axis {}, which take {}", p.mesh.shape(), p.axis, stages.join(", ")),
+        },
         p.microbatches,
-        stages.join(", "),
         bytes(p.memory)
     )
 }

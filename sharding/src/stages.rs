@@ -58,8 +58,16 @@ pub struct Pipeline {
     pub memory: f64,
 }
 
-/// Every choice of stages and microbatches that fits, in order; the first has none of either. Each settles for itself which
-/// operand each `of.either` takes.
+/// Choices of stages and microbatches.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pipelines {
+    /// Those that fit, in order; the first has neither.
+    pub fit: Vec<Pipeline>,
+    /// Stages and microbatches that do not fit, and why.
+    pub unfit: Vec<(usize, usize, Diagnostic)>,
+}
+
+/// Every choice of stages and of these microbatches. Each settles for itself which operand each `of.either` takes.
 ///
 /// Functions whose types say how something lies are not cut: their layouts are of the whole mesh.
 ///
@@ -70,23 +78,27 @@ pub fn pipelines(
     mesh: &MeshSpec,
     microbatches: &[usize],
     effort: &Effort,
-) -> Result<Vec<Pipeline>, Diagnostics> {
-    let mut out = Vec::new();
-    let mut why = None;
+) -> Result<Pipelines, Diagnostics> {
+    let mut all = Pipelines { fit: Vec::new(), unfit: Vec::new() };
+    let first = |d: Diagnostics| d.0.into_iter().next().unwrap_or_else(|| decide::nothing(func));
     match uncut(&mut func.clone(), mesh, effort) {
-        Ok(p) => out.push(p),
-        Err(e) => why = Some(e),
+        Ok(p) => all.fit.push(p),
+        Err(why) => all.unfit.push((1, 1, first(why))),
     }
-    for (axis, a) in mesh.axes.iter().enumerate().filter(|_| !placed(&func.graph)) {
+    for (axis, a) in mesh.axes.iter().enumerate() {
         for stages in (2..=a.devices).filter(|s| a.devices % s == 0) {
-            for m in microbatches.iter().copied().filter(|m| *m > 1) {
-                if let Ok(s) = along(&mut func.clone(), mesh, axis..axis + 1, (stages, m), effort) {
-                    out.push(s.pipeline);
+            for m in microbatches {
+                match along(&mut func.clone(), mesh, axis..axis + 1, (stages, *m), effort) {
+                    Ok(s) => all.fit.push(s.pipeline),
+                    Err(why) => all.unfit.push((stages, *m, first(why))),
                 }
             }
         }
     }
-    if out.is_empty() { Err(why.unwrap_or_else(|| decide::nothing(func).into())) } else { Ok(out) }
+    match all.unfit.first() {
+        Some((.., why)) if all.fit.is_empty() => Err(why.clone().into()),
+        _ => Ok(all),
+    }
 }
 
 /// The whole function on the whole mesh.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use of_diag::{Code, Diagnostics};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
@@ -35,7 +36,8 @@ pub struct Explain {
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<f64>,
     /// Cut the layers into stages too, with so many microbatches in a step; several numbers are tried
-    #[arg(long, value_name = "M", value_delimiter = ',', requires = "mesh", conflicts_with = "html")]
+    #[arg(long, value_name = "M", value_delimiter = ',', requires = "mesh", conflicts_with = "html",
+        value_parser = RangedU64ValueParser::<usize>::new().range(2..))]
     pub microbatches: Vec<usize>,
     /// Write a page for a browser: graph, layouts, communication, memory, and the timeline of a step
     #[arg(long, value_name = "FILE.html", conflicts_with = "memory")]
