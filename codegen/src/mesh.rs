@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use of_diag::{Code, Diagnostic, Location};
+use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Module, PartialKind, Sbp, Type, ValueId};
 use of_ops::boxing::{TURNS_INPUTS, TURNS_OUTPUTS};
 use of_plan::{
@@ -27,6 +27,13 @@ pub struct MeshFuncs<'m> {
     pub ranks: Vec<usize>,
 }
 
+/// What ranks can give one another.
+pub(crate) const EXCHANGED: &str = "tensors of known extents whose elements are whole bytes";
+
+/// What to do with others.
+pub(crate) const EXCHANGED_HINT: &str =
+    "give numbers to open dimensions (--shape), cast small integers to i8, and keep text on one device";
+
 /// The plan's spelling of a layout along one axis.
 pub fn axis_layout(sbp: Sbp) -> AxisLayout {
     match sbp {
@@ -43,8 +50,8 @@ pub fn axis_layout(sbp: Sbp) -> AxisLayout {
 pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Diagnostic> {
     let port = |name: &str, ty: &Type, turns: Option<Turns>| {
         let unsupported = || {
-            let what = format!("'{name}' is {ty}: ranks take tensors of known extents and whole bytes");
-            Diagnostic::error(Code::UNSUPPORTED, Location::Unknown, what)
+            let what = format!("'{name}' is {ty}: ranks take and give {EXCHANGED}");
+            Diagnostic::error(Code::UNSUPPORTED, mesh.whole.loc.clone(), what).hint(EXCHANGED_HINT)
         };
         let t = ty.as_tensor().ok_or_else(unsupported)?;
         let mut dims = t.fixed_dims().ok_or_else(unsupported)?;

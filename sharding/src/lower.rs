@@ -83,7 +83,13 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
     };
     let to = sbp(result).ok_or_else(|| wrong("the result does not say how it lies on the mesh"))?;
     let Some((bytes, dims)) = cost::size(rw.graph(), value) else {
-        return Err(wrong("the operand is no tensor of known extents").hint("give numbers to open dimensions"));
+        let (what, hint) = match rw.graph().ty(value) {
+            Type::Tensor(t) if t.dtype == of_ir::DType::String => {
+                ("text does not pass between devices", "keep it whole on each")
+            }
+            _ => ("the operand is no tensor of known extents", "give numbers to open dimensions"),
+        };
+        return Err(wrong(what).hint(hint));
     };
     for side in [&from, &to] {
         let axes = meshes.spec(&side.mesh).axes.len();

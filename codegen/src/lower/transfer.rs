@@ -8,7 +8,7 @@ use of_plan::{AxisLayout, LayoutKind, Meeting};
 
 use super::Lowering;
 use crate::Backend;
-use crate::mesh::axis_layout;
+use crate::mesh::{EXCHANGED, EXCHANGED_HINT, axis_layout};
 use crate::physical::{Flops, Operand, Place, Work, element_type};
 
 /// From so many bytes on, many ranks sum a slice each and gather the slices, as Thakur, Rabenseifner and Gropp do for
@@ -25,7 +25,9 @@ pub(crate) fn meeting(g: &Graph, op: OpId) -> Result<Meeting, Diagnostic> {
     let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
     let own = as_op::<Transfer>(g, op).ok_or_else(|| error("the attributes of a transfer do not decode"))?;
     let dtype = g.ty(data.operands[0]).as_tensor().map(|t| t.dtype).filter(|t| t.bits().is_some_and(|b| b >= 8));
-    let dtype = dtype.ok_or_else(|| error(&format!("ranks do not exchange {}", g.ty(data.operands[0]))))?;
+    let refused =
+        || error(&format!("{} passes between ranks, which take and give {EXCHANGED}", g.ty(data.operands[0])));
+    let dtype = dtype.ok_or_else(|| refused().hint(EXCHANGED_HINT))?;
     let axes: Vec<usize> = own.axes.iter().filter_map(|a| usize::try_from(*a).ok()).collect();
     let stage = |i: usize| own.stages.get(i).and_then(|s| u32::try_from(*s).ok());
     let layout = |of: &of_ir::NdSbp, side: usize| {
@@ -67,7 +69,8 @@ impl Lowering<'_, '_> {
         let (x, y) = (data.operands[0], data.results[0]);
         let (src, dtype) = (self.place(x)?, self.dtype(x));
         if matches!(src.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none()) {
-            return Err(error(&format!("ranks do not exchange {}", self.g.ty(x))));
+            let what = format!("{} passes between ranks, which take and give {EXCHANGED}", self.g.ty(x));
+            return Err(error(&what).hint(EXCHANGED_HINT));
         }
         let dst = self.new_value(y);
         let bytes = self.out.physical.slots[dst].bytes.ok_or_else(|| error("the part of a rank has no known size"))?;
