@@ -156,10 +156,14 @@ fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Resul
         .first()
         .ok_or_else(|| exit::error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
     let stages = mesh.stages().and_then(|axis| Some((axis, *mesh.extents().get(axis)?)));
+    let given = spec.shape();
     let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.cut(axis, stages));
     if mesh.extents() != spec.shape() {
-        let what = format!("the plan is for a mesh of {:?}, the given one is {:?}", mesh.extents(), spec.shape());
-        return Err(exit::error(Code::INPUT, what).into());
+        let cut = stages.map(|(axis, _)| format!(", axis {axis} of which are stages")).unwrap_or_default();
+        let what = format!("the plan is for a mesh of {:?}{cut}, the given one is {given:?}", mesh.extents());
+        let devices: usize = mesh.extents().iter().product();
+        let hint = format!("the mesh that it was compiled for has {devices} devices");
+        return Err(exit::error(Code::INPUT, what).hint(hint).into());
     }
     let machine = machine_of(spec);
     let mut costs = |rank: u32, program: &Program| machine.costs_ns(plan, mesh, rank, program);
