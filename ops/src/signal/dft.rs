@@ -1,10 +1,13 @@
 //! `of.dft`.
 
-use of_ir::{Dim, DimFn, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{Dim, DimFn, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
 use super::fft::{Complex, Fft};
+use crate::movement::Pad;
+use crate::nn::build::{Build, Made, diagnostic};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// Discrete Fourier transform along an axis: `y[k] = sum_n x[n] e^(-2 pi i k n / N)`, or with `inverse`
@@ -208,5 +211,70 @@ impl Op for Dft {
             SbpSignature::new(&operands, &[s])
         };
         others.map(|a| with_rest(Sbp::Split(a))).collect()
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let (g, count) = (cx.grads[0]?, cx.operands.len());
+        let graph = cx.rw.graph();
+        let fixed = |v: ValueId| graph.ty(v).as_tensor()?.fixed_dims();
+        let (x, y) = (fixed(cx.operands[0])?, fixed(cx.results[0])?);
+        let given = |i: usize| cx.operands.get(i).copied().filter(|v| *graph.ty(*v) != Type::None);
+        let known = |v: ValueId| graph.constant(v)?.to_i64s()?.first().copied();
+        let axis = given(2).map(known).map_or(Some(None), |a| a.map(Some))?;
+        let axis = signal_axis(axis, x.len()).ok()?;
+        let n = match given(1) {
+            Some(v) => usize::try_from(known(v)?).ok()?,
+            None => usize::try_from(self.length(&Dim::from(x[axis])).as_const()?).ok()?,
+        };
+        let back = Back { axis, rank: x.len(), n };
+        let dx = back.derivative(&mut Build::new(cx.rw), self, g, [x[axis], y[axis]], x[x.len() - 1]);
+        Some(dx.map(|dx| [Some(dx), None, None].into_iter().take(count).collect()))
+    }
+}
+
+/// The way back through a transform of length `n`: the transposed one, which has the opposite sign in its exponents.
+struct Back {
+    axis: usize,
+    rank: usize,
+    n: usize,
+}
+
+impl Back {
+    /// From `g` to what the input, of `given` elements of so many parts, has of it; `[given, made]` are lengths of the axis.
+    fn derivative(&self, b: &mut Build<'_, '_>, op: &Dft, g: ValueId, [given, made]: [usize; 2], parts: usize) -> Made {
+        let n = self.n as f64;
+        if op.onesided && op.inverse {
+            // The values but the first, and the one in the middle, stand for their conjugates too.
+            let half = self.n / 2 + 1;
+            let both = |k: usize| if k == 0 || 2 * k == self.n { 1.0 / n } else { 2.0 / n };
+            let mut dims = vec![1; self.rank];
+            dims[self.axis] = half;
+            let shares = Elements::Float((0..half).map(both).collect());
+            let shares = Tensor::from_elements(b.dtype(g), dims, shares).map_err(|e| diagnostic(e.into()))?;
+            let (shares, values) = (b.constant(shares)?, self.transform(b, g, false, true)?);
+            let dx = b.mul(values, shares)?;
+            return self.lengthen(b, dx, half, given);
+        }
+        let whole = self.lengthen(b, g, made, self.n)?;
+        let values = self.transform(b, whole, !op.inverse, false)?;
+        let dx = b.scale(values, if op.inverse { 1.0 / n } else { n })?;
+        let dx = if parts == 1 { b.head(dx, &[self.rank - 1], &[1])? } else { dx };
+        self.lengthen(b, dx, self.n, given)
+    }
+
+    fn transform(&self, b: &mut Build<'_, '_>, v: ValueId, inverse: bool, onesided: bool) -> Made {
+        let [length, axis] = [self.n, self.axis].map(|v| b.constant(Tensor::scalar(v as i64)));
+        b.op(Dft { inverse, onesided }, &[v, length?, axis?])
+    }
+
+    /// `v`, of `from` elements along the axis, cut or with zeros behind.
+    fn lengthen(&self, b: &mut Build<'_, '_>, v: ValueId, from: usize, to: usize) -> Made {
+        if to <= from {
+            return if to == from { Ok(v) } else { b.head(v, &[self.axis], &[to]) };
+        }
+        let mut pads = vec![0; 2 * self.rank];
+        pads[self.rank + self.axis] = (to - from) as i64;
+        let pads = b.ints(&pads)?;
+        b.op(Pad { mode: "constant".into() }, &[v, pads])
     }
 }
