@@ -56,7 +56,8 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     let Some(name) = &c.codegen.mesh else {
         return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
     };
-    if !c.codegen.backend.is_empty() || !c.codegen.backend_for.is_empty() {
+    let codegen = &c.codegen;
+    if !codegen.backend.is_empty() || !codegen.backend_for.is_empty() || codegen.target.is_some() {
         let what = "how a model lies on a mesh does not depend on backends";
         let hint = "--placement says what each rank gives them, and why not more";
         return Err(exit::error(Code::INPUT, what).hint(hint).into());
