@@ -116,8 +116,11 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
 
 /// Every op that a backend was asked for and does not run, with the reason.
 fn placement(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
-    if c.codegen.backend.is_empty() && c.codegen.backend_for.is_empty() {
-        return Err(exit::usage("--placement needs --backend: which backends to ask, best first").into());
+    let asked = &c.codegen;
+    let host = asked.target.as_deref().is_none_or(|target| target == "cpu");
+    if host && asked.backend.is_empty() && asked.backend_for.is_empty() {
+        let what = "--placement needs --backend: which backends to ask, best first; or a --target that is a GPU";
+        return Err(exit::usage(what).into());
     }
     let Model::Module(source) = load(&c.model.model, console)? else {
         return Err(exit::usage("a plan is compiled already: explain takes a model").into());
