@@ -30,7 +30,7 @@ fn inner() {
     let arch = std::env::var("STUB_ARCH").unwrap_or_else(|_| "sm_90".into());
     let backend = Cuda::new(&arch, Cache::none()).unwrap();
     let mut func = module.main().unwrap().clone();
-    place::entirely(&mut func, &backend).unwrap_or_else(|d| panic!("{d}"));
+    place::entirely(&mut [&mut func], &backend).unwrap_or_else(|d| panic!("{d}"));
     let plan = Arc::new(placed(&func, &[&backend], Cache::none()));
     let mut session = match Session::new(plan, 0, Options::default(), &[Arc::new(Device::default())]) {
         Ok(session) => session,

@@ -111,7 +111,7 @@ func @main(%x: tensor<6xf64>, %z: tensor<2xf32>) -> (tensor<6xf64>, tensor<2xf32
     let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
     let backend = Cuda::new("sm_90", Cache::none()).unwrap();
     let mut func = module.main().unwrap().clone();
-    let Err(errors) = place::entirely(&mut func, &backend) else { panic!("refused") };
+    let Err(errors) = place::entirely(&mut [&mut func], &backend) else { panic!("refused") };
     let errors = errors.to_string();
     for words in
         ["'of.exp' does not run on 'cuda': Exp of f64", "'of.fmod' does not run on 'cuda': the remainder of floats"]
@@ -223,7 +223,7 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
     let mut f = function_of(text);
     let cache = cache();
     let backend = Cuda::new("shim", cache.clone()).unwrap();
-    place::entirely(&mut f, &backend).unwrap_or_else(|d| panic!("{d}"));
+    place::entirely(&mut [&mut f], &backend).unwrap_or_else(|d| panic!("{d}"));
     let plan = placed(&f, &[&backend], cache);
     let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
     let mut r = Rng::new(5);

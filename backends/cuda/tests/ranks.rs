@@ -16,7 +16,7 @@ use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_passes::Manager;
 use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
-use of_plan::{Exec, Meeting, PlanFile};
+use of_plan::{Collective, Exec, Meeting, PlanFile};
 use of_runtime::{MeshSession, Options, RunError, SessionError, Tensor};
 use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
 
@@ -130,6 +130,24 @@ fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> Vec<
     all.iter().map(of).collect()
 }
 
+/// That what is left to the host only makes a partial value, and never combines values along some axes of the mesh while it
+/// moves them along others: the compiler makes two transfers of such ones.
+fn are_for_a_library(plan: &PlanFile, mesh: &[usize]) {
+    for task in plan.plan().programs.iter().flat_map(|p| &p.tasks) {
+        let Some(Exec::Boxing(e)) = &task.exec else { continue };
+        let share = Collective::of(&e.transfer, mesh, 0);
+        assert!(e.transfer.leaves_gaps() || share.is_ok(), "{:?}: {share:?}", e.transfer);
+    }
+}
+
+/// A sum of which each rank gets a slice along one axis of the tensor.
+fn scattered(axis: usize) -> Module {
+    let (from, to) = ("#of.sbp<@m, [P(sum)]>", format!("#of.sbp<@m, [S({axis})]>"));
+    let (p, s) = (format!("tensor<4x6x8xf32, {from}>"), format!("tensor<4x6x8xf32, {to}>"));
+    let ops = format!("%n = of.neg %x : ({p}) -> {p}\n  %y = of.place %n {{to = {to}}} : ({p}) -> {s}");
+    module("cpu[2]", &format!("func @main(%x: {p}) -> ({s}) {{\n  {ops}\n  of.return %y : ({s}) -> ()\n}}\n"))
+}
+
 /// A network of which each rank has columns, then rows; what they have in between is wanted whole too.
 const NETWORK: &str = r#"
 func @main(%x: tensor<32x24xf32, #of.sbp<@m, [B]>>, %w1: tensor<24x64xf32, #of.sbp<@m, [S(1)]>>,
@@ -162,6 +180,7 @@ fn everything() {
         for (what, module) in all_pairs(mesh, shape, dims, dtype) {
             let plan = plan(&module, mesh, (1, 1), &shim, &[]);
             assert!(transfers(&plan).0 > 0, "{what}: nothing is exchanged by GPUs");
+            are_for_a_library(&plan, shape);
             compare(&what, &module, &plan);
         }
     }
@@ -170,6 +189,12 @@ fn everything() {
         let plan = plan(&network, mesh, (1, 1), &shim, &[]);
         assert_eq!(transfers(&plan), (2, 0));
         compare("a network", &network, &plan);
+    }
+    for axis in 0..3 {
+        let module = scattered(axis);
+        let plan = plan(&module, "cpu[2]", (1, 1), &shim, &[]);
+        assert_eq!(transfers(&plan), (1, 0));
+        compare("a sum in slices", &module, &plan);
     }
     for (mesh, stages, microbatches) in [("cpu[3]", 3, 2), ("cpu[2x2]", 2, 4)] {
         let plan = plan(&layers(), mesh, (stages, microbatches), &shim, &[]);
@@ -204,9 +229,11 @@ fn what_passes_by_a_library_is_what_the_interpreter_says() {
     let library = stub(dir.path());
     let out = said("by_a_library", &[("OF_NCCL", library.to_str().unwrap()), ("STUB_SAYS", "1")]);
     assert!(out.contains("all agree"), "{out}");
-    for call in ["all-reduce", "all-gather", "send", "receive"] {
+    for call in ["all-reduce", "reduce-scatter", "all-gather", "send", "receive"] {
         assert!(out.contains(&format!(" {call} ")), "no {call}");
     }
+    // Slices along each of three axes, in two runs on two ranks.
+    assert_eq!(out.matches(" of 2: reduce-scatter 96\n").count(), 12);
 }
 
 /// Another backend in whose functions a few ops are left out at random, for each rank other ones.

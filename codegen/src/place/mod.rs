@@ -153,27 +153,32 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
     }
 }
 
-/// Places every op of `func` on `backend`, whatever it costs.
+/// Places every op of functions, such as those of ranks, on `backend`, whatever it costs. What passes between ranks stays on
+/// the host where the backend does not do it.
 ///
 /// # Errors
-/// Each op that it does not run, with the reason.
-pub fn entirely(func: &mut Func, backend: &dyn Backend) -> Result<Placement, Diagnostics> {
-    let g = &func.graph;
-    let refused = g.region_ops(g.entry()).filter_map(|op| {
-        let (why, data) = (backend.claims(g, op).err()?, g.op(op));
-        let what = format!("'{}' does not run on '{}': {why}", data.name(), backend.name());
-        let d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what);
-        Some(match backend.remedy(g, op) {
-            Some(fix) => d.hint(fix),
-            None => d,
-        })
-    });
-    let refused: Vec<Diagnostic> = refused.collect();
+/// Each op that it does not run, with the reason; once where several functions have it.
+pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Placement>, Diagnostics> {
+    let mut refused: Vec<Diagnostic> = Vec::new();
+    for g in funcs.iter().map(|f| &f.graph) {
+        for op in g.region_ops(g.entry()).filter(|op| as_op::<Transfer>(g, *op).is_none()) {
+            let (Err(why), data) = (backend.claims(g, op), g.op(op)) else { continue };
+            let what = format!("'{}' does not run on '{}': {why}", data.name(), backend.name());
+            let d = Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what);
+            let d = match backend.remedy(g, op) {
+                Some(fix) => d.hint(fix),
+                None => d,
+            };
+            if !refused.contains(&d) {
+                refused.push(d);
+            }
+        }
+    }
     if !refused.is_empty() {
         return Err(Diagnostics(refused));
     }
     let (known, wanted) = ([backend], [backend.name().to_string()]);
-    Ok(place(func, &Request { known: &known, wanted: &wanted, pins: &[], min_region: 0 })?)
+    Ok(place_all(funcs, &Request { known: &known, wanted: &wanted, pins: &[], min_region: 0 })?)
 }
 
 /// The backend called `name`.

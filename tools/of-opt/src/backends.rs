@@ -117,7 +117,7 @@ impl Backends {
     pub fn place(&self, funcs: &mut [&mut Func], flags: &Codegen) -> Result<Option<Vec<Placement>>, Diagnostics> {
         let gpu_alone = flags.target.as_deref().and_then(gpu).is_some();
         if let Some(cuda) = self.compilers.iter().find(|b| gpu_alone && b.name() == of_cuda::NAME) {
-            return funcs.iter_mut().map(|f| place::entirely(f, &**cuda)).collect::<Result<_, _>>().map(Some);
+            return place::entirely(funcs, &**cuda).map(Some);
         }
         let pins = flags.backend_for.iter().map(|p| pin(p)).collect::<Result<Vec<_>, _>>()?;
         if flags.backend.is_empty() && pins.is_empty() {

@@ -128,8 +128,8 @@ pub struct Codegen {
     #[arg(long, value_name = "DIR|NAME=FILE", num_args = 1.., requires = "precision", required_if_eq("precision", "int8"))]
     pub calibration: Vec<String>,
     /// Run on the ranks of a mesh: NAME[AxB], such as cpu[2], or a file that describes one. Ranks are threads of this
-    /// process, and share --threads among them. With --backend cuda:ARCH each has a GPU
-    #[arg(long, value_name = "MESH", conflicts_with = "target")]
+    /// process, and share --threads among them. With --target or --backend cuda:ARCH each has a GPU
+    #[arg(long, value_name = "MESH")]
     pub mesh: Option<String>,
     /// What is chosen together with how tensors lie on the mesh
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]

@@ -35,7 +35,7 @@ pub fn plan(f: &Func, arch: &str) -> PlanFile {
     let cache = cache();
     let backend = Cuda::new(arch, cache.clone()).unwrap();
     let mut f = f.clone();
-    place::entirely(&mut f, &backend).unwrap_or_else(|d| panic!("{d}"));
+    place::entirely(&mut [&mut f], &backend).unwrap_or_else(|d| panic!("{d}"));
     placed(&f, &[&backend], cache)
 }
 

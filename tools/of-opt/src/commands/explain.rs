@@ -58,7 +58,8 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
     let Some(name) = &c.codegen.mesh else {
         return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
     };
-    if !c.codegen.backend.is_empty() || !c.codegen.backend_for.is_empty() {
+    let codegen = &c.codegen;
+    if !codegen.backend.is_empty() || !codegen.backend_for.is_empty() || codegen.target.is_some() {
         let what = "how a model lies on a mesh does not depend on backends";
         let hint = "--placement says what each rank gives them, and why not more";
         return Err(exit::error(Code::INPUT, what).hint(hint).into());
@@ -117,8 +118,11 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
 
 /// Every op that a backend was asked for and does not run, with the reason.
 fn placement(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
-    if c.codegen.backend.is_empty() && c.codegen.backend_for.is_empty() {
-        return Err(exit::usage("--placement needs --backend: which backends to ask, best first").into());
+    let asked = &c.codegen;
+    let host = asked.target.as_deref().is_none_or(|target| target == "cpu");
+    if host && asked.backend.is_empty() && asked.backend_for.is_empty() {
+        let what = "--placement needs --backend: which backends to ask, best first; or a --target that is a GPU";
+        return Err(exit::usage(what).into());
     }
     let Model::Module(source) = load(&c.model.model, console)? else {
         return Err(exit::usage("a plan is compiled already: explain takes a model").into());
