@@ -1,11 +1,13 @@
 //! `of.one_hot`.
 
-use of_ir::{Dim, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::cells::Cells;
-use super::split;
+use super::{Concat, split};
+use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// A new axis of length `depth` that is `values[1]` at the place an index names and `values[0]` elsewhere. Negative
@@ -84,5 +86,24 @@ impl Op for OneHot {
             ))
         };
         (0..rank).filter_map(one).collect()
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let (g, operands) = (cx.grads[0]?, cx.operands);
+        let rank = cx.rw.graph().ty(g).as_tensor()?.rank()?;
+        let mut b = Build::new(cx.rw);
+        // values[1] is where the ones are, values[0] everywhere else.
+        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let unit = Tensor::from_elements(b.dtype(g), vec![2], Elements::Float(vec![0.0, 1.0]));
+            let unit = b.constant(unit.map_err(|e| diagnostic(e.into()))?)?;
+            let ones = b.op(self.clone(), &[operands[0], operands[1], unit])?;
+            let chosen = b.mul(g, ones)?;
+            let axes: Vec<usize> = (0..rank).collect();
+            let (all, on) = (b.sum(g, &axes, false)?, b.sum(chosen, &axes, false)?);
+            let off = b.sub(all, on)?;
+            let [off, on] = [off, on].map(|v| b.reshape(v, &[1]));
+            Ok(vec![None, None, Some(b.op(Concat { axis: 0 }, &[off?, on?])?)])
+        };
+        Some(run())
     }
 }

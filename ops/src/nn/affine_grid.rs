@@ -1,9 +1,12 @@
 //! `of.affine_grid`.
 
-use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
+use super::build::{Build, diagnostic};
+use crate::contraction::MatMul;
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// The grid for `of.grid_sample` that an affine map makes: `theta` (`[N, r, r + 1]`) applied to the normalised
@@ -24,6 +27,23 @@ op! {
         let theta = r.f32s(&[n as usize, rank as usize, rank as usize + 1]);
         Some((vec![theta, Tensor::from_i64s(&size).into()], AffineGrid { align_corners: r.int(0, 1) == 0 }))
     };
+}
+
+impl AffineGrid {
+    /// For each element of an image its normalised coordinates, the last axis first, and a 1.
+    fn coordinates(&self, spatial: &[usize]) -> Vec<f64> {
+        let place = |i: usize, d: usize| match (self.align_corners, d) {
+            (true, 0 | 1) => -1.0,
+            (true, _) => 2.0 * i as f64 / (d - 1) as f64 - 1.0,
+            (false, _) => (2.0 * i as f64 + 1.0) / d as f64 - 1.0,
+        };
+        let mut out = Vec::new();
+        shape::for_each_index(spatial, |i| {
+            out.extend((0..spatial.len()).rev().map(|a| place(i[a], spatial[a])));
+            out.push(1.0);
+        });
+        out
+    }
 }
 
 impl Op for AffineGrid {
@@ -68,20 +88,13 @@ impl Op for AffineGrid {
         };
         let dims = [&[n], spatial, &[rank]].concat();
         let mut grid = Vec::with_capacity(shape::count(&dims)?);
-        let place = |i: usize, d: usize| match (self.align_corners, d) {
-            (true, 0 | 1) => -1.0,
-            (true, _) => 2.0 * i as f64 / (d - 1) as f64 - 1.0,
-            (false, _) => (2.0 * i as f64 + 1.0) / d as f64 - 1.0,
-        };
+        let coordinates = self.coordinates(spatial);
         for sample in 0..n {
             let t = &t[sample * rank * (rank + 1)..][..rank * (rank + 1)];
-            shape::for_each_index(spatial, |i| {
-                // Coordinates name the last axis first.
-                let at: Vec<f64> = (0..rank).rev().map(|a| place(i[a], spatial[a])).collect();
-                for row in t.chunks_exact(rank + 1) {
-                    grid.push(row.iter().zip(&at).map(|(f, x)| f * x).sum::<f64>() + row[rank]);
-                }
-            });
+            for at in coordinates.chunks_exact(rank + 1) {
+                let rows = t.chunks_exact(rank + 1);
+                grid.extend(rows.map(|row| row.iter().zip(at).map(|(f, x)| f * x).sum::<f64>()));
+            }
         }
         Ok(vec![Tensor::from_elements(theta.dtype(), dims, Elements::Float(grid))?.into()])
     }
@@ -90,5 +103,23 @@ impl Op for AffineGrid {
         // The size is global, so that nothing can be split; the result is linear in theta.
         let sum = Sbp::Partial(of_ir::PartialKind::Sum);
         vec![SbpSignature::new(&[sum, Sbp::Broadcast], &[sum])]
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let g = cx.grads[0]?;
+        let dims = cx.rw.graph().ty(cx.results[0]).as_tensor()?.fixed_dims()?;
+        let (rank, spatial) = (*dims.last()?, dims.get(1..dims.len() - 1)?);
+        let count: usize = spatial.iter().product();
+        let coordinates = Elements::Float(self.coordinates(spatial));
+        let mut b = Build::new(cx.rw);
+        // A row of theta has the coordinates of all places, each as often as its result counts.
+        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let places = Tensor::from_elements(b.dtype(g), vec![count, rank + 1], coordinates);
+            let places = b.constant(places.map_err(|e| diagnostic(e.into()))?)?;
+            let rows = b.reshape(g, &[dims[0] as i64, count as i64, rank as i64])?;
+            let rows = b.transpose(rows, &[0, 2, 1])?;
+            Ok(vec![Some(b.op(MatMul {}, &[rows, places])?), None])
+        };
+        Some(run())
     }
 }

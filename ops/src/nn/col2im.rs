@@ -1,11 +1,14 @@
 //! `of.col2im`.
 
-use of_ir::{Dim, Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{Dim, Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
+use super::build::Build;
 use super::conv::symbolic;
-use super::window::{self, WindowAttrs};
+use super::conv_gradient::columns;
+use super::window::{self, WindowAttrs, Windows};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// Adds blocks back into an image: `x` is `[N, C * block…, L]` with one column a window position; the result is
@@ -29,6 +32,22 @@ op! {
         let x = r.f32s(&[n, c * (block[0] * block[1]) as usize, positions as usize]);
         Some((vec![x, Tensor::from_i64s(&image).into(), Tensor::from_i64s(&block).into()], op))
     };
+}
+
+impl Col2Im {
+    /// The windows whose columns are added up.
+    fn windows(&self, image: &[i64], block: &[i64]) -> Result<Windows<usize>, OpError> {
+        let image = window::sizes("image_shape", image, image.len(), 0, 0)?;
+        let attrs = WindowAttrs {
+            strides: &self.strides,
+            pads: &self.pads,
+            dilations: &self.dilations,
+            auto_pad: "NOTSET",
+            ceil: false,
+        };
+        let windows = attrs.windows(&symbolic(&image), block)?;
+        windows.fixed().ok_or_else(|| OpError::eval("the result has a negative size"))
+    }
 }
 
 impl Op for Col2Im {
@@ -64,17 +83,7 @@ impl Op for Col2Im {
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let x = inputs.tensor(0)?;
         let (image, block) = (inputs.ints(1)?, inputs.ints(2)?);
-        let rank = image.len();
-        let image = window::sizes("image_shape", &image, rank, 0, 0)?;
-        let attrs = WindowAttrs {
-            strides: &self.strides,
-            pads: &self.pads,
-            dilations: &self.dilations,
-            auto_pad: "NOTSET",
-            ceil: false,
-        };
-        let w = attrs.windows(&symbolic(&image), &block)?;
-        let w = w.fixed().ok_or_else(|| OpError::eval("the result has a negative size"))?;
+        let w = self.windows(&image, &block)?;
         let (area, positions) = w.areas();
         let elements: usize = w.kernel.iter().product();
         let &[n, rows, columns] = x.dims() else {
@@ -86,7 +95,7 @@ impl Op for Col2Im {
             )));
         }
         let c = rows / elements;
-        let dims = [&[n, c], image.as_slice()].concat();
+        let dims = [&[n, c], w.input.as_slice()].concat();
         let mut y = vec![0f64; shape::count(&dims)?];
         let v = x.to_f64s().ok_or_else(|| OpError::eval("x must be numbers"))?;
         let (runs, step) = (w.runs(), w.step());
@@ -106,5 +115,15 @@ impl Op for Col2Im {
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {
         let (b, sum, s) = (Sbp::Broadcast, Sbp::Partial(PartialKind::Sum), Sbp::Split(0));
         vec![SbpSignature::new(&[s, b, b], &[s]), SbpSignature::new(&[sum, b, b], &[sum])]
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let g = cx.grads[0]?;
+        let graph = cx.rw.graph();
+        let known = |v: ValueId| graph.constant(v)?.to_i64s();
+        let windows = self.windows(&known(cx.operands[1])?, &known(cx.operands[2])?).ok()?;
+        let channels = usize::try_from(graph.ty(g).as_tensor()?.shape.as_ref()?.get(1)?.as_const()?).ok()?;
+        let dx = columns(&mut Build::new(cx.rw), &windows, channels, g);
+        Some(dx.map(|dx| vec![Some(dx), None, None]))
     }
 }

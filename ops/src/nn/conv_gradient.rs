@@ -171,6 +171,18 @@ pub(super) fn avg_pool(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &PoolGeome
     Some(run())
 }
 
+/// `[N, C, image…]` cut into windows, `[N, C * kernel…, positions]`: a convolution each of whose filters has a single 1.
+pub(super) fn columns(b: &mut Build<'_, '_>, w: &Windows<usize>, channels: usize, image: ValueId) -> Made {
+    let area: usize = w.kernel.iter().product();
+    let dims = [&[channels * area, 1], w.kernel.as_slice()].concat();
+    let picks = (0..channels * area * area).map(|i| f64::from(u8::from(i / area % area == i % area))).collect();
+    let picks =
+        Tensor::from_elements(b.dtype(image), dims, Elements::Float(picks)).map_err(|e| diagnostic(e.into()))?;
+    let picks = b.constant(picks)?;
+    let y = b.op(forward(w, channels.max(1)), &[image, picks])?;
+    b.reshape(y, &[0, (channels * area) as i64, w.output.iter().product::<usize>() as i64])
+}
+
 /// The transpose of summing windows.
 pub(super) struct Spread {
     windows: Windows<usize>,
