@@ -113,7 +113,7 @@ impl Op for AffineGrid {
         let coordinates = Elements::Float(self.coordinates(spatial));
         let mut b = Build::new(cx.rw);
         // A row of theta has the coordinates of all places, each as often as its result counts.
-        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+        let run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
             let places = Tensor::from_elements(b.dtype(g), vec![count, rank + 1], coordinates);
             let places = b.constant(places.map_err(|e| diagnostic(e.into()))?)?;
             let rows = b.reshape(g, &[dims[0] as i64, count as i64, rank as i64])?;

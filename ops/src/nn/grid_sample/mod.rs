@@ -1,11 +1,14 @@
 //! `of.grid_sample`.
 
+mod gradient;
+
 use std::sync::Arc;
 
-use of_ir::{DType, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{DType, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// Samples `x` (`[N, C, spatial…]`) at the places that `grid` (`[N, out…, rank]`) names: coordinates in -1..1, the
@@ -158,7 +161,7 @@ impl Op for GridSample {
         let (x, grid) = (inputs.tensor(0)?, inputs.tensor(1)?);
         let (mode, outside) = self.modes()?;
         let all = |t: &Tensor| t.ty().shape.unwrap_or_default();
-        let dims: Vec<usize> = super::window::fixed(&result(&all(x), &all(grid))?).unwrap_or_default();
+        let dims: Vec<usize> = crate::nn::window::fixed(&result(&all(x), &all(grid))?).unwrap_or_default();
         let number = || OpError::eval("operands must be numbers");
         let (v, places) = (x.to_f64s().ok_or_else(number)?, grid.to_f64s().ok_or_else(number)?);
         let spatial = &x.dims()[2..];
@@ -196,6 +199,10 @@ impl Op for GridSample {
         // Axes of the grid are axes of the result.
         out.extend((1..rank.saturating_sub(1) as u8).map(|a| SbpSignature::new(&[Sbp::Broadcast, s(a)], &[s(a + 1)])));
         out
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        self.derivative(cx)
     }
 }
 
