@@ -1,10 +1,11 @@
 //! `infer-sbp`, `shard` and `insert-boxing`: how tensors lie on a mesh, by propagation, by search, and as ops.
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::Module;
+use of_ir::{Func, Module};
+use of_ops::training::CARRIED;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Meshes, Model, explain, lower, stages, turns, ways};
+use of_sharding::{MeshSpec, Meshes, Model, cuts, explain, lower, stages, turns, ways};
 
 use crate::{Pass, PassContext, pass_options};
 
@@ -82,6 +83,7 @@ impl Pass for Shard {
         };
         let (count, turns) = (positive(options.stages, "stages")?, positive(options.microbatches, "microbatches")?);
         if count > 1 || turns > 1 {
+            module.funcs.values().filter_map(forgot_backward).for_each(|d| cx.warn(d));
             let said = cut(module, &mesh, (count, turns), &effort)?;
             said.iter().for_each(|l| cx.emit(&format!("// shard: {l}\n")));
             return Ok(());
@@ -149,6 +151,19 @@ fn choose(
         };
         decide::write(f, &written, &name)
     })
+}
+
+/// Says that a step which makes new parameters has only forward ops as far as is known.
+fn forgot_backward(func: &Func) -> Option<Diagnostic> {
+    let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
+    let g = &func.graph;
+    if carried.iter().all(|i| *i < 0) || g.region_ops(g.entry()).any(|op| cuts::is_backward(g, op)) {
+        return None;
+    }
+    let what = "this step carries values to the next, and no op is known to be backward: stages are cut as if all were forward";
+    let hint =
+        "locations say what 'differentiate' made: print with --print-locations, or differentiate in the same pipeline";
+    Some(Diagnostic::warning(Code::PIPELINE, func.loc.clone(), what).hint(hint))
 }
 
 /// Cuts every function into stages and microbatches; what is said of each.
