@@ -136,7 +136,12 @@ pub trait Op: Send + Sync {
         Err(OpError::eval("this op has no evaluation of its own"))
     }
 
-    /// Composites: the same function in simpler ops, created at the rewriter's insertion point.
+    /// Whether [`Op::expand`] is written: of every composite, and of primitives whose derivative is that of their parts.
+    fn expands(&self) -> bool {
+        self.decl().kind() == Kind::Composite
+    }
+
+    /// The same function in simpler ops, created at the rewriter's insertion point; see [`Op::expands`].
     ///
     /// # Errors
     /// When an op that it makes does not fit, which is a bug of the expansion.
@@ -194,6 +199,13 @@ pub struct GradCx<'r, 'g> {
     pub results: &'r [ValueId],
     /// Gradients of the results; `None` where nothing flows back.
     pub grads: &'r [Option<ValueId>],
+}
+
+impl GradCx<'_, '_> {
+    /// No operand has a gradient: the results jump, and between jumps nothing changes.
+    pub fn flat(&self) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        Some(Ok(vec![None; self.operands.len()]))
+    }
 }
 
 /// The static side of an op: what is known without attribute values.

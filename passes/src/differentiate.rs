@@ -16,8 +16,8 @@ use of_ops::{GradCx, Kind, OpSpec};
 /// Replaces every `of.gradient` by reverse accumulation over the ops between its operands, in order, so that a
 /// derivative of a derivative sees the ops of the first.
 ///
-/// An op gives the gradients of its operands by its own rule. A composite without a rule is expanded where it stands
-/// and differentiated as its parts. The derivative of a scan is a scan the other way.
+/// An op gives the gradients of its operands by its own rule. One without a rule that has an expansion is expanded where
+/// it stands and differentiated as its parts. The derivative of a scan is a scan the other way.
 ///
 /// # Errors
 /// An op between the operands that is not differentiable, with its location.
@@ -152,7 +152,7 @@ impl Tape {
                 }
                 Ok(())
             }
-            None if imp.decl().kind() == Kind::Composite => {
+            None if imp.expands() => {
                 let first_new = rw.graph().op_slots();
                 rw.rewrite(op, &[]);
                 let values = imp.expand(rw, &operands).map_err(|d| d.or_at(&loc))?;
@@ -167,7 +167,10 @@ impl Tape {
                 }
                 let new = rw.graph().ops_before(op).take_while(|o| o.index() >= first_new);
                 let parts: Vec<OpId> = new.collect();
-                rw.replace(op, &values);
+                // A primitive still gives the result: backends have code for it.
+                if imp.decl().kind() == Kind::Composite {
+                    rw.replace(op, &values);
+                }
                 parts.into_iter().rev().for_each(|o| self.visit(rw.graph(), o));
                 Ok(())
             }

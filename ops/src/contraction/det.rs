@@ -1,9 +1,12 @@
 //! `of.det`.
 
-use of_ir::{Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorError, TensorType, Type, ValueId};
 
+use crate::movement::Gather;
+use crate::nn::build::{Build, diagnostic};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// Determinants of the square matrices in the last two axes, by elimination with row pivots. Source: ONNX Det; Golub,
@@ -46,6 +49,30 @@ fn determinant(m: &mut [f64], n: usize) -> f64 {
     det
 }
 
+/// Larger matrices have no gradient: n² minors are n⁴ elements.
+const MOST_ROWS: usize = 64;
+
+/// What the determinants of `n` by `n` matrices `x` change by with their elements: the minor that is left without an
+/// element's row and column, and its sign. This holds for singular matrices as well, where an inverse does not.
+/// Source: Jacobi's formula; Golub, Van Loan: "Matrix computations", 2.1.
+fn cofactors(b: &mut Build<'_, '_>, x: ValueId, n: usize) -> Result<ValueId, Diagnostic> {
+    let rank = b.rank(x)?;
+    let (mut places, mut signs) = (Vec::new(), Vec::new());
+    for (i, j) in (0..n).flat_map(|i| (0..n).map(move |j| (i, j))) {
+        signs.push(if (i + j) % 2 == 0 { 1.0 } else { -1.0 });
+        let rows = (0..n).filter(|r| *r != i);
+        places.extend(rows.flat_map(|r| (0..n).filter(|c| *c != j).map(move |c| (r * n + c) as i64)));
+    }
+    let fits = |t: Result<Tensor, TensorError>| t.map_err(|e| diagnostic(OpError::shape(e.to_string())));
+    let places = fits(Tensor::from_i64s(&places).reshaped(vec![n, n, n - 1, n - 1]))?;
+    let (places, signs) = (b.constant(places)?, Tensor::from_elements(b.dtype(x), vec![n, n], Elements::Float(signs)));
+    let flat = b.merge(x, rank - 2..rank)?;
+    let minors = b.op(Gather { axis: rank as i64 - 2 }, &[flat, places])?;
+    let minors = b.op(Det {}, &[minors])?;
+    let signs = b.constant(fits(signs)?)?;
+    b.mul(minors, signs)
+}
+
 impl Op for Det {
     op_basics!(Det);
 
@@ -82,5 +109,19 @@ impl Op for Det {
         let Some(rank) = cx.tensor(0).ok().and_then(TensorType::rank) else { return Vec::new() };
         let batch = (0..rank.saturating_sub(2)).filter_map(|a| u8::try_from(a).ok()).map(Sbp::Split);
         batch.map(|s| SbpSignature::new(&[s], &[s])).collect()
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        let (g, x) = (cx.grads[0]?, cx.operands[0]);
+        let n = cx.rw.graph().ty(x).as_tensor()?.shape.as_ref()?.last()?.as_const()?;
+        let n = usize::try_from(n).ok().filter(|n| (1..=MOST_ROWS).contains(n))?;
+        let b = &mut Build::new(cx.rw);
+        let mut run = || {
+            let cofactors = cofactors(b, x, n)?;
+            let rank = b.rank(g)?;
+            let g = b.unsqueeze(g, &[rank, rank + 1])?;
+            Ok(vec![Some(b.mul(g, cofactors)?)])
+        };
+        Some(run())
     }
 }

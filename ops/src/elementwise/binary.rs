@@ -195,7 +195,7 @@ binary! {
     /// a = b
     Eq = "of.eq" Eq Any in -2.0..2.0 ["Equal"];
     /// Remainder with the sign of a.
-    Fmod = "of.fmod" Fmod Number in 1.0..9.0 [];
+    Fmod = "of.fmod" Fmod Number in 1.0..9.0 [] grad |cx, g| (g, cx.of_divisor(g)?);
     /// a >= b
     Ge = "of.ge" Ge Any in -2.0..2.0 ["GreaterOrEqual"];
     /// a > b
@@ -209,7 +209,7 @@ binary! {
     /// The smaller; NaN if either is.
     Min = "of.min" Min Number in -2.0..2.0 [] grad |cx, g| cx.choose(g, ScalarOp::Le)?;
     /// Remainder with the sign of b.
-    Mod = "of.mod" Mod Number in 1.0..9.0 [];
+    Mod = "of.mod" Mod Number in 1.0..9.0 [] grad |cx, g| (g, cx.of_divisor(g)?);
     /// a * b
     Mul = "of.mul" Mul Number in -2.0..2.0 ["Mul"] grad |cx, g| (cx.mul(g, cx.operands[1])?, cx.mul(g, cx.operands[0])?);
     /// a != b
@@ -238,6 +238,15 @@ binary! {
 }
 
 impl GradCx<'_, '_> {
+    /// By the divisor of a remainder `c = a - q b`, whose `q` is whole.
+    fn of_divisor(&mut self, g: ValueId) -> Result<ValueId, Diagnostic> {
+        let whole = self.sub(self.operands[0], self.results[0])?;
+        let quotient = self.div(whole, self.operands[1])?;
+        let quotient = self.rw.create_one(super::Round {}, &[quotient])?;
+        let against = self.mul(g, quotient)?;
+        self.neg(against)
+    }
+
     /// The gradient goes to the operand that was chosen: `a` where `a <op> b`, else `b`.
     fn choose(&mut self, g: ValueId, op: ScalarOp) -> Result<(ValueId, ValueId), Diagnostic> {
         let (a, b) = (self.operands[0], self.operands[1]);

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, Type};
+use of_diag::Diagnostic;
+use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, Type, ValueId};
 
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// The votes of decision trees for each row of `x` (`[N, F]`), combined target by target: `[N, targets]`.
@@ -196,6 +197,10 @@ impl Op for TreeEnsemble {
 
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {
         vec![SbpSignature::new(&[Sbp::Split(0)], &[Sbp::Split(0)])]
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        cx.flat()
     }
 }
 

@@ -1,9 +1,10 @@
 //! `of.eye_like`.
 
-use of_ir::{DType, Elements, OpError, OpView, Tensor, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{DType, Elements, OpError, OpView, Tensor, TensorType, Type, ValueId};
 
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// A matrix of the operand's shape with ones on diagonal `k` and zeros elsewhere; positive diagonals lie above the
@@ -49,5 +50,9 @@ impl Op for EyeLike {
         shape::for_each_index(x.dims(), |i| v.push(i128::from(i[1] as i128 - i[0] as i128 == i128::from(self.k))));
         let dtype = self.dtype.unwrap_or(x.dtype());
         Ok(vec![Tensor::from_elements(dtype, x.dims().to_vec(), Elements::Int(v))?.into()])
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        cx.flat()
     }
 }

@@ -6,7 +6,9 @@ use of_ir::{
 };
 
 use super::cells::Cells;
-use super::{ScatterNd, index, split, zeros_like};
+use super::spec::{Part, spec};
+use super::{Concat, ScatterNd, index, split, zeros_like};
+use crate::nn::build::Build;
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -126,13 +128,32 @@ impl Op for GatherNd {
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         let g = cx.grads[0]?;
         let (x, indices) = (cx.operands[0], cx.operands[1]);
-        if self.batch_dims != 0 {
-            return None;
-        }
+        let batch = usize::try_from(self.batch_dims).ok()?;
+        let rank = cx.rw.graph().ty(indices).as_tensor().and_then(TensorType::rank)?;
         let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let indices = with_batch(&mut Build::new(cx.rw), indices, rank, batch)?;
             let zeros = zeros_like(cx.rw, x)?;
             Ok(vec![Some(cx.rw.create_one(ScatterNd { reduction: "add".into() }, &[zeros, indices, g])?), None])
         };
         Some(run())
     }
+}
+
+/// Indices of `rank` axes that name the first `batch` axes of the data too, each place its own.
+fn with_batch(b: &mut Build<'_, '_>, indices: ValueId, rank: usize, batch: usize) -> Result<ValueId, Diagnostic> {
+    if batch == 0 {
+        return Ok(indices);
+    }
+    let indices = b.cast(indices, DType::I64)?;
+    let dims: Vec<Part> = (0..rank - 1).map(Part::axis).chain([Part::number(1)]).collect();
+    let dims = spec(b.rw, indices, &dims)?;
+    let mut all = Vec::new();
+    for a in 0..batch {
+        let count = b.extent(indices, a)?;
+        let own = b.numbers(count)?;
+        let own = b.unsqueeze(own, &(1..rank - a).collect::<Vec<_>>())?;
+        all.push(b.expand(own, dims)?);
+    }
+    all.push(indices);
+    b.op(Concat { axis: rank as i64 - 1 }, &all)
 }

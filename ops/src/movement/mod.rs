@@ -19,6 +19,7 @@ mod range;
 mod reshape;
 mod reverse_sequence;
 mod scatter_elements;
+mod scatter_gradient;
 mod scatter_nd;
 mod slice;
 pub(crate) mod spec;

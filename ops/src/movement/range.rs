@@ -1,10 +1,12 @@
 //! `of.range`.
 
-use of_ir::{Dim, DimFn, Elements, OpError, OpView, Tensor, Type};
+use of_diag::Diagnostic;
+use of_ir::{Dim, DimFn, Elements, OpError, OpView, Tensor, Type, ValueId};
 
 use super::MOST_AXES;
+use crate::nn::build::Build;
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// `start, start + delta, ..` before `limit`: `max(ceil((limit - start) / delta), 0)` numbers.
@@ -85,6 +87,21 @@ impl Op for Range {
             _ => return Err(OpError::eval("start and delta must be numbers of one type")),
         };
         Ok(vec![Tensor::from_elements(start.dtype(), vec![n], elements)?.into()])
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        // Element i is `start + i delta`.
+        let (g, start) = (cx.grads[0]?, cx.operands[0]);
+        let b = &mut Build::new(cx.rw);
+        let mut run = || {
+            let count = b.extent(g, 0)?;
+            let numbers = b.numbers(count)?;
+            let numbers = b.cast(numbers, b.dtype(g))?;
+            let moved = b.mul(g, numbers)?;
+            let (first, step) = (b.sum(g, &[0], false)?, b.sum(moved, &[0], false)?);
+            Ok(vec![Some(b.reshape_like(first, start)?), None, Some(b.reshape_like(step, cx.operands[2])?)])
+        };
+        Some(run())
     }
 }
 

@@ -6,7 +6,8 @@ use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, PartialKind, Sbp, SbpSignature, TensorType, Type, ValueId};
 
 use super::gather_elements::{check, positions};
-use super::{GatherElements, index, split, zeros_like};
+use super::scatter_gradient::Places;
+use super::{GatherElements, index, split};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -87,24 +88,13 @@ impl Op for ScatterElements {
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
-        let g = cx.grads[0]?;
-        let (indices, updates) = (cx.operands[1], cx.operands[2]);
-        let keeps = match &*self.reduction {
-            "none" => false,
-            "add" => true,
-            _ => return None,
+        let (g, [x, indices, updates], y) = (cx.grads[0]?, *cx.operands.first_chunk()?, cx.results[0]);
+        let places = Places {
+            scatter: &|rw, x, u, reduction| {
+                rw.create_one(ScatterElements { axis: self.axis, reduction: reduction.into() }, &[x, indices, u])
+            },
+            gather: &|rw, v| rw.create_one(GatherElements { axis: self.axis }, &[v, indices]),
         };
-        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
-            let gu = cx.rw.create_one(GatherElements { axis: self.axis }, &[g, indices])?;
-            let gx = if keeps {
-                g
-            } else {
-                // What is replaced has no influence.
-                let zeros = zeros_like(cx.rw, updates)?;
-                cx.rw.create_one(self.clone(), &[g, indices, zeros])?
-            };
-            Ok(vec![Some(gx), None, Some(gu)])
-        };
-        Some(run())
+        places.gradient(cx.rw, &self.reduction, g, [x, updates, y])
     }
 }

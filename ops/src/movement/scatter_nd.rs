@@ -5,7 +5,8 @@ use std::sync::Arc;
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, Shape, TensorType, Type, ValueId};
 
-use super::{index, split};
+use super::scatter_gradient::Places;
+use super::{GatherNd, index, split};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -114,24 +115,11 @@ impl Op for ScatterNd {
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
-        let g = cx.grads[0]?;
-        let (indices, updates) = (cx.operands[1], cx.operands[2]);
-        let keeps = match &*self.reduction {
-            "none" => false,
-            "add" => true,
-            _ => return None,
+        let (g, [x, indices, updates], y) = (cx.grads[0]?, *cx.operands.first_chunk()?, cx.results[0]);
+        let places = Places {
+            scatter: &|rw, x, u, reduction| rw.create_one(ScatterNd { reduction: reduction.into() }, &[x, indices, u]),
+            gather: &|rw, v| rw.create_one(GatherNd { batch_dims: 0 }, &[v, indices]),
         };
-        let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
-            let gu = cx.rw.create_one(super::GatherNd { batch_dims: 0 }, &[g, indices])?;
-            let gx = if keeps {
-                g
-            } else {
-                // What is replaced has no influence.
-                let zeros = super::zeros_like(cx.rw, updates)?;
-                cx.rw.create_one(ScatterNd { reduction: "none".into() }, &[g, indices, zeros])?
-            };
-            Ok(vec![Some(gx), None, Some(gu)])
-        };
-        Some(run())
+        places.gradient(cx.rw, &self.reduction, g, [x, updates, y])
     }
 }

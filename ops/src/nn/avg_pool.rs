@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Elements, OpError, OpView, PartialKind, SbpSignature, Tensor, Type, ValueId};
+use of_ir::{Dim, Elements, OpError, OpView, PartialKind, Rewriter, SbpSignature, Tensor, Type, ValueId};
 
 use super::conv::{self, symbolic};
+use super::layout;
 use super::pool::{self, PoolGeometry, PoolSample};
 use super::window::{WindowAttrs, Windows};
 use crate::sample::Rng;
-use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics};
 
 op! {
     /// The mean of each window.
@@ -121,6 +122,14 @@ impl Op for AvgPool {
             out.push(pool::partial(PartialKind::Sum));
         }
         out
+    }
+
+    fn expands(&self) -> bool {
+        self.channels_last
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        layout::channels_first(rw, operands, AvgPool { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

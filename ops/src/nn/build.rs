@@ -4,7 +4,8 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, NewOp, OpError, Rewriter, Shape, Tensor, ValueId};
 
 use crate::elementwise::{Add, Cast, Div, Eq, Mul, Sub};
-use crate::movement::{Expand, Reshape, Slice, Squeeze, Transpose, Unsqueeze};
+use crate::movement::spec::{self, Part};
+use crate::movement::{Expand, Range, Reshape, Slice, Squeeze, Transpose, Unsqueeze};
 use crate::reduction::{ReduceMax, ReduceMean, ReduceMin, ReduceSum};
 use crate::structural::{Constant, ShapeOf};
 
@@ -149,6 +150,15 @@ impl<'r, 'g> Build<'r, 'g> {
         self.op(Reshape { allowzero: false }, &[x, dims])
     }
 
+    /// `x` with the axes in `merged` as one.
+    pub fn merge(&mut self, x: ValueId, merged: std::ops::Range<usize>) -> Made {
+        let rank = self.rank(x)?;
+        let before = (0..merged.start).map(Part::axis);
+        let parts = before.chain([Part::product(merged.clone().collect())]).chain((merged.end..rank).map(Part::axis));
+        let parts: Vec<Part> = parts.collect();
+        spec::reshape(self.rw, x, &parts)
+    }
+
     /// `x` with the shape of `like`.
     pub fn reshape_like(&mut self, x: ValueId, like: ValueId) -> Made {
         let dims = self.op(ShapeOf { start: None, end: None }, &[like])?;
@@ -163,6 +173,25 @@ impl<'r, 'g> Build<'r, 'g> {
     /// The dimensions of `x`.
     pub fn shape_of(&mut self, x: ValueId) -> Made {
         self.op(ShapeOf { start: None, end: None }, &[x])
+    }
+
+    /// The length of axis `axis` of `x`, `[1]`, a constant where it is known.
+    pub fn extent(&mut self, x: ValueId, axis: usize) -> Made {
+        match self.shape(x).and_then(|s| s.get(axis)?.as_const()) {
+            Some(n) => self.ints(&[n]),
+            None => self.op(ShapeOf { start: Some(axis as i64), end: Some(axis as i64 + 1) }, &[x]),
+        }
+    }
+
+    /// `0, 1, …` up to a number of one element, i64, `[count]`.
+    pub fn numbers(&mut self, count: ValueId) -> Made {
+        let known = self.rw.graph().constant(count).and_then(|t| t.to_i64s());
+        if let Some(n) = known.and_then(|n| usize::try_from(*n.first()?).ok()).filter(|n| *n < 1 << 12) {
+            return self.ints(&(0..n as i64).collect::<Vec<_>>());
+        }
+        let (zero, one) = (self.number(0.0, count)?, self.number(1.0, count)?);
+        let end = self.reshape(count, &[])?;
+        self.op(Range {}, &[zero, end, one])
     }
 
     /// The first `len` elements of each axis named.

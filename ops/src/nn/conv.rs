@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
+use of_ir::{
+    Dim, Elements, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId,
+};
 
 use super::layout::{self, Activation, Number, Numbers};
 use super::window::{self, WindowAttrs, Windows};
 use crate::sample::Rng;
-use crate::{Evaluated, GradCx, Inferred, Inputs, Op, Value, op, op_basics, shape};
+use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, Value, op, op_basics, shape};
 
 op! {
     /// Convolution `y[n, o, p] = b[o] + sum_{c, k} x[n, c, p*stride + k*dilation - pad] * w[o, c, k]`.
@@ -303,6 +305,14 @@ impl Op for Conv {
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         signatures(cx, self.channels_last, self.group, 0, 1)
+    }
+
+    fn expands(&self) -> bool {
+        self.channels_last
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        layout::channels_first(rw, operands, Conv { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, DimFn, Elements, OpError, OpView, SbpSignature, Tensor, TensorType, Type, ValueId};
+use of_ir::{Dim, DimFn, Elements, OpError, OpView, Rewriter, SbpSignature, Tensor, TensorType, Type, ValueId};
 
 use super::conv::{self, ConvGeometry, symbolic};
 use super::layout::{self, Activation, Number, Numbers};
 use super::window::{self, AutoPad, WindowAttrs, Windows};
 use crate::sample::Rng;
-use crate::{Evaluated, GradCx, Inferred, Inputs, Op, Value, op, op_basics, shape};
+use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, Value, op, op_basics, shape};
 
 op! {
     /// Transposed convolution: each input element adds its multiple of the kernel to the output;
@@ -213,6 +213,14 @@ impl Op for ConvTranspose {
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         conv::signatures(cx, self.channels_last, self.group, 1, 0)
+    }
+
+    fn expands(&self) -> bool {
+        self.channels_last
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        layout::channels_first(rw, operands, ConvTranspose { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

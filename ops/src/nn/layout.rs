@@ -2,9 +2,10 @@
 
 use std::num::Wrapping;
 
-use of_ir::{Dim, Elements, OpError, Shape, Tensor};
+use of_ir::{Dim, Elements, NewOp, OpError, Rewriter, Shape, Tensor, ValueId};
 
-use crate::shape;
+use super::build::Build;
+use crate::{Expanded, shape};
 
 /// Batch, channels and spatial dimensions of an activation.
 #[derive(Clone, PartialEq, Debug)]
@@ -62,6 +63,19 @@ pub(super) fn transpose_samples<T: Copy>(x: &[T], n: usize, rows: usize, cols: u
         }
     }
     out
+}
+
+/// An op on `[N, spatial…, C]` as `op`, the same on `[N, C, spatial…]`: for derivatives, which know that layout alone.
+pub(super) fn channels_first(rw: &mut Rewriter<'_>, operands: &[ValueId], op: impl NewOp) -> Expanded {
+    let b = &mut Build::new(rw);
+    let rank = b.rank(operands[0])?;
+    let to_first: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+    let to_last: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+    let mut operands = operands.to_vec();
+    operands[0] = b.transpose(operands[0], &to_first)?;
+    let op = b.rw.create(op, &operands)?;
+    let results = b.rw.graph().op(op).results.to_vec();
+    results.into_iter().map(|v| b.transpose(v, &to_last)).collect()
 }
 
 /// What multiply-and-add evaluations compute with.

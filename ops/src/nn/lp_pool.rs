@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Dim, Elements, OpError, OpView, SbpSignature, Tensor, ValueId};
+use of_ir::{Dim, Elements, OpError, OpView, Rewriter, SbpSignature, Tensor, ValueId};
 
 use super::build::Build;
 use super::conv::{self, symbolic};
 use super::conv_gradient::Spread;
+use super::layout;
 use super::pool::{self, PoolGeometry, PoolSample};
 use super::window::WindowAttrs;
 use crate::elementwise::{Abs, Pow, Sign};
 use crate::sample::Rng;
-use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics};
 
 op! {
     /// The p-norm of each window: `(sum |x|^p)^(1/p)`; padding counts as zeros. Source: ONNX LpPool.
@@ -96,6 +97,14 @@ impl Op for LpPool {
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         pool::splits(cx, self.channels_last)
+    }
+
+    fn expands(&self) -> bool {
+        self.channels_last
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        layout::channels_first(rw, operands, LpPool { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

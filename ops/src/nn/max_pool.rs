@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{DType, Dim, Elements, OpError, OpView, PartialKind, SbpSignature, Tensor, Type, ValueId};
+use of_ir::{DType, Dim, Elements, OpError, OpView, PartialKind, Rewriter, SbpSignature, Tensor, Type, ValueId};
 
 use super::MaxPoolGradient;
 use super::conv::{self, symbolic};
+use super::layout;
 use super::pool::{self, PoolGeometry, PoolSample};
 use super::window::WindowAttrs;
 use crate::sample::Rng;
-use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics};
 
 op! {
     /// The largest element of each window; padding does not count.
@@ -146,6 +147,14 @@ impl Op for MaxPool {
         let mut out = pool::splits(cx, self.channels_last);
         out.push(pool::partial(PartialKind::Max));
         out
+    }
+
+    fn expands(&self) -> bool {
+        self.channels_last
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        layout::channels_first(rw, operands, MaxPool { channels_last: false, ..self.clone() })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {

@@ -6,7 +6,7 @@ use of_ir::{Dim, OpError, OpView, Tensor, TensorType, Type, ValueId};
 use super::build::Build;
 use super::layout::Activation;
 use super::window::{self, WindowAttrs};
-use crate::movement::GatherElements;
+use crate::movement::{Concat, GatherElements, Pad};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -132,11 +132,26 @@ impl Op for MaxUnpool {
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         let (g, x, at) = (cx.grads[0]?, cx.operands[0], cx.operands[1]);
         let mut b = Build::new(cx.rw);
-        // A shape that is given moves what the indices count.
-        if b.given(cx.operands, 2).is_some() {
-            return None;
-        }
+        let plain = b.shape(x).and_then(|s| window::fixed(&self.plain(&s).ok()?));
+        // Indices count in the plain result, of which a shape that is given cuts parts off, or adds zeros to.
+        let plain = match b.given(cx.operands, 2) {
+            Some(_) => Some(plain?),
+            None => None,
+        };
         let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
+            let mut g = g;
+            if let Some(plain) = &plain {
+                let (mut ends, mut pads) = (Vec::new(), vec![b.ints(&vec![0; plain.len()])?]);
+                for (a, n) in plain.iter().enumerate() {
+                    ends.push(*n as i64);
+                    let (own, there) = (b.ints(&[*n as i64])?, b.extent(g, a)?);
+                    pads.push(b.sub(own, there)?);
+                }
+                let pads = b.op(Concat { axis: 0 }, &pads)?;
+                g = b.op(Pad { mode: "constant".into() }, &[g, pads])?;
+                // The pads may not be known before the run.
+                g = b.reshape(g, &ends)?;
+            }
             let [flat, places] = [g, at].map(|v| b.reshape(v, &[-1]));
             let dx = b.op(GatherElements { axis: 0 }, &[flat?, places?])?;
             Ok([Some(b.reshape_like(dx, x)?), None, None].into_iter().take(cx.operands.len()).collect())

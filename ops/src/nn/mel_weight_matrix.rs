@@ -1,9 +1,10 @@
 //! `of.mel_weight_matrix`.
 
-use of_ir::{DType, Dim, Elements, OpError, OpView, Tensor, Type};
+use of_diag::Diagnostic;
+use of_ir::{DType, Dim, Elements, OpError, OpView, Tensor, Type, ValueId};
 
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// Weights that take a spectrum of `dft_length / 2 + 1` bins to mel bands: `[dft_length / 2 + 1, num_mel_bins]`.
@@ -85,5 +86,9 @@ impl Op for MelWeightMatrix {
         }
         let dtype = self.output_datatype.unwrap_or(DType::F32);
         Ok(vec![Tensor::from_elements(dtype, dims, Elements::Float(y))?.into()])
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        cx.flat()
     }
 }

@@ -16,6 +16,7 @@ mod dropout;
 mod global_pool;
 mod grid_sample;
 mod group_norm;
+mod interpolate;
 mod layer_norm;
 mod layout;
 mod linear_attention;

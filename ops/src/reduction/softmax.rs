@@ -167,4 +167,8 @@ impl Op for Hardmax {
         }
         Ok(vec![Tensor::from_elements(x.dtype(), x.dims().to_vec(), Elements::Float(out))?.into()])
     }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        cx.flat()
+    }
 }

@@ -1,9 +1,10 @@
 //! `of.hold`.
 
-use of_ir::{OpView, SbpSignature, TensorType, Type};
+use of_diag::Diagnostic;
+use of_ir::{OpView, SbpSignature, TensorType, Type, ValueId};
 
 use super::either::alike;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
+use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics};
 
 op! {
     /// The same tensor, that no pass looks through: what is computed of the result is not taken to be what was computed of
@@ -29,5 +30,9 @@ impl Op for Hold {
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
         alike(cx)
+    }
+
+    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
+        Some(Ok(vec![Some(cx.grads[0]?)]))
     }
 }

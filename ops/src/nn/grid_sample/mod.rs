@@ -1,19 +1,18 @@
 //! `of.grid_sample`.
 
-mod gradient;
+mod expand;
 
 use std::sync::Arc;
 
-use of_diag::Diagnostic;
-use of_ir::{DType, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
+use of_ir::{DType, Elements, OpError, OpView, Rewriter, Sbp, SbpSignature, Shape, Tensor, TensorType, Type, ValueId};
 
 use crate::sample::Rng;
-use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// Samples `x` (`[N, C, spatial…]`) at the places that `grid` (`[N, out…, rank]`) names: coordinates in -1..1, the
     /// last spatial axis first. Source: ONNX GridSample.
-    pub struct GridSample = "of.grid_sample" [Primitive, onnx: "GridSample"] {
+    pub struct GridSample = "of.grid_sample" [Composite, onnx: "GridSample"] {
         operands: (x, grid),
         results: (y),
         attrs: {
@@ -79,13 +78,24 @@ fn taps(mode: Mode, x: f64) -> Vec<(f64, f64)> {
         Mode::Nearest => vec![(x, 1.0)],
         Mode::Linear => vec![(base, 1.0 - t), (base + 1.0, t)],
         Mode::Cubic => {
-            // Keys' cubic convolution with a = -3/4.
-            let a = -0.75;
-            let near = |d: f64| ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
-            let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
+            let near = |d: f64| near().iter().fold(0.0, |y, c| y * d + c);
+            let far = |d: f64| far().iter().fold(0.0, |y, c| y * d + c);
             vec![(base - 1.0, far(1.0 + t)), (base, near(t)), (base + 1.0, near(1.0 - t)), (base + 2.0, far(2.0 - t))]
         }
     }
+}
+
+/// The parameter of cubic convolution. Source: Keys, "Cubic convolution interpolation" (1981), with the `a` of ONNX.
+const A: f64 = -0.75;
+
+/// Weight of an element up to 1 away, a polynomial of the distance; the coefficient of the highest power first.
+fn near() -> [f64; 4] {
+    [A + 2.0, -(A + 3.0), 0.0, 1.0]
+}
+
+/// Weight of an element between 1 and 2 away.
+fn far() -> [f64; 4] {
+    [A, -5.0 * A, 8.0 * A, -4.0 * A]
 }
 
 impl GridSample {
@@ -138,6 +148,9 @@ fn result(x: &Shape, grid: &Shape) -> Result<Shape, OpError> {
     if x[0].provably_ne(&grid[0]) {
         return Err(OpError::shape(format!("the batch sizes {} and {} differ", x[0], grid[0])));
     }
+    if x[2..].iter().any(|d| d.as_const() == Some(0)) {
+        return Err(OpError::shape(format!("an image of {} has no elements to sample", shape::show(x))));
+    }
     Ok([&x[..2], &grid[1..=rank]].concat())
 }
 
@@ -167,9 +180,6 @@ impl Op for GridSample {
         let spatial = &x.dims()[2..];
         let (area_in, area_out): (usize, usize) = (spatial.iter().product(), dims[2..].iter().product());
         let mut y = vec![0f64; shape::count(&dims)?];
-        if area_in == 0 {
-            return Ok(vec![Tensor::from_elements(x.dtype(), dims, Elements::Float(y))?.into()]);
-        }
         for n in 0..dims[0] {
             for place in 0..area_out {
                 let at = &places[(n * area_out + place) * spatial.len()..][..spatial.len()];
@@ -201,8 +211,8 @@ impl Op for GridSample {
         out
     }
 
-    fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
-        self.derivative(cx)
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        self.parts(rw, operands)
     }
 }
 

@@ -1,13 +1,15 @@
 //! `of.roi_align`.
 
+mod expand;
+
 use std::sync::Arc;
 
-use of_ir::{DType, Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type};
+use of_ir::{DType, Dim, Elements, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
-use super::conv;
-use super::layout::{self, Activation};
+use crate::nn::conv;
+use crate::nn::layout::{self, Activation};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// Pools each region of interest (`rois`: `[R, 4]`, corners x1, y1, x2, y2) of sample `batch[r]` of `x` into a
@@ -192,6 +194,14 @@ impl Op for RoiAlign {
         }
         let (y, dims) = conv::finish(y, batch.len(), c, &grid, self.channels_last);
         Ok(vec![Tensor::from_elements(x.dtype(), dims, Elements::Float(y))?.into()])
+    }
+
+    fn expands(&self) -> bool {
+        true
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        self.parts(rw, operands)
     }
 
     fn sbp(&self, _cx: &OpView<'_>) -> Vec<SbpSignature> {

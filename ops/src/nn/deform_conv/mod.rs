@@ -1,11 +1,13 @@
 //! `of.deform_conv`.
 
-use of_ir::{Dim, Elements, OpError, OpView, Sbp, SbpSignature, Tensor, TensorType, Type};
+mod expand;
 
-use super::conv::{self, channel_error, symbolic};
-use super::window::{WindowAttrs, Windows};
+use of_ir::{Dim, Elements, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
+
+use crate::nn::conv::{self, channel_error, symbolic};
+use crate::nn::window::{WindowAttrs, Windows};
 use crate::sample::Rng;
-use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics, shape};
+use crate::{Evaluated, Expanded, Inferred, Inputs, Op, Value, op, op_basics, shape};
 
 op! {
     /// Convolution whose windows are bent: the element of `x` under a weight is read `offset` away from its place, with
@@ -14,7 +16,7 @@ op! {
     /// `x` is `[N, C, d…]`, `w` is `[M, C / group, k…]`, `offset` is `[N, offset_group * |k| * rank, o…]` and `mask` is
     /// `[N, offset_group * |k|, o…]`; the channels of an offset group share them. Source: ONNX DeformConv; Zhu et al.,
     /// "Deformable ConvNets v2" (2018).
-    pub struct DeformConv = "of.deform_conv" [Primitive, onnx: "DeformConv"] {
+    pub struct DeformConv = "of.deform_conv" [Composite, onnx: "DeformConv"] {
         operands: (x, w, offset, bias?, mask?),
         results: (y),
         attrs: {
@@ -76,6 +78,12 @@ impl DeformConv {
     fn windows(&self, x: &[Dim], w: &[Dim]) -> Result<Windows<Dim>, OpError> {
         if x.len() < 3 || x.len() > 8 || x.len() != w.len() {
             return Err(OpError::shape(format!("x of rank {} and w of rank {} are no convolution", x.len(), w.len())));
+        }
+        if x[2..].iter().any(|d| d.as_const() == Some(0)) {
+            return Err(OpError::shape(format!(
+                "an image of {} has no elements to convolve",
+                shape::show(&x.to_vec())
+            )));
         }
         let group = conv::group(self.group)?;
         let expected = &w[1] * &Dim::from(group);
@@ -215,6 +223,10 @@ impl Op for DeformConv {
             }
         }
         Ok(vec![Tensor::from_elements(inputs.tensor(0)?.dtype(), dims, Elements::Float(y))?.into()])
+    }
+
+    fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        self.parts(rw, operands)
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
