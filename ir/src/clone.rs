@@ -48,19 +48,33 @@ impl Rewriter<'_> {
         copy
     }
 
-    /// Copies `op`, which has no regions, to the insertion point, located as derived from it by this pass. What stands for a
+    /// Copies `op`, regions included, to the insertion point, located as derived from it by this pass. What stands for a
     /// value that it reads, if not that value, says `map`, which learns its results.
     pub fn copy_op(&mut self, op: OpId, map: &mut HashMap<ValueId, ValueId>) -> OpId {
         let data = self.graph().op(op).clone();
-        debug_assert!(data.regions.is_empty(), "its regions would be shared");
         let operands: SmallVec<[ValueId; 4]> =
             data.operands.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
         let types: Vec<Type> = data.results.iter().map(|v| self.graph().ty(*v).clone()).collect();
+        let mut regions = Vec::with_capacity(data.regions.len());
+        for source in &data.regions {
+            let (args, ops) =
+                (self.graph().region_args(*source).to_vec(), self.graph().region_ops(*source).collect::<Vec<_>>());
+            let (region, ()) = self.region_with(|rw, region| {
+                for arg in args {
+                    let (ty, name) = (rw.graph().ty(arg).clone(), rw.graph().name(arg).cloned());
+                    map.insert(arg, rw.add_arg(region, ty, name));
+                }
+                for inner in ops {
+                    rw.copy_op(inner, map);
+                }
+            });
+            regions.push(region);
+        }
         let (point, loc) = self.position();
         self.rewrite(op, &[]);
         let (_, derived) = self.position();
         self.restore((point, derived));
-        let copy = self.insert(data.def, &operands, data.attrs, &[], types);
+        let copy = self.insert(data.def, &operands, data.attrs, &regions, types);
         self.restore((point, loc));
         map.extend(data.results.into_iter().zip(self.graph().op(copy).results.clone()));
         copy

@@ -232,6 +232,29 @@ impl Graph {
         out
     }
 
+    /// The values from outside that the ops in the regions of `op` read, each once, in the order of the ops.
+    pub fn captured(&self, op: OpId) -> Vec<ValueId> {
+        fn visit(g: &Graph, region: RegionId, outer: RegionId, out: &mut Vec<ValueId>) {
+            for op in g.region_ops(region) {
+                let data = g.op(op);
+                for v in &data.operands {
+                    let from = match g.def(*v) {
+                        ValueDef::Arg(region, _) => region,
+                        ValueDef::Result(op, _) => g.op(op).parent,
+                    };
+                    if g.encloses(from, outer) && !out.contains(v) {
+                        out.push(*v);
+                    }
+                }
+                data.regions.iter().for_each(|r| visit(g, *r, outer, out));
+            }
+        }
+        let mut out = Vec::new();
+        let data = self.op(op);
+        data.regions.iter().for_each(|r| visit(self, *r, data.parent, &mut out));
+        out
+    }
+
     /// An op as its declaration sees it.
     pub fn view(&self, op: OpId) -> OpView<'_> {
         let o = self.op(op);

@@ -1,23 +1,28 @@
 //! `differentiate`: derivatives become the ops that compute them.
 
-mod scan;
+mod region;
+mod repeat;
 
 use std::collections::{HashMap, HashSet};
 
-use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Func, Graph, OpId, Rewriter, Type, ValueId};
-use of_ops::control::Scan;
+use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_ir::{Func, Graph, OpId, RegionId, Rewriter, Type, ValueId};
+use of_ops::control::{If, Loop, Scan};
 use of_ops::elementwise::Add;
 use of_ops::movement::Expand;
 use of_ops::structural::{Constant, ShapeOf};
 use of_ops::training::Gradient;
 use of_ops::{GradCx, Kind, OpSpec};
 
+use crate::Pass;
+use crate::list::ExpandComposites;
+
 /// Replaces every `of.gradient` by reverse accumulation over the ops between its operands, in order, so that a
 /// derivative of a derivative sees the ops of the first.
 ///
 /// An op gives the gradients of its operands by its own rule. One without a rule that has an expansion is expanded where
-/// it stands and differentiated as its parts. The derivative of a scan is a scan the other way.
+/// it stands and differentiated as its parts. The derivative of a scan or a loop is a scan the other way,
+/// that of a branch a branch on the same condition.
 ///
 /// # Errors
 /// An op between the operands that is not differentiable, with its location.
@@ -27,7 +32,7 @@ pub fn differentiate(func: &mut Func) -> Result<(), Diagnostics> {
     let mut all = rw.graph().walk();
     all.retain(|op| rw.graph().op(*op).name() == Gradient::NAME);
     for op in all {
-        if let Err(d) = resolve(&mut rw, op) {
+        if let Err(d) = resolve(&mut rw, op, None) {
             errors.0.push(d);
         }
     }
@@ -44,14 +49,17 @@ struct Tape {
     grads: HashMap<ValueId, ValueId>,
 }
 
-fn resolve(rw: &mut Rewriter<'_>, gradient: OpId) -> Result<(), Diagnostic> {
+/// Replaces `gradient`. Where `within` says so, all values from outside of that region are taken to be independent.
+fn resolve(rw: &mut Rewriter<'_>, gradient: OpId, within: Option<RegionId>) -> Result<(), Diagnostic> {
     rw.rewrite(gradient, &[]);
     let operands = rw.graph().op(gradient).operands.to_vec();
     let Some((y, xs)) = operands.split_first() else { return Ok(()) };
     let mut tape = Tape { active: xs.iter().copied().collect(), path: Vec::new(), grads: HashMap::new() };
     let before = rw.graph().walk().into_iter().take_while(|op| *op != gradient);
     for op in before.collect::<Vec<_>>() {
-        tape.visit(rw.graph(), op);
+        if within.is_none_or(|r| rw.graph().encloses(r, rw.graph().op(op).parent)) {
+            tape.visit(rw.graph(), op);
+        }
     }
     tape.keep_path_to(rw.graph(), *y);
     if tape.active.contains(y) {
@@ -114,7 +122,7 @@ impl Tape {
         for op in self.path.iter().rev() {
             let data = g.op(*op);
             if data.results.iter().any(|v| needed.contains(v)) {
-                let inside = data.regions.iter().flat_map(|r| scan::captured(g, *r));
+                let inside = g.captured(*op);
                 needed.extend(data.operands.iter().copied().chain(inside).filter(|v| self.active.contains(v)));
                 kept.push(*op);
             }
@@ -132,8 +140,10 @@ impl Tape {
         if grads.iter().all(Option::is_none) {
             return Ok(());
         }
-        if name == Scan::NAME {
-            return self.scan(rw, gradient, op);
+        match name {
+            Scan::NAME | Loop::NAME => return self.repeat(rw, gradient, op),
+            If::NAME => return self.branch(rw, gradient, op),
+            _ => {}
         }
         let none = || {
             let what = format!("'{name}' has no gradient, and a derivative passes through it");
@@ -154,21 +164,27 @@ impl Tape {
             }
             None if imp.expands() => {
                 let first_new = rw.graph().op_slots();
-                rw.rewrite(op, &[]);
+                // A primitive still gives its result: backends have code for it. Its parts are there for the derivative.
+                let replaces = imp.decl().kind() == Kind::Composite;
+                let at = if replaces { op } else { gradient };
+                if replaces {
+                    rw.set_location(Location::derived(ExpandComposites::NAME, [&loc]));
+                }
+                rw.before(at);
                 let values = imp.expand(rw, &operands).map_err(|d| d.or_at(&loc))?;
                 if values.len() != results.len() {
                     return Err(none());
                 }
+                let new = rw.graph().ops_before(at).take_while(|o| o.index() >= first_new);
+                let parts: Vec<OpId> = new.collect();
+                rw.rewrite(op, &[gradient]);
                 rw.before(gradient);
                 for (v, g) in values.iter().zip(grads) {
                     if let Some(g) = g {
                         self.add(rw, *v, g)?;
                     }
                 }
-                let new = rw.graph().ops_before(op).take_while(|o| o.index() >= first_new);
-                let parts: Vec<OpId> = new.collect();
-                // A primitive still gives the result: backends have code for it.
-                if imp.decl().kind() == Kind::Composite {
+                if replaces {
                     rw.replace(op, &values);
                 }
                 parts.into_iter().rev().for_each(|o| self.visit(rw.graph(), o));

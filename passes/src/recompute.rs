@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Use, ValueId};
 use of_ops::structural::{Either, Hold};
-use of_sharding::cuts;
+use of_sharding::cuts::{self, Phases};
 
 use crate::{Pass, PassContext, each_func, pass_options};
 
@@ -54,9 +54,8 @@ pub fn recompute(func: &mut Func, least: usize) -> Result<(), Diagnostic> {
     let g = &func.graph;
     let order: Vec<OpId> = g.region_ops(g.entry()).collect();
     let at: HashMap<OpId, usize> = order.iter().copied().zip(0..).collect();
-    let backward: HashSet<OpId> = order.iter().copied().filter(|op| cuts::is_backward(g, *op)).collect();
+    let Phases { forward, backward } = Phases::of(func);
     let mut pieces = Vec::new();
-    let forward = cuts::forward(g);
     let mut start: Option<(usize, ValueId)> = None;
     for (i, value) in cuts::cuts(g, &forward) {
         match start {

@@ -3,9 +3,10 @@
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Func, Module};
 use of_ops::training::CARRIED;
+use of_sharding::cuts::Phases;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Meshes, Model, cuts, explain, lower, stages, turns, ways};
+use of_sharding::{MeshSpec, Meshes, Model, explain, lower, stages, turns, ways};
 
 use crate::{Pass, PassContext, pass_options};
 
@@ -156,8 +157,7 @@ fn choose(
 /// Says that a step which makes new parameters has only forward ops as far as is known.
 fn forgot_backward(func: &Func) -> Option<Diagnostic> {
     let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
-    let g = &func.graph;
-    if carried.iter().all(|i| *i < 0) || g.region_ops(g.entry()).any(|op| cuts::is_backward(g, op)) {
+    if carried.iter().all(|i| *i < 0) || !Phases::of(func).backward.is_empty() {
         return None;
     }
     let what = "this step carries values to the next, and no op is known to be backward: stages are cut as if all were forward";

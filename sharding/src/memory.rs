@@ -158,7 +158,7 @@ impl Lives {
                 away[taken.index()] = earlier(away[taken.index()], away[result]);
                 continue;
             }
-            for v in data.operands.iter().copied().chain(crate::model::captured(g, *op)) {
+            for v in data.operands.iter().copied().chain(g.captured(*op)) {
                 read[v.index()] = true;
                 // Results stay where they are made.
                 if data.def.traits().terminator {
@@ -334,7 +334,7 @@ impl Model<'_> {
                 }
             }
             let (either, terminator) = (is_alias(data.name()), data.def.traits().terminator);
-            for v in data.operands.iter().copied().chain(crate::model::captured(g, *op)) {
+            for v in data.operands.iter().copied().chain(g.captured(*op)) {
                 let here = if terminator { lies(g, device, v) } else { runs };
                 if !here {
                     elsewhere[v.index()] = true;

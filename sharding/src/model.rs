@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
-use of_ir::{Func, Graph, OpId, PartialKind, ValueDef, ValueId};
+use of_ir::{Func, Graph, OpId, PartialKind, ValueId};
 use of_ops::OpSpec;
 use of_ops::structural::{Either, Hold};
 use of_ops::training::CARRIED;
@@ -321,7 +321,7 @@ impl<'a> Model<'a> {
         }
         // What the regions of an op capture is whole in them.
         let broadcast = self.broadcast();
-        for v in captured(g, op) {
+        for v in g.captured(op) {
             self.add_reader(v, node, &vec![&broadcast; choices.candidates.len()]);
         }
         for (i, v) in data.results.iter().enumerate() {
@@ -551,24 +551,4 @@ fn optional(g: &Graph) -> Vec<bool> {
 pub(crate) fn live_values(g: &Graph) -> Vec<ValueId> {
     let results = g.walk().into_iter().flat_map(|op| g.op(op).results.clone());
     g.args().iter().copied().chain(results).collect()
-}
-
-/// The values from outside that the regions of `op` read, each once.
-pub(crate) fn captured(g: &Graph, op: OpId) -> Vec<ValueId> {
-    let mut out = Vec::new();
-    let mut open: Vec<OpId> = g.op(op).regions.iter().flat_map(|r| g.region_ops(*r).collect::<Vec<_>>()).collect();
-    while let Some(inner) = open.pop() {
-        let data = g.op(inner);
-        open.extend(data.regions.iter().flat_map(|r| g.region_ops(*r).collect::<Vec<_>>()));
-        for v in &data.operands {
-            let region = match g.def(*v) {
-                ValueDef::Arg(r, _) => r,
-                ValueDef::Result(o, _) => g.op(o).parent,
-            };
-            if g.encloses(region, g.op(op).parent) && !out.contains(v) {
-                out.push(*v);
-            }
-        }
-    }
-    out
 }

@@ -187,7 +187,7 @@ fn fastest(
     if placed(&func.graph) {
         return Err((error("types say how something lies: a function is cut into stages as a whole".into()), 0.0));
     }
-    let levels = Levels::of(&func.graph);
+    let levels = Levels::of(func);
     if stages > levels.cuts.len() + 1 {
         let what = format!("{stages} stages are asked for, there are {} places to cut at", levels.cuts.len());
         return Err((error(what).note("a cut is where all that follows needs one value alone"), 0.0));

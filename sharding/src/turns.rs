@@ -21,11 +21,11 @@ use of_ops::elementwise::{Add, Max, Min, Mul};
 use of_ops::structural::Constant;
 use of_ops::training::CARRIED;
 
-use crate::cuts::is_backward;
+use crate::cuts::Phases;
 use crate::decide;
 use crate::local::make_part;
 use crate::mesh::{MeshAxis, MeshSpec};
-use crate::model::{Model, Subject, captured};
+use crate::model::{Model, Subject};
 use crate::search::Effort;
 use crate::stages::Staged;
 
@@ -344,7 +344,7 @@ impl<'a> Build<'a> {
                     return Err(d.note("microbatches are computed apart; only partial values are combined over them"));
                 }
             }
-            let inside = captured(self.g, op);
+            let inside = self.g.captured(op);
             if (!data.regions.is_empty() && self.varies(op))
                 || inside.iter().any(|v| self.along[v.index()] != Sbp::Broadcast)
             {
@@ -384,7 +384,7 @@ impl<'a> Build<'a> {
         let data = self.g.op(op);
         let own = self.stage_of_op[op.index()];
         let operands = data.operands.iter().enumerate().map(|(i, v)| (*v, self.turn(op, i, *v, t)));
-        let inside = captured(self.g, op).into_iter().map(|v| (v, ONCE));
+        let inside = self.g.captured(op).into_iter().map(|v| (v, ONCE));
         operands.chain(inside).filter(|(v, _)| !self.is_constant(*v)).map(|(v, turn)| (v, turn, own)).collect()
     }
 
@@ -420,7 +420,8 @@ impl<'a> Build<'a> {
             .region_ops(g.entry())
             .filter(|op| !g.op(*op).def.traits().constant && !g.op(*op).def.traits().terminator)
             .collect();
-        let training = ops.iter().any(|op| is_backward(g, *op));
+        let behind = Phases::of(self.func).backward;
+        let training = !behind.is_empty();
         let (forward, backward, end) = schedule(self.names.len(), self.turns.count, training);
         // Ops that are done once begin all or end all, as they need something of the turns or not.
         let mut late: HashMap<OpId, bool> = HashMap::new();
@@ -432,7 +433,7 @@ impl<'a> Build<'a> {
         let start = |op: OpId, t: usize| {
             let s = self.stage_of_op[op.index()];
             match (self.varies(op), late[&op]) {
-                (true, _) if is_backward(g, op) => backward[s][t],
+                (true, _) if behind.contains(&op) => backward[s][t],
                 (true, _) => forward[s][t],
                 (false, true) => end,
                 (false, false) => 0,
@@ -667,7 +668,7 @@ impl<'a> Build<'a> {
             for (v, made) in data.operands.iter().zip(&operands) {
                 map.insert(*v, *made);
             }
-            for v in captured(g, op) {
+            for v in g.captured(op) {
                 let made = self.value(rw, (v, ONCE, stage), None)?;
                 map.insert(v, made);
             }

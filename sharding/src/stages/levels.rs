@@ -1,12 +1,12 @@
 //! Levels: between which two places of a function at which it can be cut each op belongs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use of_ir::{Graph, OpId, ValueId};
+use of_ir::{Func, Graph, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::structural::{Either, Hold};
 
-use crate::cuts;
+use crate::cuts::{self, Phases};
 
 /// Between which two cuts everything belongs.
 pub(super) struct Levels {
@@ -23,8 +23,9 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    pub(super) fn of(g: &Graph) -> Levels {
-        let forward = cuts::forward(g);
+    pub(super) fn of(func: &Func) -> Levels {
+        let g = &func.graph;
+        let Phases { forward, backward } = Phases::of(func);
         let cuts = cuts::cuts(g, &forward);
         let mut ops: Vec<Option<usize>> = vec![None; g.op_slots()];
         for (i, op) in forward.iter().enumerate() {
@@ -36,7 +37,8 @@ impl Levels {
         let order: Vec<OpId> = g.region_ops(g.entry()).collect();
         // What is returned says nothing of where it is made.
         let computes = |op: &OpId| !g.op(*op).def.traits().terminator;
-        let behind: Vec<OpId> = order[forward.len()..].iter().copied().filter(computes).collect();
+        let ahead: HashSet<OpId> = forward.iter().copied().collect();
+        let behind: Vec<OpId> = order.iter().copied().filter(|op| !ahead.contains(op) && computes(op)).collect();
         // A backward op belongs to what it reads of the forward ops and of the parameters, or to where its gradients come from.
         let again = Again::of(g, &forward, &behind);
         let mut certain = vec![false; g.op_slots()];
@@ -57,7 +59,7 @@ impl Levels {
                 _ => first(v, &ops),
             };
             let operands = || data.operands.iter().map(|v| again.meaning(*v)).filter(known);
-            let kept = |v: &ValueId| source(*v) || g.def_op(*v).is_some_and(|d| !cuts::is_backward(g, d));
+            let kept = |v: &ValueId| source(*v) || g.def_op(*v).is_some_and(|d| !backward.contains(&d));
             let own = operands().filter(kept).filter_map(level).max();
             ops[op.index()] = own.or_else(|| operands().filter_map(level).min());
         }

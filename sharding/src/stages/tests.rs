@@ -171,7 +171,7 @@ fn bounds_of_stages_hold() {
         let ops = rng.int(2, if two { 3 } else { 5 });
         let func = chain(&mut rng, ops, false);
         let mesh = small(if two { "cpu[2x4]" } else { "cpu[4]" }, &mut rng);
-        let levels = Levels::of(&func.graph);
+        let levels = Levels::of(&func);
         let axis = usize::from(two);
         let own = mesh.stage(axis, 2).unwrap();
         let model = Model::new(&func, &own).unwrap();
@@ -208,7 +208,7 @@ fn best_of_ways(func: &Func, mesh: &MeshSpec, microbatches: usize, enough: f64) 
         decide::take(&mut Rewriter::new(&mut one.graph, "test"), &taken);
         let parts = Turns::of(&one, microbatches).unwrap();
         let model = Model::of_turns(&one, &own, &|v| parts.part(&one.graph, v)).unwrap();
-        let levels = Levels::of(&one.graph);
+        let levels = Levels::of(&one);
         let spread = parts.spread(&one.graph);
         best = Brute::run(&Cut::new(&levels, &spread, (2, microbatches), mesh, 0), &model, best)?;
     }
@@ -228,7 +228,7 @@ fn bounds_hold_where_values_are_computed_again() {
         let mut mesh = small("cpu[4]", &mut rng);
         let microbatches = 1 << rng.int(0, 2);
         let eithers = func.graph.walk().iter().filter(|op| func.graph.op(**op).name() == Either::NAME).count();
-        if eithers == 0 || Levels::of(&func.graph).cuts.is_empty() {
+        if eithers == 0 || Levels::of(&func).cuts.is_empty() {
             continue;
         }
         let staged = |func: &mut Func, mesh: &MeshSpec| choose(func, mesh, 2, microbatches, &effort);

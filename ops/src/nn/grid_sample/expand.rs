@@ -60,7 +60,10 @@ impl GridSample {
         if mode == Mode::Nearest {
             x = b.op(Round {}, &[x])?;
         }
-        x = self.folded(b, x, len, outside)?;
+        // Of cubic convolution only the elements are moved, as PyTorch and onnxruntime do it.
+        if mode != Mode::Cubic {
+            x = self.folded(b, x, len, outside)?;
+        }
         let mut taps = Vec::new();
         for (position, weight) in weights(b, x, mode)? {
             let position = self.folded(b, position, len, outside)?;

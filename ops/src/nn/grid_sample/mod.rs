@@ -123,7 +123,8 @@ impl GridSample {
         if mode == Mode::Nearest {
             x = x.round_ties_even();
         }
-        if !(low..=high).contains(&x) {
+        // Of cubic convolution only the elements are moved, as PyTorch and onnxruntime do it.
+        if mode != Mode::Cubic && !(low..=high).contains(&x) {
             x = match outside {
                 Outside::Zeros => x,
                 Outside::Border => x.clamp(0.0, len - 1.0),
