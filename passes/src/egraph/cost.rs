@@ -7,6 +7,7 @@ use of_ir::{Graph, OpId};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Relu, Sigmoid, Tanh};
 use of_ops::list::as_op;
+use of_ops::movement::{Concat, GatherElements, GatherNd, Pad, ScatterElements, ScatterNd, Tile};
 use of_ops::nn::Conv;
 use of_ops::work::{self, is_view};
 use of_ops::{Kind, OpSpec, list};
@@ -96,12 +97,12 @@ impl Target {
         Err(Diagnostic::error(Code::PIPELINE, Location::Unknown, what).hint(hint))
     }
 
-    /// Microseconds that `op` takes.
-    pub fn cost(&self, graph: &Graph, op: OpId) -> f64 {
+    /// Microseconds that `op` takes. An elementwise op may join the kernel of an operand if one `joins`.
+    pub fn cost(&self, graph: &Graph, op: OpId, joins: bool) -> f64 {
         let structural = list::get(graph, op).is_none_or(|i| i.decl().kind() == Kind::Structural);
         match self {
             _ if structural || is_view(graph.op(op).name()) => 0.0,
-            Target::Machine(m) => m.cost(graph, op),
+            Target::Machine(m) => m.cost(graph, op, joins),
             Target::Device(mesh) => 1e6 * (cost::alone(graph, op, mesh) + mesh.overhead),
         }
     }
@@ -113,12 +114,26 @@ impl Target {
         let activates = matches!(self, Target::Machine(m) if m.activations)
             && matches!(name(map), Relu::NAME | Sigmoid::NAME | Tanh::NAME)
             && matches!(name(contraction), Conv::NAME | MatMul::NAME);
-        activates.then(|| self.cost(graph, contraction))
+        activates.then(|| self.cost(graph, contraction, false))
     }
 }
 
+/// Whether an op copies in a kernel of its own, which no elementwise op joins.
+pub fn copies(graph: &Graph, op: OpId) -> bool {
+    const COPIES: [&str; 7] = [
+        Concat::NAME,
+        GatherElements::NAME,
+        GatherNd::NAME,
+        Pad::NAME,
+        ScatterElements::NAME,
+        ScatterNd::NAME,
+        Tile::NAME,
+    ];
+    COPIES.contains(&graph.op(op).name())
+}
+
 impl Machine {
-    fn cost(&self, graph: &Graph, op: OpId) -> f64 {
+    fn cost(&self, graph: &Graph, op: OpId, joins: bool) -> f64 {
         let data = graph.op(op);
         let Some(imp) = list::get(graph, op) else { return 0.0 };
         let w = work::of(graph, op);
@@ -126,7 +141,7 @@ impl Machine {
         let types: Vec<_> = data.results.iter().map(|v| graph.ty(*v).clone()).collect();
         let elementwise = is_map(data.name());
         let contracts = imp.flops(&view, &types).is_some();
-        let share = if elementwise { self.fused } else { 1.0 };
+        let share = if elementwise && joins { self.fused } else { 1.0 };
         let rate = if contracts { self.contraction } else { self.scalar };
         let waste = if contracts { self.waste(graph, op) } else { 1.0 };
         share * self.launch + (w.flops * waste / rate).max(share * w.bytes() / self.bandwidth)
@@ -171,7 +186,7 @@ mod tests {
             let [x, y] = [(); 2].map(|()| rw.add_arg(entry, Type::fixed(dtype, &[n, n]), None));
             let product = rw.create_one(MatMul {}, &[x, y]).unwrap();
             let op = rw.graph().def_op(product).unwrap();
-            Target::Device(mesh.clone()).cost(&graph, op)
+            Target::Device(mesh.clone()).cost(&graph, op, false)
         };
         for dtype in [DType::F16, DType::F64] {
             let want = 2e6 * 4096f64.powi(3) / mesh.flops(dtype) + 2.0;

@@ -466,7 +466,7 @@ fn node_cost(graph: &EGraph, target: &Target, node: &Node, known: bool) -> f64 {
     match (node.kind, node.made) {
         (Kind::Leaf(_), _) | (Kind::Result(_), _) | (_, None) => 0.0,
         _ if known => NEXT_TO_NOTHING,
-        (Kind::Op(_), Some(op)) => target.cost(graph.scratch(), op) + NEXT_TO_NOTHING,
+        (Kind::Op(_), Some(op)) => target.cost(graph.scratch(), op, graph.joins(&node.children)) + NEXT_TO_NOTHING,
     }
 }
 

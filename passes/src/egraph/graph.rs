@@ -11,6 +11,7 @@ use of_ir::{Attrs, Graph, NewOp, OpDef, OpId, Rewriter, Tensor, TensorType, Type
 use of_ops::structural::Constant;
 use of_ops::{OpSpec, list};
 
+use super::cost::copies;
 use super::language::{Forms, Kind, Node};
 
 /// What is known of a class.
@@ -84,6 +85,16 @@ impl EGraph {
         let value = made.unwrap_or_else(|| rw.add_arg(entry, ty, None));
         facts.next = Some(Data { values: vec![value], known });
         self.egg.add(Node { kind: Kind::Leaf(number), children: Vec::new(), made: None })
+    }
+
+    /// Whether an elementwise op may join the kernel of one of its operands: not where these are constants, or made by
+    /// copies alone.
+    pub fn joins(&self, operands: &[Id]) -> bool {
+        operands
+            .iter()
+            .map(|c| &self.egg[self.egg.find(*c)])
+            .filter(|class| !class.data.known)
+            .any(|class| class.nodes.iter().any(|n| n.made.is_none_or(|op| !copies(self.scratch(), op))))
     }
 
     /// The class of an op that is in the graph already, with the types that it has there.

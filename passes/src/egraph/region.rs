@@ -174,7 +174,8 @@ impl Region {
             if data.results.iter().any(|v| needed.contains(v)) {
                 needed.extend(data.operands.iter().copied());
                 let known = self.graph.egg[self.classes[&data.results[0]]].data.known;
-                sum += if known { 0.0 } else { target.cost(graph, *op) };
+                let classes: Vec<Id> = data.operands.iter().map(|v| self.classes[v]).collect();
+                sum += if known { 0.0 } else { target.cost(graph, *op, self.graph.joins(&classes)) };
             }
         }
         sum

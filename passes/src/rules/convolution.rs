@@ -4,7 +4,7 @@ use egg::Id;
 use of_ir::{DType, Dim, Tensor};
 use of_ops::OpSpec;
 use of_ops::elementwise::{Add, Mul, Rsqrt, Sub};
-use of_ops::movement::{Concat, ConstantOfShape, Pad, Reshape};
+use of_ops::movement::{Concat, ConstantOfShape, Pad, Reshape, Slice};
 use of_ops::nn::{BatchNorm, Conv, MaxPool};
 
 use super::code;
@@ -20,6 +20,8 @@ pub const RULES: &[Rule] = &[
     code!("conv-enlarge", enlarge, enlarge_example),
     code!("conv-concat", concat, concat_example),
     code!("conv-sum", sum, sum_example),
+    code!("conv-parts", parts, parts_example),
+    code!("pool-concat", pool_concat, pool_concat_example),
     code!("conv-groups", groups, groups_example),
     code!("pool-map", pool_map, pool_map_example),
 ];
@@ -199,9 +201,9 @@ fn conv_add_example(e: &mut Example<'_, '_>) -> Made {
     Ok(vec![e.rw.create_one(Add {}, &[c, y])?, e.rw.create_one(Add {}, &[y, one])?])
 }
 
-/// Whether a filter was made by joining others.
-fn joined(view: &View<'_>, w: Id) -> bool {
-    !view.in_class::<Concat>(w).is_empty()
+/// Whether a filter was made of others, by joining them or as a part of one.
+fn derived(view: &View<'_>, w: Id) -> bool {
+    !view.in_class::<Concat>(w).is_empty() || !view.in_class::<Slice>(w).is_empty()
 }
 
 /// conv(x, v) = conv(x, [v, w])[.., first], conv(x, w) = conv(x, [v, w])[.., rest]: all known filters over one tensor
@@ -216,7 +218,7 @@ fn merge(view: &View<'_>, out: &mut Vec<Equation>) {
         for w in users.into_iter().filter_map(|c| Windows::of(view, c)) {
             let filter = w.conv.operand(1);
             let bias_known = w.bias(view).is_none_or(|b| view.known(b));
-            if w.conv.op.group != 1 || !view.known(filter) || !bias_known || joined(view, filter) {
+            if w.conv.op.group != 1 || !view.known(filter) || !bias_known || derived(view, filter) {
                 continue;
             }
             match groups.iter_mut().find(|g| g[0].alike(&w)) {
@@ -255,7 +257,7 @@ fn enlarge(view: &View<'_>, out: &mut Vec<Equation>) {
         }
         let list: Vec<Windows<'_>> = users.into_iter().filter_map(|c| Windows::of(view, c)).collect();
         let padded =
-            |w: &Windows<'_>| joined(view, w.conv.operand(1)) || !view.in_class::<Pad>(w.conv.operand(1)).is_empty();
+            |w: &Windows<'_>| derived(view, w.conv.operand(1)) || !view.in_class::<Pad>(w.conv.operand(1)).is_empty();
         for small in list.iter().filter(|w| !padded(w)) {
             for large in list.iter().filter(|w| !padded(w)) {
                 let ones = small.dilations.iter().chain(&large.dilations).all(|d| *d == 1);
@@ -328,7 +330,7 @@ fn sum(view: &View<'_>, out: &mut Vec<Equation>) {
             for r in in_class(view, add.operand(1)) {
                 let (x, y) = (l.conv.operand(0), r.conv.operand(0));
                 let (v, w) = (l.conv.operand(1), r.conv.operand(1));
-                let known = view.known(v) && view.known(w) && !joined(view, v) && !joined(view, w);
+                let known = view.known(v) && view.known(w) && !derived(view, v) && !derived(view, w);
                 let same = view.dims(l.conv.class) == view.dims(r.conv.class) && !view.same(x, y);
                 let spatial = |c: Id| view.dims(c).map(|mut d| d.remove(l.channels()));
                 let sizes = spatial(x).is_some() && l.alike(&r) && known && same;
@@ -362,6 +364,68 @@ fn sum_example(e: &mut Example<'_, '_>) -> Made {
     let l = e.rw.create_one(op.clone(), &[x, v, b])?;
     let r = e.rw.create_one(op, &[y, w])?;
     Ok(vec![e.rw.create_one(Add {}, &[l, r])?])
+}
+
+/// conv([x, y], w) = conv(x, w[.., x]) + conv(y, w[.., y]) of joined input channels, where w is known
+fn parts(view: &View<'_>, out: &mut Vec<Equation>) {
+    for conv in view.all::<Conv>() {
+        let Some(conv) = Windows::of(view, conv).filter(|c| c.conv.op.group == 1) else { continue };
+        let (x, w, channels) = (conv.conv.operand(0), conv.conv.operand(1), conv.channels());
+        if !view.known(w) || derived(view, w) {
+            continue;
+        }
+        for c in view.in_class::<Concat>(x) {
+            let Some(rank) = view.dims(x).map(|d| d.len()) else { continue };
+            let lengths = c.node.children.iter().map(|piece| Some(*view.dims(*piece)?.get(channels)?));
+            let Some(lengths) = lengths.collect::<Option<Vec<usize>>>().filter(|l| l.len() > 1) else { continue };
+            if of_ops::shape::axis(c.op.axis, rank) != Ok(channels) {
+                continue;
+            }
+            let mut start = 0;
+            let mut sum: Option<Term> = None;
+            for (piece, length) in c.node.children.iter().zip(lengths) {
+                let filter = part(Term::Class(w), start, length, 1);
+                let bias = conv.bias(view).filter(|_| start == 0).map(Term::Class);
+                let own = Term::op(conv.op(), [Term::Class(*piece), filter].into_iter().chain(bias));
+                sum = Some(match sum {
+                    Some(sum) => Term::op(Add {}, [sum, own]),
+                    None => own,
+                });
+                start += length;
+            }
+            let Some(sum) = sum else { continue };
+            out.push(view.equation(conv.conv.class, sum, &[conv.conv.node, c.node]));
+        }
+    }
+}
+
+fn parts_example(e: &mut Example<'_, '_>) -> Made {
+    let (x, y) = (e.input(&[1, 2, 5, 5]), e.input(&[1, 3, 5, 5]));
+    let op = e.conv_op(1, 2);
+    let (w, b) = (e.known(&[2, 5, 3, 3])?, e.known(&[2])?);
+    let both = e.rw.create_one(Concat { axis: 1 }, &[x, y])?;
+    Ok(vec![e.rw.create_one(op, &[both, w, b])?])
+}
+
+/// maxpool([x, y]) = [maxpool(x), maxpool(y)] along the channels
+fn pool_concat(view: &View<'_>, out: &mut Vec<Equation>) {
+    for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.indices) {
+        for c in view.in_class::<Concat>(pool.operand(0)) {
+            let Some(rank) = view.dims(pool.class).map(|d| d.len()) else { continue };
+            let channels = if pool.op.channels_last { rank - 1 } else { 1 };
+            if of_ops::shape::axis(c.op.axis, rank) != Ok(channels) {
+                continue;
+            }
+            let pieces = c.node.children.iter().map(|piece| Term::op(pool.op.clone(), [Term::Class(*piece)]));
+            out.push(view.equation(pool.class, Term::op(c.op.clone(), pieces), &[pool.node, c.node]));
+        }
+    }
+}
+
+fn pool_concat_example(e: &mut Example<'_, '_>) -> Made {
+    let (x, y) = (e.input(&[1, 2, 6, 6]), e.input(&[1, 3, 6, 6]));
+    let both = e.rw.create_one(Concat { axis: 1 }, &[x, y])?;
+    Ok(vec![e.rw.create_one(small_pool(), &[both])?])
 }
 
 /// conv(x, w) in g groups = conv(x, w') in g / k groups, where w' has zeros between the inputs and outputs of groups that
@@ -440,7 +504,13 @@ fn pool_map_example(e: &mut Example<'_, '_>) -> Made {
     use of_ops::elementwise::{Max, Relu};
     let x = e.input(&[1, 2, 6, 6]);
     let zero = e.known(&[])?;
-    let pool = MaxPool {
+    let pool = small_pool();
+    let (a, b) = (e.rw.create_one(Relu {}, &[x])?, e.rw.create_one(Max {}, &[zero, x])?);
+    Ok(vec![e.rw.create_one(pool.clone(), &[a])?, e.rw.create_one(pool, &[b])?])
+}
+
+fn small_pool() -> MaxPool {
+    MaxPool {
         kernel: vec![2, 2],
         strides: vec![2, 2],
         pads: vec![0, 1, 0, 0],
@@ -450,7 +520,5 @@ fn pool_map_example(e: &mut Example<'_, '_>) -> Made {
         indices: false,
         auto_pad: "NOTSET".into(),
         channels_last: false,
-    };
-    let (a, b) = (e.rw.create_one(Relu {}, &[x])?, e.rw.create_one(Max {}, &[zero, x])?);
-    Ok(vec![e.rw.create_one(pool.clone(), &[a])?, e.rw.create_one(pool, &[b])?])
+    }
 }
