@@ -28,11 +28,10 @@ pub struct MeshFuncs<'m> {
 }
 
 /// What ranks can give one another.
-pub(crate) const EXCHANGED: &str = "tensors of known extents whose elements are whole bytes";
+pub(crate) const EXCHANGED: &str = "tensors of known extents, none of them 0, whose elements are whole bytes";
 
 /// What to do with others.
-pub(crate) const EXCHANGED_HINT: &str =
-    "give numbers to open dimensions (--shape), cast small integers to i8, and keep text on one device";
+pub(crate) const EXCHANGED_HINT: &str = "give numbers to open dimensions (--shape), cast small integers to i8, and keep text and what is empty on one device";
 
 /// The plan's spelling of a layout along one axis.
 pub fn axis_layout(sbp: Sbp) -> AxisLayout {
@@ -54,7 +53,7 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
             Diagnostic::error(Code::UNSUPPORTED, mesh.whole.loc.clone(), what).hint(EXCHANGED_HINT)
         };
         let t = ty.as_tensor().ok_or_else(unsupported)?;
-        let mut dims = t.fixed_dims().ok_or_else(unsupported)?;
+        let mut dims = t.fixed_dims().filter(|d| !d.contains(&0)).ok_or_else(unsupported)?;
         if t.dtype.bits().is_none_or(|b| b < 8) {
             return Err(unsupported());
         }

@@ -44,9 +44,9 @@ impl TensorType {
         self.shape.as_ref()?.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
     }
 
-    /// The same shape and placement with another element type.
+    /// The same shape with another element type. What is made of a tensor does not have to lie as that does.
     pub fn with_dtype(&self, dtype: DType) -> Self {
-        Self { dtype, ..self.clone() }
+        Self { dtype, shape: self.shape.clone(), sbp: None }
     }
 }
 

@@ -95,6 +95,9 @@ fn is_float(g: &Graph, v: ValueId) -> bool {
     matches!(g.ty(v), Type::Tensor(t) if t.dtype.is_float())
 }
 
+/// What helps where an op has a gradient for extents that are numbers alone.
+const OPEN: &str = "some of its extents are not known: 'infer-shapes' finds those that follow, 'specialize' (or --shape) gives numbers to others";
+
 impl Tape {
     /// Follows `op` forward: floats that it makes of active values are active.
     fn visit(&mut self, g: &Graph, op: OpId) {
@@ -145,9 +148,12 @@ impl Tape {
             If::NAME => return self.branch(rw, gradient, op),
             _ => {}
         }
+        let fixed = |v: &ValueId| rw.graph().ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some());
+        let open = !operands.iter().chain(&results).all(fixed);
         let none = || {
             let what = format!("'{name}' has no gradient, and a derivative passes through it");
-            Diagnostic::error(Code::UNSUPPORTED, loc.clone(), what)
+            let d = Diagnostic::error(Code::UNSUPPORTED, loc.clone(), what);
+            if open { d.hint(OPEN) } else { d }
         };
         let imp = of_ops::get(rw.graph(), op).ok_or_else(none)?;
         rw.rewrite(op, &[gradient]);

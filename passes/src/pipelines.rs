@@ -15,7 +15,7 @@ pub struct Pipeline {
 pub const PIPELINES: &[Pipeline] = &[
     Pipeline {
         name: "simplify",
-        text: "differentiate,fold-constants,infer-shapes,canonicalize,fold-constants,canonicalize,cse,dce",
+        text: "fold-constants,infer-shapes,differentiate,fold-constants,infer-shapes,canonicalize,fold-constants,canonicalize,cse,dce",
         summary: "what helps on every target and changes no result",
     },
     Pipeline {

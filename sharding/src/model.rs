@@ -151,6 +151,9 @@ impl<'a> Model<'a> {
         let mut errors = m.open_inputs();
         m.find_transfers(allowed);
         for v in g.args() {
+            if let Some(d) = m.impossible_input(*v) {
+                errors.0.push(d);
+            }
             m.add_source(Subject::Argument(*v), *v);
         }
         for op in g.region_ops(g.entry()) {
@@ -403,6 +406,21 @@ impl<'a> Model<'a> {
             results: [l.clone()].into_iter().collect(),
         };
         (0..n).flat_map(|k| usable.iter().map(move |l| one(k, l))).collect()
+    }
+
+    /// The error for an input whose type asks for a split that leaves a device nothing.
+    fn impossible_input(&self, v: ValueId) -> Option<Diagnostic> {
+        let (t, asked) = (self.transfers(v)?, self.asked(v)?);
+        let at = t.router.layouts.iter().position(|l| l == asked)?;
+        if t.usable[at] {
+            return None;
+        }
+        let g = self.graph();
+        let name = g.name(v).map_or("an input", |n| n);
+        let what = format!("'{name}' cannot lie as its type says: {}", g.ty(v));
+        let d = Diagnostic::error(Code::SBP, self.func.loc.clone(), what)
+            .note(format!("the mesh is {:?}: an axis is split among no more devices than it has elements", self.shape));
+        Some(d.hint("annotate another layout, or leave it to 'shard'"))
     }
 
     /// The error for annotations that no signature has.

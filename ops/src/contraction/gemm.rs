@@ -3,7 +3,7 @@
 use of_ir::{Dim, OpError, OpView, Rewriter, Shape, TensorType, Type, ValueId};
 
 use super::MatMul;
-use crate::nn::build::Build;
+use crate::nn::build::{Build, in_wide};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};
 
@@ -79,6 +79,13 @@ impl Op for Gemm {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
+        // A product that is scaled may leave the range of small floats, where the result does not.
+        if self.alpha == 1.0 { self.parts(rw, operands) } else { in_wide(rw, operands, |rw, o| self.parts(rw, o)) }
+    }
+}
+
+impl Gemm {
+    fn parts(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
         let mut b = Build::new(rw);
         let (mut left, mut right) = (operands[0], operands[1]);
         if self.trans_a {

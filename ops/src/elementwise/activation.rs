@@ -4,6 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Rewriter, SbpSignature, Type, ValueId};
 
 use super::{Abs, Add, Div, Erf, Exp, Ge, Gt, Log, Lt, Max, Min, Mul, Neg, Select, Sigmoid, Sub, Tanh};
+use crate::nn::build::in_wide;
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};
@@ -121,10 +122,14 @@ macro_rules! activations {
             }
 
             fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-                let mut $c = Cx { rw, x: operands[0] };
                 let $s = self;
                 let _ = &$s;
-                one(|| $expand)
+                let parts = |rw: &mut Rewriter<'_>, operands: &[ValueId]| {
+                    let mut $c = Cx { rw, x: operands[0] };
+                    one(|| $expand)
+                };
+                // What takes any number chooses and moves: nothing is rounded.
+                if $any { parts(rw, operands) } else { in_wide(rw, operands, parts) }
             }
 
             fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {

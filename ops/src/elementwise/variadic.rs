@@ -2,7 +2,8 @@
 
 use of_ir::{OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::{Add, Div, Ge, Max, Min, Mul, Select};
+use super::{Add, Ge, Max, Min, Mul, Select};
+use crate::nn::build::{Build, in_wide};
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
@@ -48,16 +49,18 @@ macro_rules! variadic {
             }
 
             fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-                let mut y = operands[0];
-                for v in &operands[1..] {
-                    y = rw.create_one($binary {}, &[y, *v])?;
+                let folded = |rw: &mut Rewriter<'_>, operands: &[ValueId]| {
+                    operands[1..].iter().try_fold(operands[0], |y, v| rw.create_one($binary {}, &[y, *v]))
+                };
+                if !$mean || operands.len() < 2 {
+                    return Ok(vec![folded(rw, operands)?]);
                 }
-                if $mean && operands.len() > 1 {
-                    let dtype = rw.graph().ty(y).as_tensor().map_or(of_ir::DType::F32, |t| t.dtype);
-                    let n = Constant::number(rw, operands.len() as f64, dtype)?;
-                    y = rw.create_one(Div {}, &[y, n])?;
-                }
-                Ok(vec![y])
+                in_wide(rw, operands, |rw, operands| {
+                    let b = &mut Build::new(rw);
+                    let sum = folded(b.rw, operands)?;
+                    let n = b.number(operands.len() as f64, sum)?;
+                    Ok(vec![b.div(sum, n)?])
+                })
             }
         }
     )*};

@@ -61,9 +61,8 @@ impl Op for BatchNormTraining {
         let rank = b.rank(x)?;
         let axes: Vec<usize> = (0..rank).filter(|a| *a != 1).collect();
         let behind: Vec<usize> = (1..rank.saturating_sub(1)).collect();
-        // Sums of many 16-bit numbers leave their range.
-        let wide = if b.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
-        let precise = b.cast(x, wide)?;
+        let precise = b.widened(x)?;
+        let wide = b.dtype(precise);
         let own_mean = b.mean(precise, &axes)?;
         let centred = b.sub(precise, own_mean)?;
         let squares = b.mul(centred, centred)?;

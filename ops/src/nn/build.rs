@@ -3,6 +3,7 @@
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, NewOp, OpError, Rewriter, Shape, Tensor, ValueId};
 
+use crate::Expanded;
 use crate::elementwise::{Add, Cast, Div, Eq, Mul, Sub};
 use crate::movement::spec::{self, Part};
 use crate::movement::{Expand, Range, Reshape, Slice, Squeeze, Transpose, Unsqueeze};
@@ -15,6 +16,21 @@ pub(crate) type Made = Result<ValueId, Diagnostic>;
 /// A rewriter with short names.
 pub(crate) struct Build<'r, 'g> {
     pub rw: &'r mut Rewriter<'g>,
+}
+
+/// What `f` makes of operands, in the type of the first: of floats of 16 bits and fewer in f32, so that the steps of an
+/// expansion neither round each nor leave the range of small floats.
+pub(crate) fn in_wide(
+    rw: &mut Rewriter<'_>,
+    operands: &[ValueId],
+    f: impl FnOnce(&mut Rewriter<'_>, &[ValueId]) -> Expanded,
+) -> Expanded {
+    let b = &mut Build::new(rw);
+    let own = b.dtype(operands[0]);
+    let operands = operands.iter().map(|v| b.widened(*v)).collect::<Result<Vec<_>, _>>()?;
+    let results = f(b.rw, &operands)?;
+    let wide = b.dtype(operands[0]);
+    results.into_iter().map(|v| if b.dtype(v) == wide { b.cast(v, own) } else { Ok(v) }).collect()
 }
 
 /// An op's complaint as a diagnostic of the expansion.
@@ -113,6 +129,12 @@ impl<'r, 'g> Build<'r, 'g> {
     /// The same in another element type; nothing where it has it already.
     pub fn cast(&mut self, x: ValueId, to: DType) -> Made {
         if self.dtype(x) == to { Ok(x) } else { self.op(Cast::to(to), &[x]) }
+    }
+
+    /// `x` in floats that sums and squares of its elements do not leave: 16 bits and fewer as f32, others as they are.
+    pub fn widened(&mut self, x: ValueId) -> Made {
+        let narrow = self.dtype(x).is_float() && !matches!(self.dtype(x), DType::F32 | DType::F64);
+        if narrow { self.cast(x, DType::F32) } else { Ok(x) }
     }
 
     pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Made {

@@ -2,7 +2,7 @@
 
 use of_ir::{Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, Made};
+use super::build::{Build, Made, in_wide};
 use crate::elementwise::{Abs, Pow};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
@@ -70,9 +70,11 @@ macro_rules! global {
             }
 
             fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-                let ($op, mut $b, $x) = (self, Build::new(rw), operands[0]);
-                let $axes = spatial($b.rank($x)?, $op.channels_last);
-                Ok(vec![if $axes.is_empty() { $x } else { $expand? }])
+                in_wide(rw, operands, |rw, operands| {
+                    let ($op, mut $b, $x) = (self, Build::new(rw), operands[0]);
+                    let $axes = spatial($b.rank($x)?, $op.channels_last);
+                    Ok(vec![if $axes.is_empty() { $x } else { $expand? }])
+                })
             }
         }
     )*};

@@ -2,7 +2,7 @@
 
 use of_ir::{Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, Made};
+use super::build::{Build, Made, in_wide};
 use super::layout;
 use crate::elementwise::Rsqrt;
 use crate::sample::Rng;
@@ -118,7 +118,12 @@ impl Op for GroupNorm {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let mut b = Build::new(rw);
+        in_wide(rw, operands, |rw, operands| self.parts(&mut Build::new(rw), operands))
+    }
+}
+
+impl GroupNorm {
+    fn parts(&self, b: &mut Build<'_, '_>, operands: &[ValueId]) -> Expanded {
         let x = operands[0];
         let rank = b.rank(x)?;
         // Channels first, so that a group is contiguous: [N, G, everything else].
@@ -134,10 +139,10 @@ impl Op for GroupNorm {
         };
         let planar = b.transpose(x, &first)?;
         let grouped = b.reshape(planar, &[0, self.num_groups, -1])?;
-        let normal = normalise(&mut b, grouped, &[2], self.epsilon)?;
+        let normal = normalise(b, grouped, &[2], self.epsilon)?;
         let y = b.reshape_like(normal, planar)?;
         let y = b.transpose(y, &back)?;
-        Ok(vec![affine(&mut b, y, operands, self.channels_last)?])
+        Ok(vec![affine(b, y, operands, self.channels_last)?])
     }
 }
 
@@ -149,10 +154,15 @@ impl Op for InstanceNorm {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let mut b = Build::new(rw);
+        in_wide(rw, operands, |rw, operands| self.parts(&mut Build::new(rw), operands))
+    }
+}
+
+impl InstanceNorm {
+    fn parts(&self, b: &mut Build<'_, '_>, operands: &[ValueId]) -> Expanded {
         let rank = b.rank(operands[0])?;
         let axes: Vec<usize> = if self.channels_last { (1..rank - 1).collect() } else { (2..rank).collect() };
-        let y = normalise(&mut b, operands[0], &axes, self.epsilon)?;
-        Ok(vec![affine(&mut b, y, operands, self.channels_last)?])
+        let y = normalise(b, operands[0], &axes, self.epsilon)?;
+        Ok(vec![affine(b, y, operands, self.channels_last)?])
     }
 }

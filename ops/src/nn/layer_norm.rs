@@ -138,7 +138,7 @@ impl Op for RmsNorm {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         check(cx, self.axis)?;
         // ONNX gives the result the type of the scale.
-        Ok(vec![Type::Tensor(TensorType { sbp: None, ..cx.tensor(0)?.with_dtype(cx.tensor(1)?.dtype) })])
+        Ok(vec![Type::Tensor(cx.tensor(0)?.with_dtype(cx.tensor(1)?.dtype))])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_ir::{DType, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, Made};
+use super::build::{Build, Made, in_wide};
 use crate::elementwise::{Eq, Neg, Select};
 use crate::movement::{Gather, GatherElements};
 use crate::reduction::LogSoftmax;
@@ -190,7 +190,9 @@ impl Op for NllLoss {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        Ok(vec![loss(&mut Build::new(rw), operands, self.ignore_index, &self.reduction)?])
+        in_wide(rw, operands, |rw, operands| {
+            Ok(vec![loss(&mut Build::new(rw), operands, self.ignore_index, &self.reduction)?])
+        })
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {
@@ -210,12 +212,14 @@ impl Op for SoftmaxCrossEntropyLoss {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let mut b = Build::new(rw);
-        let logs = b.op(LogSoftmax { axis: 1 }, &operands[..1])?;
-        let mut own = operands.to_vec();
-        own[0] = logs;
-        let loss = loss(&mut b, &own, self.ignore_index, &self.reduction)?;
-        Ok(if self.log_prob { vec![loss, logs] } else { vec![loss] })
+        in_wide(rw, operands, |rw, operands| {
+            let b = &mut Build::new(rw);
+            let logs = b.op(LogSoftmax { axis: 1 }, &operands[..1])?;
+            let mut own = operands.to_vec();
+            own[0] = logs;
+            let loss = loss(b, &own, self.ignore_index, &self.reduction)?;
+            Ok(if self.log_prob { vec![loss, logs] } else { vec![loss] })
+        })
     }
 
     fn sbp(&self, cx: &OpView<'_>) -> Vec<SbpSignature> {

@@ -3,7 +3,7 @@
 use of_ir::{OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
 use super::AvgPool;
-use super::build::{Build, diagnostic};
+use super::build::{Build, diagnostic, in_wide};
 use super::layout;
 use super::window::notset;
 use crate::elementwise::{Abs, Pow, Sqrt};
@@ -92,7 +92,12 @@ impl Op for LpNormalization {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let mut b = Build::new(rw);
+        in_wide(rw, operands, |rw, operands| self.parts(&mut Build::new(rw), operands))
+    }
+}
+
+impl LpNormalization {
+    fn parts(&self, b: &mut Build<'_, '_>, operands: &[ValueId]) -> Expanded {
         let x = operands[0];
         let axis = shape::axis(self.axis, b.rank(x)?).map_err(diagnostic)?;
         let norm = if self.p == 1 {
@@ -119,7 +124,12 @@ impl Op for MeanVarianceNorm {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let mut b = Build::new(rw);
+        in_wide(rw, operands, |rw, operands| self.parts(&mut Build::new(rw), operands))
+    }
+}
+
+impl MeanVarianceNorm {
+    fn parts(&self, b: &mut Build<'_, '_>, operands: &[ValueId]) -> Expanded {
         let x = operands[0];
         let axes = shape::axes(&self.axes, b.rank(x)?).map_err(diagnostic)?;
         let mean = b.mean(x, &axes)?;
@@ -146,7 +156,12 @@ impl Op for Lrn {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let mut b = Build::new(rw);
+        in_wide(rw, operands, |rw, operands| self.parts(&mut Build::new(rw), operands))
+    }
+}
+
+impl Lrn {
+    fn parts(&self, b: &mut Build<'_, '_>, operands: &[ValueId]) -> Expanded {
         let x = operands[0];
         let rank = b.rank(x)?;
         // The channels become a spatial axis of one plane; their average over a window, with padding counted as zeros,

@@ -221,7 +221,7 @@ impl Op for QuantizeLinear {
         if matches!(dtype, DType::String | DType::Bool) || x.dtype == DType::String {
             return Err(OpError::ty(format!("cannot quantise {} to {dtype}", x.dtype)));
         }
-        Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.with_dtype(dtype) })])
+        Ok(vec![Type::Tensor(x.with_dtype(dtype))])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
@@ -264,7 +264,7 @@ impl Op for DequantizeLinear {
                 OpError::ty(format!("cannot dequantise to {to}")).hint("the result is a float of 16 bits or more")
             );
         }
-        Ok(vec![Type::Tensor(TensorType { sbp: None, ..x.with_dtype(to) })])
+        Ok(vec![Type::Tensor(x.with_dtype(to))])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
@@ -293,11 +293,7 @@ impl Op for DynamicQuantizeLinear {
         if !x.dtype.is_float() {
             return Err(OpError::ty(format!("the input must be floating-point, it is {}", x.dtype)));
         }
-        Ok(vec![
-            Type::Tensor(TensorType { sbp: None, ..x.with_dtype(DType::U8) }),
-            Type::tensor(x.dtype, vec![]),
-            Type::tensor(DType::U8, vec![]),
-        ])
+        Ok(vec![Type::Tensor(x.with_dtype(DType::U8)), Type::tensor(x.dtype, vec![]), Type::tensor(DType::U8, vec![])])
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {

@@ -6,6 +6,7 @@ use of_ir::{OpError, OpView, Rewriter, Tensor, ValueId};
 use super::reduce::{infer, reduced_axes};
 use super::{ReduceMax, ReduceSum};
 use crate::elementwise::{Abs, Add, Div, Exp, Log, Mul, Sqrt, Sub};
+use crate::nn::build::{Build, in_wide};
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};
@@ -40,9 +41,11 @@ macro_rules! composites {
             }
 
             fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-                let mut $c = Cx { rw, operands, keepdims: self.keepdims };
-                let y: Result<ValueId, Diagnostic> = (|| $expand)();
-                Ok(vec![y?])
+                in_wide(rw, operands, |rw, operands| {
+                    let mut $c = Cx { rw, operands, keepdims: self.keepdims };
+                    let y: Result<ValueId, Diagnostic> = (|| $expand)();
+                    Ok(vec![y?])
+                })
             }
         }
     )*};
@@ -81,21 +84,30 @@ impl Cx<'_, '_> {
         let error = |e: OpError| e.at("of.reduce_mean", &of_diag::Location::Unknown);
         let t = view.tensor(0).map_err(error)?;
         let dtype = t.dtype;
-        let known = t.shape.as_ref().and_then(|s| {
+        let axes = t.shape.as_ref().and_then(|s| {
             let axes = view.ints(1);
             if view.operand(1).is_some() && axes.is_none() {
                 return None;
             }
-            let axes = reduced_axes(axes.as_deref(), s.len()).ok()?;
-            axes.iter().try_fold(1i64, |n, a| n.checked_mul(s[*a].as_const()?))
+            reduced_axes(axes.as_deref(), s.len()).ok()
         });
-        if let Some(n) = known {
-            return Constant::number(self.rw, n as f64, dtype);
+        let (x, b) = (self.x(), &mut Build::new(self.rw));
+        if let Some(axes) = axes {
+            let known = |a: &usize| b.shape(x)?.get(*a)?.as_const();
+            if let Some(n) = axes.iter().try_fold(1i64, |n, a| n.checked_mul(known(a)?)) {
+                return b.number(n as f64, x);
+            }
+            let one = b.ints(&[1])?;
+            let count = axes.iter().try_fold(one, |n, a| {
+                let length = b.extent(x, *a)?;
+                b.mul(n, length)
+            })?;
+            let count = b.reshape(count, &[])?;
+            return b.cast(count, dtype);
         }
-        // A sum of ones counts whatever the shape turns out to be.
-        let zero = self.rw.create_one(Sub {}, &[self.x(), self.x()])?;
-        let one = Constant::number(self.rw, 1.0, dtype)?;
-        let ones = self.rw.create_one(Add {}, &[zero, one])?;
+        // A sum of ones counts whatever the axes turn out to be.
+        let (one, dims) = (b.number(1.0, x)?, b.shape_of(x)?);
+        let ones = b.expand(one, dims)?;
         self.sum(ones)
     }
 
@@ -152,4 +164,27 @@ pub(super) fn one_axis(rw: &mut Rewriter<'_>, v: ValueId, axis: i64) -> Made {
         None => axis,
     };
     Constant::ints(rw, &[axis])
+}
+
+#[cfg(test)]
+mod tests {
+    use of_ir::{DType, Dim, Graph, Type};
+
+    use super::*;
+    use crate::interpret::run_graph;
+    use crate::structural::Return;
+
+    #[test]
+    fn elements_are_counted_whatever_they_are() {
+        let mut g = Graph::new();
+        let entry = g.entry();
+        let mut rw = Rewriter::new(&mut g, "test");
+        let x = rw.add_arg(entry, Type::tensor(DType::F32, vec![Dim::symbol("n"), Dim::symbol("m")]), None);
+        let axes = Constant::ints(&mut rw, &[1]).unwrap();
+        let mean = ReduceMean { keepdims: false }.expand(&mut rw, &[x, axes]).unwrap();
+        rw.create(Return {}, &mean).unwrap();
+        let rows = Tensor::from_slice(&[2, 2], &[f32::INFINITY, 1.0, 2.0, 3.0]).unwrap();
+        let want = Tensor::from_slice(&[2], &[f32::INFINITY, 2.5]).unwrap();
+        assert_eq!(run_graph(&g, &[rows.into()]).unwrap(), [want.into()]);
+    }
 }

@@ -6,6 +6,7 @@ use of_ir::{Elements, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, Type
 use super::composites::one_axis;
 use super::{ReduceMax, ReduceSum};
 use crate::elementwise::{Div, Exp, Log, Mul, Sub};
+use crate::nn::build::in_wide;
 use crate::sample::Rng;
 use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -62,10 +63,12 @@ impl Op for Softmax {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let (d, axes) = shifted(rw, operands[0], self.axis)?;
-        let e = rw.create_one(Exp {}, &[d])?;
-        let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
-        Ok(vec![rw.create_one(Div {}, &[e, s])?])
+        in_wide(rw, operands, |rw, operands| {
+            let (d, axes) = shifted(rw, operands[0], self.axis)?;
+            let e = rw.create_one(Exp {}, &[d])?;
+            let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
+            Ok(vec![rw.create_one(Div {}, &[e, s])?])
+        })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
@@ -108,11 +111,13 @@ impl Op for LogSoftmax {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        let (d, axes) = shifted(rw, operands[0], self.axis)?;
-        let e = rw.create_one(Exp {}, &[d])?;
-        let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
-        let l = rw.create_one(Log {}, &[s])?;
-        Ok(vec![rw.create_one(Sub {}, &[d, l])?])
+        in_wide(rw, operands, |rw, operands| {
+            let (d, axes) = shifted(rw, operands[0], self.axis)?;
+            let e = rw.create_one(Exp {}, &[d])?;
+            let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
+            let l = rw.create_one(Log {}, &[s])?;
+            Ok(vec![rw.create_one(Sub {}, &[d, l])?])
+        })
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
