@@ -446,12 +446,11 @@ impl Physical {
         }
     }
 
-    /// Kernels look at bytes alone; a view of an object says nothing to them.
+    /// Kernels look at bytes alone; a view of an object, or under extents that the run gives, says nothing to them.
     fn kernel_arg(&self, o: &Operand) -> Arg {
-        match o.slot() {
-            Some(s) if self.slots[s].bytes.is_none() => Operand { view: None, ..o.clone() }.arg(),
-            _ => o.arg(),
-        }
+        let object = o.slot().is_some_and(|s| self.slots[s].bytes.is_none());
+        let open = o.view.as_ref().is_some_and(|(_, dims)| dims.contains(&-1));
+        if object || open { Operand { view: None, ..o.clone() }.arg() } else { o.arg() }
     }
 
     fn has_objects(&self, args: &[Operand]) -> bool {

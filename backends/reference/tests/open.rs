@@ -264,3 +264,24 @@ fn rows_are_picked_convolved_and_put_back() {
         case.check(&format!("{n} images"), &[r.f32s(&[n, 32, 14, 14]), keep.into()]);
     }
 }
+
+/// What has a known size is shown under extents that the inputs give: returned, read, and refused where they are others.
+#[test]
+fn known_sizes_are_shown_under_open_extents() {
+    let mut r = Rng::new(17);
+    let mut case = Case::new(
+        "func @main(%s: tensor<?(C)x?(D)xf32>, %x: tensor<3x4xf32>) -> (tensor<?(C)x?(D)xf32>, tensor<?(C)xf32>) {
+  %e = of.exp %x
+  %n = of.shape %s
+  %g = of.reshape %e, %n {allowzero = true} : (tensor<3x4xf32>, tensor<2xi64>) -> tensor<?(C)x?(D)xf32>
+  %axes = of.constant {value = dense<[1]> : tensor<1xi64>}
+  %sums = of.reduce_sum %g, %axes {keepdims = false}
+  of.return %g, %sums
+}
+",
+    );
+    for dims in [[12, 1], [2, 6], [4, 3]] {
+        case.check(&format!("{dims:?}"), &[r.f32s(&dims), r.f32s(&[3, 4])]);
+    }
+    case.refused(&[r.f32s(&[2, 5]), r.f32s(&[3, 4])]);
+}

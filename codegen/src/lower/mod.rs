@@ -37,6 +37,7 @@ use crate::Backend;
 use crate::cuda;
 use crate::extract::{extract, extract_region};
 use crate::fuse::{self, Group, Role, Shape};
+use crate::native::index::{self as indexed, Points};
 use crate::native::schedule::{self, Scheduled, Schedules};
 use crate::native::{Extent, Isa, Nest, Source, expr, extent};
 use crate::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
@@ -222,6 +223,10 @@ impl<'g> Lowering<'g, '_> {
     fn value_place(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
         let p = self.place(v)?;
         let object = matches!(p.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none());
+        let open = p.view.as_ref().is_some_and(|(_, dims)| dims.contains(&-1));
+        if let (false, true, Some(op)) = (object, open, self.g.def_op(v)) {
+            return self.opened(op, v, p);
+        }
         if !object || p.view.is_none() {
             return Ok(p);
         }
@@ -241,6 +246,34 @@ impl<'g> Lowering<'g, '_> {
         let slot = &mut self.out.physical.slots[dst];
         (slot.bytes, slot.extents) = (None, extents);
         self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, Flops::default(), 0);
+        let whole = Operand::whole(Place::Slot(dst));
+        self.places.insert(v, whole.clone());
+        Ok(whole)
+    }
+
+    /// An object of what lies in a buffer under extents that the run gives.
+    fn opened(&mut self, op: OpId, v: ValueId, buffer: Operand) -> Result<Operand, Diagnostic> {
+        if !self.roles.knows(self.g.ty(v)) {
+            self.backend(op, "a buffer is to be shown under extents that nothing tells".into())?;
+            return self.place(v);
+        }
+        let mut from = self.g.op(op).operands[0];
+        while let Some(d) = self.g.def_op(from).filter(|d| *self.roles.get(*d) == Role::Alias) {
+            from = self.g.op(d).operands[0];
+        }
+        let element = indexed::word(self.dtype(v).bits().map_or(4, |b| b / 8));
+        let copy = Points {
+            dims: vec![self.dims(from).iter().product()],
+            element,
+            out: 1,
+            head: format!("  PTR(const {element}) from = ARG(const {element}, 0);\n"),
+            row: String::new(),
+            point: String::new(),
+            value: "from[x0]".into(),
+        };
+        let source = Nest::Points(copy).print(self.isa).map_err(|why| self.broken(op, why))?;
+        let dst = self.slot(v);
+        self.kernel(&[op], source, vec![buffer], vec![dst], Flops::default());
         let whole = Operand::whole(Place::Slot(dst));
         self.places.insert(v, whole.clone());
         Ok(whole)
