@@ -93,6 +93,11 @@ macro_rules! unary {
     )*};
 }
 
+/// The gradient of what is constant between its jumps: none.
+fn jumps() -> Result<Option<ValueId>, Diagnostic> {
+    Ok(None)
+}
+
 /// Splits along every axis; partial values pass through functions that commute with the reduction.
 fn signatures(op: ScalarOp, cx: &OpView<'_>) -> Vec<SbpSignature> {
     let Ok(Some(s)) = cx.tensor(0).map(|t| t.shape.as_ref()) else { return Vec::new() };
@@ -215,7 +220,7 @@ unary! {
     /// Bitwise complement.
     BitNot = "of.bit_not" BitNot Int in -9.0..9.0 ["BitwiseNot"];
     /// Smallest integer not below x.
-    Ceil = "of.ceil" Ceil Number in -2.0..2.0 ["Ceil"] grad |_cx, _g| None;
+    Ceil = "of.ceil" Ceil Number in -2.0..2.0 ["Ceil"] grad |_cx, _g| jumps()?;
     /// cos x
     Cos = "of.cos" Cos Float in -4.0..4.0 ["Cos"] grad |cx, g| {
         let s = cx.rw.create_one(Sin {}, &[cx.operands[0]])?;
@@ -240,7 +245,7 @@ unary! {
     /// e to the power of x
     Exp = "of.exp" Exp Float in -4.0..4.0 ["Exp"] grad |cx, g| Some(cx.mul(g, cx.results[0])?);
     /// Largest integer not above x.
-    Floor = "of.floor" Floor Number in -2.0..2.0 ["Floor"] grad |_cx, _g| None;
+    Floor = "of.floor" Floor Number in -2.0..2.0 ["Floor"] grad |_cx, _g| jumps()?;
     /// Whether x is not a number.
     IsNan = "of.is_nan" IsNan Float in -2.0..2.0 ["IsNaN"];
     /// Natural logarithm.
@@ -256,7 +261,7 @@ unary! {
         Some(cx.neg(p)?)
     };
     /// Nearest integer, ties to even.
-    Round = "of.round" Round Number in -4.0..4.0 ["Round"] grad |_cx, _g| None;
+    Round = "of.round" Round Number in -4.0..4.0 ["Round"] grad |_cx, _g| jumps()?;
     /// 1 / sqrt x
     Rsqrt = "of.rsqrt" Rsqrt Float in 0.3..3.0 [] grad |cx, g| {
         // -1/2 y^3
@@ -273,7 +278,7 @@ unary! {
         Some(cx.mul(g, p)?)
     };
     /// -1, 0 or 1
-    Sign = "of.sign" Sign Number in -2.0..2.0 ["Sign"] grad |_cx, _g| None;
+    Sign = "of.sign" Sign Number in -2.0..2.0 ["Sign"] grad |_cx, _g| jumps()?;
     /// sin x
     Sin = "of.sin" Sin Float in -4.0..4.0 ["Sin"] grad |cx, g| {
         let c = cx.rw.create_one(Cos {}, &[cx.operands[0]])?;
