@@ -6,18 +6,18 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{cache, emulated, said, stub, to_runtime};
+use common::{cache, emulated, function_of, said, stub, to_runtime};
 use of_codegen::native::Isa;
 use of_codegen::{Backend, CompileOptions, MeshFuncs, Overhead, Pin, Request, Target, compile_mesh, place};
 use of_cuda::{Cuda, Device};
 use of_diag::Diagnostic;
-use of_ir::{Func, Graph, Module, OpId, PartialKind, Sbp};
+use of_ir::{DType, Func, Graph, Module, OpId, PartialKind, Sbp};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_passes::Manager;
 use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
-use of_plan::{Collective, Exec, Meeting, PlanFile};
-use of_runtime::{MeshSession, Options, RunError, SessionError, Tensor};
+use of_plan::{Collective, Exec, Meeting, PlanFile, Task};
+use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
 use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
 
 /// A module for a mesh `@m` of this shape.
@@ -29,6 +29,35 @@ fn module(mesh: &str, body: &str) -> Module {
 
 /// The plan of what the ranks of a mesh run, whose ops this backend gets wherever it takes them.
 fn plan(module: &Module, mesh: &str, stages: (i64, i64), backend: &dyn Backend, pins: &[Pin]) -> Arc<PlanFile> {
+    let (known, wanted) = ([backend], [backend.name().to_string()]);
+    let request = Request { known: &known, wanted: &wanted, pins, min_region: 0 };
+    planned(module, mesh, stages, backend, |funcs| {
+        place::place_all(funcs, &request).unwrap_or_else(|d| panic!("{d}"));
+    })
+}
+
+/// The plan of ranks that leave nothing to the host.
+fn whole(module: &Module, mesh: &str, backend: &dyn Backend) -> Arc<PlanFile> {
+    let plan = planned(module, mesh, (1, 1), backend, |funcs| {
+        place::entirely(funcs, backend).unwrap_or_else(|d| panic!("{d}"));
+    });
+    for program in &plan.plan().programs {
+        let on_device = |t: &&Task| matches!(t.exec, Some(Exec::Backend(_)));
+        let passes = |t: &Task| matches!(t.exec, None | Some(Exec::Feed(_) | Exec::Fetch(_)));
+        assert_eq!(program.tasks.iter().filter(on_device).count(), 1);
+        assert!(program.tasks.iter().all(|t| on_device(&t) || passes(t)), "{:?}", program.tasks);
+    }
+    plan
+}
+
+/// The plan of what the ranks of a mesh run, once their ops are placed.
+fn planned(
+    module: &Module,
+    mesh: &str,
+    stages: (i64, i64),
+    backend: &dyn Backend,
+    place: impl FnOnce(&mut [&mut Func]),
+) -> Arc<PlanFile> {
     let mut module = module.clone();
     let mut manager = Manager::default();
     let (stages, microbatches) = stages;
@@ -47,9 +76,8 @@ fn plan(module: &Module, mesh: &str, stages: (i64, i64), backend: &dyn Backend, 
     };
     let spec = meshes.ranks();
     let mut funcs: Vec<Func> = (0..spec.devices()).map(rank).collect();
-    let (known, wanted) = ([backend], [backend.name().to_string()]);
-    let request = Request { known: &known, wanted: &wanted, pins, min_region: 0 };
-    place::place_all(&mut funcs.iter_mut().collect::<Vec<_>>(), &request).unwrap_or_else(|d| panic!("{d}"));
+    place(&mut funcs.iter_mut().collect::<Vec<_>>());
+    let known = [backend];
     let options = CompileOptions {
         model: "test".into(),
         flags: Vec::new(),
@@ -79,6 +107,19 @@ fn inputs(g: &Graph) -> Vec<Value> {
     g.args().iter().copied().map(of).collect()
 }
 
+/// Numbers of a result.
+fn numbers(v: &of_runtime::Value, dtype: DType) -> Vec<f64> {
+    let tensor = v.as_tensor().unwrap();
+    let dims = tensor.dims().iter().map(|d| *d as usize).collect();
+    let blob = of_ir::Blob::new(tensor.bytes().unwrap().to_vec());
+    of_ir::Tensor::from_bytes(dtype, dims, blob).unwrap().to_f64s().unwrap()
+}
+
+fn close(what: &str, got: &[f64], want: &[f64]) {
+    let far = got.iter().zip(want).any(|(a, b)| (a - b).abs() > 1e-5 * b.abs().max(1.0));
+    assert!(!far && got.len() == want.len(), "{what}: {got:?} {want:?}");
+}
+
 /// Runs a plan of a module twice, and compares with the interpreter.
 fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
     let graph = &module.main().unwrap().graph;
@@ -90,11 +131,7 @@ fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
         let got = session.run(&given).unwrap_or_else(|e| panic!("{what}: {e}"));
         for (i, (got, want)) in got.iter().zip(&want).enumerate() {
             let Value::Tensor(want) = want else { panic!("no tensor") };
-            let bytes = got.as_tensor().and_then(Tensor::bytes).unwrap().to_vec();
-            let got = of_ir::Tensor::from_bytes(want.dtype(), want.dims().to_vec(), of_ir::Blob::new(bytes)).unwrap();
-            let (got, want) = (got.to_f64s().unwrap(), want.to_f64s().unwrap());
-            let far = got.iter().zip(&want).any(|(a, b)| (a - b).abs() > 1e-5 * b.abs().max(1.0));
-            assert!(!far && got.len() == want.len(), "{what}, output {i}: {got:?} {want:?}");
+            close(&format!("{what}, output {i}"), &numbers(got, want.dtype()), &want.to_f64s().unwrap());
         }
     }
 }
@@ -161,6 +198,11 @@ func @main(%x: tensor<32x24xf32, #of.sbp<@m, [B]>>, %w1: tensor<24x64xf32, #of.s
   of.return %y, %h : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x64xf32, #of.sbp<@m, [B]>>) -> ()
 }
 "#;
+
+/// The same for one device.
+const ALONE: &str = "func @main(%x: tensor<32x24xf32>, %w1: tensor<24x64xf32>, %w2: tensor<64x32xf32>) \
+                       -> (tensor<32x32xf32>, tensor<32x64xf32>) {
+  %a = of.matmul %x, %w1\n  %r = of.relu %a\n  %p = of.matmul %r, %w2\n  of.return %p, %r\n}\n";
 
 /// Layers in stages, with a batch in parts.
 fn layers() -> Module {
@@ -355,6 +397,44 @@ fn on_a_driver() {
     drop(session);
     compare("on a driver", &network, &plan);
     println!("it agrees");
+}
+
+/// In a process that knows a driver with four devices: ranks that leave nothing to the host give what one device gives.
+#[test]
+fn whole_on_a_driver() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let cuda = Cuda::new("sm_90+cublaslt", cache()).unwrap();
+    let alone = Arc::new(common::plan(&function_of(ALONE), "sm_90+cublaslt"));
+    let mut alone = Session::new(alone, 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    for mesh in ["cpu[2]", "cpu[4]"] {
+        let network = module(mesh, NETWORK);
+        let plan = whole(&network, mesh, &cuda);
+        assert_eq!(transfers(&plan), (2, 0));
+        compare(mesh, &network, &plan);
+        let given: Vec<_> = inputs(&network.main().unwrap().graph).iter().map(to_runtime).collect();
+        let (got, want) = (session(&plan).unwrap().run(&given).unwrap(), alone.run(given).unwrap());
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&want) {
+            close(mesh, &numbers(got, DType::F32), &numbers(want, DType::F32));
+        }
+    }
+    println!("as one device");
+}
+
+#[test]
+fn ranks_whose_programs_are_whole_on_their_devices_give_what_one_device_gives() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let library = library.to_str().unwrap();
+    let variables = ["OF_CUDA_DRIVER", "OF_CUBLASLT", "OF_NCCL"].map(|name| (name, library));
+    let out = said("whole_on_a_driver", &[&variables[..], &[("STUB_DEVICES", "4"), ("STUB_SAYS", "1")]].concat());
+    assert!(out.contains("as one device"), "{out}");
+    for words in ["rank 1 of 2: all-reduce 1024 all-gather 4096\n", "rank 3 of 4: all-reduce 1024 all-gather 2048\n"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    assert!((0..4).all(|device| out.contains(&format!("device {device}\n"))), "{out}");
 }
 
 #[test]
