@@ -39,6 +39,7 @@ mod value;
 mod work;
 
 pub use boxing::Share;
+pub use combine::neutral;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
 pub use executable::{ExecError, Executable, LoadContext, LoadError, Loader, TensorMut, TensorRef, ValueMut, ValueRef};

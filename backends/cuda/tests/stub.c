@@ -22,7 +22,8 @@ static int add(List *list, Op op) {
 static int put(Stream *s, Op op) { return s ? add(s->capturing ? &s->recorded : &s->waiting, op) : 400; }
 static int done(const Op *op) {
   if (op->kind == CALL) return (*(Call *const *)op->from)(op->from);
-  if (op->kind == SET) for (size_t k = 0; k < op->bytes; k++) ((unsigned *)op->to)[k] = op->value;
+  if (op->kind == SET) for (size_t r = 0; r < op->rows; r++)
+    memcpy((char *)op->to + r * op->here, &op->value, op->bytes);
   else for (size_t r = 0; r < op->rows; r++)
     memmove((char *)op->to + r * op->here, (const char *)op->from + r * op->there, op->bytes);
   return 1;
@@ -77,8 +78,14 @@ int cuMemcpy2DAsync_v2(const Rows *r, void *s) {
   void *to = (void *)(uintptr_t)r->to.device, *from = (void *)(uintptr_t)r->from.device;
   return put(s, (Op){COPY, to, from, r->bytes, r->rows, r->from.pitch, r->to.pitch, 0});
 }
-int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *s) {
-  return put(s, (Op){SET, (void *)(uintptr_t)to, 0, n, 1, 0, 0, value});
+static int set(uint64_t to, unsigned value, size_t bytes, size_t n, size_t pitch, void *s) {
+  return put(s, (Op){SET, (void *)(uintptr_t)to, 0, bytes, n, 0, pitch, value});
+}
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void *s) { return set(to, value, 1, n, 1, s); }
+int cuMemsetD16Async(uint64_t to, unsigned short value, size_t n, void *s) { return set(to, value, 2, n, 2, s); }
+int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *s) { return set(to, value, 4, n, 4, s); }
+int cuMemsetD2D32Async(uint64_t to, size_t pitch, unsigned value, size_t width, size_t n, void *s) {
+  return width == 1 && pitch > 4 ? set(to, value, 4, n, pitch, s) : 1;
 }
 /* A cubin is an ELF file. */
 int cuModuleLoadData(void **m, const void *image) {

@@ -1,6 +1,6 @@
 //! CUDA's driver, loaded when it is needed.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::driver::{Driver, DriverError, Loaded};
 use crate::{DeviceProgram, Step};
 
 use super::cublaslt::Multiplier;
-use super::nccl::{Exchanges, Rows};
+use super::nccl::{Exchanges, Local};
 use super::{Address, Handle, api, named};
 
 api! {
@@ -34,7 +34,10 @@ api! {
     download_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
     copy_async = "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
     copy_rows_async = "cuMemcpy2DAsync_v2" (*const CopyRows, Handle);
+    set_bytes_async = "cuMemsetD8Async" (Address, c_uchar, usize, Handle);
+    set_halves_async = "cuMemsetD16Async" (Address, c_ushort, usize, Handle);
     set_async = "cuMemsetD32Async" (Address, c_uint, usize, Handle);
+    set_rows_async = "cuMemsetD2D32Async" (Address, usize, c_uint, usize, usize, Handle);
     load_module = "cuModuleLoadData" (*mut Handle, *const c_void);
     unload_module = "cuModuleUnload" (Handle);
     function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
@@ -309,7 +312,11 @@ impl OnGpu {
             (Part::Exchange(_), None) => return Ok(()),
             (Part::Exchange(number), Some(exchanges)) => (*number, exchanges),
         };
-        let mut copy = |rows: Rows| {
+        let mut local = |what: Local<'_>| {
+            let rows = match what {
+                Local::Copy(rows) => rows,
+                Local::Fill { to, element, count } => return self.fill_with(to, element, count),
+            };
             if rows.count == 1 {
                 // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`).
                 let status = unsafe { (api.copy_async)(rows.to, rows.from, rows.bytes, self.stream) };
@@ -322,7 +329,34 @@ impl OnGpu {
             api.check("cuMemcpy2DAsync", unsafe { (api.copy_rows_async)(&all, self.stream) })
         };
         // SAFETY: the memory was taken for the program and what it packs, and steps come one after another on the stream.
-        unsafe { exchanges.put(number, self.memory, self.stream, &mut copy) }
+        unsafe { exchanges.put(number, self.memory, self.stream, &mut local) }
+    }
+
+    /// Has elements of 1, 2, 4 or 8 bytes set to a value, `count` of them from a place on that lies inside of the memory.
+    fn fill_with(&self, to: Address, element: &[u8], count: usize) -> Result<(), DriverError> {
+        let (api, on, words) = (self.api, self.stream, element.as_chunks::<4>().0);
+        if count == 0 {
+            return Ok(());
+        }
+        // SAFETY: the elements lie inside of the memory. The driver sets 32 bits at most, so where elements have two words that
+        // differ, the first words of all are set, then the second ones, as rows of one word each.
+        unsafe {
+            match *element {
+                [x] => api.check("cuMemsetD8Async", (api.set_bytes_async)(to, x, count, on)),
+                [a, b] => {
+                    let x = c_ushort::from_le_bytes([a, b]);
+                    api.check("cuMemsetD16Async", (api.set_halves_async)(to, x, count, on))
+                }
+                _ if words.iter().all(|word| *word == words[0]) => {
+                    let x = words.first().map_or(0, |word| c_uint::from_le_bytes(*word));
+                    api.check("cuMemsetD32Async", (api.set_async)(to, x, count * words.len(), on))
+                }
+                _ => (0..).step_by(4).zip(words).try_for_each(|(at, word)| {
+                    let (x, pitch) = (c_uint::from_le_bytes(*word), element.len());
+                    api.check("cuMemsetD2D32Async", (api.set_rows_async)(to + at, pitch, x, 1, count, on))
+                }),
+            }
+        }
     }
 
     /// Puts a product on the stream.

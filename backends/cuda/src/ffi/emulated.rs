@@ -1,6 +1,7 @@
 //! The GPU that the CPU emulates.
 
 use std::ops::Range;
+use std::slice::from_raw_parts_mut;
 use std::sync::Arc;
 
 use memmap2::{Mmap, MmapMut};
@@ -8,7 +9,7 @@ use of_codegen::cuda::shim;
 use of_runtime::{AlignedBytes, Seat, Share};
 
 use super::cublaslt::Multiplier;
-use super::nccl::{self, Exchanges, Rows};
+use super::nccl::{self, Exchanges, Local};
 use crate::driver::{Driver, DriverError, Loaded};
 use crate::{DeviceProgram, Exchange, Step};
 
@@ -122,7 +123,16 @@ impl Exchanged {
             }
             Exchanged::ByLibrary(exchanges) => {
                 let base = memory.as_mut_ptr();
-                let mut copy = |rows: Rows| {
+                let mut local = |what: Local<'_>| {
+                    let rows = match what {
+                        Local::Copy(rows) => rows,
+                        Local::Fill { to, element, count } => {
+                            // SAFETY: what is filled is the part of a share, which fits the memory (`Exchange::check`).
+                            let all = unsafe { from_raw_parts_mut(to as *mut u8, element.len() * count) };
+                            all.chunks_exact_mut(element.len()).for_each(|x| x.copy_from_slice(element));
+                            return Ok(());
+                        }
+                    };
                     for row in 0..rows.count {
                         let (from, to) =
                             (rows.from as usize + row * rows.pitch.0, rows.to as usize + row * rows.pitch.1);
@@ -134,7 +144,7 @@ impl Exchanged {
                 };
                 // SAFETY: the memory is the program's and the staging behind it, which nothing else uses meanwhile; the library
                 // was named as one for the host's memory.
-                unsafe { exchanges.put(step, base as u64, std::ptr::null_mut(), &mut copy) }
+                unsafe { exchanges.put(step, base as u64, std::ptr::null_mut(), &mut local) }
             }
         }
     }
