@@ -17,6 +17,6 @@ mod open;
 mod program;
 
 pub use backend::{Cuda, NAME};
-pub use driver::{Driver, DriverError, Loaded};
+pub use driver::{Driver, DriverError, Kept, Loaded};
 pub use executable::Device;
-pub use program::{Code, DeviceProgram, Exchange, Step, WORKSPACE};
+pub use program::{Code, DeviceProgram, Ends, Exchange, Step, WORKSPACE};

@@ -14,7 +14,7 @@ use of_runtime::{ExecError, Executable, LoadContext, LoadError, ValueMut, ValueR
 
 use crate::Cuda;
 use crate::driver::Driver;
-use crate::executable::{self, OnDevice};
+use crate::executable::{self, KeptInput, OnDevice, Site};
 
 /// The first words of a payload; the architecture follows, as [`Cuda::new`] takes it.
 const MAGIC: &str = "of-cuda open ";
@@ -34,6 +34,8 @@ pub struct Open {
     driver: Option<Arc<dyn Driver>>,
     /// The number of the device.
     device: usize,
+    /// Which inputs other programs keep on the device.
+    kept: Vec<KeptInput>,
     /// Which inputs are constants of the plan: they become part of programs.
     weights: Vec<bool>,
     /// By the extents of the other inputs.
@@ -61,6 +63,7 @@ impl Open {
             compiler: Cuda::new(arch, Cache::user()).map_err(|why| wrong(&why))?,
             driver,
             device: context.device,
+            kept: executable::kept(&context)?,
             weights: context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_)))).collect(),
             programs: HashMap::new(),
         }))
@@ -72,7 +75,15 @@ impl Open {
         let mut func = specialize::specialize(&self.func, &dims).map_err(ExecError::Input)?;
         func = self.with_weights(&func, inputs)?;
         let payload = self.compiler.compile(&func).map_err(|d| ExecError::Unsupported(d.to_string()))?;
-        executable::load(&payload, self.driver.as_ref(), self.device, None).map_err(|e| match e {
+        let kept = self.kept.iter().zip(&self.weights).filter(|(_, weight)| !**weight);
+        let site = Site {
+            driver: self.driver.as_ref(),
+            device: self.device,
+            seat: None,
+            kept: kept.map(|(kept, _)| kept.clone()).collect(),
+            readers: Vec::new(),
+        };
+        executable::load(&payload, &site).map_err(|e| match e {
             LoadError::Unsupported(why) => ExecError::Unsupported(why),
             other => ExecError::Failed(other.to_string()),
         })

@@ -1,8 +1,8 @@
 //! A plan for a device as memory and steps.
 
 use of_codegen::cuda::cublaslt::{self, Product};
-use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Program, Regst, Task};
-use of_runtime::Seat;
+use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Port, Program, Regst, Task};
+use of_runtime::{Readers, Seat};
 
 /// Buffers on a device start at multiples of this many bytes.
 const ALIGN: u64 = 256;
@@ -40,6 +40,26 @@ pub enum Step {
         /// How many bytes.
         bytes: u64,
     },
+    /// From a value that another program keeps on the device.
+    Take {
+        /// Which input of the program it is.
+        input: usize,
+        /// In the value.
+        from: u64,
+        /// On the device.
+        to: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// To a value that is kept on the device for other programs.
+    Keep {
+        /// Which output of the program it is.
+        output: usize,
+        /// On the device.
+        from: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
     /// On the device.
     Copy {
         /// From.
@@ -69,6 +89,16 @@ pub enum Step {
     },
     /// Shares in transfers between ranks, none of which needs another.
     Exchange(Vec<Exchange>),
+}
+
+/// Where inputs of a program come from, and where its outputs go.
+#[derive(Clone, Debug, Default)]
+pub struct Ends {
+    /// For each input that another program keeps on the device, where in that value it begins; what is not here comes from the
+    /// host.
+    pub kept: Vec<Option<u64>>,
+    /// Who reads each output; what is not here goes to the host.
+    pub readers: Vec<Readers>,
 }
 
 /// The share of a rank in a transfer.
@@ -128,11 +158,11 @@ pub struct DeviceProgram<'a> {
 }
 
 impl<'a> DeviceProgram<'a> {
-    /// The program of a plan that [`crate::Cuda`] made.
+    /// The program of a plan that [`crate::Cuda`] made, between these ends.
     ///
     /// # Errors
     /// What in the plan no device can do.
-    pub fn of(plan: &'a PlanFile) -> Result<DeviceProgram<'a>, String> {
+    pub fn of(plan: &'a PlanFile, ends: &Ends) -> Result<DeviceProgram<'a>, String> {
         let program = plan.plan().programs.first().ok_or("the plan has no program")?;
         plan.verify_program(0).map_err(|f| f.first().map_or_else(String::new, ToString::to_string))?;
         let mut out = DeviceProgram {
@@ -171,8 +201,12 @@ impl<'a> DeviceProgram<'a> {
         }
         out.statuses.0 = out.memory;
         out.memory += (4 * launches).next_multiple_of(ALIGN);
-        out.inputs = out.room(program.inputs.iter().map(|p| place.regst(p.regst).map(|(_, n)| n)))?;
-        out.outputs = out.room(program.outputs.iter().map(|p| place.regst(p.regst).map(|(_, n)| n)))?;
+        let kept = |i: usize| ends.kept.get(i).copied().flatten();
+        let readers = |i: usize| ends.readers.get(i).copied().unwrap_or(Readers { inside: false, outside: true });
+        // What stays on the device needs no memory of the host.
+        let size = |p: &Port, host: bool| place.regst(p.regst).map(|(_, n)| if host { n } else { 0 });
+        out.inputs = out.room(program.inputs.iter().enumerate().map(|(i, p)| size(p, kept(i).is_none())))?;
+        out.outputs = out.room(program.outputs.iter().enumerate().map(|(i, p)| size(p, readers(i).outside)))?;
         out.statuses.1 = out.room(std::iter::once(Some(4 * launches)))?[0].0;
         for task in &program.tasks {
             let refuse = |what: &str| format!("task '{}' {what}, which no device does", task.name);
@@ -194,12 +228,22 @@ impl<'a> DeviceProgram<'a> {
                 Some(Exec::Feed(p)) => {
                     let port = program.inputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
                     let (to, bytes) = place.regst(port.regst).ok_or_else(|| refuse("feeds no buffer"))?;
-                    out.steps.push(Step::Upload { from: out.inputs[p.port as usize].0, to, bytes });
+                    let input = p.port as usize;
+                    out.steps.push(match kept(input) {
+                        Some(from) => Step::Take { input, from, to, bytes },
+                        None => Step::Upload { from: out.inputs[input].0, to, bytes },
+                    });
                 }
                 Some(Exec::Fetch(p)) => {
                     let port = program.outputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
                     let (from, bytes) = place.regst(port.regst).ok_or_else(|| refuse("fetches no buffer"))?;
-                    out.steps.push(Step::Download { from, to: out.outputs[p.port as usize].0, bytes });
+                    let output = p.port as usize;
+                    if readers(output).inside {
+                        out.steps.push(Step::Keep { output, from, bytes });
+                    }
+                    if readers(output).outside {
+                        out.steps.push(Step::Download { from, to: out.outputs[output].0, bytes });
+                    }
                 }
                 Some(Exec::Backend(e)) if e.backend == cublaslt::NAME => {
                     let payload = plan.payload(e).ok_or_else(|| refuse("has no call"))?;
@@ -238,6 +282,22 @@ impl<'a> DeviceProgram<'a> {
         })
     }
 
+    /// What it takes of values that other programs keep: number of the input, place in the value, bytes.
+    pub fn takes(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
+        self.steps.iter().filter_map(|step| match *step {
+            Step::Take { input, from, bytes, .. } => Some((input, from, bytes)),
+            _ => None,
+        })
+    }
+
+    /// What it keeps for other programs: number of the output, bytes.
+    pub fn keeps(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.steps.iter().filter_map(|step| match *step {
+            Step::Keep { output, bytes, .. } => Some((output, bytes)),
+            _ => None,
+        })
+    }
+
     /// Takes staging memory for buffers of these sizes.
     fn room(&mut self, sizes: impl Iterator<Item = Option<u64>>) -> Result<Vec<(u64, u64)>, String> {
         sizes
@@ -258,6 +318,7 @@ impl<'a> DeviceProgram<'a> {
             Step::Download { from, to, bytes } => {
                 inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.staging)
             }
+            Step::Take { to: at, bytes, .. } | Step::Keep { from: at, bytes, .. } => inside(*at, *bytes, self.memory),
             Step::Copy { from, to, bytes } => inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.memory),
             Step::Multiply { product, args } => {
                 let each = product.dtype.bits().map_or(0, |b| b as u64 / 8);

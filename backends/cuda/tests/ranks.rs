@@ -222,6 +222,16 @@ func @main(%x: tensor<32x24xf32, #of.sbp<@m, [B]>>, %w1: tensor<24x64xf32, #of.s
 }
 "#;
 
+/// What each rank has is read by a transfer, and by what reads what came of that.
+const AROUND: &str = r#"
+func @main(%x: tensor<32x32xf32, #of.sbp<@m, [B]>>, %w: tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) {
+  %a = of.matmul %x, %w : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
+  %h = of.place %a {to = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
+  %y = of.matmul %h, %a : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
+  of.return %y : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> ()
+}
+"#;
+
 /// The same for one device.
 const ALONE: &str = "func @main(%x: tensor<32x24xf32>, %w1: tensor<24x64xf32>, %w2: tensor<64x32xf32>) \
                        -> (tensor<32x32xf32>, tensor<32x64xf32>) {
@@ -466,6 +476,33 @@ fn ranks_whose_programs_are_whole_on_their_devices_give_what_one_device_gives() 
         assert!(out.contains(words), "{words}: {out}");
     }
     assert!((0..4).all(|device| out.contains(&format!("device {device}\n"))), "{out}");
+}
+
+/// In a process that knows a driver: what ranks exchange goes through the host, and what they have stays on their devices.
+#[test]
+fn around_on_a_driver() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let around = module("cpu[2]", AROUND);
+    let native = [Pin { op: "of.transfer".into(), backend: "native".into() }];
+    let cuda = Cuda::new("sm_90+cublaslt", cache()).unwrap();
+    let plan = plan(&around, "cpu[2]", (1, 1), &cuda, &native);
+    assert_eq!(transfers(&plan), (0, 1));
+    compare("around", &around, &plan);
+    println!("it agrees");
+}
+
+#[test]
+fn what_a_transfer_on_the_host_reads_is_copied_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let library = library.to_str().unwrap();
+    let variables = [("OF_CUDA_DRIVER", library), ("OF_CUBLASLT", library), ("STUB_DEVICES", "2"), ("STUB_SAYS", "1")];
+    let out = said("around_on_a_driver", &variables);
+    assert!(out.contains("it agrees"), "{out}");
+    // On each of two ranks: x, w and what came of the transfer up, what is transferred and the result down.
+    assert_eq!((out.matches("up ").count(), out.matches("down ").count()), (6, 4), "{out}");
 }
 
 #[test]

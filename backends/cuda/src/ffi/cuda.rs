@@ -1,7 +1,9 @@
 //! CUDA's driver, loaded when it is needed.
 
+use std::any::Any;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use libloading::Library;
@@ -9,7 +11,7 @@ use of_codegen::cuda::THREADS;
 use of_codegen::cuda::cublaslt::Product;
 use of_runtime::Seat;
 
-use crate::driver::{Driver, DriverError, Loaded};
+use crate::driver::{Driver, DriverError, Kept, Loaded};
 use crate::{DeviceProgram, Step};
 
 use super::cublaslt::Multiplier;
@@ -135,9 +137,11 @@ impl Driver for CudaDriver {
         program: &DeviceProgram<'_>,
         device: usize,
         seat: Option<&Seat>,
+        kept: &[Option<Arc<dyn Kept>>],
     ) -> Result<Box<dyn Loaded>, DriverError> {
         let exchanges = Exchanges::of(program, seat)?;
         let mut on = OnGpu::open(Api::get()?, program, device, exchanges)?;
+        on.share(program, kept)?;
         on.fill(program)?;
         on.warm(program)?;
         on.record(program)?;
@@ -159,10 +163,63 @@ struct OnGpu {
     modules: Vec<Handle>,
     functions: Vec<Handle>,
     parts: Vec<Part>,
+    /// Inputs that other programs keep.
+    taken: Vec<Option<Arc<OnItsOwn>>>,
+    /// Outputs that it keeps, by their numbers.
+    kept: HashMap<usize, Arc<OnItsOwn>>,
     /// Where the program exchanges with other ranks.
     exchanges: Option<Exchanges>,
     /// Where the program multiplies with a library.
     multiplier: Option<Multiplier>,
+}
+
+/// A value that a program keeps, in memory of its own, which lives as long as anybody who reads it.
+struct OnItsOwn {
+    api: &'static Api,
+    device: c_int,
+    context: Handle,
+    at: Address,
+    bytes: u64,
+}
+
+// SAFETY: what it holds is only read but for its end, which any thread may bring about.
+unsafe impl Send for OnItsOwn {}
+// SAFETY: as above.
+unsafe impl Sync for OnItsOwn {}
+
+impl OnItsOwn {
+    /// Takes memory of a device whose context is current.
+    fn new(api: &'static Api, device: c_int, bytes: u64) -> Result<OnItsOwn, DriverError> {
+        let mut own = OnItsOwn { api, device, context: std::ptr::null_mut(), at: 0, bytes };
+        // SAFETY: both pointers are those of fields that outlive the calls.
+        unsafe {
+            api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut own.context, device))?;
+            api.check("cuMemAlloc", (api.allocate)(&mut own.at, bytes.max(1) as usize))?;
+        }
+        Ok(own)
+    }
+}
+
+impl Kept for OnItsOwn {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for OnItsOwn {
+    fn drop(&mut self) {
+        if self.context.is_null() {
+            return;
+        }
+        // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
+        unsafe {
+            (self.api.make_current)(self.context);
+            if self.at != 0 {
+                (self.api.free)(self.at);
+            }
+            (self.api.release)(self.device);
+        }
+    }
 }
 
 /// What is launched at once.
@@ -196,6 +253,8 @@ impl OnGpu {
             modules: Vec::new(),
             functions: Vec::new(),
             parts: Vec::new(),
+            taken: Vec::new(),
+            kept: HashMap::new(),
             exchanges,
             multiplier: None,
         };
@@ -221,11 +280,12 @@ impl OnGpu {
             api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut on.context, on.device))?;
             on.enter()?;
             api.check("cuMemGetInfo", (api.memory_info)(&mut free, &mut total))?;
-            let needed = (program.memory + exchanges.map_or(0, Exchanges::staging)).max(1);
+            let own = (program.memory + exchanges.map_or(0, Exchanges::staging)).max(1);
+            let needed = own + program.keeps().map(|(_, bytes)| bytes).sum::<u64>();
             if needed > free as u64 {
                 return Err(DriverError::Memory { needed, free: free as u64 });
             }
-            match (api.allocate)(&mut on.memory, needed as usize) {
+            match (api.allocate)(&mut on.memory, own as usize) {
                 OUT_OF_MEMORY => return Err(DriverError::Memory { needed, free: free as u64 }),
                 status => api.check("cuMemAlloc", status)?,
             }
@@ -239,6 +299,22 @@ impl OnGpu {
     fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: the context was retained in `open` and is released in `drop`.
         self.api.check("cuCtxSetCurrent", unsafe { (self.api.make_current)(self.context) })
+    }
+
+    /// Finds what other programs keep, and takes memory for what others find.
+    fn share(&mut self, program: &DeviceProgram<'_>, kept: &[Option<Arc<dyn Kept>>]) -> Result<(), DriverError> {
+        let own = |value: &Option<Arc<dyn Kept>>| {
+            let value: Arc<dyn Any + Send + Sync> = value.clone()?;
+            value.downcast::<OnItsOwn>().ok().filter(|value| value.device == self.device)
+        };
+        self.taken = kept.iter().map(own).collect();
+        if program.takes().any(|(input, ..)| self.taken.get(input).is_none_or(Option::is_none)) {
+            return Err(DriverError::Elsewhere);
+        }
+        for (output, bytes) in program.keeps() {
+            self.kept.insert(output, Arc::new(OnItsOwn::new(self.api, self.device, bytes)?));
+        }
+        Ok(())
     }
 
     /// Uploads the constants and loads the kernels.
@@ -318,18 +394,25 @@ impl OnGpu {
                 Local::Fill { to, element, count } => return self.fill_with(to, element, count),
             };
             if rows.count == 1 {
-                // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`).
-                let status = unsafe { (api.copy_async)(rows.to, rows.from, rows.bytes, self.stream) };
-                return api.check("cuMemcpyDtoDAsync", status);
+                return self.copy(rows.from, rows.to, rows.bytes as u64);
             }
             let side = |device, pitch| Side { kind: DEVICE, device, pitch, ..Side::default() };
             let (from, to) = (side(rows.from, rows.pitch.0), side(rows.to, rows.pitch.1));
             let all = CopyRows { from, to, bytes: rows.bytes, rows: rows.count };
-            // SAFETY: as above; what is copied how is copied by the call.
+            // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`); what is copied how is copied by the
+            // call.
             api.check("cuMemcpy2DAsync", unsafe { (api.copy_rows_async)(&all, self.stream) })
         };
         // SAFETY: the memory was taken for the program and what it packs, and steps come one after another on the stream.
         unsafe { exchanges.put(number, self.memory, self.stream, &mut local) }
+    }
+
+    /// Has bytes copied from a place on the device to another. Both lie inside of memory that lives as long as the program: its
+    /// own (`DeviceProgram::check`, `Exchange::check`), or values of which the loader looked at the sizes.
+    fn copy(&self, from: Address, to: Address, bytes: u64) -> Result<(), DriverError> {
+        // SAFETY: the caller says so of the places.
+        let status = unsafe { (self.api.copy_async)(to, from, bytes as usize, self.stream) };
+        self.api.check("cuMemcpyDtoDAsync", status)
     }
 
     /// Has elements of 1, 2, 4 or 8 bytes set to a value, `count` of them from a place on that lies inside of the memory.
@@ -435,12 +518,15 @@ impl OnGpu {
                         unsafe { (api.download_async)(host.cast(), self.memory + from, *bytes as usize, self.stream) };
                     api.check("cuMemcpyDtoHAsync", status)?;
                 }
-                Step::Copy { from, to, bytes } => {
-                    let (from, to) = (self.memory + from, self.memory + to);
-                    // SAFETY: as above.
-                    let status = unsafe { (api.copy_async)(to, from, *bytes as usize, self.stream) };
-                    api.check("cuMemcpyDtoDAsync", status)?;
+                Step::Take { input, from, to, bytes } => {
+                    let value = self.taken.get(*input).and_then(Option::as_ref).ok_or(DriverError::Elsewhere)?;
+                    self.copy(value.at + from, self.memory + to, *bytes)?;
                 }
+                Step::Keep { output, from, bytes } => {
+                    let value = self.kept.get(output).ok_or(DriverError::Elsewhere)?;
+                    self.copy(self.memory + from, value.at, *bytes)?;
+                }
+                Step::Copy { from, to, bytes } => self.copy(self.memory + from, self.memory + to, *bytes)?,
                 Step::Multiply { product, args } => self.multiply(product, args)?,
                 Step::Exchange(_) => {}
                 Step::Launch { kernel, args, blocks, status } => {
@@ -474,6 +560,10 @@ impl OnGpu {
 }
 
 impl Loaded for OnGpu {
+    fn kept(&self, output: usize) -> Option<Arc<dyn Kept>> {
+        self.kept.get(&output).map(|value| Arc::clone(value) as Arc<dyn Kept>)
+    }
+
     fn staging(&mut self) -> &mut [u8] {
         // SAFETY: the driver gave so many bytes, which nothing else writes while no run is under way.
         unsafe { std::slice::from_raw_parts_mut(self.staging.cast(), self.staging_bytes) }

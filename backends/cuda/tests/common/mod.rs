@@ -61,6 +61,12 @@ pub fn to_runtime(v: &Value) -> of_runtime::Value {
     Tensor::from_bytes(of_codegen::physical::element_type(t.dtype()), dims, &bytes).unwrap().into()
 }
 
+/// The elements of a tensor of f32.
+pub fn numbers(v: &of_runtime::Value) -> Vec<f64> {
+    let bytes = v.as_tensor().and_then(Tensor::bytes).unwrap();
+    bytes.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
+}
+
 /// Whether GPUs can be emulated here; what is skipped is said.
 pub fn emulated() -> bool {
     let said = |why: &String| {
