@@ -4,6 +4,8 @@ use of_codegen::cuda::cublaslt::{self, Product};
 use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Port, Program, Regst, Task};
 use of_runtime::{Readers, Seat};
 
+use crate::parts::overlap;
+
 /// Buffers on a device start at multiples of this many bytes.
 const ALIGN: u64 = 256;
 
@@ -73,8 +75,8 @@ pub enum Step {
     Launch {
         /// Which.
         kernel: usize,
-        /// Its arguments, on the device.
-        args: Vec<u64>,
+        /// Its arguments.
+        args: Vec<Operand>,
         /// Blocks.
         blocks: i64,
         /// Its status word, on the device.
@@ -84,11 +86,22 @@ pub enum Step {
     Multiply {
         /// What is multiplied.
         product: Product,
-        /// Its arguments, on the device.
-        args: Vec<u64>,
+        /// Its arguments.
+        args: Vec<Operand>,
     },
     /// Shares in transfers between ranks, none of which needs another.
     Exchange(Vec<Exchange>),
+}
+
+/// An argument of what computes, on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Where it begins.
+    pub at: u64,
+    /// Place and bytes of the whole value in which it lies.
+    pub value: (u64, u64),
+    /// Whether the value is written.
+    pub written: bool,
 }
 
 /// Where inputs of a program come from, and where its outputs go.
@@ -125,8 +138,8 @@ impl Exchange {
 
     /// Whether it may go together with others: it neither reads nor writes what they write, nor writes what they read.
     fn is_apart(&self, others: &[Exchange]) -> bool {
-        let apart = |a: (u64, u64), b: (u64, u64)| a.0 + a.1 <= b.0 || b.0 + b.1 <= a.0;
-        others.iter().all(|o| apart(self.from, o.to) && apart(self.to, o.to) && apart(self.to, o.from))
+        let touch = |o: &Exchange| overlap(self.from, o.to) || overlap(self.to, o.to) || overlap(self.to, o.from);
+        !others.iter().any(touch)
     }
 }
 
@@ -214,7 +227,7 @@ impl<'a> DeviceProgram<'a> {
                 None => {}
                 Some(Exec::Kernel(k)) if k.dynamic.is_some() => return Err(refuse("has extents known during the run")),
                 Some(Exec::Kernel(k)) => {
-                    let args = k.args.iter().map(|a| place.address(a)).collect::<Option<_>>();
+                    let args = k.args.iter().map(|a| place.operand(task, a)).collect::<Option<_>>();
                     let args = args.ok_or_else(|| refuse("computes with a value that the runtime allocates"))?;
                     let status = out.statuses.0 + 4 * out.names.len() as u64;
                     out.steps.push(Step::Launch { kernel: k.code as usize, args, blocks: k.iterations, status });
@@ -248,9 +261,8 @@ impl<'a> DeviceProgram<'a> {
                 Some(Exec::Backend(e)) if e.backend == cublaslt::NAME => {
                     let payload = plan.payload(e).ok_or_else(|| refuse("has no call"))?;
                     let product = Product::read(payload).map_err(|why| format!("task '{}': {why}", task.name))?;
-                    let reads = e.inputs.iter().map(|a| place.address(a));
-                    let writes = e.outputs.iter().map(|r| place.regst(*r).map(|(at, _)| at));
-                    let args = reads.chain(writes).collect::<Option<_>>();
+                    let outputs: Vec<Arg> = e.outputs.iter().map(|r| Arg::regst(*r, 0)).collect();
+                    let args = e.inputs.iter().chain(&outputs).map(|a| place.operand(task, a)).collect::<Option<_>>();
                     let args = args.ok_or_else(|| refuse("multiplies a value that the runtime allocates"))?;
                     out.steps.push(Step::Multiply { product, args });
                 }
@@ -323,7 +335,8 @@ impl<'a> DeviceProgram<'a> {
             Step::Multiply { product, args } => {
                 let each = product.dtype.bits().map_or(0, |b| b as u64 / 8);
                 let spans = product.spans().unwrap_or_default();
-                let fits = |(at, n): (&u64, &u64)| n.checked_mul(each).is_some_and(|n| inside(*at, n, self.memory));
+                let fits =
+                    |(arg, n): (&Operand, &u64)| n.checked_mul(each).is_some_and(|n| inside(arg.at, n, self.memory));
                 spans.len() == args.len() && args.iter().zip(&spans).all(fits)
             }
             Step::Exchange(together) => {
@@ -331,7 +344,7 @@ impl<'a> DeviceProgram<'a> {
             }
             Step::Launch { kernel, args, blocks, status } => {
                 let code = self.kernels.get(*kernel).is_some_and(|k| k.entry < k.bytes.len() as u64);
-                code && *blocks >= 0 && inside(*status, 4, self.memory) && args.iter().all(|a| *a < self.memory)
+                code && *blocks >= 0 && inside(*status, 4, self.memory) && args.iter().all(|a| a.at < self.memory)
             }
         };
         let constants = self.constants.iter().all(|(at, b)| inside(*at, b.len() as u64, self.memory));
@@ -353,13 +366,25 @@ impl Places<'_> {
         r.block().filter(|b| b.chunk == 0 && b.bytes >= bytes).map(|b| (b.offset, bytes))
     }
 
+    /// Place and bytes of the value in which an argument lies.
+    fn value(&self, arg: &Arg) -> Option<(u64, u64)> {
+        match arg.source? {
+            ArgSource::Regst(id) => self.regst(id),
+            ArgSource::Weight(index) => self.weights.get(index as usize).copied(),
+        }
+        .filter(|(_, bytes)| arg.byte_offset < *bytes)
+    }
+
     /// Place and bytes of an argument.
     fn arg(&self, arg: &Arg) -> Option<(u64, u64)> {
-        let (at, bytes) = match arg.source? {
-            ArgSource::Regst(id) => self.regst(id)?,
-            ArgSource::Weight(index) => *self.weights.get(index as usize)?,
-        };
-        (arg.byte_offset < bytes).then(|| (at + arg.byte_offset, bytes - arg.byte_offset))
+        self.value(arg).map(|(at, bytes)| (at + arg.byte_offset, bytes - arg.byte_offset))
+    }
+
+    /// An argument of a task.
+    fn operand(&self, task: &Task, arg: &Arg) -> Option<Operand> {
+        let value = self.value(arg)?;
+        let written = matches!(arg.source, Some(ArgSource::Regst(id)) if task.produces.contains(&id));
+        Some(Operand { at: value.0 + arg.byte_offset, value, written })
     }
 
     fn address(&self, arg: &Arg) -> Option<u64> {

@@ -6,142 +6,17 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::ranks::{close, compare, inputs, module, numbers, plan, session, transfers, whole};
 use common::{cache, emulated, function_of, said, stub, to_runtime};
-use of_codegen::native::Isa;
-use of_codegen::{Backend, CompileOptions, MeshFuncs, Overhead, Pin, Request, Target, compile_mesh, place};
+use of_codegen::{Backend, Overhead, Pin};
 use of_cuda::{Cuda, Device};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, OpId, PartialKind, Sbp};
+use of_ops::Value;
 use of_ops::sample::Rng;
-use of_ops::{Value, interpret};
-use of_passes::Manager;
-use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
-use of_plan::{Exec, Meeting, PlanFile, Task};
-use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
-use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
-
-/// A module for a mesh `@m` of this shape.
-fn module(mesh: &str, body: &str) -> Module {
-    let shape = mesh.trim_start_matches("cpu[").trim_end_matches(']').replace('x', ", ");
-    let text = format!("of.mesh @m {{devices = \"cpu\", shape = [{shape}]}}\n{body}");
-    of_ir::text::parse_module(&text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}\n{text}"))
-}
-
-/// The plan of what the ranks of a mesh run, whose ops this backend gets wherever it takes them.
-fn plan(module: &Module, mesh: &str, stages: (i64, i64), backend: &dyn Backend, pins: &[Pin]) -> Arc<PlanFile> {
-    let (known, wanted) = ([backend], [backend.name().to_string()]);
-    let request = Request { known: &known, wanted: &wanted, pins, min_region: 0 };
-    planned(module, mesh, stages, backend, |funcs| {
-        place::place_all(funcs, &request).unwrap_or_else(|d| panic!("{d}"));
-    })
-}
-
-/// The plan of ranks that leave nothing to the host.
-fn whole(module: &Module, mesh: &str, backend: &dyn Backend) -> Arc<PlanFile> {
-    let plan = planned(module, mesh, (1, 1), backend, |funcs| {
-        place::entirely(funcs, backend).unwrap_or_else(|d| panic!("{d}"));
-    });
-    for program in &plan.plan().programs {
-        let on_device = |t: &&Task| matches!(t.exec, Some(Exec::Backend(_)));
-        let passes = |t: &Task| matches!(t.exec, None | Some(Exec::Feed(_) | Exec::Fetch(_)));
-        assert_eq!(program.tasks.iter().filter(on_device).count(), 1);
-        assert!(program.tasks.iter().all(|t| on_device(&t) || passes(t)), "{:?}", program.tasks);
-    }
-    plan
-}
-
-/// The plan of what the ranks of a mesh run, once their ops are placed.
-fn planned(
-    module: &Module,
-    mesh: &str,
-    stages: (i64, i64),
-    backend: &dyn Backend,
-    place: impl FnOnce(&mut [&mut Func]),
-) -> Arc<PlanFile> {
-    let mut module = module.clone();
-    let mut manager = Manager::default();
-    let (stages, microbatches) = stages;
-    manager.add::<Shard>(ShardOptions { mesh: mesh.into(), stages, microbatches, ..ShardOptions::default() });
-    manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    let meshes = Meshes::of(&module, &MeshSpec::named(mesh).unwrap()).unwrap();
-    let whole = module.main().unwrap();
-    let rank = |rank: usize| {
-        let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
-        part.funcs.insert("main".into(), local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}")));
-        let mut manager = Manager::default();
-        manager.append("cpu").unwrap();
-        manager.run(&mut part, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-        part.funcs.swap_remove("main").unwrap()
-    };
-    let spec = meshes.ranks();
-    let mut funcs: Vec<Func> = (0..spec.devices()).map(rank).collect();
-    place(&mut funcs.iter_mut().collect::<Vec<_>>());
-    let known = [backend];
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), &known),
-        cache: cache(),
-        progress: None,
-    };
-    let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
-    let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
-    let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
-    Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
-}
-
-fn session(plan: &Arc<PlanFile>) -> Result<MeshSession, SessionError> {
-    let options = Options { threads: 1, profile: false };
-    MeshSession::new(Arc::clone(plan), 0, options, &[Arc::new(Device::default())])
-}
-
-fn inputs(g: &Graph) -> Vec<Value> {
-    let mut r = Rng::new(3);
-    let of = |v| {
-        let t = g.ty(v).as_tensor().unwrap();
-        Value::Tensor(r.tensor(t.dtype, &t.fixed_dims().unwrap(), -1.0, 1.0))
-    };
-    g.args().iter().copied().map(of).collect()
-}
-
-/// Numbers of a result.
-fn numbers(v: &of_runtime::Value, dtype: DType) -> Vec<f64> {
-    let tensor = v.as_tensor().unwrap();
-    let dims = tensor.dims().iter().map(|d| *d as usize).collect();
-    let blob = of_ir::Blob::new(tensor.bytes().unwrap().to_vec());
-    of_ir::Tensor::from_bytes(dtype, dims, blob).unwrap().to_f64s().unwrap()
-}
-
-fn close(what: &str, got: &[f64], want: &[f64]) {
-    let far = got.iter().zip(want).any(|(a, b)| (a - b).abs() > 1e-5 * b.abs().max(1.0));
-    assert!(!far && got.len() == want.len(), "{what}: {got:?} {want:?}");
-}
-
-/// Runs a plan of a module twice, and compares with the interpreter.
-fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
-    let graph = &module.main().unwrap().graph;
-    let inputs = inputs(graph);
-    let want = interpret::run_graph(graph, &inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
-    let mut session = session(plan).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let given: Vec<_> = inputs.iter().map(to_runtime).collect();
-    for _ in 0..2 {
-        let got = session.run(&given).unwrap_or_else(|e| panic!("{what}: {e}"));
-        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-            let Value::Tensor(want) = want else { panic!("no tensor") };
-            close(&format!("{what}, output {i}"), &numbers(got, want.dtype()), &want.to_f64s().unwrap());
-        }
-    }
-}
-
-/// Transfers in executables, and those through the memory of the host.
-fn transfers(plan: &PlanFile) -> (usize, usize) {
-    let tasks = || plan.plan().programs.iter().flat_map(|p| &p.tasks);
-    let inside = tasks().map(|t| if let Some(Exec::Backend(e)) = &t.exec { e.meetings.len() } else { 0 }).sum();
-    (inside, tasks().filter(|t| matches!(t.exec, Some(Exec::Boxing(_)))).count())
-}
+use of_plan::Meeting;
+use of_runtime::{Options, RunError, Session};
+use of_sharding::{Layout, layout};
 
 /// Every layout of a tensor on a mesh to every other one.
 fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> Vec<(String, Module)> {
@@ -426,7 +301,7 @@ fn on_a_driver() {
         Ok(session) => session,
         Err(e) => return println!("refused: {e}"),
     };
-    let given: Vec<_> = inputs(&network.main().unwrap().graph).iter().map(to_runtime).collect();
+    let given: Vec<_> = inputs(&network.main().unwrap().graph, 3).iter().map(to_runtime).collect();
     if let Err(e) = session.run(&given) {
         println!("failed: {e}");
         return println!("then: {}", session.run(&given).unwrap_err());
@@ -454,7 +329,7 @@ fn whole_on_a_driver() {
         let plan = whole(&network, mesh, &cuda);
         assert_eq!(transfers(&plan), (2, 0));
         compare(mesh, &network, &plan);
-        let given: Vec<_> = inputs(&network.main().unwrap().graph).iter().map(to_runtime).collect();
+        let given: Vec<_> = inputs(&network.main().unwrap().graph, 3).iter().map(to_runtime).collect();
         let (got, want) = (session(&plan).unwrap().run(&given).unwrap(), alone.run(given).unwrap());
         assert_eq!(got.len(), want.len());
         for (got, want) in got.iter().zip(&want) {

@@ -229,7 +229,7 @@ impl Loaded for Emulated {
                 }
                 Step::Multiply { product, args } => {
                     let base = self.memory.as_mut_ptr();
-                    let args: Vec<u64> = args.iter().map(|a| base.wrapping_add(*a as usize) as u64).collect();
+                    let args: Vec<u64> = args.iter().map(|a| base.wrapping_add(a.at as usize) as u64).collect();
                     if let Some(m) = &self.multiplier {
                         // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which nothing else uses
                         // meanwhile, and so does the workspace; the library was named as one for the host's memory.
@@ -239,7 +239,7 @@ impl Loaded for Emulated {
                 Step::Launch { kernel, args, blocks, status } => {
                     let (code, entry) = &self.kernels[*kernel];
                     let base = self.memory.as_mut_ptr();
-                    let table: Vec<*mut u8> = args.iter().map(|a| base.wrapping_add(*a as usize)).collect();
+                    let table: Vec<*mut u8> = args.iter().map(|a| base.wrapping_add(a.at as usize)).collect();
                     // SAFETY: the code is executable and was compiled for this signature; its arguments lie in memory
                     // that is alive and that nothing else uses meanwhile; scratch is as large as such kernels need.
                     let word = unsafe {
