@@ -6,8 +6,7 @@ use std::sync::Arc;
 use of_codegen::native::cache::Cache;
 use of_codegen::physical::dtype_of;
 use of_codegen::{Backend, specialize};
-use of_ir::text::{self, PrintOptions};
-use of_ir::{Blob, Func, Graph, Module, Rewriter};
+use of_ir::{Blob, Func, Graph, Rewriter};
 use of_ops::structural::Constant;
 use of_plan::{ArgSource, ElementType};
 use of_runtime::{ExecError, Executable, LoadContext, LoadError, ValueMut, ValueRef};
@@ -21,10 +20,7 @@ const MAGIC: &str = "of-cuda open ";
 
 /// The payload of a function.
 pub fn write(func: &Func, arch: &str) -> Vec<u8> {
-    let mut module = Module::default();
-    module.funcs.insert("main".into(), func.clone());
-    let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };
-    format!("{MAGIC}{arch}\n{}", text::print_module(&module, &options)).into_bytes()
+    format!("{MAGIC}{arch}\n{}", specialize::write(func)).into_bytes()
 }
 
 /// A region whose extents are told by its inputs.
@@ -54,12 +50,10 @@ impl Open {
     ) -> Result<Option<Open>, LoadError> {
         let Some(rest) = payload.strip_prefix(MAGIC.as_bytes()) else { return Ok(None) };
         let wrong = |why: &str| LoadError::Payload(why.into());
-        let all = std::str::from_utf8(rest).map_err(|_| wrong("the text is not UTF-8"))?;
-        let (arch, source) = all.split_once('\n').ok_or_else(|| wrong("there is no text"))?;
-        let module = text::parse_module(source, "payload", &of_ops::registry(), None);
-        let func = module.map_err(|d| wrong(&d.to_string()))?.main().cloned();
+        let end = rest.iter().position(|b| *b == b'\n').ok_or_else(|| wrong("there is no text"))?;
+        let arch = std::str::from_utf8(&rest[..end]).map_err(|_| wrong("the architecture is not UTF-8"))?;
         Ok(Some(Open {
-            func: func.ok_or_else(|| wrong("there is no function"))?,
+            func: specialize::read(&rest[end + 1..]).map_err(LoadError::Payload)?,
             compiler: Cuda::new(arch, Cache::user()).map_err(|why| wrong(&why))?,
             driver,
             device: context.device,

@@ -340,15 +340,10 @@ fn every_product_that_is_no_call_has_a_reason() {
         (with("", "%t = of.relu %p\n  %y = of.sub %t, %p"), "", "no Max at the end"),
     ] {
         let f = function_of(&text);
-        let options = CompileOptions {
-            model: "test".into(),
-            flags: Vec::new(),
-            inputs: Vec::new(),
-            threads: 1,
-            target: Target { cublaslt: true, ..Target::new(Isa::by_name(&format!("{SHIM}{kind}")).unwrap(), &[]) },
-            cache: cache(),
-            progress: None,
-        };
+        let options = CompileOptions::new(
+            Target { cublaslt: true, ..Target::new(Isa::by_name(&format!("{SHIM}{kind}")).unwrap(), &[]) },
+            cache(),
+        );
         if !emulated() {
             return;
         }

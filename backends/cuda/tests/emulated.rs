@@ -11,7 +11,6 @@ use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Kept, Loaded};
 use of_ir::Func;
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
-use of_passes::Manager;
 use of_plan::PlanFile;
 use of_runtime::{Options, Seat, Session, Tensor};
 
@@ -133,12 +132,7 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
   of.return %y
 }
 "#;
-    let mut module =
-        of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
-    let mut manager = Manager::default();
-    manager.append("cpu").unwrap();
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    let mut f = module.main().unwrap().clone();
+    let mut f = function_of(text);
     let (before, cache) = (f.clone(), cache());
     let backend = Cuda::new("shim", cache.clone()).unwrap();
     let wanted = ["cuda".to_string()];

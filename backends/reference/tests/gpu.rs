@@ -1,14 +1,15 @@
 //! Kernels for GPUs on the emulated one: its errors, and shapes that take every path of their schedules.
 
 mod skipped;
+#[path = "../../tests/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 
-use of_codegen::native::cache::Cache;
+use of_codegen::Target;
 use of_codegen::native::isa::SHIM;
 use of_codegen::native::{Isa, Source, toolchain};
 use of_codegen::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work};
-use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Relu};
@@ -17,7 +18,6 @@ use of_ops::reduction::{ReduceMax, ReduceSum, Softmax};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, Return};
 use of_ops::{Value, interpret};
-use of_passes::Manager;
 use of_plan::{ElementType, Environment, PlanBuilder, PlanFile, PlanInfo};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
@@ -139,7 +139,7 @@ fn check(name: &str, graph: Graph, inputs: &[Value]) {
 fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value]) {
     let Some(isa) = Isa::by_name(isa).filter(|_| emulated_gpu().is_some()) else { return };
     let want = interpret::run_graph(&graph, inputs).unwrap_or_else(|d| panic!("{name}: {d}"));
-    let plan = planned(name, isa, graph);
+    let plan = planned(isa, graph);
     let got = run(plan, inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
     for (g, w) in got.iter().zip(&want) {
         let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("{name}: no tensors") };
@@ -152,24 +152,10 @@ fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value
 }
 
 /// The plan of a graph after the passes.
-fn planned(name: &str, isa: &'static Isa, graph: Graph) -> PlanFile {
+fn planned(isa: &'static Isa, graph: Graph) -> PlanFile {
     let mut module = Module::default();
     module.funcs.insert("main".into(), Func::numbered(graph));
-    let mut manager = Manager::default();
-    manager.append("cpu").unwrap();
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{name}: {d}"));
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(isa, &[]),
-        cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
-        progress: None,
-    };
-    let compiled =
-        compile(&[("main".into(), module.main().unwrap())], &options).unwrap_or_else(|d| panic!("{name}: {d}"));
-    compiled.open().unwrap()
+    support::plan_for(&support::after_passes(module), Target::new(isa, &[]), support::cache())
 }
 
 /// What a plan has in memory as f32, numbers aside.
@@ -269,7 +255,7 @@ fn products_of_16_bit_floats_agree() {
             rw.create(Return {}, &[y]).unwrap();
             let name = format!("{isa} {dtype} {lead:?} {m}x{k}x{n}");
             if let Some(isa) = Isa::by_name(&isa).filter(|_| emulated_gpu().is_some()) {
-                assert_eq!(wide(&planned(&name, isa, graph.clone())), [""; 0], "{name}");
+                assert_eq!(wide(&planned(isa, graph.clone())), [""; 0], "{name}");
             }
             check_as(&name, &isa, tolerance, graph, &inputs);
         }
@@ -327,11 +313,11 @@ fn a_layer_in_16_bit_floats_has_nothing_in_f32_in_memory() {
         let dtype = if dtype == "f16" { DType::F16 } else { DType::BF16 };
         let inputs: Vec<Value> = shapes.iter().map(|d| r.tensor(dtype, d, -0.3, 0.3).into()).collect();
         if let Some(isa) = emulated_gpu() {
-            let plan = planned("a layer", isa, graph.clone());
+            let plan = planned(isa, graph.clone());
             assert_eq!(wide(&plan), [""; 0], "{:#?}", plan.plan().code.iter().map(|c| &c.name).collect::<Vec<_>>());
         }
         for arch in ["sm_80", "sm_90", "sm_100"].into_iter().filter(|_| nvrtc()) {
-            planned("a layer", Isa::by_name(arch).unwrap(), graph.clone());
+            planned(Isa::by_name(arch).unwrap(), graph.clone());
         }
         check_as(&format!("a layer in {dtype}"), SHIM, tolerance, graph, &inputs);
     }

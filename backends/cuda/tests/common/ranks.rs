@@ -14,7 +14,7 @@ use of_plan::{Exec, PlanFile, Task};
 use of_runtime::{MeshSession, Options, SessionError};
 use of_sharding::{MeshSpec, Meshes, local};
 
-use super::{cache, to_runtime};
+use super::{after_passes, cache, to_runtime};
 
 /// A module for a mesh `@m` of this shape.
 pub fn module(mesh: &str, body: &str) -> Module {
@@ -65,24 +65,13 @@ pub fn planned(
     let rank = |rank: usize| {
         let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
         part.funcs.insert("main".into(), local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}")));
-        let mut manager = Manager::default();
-        manager.append("cpu").unwrap();
-        manager.run(&mut part, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-        part.funcs.swap_remove("main").unwrap()
+        after_passes(part)
     };
     let spec = meshes.ranks();
     let mut funcs: Vec<Func> = (0..spec.devices()).map(rank).collect();
     place(&mut funcs.iter_mut().collect::<Vec<_>>());
     let known = [backend];
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), &known),
-        cache: cache(),
-        progress: None,
-    };
+    let options = CompileOptions::new(Target::new(Isa::host(), &known), cache());
     let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
     let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
     let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
