@@ -41,7 +41,7 @@ pub enum ValueRef<'a> {
 /// An output of an executable.
 #[derive(Debug)]
 pub enum ValueMut<'a> {
-    /// Memory that the plan laid out; all of it must be filled.
+    /// Memory that the plan laid out; all of it must be filled, unless all who read it have a handle ([`Executable::handle`]).
     Dense(TensorMut<'a>),
     /// A value that the runtime will own; it must be set.
     Object(&'a mut Option<Value>),

@@ -348,6 +348,11 @@ impl<'a> DeviceProgram<'a> {
             }
         };
         let constants = self.constants.iter().all(|(at, b)| inside(*at, b.len() as u64, self.memory));
+        let mut kept: Vec<usize> = self.keeps().map(|(output, _)| output).collect();
+        kept.sort_unstable();
+        if kept.windows(2).any(|w| w[0] == w[1]) {
+            return Err("an output is kept twice".into());
+        }
         if constants && self.steps.iter().all(fits) { Ok(()) } else { Err("a step reaches out of its memory".into()) }
     }
 }
