@@ -47,7 +47,13 @@ pub struct CompileOptions<'a> {
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
 }
 
-impl CompileOptions<'_> {
+impl<'a> CompileOptions<'a> {
+    /// For a model of no name and no files, and one worker thread.
+    pub fn new(target: Target<'a>, cache: Cache) -> CompileOptions<'a> {
+        let (model, flags, inputs) = Default::default();
+        CompileOptions { model, flags, inputs, threads: 1, target, cache, progress: None }
+    }
+
     /// What the plan says of where it comes from.
     pub(crate) fn info(&self) -> PlanInfo {
         let hashed = |(name, hash): &(String, [u8; 32])| InputHash { name: name.clone(), blake3: hash.to_vec() };

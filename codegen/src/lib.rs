@@ -6,6 +6,7 @@
 mod backend;
 mod compile;
 pub mod cuda;
+pub mod emit;
 pub mod expand;
 pub mod extract;
 pub mod fuse;

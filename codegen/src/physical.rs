@@ -288,12 +288,16 @@ impl Physical {
             }
         }
         for (i, step) in self.steps.iter().enumerate().filter(|_| self.together) {
-            // Then none may use memory that another is done with.
+            // Then none may use memory that another is done with. What is computed beside them, up to the next one or to what reads
+            // what they make, may not either.
             let meets = |i: &usize| matches!(self.steps[*i].work, Work::Boxing { .. });
             let run = || (0..=i).rev().take_while(meets).last().zip((i..self.steps.len()).take_while(meets).last());
             if let Some((from, to)) = run() {
                 step.writes().iter().for_each(|s| first[*s] = first[*s].min(from as u32));
-                step.reads().iter().for_each(|s| last[*s] = last[*s].max(to as u32));
+                let makes = step.writes();
+                let ends = |k: &usize| meets(k) || self.steps[*k].reads().iter().any(|s| makes.contains(s));
+                let until = (to + 1..self.steps.len()).find(ends).unwrap_or(self.steps.len()) - 1;
+                step.reads().iter().for_each(|s| last[*s] = last[*s].max(until as u32));
             }
         }
         let blocks: Vec<usize> = (0..n).filter(|s| self.slots[*s].bytes.is_some()).collect();

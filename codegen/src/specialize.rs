@@ -3,7 +3,25 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use of_ir::{Dim, Func, Rewriter, ValueId};
+use of_ir::text::{self, PrintOptions};
+use of_ir::{Dim, Func, Module, Rewriter, ValueId};
+
+/// A function of open extents as the text of a payload, to be specialized where it runs.
+pub fn write(func: &Func) -> String {
+    let mut module = Module::default();
+    module.funcs.insert("main".into(), func.clone());
+    text::print_module(&module, &PrintOptions { generic: true, locations: true, ..PrintOptions::default() })
+}
+
+/// The inverse of [`write`].
+///
+/// # Errors
+/// When the bytes are none of ours.
+pub fn read(payload: &[u8]) -> Result<Func, String> {
+    let text = std::str::from_utf8(payload).map_err(|_| "the text is not UTF-8".to_string())?;
+    let module = text::parse_module(text, "payload", &of_ops::registry(), None).map_err(|d| d.to_string())?;
+    module.main().cloned().ok_or_else(|| "there is no function".into())
+}
 
 /// The function for inputs of these extents; `None` stands for an input that is no tensor.
 ///

@@ -50,7 +50,7 @@ pub(crate) fn combine(dtype: ElementType, kind: LayoutKind) -> Option<Combine> {
 }
 
 /// The bytes of the element that changes nothing when it is combined; `None` where elements do not combine.
-pub(crate) fn neutral(dtype: ElementType, kind: LayoutKind) -> Option<Vec<u8>> {
+pub fn neutral(dtype: ElementType, kind: LayoutKind) -> Option<Vec<u8>> {
     macro_rules! by_kind {
         ($t:ty, $zero:expr, $one:expr, $least:expr, $most:expr) => {
             match kind {

@@ -1,6 +1,9 @@
 //! Executables: code that a backend loads from the plan's payload and the runtime calls.
 
-use of_plan::{BackendExec, ElementType, Program, Task};
+use std::any::Any;
+use std::sync::Arc;
+
+use of_plan::{BackendExec, ElementType, Exec, Program, Task};
 
 use crate::{Seat, Value};
 
@@ -38,16 +41,35 @@ pub enum ValueRef<'a> {
 /// An output of an executable.
 #[derive(Debug)]
 pub enum ValueMut<'a> {
-    /// Memory that the plan laid out; all of it must be filled.
+    /// Memory that the plan laid out; all of it must be filled, unless all who read it have a handle ([`Executable::handle`]).
     Dense(TensorMut<'a>),
     /// A value that the runtime will own; it must be set.
     Object(&'a mut Option<Value>),
+}
+
+/// A handle of a value that an executable leaves where its backend computes, such as a device's memory. What it is, is the
+/// backend's own affair.
+pub type Handle = Arc<dyn Any + Send + Sync>;
+
+/// Who reads an output of an executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readers {
+    /// Executables of the same backend: they get the handle of it, if there is one.
+    pub inside: bool,
+    /// Anybody else, who finds it in the memory of the host.
+    pub outside: bool,
 }
 
 /// Code that a backend loaded. It belongs to one task and is called by one thread at a time.
 pub trait Executable: Send {
     /// Computes the outputs from the inputs, which come in the order of the plan.
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError>;
+
+    /// The handle of an output, by its number: other executables of the backend that read the output must read it by this, so
+    /// that it need not be filled where nobody else reads it ([`LoadContext::readers`]).
+    fn handle(&self, _output: usize) -> Option<Handle> {
+        None
+    }
 }
 
 /// What a loader may want to know of the task that it loads an executable for.
@@ -67,6 +89,21 @@ pub struct LoadContext<'a> {
     /// Where the program is one of several ranks: what an executable that does transfers needs. Ranks load at the same time,
     /// each on its own thread, and come to their tasks in order, so that they may meet there.
     pub seat: Option<&'a Seat>,
+    /// For each input, the handle of it that another executable of the backend gave ([`Executable::handle`]).
+    pub handles: &'a [Option<Handle>],
+}
+
+impl LoadContext<'_> {
+    /// Who reads an output, by its number. A value that is no dense tensor of one place is left to anybody.
+    pub fn readers(&self, output: usize) -> Readers {
+        let regst = self.exec.outputs.get(output).and_then(|id| self.program.regsts.get(*id as usize));
+        let Some(regst) = regst.filter(|r| r.num == 1 && r.block().is_some()) else {
+            return Readers { inside: false, outside: true };
+        };
+        let inside = |t: &&Task| matches!(&t.exec, Some(Exec::Backend(e)) if e.backend == self.exec.backend);
+        let readers = || self.program.tasks.iter().filter(|t| regst.consumers.contains(&t.id));
+        Readers { inside: readers().any(|t| inside(&t)), outside: readers().any(|t| !inside(&t)) }
+    }
 }
 
 /// Turns payload bytes into executables; registered when a session is made.

@@ -39,9 +39,12 @@ mod value;
 mod work;
 
 pub use boxing::Share;
+pub use combine::neutral;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
-pub use executable::{ExecError, Executable, LoadContext, LoadError, Loader, TensorMut, TensorRef, ValueMut, ValueRef};
+pub use executable::{
+    ExecError, Executable, Handle, LoadContext, LoadError, Loader, Readers, TensorMut, TensorRef, ValueMut, ValueRef,
+};
 pub use lanes::Lanes;
 pub use mesh::MeshSession;
 pub use pool::Pool;

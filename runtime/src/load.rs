@@ -1,5 +1,6 @@
 //! Binding tasks to memory, kernels and executables.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use of_plan::{
@@ -12,7 +13,7 @@ use crate::control::{Body, ControlCall};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::pool::Pool;
 use crate::work::{BackendCall, DynamicArg, DynamicCall, Operand, Place, Work};
-use crate::{LoadContext, Loader, Seat, Session, SessionError, Tensor};
+use crate::{Handle, LoadContext, Loader, Seat, Session, SessionError, Tensor};
 
 /// What binding needs.
 pub(crate) struct Binder<'a> {
@@ -26,11 +27,13 @@ pub(crate) struct Binder<'a> {
     pub seat: Option<&'a Seat>,
     /// See [`LoadContext::device`].
     pub device: usize,
+    /// What executables that are loaded gave for others of their backend, by register.
+    pub handles: HashMap<u32, (&'a str, Handle)>,
 }
 
-impl Binder<'_> {
+impl<'a> Binder<'a> {
     /// The work of a task.
-    pub fn work(&self, task: &Task) -> Result<Work, SessionError> {
+    pub fn work(&mut self, task: &'a Task) -> Result<Work, SessionError> {
         match &task.exec {
             None => Ok(Work::Nothing),
             Some(Exec::Kernel(exec)) => self.kernel(task, exec),
@@ -73,7 +76,7 @@ impl Binder<'_> {
         }
     }
 
-    fn backend(&self, task: &Task, exec: &BackendExec) -> Result<Work, SessionError> {
+    fn backend(&mut self, task: &'a Task, exec: &'a BackendExec) -> Result<Work, SessionError> {
         if !exec.meetings.is_empty() && self.seat.is_none() {
             return Err(SessionError::Alone);
         }
@@ -84,13 +87,22 @@ impl Binder<'_> {
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let outputs = outputs.ok_or_else(|| broken(task))?;
         let (threads, device, seat) = (self.pool.threads(), self.device, self.seat);
-        let context = LoadContext { program: self.program, task, exec, threads, device, seat };
+        let handles: Vec<_> = exec.inputs.iter().map(|arg| self.handle(arg, &exec.backend)).collect();
+        let context = LoadContext { program: self.program, task, exec, threads, device, seat, handles: &handles };
         let executable = loader.load(payload, context).map_err(|source| SessionError::Load {
             task: task.name.clone(),
             backend: exec.backend.clone(),
             source,
         })?;
+        let given = exec.outputs.iter().zip(0..).filter_map(|(regst, i)| Some((*regst, executable.handle(i)?)));
+        self.handles.extend(given.map(|(regst, handle)| (regst, (&exec.backend[..], handle))));
         Ok(Work::Backend(BackendCall { executable, inputs, outputs }))
+    }
+
+    /// The handle of an argument that an executable of this backend gave.
+    fn handle(&self, arg: &Arg, backend: &str) -> Option<Handle> {
+        let Some(ArgSource::Regst(id)) = arg.source else { return None };
+        self.handles.get(&id).filter(|(by, _)| *by == backend).map(|(_, handle)| Arc::clone(handle))
     }
 
     fn control(&self, task: &Task, exec: &ControlExec) -> Result<Work, SessionError> {

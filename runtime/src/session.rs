@@ -1,5 +1,6 @@
 //! A program, ready to run.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +115,8 @@ impl Session {
         let threads = pool.threads();
 
         let arena = Arc::new(arena(plan, desc)?);
-        let binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool, seat, device };
+        let handles = HashMap::new();
+        let mut binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool, seat, device, handles };
         let works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
 
         let shared = Arc::new(Shared {

@@ -6,6 +6,7 @@ use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, ro
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 use of_plan::{Collective, Meeting};
+use of_runtime::neutral;
 
 use crate::ffi::nccl;
 use crate::open;
@@ -73,6 +74,9 @@ impl Backend for Cuda {
         let share = Collective::of(&meeting.transfer, mesh, 0)?;
         match share.combines {
             Some(_) if !nccl::combines(meeting.dtype()) => Err(format!("NCCL does not combine {}", meeting.dtype())),
+            _ if share.fills.is_some_and(|kind| neutral(meeting.dtype(), kind).is_none()) => {
+                Err(format!("{} does not combine, so no partial value is made of it", meeting.dtype()))
+            }
             _ => Ok(()),
         }
     }

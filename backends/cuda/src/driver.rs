@@ -1,5 +1,8 @@
 //! What a driver of devices does: it loads a program once and runs it.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use of_runtime::{Seat, Stopped};
 
 use crate::DeviceProgram;
@@ -48,6 +51,9 @@ pub enum DriverError {
          model with --backend-for of.transfer=native, which takes what passes between ranks through the memory of the host"
     )]
     SharedDevice(u32, u32),
+    /// An input is kept by another driver, so that the program does not find it.
+    #[error("a value is not kept on the device that the program runs on")]
+    Elsewhere,
     /// A rank's program without its seat.
     #[error("the program takes part in transfers, and runs only beside other ranks")]
     Alone,
@@ -74,16 +80,25 @@ impl From<Stopped> for DriverError {
 pub trait Driver: Send + Sync {
     /// Takes the memory of a program, fills in its constants, loads its kernels and records its steps, on the device of this
     /// number. Where there are fewer devices, numbers count on from the first. A program that exchanges with other ranks
-    /// needs its seat, and meets them there.
+    /// needs its seat, and meets them there. `kept` has the inputs that it finds on its device; its loader has looked at
+    /// their sizes.
     ///
     /// # Errors
-    /// When there is no device, it is of another architecture, or it has too little memory: before anything runs.
+    /// When there is no device, it is of another architecture, or it has too little memory, or an input is kept by another
+    /// driver: before anything runs.
     fn load(
         &self,
         program: &DeviceProgram<'_>,
         device: usize,
         seat: Option<&Seat>,
+        kept: &[Option<Arc<dyn Kept>>],
     ) -> Result<Box<dyn Loaded>, DriverError>;
+}
+
+/// A value that a program keeps on its device for others: what its last run left there.
+pub trait Kept: Any + Send + Sync {
+    /// Bytes of it.
+    fn bytes(&self) -> u64;
 }
 
 /// A program on a device.
@@ -96,4 +111,7 @@ pub trait Loaded: Send {
     /// # Errors
     /// When the device breaks. What kernels say stands in the statuses.
     fn run(&mut self) -> Result<(), DriverError>;
+
+    /// What it keeps for others, by the number of the output.
+    fn kept(&self, output: usize) -> Option<Arc<dyn Kept>>;
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use of_codegen::native::isa::SHIM;
-use of_plan::{ElementType, Meeting, PlanFile};
+use of_plan::{Arg, ElementType, Meeting, PlanFile};
 use of_runtime::{
-    ExecError, Executable, LoadContext, LoadError, Loader, Seat, Tensor, TensorMut, TensorRef, Value, ValueMut,
-    ValueRef,
+    ExecError, Executable, Handle, LoadContext, LoadError, Loader, Readers, Seat, Tensor, TensorMut, TensorRef, Value,
+    ValueMut, ValueRef,
 };
 
-use crate::driver::{Driver, DriverError, Loaded};
+use crate::driver::{Driver, DriverError, Kept, Loaded};
 use crate::ffi::{CudaDriver, EmulatedDriver};
 use crate::open::Open;
-use crate::{DeviceProgram, NAME};
+use crate::{DeviceProgram, Ends, NAME};
 
 /// The loader of programs for GPUs. Plans for the emulated GPU run on the CPU.
 #[derive(Clone, Default)]
@@ -37,7 +37,9 @@ impl Loader for Device {
             Some(open) if context.exec.meetings.is_empty() => Ok(Box::new(open)),
             Some(_) => Err(LoadError::Payload("what is compiled during the run has no transfers".into())),
             None => {
-                let loaded = load(payload, self.driver.as_ref(), context.device, context.seat)?;
+                let readers = (0..context.exec.outputs.len()).map(|i| context.readers(i)).collect();
+                let (device, seat, kept) = (context.device, context.seat, kept(&context)?);
+                let loaded = load(payload, &Site { driver: self.driver.as_ref(), device, seat, kept, readers })?;
                 // What the plan says that it does is what was proven of it.
                 if !loaded.meetings.iter().eq(&context.exec.meetings) {
                     return Err(LoadError::Payload("it has other transfers than the plan says".into()));
@@ -48,21 +50,57 @@ impl Loader for Device {
     }
 }
 
-/// Brings a program of fixed extents to the device of this number. One that exchanges with other ranks needs a seat.
-pub(crate) fn load(
-    payload: &[u8],
-    driver: Option<&Arc<dyn Driver>>,
-    device: usize,
-    seat: Option<&Seat>,
-) -> Result<OnDevice, LoadError> {
-    let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
-    let program = DeviceProgram::of(&plan).map_err(LoadError::Payload)?;
-    let emulated = program.isa.starts_with(SHIM);
-    let loaded = match driver {
-        Some(driver) => driver.load(&program, device, seat),
-        None if emulated => EmulatedDriver.load(&program, device, seat),
-        None => CudaDriver.load(&program, device, seat),
+/// An input that another program keeps on the device, and where in that value it begins.
+pub(crate) type KeptInput = Option<(Arc<dyn Kept>, u64)>;
+
+/// What [`Executable::handle`] gives to other programs.
+struct OnItsDevice(Arc<dyn Kept>);
+
+/// The inputs of a task that other programs keep on the device.
+pub(crate) fn kept(context: &LoadContext<'_>) -> Result<Vec<KeptInput>, LoadError> {
+    let one = |(handle, arg): (&Option<Handle>, &Arg)| {
+        let Some(handle) = handle else { return Ok(None) };
+        let own = handle.downcast_ref::<OnItsDevice>();
+        let own = own.ok_or_else(|| LoadError::Failed("a value is kept by another loader".into()))?;
+        Ok(Some((Arc::clone(&own.0), arg.byte_offset)))
     };
+    context.handles.iter().zip(&context.exec.inputs).map(one).collect()
+}
+
+/// Where a program is brought to, and what is around it.
+pub(crate) struct Site<'a> {
+    /// The driver, if it is not that of the program's architecture.
+    pub driver: Option<&'a Arc<dyn Driver>>,
+    /// The number of the device.
+    pub device: usize,
+    /// What a program needs that exchanges with other ranks.
+    pub seat: Option<&'a Seat>,
+    /// See [`kept`].
+    pub kept: Vec<KeptInput>,
+    /// Who reads its outputs; the host alone those that are not here.
+    pub readers: Vec<Readers>,
+}
+
+/// Brings a program of fixed extents to a device.
+pub(crate) fn load(payload: &[u8], site: &Site<'_>) -> Result<OnDevice, LoadError> {
+    let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
+    let places = site.kept.iter().map(|k| k.as_ref().map(|(_, from)| *from)).collect();
+    let ends = Ends { kept: places, readers: site.readers.clone() };
+    let program = DeviceProgram::of(&plan, &ends).map_err(LoadError::Payload)?;
+    let kept: Vec<_> = site.kept.iter().map(|k| k.as_ref().map(|(value, _)| Arc::clone(value))).collect();
+    for (input, from, bytes) in program.takes() {
+        let all = kept[input].as_ref().map_or(0, |value| value.bytes());
+        if from.checked_add(bytes).is_none_or(|end| end > all) {
+            return Err(LoadError::Payload("it takes more than there is of a value on the device".into()));
+        }
+    }
+    let (emulated, device) = (program.isa.starts_with(SHIM), site.device);
+    let driver: &dyn Driver = match site.driver {
+        Some(driver) => &**driver,
+        None if emulated => &EmulatedDriver,
+        None => &CudaDriver,
+    };
+    let loaded = driver.load(&program, device, site.seat, &kept);
     let loaded = loaded.map_err(|e| match e {
         DriverError::Stopped => LoadError::Stopped,
         DriverError::Memory { .. } | DriverError::Call { .. } => LoadError::Failed(e.to_string()),
@@ -72,15 +110,21 @@ pub(crate) fn load(
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
     let meetings = program.exchanges().map(|e| e.meeting.clone()).collect();
-    let DeviceProgram { inputs, outputs, statuses, names, .. } = program;
+    let given = |i: usize| ends.kept.get(i).is_none_or(Option::is_none);
+    let fetched = |i: usize| ends.readers.get(i).is_none_or(|r| r.outside);
+    let there = |of: &[(u64, u64)], host: &dyn Fn(usize) -> bool| {
+        of.iter().enumerate().map(|(i, place)| host(i).then_some(*place)).collect()
+    };
+    let (inputs, outputs) = (there(&program.inputs, &given), there(&program.outputs, &fetched));
+    let DeviceProgram { statuses, names, .. } = program;
     Ok(OnDevice { loaded, inputs, outputs, results, statuses: statuses.1, names, meetings })
 }
 
-/// A program on a device, with the places of what goes in and out in staging memory.
+/// A program on a device, with the places of what goes in and out in staging memory; none of what stays on the device.
 pub(crate) struct OnDevice {
     loaded: Box<dyn Loaded>,
-    inputs: Vec<(u64, u64)>,
-    outputs: Vec<(u64, u64)>,
+    inputs: Vec<Option<(u64, u64)>>,
+    outputs: Vec<Option<(u64, u64)>>,
     results: Vec<(ElementType, Vec<i64>)>,
     statuses: u64,
     names: Vec<String>,
@@ -94,6 +138,7 @@ impl Executable for OnDevice {
         }
         let staging = self.loaded.staging();
         for (value, place) in inputs.iter().zip(&self.inputs) {
+            let Some(place) = place else { continue };
             let bytes = match value {
                 ValueRef::Dense(TensorRef { bytes, .. }) => Some(*bytes),
                 ValueRef::Object(Value::Tensor(t)) => t.bytes(),
@@ -119,6 +164,7 @@ impl Executable for OnDevice {
             }
         }
         for ((value, place), (dtype, dims)) in outputs.iter_mut().zip(&self.outputs).zip(&self.results) {
+            let Some(place) = place else { continue };
             let from = part(staging, *place);
             match value {
                 ValueMut::Object(slot) => {
@@ -134,6 +180,10 @@ impl Executable for OnDevice {
             }
         }
         Ok(())
+    }
+
+    fn handle(&self, output: usize) -> Option<Handle> {
+        self.loaded.kept(output).map(|value| Arc::new(OnItsDevice(value)) as Handle)
     }
 }
 

@@ -14,9 +14,11 @@ mod driver;
 mod executable;
 mod ffi;
 mod open;
+mod parts;
 mod program;
 
 pub use backend::{Cuda, NAME};
-pub use driver::{Driver, DriverError, Loaded};
+pub use driver::{Driver, DriverError, Kept, Loaded};
 pub use executable::Device;
-pub use program::{Code, DeviceProgram, Exchange, Step, WORKSPACE};
+pub use parts::Part;
+pub use program::{Code, DeviceProgram, Ends, Exchange, Operand, Step, WORKSPACE};

@@ -6,25 +6,21 @@ use std::sync::Arc;
 use of_codegen::native::cache::Cache;
 use of_codegen::physical::dtype_of;
 use of_codegen::{Backend, specialize};
-use of_ir::text::{self, PrintOptions};
-use of_ir::{Blob, Func, Graph, Module, Rewriter};
+use of_ir::{Blob, Func, Graph, Rewriter};
 use of_ops::structural::Constant;
 use of_plan::{ArgSource, ElementType};
 use of_runtime::{ExecError, Executable, LoadContext, LoadError, ValueMut, ValueRef};
 
 use crate::Cuda;
 use crate::driver::Driver;
-use crate::executable::{self, OnDevice};
+use crate::executable::{self, KeptInput, OnDevice, Site};
 
 /// The first words of a payload; the architecture follows, as [`Cuda::new`] takes it.
 const MAGIC: &str = "of-cuda open ";
 
 /// The payload of a function.
 pub fn write(func: &Func, arch: &str) -> Vec<u8> {
-    let mut module = Module::default();
-    module.funcs.insert("main".into(), func.clone());
-    let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };
-    format!("{MAGIC}{arch}\n{}", text::print_module(&module, &options)).into_bytes()
+    format!("{MAGIC}{arch}\n{}", specialize::write(func)).into_bytes()
 }
 
 /// A region whose extents are told by its inputs.
@@ -34,6 +30,8 @@ pub struct Open {
     driver: Option<Arc<dyn Driver>>,
     /// The number of the device.
     device: usize,
+    /// Which inputs other programs keep on the device.
+    kept: Vec<KeptInput>,
     /// Which inputs are constants of the plan: they become part of programs.
     weights: Vec<bool>,
     /// By the extents of the other inputs.
@@ -52,15 +50,14 @@ impl Open {
     ) -> Result<Option<Open>, LoadError> {
         let Some(rest) = payload.strip_prefix(MAGIC.as_bytes()) else { return Ok(None) };
         let wrong = |why: &str| LoadError::Payload(why.into());
-        let all = std::str::from_utf8(rest).map_err(|_| wrong("the text is not UTF-8"))?;
-        let (arch, source) = all.split_once('\n').ok_or_else(|| wrong("there is no text"))?;
-        let module = text::parse_module(source, "payload", &of_ops::registry(), None);
-        let func = module.map_err(|d| wrong(&d.to_string()))?.main().cloned();
+        let end = rest.iter().position(|b| *b == b'\n').ok_or_else(|| wrong("there is no text"))?;
+        let arch = std::str::from_utf8(&rest[..end]).map_err(|_| wrong("the architecture is not UTF-8"))?;
         Ok(Some(Open {
-            func: func.ok_or_else(|| wrong("there is no function"))?,
+            func: specialize::read(&rest[end + 1..]).map_err(LoadError::Payload)?,
             compiler: Cuda::new(arch, Cache::user()).map_err(|why| wrong(&why))?,
             driver,
             device: context.device,
+            kept: executable::kept(&context)?,
             weights: context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_)))).collect(),
             programs: HashMap::new(),
         }))
@@ -72,7 +69,15 @@ impl Open {
         let mut func = specialize::specialize(&self.func, &dims).map_err(ExecError::Input)?;
         func = self.with_weights(&func, inputs)?;
         let payload = self.compiler.compile(&func).map_err(|d| ExecError::Unsupported(d.to_string()))?;
-        executable::load(&payload, self.driver.as_ref(), self.device, None).map_err(|e| match e {
+        let kept = self.kept.iter().zip(&self.weights).filter(|(_, weight)| !**weight);
+        let site = Site {
+            driver: self.driver.as_ref(),
+            device: self.device,
+            seat: None,
+            kept: kept.map(|(kept, _)| kept.clone()).collect(),
+            readers: Vec::new(),
+        };
+        executable::load(&payload, &site).map_err(|e| match e {
             LoadError::Unsupported(why) => ExecError::Unsupported(why),
             other => ExecError::Failed(other.to_string()),
         })

@@ -1,8 +1,10 @@
 //! A plan for a device as memory and steps.
 
 use of_codegen::cuda::cublaslt::{self, Product};
-use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Program, Regst, Task};
-use of_runtime::Seat;
+use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Port, Program, Regst, Task};
+use of_runtime::{Readers, Seat};
+
+use crate::parts::overlap;
 
 /// Buffers on a device start at multiples of this many bytes.
 const ALIGN: u64 = 256;
@@ -40,6 +42,26 @@ pub enum Step {
         /// How many bytes.
         bytes: u64,
     },
+    /// From a value that another program keeps on the device.
+    Take {
+        /// Which input of the program it is.
+        input: usize,
+        /// In the value.
+        from: u64,
+        /// On the device.
+        to: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// To a value that is kept on the device for other programs.
+    Keep {
+        /// Which output of the program it is.
+        output: usize,
+        /// On the device.
+        from: u64,
+        /// How many bytes.
+        bytes: u64,
+    },
     /// On the device.
     Copy {
         /// From.
@@ -53,8 +75,8 @@ pub enum Step {
     Launch {
         /// Which.
         kernel: usize,
-        /// Its arguments, on the device.
-        args: Vec<u64>,
+        /// Its arguments.
+        args: Vec<Operand>,
         /// Blocks.
         blocks: i64,
         /// Its status word, on the device.
@@ -64,11 +86,32 @@ pub enum Step {
     Multiply {
         /// What is multiplied.
         product: Product,
-        /// Its arguments, on the device.
-        args: Vec<u64>,
+        /// Its arguments.
+        args: Vec<Operand>,
     },
     /// Shares in transfers between ranks, none of which needs another.
     Exchange(Vec<Exchange>),
+}
+
+/// An argument of what computes, on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Where it begins.
+    pub at: u64,
+    /// Place and bytes of the whole value in which it lies.
+    pub value: (u64, u64),
+    /// Whether the value is written.
+    pub written: bool,
+}
+
+/// Where inputs of a program come from, and where its outputs go.
+#[derive(Clone, Debug, Default)]
+pub struct Ends {
+    /// For each input that another program keeps on the device, where in that value it begins; what is not here comes from the
+    /// host.
+    pub kept: Vec<Option<u64>>,
+    /// Who reads each output; what is not here goes to the host.
+    pub readers: Vec<Readers>,
 }
 
 /// The share of a rank in a transfer.
@@ -95,8 +138,8 @@ impl Exchange {
 
     /// Whether it may go together with others: it neither reads nor writes what they write, nor writes what they read.
     fn is_apart(&self, others: &[Exchange]) -> bool {
-        let apart = |a: (u64, u64), b: (u64, u64)| a.0 + a.1 <= b.0 || b.0 + b.1 <= a.0;
-        others.iter().all(|o| apart(self.from, o.to) && apart(self.to, o.to) && apart(self.to, o.from))
+        let touch = |o: &Exchange| overlap(self.from, o.to) || overlap(self.to, o.to) || overlap(self.to, o.from);
+        !others.iter().any(touch)
     }
 }
 
@@ -128,11 +171,11 @@ pub struct DeviceProgram<'a> {
 }
 
 impl<'a> DeviceProgram<'a> {
-    /// The program of a plan that [`crate::Cuda`] made.
+    /// The program of a plan that [`crate::Cuda`] made, between these ends.
     ///
     /// # Errors
     /// What in the plan no device can do.
-    pub fn of(plan: &'a PlanFile) -> Result<DeviceProgram<'a>, String> {
+    pub fn of(plan: &'a PlanFile, ends: &Ends) -> Result<DeviceProgram<'a>, String> {
         let program = plan.plan().programs.first().ok_or("the plan has no program")?;
         plan.verify_program(0).map_err(|f| f.first().map_or_else(String::new, ToString::to_string))?;
         let mut out = DeviceProgram {
@@ -171,8 +214,12 @@ impl<'a> DeviceProgram<'a> {
         }
         out.statuses.0 = out.memory;
         out.memory += (4 * launches).next_multiple_of(ALIGN);
-        out.inputs = out.room(program.inputs.iter().map(|p| place.regst(p.regst).map(|(_, n)| n)))?;
-        out.outputs = out.room(program.outputs.iter().map(|p| place.regst(p.regst).map(|(_, n)| n)))?;
+        let kept = |i: usize| ends.kept.get(i).copied().flatten();
+        let readers = |i: usize| ends.readers.get(i).copied().unwrap_or(Readers { inside: false, outside: true });
+        // What stays on the device needs no memory of the host.
+        let size = |p: &Port, host: bool| place.regst(p.regst).map(|(_, n)| if host { n } else { 0 });
+        out.inputs = out.room(program.inputs.iter().enumerate().map(|(i, p)| size(p, kept(i).is_none())))?;
+        out.outputs = out.room(program.outputs.iter().enumerate().map(|(i, p)| size(p, readers(i).outside)))?;
         out.statuses.1 = out.room(std::iter::once(Some(4 * launches)))?[0].0;
         for task in &program.tasks {
             let refuse = |what: &str| format!("task '{}' {what}, which no device does", task.name);
@@ -180,7 +227,7 @@ impl<'a> DeviceProgram<'a> {
                 None => {}
                 Some(Exec::Kernel(k)) if k.dynamic.is_some() => return Err(refuse("has extents known during the run")),
                 Some(Exec::Kernel(k)) => {
-                    let args = k.args.iter().map(|a| place.address(a)).collect::<Option<_>>();
+                    let args = k.args.iter().map(|a| place.operand(task, a)).collect::<Option<_>>();
                     let args = args.ok_or_else(|| refuse("computes with a value that the runtime allocates"))?;
                     let status = out.statuses.0 + 4 * out.names.len() as u64;
                     out.steps.push(Step::Launch { kernel: k.code as usize, args, blocks: k.iterations, status });
@@ -194,19 +241,28 @@ impl<'a> DeviceProgram<'a> {
                 Some(Exec::Feed(p)) => {
                     let port = program.inputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
                     let (to, bytes) = place.regst(port.regst).ok_or_else(|| refuse("feeds no buffer"))?;
-                    out.steps.push(Step::Upload { from: out.inputs[p.port as usize].0, to, bytes });
+                    let input = p.port as usize;
+                    out.steps.push(match kept(input) {
+                        Some(from) => Step::Take { input, from, to, bytes },
+                        None => Step::Upload { from: out.inputs[input].0, to, bytes },
+                    });
                 }
                 Some(Exec::Fetch(p)) => {
                     let port = program.outputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
                     let (from, bytes) = place.regst(port.regst).ok_or_else(|| refuse("fetches no buffer"))?;
-                    out.steps.push(Step::Download { from, to: out.outputs[p.port as usize].0, bytes });
+                    let output = p.port as usize;
+                    if readers(output).inside {
+                        out.steps.push(Step::Keep { output, from, bytes });
+                    }
+                    if readers(output).outside {
+                        out.steps.push(Step::Download { from, to: out.outputs[output].0, bytes });
+                    }
                 }
                 Some(Exec::Backend(e)) if e.backend == cublaslt::NAME => {
                     let payload = plan.payload(e).ok_or_else(|| refuse("has no call"))?;
                     let product = Product::read(payload).map_err(|why| format!("task '{}': {why}", task.name))?;
-                    let reads = e.inputs.iter().map(|a| place.address(a));
-                    let writes = e.outputs.iter().map(|r| place.regst(*r).map(|(at, _)| at));
-                    let args = reads.chain(writes).collect::<Option<_>>();
+                    let outputs: Vec<Arg> = e.outputs.iter().map(|r| Arg::regst(*r, 0)).collect();
+                    let args = e.inputs.iter().chain(&outputs).map(|a| place.operand(task, a)).collect::<Option<_>>();
                     let args = args.ok_or_else(|| refuse("multiplies a value that the runtime allocates"))?;
                     out.steps.push(Step::Multiply { product, args });
                 }
@@ -238,6 +294,22 @@ impl<'a> DeviceProgram<'a> {
         })
     }
 
+    /// What it takes of values that other programs keep: number of the input, place in the value, bytes.
+    pub fn takes(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
+        self.steps.iter().filter_map(|step| match *step {
+            Step::Take { input, from, bytes, .. } => Some((input, from, bytes)),
+            _ => None,
+        })
+    }
+
+    /// What it keeps for other programs: number of the output, bytes.
+    pub fn keeps(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.steps.iter().filter_map(|step| match *step {
+            Step::Keep { output, bytes, .. } => Some((output, bytes)),
+            _ => None,
+        })
+    }
+
     /// Takes staging memory for buffers of these sizes.
     fn room(&mut self, sizes: impl Iterator<Item = Option<u64>>) -> Result<Vec<(u64, u64)>, String> {
         sizes
@@ -258,11 +330,13 @@ impl<'a> DeviceProgram<'a> {
             Step::Download { from, to, bytes } => {
                 inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.staging)
             }
+            Step::Take { to: at, bytes, .. } | Step::Keep { from: at, bytes, .. } => inside(*at, *bytes, self.memory),
             Step::Copy { from, to, bytes } => inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.memory),
             Step::Multiply { product, args } => {
                 let each = product.dtype.bits().map_or(0, |b| b as u64 / 8);
                 let spans = product.spans().unwrap_or_default();
-                let fits = |(at, n): (&u64, &u64)| n.checked_mul(each).is_some_and(|n| inside(*at, n, self.memory));
+                let fits =
+                    |(arg, n): (&Operand, &u64)| n.checked_mul(each).is_some_and(|n| inside(arg.at, n, self.memory));
                 spans.len() == args.len() && args.iter().zip(&spans).all(fits)
             }
             Step::Exchange(together) => {
@@ -270,10 +344,15 @@ impl<'a> DeviceProgram<'a> {
             }
             Step::Launch { kernel, args, blocks, status } => {
                 let code = self.kernels.get(*kernel).is_some_and(|k| k.entry < k.bytes.len() as u64);
-                code && *blocks >= 0 && inside(*status, 4, self.memory) && args.iter().all(|a| *a < self.memory)
+                code && *blocks >= 0 && inside(*status, 4, self.memory) && args.iter().all(|a| a.at < self.memory)
             }
         };
         let constants = self.constants.iter().all(|(at, b)| inside(*at, b.len() as u64, self.memory));
+        let mut kept: Vec<usize> = self.keeps().map(|(output, _)| output).collect();
+        kept.sort_unstable();
+        if kept.windows(2).any(|w| w[0] == w[1]) {
+            return Err("an output is kept twice".into());
+        }
         if constants && self.steps.iter().all(fits) { Ok(()) } else { Err("a step reaches out of its memory".into()) }
     }
 }
@@ -292,13 +371,25 @@ impl Places<'_> {
         r.block().filter(|b| b.chunk == 0 && b.bytes >= bytes).map(|b| (b.offset, bytes))
     }
 
+    /// Place and bytes of the value in which an argument lies.
+    fn value(&self, arg: &Arg) -> Option<(u64, u64)> {
+        match arg.source? {
+            ArgSource::Regst(id) => self.regst(id),
+            ArgSource::Weight(index) => self.weights.get(index as usize).copied(),
+        }
+        .filter(|(_, bytes)| arg.byte_offset < *bytes)
+    }
+
     /// Place and bytes of an argument.
     fn arg(&self, arg: &Arg) -> Option<(u64, u64)> {
-        let (at, bytes) = match arg.source? {
-            ArgSource::Regst(id) => self.regst(id)?,
-            ArgSource::Weight(index) => *self.weights.get(index as usize)?,
-        };
-        (arg.byte_offset < bytes).then(|| (at + arg.byte_offset, bytes - arg.byte_offset))
+        self.value(arg).map(|(at, bytes)| (at + arg.byte_offset, bytes - arg.byte_offset))
+    }
+
+    /// An argument of a task.
+    fn operand(&self, task: &Task, arg: &Arg) -> Option<Operand> {
+        let value = self.value(arg)?;
+        let written = matches!(arg.source, Some(ArgSource::Regst(id)) if task.produces.contains(&id));
+        Some(Operand { at: value.0 + arg.byte_offset, value, written })
     }
 
     fn address(&self, arg: &Arg) -> Option<u64> {

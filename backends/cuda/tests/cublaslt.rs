@@ -10,7 +10,7 @@ use of_codegen::cuda::cublaslt::{Activation, Matrix, NAME, Product};
 use of_codegen::native::Isa;
 use of_codegen::native::isa::SHIM;
 use of_codegen::{Backend, CompileOptions, Target, compile};
-use of_cuda::{Cuda, Device, DeviceProgram};
+use of_cuda::{Cuda, Device, DeviceProgram, Ends};
 use of_ir::{DType, Func, Graph};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -340,15 +340,10 @@ fn every_product_that_is_no_call_has_a_reason() {
         (with("", "%t = of.relu %p\n  %y = of.sub %t, %p"), "", "no Max at the end"),
     ] {
         let f = function_of(&text);
-        let options = CompileOptions {
-            model: "test".into(),
-            flags: Vec::new(),
-            inputs: Vec::new(),
-            threads: 1,
-            target: Target { cublaslt: true, ..Target::new(Isa::by_name(&format!("{SHIM}{kind}")).unwrap(), &[]) },
-            cache: cache(),
-            progress: None,
-        };
+        let options = CompileOptions::new(
+            Target { cublaslt: true, ..Target::new(Isa::by_name(&format!("{SHIM}{kind}")).unwrap(), &[]) },
+            cache(),
+        );
         if !emulated() {
             return;
         }
@@ -368,7 +363,7 @@ fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
     let [call] = calls(&plan)[..] else { panic!("one call") };
     assert_eq!((call.scale, call.added, call.bias, call.activation), (0.25, Some(-0.5), false, Activation::Relu));
     assert_eq!(Product::read(&call.write()), Ok(call));
-    let program = DeviceProgram::of(&plan).unwrap();
+    let program = DeviceProgram::of(&plan, &Ends::default()).unwrap();
     assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);
     for bad in [&b"of-cublaslt-1"[..], b"", b"of-cublaslt-1 0 0 0 1 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0"] {
         assert!(Product::read(bad).is_err());

@@ -4,14 +4,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{cache, emulated, function_of, placed, plan, to_runtime};
+use common::{cache, emulated, function_of, numbers, placed, plan, to_runtime};
 use of_codegen::native::cache::Cache;
 use of_codegen::{Backend, Pin, Request, place};
-use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Loaded};
+use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Kept, Loaded};
 use of_ir::Func;
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
-use of_passes::Manager;
 use of_plan::PlanFile;
 use of_runtime::{Options, Seat, Session, Tensor};
 
@@ -30,11 +29,6 @@ func @main(%x: tensor<6x40xf32> {of.name = "x"}, %w: tensor<40x24xf32> {of.name 
 
 fn function() -> Func {
     function_of(TEXT)
-}
-
-fn numbers(v: &of_runtime::Value) -> Vec<f64> {
-    let bytes = v.as_tensor().and_then(Tensor::bytes).unwrap();
-    bytes.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
 }
 
 #[test]
@@ -138,12 +132,7 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
   of.return %y
 }
 "#;
-    let mut module =
-        of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
-    let mut manager = Manager::default();
-    manager.append("cpu").unwrap();
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    let mut f = module.main().unwrap().clone();
+    let mut f = function_of(text);
     let (before, cache) = (f.clone(), cache());
     let backend = Cuda::new("shim", cache.clone()).unwrap();
     let wanted = ["cuda".to_string()];
@@ -244,7 +233,13 @@ func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.n
 struct Full;
 
 impl Driver for Full {
-    fn load(&self, program: &DeviceProgram<'_>, _: usize, _: Option<&Seat>) -> Result<Box<dyn Loaded>, DriverError> {
+    fn load(
+        &self,
+        program: &DeviceProgram<'_>,
+        _: usize,
+        _: Option<&Seat>,
+        _: &[Option<Arc<dyn Kept>>],
+    ) -> Result<Box<dyn Loaded>, DriverError> {
         Err(DriverError::Memory { needed: program.memory, free: 7 })
     }
 }

@@ -6,105 +6,17 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{cache, emulated, said, stub, to_runtime};
-use of_codegen::native::Isa;
-use of_codegen::{Backend, CompileOptions, MeshFuncs, Overhead, Pin, Request, Target, compile_mesh, place};
+use common::ranks::{close, compare, inputs, module, numbers, plan, session, transfers, whole};
+use common::{cache, emulated, function_of, said, stub, to_runtime};
+use of_codegen::{Backend, Overhead, Pin};
 use of_cuda::{Cuda, Device};
 use of_diag::Diagnostic;
-use of_ir::{Func, Graph, Module, OpId, PartialKind, Sbp};
+use of_ir::{DType, Func, Graph, Module, OpId, PartialKind, Sbp};
+use of_ops::Value;
 use of_ops::sample::Rng;
-use of_ops::{Value, interpret};
-use of_passes::Manager;
-use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
-use of_plan::{Collective, Exec, Meeting, PlanFile};
-use of_runtime::{MeshSession, Options, RunError, SessionError, Tensor};
-use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
-
-/// A module for a mesh `@m` of this shape.
-fn module(mesh: &str, body: &str) -> Module {
-    let shape = mesh.trim_start_matches("cpu[").trim_end_matches(']').replace('x', ", ");
-    let text = format!("of.mesh @m {{devices = \"cpu\", shape = [{shape}]}}\n{body}");
-    of_ir::text::parse_module(&text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}\n{text}"))
-}
-
-/// The plan of what the ranks of a mesh run, whose ops this backend gets wherever it takes them.
-fn plan(module: &Module, mesh: &str, stages: (i64, i64), backend: &dyn Backend, pins: &[Pin]) -> Arc<PlanFile> {
-    let mut module = module.clone();
-    let mut manager = Manager::default();
-    let (stages, microbatches) = stages;
-    manager.add::<Shard>(ShardOptions { mesh: mesh.into(), stages, microbatches, ..ShardOptions::default() });
-    manager.add::<InsertBoxing>(MeshOptions { mesh: mesh.into() });
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    let meshes = Meshes::of(&module, &MeshSpec::named(mesh).unwrap()).unwrap();
-    let whole = module.main().unwrap();
-    let rank = |rank: usize| {
-        let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
-        part.funcs.insert("main".into(), local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}")));
-        let mut manager = Manager::default();
-        manager.append("cpu").unwrap();
-        manager.run(&mut part, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-        part.funcs.swap_remove("main").unwrap()
-    };
-    let spec = meshes.ranks();
-    let mut funcs: Vec<Func> = (0..spec.devices()).map(rank).collect();
-    let (known, wanted) = ([backend], [backend.name().to_string()]);
-    let request = Request { known: &known, wanted: &wanted, pins, min_region: 0 };
-    place::place_all(&mut funcs.iter_mut().collect::<Vec<_>>(), &request).unwrap_or_else(|d| panic!("{d}"));
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), &known),
-        cache: cache(),
-        progress: None,
-    };
-    let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
-    let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
-    let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));
-    Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")))
-}
-
-fn session(plan: &Arc<PlanFile>) -> Result<MeshSession, SessionError> {
-    let options = Options { threads: 1, profile: false };
-    MeshSession::new(Arc::clone(plan), 0, options, &[Arc::new(Device::default())])
-}
-
-fn inputs(g: &Graph) -> Vec<Value> {
-    let mut r = Rng::new(3);
-    let of = |v| {
-        let t = g.ty(v).as_tensor().unwrap();
-        Value::Tensor(r.tensor(t.dtype, &t.fixed_dims().unwrap(), -1.0, 1.0))
-    };
-    g.args().iter().copied().map(of).collect()
-}
-
-/// Runs a plan of a module twice, and compares with the interpreter.
-fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
-    let graph = &module.main().unwrap().graph;
-    let inputs = inputs(graph);
-    let want = interpret::run_graph(graph, &inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
-    let mut session = session(plan).unwrap_or_else(|e| panic!("{what}: {e}"));
-    let given: Vec<_> = inputs.iter().map(to_runtime).collect();
-    for _ in 0..2 {
-        let got = session.run(&given).unwrap_or_else(|e| panic!("{what}: {e}"));
-        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-            let Value::Tensor(want) = want else { panic!("no tensor") };
-            let bytes = got.as_tensor().and_then(Tensor::bytes).unwrap().to_vec();
-            let got = of_ir::Tensor::from_bytes(want.dtype(), want.dims().to_vec(), of_ir::Blob::new(bytes)).unwrap();
-            let (got, want) = (got.to_f64s().unwrap(), want.to_f64s().unwrap());
-            let far = got.iter().zip(&want).any(|(a, b)| (a - b).abs() > 1e-5 * b.abs().max(1.0));
-            assert!(!far && got.len() == want.len(), "{what}, output {i}: {got:?} {want:?}");
-        }
-    }
-}
-
-/// Transfers in executables, and those through the memory of the host.
-fn transfers(plan: &PlanFile) -> (usize, usize) {
-    let tasks = || plan.plan().programs.iter().flat_map(|p| &p.tasks);
-    let inside = tasks().map(|t| if let Some(Exec::Backend(e)) = &t.exec { e.meetings.len() } else { 0 }).sum();
-    (inside, tasks().filter(|t| matches!(t.exec, Some(Exec::Boxing(_)))).count())
-}
+use of_plan::Meeting;
+use of_runtime::{Options, RunError, Session};
+use of_sharding::{Layout, layout};
 
 /// Every layout of a tensor on a mesh to every other one.
 fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> Vec<(String, Module)> {
@@ -130,22 +42,45 @@ fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> Vec<
     all.iter().map(of).collect()
 }
 
-/// That what is left to the host only makes a partial value, and never combines values along some axes of the mesh while it
-/// moves them along others: the compiler makes two transfers of such ones.
-fn are_for_a_library(plan: &PlanFile, mesh: &[usize]) {
-    for task in plan.plan().programs.iter().flat_map(|p| &p.tasks) {
-        let Some(Exec::Boxing(e)) = &task.exec else { continue };
-        let share = Collective::of(&e.transfer, mesh, 0);
-        assert!(e.transfer.leaves_gaps() || share.is_ok(), "{:?}: {share:?}", e.transfer);
-    }
-}
-
 /// A sum of which each rank gets a slice along one axis of the tensor.
 fn scattered(axis: usize) -> Module {
     let (from, to) = ("#of.sbp<@m, [P(sum)]>", format!("#of.sbp<@m, [S({axis})]>"));
     let (p, s) = (format!("tensor<4x6x8xf32, {from}>"), format!("tensor<4x6x8xf32, {to}>"));
     let ops = format!("%n = of.neg %x : ({p}) -> {p}\n  %y = of.place %n {{to = {to}}} : ({p}) -> {s}");
     module("cpu[2]", &format!("func @main(%x: {p}) -> ({s}) {{\n  {ops}\n  of.return %y : ({s}) -> ()\n}}\n"))
+}
+
+/// Types and kinds of partial values, of which every length of an element and value that changes nothing is.
+const KINDS: [(&str, &str); 9] = [
+    ("f32", "sum"),
+    ("f32", "min"),
+    ("f16", "prod"),
+    ("f64", "sum"),
+    ("f64", "max"),
+    ("i64", "min"),
+    ("i16", "max"),
+    ("ui8", "prod"),
+    ("i1", "min"),
+];
+
+/// Values that lie like this and become partial ones, beside a product that all ranks have whole.
+fn embedded(from: &Layout) -> Module {
+    let sbp = |l: &str| format!("#of.sbp<@m, {l}>");
+    let whole = format!("tensor<16x16xf32, {}>", sbp("[B]"));
+    let (mut args, mut ops) =
+        (format!("%a: {whole}"), format!("%p = of.matmul %a, %a : ({whole}, {whole}) -> {whole}\n"));
+    let (mut names, mut types) = (vec!["%p".to_string()], vec![whole]);
+    for (i, (dtype, kind)) in KINDS.iter().enumerate() {
+        let to = sbp(&format!("[P({kind})]"));
+        let ty = |sbp: &str| format!("tensor<4x3x5x{dtype}, {sbp}>");
+        let (before, after) = (ty(&sbp(&layout::show(from).to_string())), ty(&to));
+        args += &format!(", %x{i}: {before}");
+        ops += &format!("  %y{i} = of.place %x{i} {{to = {to}}} : ({before}) -> {after}\n");
+        names.push(format!("%y{i}"));
+        types.push(after);
+    }
+    let (names, types) = (names.join(", "), types.join(", "));
+    module("cpu[2]", &format!("func @main({args}) -> ({types}) {{\n  {ops}  of.return {names} : ({types}) -> ()\n}}\n"))
 }
 
 /// A network of which each rank has columns, then rows; what they have in between is wanted whole too.
@@ -161,6 +96,21 @@ func @main(%x: tensor<32x24xf32, #of.sbp<@m, [B]>>, %w1: tensor<24x64xf32, #of.s
   of.return %y, %h : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x64xf32, #of.sbp<@m, [B]>>) -> ()
 }
 "#;
+
+/// What each rank has is read by a transfer, and by what reads what came of that.
+const AROUND: &str = r#"
+func @main(%x: tensor<32x32xf32, #of.sbp<@m, [B]>>, %w: tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) {
+  %a = of.matmul %x, %w : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
+  %h = of.place %a {to = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
+  %y = of.matmul %h, %a : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
+  of.return %y : (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> ()
+}
+"#;
+
+/// The same for one device.
+const ALONE: &str = "func @main(%x: tensor<32x24xf32>, %w1: tensor<24x64xf32>, %w2: tensor<64x32xf32>) \
+                       -> (tensor<32x32xf32>, tensor<32x64xf32>) {
+  %a = of.matmul %x, %w1\n  %r = of.relu %a\n  %p = of.matmul %r, %w2\n  of.return %p, %r\n}\n";
 
 /// Layers in stages, with a batch in parts.
 fn layers() -> Module {
@@ -179,8 +129,8 @@ fn everything() {
     {
         for (what, module) in all_pairs(mesh, shape, dims, dtype) {
             let plan = plan(&module, mesh, (1, 1), &shim, &[]);
-            assert!(transfers(&plan).0 > 0, "{what}: nothing is exchanged by GPUs");
-            are_for_a_library(&plan, shape);
+            // Of what combines values along some axes of the mesh and moves them along others the compiler makes two.
+            assert!(transfers(&plan).0 > 0 && transfers(&plan).1 == 0, "{what}: {:?}", transfers(&plan));
             compare(&what, &module, &plan);
         }
     }
@@ -189,6 +139,10 @@ fn everything() {
         let plan = plan(&network, mesh, (1, 1), &shim, &[]);
         assert_eq!(transfers(&plan), (2, 0));
         compare("a network", &network, &plan);
+    }
+    for layout in layout::all(3, 1, &[]) {
+        let embedded = embedded(&layout);
+        compare("partial values", &embedded, &whole(&embedded, "cpu[2]", &shim));
     }
     for axis in 0..3 {
         let module = scattered(axis);
@@ -347,7 +301,7 @@ fn on_a_driver() {
         Ok(session) => session,
         Err(e) => return println!("refused: {e}"),
     };
-    let given: Vec<_> = inputs(&network.main().unwrap().graph).iter().map(to_runtime).collect();
+    let given: Vec<_> = inputs(&network.main().unwrap().graph, 3).iter().map(to_runtime).collect();
     if let Err(e) = session.run(&given) {
         println!("failed: {e}");
         return println!("then: {}", session.run(&given).unwrap_err());
@@ -355,6 +309,75 @@ fn on_a_driver() {
     drop(session);
     compare("on a driver", &network, &plan);
     println!("it agrees");
+}
+
+/// In a process that knows a driver with four devices: ranks that leave nothing to the host give what one device gives.
+#[test]
+fn whole_on_a_driver() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let cuda = Cuda::new("sm_90+cublaslt", cache()).unwrap();
+    let alone = Arc::new(common::plan(&function_of(ALONE), "sm_90+cublaslt"));
+    let mut alone = Session::new(alone, 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
+    for layout in layout::all(3, 1, &[]) {
+        let embedded = embedded(&layout);
+        compare("partial values", &embedded, &whole(&embedded, "cpu[2]", &cuda));
+    }
+    for mesh in ["cpu[2]", "cpu[4]"] {
+        let network = module(mesh, NETWORK);
+        let plan = whole(&network, mesh, &cuda);
+        assert_eq!(transfers(&plan), (2, 0));
+        compare(mesh, &network, &plan);
+        let given: Vec<_> = inputs(&network.main().unwrap().graph, 3).iter().map(to_runtime).collect();
+        let (got, want) = (session(&plan).unwrap().run(&given).unwrap(), alone.run(given).unwrap());
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&want) {
+            close(mesh, &numbers(got, DType::F32), &numbers(want, DType::F32));
+        }
+    }
+    println!("as one device");
+}
+
+#[test]
+fn ranks_whose_programs_are_whole_on_their_devices_give_what_one_device_gives() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let library = library.to_str().unwrap();
+    let variables = ["OF_CUDA_DRIVER", "OF_CUBLASLT", "OF_NCCL"].map(|name| (name, library));
+    let out = said("whole_on_a_driver", &[&variables[..], &[("STUB_DEVICES", "4"), ("STUB_SAYS", "1")]].concat());
+    assert!(out.contains("as one device"), "{out}");
+    for words in ["rank 1 of 2: all-reduce 1024 all-gather 4096\n", "rank 3 of 4: all-reduce 1024 all-gather 2048\n"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    assert!((0..4).all(|device| out.contains(&format!("device {device}\n"))), "{out}");
+}
+
+/// In a process that knows a driver: what ranks exchange goes through the host, and what they have stays on their devices.
+#[test]
+fn around_on_a_driver() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let around = module("cpu[2]", AROUND);
+    let native = [Pin { op: "of.transfer".into(), backend: "native".into() }];
+    let cuda = Cuda::new("sm_90+cublaslt", cache()).unwrap();
+    let plan = plan(&around, "cpu[2]", (1, 1), &cuda, &native);
+    assert_eq!(transfers(&plan), (0, 1));
+    compare("around", &around, &plan);
+    println!("it agrees");
+}
+
+#[test]
+fn what_a_transfer_on_the_host_reads_is_copied_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let library = library.to_str().unwrap();
+    let variables = [("OF_CUDA_DRIVER", library), ("OF_CUBLASLT", library), ("STUB_DEVICES", "2"), ("STUB_SAYS", "1")];
+    let out = said("around_on_a_driver", &variables);
+    assert!(out.contains("it agrees"), "{out}");
+    // On each of two ranks: x, w and what came of the transfer up, what is transferred and the result down.
+    assert_eq!((out.matches("up ").count(), out.matches("down ").count()), (6, 4), "{out}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-/* A driver without a device: memory is the host's, what is put on a stream is done when somebody looks at it, in order, and a
-   launched kernel only checks how it was called and writes $STUB_STATUS to its status word. It sees that the driver layer
+/* A driver without a device: memory is the host's, what is put on a stream is done when somebody looks at it, in order, what
+   another stream waits for no earlier than it must be, or, with $STUB_EAGER, as early as it may be. A launched kernel only checks how it was called and writes $STUB_STATUS to its status word. It sees that the driver layer
    calls what it means to call; of kernels it says nothing. */
 #include <stdint.h>
 #include <stdio.h>
@@ -11,8 +11,10 @@
 typedef int Call(const void *);
 typedef struct { int kind; void *to; const void *from; size_t bytes, rows, there, here; unsigned value; } Op;
 typedef struct { Op *ops; int count; } List;
-typedef struct { List waiting; int at, capturing; List recorded; } Stream;
-enum { COPY, SET, CALL };
+typedef struct Stream { List waiting; int at, capturing, busy; List recorded; struct Stream *beside; } Stream;
+/* How often it was put on a stream, and how often it has come. */
+typedef struct { Stream *on; unsigned marked, come; } Event;
+enum { COPY, SET, CALL, MARK, AWAIT };
 
 static int add(List *list, Op op) {
   list->ops = realloc(list->ops, (size_t)(list->count + 1) * sizeof(Op));
@@ -21,8 +23,12 @@ static int add(List *list, Op op) {
 }
 static int put(Stream *s, Op op) { return s ? add(s->capturing ? &s->recorded : &s->waiting, op) : 400; }
 static int done(const Op *op) {
+  Event *event = op->to;
+  if (op->kind == MARK) event->come = op->value;
+  if (op->kind >= MARK) return event->come >= op->value;
   if (op->kind == CALL) return (*(Call *const *)op->from)(op->from);
-  if (op->kind == SET) for (size_t k = 0; k < op->bytes; k++) ((unsigned *)op->to)[k] = op->value;
+  if (op->kind == SET) for (size_t r = 0; r < op->rows; r++)
+    memcpy((char *)op->to + r * op->here, &op->value, op->bytes);
   else for (size_t r = 0; r < op->rows; r++)
     memmove((char *)op->to + r * op->here, (const char *)op->from + r * op->there, op->bytes);
   return 1;
@@ -61,10 +67,14 @@ int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) { memcpy((void *)(u
 static int copy(uint64_t to, uint64_t from, size_t n, void *s) {
   return put(s, (Op){COPY, (void *)(uintptr_t)to, (void *)(uintptr_t)from, n, 1, 0, 0, 0});
 }
+/* What crosses the bus is said when it is put on a stream, where $STUB_SAYS is set. */
+static void crosses(const char *way, size_t n) { if (getenv("STUB_SAYS")) fprintf(stderr, "%s %zu\n", way, n); }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
+  crosses("up", n);
   return copy(to, (uint64_t)(uintptr_t)from, n, s);
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
+  crosses("down", n);
   return copy((uint64_t)(uintptr_t)to, from, n, s);
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *s) { return copy(to, from, n, s); }
@@ -77,8 +87,14 @@ int cuMemcpy2DAsync_v2(const Rows *r, void *s) {
   void *to = (void *)(uintptr_t)r->to.device, *from = (void *)(uintptr_t)r->from.device;
   return put(s, (Op){COPY, to, from, r->bytes, r->rows, r->from.pitch, r->to.pitch, 0});
 }
-int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *s) {
-  return put(s, (Op){SET, (void *)(uintptr_t)to, 0, n, 1, 0, 0, value});
+static int set(uint64_t to, unsigned value, size_t bytes, size_t n, size_t pitch, void *s) {
+  return put(s, (Op){SET, (void *)(uintptr_t)to, 0, bytes, n, 0, pitch, value});
+}
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void *s) { return set(to, value, 1, n, 1, s); }
+int cuMemsetD16Async(uint64_t to, unsigned short value, size_t n, void *s) { return set(to, value, 2, n, 2, s); }
+int cuMemsetD32Async(uint64_t to, unsigned value, size_t n, void *s) { return set(to, value, 4, n, 4, s); }
+int cuMemsetD2D32Async(uint64_t to, size_t pitch, unsigned value, size_t width, size_t n, void *s) {
+  return width == 1 && pitch > 4 ? set(to, value, 4, n, pitch, s) : 1;
 }
 /* A cubin is an ELF file. */
 int cuModuleLoadData(void **m, const void *image) {
@@ -95,14 +111,47 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   return cuMemsetD32Async(*(uint64_t *)params[2], status ? (unsigned)atoi(status) : 0, 1, s);
 }
 int cuStreamCreate(void **s, unsigned f) { *s = calloc(1, sizeof(Stream)); return f == 1 ? 0 : 1; }
-int cuStreamDestroy_v2(void *s) { free(s); return s ? 0 : 400; }
+int cuStreamDestroy_v2(void *it) {
+  Stream *s = it;
+  if (s && s->beside) s->beside->beside = 0;
+  free(s);
+  return s ? 0 : 400;
+}
+/* Whether it has something to do that waits for nothing. */
+static int idles(const Stream *s) {
+  const Op *op = &s->waiting.ops[s->at];
+  return s->at == s->waiting.count || (op->kind == AWAIT && ((Event *)op->to)->come < op->value);
+}
+static void advance(Stream *s) {
+  if (s->busy) return;
+  s->busy = 1;
+  for (; s->at < s->waiting.count; s->at++) {
+    const Op *op = &s->waiting.ops[s->at];
+    if (s->beside && getenv("STUB_EAGER")) advance(s->beside);
+    if (op->kind == AWAIT && !done(op)) advance(((Event *)op->to)->on);
+    if (op->kind == CALL && s->beside && !idles(s->beside) && getenv("STUB_SAYS")) fprintf(stderr, "beside\n");
+    if (!done(op)) break;
+  }
+  if (s->at == s->waiting.count) s->at = s->waiting.count = 0;
+  s->busy = 0;
+}
 int cuStreamQuery(void *it) {
   Stream *s = it;
   if (s->capturing) return 900;
-  for (; s->at < s->waiting.count; s->at++)
-    if (!done(&s->waiting.ops[s->at])) return 600;
-  s->at = s->waiting.count = 0;
-  return 0;
+  advance(s);
+  return s->waiting.count ? 600 : 0;
+}
+int cuEventCreate(void **e, unsigned f) { *e = calloc(1, sizeof(Event)); return f == 2 ? 0 : 1; }
+int cuEventDestroy_v2(void *e) { free(e); return e ? 0 : 400; }
+int cuEventRecord(void *it, void *s) {
+  Event *e = it;
+  e->on = s;
+  return put(s, (Op){MARK, e, 0, 0, 0, 0, 0, ++e->marked});
+}
+int cuStreamWaitEvent(void *it, void *e, unsigned f) {
+  Stream *s = it, *other = ((Event *)e)->on;
+  if (other) s->beside = other, other->beside = s;
+  return f ? 1 : put(s, (Op){AWAIT, e, 0, 0, 0, 0, 0, ((Event *)e)->marked});
 }
 int cuStreamSynchronize(void *s) {
   int status;

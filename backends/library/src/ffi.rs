@@ -365,7 +365,15 @@ unsafe extern "C" fn load<T: Loader + Default>(artifact: Bytes, out: *mut *mut c
     guarded(sink, || {
         // The interface has no programs: a loader of a library knows its artifact alone.
         let (program, task, exec) = (Program::default(), Task::default(), BackendExec::default());
-        let context = LoadContext { program: &program, task: &task, exec: &exec, threads: 1, device: 0, seat: None };
+        let context = LoadContext {
+            program: &program,
+            task: &task,
+            exec: &exec,
+            threads: 1,
+            device: 0,
+            seat: None,
+            handles: &[],
+        };
         let executable = T::default().load(artifact, context).map_err(|e| e.to_string())?;
         // SAFETY: the caller gives a place for one pointer.
         unsafe { *out = Box::into_raw(Box::new(executable)).cast() };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use of_codegen::emit::Port;
 use of_codegen::native::Isa;
 use of_codegen::physical::element_type;
 use of_codegen::{Backend, Overhead, extract, specialize};
@@ -140,7 +141,7 @@ impl Loaded {
     }
 
     fn run(&mut self, inputs: &[Seen<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
-        let same = |(dtype, dims): &emit::Port, (ty, own): (ElementType, &[i64])| {
+        let same = |(dtype, dims): &Port, (ty, own): (ElementType, &[i64])| {
             element_type(*dtype) == ty && dims.len() == own.len() && dims.iter().zip(own).all(|(a, b)| *a as i64 == *b)
         };
         let other =
@@ -174,7 +175,7 @@ impl Loaded {
             });
         }
         let bytes: Vec<&[u8]> = inputs.iter().map(|(_, _, b)| *b).collect();
-        let long = |ports: &[emit::Port], lens: &[usize]| {
+        let long = |ports: &[Port], lens: &[usize]| {
             let expected = ports.iter().map(|(dtype, dims)| dtype.byte_len(dims.iter().product()));
             expected.zip(lens).all(|(e, n)| e == Some(*n))
         };
@@ -255,7 +256,7 @@ pub fn evaluate(kernel: Kernel, inputs: &[&of_ir::Tensor]) -> Result<Vec<of_ir::
     let mut results: Vec<Option<Value>> = vec![None; ports.len()];
     let mut outputs: Vec<ValueMut<'_>> = results.iter_mut().map(ValueMut::Object).collect();
     loaded.run(&seen, &mut outputs).map_err(|e| e.to_string())?;
-    let tensor = |(value, (dtype, dims)): (Option<Value>, emit::Port)| {
+    let tensor = |(value, (dtype, dims)): (Option<Value>, Port)| {
         let bytes = value.as_ref().and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or("a result is missing")?;
         let blob = of_ir::Blob::new(bytes.to_vec());
         of_ir::Tensor::from_bytes(dtype, dims, blob).map_err(|e| e.to_string())

@@ -1,10 +1,9 @@
 //! What stands in a plan for a region: a line that says what follows, then machine code, or text where extents are open.
 
+use of_codegen::emit::{Port, port_of_word, port_word};
 use of_codegen::native::object::Blob;
-use of_ir::text::{self, PrintOptions};
-use of_ir::{DType, Func};
-
-use crate::emit::Port;
+use of_codegen::specialize;
+use of_ir::Func;
 
 const CODE: &str = "of-mlir 1 code ";
 const OPEN: &str = "of-mlir 1 open\n";
@@ -49,17 +48,12 @@ impl Payload {
     pub fn write(&self) -> Vec<u8> {
         match self {
             Payload::Code(k) => {
-                let ports = |p: &[Port]| p.iter().map(port).collect::<String>();
+                let ports = |p: &[Port]| p.iter().map(port_word).collect::<String>();
                 let (inputs, outputs) = (ports(&k.inputs), ports(&k.outputs));
                 let head = format!("{CODE}{} {} {}{inputs} ->{outputs}\n", k.isa, k.entry, k.scratch);
                 [head.as_bytes(), &k.code].concat()
             }
-            Payload::Open(f) => {
-                let mut module = of_ir::Module::default();
-                module.funcs.insert("main".into(), (**f).clone());
-                let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };
-                [OPEN, &text::print_module(&module, &options)].concat().into_bytes()
-            }
+            Payload::Open(f) => [OPEN, &specialize::write(f)].concat().into_bytes(),
         }
     }
 
@@ -70,10 +64,7 @@ impl Payload {
     pub fn read(bytes: &[u8]) -> Result<Payload, String> {
         let other = || "its first line is not that of a kernel of MLIR's, or of another version".to_string();
         if let Some(text) = bytes.strip_prefix(OPEN.as_bytes()) {
-            let text = std::str::from_utf8(text).map_err(|_| "the text is not UTF-8".to_string())?;
-            let module = text::parse_module(text, "payload", &of_ops::registry(), None).map_err(|d| d.to_string())?;
-            let func = module.main().cloned().ok_or("there is no function")?;
-            return Ok(Payload::Open(Box::new(func)));
+            return specialize::read(text).map(|func| Payload::Open(Box::new(func)));
         }
         let rest = bytes.strip_prefix(CODE.as_bytes()).ok_or_else(other)?;
         let end = rest.iter().position(|b| *b == b'\n').ok_or_else(other)?;
@@ -83,26 +74,17 @@ impl Payload {
         let isa = words.next().ok_or_else(other)?.to_string();
         let mut number = || words.next().and_then(|w| w.parse().ok()).ok_or_else(other);
         let (entry, scratch) = (number()?, number()?);
-        let inputs = words.map(|w| parsed(w).ok_or_else(other)).collect::<Result<_, _>>()?;
-        let outputs = results.split_whitespace().map(|w| parsed(w).ok_or_else(other)).collect::<Result<_, _>>()?;
+        let inputs = words.map(|w| port_of_word(w).ok_or_else(other)).collect::<Result<_, _>>()?;
+        let outputs =
+            results.split_whitespace().map(|w| port_of_word(w).ok_or_else(other)).collect::<Result<_, _>>()?;
         Ok(Payload::Code(Kernel { isa, entry, scratch, inputs, outputs, code: rest[end + 1..].to_vec() }))
     }
 }
 
-/// ` f32:2,3`.
-fn port((dtype, dims): &Port) -> String {
-    format!(" {}:{}", dtype.mlir_name(), dims.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
-}
-
-/// The inverse of [`port`].
-fn parsed(word: &str) -> Option<Port> {
-    let (dtype, dims) = word.split_once(':')?;
-    let dims = dims.split(',').filter(|d| !d.is_empty()).map(|d| d.parse().ok()).collect::<Option<_>>()?;
-    Some((DType::from_mlir_name(dtype)?, dims))
-}
-
 #[cfg(test)]
 mod tests {
+    use of_ir::DType;
+
     use super::*;
 
     #[test]

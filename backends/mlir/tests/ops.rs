@@ -5,44 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use of_codegen::Backend;
-use of_ir::{Func, Graph, Rewriter, ValueId};
 use of_mlir::Mlir;
-use of_ops::structural::{Constant, NoneValue, Return};
-use of_ops::{Op, Value, interpret, list};
+use of_ops::{interpret, list};
 
-use common::{compiles, difference, run};
-
-/// One op on its sample; what is no float is a constant, or with `open` an input too.
-fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>) {
-    let mut graph = Graph::new();
-    let entry = graph.entry();
-    let mut inputs = Vec::new();
-    let mut rw = Rewriter::new(&mut graph, "test");
-    let mut ids: Vec<ValueId> = Vec::new();
-    let name = op.decl().name();
-    for (i, v) in operands.iter().enumerate() {
-        ids.push(match v {
-            Value::None => rw.create_one(NoneValue {}, &[]).unwrap(),
-            Value::Tensor(t) if !open && (says_extents(name, i) || (i > 0 && !t.dtype().is_float())) => {
-                rw.create_one(Constant { value: t.clone() }, &[]).unwrap()
-            }
-            other => {
-                inputs.push(other.clone());
-                rw.add_arg(entry, interpret::type_of(other), None)
-            }
-        });
-    }
-    let id = rw.create((op.decl().as_def(), op.attrs()), &ids).unwrap_or_else(|d| panic!("{d}"));
-    let results = rw.graph().op(id).results.to_vec();
-    rw.create(Return {}, &results).unwrap();
-    (Func::numbered(graph), inputs)
-}
-
-/// Whether an operand says how large the result is, whatever its type.
-fn says_extents(name: &str, operand: usize) -> bool {
-    matches!(name, "of.range" | "of.eye_like" | "of.constant_of_shape" | "of.shape")
-        || (name == "of.resize" && operand > 0)
-}
+use common::support::{difference, one_op};
+use common::{compiles, run};
 
 #[test]
 fn every_op_that_is_claimed_computes_what_the_interpreter_does() {
@@ -73,7 +40,7 @@ fn every_op_that_is_claimed_computes_what_the_interpreter_does() {
             let what = format!("{}, seed {seed}, {:?}", decl.name(), sample.op.attrs());
             let want = interpret::run_graph(&func.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
             match run(&mlir, &func, &inputs) {
-                Ok(got) => wrong.extend(difference(&got, &want, 1e-5).map(|why| format!("{what}: {why}"))),
+                Ok(got) => wrong.extend(difference(&got, &want, 1e-5, 0).map(|why| format!("{what}: {why}"))),
                 Err(why) => wrong.push(format!("{what}: {why}")),
             }
         }

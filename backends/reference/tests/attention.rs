@@ -1,22 +1,23 @@
 //! Attention as one kernel, on CPUs and on the emulated GPU, against the interpreter.
 
 mod skipped;
+#[path = "../../tests/mod.rs"]
+mod support;
 
 use std::fmt::Write;
 use std::sync::Arc;
 
+use of_codegen::Target;
 use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
 use of_codegen::native::isa::SHIM;
-use of_codegen::{CompileOptions, Target, compile};
-use of_ir::{DType, Elements, Func, Module, Tensor};
+use of_ir::{DType, Elements, Func, Tensor};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
-use of_passes::Manager;
 use of_plan::{ElementType, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
 use skipped::{emulated_gpu, nvrtc};
+use support::function_of as function;
 
 /// What is attended to.
 #[derive(Clone, Copy)]
@@ -243,30 +244,8 @@ fn wide(plan: &PlanFile) -> Vec<String> {
     regsts.map(|r| r.name.clone()).chain(weights.map(|w| w.name.clone())).collect()
 }
 
-/// The function after the passes.
-fn function(text: &str) -> Func {
-    let mut module =
-        of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}\n{text}"));
-    let mut manager = Manager::default();
-    manager.append("cpu").unwrap();
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    module.main().unwrap().clone()
-}
-
 fn plan_for(f: &Func, isa: &'static Isa) -> PlanFile {
-    let mut module = Module::default();
-    module.funcs.insert("main".into(), f.clone());
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(isa, &[&Reference]),
-        cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
-        progress: None,
-    };
-    let compiled = compile(&[("main".into(), module.main().unwrap())], &options).unwrap_or_else(|d| panic!("{d}"));
-    compiled.open().unwrap_or_else(|d| panic!("{d:?}"))
+    support::plan_for(f, Target::new(isa, &[&Reference]), support::cache())
 }
 
 /// Runs a case on `isa`, in as many kernels as `kernels` says.

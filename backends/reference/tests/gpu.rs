@@ -1,24 +1,25 @@
 //! Kernels for GPUs on the emulated one: its errors, and shapes that take every path of their schedules.
 
 mod skipped;
+#[path = "../../tests/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 
-use of_codegen::native::cache::Cache;
+use of_codegen::Target;
 use of_codegen::native::isa::SHIM;
 use of_codegen::native::{Isa, Source, toolchain};
 use of_codegen::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work};
-use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Relu};
+use of_ops::movement::{ScatterElements, ScatterNd};
 use of_ops::nn::{AvgPool, Conv, MatMulInteger, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceSum, Softmax};
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, Return};
 use of_ops::{Value, interpret};
-use of_passes::Manager;
-use of_plan::{ElementType, Environment, PlanBuilder, PlanFile, PlanInfo};
+use of_plan::{ElementType, Environment, Exec, PlanBuilder, PlanFile, PlanInfo};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
 use skipped::{emulated_gpu, nvrtc};
@@ -139,7 +140,7 @@ fn check(name: &str, graph: Graph, inputs: &[Value]) {
 fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value]) {
     let Some(isa) = Isa::by_name(isa).filter(|_| emulated_gpu().is_some()) else { return };
     let want = interpret::run_graph(&graph, inputs).unwrap_or_else(|d| panic!("{name}: {d}"));
-    let plan = planned(name, isa, graph);
+    let plan = planned(isa, graph);
     let got = run(plan, inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
     for (g, w) in got.iter().zip(&want) {
         let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("{name}: no tensors") };
@@ -152,24 +153,10 @@ fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value
 }
 
 /// The plan of a graph after the passes.
-fn planned(name: &str, isa: &'static Isa, graph: Graph) -> PlanFile {
+fn planned(isa: &'static Isa, graph: Graph) -> PlanFile {
     let mut module = Module::default();
     module.funcs.insert("main".into(), Func::numbered(graph));
-    let mut manager = Manager::default();
-    manager.append("cpu").unwrap();
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{name}: {d}"));
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(isa, &[]),
-        cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
-        progress: None,
-    };
-    let compiled =
-        compile(&[("main".into(), module.main().unwrap())], &options).unwrap_or_else(|d| panic!("{name}: {d}"));
-    compiled.open().unwrap()
+    support::plan_for(&support::after_passes(module), Target::new(isa, &[]), support::cache())
 }
 
 /// What a plan has in memory as f32, numbers aside.
@@ -269,7 +256,7 @@ fn products_of_16_bit_floats_agree() {
             rw.create(Return {}, &[y]).unwrap();
             let name = format!("{isa} {dtype} {lead:?} {m}x{k}x{n}");
             if let Some(isa) = Isa::by_name(&isa).filter(|_| emulated_gpu().is_some()) {
-                assert_eq!(wide(&planned(&name, isa, graph.clone())), [""; 0], "{name}");
+                assert_eq!(wide(&planned(isa, graph.clone())), [""; 0], "{name}");
             }
             check_as(&name, &isa, tolerance, graph, &inputs);
         }
@@ -327,11 +314,11 @@ fn a_layer_in_16_bit_floats_has_nothing_in_f32_in_memory() {
         let dtype = if dtype == "f16" { DType::F16 } else { DType::BF16 };
         let inputs: Vec<Value> = shapes.iter().map(|d| r.tensor(dtype, d, -0.3, 0.3).into()).collect();
         if let Some(isa) = emulated_gpu() {
-            let plan = planned("a layer", isa, graph.clone());
+            let plan = planned(isa, graph.clone());
             assert_eq!(wide(&plan), [""; 0], "{:#?}", plan.plan().code.iter().map(|c| &c.name).collect::<Vec<_>>());
         }
         for arch in ["sm_80", "sm_90", "sm_100"].into_iter().filter(|_| nvrtc()) {
-            planned("a layer", Isa::by_name(arch).unwrap(), graph.clone());
+            planned(Isa::by_name(arch).unwrap(), graph.clone());
         }
         check_as(&format!("a layer in {dtype}"), SHIM, tolerance, graph, &inputs);
     }
@@ -470,4 +457,113 @@ fn rows_and_reductions_agree() {
             check(&format!("{dims:?} along {axis}, {kind}"), graph, &[input.into()]);
         }
     }
+}
+
+/// A scatter of slices, each of which goes to one of a few places, so that many meet.
+fn scattered(
+    to: &[usize],
+    named: usize,
+    slices: usize,
+    dtype: DType,
+    reduction: &str,
+    seed: u64,
+) -> (Graph, Vec<Value>) {
+    let mut r = Rng::new(seed);
+    let mut graph = Graph::new();
+    let entry = graph.entry();
+    let mut rw = Rewriter::new(&mut graph, "test");
+    let own: Vec<usize> = [&[slices], &to[named..]].concat();
+    let types = [(dtype, to.to_vec()), (DType::I64, vec![slices, named]), (dtype, own.clone())];
+    let values = types.map(|(dtype, dims)| rw.add_arg(entry, Type::fixed(dtype, &dims), None));
+    let y = rw.create_one(ScatterNd { reduction: reduction.into() }, &values).unwrap();
+    rw.create(Return {}, &[y]).unwrap();
+    let place = |r: &mut Rng, d: usize| r.int(0, d.min(7) as i64 - 1) - if r.int(0, 1) == 0 { 0 } else { d as i64 };
+    let places: Vec<i64> = (0..slices).flat_map(|_| to[..named].to_vec()).map(|d| place(&mut r, d)).collect();
+    let indices = Tensor::from_slice(&[slices, named], &places).unwrap();
+    let inputs = vec![r.tensor(dtype, to, -2.0, 2.0).into(), indices.into(), r.tensor(dtype, &own, -2.0, 2.0).into()];
+    (graph, inputs)
+}
+
+/// Its bits are those of one thread of a CPU, which takes slices in their order, whatever meets where.
+fn check_scatter(name: &str, (graph, inputs): (Graph, Vec<Value>)) {
+    let Some(isa) = emulated_gpu() else { return };
+    let [own, cpu] = [isa, Isa::host()].map(|isa| run(planned(isa, graph.clone()), &inputs).unwrap());
+    assert_eq!(own, cpu, "{name}");
+    check_as(name, SHIM, 1e-5, graph, &inputs);
+}
+
+#[test]
+fn scatters_agree() {
+    let shapes: [(&[usize], usize, usize); 9] = [
+        (&[5], 1, 3),
+        (&[1], 1, 700),
+        (&[40], 1, 1000),
+        (&[3, 4], 2, 600),
+        (&[700, 3], 1, 300),
+        (&[9, 40], 1, 257),
+        (&[3, 300], 1, 20),
+        (&[2, 5, 520], 2, 30),
+        (&[1000, 2], 1, 1),
+    ];
+    for (i, (to, named, slices)) in shapes.into_iter().enumerate() {
+        let all = [
+            (DType::F32, "add"),
+            (DType::U8, "none"),
+            (DType::I32, "mul"),
+            (DType::F32, "max"),
+            (DType::I64, "min"),
+            (DType::F32, "none"),
+        ];
+        for (dtype, reduction) in &all[..if i == 2 { all.len() } else { 2 }] {
+            let case = scattered(to, named, slices, *dtype, reduction, i as u64);
+            check_scatter(&format!("{slices} slices to {to:?}, {reduction} of {dtype}"), case);
+        }
+    }
+    // Elements along an axis.
+    for (axis, to, own) in [(0, [30, 7], [400, 5]), (1, [6, 50], [6, 90]), (1, [300, 2], [256, 9])] {
+        for reduction in ["none", "add"] {
+            let mut r = Rng::new(axis as u64);
+            let mut graph = Graph::new();
+            let entry = graph.entry();
+            let mut rw = Rewriter::new(&mut graph, "test");
+            let types = [(DType::F32, &to), (DType::I64, &own), (DType::F32, &own)];
+            let values = types.map(|(dtype, dims)| rw.add_arg(entry, Type::fixed(dtype, dims), None));
+            let y = rw.create_one(ScatterElements { axis, reduction: reduction.into() }, &values).unwrap();
+            rw.create(Return {}, &[y]).unwrap();
+            let n = to[axis as usize] as i64;
+            let places: Vec<i64> = (0..own[0] * own[1]).map(|_| r.int(-n, n - 1)).collect();
+            let indices = Tensor::from_slice(&own, &places).unwrap();
+            let inputs = vec![r.f32s(&to), indices.into(), r.f32s(&own)];
+            check_scatter(&format!("{own:?} elements to {to:?}, {reduction}"), (graph, inputs));
+        }
+    }
+}
+
+#[test]
+fn a_scatter_out_of_range_is_an_error() {
+    let Some(isa) = emulated_gpu() else { return };
+    for slices in [1, 300] {
+        let (graph, mut inputs) = scattered(&[20, 3], 1, slices, DType::F32, "add", 1);
+        let mut places = vec![0i64; slices];
+        places[slices - 1] = 20;
+        inputs[1] = Tensor::from_slice(&[slices, 1], &places).unwrap().into();
+        let error = run(planned(isa, graph), &inputs).unwrap_err();
+        assert!(error.contains("out of range"), "{error}");
+    }
+}
+
+/// It has more than one block: each has places of its own.
+#[test]
+fn a_scatter_has_the_whole_device() {
+    let Some(isa) = emulated_gpu() else { return };
+    let graph = || scattered(&[700, 3], 1, 300, DType::F32, "add", 1).0;
+    if nvrtc() {
+        planned(Isa::by_name("sm_90").unwrap(), graph());
+    }
+    let plan = planned(isa, graph());
+    let kernels = plan.plan().programs[0].tasks.iter().filter_map(|t| match &t.exec {
+        Some(Exec::Kernel(k)) => Some(k.iterations),
+        _ => None,
+    });
+    assert!(kernels.clone().count() == 1 && kernels.sum::<i64>() >= 200);
 }

@@ -1,6 +1,8 @@
 //! Native code against the interpreter: every op of the list on its samples, and random graphs.
 
 mod skipped;
+#[path = "../../tests/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 
@@ -33,20 +35,8 @@ fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
 fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::Diagnostics> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), f.clone());
-    let mut manager = Manager::default();
-    manager.append("cpu").unwrap();
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    let dir = std::env::temp_dir().join("of-native-tests");
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(isa, &[&Reference]),
-        cache: Cache::at(&dir, Cache::DEFAULT_LIMIT),
-        progress: None,
-    };
-    Ok(compile(&[("main".into(), module.main().unwrap())], &options)?.open()?)
+    let options = CompileOptions::new(Target::new(isa, &[&Reference]), support::cache());
+    Ok(compile(&[("main".into(), &support::after_passes(module))], &options)?.open()?)
 }
 
 /// Largest difference over largest magnitude; exact equality for anything that is no float.
@@ -680,15 +670,7 @@ fn large_products(dtype: of_ir::DType, tolerance: f64) {
 
 /// The bytes of the plan for `f`.
 fn plan_bytes(f: &Func, winograd: bool) -> Vec<u8> {
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target { winograd, ..Target::new(Isa::host(), &[&Reference]) },
-        cache: Cache::none(),
-        progress: None,
-    };
+    let options = CompileOptions::new(Target { winograd, ..Target::new(Isa::host(), &[&Reference]) }, Cache::none());
     let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
     compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}")).write(&path).unwrap();
     std::fs::read(&path).unwrap()

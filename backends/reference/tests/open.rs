@@ -1,14 +1,15 @@
 //! Native code of extents that depend on data, against the interpreter.
 
+#[path = "../../tests/mod.rs"]
+mod support;
+
 use std::sync::Arc;
 
 use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Module, Tensor, text};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
-use of_passes::Manager;
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, RunError, Session};
 
@@ -23,25 +24,13 @@ struct Case {
 impl Case {
     fn new(source: &str) -> Case {
         let parse = || text::parse_module(source, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
-        let mut optimised = parse();
-        let mut manager = Manager::default();
-        manager.append("cpu").unwrap();
-        manager.run(&mut optimised, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
+        let main = support::after_passes(parse());
         let isas =
             [Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH), of_codegen::cuda::shim::isa().ok()];
         let (mut sessions, mut left_out) = (Vec::new(), Vec::new());
         for isa in [Some(Isa::host())].into_iter().chain(isas).flatten() {
-            let options = CompileOptions {
-                model: "test".into(),
-                flags: Vec::new(),
-                inputs: Vec::new(),
-                threads: 1,
-                target: Target::new(isa, &[&Reference]),
-                cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
-                progress: None,
-            };
-            let main = optimised.main().unwrap();
-            let compiled = compile(&[("main".into(), main)], &options).unwrap_or_else(|d| panic!("{d}"));
+            let options = CompileOptions::new(Target::new(isa, &[&Reference]), support::cache());
+            let compiled = compile(&[("main".into(), &main)], &options).unwrap_or_else(|d| panic!("{d}"));
             left_out = compiled.summary.left_out.iter().map(|l| l.op.clone()).collect();
             let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
             let options = Options { threads: 2, profile: false };

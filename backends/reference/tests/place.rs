@@ -1,10 +1,12 @@
 //! Placement: whatever a backend claims, the regions need one another without a cycle and compute the same.
 
+#[path = "../../tests/mod.rs"]
+mod support;
+
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
 use of_codegen::native::cache::Cache;
-use of_codegen::{Backend, CompileOptions, Overhead, Pin, Request, Target, compile, place};
+use of_codegen::{Backend, Overhead, Pin, Request, place};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, OpId, Rewriter, Type, ValueId};
 use of_ops::contraction::MatMul;
@@ -123,17 +125,7 @@ fn random_claims_give_regions_that_compute_the_same() {
         module.funcs.insert("main".into(), f.clone());
         of_ir::verify_module(&module).unwrap_or_else(|d| panic!("{seed}: {d}"));
         close(&format!("{seed}, interpreted"), &interpret::run_graph(&f.graph, &inputs).unwrap(), &want);
-        let options = CompileOptions {
-            model: "test".into(),
-            flags: Vec::new(),
-            inputs: Vec::new(),
-            threads: 1,
-            target: Target::new(Isa::host(), &known),
-            cache: Cache::user(),
-            progress: None,
-        };
-        let compiled = compile(&[("main".into(), &f)], &options).unwrap_or_else(|d| panic!("{d}"));
-        let plan = Arc::new(compiled.open().unwrap_or_else(|d| panic!("{d}")));
+        let plan = Arc::new(support::placed(&f, &known, Cache::user()));
         let loaders: [Arc<dyn Loader>; 2] = [Arc::new(Reference), Arc::new(PickyLoader)];
         let mut session = Session::new(plan, 0, Options { threads: 1, profile: false }, &loaders).unwrap();
         let given = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();

@@ -1,9 +1,11 @@
 //! Ranks as threads of one process against the interpreter: every transfer, and models under known strategies.
 
+#[path = "../../tests/mod.rs"]
+mod support;
+
 use std::sync::Arc;
 
 use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
 use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
@@ -97,21 +99,10 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
         let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
         let own = local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
         part.funcs.insert("main".into(), own);
-        let mut manager = Manager::default();
-        manager.append("cpu").unwrap();
-        manager.run(&mut part, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-        part.funcs.swap_remove("main").unwrap()
+        support::after_passes(part)
     };
     let funcs: Vec<Func> = (0..spec.devices()).map(rank).collect();
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), &[&Reference]),
-        cache: Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT),
-        progress: None,
-    };
+    let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), support::cache());
     let (funcs, ranks) = (funcs.iter().collect(), (0..spec.devices()).collect());
     let mesh = MeshFuncs { name: "main".into(), shape: spec.shape(), module: &module, whole, funcs, ranks };
     let compiled = compile_mesh(&mesh, &options).unwrap_or_else(|d| panic!("{d}"));

@@ -1,18 +1,15 @@
 //! What stands in a plan for a region that XLA compiles: a line that says what follows, then text, or the program that the
 //! plugin made of it.
 
+use of_codegen::emit::{Port, port_of_word, port_word};
 use of_codegen::specialize;
-use of_ir::text::{self, PrintOptions};
-use of_ir::{DType, Func};
+use of_ir::Func;
 
 use crate::emit::{self, Module};
 
 const FIXED: &str = "of-xla 1 fixed";
 const OPEN: &str = "of-xla 1 open\n";
 const COMPILED: &str = "of-xla 1 compiled";
-
-/// Types and extents of results.
-type Results = Vec<(DType, Vec<usize>)>;
 
 /// A payload.
 pub enum Payload {
@@ -29,7 +26,7 @@ pub struct Compiled {
     /// What compiled it, and for what: one line.
     pub by: String,
     /// See [`Module::results`].
-    pub results: Results,
+    pub results: Vec<Port>,
     /// See [`Module::checked`].
     pub checked: bool,
     /// What the plugin loads.
@@ -45,12 +42,7 @@ impl Payload {
                 let lines = format!("{COMPILED}{}\n{}\n", head(&c.results, c.checked), c.by);
                 [lines.as_bytes(), &c.program].concat()
             }
-            Payload::Open(f) => {
-                let mut module = of_ir::Module::default();
-                module.funcs.insert("main".into(), (**f).clone());
-                let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };
-                [OPEN, &text::print_module(&module, &options)].concat().into_bytes()
-            }
+            Payload::Open(f) => [OPEN, &specialize::write(f)].concat().into_bytes(),
         }
     }
 
@@ -67,12 +59,10 @@ impl Payload {
             let program = lines.next().ok_or_else(other)?.to_vec();
             return Ok(Payload::Compiled(Compiled { by, results, checked, program }));
         }
-        let all = std::str::from_utf8(bytes).map_err(|_| "the text is not UTF-8".to_string())?;
-        if let Some(text) = all.strip_prefix(OPEN) {
-            let module = text::parse_module(text, "payload", &of_ops::registry(), None).map_err(|d| d.to_string())?;
-            let func = module.main().cloned().ok_or("there is no function")?;
-            return Ok(Payload::Open(Box::new(func)));
+        if let Some(text) = bytes.strip_prefix(OPEN.as_bytes()) {
+            return specialize::read(text).map(|func| Payload::Open(Box::new(func)));
         }
+        let all = std::str::from_utf8(bytes).map_err(|_| "the text is not UTF-8".to_string())?;
         let (head, text) = all.strip_prefix(FIXED).and_then(|t| t.split_once('\n')).ok_or_else(other)?;
         let (results, checked) = parsed_head(head).ok_or_else(other)?;
         Ok(Payload::Fixed(Module { text: text.to_string(), results, checked }))
@@ -80,28 +70,16 @@ impl Payload {
 }
 
 /// What follows on the first line: ` checked f32:2,3`.
-fn head(results: &[(DType, Vec<usize>)], checked: bool) -> String {
+fn head(results: &[Port], checked: bool) -> String {
     let checked = if checked { " checked" } else { "" };
-    format!("{checked}{}", results.iter().map(result).collect::<String>())
+    format!("{checked}{}", results.iter().map(port_word).collect::<String>())
 }
 
 /// The inverse of [`head`].
-fn parsed_head(head: &str) -> Option<(Results, bool)> {
+fn parsed_head(head: &str) -> Option<(Vec<Port>, bool)> {
     let mut words = head.split_whitespace().peekable();
     let checked = words.next_if_eq(&"checked").is_some();
-    Some((words.map(parsed).collect::<Option<_>>()?, checked))
-}
-
-/// ` f32:2,3`.
-fn result((dtype, dims): &(DType, Vec<usize>)) -> String {
-    format!(" {}:{}", dtype.mlir_name(), dims.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
-}
-
-/// The inverse of [`result`].
-fn parsed(word: &str) -> Option<(DType, Vec<usize>)> {
-    let (dtype, dims) = word.split_once(':')?;
-    let dims = dims.split(',').filter(|d| !d.is_empty()).map(|d| d.parse().ok()).collect::<Option<_>>()?;
-    Some((DType::from_mlir_name(dtype)?, dims))
+    Some((words.map(port_of_word).collect::<Option<_>>()?, checked))
 }
 
 /// The payload of a function.

@@ -181,33 +181,79 @@ pub fn points(p: &Points) -> Source {
     each(&dims.iter().product(), "it", &p.head, &text)
 }
 
-/// Copies the first argument to the fourth, then writes the slices of the third into it. Slices may meet at one place and
-/// must come in their order, so one block writes them all; each of its threads has elements of its own in every slice.
+/// Blocks of a scatter, at least, where there are as many rows.
+const SPREAD: usize = 256;
+
+/// Copies the first argument to the fourth, then writes the slices of the third into it, in their order where they meet at one
+/// place. The result is rows of `inner` elements, of which each block has some, or some columns of them, for itself: so it need
+/// not know of the others. All look at all indices, a slice a thread, and note those that are theirs, in order; then each thread
+/// takes what is for its elements.
 pub fn scatter(s: &Scatter) -> Source {
-    let t = s.element;
+    let (t, inner) = (s.element, &s.inner);
+    let rows = s.total.div_floor(&inner.max(&1usize.into()));
+    // Threads that have the columns of a row; the others of a block have other rows.
+    let width = inner.number().map_or(THREADS, |n| n.next_power_of_two().min(THREADS));
+    let (side, together) = (THREADS / width, inner.div_ceil(&width.into()));
+    let most = rows.number().map_or(SPREAD, |n| n.clamp(1, SPREAD));
+    let tiles = together.number().map_or(SPREAD, |n| SPREAD.div_ceil(n.max(1))).min(most);
+    let each = rows.div_ceil(&tiles.into());
     let mut c = s.head.clone();
     let _ = write!(
         c,
         "  PTR(const {t}) x = ARG(const {t}, 0);
   PTR(const {t}) u = ARG(const {t}, 2);
   PTR({t}) y = ARG({t}, 3);
-  BLOCKS(block) {{
-    for (i64 i = threadIdx.x; i < {}; i += THREADS) y[i] = x[i];
-    __syncthreads();
-    for (i64 i = 0; i < {slices}; i++) {{
+  SHARED(i64, rows, THREADS);
+  SHARED(i64, from, THREADS);
+  SHARED(i32, counts, THREADS / 32);
+  const auto find = [&](const i64 i, i64 &row) -> i32 {{
 {}
-      for (i64 j = threadIdx.x; j < {inner}; j += THREADS) {{
-        const {t} a = y[at + j], b = u[i * {inner} + j];
-        y[at + j] = {};
+    row = at / {inner};
+    return 0;
+  }};
+  const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, side = threadIdx.x / {width};
+  i32 status = 0;
+  BLOCKS(block) {{
+    const i64 low = block / {together} * {each}, high = low + {each} < {rows} ? low + {each} : {rows};
+    const i64 j = block % {together} * {width} + threadIdx.x % {width};
+    for (i64 row = low + side; row < high; row += {side})
+      if (j < {inner}) y[row * {inner} + j] = x[row * {inner} + j];
+    for (i64 first = 0; first < {slices}; first += THREADS) {{
+      const i64 own = first + threadIdx.x;
+      i64 row = -1;
+      if (own < {slices}) {{
+        const i32 found = find(own, row);
+        if (found) {{ row = -1; status = found; }}
       }}
+      const bool ours = row >= low && row < high;
+      const u32 all = __ballot_sync(0xffffffffu, ours);
+      if (lane == 0) counts[warp] = __popc(all);
+      __syncthreads();
+      i32 before = 0, count = 0;
+      for (i32 w = 0; w < THREADS / 32; w++) {{
+        if (w < warp) before += counts[w];
+        count += counts[w];
+      }}
+      if (ours) {{
+        const i32 n = before + __popc(all & ((1u << lane) - 1));
+        rows[n] = row;
+        from[n] = own;
+      }}
+      __syncthreads();
+      for (i32 n = 0; n < count; n++) {{
+        if ((rows[n] - low) % {side} != side || j >= {inner}) continue;
+        const i64 at = rows[n] * {inner} + j;
+        const {t} a = y[at], b = u[from[n] * {inner} + j];
+        y[at] = {};
+      }}
+      __syncthreads();
     }}
   }}
+  if (status) return status;
 ",
-        s.total,
         s.slice,
         s.combine,
         slices = s.slices,
-        inner = s.inner,
     );
-    Source::new(c, 1usize.into(), 1)
+    Source::new(c, together * tiles, 1)
 }

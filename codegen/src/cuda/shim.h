@@ -257,6 +257,12 @@ using shim::Args;
 #define __any_sync(mask, p) (__ballot_sync(mask, p) != 0)
 #define __all_sync(mask, p) (__ballot_sync(mask, p) == (mask))
 
+/* Without an instruction for it the compiler would call its library. */
+static inline int __popc(unsigned x) {
+  x -= x >> 1 & 0x55555555;
+  x = (x & 0x33333333) + (x >> 2 & 0x33333333);
+  return (int)(((x + (x >> 4)) & 0x0f0f0f0f) * 0x01010101 >> 24);
+}
 static inline int __float_as_int(float x) { int i; __builtin_memcpy(&i, &x, 4); return i; }
 static inline float __int_as_float(int i) { float x; __builtin_memcpy(&x, &i, 4); return x; }
 static inline long long __double_as_longlong(double x) { long long i; __builtin_memcpy(&i, &x, 8); return i; }

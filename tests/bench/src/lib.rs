@@ -35,15 +35,7 @@ impl Kernel {
             to_runtime(&rng.tensor(t.dtype, &dims, -1.0, 1.0).into()).map_err(|e| e.to_string())
         });
         let inputs = inputs.collect::<Result<Vec<_>, String>>()?;
-        let options = CompileOptions {
-            model: "bench".into(),
-            flags: Vec::new(),
-            inputs: Vec::new(),
-            threads: 1,
-            target: Target::new(Isa::host(), &[&Reference]),
-            cache: Cache::user(),
-            progress: None,
-        };
+        let options = CompileOptions::new(Target::new(Isa::host(), &[&Reference]), Cache::user());
         let compiled = compile(&[("main".into(), func)], &options).map_err(|e| e.to_string())?;
         if let Some(left) = compiled.summary.left_out.first() {
             return Err(format!("'{}' has no native code: {}", left.op, left.reason));

@@ -214,15 +214,7 @@ fn optimise(func: &Func, pipeline: &str) -> Result<Func, Failure> {
 }
 
 fn plan(funcs: &[(String, &Func)], cache: &Cache) -> Result<Arc<PlanFile>, Failure> {
-    let options = CompileOptions {
-        model: "fuzz".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(isa(), &[&Reference]),
-        cache: cache.clone(),
-        progress: None,
-    };
+    let options = CompileOptions::new(Target::new(isa(), &[&Reference]), cache.clone());
     let compiled = compile(funcs, &options).or_else(|e| fail("compile", e))?;
     Ok(Arc::new(compiled.open().or_else(|e| fail("compile", e))?))
 }

@@ -173,15 +173,8 @@ fn a_program_in_rust_makes_an_op_of_a_library() {
     assert!(got.len() == 32 && close(&got), "{got:?}");
 
     // The plan, where the op runs on the reference backend between two kernels.
-    let options = CompileOptions {
-        model: "swish".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), &[&Reference]),
-        cache: Cache::at(dir.path(), Cache::DEFAULT_LIMIT),
-        progress: None,
-    };
+    let options =
+        CompileOptions::new(Target::new(Isa::host(), &[&Reference]), Cache::at(dir.path(), Cache::DEFAULT_LIMIT));
     let plan = compile(&[("main".into(), func)], &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap();
     let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Reference)]).unwrap();
     let values = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();

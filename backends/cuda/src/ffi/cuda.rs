@@ -1,7 +1,9 @@
 //! CUDA's driver, loaded when it is needed.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use libloading::Library;
@@ -9,11 +11,11 @@ use of_codegen::cuda::THREADS;
 use of_codegen::cuda::cublaslt::Product;
 use of_runtime::Seat;
 
-use crate::driver::{Driver, DriverError, Loaded};
-use crate::{DeviceProgram, Step};
+use crate::driver::{Driver, DriverError, Kept, Loaded};
+use crate::{DeviceProgram, Operand, Part, Step};
 
 use super::cublaslt::Multiplier;
-use super::nccl::{Exchanges, Rows};
+use super::nccl::{Exchanges, Local};
 use super::{Address, Handle, api, named};
 
 api! {
@@ -34,7 +36,10 @@ api! {
     download_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
     copy_async = "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
     copy_rows_async = "cuMemcpy2DAsync_v2" (*const CopyRows, Handle);
+    set_bytes_async = "cuMemsetD8Async" (Address, c_uchar, usize, Handle);
+    set_halves_async = "cuMemsetD16Async" (Address, c_ushort, usize, Handle);
     set_async = "cuMemsetD32Async" (Address, c_uint, usize, Handle);
+    set_rows_async = "cuMemsetD2D32Async" (Address, usize, c_uint, usize, usize, Handle);
     load_module = "cuModuleLoadData" (*mut Handle, *const c_void);
     unload_module = "cuModuleUnload" (Handle);
     function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
@@ -45,6 +50,10 @@ api! {
     destroy_stream = "cuStreamDestroy_v2" (Handle);
     wait = "cuStreamSynchronize" (Handle);
     query = "cuStreamQuery" (Handle);
+    event = "cuEventCreate" (*mut Handle, c_uint);
+    destroy_event = "cuEventDestroy_v2" (Handle);
+    record_event = "cuEventRecord" (Handle, Handle);
+    await_event = "cuStreamWaitEvent" (Handle, Handle, c_uint);
     begin_capture = "cuStreamBeginCapture_v2" (Handle, c_int);
     end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
     instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
@@ -90,6 +99,8 @@ const MINOR: c_int = 76;
 const OUT_OF_MEMORY: c_int = 2;
 /// A stream that does not wait for the default one.
 const NON_BLOCKING: c_uint = 1;
+/// An event that takes no time.
+const NO_TIMING: c_uint = 2;
 /// Only this thread's calls are recorded.
 const THREAD_LOCAL: c_int = 1;
 /// Blocks of a launch; kernels run further iterations in turns.
@@ -132,9 +143,11 @@ impl Driver for CudaDriver {
         program: &DeviceProgram<'_>,
         device: usize,
         seat: Option<&Seat>,
+        kept: &[Option<Arc<dyn Kept>>],
     ) -> Result<Box<dyn Loaded>, DriverError> {
         let exchanges = Exchanges::of(program, seat)?;
         let mut on = OnGpu::open(Api::get()?, program, device, exchanges)?;
+        on.share(program, kept)?;
         on.fill(program)?;
         on.warm(program)?;
         on.record(program)?;
@@ -149,25 +162,85 @@ struct OnGpu {
     api: &'static Api,
     device: c_int,
     context: Handle,
+    /// Where it computes.
     stream: Handle,
+    /// Where it exchanges with other ranks, if it does; null else.
+    beside: Handle,
+    /// That all is computed on which the next exchange waits, then the end of each exchange, by its number.
+    events: Vec<Handle>,
     memory: Address,
     staging: *mut c_void,
     staging_bytes: usize,
     modules: Vec<Handle>,
     functions: Vec<Handle>,
-    parts: Vec<Part>,
+    turns: Vec<Turn>,
+    /// Inputs that other programs keep.
+    taken: Vec<Option<Arc<OnItsOwn>>>,
+    /// Outputs that it keeps, by their numbers.
+    kept: HashMap<usize, Arc<OnItsOwn>>,
     /// Where the program exchanges with other ranks.
     exchanges: Option<Exchanges>,
     /// Where the program multiplies with a library.
     multiplier: Option<Multiplier>,
 }
 
+/// A value that a program keeps, in memory of its own, which lives as long as anybody who reads it.
+struct OnItsOwn {
+    api: &'static Api,
+    device: c_int,
+    context: Handle,
+    at: Address,
+    bytes: u64,
+}
+
+// SAFETY: what it holds is only read but for its end, which any thread may bring about.
+unsafe impl Send for OnItsOwn {}
+// SAFETY: as above.
+unsafe impl Sync for OnItsOwn {}
+
+impl OnItsOwn {
+    /// Takes memory of a device whose context is current.
+    fn new(api: &'static Api, device: c_int, bytes: u64) -> Result<OnItsOwn, DriverError> {
+        let mut own = OnItsOwn { api, device, context: std::ptr::null_mut(), at: 0, bytes };
+        // SAFETY: both pointers are those of fields that outlive the calls.
+        unsafe {
+            api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut own.context, device))?;
+            api.check("cuMemAlloc", (api.allocate)(&mut own.at, bytes.max(1) as usize))?;
+        }
+        Ok(own)
+    }
+}
+
+impl Kept for OnItsOwn {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for OnItsOwn {
+    fn drop(&mut self) {
+        if self.context.is_null() {
+            return;
+        }
+        // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
+        unsafe {
+            (self.api.make_current)(self.context);
+            if self.at != 0 {
+                (self.api.free)(self.at);
+            }
+            (self.api.release)(self.device);
+        }
+    }
+}
+
 /// What is launched at once.
-enum Part {
+enum Turn {
     /// Steps that were recorded, as a graph.
     Recorded(Handle),
-    /// A step that exchanges, by its number among those.
+    /// See [`Part::Exchange`].
     Exchange(usize),
+    /// See [`Part::Await`].
+    Await(usize),
 }
 
 // SAFETY: the driver's handles may be used by any thread, one at a time, once its context is current there.
@@ -187,12 +260,16 @@ impl OnGpu {
             device: 0,
             context: null,
             stream: null,
+            beside: null,
+            events: Vec::new(),
             memory: 0,
             staging: null,
             staging_bytes: program.staging as usize,
             modules: Vec::new(),
             functions: Vec::new(),
-            parts: Vec::new(),
+            turns: Vec::new(),
+            taken: Vec::new(),
+            kept: HashMap::new(),
             exchanges,
             multiplier: None,
         };
@@ -218,16 +295,25 @@ impl OnGpu {
             api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut on.context, on.device))?;
             on.enter()?;
             api.check("cuMemGetInfo", (api.memory_info)(&mut free, &mut total))?;
-            let needed = (program.memory + exchanges.map_or(0, Exchanges::staging)).max(1);
+            let own = (program.memory + exchanges.map_or(0, Exchanges::staging)).max(1);
+            let needed = own + program.keeps().map(|(_, bytes)| bytes).sum::<u64>();
             if needed > free as u64 {
                 return Err(DriverError::Memory { needed, free: free as u64 });
             }
-            match (api.allocate)(&mut on.memory, needed as usize) {
+            match (api.allocate)(&mut on.memory, own as usize) {
                 OUT_OF_MEMORY => return Err(DriverError::Memory { needed, free: free as u64 }),
                 status => api.check("cuMemAlloc", status)?,
             }
             api.check("cuMemAllocHost", (api.allocate_host)(&mut on.staging, on.staging_bytes.max(1)))?;
             api.check("cuStreamCreate", (api.stream)(&mut on.stream, NON_BLOCKING))?;
+            if on.exchanges.is_some() {
+                api.check("cuStreamCreate", (api.stream)(&mut on.beside, NON_BLOCKING))?;
+                for _ in 0..=program.steps.iter().filter(|s| matches!(s, Step::Exchange(_))).count() {
+                    let mut event = null;
+                    api.check("cuEventCreate", (api.event)(&mut event, NO_TIMING))?;
+                    on.events.push(event);
+                }
+            }
         }
         Ok(on)
     }
@@ -236,6 +322,22 @@ impl OnGpu {
     fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: the context was retained in `open` and is released in `drop`.
         self.api.check("cuCtxSetCurrent", unsafe { (self.api.make_current)(self.context) })
+    }
+
+    /// Finds what other programs keep, and takes memory for what others find.
+    fn share(&mut self, program: &DeviceProgram<'_>, kept: &[Option<Arc<dyn Kept>>]) -> Result<(), DriverError> {
+        let own = |value: &Option<Arc<dyn Kept>>| {
+            let value: Arc<dyn Any + Send + Sync> = value.clone()?;
+            value.downcast::<OnItsOwn>().ok().filter(|value| value.device == self.device)
+        };
+        self.taken = kept.iter().map(own).collect();
+        if program.takes().any(|(input, ..)| self.taken.get(input).is_none_or(Option::is_none)) {
+            return Err(DriverError::Elsewhere);
+        }
+        for (output, bytes) in program.keeps() {
+            self.kept.insert(output, Arc::new(OnItsOwn::new(self.api, self.device, bytes)?));
+        }
+        Ok(())
     }
 
     /// Uploads the constants and loads the kernels.
@@ -273,7 +375,7 @@ impl OnGpu {
         self.wait()
     }
 
-    /// Waits for the stream. What exchanges with ranks that broke on the way would wait for ever.
+    /// Waits for what is on the way. What exchanges with ranks that broke on the way would wait for ever.
     fn wait(&self) -> Result<(), DriverError> {
         let Some(exchanges) = &self.exchanges else {
             // SAFETY: the stream is alive.
@@ -281,53 +383,112 @@ impl OnGpu {
         };
         let mut since = None;
         loop {
-            // SAFETY: as above.
-            match unsafe { (self.api.query)(self.stream) } {
-                NOT_READY => {}
-                status => return self.api.check("cuStreamQuery", status),
+            // SAFETY: both streams are alive.
+            match unsafe { [(self.api.query)(self.stream), (self.api.query)(self.beside)] } {
+                [0, 0] => return Ok(()),
+                [NOT_READY | 0, NOT_READY | 0] => {}
+                [status, other] => return self.api.check("cuStreamQuery", if status > 0 { status } else { other }),
             }
             let failed = exchanges.failed();
             let late = exchanges.stopped() && since.get_or_insert_with(Instant::now).elapsed() > GRACE;
             if late || failed.is_err() {
                 exchanges.abort();
-                // SAFETY: as above; nothing holds the stream up any more.
-                unsafe { (self.api.wait)(self.stream) };
+                // SAFETY: as above; nothing holds the streams up any more.
+                unsafe {
+                    (self.api.wait)(self.beside);
+                    (self.api.wait)(self.stream);
+                }
                 return failed.and(Err(DriverError::Stopped));
             }
             std::thread::yield_now();
         }
     }
 
-    /// Puts a part on the stream.
-    fn put(&self, part: &Part) -> Result<(), DriverError> {
+    /// Has an event come once what is on a stream by now is through.
+    fn mark(&self, event: usize, stream: Handle) -> Result<(), DriverError> {
+        // SAFETY: the event and the stream are alive.
+        self.api.check("cuEventRecord", unsafe { (self.api.record_event)(self.events[event], stream) })
+    }
+
+    /// Has what is put on a stream from now on wait for an event that was marked.
+    fn await_event(&self, event: usize, stream: Handle) -> Result<(), DriverError> {
+        // SAFETY: the event and the stream are alive.
+        self.api.check("cuStreamWaitEvent", unsafe { (self.api.await_event)(stream, self.events[event], 0) })
+    }
+
+    /// Puts a turn on its stream.
+    fn put(&self, turn: &Turn) -> Result<(), DriverError> {
         let api = self.api;
-        let (number, exchanges) = match (part, &self.exchanges) {
-            (Part::Recorded(recording), _) => {
+        let number = match turn {
+            Turn::Recorded(recording) => {
                 // SAFETY: the recording and all that it names are alive.
                 return api.check("cuGraphLaunch", unsafe { (api.launch_graph)(*recording, self.stream) });
             }
-            (Part::Exchange(_), None) => return Ok(()),
-            (Part::Exchange(number), Some(exchanges)) => (*number, exchanges),
+            Turn::Await(number) => return self.await_event(number + 1, self.stream),
+            Turn::Exchange(number) => *number,
         };
-        let mut copy = |rows: Rows| {
+        let Some(exchanges) = &self.exchanges else { return Ok(()) };
+        self.mark(0, self.stream)?;
+        self.await_event(0, self.beside)?;
+        let mut local = |what: Local<'_>| {
+            let rows = match what {
+                Local::Copy(rows) => rows,
+                Local::Fill { to, element, count } => return self.fill_with(to, element, count),
+            };
             if rows.count == 1 {
-                // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`).
-                let status = unsafe { (api.copy_async)(rows.to, rows.from, rows.bytes, self.stream) };
-                return api.check("cuMemcpyDtoDAsync", status);
+                return self.copy(rows.from, rows.to, rows.bytes as u64, self.beside);
             }
             let side = |device, pitch| Side { kind: DEVICE, device, pitch, ..Side::default() };
             let (from, to) = (side(rows.from, rows.pitch.0), side(rows.to, rows.pitch.1));
             let all = CopyRows { from, to, bytes: rows.bytes, rows: rows.count };
-            // SAFETY: as above; what is copied how is copied by the call.
-            api.check("cuMemcpy2DAsync", unsafe { (api.copy_rows_async)(&all, self.stream) })
+            // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`); what is copied how is copied by the
+            // call.
+            api.check("cuMemcpy2DAsync", unsafe { (api.copy_rows_async)(&all, self.beside) })
         };
-        // SAFETY: the memory was taken for the program and what it packs, and steps come one after another on the stream.
-        unsafe { exchanges.put(number, self.memory, self.stream, &mut copy) }
+        // SAFETY: the memory was taken for the program and what it packs; exchanges come one after another on their stream, and
+        // what is computed beside them touches nothing of theirs (`DeviceProgram::parts`).
+        unsafe { exchanges.put(number, self.memory, self.beside, &mut local) }?;
+        self.mark(number + 1, self.beside)
+    }
+
+    /// Has bytes copied from a place on the device to another. Both lie inside of memory that lives as long as the program: its
+    /// own (`DeviceProgram::check`, `Exchange::check`), or values of which the loader looked at the sizes.
+    fn copy(&self, from: Address, to: Address, bytes: u64, stream: Handle) -> Result<(), DriverError> {
+        // SAFETY: the caller says so of the places.
+        let status = unsafe { (self.api.copy_async)(to, from, bytes as usize, stream) };
+        self.api.check("cuMemcpyDtoDAsync", status)
+    }
+
+    /// Has elements of 1, 2, 4 or 8 bytes set to a value, `count` of them from a place on that lies inside of the memory.
+    fn fill_with(&self, to: Address, element: &[u8], count: usize) -> Result<(), DriverError> {
+        let (api, on, words) = (self.api, self.beside, element.as_chunks::<4>().0);
+        if count == 0 {
+            return Ok(());
+        }
+        // SAFETY: the elements lie inside of the memory. The driver sets 32 bits at most, so where elements have two words that
+        // differ, the first words of all are set, then the second ones, as rows of one word each.
+        unsafe {
+            match *element {
+                [x] => api.check("cuMemsetD8Async", (api.set_bytes_async)(to, x, count, on)),
+                [a, b] => {
+                    let x = c_ushort::from_le_bytes([a, b]);
+                    api.check("cuMemsetD16Async", (api.set_halves_async)(to, x, count, on))
+                }
+                _ if words.iter().all(|word| *word == words[0]) => {
+                    let x = words.first().map_or(0, |word| c_uint::from_le_bytes(*word));
+                    api.check("cuMemsetD32Async", (api.set_async)(to, x, count * words.len(), on))
+                }
+                _ => (0..).step_by(4).zip(words).try_for_each(|(at, word)| {
+                    let (x, pitch) = (c_uint::from_le_bytes(*word), element.len());
+                    api.check("cuMemsetD2D32Async", (api.set_rows_async)(to + at, pitch, x, 1, count, on))
+                }),
+            }
+        }
     }
 
     /// Puts a product on the stream.
-    fn multiply(&self, product: &Product, args: &[u64]) -> Result<(), DriverError> {
-        let args: Vec<Address> = args.iter().map(|a| self.memory + a).collect();
+    fn multiply(&self, product: &Product, args: &[Operand]) -> Result<(), DriverError> {
+        let args: Vec<Address> = args.iter().map(|a| self.memory + a.at).collect();
         match &self.multiplier {
             // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which the device can read, and so does
             // the workspace.
@@ -336,23 +497,16 @@ impl OnGpu {
         }
     }
 
-    /// Records the steps between those that exchange, as a graph each.
+    /// Records the parts that compute, as a graph each.
     fn record(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
-        let mut rest = &program.steps[..];
-        for number in 0.. {
-            let count = rest.iter().position(|s| matches!(s, Step::Exchange(_))).unwrap_or(rest.len());
-            let (now, later) = rest.split_at(count);
-            // What kernels say is cleared before the first of them.
-            let clear =
-                (number == 0).then_some((program.statuses.0, program.names.len())).filter(|(_, words)| *words > 0);
-            if !now.is_empty() || clear.is_some() {
-                self.record_part(now, clear)?;
+        // What kernels say is cleared before the first of them.
+        let mut clear = Some((program.statuses.0, program.names.len())).filter(|(_, words)| *words > 0);
+        for part in program.parts() {
+            match part {
+                Part::Compute(steps) => self.record_part(&program.steps[steps], clear.take())?,
+                Part::Exchange(number) => self.turns.push(Turn::Exchange(number)),
+                Part::Await(number) => self.turns.push(Turn::Await(number)),
             }
-            if later.is_empty() {
-                break;
-            }
-            self.parts.push(Part::Exchange(number));
-            rest = &later[1..];
         }
         Ok(())
     }
@@ -372,7 +526,7 @@ impl OnGpu {
         // SAFETY: the graph was recorded above, and what was made of it needs it no longer.
         let destroyed = api.check("cuGraphDestroy", unsafe { (api.destroy_graph)(graph) });
         if made.is_ok() {
-            self.parts.push(Part::Recorded(recording));
+            self.turns.push(Turn::Recorded(recording));
         }
         made.and(destroyed)
     }
@@ -401,16 +555,21 @@ impl OnGpu {
                         unsafe { (api.download_async)(host.cast(), self.memory + from, *bytes as usize, self.stream) };
                     api.check("cuMemcpyDtoHAsync", status)?;
                 }
+                Step::Take { input, from, to, bytes } => {
+                    let value = self.taken.get(*input).and_then(Option::as_ref).ok_or(DriverError::Elsewhere)?;
+                    self.copy(value.at + from, self.memory + to, *bytes, self.stream)?;
+                }
+                Step::Keep { output, from, bytes } => {
+                    let value = self.kept.get(output).ok_or(DriverError::Elsewhere)?;
+                    self.copy(self.memory + from, value.at, *bytes, self.stream)?;
+                }
                 Step::Copy { from, to, bytes } => {
-                    let (from, to) = (self.memory + from, self.memory + to);
-                    // SAFETY: as above.
-                    let status = unsafe { (api.copy_async)(to, from, *bytes as usize, self.stream) };
-                    api.check("cuMemcpyDtoDAsync", status)?;
+                    self.copy(self.memory + from, self.memory + to, *bytes, self.stream)?;
                 }
                 Step::Multiply { product, args } => self.multiply(product, args)?,
                 Step::Exchange(_) => {}
                 Step::Launch { kernel, args, blocks, status } => {
-                    let mut table: Vec<Address> = args.iter().map(|a| self.memory + a).collect();
+                    let mut table: Vec<Address> = args.iter().map(|a| self.memory + a.at).collect();
                     let (mut end, mut word) = (*blocks, self.memory + status);
                     let mut params: [*mut c_void; 3] =
                         [table.as_mut_ptr().cast(), (&raw mut end).cast(), (&raw mut word).cast()];
@@ -440,6 +599,10 @@ impl OnGpu {
 }
 
 impl Loaded for OnGpu {
+    fn kept(&self, output: usize) -> Option<Arc<dyn Kept>> {
+        self.kept.get(&output).map(|value| Arc::clone(value) as Arc<dyn Kept>)
+    }
+
     fn staging(&mut self) -> &mut [u8] {
         // SAFETY: the driver gave so many bytes, which nothing else writes while no run is under way.
         unsafe { std::slice::from_raw_parts_mut(self.staging.cast(), self.staging_bytes) }
@@ -447,7 +610,7 @@ impl Loaded for OnGpu {
 
     fn run(&mut self) -> Result<(), DriverError> {
         self.enter()?;
-        let put = self.parts.iter().try_for_each(|part| self.put(part));
+        let put = self.turns.iter().try_for_each(|turn| self.put(turn));
         // What is on the way ends before the memory is anybody else's, whatever came of the rest.
         put.and(self.wait())
     }
@@ -462,11 +625,13 @@ impl Drop for OnGpu {
         // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
         unsafe {
             (api.make_current)(self.context);
-            if !self.stream.is_null() {
-                (api.wait)(self.stream);
+            for stream in [self.beside, self.stream] {
+                if !stream.is_null() {
+                    (api.wait)(stream);
+                }
             }
-            for part in &self.parts {
-                if let Part::Recorded(recording) = part {
+            for turn in &self.turns {
+                if let Turn::Recorded(recording) = turn {
                     (api.destroy_recording)(*recording);
                 }
             }
@@ -475,8 +640,13 @@ impl Drop for OnGpu {
             for module in &self.modules {
                 (api.unload_module)(*module);
             }
-            if !self.stream.is_null() {
-                (api.destroy_stream)(self.stream);
+            for event in &self.events {
+                (api.destroy_event)(*event);
+            }
+            for stream in [self.beside, self.stream] {
+                if !stream.is_null() {
+                    (api.destroy_stream)(stream);
+                }
             }
             if !self.staging.is_null() {
                 (api.free_host)(self.staging);

@@ -1,15 +1,18 @@
 //! The GPU that the CPU emulates.
 
+use std::any::Any;
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::slice::from_raw_parts_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Mmap, MmapMut};
 use of_codegen::cuda::shim;
 use of_runtime::{AlignedBytes, Seat, Share};
 
 use super::cublaslt::Multiplier;
-use super::nccl::{self, Exchanges, Rows};
-use crate::driver::{Driver, DriverError, Loaded};
+use super::nccl::{self, Exchanges, Local};
+use crate::driver::{Driver, DriverError, Kept, Loaded};
 use crate::{DeviceProgram, Exchange, Step};
 
 /// The GPU that the CPU emulates; each program has one of its own, whatever the number. Products of cuBLASLt are computed by
@@ -27,6 +30,7 @@ impl Driver for EmulatedDriver {
         program: &DeviceProgram<'_>,
         _device: usize,
         seat: Option<&Seat>,
+        kept: &[Option<Arc<dyn Kept>>],
     ) -> Result<Box<dyn Loaded>, DriverError> {
         let failed = |e: std::io::Error| DriverError::Call { call: "mapping a kernel", words: e.to_string() };
         let exchanged = Exchanged::of(program, seat)?;
@@ -43,7 +47,18 @@ impl Driver for EmulatedDriver {
         let workspace = memory.as_mut_ptr().wrapping_add(program.workspace as usize) as u64;
         let multiplies = program.steps.iter().any(|s| matches!(s, Step::Multiply { .. }));
         let multiplier = if multiplies { Some(Multiplier::named(workspace)?) } else { None };
+        let own = |value: &Option<Arc<dyn Kept>>| {
+            let value: Arc<dyn Any + Send + Sync> = value.clone()?;
+            value.downcast::<KeptBytes>().ok()
+        };
+        let taken: Vec<_> = kept.iter().map(own).collect();
+        if program.takes().any(|(input, ..)| taken.get(input).is_none_or(Option::is_none)) {
+            return Err(DriverError::Elsewhere);
+        }
+        let keep = |(output, bytes): (usize, u64)| (output, Arc::new(KeptBytes(Mutex::new(vec![0; bytes as usize]))));
         Ok(Box::new(Emulated {
+            taken,
+            kept: program.keeps().map(keep).collect(),
             multiplier,
             exchanged,
             memory,
@@ -122,7 +137,16 @@ impl Exchanged {
             }
             Exchanged::ByLibrary(exchanges) => {
                 let base = memory.as_mut_ptr();
-                let mut copy = |rows: Rows| {
+                let mut local = |what: Local<'_>| {
+                    let rows = match what {
+                        Local::Copy(rows) => rows,
+                        Local::Fill { to, element, count } => {
+                            // SAFETY: what is filled is the part of a share, which fits the memory (`Exchange::check`).
+                            let all = unsafe { from_raw_parts_mut(to as *mut u8, element.len() * count) };
+                            all.chunks_exact_mut(element.len()).for_each(|x| x.copy_from_slice(element));
+                            return Ok(());
+                        }
+                    };
                     for row in 0..rows.count {
                         let (from, to) =
                             (rows.from as usize + row * rows.pitch.0, rows.to as usize + row * rows.pitch.1);
@@ -134,13 +158,32 @@ impl Exchanged {
                 };
                 // SAFETY: the memory is the program's and the staging behind it, which nothing else uses meanwhile; the library
                 // was named as one for the host's memory.
-                unsafe { exchanges.put(step, base as u64, std::ptr::null_mut(), &mut copy) }
+                unsafe { exchanges.put(step, base as u64, std::ptr::null_mut(), &mut local) }
             }
         }
     }
 }
 
+/// A value that a program keeps. Programs that read it run when it is not written.
+struct KeptBytes(Mutex<Vec<u8>>);
+
+impl KeptBytes {
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept for KeptBytes {
+    fn bytes(&self) -> u64 {
+        self.lock().len() as u64
+    }
+}
+
 struct Emulated {
+    /// Inputs that others keep.
+    taken: Vec<Option<Arc<KeptBytes>>>,
+    /// Outputs that it keeps, by their numbers.
+    kept: HashMap<usize, Arc<KeptBytes>>,
     multiplier: Option<Multiplier>,
     exchanged: Exchanged,
     memory: AlignedBytes,
@@ -152,6 +195,10 @@ struct Emulated {
 }
 
 impl Loaded for Emulated {
+    fn kept(&self, output: usize) -> Option<Arc<dyn Kept>> {
+        self.kept.get(&output).map(|value| Arc::clone(value) as Arc<dyn Kept>)
+    }
+
     fn staging(&mut self) -> &mut [u8] {
         &mut self.staging
     }
@@ -167,6 +214,14 @@ impl Loaded for Emulated {
                 Step::Download { from, to, bytes } => {
                     self.staging[range(to, bytes)].copy_from_slice(&self.memory[range(from, bytes)]);
                 }
+                Step::Take { input, from, to, bytes } => {
+                    let value = self.taken.get(*input).and_then(Option::as_ref).ok_or(DriverError::Elsewhere)?;
+                    self.memory[range(to, bytes)].copy_from_slice(&value.lock()[range(from, bytes)]);
+                }
+                Step::Keep { output, from, bytes } => {
+                    let value = self.kept.get(output).ok_or(DriverError::Elsewhere)?;
+                    value.lock().copy_from_slice(&self.memory[range(from, bytes)]);
+                }
                 Step::Copy { from, to, bytes } => self.memory.copy_within(range(from, bytes), *to as usize),
                 Step::Exchange(_) => {
                     let number = exchanges.next().unwrap_or(0);
@@ -174,7 +229,7 @@ impl Loaded for Emulated {
                 }
                 Step::Multiply { product, args } => {
                     let base = self.memory.as_mut_ptr();
-                    let args: Vec<u64> = args.iter().map(|a| base.wrapping_add(*a as usize) as u64).collect();
+                    let args: Vec<u64> = args.iter().map(|a| base.wrapping_add(a.at as usize) as u64).collect();
                     if let Some(m) = &self.multiplier {
                         // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which nothing else uses
                         // meanwhile, and so does the workspace; the library was named as one for the host's memory.
@@ -184,7 +239,7 @@ impl Loaded for Emulated {
                 Step::Launch { kernel, args, blocks, status } => {
                     let (code, entry) = &self.kernels[*kernel];
                     let base = self.memory.as_mut_ptr();
-                    let table: Vec<*mut u8> = args.iter().map(|a| base.wrapping_add(*a as usize)).collect();
+                    let table: Vec<*mut u8> = args.iter().map(|a| base.wrapping_add(a.at as usize)).collect();
                     // SAFETY: the code is executable and was compiled for this signature; its arguments lie in memory
                     // that is alive and that nothing else uses meanwhile; scratch is as large as such kernels need.
                     let word = unsafe {

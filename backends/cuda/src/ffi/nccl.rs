@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use libloading::Library;
 use of_plan::{Collective, CollectiveCall, ElementType, LayoutKind, Move, Spot};
-use of_runtime::{Seat, Transport};
+use of_runtime::{Seat, Transport, neutral};
 
 use super::{Address, Handle, api, library, named};
 use crate::driver::DriverError;
@@ -190,6 +190,8 @@ struct Share {
     element: u64,
     /// The library's type, and how many of it an element is.
     dtype: (c_int, usize),
+    /// What the part after is filled with, and how many times.
+    fill: Option<(Vec<u8>, usize)>,
     from: Address,
     to: Address,
     staging: Address,
@@ -209,6 +211,22 @@ pub struct Rows {
     pub count: usize,
     /// Bytes from one row to the next, there and here.
     pub pitch: (usize, usize),
+}
+
+/// What is done on the device itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Local<'a> {
+    /// Bytes are copied.
+    Copy(Rows),
+    /// Elements of 1, 2, 4 or 8 bytes, one behind the other, get a value.
+    Fill {
+        /// The first of them.
+        to: Address,
+        /// Bytes of the value.
+        element: &'a [u8],
+        /// How many.
+        count: usize,
+    },
 }
 
 /// What a program exchanges with other ranks.
@@ -279,7 +297,7 @@ impl Exchanges {
         step: usize,
         memory: Address,
         stream: Handle,
-        copy: &mut dyn FnMut(Rows) -> Result<(), DriverError>,
+        local: &mut dyn FnMut(Local<'_>) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let mut rest = self.steps.get(step).map_or(&[][..], |shares| shares);
         while let Some(first) = rest.first() {
@@ -296,7 +314,10 @@ impl Exchanges {
             }
             let (now, later) = rest.split_at(count);
             for share in now {
-                share.moves(&share.collective.pack, memory, copy)?;
+                if let Some((element, count)) = &share.fill {
+                    local(Local::Fill { to: share.address(memory, Spot::After(0)), element, count: *count })?;
+                }
+                share.moves(&share.collective.pack, memory, local)?;
             }
             if let Some(communicator) = &first.communicator {
                 let (api, handle) = (communicator.api, communicator.handle()?);
@@ -308,7 +329,7 @@ impl Exchanges {
                 made.and(check("ncclGroupEnd", unsafe { (api.end)() }))?;
             }
             for share in now {
-                share.moves(&share.collective.unpack, memory, copy)?;
+                share.moves(&share.collective.unpack, memory, local)?;
             }
             rest = later;
         }
@@ -351,10 +372,18 @@ impl Share {
             Some(_) => (number(dtype).ok_or_else(|| wrong(format!("it does not combine {dtype}")))?, 1),
             None => as_bytes,
         };
+        let fill = match collective.fills.map(|kind| neutral(meeting.dtype(), kind)) {
+            Some(None) => return Err(wrong(format!("no partial value is made of {}", meeting.dtype()))),
+            value => value.flatten().map(|value| {
+                let group = meeting.transfer.group(&seat.mesh, seat.rank);
+                (value, meeting.transfer.elements(&group, group.me, true))
+            }),
+        };
         let own = *staging;
         *staging += (collective.staging as u64 * element).next_multiple_of(ALIGN);
         let (from, to) = (exchange.from.0, exchange.to.0);
-        Ok(Share { id: meeting.transfer.id, collective, element, dtype, from, to, staging: own, communicator: None })
+        let (id, communicator) = (meeting.transfer.id, None);
+        Ok(Share { id, collective, element, dtype, fill, from, to, staging: own, communicator })
     }
 
     fn address(&self, memory: Address, spot: Spot) -> Address {
@@ -371,7 +400,7 @@ impl Share {
         &self,
         moves: &[Move],
         memory: Address,
-        copy: &mut dyn FnMut(Rows) -> Result<(), DriverError>,
+        local: &mut dyn FnMut(Local<'_>) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let element = self.element as usize;
         for m in moves {
@@ -382,13 +411,13 @@ impl Share {
                 for (n, there, here) in outer.iter().rev() {
                     (from, to, rest) = (from + rest % n * there, to + rest % n * here, rest / n);
                 }
-                copy(Rows {
+                local(Local::Copy(Rows {
                     from: self.address(memory, m.from) + (from * element) as u64,
                     to: self.address(memory, m.to) + (to * element) as u64,
                     bytes: m.len * element,
                     count: inner.0,
                     pitch: (inner.1 * element, inner.2 * element),
-                })?;
+                }))?;
             }
         }
         Ok(())

@@ -2,33 +2,22 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod ranks;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
-use of_codegen::{Backend, CompileOptions, Target, compile, place};
+use of_codegen::place;
 use of_cuda::Cuda;
-use of_ir::{Func, Module};
-use of_ops::Value;
-use of_passes::Manager;
+use of_ir::Func;
 use of_plan::PlanFile;
 use of_runtime::Tensor;
 
-/// The function of a text after the passes.
-pub fn function_of(text: &str) -> Func {
-    let module = of_ir::text::parse_module(text, "test", &of_ops::registry(), None);
-    let mut module: Module = module.unwrap_or_else(|d| panic!("{d}"));
-    let mut manager = Manager::default();
-    manager.append("cpu").unwrap();
-    manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
-    module.main().unwrap().clone()
-}
+#[path = "../../../tests/mod.rs"]
+mod support;
 
-/// Where kernels of tests are kept.
-pub fn cache() -> Cache {
-    Cache::at(&std::env::temp_dir().join("of-native-tests"), Cache::DEFAULT_LIMIT)
-}
+#[allow(unused_imports, reason = "each test uses its part")]
+pub use support::{after_passes, cache, function_of, placed, to_runtime};
 
 /// The plan of a function that runs on a GPU of this architecture alone.
 pub fn plan(f: &Func, arch: &str) -> PlanFile {
@@ -39,26 +28,10 @@ pub fn plan(f: &Func, arch: &str) -> PlanFile {
     placed(&f, &[&backend], cache)
 }
 
-/// The plan of a function whose ops are placed.
-pub fn placed(f: &Func, backends: &[&dyn Backend], cache: Cache) -> PlanFile {
-    let options = CompileOptions {
-        model: "test".into(),
-        flags: Vec::new(),
-        inputs: Vec::new(),
-        threads: 1,
-        target: Target::new(Isa::host(), backends),
-        cache,
-        progress: None,
-    };
-    compile(&[("main".into(), f)], &options).unwrap_or_else(|d| panic!("{d}")).open().unwrap()
-}
-
-/// A tensor as the runtime holds it.
-pub fn to_runtime(v: &Value) -> of_runtime::Value {
-    let Value::Tensor(t) = v else { panic!("no tensor") };
-    let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
-    let bytes = t.bytes().map(|b| b.to_vec()).unwrap();
-    Tensor::from_bytes(of_codegen::physical::element_type(t.dtype()), dims, &bytes).unwrap().into()
+/// The elements of a tensor of f32.
+pub fn numbers(v: &of_runtime::Value) -> Vec<f64> {
+    let bytes = v.as_tensor().and_then(Tensor::bytes).unwrap();
+    bytes.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
 }
 
 /// Whether GPUs can be emulated here; what is skipped is said.

@@ -6,7 +6,7 @@ use of_ir::{DType, Tensor};
 
 use super::scalar::{Item, Scalars, literal, stored};
 use super::schedule::Tile;
-use super::{Emitter, Val};
+use super::{Emitter, Typed, Val};
 
 /// What a linalg op iterates over.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl Emitter<'_> {
         if x.dims == dims {
             return x.clone();
         }
-        let flat = [x.len()];
+        let flat = [x.elements()];
         let (from, to) = (groups(&x.dims, dims), groups(dims, &x.dims));
         // Neighbours that merge, or axes that are cut; else both, by way of a single axis.
         match (from, to) {

@@ -32,7 +32,7 @@ pub fn shifted(
 ) -> Result<Val, String> {
     let Some(z) = e.optional(op, zero)? else { return e.convert(x, DType::I32) };
     let z = match z.rank() {
-        _ if z.len() == 1 => e.reshape(&z, &[]),
+        _ if z.elements() == 1 => e.reshape(&z, &[]),
         1 => e.reshape(&z, &shape(z.dims[0])),
         _ => z,
     };

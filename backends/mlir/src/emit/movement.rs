@@ -6,7 +6,7 @@ use of_ops::shape;
 
 use super::build::{Axis, axes};
 use super::scalar::{Item, Scalars};
-use super::{Emitter, Table, Val};
+use super::{Emitter, Table, Typed, Val};
 
 /// Ops of this file.
 pub const TABLE: Table = &[
@@ -95,7 +95,7 @@ fn slice(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         (from[a], by[a]) = (first.min(last) as usize, step.unsigned_abs() as usize);
     }
     let y = e.slice(&x, &from, &dims, &by);
-    if backwards.is_empty() || y.len() == 0 {
+    if backwards.is_empty() || y.elements() == 0 {
         return Ok(vec![y]);
     }
     let turned =

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use of_ir::{DType, Elements, Tensor};
 
-use super::{Emitter, Val, type_text};
+use super::{Emitter, Typed, Val, type_text};
 
 /// `array<i64: 1, 2>`.
 pub fn array<T: std::fmt::Display>(list: &[T]) -> String {

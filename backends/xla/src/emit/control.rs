@@ -1,8 +1,9 @@
 //! Branches and loops.
 
+use of_codegen::emit::{Port, Printer};
 use of_ir::{DType, OpId, RegionId, ValueId};
 
-use super::{Emitter, Table, Val, type_text};
+use super::{Emitter, Table, Typed, Val, type_text};
 
 /// Ops of this file.
 pub const TABLE: Table = &[("of.if", branch), ("of.loop", repeat)];
@@ -11,8 +12,7 @@ fn branch(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let condition = e.operand(op, 0)?;
     let condition = e.reshape(&condition, &[]);
     let regions = e.g.op(op).regions.to_vec();
-    let mut types: Vec<(DType, Vec<usize>)> =
-        (0..e.g.op(op).results.len()).map(|i| e.result(op, i)).collect::<Result<_, _>>()?;
+    let mut types: Vec<Port> = (0..e.g.op(op).results.len()).map(|i| e.result(op, i)).collect::<Result<_, _>>()?;
     types.push((DType::Bool, vec![]));
     let (name, results) = e.several(&types);
     e.line(&format!("{name}:{} = \"stablehlo.if\"({}) ({{", types.len(), condition.name));
@@ -60,8 +60,8 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         state.push(e.splat(dtype, &dims, 0.0));
     }
     state.push(e.truth(true));
-    let types: Vec<(DType, Vec<usize>)> = state.iter().map(|v| (v.dtype, v.dims.clone())).collect();
-    let of: Vec<String> = state.iter().map(Val::ty).collect();
+    let types: Vec<Port> = state.iter().map(|v| (v.dtype, v.dims.clone())).collect();
+    let of: Vec<String> = state.iter().map(Typed::ty).collect();
     let (name, results) = e.several(&types);
     let names: Vec<&str> = state.iter().map(|v| v.name.as_str()).collect();
     e.line(&format!("{name}:{} = \"stablehlo.while\"({}) ({{", state.len(), names.join(", ")));
@@ -78,7 +78,7 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         if val.dtype != dtype {
             return Err("an argument of its region has another type".into());
         }
-        e.values.insert(*v, val);
+        e.set(*v, val);
     }
     let mut next = e.region(body)?;
     let check = next.pop().ok_or("its region yields nothing")?;
@@ -102,19 +102,16 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 impl Emitter<'_> {
     /// The results of an op that is still to be printed.
-    fn several(&mut self, types: &[(DType, Vec<usize>)]) -> (String, Vec<Val>) {
+    fn several(&mut self, types: &[Port]) -> (String, Vec<Val>) {
         let name = self.fresh();
-        let of = |(i, (dtype, dims)): (usize, &(DType, Vec<usize>))| Val {
-            name: format!("{name}#{i}"),
-            dtype: *dtype,
-            dims: dims.clone(),
-        };
+        let of =
+            |(i, (dtype, dims)): (usize, &Port)| Val { name: format!("{name}#{i}"), dtype: *dtype, dims: dims.clone() };
         let results = types.iter().enumerate().map(of).collect();
         (name, results)
     }
 
     /// The arguments of a region that begins here.
-    fn arguments(&mut self, types: &[(DType, Vec<usize>)]) -> Vec<Val> {
+    fn arguments(&mut self, types: &[Port]) -> Vec<Val> {
         let args: Vec<Val> =
             types.iter().map(|(dtype, dims)| Val { name: self.fresh(), dtype: *dtype, dims: dims.clone() }).collect();
         let list: Vec<String> = args.iter().map(|a| format!("{}: {}", a.name, a.ty())).collect();
@@ -133,13 +130,13 @@ impl Emitter<'_> {
     }
 
     /// The terminator of a region that gives values of these types.
-    fn give(&mut self, values: &[Val], types: &[(DType, Vec<usize>)]) -> Result<(), String> {
-        let same = |(v, (dtype, dims)): (&Val, &(DType, Vec<usize>))| v.dtype == *dtype && v.dims == *dims;
+    fn give(&mut self, values: &[Val], types: &[Port]) -> Result<(), String> {
+        let same = |(v, (dtype, dims)): (&Val, &Port)| v.dtype == *dtype && v.dims == *dims;
         if values.len() != types.len() || !values.iter().zip(types).all(same) {
             return Err("its regions give values of other shapes".into());
         }
         let names: Vec<&str> = values.iter().map(|v| v.name.as_str()).collect();
-        let of: Vec<String> = values.iter().map(Val::ty).collect();
+        let of: Vec<String> = values.iter().map(Typed::ty).collect();
         self.line(&format!("\"stablehlo.return\"({}) : ({}) -> ()", names.join(", "), of.join(", ")));
         Ok(())
     }

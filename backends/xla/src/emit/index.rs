@@ -5,7 +5,7 @@ use of_ops::movement::{Gather, GatherElements, GatherNd, OneHot, ReverseSequence
 use of_ops::shape;
 
 use super::build::array;
-use super::{Emitter, Table, Val};
+use super::{Emitter, Table, Typed, Val};
 
 /// Ops of this file.
 pub const TABLE: Table = &[
@@ -30,7 +30,7 @@ fn gather_elements(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, indices) = (e.operand(op, 0)?, e.operand(op, 1)?);
     let axis = shape::axis(e.attrs::<GatherElements>(op)?.axis, x.rank()).map_err(|e| e.message)?;
     let at = element_places(e, op, &x, &indices, axis);
-    let flat = e.reshape(&x, &[x.len()]);
+    let flat = e.reshape(&x, &[x.elements()]);
     Ok(vec![e.take(&flat, &at, 0)])
 }
 
@@ -89,8 +89,8 @@ fn scatter_elements(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, indices, updates) = (e.operand(op, 0)?, e.operand(op, 1)?, e.operand(op, 2)?);
     let axis = shape::axis(axis, x.rank()).map_err(|e| e.message)?;
     let at = element_places(e, op, &x, &indices, axis);
-    let (flat, at) = (e.reshape(&x, &[x.len(), 1]), e.reshape(&at, &[indices.len()]));
-    let updates = e.reshape(&updates, &[indices.len(), 1]);
+    let (flat, at) = (e.reshape(&x, &[x.elements(), 1]), e.reshape(&at, &[indices.elements()]));
+    let updates = e.reshape(&updates, &[indices.elements(), 1]);
     let y = e.scatter(&flat, &at, &updates, &reduction)?;
     Ok(vec![e.reshape(&y, &x.dims)])
 }
@@ -101,9 +101,9 @@ fn scatter_nd(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let named = indices.dims.last().copied().unwrap_or(0);
     let (rows, inner) = (x.dims[..named].iter().product(), x.dims[named..].iter().product());
     let at = slice_places(e, op, &x, &indices, 0);
-    let at = e.reshape(&at, &[at.len()]);
+    let at = e.reshape(&at, &[at.elements()]);
     let flat = e.reshape(&x, &[rows, inner]);
-    let updates = e.reshape(&updates, &[at.len(), inner]);
+    let updates = e.reshape(&updates, &[at.elements(), inner]);
     let y = e.scatter(&flat, &at, &updates, &reduction)?;
     Ok(vec![e.reshape(&y, &x.dims)])
 }

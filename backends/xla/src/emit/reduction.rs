@@ -6,7 +6,7 @@ use of_ops::shape;
 
 use super::build::Window;
 use super::window::widen;
-use super::{Emitter, Table, Val};
+use super::{Emitter, Table, Typed, Val};
 
 /// Ops of this file.
 pub const TABLE: Table = &[

@@ -1,5 +1,5 @@
-//! What the tests share: the client, runs of a module, comparison, verification by MLIR.
-#![allow(dead_code)] // each test uses its part
+//! What the tests share: the client, runs of a module, verification by MLIR.
+#![allow(dead_code, reason = "each test uses its part")]
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -8,6 +8,9 @@ use std::sync::Arc;
 use of_ops::Value;
 use of_xla::emit::Module;
 use of_xla::{Client, plugin};
+
+#[path = "../../../tests/mod.rs"]
+pub mod support;
 
 /// The plugin's client; without one a test says loudly that it tests nothing.
 pub fn client() -> Option<Arc<Client>> {
@@ -20,45 +23,8 @@ pub fn client() -> Option<Arc<Client>> {
 
 /// The results of a module.
 pub fn run(client: &Arc<Client>, module: &Module, inputs: &[Value]) -> Result<Vec<Value>, String> {
-    let tensors: Vec<&of_ir::Tensor> = inputs
-        .iter()
-        .map(|v| match v {
-            Value::Tensor(t) => t,
-            other => panic!("{other:?} is no tensor"),
-        })
-        .collect();
-    of_xla::evaluate(client, module, &tensors).map(|v| v.into_iter().map(Value::Tensor).collect())
-}
-
-/// Floats as close as `tolerance` says, everything else equal.
-pub fn assert_close(what: &str, got: &[Value], want: &[Value], tolerance: f64) {
-    assert_eq!(got.len(), want.len(), "{what}");
-    for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else {
-            assert_eq!(g, w, "{what}: output {i}");
-            continue;
-        };
-        assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{what}: output {i}");
-        if !w.dtype().is_float() {
-            // Rounding to a quantised number may fall to either side when the exact value lies in the middle.
-            let quantised = what.contains("quantize") || what.contains("qlinear");
-            let step = |(a, b): (Vec<i64>, Vec<i64>)| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).max().unwrap_or(0);
-            let near = quantised && g.to_i64s().zip(w.to_i64s()).map(step) == Some(1);
-            assert!(g == w || near, "{what}: output {i} is {:?}, not {:?}", g.to_i64s(), w.to_i64s());
-            continue;
-        }
-        // Half a unit in the last place of 16-bit floats.
-        let own = match w.dtype().bits() {
-            Some(16) => 8e-3,
-            _ => tolerance,
-        };
-        let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-        let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
-        for (k, (a, b)) in g.iter().zip(&w).enumerate() {
-            let same = (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= own * largest;
-            assert!(same, "{what}: output {i}[{k}] is {a}, not {b}");
-        }
-    }
+    let results = of_xla::evaluate(client, module, &support::tensors(inputs))?;
+    Ok(results.into_iter().map(Value::Tensor).collect())
 }
 
 /// Has MLIR parse and verify the modules, where a Python with jaxlib is found.

@@ -1,0 +1,181 @@
+//! What is computed while ranks exchange: over a driver without a device, where what is put on a stream is done as late as it may
+//! be, or as early.
+
+mod common;
+
+use common::ranks::{compare, module, whole};
+use common::{cache, said, stub};
+use of_cuda::{Cuda, DeviceProgram, Ends, Part, Step};
+use of_ir::Module;
+use of_ops::sample::Rng;
+use of_plan::{Exec, PlanFile};
+
+/// Ways in which a matrix lies on the ranks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Lies {
+    Whole,
+    Rows,
+    Columns,
+    Sum,
+}
+
+impl Lies {
+    fn sbp(self) -> &'static str {
+        match self {
+            Lies::Whole => "#of.sbp<@m, [B]>",
+            Lies::Rows => "#of.sbp<@m, [S(0)]>",
+            Lies::Columns => "#of.sbp<@m, [S(1)]>",
+            Lies::Sum => "#of.sbp<@m, [P(sum)]>",
+        }
+    }
+
+    /// How the product of two matrices lies that is made without a transfer, if it is.
+    fn times(self, other: Lies) -> Option<Lies> {
+        Some(match (self, other) {
+            (Lies::Whole, Lies::Whole) => Lies::Whole,
+            (Lies::Whole, Lies::Columns) => Lies::Columns,
+            (Lies::Rows, Lies::Whole) => Lies::Rows,
+            (Lies::Columns, Lies::Rows) => Lies::Sum,
+            _ => return None,
+        })
+    }
+}
+
+/// A function of square matrices, line by line.
+struct Text {
+    extent: usize,
+    values: Vec<Lies>,
+    lines: String,
+    /// How many of the values are inputs.
+    inputs: usize,
+    read: Vec<bool>,
+}
+
+impl Text {
+    fn new(extent: usize, inputs: &[Lies]) -> Text {
+        let read = vec![false; inputs.len()];
+        Text { extent, values: inputs.to_vec(), lines: String::new(), inputs: inputs.len(), read }
+    }
+
+    fn ty(&self, lies: Lies) -> String {
+        format!("tensor<{0}x{0}xf32, {1}>", self.extent, lies.sbp())
+    }
+
+    fn value(&mut self, lies: Lies, op: &str, operands: &[usize]) -> usize {
+        let own = self.values.len();
+        let types: Vec<String> = operands.iter().map(|v| self.ty(self.values[*v])).collect();
+        self.lines += &format!("  %v{own} = {op} : ({}) -> {}\n", types.join(", "), self.ty(lies));
+        self.values.push(lies);
+        self.read.push(false);
+        operands.iter().for_each(|v| self.read[*v] = true);
+        own
+    }
+
+    fn multiply(&mut self, a: usize, b: usize) -> usize {
+        let lies = self.values[a].times(self.values[b]).expect("a product without a transfer");
+        self.value(lies, &format!("of.matmul %v{a}, %v{b}"), &[a, b])
+    }
+
+    fn place(&mut self, v: usize, to: Lies) -> usize {
+        self.value(to, &format!("of.place %v{v} {{to = {}}}", to.sbp()), &[v])
+    }
+
+    /// The function; its results are what nothing reads.
+    fn module(&self, mesh: &str) -> Module {
+        let args: Vec<String> = (0..self.inputs).map(|v| format!("%v{v}: {}", self.ty(self.values[v]))).collect();
+        let results: Vec<usize> = (self.inputs..self.values.len()).filter(|v| !self.read[*v]).collect();
+        let types: Vec<String> = results.iter().map(|v| self.ty(self.values[*v])).collect();
+        let (names, types): (Vec<_>, _) = (results.iter().map(|v| format!("%v{v}")).collect(), types.join(", "));
+        let (args, names) = (args.join(", "), names.join(", "));
+        let end = format!("  of.return {names} : ({types}) -> ()\n}}\n");
+        module(mesh, &format!("func @main({args}) -> ({types}) {{\n{}{end}", self.lines))
+    }
+}
+
+/// What is on the way to all ranks while two products are made, of which the third reads what came.
+fn gathered() -> Text {
+    let mut text = Text::new(64, &[Lies::Whole, Lies::Columns]);
+    let a = text.multiply(0, 1);
+    let all = text.place(a, Lies::Whole);
+    let b = text.multiply(0, 0);
+    let c = text.multiply(b, 0);
+    text.multiply(all, c);
+    text
+}
+
+/// Products and transfers at random.
+fn random(extent: usize, seed: u64) -> Text {
+    let mut r = Rng::new(seed);
+    let inputs = [Lies::Whole, Lies::Columns, Lies::Rows];
+    let mut text = Text::new(extent, &inputs);
+    while text.values.len() < 18 {
+        let mut below = |n: usize| r.int(0, n as i64 - 1) as usize;
+        let (a, b) = (below(text.values.len()), below(inputs.len()));
+        let to = [Lies::Whole, Lies::Rows, Lies::Columns, Lies::Sum][below(4)];
+        if below(5) < 2 && text.values[a] != to {
+            text.place(a, to);
+        } else if text.values[a].times(text.values[b]).is_some() {
+            text.multiply(a, b);
+        }
+    }
+    text
+}
+
+/// What the device of the first rank is given.
+fn program(plan: &PlanFile) -> PlanFile {
+    let task = plan.plan().programs[0].tasks.iter().find_map(|t| match &t.exec {
+        Some(Exec::Backend(e)) => plan.payload(e),
+        _ => None,
+    });
+    PlanFile::from_bytes(task.unwrap()).unwrap()
+}
+
+#[test]
+fn what_does_not_need_an_exchange_goes_on_beside_it() {
+    let cuda = Cuda::new("sm_90+cublaslt", cache()).unwrap();
+    let inner = program(&whole(&gathered().module("cpu[2]"), "cpu[2]", &cuda));
+    let program = DeviceProgram::of(&inner, &Ends::default()).unwrap();
+    let parts = program.parts();
+    let products = |part: &Part| match part {
+        Part::Compute(steps) => {
+            program.steps[steps.clone()].iter().filter(|s| matches!(s, Step::Multiply { .. })).count()
+        }
+        _ => 0,
+    };
+    let [Part::Compute(_), Part::Exchange(0), Part::Compute(_), Part::Await(0), Part::Compute(_)] = parts[..] else {
+        panic!("{parts:?}")
+    };
+    assert_eq!([0, 2, 4].map(|i| products(&parts[i])), [1, 2, 1], "{parts:?}");
+}
+
+/// In a process that knows a driver.
+#[test]
+fn on_a_driver() {
+    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
+        return;
+    }
+    let cuda = Cuda::new("sm_90+cublaslt", cache()).unwrap();
+    for (mesh, extent) in [("cpu[2]", 32), ("cpu[4]", 64)] {
+        for seed in 0..12 {
+            let module = random(extent, seed).module(mesh);
+            compare(&format!("{mesh}, seed {seed}"), &module, &whole(&module, mesh, &cuda));
+        }
+    }
+    let module = gathered().module("cpu[2]");
+    compare("gathered", &module, &whole(&module, "cpu[2]", &cuda));
+    println!("all agree");
+}
+
+#[test]
+fn nothing_is_read_before_it_is_there_whatever_comes_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = stub(dir.path());
+    let library = library.to_str().unwrap();
+    let variables = ["OF_CUDA_DRIVER", "OF_CUBLASLT", "OF_NCCL"].map(|name| (name, library));
+    for order in [&[][..], &[("STUB_EAGER", "1")]] {
+        let out = said("on_a_driver", &[&variables[..], &[("STUB_DEVICES", "4"), ("STUB_SAYS", "1")], order].concat());
+        assert!(out.contains("all agree"), "{order:?}: {out}");
+        let beside = out.matches("beside\n").count();
+        assert!(beside > 50, "{order:?}: only {beside} calls were made beside others");
+    }
+}
