@@ -1,9 +1,10 @@
 //! `fold-constants`: evaluates at compile time what depends on constants and shapes alone.
 
 use of_diag::{Diagnostic, Diagnostics};
-use of_ir::{DType, Elements, Func, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
+use of_ir::{DType, Elements, Func, Graph, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
 use of_ops::control::If;
 use of_ops::structural::Constant;
+use of_ops::training::Gradient;
 use of_ops::{Inputs, Kind, OpSpec, Value};
 
 use crate::facts::splat;
@@ -117,7 +118,7 @@ fn evaluate(rw: &Rewriter<'_>, op: OpId) -> Option<Vec<Tensor>> {
         if *g.ty(*v) == Type::None {
             values.push(Value::None);
         } else {
-            let t = g.constant(*v)?;
+            let t = g.constant(*v).filter(|_| !is_varied(g, *v))?;
             operand_bytes += t.bytes().map_or(0, |b| b.len());
             values.push(Value::Tensor(t));
         }
@@ -131,6 +132,11 @@ fn evaluate(rw: &Rewriter<'_>, op: OpId) -> Option<Vec<Tensor>> {
     let mut inputs = Inputs { values: &values, types: &types, region: &mut no_region };
     let out = imp.eval(&mut inputs).ok()?;
     out.into_iter().map(|v| if let Value::Tensor(t) = v { Some(t) } else { None }).collect()
+}
+
+/// Whether a derivative by `v` is asked for: what is computed of it is no constant, whatever it is itself.
+fn is_varied(g: &Graph, v: ValueId) -> bool {
+    g.uses(v).iter().any(|u| u.operand > 0 && g.op(u.op).name() == Gradient::NAME)
 }
 
 /// Bytes of the results, 0 where unknown (they follow from values, and are small in practice).

@@ -63,11 +63,12 @@ impl Op for Softmax {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        in_wide(rw, operands, |rw, operands| {
-            let (d, axes) = shifted(rw, operands[0], self.axis)?;
-            let e = rw.create_one(Exp {}, &[d])?;
-            let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
-            Ok(vec![rw.create_one(Div {}, &[e, s])?])
+        let (d, axes) = shifted(rw, operands[0], self.axis)?;
+        let e = rw.create_one(Exp {}, &[d])?;
+        // What is added up over many elements leaves the range of small floats.
+        in_wide(rw, &[e], |rw, wide| {
+            let s = rw.create_one(ReduceSum { keepdims: true }, &[wide[0], axes])?;
+            Ok(vec![rw.create_one(Div {}, &[wide[0], s])?])
         })
     }
 
@@ -111,12 +112,13 @@ impl Op for LogSoftmax {
     }
 
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
-        in_wide(rw, operands, |rw, operands| {
-            let (d, axes) = shifted(rw, operands[0], self.axis)?;
-            let e = rw.create_one(Exp {}, &[d])?;
-            let s = rw.create_one(ReduceSum { keepdims: true }, &[e, axes])?;
+        let (d, axes) = shifted(rw, operands[0], self.axis)?;
+        let e = rw.create_one(Exp {}, &[d])?;
+        // What is added up over many elements leaves the range of small floats.
+        in_wide(rw, &[d, e], |rw, wide| {
+            let s = rw.create_one(ReduceSum { keepdims: true }, &[wide[1], axes])?;
             let l = rw.create_one(Log {}, &[s])?;
-            Ok(vec![rw.create_one(Sub {}, &[d, l])?])
+            Ok(vec![rw.create_one(Sub {}, &[wide[0], l])?])
         })
     }
 
