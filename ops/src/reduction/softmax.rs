@@ -30,6 +30,9 @@ fn splits(cx: &OpView<'_>, axis: i64) -> Vec<SbpSignature> {
     out
 }
 
+/// Numbers of at most 1 whose sum every float of 16 bits holds: the largest f16.
+const MOST_ADDED: i64 = 65504;
+
 /// x minus its maximum along `axis`, and the axis as an operand.
 fn shifted(rw: &mut Rewriter<'_>, x: ValueId, axis: i64) -> Result<(ValueId, ValueId), Diagnostic> {
     let axes = one_axis(rw, x, axis)?;
@@ -65,11 +68,13 @@ impl Op for Softmax {
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
         let (d, axes) = shifted(rw, operands[0], self.axis)?;
         let e = rw.create_one(Exp {}, &[d])?;
-        // What is added up over many elements leaves the range of small floats.
-        in_wide(rw, &[e], |rw, wide| {
-            let s = rw.create_one(ReduceSum { keepdims: true }, &[wide[0], axes])?;
-            Ok(vec![rw.create_one(Div {}, &[wide[0], s])?])
-        })
+        let parts = |rw: &mut Rewriter<'_>, e: &[ValueId]| {
+            let s = rw.create_one(ReduceSum { keepdims: true }, &[e[0], axes])?;
+            Ok(vec![rw.create_one(Div {}, &[e[0], s])?])
+        };
+        let shape = rw.graph().ty(operands[0]).as_tensor().and_then(|t| t.shape.clone());
+        let extent = shape.and_then(|s| s.get(shape::axis(self.axis, s.len()).ok()?)?.as_const());
+        if extent.is_some_and(|n| n <= MOST_ADDED) { parts(rw, &[e]) } else { in_wide(rw, &[e], parts) }
     }
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
