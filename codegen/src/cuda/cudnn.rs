@@ -135,7 +135,7 @@ pub fn convolution(
     if e.activation == Activation::GeluByTanh {
         let tensor_cores = is_half(dtype) || floats == Floats::Tf32;
         let word = WORD * 8 / dtype.bits().map_or(32, |b| b as u64);
-        if !tensor_cores || shape.groups != 1 || inputs % word != 0 || outputs % word != 0 {
+        if !tensor_cores || shape.groups != 1 || !inputs.is_multiple_of(word) || !outputs.is_multiple_of(word) {
             return Err(format!(
                 "the library has the GELU on tensor cores alone, for one group of channels in multiples of {word}"
             ));
@@ -179,7 +179,8 @@ impl Convolution {
     /// Elements that each argument spans; `None` where the numbers are none of a convolution.
     pub fn spans(&self) -> Option<Vec<u64>> {
         let product = |list: &[u64]| list.iter().try_fold(1u64, |n, x| n.checked_mul(*x)).filter(|n| *n > 0);
-        let whole = self.groups > 0 && self.inputs % self.groups == 0 && self.outputs % self.groups == 0;
+        let whole =
+            self.groups > 0 && self.inputs.is_multiple_of(self.groups) && self.outputs.is_multiple_of(self.groups);
         let [h, w] = self.axes;
         let images = product(&[self.samples, h.input, w.input, self.inputs])?;
         let filters = product(&[self.outputs, h.kernel, w.kernel, self.inputs.checked_div(self.groups)?])?;

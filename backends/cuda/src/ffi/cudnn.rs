@@ -5,7 +5,7 @@
 //! and is content with our workspace becomes a plan, which is executed with the addresses of its tensors.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use of_codegen::cuda::cudnn::Convolution;
@@ -182,11 +182,11 @@ impl Convolver {
     pub fn plan(&self, c: &Convolution, args: &[Address]) -> Result<Planned, DriverError> {
         let mut parts = Graph { api: self.api, c, args, ids: Vec::new(), made: Vec::new() };
         let operations = parts.operations()?;
-        let graph = self.new(GRAPH)?;
+        let graph = self.descriptor(GRAPH)?;
         graph.set(GRAPH_HANDLE, HANDLE, &[self.handle])?;
         graph.set(GRAPH_OPERATIONS, DESCRIPTOR, &operations)?;
         graph.finalize()?;
-        let pack = self.new(VARIANT_PACK)?;
+        let pack = self.descriptor(VARIANT_PACK)?;
         pack.set(PACK_IDS, INT64, &parts.ids)?;
         pack.set(PACK_POINTERS, POINTER, args)?;
         pack.set(PACK_WORKSPACE, POINTER, &[self.workspace])?;
@@ -194,7 +194,7 @@ impl Convolver {
         let mut made = parts.made;
         let mut why = None;
         for mode in [MODE_A, MODE_FALLBACK] {
-            let heuristics = self.new(HEURISTICS)?;
+            let heuristics = self.descriptor(HEURISTICS)?;
             heuristics.set(HEURISTICS_GRAPH, DESCRIPTOR, &[graph.it])?;
             heuristics.set(HEURISTICS_MODE, HEURISTIC_MODE, &[mode])?;
             let found = heuristics.finalize().and_then(|()| self.configurations(&heuristics));
@@ -229,14 +229,14 @@ impl Convolver {
         Err(DriverError::Call { call: "planning a convolution by cuDNN", words })
     }
 
-    fn new(&self, kind: c_int) -> Result<Descriptor, DriverError> {
+    fn descriptor(&self, kind: c_int) -> Result<Descriptor, DriverError> {
         Descriptor::new(self.api, kind)
     }
 
     /// What heuristics found.
     fn configurations(&self, heuristics: &Descriptor) -> Result<Vec<Descriptor>, DriverError> {
         let count = heuristics.get::<Handle>(HEURISTICS_RESULTS, DESCRIPTOR, &mut [])?;
-        let all = (0..count).map(|_| self.new(CONFIGURATION)).collect::<Result<Vec<_>, _>>()?;
+        let all = (0..count).map(|_| self.descriptor(CONFIGURATION)).collect::<Result<Vec<_>, _>>()?;
         let mut handles: Vec<Handle> = all.iter().map(|d| d.it).collect();
         let count = heuristics.get(HEURISTICS_RESULTS, DESCRIPTOR, &mut handles)?;
         Ok(all.into_iter().take(count).collect())
@@ -244,7 +244,7 @@ impl Convolver {
 
     /// Whether the engine of a configuration multiplies and adds up as was asked for, and in the same way in every run.
     fn computes_so(&self, c: &Convolution, configuration: &Descriptor) -> Result<bool, DriverError> {
-        let engine = self.new(ENGINE)?;
+        let engine = self.descriptor(ENGINE)?;
         configuration.get(CONFIGURATION_ENGINE, DESCRIPTOR, &mut [engine.it])?;
         let mut notes: [c_int; NOTES] = [0; NOTES];
         let count = engine.get(ENGINE_NOTES, NUMERICAL_NOTE, &mut notes)?;
@@ -256,7 +256,7 @@ impl Convolver {
 
     /// The plan of a configuration, and bytes of the workspace that it needs.
     fn made_of(&self, configuration: &Descriptor) -> Result<(Descriptor, u64), DriverError> {
-        let plan = self.new(PLAN)?;
+        let plan = self.descriptor(PLAN)?;
         plan.set(PLAN_HANDLE, HANDLE, &[self.handle])?;
         plan.set(PLAN_CONFIGURATION, DESCRIPTOR, &[configuration.it])?;
         plan.finalize()?;
@@ -455,7 +455,7 @@ impl Descriptor {
     /// How many values an attribute has; those that there is room for are written.
     fn get<T>(&self, what: c_int, kind: c_int, room: &mut [T]) -> Result<usize, DriverError> {
         let mut count = 0;
-        let to: *mut c_void = if room.is_empty() { null::<c_void>().cast_mut() } else { room.as_mut_ptr().cast() };
+        let to: *mut c_void = if room.is_empty() { null_mut() } else { room.as_mut_ptr().cast() };
         // SAFETY: there is room for so many values.
         let status = unsafe { (self.api.get)(self.it, what, kind, room.len() as i64, &mut count, to) };
         self.api.check("cudnnBackendGetAttribute", status)?;

@@ -11,15 +11,14 @@ use of_codegen::cuda::shim;
 use of_runtime::{AlignedBytes, Seat, Share};
 
 use super::calls::Calls;
+use super::named;
 use super::nccl::{self, Exchanges, Local};
 use crate::driver::{Driver, DriverError, Kept, Loaded};
 use crate::{DeviceProgram, Exchange, Step};
 
-use super::named;
-
 /// The GPU that the CPU emulates; each program has one of its own, whatever the number. Calls of cuBLASLt and cuDNN are
-/// computed by the libraries that `$OF_CUBLASLT` and `$OF_CUDNN` name, whose memory is then the host's. Ranks exchange through the memory of the host, or
-/// with the library that `$OF_NCCL` names, if it does.
+/// computed by the libraries that `$OF_CUBLASLT` and `$OF_CUDNN` name, whose memory is then the host's. Ranks exchange through
+/// the memory of the host, or with the library that `$OF_NCCL` names, if it does.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EmulatedDriver;
 
