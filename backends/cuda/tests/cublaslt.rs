@@ -334,8 +334,9 @@ fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
     for bad in [&b"of-cublaslt-1"[..], b"", b"of-cublaslt-1 0 0 0 1 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0"] {
         assert!(read(bad).is_err());
     }
-    // Lines that overlap, and more elements than numbers count.
+    // Lines that overlap, more elements than numbers count, and what the library does not have.
     for bad in [
+        Product { activation: Activation::Silu, ..call },
         Product { columns: call.columns + 1, ..call },
         Product { batches: u64::MAX, result: Matrix { batch: 2, ..call.result }, ..call },
     ] {

@@ -134,7 +134,7 @@ static int operation(const Descriptor *d) {
   int mode = VALUE(VALUE(d, 750, d[0]), 0, n[0]);
   const int64_t *x = VALUE(VALUE(d, 751, d[0]), 902, i), *y = VALUE(VALUE(d, 753, d[0]), 902, i);
   if (!same(x, y) || (mode == 0) != (set(d, 752) == 1) || (mode == 0) != (set(d, 755) == 1)) return BAD;
-  if (mode != 0 && mode != 100 && mode != 107) return NOT_SUPPORTED;
+  if (mode != 0 && mode != 100 && mode != 104 && mode != 106 && mode != 107) return NOT_SUPPORTED;
   if (mode != 0) return OK;
   const int64_t *b = VALUE(VALUE(d, 752, d[0]), 902, i), line[4] = {1, y[1], 1, 1};
   return same(b, y) || same(b, line) ? OK : BAD;
@@ -166,7 +166,7 @@ static int graph(const Descriptor *d) {
   if (VALUE(op[at], 754, f[0]) != 1 || VALUE(op[at], 755, f[0]) != 1) return NOT_SUPPORTED;
   if (++at == ops) return OK;
   int mode = VALUE(VALUE(op[at], 750, d[0]), 0, n[0]);
-  return at + 1 == ops && (mode == 100 || (mode == 107 && !scaled)) ? OK : NOT_SUPPORTED;
+  return at + 1 == ops && (mode == 100 || !scaled) ? OK : NOT_SUPPORTED;
 }
 int cudnnBackendFinalize(Descriptor *d) {
   if (!d->alive || d->finalized) return BAD;
@@ -257,6 +257,8 @@ static int run(const void *it) {
           if (m->added) x = m->scale * x + m->more * at(&m->z, n, o, p, q);
           if (m->bias) x += at(&m->b, 0, o, 0, 0);
           if (m->mode == 100) x = x > 0 ? x : 0;
+          if (m->mode == 104) x = 0.5f * x * (1 + erff(x * 0.7071067812f));
+          if (m->mode == 106) x = x / (1 + expf(-x));
           if (m->mode == 107) x = 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
           put(m->y.at, m->y.type, n * m->y.s[0] + o * m->y.s[1] + p * m->y.s[2] + q * m->y.s[3], x);
         }

@@ -244,12 +244,24 @@ fn computed() {
     }
     let f = of_type(&text(&DEPTHWISE, true), DType::F32);
     compare("depthwise", &f, Arc::new(plan(&f, "shim+cudnn")), DType::F32, 5e-6);
-    // The GELU, on tensor cores.
-    for (dtype, arch, tolerance) in [(DType::F16, "shim+cudnn", 4e-3), (DType::F32, "shim+tf32+cudnn", 4e-3)] {
-        let f = of_type(&text(&Case { bias: true, more: ("", "%y = of.gelu %c {tanh = true}"), ..PLAIN }, true), dtype);
-        let file = plan(&f, arch);
-        assert_eq!(calls(&inside(&f, arch))[0].activation, Activation::GeluByTanh);
-        compare("the GELU", &f, Arc::new(file), dtype, tolerance);
+    // On tensor cores.
+    let residual = ", %r: tensor<2x9x8x24xf32>";
+    for (more, activation) in [
+        (("", "%y = of.gelu %c {tanh = true}"), Activation::GeluByTanh),
+        (("", "%y = of.gelu %c {tanh = false}"), Activation::Gelu),
+        (("", "%s = of.sigmoid %c\n  %y = of.mul %c, %s"), Activation::Silu),
+        ((residual, "%t = of.add %c, %r\n  %y = of.gelu %t {tanh = false}"), Activation::Gelu),
+    ] {
+        for (dtype, arch, tolerance) in [
+            (DType::F16, "shim+cudnn", 4e-3),
+            (DType::BF16, "shim+cudnn", 3.2e-2),
+            (DType::F32, "shim+tf32+cudnn", 4e-3),
+        ] {
+            let f = of_type(&text(&Case { bias: true, more, ..PLAIN }, true), dtype);
+            let [call] = calls(&inside(&f, arch))[..] else { panic!("{activation:?} of {dtype} is no call") };
+            assert_eq!(call.activation, activation);
+            compare(&format!("{activation:?} of {dtype}"), &f, Arc::new(plan(&f, arch)), dtype, tolerance);
+        }
     }
     let f = network();
     assert_eq!(calls(&inside(&f, "shim+cudnn")).len(), 5);
@@ -319,8 +331,8 @@ fn every_convolution_that_is_no_call_has_a_reason() {
     let with = |ops| Case { more: ("", ops), ..PLAIN };
     let scaled = "%k = of.constant {value = dense<0.25> : tensor<f32>}\n  %p = of.mul %c, %k\n  %y = of.relu %p";
     for (case, kind, words) in [
-        (with("%y = of.gelu %c {tanh = false}"), "", "its GELU is the exact one"),
-        (with("%y = of.gelu %c {tanh = true}"), "", "the GELU on tensor cores alone"),
+        (with("%y = of.gelu %c {tanh = false}"), "", "GELU and SiLU on tensor cores alone"),
+        (with("%y = of.gelu %c {tanh = true}"), "", "GELU and SiLU on tensor cores alone"),
         (with("%y = of.tanh %c"), "", "no Tanh at the end"),
         (with("%y = of.relu %c"), "+tf32x3", "three of ten bits"),
         (with("%y = of.relu %c"), "+bf16", "rounded to 16 bits"),

@@ -96,6 +96,7 @@ pub fn product(
         Ok(w.column.is(1) && w.inner == to.inner && w.batch == to.batch)
     };
     let e = Epilogue::of(body, dtype, &is_line, &is_alike)?;
+    has(e.activation)?;
     if e.number.is_some() {
         return Err("it adds one number to every element".into());
     }
@@ -121,6 +122,15 @@ pub fn product(
     };
     product.spans().ok_or("its rows overlap")?;
     Ok((product, e.adds()))
+}
+
+/// Whether the library has an activation, or why not.
+fn has(activation: Activation) -> Result<(), String> {
+    match activation {
+        Activation::None | Activation::Relu | Activation::GeluByTanh => Ok(()),
+        Activation::Gelu => Err("its GELU is the exact one, the library's is the one by tanh".into()),
+        Activation::Silu => Err("the library has no SiLU at the end".into()),
+    }
 }
 
 impl Product {
@@ -156,6 +166,7 @@ impl Product {
     /// The inverse of [`Product::words`].
     pub(super) fn of(words: &mut Words<'_>) -> Option<Product> {
         let (dtype, floats, activation) = words.kinds()?;
+        has(activation).ok()?;
         let [rows, columns, depth, batches] = words.numbers()?;
         let mut matrix = || Some(Matrix { transposed: words.flag()?, line: words.number()?, batch: words.number()? });
         let (left, right, result) = (matrix()?, matrix()?, matrix()?);

@@ -4,8 +4,8 @@
 //! of one type (f32, f16 or bf16), all extents are numbers, and all that is fused with it is
 //! `activation(scale * sums + more * added + bias)`: what the library documents as one pattern, and has engines for whatever
 //! the extents, strides, dilations, pads and groups are. It multiplies sums by a number only where nothing else is fused with
-//! them, or beside a tensor that it adds, and adds a bias whenever it does anything else. The GELU is left to
-//! engines that are compiled when the plan is loaded: it is a call on tensor cores alone, where channels fill whole words of
+//! them, or beside a tensor that it adds, and adds a bias whenever it does anything else. GELU and SiLU are left to
+//! engines that are compiled when the plan is loaded: they are calls on tensor cores alone, where channels fill whole words of
 //! [`WORD`] bytes. 16-bit floats are rounded once, at the end.
 
 use of_ir::DType;
@@ -132,16 +132,16 @@ pub fn convolution(
     if e.scale != 1.0 && more && e.added.is_none() {
         return Err("the library multiplies sums by a number only beside a tensor that it adds".into());
     }
-    if e.activation == Activation::GeluByTanh {
+    if !matches!(e.activation, Activation::None | Activation::Relu) {
         let tensor_cores = is_half(dtype) || floats == Floats::Tf32;
         let word = WORD * 8 / dtype.bits().map_or(32, |b| b as u64);
         if !tensor_cores || shape.groups != 1 || !inputs.is_multiple_of(word) || !outputs.is_multiple_of(word) {
             return Err(format!(
-                "the library has the GELU on tensor cores alone, for one group of channels in multiples of {word}"
+                "the library has GELU and SiLU on tensor cores alone, for one group of channels in multiples of {word}"
             ));
         }
         if e.scale != 1.0 || e.added.is_some_and(|(_, factor)| factor != 1.0) {
-            return Err("the library multiplies nothing by a number before the GELU".into());
+            return Err("the library multiplies nothing by a number before a GELU or a SiLU".into());
         }
     }
     let convolution = Convolution {

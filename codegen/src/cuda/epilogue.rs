@@ -1,5 +1,7 @@
 //! What libraries compute at the end of sums of products: `activation(scale * sums + more * added + bias)`.
 
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
@@ -13,7 +15,48 @@ pub enum Activation {
     Relu,
     /// `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`.
     GeluByTanh,
+    /// `x/2 (1 + erf(x / sqrt(2)))`.
+    Gelu,
+    /// `x sigmoid(x)`.
+    Silu,
 }
+
+/// A smooth activation: `plain(x) + factor(x) curve(inner(x))`, with polynomials of the third degree.
+struct Form {
+    activation: Activation,
+    curve: ScalarOp,
+    inner: [f64; 4],
+    plain: [f64; 4],
+    factor: [f64; 4],
+}
+
+const HALF: [f64; 4] = [0.0, 0.5, 0.0, 0.0];
+/// `sqrt(2/pi)`.
+const STEEP: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+
+const FORMS: [Form; 3] = [
+    Form {
+        activation: Activation::GeluByTanh,
+        curve: ScalarOp::Tanh,
+        inner: [0.0, STEEP, 0.0, 0.044715 * STEEP],
+        plain: HALF,
+        factor: HALF,
+    },
+    Form {
+        activation: Activation::Gelu,
+        curve: ScalarOp::Erf,
+        inner: [0.0, FRAC_1_SQRT_2, 0.0, 0.0],
+        plain: HALF,
+        factor: HALF,
+    },
+    Form {
+        activation: Activation::Silu,
+        curve: ScalarOp::Sigmoid,
+        inner: [0.0, 1.0, 0.0, 0.0],
+        plain: [0.0; 4],
+        factor: [0.0, 1.0, 0.0, 0.0],
+    },
+];
 
 /// What is fused with sums of products, and which loads of the body it adds.
 pub(super) struct Epilogue {
@@ -99,12 +142,14 @@ impl Reader<'_> {
                 }
             }
         }
-        let has = |op: ScalarOp| self.body.nodes.iter().any(|t| matches!(&t.node, Node::Op(o, _) if *o == op));
-        if has(ScalarOp::Erf) {
-            return Err("its GELU is the exact one, the library's is the one by tanh".into());
+        for form in &FORMS {
+            if self.body.nodes.iter().any(|t| matches!(&t.node, Node::Op(op, _) if *op == form.curve))
+                && let Some(x) = (0..root).find(|x| self.plain(*x) == *x && self.has_form(form, root, *x))
+            {
+                return Ok((form.activation, x));
+            }
         }
-        let of = (0..root).filter(|_| has(ScalarOp::Tanh)).find(|x| self.plain(*x) == *x && self.is_gelu(root, *x));
-        Ok(of.map_or((Activation::None, root), |x| (Activation::GeluByTanh, x)))
+        Ok((Activation::None, root))
     }
 
     /// Adds `factor` times node `n`.
@@ -154,22 +199,20 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether node `root` is the GELU by tanh of node `x`, however it is written: as a polynomial of x and the tanh, it is
-    /// `0.5 x + 0.5 x tanh(u)` with `u = s x + 0.044715 s x^3`.
-    fn is_gelu(&self, root: usize, x: usize) -> bool {
-        let s = (2.0 / std::f64::consts::PI).sqrt();
+    /// Whether node `root` is an activation of node `x`, however it is written.
+    fn has_form(&self, form: &Form, root: usize, x: usize) -> bool {
         // Constants are numbers of the type.
         let near = match self.dtype {
             DType::BF16 => 1.6e-2,
             DType::F16 => 2e-3,
             _ => 1e-5,
         };
-        let is = |p: &[f64; 4], q: [f64; 4]| p.iter().zip(q).all(|(a, b)| (a - b).abs() <= near * b.abs());
+        let is = |p: &[f64; 4], q: &[f64; 4]| p.iter().zip(q).all(|(a, b)| (a - b).abs() <= near * b.abs());
         let mut known: Vec<Option<Halves>> = Vec::with_capacity(root + 1);
         for (n, t) in self.body.nodes[..=root].iter().enumerate() {
             let arg = |i: &usize| known.get(self.plain(*i)).copied().flatten();
             let value = match &t.node {
-                _ if n == x => Some(Halves { plain: [0.0, 1.0, 0.0, 0.0], tanh: [0.0; 4] }),
+                _ if n == x => Some(Halves { plain: [0.0, 1.0, 0.0, 0.0], factor: [0.0; 4] }),
                 Node::Const(c) => Some(Halves::number(*c)),
                 Node::Op(op, args) => {
                     match (op, &args.iter().map(arg).collect::<Option<Vec<_>>>().unwrap_or_default()[..]) {
@@ -177,8 +220,9 @@ impl Reader<'_> {
                         (ScalarOp::Sub, [a, b]) => Some(a.plus(b, -1.0)),
                         (ScalarOp::Neg, [a]) => Halves::number(-1.0).times(a),
                         (ScalarOp::Mul, [a, b]) => a.times(b),
-                        (ScalarOp::Tanh, [u]) if is(&u.plain, [0.0, s, 0.0, 0.044715 * s]) && u.tanh == [0.0; 4] => {
-                            Some(Halves { plain: [0.0; 4], tanh: [1.0, 0.0, 0.0, 0.0] })
+                        (ScalarOp::Div, [a, b]) => b.inverse().and_then(|b| a.times(&b)),
+                        (op, [u]) if *op == form.curve && is(&u.plain, &form.inner) && u.factor == [0.0; 4] => {
+                            Some(Halves { plain: [0.0; 4], factor: [1.0, 0.0, 0.0, 0.0] })
                         }
                         _ => None,
                     }
@@ -187,26 +231,31 @@ impl Reader<'_> {
             };
             known.push(value);
         }
-        let half = [0.0, 0.5, 0.0, 0.0];
-        known[root].is_some_and(|y| is(&y.plain, half) && is(&y.tanh, half))
+        known[root].is_some_and(|y| is(&y.plain, &form.plain) && is(&y.factor, &form.factor))
     }
 }
 
-/// `plain(x) + tanh(x) t`, both polynomials of the third degree.
+/// `plain(x) + factor(x) t`, both polynomials of the third degree, with the curve of a form for `t`.
 #[derive(Clone, Copy)]
 struct Halves {
     plain: [f64; 4],
-    tanh: [f64; 4],
+    factor: [f64; 4],
 }
 
 impl Halves {
     fn number(c: f64) -> Halves {
-        Halves { plain: [c, 0.0, 0.0, 0.0], tanh: [0.0; 4] }
+        Halves { plain: [c, 0.0, 0.0, 0.0], factor: [0.0; 4] }
+    }
+
+    /// One divided by a number; `None` where it is none.
+    fn inverse(&self) -> Option<Halves> {
+        let [c, rest @ ..] = self.plain;
+        (c != 0.0 && rest == [0.0; 3] && self.factor == [0.0; 4]).then(|| Halves::number(1.0 / c))
     }
 
     fn plus(&self, b: &Halves, factor: f64) -> Halves {
         let sum = |a: &[f64; 4], b: &[f64; 4]| std::array::from_fn(|i| a[i] + factor * b[i]);
-        Halves { plain: sum(&self.plain, &b.plain), tanh: sum(&self.tanh, &b.tanh) }
+        Halves { plain: sum(&self.plain, &b.plain), factor: sum(&self.factor, &b.factor) }
     }
 
     /// The product; `None` where its degree is too high.
@@ -216,9 +265,9 @@ impl Halves {
             (0..16).for_each(|i| out[i / 4 + i % 4] += a[i / 4] * b[i % 4]);
             (out[4..] == [0.0; 3]).then(|| [out[0], out[1], out[2], out[3]])
         };
-        let squares = times(&self.tanh, &b.tanh)?;
-        let (one, other) = (times(&self.plain, &b.tanh)?, times(&self.tanh, &b.plain)?);
-        let tanh = std::array::from_fn(|i| one[i] + other[i]);
-        (squares == [0.0; 4]).then_some(Halves { plain: times(&self.plain, &b.plain)?, tanh })
+        let squares = times(&self.factor, &b.factor)?;
+        let (one, other) = (times(&self.plain, &b.factor)?, times(&self.factor, &b.plain)?);
+        let factor = std::array::from_fn(|i| one[i] + other[i]);
+        (squares == [0.0; 4]).then_some(Halves { plain: times(&self.plain, &b.plain)?, factor })
     }
 }

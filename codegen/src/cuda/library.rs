@@ -242,7 +242,8 @@ pub(super) fn kinds(dtype: DType, floats: Floats, activation: Activation) -> Vec
 /// What elements may be, and the others of what is written as a number.
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const FLOATS: [Floats; 4] = [Floats::AsTheyAre, Floats::Tf32, Floats::Bf16, Floats::F16];
-const ACTIVATIONS: [Activation; 3] = [Activation::None, Activation::Relu, Activation::GeluByTanh];
+const ACTIVATIONS: [Activation; 5] =
+    [Activation::None, Activation::Relu, Activation::GeluByTanh, Activation::Gelu, Activation::Silu];
 
 #[cfg(test)]
 mod tests {

@@ -190,14 +190,16 @@ impl Multiplier {
             Floats::F16 => COMPUTE_32F_FAST_16F,
         };
         // Bits of `cublasLtEpilogue_t`.
-        let epilogue: c_int = match (p.activation, p.bias) {
-            (Activation::None, false) => 1,
-            (Activation::Relu, false) => 2,
-            (Activation::None, true) => 4,
-            (Activation::Relu, true) => 6,
-            (Activation::GeluByTanh, false) => 32,
-            (Activation::GeluByTanh, true) => 36,
+        let activation: c_int = match p.activation {
+            Activation::None => 0,
+            Activation::Relu => 2,
+            Activation::GeluByTanh => 32,
+            other => {
+                let words = format!("the library has no {other:?}");
+                return Err(DriverError::Call { call: "cublasLtMatmulDescSetAttribute", words });
+            }
         };
+        let epilogue = (activation | if p.bias { 4 } else { 0 }).max(1);
         let mut it = null_mut();
         // SAFETY: the pointer is that of a local variable.
         check("cublasLtMatmulDescCreate", unsafe { (self.api.operation)(&mut it, compute, R_32F) })?;

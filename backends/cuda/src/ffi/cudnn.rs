@@ -104,6 +104,8 @@ const ENGINE_NOTES: c_int = 1303;
 const CROSS_CORRELATION: c_int = 1;
 const ADD: c_int = 0;
 const RELU: c_int = 100;
+const GELU: c_int = 104;
+const SWISH: c_int = 106;
 const GELU_BY_TANH: c_int = 107;
 const MODE_A: c_int = 3;
 const MODE_FALLBACK: c_int = 2;
@@ -319,6 +321,8 @@ impl Graph<'_> {
             Activation::None => None,
             Activation::Relu => Some(RELU),
             Activation::GeluByTanh => Some(GELU_BY_TANH),
+            Activation::Gelu => Some(GELU),
+            Activation::Silu => Some(SWISH),
         };
         let y = self.tensor(result, true)?;
         let mut after = [added.is_some(), bias.is_some(), activation.is_some()].into_iter().filter(|s| *s).count();
