@@ -1,5 +1,6 @@
 //! The compiler's side: a function becomes a plan of kernels for one device.
 
+use of_codegen::cuda::library::{Libraries, Library};
 use of_codegen::native::cache::Cache;
 use of_codegen::native::{Isa, isa};
 use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
@@ -14,38 +15,39 @@ use crate::open;
 /// Name in plans.
 pub const NAME: &str = "cuda";
 
-/// What asks for products by cuBLASLt.
-const CUBLASLT: &str = "+cublaslt";
-
 /// The compiler for GPUs of one architecture.
 #[derive(Clone, Debug)]
 pub struct Cuda {
     isa: &'static Isa,
-    /// Whether products that cuBLASLt has are calls of it.
-    cublaslt: bool,
+    /// Libraries whose calls take the place of kernels.
+    libraries: Libraries,
     cache: Cache,
 }
 
 impl Cuda {
     /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with what its products may be (`sm_90+tf32`; see [`isa`]) and,
-    /// last, `+cublaslt` for products by that library; compiled kernels are kept in `cache`.
+    /// last and in any order, `+cublaslt` for products and `+cudnn` for convolutions by those libraries; compiled kernels are
+    /// kept in `cache`.
     ///
     /// # Errors
     /// The architectures that there are, where it is none of them.
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
-        let (arch, cublaslt) = arch.strip_suffix(CUBLASLT).map_or((arch, false), |arch| (arch, true));
+        let (arch, libraries) = Libraries::of(arch);
         let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
         let isa = Isa::by_name(&name).filter(|i| i.is_gpu()).ok_or_else(|| {
             let known: Vec<_> =
                 isa::ISAS.iter().filter(|i| i.is_gpu()).map(|i| i.name.trim_start_matches("cuda-")).collect();
-            format!("there is no GPU architecture '{arch}'; there are {}, each also with {CUBLASLT}", known.join(", "))
+            format!(
+                "there is no GPU architecture '{arch}'; there are {}, each also with +cublaslt and +cudnn behind it",
+                known.join(", ")
+            )
         })?;
-        Ok(Cuda { isa, cublaslt, cache })
+        Ok(Cuda { isa, libraries, cache })
     }
 
     /// What [`Cuda::new`] makes this compiler of.
     pub(crate) fn arch(&self) -> String {
-        self.isa.name.trim_start_matches("cuda-").to_string() + if self.cublaslt { CUBLASLT } else { "" }
+        format!("{}{}", self.isa.name.trim_start_matches("cuda-"), self.libraries)
     }
 }
 
@@ -101,7 +103,7 @@ impl Backend for Cuda {
             flags: vec![self.isa.name.to_string()],
             inputs: Vec::new(),
             threads: 1,
-            target: Target { winograd: false, cublaslt: self.cublaslt, ..Target::new(self.isa, &[]) },
+            target: Target { winograd: false, libraries: self.libraries, ..Target::new(self.isa, &[]) },
             cache: self.cache.clone(),
             progress: None,
         };
@@ -112,8 +114,12 @@ impl Backend for Cuda {
         for r in kept {
             tracing::info!("{} at {} is a kernel, no call of {}: {}", r.op, r.location, r.backend, r.reason);
         }
-        if !kept.is_empty() {
-            tracing::warn!("products that are no calls of cublaslt: {}; -v says which and why", kept.len());
+        for library in Library::ALL {
+            let count = kept.iter().filter(|r| r.backend == library.name()).count();
+            if count > 0 {
+                let what = library.computes();
+                tracing::warn!("{what} that are no calls of {}: {count}; -v says which and why", library.name());
+            }
         }
         compiled.bytes()
     }

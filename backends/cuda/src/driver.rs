@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use of_codegen::cuda::library::Library;
 use of_runtime::{Seat, Stopped};
 
 use crate::DeviceProgram;
@@ -33,12 +34,17 @@ pub enum DriverError {
         /// What there is.
         free: u64,
     },
-    /// The program multiplies with cuBLASLt, which the machine does not have.
+    /// The program calls a library that the machine does not have.
     #[error(
-        "cuBLASLt was not found ({0}); install CUDA's libraries, name its file in OF_CUBLASLT, or compile the model without \
-         +cublaslt"
+        "{} was not found ({why}); install it beside CUDA's libraries, name its file in {}, or compile the model without +{}",
+        .library.title(), .library.variable(), .library.name()
     )]
-    NoCublasLt(String),
+    NoLibrary {
+        /// Which one.
+        library: Library,
+        /// What came of looking for it.
+        why: String,
+    },
     /// Ranks exchange with NCCL, which the machine does not have.
     #[error(
         "NCCL was not found ({0}); install it, name its file in OF_NCCL, or compile the model with --backend-for \

@@ -37,7 +37,7 @@ impl Touched {
                 out.reads.push((*from, *bytes));
                 out.writes.push((*to, *bytes));
             }
-            Step::Launch { args, .. } | Step::Multiply { args, .. } => {
+            Step::Launch { args, .. } | Step::Call { args, .. } => {
                 for arg in args {
                     if arg.written { &mut out.writes } else { &mut out.reads }.push(arg.value);
                 }

@@ -1,6 +1,6 @@
 //! A plan for a device as memory and steps.
 
-use of_codegen::cuda::cublaslt::{self, Product};
+use of_codegen::cuda::library::{Call, Library};
 use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Port, Program, Regst, Task};
 use of_runtime::{Readers, Seat};
 
@@ -9,7 +9,7 @@ use crate::parts::overlap;
 /// Buffers on a device start at multiples of this many bytes.
 const ALIGN: u64 = 256;
 
-/// Bytes that cuBLASLt may write to while it multiplies: what NVIDIA advises for its largest GPUs.
+/// Bytes that libraries may write to while they compute: what NVIDIA advises for cuBLASLt on its largest GPUs.
 pub const WORKSPACE: u64 = 32 << 20;
 
 /// A kernel of the program.
@@ -82,10 +82,12 @@ pub enum Step {
         /// Its status word, on the device.
         status: u64,
     },
-    /// A call of cuBLASLt.
-    Multiply {
-        /// What is multiplied.
-        product: Product,
+    /// A call of a library.
+    Call {
+        /// Its number among the program's calls.
+        number: usize,
+        /// What is computed.
+        call: Call,
         /// Its arguments.
         args: Vec<Operand>,
     },
@@ -166,7 +168,7 @@ pub struct DeviceProgram<'a> {
     pub statuses: (u64, u64),
     /// See `statuses`.
     pub names: Vec<String>,
-    /// Where [`WORKSPACE`] bytes for cuBLASLt lie on the device, if anything calls it.
+    /// Where [`WORKSPACE`] bytes for libraries lie on the device, if anything calls it.
     pub workspace: u64,
 }
 
@@ -207,7 +209,7 @@ impl<'a> DeviceProgram<'a> {
         }
         let place = Places { program, weights };
         let launches = program.tasks.iter().filter(|t| matches!(t.exec, Some(Exec::Kernel(_)))).count() as u64;
-        let calls = |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if e.backend == cublaslt::NAME);
+        let calls = |t: &Task| matches!(&t.exec, Some(Exec::Backend(e)) if Library::by_name(&e.backend).is_some());
         if program.tasks.iter().any(calls) {
             out.workspace = out.memory;
             out.memory += WORKSPACE;
@@ -258,13 +260,14 @@ impl<'a> DeviceProgram<'a> {
                         out.steps.push(Step::Download { from, to: out.outputs[output].0, bytes });
                     }
                 }
-                Some(Exec::Backend(e)) if e.backend == cublaslt::NAME => {
+                Some(Exec::Backend(e)) => {
+                    let library = Library::by_name(&e.backend).ok_or_else(|| refuse("runs on the host"))?;
                     let payload = plan.payload(e).ok_or_else(|| refuse("has no call"))?;
-                    let product = Product::read(payload).map_err(|why| format!("task '{}': {why}", task.name))?;
+                    let call = Call::read(library, payload).map_err(|why| format!("task '{}': {why}", task.name))?;
                     let outputs: Vec<Arg> = e.outputs.iter().map(|r| Arg::regst(*r, 0)).collect();
                     let args = e.inputs.iter().chain(&outputs).map(|a| place.operand(task, a)).collect::<Option<_>>();
-                    let args = args.ok_or_else(|| refuse("multiplies a value that the runtime allocates"))?;
-                    out.steps.push(Step::Multiply { product, args });
+                    let args = args.ok_or_else(|| refuse("calls with a value that the runtime allocates"))?;
+                    out.steps.push(Step::Call { number: out.calls().count(), call, args });
                 }
                 Some(Exec::Boxing(e)) => {
                     let ends = place.arg(&e.src).zip(place.regst(e.dst));
@@ -276,7 +279,7 @@ impl<'a> DeviceProgram<'a> {
                         _ => out.steps.push(Step::Exchange(vec![own])),
                     }
                 }
-                Some(Exec::Backend(_) | Exec::Control(_)) => return Err(refuse("runs on the host")),
+                Some(Exec::Control(_)) => return Err(refuse("runs on the host")),
             }
         }
         if launches > 0 {
@@ -291,6 +294,14 @@ impl<'a> DeviceProgram<'a> {
         self.steps.iter().flat_map(|step| match step {
             Step::Exchange(together) => &together[..],
             _ => &[],
+        })
+    }
+
+    /// Its calls of libraries, in order.
+    pub fn calls(&self) -> impl Iterator<Item = (&Call, &[Operand])> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Call { call, args, .. } => Some((call, &args[..])),
+            _ => None,
         })
     }
 
@@ -332,9 +343,9 @@ impl<'a> DeviceProgram<'a> {
             }
             Step::Take { to: at, bytes, .. } | Step::Keep { from: at, bytes, .. } => inside(*at, *bytes, self.memory),
             Step::Copy { from, to, bytes } => inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.memory),
-            Step::Multiply { product, args } => {
-                let each = product.dtype.bits().map_or(0, |b| b as u64 / 8);
-                let spans = product.spans().unwrap_or_default();
+            Step::Call { call, args, .. } => {
+                let each = call.dtype().bits().map_or(0, |b| b as u64 / 8);
+                let spans = call.spans().unwrap_or_default();
                 let fits =
                     |(arg, n): (&Operand, &u64)| n.checked_mul(each).is_some_and(|n| inside(arg.at, n, self.memory));
                 spans.len() == args.len() && args.iter().zip(&spans).all(fits)

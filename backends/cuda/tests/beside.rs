@@ -137,9 +137,7 @@ fn what_does_not_need_an_exchange_goes_on_beside_it() {
     let program = DeviceProgram::of(&inner, &Ends::default()).unwrap();
     let parts = program.parts();
     let products = |part: &Part| match part {
-        Part::Compute(steps) => {
-            program.steps[steps.clone()].iter().filter(|s| matches!(s, Step::Multiply { .. })).count()
-        }
+        Part::Compute(steps) => program.steps[steps.clone()].iter().filter(|s| matches!(s, Step::Call { .. })).count(),
         _ => 0,
     };
     let [Part::Compute(_), Part::Exchange(0), Part::Compute(_), Part::Await(0), Part::Compute(_)] = parts[..] else {

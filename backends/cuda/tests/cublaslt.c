@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "floats.h"
+
 enum { OK = 0, NO_MEMORY = 3, INVALID = 7, NOT_SUPPORTED = 15 };
-enum { F32 = 0, F16 = 2, BF16 = 14 };
+enum { BF16 = 14 };
 typedef struct { int type; uint64_t rows, columns; int64_t line, batch; int batches; } Layout;
 typedef struct { int compute, left_transposed, right_transposed, epilogue; const void *bias; } Operation;
 typedef struct { uint64_t workspace; uint32_t aligned[4]; } Preference;
@@ -80,22 +82,6 @@ int cublasLtMatmulAlgoGetHeuristic(void *h, Operation *o, Layout *a, Layout *b, 
   found->algorithm.data[4] = 4711;
   *count = says("no algorithm") ? 0 : 1;
   return says("no algorithm") ? NOT_SUPPORTED : OK;
-}
-
-static float get(const void *from, int type, int64_t i) {
-  if (type == F32) return ((const float *)from)[i];
-  if (type == F16) return (float)((const _Float16 *)from)[i];
-  uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
-}
-static void put(void *to, int type, int64_t i, float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, 4);
-  if (type == F32) ((float *)to)[i] = x;
-  else if (type == F16) ((_Float16 *)to)[i] = (_Float16)x;
-  else ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 typedef struct {

@@ -5,17 +5,20 @@ mod common;
 
 use std::sync::Arc;
 
+use common::calls::{compare, inputs, inside, numbers};
 use common::{cache, emulated, function_of, plan, said, stub, to_runtime};
-use of_codegen::cuda::cublaslt::{Activation, Matrix, NAME, Product};
+use of_codegen::cuda::cublaslt::{Matrix, Product};
+use of_codegen::cuda::epilogue::Activation;
+use of_codegen::cuda::library::{Call, Libraries, Library};
 use of_codegen::native::Isa;
 use of_codegen::native::isa::SHIM;
-use of_codegen::{Backend, CompileOptions, Target, compile};
-use of_cuda::{Cuda, Device, DeviceProgram, Ends};
-use of_ir::{DType, Func, Graph};
+use of_codegen::{CompileOptions, Target, compile};
+use of_cuda::{Device, DeviceProgram, Ends};
+use of_ir::{DType, Func};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
-use of_plan::{Exec, PlanFile};
-use of_runtime::{Options, Session, Tensor};
+use of_plan::PlanFile;
+use of_runtime::{Options, Session};
 
 /// Arguments, ops and result of a function of f32, how many of its steps are calls and how many kernels.
 type Case = (&'static str, &'static str, &'static str, usize, usize);
@@ -152,49 +155,10 @@ fn of_type(case: &Case, dtype: DType) -> Func {
     function_of(&text(case).replace("xf32", &format!("x{dtype}")).replace("<f32>", &format!("<{dtype}>")))
 }
 
-fn inputs(g: &Graph, r: &mut Rng) -> Vec<Value> {
-    let of = |v| {
-        let t = g.ty(v).as_tensor().unwrap();
-        Value::Tensor(r.tensor(t.dtype, &t.fixed_dims().unwrap(), -1.0, 1.0))
-    };
-    g.args().iter().copied().map(of).collect()
-}
-
-/// The plan inside of what the compiler makes of a function.
-fn inside(f: &Func, arch: &str) -> PlanFile {
-    PlanFile::from_bytes(&Cuda::new(arch, cache()).unwrap().compile(f).unwrap()).unwrap()
-}
-
-/// The calls of a plan.
+/// The products that a plan calls.
 fn calls(plan: &PlanFile) -> Vec<Product> {
-    let tasks = plan.plan().programs[0].tasks.iter();
-    let call = |t: &of_plan::Task| match &t.exec {
-        Some(Exec::Backend(e)) if e.backend == NAME => Some(Product::read(plan.payload(e).unwrap()).unwrap()),
-        _ => None,
-    };
-    tasks.filter_map(call).collect()
-}
-
-/// The numbers of a tensor at run time.
-fn numbers(v: &of_runtime::Value, dtype: DType) -> Vec<f64> {
-    let bytes = v.as_tensor().and_then(Tensor::bytes).unwrap().to_vec();
-    let dims = vec![bytes.len() * 8 / dtype.bits().unwrap()];
-    of_ir::Tensor::from_bytes(dtype, dims, of_ir::Blob::new(bytes)).unwrap().to_f64s().unwrap()
-}
-
-/// Runs a function and compares the result with the interpreter's.
-fn compare(name: &str, before: &Func, plan: Arc<PlanFile>, dtype: DType, tolerance: f64) {
-    let inputs = inputs(&before.graph, &mut Rng::new(7));
-    let want = interpret::run_graph(&before.graph, &inputs).unwrap();
-    let Value::Tensor(want) = &want[0] else { panic!("no tensor") };
-    let mut session = Session::new(plan, 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
-    // The second run finds the memory as the first one left it.
-    for _ in 0..2 {
-        let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
-        let (got, want) = (numbers(&got[0], dtype), want.to_f64s().unwrap());
-        let close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * b.abs().max(1.0);
-        assert!(got.len() == want.len() && got.iter().zip(&want).all(close), "{name}: {got:?} {want:?}");
-    }
+    let product = |call| if let Call::Product(p) = call { Some(p) } else { None };
+    common::calls::calls(plan).into_iter().filter_map(product).collect()
 }
 
 #[test]
@@ -340,8 +304,9 @@ fn every_product_that_is_no_call_has_a_reason() {
         (with("", "%t = of.relu %p\n  %y = of.sub %t, %p"), "", "no Max at the end"),
     ] {
         let f = function_of(&text);
+        let libraries = Libraries::default().with(Library::CublasLt);
         let options = CompileOptions::new(
-            Target { cublaslt: true, ..Target::new(Isa::by_name(&format!("{SHIM}{kind}")).unwrap(), &[]) },
+            Target { libraries, ..Target::new(Isa::by_name(&format!("{SHIM}{kind}")).unwrap(), &[]) },
             cache(),
         );
         if !emulated() {
@@ -362,17 +327,19 @@ fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
     let plan = inside(&of_type(case, DType::F32), "shim+cublaslt");
     let [call] = calls(&plan)[..] else { panic!("one call") };
     assert_eq!((call.scale, call.added, call.bias, call.activation), (0.25, Some(-0.5), false, Activation::Relu));
-    assert_eq!(Product::read(&call.write()), Ok(call));
+    let read = |bytes: &[u8]| Call::read(Library::CublasLt, bytes);
+    assert_eq!(read(&Call::Product(call).write()), Ok(Call::Product(call)));
     let program = DeviceProgram::of(&plan, &Ends::default()).unwrap();
     assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);
     for bad in [&b"of-cublaslt-1"[..], b"", b"of-cublaslt-1 0 0 0 1 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0"] {
-        assert!(Product::read(bad).is_err());
+        assert!(read(bad).is_err());
     }
-    // Lines that overlap, and more elements than numbers count.
+    // Lines that overlap, more elements than numbers count, and what the library does not have.
     for bad in [
+        Product { activation: Activation::Silu, ..call },
         Product { columns: call.columns + 1, ..call },
         Product { batches: u64::MAX, result: Matrix { batch: 2, ..call.result }, ..call },
     ] {
-        assert!(Product::read(&bad.write()).is_err());
+        assert!(read(&Call::Product(bad).write()).is_err());
     }
 }

@@ -8,7 +8,10 @@
 mod attention;
 mod contraction;
 pub mod cublaslt;
+pub mod cudnn;
 mod elementwise;
+pub mod epilogue;
+pub mod library;
 mod moves;
 pub mod nvrtc;
 mod points;

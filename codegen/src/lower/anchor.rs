@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use super::body::Body;
 use super::{Lowering, points};
+use crate::cuda::cudnn;
 use crate::fuse::{Group, Role};
 use crate::native::contraction::{self, Contraction, Element, RowAxes, Tile};
 use crate::native::copy::Piece;
@@ -90,11 +91,11 @@ impl Lowering<'_, '_> {
             spec.b = self.panels_of(w);
         }
         let flops = Flops::products(2 * points(&[k]) * points(&dims));
-        if let Some(mut call) = self.call(op, &spec, b, &axes, &row_major(&dims)) {
-            let operands = self.untransposed(&mut call, [x, w]);
+        if let Some(mut taken) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
+            let operands = self.untransposed(&mut taken, [x, w]);
             return Ok((|| {
                 let operands = [self.place(operands[0])?, self.place(operands[1])?];
-                self.called(group, call, operands, b, flops)
+                self.called(group, taken, operands, b, flops)
             })());
         }
         let (key, tile) = self.schedule(&spec);
@@ -237,6 +238,17 @@ impl Lowering<'_, '_> {
         };
         let b = &b;
         let cin_group = cin / groups;
+        let space = [n.clone(), h.output.clone(), wa.output.clone(), cout.into()];
+        let out = row_major(&space);
+        let area = h.kernel * wa.kernel;
+        let flops = Flops::products(2 * (area * cin_group) as u64 * points(&space));
+        let shape = cudnn::Shape { dtype, samples: &n, axes: [&h, &wa], channels: (cin, cout), groups };
+        if let Some(taken) = self.convolution_call(op, &shape, b, &out) {
+            return Ok((|| {
+                let operands = [self.place(x)?, self.channels_last(op, w, [cout, cin_group, area])?];
+                self.called(group, taken, operands, b, flops)
+            })());
+        }
         // A border of zeros is written around the input once, so that the kernel knows no edges.
         let pad_after = |a: &Axis| {
             let reach = (&a.output - 1usize) * a.stride + ((a.kernel - 1) * a.dilation + 1);
@@ -271,8 +283,6 @@ impl Lowering<'_, '_> {
         let row = &wp * cin;
         let cout_group = cout / groups;
         let pointwise = h.kernel * wa.kernel == 1 && h.stride == 1 && wa.stride == 1 && groups == 1;
-        let space = [n.clone(), h.output.clone(), wa.output.clone(), cout.into()];
-        let out = row_major(&space);
         // The space, with the groups as a batch axis: [N, G, H, W, C/G].
         let grouped = |s: &[Extent]| vec![s[0].clone(), &s[3] * cout_group, s[1].clone(), s[2].clone(), s[3].clone()];
         let (row_axes, body, out) = if groups == 1 {
@@ -306,7 +316,7 @@ impl Lowering<'_, '_> {
         } else {
             (vec![(h.kernel, &row * h.dilation), (wa.kernel, (wa.dilation * cin).into())], cin_group)
         };
-        let k = h.kernel * wa.kernel * cin_group;
+        let k = area * cin_group;
         let sample = &hp * &wp * cin;
         let mut spec = Contraction {
             element: element(dtype),
@@ -331,14 +341,12 @@ impl Lowering<'_, '_> {
         } else if groups > 1 {
             spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
         }
-        let taps = h.kernel * wa.kernel;
-        let packed = if known { Some(self.packed(w, &spec, width, Some(taps))?) } else { None };
-        let flops = Flops::products(2 * k as u64 * points(&space));
-        let filters = [groups, taps, cin_group, cout_group];
-        if let Some(call) = self.call(op, &spec, &body, &row_axes, &out) {
+        let packed = if known { Some(self.packed(w, &spec, width, Some(area))?) } else { None };
+        let filters = [groups, area, cin_group, cout_group];
+        if let Some(taken) = self.product_call(op, &spec, &body, &row_axes, &out) {
             return Ok((|| {
                 let operands = [self.bordered(op, x, border)?, self.filters(op, w, packed, filters)?];
-                self.called(group, call, operands, &body, flops)
+                self.called(group, taken, operands, &body, flops)
             })());
         }
         let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };
@@ -381,13 +389,23 @@ impl Lowering<'_, '_> {
         }
         let [_, taps, cin, cout] = dims;
         let from = [cout * cin * taps, 1, taps, cin * taps].map(Extent::from).to_vec();
-        let dims = dims.map(Extent::from).to_vec();
+        self.rearranged(op, w, &dims.map(Extent::from), from)
+    }
+
+    /// `w` in another order of its elements, with these strides in `w` along the axes `dims`.
+    pub(super) fn rearranged(
+        &mut self,
+        op: OpId,
+        w: ValueId,
+        dims: &[Extent],
+        from: Vec<Extent>,
+    ) -> Result<Operand, Diagnostic> {
         let (read, dtype) = (self.place(w)?, self.dtype(w));
-        let slot = self.scratch_slot(format!("{} by tap", self.constants.name(w)), dtype, &dims);
+        let slot = self.scratch_slot(format!("{} by tap", self.constants.name(w)), dtype, dims);
         let none = || Extent::from(0usize);
-        let to = (none(), row_major(&dims));
+        let to = (none(), row_major(dims));
         let nest = Nest::Copy {
-            pieces: vec![Piece { dims, arg: 0, from: (none(), from), to }],
+            pieces: vec![Piece { dims: dims.to_vec(), arg: 0, from: (none(), from), to }],
             bytes: dtype.bits().map_or(4, |b| b / 8),
             out: 1,
         };
@@ -473,7 +491,7 @@ fn rows<T: Copy + Default + Send + Sync>(values: &[T], k: usize, n: usize, taps:
 }
 
 /// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.
-fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
+pub(super) fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
     /// Rows that are written side by side: each read line of the cache is used up.
     const ROWS: usize = 16;
     let mut out = vec![T::default(); w.len()];

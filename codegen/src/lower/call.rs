@@ -1,53 +1,82 @@
-//! Products that are calls of cuBLASLt.
+//! Products and convolutions that are calls of libraries.
 
+use half::{bf16, f16};
 use of_diag::Diagnostic;
-use of_ir::{OpId, ValueId};
+use of_ir::{DType, OpId, ValueId};
 use of_ops::OpSpec;
 use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
 use super::Lowering;
+use super::anchor::by_taps;
 use super::body::Body;
-use crate::cuda::cublaslt::{self, Matrix, Product};
+use crate::cuda::cublaslt::{self, Matrix};
+use crate::cuda::cudnn::{self, Convolution};
+use crate::cuda::library::{Call, Library};
 use crate::fuse::Group;
 use crate::native::contraction::{Contraction, RowAxes};
 use crate::native::{Extent, extent};
-use crate::physical::{Flops, Operand, Work};
+use crate::physical::{Flops, Operand, Place, Work};
 use crate::place::Refused;
 
-/// A call, and the values that it adds.
-pub(super) struct Call {
-    product: Product,
+/// A call, and the values that it adds; where its bias is none of them, it is this number for each channel.
+pub(super) struct Taken {
+    call: Call,
     adds: Vec<ValueId>,
+    number: f64,
 }
 
 impl Lowering<'_, '_> {
-    /// The contraction of `op` as a call, if it was asked for; where it is none, the reason is kept for the user.
-    pub(super) fn call(
+    /// The contraction of `op` as a call of cuBLASLt, if those were asked for.
+    pub(super) fn product_call(
         &mut self,
         op: OpId,
         spec: &Contraction,
         b: &Body,
         axes: &RowAxes,
         out: &[Extent],
-    ) -> Option<Call> {
-        if !self.cublaslt {
-            return None;
-        }
-        match cublaslt::product(spec, b, axes, out, self.isa) {
-            Ok((product, adds)) => Some(Call { product, adds: adds.iter().map(|l| b.loads[*l].value).collect() }),
+    ) -> Option<Taken> {
+        let asked = self.libraries.has(Library::CublasLt).then(|| cublaslt::product(spec, b, axes, out, self.isa));
+        self.taken(op, Library::CublasLt, b, asked?.map(|(product, adds)| (Call::Product(product), adds, 0.0)))
+    }
+
+    /// The convolution `op` as a call of cuDNN, if those were asked for.
+    pub(super) fn convolution_call(
+        &mut self,
+        op: OpId,
+        shape: &cudnn::Shape<'_>,
+        b: &Body,
+        out: &[Extent],
+    ) -> Option<Taken> {
+        let asked = self.libraries.has(Library::Cudnn).then(|| cudnn::convolution(shape, b, out, self.isa));
+        self.taken(op, Library::Cudnn, b, asked?.map(|(c, adds, number)| (Call::Convolution(c), adds, number)))
+    }
+
+    /// What a library said of `op`; where it is no call, the reason is kept for the user.
+    fn taken(
+        &mut self,
+        op: OpId,
+        library: Library,
+        b: &Body,
+        said: Result<(Call, Vec<usize>, f64), String>,
+    ) -> Option<Taken> {
+        match said {
+            Ok((call, adds, number)) => {
+                Some(Taken { call, adds: adds.iter().map(|l| b.loads[*l].value).collect(), number })
+            }
             Err(reason) => {
                 let (op, location) = (self.g.op(op).name().to_string(), self.g.op(op).loc.clone());
-                self.out.refused.push(Refused { op, location, backend: cublaslt::NAME.into(), reason, fix: None });
+                let backend = library.name().to_string();
+                self.out.refused.push(Refused { op, location, backend, reason, fix: None });
                 None
             }
         }
     }
 
-    /// The operands of a call: what was transposed for it alone is read as it lay before.
-    pub(super) fn untransposed(&mut self, call: &mut Call, operands: [ValueId; 2]) -> [ValueId; 2] {
-        let p = &mut call.product;
+    /// The operands of a product that is a call: what was transposed for it alone is read as it lay before.
+    pub(super) fn untransposed(&mut self, taken: &mut Taken, operands: [ValueId; 2]) -> [ValueId; 2] {
+        let Call::Product(p) = &mut taken.call else { return operands };
         let mut out = operands;
         for ((matrix, rows), v) in [(&mut p.left, p.rows), (&mut p.right, p.depth)].into_iter().zip(&mut out) {
             // Rows of several matrices may be those of one, whose columns are not.
@@ -65,29 +94,70 @@ impl Lowering<'_, '_> {
     pub(super) fn called(
         &mut self,
         group: &Group,
-        call: Call,
+        taken: Taken,
         operands: [Operand; 2],
         b: &Body,
         flops: Flops,
     ) -> Result<(), Diagnostic> {
+        let call = taken.call;
         let mut inputs = operands.to_vec();
-        for v in &call.adds {
+        for v in &taken.adds {
             inputs.push(self.place(*v)?);
         }
+        let spans = call.spans().unwrap_or_default();
+        // A call has a bias where nothing but a bias is missing.
+        if inputs.len() + 1 < spans.len()
+            && let Call::Convolution(c) = &call
+        {
+            inputs.push(self.alike(c, taken.number)?);
+        }
         let outputs: Vec<usize> = b.stores.iter().map(|(v, _)| self.new_value(*v)).collect();
-        let payload = self.constants.builder().add_payload(call.product.write());
-        let bytes = call.product.spans().into_iter().flatten().sum::<u64>()
-            * call.product.dtype.bits().map_or(4, |b| b as u64 / 8);
-        let (title, locations) =
-            (format!("{}: {}", cublaslt::NAME, self.title(&group.ops)), self.locations(&group.ops));
-        let work = Work::Backend { backend: cublaslt::NAME, payload, inputs, outputs, meetings: Vec::new() };
+        let payload = self.constants.builder().add_payload(call.write());
+        let bytes = spans.iter().sum::<u64>() * call.dtype().bits().map_or(4, |b| b as u64 / 8);
+        let name = call.library().name();
+        let (title, locations) = (format!("{name}: {}", self.title(&group.ops)), self.locations(&group.ops));
+        let work = Work::Backend { backend: name, payload, inputs, outputs, meetings: Vec::new() };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
 
+    /// The same bias for each channel of a convolution.
+    fn alike(&mut self, c: &Convolution, number: f64) -> Result<Operand, Diagnostic> {
+        let (name, count) = (format!("bias {number}"), c.outputs as usize);
+        let weight = match c.dtype {
+            DType::F16 => self.constants.computed(&name, vec![f16::from_f64(number); count])?,
+            DType::BF16 => self.constants.computed(&name, vec![bf16::from_f64(number); count])?,
+            _ => self.constants.computed(&name, vec![number as f32; count])?,
+        };
+        Ok(Operand::whole(Place::Weight(weight)))
+    }
+
+    /// Filters `[Cout, Cin, taps]` with their channels last, as a call reads them: rearranged where they are known, else
+    /// before each call.
+    pub(super) fn channels_last(&mut self, op: OpId, w: ValueId, dims: [usize; 3]) -> Result<Operand, Diagnostic> {
+        let [cout, cin, taps] = dims;
+        if cin == 1 || taps == 1 {
+            return self.place(w);
+        }
+        let Some(tensor) = self.constants.tensor(w) else {
+            let (dims, from) = ([cout, taps, cin], [cin * taps, 1, taps]);
+            return self.rearranged(op, w, &dims.map(Extent::from), from.map(Extent::from).to_vec());
+        };
+        let name = format!("{} (channels last)", self.constants.name(w));
+        let weight = if let Some(halves) = tensor.as_slice::<f16>() {
+            self.constants.computed(&name, last(&halves, cin, taps))?
+        } else if let Some(halves) = tensor.as_slice::<bf16>() {
+            self.constants.computed(&name, last(&halves, cin, taps))?
+        } else {
+            self.constants.computed(&name, last(&tensor.as_slice::<f32>().unwrap_or_default(), cin, taps))?
+        };
+        Ok(Operand::whole(Place::Weight(weight)))
+    }
+
     /// Whether `op` transposes matrices for a product alone, which a call may read as they are.
     pub(super) fn may_wait(&self, op: OpId) -> bool {
-        let Some(t) = as_op::<Transpose>(self.g, op).filter(|_| self.cublaslt) else { return false };
+        let asked = self.libraries.has(Library::CublasLt);
+        let Some(t) = as_op::<Transpose>(self.g, op).filter(|_| asked) else { return false };
         let uses = self.g.uses(self.g.op(op).results[0]);
         let [reader] = uses else { return false };
         let rank = self.dims(self.g.op(op).operands[0]).len();
@@ -96,4 +166,9 @@ impl Lowering<'_, '_> {
             (0..rank.saturating_sub(2)).chain([rank.wrapping_sub(1), rank.wrapping_sub(2)]).collect();
         rank >= 2 && perm == swapped && self.g.op(reader.op).name() == MatMul::NAME
     }
+}
+
+/// Filters `[Cin, taps]`, one after another, as `[taps, Cin]`.
+fn last<T: Copy + Default + Send + Sync>(filters: &[T], cin: usize, taps: usize) -> Vec<T> {
+    filters.chunks_exact(cin * taps).flat_map(|filter| by_taps(filter, 1, cin, taps)).collect()
 }

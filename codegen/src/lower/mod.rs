@@ -35,6 +35,7 @@ use of_plan::PlanBuilder;
 
 use crate::Backend;
 use crate::cuda;
+use crate::cuda::library::Libraries;
 use crate::extract::{extract, extract_region};
 use crate::fuse::{self, Group, Role, Shape};
 use crate::native::index::{self as indexed, Points};
@@ -68,8 +69,8 @@ pub struct Target<'a> {
     pub backends: &'a [&'a dyn Backend],
     /// Whether convolutions may take Winograd's algorithm, whose rounding errors are a little larger.
     pub winograd: bool,
-    /// Whether products that cuBLASLt has are calls of it ([`crate::cuda::cublaslt`]); for GPUs alone.
-    pub cublaslt: bool,
+    /// Libraries whose calls take the place of kernels ([`crate::cuda::library`]); for GPUs alone.
+    pub libraries: Libraries,
     /// Register tiles that were measured to be the fastest.
     pub schedules: &'a Schedules,
 }
@@ -77,7 +78,7 @@ pub struct Target<'a> {
 impl<'a> Target<'a> {
     /// Everything as the cost model says.
     pub fn new(isa: &'static Isa, backends: &'a [&'a dyn Backend]) -> Self {
-        Target { isa, backends, winograd: true, cublaslt: false, schedules: &schedule::NONE }
+        Target { isa, backends, winograd: true, libraries: Libraries::default(), schedules: &schedule::NONE }
     }
 }
 
@@ -92,7 +93,7 @@ pub struct Lowered {
     pub names: Vec<String>,
     /// Ops that went to a backend.
     pub left_out: Vec<LeftOut>,
-    /// Products that are kernels of our own where calls of a library were asked for.
+    /// Products and convolutions that are kernels of our own where calls of a library were asked for.
     pub refused: Vec<Refused>,
     /// Its contractions.
     pub scheduled: Vec<Scheduled>,
@@ -114,7 +115,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         isa: target.isa,
         backends: target.backends,
         winograd: target.winograd,
-        cublaslt: target.cublaslt && target.isa.is_gpu(),
+        libraries: if target.isa.is_gpu() { target.libraries } else { Libraries::default() },
         waiting: HashSet::new(),
         schedules: target.schedules,
         constants: Constants::new(graph, builder),
@@ -132,7 +133,7 @@ struct Lowering<'g, 'b> {
     isa: &'b Isa,
     backends: &'b [&'b dyn Backend],
     winograd: bool,
-    cublaslt: bool,
+    libraries: Libraries,
     /// Transposes that are lowered when something reads what they make: a call reads their operand.
     waiting: HashSet<OpId>,
     schedules: &'b Schedules,

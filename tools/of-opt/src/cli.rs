@@ -108,7 +108,8 @@ pub struct Codegen {
     pub threads: Option<usize>,
     /// What to compile for: cpu, or cuda:ARCH for one GPU alone (sm_80, sm_90, sm_100; shim is one that the CPU emulates).
     /// ARCH+tf32 multiplies f32 on tensor cores with ten bits of mantissa, ARCH+tf32x3 in three such products, ARCH+bf16
-    /// and ARCH+f16 with operands of those types; +cublaslt, last, makes products calls of that library
+    /// and ARCH+f16 with operands of those types. Behind all else +cublaslt makes products, and +cudnn convolutions, calls of
+    /// those libraries
     #[arg(long, value_name = "TARGET")]
     pub target: Option<String>,
     /// Instruction set to compile for, instead of this machine's best

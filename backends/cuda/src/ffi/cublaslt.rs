@@ -7,18 +7,17 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use libloading::Library;
-use of_codegen::cuda::cublaslt::{Activation, Floats, Matrix, Product};
+use of_codegen::cuda::cublaslt::{Matrix, Product};
+use of_codegen::cuda::epilogue::Activation;
+use of_codegen::cuda::library::{Floats, Library};
 use of_ir::DType;
 
-use super::{Address, Handle, api, library, named};
+use super::{Address, Handle, api, library};
 use crate::driver::DriverError;
 use crate::program::WORKSPACE;
 
 /// Names of the library, the newest first.
 const NAMES: &[&str] = &["libcublasLt.so.13", "libcublasLt.so.12"];
-/// Names another file than those where it is looked for.
-const VARIABLE: &str = "OF_CUBLASLT";
 
 api! {
     create = "cublasLtCreate" (*mut Handle);
@@ -80,8 +79,9 @@ const MOST_ALIGNED: Address = 256;
 impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
-        let load = || Api::bind(library(VARIABLE, NAMES)?).map_err(|e| e.to_string());
-        API.get_or_init(load).as_ref().map_err(|why| DriverError::NoCublasLt(why.clone()))
+        let load = || Api::bind(library(Library::CublasLt.variable(), NAMES)?).map_err(|e| e.to_string());
+        let missing = |why: &String| DriverError::NoLibrary { library: Library::CublasLt, why: why.clone() };
+        API.get_or_init(load).as_ref().map_err(missing)
     }
 }
 
@@ -120,17 +120,6 @@ impl Multiplier {
         // SAFETY: the pointer is that of a local variable.
         check("cublasLtCreate", unsafe { (api.create)(&mut handle) })?;
         Ok(Multiplier { api, handle, workspace })
-    }
-
-    /// The one that `$OF_CUBLASLT` names.
-    ///
-    /// # Errors
-    /// When nothing is named, and as [`Multiplier::open`].
-    pub fn named(workspace: Address) -> Result<Multiplier, DriverError> {
-        match named(VARIABLE) {
-            Some(_) => Multiplier::open(workspace),
-            None => Err(DriverError::NoCublasLt(format!("the emulated GPU has none, and {VARIABLE} names none"))),
-        }
     }
 
     /// Puts a product on a stream; `args` are addresses as [`Product`] has them.
@@ -201,14 +190,16 @@ impl Multiplier {
             Floats::F16 => COMPUTE_32F_FAST_16F,
         };
         // Bits of `cublasLtEpilogue_t`.
-        let epilogue: c_int = match (p.activation, p.bias) {
-            (Activation::None, false) => 1,
-            (Activation::Relu, false) => 2,
-            (Activation::None, true) => 4,
-            (Activation::Relu, true) => 6,
-            (Activation::GeluByTanh, false) => 32,
-            (Activation::GeluByTanh, true) => 36,
+        let activation: c_int = match p.activation {
+            Activation::None => 0,
+            Activation::Relu => 2,
+            Activation::GeluByTanh => 32,
+            other => {
+                let words = format!("the library has no {other:?}");
+                return Err(DriverError::Call { call: "cublasLtMatmulDescSetAttribute", words });
+            }
         };
+        let epilogue = (activation | if p.bias { 4 } else { 0 }).max(1);
         let mut it = null_mut();
         // SAFETY: the pointer is that of a local variable.
         check("cublasLtMatmulDescCreate", unsafe { (self.api.operation)(&mut it, compute, R_32F) })?;

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use libloading::Library;
 use of_codegen::cuda::THREADS;
-use of_codegen::cuda::cublaslt::Product;
 use of_runtime::Seat;
 
 use crate::driver::{Driver, DriverError, Kept, Loaded};
-use crate::{DeviceProgram, Operand, Part, Step};
+use crate::{DeviceProgram, Part, Step};
 
-use super::cublaslt::Multiplier;
+use super::calls::Calls;
 use super::nccl::{Exchanges, Local};
 use super::{Address, Handle, api, named};
 
@@ -180,8 +179,8 @@ struct OnGpu {
     kept: HashMap<usize, Arc<OnItsOwn>>,
     /// Where the program exchanges with other ranks.
     exchanges: Option<Exchanges>,
-    /// Where the program multiplies with a library.
-    multiplier: Option<Multiplier>,
+    /// The program's calls of libraries.
+    calls: Calls,
 }
 
 /// A value that a program keeps, in memory of its own, which lives as long as anybody who reads it.
@@ -271,7 +270,7 @@ impl OnGpu {
             taken: Vec::new(),
             kept: HashMap::new(),
             exchanges,
-            multiplier: None,
+            calls: Calls::default(),
         };
         let exchanges = on.exchanges.as_ref();
         let (mut count, mut major, mut minor, mut free, mut total) = (0, 0, 0, 0usize, 0usize);
@@ -361,17 +360,11 @@ impl OnGpu {
         Ok(())
     }
 
-    /// Opens the library that multiplies, where there are products for it, and runs each once: what a library loads when it
-    /// is first used cannot be recorded.
+    /// Opens the libraries that the program calls, and makes each call once: what a library loads when it is first used cannot
+    /// be recorded.
     fn warm(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
-        for step in &program.steps {
-            if let Step::Multiply { product, args } = step {
-                if self.multiplier.is_none() {
-                    self.multiplier = Some(Multiplier::open(self.memory + program.workspace)?);
-                }
-                self.multiply(product, args)?;
-            }
-        }
+        self.calls = Calls::open(program, self.memory)?;
+        (0..program.calls().count()).try_for_each(|number| self.call(number))?;
         self.wait()
     }
 
@@ -486,15 +479,11 @@ impl OnGpu {
         }
     }
 
-    /// Puts a product on the stream.
-    fn multiply(&self, product: &Product, args: &[Operand]) -> Result<(), DriverError> {
-        let args: Vec<Address> = args.iter().map(|a| self.memory + a.at).collect();
-        match &self.multiplier {
-            // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which the device can read, and so does
-            // the workspace.
-            Some(m) => unsafe { m.multiply(product, &args, self.stream) },
-            None => Ok(()),
-        }
+    /// Puts a call on the stream.
+    fn call(&self, number: usize) -> Result<(), DriverError> {
+        // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which the device can read, and so does the
+        // workspace.
+        unsafe { self.calls.put(number, self.stream) }
     }
 
     /// Records the parts that compute, as a graph each.
@@ -566,7 +555,7 @@ impl OnGpu {
                 Step::Copy { from, to, bytes } => {
                     self.copy(self.memory + from, self.memory + to, *bytes, self.stream)?;
                 }
-                Step::Multiply { product, args } => self.multiply(product, args)?,
+                Step::Call { number, .. } => self.call(*number)?,
                 Step::Exchange(_) => {}
                 Step::Launch { kernel, args, blocks, status } => {
                     let mut table: Vec<Address> = args.iter().map(|a| self.memory + a.at).collect();
@@ -636,7 +625,7 @@ impl Drop for OnGpu {
                 }
             }
             self.exchanges = None;
-            self.multiplier = None;
+            self.calls = Calls::default();
             for module in &self.modules {
                 (api.unload_module)(*module);
             }

@@ -10,14 +10,15 @@ use memmap2::{Mmap, MmapMut};
 use of_codegen::cuda::shim;
 use of_runtime::{AlignedBytes, Seat, Share};
 
-use super::cublaslt::Multiplier;
+use super::calls::Calls;
+use super::named;
 use super::nccl::{self, Exchanges, Local};
 use crate::driver::{Driver, DriverError, Kept, Loaded};
 use crate::{DeviceProgram, Exchange, Step};
 
-/// The GPU that the CPU emulates; each program has one of its own, whatever the number. Products of cuBLASLt are computed by
-/// the library that `$OF_CUBLASLT` names, whose memory is then the host's. Ranks exchange through the memory of the host, or
-/// with the library that `$OF_NCCL` names, if it does.
+/// The GPU that the CPU emulates; each program has one of its own, whatever the number. Calls of cuBLASLt and cuDNN are
+/// computed by the libraries that `$OF_CUBLASLT` and `$OF_CUDNN` name, whose memory is then the host's. Ranks exchange through
+/// the memory of the host, or with the library that `$OF_NCCL` names, if it does.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EmulatedDriver;
 
@@ -44,9 +45,14 @@ impl Driver for EmulatedDriver {
             map[..kernel.bytes.len()].copy_from_slice(kernel.bytes);
             kernels.push((Arc::new(map.make_exec().map_err(failed)?), kernel.entry as usize));
         }
-        let workspace = memory.as_mut_ptr().wrapping_add(program.workspace as usize) as u64;
-        let multiplies = program.steps.iter().any(|s| matches!(s, Step::Multiply { .. }));
-        let multiplier = if multiplies { Some(Multiplier::named(workspace)?) } else { None };
+        for (call, _) in program.calls() {
+            let library = call.library();
+            if named(library.variable()).is_none() {
+                let why = format!("the emulated GPU has none, and {} names none", library.variable());
+                return Err(DriverError::NoLibrary { library, why });
+            }
+        }
+        let calls = Calls::open(program, memory.as_mut_ptr() as u64)?;
         let own = |value: &Option<Arc<dyn Kept>>| {
             let value: Arc<dyn Any + Send + Sync> = value.clone()?;
             value.downcast::<KeptBytes>().ok()
@@ -59,7 +65,7 @@ impl Driver for EmulatedDriver {
         Ok(Box::new(Emulated {
             taken,
             kept: program.keeps().map(keep).collect(),
-            multiplier,
+            calls,
             exchanged,
             memory,
             staging: AlignedBytes::zeroed(program.staging as usize),
@@ -184,7 +190,7 @@ struct Emulated {
     taken: Vec<Option<Arc<KeptBytes>>>,
     /// Outputs that it keeps, by their numbers.
     kept: HashMap<usize, Arc<KeptBytes>>,
-    multiplier: Option<Multiplier>,
+    calls: Calls,
     exchanged: Exchanged,
     memory: AlignedBytes,
     staging: AlignedBytes,
@@ -227,15 +233,9 @@ impl Loaded for Emulated {
                     let number = exchanges.next().unwrap_or(0);
                     self.exchanged.run(number, &mut self.memory)?;
                 }
-                Step::Multiply { product, args } => {
-                    let base = self.memory.as_mut_ptr();
-                    let args: Vec<u64> = args.iter().map(|a| base.wrapping_add(a.at as usize) as u64).collect();
-                    if let Some(m) = &self.multiplier {
-                        // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which nothing else uses
-                        // meanwhile, and so does the workspace; the library was named as one for the host's memory.
-                        unsafe { m.multiply(product, &args, std::ptr::null_mut())? };
-                    }
-                }
+                // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which nothing else uses meanwhile, and
+                // so does the workspace; the library was named as one for the host's memory.
+                Step::Call { number, .. } => unsafe { self.calls.put(*number, std::ptr::null_mut())? },
                 Step::Launch { kernel, args, blocks, status } => {
                     let (code, entry) = &self.kernels[*kernel];
                     let base = self.memory.as_mut_ptr();

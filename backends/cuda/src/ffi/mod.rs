@@ -1,7 +1,9 @@
-//! Everything unsafe: CUDA's driver, cuBLASLt and NCCL, loaded when they are needed, and machine code of the emulated GPU.
+//! Everything unsafe: CUDA's driver, cuBLASLt, cuDNN and NCCL, loaded when they are needed, and machine code of the emulated GPU.
 
+mod calls;
 mod cublaslt;
 mod cuda;
+mod cudnn;
 mod emulated;
 pub mod nccl;
 
@@ -38,12 +40,14 @@ fn library(variable: &str, names: &[&str]) -> Result<Library, String> {
 }
 
 macro_rules! api {
-    ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {
+    (@returns) => { c_int };
+    (@returns $type:ty) => { $type };
+    ($($name:ident = $symbol:literal ($($arg:ty),*) $(-> $type:ty)?;)*) => {
         /// The functions of a library that are used, by their names there; signatures are those of its header.
-        struct Api { $($name: unsafe extern "C" fn($($arg),*) -> c_int,)* _library: Library }
+        struct Api { $($name: unsafe extern "C" fn($($arg),*) -> api!(@returns $($type)?),)* _library: libloading::Library }
 
         impl Api {
-            fn bind(library: Library) -> Result<Api, libloading::Error> {
+            fn bind(library: libloading::Library) -> Result<Api, libloading::Error> {
                 // SAFETY: the signatures are those of the library's header, whose names keep theirs for good.
                 unsafe { Ok(Api { $($name: *library.get(concat!($symbol, "\0").as_bytes())?,)* _library: library }) }
             }

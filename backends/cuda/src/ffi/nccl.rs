@@ -6,7 +6,6 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use libloading::Library;
 use of_plan::{Collective, CollectiveCall, ElementType, LayoutKind, Move, Spot};
 use of_runtime::{Seat, Transport, neutral};
 

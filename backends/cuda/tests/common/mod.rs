@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod calls;
 pub mod ranks;
 
 use std::path::{Path, PathBuf};
@@ -43,14 +44,14 @@ pub fn emulated() -> bool {
     of_codegen::cuda::shim::isa().inspect_err(said).is_ok()
 }
 
-/// A driver without a device, and cuBLASLt and NCCL without one: `stub.c`, `cublaslt.c` and `nccl.c` as a shared library in
+/// A driver without a device, and cuBLASLt, cuDNN and NCCL without one: `stub.c`, `cublaslt.c`, `cudnn.c` and `nccl.c` as a shared library in
 /// this folder.
 pub fn stub(dir: &Path) -> PathBuf {
     let (out, sources) = (dir.join("libcuda-stub.so"), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-shared", "-fPIC", "-o"])
         .arg(&out)
-        .args(["stub.c", "cublaslt.c", "nccl.c"].map(|f| sources.join(f)))
+        .args(["stub.c", "cublaslt.c", "cudnn.c", "nccl.c"].map(|f| sources.join(f)))
         .args(["-lm", "-lpthread"]);
     assert!(cc.status().unwrap().success());
     out

@@ -1,0 +1,75 @@
+//! The calls of libraries in a program, ready to be put on a stream.
+
+use of_codegen::cuda::cublaslt::Product;
+use of_codegen::cuda::library::Call;
+
+use super::cublaslt::Multiplier;
+use super::cudnn::{Convolver, Planned};
+use super::{Address, Handle};
+use crate::DeviceProgram;
+use crate::driver::DriverError;
+
+/// The calls of a program, with the libraries that it needs. What was planned is given back before its library.
+#[derive(Default)]
+pub struct Calls {
+    ready: Vec<Ready>,
+    multiplier: Option<Multiplier>,
+    convolver: Option<Convolver>,
+}
+
+/// A call and the addresses of its arguments.
+enum Ready {
+    Product(Product, Vec<Address>),
+    Convolution(Planned),
+}
+
+impl Calls {
+    /// Opens what a program calls, for the calling thread's context, and plans it; the program's memory begins at `base`.
+    ///
+    /// # Errors
+    /// When the machine does not have a library, it does not start, or it does not have what is to be computed.
+    pub fn open(program: &DeviceProgram<'_>, base: Address) -> Result<Calls, DriverError> {
+        let mut out = Calls::default();
+        let workspace = base + program.workspace;
+        for (call, args) in program.calls() {
+            let args: Vec<Address> = args.iter().map(|a| base + a.at).collect();
+            out.ready.push(match call {
+                Call::Product(product) => {
+                    if out.multiplier.is_none() {
+                        out.multiplier = Some(Multiplier::open(workspace)?);
+                    }
+                    Ready::Product(*product, args)
+                }
+                Call::Convolution(convolution) => {
+                    let convolver = match out.convolver.take() {
+                        Some(convolver) => convolver,
+                        None => Convolver::open(workspace)?,
+                    };
+                    let planned = convolver.plan(convolution, &args);
+                    out.convolver = Some(convolver);
+                    Ready::Convolution(planned?)
+                }
+            });
+        }
+        Ok(out)
+    }
+
+    /// Puts a call on a stream, by its number.
+    ///
+    /// # Errors
+    /// When the library does not take it.
+    ///
+    /// # Safety
+    /// The memory that the calls were opened with is the device's and as large as the program says, and what the call writes and
+    /// the workspace are nobody else's until the stream is through.
+    pub unsafe fn put(&self, number: usize, stream: Handle) -> Result<(), DriverError> {
+        // SAFETY: the caller says so.
+        unsafe {
+            match (self.ready.get(number), &self.multiplier, &self.convolver) {
+                (Some(Ready::Product(product, args)), Some(library), _) => library.multiply(product, args, stream),
+                (Some(Ready::Convolution(planned)), _, Some(library)) => library.convolve(planned, stream),
+                _ => Ok(()),
+            }
+        }
+    }
+}
