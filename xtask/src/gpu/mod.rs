@@ -132,17 +132,21 @@ fn pack(out: &Path, wanted: &Wanted) -> Result<(), String> {
             continue;
         }
         left = wanted.most - size(out)?;
-        // The same with cuBLASLt's products, where there is room for it.
-        match plan(&built, &model, &data, out, &format!("{}+cublaslt", wanted.arch))? {
-            Ok(with) if (with.len() as u64) < left => {
-                fs::write(to.join("cublaslt.plan"), &with).map_err(failed(&to))?;
-                left -= with.len() as u64;
+        // The same with calls of NVIDIA's libraries, where there is room for it.
+        for (file, flags, with) in
+            [("cublaslt.plan", "+cublaslt", "cuBLASLt"), ("cudnn.plan", "+cublaslt+cudnn", "cuBLASLt and cuDNN")]
+        {
+            match plan(&built, &model, &data, out, &format!("{}{flags}", wanted.arch))? {
+                Ok(own) if (own.len() as u64) < left => {
+                    fs::write(to.join(file), &own).map_err(failed(&to))?;
+                    left -= own.len() as u64;
+                }
+                Ok(own) => {
+                    let (own, left) = (own.len() >> 20, left >> 20);
+                    refused += &format!("model {} with {with}: its plan has {own} MiB, {left} are left\n", name(&case));
+                }
+                Err(why) => refused += &format!("model {} with {with}: {why}\n", name(&case)),
             }
-            Ok(with) => {
-                let (own, left) = (with.len() >> 20, left >> 20);
-                refused += &format!("model {} with cuBLASLt: its plan has {own} MiB, {left} are left\n", name(&case));
-            }
-            Err(why) => refused += &format!("model {} with cuBLASLt: {why}\n", name(&case)),
         }
         // For onnxruntime, where there is room for it.
         if bytes < left / 2 {

@@ -60,9 +60,8 @@ def machine():
     return {"gpu": gpu, "host": platform.processor() or platform.machine(), "of_opt": version, "date": date}
 
 
-def with_cublaslt(case, seconds):
-    """The same model with products by cuBLASLt."""
-    plan = "cublaslt.plan"
+def with_library(case, seconds, plan):
+    """The same model with calls of libraries."""
     if not (case / plan).exists():
         return {"error": "not packed"}
     ok, why = correct(case, MODELS, plan)
@@ -105,10 +104,10 @@ def markdown(results):
     lines += [f"- graph {g['name']}: {g['why']}" for g in failed]
     if results["models"]:
         names = list(results["models"][0]["peers"])
-        lines += ["", f"| model | correct | ours, ms | with cuBLASLt, ms | {' | '.join(n + ', ms' for n in names)} |"]
-        lines.append("|---" * (4 + len(names)) + "|")
+        lines += ["", f"| model | correct | ours, ms | with cuBLASLt, ms | with cuDNN too, ms | {' | '.join(n + ', ms' for n in names)} |"]
+        lines.append("|---" * (5 + len(names)) + "|")
         for r in results["models"]:
-            row = [r["name"], "yes" if r["ok"] else r["why"], cell(r["ours"]), cell(r["cublaslt"]), *(cell(r["peers"][n]) for n in names)]
+            row = [r["name"], "yes" if r["ok"] else r["why"], cell(r["ours"]), cell(r["cublaslt"]), cell(r["cudnn"]), *(cell(r["peers"][n]) for n in names)]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
@@ -125,7 +124,8 @@ def main():
     for case in cases("models"):
         ok, why = correct(case, MODELS)
         found = {"name": case.name, "ok": ok, "why": "" if ok else why, "ours": measured(case, seconds)}
-        found["cublaslt"] = with_cublaslt(case, seconds)
+        for library in ["cublaslt", "cudnn"]:
+            found[library] = with_library(case, seconds, f"{library}.plan")
         found["peers"] = peers(case, seconds)
         results["models"].append(found)
         print(f"{case.name}: {'correct' if ok else why}, {cell(found['ours'])} ms", flush=True)
