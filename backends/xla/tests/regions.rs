@@ -103,6 +103,36 @@ fn an_index_out_of_range_fails_the_run_and_no_other() {
     }
 }
 
+/// Equal elements, NaN, and windows of the smallest value or of padding alone.
+#[test]
+fn maxima_are_where_they_are_first() {
+    if common::client().is_none() {
+        return;
+    }
+    for (order, last) in [(0, false), (1, false), (1, true)] {
+        let (ty, out) = if last { ("tensor<1x4x5x2xf32>", "1x4x4x2") } else { ("tensor<1x2x4x5xf32>", "1x2x4x4") };
+        let (f, plan) = in_one_region(
+            &format!(
+                "func @main(%x: {ty}) -> (tensor<{out}xf32>, tensor<{out}xi64>) {{
+  %y, %at = of.max_pool %x {{kernel = [2, 2], strides = [2, 2], pads = [2, 1, 2, 2], dilations = [1, 1], ceil_mode = false,
+      storage_order = {order}, indices = true, auto_pad = \"NOTSET\", channels_last = {last}}}
+  of.return %y, %at
+}}"
+            ),
+            "max_pool",
+            &Xla,
+        );
+        let values = |i: usize| match i % 7 {
+            0 => f32::NAN,
+            1..=3 => f32::NEG_INFINITY,
+            n => (n % 2) as f32,
+        };
+        let x = Tensor::from_slice(&[40], &(0..40).map(values).collect::<Vec<_>>()).unwrap();
+        let dims = if last { vec![1, 4, 5, 2] } else { vec![1, 2, 4, 5] };
+        check(&f, &mut session(plan, Xla), &[x.reshaped(dims).unwrap()]);
+    }
+}
+
 #[test]
 fn loops_and_branches_run_inside_of_a_region() {
     if common::client().is_none() {
