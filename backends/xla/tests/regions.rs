@@ -103,6 +103,24 @@ fn an_index_out_of_range_fails_the_run_and_no_other() {
     }
 }
 
+/// Whatever device a rank has: one program is for all of them, and their number is counted on from the first.
+#[test]
+fn every_device_runs_a_program() {
+    let Some(client) = common::client() else { return };
+    let f = support::function_of(
+        "func @main(%x: tensor<4xf32>) -> (tensor<4xf32>) {
+  %y = of.add %x, %x : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  of.return %y : (tensor<4xf32>) -> ()
+}",
+    );
+    let module = of_xla::emit::module(&f).unwrap();
+    let x = of_ops::Value::Tensor(Tensor::from_slice(&[4], &[1f32, 2.0, 3.0, 4.0]).unwrap());
+    for device in 0..9 {
+        let y = common::run_on(&client, device, &module, std::slice::from_ref(&x)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(support::tensors(&y)[0].to_f64s().unwrap(), [2.0, 4.0, 6.0, 8.0], "device {device}");
+    }
+}
+
 /// Equal elements, NaN, and windows of the smallest value or of padding alone.
 #[test]
 fn maxima_are_where_they_are_first() {
