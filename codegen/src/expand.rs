@@ -1,10 +1,10 @@
-//! Composites in simpler ops, for backends that have forms for some ops of the list.
+//! Ops in simpler ones, for backends that have forms for some ops of the list.
 
 use of_ir::{Func, OpId, Rewriter};
 use of_ops::Kind;
 
-/// The function with every composite that has no form by itself in simpler ops; `has_form` says which op has one. Locations name
-/// `pass`.
+/// The function with every op that has no form by itself, and has parts, in simpler ops; `has_form` says which op has one. What
+/// says what it does with scalars has a form everywhere, unless it is a composite. Locations name `pass`.
 ///
 /// # Errors
 /// When the expansion of an op fails, with the reason.
@@ -13,7 +13,9 @@ pub fn expanded(func: &Func, pass: &'static str, has_form: impl Fn(&str) -> bool
     loop {
         let left = |op: &OpId| {
             let name = func.graph.op(*op).name();
-            !has_form(name) && of_ops::decl(name).is_some_and(|d| d.kind() == Kind::Composite)
+            let composite = || of_ops::decl(name).is_some_and(|d| d.kind() == Kind::Composite);
+            let has_parts = || of_ops::get(&func.graph, *op).is_some_and(|o| o.expands() && o.scalar().is_none());
+            !has_form(name) && (composite() || has_parts())
         };
         let ops: Vec<OpId> = func.graph.walk().into_iter().filter(left).collect();
         if ops.is_empty() {

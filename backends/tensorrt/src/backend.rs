@@ -1,17 +1,20 @@
 //! The two halves of the backend: engines at compile time, GPUs at run time.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use of_codegen::{Backend, extract};
 use of_diag::{Code, Diagnostic};
-use of_ir::{DType, Func, Graph, Module, OpId, Type};
+use of_ir::{DType, Func, Graph, Module, OpId, Type, ValueId};
 use of_onnx::ExportOptions;
 use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Tensor, Value, ValueMut, ValueRef};
 use prost::Message;
 
-use crate::ffi::{self, Engine, Shim};
+use crate::ffi::{self, Engine, Request, Shim};
 use crate::payload::{Payload, Port, ports};
+use crate::range::{Range, Ranges};
+use crate::shapes;
 
 /// Name in plans and on the command line.
 pub const NAME: &str = "tensorrt";
@@ -28,6 +31,8 @@ const OPSET: i64 = 22;
 #[derive(Debug, Default)]
 pub struct TensorRt {
     tf32: bool,
+    ranges: Ranges,
+    times: Option<PathBuf>,
     /// What the parser said of ops that were asked for, by their text.
     asked: Mutex<HashMap<blake3::Hash, Result<(), String>>>,
 }
@@ -38,13 +43,25 @@ impl TensorRt {
         TensorRt { tf32: true, ..TensorRt::default() }
     }
 
+    /// The same, for extents in these ranges where they have no numbers.
+    #[must_use]
+    pub fn within(self, ranges: Ranges) -> TensorRt {
+        TensorRt { ranges, ..self }
+    }
+
+    /// The same, which keeps in this folder what it measures kernels to take.
+    #[must_use]
+    pub fn keeping_times(self, folder: Option<PathBuf>) -> TensorRt {
+        TensorRt { times: folder, ..self }
+    }
+
     fn own_name(&self) -> &'static str {
         if self.tf32 { NAME_TF32 } else { NAME }
     }
 
     /// Whether the parser takes the one op of a function.
     fn takes(&self, func: Func, shim: &Shim) -> Result<(), String> {
-        let model = model(func)?;
+        let model = model(&func)?;
         let key = blake3::hash(&model);
         if let Some(known) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.clone();
@@ -55,20 +72,25 @@ impl TensorRt {
     }
 }
 
-/// A function as an ONNX model.
-fn model(func: Func) -> Result<Vec<u8>, String> {
+/// A function as an ONNX model, without the arguments that nothing reads.
+fn model(func: &Func) -> Result<Vec<u8>, String> {
     let mut module = Module::default();
-    module.funcs.insert("main".into(), func);
+    module.funcs.insert("main".into(), func.clone());
     let options = ExportOptions { newest_opset: OPSET, ..ExportOptions::default() };
-    let model = of_onnx::export_model(&module, &options).map_err(|d| match d.0.first() {
+    let mut model = of_onnx::export_model(&module, &options).map_err(|d| match d.0.first() {
         Some(first) => first.message.clone(),
         None => "it cannot be written as ONNX".into(),
     })?;
+    let unread = |(v, _): &(&ValueId, &String)| func.graph.uses(**v).is_empty();
+    let unread: Vec<&String> = func.graph.args().iter().zip(&func.inputs).filter(unread).map(|(_, n)| n).collect();
+    if let Some(graph) = &mut model.graph {
+        graph.input.retain(|input| !unread.iter().any(|name| **name == *input.name()));
+    }
     Ok(model.encode_to_vec())
 }
 
 /// Whether TensorRT holds values of a type.
-fn holds(ty: &Type) -> Result<(), String> {
+fn holds(ty: &Type, ranges: &Ranges) -> Result<(), String> {
     let t = match ty {
         Type::None => return Ok(()),
         Type::Tensor(t) => t,
@@ -78,9 +100,11 @@ fn holds(ty: &Type) -> Result<(), String> {
         DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::I64 | DType::Bool => {}
         other => return Err(format!("it holds no {other} here")),
     }
-    let dims = t.fixed_dims().ok_or("its extents are not known when the engine is built")?;
-    if dims.contains(&0) {
-        return Err("a tensor is empty".into());
+    for d in t.shape.as_ref().ok_or("its rank is not known when the engine is built")? {
+        let range = Range::of(d, ranges).ok_or("its extents are not known when the engine is built")?;
+        if range.min < 1 {
+            return Err("a tensor is empty".into());
+        }
     }
     Ok(())
 }
@@ -97,16 +121,18 @@ impl Backend for TensorRt {
         if data.def.traits().effect {
             return Err("it has an effect, which TensorRT may leave out".into());
         }
-        data.operands.iter().chain(&data.results).try_for_each(|v| holds(graph.ty(*v)))?;
-        let func = extract::extract_with(graph, &[op], usize::MAX).func;
+        data.operands.iter().chain(&data.results).try_for_each(|v| holds(graph.ty(*v), &self.ranges))?;
+        let mut func = extract::extract_with(graph, &[op], usize::MAX).func;
+        shapes::inside(&mut func)?;
         self.takes(func, shim)
     }
 
     fn remedy(&self, graph: &Graph, op: OpId) -> Option<String> {
         let data = graph.op(op);
         let open = data.operands.iter().chain(&data.results).filter_map(|v| graph.ty(*v).as_tensor());
-        let name = open.filter_map(|t| t.shape.as_ref()).flatten().flat_map(|d| d.symbols()).next()?;
-        Some(format!("--shape {name}=NUMBER gives its extent"))
+        let mut symbols = open.filter_map(|t| t.shape.as_ref()).flatten().flat_map(|d| d.symbols());
+        let name = symbols.find(|s| !self.ranges.contains_key(&**s))?;
+        Some(format!("--shape {name}=NUMBER gives its extent, {name}=MIN:OPT:MAX a range of it"))
     }
 
     /// A launch, and what crosses the bus.
@@ -123,11 +149,24 @@ impl Backend for TensorRt {
         let name = self.own_name();
         let failed = |why: String| Diagnostic::error(Code::CODEGEN, func.loc.clone(), format!("{name}: {why}"));
         let shim = ffi::shim().map_err(|e| failed(e.to_string()))?;
-        let (inputs, outputs) = ports(func).map_err(failed)?;
-        let model = model(func.clone()).map_err(failed)?;
-        let engine = shim.build(&model, ARCHS, self.tf32).map_err(failed)?;
+        let mut func = func.clone();
+        shapes::inside(&mut func).map_err(failed)?;
+        let (inputs, outputs) = ports(&func, &self.ranges).map_err(failed)?;
+        let model = model(&func).map_err(failed)?;
+        let kept = self.times.as_ref().map(|d| d.join(format!("{}.times", shim.version.replace(' ', "-"))));
+        // What cannot be read is measured again.
+        let times = kept.as_ref().map(|file| std::fs::read(file).unwrap_or_default());
+        let request =
+            Request { model: &model, inputs: &inputs, archs: ARCHS, tf32: self.tf32, times: times.as_deref() };
+        let built = shim.build(&request).map_err(failed)?;
+        if let Some(file) = kept.filter(|_| !built.times.is_empty() && Some(&built.times) != times.as_ref()) {
+            let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+            if let Err(e) = folder.and_then(|()| of_files::write(&file, &built.times)) {
+                tracing::debug!(error = %e, "what kernels take is not kept");
+            }
+        }
         let archs = if shim.version.contains("RTX") { ARCHS.to_vec() } else { Vec::new() };
-        Ok(Payload { version: shim.version.clone(), archs, inputs, outputs, engine }.write())
+        Ok(Payload { version: shim.version.clone(), archs, inputs, outputs, engine: built.engine }.write())
     }
 }
 
@@ -136,54 +175,76 @@ impl Loader for TensorRt {
         self.own_name()
     }
 
-    fn load(&self, payload: &[u8], _context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
+    fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         let p = Payload::read(payload).map_err(LoadError::Payload)?;
         let shim = ffi::shim().map_err(|e| LoadError::Unsupported(e.to_string()))?;
         if shim.version != p.version {
             let what = format!("the engine is of {}, here is {}: compile the plan again", p.version, shim.version);
             return Err(LoadError::Unsupported(what));
         }
-        let bindings: Vec<(String, usize)> =
-            p.inputs.iter().chain(&p.outputs).map(|b| (b.name.clone(), b.bytes())).collect();
-        let engine = shim.load(&p.engine, &bindings).map_err(|why| {
+        let engine = shim.load(&p.engine, context.device, p.inputs, p.outputs).map_err(|why| {
             let archs: Vec<String> = p.archs.iter().map(|a| format!("sm_{a}")).collect();
             let of =
                 if archs.is_empty() { String::new() } else { format!(" (the engine is for {})", archs.join(", ")) };
             LoadError::Unsupported(format!("{why}{of}"))
         })?;
-        Ok(Box::new(Region { engine, inputs: p.inputs, outputs: p.outputs }))
+        Ok(Box::new(Region { engine, told: Vec::new(), results: Vec::new() }))
     }
 }
 
 /// An engine of a plan.
 struct Region {
     engine: Engine,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
+    /// The extents of the inputs that the engine was told last, and those that its outputs have then.
+    told: Vec<Vec<i64>>,
+    results: Vec<Vec<i64>>,
+}
+
+/// Extents and bytes of an input.
+fn seen<'a>(input: &'a ValueRef<'_>) -> Option<(&'a [i64], &'a [u8])> {
+    match input {
+        ValueRef::Dense(t) => Some((t.dims, t.bytes)),
+        ValueRef::Object(v) => v.as_tensor().and_then(|t| Some((t.dims(), t.bytes()?))),
+    }
+}
+
+impl Region {
+    /// Takes inputs of these extents, each of which must be in the range of its port.
+    fn prepare(&mut self, dims: &[&[i64]]) -> Result<(), ExecError> {
+        self.engine.inputs.iter().zip(dims).try_for_each(|(p, d)| p.accepts(d)).map_err(ExecError::Input)?;
+        if self.told.is_empty() || self.told.iter().ne(dims) {
+            self.told.clear();
+            self.results = self.engine.reshape(dims).map_err(ExecError::Failed)?;
+            self.told = dims.iter().map(|d| d.to_vec()).collect();
+        }
+        Ok(())
+    }
 }
 
 impl Executable for Region {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
-        if (inputs.len(), outputs.len()) != (self.inputs.len(), self.outputs.len()) {
-            return Err(ExecError::Failed("the engine has other inputs and outputs".into()));
-        }
-        let bytes = |v: &ValueRef<'_>| match v {
-            ValueRef::Dense(t) => Some(t.bytes.to_vec()),
-            ValueRef::Object(v) => v.as_tensor().and_then(|t| Some(t.bytes()?.to_vec())),
-        };
+        let other = || ExecError::Failed("the engine has other inputs and outputs".into());
         let unsupported = || ExecError::Unsupported("TensorRT takes tensors of numbers alone".into());
-        let inputs = inputs.iter().map(|v| bytes(v).ok_or_else(unsupported)).collect::<Result<Vec<_>, _>>()?;
-        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-        let mut results: Vec<Vec<u8>> = self.outputs.iter().map(|p| vec![0; p.bytes()]).collect();
+        let input = |p: &Port| seen(inputs.get(p.index).ok_or_else(other)?).ok_or_else(unsupported);
+        let (dims, bytes): (Vec<_>, Vec<_>) =
+            self.engine.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        self.prepare(&dims)?;
+        let ports = &self.engine.outputs;
+        if ports.len() != outputs.len() {
+            return Err(other());
+        }
+        let sizes = ports.iter().zip(&self.results).map(|(p, dims)| p.bytes(dims).ok_or_else(other));
+        let mut results: Vec<Vec<u8>> = sizes.map(|n| Ok(vec![0; n?])).collect::<Result<_, ExecError>>()?;
         let mut places: Vec<&mut [u8]> = results.iter_mut().map(Vec::as_mut_slice).collect();
-        self.engine.run(&inputs, &mut places).map_err(ExecError::Failed)?;
-        for ((output, port), result) in outputs.iter_mut().zip(&self.outputs).zip(&results) {
+        self.engine.run(&bytes, &mut places).map_err(ExecError::Failed)?;
+        let of = self.engine.outputs.iter().zip(&self.results).zip(&results);
+        for (output, ((port, dims), result)) in outputs.iter_mut().zip(of) {
             match output {
                 ValueMut::Dense(t) if t.bytes.len() == result.len() => t.bytes.copy_from_slice(result),
                 ValueMut::Dense(_) => return Err(ExecError::Failed("a result has another size than planned".into())),
                 ValueMut::Object(slot) => {
-                    let dims: Vec<i64> = port.dims.iter().map(|d| *d as i64).collect();
-                    let tensor = Tensor::from_bytes(of_codegen::physical::element_type(port.dtype), dims, result);
+                    let dtype = of_codegen::physical::element_type(port.dtype);
+                    let tensor = Tensor::from_bytes(dtype, dims.clone(), result);
                     **slot = Some(Value::Tensor(tensor.map_err(|e| ExecError::Failed(e.to_string()))?));
                 }
             }

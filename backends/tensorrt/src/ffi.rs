@@ -4,8 +4,11 @@ use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use crate::payload::Port;
+use crate::range::Range;
+
 /// Version of the shim's functions.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 /// The shim.
 const FILE: &str = "libof_tensorrt.so";
 
@@ -40,10 +43,41 @@ struct Sink {
     write: unsafe extern "C" fn(*mut c_void, *const u8, usize),
 }
 
+/// As `Port` of the shim.
+#[repr(C)]
+struct RawPort {
+    name: *const c_char,
+    rank: i32,
+    element: u32,
+}
+
+/// As `Profile` of the shim.
+#[repr(C)]
+struct RawProfile {
+    name: *const c_char,
+    rank: i32,
+    dims: [*const i64; 3],
+}
+
+/// As `Request` of the shim.
+#[repr(C)]
+struct RawRequest {
+    model: *const u8,
+    model_len: usize,
+    archs: *const i32,
+    arch_count: usize,
+    profiles: *const RawProfile,
+    profile_count: usize,
+    tf32: u32,
+    keeps_times: u32,
+    times: *const u8,
+    times_len: usize,
+}
+
 type Parse = unsafe extern "C" fn(*const u8, usize, Sink) -> i32;
-type Build = unsafe extern "C" fn(*const u8, usize, *const i32, usize, u32, Sink, Sink) -> i32;
-type Load =
-    unsafe extern "C" fn(*const u8, usize, *const *const c_char, *const usize, usize, *mut *mut c_void, Sink) -> i32;
+type Build = unsafe extern "C" fn(*const RawRequest, Sink, Sink, Sink) -> i32;
+type Load = unsafe extern "C" fn(*const u8, usize, u32, *const RawPort, usize, usize, *mut *mut c_void, Sink) -> i32;
+type Reshape = unsafe extern "C" fn(*mut c_void, *const i64, *mut i64, Sink) -> i32;
 type Run = unsafe extern "C" fn(*mut c_void, *const *const u8, usize, *const *mut u8, usize, Sink) -> i32;
 
 /// The functions of the shim, which stays loaded.
@@ -53,6 +87,7 @@ pub struct Shim {
     parse: Parse,
     build: Build,
     load: Load,
+    reshape: Reshape,
     run: Run,
     unload: unsafe extern "C" fn(*mut c_void),
 }
@@ -88,6 +123,7 @@ fn open() -> Result<Shim, Missing> {
             parse: *library.get::<Parse>(b"of_tensorrt_parse\0").map_err(says)?,
             build: *library.get::<Build>(b"of_tensorrt_build\0").map_err(says)?,
             load: *library.get::<Load>(b"of_tensorrt_load\0").map_err(says)?,
+            reshape: *library.get::<Reshape>(b"of_tensorrt_reshape\0").map_err(says)?,
             run: *library.get::<Run>(b"of_tensorrt_run\0").map_err(says)?,
             unload: *library.get::<unsafe extern "C" fn(*mut c_void)>(b"of_tensorrt_unload\0").map_err(says)?,
         })
@@ -121,41 +157,106 @@ impl Shim {
         checked(|why| unsafe { (self.parse)(model.as_ptr(), model.len(), why) })
     }
 
-    /// An engine of an ONNX model for GPUs of these architectures, 90 for sm_90.
+    /// An engine of an ONNX model.
     ///
     /// # Errors
     /// What the parser or the builder says.
-    pub fn build(&self, model: &[u8], archs: &[i32], tf32: bool) -> Result<Vec<u8>, String> {
-        let mut engine = Vec::new();
-        let out = sink(&mut engine);
-        // SAFETY: as above.
-        checked(|why| unsafe {
-            (self.build)(model.as_ptr(), model.len(), archs.as_ptr(), archs.len(), u32::from(tf32), out, why)
-        })?;
-        Ok(engine)
+    pub fn build(&self, request: &Request<'_>) -> Result<Built, String> {
+        let (mut engine, mut times) = (Vec::new(), Vec::new());
+        let open: Vec<&Port> = request.inputs.iter().filter(|p| p.is_open()).collect();
+        let names = names(&open)?;
+        let ends: [fn(&Range) -> i64; 3] = [|r| r.min, |r| r.opt, |r| r.max];
+        let dims: Vec<[Vec<i64>; 3]> = open.iter().map(|p| ends.map(|end| p.dims.iter().map(end).collect())).collect();
+        let profiles: Vec<RawProfile> = (names.iter().zip(&dims))
+            .map(|(name, dims)| RawProfile {
+                name: name.as_ptr(),
+                rank: dims[0].len() as i32,
+                dims: [dims[0].as_ptr(), dims[1].as_ptr(), dims[2].as_ptr()],
+            })
+            .collect();
+        let before = request.times.unwrap_or_default();
+        let raw = RawRequest {
+            model: request.model.as_ptr(),
+            model_len: request.model.len(),
+            archs: request.archs.as_ptr(),
+            arch_count: request.archs.len(),
+            profiles: profiles.as_ptr(),
+            profile_count: profiles.len(),
+            tf32: u32::from(request.tf32),
+            keeps_times: u32::from(request.times.is_some()),
+            times: before.as_ptr(),
+            times_len: before.len(),
+        };
+        let (to_times, to_engine) = (sink(&mut times), sink(&mut engine));
+        // SAFETY: what the request points to lives for the call, with as many of each as it says.
+        checked(|why| unsafe { (self.build)(&raw, to_times, to_engine, why) })?;
+        Ok(Built { engine, times })
     }
 
-    /// An engine on the first GPU. Inputs, then outputs, have these names and bytes.
+    /// An engine on a GPU: of several that of this number, counted on from the first.
     ///
     /// # Errors
     /// When there is no GPU, or it does not take the engine.
-    pub fn load(&'static self, engine: &[u8], bindings: &[(String, usize)]) -> Result<Engine, String> {
-        let names: Vec<CString> = bindings.iter().map(|b| CString::new(b.0.as_str()).unwrap_or_default()).collect();
-        let names: Vec<*const c_char> = names.iter().map(|n| n.as_ptr()).collect();
-        let bytes: Vec<usize> = bindings.iter().map(|b| b.1).collect();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: all of it lives for the call; there are as many names as sizes.
+    pub fn load(
+        &'static self,
+        engine: &[u8],
+        device: usize,
+        inputs: Vec<Port>,
+        outputs: Vec<Port>,
+    ) -> Result<Engine, String> {
+        let ports: Vec<&Port> = inputs.iter().chain(&outputs).collect();
+        let names = names(&ports)?;
+        let raw_port = |(name, p): (&CString, &&Port)| {
+            let element = p.dtype.byte_len(1).and_then(|n| u32::try_from(n).ok());
+            let element = element.ok_or_else(|| format!("it holds no {}", p.dtype))?;
+            Ok(RawPort { name: name.as_ptr(), rank: p.dims.len() as i32, element })
+        };
+        let raw_ports = names.iter().zip(&ports).map(raw_port).collect::<Result<Vec<_>, String>>()?;
+        let (device, mut raw) = (u32::try_from(device).unwrap_or(0), std::ptr::null_mut());
+        // SAFETY: all of it lives for the call; there are as many ports as it is told.
         checked(|why| unsafe {
-            (self.load)(engine.as_ptr(), engine.len(), names.as_ptr(), bytes.as_ptr(), names.len(), &mut raw, why)
+            let (ports, count) = (raw_ports.as_ptr(), raw_ports.len());
+            (self.load)(engine.as_ptr(), engine.len(), device, ports, inputs.len(), count, &mut raw, why)
         })?;
-        Ok(Engine { shim: self, raw, bytes })
+        Ok(Engine { shim: self, raw, inputs, outputs, bytes: Vec::new() })
     }
+}
+
+/// What an engine is built of.
+pub struct Request<'a> {
+    /// An ONNX model.
+    pub model: &'a [u8],
+    /// Its inputs: those of open extents get ranges.
+    pub inputs: &'a [Port],
+    /// Architectures of GPUs, 90 for sm_90.
+    pub archs: &'a [i32],
+    /// Whether f32 may be multiplied with ten bits of mantissa.
+    pub tf32: bool,
+    /// What kernels were measured to take before, where that is kept.
+    pub times: Option<&'a [u8]>,
+}
+
+/// What became of a [`Request`].
+pub struct Built {
+    /// The engine.
+    pub engine: Vec<u8>,
+    /// What kernels take, with what was known before; nothing where TensorRT measures none.
+    pub times: Vec<u8>,
+}
+
+fn names(ports: &[&Port]) -> Result<Vec<CString>, String> {
+    ports.iter().map(|p| CString::new(p.name.as_str()).map_err(|e| e.to_string())).collect()
 }
 
 /// An engine that was loaded.
 pub struct Engine {
     shim: &'static Shim,
     raw: *mut c_void,
+    /// What it takes.
+    pub inputs: Vec<Port>,
+    /// What it gives.
+    pub outputs: Vec<Port>,
+    /// Bytes of each of them for the extents that it was told.
     bytes: Vec<usize>,
 }
 
@@ -163,13 +264,37 @@ pub struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
+    /// Takes inputs of these extents from now on; gives the extents of the outputs.
+    ///
+    /// # Errors
+    /// When they do not fit, or the GPU has no memory for them.
+    pub fn reshape(&mut self, dims: &[&[i64]]) -> Result<Vec<Vec<i64>>, String> {
+        self.bytes.clear();
+        let fits =
+            dims.len() == self.inputs.len() && dims.iter().zip(&self.inputs).all(|(d, p)| d.len() == p.dims.len());
+        if !fits {
+            return Err("the engine has other inputs".into());
+        }
+        let given = dims.concat();
+        let mut got = vec![0; self.outputs.iter().map(|p| p.dims.len()).sum()];
+        // SAFETY: there are as many extents as the ports have that it was loaded with.
+        checked(|why| unsafe { (self.shim.reshape)(self.raw, given.as_ptr(), got.as_mut_ptr(), why) })?;
+        let mut rest = got.as_slice();
+        let of = |p: &Port| rest.split_off(..p.dims.len()).unwrap_or_default().to_vec();
+        let outputs: Vec<Vec<i64>> = self.outputs.iter().map(of).collect();
+        let sized = self.inputs.iter().zip(dims).map(|(p, d)| p.bytes(d));
+        let sized = sized.chain(self.outputs.iter().zip(&outputs).map(|(p, d)| p.bytes(d)));
+        self.bytes = sized.collect::<Option<_>>().ok_or("a tensor is too large")?;
+        Ok(outputs)
+    }
+
     /// Runs it.
     ///
     /// # Errors
-    /// When a tensor has other bytes than the engine was loaded for, or the GPU fails.
+    /// When a tensor has other bytes than its extents say, or the GPU fails.
     pub fn run(&mut self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), String> {
         let given = inputs.iter().map(|i| i.len()).chain(outputs.iter().map(|o| o.len()));
-        if !given.eq(self.bytes.iter().copied()) {
+        if inputs.len() != self.inputs.len() || !given.eq(self.bytes.iter().copied()) {
             return Err("its inputs and outputs have other sizes".into());
         }
         let from: Vec<*const u8> = inputs.iter().map(|i| i.as_ptr()).collect();

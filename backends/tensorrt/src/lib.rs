@@ -7,6 +7,9 @@
 mod backend;
 mod ffi;
 mod payload;
+mod range;
+mod shapes;
 
 pub use backend::{NAME, NAME_TF32, TensorRt};
 pub use ffi::{Missing, Shim, folder, shim};
+pub use range::{Range, Ranges};

@@ -1,25 +1,56 @@
 //! What stands in a plan for a region that TensorRT runs: lines that say what the engine is for, then the engine.
 
-use of_ir::{DType, Func};
+use of_ir::{DType, Func, Graph, ValueId};
+
+use crate::range::{Range, Ranges};
 
 /// The first line.
-const MAGIC: &str = "of-tensorrt 1";
+const MAGIC: &str = "of-tensorrt 2";
 
-/// An input or output.
+/// An input or output of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Port {
-    /// Name in the model.
+    /// Which argument or result of the region it is.
+    pub index: usize,
+    /// Name in the engine.
     pub name: String,
     /// Element type.
     pub dtype: DType,
     /// Extents.
-    pub dims: Vec<usize>,
+    pub dims: Vec<Range>,
+    /// Name for people.
+    pub shown: String,
 }
 
 impl Port {
-    /// Bytes of its elements.
-    pub fn bytes(&self) -> usize {
-        self.dtype.byte_len(self.dims.iter().product()).unwrap_or(0)
+    /// Bytes of so many elements.
+    pub fn bytes(&self, dims: &[i64]) -> Option<usize> {
+        let count = dims.iter().try_fold(1usize, |n, d| n.checked_mul(usize::try_from(*d).ok()?))?;
+        self.dtype.byte_len(count)
+    }
+
+    /// Whether some extent has no number.
+    pub fn is_open(&self) -> bool {
+        self.dims.iter().any(|r| r.as_fixed().is_none())
+    }
+
+    /// Whether a tensor of these extents fits.
+    ///
+    /// # Errors
+    /// The first axis that does not, with its extent and what the engine is for.
+    pub fn accepts(&self, dims: &[i64]) -> Result<(), String> {
+        let name = &self.shown;
+        if dims.len() != self.dims.len() {
+            return Err(format!("'{name}' has rank {}, the engine takes rank {}", dims.len(), self.dims.len()));
+        }
+        let wrong = self.dims.iter().zip(dims).enumerate().find(|(_, (range, n))| !range.holds(**n));
+        wrong.map_or(Ok(()), |(axis, (range, n))| {
+            let of = match range.as_fixed() {
+                Some(only) => only.to_string(),
+                None => format!("{} to {}", range.min, range.max),
+            };
+            Err(format!("'{name}' has extent {n} at dimension {axis}, the engine is for {of}"))
+        })
     }
 }
 
@@ -38,20 +69,30 @@ pub struct Payload {
     pub engine: Vec<u8>,
 }
 
-/// Inputs and outputs of a function.
+/// Inputs and outputs of a function, of open extents in `ranges`. Arguments that nothing reads are no inputs.
 ///
 /// # Errors
-/// The first that is no tensor of fixed extents.
-pub fn ports(func: &Func) -> Result<(Vec<Port>, Vec<Port>), String> {
+/// The first that is no tensor of such extents.
+pub fn ports(func: &Func, ranges: &Ranges) -> Result<(Vec<Port>, Vec<Port>), String> {
     let g = &func.graph;
-    let port = |(v, name): (&of_ir::ValueId, &String)| {
-        let t = g.ty(*v).as_tensor().and_then(|t| Some((t.dtype, t.fixed_dims()?)));
-        let (dtype, dims) = t.ok_or_else(|| format!("'{name}' is {}, no tensor of fixed extents", g.ty(*v)))?;
-        Ok(Port { name: name.clone(), dtype, dims })
+    let port = |(index, (v, name)): (usize, (&ValueId, &String))| {
+        let t = g.ty(*v).as_tensor().and_then(|t| Some((t.dtype, t.shape.as_ref()?)));
+        let range = |d| Range::of(d, ranges);
+        let port = t.and_then(|(dtype, shape)| Some((dtype, shape.iter().map(range).collect::<Option<_>>()?)));
+        let (dtype, dims) =
+            port.ok_or_else(|| format!("'{name}' is {}, no tensor of extents that are known", g.ty(*v)))?;
+        Ok(Port { index, name: name.clone(), dtype, dims, shown: shown(g, *v, name) })
     };
-    let inputs = g.args().iter().zip(&func.inputs).map(port).collect::<Result<_, String>>()?;
-    let outputs = g.outputs().iter().zip(&func.outputs).map(port).collect::<Result<_, String>>()?;
-    Ok((inputs, outputs))
+    let read = |(_, (v, _)): &(usize, (&ValueId, &String))| !g.uses(**v).is_empty();
+    let inputs = g.args().iter().zip(&func.inputs).enumerate().filter(read);
+    let outputs = g.outputs().iter().zip(&func.outputs).enumerate();
+    Ok((inputs.map(port).collect::<Result<_, String>>()?, outputs.map(port).collect::<Result<_, String>>()?))
+}
+
+/// What people call a value: on one line, as it stands at the end of one.
+fn shown(g: &Graph, v: ValueId, name: &str) -> String {
+    let own = g.name(v).map_or(name, |n| n);
+    own.split(char::is_control).collect::<Vec<_>>().join(" ")
 }
 
 impl Payload {
@@ -61,8 +102,9 @@ impl Payload {
         let mut head = format!("{MAGIC}\nversion {}\narchs {}\n", self.version, archs.join(" "));
         for (what, list) in [("in", &self.inputs), ("out", &self.outputs)] {
             for p in list {
-                let dims: Vec<String> = p.dims.iter().map(usize::to_string).collect();
-                head += &format!("{what} {} {} {}\n", p.name, p.dtype.mlir_name(), dims.join("x"));
+                let dims: Vec<String> = p.dims.iter().map(Range::to_string).collect();
+                let (dtype, dims) = (p.dtype.mlir_name(), dims.join("x"));
+                head += &format!("{what} {} {} {dtype} {dims} {}\n", p.index, p.name, p.shown);
             }
         }
         head += &format!("engine {} {}\n", self.engine.len(), blake3::hash(&self.engine).to_hex());
@@ -90,19 +132,26 @@ impl Payload {
                 continue;
             }
             let (what, text) = line.split_once(' ').ok_or_else(wrong)?;
-            let words: Vec<&str> = text.split(' ').collect();
+            const WORDS: usize = 5;
+            let words: Vec<&str> = if matches!(what, "in" | "out") {
+                text.splitn(WORDS, ' ').collect()
+            } else {
+                text.split(' ').collect()
+            };
             match (what, &words[..]) {
                 ("version", _) => out.version = text.into(),
                 ("archs", list) => {
                     let list = list.iter().filter(|w| !w.is_empty());
                     out.archs = list.map(|w| w.parse().map_err(|_| wrong())).collect::<Result<_, _>>()?;
                 }
-                ("in" | "out", [name, dtype, dims]) => {
+                ("in" | "out", [index, name, dtype, dims, shown]) => {
                     let dims = dims.split('x').filter(|d| !d.is_empty()).map(|d| d.parse().map_err(|_| wrong()));
                     let port = Port {
+                        index: index.parse().map_err(|_| wrong())?,
                         name: (*name).into(),
                         dtype: DType::from_mlir_name(dtype).ok_or_else(wrong)?,
                         dims: dims.collect::<Result<_, _>>()?,
+                        shown: (*shown).into(),
                     };
                     if what == "in" { out.inputs.push(port) } else { out.outputs.push(port) }
                 }
@@ -126,12 +175,18 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let port = |name: &str, dims: &[usize]| Port { name: name.into(), dtype: DType::F32, dims: dims.into() };
+        let port = |index: usize, name: &str, dims: &str| Port {
+            index,
+            name: name.into(),
+            dtype: DType::F32,
+            dims: dims.split_whitespace().map(|d| d.parse().unwrap()).collect(),
+            shown: format!("the {name} of it"),
+        };
         let p = Payload {
             version: "TensorRT-RTX 1.7.1".into(),
             archs: vec![86, 120],
-            inputs: vec![port("in0", &[1, 3]), port("in1", &[])],
-            outputs: vec![port("out0", &[2])],
+            inputs: vec![port(0, "in0", "1:8:64 3"), port(2, "in2", "")],
+            outputs: vec![port(0, "out0", "2")],
             engine: b"an\nengine\n".to_vec(),
         };
         let mut bytes = p.write();
@@ -139,5 +194,15 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         assert_eq!(Payload::read(&bytes), Err("the engine is damaged".into()));
         assert!(Payload::read(b"of-xla 1\n").is_err() && Payload::read(b"").is_err());
+    }
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let dims = vec![Range { min: 1, opt: 8, max: 64 }, Range::fixed(3)];
+        let port = Port { index: 0, name: "in0".into(), dtype: DType::F16, dims, shown: "images".into() };
+        assert_eq!((port.accepts(&[1, 3]), port.accepts(&[64, 3]), port.bytes(&[2, 3])), (Ok(()), Ok(()), Some(12)));
+        let said = |dims: &[i64]| port.accepts(dims).unwrap_err();
+        assert_eq!(said(&[65, 3]), "'images' has extent 65 at dimension 0, the engine is for 1 to 64");
+        assert_eq!(said(&[8, 4]), "'images' has extent 4 at dimension 1, the engine is for 3");
+        assert_eq!(said(&[8]), "'images' has rank 1, the engine takes rank 2");
     }
 }

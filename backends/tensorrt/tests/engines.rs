@@ -4,7 +4,7 @@ use of_codegen::Backend;
 use of_ir::text::parse_module;
 use of_ir::{Func, OpId};
 use of_runtime::{LoadContext, LoadError, Loader};
-use of_tensorrt::TensorRt;
+use of_tensorrt::{Range, Ranges, TensorRt};
 
 /// A convolution, a softmax and a product, with weights.
 const NET: &str = "
@@ -62,8 +62,8 @@ fn engines_are_built_without_a_gpu() {
     }
     let bytes = backend.compile(&f).unwrap_or_else(|d| panic!("{d}"));
     let head = String::from_utf8_lossy(&bytes[..200]).into_owned();
-    assert!(head.starts_with("of-tensorrt 1\nversion TensorRT"), "{head}");
-    assert!(head.contains("in in0 f32 1x3x8x8") || head.contains("in x f32 1x3x8x8"), "{head}");
+    assert!(head.starts_with("of-tensorrt 2\nversion TensorRT"), "{head}");
+    assert!(head.contains("in 0 x f32 1x3x8x8 x\n"), "{head}");
     // Where there is no GPU, or another one, a plan is refused before it runs.
     if let Err(e) = load(&backend, &bytes) {
         assert!(matches!(e, LoadError::Unsupported(_)), "{e}");
@@ -80,25 +80,76 @@ fn engines_are_built_without_a_gpu() {
     assert_eq!(load(&backend, &other), Err(LoadError::Payload("the engine is damaged".into())));
 }
 
+/// Extents in ranges, one of them derived, and shapes that come from outside of the region or from inside.
+#[test]
+fn engines_may_be_for_ranges() {
+    if !installed() {
+        return;
+    }
+    let f = func(
+        "func @main(%x: tensor<?(N)x?(2*S)x8xf32>, %to: tensor<4xi64>, %row: tensor<1x8xf32>)
+            -> (tensor<?(N)x?(S)x4x4xf32>, tensor<?(N*S*4)x4xf32>, tensor<?(N)x8xf32>) {
+          %a = of.reshape %x, %to {allowzero = false} : (tensor<?(N)x?(2*S)x8xf32>, tensor<4xi64>) -> tensor<?(N)x?(S)x4x4xf32>
+          %r = of.relu %a : (tensor<?(N)x?(S)x4x4xf32>) -> tensor<?(N)x?(S)x4x4xf32>
+          %rows = of.constant {value = dense<[-1, 4]> : tensor<2xi64>}
+          %b = of.reshape %r, %rows {allowzero = false} : (tensor<?(N)x?(S)x4x4xf32>, tensor<2xi64>) -> tensor<?(N*S*4)x4xf32>
+          %axes = of.constant {value = dense<1> : tensor<1xi64>}
+          %m = of.reduce_max %x, %axes {keepdims = false} : (tensor<?(N)x?(2*S)x8xf32>, tensor<1xi64>) -> tensor<?(N)x8xf32>
+          %y = of.add %m, %row : (tensor<?(N)x8xf32>, tensor<1x8xf32>) -> tensor<?(N)x8xf32>
+          of.return %r, %b, %y : (tensor<?(N)x?(S)x4x4xf32>, tensor<?(N*S*4)x4xf32>, tensor<?(N)x8xf32>) -> ()
+        }",
+    );
+    let range = |min, opt, max| Range { min, opt, max };
+    let ranges = Ranges::from([("N".to_string(), range(1, 8, 64)), ("S".to_string(), range(2, 3, 4))]);
+    let backend = TensorRt::default().within(ranges);
+    for op in ops(&f) {
+        assert_eq!(backend.claims(&f.graph, op), Ok(()), "{}", f.graph.op(op).name());
+        assert!(TensorRt::default().claims(&f.graph, op).unwrap_err().contains("extents are not known"));
+    }
+    let bytes = backend.compile(&f).unwrap_or_else(|d| panic!("{d}"));
+    let head = String::from_utf8_lossy(&bytes[..400]).into_owned();
+    // The extents that a reshape is told are computed inside: what said them is no input.
+    let lines: Vec<&str> = head.lines().filter(|l| l.starts_with("in ") || l.starts_with("out ")).collect();
+    let want = [
+        "in 0 x f32 1:8:64x4:6:8x8 x",
+        "in 2 row f32 1x8 row",
+        "out 0 out0 f32 1:8:64x2:3:4x4x4 r",
+        "out 1 out1 f32 8:96:1024x4 b",
+        "out 2 out2 f32 1:8:64x8 y",
+    ];
+    assert_eq!(lines.len(), want.len(), "{head}");
+    for (line, want) in lines.iter().zip(want) {
+        let named =
+            |l: &str| l.split(' ').enumerate().filter(|(i, _)| *i != 2).map(|(_, w)| w.to_string()).collect::<Vec<_>>();
+        assert_eq!(named(line), named(want));
+    }
+    if let Err(e) = load(&backend, &bytes) {
+        assert!(matches!(e, LoadError::Unsupported(_)), "{e}");
+    }
+}
+
 #[test]
 fn what_it_does_not_take_has_a_reason() {
     if !installed() {
         return;
     }
     let f = func(
-        "func @main(%x: tensor<?(N)x4xf32>, %d: tensor<2xf64>, %y: tensor<2x4xf32>, %shape: tensor<1xi64>)
-            -> (tensor<?(N)x4xf32>, tensor<2xf64>, tensor<8xf32>) {
+        "func @main(%x: tensor<?(N)x4xf32>, %d: tensor<2xf64>, %y: tensor<2x4xf32>, %shape: tensor<2xi64>)
+            -> (tensor<?(N)x4xf32>, tensor<2xf64>, tensor<?(M)x4xf32>) {
           %a = of.relu %x : (tensor<?(N)x4xf32>) -> tensor<?(N)x4xf32>
           %b = of.exp %d : (tensor<2xf64>) -> tensor<2xf64>
-          %c = of.reshape %y, %shape {allowzero = false} : (tensor<2x4xf32>, tensor<1xi64>) -> tensor<8xf32>
-          of.return %a, %b, %c : (tensor<?(N)x4xf32>, tensor<2xf64>, tensor<8xf32>) -> ()
+          %c = of.tile %y, %shape : (tensor<2x4xf32>, tensor<2xi64>) -> tensor<?(M)x4xf32>
+          of.return %a, %b, %c : (tensor<?(N)x4xf32>, tensor<2xf64>, tensor<?(M)x4xf32>) -> ()
         }",
     );
-    let backend = TensorRt::default();
+    let backend = TensorRt::default().within(Ranges::from([("M".to_string(), Range { min: 1, opt: 2, max: 9 })]));
     let [open, double, shape] = ops(&f)[..] else { panic!() };
     let why = |op| backend.claims(&f.graph, op).unwrap_err();
     assert!(why(open).contains("extents are not known"), "{}", why(open));
-    assert_eq!(backend.remedy(&f.graph, open).as_deref(), Some("--shape N=NUMBER gives its extent"));
+    assert_eq!(
+        backend.remedy(&f.graph, open).as_deref(),
+        Some("--shape N=NUMBER gives its extent, N=MIN:OPT:MAX a range of it")
+    );
     assert!(why(double).contains("holds no f64"), "{}", why(double));
     assert!(why(shape).contains("read as a shape"), "{}", why(shape));
 }
@@ -110,7 +161,7 @@ fn without_tensorrt_it_says_what_to_do() {
         Err(e) => {
             let f = func(NET);
             assert_eq!(TensorRt::default().claims(&f.graph, ops(&f)[0]), Err(e.to_string()));
-            let head = "of-tensorrt 1\nversion x\narchs 80\nengine 0 ";
+            let head = "of-tensorrt 2\nversion x\narchs 80\nengine 0 ";
             let bytes = format!("{head}{}\n", blake3::hash(b"").to_hex());
             assert!(matches!(load(&TensorRt::default(), bytes.as_bytes()), Err(LoadError::Unsupported(_))));
         }

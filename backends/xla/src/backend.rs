@@ -133,8 +133,13 @@ impl Loader for Xla {
         let payload = Payload::read(payload).map_err(LoadError::Payload)?;
         let client = plugin::client().map_err(|e| LoadError::Unsupported(e.to_string()))?;
         let weights = context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_))));
-        let mut region =
-            Region { client, weights: weights.map(|w| (w, None)).collect(), programs: HashMap::new(), open: None };
+        let mut region = Region {
+            client,
+            device: context.device,
+            weights: weights.map(|w| (w, None)).collect(),
+            programs: HashMap::new(),
+            open: None,
+        };
         match payload {
             Payload::Fixed(module) => {
                 let program = region.program(&module).map_err(|e| LoadError::Failed(e.to_string()))?;
@@ -176,6 +181,8 @@ impl Program {
 /// A region of a plan.
 struct Region {
     client: Arc<Client>,
+    /// That of the rank.
+    device: usize,
     /// Which inputs are constants of the plan; they are brought to the device once.
     weights: Vec<(bool, Option<Buffer>)>,
     /// By the extents of the inputs; those of fixed extents under none.
@@ -221,7 +228,7 @@ impl Executable for Region {
                 continue;
             }
             let ty = buffer_type(*dtype).ok_or_else(|| ExecError::Unsupported(format!("XLA takes no {dtype}")))?;
-            let buffer = self.client.buffer(bytes, ty, dims).map_err(failed)?;
+            let buffer = self.client.buffer(self.device, bytes, ty, dims).map_err(failed)?;
             if weight {
                 self.weights[i].1 = Some(buffer);
                 fresh.push(None);
@@ -233,7 +240,7 @@ impl Executable for Region {
         let kept = |i: usize| self.weights.get(i).and_then(|w| w.1.as_ref());
         let args: Vec<&Buffer> = fresh.iter().enumerate().filter_map(|(i, b)| b.as_ref().or_else(|| kept(i))).collect();
         let weights: Vec<i64> = (0..inputs.len()).filter(|i| kept(*i).is_some()).map(|i| i as i64).collect();
-        let results = program.loaded.execute(&args, &weights).map_err(failed)?;
+        let results = program.loaded.execute(self.device, &args, &weights).map_err(failed)?;
         let expected = program.results.len() + usize::from(program.checked);
         if program.results.len() != outputs.len() || results.len() != expected {
             return Err(ExecError::Failed(format!("{} results for {} outputs", results.len(), outputs.len())));
@@ -293,12 +300,13 @@ fn buffer_type(dtype: ElementType) -> Option<u32> {
     })
 }
 
-/// The results of a module on tensors, for tests.
+/// The results of a module on tensors, on the device of this number, for tests.
 ///
 /// # Errors
 /// What the plugin says, or that an index is out of range.
 pub fn evaluate(
     client: &Arc<Client>,
+    device: usize,
     module: &Module,
     inputs: &[&of_ir::Tensor],
 ) -> Result<Vec<of_ir::Tensor>, String> {
@@ -308,9 +316,9 @@ pub fn evaluate(
     for t in inputs {
         let ty = buffer_type(element_type(t.dtype())).ok_or_else(|| format!("XLA takes no {}", t.dtype()))?;
         let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
-        buffers.push(client.buffer(t.bytes().ok_or("XLA has no text")?, ty, &dims).map_err(text)?);
+        buffers.push(client.buffer(device, t.bytes().ok_or("XLA has no text")?, ty, &dims).map_err(text)?);
     }
-    let results = program.execute(&buffers.iter().collect::<Vec<_>>(), &[]).map_err(text)?;
+    let results = program.execute(device, &buffers.iter().collect::<Vec<_>>(), &[]).map_err(text)?;
     let mut held = [1u8];
     if module.checked {
         results.last().ok_or("no results")?.read(&mut held).map_err(text)?;

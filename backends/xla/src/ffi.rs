@@ -251,11 +251,11 @@ fn string(text: *const c_char, len: usize) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A client of a plugin, and its first device.
+/// A client of a plugin, and its devices.
 pub struct Client {
     api: Api,
     raw: *mut c_void,
-    device: *mut c_void,
+    devices: Vec<*mut c_void>,
     /// The platform and its version, for cache keys and people.
     pub platform: String,
 }
@@ -274,7 +274,7 @@ impl Client {
         let api = Api::open(path)?;
         let mut args = ClientCreate::new();
         api.call(Function::ClientCreate, &mut args)?;
-        let mut client = Client { api, raw: args.client, device: null_mut(), platform: String::new() };
+        let mut client = Client { api, raw: args.client, devices: Vec::new(), platform: String::new() };
         let mut devices = ClientDevices::new();
         devices.client = client.raw;
         client.api.call(Function::ClientAddressableDevices, &mut devices)?;
@@ -282,7 +282,7 @@ impl Client {
             return Err(PluginError::NoDevice);
         }
         // SAFETY: there are `len` devices, at least one.
-        client.device = unsafe { *devices.devices };
+        client.devices = unsafe { std::slice::from_raw_parts(devices.devices, devices.len) }.to_vec();
         let name = client.text(Function::ClientPlatformName)?;
         let version = client.text(Function::ClientPlatformVersion)?;
         client.platform = format!("{name}, {}", version.replace('\n', " "));
@@ -296,13 +296,19 @@ impl Client {
         Ok(string(args.text, args.len))
     }
 
-    /// Compiles MLIR text for one device.
+    /// The device of this number, counted on from the first where there are fewer.
+    fn device(&self, number: usize) -> *mut c_void {
+        self.devices[number % self.devices.len()]
+    }
+
+    /// Compiles MLIR text for one device, whichever that is.
     ///
     /// # Errors
     /// What the compiler says.
     pub fn compile(self: &Arc<Self>, text: &str) -> Result<Loaded, PluginError> {
-        // CompileOptionsProto { executable_build_options (3): { num_replicas (4): 1, num_partitions (5): 1 } }
-        const OPTIONS: [u8; 6] = [0x1a, 4, 0x20, 1, 0x28, 1];
+        // CompileOptionsProto { executable_build_options (3): { num_replicas (4): 1, num_partitions (5): 1 },
+        // compile_portable_executable (4): true }
+        const OPTIONS: [u8; 8] = [0x1a, 4, 0x20, 1, 0x28, 1, 0x20, 1];
         const FORMAT: &str = "mlir";
         let mut program = ProgramText::new();
         (program.code, program.len) = (text.as_ptr().cast(), text.len());
@@ -325,13 +331,13 @@ impl Client {
         Loaded::new(self.clone(), args.loaded)
     }
 
-    /// A copy of bytes on the device; `ty` is a `PJRT_Buffer_Type`.
+    /// A copy of bytes on the device of this number; `ty` is a `PJRT_Buffer_Type`.
     ///
     /// # Errors
     /// When there is no memory for it.
-    pub fn buffer(self: &Arc<Self>, bytes: &[u8], ty: u32, dims: &[i64]) -> Result<Buffer, PluginError> {
+    pub fn buffer(self: &Arc<Self>, device: usize, bytes: &[u8], ty: u32, dims: &[i64]) -> Result<Buffer, PluginError> {
         let mut args = BufferFromHost::new();
-        (args.client, args.device) = (self.raw, self.device);
+        (args.client, args.device) = (self.raw, self.device(device));
         (args.data, args.ty) = (bytes.as_ptr().cast(), ty as usize);
         (args.dims, args.num_dims) = (dims.as_ptr(), dims.len());
         // Semantics 0: the plugin reads the bytes during the call alone.
@@ -348,7 +354,7 @@ impl Drop for Client {
     }
 }
 
-/// A buffer on the device.
+/// A buffer on a device.
 pub struct Buffer {
     client: Arc<Client>,
     raw: *mut c_void,
@@ -382,7 +388,7 @@ impl Drop for Buffer {
     }
 }
 
-/// A compiled program on the device.
+/// A compiled program.
 pub struct Loaded {
     client: Arc<Client>,
     raw: *mut c_void,
@@ -407,12 +413,12 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Runs it; the results are computed when they are read. They may take over the memory of arguments, whose buffers are of
+    /// Runs it on the device of this number, where the arguments are; the results are computed when they are read. They may take over the memory of arguments, whose buffers are of
     /// no use then, but not of those at the places `kept`.
     ///
     /// # Errors
     /// When the arguments do not fit.
-    pub fn execute(&self, args: &[&Buffer], kept: &[i64]) -> Result<Vec<Buffer>, PluginError> {
+    pub fn execute(&self, device: usize, args: &[&Buffer], kept: &[i64]) -> Result<Vec<Buffer>, PluginError> {
         let raw: Vec<*mut c_void> = args.iter().map(|b| b.raw).collect();
         let mut results: Vec<*mut c_void> = vec![null_mut(); self.outputs];
         let (lists, outputs) = ([raw.as_ptr()], [results.as_mut_ptr()]);
@@ -421,7 +427,7 @@ impl Loaded {
         let mut call = Execute::new();
         (call.loaded, call.options) = (self.raw, &mut options);
         (call.arguments, call.num_devices, call.num_arguments) = (lists.as_ptr(), 1, raw.len());
-        call.outputs = outputs.as_ptr();
+        (call.outputs, call.device) = (outputs.as_ptr(), self.client.device(device));
         self.client.api.call(Function::LoadedExecutableExecute, &mut call)?;
         Ok(results.into_iter().map(|raw| Buffer { client: self.client.clone(), raw }).collect())
     }

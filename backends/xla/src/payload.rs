@@ -9,7 +9,7 @@ use crate::emit::{self, Module};
 
 const FIXED: &str = "of-xla 1 fixed";
 const OPEN: &str = "of-xla 1 open\n";
-const COMPILED: &str = "of-xla 1 compiled";
+const COMPILED: &str = "of-xla 2 compiled";
 
 /// A payload.
 pub enum Payload {

@@ -10,6 +10,9 @@ use crate::ffi::{Client, Loaded, PluginError};
 /// The file that the plugin is installed as.
 pub const FILE: &str = "pjrt_c_api_cpu_plugin.so";
 
+/// Changes when programs are compiled otherwise.
+const FORMAT: &str = "of-xla-program-2";
+
 /// What to do where there is none.
 pub const HINT: &str = "'cargo xtask pjrt-plugin' installs XLA's plugin for CPUs; OF_PJRT_PLUGIN names another one";
 
@@ -88,7 +91,7 @@ fn identity() -> String {
 /// # Errors
 /// What the compiler says.
 pub fn program(client: &Arc<Client>, text: &str) -> Result<Loaded, PluginError> {
-    let key = [identity().as_str(), &client.platform, text].join("\0");
+    let key = [FORMAT, identity().as_str(), &client.platform, text].join("\0");
     let key = blake3::hash(key.as_bytes());
     let file = cache().map(|d| d.join("xla").join(key.to_hex().as_str()));
     if let Some(loaded) = file.as_deref().and_then(read).and_then(|bytes| client.load(&bytes).ok()) {

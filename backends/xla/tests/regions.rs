@@ -103,6 +103,54 @@ fn an_index_out_of_range_fails_the_run_and_no_other() {
     }
 }
 
+/// Whatever device a rank has: one program is for all of them, and their number is counted on from the first.
+#[test]
+fn every_device_runs_a_program() {
+    let Some(client) = common::client() else { return };
+    let f = support::function_of(
+        "func @main(%x: tensor<4xf32>) -> (tensor<4xf32>) {
+  %y = of.add %x, %x : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  of.return %y : (tensor<4xf32>) -> ()
+}",
+    );
+    let module = of_xla::emit::module(&f).unwrap();
+    let x = of_ops::Value::Tensor(Tensor::from_slice(&[4], &[1f32, 2.0, 3.0, 4.0]).unwrap());
+    for device in 0..9 {
+        let y = common::run_on(&client, device, &module, std::slice::from_ref(&x)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(support::tensors(&y)[0].to_f64s().unwrap(), [2.0, 4.0, 6.0, 8.0], "device {device}");
+    }
+}
+
+/// Equal elements, NaN, and windows of the smallest value or of padding alone.
+#[test]
+fn maxima_are_where_they_are_first() {
+    if common::client().is_none() {
+        return;
+    }
+    for (order, last) in [(0, false), (1, false), (1, true)] {
+        let (ty, out) = if last { ("tensor<1x4x5x2xf32>", "1x4x4x2") } else { ("tensor<1x2x4x5xf32>", "1x2x4x4") };
+        let (f, plan) = in_one_region(
+            &format!(
+                "func @main(%x: {ty}) -> (tensor<{out}xf32>, tensor<{out}xi64>) {{
+  %y, %at = of.max_pool %x {{kernel = [2, 2], strides = [2, 2], pads = [2, 1, 2, 2], dilations = [1, 1], ceil_mode = false,
+      storage_order = {order}, indices = true, auto_pad = \"NOTSET\", channels_last = {last}}}
+  of.return %y, %at
+}}"
+            ),
+            "max_pool",
+            &Xla,
+        );
+        let values = |i: usize| match i % 7 {
+            0 => f32::NAN,
+            1..=3 => f32::NEG_INFINITY,
+            n => (n % 2) as f32,
+        };
+        let x = Tensor::from_slice(&[40], &(0..40).map(values).collect::<Vec<_>>()).unwrap();
+        let dims = if last { vec![1, 4, 5, 2] } else { vec![1, 2, 4, 5] };
+        check(&f, &mut session(plan, Xla), &[x.reshaped(dims).unwrap()]);
+    }
+}
+
 #[test]
 fn loops_and_branches_run_inside_of_a_region() {
     if common::client().is_none() {

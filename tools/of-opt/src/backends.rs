@@ -14,7 +14,7 @@ use of_ops::OpSpec;
 use of_ops::boxing::Transfer;
 use of_reference::Reference;
 use of_runtime::Loader;
-use of_tensorrt::TensorRt;
+use of_tensorrt::{Ranges, TensorRt};
 use of_xla::{Serialized, Xla};
 
 use crate::cli::Codegen;
@@ -85,7 +85,24 @@ impl Backends {
     /// # Errors
     /// When there is no such instruction set, target or GPU, or there are several.
     pub fn of(flags: &Codegen) -> Result<Backends, Diagnostics> {
+        Backends::within(flags, &Ranges::new())
+    }
+
+    /// The same, for extents in these ranges where they have no numbers.
+    ///
+    /// # Errors
+    /// As [`Backends::of`], and when there are ranges that no backend is asked to compile for.
+    pub fn within(flags: &Codegen, ranges: &Ranges) -> Result<Backends, Diagnostics> {
+        if !ranges.is_empty() {
+            ranged(flags, ranges)?;
+        }
         let mut all = Backends::all();
+        for tensorrt in [TensorRt::default(), TensorRt::tf32()] {
+            if let Some(own) = all.compilers.iter_mut().find(|b| b.name() == tensorrt.name()) {
+                let times = driver::cache(flags).beside("tensorrt");
+                *own = Arc::new(tensorrt.within(ranges.clone()).keeping_times(times));
+            }
+        }
         if let Some(mlir) = all.compilers.iter_mut().find(|b| b.name() == of_mlir::NAME) {
             *mlir = Arc::new(Mlir::new(driver::isa(flags.isa.as_deref())?));
         }
@@ -135,6 +152,25 @@ impl Backends {
         let request = Request { known: &known, wanted: &wanted, pins: &pins, min_region };
         Ok(Some(place_all(funcs, &request)?))
     }
+}
+
+/// Checks that ranges are of use: engines of TensorRT have them, and everything else takes any extent that has no number.
+fn ranged(flags: &Codegen, ranges: &Ranges) -> Result<(), Diagnostics> {
+    let list: Vec<String> = ranges.iter().map(|(name, range)| format!("{name}={range}")).collect();
+    let list = list.join(",");
+    if flags.mesh.is_some() {
+        let what = format!("--shape {list}: ranges do not go with --mesh");
+        return Err(exit::error(Code::INPUT, what).hint("give numbers").into());
+    }
+    let pinned = flags.backend_for.iter().filter_map(|p| p.rsplit_once('=')).map(|(_, backend)| backend);
+    let mut asked = flags.backend.iter().map(String::as_str).chain(pinned);
+    if asked.any(|b| b == of_tensorrt::NAME || b == of_tensorrt::NAME_TF32) {
+        return Ok(());
+    }
+    let what =
+        format!("--shape {list}: only engines of TensorRT are made for ranges, and --backend does not ask for one");
+    let hint = "leave it out: what has no number stays open, and the plan takes any extent there";
+    Err(exit::error(Code::INPUT, what).hint(hint).into())
 }
 
 /// The architecture in `cuda:sm_90`.

@@ -95,7 +95,7 @@ pub enum Command {
 #[derive(Args, Debug, Clone, Default)]
 pub struct Shapes {
     /// Numbers for named dimensions (batch=8) or the shape of an input (x=1x3x224x224); commas or repetition join
-    /// several
+    /// several. Where engines of TensorRT are compiled, MIN:OPT:MAX is a range (batch=1:8:64)
     #[arg(long = "shape", value_name = "NAME=DIMS", value_delimiter = ',')]
     pub shape: Vec<String>,
 }

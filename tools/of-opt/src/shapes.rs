@@ -1,4 +1,4 @@
-//! `--shape` and `--variant`: numbers for what a model leaves open.
+//! `--shape` and `--variant`: numbers and ranges for what a model leaves open.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Dim, Func, Type};
 use of_passes::specialize::{Bindings, bind_input, open_symbols};
 use of_plan::{Port, Program};
+use of_tensorrt::{Range, Ranges};
 
 use crate::console::Console;
 use crate::{exit, values};
@@ -24,6 +25,57 @@ pub fn bind(specs: &[String], func: &Func, bindings: &mut Bindings) -> Result<()
     errors.into_result(())
 }
 
+/// As [`bind`], and reads ranges: `batch=1:8:64` or `x=1x3x8x8:8x3x8x8:64x3x8x8` are the least, the usual and the largest.
+///
+/// # Errors
+/// As [`bind`], and when a range does not rise.
+pub fn bind_ranges(
+    specs: &[String],
+    func: &Func,
+    bindings: &mut Bindings,
+    ranges: &mut Ranges,
+) -> Result<(), Diagnostics> {
+    let is_range = |s: &String| s.rsplit_once('=').is_some_and(|(_, value)| value.contains(':'));
+    let (of_ranges, of_numbers): (Vec<String>, Vec<String>) = specs.iter().cloned().partition(is_range);
+    bind(&of_numbers, func, bindings)?;
+    let mut errors = Diagnostics::default();
+    for spec in of_ranges {
+        if let Err(d) = bind_range(spec.trim(), func, bindings, ranges) {
+            errors.0.push(d);
+        }
+    }
+    errors.into_result(())
+}
+
+/// A spec with three ends: what is the same at all of them is a number.
+fn bind_range(spec: &str, func: &Func, bindings: &mut Bindings, ranges: &mut Ranges) -> Result<(), Diagnostic> {
+    let wrong =
+        |what: String| exit::error(Code::INPUT, what).hint("MIN:OPT:MAX are numbers or shapes that rise from 1 on");
+    let (name, value) = spec.rsplit_once('=').unwrap_or((spec, ""));
+    let Ok([min, opt, max]) = <[&str; 3]>::try_from(value.split(':').collect::<Vec<_>>()) else {
+        return Err(wrong(format!("'{value}' is no range (of '{name}')")));
+    };
+    let at = |end: &str| {
+        let mut own = bindings.clone();
+        bind_one(&format!("{name}={end}"), func, &mut own).map(|()| own)
+    };
+    let (min, opt, max) = (at(min)?, at(opt)?, at(max)?);
+    let mut numbers = Bindings::new();
+    for (symbol, opt) in opt.iter().filter(|(symbol, _)| !bindings.contains_key(*symbol)) {
+        let (Some(min), Some(max)) = (min.get(symbol), max.get(symbol)) else { continue };
+        let range = Range { min: *min, opt: *opt, max: *max };
+        if range.as_fixed() == Some(*opt) {
+            numbers.insert(symbol.clone(), *opt);
+        } else if !(1 <= range.min && range.min <= range.opt && range.opt <= range.max) {
+            return Err(wrong(format!("'{symbol}' has no range {range}")));
+        } else if let Some(old) = ranges.insert(symbol.clone(), range).filter(|old| *old != range) {
+            return Err(given_twice(symbol, old, range));
+        }
+    }
+    bindings.extend(numbers);
+    Ok(())
+}
+
 /// `NAME=1x3`.
 fn parse(spec: &str) -> Result<(&str, Vec<usize>), Diagnostic> {
     let Some((name, value)) = spec.rsplit_once('=') else {
@@ -32,6 +84,10 @@ fn parse(spec: &str) -> Result<(&str, Vec<usize>), Diagnostic> {
             exit::error(Code::INPUT, what).hint("write NAME=NUMBER for a dimension or NAME=1x3x224x224 for an input")
         );
     };
+    if value.contains(':') {
+        let what = format!("'{spec}' is a range, and here a number is needed");
+        return Err(exit::error(Code::INPUT, what).hint("--shape of compile and of explain --placement takes ranges"));
+    }
     let Some(dims) = parse_dims(value) else {
         let what = format!("'{value}' is no shape (of '{name}')");
         return Err(exit::error(Code::INPUT, what).hint("numbers from 0 joined by 'x', e.g. 1x3x224x224"));
@@ -39,7 +95,7 @@ fn parse(spec: &str) -> Result<(&str, Vec<usize>), Diagnostic> {
     Ok((name, dims))
 }
 
-fn given_twice(name: &str, a: i64, b: i64) -> Diagnostic {
+fn given_twice<T: std::fmt::Display>(name: &str, a: T, b: T) -> Diagnostic {
     exit::error(Code::INPUT, format!("dimension '{name}' is given as {a} and as {b}"))
 }
 
@@ -211,6 +267,31 @@ mod tests {
         assert_eq!(bound(&["x=axb"]).unwrap_err(), "'axb' is no shape (of 'x')");
         assert!(bound(&["s=3", "x=2x5"]).unwrap_err().contains("it must be 6"));
         assert!(bound(&["x=2x5"]).unwrap_err().contains("never is"));
+    }
+
+    #[test]
+    fn ranges_are_those_of_symbols() {
+        let ranged = |specs: &[&str]| -> Result<(Bindings, Vec<String>), String> {
+            let (mut b, mut r) = (Bindings::new(), Ranges::new());
+            let specs: Vec<String> = specs.iter().map(|s| (*s).to_string()).collect();
+            bind_ranges(&specs, &func(), &mut b, &mut r).map_err(|e| e.0[0].message.clone())?;
+            Ok((b, r.iter().map(|(k, r)| format!("{k}={r}")).collect()))
+        };
+        let numbers = |list: &[(&str, i64)]| list.iter().map(|(k, v)| ((*k).to_string(), *v)).collect::<Bindings>();
+        let of = |list: &[&str]| list.iter().map(|s| (*s).to_string()).collect::<Vec<_>>();
+        assert_eq!(ranged(&["batch=1:8:64"]), Ok((numbers(&[]), of(&["batch=1:8:64"]))));
+        assert_eq!(ranged(&["batch=1:8:64", "s=3"]), Ok((numbers(&[("s", 3)]), of(&["batch=1:8:64"]))));
+        // The second axis is twice as long as `s`, and the same at all ends.
+        assert_eq!(ranged(&["x=1x6:2x6:4x6"]), Ok((numbers(&[("s", 3)]), of(&["batch=1:2:4"]))));
+        assert_eq!(ranged(&["x=1x2:2x6:4x8"]), Ok((numbers(&[]), of(&["batch=1:2:4", "s=1:3:4"]))));
+        assert_eq!(ranged(&["batch=1:8"]).unwrap_err(), "'1:8' is no range (of 'batch')");
+        assert_eq!(ranged(&["batch=8:1:64"]).unwrap_err(), "'batch' has no range 8:1:64");
+        assert_eq!(ranged(&["batch=0:1:64"]).unwrap_err(), "'batch' has no range 0:1:64");
+        assert_eq!(ranged(&["q=1:2:3"]).unwrap_err(), "the model has no dimension or input 'q'");
+        let twice = ranged(&["batch=1:2:3", "batch=1:2:4"]).unwrap_err();
+        assert_eq!(twice, "dimension 'batch' is given as 1:2:3 and as 1:2:4");
+        assert_eq!(ranged(&["batch=1:2:3", "batch=2"]).unwrap_err(), "dimension 'batch' is given as 2 and as 1");
+        assert!(bound(&["batch=1:8:64"]).unwrap_err().contains("is a range"));
     }
 
     #[test]

@@ -261,6 +261,66 @@ impl Emitter<'_> {
         self.line(&text);
         out
     }
+
+    /// The maximum of each window, and the least of the places where it is; NaN is the maximum if there is one. Padding has the
+    /// value and place `init`.
+    pub fn first_maxima(&mut self, x: &Val, place: &Val, init: (f64, f64), w: &Window) -> (Val, Val) {
+        let (least, beyond) = (self.splat(x.dtype, &[], init.0), self.splat(place.dtype, &[], init.1));
+        let dims: Vec<usize> = (0..x.rank()).map(|a| w.positions(a, x.dims[a])).collect();
+        let name = self.fresh();
+        let of = |i: usize, v: &Val| Val { name: format!("{name}#{i}"), dtype: v.dtype, dims: dims.clone() };
+        let (y, at) = (of(0, x), of(1, place));
+        let (t, u) = (least.ty(), beyond.ty());
+        let bit = type_text(DType::Bool, &[]);
+        let compare = |out: &str, how: &str, a: &str, b: &str, ty: &str| {
+            format!(
+                "      {out} = \"stablehlo.compare\"({a}, {b}) {{comparison_direction = \
+                 #stablehlo<comparison_direction {how}>}} : ({ty}, {ty}) -> {bit}\n"
+            )
+        };
+        let logic = |out: &str, op: &str, a: &str, b: &str| {
+            format!("      {out} = \"stablehlo.{op}\"({a}, {b}) : ({bit}, {bit}) -> {bit}\n")
+        };
+        let select = |out: &str, a: &str, b: &str, ty: &str| {
+            format!("      {out} = \"stablehlo.select\"(%left, {a}, {b}) : ({bit}, {ty}, {ty}) -> {ty}\n")
+        };
+        // A NaN is as large as another, and larger than anything else.
+        let body = [
+            compare("%xnan", "NE", "%x", "%x", &t),
+            compare("%ynan", "NE", "%y", "%y", &t),
+            compare("%greater", "GT", "%x", "%y", &t),
+            compare("%equal", "EQ", "%x", "%y", &t),
+            compare("%before", "LT", "%p", "%q", &u),
+            logic("%nans", "and", "%xnan", "%ynan"),
+            logic("%one", "xor", "%xnan", "%nans"),
+            logic("%wins", "or", "%greater", "%one"),
+            logic("%same", "or", "%equal", "%nans"),
+            logic("%first", "and", "%same", "%before"),
+            logic("%left", "or", "%wins", "%first"),
+            select("%v", "%x", "%y", &t),
+            select("%at", "%p", "%q", &u),
+        ]
+        .concat();
+        let text = format!(
+            "{name}:2 = \"stablehlo.reduce_window\"({}, {}, {}, {}) ({{\n    ^bb0(%x: {t}, %p: {u}, %y: {t}, %q: {u}):\n\
+             {body}      \"stablehlo.return\"(%v, %at) : ({t}, {u}) -> ()\n    }}) {{window_dimensions = {}, \
+             window_strides = {}, window_dilations = {}, padding = {}}} : ({}, {}, {t}, {u}) -> ({}, {})",
+            x.name,
+            place.name,
+            least.name,
+            beyond.name,
+            array(&w.size),
+            array(&w.strides),
+            array(&w.dilations),
+            padding(&w.pads),
+            x.ty(),
+            place.ty(),
+            y.ty(),
+            at.ty()
+        );
+        self.line(&text);
+        (y, at)
+    }
 }
 
 /// A window along every axis.

@@ -1,4 +1,4 @@
-//! Branches and loops.
+//! Branches, loops, and what is not to be looked through.
 
 use of_codegen::emit::{Port, Printer};
 use of_ir::{DType, OpId, RegionId, ValueId};
@@ -6,7 +6,12 @@ use of_ir::{DType, OpId, RegionId, ValueId};
 use super::{Emitter, Table, Typed, Val, type_text};
 
 /// Ops of this file.
-pub const TABLE: Table = &[("of.if", branch), ("of.loop", repeat)];
+pub const TABLE: Table = &[("of.hold", hold), ("of.if", branch), ("of.loop", repeat)];
+
+fn hold(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let x = e.operand(op, 0)?;
+    Ok(vec![e.emit("stablehlo.optimization_barrier", &[&x], "", x.dtype, &x.dims)])
+}
 
 fn branch(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let condition = e.operand(op, 0)?;

@@ -184,16 +184,57 @@ fn lp_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let pool = e.attrs::<MaxPool>(op)?;
-    if pool.indices {
-        return Err("XLA's windows give no indices of maxima".into());
-    }
     let x = e.operand(op, 0)?;
     let g = pool.geometry(&dims(&x)).and_then(|g| g.fixed()).map_err(|e| e.message)?;
     let least = match x.dtype.int_range() {
         Some((low, _)) if x.dtype.is_int() => low as f64,
         _ => f64::NEG_INFINITY,
     };
-    Ok(vec![e.reduce_window("maximum", &x, least, &windows(&g, pool.channels_last))])
+    let w = windows(&g, pool.channels_last);
+    if !pool.indices {
+        return Ok(vec![e.reduce_window("maximum", &x, least, &w)]);
+    }
+    let axes = if pool.channels_last { 1..x.rank() - 1 } else { 2..x.rank() };
+    let spatial: Vec<(usize, usize)> = axes.map(|a| (a, x.dims[a])).collect();
+    let area: usize = spatial.iter().map(|(_, n)| n).product();
+    // Where each element lies among those of its plane. Behind them all lies what a window of padding alone finds.
+    let place = row_major(e, &x.dims, &spatial);
+    let (y, at) = e.first_maxima(&x, &place, (least, area as f64), &w);
+    let (none, zero) = (e.like(&at, area as f64), e.like(&at, 0.0));
+    let padding = e.compare("EQ", &at, &none);
+    let mut at = e.select(&padding, &zero, &at);
+    if pool.storage_order == 1 {
+        at = column_major(e, &at, &spatial);
+    }
+    let channel = if pool.channels_last { x.rank() - 1 } else { 1 };
+    let plane = row_major(e, &y.dims, &[(0, x.dims[0]), (channel, x.dims[channel])]);
+    let area = e.like(&plane, area as f64);
+    let before = e.binary("multiply", &plane, &area);
+    Ok(vec![y, e.binary("add", &before, &at)])
+}
+
+/// Where each element of a tensor lies along these axes of these extents, the last of which is the innermost.
+fn row_major(e: &mut Emitter<'_>, dims: &[usize], axes: &[(usize, usize)]) -> Val {
+    let mut place = e.splat(DType::I64, dims, 0.0);
+    for (axis, extent) in axes {
+        let (extent, at) = (e.like(&place, *extent as f64), e.iota(DType::I64, dims, *axis));
+        place = e.binary("multiply", &place, &extent);
+        place = e.binary("add", &place, &at);
+    }
+    place
+}
+
+/// Places along axes whose last is the innermost, counted with the first as the innermost.
+fn column_major(e: &mut Emitter<'_>, place: &Val, axes: &[(usize, usize)]) -> Val {
+    let (mut rest, mut out) = (place.clone(), e.like(place, 0.0));
+    for (_, extent) in axes.iter().rev() {
+        let extent = e.like(place, *extent as f64);
+        let at = e.binary("remainder", &rest, &extent);
+        rest = e.binary("divide", &rest, &extent);
+        out = e.binary("multiply", &out, &extent);
+        out = e.binary("add", &out, &at);
+    }
+    out
 }
 
 /// One axis after the other: elements that are taken as they are, or a product with a matrix of weights.

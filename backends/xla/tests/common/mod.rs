@@ -21,9 +21,14 @@ pub fn client() -> Option<Arc<Client>> {
     Some(plugin::client().unwrap_or_else(|e| panic!("{e}")))
 }
 
-/// The results of a module.
+/// The results of a module on the first device.
 pub fn run(client: &Arc<Client>, module: &Module, inputs: &[Value]) -> Result<Vec<Value>, String> {
-    let results = of_xla::evaluate(client, module, &support::tensors(inputs))?;
+    run_on(client, 0, module, inputs)
+}
+
+/// The results of a module on the device of a number.
+pub fn run_on(client: &Arc<Client>, device: usize, module: &Module, inputs: &[Value]) -> Result<Vec<Value>, String> {
+    let results = of_xla::evaluate(client, device, module, &support::tensors(inputs))?;
     Ok(results.into_iter().map(Value::Tensor).collect())
 }
 

@@ -8,6 +8,7 @@ use of_codegen::Summary;
 use of_codegen::native::schedule::Schedules;
 use of_diag::{Code, Diagnostics};
 use of_passes::specialize::Bindings;
+use of_tensorrt::Ranges;
 
 use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
@@ -56,8 +57,8 @@ pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
     };
     driver::verify(&source.module)?;
     precision::lower(&mut source, &c.codegen, console)?;
-    let backends = Backends::of(&c.codegen)?;
-    let variants = variants(c, &source)?;
+    let (variants, ranges) = variants(c, &source)?;
+    let backends = Backends::within(&c.codegen, &ranges)?;
     if let Some(mesh) = &c.codegen.mesh {
         return compile_mesh(c, mesh, &source, &variants, &backends, started, console);
     }
@@ -103,15 +104,17 @@ fn compile_mesh(
     Ok(())
 }
 
-/// The numbers of every program that the plan gets. What they leave open stays open: the program takes any legal shape.
-fn variants(c: &Compile, source: &Source) -> Result<Vec<Bindings>, Diagnostics> {
+/// The numbers of every program that the plan gets, and ranges. What they leave open stays open: the program takes any legal
+/// shape, and its engines those in the ranges.
+fn variants(c: &Compile, source: &Source) -> Result<(Vec<Bindings>, Ranges), Diagnostics> {
     let func = driver::main_func(&source.module)?;
     let mut base = Bindings::new();
     let given = inputs::read(&c.inputs, func)?;
     inputs::bind(&given, func, &mut base)?;
-    shapes::bind(&c.shapes.shape, func, &mut base)?;
+    let mut ranges = Ranges::new();
+    shapes::bind_ranges(&c.shapes.shape, func, &mut base, &mut ranges)?;
     let mut all = Vec::new();
-    if c.variant.is_empty() || !base.is_empty() {
+    if c.variant.is_empty() || !base.is_empty() || !ranges.is_empty() {
         all.push(base.clone());
     }
     for v in &c.variant {
@@ -127,7 +130,7 @@ fn variants(c: &Compile, source: &Source) -> Result<Vec<Bindings>, Diagnostics> 
             distinct.push(b);
         }
     }
-    Ok(distinct)
+    Ok((distinct, ranges))
 }
 
 /// The flags that shape the result, as the plan remembers them: paths are left out, so that equal inputs give equal plans.

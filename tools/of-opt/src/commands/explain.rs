@@ -10,6 +10,7 @@ use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons, stages, ways};
+use of_tensorrt::Ranges;
 
 use crate::backends::{self, Backends};
 use crate::cli::{Codegen, ModelFile, Shapes};
@@ -128,9 +129,9 @@ fn placement(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         return Err(exit::usage("a plan is compiled already: explain takes a model").into());
     };
     driver::verify(&source.module)?;
-    let mut bindings = Bindings::default();
-    shapes::bind(&c.shapes.shape, driver::main_func(&source.module)?, &mut bindings)?;
-    let backends = Backends::of(&c.codegen)?;
+    let (mut bindings, mut ranges) = (Bindings::default(), Ranges::new());
+    shapes::bind_ranges(&c.shapes.shape, driver::main_func(&source.module)?, &mut bindings, &mut ranges)?;
+    let backends = Backends::within(&c.codegen, &ranges)?;
     if let Some(mesh) = &c.codegen.mesh {
         let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, Which::OneOfEach, &backends, console)?;
         return console.print(&(ranked.placed(true).join("\n") + "\n"));
