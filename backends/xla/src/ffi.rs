@@ -413,8 +413,8 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Runs it on the device of this number, where the arguments are; the results are computed when they are read. They may take over the memory of arguments, whose buffers are of
-    /// no use then, but not of those at the places `kept`.
+    /// Runs it on the device of this number, where the arguments are; the results are computed when they are read. They may
+    /// take over the memory of arguments, whose buffers are of no use then, but not of those at the places `kept`.
     ///
     /// # Errors
     /// When the arguments do not fit.

@@ -63,6 +63,11 @@ impl Pass for Optimize {
     type Options = OptimizeOptions;
 
     fn run(options: &OptimizeOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        if options.exact.is_nan() || options.exact < 0.0 {
+            return Err(
+                Diagnostic::error(Code::PIPELINE, Location::Unknown, "option 'exact' is seconds from 0 on").into()
+            );
+        }
         let target = Target::named(&options.target)?;
         let until = Instant::now().checked_add(Duration::from_secs(options.seconds as u64));
         let limits = Limits { nodes: options.nodes, rounds: options.rounds, until };
@@ -102,9 +107,7 @@ impl Total {
         while let Some(block) = blocks.pop() {
             blocks.extend(inner_blocks(&rw, block));
             for run in runs(rw.graph(), block, options.region) {
-                // What is no number is no time.
-                let seconds = if options.exact.is_nan() { 0.0 } else { options.exact.clamp(0.0, MOST_SECONDS) };
-                let exact = Duration::from_secs_f64(seconds).saturating_sub(self.solving);
+                let exact = Duration::from_secs_f64(options.exact.min(MOST_SECONDS)).saturating_sub(self.solving);
                 let task = Task { rules, target, limits, exact, ways: options.ways };
                 if let Some(o) = optimize(&mut rw, &run, &task)? {
                     self.add(o);
