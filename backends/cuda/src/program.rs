@@ -244,10 +244,11 @@ impl<'a> DeviceProgram<'a> {
                     let port = program.inputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
                     let (to, bytes) = place.regst(port.regst).ok_or_else(|| refuse("feeds no buffer"))?;
                     let input = p.port as usize;
-                    out.steps.push(match kept(input) {
-                        Some(from) => Step::Take { input, from, to, bytes },
-                        None => Step::Upload { from: out.inputs[input].0, to, bytes },
-                    });
+                    match kept(input) {
+                        Some(from) => out.steps.push(Step::Take { input, from, to, bytes }),
+                        None if bytes > 0 => out.steps.push(Step::Upload { from: out.inputs[input].0, to, bytes }),
+                        None => {}
+                    }
                 }
                 Some(Exec::Fetch(p)) => {
                     let port = program.outputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
@@ -256,7 +257,7 @@ impl<'a> DeviceProgram<'a> {
                     if readers(output).inside {
                         out.steps.push(Step::Keep { output, from, bytes });
                     }
-                    if readers(output).outside {
+                    if readers(output).outside && bytes > 0 {
                         out.steps.push(Step::Download { from, to: out.outputs[output].0, bytes });
                     }
                 }
@@ -375,10 +376,13 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Place and bytes of a register.
+    /// Place and bytes of a register. What has no elements may be anywhere.
     fn regst(&self, id: u32) -> Option<(u64, u64)> {
         let r: &Regst = self.program.regsts.get(id as usize)?;
         let bytes = r.dtype().byte_len(&r.dims)?;
+        if bytes == 0 {
+            return Some((0, 0));
+        }
         r.block().filter(|b| b.chunk == 0 && b.bytes >= bytes).map(|b| (b.offset, bytes))
     }
 
