@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::calls::{compare, inputs, inside, numbers};
+use common::calls::{compare, compare_on_a_driver, inputs, inside, numbers};
 use common::{cache, emulated, function_of, plan, said, stub, to_runtime};
 use of_codegen::cuda::cublaslt::{Matrix, Product};
 use of_codegen::cuda::epilogue::Activation;
@@ -238,13 +238,7 @@ fn on_a_driver() {
     }
     let (_, case) = CASES.iter().find(|(name, _)| *name == "a line and a ReLU").unwrap();
     let f = of_type(case, DType::F16);
-    let plan = plan(&f, "sm_90+cublaslt");
-    let plan = Arc::new(plan);
-    if let Err(e) = Session::new(Arc::clone(&plan), 0, Options::default(), &[Arc::new(Device::default())]) {
-        return println!("refused: {e}");
-    }
-    compare("on a driver", &f, plan, DType::F16, 2e-3);
-    println!("it agrees");
+    compare_on_a_driver(&f, plan(&f, "sm_90+cublaslt"), DType::F16, 2e-3);
 }
 
 #[test]

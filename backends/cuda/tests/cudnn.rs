@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::calls::{compare, inside};
+use common::calls::{compare, compare_on_a_driver, inside};
 use common::{cache, emulated, function_of, plan, said, stub};
 use of_codegen::cuda::cudnn::{Axis, Convolution};
 use of_codegen::cuda::epilogue::Activation;
@@ -286,12 +286,7 @@ fn on_a_driver() {
     }
     let text = text(&Case { bias: true, more: ("", "%y = of.relu %c"), ..PLAIN }, true);
     let f = of_type(&text, DType::F16);
-    let plan = Arc::new(plan(&f, "sm_90+cudnn"));
-    if let Err(e) = Session::new(Arc::clone(&plan), 0, Options::default(), &[Arc::new(Device::default())]) {
-        return println!("refused: {e}");
-    }
-    compare("on a driver", &f, plan, DType::F16, 4e-3);
-    println!("it agrees");
+    compare_on_a_driver(&f, plan(&f, "sm_90+cudnn"), DType::F16, 4e-3);
 }
 
 #[test]

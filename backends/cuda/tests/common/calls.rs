@@ -57,3 +57,13 @@ pub fn compare(name: &str, before: &Func, plan: Arc<PlanFile>, dtype: DType, tol
         assert!(got.len() == want.len() && got.iter().zip(&want).all(close), "{name}: {got:?} {want:?}");
     }
 }
+
+/// The same on the driver that the environment names, for a test in a process of its own; says what became of it.
+pub fn compare_on_a_driver(f: &Func, plan: PlanFile, dtype: DType, tolerance: f64) {
+    let plan = Arc::new(plan);
+    if let Err(e) = Session::new(Arc::clone(&plan), 0, Options::default(), &[Arc::new(Device::default())]) {
+        return println!("refused: {e}");
+    }
+    compare("on a driver", f, plan, dtype, tolerance);
+    println!("it agrees");
+}
