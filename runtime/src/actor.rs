@@ -2,7 +2,8 @@
 //!
 //! An actor acts when every register it consumes is full and every register it produces has a free copy. What it does
 //! then is not its business: it asks for it with [`Action::Act`], and is told with [`Msg::Acted`] when it is done. So
-//! the threads and the simulator drive the very same code. The number of copies of a register (`regst_num`) lets a
+//! the threads and the simulator drive the very same code. Work that goes on beside the host is told of with
+//! [`Msg::Begun`] before, and consumers that need not wait for its end hear of it then ([`Actor::tells_early`]). The number of copies of a register (`regst_num`) lets a
 //! producer run ahead of its consumers by that many pieces, and holds it back there.
 //!
 //! Messages between two actors must arrive in the order in which they were sent.
@@ -41,6 +42,8 @@ pub enum Msg {
         /// Which of its inputs.
         input: u32,
     },
+    /// The work it asked for is on its way; what it reads on the host is read.
+    Begun,
     /// The work it asked for is done.
     Acted,
 }
@@ -91,9 +94,18 @@ struct Input {
 /// A register it produces.
 #[derive(Clone, Debug)]
 struct Output {
-    consumers: Vec<(ActorId, u32)>,
+    consumers: Vec<Consumer>,
     /// For each copy, consumers that have not acknowledged it yet.
     pending: Vec<u32>,
+}
+
+/// Who consumes it.
+#[derive(Clone, Copy, Debug)]
+struct Consumer {
+    actor: ActorId,
+    input: u32,
+    /// Whether it hears of the register when the work is on its way.
+    early: bool,
 }
 
 impl Output {
@@ -123,6 +135,8 @@ pub struct Actor {
     budget: u64,
     stopping: bool,
     busy: bool,
+    /// Whether the work that it is busy with is on its way.
+    begun: bool,
     /// Whether it told its consumers that it has ended.
     ended: bool,
     done: bool,
@@ -144,8 +158,9 @@ impl Actor {
         });
         let inputs: Vec<_> = inputs.collect();
         let outputs = task.produces.iter().map(|&regst| {
-            let input_of = |&consumer: &u32| (consumer, place_of(&program.tasks[consumer as usize].consumes, regst));
-            let consumers = links.consumers[regst as usize].iter().map(input_of).collect();
+            let input_of = |actor: u32| place_of(&program.tasks[actor as usize].consumes, regst);
+            let consumer = |&actor: &u32| Consumer { actor, input: input_of(actor), early: false };
+            let consumers = links.consumers[regst as usize].iter().map(consumer).collect();
             Output { consumers, pending: vec![0; program.regsts[regst as usize].num as usize] }
         });
         let unmet = inputs.len().max(1);
@@ -158,9 +173,16 @@ impl Actor {
             budget: 0,
             stopping: false,
             busy: false,
+            begun: false,
             ended: false,
             done: false,
         }
+    }
+
+    /// Has a consumer of an output, by its number, hear of it when the work is on its way.
+    pub(crate) fn tells_early(&mut self, output: usize, consumer: ActorId) {
+        let all = self.outputs.get_mut(output).into_iter().flat_map(|output| &mut output.consumers);
+        all.filter(|c| c.actor == consumer).for_each(|c| c.early = true);
     }
 
     /// Takes a message and gives what follows from it to `sink`.
@@ -172,6 +194,7 @@ impl Actor {
             Msg::Start { pieces } => self.start(pieces),
             Msg::Stop => self.stop(),
             Msg::Ended { input } => self.input_ended(input),
+            Msg::Begun => self.begun(sink),
             Msg::Acted => self.acted(sink),
         }
         .ok_or(ProtocolError { actor: self.id, piece: self.piece, msg })?;
@@ -197,7 +220,8 @@ impl Actor {
         let output = self.outputs.get_mut(output as usize)?;
         let copy = output.copy_of(piece);
         output.pending[copy] = output.pending[copy].checked_sub(1)?;
-        // While it acts, the copy of the current piece is free, so this can only be the one it waits for.
+        // While it acts, the copy of the current piece is free or with those who were told early, so only afterwards can this
+        // be the one it waits for.
         if !self.busy && output.pending[copy] == 0 && copy == output.copy_of(current) {
             self.unmet -= 1;
         }
@@ -225,19 +249,38 @@ impl Actor {
         (!std::mem::replace(&mut input.ended, true)).then_some(())
     }
 
+    /// The work on a piece is on its way: those who need not wait for its end go on.
+    fn begun(&mut self, sink: &mut impl FnMut(Action)) -> Option<()> {
+        if !self.busy || std::mem::replace(&mut self.begun, true) {
+            return None;
+        }
+        let piece = self.piece;
+        for output in &mut self.outputs {
+            let copy = output.copy_of(piece);
+            output.pending[copy] = output.consumers.len() as u32;
+            for &Consumer { actor, input, .. } in output.consumers.iter().filter(|c| c.early) {
+                sink(Action::Send { to: actor, msg: Msg::Filled { input, piece } });
+            }
+        }
+        Some(())
+    }
+
     /// The work on a piece is done: its inputs go back to their producers and its outputs on to their consumers.
     fn acted(&mut self, sink: &mut impl FnMut(Action)) -> Option<()> {
         if !std::mem::take(&mut self.busy) {
             return None;
         }
         let piece = self.piece;
+        let begun = std::mem::take(&mut self.begun);
         self.piece += 1;
         self.unmet = 0;
         for output in &mut self.outputs {
-            let copy = output.copy_of(piece);
-            output.pending[copy] = output.consumers.len() as u32;
-            for &(to, input) in &output.consumers {
-                sink(Action::Send { to, msg: Msg::Filled { input, piece } });
+            if !begun {
+                let copy = output.copy_of(piece);
+                output.pending[copy] = output.consumers.len() as u32;
+            }
+            for &Consumer { actor, input, .. } in output.consumers.iter().filter(|c| !(begun && c.early)) {
+                sink(Action::Send { to: actor, msg: Msg::Filled { input, piece } });
             }
             self.unmet += usize::from(!output.is_free(self.piece));
         }
@@ -274,8 +317,8 @@ impl Actor {
             return;
         }
         if !std::mem::replace(&mut self.ended, true) {
-            for &(to, input) in self.outputs.iter().flat_map(|output| &output.consumers) {
-                sink(Action::Send { to, msg: Msg::Ended { input } });
+            for &Consumer { actor, input, .. } in self.outputs.iter().flat_map(|output| &output.consumers) {
+                sink(Action::Send { to: actor, msg: Msg::Ended { input } });
             }
         }
         let all_free = self.outputs.iter().all(|output| output.pending.iter().all(|&pending| pending == 0));

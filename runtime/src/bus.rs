@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use of_plan::{Links, Program};
 
+use crate::Over;
 use crate::actor::{ActorId, Msg};
 
 /// How long a thread polls its channel before it sleeps. A message between threads is due within microseconds while a
@@ -21,6 +22,8 @@ const SPIN: Duration = Duration::from_micros(50);
 pub(crate) enum Mail {
     /// A message to an actor.
     Actor(ActorId, Msg),
+    /// The work that an actor began is over, since then.
+    Over(ActorId, Instant),
     /// To the caller's thread: another thread has acted on all its tasks.
     PieceDone,
     /// To the caller's thread: another thread broke down.
@@ -59,10 +62,11 @@ pub(crate) struct Bound {
 
 impl Routes {
     /// The bounds of each thread, from the tokens of a program. A register's copy is full at each consumer once and
-    /// acknowledged by it once; besides, every edge ends once and every thread gets a few commands.
+    /// acknowledged by it once; besides, every edge ends once, work of every task is over once, and every thread gets a few
+    /// commands.
     pub fn bounds(&self, program: &Program, links: &Links, threads: usize) -> Vec<Bound> {
         let tasks = program.tasks.len();
-        let mut bounds = vec![Bound { local: tasks, mail: 2 * tasks + 4 * threads }; threads];
+        let mut bounds = vec![Bound { local: tasks, mail: 3 * tasks + 4 * threads }; threads];
         for regst in &program.regsts {
             let from = self.thread[links.producer[regst.id as usize] as usize];
             for &consumer in &links.consumers[regst.id as usize] {
@@ -128,18 +132,32 @@ impl Bus {
         self.inbox.try_recv().ok()
     }
 
-    /// The next mail from another thread. Polls for a moment, then sleeps; `None` after `patience`.
-    pub fn wait(&self, patience: Duration) -> Option<Mail> {
+    /// The next mail from another thread. Polls for a moment, then sleeps; `None` after `patience`. Who waits for a device
+    /// polls on, as the device's driver does: waking takes as long as short work does.
+    pub fn wait(&self, patience: Duration, for_a_device: bool) -> Option<Mail> {
         let start = Instant::now();
-        while start.elapsed() < SPIN {
+        loop {
             for _ in 0..16 {
                 if let Some(mail) = self.poll() {
                     return Some(mail);
                 }
                 std::hint::spin_loop();
             }
+            match start.elapsed() < SPIN {
+                true => {}
+                false if for_a_device && start.elapsed() < patience => std::thread::yield_now(),
+                false => return self.inbox.recv_timeout(patience).ok(),
+            }
         }
-        self.inbox.recv_timeout(patience).ok()
+    }
+
+    /// What tells this thread that the work of one of its actors is over.
+    pub fn over(&self, actor: ActorId) -> Option<Over> {
+        let mine = self.peers.get(self.me as usize)?.clone();
+        Some(Arc::new(move || {
+            // When the thread is gone there is nobody left to tell.
+            let _ = mine.send(Mail::Over(actor, Instant::now()));
+        }))
     }
 
     /// A way to reach the caller's thread when this end of the bus is lost.

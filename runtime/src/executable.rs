@@ -70,6 +70,28 @@ pub trait Executable: Send {
     fn handle(&self, _output: usize) -> Option<Handle> {
         None
     }
+
+    /// Itself, where its work goes on beside the host: then it is begun and ended rather than run. It says the same every time.
+    fn beside(&mut self) -> Option<&mut dyn Beside> {
+        None
+    }
+}
+
+/// Says that work which was begun is over, well or not; from any thread, once.
+pub type Over = Arc<dyn Fn() + Send + Sync>;
+
+/// An executable whose work goes on beside the host, such as a device's. While it does, its thread does what need not wait for
+/// it. An executable that is dropped meanwhile waits for its work or gives it up.
+pub trait Beside {
+    /// Puts the work on its way and comes back. The inputs are read by then: they may be others' afterwards. `over` is called
+    /// once the work is over, unless this is an error, after which nothing is on its way.
+    ///
+    /// Inputs and outputs that executables of the backend hand on by a handle alone have no bytes: the one that reads such a
+    /// value may be begun before the one that makes it is over, and has its work wait for the other's where they compute.
+    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &Over) -> Result<(), ExecError>;
+
+    /// Fills the outputs with what the work made, or says why it failed. It waits for the work if that is not over.
+    fn end(&mut self, outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError>;
 }
 
 /// What a loader may want to know of the task that it loads an executable for.

@@ -20,6 +20,7 @@ mod control;
 mod cpu;
 #[allow(unsafe_code)] // Memory, machine code and shared jobs; nothing else has any.
 mod device;
+mod early;
 mod error;
 mod executable;
 mod io;
@@ -43,7 +44,8 @@ pub use combine::neutral;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
 pub use executable::{
-    ExecError, Executable, Handle, LoadContext, LoadError, Loader, Readers, TensorMut, TensorRef, ValueMut, ValueRef,
+    Beside, ExecError, Executable, Handle, LoadContext, LoadError, Loader, Over, Readers, TensorMut, TensorRef,
+    ValueMut, ValueRef,
 };
 pub use lanes::Lanes;
 pub use mesh::MeshSession;

@@ -89,14 +89,15 @@ impl<'a> Binder<'a> {
         let (threads, device, seat) = (self.pool.threads(), self.device, self.seat);
         let handles: Vec<_> = exec.inputs.iter().map(|arg| self.handle(arg, &exec.backend)).collect();
         let context = LoadContext { program: self.program, task, exec, threads, device, seat, handles: &handles };
-        let executable = loader.load(payload, context).map_err(|source| SessionError::Load {
+        let mut executable = loader.load(payload, context).map_err(|source| SessionError::Load {
             task: task.name.clone(),
             backend: exec.backend.clone(),
             source,
         })?;
         let given = exec.outputs.iter().zip(0..).filter_map(|(regst, i)| Some((*regst, executable.handle(i)?)));
         self.handles.extend(given.map(|(regst, handle)| (regst, (&exec.backend[..], handle))));
-        Ok(Work::Backend(BackendCall { executable, inputs, outputs }))
+        let beside = executable.beside().is_some();
+        Ok(Work::Backend(BackendCall { executable, inputs, outputs, beside, over: None, after: Vec::new() }))
     }
 
     /// The handle of an argument that an executable of this backend gave.

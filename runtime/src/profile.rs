@@ -24,6 +24,8 @@ pub struct TaskTiming {
     pub start: Duration,
     /// Time of the last call.
     pub last: Duration,
+    /// Whether it goes on beside the host, so that other tasks of its thread may run meanwhile.
+    pub beside: bool,
 }
 
 /// One clock for each task; none when profiling is off.
@@ -31,6 +33,8 @@ pub struct TaskTiming {
 pub(crate) struct Clocks {
     made: Instant,
     clocks: Vec<Mutex<Clock>>,
+    /// For each task, see [`TaskTiming::beside`].
+    beside: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,20 +46,31 @@ struct Clock {
     last: Duration,
 }
 
+impl Clock {
+    /// When the last call ended, of a session that was made then.
+    fn end(&self, made: Instant) -> Instant {
+        made + self.start + self.last
+    }
+}
+
 impl Clocks {
-    pub fn new(program: &Program, on: bool) -> Self {
-        let count = if on { program.tasks.len() } else { 0 };
-        Self { made: Instant::now(), clocks: (0..count).map(|_| Mutex::default()).collect() }
+    /// Clocks for tasks, for each of which it is known whether it goes on beside the host.
+    pub fn new(beside: Vec<bool>, on: bool) -> Self {
+        let count = if on { beside.len() } else { 0 };
+        Self { made: Instant::now(), clocks: (0..count).map(|_| Mutex::default()).collect(), beside }
     }
 
     pub fn is_on(&self) -> bool {
         !self.clocks.is_empty()
     }
 
-    /// A call of `task` that began at `start` has ended.
-    pub fn add(&self, task: usize, start: Instant) {
+    /// A call of `task` that began at `start` has ended at `end`. It really began when the last call of each of the tasks
+    /// `after` had ended.
+    pub fn add(&self, task: usize, start: Instant, end: Instant, after: &[usize]) {
         let Some(clock) = self.clocks.get(task) else { return };
-        let time = start.elapsed();
+        let ended = |task: &usize| self.clocks.get(*task).map(|c| lock(c).end(self.made));
+        let start = after.iter().filter_map(ended).fold(start, Instant::max).min(end);
+        let time = end.saturating_duration_since(start);
         let mut clock = lock(clock);
         clock.min = if clock.calls == 0 { time } else { clock.min.min(time) };
         clock.calls += 1;
@@ -71,7 +86,8 @@ impl Clocks {
     pub fn timings(&self, program: &Program) -> Vec<TaskTiming> {
         let timing = |(task, clock): (usize, &Mutex<Clock>)| {
             let Clock { calls, total, min, start, last } = *lock(clock);
-            TaskTiming { task, name: program.tasks[task].name.clone(), calls, total, min, start, last }
+            let (name, beside) = (program.tasks[task].name.clone(), self.beside[task]);
+            TaskTiming { task, name, calls, total, min, start, last, beside }
         };
         self.clocks.iter().enumerate().map(timing).collect()
     }

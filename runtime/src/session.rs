@@ -12,6 +12,7 @@ use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, Links, Pl
 use crate::actor::{Actor, ActorId, Msg};
 use crate::bus::{Mail, Routes, connect};
 use crate::device::{Arena, CodeMap, Scratch};
+use crate::early::Early;
 use crate::io::{Ports, check_inputs, lock};
 use crate::load::Binder;
 use crate::objects::Objects;
@@ -19,7 +20,7 @@ use crate::pool::Pool;
 use crate::profile::{Clocks, TaskTiming};
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
-use crate::work::panic_text;
+use crate::work::{Work, panic_text};
 use crate::{Loader, RunError, Seat, SessionError, Tensor, Value, cpu};
 
 /// How a session is made.
@@ -117,7 +118,9 @@ impl Session {
         let arena = Arc::new(arena(plan, desc)?);
         let handles = HashMap::new();
         let mut binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool, seat, device, handles };
-        let works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
+        let mut works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
+        let early = Early::of(desc, &links, &works, &binder.handles);
+        early.apply(desc, &links, &mut works);
 
         let shared = Arc::new(Shared {
             program,
@@ -125,17 +128,18 @@ impl Session {
             objects: Objects::new(desc),
             symbols: Symbols::new(desc),
             pool: Arc::clone(&pool),
-            clocks: Clocks::new(desc, options.profile),
+            clocks: Clocks::new(works.iter().map(Work::is_beside).collect(), options.profile),
             failing: AtomicBool::new(false),
             failure: Default::default(),
             plan: Arc::clone(plan),
         });
         let bytes = scratch_bytes(desc);
         let scratch = Scratch::new(bytes, threads - 1).map_err(|source| memory("scratch", bytes, source))?;
-        let actors = Actor::of_program(desc, &links);
+        let mut actors = Actor::of_program(desc, &links);
+        early.tell(desc, &mut actors);
         let sources = actors.iter().zip(0..).filter(|(actor, _)| actor.is_source()).map(|(_, id)| id).collect();
         let locals = actors.into_iter().zip(works).enumerate();
-        let locals = locals.map(|(task, (actor, work))| Local { task, actor, work }).collect();
+        let locals = locals.map(|(task, (actor, work))| Local { task, actor, work, begun: None }).collect();
         let mut ends = actor_threads(&shared, desc, &links, locals, &scratch)?.into_iter();
         let caller = ends.next().ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
         let mut session = Self { shared, caller, sources, others: Vec::new(), poison: None, retired: false };
@@ -263,23 +267,20 @@ impl Session {
     fn piece(&mut self) -> Result<(), RunError> {
         let caller = &mut self.caller;
         caller.left = caller.actors.len();
-        let mut running = self.others.len();
+        caller.running = self.others.len();
         for &source in &self.sources {
             caller.bus.send(source, Msg::Start { pieces: 1 });
         }
         loop {
             caller.drain()?;
-            if caller.left == 0 && running == 0 {
+            if caller.left == 0 && caller.running == 0 {
                 return Ok(());
             }
-            if self.others.is_empty() {
+            if self.others.is_empty() && caller.on_the_way == 0 {
                 return Err(RunError::Internal(stalled(caller)));
             }
-            match caller.bus.wait(Duration::from_secs(3600)) {
-                Some(Mail::Actor(to, msg)) => caller.deliver(to, msg)?,
-                Some(Mail::PieceDone) => running -= 1,
-                Some(Mail::Died) => return Err(RunError::Internal("an actor thread broke down".into())),
-                Some(Mail::Quit) | None => {}
+            if let Some(mail) = caller.wait(Duration::from_secs(3600)) {
+                caller.handle(mail)?;
             }
         }
     }
@@ -300,9 +301,8 @@ impl Session {
             if self.others.is_empty() {
                 return Err(RunError::Internal(stalled(&self.caller)));
             }
-            match self.caller.bus.wait(Duration::from_secs(1)) {
-                Some(Mail::Actor(to, msg)) => self.caller.deliver(to, msg)?,
-                Some(_) => {}
+            match self.caller.wait(Duration::from_secs(1)) {
+                Some(mail) => self.caller.handle(mail)?,
                 None => return Err(RunError::Internal("the actors did not end".into())),
             }
         }
@@ -361,11 +361,19 @@ fn actor_threads(
     }
     let bounds = routes.bounds(program, links, ids.len());
     let ends = connect(&bounds, &Arc::new(routes)).into_iter().zip(dealt).enumerate();
-    let ends = ends.map(|(number, (bus, actors))| {
+    let ends = ends.map(|(number, (bus, mut actors))| {
+        for local in &mut actors {
+            if let Work::Backend(call) = &mut local.work
+                && call.beside
+            {
+                call.over = bus.over(local.task as ActorId);
+            }
+        }
         let scratch = if number == 0 { Ok(scratch.clone()) } else { scratch.for_thread() };
         let scratch = scratch.map_err(|source| memory("scratch", scratch_bytes(program), source))?;
         let count = actors.len();
-        Ok(ActorThread { shared: Arc::clone(shared), bus, actors, scratch, left: count, alive: count })
+        let (shared, on_the_way, running) = (Arc::clone(shared), 0, 0);
+        Ok(ActorThread { shared, bus, actors, scratch, left: count, on_the_way, running, alive: count })
     });
     ends.collect()
 }

@@ -54,6 +54,10 @@ pub(crate) struct ActorThread {
     pub scratch: Scratch,
     /// Acts that are left of this piece.
     pub left: usize,
+    /// Acts whose work is on its way.
+    pub on_the_way: usize,
+    /// For the caller's thread: others that have acts left.
+    pub running: usize,
     /// Actors that have not ended.
     pub alive: usize,
 }
@@ -63,27 +67,53 @@ pub(crate) struct Local {
     pub task: usize,
     pub actor: Actor,
     pub work: Work,
+    /// The piece whose work is on its way, and since when.
+    pub begun: Option<(u64, Instant)>,
 }
 
 impl ActorThread {
-    /// Delivers local messages until there are none.
+    /// Delivers local messages until there are none; in between, what was told of work that is over.
     pub fn drain(&mut self) -> Result<(), RunError> {
         while let Some((to, msg)) = self.bus.next_local() {
             self.deliver(to, msg)?;
+            if self.on_the_way > 0
+                && let Some(mail) = self.bus.poll()
+            {
+                self.handle(mail)?;
+            }
         }
         Ok(())
+    }
+
+    /// The next mail, if it comes within some time.
+    pub fn wait(&self, patience: Duration) -> Option<Mail> {
+        self.bus.wait(patience, self.on_the_way > 0)
+    }
+
+    /// Does what a mail asks for.
+    pub fn handle(&mut self, mail: Mail) -> Result<(), RunError> {
+        match mail {
+            Mail::Actor(to, msg) => self.deliver(to, msg),
+            Mail::Over(actor, at) => self.over(actor, at),
+            Mail::PieceDone => {
+                self.running = self.running.saturating_sub(1);
+                Ok(())
+            }
+            Mail::Died => Err(RunError::Internal("an actor thread broke down".into())),
+            Mail::Quit => Ok(()),
+        }
     }
 
     /// Delivers a message and does all the work that follows from it at once.
     #[inline]
     pub fn deliver(&mut self, to: ActorId, msg: Msg) -> Result<(), RunError> {
-        let Self { shared, bus, actors, scratch, left, alive } = self;
-        let Local { task, actor, work } = &mut actors[bus.place(to)];
+        let Self { shared, bus, actors, scratch, left, on_the_way, alive, .. } = self;
+        let local = &mut actors[bus.place(to)];
         let mut msg = msg;
         loop {
             let mut act = None;
             let mut reachable = true;
-            let step = actor.on_message(msg, &mut |action| match action {
+            let step = local.actor.on_message(msg, &mut |action| match action {
                 Action::Send { to, msg } => reachable &= bus.send(to, msg),
                 Action::Act { piece } => act = Some(piece),
                 Action::Done => *alive -= 1,
@@ -93,25 +123,47 @@ impl ActorThread {
                 return Err(RunError::Internal("a thread of the session is gone".into()));
             }
             let Some(piece) = act else { return Ok(()) };
-            do_work(shared, *task, work, piece, scratch);
-            *left -= 1;
-            msg = Msg::Acted;
+            msg = if do_work(shared, local, piece, scratch) {
+                *on_the_way += 1;
+                Msg::Begun
+            } else {
+                *left -= 1;
+                Msg::Acted
+            };
         }
+    }
+
+    /// The work that an actor began was over at some time: takes what it made.
+    fn over(&mut self, to: ActorId, at: Instant) -> Result<(), RunError> {
+        let local = &mut self.actors[self.bus.place(to)];
+        let Some((piece, start)) = local.begun.take() else {
+            let name = &self.shared.program().tasks[local.task].name;
+            return Err(RunError::Internal(format!("task `{name}` is over and was not on its way")));
+        };
+        let Local { task, work, .. } = local;
+        if let Err(error) = work.end(&context(&self.shared, *task, piece, &self.scratch)) {
+            self.shared.fail(error);
+        }
+        if let Work::Backend(call) = work {
+            self.shared.clocks.add(*task, start, at, &call.after);
+        }
+        acted(&self.shared, *task, piece);
+        self.on_the_way -= 1;
+        self.left -= 1;
+        self.deliver(to, Msg::Acted)
     }
 
     /// Runs as one of the session's other threads, until its actors have ended.
     pub fn serve(mut self) {
         let count = self.actors.len();
         while self.alive > 0 {
-            let Some(mail) = self.bus.wait(Duration::from_secs(3600)) else {
+            let Some(mail) = self.wait(Duration::from_secs(3600)) else {
                 continue;
             };
-            let step = match mail {
-                Mail::Actor(to, msg) => self.deliver(to, msg).and_then(|()| self.drain()),
-                Mail::Quit => return,
-                Mail::PieceDone | Mail::Died => Ok(()),
-            };
-            if let Err(error) = step {
+            if matches!(mail, Mail::Quit) {
+                return;
+            }
+            if let Err(error) = self.handle(mail).and_then(|()| self.drain()) {
                 self.shared.fail(error);
                 self.bus.mail(0, Mail::Died);
                 return;
@@ -124,22 +176,39 @@ impl ActorThread {
     }
 }
 
+fn context<'a>(shared: &'a Shared, task: usize, piece: u64, scratch: &'a Scratch) -> Context<'a> {
+    let Shared { ports, objects, symbols, pool, .. } = shared;
+    Context { program: shared.program(), task, piece, ports, objects, symbols, pool, scratch }
+}
+
+/// Does the work of an actor, or puts it on its way. Whether it is on its way.
 #[inline]
-fn do_work(shared: &Shared, task: usize, work: &mut Work, piece: u64, scratch: &Scratch) {
-    let program = shared.program();
-    let Shared { ports, objects, symbols, pool, clocks, .. } = shared;
+fn do_work(shared: &Shared, local: &mut Local, piece: u64, scratch: &Scratch) -> bool {
+    let Local { task, work, begun, .. } = local;
     if !shared.failing.load(Ordering::Acquire) {
-        let context = Context { program, task, piece, ports, objects, symbols, pool, scratch };
-        let start = clocks.is_on().then(Instant::now);
-        if let Err(error) = work.run(&context) {
-            shared.fail(error);
+        let start = (shared.clocks.is_on() || work.is_beside()).then(Instant::now);
+        match work.begin(&context(shared, *task, piece, scratch)) {
+            Ok(true) => {
+                *begun = start.map(|start| (piece, start));
+                return true;
+            }
+            Ok(false) => {}
+            Err(error) => shared.fail(error),
         }
         if let Some(start) = start {
-            clocks.add(task, start);
+            shared.clocks.add(*task, start, Instant::now(), &[]);
         }
     }
+    acted(shared, *task, piece);
+    false
+}
+
+/// Objects go on, and back to where they came from.
+#[inline]
+fn acted(shared: &Shared, task: usize, piece: u64) {
+    let objects = &shared.objects;
     if objects.any() {
-        let desc = &program.tasks[task];
+        let desc = &shared.program().tasks[task];
         desc.produces.iter().for_each(|&regst| objects.produced(regst, piece));
         desc.consumes.iter().for_each(|&regst| objects.consumed(regst, piece));
     }

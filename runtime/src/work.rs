@@ -12,7 +12,7 @@ use crate::io::{Ports, lock};
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::symbols::Symbols;
-use crate::{ExecError, Executable, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
+use crate::{ExecError, Executable, Over, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
 /// A task's work, with everything resolved that can be resolved before the run.
 pub(crate) enum Work {
@@ -44,6 +44,15 @@ pub(crate) enum Place {
     Object(u32),
 }
 
+impl Place {
+    /// Leaves the type alone.
+    pub fn without_bytes(&mut self) {
+        if let Place::Dense { buffer, .. } = self {
+            buffer.clear();
+        }
+    }
+}
+
 /// A kernel with its operands.
 pub(crate) struct DynamicCall {
     pub kernel: DynamicKernel,
@@ -73,6 +82,12 @@ pub(crate) struct BackendCall {
     pub executable: Box<dyn Executable>,
     pub inputs: Vec<Operand>,
     pub outputs: Vec<Place>,
+    /// Whether its work goes on beside the host.
+    pub beside: bool,
+    /// What says that it is over; where there is none, it is run as others are.
+    pub over: Option<Over>,
+    /// Tasks whose end its work waits for on its way.
+    pub after: Vec<usize>,
 }
 
 /// What work needs of the session.
@@ -89,8 +104,30 @@ pub(crate) struct Context<'a> {
 }
 
 impl Work {
+    /// Whether it goes on beside the host.
+    pub fn is_beside(&self) -> bool {
+        matches!(self, Work::Backend(call) if call.beside)
+    }
+
+    /// Does the work, or puts it on its way if it goes on beside the host. Whether it is on its way.
     #[inline]
-    pub fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
+    pub fn begin(&mut self, context: &Context<'_>) -> Result<bool, RunError> {
+        match self {
+            Work::Backend(call) => call.begin(context),
+            work => work.run(context).map(|()| false),
+        }
+    }
+
+    /// Takes what work that was on its way has made.
+    pub fn end(&mut self, context: &Context<'_>) -> Result<(), RunError> {
+        match self {
+            Work::Backend(call) => call.end(context),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
         match self {
             Work::Nothing => Ok(()),
             Work::Kernel(call) => {
@@ -157,53 +194,89 @@ impl DynamicCall {
 
 impl BackendCall {
     fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
-        let piece = context.piece;
-        // Objects stay locked for reading while the executable sees them; dense inputs need no lock.
-        let guards = self.inputs.iter().map(|input| match input {
-            Operand::Place(Place::Object(regst)) => context.objects.read(*regst, piece),
-            _ => None,
-        });
-        let guards: Vec<_> = guards.collect();
-        let inputs = self.inputs.iter().zip(&guards).map(|(input, guard)| match (input, guard) {
-            (Operand::Constant(value), _) => Ok(ValueRef::Object(value)),
-            (Operand::Place(Place::Dense { buffer, dtype, dims }), _) => {
-                Ok(ValueRef::Dense(TensorRef { dtype: *dtype, dims, bytes: buffer.bytes(piece) }))
-            }
-            (Operand::Place(Place::Object(regst)), guard) => {
-                let value = guard.as_deref().and_then(Option::as_ref);
-                value.map(ValueRef::Object).ok_or_else(|| context.empty(*regst))
-            }
-        });
-        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-        let mut objects: Vec<Option<Value>> = self.outputs.iter().map(|_| None).collect();
-        let outputs = self.outputs.iter().zip(&mut objects).map(|(output, object)| match output {
-            Place::Object(_) => Ok(ValueMut::Object(object)),
-            Place::Dense { buffer, dtype, dims } => match buffer.bytes_mut(piece) {
-                Some(bytes) => Ok(ValueMut::Dense(TensorMut { dtype: *dtype, dims, bytes })),
-                None => Err(context.internal("writes to a constant")),
-            },
-        });
-        let mut outputs = outputs.collect::<Result<Vec<_>, _>>()?;
-        // A panicking executable may be left in any state; the session is poisoned, so it is never called again.
-        let result = catch_unwind(AssertUnwindSafe(|| self.executable.run(&inputs, &mut outputs)));
-        drop(outputs);
-        match result {
-            Ok(Ok(())) => {}
-            Ok(Err(ExecError::Stopped)) => return Err(RunError::Stopped),
-            Ok(Err(source)) => return Err(context.failed(source)),
-            Err(payload) => {
-                return Err(RunError::Panic { task: context.name(), message: panic_text(&*payload) });
-            }
-        }
-        drop(inputs);
-        drop(guards);
-        for (output, object) in self.outputs.iter().zip(objects) {
-            if let Place::Object(regst) = output {
-                context.store(*regst, object)?;
-            }
-        }
-        Ok(())
+        let Self { executable, inputs, outputs, .. } = self;
+        reading(inputs, context, |inputs| writing(outputs, context, |outputs| executable.run(inputs, outputs)))
     }
+
+    fn begin(&mut self, context: &Context<'_>) -> Result<bool, RunError> {
+        let Some(over) = &self.over else { return self.run(context).map(|()| false) };
+        let executable = &mut self.executable;
+        reading(&self.inputs, context, |inputs| {
+            called(context, || executable.beside().ok_or_else(synchronous)?.begin(inputs, over))
+        })?;
+        Ok(true)
+    }
+
+    fn end(&mut self, context: &Context<'_>) -> Result<(), RunError> {
+        let Self { executable, outputs, .. } = self;
+        writing(outputs, context, |outputs| executable.beside().ok_or_else(synchronous)?.end(outputs))
+    }
+}
+
+/// An executable that said otherwise before.
+fn synchronous() -> ExecError {
+    ExecError::Failed("the executable does not work beside the host".into())
+}
+
+/// Calls an executable. One that panics may be left in any state; the session is poisoned, so it is never called again.
+fn called(context: &Context<'_>, call: impl FnOnce() -> Result<(), ExecError>) -> Result<(), RunError> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(ExecError::Stopped)) => Err(RunError::Stopped),
+        Ok(Err(source)) => Err(context.failed(source)),
+        Err(payload) => Err(RunError::Panic { task: context.name(), message: panic_text(&*payload) }),
+    }
+}
+
+/// Does something with the values of inputs.
+fn reading(
+    inputs: &[Operand],
+    context: &Context<'_>,
+    f: impl FnOnce(&[ValueRef<'_>]) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let piece = context.piece;
+    // Objects stay locked for reading while the executable sees them; dense inputs need no lock.
+    let guards = inputs.iter().map(|input| match input {
+        Operand::Place(Place::Object(regst)) => context.objects.read(*regst, piece),
+        _ => None,
+    });
+    let guards: Vec<_> = guards.collect();
+    let inputs = inputs.iter().zip(&guards).map(|(input, guard)| match (input, guard) {
+        (Operand::Constant(value), _) => Ok(ValueRef::Object(value)),
+        (Operand::Place(Place::Dense { buffer, dtype, dims }), _) => {
+            Ok(ValueRef::Dense(TensorRef { dtype: *dtype, dims, bytes: buffer.bytes(piece) }))
+        }
+        (Operand::Place(Place::Object(regst)), guard) => {
+            let value = guard.as_deref().and_then(Option::as_ref);
+            value.map(ValueRef::Object).ok_or_else(|| context.empty(*regst))
+        }
+    });
+    f(&inputs.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// Has a call fill outputs.
+fn writing(
+    outputs: &[Place],
+    context: &Context<'_>,
+    call: impl FnOnce(&mut [ValueMut<'_>]) -> Result<(), ExecError>,
+) -> Result<(), RunError> {
+    let mut objects: Vec<Option<Value>> = outputs.iter().map(|_| None).collect();
+    let places = outputs.iter().zip(&mut objects).map(|(output, object)| match output {
+        Place::Object(_) => Ok(ValueMut::Object(object)),
+        Place::Dense { buffer, dtype, dims } => match buffer.bytes_mut(context.piece) {
+            Some(bytes) => Ok(ValueMut::Dense(TensorMut { dtype: *dtype, dims, bytes })),
+            None => Err(context.internal("writes to a constant")),
+        },
+    });
+    let mut places = places.collect::<Result<Vec<_>, _>>()?;
+    called(context, || call(&mut places))?;
+    drop(places);
+    for (output, object) in outputs.iter().zip(objects) {
+        if let Place::Object(regst) = output {
+            context.store(*regst, object)?;
+        }
+    }
+    Ok(())
 }
 
 impl Context<'_> {

@@ -170,7 +170,7 @@ fn random_graphs_on_threads() {
     for seed in 0..12 {
         let mut random = fastrand::Rng::with_seed(seed);
         let threads = random.u32(1..5);
-        let (plan, edges) = random_plan(&mut random, threads);
+        let (plan, edges) = random_plan(&mut random, threads, |_| "add-one");
         let mut session = Session::new(plan, 0, Options { threads: 2, profile: false }, &loaders()).unwrap();
         for round in 0..30 {
             let outputs = session.run(vec![tensor(&[round as f32; 4])]).unwrap();

@@ -107,16 +107,33 @@ pub trait Kept: Any + Send + Sync {
     fn bytes(&self) -> u64;
 }
 
+/// Sees how far a device is.
+pub trait Watch: Send + Sync {
+    /// Whether what was put on it is through, well or not. A program whose steps wait for another's is not through before that.
+    fn is_through(&self) -> bool;
+}
+
 /// A program on a device.
 pub trait Loaded: Send {
     /// The host's end of uploads and downloads, [`DeviceProgram::staging`] bytes.
     fn staging(&mut self) -> &mut [u8];
 
-    /// Runs all steps and waits for them.
+    /// Puts all steps on the device, behind those that make what it takes of other programs. It may wait for them.
+    ///
+    /// # Errors
+    /// When the device breaks; then nothing is on its way.
+    fn put(&mut self) -> Result<(), DriverError>;
+
+    /// Waits for what was put.
     ///
     /// # Errors
     /// When the device breaks. What kernels say stands in the statuses.
-    fn run(&mut self) -> Result<(), DriverError>;
+    fn wait(&mut self) -> Result<(), DriverError>;
+
+    /// What sees from any thread that what was put is through, where putting it needs no waiting.
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        None
+    }
 
     /// What it keeps for others, by the number of the output.
     fn kept(&self, output: usize) -> Option<Arc<dyn Kept>>;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use of_codegen::native::isa::SHIM;
 use of_plan::{Arg, ElementType, Meeting, PlanFile};
 use of_runtime::{
-    ExecError, Executable, Handle, LoadContext, LoadError, Loader, Readers, Seat, Tensor, TensorMut, TensorRef, Value,
-    ValueMut, ValueRef,
+    Beside, ExecError, Executable, Handle, LoadContext, LoadError, Loader, Over, Readers, Seat, Tensor, TensorMut,
+    TensorRef, Value, ValueMut, ValueRef,
 };
 
-use crate::driver::{Driver, DriverError, Kept, Loaded};
+use crate::driver::{Driver, DriverError, Kept, Loaded, Watch};
 use crate::ffi::{CudaDriver, EmulatedDriver};
 use crate::open::Open;
+use crate::poller::Poller;
 use crate::{DeviceProgram, Ends, NAME};
 
 /// The loader of programs for GPUs. Plans for the emulated GPU run on the CPU.
@@ -100,12 +101,13 @@ pub(crate) fn load(payload: &[u8], site: &Site<'_>) -> Result<OnDevice, LoadErro
         None if emulated => &EmulatedDriver,
         None => &CudaDriver,
     };
-    let loaded = driver.load(&program, device, site.seat, &kept);
-    let loaded = loaded.map_err(|e| match e {
+    let failed = |e: DriverError| match e {
         DriverError::Stopped => LoadError::Stopped,
         DriverError::Memory { .. } | DriverError::Call { .. } => LoadError::Failed(e.to_string()),
         _ => LoadError::Unsupported(e.to_string()),
-    })?;
+    };
+    let loaded = driver.load(&program, device, site.seat, &kept).map_err(failed)?;
+    let watch = loaded.watch().map(|watch| Ok((watch, Poller::get().map_err(failed)?))).transpose()?;
     tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, device, "a program is on a device");
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
@@ -117,12 +119,14 @@ pub(crate) fn load(payload: &[u8], site: &Site<'_>) -> Result<OnDevice, LoadErro
     };
     let (inputs, outputs) = (there(&program.inputs, &given), there(&program.outputs, &fetched));
     let DeviceProgram { statuses, names, .. } = program;
-    Ok(OnDevice { loaded, inputs, outputs, results, statuses: statuses.1, names, meetings })
+    Ok(OnDevice { loaded, watch, inputs, outputs, results, statuses: statuses.1, names, meetings })
 }
 
 /// A program on a device, with the places of what goes in and out in staging memory; none of what stays on the device.
 pub(crate) struct OnDevice {
     loaded: Box<dyn Loaded>,
+    /// Where it goes on beside the host.
+    watch: Option<(Arc<dyn Watch>, &'static Poller)>,
     inputs: Vec<Option<(u64, u64)>>,
     outputs: Vec<Option<(u64, u64)>>,
     results: Vec<(ElementType, Vec<i64>)>,
@@ -131,10 +135,11 @@ pub(crate) struct OnDevice {
     meetings: Vec<Meeting>,
 }
 
-impl Executable for OnDevice {
-    fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
-        if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
-            return Err(ExecError::Failed("the program has other inputs or outputs".into()));
+impl OnDevice {
+    /// Brings the inputs to staging memory and puts the program on the device.
+    fn put(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), ExecError> {
+        if inputs.len() != self.inputs.len() {
+            return Err(ExecError::Failed("the program has other inputs".into()));
         }
         let staging = self.loaded.staging();
         for (value, place) in inputs.iter().zip(&self.inputs) {
@@ -152,10 +157,15 @@ impl Executable for OnDevice {
                 }
             }
         }
-        self.loaded.run().map_err(|e| match e {
-            DriverError::Stopped => ExecError::Stopped,
-            e => ExecError::Failed(e.to_string()),
-        })?;
+        self.loaded.put().map_err(failed)
+    }
+
+    /// Waits for the program and takes the outputs from staging memory.
+    fn take(&mut self, outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
+        self.loaded.wait().map_err(failed)?;
+        if outputs.len() != self.outputs.len() {
+            return Err(ExecError::Failed("the program has other outputs".into()));
+        }
         let staging = self.loaded.staging();
         let words = part(staging, (self.statuses, 4 * self.names.len() as u64)).chunks_exact(4);
         for (word, name) in words.zip(&self.names) {
@@ -181,9 +191,42 @@ impl Executable for OnDevice {
         }
         Ok(())
     }
+}
+
+impl Executable for OnDevice {
+    fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
+        self.put(inputs)?;
+        self.take(outputs)
+    }
 
     fn handle(&self, output: usize) -> Option<Handle> {
         self.loaded.kept(output).map(|value| Arc::new(OnItsDevice(value)) as Handle)
+    }
+
+    fn beside(&mut self) -> Option<&mut dyn Beside> {
+        self.watch.is_some().then_some(self)
+    }
+}
+
+impl Beside for OnDevice {
+    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &Over) -> Result<(), ExecError> {
+        self.put(inputs)?;
+        match &self.watch {
+            Some((watch, poller)) => poller.watch(Arc::clone(watch), Arc::clone(over)),
+            None => over(),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
+        self.take(outputs)
+    }
+}
+
+fn failed(error: DriverError) -> ExecError {
+    match error {
+        DriverError::Stopped => ExecError::Stopped,
+        e => ExecError::Failed(e.to_string()),
     }
 }
 

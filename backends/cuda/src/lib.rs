@@ -7,7 +7,7 @@
 //! is the payload. Its loader, [`Device`], turns that plan into a [`DeviceProgram`]: one piece of device memory, and steps
 //! that never change, so that a driver records them once (a CUDA graph) and each run replays them. A driver is thin
 //! ([`Driver`]); there is one for CUDA and one that runs the very same program on the CPU, where a plan for the emulated
-//! GPU runs. All `unsafe` code lies in `ffi`.
+//! GPU runs. A program on a GPU goes on beside the host: one thread of the process looks whether it is through. All `unsafe` code lies in `ffi`.
 
 mod backend;
 mod driver;
@@ -15,10 +15,11 @@ mod executable;
 mod ffi;
 mod open;
 mod parts;
+mod poller;
 mod program;
 
 pub use backend::{Cuda, NAME};
-pub use driver::{Driver, DriverError, Kept, Loaded};
+pub use driver::{Driver, DriverError, Kept, Loaded, Watch};
 pub use executable::Device;
 pub use parts::Part;
 pub use program::{Code, DeviceProgram, Ends, Exchange, Operand, Step, WORKSPACE};

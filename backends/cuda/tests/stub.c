@@ -1,17 +1,26 @@
 /* A driver without a device: memory is the host's, what is put on a stream is done when somebody looks at it, in order, what
    another stream waits for no earlier than it must be, or, with $STUB_EAGER, as early as it may be. A launched kernel only checks how it was called and writes $STUB_STATUS to its status word. It sees that the driver layer
-   calls what it means to call; of kernels it says nothing. */
+   calls what it means to call; of kernels it says nothing. With $STUB_LATE, what is launched is not begun for so many milliseconds; the
+   launch of number $STUB_BREAKS ends with an error. Launches, and when a stream is through with them, are said where $STUB_SAYS is set. */
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A call of a library, which is the first thing that lies there: done, or 0 if others have not come yet. */
 typedef int Call(const void *);
 typedef struct { int kind; void *to; const void *from; size_t bytes, rows, there, here; unsigned value; } Op;
 typedef struct { Op *ops; int count; } List;
-typedef struct Stream { List waiting; int at, capturing, busy; List recorded; struct Stream *beside; } Stream;
+typedef struct Stream {
+  List waiting, recorded;
+  int at, capturing, busy, launched, broken;
+  double since;
+  struct Stream *beside;
+} Stream;
 /* How often it was put on a stream, and how often it has come. */
 typedef struct { Stream *on; unsigned marked, come; } Event;
 enum { COPY, SET, CALL, MARK, AWAIT };
@@ -21,7 +30,20 @@ static int add(List *list, Op op) {
   list->ops[list->count++] = op;
   return 0;
 }
-static int put(Stream *s, Op op) { return s ? add(s->capturing ? &s->recorded : &s->waiting, op) : 400; }
+/* Streams are asked by several threads. */
+static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static int put(Stream *s, Op op) {
+  if (!s) return 400;
+  pthread_mutex_lock(&turn);
+  add(s->capturing ? &s->recorded : &s->waiting, op);
+  return pthread_mutex_unlock(&turn);
+}
+static double milliseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+static int number(const char *name) { return getenv(name) ? atoi(getenv(name)) : 0; }
 static int done(const Op *op) {
   Event *event = op->to;
   if (op->kind == MARK) event->come = op->value;
@@ -113,8 +135,10 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 int cuStreamCreate(void **s, unsigned f) { *s = calloc(1, sizeof(Stream)); return f == 1 ? 0 : 1; }
 int cuStreamDestroy_v2(void *it) {
   Stream *s = it;
+  pthread_mutex_lock(&turn);
   if (s && s->beside) s->beside->beside = 0;
   free(s);
+  pthread_mutex_unlock(&turn);
   return s ? 0 : 400;
 }
 /* Whether it has something to do that waits for nothing. */
@@ -123,7 +147,7 @@ static int idles(const Stream *s) {
   return s->at == s->waiting.count || (op->kind == AWAIT && ((Event *)op->to)->come < op->value);
 }
 static void advance(Stream *s) {
-  if (s->busy) return;
+  if (s->busy || (s->launched && milliseconds() < s->since + number("STUB_LATE"))) return;
   s->busy = 1;
   for (; s->at < s->waiting.count; s->at++) {
     const Op *op = &s->waiting.ops[s->at];
@@ -132,30 +156,42 @@ static void advance(Stream *s) {
     if (op->kind == CALL && s->beside && !idles(s->beside) && getenv("STUB_SAYS")) fprintf(stderr, "beside\n");
     if (!done(op)) break;
   }
-  if (s->at == s->waiting.count) s->at = s->waiting.count = 0;
+  if (s->at == s->waiting.count) {
+    s->at = s->waiting.count = 0;
+    if (s->launched && getenv("STUB_SAYS")) fprintf(stderr, "through\n");
+    s->launched = 0;
+  }
   s->busy = 0;
 }
 int cuStreamQuery(void *it) {
   Stream *s = it;
   if (s->capturing) return 900;
+  pthread_mutex_lock(&turn);
   advance(s);
-  return s->waiting.count ? 600 : 0;
+  int status = s->waiting.count ? 600 : s->broken;
+  pthread_mutex_unlock(&turn);
+  return status;
 }
 int cuEventCreate(void **e, unsigned f) { *e = calloc(1, sizeof(Event)); return f == 2 ? 0 : 1; }
 int cuEventDestroy_v2(void *e) { free(e); return e ? 0 : 400; }
 int cuEventRecord(void *it, void *s) {
   Event *e = it;
+  pthread_mutex_lock(&turn);
   e->on = s;
-  return put(s, (Op){MARK, e, 0, 0, 0, 0, 0, ++e->marked});
+  put(s, (Op){MARK, e, 0, 0, 0, 0, 0, ++e->marked});
+  return pthread_mutex_unlock(&turn);
 }
 int cuStreamWaitEvent(void *it, void *e, unsigned f) {
+  pthread_mutex_lock(&turn);
   Stream *s = it, *other = ((Event *)e)->on;
-  if (other) s->beside = other, other->beside = s;
-  return f ? 1 : put(s, (Op){AWAIT, e, 0, 0, 0, 0, 0, ((Event *)e)->marked});
+  if (other && !s->beside && !other->beside) s->beside = other, other->beside = s;
+  put(s, (Op){AWAIT, e, 0, 0, 0, 0, 0, ((Event *)e)->marked});
+  return pthread_mutex_unlock(&turn) || f;
 }
 int cuStreamSynchronize(void *s) {
   int status;
   while ((status = cuStreamQuery(s)) == 600) usleep(50);
+  ((Stream *)s)->broken = 0;
   return status;
 }
 int cuStreamBeginCapture_v2(void *it, int mode) {
@@ -181,9 +217,16 @@ int cuGraphInstantiateWithFlags(void **e, void *graph, unsigned long long f) {
 }
 int cuGraphDestroy(void *g) { free(((List *)g)->ops); free(g); return 0; }
 int cuGraphExecDestroy(void *e) { return cuGraphDestroy(e); }
-int cuGraphLaunch(void *e, void *s) {
-  if (((Stream *)s)->capturing) return 900;
+int cuGraphLaunch(void *e, void *it) {
+  static int launches;
+  Stream *s = it;
+  if (s->capturing) return 900;
+  pthread_mutex_lock(&turn);
+  if (getenv("STUB_SAYS")) fprintf(stderr, "launched\n");
+  if (++launches == number("STUB_BREAKS")) s->broken = 719;
+  s->launched = 1;
+  s->since = milliseconds();
   for (int i = 0; i < ((List *)e)->count; i++) put(s, ((List *)e)->ops[i]);
-  return 0;
+  return pthread_mutex_unlock(&turn);
 }
 int cuGetErrorString(int status, const char **words) { *words = status == 900 ? "recording" : "refused"; return 0; }

@@ -82,6 +82,11 @@ impl Buffer {
         Some(self)
     }
 
+    /// Makes it one of no bytes.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// Whether the address depends on the piece.
     pub fn slides(&self) -> bool {
         self.num > 1

@@ -84,7 +84,7 @@ pub fn kernel_plan(elements: i64, threads: u32, num: u32) -> Arc<PlanFile> {
 pub const FAIL: f32 = -1.0;
 pub const PANIC: f32 = -2.0;
 
-struct AddOne;
+pub struct AddOne;
 
 impl Executable for AddOne {
     /// One more than the sum of the inputs.
@@ -204,9 +204,13 @@ pub fn echo_session() -> Session {
     session(&Arc::new(PlanFile::from_builder(&plan).unwrap()), 1)
 }
 
-/// A graph of `add-one`s with random inputs, memory shared wherever an order can be made; with the inputs of each, as
+/// A graph of `add-one`s, or whatever else the name of a task's backend is, with random inputs, memory shared wherever an order can be made; with the inputs of each, as
 /// numbers of values, of which the first is the program's input.
-pub fn random_plan(random: &mut fastrand::Rng, threads: u32) -> (Arc<PlanFile>, Vec<Vec<usize>>) {
+pub fn random_plan(
+    random: &mut fastrand::Rng,
+    threads: u32,
+    name: fn(&mut fastrand::Rng) -> &'static str,
+) -> (Arc<PlanFile>, Vec<Vec<usize>>) {
     let count = random.usize(2..25);
     let mut edges: Vec<Vec<usize>> = Vec::new();
     for number in 0..count {
@@ -222,7 +226,7 @@ pub fn random_plan(random: &mut fastrand::Rng, threads: u32) -> (Arc<PlanFile>, 
     graph.task("in", random.u32(..threads), feed(0));
     for (number, inputs) in edges.iter().enumerate() {
         let args = inputs.iter().map(|&input| Arg::regst(input as u32, 0)).collect();
-        let exec = backend(&mut plan, "add-one", args, vec![number as u32 + 1]);
+        let exec = backend(&mut plan, name(random), args, vec![number as u32 + 1]);
         graph.task(&format!("t{number}"), random.u32(..threads), exec);
     }
     let sink = graph.task("out", random.u32(..threads), fetch(0));

@@ -10,7 +10,7 @@ use libloading::Library;
 use of_codegen::cuda::THREADS;
 use of_runtime::Seat;
 
-use crate::driver::{Driver, DriverError, Kept, Loaded};
+use crate::driver::{Driver, DriverError, Kept, Loaded, Watch};
 use crate::{DeviceProgram, Part, Step};
 
 use super::calls::Calls;
@@ -162,7 +162,7 @@ struct OnGpu {
     device: c_int,
     context: Handle,
     /// Where it computes.
-    stream: Handle,
+    stream: Arc<Stream>,
     /// Where it exchanges with other ranks, if it does; null else.
     beside: Handle,
     /// That all is computed on which the next exchange waits, then the end of each exchange, by its number.
@@ -181,6 +181,58 @@ struct OnGpu {
     exchanges: Option<Exchanges>,
     /// The program's calls of libraries.
     calls: Calls,
+    /// Whether something was put on the device that nobody has waited for.
+    on_the_way: bool,
+}
+
+/// A stream in which a program computes. Who looks how far it is may outlive the program.
+struct Stream {
+    api: &'static Api,
+    device: c_int,
+    context: Handle,
+    handle: Handle,
+}
+
+// SAFETY: what it holds is only read but for its end, which any thread may bring about.
+unsafe impl Send for Stream {}
+// SAFETY: as above; the driver's streams may be asked by any thread.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream of a device whose context is current.
+    fn new(api: &'static Api, device: c_int) -> Result<Stream, DriverError> {
+        let null = std::ptr::null_mut();
+        let mut own = Stream { api, device, context: null, handle: null };
+        // SAFETY: both pointers are those of fields that outlive the calls.
+        unsafe {
+            api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut own.context, device))?;
+            api.check("cuStreamCreate", (api.stream)(&mut own.handle, NON_BLOCKING))?;
+        }
+        Ok(own)
+    }
+}
+
+impl Watch for Stream {
+    fn is_through(&self) -> bool {
+        // SAFETY: the context is retained and the stream is alive. What has failed is through, and whoever waits is told why.
+        unsafe { (self.api.make_current)(self.context) != 0 || (self.api.query)(self.handle) != NOT_READY }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.context.is_null() {
+            return;
+        }
+        // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
+        unsafe {
+            (self.api.make_current)(self.context);
+            if !self.handle.is_null() {
+                (self.api.destroy_stream)(self.handle);
+            }
+            (self.api.release)(self.device);
+        }
+    }
 }
 
 /// A value that a program keeps, in memory of its own, which lives as long as anybody who reads it.
@@ -190,6 +242,8 @@ struct OnItsOwn {
     context: Handle,
     at: Address,
     bytes: u64,
+    /// That the last run of its program is through, for those who read it.
+    made: Handle,
 }
 
 // SAFETY: what it holds is only read but for its end, which any thread may bring about.
@@ -200,11 +254,13 @@ unsafe impl Sync for OnItsOwn {}
 impl OnItsOwn {
     /// Takes memory of a device whose context is current.
     fn new(api: &'static Api, device: c_int, bytes: u64) -> Result<OnItsOwn, DriverError> {
-        let mut own = OnItsOwn { api, device, context: std::ptr::null_mut(), at: 0, bytes };
-        // SAFETY: both pointers are those of fields that outlive the calls.
+        let null = std::ptr::null_mut();
+        let mut own = OnItsOwn { api, device, context: null, at: 0, bytes, made: null };
+        // SAFETY: all pointers are those of fields that outlive the calls.
         unsafe {
             api.check("cuDevicePrimaryCtxRetain", (api.retain)(&mut own.context, device))?;
             api.check("cuMemAlloc", (api.allocate)(&mut own.at, bytes.max(1) as usize))?;
+            api.check("cuEventCreate", (api.event)(&mut own.made, NO_TIMING))?;
         }
         Ok(own)
     }
@@ -224,6 +280,9 @@ impl Drop for OnItsOwn {
         // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
         unsafe {
             (self.api.make_current)(self.context);
+            if !self.made.is_null() {
+                (self.api.destroy_event)(self.made);
+            }
             if self.at != 0 {
                 (self.api.free)(self.at);
             }
@@ -258,7 +317,7 @@ impl OnGpu {
             api,
             device: 0,
             context: null,
-            stream: null,
+            stream: Arc::new(Stream { api, device: 0, context: null, handle: null }),
             beside: null,
             events: Vec::new(),
             memory: 0,
@@ -271,6 +330,7 @@ impl OnGpu {
             kept: HashMap::new(),
             exchanges,
             calls: Calls::default(),
+            on_the_way: false,
         };
         let exchanges = on.exchanges.as_ref();
         let (mut count, mut major, mut minor, mut free, mut total) = (0, 0, 0, 0usize, 0usize);
@@ -304,7 +364,7 @@ impl OnGpu {
                 status => api.check("cuMemAlloc", status)?,
             }
             api.check("cuMemAllocHost", (api.allocate_host)(&mut on.staging, on.staging_bytes.max(1)))?;
-            api.check("cuStreamCreate", (api.stream)(&mut on.stream, NON_BLOCKING))?;
+            on.stream = Arc::new(Stream::new(api, on.device)?);
             if on.exchanges.is_some() {
                 api.check("cuStreamCreate", (api.stream)(&mut on.beside, NON_BLOCKING))?;
                 for _ in 0..=program.steps.iter().filter(|s| matches!(s, Step::Exchange(_))).count() {
@@ -365,19 +425,19 @@ impl OnGpu {
     fn warm(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
         self.calls = Calls::open(program, self.memory)?;
         (0..program.calls().count()).try_for_each(|number| self.call(number))?;
-        self.wait()
+        self.wait_for_all()
     }
 
     /// Waits for what is on the way. What exchanges with ranks that broke on the way would wait for ever.
-    fn wait(&self) -> Result<(), DriverError> {
+    fn wait_for_all(&self) -> Result<(), DriverError> {
         let Some(exchanges) = &self.exchanges else {
             // SAFETY: the stream is alive.
-            return self.api.check("cuStreamSynchronize", unsafe { (self.api.wait)(self.stream) });
+            return self.api.check("cuStreamSynchronize", unsafe { (self.api.wait)(self.stream.handle) });
         };
         let mut since = None;
         loop {
             // SAFETY: both streams are alive.
-            match unsafe { [(self.api.query)(self.stream), (self.api.query)(self.beside)] } {
+            match unsafe { [(self.api.query)(self.stream.handle), (self.api.query)(self.beside)] } {
                 [0, 0] => return Ok(()),
                 [NOT_READY | 0, NOT_READY | 0] => {}
                 [status, other] => return self.api.check("cuStreamQuery", if status > 0 { status } else { other }),
@@ -389,7 +449,7 @@ impl OnGpu {
                 // SAFETY: as above; nothing holds the streams up any more.
                 unsafe {
                     (self.api.wait)(self.beside);
-                    (self.api.wait)(self.stream);
+                    (self.api.wait)(self.stream.handle);
                 }
                 return failed.and(Err(DriverError::Stopped));
             }
@@ -398,31 +458,39 @@ impl OnGpu {
     }
 
     /// Has an event come once what is on a stream by now is through.
-    fn mark(&self, event: usize, stream: Handle) -> Result<(), DriverError> {
+    fn mark(&self, event: Handle, stream: Handle) -> Result<(), DriverError> {
         // SAFETY: the event and the stream are alive.
-        self.api.check("cuEventRecord", unsafe { (self.api.record_event)(self.events[event], stream) })
+        self.api.check("cuEventRecord", unsafe { (self.api.record_event)(event, stream) })
     }
 
     /// Has what is put on a stream from now on wait for an event that was marked.
-    fn await_event(&self, event: usize, stream: Handle) -> Result<(), DriverError> {
+    fn await_event(&self, event: Handle, stream: Handle) -> Result<(), DriverError> {
         // SAFETY: the event and the stream are alive.
-        self.api.check("cuStreamWaitEvent", unsafe { (self.api.await_event)(stream, self.events[event], 0) })
+        self.api.check("cuStreamWaitEvent", unsafe { (self.api.await_event)(stream, event, 0) })
+    }
+
+    /// Puts all turns on their streams, behind what makes the values that others keep.
+    fn put_all(&self) -> Result<(), DriverError> {
+        let stream = self.stream.handle;
+        self.taken.iter().flatten().try_for_each(|value| self.await_event(value.made, stream))?;
+        self.turns.iter().try_for_each(|turn| self.put_turn(turn))?;
+        self.kept.values().try_for_each(|value| self.mark(value.made, stream))
     }
 
     /// Puts a turn on its stream.
-    fn put(&self, turn: &Turn) -> Result<(), DriverError> {
+    fn put_turn(&self, turn: &Turn) -> Result<(), DriverError> {
         let api = self.api;
         let number = match turn {
             Turn::Recorded(recording) => {
                 // SAFETY: the recording and all that it names are alive.
-                return api.check("cuGraphLaunch", unsafe { (api.launch_graph)(*recording, self.stream) });
+                return api.check("cuGraphLaunch", unsafe { (api.launch_graph)(*recording, self.stream.handle) });
             }
-            Turn::Await(number) => return self.await_event(number + 1, self.stream),
+            Turn::Await(number) => return self.await_event(self.events[number + 1], self.stream.handle),
             Turn::Exchange(number) => *number,
         };
         let Some(exchanges) = &self.exchanges else { return Ok(()) };
-        self.mark(0, self.stream)?;
-        self.await_event(0, self.beside)?;
+        self.mark(self.events[0], self.stream.handle)?;
+        self.await_event(self.events[0], self.beside)?;
         let mut local = |what: Local<'_>| {
             let rows = match what {
                 Local::Copy(rows) => rows,
@@ -441,7 +509,7 @@ impl OnGpu {
         // SAFETY: the memory was taken for the program and what it packs; exchanges come one after another on their stream, and
         // what is computed beside them touches nothing of theirs (`DeviceProgram::parts`).
         unsafe { exchanges.put(number, self.memory, self.beside, &mut local) }?;
-        self.mark(number + 1, self.beside)
+        self.mark(self.events[number + 1], self.beside)
     }
 
     /// Has bytes copied from a place on the device to another. Both lie inside of memory that lives as long as the program: its
@@ -483,7 +551,7 @@ impl OnGpu {
     fn call(&self, number: usize) -> Result<(), DriverError> {
         // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which the device can read, and so does the
         // workspace.
-        unsafe { self.calls.put(number, self.stream) }
+        unsafe { self.calls.put(number, self.stream.handle) }
     }
 
     /// Records the parts that compute, as a graph each.
@@ -503,10 +571,10 @@ impl OnGpu {
     fn record_part(&mut self, steps: &[Step], clear: Option<(u64, usize)>) -> Result<(), DriverError> {
         let (api, mut graph, mut recording) = (self.api, std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the stream is this program's own; between the two calls only the steps are put on it.
-        api.check("cuStreamBeginCapture", unsafe { (api.begin_capture)(self.stream, THREAD_LOCAL) })?;
+        api.check("cuStreamBeginCapture", unsafe { (api.begin_capture)(self.stream.handle, THREAD_LOCAL) })?;
         let steps = self.steps(steps, clear);
         // SAFETY: as above; the graph's handle is a local variable.
-        api.check("cuStreamEndCapture", unsafe { (api.end_capture)(self.stream, &mut graph) })?;
+        api.check("cuStreamEndCapture", unsafe { (api.end_capture)(self.stream.handle, &mut graph) })?;
         let made = steps.and_then(|()| {
             // SAFETY: the graph was recorded above.
             let status = unsafe { (api.instantiate)(&mut recording, graph, 0) };
@@ -525,7 +593,7 @@ impl OnGpu {
         let api = self.api;
         if let Some((at, words)) = clear {
             // SAFETY: the status words lie inside of the memory; places of steps do too (`DeviceProgram::check`).
-            let status = unsafe { (api.set_async)(self.memory + at, 0, words, self.stream) };
+            let status = unsafe { (api.set_async)(self.memory + at, 0, words, self.stream.handle) };
             api.check("cuMemsetD32Async", status)?;
         }
         for step in steps {
@@ -533,27 +601,29 @@ impl OnGpu {
                 Step::Upload { from, to, bytes } => {
                     let host = self.staging.cast::<u8>().wrapping_add(*from as usize);
                     // SAFETY: both places lie inside of their memory, which lives as long as the recording.
-                    let status =
-                        unsafe { (api.upload_async)(self.memory + to, host.cast(), *bytes as usize, self.stream) };
+                    let status = unsafe {
+                        (api.upload_async)(self.memory + to, host.cast(), *bytes as usize, self.stream.handle)
+                    };
                     api.check("cuMemcpyHtoDAsync", status)?;
                 }
                 Step::Download { from, to, bytes } => {
                     let host = self.staging.cast::<u8>().wrapping_add(*to as usize);
                     // SAFETY: as above.
-                    let status =
-                        unsafe { (api.download_async)(host.cast(), self.memory + from, *bytes as usize, self.stream) };
+                    let status = unsafe {
+                        (api.download_async)(host.cast(), self.memory + from, *bytes as usize, self.stream.handle)
+                    };
                     api.check("cuMemcpyDtoHAsync", status)?;
                 }
                 Step::Take { input, from, to, bytes } => {
                     let value = self.taken.get(*input).and_then(Option::as_ref).ok_or(DriverError::Elsewhere)?;
-                    self.copy(value.at + from, self.memory + to, *bytes, self.stream)?;
+                    self.copy(value.at + from, self.memory + to, *bytes, self.stream.handle)?;
                 }
                 Step::Keep { output, from, bytes } => {
                     let value = self.kept.get(output).ok_or(DriverError::Elsewhere)?;
-                    self.copy(self.memory + from, value.at, *bytes, self.stream)?;
+                    self.copy(self.memory + from, value.at, *bytes, self.stream.handle)?;
                 }
                 Step::Copy { from, to, bytes } => {
-                    self.copy(self.memory + from, self.memory + to, *bytes, self.stream)?;
+                    self.copy(self.memory + from, self.memory + to, *bytes, self.stream.handle)?;
                 }
                 Step::Call { number, .. } => self.call(*number)?,
                 Step::Exchange(_) => {}
@@ -574,7 +644,7 @@ impl OnGpu {
                             1,
                             1,
                             0,
-                            self.stream,
+                            self.stream.handle,
                             params.as_mut_ptr(),
                             std::ptr::null_mut(),
                         )
@@ -593,15 +663,35 @@ impl Loaded for OnGpu {
     }
 
     fn staging(&mut self) -> &mut [u8] {
-        // SAFETY: the driver gave so many bytes, which nothing else writes while no run is under way.
+        if self.on_the_way {
+            // Whoever asks for results before they are there is told of errors when waiting for them.
+            let _ = self.wait_for_all();
+        }
+        // SAFETY: the driver gave so many bytes, which nothing else writes while nothing is on the way.
         unsafe { std::slice::from_raw_parts_mut(self.staging.cast(), self.staging_bytes) }
     }
 
-    fn run(&mut self) -> Result<(), DriverError> {
+    fn put(&mut self) -> Result<(), DriverError> {
+        self.wait()?;
         self.enter()?;
-        let put = self.turns.iter().try_for_each(|turn| self.put(turn));
+        self.on_the_way = true;
         // What is on the way ends before the memory is anybody else's, whatever came of the rest.
-        put.and(self.wait())
+        self.put_all().inspect_err(|_| drop(self.wait()))
+    }
+
+    fn wait(&mut self) -> Result<(), DriverError> {
+        if !self.on_the_way {
+            return Ok(());
+        }
+        self.enter()?;
+        let result = self.wait_for_all();
+        self.on_the_way = false;
+        result
+    }
+
+    /// An exchange that ranks broke is given up by whoever waits for it.
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        self.exchanges.is_none().then(|| Arc::clone(&self.stream) as Arc<dyn Watch>)
     }
 }
 
@@ -611,10 +701,12 @@ impl Drop for OnGpu {
             return;
         }
         let api = self.api;
+        // What is on the way may wait for ranks that are gone.
+        let _ = self.wait();
         // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
         unsafe {
             (api.make_current)(self.context);
-            for stream in [self.beside, self.stream] {
+            for stream in [self.beside, self.stream.handle] {
                 if !stream.is_null() {
                     (api.wait)(stream);
                 }
@@ -632,10 +724,8 @@ impl Drop for OnGpu {
             for event in &self.events {
                 (api.destroy_event)(*event);
             }
-            for stream in [self.beside, self.stream] {
-                if !stream.is_null() {
-                    (api.destroy_stream)(stream);
-                }
+            if !self.beside.is_null() {
+                (api.destroy_stream)(self.beside);
             }
             if !self.staging.is_null() {
                 (api.free_host)(self.staging);

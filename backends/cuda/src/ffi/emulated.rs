@@ -209,7 +209,11 @@ impl Loaded for Emulated {
         &mut self.staging
     }
 
-    fn run(&mut self) -> Result<(), DriverError> {
+    fn wait(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn put(&mut self) -> Result<(), DriverError> {
         let range = |at: &u64, bytes: &u64| *at as usize..(*at + *bytes) as usize;
         let mut exchanges = 0..;
         for step in &self.steps {

@@ -1,0 +1,66 @@
+//! The thread that looks whether what is on devices is through. One for the process; it sleeps while nothing is.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use of_runtime::Over;
+
+use crate::driver::{DriverError, Watch};
+
+/// Work that was put on a device, and whom to tell.
+struct Watched {
+    work: Arc<dyn Watch>,
+    over: Over,
+    through: bool,
+}
+
+/// Where work waits to be looked at.
+#[derive(Default)]
+pub struct Poller {
+    come: Mutex<Vec<Watched>>,
+    wake: Condvar,
+}
+
+impl Poller {
+    /// The poller of this process.
+    ///
+    /// # Errors
+    /// When the machine gives no thread.
+    pub fn get() -> Result<&'static Poller, DriverError> {
+        static POLLER: OnceLock<Result<&'static Poller, String>> = OnceLock::new();
+        let start = || {
+            let poller: &'static Poller = Box::leak(Box::default());
+            let thread = std::thread::Builder::new().name("of-cuda-poller".into());
+            thread.spawn(|| poller.serve()).map(|_| poller).map_err(|e| e.to_string())
+        };
+        let failed = |words: &String| DriverError::Call { call: "starting a thread", words: words.clone() };
+        POLLER.get_or_init(start).as_ref().copied().map_err(failed)
+    }
+
+    /// Has `over` called once what was put on a device is through.
+    pub fn watch(&self, work: Arc<dyn Watch>, over: Over) {
+        self.lock().push(Watched { work, over, through: false });
+        self.wake.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Watched>> {
+        self.come.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self) {
+        let mut watched: Vec<Watched> = Vec::new();
+        loop {
+            let mut come = self.lock();
+            while watched.is_empty() && come.is_empty() {
+                come = self.wake.wait(come).unwrap_or_else(PoisonError::into_inner);
+            }
+            watched.append(&mut come);
+            drop(come);
+            // What waits for others on the device was put later. It is looked at before them, so that they are through where it
+            // is, and told of after them.
+            watched.iter_mut().rev().for_each(|w| w.through = w.work.is_through());
+            watched.iter().filter(|w| w.through).for_each(|w| (w.over)());
+            watched.retain(|w| !w.through);
+            std::thread::yield_now();
+        }
+    }
+}
