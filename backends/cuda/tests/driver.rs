@@ -79,6 +79,7 @@ fn the_driver_layer_calls_what_it_means_to_call() {
     for (settings, words) in [
         (&[][..], "two runs came back"),
         (&[("STUB_STATUS", "1")], "an index is out of range in 'tanh'"),
+        (&[("STUB_STATUS", "1"), ("STUB_LATE", "20")], "an index is out of range in 'tanh'"),
         (&[("STUB_STATUS", "2")], "do not fit one another in 'tanh'"),
         (&[("STUB_FREE", "16")], "bytes of device memory and 16 are free"),
         (&[("STUB_ARCH", "sm_80")], "compile the model with --target cuda:sm_90"),
