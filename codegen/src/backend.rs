@@ -30,6 +30,12 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Whether its executables of fixed extents work beside the host. Then they are begun as early as they can be, and what
+    /// reads their results comes late.
+    fn works_beside(&self) -> bool {
+        false
+    }
+
     /// What a call costs beside the work that it does.
     fn overhead(&self) -> Overhead {
         Overhead::default()

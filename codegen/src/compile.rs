@@ -20,7 +20,7 @@ use crate::native::toolchain::CompileError;
 use crate::native::{Isa, Language, Source};
 use crate::physical::Work;
 use crate::place::Refused;
-use crate::{halves, table};
+use crate::{beside, halves, table};
 
 /// How far the work is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -254,6 +254,7 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
             *code = codes[*code as usize];
         }
     }
+    beside::order(&mut l.physical);
     let program = l.physical.assemble(name, inner);
     summary.steps += program.tasks.len();
     summary.left_out.extend(l.left_out);

@@ -4,6 +4,7 @@
 //! compiles the text, [`memory`] packs the buffers and [`physical`] writes the program. [`compile`] is all of it.
 
 mod backend;
+mod beside;
 mod compile;
 pub mod cuda;
 pub mod emit;

@@ -119,6 +119,8 @@ pub enum Work {
         outputs: Vec<usize>,
         /// Transfers that it does the rank's share in.
         meetings: Vec<Meeting>,
+        /// Whether it goes on beside the host.
+        beside: bool,
     },
     /// Regions.
     Control {
@@ -239,7 +241,8 @@ pub struct Physical {
 }
 
 impl Step {
-    fn reads(&self) -> Vec<usize> {
+    /// Slots that it reads.
+    pub(crate) fn reads(&self) -> Vec<usize> {
         let mut out: Vec<usize> = match &self.work {
             Work::Kernel { args, writes, .. } => {
                 args.iter().filter_map(Operand::slot).filter(|s| !writes.contains(s)).collect()
@@ -256,7 +259,8 @@ impl Step {
         out
     }
 
-    fn writes(&self) -> Vec<usize> {
+    /// Slots that it writes.
+    pub(crate) fn writes(&self) -> Vec<usize> {
         match &self.work {
             Work::Kernel { writes, .. } => writes.clone(),
             Work::Backend { outputs, .. } | Work::Control { outputs, .. } => outputs.clone(),
@@ -400,7 +404,7 @@ impl Physical {
                     bytes: step.bytes,
                 }),
             ),
-            Work::Backend { backend, payload, inputs, outputs, meetings } => (
+            Work::Backend { backend, payload, inputs, outputs, meetings, .. } => (
                 TaskKind::Compute,
                 Exec::Backend(BackendExec {
                     backend: (*backend).to_string(),

@@ -347,3 +347,60 @@ impl Actor {
 fn place_of(list: &[u32], regst: u32) -> u32 {
     list.iter().position(|&other| other == regst).unwrap_or(list.len()) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One register, read by actor 1 early and by actor 2.
+    fn producer(num: u32) -> Actor {
+        let consumers = [(1, true), (2, false)].map(|(actor, early)| Consumer { actor, input: 0, early });
+        let outputs = vec![Output { consumers: consumers.to_vec(), pending: vec![0; num as usize] }];
+        let (inputs, unmet) = (Vec::new(), 1);
+        let (piece, budget) = (0, 0);
+        let (stopping, busy, begun, ended, done) = (false, false, false, false, false);
+        Actor { id: 0, inputs, outputs, unmet, piece, budget, stopping, busy, begun, ended, done }
+    }
+
+    fn told(actor: &mut Actor, msg: Msg) -> Vec<Action> {
+        let mut actions = Vec::new();
+        actor.on_message(msg, &mut |action| actions.push(action)).unwrap();
+        actions
+    }
+
+    fn filled(to: ActorId, piece: u64) -> Action {
+        Action::Send { to, msg: Msg::Filled { input: 0, piece } }
+    }
+
+    #[test]
+    fn those_who_need_not_wait_hear_of_it_early_and_once() {
+        let mut actor = producer(1);
+        let begin = Msg::Start { pieces: 2 };
+        assert_eq!(told(&mut actor, begin), [Action::Act { piece: 0 }]);
+        assert_eq!(told(&mut actor, Msg::Begun), [filled(1, 0)]);
+        assert!(actor.clone().on_message(Msg::Begun, &mut |_| ()).is_err(), "begun twice");
+        assert_eq!(told(&mut actor, Msg::Acted), [filled(2, 0)]);
+        assert!(actor.clone().on_message(Msg::Begun, &mut |_| ()).is_err(), "begun when over");
+        let acked = Msg::Acked { output: 0, piece: 0 };
+        assert_eq!(told(&mut actor, acked), []);
+        assert_eq!(told(&mut actor, acked), [Action::Act { piece: 1 }]);
+        // Work that is not told to be on its way is told of to all when it is done.
+        assert_eq!(told(&mut actor, Msg::Acted), [filled(1, 1), filled(2, 1)]);
+    }
+
+    #[test]
+    fn a_register_may_come_back_while_the_work_is_on_its_way() {
+        for num in [1, 2] {
+            let mut actor = producer(num);
+            let acked = Msg::Acked { output: 0, piece: 0 };
+            told(&mut actor, Msg::Start { pieces: 2 });
+            told(&mut actor, Msg::Begun);
+            assert_eq!(told(&mut actor, acked), []);
+            let mut next = told(&mut actor, Msg::Acted);
+            assert_eq!(next.remove(0), filled(2, 0));
+            // The next piece waits for the other consumer, where there is no other copy.
+            next.extend(if num == 1 { told(&mut actor, acked) } else { Vec::new() });
+            assert_eq!(next, [Action::Act { piece: 1 }]);
+        }
+    }
+}

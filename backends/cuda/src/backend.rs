@@ -83,6 +83,10 @@ impl Backend for Cuda {
         }
     }
 
+    fn works_beside(&self) -> bool {
+        !self.isa.name.starts_with(isa::SHIM)
+    }
+
     /// A launch of a recorded graph and what waits for it, and what crosses the bus.
     fn overhead(&self) -> Overhead {
         Overhead { launch: 3e-5, bandwidth: 2e10 }

@@ -5,9 +5,8 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{cache, emulated, function_of, numbers, placed, said, stub, to_runtime};
-use of_codegen::{Pin, Request, place};
-use of_cuda::{Cuda, Device};
+use common::{emulated, function_of, numbers, said, shared as plan, stub, to_runtime};
+use of_cuda::Device;
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_plan::PlanFile;
@@ -39,18 +38,6 @@ const SLICE: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) ->
 /// Read by a region that is compiled for the extents of each run.
 const OPEN: &str = "func @main(%x: tensor<16x16xf32>, %y: tensor<?(N)x16xf32>) -> (tensor<?(N)x16xf32>) {
   %a = of.matmul %x, %x\n  %h = of.tanh %a\n  %s = of.matmul %y, %h\n  %t = of.matmul %s, %a\n  of.return %t\n}\n";
-
-/// The plan of a text of which what is no product stays on the host.
-fn plan(text: &str, arch: &str, regions: usize) -> Arc<PlanFile> {
-    let backend = Cuda::new(arch, cache()).unwrap();
-    let (wanted, mut f) = (["cuda".to_string()], function_of(text));
-    let pins = ["of.tanh", "of.cum_sum", "of.slice"].iter().filter(|op| text.contains(**op));
-    let pins: Vec<Pin> = pins.map(|op| Pin { op: (*op).into(), backend: place::NATIVE.into() }).collect();
-    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_region: 0 };
-    let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
-    assert_eq!(placement.regions.len(), regions, "{placement:?}");
-    Arc::new(placed(&f, &[&backend], cache()))
-}
 
 /// Runs a plan of a text with inputs of these extents in turn, and compares with the interpreter.
 fn compare(text: &str, plan: &Arc<PlanFile>, runs: &[[[usize; 2]; 2]]) {

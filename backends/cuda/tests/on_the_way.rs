@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use by_hand::{Graph, feed, fetch};
-use common::{cache, function_of, numbers, said, stub};
+use common::{cache, function_of, numbers, said, shared, stub};
 use of_codegen::Backend;
 use of_cuda::{Cuda, Device};
 use of_plan::*;
@@ -87,6 +87,11 @@ fn input(seed: usize) -> (Value, Vec<f32>) {
     (Tensor::from_elements(vec![16, 16], &x).unwrap().into(), x)
 }
 
+/// The host has a branch of its own, and one that reads what the GPU makes.
+const BRANCHES: &str =
+    "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) -> (tensor<16x32xf32>, tensor<32x32xf32>, tensor<32x32xf32>) {
+  %a = of.matmul %x, %w\n  %t = of.tanh %w\n  %h = of.tanh %a\n  of.return %t, %h, %a\n}\n";
+
 /// Runs it once and compares.
 fn run(session: &mut Session, seed: usize) -> Result<(), RunError> {
     let (value, x) = input(seed);
@@ -126,6 +131,20 @@ fn on_a_driver() {
             assert!(first.last >= late() && end(host) < end(first), "{timings:?}");
             // Both were put at once, and the second is through right after the first.
             assert!(second.start == end(first) && second.last < late(), "{timings:?}");
+            eprintln!("the times are right");
+        }
+        Ok("compiled") => {
+            let plan = shared(BRANCHES, "sm_90+cublaslt", 1);
+            let mut session = session(&plan);
+            let tensor = |dims: [i64; 2]| Tensor::from_elements(dims.to_vec(), &[0.5f32; 512]).unwrap().into();
+            session.run(vec![tensor([32, 16]), tensor([16, 32])]).unwrap();
+            let (timings, tasks) = (session.timings(), &plan.plan().programs[0].tasks);
+            let region = timings.iter().find(|t| t.beside).unwrap();
+            let kernel = |t: &&TaskTiming| matches!(tasks[t.task].exec, Some(Exec::Kernel(_)));
+            let [branch, reader] = timings.iter().filter(kernel).collect::<Vec<_>>()[..] else { panic!("{timings:?}") };
+            let end = |t: &TaskTiming| t.start + t.last;
+            assert!(branch.start > region.start && end(branch) < end(region), "{timings:?}");
+            assert!(reader.start >= end(region) && region.last >= late(), "{timings:?}");
             eprintln!("the times are right");
         }
         Ok("breaks") => {
@@ -189,7 +208,10 @@ fn the_host_goes_on_and_what_follows_on_the_device_is_launched() {
 
 #[test]
 fn times_are_those_of_the_device() {
-    assert_eq!(lines("times", &[("STUB_LATE", "300")]).last().map(String::as_str), Some("the times are right"));
+    for does in ["times", "compiled"] {
+        let got = lines(does, &[("STUB_LATE", "300")]);
+        assert_eq!(got.last().map(String::as_str), Some("the times are right"), "{does}");
+    }
 }
 
 #[test]

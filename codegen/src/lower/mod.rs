@@ -714,8 +714,9 @@ impl<'g> Lowering<'g, '_> {
         let (flops, bytes) = (Flops::products(work.flops as u64), work.bytes() as u64);
         let locations = self.locations(&[op]);
         let transfers = inner.iter().filter(|op| self.g.op(**op).name() == Transfer::NAME);
-        let meetings = transfers.map(|op| transfer::meeting(self.g, *op)).collect::<Result<_, _>>()?;
-        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings };
+        let meetings = transfers.map(|op| transfer::meeting(self.g, *op)).collect::<Result<Vec<_>, _>>()?;
+        let beside = backend.works_beside() && !open;
+        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings, beside };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
@@ -748,7 +749,14 @@ impl<'g> Lowering<'g, '_> {
             let mut values = data.operands.iter().chain(&data.results);
             let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
             let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
-            let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings: Vec::new() };
+            let work = Work::Backend {
+                backend: backend.name(),
+                payload,
+                inputs,
+                outputs,
+                meetings: Vec::new(),
+                beside: false,
+            };
             self.step(title, locations, work, Flops::products(own.flops as u64), own.bytes() as u64);
             return Ok(());
         }

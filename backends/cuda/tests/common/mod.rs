@@ -7,8 +7,9 @@ pub mod ranks;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-use of_codegen::place;
+use of_codegen::{Pin, Request, place};
 use of_cuda::Cuda;
 use of_ir::Func;
 use of_plan::PlanFile;
@@ -27,6 +28,18 @@ pub fn plan(f: &Func, arch: &str) -> PlanFile {
     let mut f = f.clone();
     place::entirely(&mut [&mut f], &backend).unwrap_or_else(|d| panic!("{d}"));
     placed(&f, &[&backend], cache)
+}
+
+/// The plan of a text of which what is no product stays on the host.
+pub fn shared(text: &str, arch: &str, regions: usize) -> Arc<PlanFile> {
+    let backend = Cuda::new(arch, cache()).unwrap();
+    let (wanted, mut f) = (["cuda".to_string()], function_of(text));
+    let pins = ["of.tanh", "of.cum_sum", "of.slice"].iter().filter(|op| text.contains(**op));
+    let pins: Vec<Pin> = pins.map(|op| Pin { op: (*op).into(), backend: place::NATIVE.into() }).collect();
+    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_region: 0 };
+    let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
+    assert_eq!(placement.regions.len(), regions, "{placement:?}");
+    Arc::new(placed(&f, &[&backend], cache()))
 }
 
 /// The elements of a tensor of f32.

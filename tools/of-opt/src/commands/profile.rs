@@ -227,15 +227,29 @@ fn timeline(rows: &[Row], model: &str) -> Value {
     let mut threads: Vec<u32> = rows.iter().map(|r| r.thread).collect();
     threads.sort_unstable();
     threads.dedup();
+    let next = threads.last().map_or(0, |last| last + 1);
     let mut events = vec![trace::name("process_name", 0, 0, &format!("of-opt {model}"))];
     events.extend(threads.into_iter().map(|t| trace::name("thread_name", 0, t, &format!("actors {t}"))));
-    events.extend(rows.iter().map(|r| {
+    let event = |r: &Row, line: u32| {
         let args = json!({
             "task": r.timing.task, "flops": r.flops, "bytes": show::bytes(r.bytes), "from": r.locations,
         });
         let when = (us(r.timing.start - begin), us(r.timing.last));
-        trace::event(&r.timing.name, r.kind, (0, r.thread), when, args)
-    }));
+        trace::event(&r.timing.name, r.kind, (0, line), when, args)
+    };
+    events.extend(rows.iter().filter(|r| !r.timing.beside).map(|r| event(r, r.thread)));
+    // What goes on beside its thread has lines of its own, on none of which two overlap.
+    let mut beside: Vec<&Row> = rows.iter().filter(|r| r.timing.beside).collect();
+    beside.sort_by_key(|r| r.timing.start);
+    let mut ends: Vec<Duration> = Vec::new();
+    for r in beside {
+        let free = ends.iter().position(|end| *end <= r.timing.start);
+        let line = free.unwrap_or(ends.len());
+        ends.resize(ends.len().max(line + 1), Duration::ZERO);
+        ends[line] = r.timing.start + r.timing.last;
+        events.push(event(r, next + line as u32));
+    }
+    events.extend((next..).zip(&ends).map(|(line, _)| trace::name("thread_name", 0, line, "beside the host")));
     trace::file(events)
 }
 
@@ -246,7 +260,8 @@ mod tests {
     fn row(name: &str, us: u64, flops: u64) -> Row {
         let time = Duration::from_micros(us);
         let (start, min, last) = (Duration::from_micros(10), time, time);
-        let timing = TaskTiming { task: 3, name: name.into(), calls: 2, total: 2 * time, min, start, last };
+        let timing =
+            TaskTiming { task: 3, name: name.into(), calls: 2, total: 2 * time, min, start, last, beside: false };
         Row {
             timing,
             thread: 1,
@@ -276,5 +291,19 @@ mod tests {
         let t = timeline(&[row("neg", 2, 0)], "m");
         let last = &t["traceEvents"][2];
         assert_eq!((&last["ph"], &last["ts"], &last["dur"]), (&json!("X"), &json!(0.0), &json!(2.0)));
+    }
+    #[test]
+    fn what_goes_on_beside_the_host_has_lines_of_its_own() {
+        let at = |name: &str, start: u64, us: u64, beside: bool| {
+            let mut row = row(name, us, 0);
+            (row.timing.start, row.timing.beside) = (Duration::from_micros(start), beside);
+            row
+        };
+        // In any order; the third begins when the first is over.
+        let rows = [at("c", 30, 10, true), at("host", 12, 5, false), at("b", 15, 20, true), at("a", 10, 20, true)];
+        let t = timeline(&rows, "m");
+        let lines = t["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X");
+        let lines: Vec<_> = lines.map(|e| (e["name"].as_str().unwrap(), e["tid"].as_u64().unwrap())).collect();
+        assert_eq!(lines, [("host", 1), ("a", 2), ("b", 3), ("c", 2)]);
     }
 }
