@@ -12,6 +12,7 @@ mod elementwise;
 mod index;
 mod movement;
 mod reduction;
+mod transfer;
 mod window;
 
 use std::fmt::Write;
@@ -20,6 +21,8 @@ use std::ops::{Deref, DerefMut};
 use of_codegen::emit::{Port, Print, Printer, Val, Values};
 use of_codegen::expand::expanded;
 use of_ir::{DType, Func, OpId, Tensor, Type};
+
+pub use transfer::exchanges;
 
 /// Rows of op names.
 type Table = &'static [(&'static str, fn(&mut Emitter<'_>, OpId) -> Result<Vec<Val>, String>)];
@@ -33,6 +36,9 @@ pub struct Module {
     pub results: Vec<Port>,
     /// Whether there is one more result, an i1 of rank 0: whether every index was in range.
     pub checked: bool,
+    /// The mesh of ranks that run it together, 1 along axes that take no part. It ends with the last one that does: nothing
+    /// where the program is for one device.
+    pub mesh: Vec<usize>,
 }
 
 /// The module of a function whose extents are all numbers.
@@ -42,7 +48,8 @@ pub struct Module {
 pub fn module(func: &Func) -> Result<Module, String> {
     let func = expanded(func, "stablehlo", |name| Emitter::row(name).is_some())?;
     let g = &func.graph;
-    let mut e = Emitter { values: Values::new(g, tensor_of), text: String::new(), next: 0, checks: Vec::new() };
+    let mesh = transfer::mesh(g)?;
+    let mut e = Emitter { values: Values::new(g, tensor_of), text: String::new(), next: 0, checks: Vec::new(), mesh };
     let mut args = Vec::new();
     for (i, v) in g.args().iter().enumerate() {
         let (dtype, dims) = tensor_of(g.ty(*v))?;
@@ -67,7 +74,7 @@ pub fn module(func: &Func) -> Result<Module, String> {
         args.join(", "),
         e.text
     );
-    Ok(Module { text, results: own, checked })
+    Ok(Module { text, results: own, checked, mesh: e.mesh })
 }
 
 /// The arguments as text. A result takes over the memory of the first one of its type that none before takes: nobody else
@@ -122,6 +129,8 @@ struct Emitter<'g> {
     next: usize,
     /// i1 of rank 0, one for each use of indices in the region that is printed: whether they are in range.
     checks: Vec<Val>,
+    /// See [`Module::mesh`].
+    mesh: Vec<usize>,
 }
 
 impl<'g> Deref for Emitter<'g> {
@@ -149,6 +158,7 @@ impl<'g> Printer<'g> for Emitter<'g> {
             movement::TABLE,
             index::TABLE,
             reduction::TABLE,
+            transfer::TABLE,
             control::TABLE,
         ];
         tables.iter().flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, f)| *f as Print<Self>)
