@@ -143,10 +143,11 @@ impl Bus {
                 }
                 std::hint::spin_loop();
             }
-            match start.elapsed() < SPIN {
-                true => {}
-                false if for_a_device && start.elapsed() < patience => std::thread::yield_now(),
-                false => return self.inbox.recv_timeout(patience).ok(),
+            let waited = start.elapsed();
+            if waited >= SPIN && (!for_a_device || waited >= patience) {
+                return self.inbox.recv_timeout(patience).ok();
+            } else if waited >= SPIN {
+                std::thread::yield_now();
             }
         }
     }
