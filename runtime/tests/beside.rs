@@ -160,7 +160,8 @@ impl Beside for AddOneThere {
 
     fn end(&mut self, outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         assert!(self.idle.load(Ordering::SeqCst), "ended before it is over");
-        let made = self.made.lock().unwrap();
+        // A panic leaves the lock to others whole.
+        let made = self.made.lock().unwrap().clone();
         match made[0] - 1.0 {
             FAIL => return Err(ExecError::Failed("asked to fail".into())),
             PANIC => panic!("asked to panic"),
@@ -169,7 +170,7 @@ impl Beside for AddOneThere {
         let [ValueMut::Dense(output)] = outputs else { panic!("another output") };
         let handed_on = self.readers.inside && !self.readers.outside;
         assert_eq!(output.bytes.is_empty(), handed_on, "{}", self.name);
-        for (place, x) in output.bytes.chunks_exact_mut(4).zip(&*made) {
+        for (place, x) in output.bytes.chunks_exact_mut(4).zip(&made) {
             place.copy_from_slice(&x.to_ne_bytes());
         }
         Ok(())
@@ -264,6 +265,27 @@ fn what_reads_it_there_is_put_behind_it_at_once() {
 }
 
 #[test]
+fn what_nobody_reads_holds_its_memory_to_the_end() {
+    let mut plan = common::builder();
+    let mut graph = Graph::new("main", 1);
+    let source = graph.task("in", 0, feed(0));
+    let exec = backend(&mut plan, "beside", vec![Arg::regst(0, 0)], vec![1]);
+    let first = graph.task("first", 0, exec);
+    let exec = backend(&mut plan, "host", vec![Arg::regst(0, 0)], vec![2]);
+    let branch = graph.task("branch", 0, exec);
+    let sink = graph.task("out", 0, fetch(0));
+    graph.block("x", source, &[first, branch], 4, 0);
+    graph.block("unread", first, &[], 4, 64);
+    graph.block("y", branch, &[sink], 4, 64);
+    graph.port("x", 0, true);
+    graph.port("y", 2, false);
+    let device = Device::new(&[], Duration::from_millis(20));
+    let mut session = device.session(&finished(plan, graph));
+    assert_eq!(floats(&session.run(vec![tensor(&[1.0; 4])]).unwrap()[0]), [2.0; 4]);
+    assert_eq!(device.log.take(), ["first begins", "first is over", "branch"]);
+}
+
+#[test]
 fn an_error_that_comes_late_is_the_tasks_own() {
     // All that are on the way fail, and the first of them says why.
     let device = Device::new(&[("first", "second begins")], Duration::ZERO);
@@ -354,16 +376,16 @@ fn times_are_those_of_the_work() {
     assert!(first.beside && second.beside && !third.beside);
     // The second was begun with the first, and its work began when the first was over.
     assert_eq!(second.start, first.start + first.last);
-    assert!(first.last >= takes && second.last >= takes * 9 / 10, "{timings:?}");
-    assert!(second.last < takes * 19 / 10 || first.last > takes * 11 / 10, "{timings:?}");
-    assert!(third.start >= second.start + second.last && third.last < takes, "{timings:?}");
+    assert!(first.last >= takes && second.last >= takes, "{timings:?}");
+    assert!(third.start >= second.start + second.last, "{timings:?}");
 
+    let device = Device::new(&[("first", "branch")], takes);
     let mut session = device.session(&branches("beside", ("host", "branch")));
     session.run(vec![tensor(&[1.0; 4])]).unwrap();
     let timings = session.timings();
     let [first, branch, join] = [1, 2, 3].map(|task| &timings[task]);
     assert!(branch.start > first.start && branch.start + branch.last < first.start + first.last, "{timings:?}");
-    assert!(first.last >= takes && branch.last < takes && join.start >= first.start + first.last, "{timings:?}");
+    assert!(first.last >= takes && join.start >= first.start + first.last, "{timings:?}");
 }
 
 /// Random graphs, on some threads and a device, compute what a plain loop computes.

@@ -203,7 +203,7 @@ fn lines(does: &str, variables: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn the_host_goes_on_and_what_follows_on_the_device_is_launched() {
     let run = ["launched", "launched", "host", "through", "through"];
-    assert_eq!(lines("runs", &[("STUB_LATE", "100")]), [&run[..], &run, &run, &["it agrees"]].concat());
+    assert_eq!(lines("runs", &[("STUB_LATE", "300")]), [&run[..], &run, &run, &["it agrees"]].concat());
 }
 
 #[test]
