@@ -1,7 +1,10 @@
 //! Convolutions, pools and resampling.
 
 use of_ir::{DType, Dim, OpId, Tensor, Type};
-use of_ops::nn::{AvgPool, Conv, ConvGeometry, ConvInteger, ConvTranspose, LpPool, MaxPool, PoolGeometry, Resize};
+use of_ops::nn::{
+    AvgPool, Conv, ConvGeometry, ConvInteger, ConvTranspose, LpPool, MaxPool, MaxUnpool, PoolGeometry, Resize,
+};
+use of_ops::shape;
 
 use super::build::{Window, array, list, padding};
 use super::contraction::{PRECISE, product, shifted};
@@ -15,6 +18,7 @@ pub const TABLE: Table = &[
     ("of.conv_transpose", conv_transpose),
     ("of.lp_pool", lp_pool),
     ("of.max_pool", max_pool),
+    ("of.max_unpool", max_unpool),
     ("of.resize", resize),
 ];
 
@@ -211,6 +215,37 @@ fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let area = e.like(&plane, area as f64);
     let before = e.binary("multiply", &plane, &area);
     Ok(vec![y, e.binary("add", &before, &at)])
+}
+
+/// Indices count in the result without `output_shape`, from which the other one is cut, or to which zeros are added.
+fn max_unpool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let unpool = e.attrs::<MaxUnpool>(op)?;
+    let (x, indices) = (e.operand(op, 0)?, e.operand(op, 1)?);
+    let (_, to) = e.result(op, 0)?;
+    if x.elements() != indices.elements() {
+        return Err("it has not as many indices as elements".into());
+    }
+    let plain: Option<Vec<usize>> =
+        unpool.plain(&dims(&x)).map_err(|e| e.message)?.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
+    let plain = plain.ok_or("its extents are not known")?;
+    let total = shape::count(&plain).map_err(|e| e.message)?;
+    let at = e.convert(&indices, DType::I64);
+    let known = e.ints(op, 1).ok().flatten();
+    if !known.is_some_and(|k| k.iter().all(|i| (0..total as i64).contains(i))) {
+        let (zero, end) = (e.like(&at, 0.0), e.like(&at, total as f64));
+        let (low, high) = (e.compare("GE", &at, &zero), e.compare("LT", &at, &end));
+        e.check(&[&low, &high]);
+    }
+    let (at, updates) = (e.reshape(&at, &[x.elements()]), e.reshape(&x, &[x.elements(), 1]));
+    let empty = e.splat(x.dtype, &[total, 1], 0.0);
+    let y = e.scatter(&empty, &at, &updates, "none")?;
+    let y = e.reshape(&y, &plain);
+    if to.len() != plain.len() {
+        return Err("its output_shape does not fit its input".into());
+    }
+    let more: Vec<(i64, i64)> = to.iter().zip(&plain).map(|(t, p)| (0, *t as i64 - *p as i64)).collect();
+    let zero = e.splat(x.dtype, &[], 0.0);
+    Ok(vec![if to == plain { y } else { e.pad(&y, &zero, &more) }])
 }
 
 /// Where each element of a tensor lies along these axes of these extents, the last of which is the innermost.
