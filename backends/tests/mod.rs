@@ -199,6 +199,14 @@ pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>)
 
 /// Whether an operand says how large the result is, whatever its type.
 fn says_extents(name: &str, operand: usize) -> bool {
-    matches!(name, "of.range" | "of.eye_like" | "of.constant_of_shape" | "of.shape")
-        || (name == "of.resize" && operand > 0)
+    matches!(
+        name,
+        "of.range"
+            | "of.eye_like"
+            | "of.constant_of_shape"
+            | "of.shape"
+            | "of.random_normal"
+            | "of.random_uniform"
+            | "of.mel_weight_matrix"
+    ) || (name == "of.resize" && operand > 0)
 }

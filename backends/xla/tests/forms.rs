@@ -8,8 +8,11 @@ use of_codegen::Backend;
 use of_ir::{DType, Elements, Tensor};
 use of_ops::contraction::Det;
 use of_ops::ml::{LabelMap, PairwiseCoupling, TreeEnsemble};
-use of_ops::nn::MaxUnpool;
+use of_ops::movement::Compress;
+use of_ops::nn::{AffineGrid, Col2Im, MaxUnpool};
+use of_ops::random::{Multinomial, RandomNormal, RandomUniform};
 use of_ops::sample::Rng;
+use of_ops::signal::Dft;
 use of_ops::string::TfIdfVectorizer;
 use of_ops::{Op, Value, interpret};
 use of_xla::{Client, Xla};
@@ -231,6 +234,80 @@ fn runs_of_items_are_counted() {
             let items = (0..dims.iter().product()).map(|_| r.pick(&[0, 1, 2, high, high.min(255)])).collect();
             cases.check(&op, &[Tensor::from_elements(dtype, dims.to_vec(), Elements::Int(items)).unwrap()]);
         }
+    }
+    cases.done();
+}
+
+/// More of them than the generator makes before its state turns, and again.
+#[test]
+fn random_numbers_are_those_of_the_seed() {
+    let Some(mut cases) = Cases::new() else { return };
+    for (count, seed) in [(1, 0), (311, 1), (312, -1), (313, 1 << 40), (2000, 7)] {
+        let shape = Tensor::from_i64s(&[count, 1]);
+        for dtype in [DType::F64, DType::F32] {
+            let ops: [&dyn Op; 2] = [
+                &RandomUniform { dtype, low: -3.0, high: 0.5, seed },
+                &RandomNormal { dtype, mean: 2.0, scale: 0.25, seed },
+            ];
+            for op in ops {
+                let (got, want) = cases.try_run(op, std::slice::from_ref(&shape), false).unwrap();
+                assert_eq!(difference(&got, &want, 1e-7, 0), None, "{:?}", op.attrs());
+            }
+        }
+        let logits = Rng::new(3).tensor(DType::F32, &[3, 5], -2.0, 2.0);
+        cases.check(&Multinomial { dtype: DType::I32, sample_size: count, seed }, &[logits]);
+    }
+    cases.done();
+}
+
+#[test]
+fn transforms_are_of_any_length_and_along_any_axis() {
+    let Some(mut cases) = Cases::new() else { return };
+    for (n, inverse, onesided) in [
+        (1, false, false),
+        (7, false, true),
+        (64, false, true),
+        (1, true, true),
+        (9, true, true),
+        (12, true, true),
+        (31, true, false),
+        (100, false, false),
+    ] {
+        for (axis, dims) in [(0, [6, 2, 5, 0]), (2, [2, 3, 10, 0]), (-3, [2, 4, 3, 0])] {
+            let parts = if onesided { 1 + usize::from(inverse) } else { 1 + n % 2 };
+            let x = Rng::new(n as u64).tensor(DType::F64, &[&dims[..3], &[parts]].concat(), -1.0, 1.0);
+            let operands = [x, Tensor::scalar(n as i64), Tensor::scalar(axis as i64)];
+            let (got, want) = cases.try_run(&Dft { inverse, onesided }, &operands, false).unwrap();
+            assert_eq!(difference(&got, &want, 1e-9, 0), None, "{n} {inverse} {onesided} {axis}");
+        }
+    }
+    cases.done();
+}
+
+#[test]
+fn images_of_blocks_grids_and_choices() {
+    let Some(mut cases) = Cases::new() else { return };
+    let ints = Tensor::from_i64s;
+    let op = Col2Im { strides: vec![2, 1], pads: vec![1, 0, 2, 1], dilations: vec![1, 2] };
+    for dtype in [DType::F32, DType::F16, DType::I32] {
+        let x = Rng::new(5).tensor(dtype, &[2, 3 * 6, 4 * 4], -9.0, 9.0);
+        let (got, want) = cases.try_run(&op, &[x, ints(&[6, 5]), ints(&[3, 2])], false).unwrap();
+        assert_eq!(difference(&got, &want, 1e-5, 0), None, "{dtype}");
+    }
+    let x = support::floats(&[2, 18, 15], 5);
+    assert!(cases.try_run(&op, &[x, ints(&[6, 5]), ints(&[3, 2])], false).is_err());
+    for align_corners in [false, true] {
+        for size in [&[2, 3, 1, 4][..], &[1, 1, 2, 1, 3]] {
+            let rank = size.len() - 2;
+            let theta = support::floats(&[size[0] as usize, rank, rank + 1], 1);
+            let (got, want) = cases.try_run(&AffineGrid { align_corners }, &[theta, ints(size)], false).unwrap();
+            assert_eq!(difference(&got, &want, 1e-6, 0), None, "{size:?}");
+        }
+    }
+    for (axis, list) in [(None, &[1, 0, 1, 1, 0][..]), (Some(-1), &[0, 1]), (Some(0), &[])] {
+        let condition = Tensor::from_elements(DType::Bool, vec![list.len()], Elements::Int(list.to_vec())).unwrap();
+        let (got, want) = cases.try_run(&Compress { axis }, &[support::floats(&[3, 4], 2), condition], false).unwrap();
+        assert_eq!(difference(&got, &want, 0.0, 0), None, "{axis:?}");
     }
     cases.done();
 }

@@ -211,7 +211,7 @@ impl Emitter<'_> {
     }
 
     /// `stack` with `slice` at one place of an axis.
-    fn stacked(&mut self, stack: &Val, slice: &Val, axis: usize, at: &Val) -> Val {
+    pub fn stacked(&mut self, stack: &Val, slice: &Val, axis: usize, at: &Val) -> Val {
         let (zero, rank) = (self.like(at, 0.0), stack.rank());
         let mut dims = slice.dims.clone();
         dims.insert(axis.min(dims.len()), 1);

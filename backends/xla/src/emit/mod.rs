@@ -13,7 +13,9 @@ mod index;
 mod lookup;
 mod ml;
 mod movement;
+mod random;
 mod reduction;
+mod signal;
 mod window;
 
 use std::fmt::Write;
@@ -149,6 +151,8 @@ impl<'g> Printer<'g> for Emitter<'g> {
             contraction::TABLE,
             window::TABLE,
             movement::TABLE,
+            random::TABLE,
+            signal::TABLE,
             index::TABLE,
             lookup::TABLE,
             ml::TABLE,

@@ -2,7 +2,8 @@
 
 use of_ir::{DType, Dim, OpId, Tensor, Type};
 use of_ops::nn::{
-    AvgPool, Conv, ConvGeometry, ConvInteger, ConvTranspose, LpPool, MaxPool, MaxUnpool, PoolGeometry, Resize,
+    AffineGrid, AvgPool, Col2Im, Conv, ConvGeometry, ConvInteger, ConvTranspose, LpPool, MaxPool, MaxUnpool,
+    PoolGeometry, Resize,
 };
 use of_ops::shape;
 
@@ -12,7 +13,9 @@ use super::{Emitter, Table, Val};
 
 /// Ops of this file.
 pub const TABLE: Table = &[
+    ("of.affine_grid", affine_grid),
     ("of.avg_pool", avg_pool),
+    ("of.col2im", col2im),
     ("of.conv", conv),
     ("of.conv_integer", conv_integer),
     ("of.conv_transpose", conv_transpose),
@@ -270,6 +273,84 @@ fn column_major(e: &mut Emitter<'_>, place: &Val, axes: &[(usize, usize)]) -> Va
         out = e.binary("add", &out, &at);
     }
     out
+}
+
+/// Every element of a window in turn: its columns lie in the image with gaps between them, and what lies beside it is cut.
+fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let x = e.operand(op, 0)?;
+    let (_, dims) = e.result(op, 0)?;
+    let (image, block) = (e.ints(op, 1)?.unwrap_or_default(), e.ints(op, 2)?.unwrap_or_default());
+    let w = e.attrs::<Col2Im>(op)?.windows(&image, &block).map_err(|e| e.message)?;
+    let (elements, rank): (usize, usize) = (w.kernel.iter().product(), w.kernel.len());
+    if dims.contains(&0) {
+        return Ok(vec![e.splat(x.dtype, &dims, 0.0)]);
+    }
+    if x.dims[1] != dims[1] * elements || x.dims[2] != w.output.iter().product::<usize>() {
+        return Err("it has not as many rows and columns as its blocks".into());
+    }
+    let wide = widen(e, &x);
+    let columns = e.reshape(&wide, &[&[dims[0], dims[1], elements], w.output.as_slice()].concat());
+    let mut y = e.splat(wide.dtype, &dims, 0.0);
+    let zero = e.splat(wide.dtype, &[], 0.0);
+    if columns.elements() == 0 {
+        return Ok(vec![e.convert(&y, x.dtype)]);
+    }
+    for k in 0..elements {
+        let column = e.part(&columns, 2, k, 1);
+        let column = e.reshape(&column, &[&dims[..2], &w.output].concat());
+        let (mut low, mut high, mut gaps) = (vec![0; 2], vec![0; 2], vec![0; 2]);
+        let mut rest = k;
+        let mut at = vec![0; rank];
+        for a in (0..rank).rev() {
+            at[a] = rest % w.kernel[a];
+            rest /= w.kernel[a];
+        }
+        for a in 0..rank {
+            let begin = (at[a] * w.dilations[a]) as i64 - w.pads_begin[a] as i64;
+            let spans = ((w.output[a] - 1) * w.strides[a] + 1) as i64;
+            low.push(begin);
+            high.push(w.input[a] as i64 - begin - spans);
+            gaps.push(w.strides[a] as i64 - 1);
+        }
+        let attrs = format!(
+            "edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}",
+            array(&low),
+            array(&high),
+            array(&gaps)
+        );
+        let own = e.emit("stablehlo.pad", &[&column, &zero], &attrs, y.dtype, &dims);
+        y = e.binary("add", &y, &own);
+    }
+    Ok(vec![e.convert(&y, x.dtype)])
+}
+
+/// The coordinates of each axis with their factors, one after the other, then what is added to all.
+fn affine_grid(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let grid = e.attrs::<AffineGrid>(op)?;
+    let theta = e.operand(op, 0)?;
+    let (_, dims) = e.result(op, 0)?;
+    let rank = dims.len() - 2;
+    if theta.dims != [dims[0], rank, rank + 1] {
+        return Err("its maps are not as many, or not of as many axes, as its size says".into());
+    }
+    let wide = e.convert(&theta, DType::F64);
+    let factor = |e: &mut Emitter<'_>, i: usize| {
+        let f = e.part(&wide, 2, i, 1);
+        let f = e.reshape(&f, &[dims[0], rank]);
+        e.place(&f, &dims, &[0, rank + 1])
+    };
+    let mut y = factor(e, rank);
+    for axis in 0..rank {
+        // Each coordinate comes with the 1 that meets what is added.
+        let places: Vec<f64> = grid.coordinates(&dims[axis + 1..axis + 2]).into_iter().step_by(2).collect();
+        let places = e.constant(&Tensor::from_slice(&[places.len()], &places).map_err(|e| e.to_string())?)?;
+        let places = e.place(&places, &dims, &[axis + 1]);
+        // The last axis comes first.
+        let own = factor(e, rank - 1 - axis);
+        let own = e.binary("multiply", &own, &places);
+        y = e.binary("add", &y, &own);
+    }
+    Ok(vec![e.convert(&y, theta.dtype)])
 }
 
 /// One axis after the other: elements that are taken as they are, or a product with a matrix of weights.
