@@ -281,7 +281,7 @@ fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (_, dims) = e.result(op, 0)?;
     let (image, block) = (e.ints(op, 1)?.unwrap_or_default(), e.ints(op, 2)?.unwrap_or_default());
     let w = e.attrs::<Col2Im>(op)?.windows(&image, &block).map_err(|e| e.message)?;
-    let (elements, rank): (usize, usize) = (w.kernel.iter().product(), w.kernel.len());
+    let elements: usize = w.kernel.iter().product();
     if dims.contains(&0) {
         return Ok(vec![e.splat(x.dtype, &dims, 0.0)]);
     }
@@ -299,14 +299,9 @@ fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         let column = e.part(&columns, 2, k, 1);
         let column = e.reshape(&column, &[&dims[..2], &w.output].concat());
         let (mut low, mut high, mut gaps) = (vec![0; 2], vec![0; 2], vec![0; 2]);
-        let mut rest = k;
-        let mut at = vec![0; rank];
-        for a in (0..rank).rev() {
-            at[a] = rest % w.kernel[a];
-            rest /= w.kernel[a];
-        }
-        for a in 0..rank {
-            let begin = (at[a] * w.dilations[a]) as i64 - w.pads_begin[a] as i64;
+        for (a, stride) in shape::strides(&w.kernel).into_iter().enumerate() {
+            let at = k / stride % w.kernel[a];
+            let begin = (at * w.dilations[a]) as i64 - w.pads_begin[a] as i64;
             let spans = ((w.output[a] - 1) * w.strides[a] + 1) as i64;
             low.push(begin);
             high.push(w.input[a] as i64 - begin - spans);
