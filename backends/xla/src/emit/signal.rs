@@ -1,18 +1,17 @@
 //! Fourier transforms and mel bands.
 
-use of_ir::{OpError, OpId};
+use of_ir::{DType, OpError, OpId};
 use of_ops::nn::MelWeightMatrix;
 use of_ops::signal::Dft;
 use of_ops::{Inputs, Op, Value, shape};
 
 use super::build::array;
-use super::window::widen;
 use super::{Emitter, Table, Typed, Val};
 
 /// Ops of this file.
 pub const TABLE: Table = &[("of.dft", dft), ("of.mel_weight_matrix", mel_weight_matrix)];
 
-/// The signals lie along the last axis, real and imaginary parts in tensors of their own.
+/// In f64, as the op is defined. The signals lie along the last axis, real and imaginary parts in tensors of their own.
 fn dft(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let Dft { inverse, onesided } = e.attrs(op)?;
     let (x, (dtype, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
@@ -27,7 +26,7 @@ fn dft(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         None if inverse && onesided => (2 * x.dims[axis]).saturating_sub(2),
         None => x.dims[axis],
     };
-    let wide = widen(e, &x);
+    let wide = e.convert(&x, DType::F64);
     let mut perm: Vec<usize> = (0..last).filter(|a| *a != axis).collect();
     perm.push(axis);
     let part = |e: &mut Emitter<'_>, i: usize, len: usize| {
