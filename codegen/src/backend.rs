@@ -25,6 +25,12 @@ pub trait Backend: Send + Sync {
         Err("what passes between ranks goes through the memory of the host".into())
     }
 
+    /// Whether functions with transfers are one program for all ranks that meet there, as a compiler makes for many devices: then
+    /// ranks do by themselves what is not the same on all of them. What [`Backend::compile`] gives tells.
+    fn spmd(&self) -> bool {
+        false
+    }
+
     /// What the user can do so that it claims an op that it refuses, where there is something.
     fn remedy(&self, _graph: &Graph, _op: OpId) -> Option<String> {
         None

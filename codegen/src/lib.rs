@@ -24,5 +24,6 @@ pub mod table;
 pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
 pub use lower::Target;
+pub use lower::transfer::meeting;
 pub use mesh::MeshFuncs;
 pub use place::{Pin, Placement, Request, place};

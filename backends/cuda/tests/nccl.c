@@ -1,6 +1,7 @@
 /* NCCL without devices, for ranks that are threads of one process, in the memory of the host. What a rank puts on its stream
    is done when all ranks of the communicator have put theirs, which must be the same calls in the same groups.
-   $STUB_NCCL says what goes wrong: "no id", "no join", or "breaks": rank 1 of a communicator fails when it first calls.
+   $STUB_NCCL says what goes wrong: "no id", "no join", or "breaks": rank 1 of a communicator fails when it
+   first calls, once rank 0 waits for it.
    Groups are said, each once, where $STUB_SAYS is set. */
 #include <pthread.h>
 #include <stdint.h>
@@ -207,7 +208,9 @@ int ncclGroupEnd(void) {
     fprintf(stderr, "%s\n", text);
   }
   pending = 0;
-  return says("breaks") && on->rank == 1 ? SYSTEM : stub_call(g, where);
+  if (!says("breaks") || on->rank != 1) return stub_call(g, where);
+  while (!((volatile World *)on->world)->put[0]) usleep(50);
+  return SYSTEM;
 }
 static int post(One one, void *comm, void *stream) {
   if (!comm || !depth || pending == CALLS || one.type < 0 || one.type > 9) return INVALID;

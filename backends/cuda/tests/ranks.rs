@@ -6,96 +6,20 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::ranks::{close, compare, inputs, module, numbers, plan, session, transfers, whole};
+use common::ranks::{
+    NETWORK, all_pairs, close, compare, embedded, inputs, layers, module, moved, numbers, plan, session, transfers,
+    whole,
+};
 use common::{cache, emulated, function_of, said, stub, to_runtime};
 use of_codegen::{Backend, Overhead, Pin};
 use of_cuda::{Cuda, Device};
 use of_diag::Diagnostic;
-use of_ir::{DType, Func, Graph, Module, OpId, PartialKind, Sbp};
+use of_ir::{DType, Func, Graph, OpId, Sbp};
 use of_ops::Value;
 use of_ops::sample::Rng;
 use of_plan::Meeting;
 use of_runtime::{Options, RunError, Session};
-use of_sharding::{Layout, layout};
-
-/// Every layout of a tensor on a mesh to every other one.
-fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> Vec<(String, Module)> {
-    let all: Vec<Layout> = layout::all(2, shape.len(), &[PartialKind::Sum]);
-    let all: Vec<Layout> = all.into_iter().filter(|l| layout::fits(l, shape, &dims)).collect();
-    let ty = |l: &Layout| format!("tensor<{}x{}x{dtype}, #of.sbp<@m, {}>>", dims[0], dims[1], layout::show(l));
-    let of = |from: &Layout| {
-        let (mut ops, mut names, mut types) = (String::new(), Vec::new(), Vec::new());
-        for (i, to) in all.iter().enumerate() {
-            let sbp = format!("#of.sbp<@m, {}>", layout::show(to));
-            ops += &format!("  %y{i} = of.place %n {{to = {sbp}}} : ({}) -> {}\n", ty(from), ty(to));
-            names.push(format!("%y{i}"));
-            types.push(ty(to));
-        }
-        let (from_ty, types) = (ty(from), types.join(", "));
-        let body = format!(
-            "func @main(%x: {from_ty}) -> ({types}) {{\n  %n = of.neg %x : ({from_ty}) -> {from_ty}\n{ops}  of.return {} : \
-             ({types}) -> ()\n}}\n",
-            names.join(", ")
-        );
-        (format!("{} on {mesh}", layout::show(from)), module(mesh, &body))
-    };
-    all.iter().map(of).collect()
-}
-
-/// A sum of which each rank gets a slice along one axis of the tensor.
-fn scattered(axis: usize) -> Module {
-    let (from, to) = ("#of.sbp<@m, [P(sum)]>", format!("#of.sbp<@m, [S({axis})]>"));
-    let (p, s) = (format!("tensor<4x6x8xf32, {from}>"), format!("tensor<4x6x8xf32, {to}>"));
-    let ops = format!("%n = of.neg %x : ({p}) -> {p}\n  %y = of.place %n {{to = {to}}} : ({p}) -> {s}");
-    module("cpu[2]", &format!("func @main(%x: {p}) -> ({s}) {{\n  {ops}\n  of.return %y : ({s}) -> ()\n}}\n"))
-}
-
-/// Types and kinds of partial values, of which every length of an element and value that changes nothing is.
-const KINDS: [(&str, &str); 9] = [
-    ("f32", "sum"),
-    ("f32", "min"),
-    ("f16", "prod"),
-    ("f64", "sum"),
-    ("f64", "max"),
-    ("i64", "min"),
-    ("i16", "max"),
-    ("ui8", "prod"),
-    ("i1", "min"),
-];
-
-/// Values that lie like this and become partial ones, beside a product that all ranks have whole.
-fn embedded(from: &Layout) -> Module {
-    let sbp = |l: &str| format!("#of.sbp<@m, {l}>");
-    let whole = format!("tensor<16x16xf32, {}>", sbp("[B]"));
-    let (mut args, mut ops) =
-        (format!("%a: {whole}"), format!("%p = of.matmul %a, %a : ({whole}, {whole}) -> {whole}\n"));
-    let (mut names, mut types) = (vec!["%p".to_string()], vec![whole]);
-    for (i, (dtype, kind)) in KINDS.iter().enumerate() {
-        let to = sbp(&format!("[P({kind})]"));
-        let ty = |sbp: &str| format!("tensor<4x3x5x{dtype}, {sbp}>");
-        let (before, after) = (ty(&sbp(&layout::show(from).to_string())), ty(&to));
-        args += &format!(", %x{i}: {before}");
-        ops += &format!("  %y{i} = of.place %x{i} {{to = {to}}} : ({before}) -> {after}\n");
-        names.push(format!("%y{i}"));
-        types.push(after);
-    }
-    let (names, types) = (names.join(", "), types.join(", "));
-    module("cpu[2]", &format!("func @main({args}) -> ({types}) {{\n  {ops}  of.return {names} : ({types}) -> ()\n}}\n"))
-}
-
-/// A network of which each rank has columns, then rows; what they have in between is wanted whole too.
-const NETWORK: &str = r#"
-func @main(%x: tensor<32x24xf32, #of.sbp<@m, [B]>>, %w1: tensor<24x64xf32, #of.sbp<@m, [S(1)]>>,
-           %w2: tensor<64x32xf32, #of.sbp<@m, [S(0)]>>)
-    -> (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x64xf32, #of.sbp<@m, [B]>>) {
-  %a = of.matmul %x, %w1 : (tensor<32x24xf32, #of.sbp<@m, [B]>>, tensor<24x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [S(1)]>>
-  %r = of.relu %a : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [S(1)]>>
-  %p = of.matmul %r, %w2 : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>, tensor<64x32xf32, #of.sbp<@m, [S(0)]>>) -> tensor<32x32xf32, #of.sbp<@m, [P(sum)]>>
-  %y = of.place %p {to = #of.sbp<@m, [B]>} : (tensor<32x32xf32, #of.sbp<@m, [P(sum)]>>) -> tensor<32x32xf32, #of.sbp<@m, [B]>>
-  %h = of.place %r {to = #of.sbp<@m, [B]>} : (tensor<32x64xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x64xf32, #of.sbp<@m, [B]>>
-  of.return %y, %h : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x64xf32, #of.sbp<@m, [B]>>) -> ()
-}
-"#;
+use of_sharding::layout;
 
 /// What each rank has is read by a transfer, and by what reads what came of that.
 const AROUND: &str = r#"
@@ -111,16 +35,6 @@ func @main(%x: tensor<32x32xf32, #of.sbp<@m, [B]>>, %w: tensor<32x32xf32, #of.sb
 const ALONE: &str = "func @main(%x: tensor<32x24xf32>, %w1: tensor<24x64xf32>, %w2: tensor<64x32xf32>) \
                        -> (tensor<32x32xf32>, tensor<32x64xf32>) {
   %a = of.matmul %x, %w1\n  %r = of.relu %a\n  %p = of.matmul %r, %w2\n  of.return %p, %r\n}\n";
-
-/// Layers in stages, with a batch in parts.
-fn layers() -> Module {
-    let text =
-        "func @main(%x: tensor<16x12xf32>, %w0: tensor<12x12xf32>, %w1: tensor<12x12xf32>, %w2: tensor<12x12xf32>) \
-                -> (tensor<16x12xf32>) {
-      %a = of.matmul %x, %w0\n  %b = of.tanh %a\n  %c = of.matmul %b, %w1\n  %d = of.tanh %c\n  %e = of.matmul %d, %w2
-      of.return %e\n}\n";
-    of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"))
-}
 
 fn everything() {
     let shim = Cuda::new("shim", cache()).unwrap();
@@ -145,7 +59,7 @@ fn everything() {
         compare("partial values", &embedded, &whole(&embedded, "cpu[2]", &shim));
     }
     for axis in 0..3 {
-        let module = scattered(axis);
+        let module = moved("cpu[2]", "4x6x8", "P(sum)", &format!("S({axis})"));
         let plan = plan(&module, "cpu[2]", (1, 1), &shim, &[]);
         assert_eq!(transfers(&plan), (1, 0));
         compare("a sum in slices", &module, &plan);

@@ -7,9 +7,10 @@ use of_codegen::physical::element_type;
 use of_codegen::{Backend, extract, specialize};
 use of_diag::{Code, Diagnostic};
 use of_ir::{DType, Func, Graph, OpId};
-use of_plan::{ArgSource, ElementType};
-use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Tensor, Value, ValueMut, ValueRef};
+use of_plan::{ArgSource, ElementType, Group, Meeting, Transfer};
+use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Seat, Tensor, Value, ValueMut, ValueRef};
 
+use crate::clique::Clique;
 use crate::emit::{self, Module};
 use crate::ffi::{Buffer, Client, Loaded, PluginError};
 use crate::payload::{self, Compiled, Payload};
@@ -47,12 +48,18 @@ impl Backend for Serialized {
         let module = emit::module(func).map_err(failed)?;
         let by = plugin::build().map_err(|e| failed(e.to_string()))?;
         let client = plugin::client().map_err(|e| failed(e.to_string()))?;
-        let program = client.compile(&module.text).and_then(|p| p.serialize()).map_err(|e| {
+        let program = client.compile(&module.text, &[]).and_then(|p| p.serialize()).map_err(|e| {
             failed(e.to_string())
                 .hint("plans of --backend xla hold text, which any plugin compiles where they are loaded")
         })?;
         let Module { results, checked, .. } = module;
         Ok(Payload::Compiled(Compiled { by, results, checked, program }).write())
+    }
+
+    fn exchanges(&self, _meeting: &Meeting, _mesh: &[usize]) -> Result<(), String> {
+        Err(format!(
+            "programs that plans hold are for one device; {NAME} compiles for all ranks where the plan is loaded"
+        ))
     }
 
     fn remedy(&self, graph: &Graph, op: OpId) -> Option<String> {
@@ -103,6 +110,18 @@ impl Backend for Xla {
         payload::payload(func).map(|p| p.write()).map_err(failed)
     }
 
+    /// Collectives are between replicas of one program, each of which is a rank.
+    fn exchanges(&self, meeting: &Meeting, mesh: &[usize]) -> Result<(), String> {
+        if buffer_type(meeting.dtype()).is_none() {
+            return Err(format!("XLA takes no {}", meeting.dtype()));
+        }
+        emit::exchanges(meeting, mesh)
+    }
+
+    fn spmd(&self) -> bool {
+        true
+    }
+
     fn remedy(&self, graph: &Graph, op: OpId) -> Option<String> {
         let data = graph.op(op);
         let open = data.operands.iter().chain(&data.results).filter_map(|v| graph.ty(*v).as_tensor());
@@ -131,10 +150,12 @@ impl Loader for Xla {
 
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         let payload = Payload::read(payload).map_err(LoadError::Payload)?;
-        let client = plugin::client().map_err(|e| LoadError::Unsupported(e.to_string()))?;
+        let ranks = context.seat.map_or(1, |seat| seat.mesh.iter().product());
+        let client = plugin::client_for(ranks).map_err(|e| LoadError::Unsupported(e.to_string()))?;
         let weights = context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_))));
         let mut region = Region {
             client,
+            seat: context.seat.cloned(),
             device: context.device,
             weights: weights.map(|w| (w, None)).collect(),
             programs: HashMap::new(),
@@ -142,8 +163,11 @@ impl Loader for Xla {
         };
         match payload {
             Payload::Fixed(module) => {
-                let program = region.program(&module).map_err(|e| LoadError::Failed(e.to_string()))?;
-                region.programs.insert(Vec::new(), program);
+                let program = match module.mesh[..] {
+                    [] => region.program(&module).map_err(|e| LoadError::Failed(e.to_string())),
+                    _ => region.shared(&module, &context),
+                };
+                region.programs.insert(Vec::new(), program?);
             }
             Payload::Open(func) => region.open = Some(func),
             Payload::Compiled(c) => {
@@ -156,7 +180,7 @@ impl Loader for Xla {
                     )));
                 }
                 let loaded = region.client.load(&c.program).map_err(|e| LoadError::Failed(e.to_string()))?;
-                region.programs.insert(Vec::new(), Program::of(loaded, &c.results, c.checked));
+                region.programs.insert(Vec::new(), Program::of(On::One(loaded), &c.results, c.checked));
             }
         }
         Ok(Box::new(region))
@@ -165,26 +189,36 @@ impl Loader for Xla {
 
 /// A compiled module.
 struct Program {
-    loaded: Loaded,
+    on: On,
     results: Vec<(ElementType, Vec<i64>)>,
     checked: bool,
 }
 
+/// Who runs a program.
+enum On {
+    /// The rank by itself.
+    One(Loaded),
+    /// Ranks together, of which it is the one of this number.
+    Many(Arc<Clique>, usize),
+}
+
 impl Program {
-    fn of(loaded: Loaded, results: &[(DType, Vec<usize>)], checked: bool) -> Program {
+    fn of(on: On, results: &[(DType, Vec<usize>)], checked: bool) -> Program {
         let extents = |dims: &[usize]| dims.iter().map(|d| *d as i64).collect();
         let results = results.iter().map(|(dtype, dims)| (element_type(*dtype), extents(dims))).collect();
-        Program { loaded, results, checked }
+        Program { on, results, checked }
     }
 }
 
 /// A region of a plan.
 struct Region {
     client: Arc<Client>,
+    /// The rank, where the plan is for several.
+    seat: Option<Seat>,
     /// That of the rank.
     device: usize,
     /// Which inputs are constants of the plan; they are brought to the device once.
-    weights: Vec<(bool, Option<Buffer>)>,
+    weights: Vec<(bool, Option<Arc<Buffer>>)>,
     /// By the extents of the inputs; those of fixed extents under none.
     programs: HashMap<Vec<Vec<i64>>, Program>,
     /// The function, where its extents are open.
@@ -197,8 +231,33 @@ fn failed(e: PluginError) -> ExecError {
 
 impl Region {
     fn program(&self, module: &Module) -> Result<Program, PluginError> {
-        let loaded = plugin::program(&self.client, &module.text)?;
-        Ok(Program::of(loaded, &module.results, module.checked))
+        let loaded = plugin::program(&self.client, &module.text, &[])?;
+        Ok(Program::of(On::One(loaded), &module.results, module.checked))
+    }
+
+    /// The program that this rank runs together with others, each of which has a device of its own.
+    fn shared(&mut self, module: &Module, context: &LoadContext<'_>) -> Result<Program, LoadError> {
+        let seat =
+            context.seat.ok_or_else(|| LoadError::Payload("ranks run it together, and there are none".into()))?;
+        let group = group(&module.mesh, seat).ok_or_else(|| LoadError::Payload("it is for another mesh".into()))?;
+        let (count, all) = (group.ranks.len(), self.client.devices());
+        if count > all {
+            let why =
+                format!("{count} ranks run a program together, each on a device of its own, and the plugin has {all}");
+            return Err(LoadError::Unsupported(why));
+        }
+        let mut devices: Vec<usize> = group.ranks.iter().map(|rank| *rank as usize % all).collect();
+        if (1..count).any(|i| devices[..i].contains(&devices[i])) {
+            devices = (0..count).collect();
+        }
+        self.device = devices[group.me];
+        let id = context.exec.meetings.first().map(|m| m.transfer.id);
+        let id = id.ok_or_else(|| LoadError::Payload("it meets no rank".into()))?;
+        let key = blake3::hash(module.text.as_bytes());
+        let compile =
+            || plugin::program(&self.client, &module.text, &devices).map_err(|e| LoadError::Failed(e.to_string()));
+        let clique = Clique::join(seat, &group, id, key.as_bytes(), compile)?;
+        Ok(Program::of(On::Many(clique, group.me), &module.results, module.checked))
     }
 
     /// The key of the program for these inputs, which is there afterwards.
@@ -220,27 +279,30 @@ impl Executable for Region {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         let inputs = inputs.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
         let key = self.prepare(&inputs)?;
-        let mut fresh: Vec<Option<Buffer>> = Vec::with_capacity(inputs.len());
+        let mut args: Vec<Arc<Buffer>> = Vec::with_capacity(inputs.len());
         for (i, (dtype, dims, bytes)) in inputs.iter().enumerate() {
-            let weight = self.weights.get(i).is_some_and(|w| w.0);
-            if weight && self.weights[i].1.is_some() {
-                fresh.push(None);
+            if let Some((_, Some(there))) = self.weights.get(i) {
+                args.push(there.clone());
                 continue;
             }
             let ty = buffer_type(*dtype).ok_or_else(|| ExecError::Unsupported(format!("XLA takes no {dtype}")))?;
-            let buffer = self.client.buffer(self.device, bytes, ty, dims).map_err(failed)?;
-            if weight {
-                self.weights[i].1 = Some(buffer);
-                fresh.push(None);
-            } else {
-                fresh.push(Some(buffer));
+            let buffer = Arc::new(self.client.buffer(self.device, bytes, ty, dims).map_err(failed)?);
+            if let Some((true, place)) = self.weights.get_mut(i) {
+                *place = Some(buffer.clone());
             }
+            args.push(buffer);
         }
         let program = self.programs.get(&key).ok_or(ExecError::Failed("the program is not there".into()))?;
-        let kept = |i: usize| self.weights.get(i).and_then(|w| w.1.as_ref());
-        let args: Vec<&Buffer> = fresh.iter().enumerate().filter_map(|(i, b)| b.as_ref().or_else(|| kept(i))).collect();
-        let weights: Vec<i64> = (0..inputs.len()).filter(|i| kept(*i).is_some()).map(|i| i as i64).collect();
-        let results = program.loaded.execute(self.device, &args, &weights).map_err(failed)?;
+        let kept =
+            self.weights.iter().enumerate().filter(|(_, w)| w.1.is_some()).map(|(i, _)| i as i64).collect::<Vec<_>>();
+        let results = match (&program.on, &self.seat) {
+            (On::One(loaded), _) => {
+                let args: Vec<&Buffer> = args.iter().map(AsRef::as_ref).collect();
+                loaded.execute(self.device, &args, &kept).map_err(failed)?
+            }
+            (On::Many(clique, me), Some(seat)) => clique.execute(seat, *me, args, kept)?,
+            (On::Many(..), None) => return Err(ExecError::Failed("ranks run it together, and there are none".into())),
+        };
         let expected = program.results.len() + usize::from(program.checked);
         if program.results.len() != outputs.len() || results.len() != expected {
             return Err(ExecError::Failed(format!("{} results for {} outputs", results.len(), outputs.len())));
@@ -267,6 +329,14 @@ impl Executable for Region {
         }
         Ok(())
     }
+}
+
+/// The ranks that run a program together with this one, which is for a mesh of ranks along some axes of the plan's.
+fn group(mesh: &[usize], seat: &Seat) -> Option<Group> {
+    let whole = seat.mesh.iter().zip(mesh).all(|(all, n)| *n == 1 || n == all);
+    let axes = mesh.iter().enumerate().filter(|(_, n)| **n > 1).map(|(a, _)| a as u32).collect();
+    (whole && mesh.len() <= seat.mesh.len())
+        .then(|| Transfer { axes, ..Transfer::default() }.group(&seat.mesh, seat.rank))
 }
 
 /// Type, extents and bytes of an input.
@@ -311,7 +381,7 @@ pub fn evaluate(
     inputs: &[&of_ir::Tensor],
 ) -> Result<Vec<of_ir::Tensor>, String> {
     let text = |e: PluginError| e.to_string();
-    let program = client.compile(&module.text).map_err(text)?;
+    let program = client.compile(&module.text, &[]).map_err(text)?;
     let mut buffers = Vec::new();
     for t in inputs {
         let ty = buffer_type(element_type(t.dtype())).ok_or_else(|| format!("XLA takes no {}", t.dtype()))?;

@@ -8,8 +8,15 @@ use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use prost::Message;
+
+use crate::options::CompileOptions;
+
 /// Oldest minor version of the interface that has the layouts below.
 pub const OLDEST: i32 = 81;
+
+/// What only the plugin looks into.
+type Handle = *mut c_void;
 
 /// Places in the table of functions.
 #[derive(Clone, Copy)]
@@ -27,6 +34,8 @@ enum Function {
     ClientAddressableDevices = 16,
     ClientCompile = 20,
     ClientBufferFromHostBuffer = 22,
+    DeviceDescriptionId = 23,
+    DeviceGetDescription = 29,
     ExecutableDestroy = 40,
     ExecutableNumOutputs = 44,
     ExecutableSerialize = 49,
@@ -44,9 +53,9 @@ const FUNCTIONS: usize = Function::BufferToHostBuffer as usize + 1;
 #[repr(C)]
 struct RawApi {
     size: usize,
-    extension: *mut c_void,
+    extension: Handle,
     version_size: usize,
-    version_extension: *mut c_void,
+    version_extension: Handle,
     major: c_int,
     minor: c_int,
     functions: [*const c_void; FUNCTIONS],
@@ -57,7 +66,7 @@ struct RawApi {
 macro_rules! arguments {
     ($($name:ident [$words:literal] { $($field:ident: $ty:ty),* $(,)? })*) => {$(
         #[repr(C)]
-        struct $name { size: usize, extension: *mut c_void, $($field: $ty),* }
+        struct $name { size: usize, extension: Handle, $($field: $ty),* }
 
         impl $name {
             /// Everything zero but the size.
@@ -73,48 +82,51 @@ macro_rules! arguments {
 }
 
 arguments! {
-    ErrorDestroy [3] { error: *mut c_void }
+    ErrorDestroy [3] { error: Handle }
     ErrorMessage [5] { error: *const c_void, message: *const c_char, len: usize }
     PluginInitialize [2] {}
-    Event [3] { event: *mut c_void }
+    Event [3] { event: Handle }
     ClientCreate [11] {
-        options: *const c_void, num_options: usize, get: *const c_void, get_arg: *mut c_void, put: *const c_void,
-        put_arg: *mut c_void, client: *mut c_void, try_get: *const c_void, try_get_arg: *mut c_void,
+        options: *const c_void, num_options: usize, get: *const c_void, get_arg: Handle, put: *const c_void,
+        put_arg: Handle, client: Handle, try_get: *const c_void, try_get_arg: Handle,
     }
-    Handle [3] { handle: *mut c_void }
-    ClientText [5] { client: *mut c_void, text: *const c_char, len: usize }
-    ClientDevices [5] { client: *mut c_void, devices: *const *mut c_void, len: usize }
+    OfHandle [3] { handle: Handle }
+    ClientText [5] { client: Handle, text: *const c_char, len: usize }
+    NamedNumber [7] { name: *const c_char, name_len: usize, ty: usize, value: i64, values: usize }
+    ClientDevices [5] { client: Handle, devices: *const Handle, len: usize }
+    GetDescription [4] { device: Handle, description: Handle }
+    DescriptionId [4] { description: Handle, id: usize }
     ProgramText [6] { code: *const c_char, len: usize, format: *const c_char, format_len: usize }
     ClientCompile [7] {
-        client: *mut c_void, program: *const ProgramText, options: *const u8, options_len: usize,
-        executable: *mut c_void,
+        client: Handle, program: *const ProgramText, options: *const u8, options_len: usize,
+        executable: Handle,
     }
     BufferFromHost [15] {
-        client: *mut c_void, data: *const c_void, ty: usize, dims: *const i64, num_dims: usize,
-        strides: *const i64, num_strides: usize, semantics: usize, device: *mut c_void, memory: *mut c_void,
-        layout: *mut c_void, done: *mut c_void, buffer: *mut c_void,
+        client: Handle, data: *const c_void, ty: usize, dims: *const i64, num_dims: usize,
+        strides: *const i64, num_strides: usize, semantics: usize, device: Handle, memory: Handle,
+        layout: Handle, done: Handle, buffer: Handle,
     }
-    GetExecutable [4] { loaded: *mut c_void, executable: *mut c_void }
-    NumOutputs [4] { executable: *mut c_void, outputs: usize }
+    GetExecutable [4] { loaded: Handle, executable: Handle }
+    NumOutputs [4] { executable: Handle, outputs: usize }
     Serialize [7] {
-        executable: *const c_void, bytes: *const u8, len: usize, serialized: *mut c_void,
-        free: Option<unsafe extern "C" fn(*mut c_void)>,
+        executable: *const c_void, bytes: *const u8, len: usize, serialized: Handle,
+        free: Option<unsafe extern "C" fn(Handle)>,
     }
     Deserialize [9] {
-        client: *mut c_void, bytes: *const u8, len: usize, loaded: *mut c_void, options: *const c_char,
+        client: Handle, bytes: *const u8, len: usize, loaded: Handle, options: *const c_char,
         options_len: usize, load_options: *const c_void,
     }
     ExecuteOptions [18] {
-        send: *mut c_void, receive: *mut c_void, num_send: usize, num_receive: usize, launch: usize,
-        kept: *const i64, num_kept: usize, context: *mut c_void, location: *const c_char, num_tasks: usize,
-        tasks: *mut c_int, incarnations: *mut i64, slices: *mut c_void, layout_for_callbacks: usize,
-        hlo: *mut c_void, num_hlo: usize,
+        send: Handle, receive: Handle, num_send: usize, num_receive: usize, launch: usize,
+        kept: *const i64, num_kept: usize, context: Handle, location: *const c_char, num_tasks: usize,
+        tasks: *mut c_int, incarnations: *mut i64, slices: Handle, layout_for_callbacks: usize,
+        hlo: Handle, num_hlo: usize,
     }
     Execute [10] {
-        loaded: *mut c_void, options: *mut ExecuteOptions, arguments: *const *const *mut c_void, num_devices: usize,
-        num_arguments: usize, outputs: *const *mut *mut c_void, done: *mut *mut c_void, device: *mut c_void,
+        loaded: Handle, options: *mut ExecuteOptions, arguments: *const *const Handle, num_devices: usize,
+        num_arguments: usize, outputs: *const *mut Handle, done: *mut Handle, device: Handle,
     }
-    ToHost [7] { src: *mut c_void, layout: *mut c_void, dst: *mut c_void, len: usize, event: *mut c_void }
+    ToHost [7] { src: Handle, layout: Handle, dst: Handle, len: usize, event: Handle }
 }
 
 /// Why a plugin cannot be used.
@@ -194,7 +206,7 @@ impl Api {
             if f.is_null() {
                 return Err(PluginError::Call("the plugin lacks a function".into()));
             }
-            std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut T) -> *mut c_void>(f)(args)
+            std::mem::transmute::<*const c_void, unsafe extern "C" fn(*mut T) -> Handle>(f)(args)
         };
         if error.is_null() {
             return Ok(());
@@ -221,14 +233,14 @@ impl Api {
     }
 
     /// Frees what a handle names. An error at this point is of no use to anyone.
-    fn free(&self, function: Function, handle: *mut c_void) {
-        let mut args = Handle::new();
+    fn free(&self, function: Function, handle: Handle) {
+        let mut args = OfHandle::new();
         args.handle = handle;
         let _ = self.call(function, &mut args);
     }
 
     /// Waits for an event and frees it.
-    fn finish(&self, event: *mut c_void) -> Result<(), PluginError> {
+    fn finish(&self, event: Handle) -> Result<(), PluginError> {
         if event.is_null() {
             return Ok(());
         }
@@ -254,8 +266,8 @@ fn string(text: *const c_char, len: usize) -> String {
 /// A client of a plugin, and its devices.
 pub struct Client {
     api: Api,
-    raw: *mut c_void,
-    devices: Vec<*mut c_void>,
+    raw: Handle,
+    devices: Vec<Handle>,
     /// The platform and its version, for cache keys and people.
     pub platform: String,
 }
@@ -266,23 +278,31 @@ unsafe impl Send for Client {}
 unsafe impl Sync for Client {}
 
 impl Client {
-    /// Loads the plugin at `path` and makes a client of it.
+    /// Loads the plugin at `path` and makes a client of it: with so many devices where a number is given, which plugins for CPUs
+    /// take.
     ///
     /// # Errors
     /// When it is no plugin of a version that we know, or has no device.
-    pub fn open(path: &Path) -> Result<Client, PluginError> {
+    pub fn open(path: &Path, devices: Option<usize>) -> Result<Client, PluginError> {
+        const DEVICES: &str = "cpu_device_count";
         let api = Api::open(path)?;
-        let mut args = ClientCreate::new();
+        let (mut args, mut option) = (ClientCreate::new(), NamedNumber::new());
+        if let Some(count) = devices {
+            (option.name, option.name_len) = (DEVICES.as_ptr().cast(), DEVICES.len());
+            // 1 says that it is an i64, and it is one of them.
+            (option.ty, option.value, option.values) = (1, count as i64, 1);
+            (args.options, args.num_options) = ((&raw const option).cast(), 1);
+        }
         api.call(Function::ClientCreate, &mut args)?;
         let mut client = Client { api, raw: args.client, devices: Vec::new(), platform: String::new() };
-        let mut devices = ClientDevices::new();
-        devices.client = client.raw;
-        client.api.call(Function::ClientAddressableDevices, &mut devices)?;
-        if devices.len == 0 || devices.devices.is_null() {
+        let mut all = ClientDevices::new();
+        all.client = client.raw;
+        client.api.call(Function::ClientAddressableDevices, &mut all)?;
+        if all.len == 0 || all.devices.is_null() {
             return Err(PluginError::NoDevice);
         }
         // SAFETY: there are `len` devices, at least one.
-        client.devices = unsafe { std::slice::from_raw_parts(devices.devices, devices.len) }.to_vec();
+        client.devices = unsafe { std::slice::from_raw_parts(all.devices, all.len) }.to_vec();
         let name = client.text(Function::ClientPlatformName)?;
         let version = client.text(Function::ClientPlatformVersion)?;
         client.platform = format!("{name}, {}", version.replace('\n', " "));
@@ -297,25 +317,46 @@ impl Client {
     }
 
     /// The device of this number, counted on from the first where there are fewer.
-    fn device(&self, number: usize) -> *mut c_void {
+    fn device(&self, number: usize) -> Handle {
         self.devices[number % self.devices.len()]
     }
 
-    /// Compiles MLIR text for one device, whichever that is.
+    /// Whether its devices are threads of the CPU.
+    pub fn is_cpu(&self) -> bool {
+        self.platform.starts_with("cpu,")
+    }
+
+    /// How many devices there are.
+    pub fn devices(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// The number that programs know a device by.
+    fn id(&self, device: usize) -> Result<i64, PluginError> {
+        let mut of = GetDescription::new();
+        of.device = self.device(device);
+        self.api.call(Function::DeviceGetDescription, &mut of)?;
+        let mut args = DescriptionId::new();
+        args.description = of.description;
+        self.api.call(Function::DeviceDescriptionId, &mut args)?;
+        // A C int, which is the lower half of the word.
+        Ok((args.id & 0xffff_ffff) as i64)
+    }
+
+    /// Compiles MLIR text for one device, whichever that is, or for as many replicas as `devices` are named.
     ///
     /// # Errors
     /// What the compiler says.
-    pub fn compile(self: &Arc<Self>, text: &str) -> Result<Loaded, PluginError> {
-        // CompileOptionsProto { executable_build_options (3): { num_replicas (4): 1, num_partitions (5): 1 },
-        // compile_portable_executable (4): true }
-        const OPTIONS: [u8; 8] = [0x1a, 4, 0x20, 1, 0x28, 1, 0x20, 1];
+    pub fn compile(self: &Arc<Self>, text: &str, devices: &[usize]) -> Result<Loaded, PluginError> {
+        let ids = devices.iter().map(|d| self.id(*d)).collect::<Result<Vec<_>, _>>()?;
+        let options = CompileOptions::of(ids, self.is_cpu()).encode_to_vec();
         const FORMAT: &str = "mlir";
         let mut program = ProgramText::new();
         (program.code, program.len) = (text.as_ptr().cast(), text.len());
         (program.format, program.format_len) = (FORMAT.as_ptr().cast(), FORMAT.len());
         let mut args = ClientCompile::new();
         (args.client, args.program) = (self.raw, &program);
-        (args.options, args.options_len) = (OPTIONS.as_ptr(), OPTIONS.len());
+        (args.options, args.options_len) = (options.as_ptr(), options.len());
         self.api.call(Function::ClientCompile, &mut args)?;
         Loaded::new(self.clone(), args.executable)
     }
@@ -357,11 +398,13 @@ impl Drop for Client {
 /// A buffer on a device.
 pub struct Buffer {
     client: Arc<Client>,
-    raw: *mut c_void,
+    raw: Handle,
 }
 
 // SAFETY: PJRT buffers may be used from any thread.
 unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// Copies the elements, row-major, once they are computed.
@@ -391,8 +434,8 @@ impl Drop for Buffer {
 /// A compiled program.
 pub struct Loaded {
     client: Arc<Client>,
-    raw: *mut c_void,
-    executable: *mut c_void,
+    raw: Handle,
+    executable: Handle,
     outputs: usize,
 }
 
@@ -400,7 +443,7 @@ pub struct Loaded {
 unsafe impl Send for Loaded {}
 
 impl Loaded {
-    fn new(client: Arc<Client>, raw: *mut c_void) -> Result<Loaded, PluginError> {
+    fn new(client: Arc<Client>, raw: Handle) -> Result<Loaded, PluginError> {
         let mut loaded = Loaded { client, raw, executable: null_mut(), outputs: 0 };
         let mut args = GetExecutable::new();
         args.loaded = raw;
@@ -419,17 +462,36 @@ impl Loaded {
     /// # Errors
     /// When the arguments do not fit.
     pub fn execute(&self, device: usize, args: &[&Buffer], kept: &[i64]) -> Result<Vec<Buffer>, PluginError> {
-        let raw: Vec<*mut c_void> = args.iter().map(|b| b.raw).collect();
-        let mut results: Vec<*mut c_void> = vec![null_mut(); self.outputs];
-        let (lists, outputs) = ([raw.as_ptr()], [results.as_mut_ptr()]);
+        self.call(&[args.to_vec()], kept, self.client.device(device)).map(|mut results| results.remove(0))
+    }
+
+    /// Runs it on all devices that it was compiled for, whose arguments are given one after the other, as [`Loaded::execute`]
+    /// does on one.
+    ///
+    /// # Errors
+    /// When the arguments do not fit.
+    pub fn execute_together(&self, args: &[Vec<&Buffer>], kept: &[i64]) -> Result<Vec<Vec<Buffer>>, PluginError> {
+        self.call(args, kept, null_mut())
+    }
+
+    fn call(&self, args: &[Vec<&Buffer>], kept: &[i64], device: Handle) -> Result<Vec<Vec<Buffer>>, PluginError> {
+        let num = args.first().map_or(0, Vec::len);
+        if args.iter().any(|own| own.len() != num) {
+            return Err(PluginError::Call("devices of one program have several numbers of arguments".into()));
+        }
+        let raw: Vec<Vec<Handle>> = args.iter().map(|own| own.iter().map(|b| b.raw).collect()).collect();
+        let lists: Vec<*const Handle> = raw.iter().map(Vec::as_ptr).collect();
+        let mut results: Vec<Vec<Handle>> = args.iter().map(|_| vec![null_mut(); self.outputs]).collect();
+        let outputs: Vec<*mut Handle> = results.iter_mut().map(Vec::as_mut_ptr).collect();
         let mut options = ExecuteOptions::new();
         (options.kept, options.num_kept) = (kept.as_ptr(), kept.len());
         let mut call = Execute::new();
         (call.loaded, call.options) = (self.raw, &mut options);
-        (call.arguments, call.num_devices, call.num_arguments) = (lists.as_ptr(), 1, raw.len());
-        (call.outputs, call.device) = (outputs.as_ptr(), self.client.device(device));
+        (call.arguments, call.num_devices, call.num_arguments) = (lists.as_ptr(), args.len(), num);
+        (call.outputs, call.device) = (outputs.as_ptr(), device);
         self.client.api.call(Function::LoadedExecutableExecute, &mut call)?;
-        Ok(results.into_iter().map(|raw| Buffer { client: self.client.clone(), raw }).collect())
+        let buffer = |raw| Buffer { client: self.client.clone(), raw };
+        Ok(results.into_iter().map(|own| own.into_iter().map(buffer).collect()).collect())
     }
 
     /// The program as bytes that the same version of the plugin loads.

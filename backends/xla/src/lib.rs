@@ -1,8 +1,10 @@
 //! XLA as a backend: regions become StableHLO text, which a PJRT plugin compiles and runs.
 
 mod backend;
+mod clique;
 pub mod emit;
 mod ffi;
+mod options;
 mod payload;
 pub mod plugin;
 

@@ -37,7 +37,9 @@ impl Payload {
     /// As bytes.
     pub fn write(&self) -> Vec<u8> {
         match self {
-            Payload::Fixed(m) => format!("{FIXED}{}\n{}", head(&m.results, m.checked), m.text).into_bytes(),
+            Payload::Fixed(m) => {
+                format!("{FIXED}{}{}\n{}", over(&m.mesh), head(&m.results, m.checked), m.text).into_bytes()
+            }
             Payload::Compiled(c) => {
                 let lines = format!("{COMPILED}{}\n{}\n", head(&c.results, c.checked), c.by);
                 [lines.as_bytes(), &c.program].concat()
@@ -64,9 +66,24 @@ impl Payload {
         }
         let all = std::str::from_utf8(bytes).map_err(|_| "the text is not UTF-8".to_string())?;
         let (head, text) = all.strip_prefix(FIXED).and_then(|t| t.split_once('\n')).ok_or_else(other)?;
+        let (mesh, head) = parsed_over(head).ok_or_else(other)?;
         let (results, checked) = parsed_head(head).ok_or_else(other)?;
-        Ok(Payload::Fixed(Module { text: text.to_string(), results, checked }))
+        Ok(Payload::Fixed(Module { text: text.to_string(), results, checked, mesh }))
     }
+}
+
+/// The mesh of ranks that run it together: ` over 1x4`, or nothing.
+fn over(mesh: &[usize]) -> String {
+    let axes: Vec<String> = mesh.iter().map(usize::to_string).collect();
+    if axes.is_empty() { String::new() } else { format!(" over {}", axes.join("x")) }
+}
+
+/// The inverse of [`over`], and what follows.
+fn parsed_over(head: &str) -> Option<(Vec<usize>, &str)> {
+    let Some(rest) = head.strip_prefix(" over ") else { return Some((Vec::new(), head)) };
+    let (axes, rest) = rest.split_at(rest.find(' ').unwrap_or(rest.len()));
+    let axes = axes.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect::<Option<_>>()?;
+    Some((axes, rest))
 }
 
 /// What follows on the first line: ` checked f32:2,3`.

@@ -11,7 +11,7 @@ use crate::ffi::{Client, Loaded, PluginError};
 pub const FILE: &str = "pjrt_c_api_cpu_plugin.so";
 
 /// Changes when programs are compiled otherwise.
-const FORMAT: &str = "of-xla-program-2";
+const FORMAT: &str = "of-xla-program-3";
 
 /// What to do where there is none.
 pub const HINT: &str = "'cargo xtask pjrt-plugin' installs XLA's plugin for CPUs; OF_PJRT_PLUGIN names another one";
@@ -54,14 +54,25 @@ pub fn installed() -> Option<PathBuf> {
 /// # Errors
 /// When there is no plugin, or it cannot be used.
 pub fn client() -> Result<Arc<Client>, Missing> {
+    client_for(1)
+}
+
+/// The client of this process, with a device for each of so many ranks where devices are threads of the CPU.
+///
+/// # Errors
+/// When there is no plugin, or it cannot be used.
+pub fn client_for(ranks: usize) -> Result<Arc<Client>, Missing> {
     static CLIENT: OnceLock<Mutex<Option<Arc<Client>>>> = OnceLock::new();
-    let mut client = CLIENT.get_or_init(Mutex::default).lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(c) = &*client {
-        return Ok(c.clone());
+    let path = || path().ok_or(Missing::Absent);
+    let mut there = CLIENT.get_or_init(Mutex::default).lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut client = match &*there {
+        Some(client) => client.clone(),
+        None => Arc::new(Client::open(&path()?, None)?),
+    };
+    if client.devices() < ranks && client.is_cpu() {
+        client = Arc::new(Client::open(&path()?, Some(ranks))?);
     }
-    let c = Arc::new(Client::open(&path().ok_or(Missing::Absent)?)?);
-    *client = Some(c.clone());
-    Ok(c)
+    Ok(there.insert(client).clone())
 }
 
 /// What programs that stand in plans are for: the plugin's platform, its build, and this machine's instruction set. Neither
@@ -86,18 +97,19 @@ fn identity() -> String {
     facts.map_or_else(String::new, |(m, p)| format!("{} {} {:?}", p.display(), m.len(), m.modified().ok()))
 }
 
-/// The program of a module: from the cache where the plugin can write programs down, else compiled now.
+/// The program of a module, for one device or a replica on each of `devices`: from the cache where the plugin can write
+/// programs down, else compiled now.
 ///
 /// # Errors
 /// What the compiler says.
-pub fn program(client: &Arc<Client>, text: &str) -> Result<Loaded, PluginError> {
-    let key = [FORMAT, identity().as_str(), &client.platform, text].join("\0");
+pub fn program(client: &Arc<Client>, text: &str, devices: &[usize]) -> Result<Loaded, PluginError> {
+    let key = [FORMAT, identity().as_str(), &client.platform, &format!("{devices:?}"), text].join("\0");
     let key = blake3::hash(key.as_bytes());
     let file = cache().map(|d| d.join("xla").join(key.to_hex().as_str()));
     if let Some(loaded) = file.as_deref().and_then(read).and_then(|bytes| client.load(&bytes).ok()) {
         return Ok(loaded);
     }
-    let loaded = client.compile(text)?;
+    let loaded = client.compile(text, devices)?;
     if let Some(file) = &file
         && let Err(e) = loaded.serialize().map_err(std::io::Error::other).and_then(|bytes| write(file, &bytes))
     {

@@ -714,7 +714,7 @@ impl<'g> Lowering<'g, '_> {
         let (flops, bytes) = (Flops::products(work.flops as u64), work.bytes() as u64);
         let locations = self.locations(&[op]);
         let transfers = inner.iter().filter(|op| self.g.op(**op).name() == Transfer::NAME);
-        let meetings = transfers.map(|op| transfer::meeting(self.g, *op)).collect::<Result<_, _>>()?;
+        let meetings = transfers.map(|op| Ok(transfer::meeting(self.g, *op)?.0)).collect::<Result<_, Diagnostic>>()?;
         let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings };
         self.step(title, locations, work, flops, bytes);
         Ok(())

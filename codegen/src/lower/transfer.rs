@@ -16,11 +16,11 @@ use crate::physical::{Flops, Operand, Place, Work, element_type};
 /// has, rather than what all have.
 const LONG: u64 = 16384;
 
-/// What an `of.transfer` is in a plan.
+/// What an `of.transfer` is in a plan, and the ranks along each axis of the mesh that takes part; 1 along others.
 ///
 /// # Errors
 /// When ranks do not exchange such values.
-pub(crate) fn meeting(g: &Graph, op: OpId) -> Result<Meeting, Diagnostic> {
+pub fn meeting(g: &Graph, op: OpId) -> Result<(Meeting, Vec<usize>), Diagnostic> {
     let data = g.op(op);
     let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
     let own = as_op::<Transfer>(g, op).ok_or_else(|| error("the attributes of a transfer do not decode"))?;
@@ -37,6 +37,8 @@ pub(crate) fn meeting(g: &Graph, op: OpId) -> Result<Meeting, Diagnostic> {
         };
         axes.iter().filter_map(one).collect()
     };
+    let mut mesh = vec![1; axes.last().map_or(0, |a| a + 1)];
+    axes.iter().zip(&own.ranks).for_each(|(axis, n)| mesh[*axis] = usize::try_from(*n).unwrap_or(1));
     let transfer = of_plan::Transfer {
         id: u32::try_from(own.id).map_err(|_| error("a transfer has a number beyond 32 bits"))?,
         axes: axes.iter().map(|a| *a as u32).collect(),
@@ -44,7 +46,7 @@ pub(crate) fn meeting(g: &Graph, op: OpId) -> Result<Meeting, Diagnostic> {
         from: layout(&own.from, 1),
         to: layout(&own.to, 2),
     };
-    Ok(Meeting { transfer, dtype: element_type(dtype) as i32 })
+    Ok((Meeting { transfer, dtype: element_type(dtype) as i32 }, mesh))
 }
 
 /// Whether a backend does the share of a rank in an `of.transfer`.
@@ -52,18 +54,14 @@ pub(crate) fn meeting(g: &Graph, op: OpId) -> Result<Meeting, Diagnostic> {
 /// # Errors
 /// Why not.
 pub(crate) fn exchanged(g: &Graph, op: OpId, backend: &dyn Backend) -> Result<(), String> {
-    let meeting = meeting(g, op).map_err(|d| d.message)?;
-    let ranks = as_op::<Transfer>(g, op).map(|own| own.ranks).unwrap_or_default();
-    let mut mesh = vec![1; meeting.transfer.axes.last().map_or(0, |a| *a as usize + 1)];
-    let along = meeting.transfer.axes.iter().zip(ranks);
-    along.for_each(|(axis, n)| mesh[*axis as usize] = usize::try_from(n).unwrap_or(1));
+    let (meeting, mesh) = meeting(g, op).map_err(|d| d.message)?;
     backend.exchanges(&meeting, &mesh)
 }
 
 impl Lowering<'_, '_> {
     /// The steps of a rank's share in a transfer.
     pub(super) fn transfer(&mut self, op: OpId) -> Result<(), Diagnostic> {
-        let whole = meeting(self.g, op)?.transfer;
+        let whole = meeting(self.g, op)?.0.transfer;
         let data = self.g.op(op);
         let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
         let (x, y) = (data.operands[0], data.results[0]);

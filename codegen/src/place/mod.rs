@@ -9,7 +9,7 @@ mod grow;
 mod meet;
 mod outline;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Func, Graph, OpId, RegionId, Type, ValueId};
@@ -124,7 +124,7 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
     for pin in request.pins.iter().filter(|p| p.backend != NATIVE) {
         backend(request, &pin.backend)?;
     }
-    let mut asked = Asked { request, wanted, used: vec![false; request.pins.len()], apart: BTreeSet::new() };
+    let mut asked = Asked { request, wanted, used: vec![false; request.pins.len()], apart: BTreeMap::new() };
     let placements = loop {
         let mut placements = Vec::with_capacity(funcs.len());
         let mut placed: Vec<Func> = funcs.iter().map(|f| (**f).clone()).collect();
@@ -135,7 +135,7 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
             region(func, entry, &inputs, &mut asked, &mut placement)?;
             placements.push(placement);
         }
-        let apart = meet::apart(&placed);
+        let apart = meet::apart(&placed, request.known);
         if apart.is_empty() {
             funcs.iter_mut().zip(placed).for_each(|(func, placed)| **func = placed);
             break placements;
@@ -209,8 +209,8 @@ struct Asked<'a> {
     wanted: Vec<&'a dyn Backend>,
     /// Which pins named something.
     used: Vec<bool>,
-    /// Transfers that not all ranks would do in the same way: they stay on the host.
-    apart: BTreeSet<i64>,
+    /// Transfers that stay on the host, and why: not all ranks would do them in the same way.
+    apart: BTreeMap<i64, &'static str>,
 }
 
 /// Places the ops of one region, then those of the control flow that stays.
@@ -369,9 +369,15 @@ fn one_by_one<'a>(
 }
 
 /// The ops that a backend does not claim, and why.
-fn refusals(g: &Graph, ops: &[OpId], roles: &Roles, apart: &BTreeSet<i64>, b: &dyn Backend) -> Vec<(OpId, String)> {
+fn refusals(
+    g: &Graph,
+    ops: &[OpId],
+    roles: &Roles,
+    apart: &BTreeMap<i64, &str>,
+    b: &dyn Backend,
+) -> Vec<(OpId, String)> {
     let why = |op: &OpId| match as_op::<Transfer>(g, *op) {
-        Some(t) if apart.contains(&t.id) => Some("not all ranks would do it in the same way".into()),
+        Some(t) if apart.contains_key(&t.id) => apart.get(&t.id).map(|why| (*why).into()),
         // Regions of open extents are compiled during the run, by each rank for itself.
         Some(_) if !roles.symbols.is_empty() => Some("the function has extents that are told during the run".into()),
         Some(_) => transfer::exchanged(g, *op, b).err(),

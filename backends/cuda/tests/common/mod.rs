@@ -14,6 +14,8 @@ use of_ir::Func;
 use of_plan::PlanFile;
 use of_runtime::Tensor;
 
+#[path = "../../../tests/ranks.rs"]
+mod of_ranks;
 #[path = "../../../tests/mod.rs"]
 mod support;
 

@@ -16,6 +16,7 @@ mod movement;
 mod random;
 mod reduction;
 mod signal;
+mod transfer;
 mod window;
 
 use std::fmt::Write;
@@ -24,6 +25,8 @@ use std::ops::{Deref, DerefMut};
 use of_codegen::emit::{Port, Print, Printer, Val, Values};
 use of_codegen::expand::expanded;
 use of_ir::{DType, Func, OpId, Tensor, Type, ValueDef};
+
+pub use transfer::exchanges;
 
 /// Rows of op names.
 type Table = &'static [(&'static str, fn(&mut Emitter<'_>, OpId) -> Result<Vec<Val>, String>)];
@@ -37,6 +40,9 @@ pub struct Module {
     pub results: Vec<Port>,
     /// Whether there is one more result, an i1 of rank 0: whether every index was in range.
     pub checked: bool,
+    /// The mesh of ranks that run it together, 1 along axes that take no part. It ends with the last one that does: nothing
+    /// where the program is for one device.
+    pub mesh: Vec<usize>,
 }
 
 /// The module of a function whose extents are all numbers.
@@ -46,7 +52,8 @@ pub struct Module {
 pub fn module(func: &Func) -> Result<Module, String> {
     let func = expanded(func, "stablehlo", |name| Emitter::row(name).is_some())?;
     let g = &func.graph;
-    let mut e = Emitter { values: Values::new(g, tensor_of), text: String::new(), next: 0, checks: Vec::new() };
+    let mesh = transfer::mesh(g)?;
+    let mut e = Emitter { values: Values::new(g, tensor_of), text: String::new(), next: 0, checks: Vec::new(), mesh };
     let mut args = Vec::new();
     for (i, v) in g.args().iter().enumerate() {
         let (dtype, dims) = tensor_of(g.ty(*v))?;
@@ -71,7 +78,7 @@ pub fn module(func: &Func) -> Result<Module, String> {
         args.join(", "),
         e.text
     );
-    Ok(Module { text, results: own, checked })
+    Ok(Module { text, results: own, checked, mesh: e.mesh })
 }
 
 /// The arguments as text. A result takes over the memory of the first one of its type that none before takes: nobody else
@@ -126,6 +133,8 @@ struct Emitter<'g> {
     next: usize,
     /// i1 of rank 0, one for each use of indices in the region that is printed: whether they are in range.
     checks: Vec<Val>,
+    /// See [`Module::mesh`].
+    mesh: Vec<usize>,
 }
 
 impl<'g> Deref for Emitter<'g> {
@@ -157,6 +166,7 @@ impl<'g> Printer<'g> for Emitter<'g> {
             lookup::TABLE,
             ml::TABLE,
             reduction::TABLE,
+            transfer::TABLE,
             control::TABLE,
         ];
         tables.iter().flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, f)| *f as Print<Self>)

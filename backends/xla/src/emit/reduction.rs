@@ -23,7 +23,7 @@ pub const TABLE: Table = &[
 ];
 
 /// What a reduction by `name` starts from.
-fn start(name: &str, dtype: DType) -> f64 {
+pub fn start(name: &str, dtype: DType) -> f64 {
     let range = dtype.int_range().map_or((0.0, 1.0), |(l, h)| (l as f64, h as f64));
     match name {
         "maximum" if dtype.is_float() => f64::NEG_INFINITY,

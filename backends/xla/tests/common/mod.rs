@@ -9,8 +9,12 @@ use of_ops::Value;
 use of_xla::emit::Module;
 use of_xla::{Client, plugin};
 
+#[path = "../../../tests/ranks.rs"]
+pub mod ranks;
 #[path = "../../../tests/mod.rs"]
 pub mod support;
+
+use support::{after_passes, cache, to_runtime};
 
 /// The plugin's client; without one a test says loudly that it tests nothing.
 pub fn client() -> Option<Arc<Client>> {
