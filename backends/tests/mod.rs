@@ -143,6 +143,24 @@ pub fn floats(dims: &[usize], seed: u64) -> Tensor {
     Rng::new(seed).tensor(DType::F32, dims, -1.0, 1.0)
 }
 
+/// The inputs with one element of a tensor of floats that is no number, infinite or of the other zero; none where there is no
+/// such tensor.
+pub fn with_extremes(inputs: &[Value], seed: u64) -> Option<Vec<Value>> {
+    const EXTREMES: [f64; 4] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0];
+    let mut r = Rng::new(seed);
+    let mut out = inputs.to_vec();
+    let floats = |v: &Value| matches!(v, Value::Tensor(t) if t.dtype().is_float() && t.dtype().bits() > Some(8) && !t.is_empty());
+    let all: Vec<usize> = (0..out.len()).filter(|i| floats(&out[*i])).collect();
+    let place = *all.get(seed as usize % all.len().max(1))?;
+    let Value::Tensor(t) = &out[place] else { return None };
+    let mut numbers = t.to_f64s()?;
+    let at = r.int(0, numbers.len() as i64 - 1) as usize;
+    numbers[at] = EXTREMES[seed as usize % EXTREMES.len()];
+    let t = Tensor::from_elements(t.dtype(), t.dims().to_vec(), of_ir::Elements::Float(numbers)).ok()?;
+    out[place] = Value::Tensor(t);
+    Some(out)
+}
+
 /// Where floats are not as close as a share of the largest, integers are more than `apart` apart, or anything else is not
 /// equal.
 pub fn difference(got: &[Value], want: &[Value], share: f64, apart: i64) -> Option<String> {
@@ -199,6 +217,14 @@ pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>)
 
 /// Whether an operand says how large the result is, whatever its type.
 fn says_extents(name: &str, operand: usize) -> bool {
-    matches!(name, "of.range" | "of.eye_like" | "of.constant_of_shape" | "of.shape")
-        || (name == "of.resize" && operand > 0)
+    matches!(
+        name,
+        "of.range"
+            | "of.eye_like"
+            | "of.constant_of_shape"
+            | "of.shape"
+            | "of.random_normal"
+            | "of.random_uniform"
+            | "of.mel_weight_matrix"
+    ) || (name == "of.resize" && operand > 0)
 }

@@ -8,7 +8,7 @@ use of_codegen::Backend;
 use of_mlir::Mlir;
 use of_ops::{interpret, list};
 
-use common::support::{difference, one_op};
+use common::support::{difference, one_op, with_extremes};
 use common::{compiles, run};
 
 #[test]
@@ -42,6 +42,13 @@ fn every_op_that_is_claimed_computes_what_the_interpreter_does() {
             match run(&mlir, &func, &inputs) {
                 Ok(got) => wrong.extend(difference(&got, &want, 1e-5, 0).map(|why| format!("{what}: {why}"))),
                 Err(why) => wrong.push(format!("{what}: {why}")),
+            }
+            // With an element that is no number, infinite or the other zero.
+            let Some(inputs) = with_extremes(&inputs, seed) else { continue };
+            let Ok(want) = interpret::run_graph(&func.graph, &inputs) else { continue };
+            match run(&mlir, &func, &inputs) {
+                Ok(got) => wrong.extend(difference(&got, &want, 1e-5, 1).map(|why| format!("{what}, extremes: {why}"))),
+                Err(why) => wrong.push(format!("{what}, extremes: {why}")),
             }
         }
     }

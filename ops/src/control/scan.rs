@@ -48,6 +48,9 @@ fn backward(list: &Option<Vec<i64>>, i: usize, n: usize, name: &str) -> Result<b
     }
 }
 
+/// An axis, which may count from the end, and whether it is walked backward.
+type Sides = Vec<(i64, bool)>;
+
 impl Scan {
     /// Numbers of states and of scan inputs.
     fn split(&self, operands: usize) -> Result<(usize, usize), OpError> {
@@ -58,6 +61,28 @@ impl Scan {
                 self.num_scan_inputs
             ))),
         }
+    }
+
+    /// Axis of each scan input and output of an op of so many operands and results, and whether it goes backward.
+    ///
+    /// # Errors
+    /// When a list has too many or too few entries.
+    pub fn slices(&self, operands: usize, results: usize) -> Result<(Sides, Sides), OpError> {
+        let (states, inputs) = self.split(operands)?;
+        let outputs = results.saturating_sub(states);
+        let side = |n: usize, axes: &Option<Vec<i64>>, directions: &Option<Vec<i64>>, what: &str| {
+            let one = |i| {
+                Ok((
+                    entry(axes, i, n, &format!("{what}_axes"))?,
+                    backward(directions, i, n, &format!("{what}_directions"))?,
+                ))
+            };
+            (0..n).map(one).collect::<Result<Sides, OpError>>()
+        };
+        Ok((
+            side(inputs, &self.scan_input_axes, &self.scan_input_directions, "scan_input")?,
+            side(outputs, &self.scan_output_axes, &self.scan_output_directions, "scan_output")?,
+        ))
     }
 }
 

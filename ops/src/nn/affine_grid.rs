@@ -31,7 +31,7 @@ op! {
 
 impl AffineGrid {
     /// For each element of an image its normalised coordinates, the last axis first, and a 1.
-    fn coordinates(&self, spatial: &[usize]) -> Vec<f64> {
+    pub fn coordinates(&self, spatial: &[usize]) -> Vec<f64> {
         let place = |i: usize, d: usize| match (self.align_corners, d) {
             (true, 0 | 1) => -1.0,
             (true, _) => 2.0 * i as f64 / (d - 1) as f64 - 1.0,

@@ -36,7 +36,10 @@ op! {
 
 impl Col2Im {
     /// The windows whose columns are added up.
-    fn windows(&self, image: &[i64], block: &[i64]) -> Result<Windows<usize>, OpError> {
+    ///
+    /// # Errors
+    /// When the attributes do not fit them.
+    pub fn windows(&self, image: &[i64], block: &[i64]) -> Result<Windows<usize>, OpError> {
         let image = window::sizes("image_shape", image, image.len(), 0, 0)?;
         let attrs = WindowAttrs {
             strides: &self.strides,

@@ -41,8 +41,11 @@ op! {
 }
 
 impl MaxUnpool {
-    /// The result without `output_shape`.
-    fn plain(&self, x: &[Dim]) -> Result<Vec<Dim>, OpError> {
+    /// The extents of the result without `output_shape`, in which indices count.
+    ///
+    /// # Errors
+    /// When the attributes do not fit an input of these extents.
+    pub fn plain(&self, x: &[Dim]) -> Result<Vec<Dim>, OpError> {
         let a = Activation::of(&x.to_vec(), false)?;
         let rank = a.spatial.len();
         let attrs =

@@ -27,6 +27,11 @@ impl Generator {
         Generator { state, next: N, spare: None }
     }
 
+    /// Its words.
+    pub fn state(&self) -> &[u32] {
+        &self.state
+    }
+
     fn word(&mut self) -> u32 {
         if self.next == N {
             self.turn();

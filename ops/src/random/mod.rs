@@ -14,6 +14,11 @@ use of_ir::{DType, Elements, OpError, OpView, Tensor};
 use crate::movement::told;
 use crate::{Evaluated, Inferred, Inputs, shape};
 
+/// The words from which the generator of a seed goes on: the state of an MT19937 that is to turn before its first word is read.
+pub fn seeded(seed: i64) -> Vec<u32> {
+    generator::Generator::new(seed).state().to_vec()
+}
+
 /// The type of a tensor of floats whose dimensions are operand 0.
 fn infer(cx: &OpView<'_>, dtype: DType) -> Inferred {
     if !dtype.is_float() {

@@ -247,8 +247,9 @@ impl Sequence {
 /// Bounds the input of an activation.
 pub(super) fn clip(x: f64, bound: Option<f64>) -> f64 {
     match bound {
-        Some(c) => x.max(-c.abs()).min(c.abs()),
-        None => x,
+        // The extremes of what is no number would be the bounds.
+        Some(c) if !x.is_nan() => x.max(-c.abs()).min(c.abs()),
+        _ => x,
     }
 }
 

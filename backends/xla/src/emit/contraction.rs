@@ -1,11 +1,12 @@
-//! Matrix products.
+//! Matrix products, determinants.
 
 use of_ir::{DType, OpId};
 
+use super::reduction::extreme;
 use super::{Emitter, Table, Val};
 
 /// Ops of this file.
-pub const TABLE: Table = &[("of.matmul", matmul), ("of.matmul_integer", matmul_integer)];
+pub const TABLE: Table = &[("of.det", det), ("of.matmul", matmul), ("of.matmul_integer", matmul_integer)];
 
 fn matmul(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (a, b) = (e.operand(op, 0)?, e.operand(op, 1)?);
@@ -82,4 +83,79 @@ fn lead(a: &[usize], b: &[usize]) -> Vec<usize> {
     let n = a.len().max(b.len());
     let at = |d: &[usize], i: usize| if i + d.len() < n { 1 } else { d[i + d.len() - n] };
     (0..n).map(|i| if at(a, i) == 1 { at(b, i) } else { at(a, i) }).collect()
+}
+
+/// Elimination with row pivots, in f64 as the op is defined: a column each turn of a loop, in all matrices at once. The state is
+/// the column, the matrices, the products of pivots, and whether a pivot was zero.
+fn det(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let x = e.operand(op, 0)?;
+    let (dtype, dims) = e.result(op, 0)?;
+    let (n, count) = (x.dims[x.rank() - 1], dims.iter().product());
+    if n == 0 || count == 0 {
+        return Ok(vec![e.splat(dtype, &dims, 1.0)]);
+    }
+    let wide = e.convert(&x, DType::F64);
+    let matrices = e.reshape(&wide, &[count, n, n]);
+    let (first, product) = (e.splat(DType::I64, &[], 0.0), e.splat(DType::F64, &[count], 1.0));
+    let regular = e.splat(DType::Bool, &[count], 0.0);
+    let end = e.like(&first, n as f64);
+    let rows = e.iota(DType::I64, &[count, n], 1);
+    let turned = e.turns(
+        &[first, matrices, product, regular],
+        |e, s| Ok(e.compare("LT", &s[0], &end)),
+        |e, s| {
+            let [k, m, product, singular] = s else { return Err("its loop has another state".into()) };
+            let here = e.stretch(k, &rows.dims);
+            let column = e.one_of(m, 2, k);
+            let at = pivot(e, &column, &rows, &here);
+            let m = swapped(e, m, &rows, &here, &at);
+            let (column, row) = (e.one_of(&m, 2, k), e.one_of(&m, 1, k));
+            let p = e.one_of(&column, 1, k);
+            let (zero, one) = (e.like(&p, 0.0), e.like(&p, 1.0));
+            let none = e.compare("EQ", &p, &zero);
+            let singular = e.binary("or", singular, &none);
+            let by = e.select(&none, &one, &p);
+            let here = e.stretch(k, &at.dims);
+            let moved = e.compare("NE", &at, &here);
+            let minus = e.unary("negate", &p);
+            let p = e.select(&moved, &minus, &p);
+            let product = e.binary("multiply", product, &p);
+            // Rows and columns up to this one are not read again, so that it does not matter what becomes of them.
+            let by = e.place(&by, &rows.dims, &[0]);
+            let factors = e.binary("divide", &column, &by);
+            let (factors, row) = (e.place(&factors, &m.dims, &[0, 1]), e.place(&row, &m.dims, &[0, 2]));
+            let less = e.binary("multiply", &factors, &row);
+            let m = e.binary("subtract", &m, &less);
+            let one = e.like(k, 1.0);
+            Ok(vec![e.binary("add", k, &one), m, product, singular])
+        },
+    )?;
+    let zero = e.like(&turned[2], 0.0);
+    let y = e.select(&turned[3], &zero, &turned[2]);
+    let y = e.convert(&y, dtype);
+    Ok(vec![e.reshape(&y, &dims)])
+}
+
+/// The row from `here` on that has the first of the largest elements of a column; NaN is one only where it is first.
+fn pivot(e: &mut Emitter<'_>, column: &Val, rows: &Val, here: &Val) -> Val {
+    let (done, first) = (e.compare("LT", rows, here), e.compare("EQ", rows, here));
+    let (size, nan) = (e.unary("abs", column), e.compare("NE", column, column));
+    let (least, most) = (e.like(column, -1.0), e.like(column, f64::INFINITY));
+    let odd = e.select(&first, &most, &least);
+    let size = e.select(&nan, &odd, &size);
+    let size = e.select(&done, &least, &size);
+    extreme(e, &size, "maximum", 1, false)
+}
+
+/// The matrices with rows `here` and `at` of each exchanged.
+fn swapped(e: &mut Emitter<'_>, m: &Val, rows: &Val, here: &Val, at: &Val) -> Val {
+    let at = e.place(at, &rows.dims, &[0]);
+    let (is_here, is_there) = (e.compare("EQ", rows, here), e.compare("EQ", rows, &at));
+    let from = e.select(&is_there, here, rows);
+    let from = e.select(&is_here, &at, &from);
+    let (batch, n) = (e.iota(DType::I64, &rows.dims, 0), e.like(rows, rows.dims[1] as f64));
+    let before = e.binary("multiply", &batch, &n);
+    let from = e.binary("add", &before, &from);
+    let list = e.reshape(m, &[m.dims[0] * m.dims[1], m.dims[2]]);
+    e.take(&list, &from, 0)
 }

@@ -1,12 +1,15 @@
-//! Branches, loops, and what is not to be looked through.
+//! Branches, loops, scans, and what is not to be looked through.
 
 use of_codegen::emit::{Port, Printer};
 use of_ir::{DType, OpId, RegionId, ValueId};
+use of_ops::control::Scan;
+use of_ops::shape;
 
+use super::build::array;
 use super::{Emitter, Table, Typed, Val, type_text};
 
 /// Ops of this file.
-pub const TABLE: Table = &[("of.hold", hold), ("of.if", branch), ("of.loop", repeat)];
+pub const TABLE: Table = &[("of.hold", hold), ("of.if", branch), ("of.loop", repeat), ("of.scan", scan)];
 
 fn hold(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
@@ -65,44 +68,91 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         state.push(e.splat(dtype, &dims, 0.0));
     }
     state.push(e.truth(true));
-    let types: Vec<Port> = state.iter().map(|v| (v.dtype, v.dims.clone())).collect();
-    let of: Vec<String> = state.iter().map(Typed::ty).collect();
-    let (name, results) = e.several(&types);
-    let names: Vec<&str> = state.iter().map(|v| v.name.as_str()).collect();
-    e.line(&format!("{name}:{} = \"stablehlo.while\"({}) ({{", state.len(), names.join(", ")));
-    let args = e.arguments(&types);
-    let below = e.compare("LT", &args[0], &limit);
-    let on = e.binary("and", &below, &args[1]);
-    e.line(&format!("\"stablehlo.return\"({}) : (tensor<i1>) -> ()", on.name));
-    e.line("}, {");
-    let args = e.arguments(&types);
-    let own: Vec<ValueId> = e.g.region_args(body).to_vec();
-    for (v, val) in own.iter().zip(&args) {
-        let (dtype, dims) = super::tensor_of(e.g.ty(*v))?;
-        let val = e.reshape(val, &dims);
-        if val.dtype != dtype {
-            return Err("an argument of its region has another type".into());
-        }
-        e.set(*v, val);
-    }
-    let mut next = e.region(body)?;
-    let check = next.pop().ok_or("its region yields nothing")?;
-    let goes = e.reshape(&next[0], &[]);
-    let one = e.splat(DType::I64, &[], 1.0);
-    let mut out = vec![e.binary("add", &args[0], &one), goes];
-    out.extend(next[1..1 + carried].iter().cloned());
-    for (stack, row) in args[2 + carried..].iter().zip(&next[1 + carried..]) {
-        let row = e.reshape(row, &[&[1], row.dims.as_slice()].concat());
-        let zero = e.splat(DType::I64, &[], 0.0);
-        let mut operands = vec![stack, &row, &args[0]];
-        operands.extend(std::iter::repeat_n(&zero, stack.rank() - 1));
-        out.push(e.emit("stablehlo.dynamic_update_slice", &operands, "", stack.dtype, &stack.dims));
-    }
-    let held = args.last().ok_or("its region yields nothing")?;
-    out.push(e.binary("and", held, &check));
-    e.give(&out, &types)?;
-    e.line(&format!("}}) : ({}) -> ({})", of.join(", "), of.join(", ")));
+    let results = e.turns(
+        &state,
+        |e, s| {
+            let below = e.compare("LT", &s[0], &limit);
+            Ok(e.binary("and", &below, &s[1]))
+        },
+        |e, s| {
+            let mut next = e.inside(body, s)?;
+            let check = next.pop().ok_or("its region yields nothing")?;
+            let goes = e.reshape(&next[0], &[]);
+            let one = e.splat(DType::I64, &[], 1.0);
+            let mut out = vec![e.binary("add", &s[0], &one), goes];
+            out.extend(next[1..1 + carried].iter().cloned());
+            for (stack, row) in s[2 + carried..].iter().zip(&next[1 + carried..]) {
+                out.push(e.stacked(stack, row, 0, &s[0]));
+            }
+            out.push(e.binary("and", &s[s.len() - 1], &check));
+            Ok(out)
+        },
+    )?;
     Ok(e.with_check(results)[2..].to_vec())
+}
+
+/// The state of the loop: the step, the states, the stacks, and the check.
+fn scan(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let data = e.g.op(op);
+    let body = data.regions[0];
+    let scan = e.attrs::<Scan>(op)?;
+    let (inputs, outputs) = scan.slices(data.operands.len(), data.results.len()).map_err(|e| e.message)?;
+    let states = data.operands.len() - inputs.len();
+    let mut state = vec![e.splat(DType::I64, &[], 0.0)];
+    for i in 0..states {
+        let (dtype, dims) = e.result(op, i)?;
+        let first = e.operand(op, i)?;
+        if (first.dtype, &first.dims) != (dtype, &dims) {
+            return Err("a state changes its shape".into());
+        }
+        state.push(first);
+    }
+    let axis = |a: i64, rank: usize| shape::axis(a, rank).map_err(|e| e.message);
+    let (mut xs, mut stacks) = (Vec::new(), Vec::new());
+    for (i, (a, backward)) in inputs.into_iter().enumerate() {
+        let x = e.operand(op, states + i)?;
+        let a = axis(a, x.rank())?;
+        xs.push((x, a, backward));
+    }
+    for (i, (a, backward)) in outputs.into_iter().enumerate() {
+        let (dtype, dims) = e.result(op, states + i)?;
+        stacks.push((axis(a, dims.len())?, backward));
+        state.push(e.splat(dtype, &dims, 0.0));
+    }
+    let length = xs.first().map_or(0, |(x, a, _)| x.dims[*a]);
+    if xs.iter().any(|(x, a, _)| x.dims[*a] != length) {
+        return Err("its inputs have different lengths".into());
+    }
+    if length == 0 {
+        return Ok(state[1..].to_vec());
+    }
+    state.push(e.truth(true));
+    let last = e.splat(DType::I64, &[], length as f64 - 1.0);
+    let results = e.turns(
+        &state,
+        |e, s| Ok(e.compare("LE", &s[0], &last)),
+        |e, s| {
+            let from_end = e.binary("subtract", &last, &s[0]);
+            let at = |backward: bool| if backward { &from_end } else { &s[0] };
+            let mut args = s[1..=states].to_vec();
+            for (x, axis, backward) in &xs {
+                args.push(e.one_of(x, *axis, at(*backward)));
+            }
+            let mut next = e.inside(body, &args)?;
+            let check = next.pop().ok_or("its region yields nothing")?;
+            let one = e.splat(DType::I64, &[], 1.0);
+            let mut out = vec![e.binary("add", &s[0], &one)];
+            out.extend(next.iter().take(states).cloned());
+            for ((stack, slice), (axis, backward)) in
+                s.iter().skip(1 + states).zip(next.iter().skip(states)).zip(&stacks)
+            {
+                out.push(e.stacked(stack, slice, *axis, at(*backward)));
+            }
+            out.push(e.binary("and", &s[s.len() - 1], &check));
+            Ok(out)
+        },
+    )?;
+    Ok(e.with_check(results)[1..].to_vec())
 }
 
 impl Emitter<'_> {
@@ -122,6 +172,67 @@ impl Emitter<'_> {
         let list: Vec<String> = args.iter().map(|a| format!("{}: {}", a.name, a.ty())).collect();
         self.line(&format!("^bb0({}):", list.join(", ")));
         args
+    }
+
+    /// A loop: as long as `goes` holds of the state, `body` makes the next one of it.
+    pub fn turns(
+        &mut self,
+        first: &[Val],
+        goes: impl FnOnce(&mut Self, &[Val]) -> Result<Val, String>,
+        body: impl FnOnce(&mut Self, &[Val]) -> Result<Vec<Val>, String>,
+    ) -> Result<Vec<Val>, String> {
+        let types: Vec<Port> = first.iter().map(|v| (v.dtype, v.dims.clone())).collect();
+        let of = first.iter().map(Typed::ty).collect::<Vec<_>>().join(", ");
+        let names: Vec<&str> = first.iter().map(|v| v.name.as_str()).collect();
+        let (name, results) = self.several(&types);
+        self.line(&format!("{name}:{} = \"stablehlo.while\"({}) ({{", first.len(), names.join(", ")));
+        let args = self.arguments(&types);
+        let on = goes(self, &args)?;
+        self.give(&[on], &[(DType::Bool, vec![])])?;
+        self.line("}, {");
+        let args = self.arguments(&types);
+        let next = body(self, &args)?;
+        self.give(&next, &types)?;
+        self.line(&format!("}}) : ({of}) -> ({of})"));
+        Ok(results)
+    }
+
+    /// One place of an axis, which is gone.
+    pub fn one_of(&mut self, x: &Val, axis: usize, at: &Val) -> Val {
+        let zero = self.like(at, 0.0);
+        let operands: Vec<&Val> =
+            [x].into_iter().chain((0..x.rank()).map(|a| if a == axis { at } else { &zero })).collect();
+        let mut dims = x.dims.clone();
+        dims[axis] = 1;
+        let attrs = format!("slice_sizes = {}", array(&dims));
+        let slice = self.emit("stablehlo.dynamic_slice", &operands, &attrs, x.dtype, &dims);
+        dims.remove(axis);
+        self.reshape(&slice, &dims)
+    }
+
+    /// `stack` with `slice` at one place of an axis.
+    pub fn stacked(&mut self, stack: &Val, slice: &Val, axis: usize, at: &Val) -> Val {
+        let (zero, rank) = (self.like(at, 0.0), stack.rank());
+        let mut dims = slice.dims.clone();
+        dims.insert(axis.min(dims.len()), 1);
+        let slice = self.reshape(slice, &dims);
+        let places = (0..rank).map(|a| if a == axis { at } else { &zero });
+        let operands: Vec<&Val> = [stack, &slice].into_iter().chain(places).collect();
+        self.emit("stablehlo.dynamic_update_slice", &operands, "", stack.dtype, &stack.dims)
+    }
+
+    /// The ops of a region whose arguments are the first of `args`; gives what [`Self::region`] does.
+    fn inside(&mut self, region: RegionId, args: &[Val]) -> Result<Vec<Val>, String> {
+        let own: Vec<ValueId> = self.g.region_args(region).to_vec();
+        for (v, val) in own.iter().zip(args) {
+            let (dtype, dims) = self.port(*v)?;
+            if val.dtype != dtype || val.elements() != dims.iter().product::<usize>() {
+                return Err("an argument of its region has another type".into());
+            }
+            let val = self.reshape(val, &dims);
+            self.set(*v, val);
+        }
+        self.region(region)
     }
 
     /// The ops of a region; gives what it yields, then whether its checks held.

@@ -162,13 +162,13 @@ fn reverse_sequence(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 impl Emitter<'_> {
     /// `x` times a number.
-    fn times(&mut self, x: &Val, by: usize) -> Val {
+    pub fn times(&mut self, x: &Val, by: usize) -> Val {
         let n = self.like(x, by as f64);
         self.binary("multiply", x, &n)
     }
 
     /// Adds checks: all of them must be true everywhere.
-    fn check(&mut self, conditions: &[&Val]) {
+    pub fn check(&mut self, conditions: &[&Val]) {
         for c in conditions {
             let all = self.reduce("and", c, &(0..c.rank()).collect::<Vec<_>>(), 1.0);
             self.checks.push(all);
@@ -209,8 +209,8 @@ impl Emitter<'_> {
         self.emit("stablehlo.gather", &[x, indices], &attrs, x.dtype, &dims)
     }
 
-    /// `x[at[i], :]` meets `updates[i, :]`.
-    fn scatter(&mut self, x: &Val, at: &Val, updates: &Val, reduction: &str) -> Result<Val, String> {
+    /// `x[at[i], :]` meets `updates[i, :]`; what lies outside meets nothing.
+    pub fn scatter(&mut self, x: &Val, at: &Val, updates: &Val, reduction: &str) -> Result<Val, String> {
         let combine = match reduction {
             "none" => None,
             "add" => Some("add"),

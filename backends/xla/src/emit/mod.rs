@@ -10,8 +10,12 @@ mod contraction;
 mod control;
 mod elementwise;
 mod index;
+mod lookup;
+mod ml;
 mod movement;
+mod random;
 mod reduction;
+mod signal;
 mod transfer;
 mod window;
 
@@ -20,7 +24,7 @@ use std::ops::{Deref, DerefMut};
 
 use of_codegen::emit::{Port, Print, Printer, Val, Values};
 use of_codegen::expand::expanded;
-use of_ir::{DType, Func, OpId, Tensor, Type};
+use of_ir::{DType, Func, OpId, Tensor, Type, ValueDef};
 
 pub use transfer::exchanges;
 
@@ -156,7 +160,11 @@ impl<'g> Printer<'g> for Emitter<'g> {
             contraction::TABLE,
             window::TABLE,
             movement::TABLE,
+            random::TABLE,
+            signal::TABLE,
             index::TABLE,
+            lookup::TABLE,
+            ml::TABLE,
             reduction::TABLE,
             transfer::TABLE,
             control::TABLE,
@@ -186,7 +194,13 @@ impl Emitter<'_> {
     fn computed_once(&mut self, op: OpId, i: usize) -> Result<Val, String> {
         let x = self.operand(op, i)?;
         let v = self.g.op(op).operands[i];
-        if !x.dtype.is_float() || self.g.uses(v).len() < 2 || self.g.constant(v).is_some() {
+        // What a region captures is an operand of its op in XLA, and readers outside of it cannot see what is held inside.
+        let home = match self.g.def(v) {
+            ValueDef::Result(by, _) => self.g.op(by).parent,
+            ValueDef::Arg(region, _) => region,
+        };
+        let captured = home != self.g.op(op).parent;
+        if !x.dtype.is_float() || captured || self.g.uses(v).len() < 2 || self.g.constant(v).is_some() {
             return Ok(x);
         }
         let held = self.emit("stablehlo.optimization_barrier", &[&x], "", x.dtype, &x.dims);

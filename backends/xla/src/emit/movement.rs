@@ -1,13 +1,14 @@
 //! Ops that move elements to places that are known at compile time.
 
 use of_ir::{DType, OpId};
-use of_ops::movement::{Concat, EyeLike, Pad, Split, Transpose, Trilu};
+use of_ops::movement::{Compress, Concat, EyeLike, Pad, Split, Transpose, Trilu};
 use of_ops::shape;
 
 use super::{Emitter, Table, Val};
 
 /// Ops of this file.
 pub const TABLE: Table = &[
+    ("of.compress", compress),
     ("of.concat", concat),
     ("of.expand", expand),
     ("of.eye_like", eye_like),
@@ -38,6 +39,22 @@ fn transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         None => (0..x.rank()).rev().collect(),
     };
     Ok(vec![e.transpose(&x, &perm)])
+}
+
+/// What is kept is known: the result has its extents from it.
+fn compress(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let x = e.operand(op, 0)?;
+    let (x, axis) = match e.attrs::<Compress>(op)?.axis {
+        Some(a) => (x.clone(), shape::axis(a, x.rank()).map_err(|e| e.message)?),
+        None => (e.reshape(&x, &[x.elements()]), 0),
+    };
+    let there = e.ints(op, 1)?.unwrap_or_default();
+    let kept: Vec<i64> = (0..).zip(&there).filter(|(_, t)| **t != 0).map(|(i, _)| i).collect();
+    if kept.last().is_some_and(|i| *i >= x.dims[axis] as i64) {
+        return Err("its condition is longer than the axis that it chooses from".into());
+    }
+    let kept = e.int_list(&kept)?;
+    Ok(vec![e.take(&x, &kept, axis)])
 }
 
 fn concat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {

@@ -68,7 +68,7 @@ fn place_of(e: &mut Emitter<'_>, op: OpId, name: &str, axis: i64, last: bool) ->
 }
 
 /// The place of the extreme element along an axis, i64; NaN is the extreme element if there is one.
-fn extreme(e: &mut Emitter<'_>, x: &Val, name: &str, axis: usize, last: bool) -> Val {
+pub fn extreme(e: &mut Emitter<'_>, x: &Val, name: &str, axis: usize, last: bool) -> Val {
     let best = e.reduce(name, x, &[axis], start(name, x.dtype));
     let others: Vec<usize> = (0..x.rank()).filter(|a| *a != axis).collect();
     let best = e.place(&best, &x.dims, &others);

@@ -1,7 +1,11 @@
 //! Convolutions, pools and resampling.
 
 use of_ir::{DType, Dim, OpId, Tensor, Type};
-use of_ops::nn::{AvgPool, Conv, ConvGeometry, ConvInteger, ConvTranspose, LpPool, MaxPool, PoolGeometry, Resize};
+use of_ops::nn::{
+    AffineGrid, AvgPool, Col2Im, Conv, ConvGeometry, ConvInteger, ConvTranspose, LpPool, MaxPool, MaxUnpool,
+    PoolGeometry, Resize,
+};
+use of_ops::shape;
 
 use super::build::{Window, array, list, padding};
 use super::contraction::{PRECISE, product, shifted};
@@ -9,12 +13,15 @@ use super::{Emitter, Table, Val};
 
 /// Ops of this file.
 pub const TABLE: Table = &[
+    ("of.affine_grid", affine_grid),
     ("of.avg_pool", avg_pool),
+    ("of.col2im", col2im),
     ("of.conv", conv),
     ("of.conv_integer", conv_integer),
     ("of.conv_transpose", conv_transpose),
     ("of.lp_pool", lp_pool),
     ("of.max_pool", max_pool),
+    ("of.max_unpool", max_unpool),
     ("of.resize", resize),
 ];
 
@@ -213,6 +220,37 @@ fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![y, e.binary("add", &before, &at)])
 }
 
+/// Indices count in the result without `output_shape`, from which the other one is cut, or to which zeros are added.
+fn max_unpool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let unpool = e.attrs::<MaxUnpool>(op)?;
+    let (x, indices) = (e.operand(op, 0)?, e.operand(op, 1)?);
+    let (_, to) = e.result(op, 0)?;
+    if x.elements() != indices.elements() {
+        return Err("it has not as many indices as elements".into());
+    }
+    let plain: Option<Vec<usize>> =
+        unpool.plain(&dims(&x)).map_err(|e| e.message)?.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
+    let plain = plain.ok_or("its extents are not known")?;
+    let total = shape::count(&plain).map_err(|e| e.message)?;
+    let at = e.convert(&indices, DType::I64);
+    let known = e.ints(op, 1).ok().flatten();
+    if !known.is_some_and(|k| k.iter().all(|i| (0..total as i64).contains(i))) {
+        let (zero, end) = (e.like(&at, 0.0), e.like(&at, total as f64));
+        let (low, high) = (e.compare("GE", &at, &zero), e.compare("LT", &at, &end));
+        e.check(&[&low, &high]);
+    }
+    let (at, updates) = (e.reshape(&at, &[x.elements()]), e.reshape(&x, &[x.elements(), 1]));
+    let empty = e.splat(x.dtype, &[total, 1], 0.0);
+    let y = e.scatter(&empty, &at, &updates, "none")?;
+    let y = e.reshape(&y, &plain);
+    if to.len() != plain.len() {
+        return Err("its output_shape does not fit its input".into());
+    }
+    let more: Vec<(i64, i64)> = to.iter().zip(&plain).map(|(t, p)| (0, *t as i64 - *p as i64)).collect();
+    let zero = e.splat(x.dtype, &[], 0.0);
+    Ok(vec![if to == plain { y } else { e.pad(&y, &zero, &more) }])
+}
+
 /// Where each element of a tensor lies along these axes of these extents, the last of which is the innermost.
 fn row_major(e: &mut Emitter<'_>, dims: &[usize], axes: &[(usize, usize)]) -> Val {
     let mut place = e.splat(DType::I64, dims, 0.0);
@@ -235,6 +273,79 @@ fn column_major(e: &mut Emitter<'_>, place: &Val, axes: &[(usize, usize)]) -> Va
         out = e.binary("add", &out, &at);
     }
     out
+}
+
+/// Every element of a window in turn: its columns lie in the image with gaps between them, and what lies beside it is cut.
+fn col2im(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let x = e.operand(op, 0)?;
+    let (_, dims) = e.result(op, 0)?;
+    let (image, block) = (e.ints(op, 1)?.unwrap_or_default(), e.ints(op, 2)?.unwrap_or_default());
+    let w = e.attrs::<Col2Im>(op)?.windows(&image, &block).map_err(|e| e.message)?;
+    let elements: usize = w.kernel.iter().product();
+    if dims.contains(&0) {
+        return Ok(vec![e.splat(x.dtype, &dims, 0.0)]);
+    }
+    if x.dims[1] != dims[1] * elements || x.dims[2] != w.output.iter().product::<usize>() {
+        return Err("it has not as many rows and columns as its blocks".into());
+    }
+    let wide = widen(e, &x);
+    let columns = e.reshape(&wide, &[&[dims[0], dims[1], elements], w.output.as_slice()].concat());
+    let mut y = e.splat(wide.dtype, &dims, 0.0);
+    let zero = e.splat(wide.dtype, &[], 0.0);
+    if columns.elements() == 0 {
+        return Ok(vec![e.convert(&y, x.dtype)]);
+    }
+    for k in 0..elements {
+        let column = e.part(&columns, 2, k, 1);
+        let column = e.reshape(&column, &[&dims[..2], &w.output].concat());
+        let (mut low, mut high, mut gaps) = (vec![0; 2], vec![0; 2], vec![0; 2]);
+        for (a, stride) in shape::strides(&w.kernel).into_iter().enumerate() {
+            let at = k / stride % w.kernel[a];
+            let begin = (at * w.dilations[a]) as i64 - w.pads_begin[a] as i64;
+            let spans = ((w.output[a] - 1) * w.strides[a] + 1) as i64;
+            low.push(begin);
+            high.push(w.input[a] as i64 - begin - spans);
+            gaps.push(w.strides[a] as i64 - 1);
+        }
+        let attrs = format!(
+            "edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}",
+            array(&low),
+            array(&high),
+            array(&gaps)
+        );
+        let own = e.emit("stablehlo.pad", &[&column, &zero], &attrs, y.dtype, &dims);
+        y = e.binary("add", &y, &own);
+    }
+    Ok(vec![e.convert(&y, x.dtype)])
+}
+
+/// The coordinates of each axis with their factors, one after the other, then what is added to all.
+fn affine_grid(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let grid = e.attrs::<AffineGrid>(op)?;
+    let theta = e.operand(op, 0)?;
+    let (_, dims) = e.result(op, 0)?;
+    let rank = dims.len() - 2;
+    if theta.dims != [dims[0], rank, rank + 1] {
+        return Err("its maps are not as many, or not of as many axes, as its size says".into());
+    }
+    let wide = e.convert(&theta, DType::F64);
+    let factor = |e: &mut Emitter<'_>, i: usize| {
+        let f = e.part(&wide, 2, i, 1);
+        let f = e.reshape(&f, &[dims[0], rank]);
+        e.place(&f, &dims, &[0, rank + 1])
+    };
+    let mut y = factor(e, rank);
+    for axis in 0..rank {
+        // Each coordinate comes with the 1 that meets what is added.
+        let places: Vec<f64> = grid.coordinates(&dims[axis + 1..axis + 2]).into_iter().step_by(2).collect();
+        let places = e.constant(&Tensor::from_slice(&[places.len()], &places).map_err(|e| e.to_string())?)?;
+        let places = e.place(&places, &dims, &[axis + 1]);
+        // The last axis comes first.
+        let own = factor(e, rank - 1 - axis);
+        let own = e.binary("multiply", &own, &places);
+        y = e.binary("add", &y, &own);
+    }
+    Ok(vec![e.convert(&y, theta.dtype)])
 }
 
 /// One axis after the other: elements that are taken as they are, or a product with a matrix of weights.

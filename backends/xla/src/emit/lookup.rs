@@ -1,0 +1,234 @@
+//! Tables of keys: elements that are looked up, and n-grams that are counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use of_ir::{DType, Elements, OpId, Tensor};
+use of_ops::ml::LabelMap;
+use of_ops::string::TfIdfVectorizer;
+
+use super::{Emitter, Table, Val};
+
+/// Ops of this file.
+pub const TABLE: Table = &[("of.label_map", label_map), ("of.tf_idf_vectorizer", tf_idf)];
+
+/// The elements of these numbers.
+fn chosen(t: &Tensor, places: &[usize]) -> Result<Tensor, String> {
+    let elements = match t.elements() {
+        Elements::Int(v) => Elements::Int(places.iter().map(|i| v[*i]).collect()),
+        Elements::Float(v) => Elements::Float(places.iter().map(|i| v[*i]).collect()),
+        Elements::Str(_) => return Err("XLA has no text".into()),
+    };
+    Tensor::from_elements(t.dtype(), vec![places.len()], elements).map_err(|e| e.to_string())
+}
+
+/// Where each key is that is no NaN, in ascending order, and where NaN is; of equal keys the last counts.
+fn ascending(keys: &Tensor) -> Result<(Vec<usize>, Option<usize>), String> {
+    let mut nan = None;
+    let mut order: Vec<usize> = Vec::new();
+    match keys.elements() {
+        Elements::Int(v) => {
+            let last: BTreeMap<i128, usize> = v.into_iter().enumerate().map(|(i, k)| (k, i)).collect();
+            order.extend(last.values());
+        }
+        Elements::Float(v) => {
+            nan = v.iter().rposition(|k| k.is_nan());
+            order.extend((0..v.len()).filter(|i| !v[*i].is_nan()));
+            order.sort_by(|a, b| v[*a].partial_cmp(&v[*b]).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(b)));
+            let only: Vec<usize> =
+                (0..order.len()).filter(|i| order.get(i + 1).is_none_or(|n| v[order[*i]] != v[*n])).collect();
+            order = only.into_iter().map(|i| order[i]).collect();
+        }
+        Elements::Str(_) => return Err("XLA has no text".into()),
+    }
+    Ok((order, nan))
+}
+
+fn label_map(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let LabelMap { keys, values, default } = e.attrs(op)?;
+    let x = e.operand(op, 0)?;
+    let (order, nan) = ascending(&keys)?;
+    let default = e.constant(&chosen(&default, &[0])?)?;
+    let default = e.stretch(&default, &x.dims);
+    let mut y = default.clone();
+    if !order.is_empty() {
+        let (at, found) = e.find(&chosen(&keys, &order)?, &x)?;
+        let values = e.constant(&chosen(&values, &order)?)?;
+        let there = e.take(&values, &at, 0);
+        y = e.select(&found, &there, &y);
+    }
+    if let Some(i) = nan {
+        let own = e.constant(&chosen(&values, &[i])?)?;
+        let own = e.stretch(&own, &x.dims);
+        let is_nan = e.compare("NE", &x, &x);
+        y = e.select(&is_nan, &own, &y);
+    }
+    Ok(vec![y])
+}
+
+/// The n-grams of one length: their items, and where each is in the pool.
+type Grams = BTreeMap<Vec<i64>, usize>;
+
+/// The n-grams of a pool by their lengths; of equal ones the last counts.
+fn grams(op: &TfIdfVectorizer) -> Result<Vec<Grams>, String> {
+    let begins: Option<Vec<usize>> = op.ngram_counts.iter().map(|c| usize::try_from(*c).ok()).collect();
+    let begins = begins.ok_or("its n-grams do not decode")?;
+    let (mut out, mut number) = (Vec::new(), 0);
+    for (i, begin) in begins.iter().enumerate() {
+        let end = begins.get(i + 1).copied().unwrap_or(op.pool_int64s.len());
+        let part = op.pool_int64s.get(*begin..end).ok_or("its n-grams do not decode")?;
+        let mut own = Grams::new();
+        for gram in part.chunks(i + 1) {
+            own.insert(gram.to_vec(), number);
+            number += 1;
+        }
+        out.push(own);
+    }
+    Ok(out)
+}
+
+fn tf_idf(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let vectorizer = e.attrs::<TfIdfVectorizer>(op)?;
+    let (x, (dtype, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
+    if dims.contains(&0) {
+        return Ok(vec![e.splat(dtype, &dims, 0.0)]);
+    }
+    let x = if x.rank() == 1 { e.reshape(&x, &[1, x.elements()]) } else { x };
+    let (rows, width, count) = (x.dims[0], dims[dims.len() - 1], vectorizer.ngram_indexes.len());
+    // How often each n-gram is in each row.
+    let mut counts = e.splat(DType::F64, &[rows * count, 1], 0.0);
+    let found = occurrences(e, &vectorizer, &x)?;
+    if !found.is_empty() {
+        let at = e.concat(&found.iter().collect::<Vec<_>>(), 1);
+        let at = e.reshape(&at, &[at.elements()]);
+        let ones = e.splat(DType::F64, &[at.elements(), 1], 1.0);
+        counts = e.scatter(&counts, &at, &ones, "add")?;
+    }
+    let counts = e.reshape(&counts, &[rows, count]);
+    let weights = match &vectorizer.weights[..] {
+        [] => e.splat(DType::F64, &[count], 1.0),
+        given => e.constant(&Tensor::from_slice(&[count], given).map_err(|e| e.to_string())?)?,
+    };
+    let weights = e.stretch(&weights, &counts.dims);
+    let scores = match &*vectorizer.mode {
+        "TF" => counts,
+        "IDF" => {
+            let zero = e.like(&counts, 0.0);
+            let some = e.compare("GT", &counts, &zero);
+            e.select(&some, &weights, &zero)
+        }
+        _ => e.binary("multiply", &counts, &weights),
+    };
+    // Several n-grams may have one place.
+    let scores = e.transpose(&scores, &[1, 0]);
+    let places = e.int_list(&vectorizer.ngram_indexes)?;
+    let empty = e.splat(DType::F64, &[width, rows], 0.0);
+    let y = e.scatter(&empty, &places, &scores, "add")?;
+    let y = e.transpose(&y, &[1, 0]);
+    let y = e.convert(&y, dtype);
+    Ok(vec![e.reshape(&y, &dims)])
+}
+
+/// For every length and distance of items, the place of each run's count; see [`run`].
+fn occurrences(e: &mut Emitter<'_>, vectorizer: &TfIdfVectorizer, x: &Val) -> Result<Vec<Val>, String> {
+    if !vectorizer.pool_strings.is_empty() {
+        return Err("XLA has no text".into());
+    }
+    let (low, high) = x.dtype.int_range().ok_or("its items are no integers")?;
+    // Items that no element can be are in no n-gram that occurs.
+    let may_be = |i: &i64| (low..=high).contains(&i128::from(*i));
+    let items: BTreeSet<i64> = vectorizer.pool_int64s.iter().filter(|i| may_be(i)).copied().collect();
+    let items: Vec<i64> = items.into_iter().collect();
+    let columns = x.dims[1];
+    let mut runs = Vec::new();
+    if items.is_empty() || columns == 0 {
+        return Ok(runs);
+    }
+    let keys = Elements::Int(items.iter().map(|i| i128::from(*i)).collect());
+    let keys = Tensor::from_elements(x.dtype, vec![items.len()], keys).map_err(|e| e.to_string())?;
+    let found = e.find(&keys, x)?;
+    for (i, mut own) in grams(vectorizer)?.into_iter().enumerate() {
+        let length = i + 1;
+        own.retain(|gram, _| gram.iter().all(may_be));
+        if own.is_empty() || !(vectorizer.min_gram_length..=vectorizer.max_gram_length).contains(&(length as i64)) {
+            continue;
+        }
+        // A single item has no gaps, and is counted once.
+        let skips = if length == 1 { 0 } else { vectorizer.max_skip_count.min(columns as i64) as usize };
+        for distance in 1..=skips + 1 {
+            let Some(starts) = columns.checked_sub((length - 1) * distance).filter(|s| *s > 0) else { break };
+            runs.push(run(e, &found, &items, &own, (distance, starts), vectorizer.ngram_indexes.len())?);
+        }
+    }
+    Ok(runs)
+}
+
+/// The place among the counts of all rows of the n-gram that begins at each start, or one beyond them where none does. `found` says
+/// which of the items each element is, and whether it is one. What is found up to one item is, with the next item, the key of
+/// the next table.
+fn run(
+    e: &mut Emitter<'_>,
+    found: &(Val, Val),
+    items: &[i64],
+    grams: &Grams,
+    (distance, starts): (usize, usize),
+    count: usize,
+) -> Result<Val, String> {
+    let number = |i: &i64| items.binary_search(i).map(|n| n as i64).map_err(|_| "an item is in no n-gram".to_string());
+    let mut keys = grams.keys().map(|g| number(&g[0])).collect::<Result<Vec<_>, _>>()?;
+    let length = grams.keys().next().map_or(1, Vec::len);
+    let (mut at, mut is) = (e.part(&found.0, 1, 0, starts), e.part(&found.1, 1, 0, starts));
+    for i in 1..length {
+        let item = e.part(&found.0, 1, i * distance, starts);
+        let known = e.part(&found.1, 1, i * distance, starts);
+        for (key, (gram, _)) in keys.iter_mut().zip(grams) {
+            *key = *key * items.len() as i64 + number(&gram[i])?;
+        }
+        let table: Vec<i64> = keys.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let before = e.times(&at, items.len());
+        let key = e.binary("add", &before, &item);
+        let (next, own) = e.find(&Tensor::from_i64s(&table), &key)?;
+        at = next;
+        is = e.binary("and", &is, &known);
+        is = e.binary("and", &is, &own);
+        for key in &mut keys {
+            *key = table.binary_search(key).map_err(|_| "a table lacks a key")? as i64;
+        }
+    }
+    let mut numbers = vec![count as i64; keys.iter().max().map_or(0, |m| *m as usize + 1).max(items.len())];
+    keys.iter().zip(grams).for_each(|(k, (_, n))| numbers[*k as usize] = *n as i64);
+    let numbers = e.int_list(&numbers)?;
+    let number = e.take(&numbers, &at, 0);
+    let none = e.like(&number, count as f64);
+    let some = e.compare("LT", &number, &none);
+    is = e.binary("and", &is, &some);
+    let row = e.iota(DType::I64, &number.dims, 0);
+    let row = e.times(&row, count);
+    let place = e.binary("add", &row, &number);
+    let beyond = e.like(&place, (number.dims[0] * count) as f64);
+    Ok(e.select(&is, &place, &beyond))
+}
+
+impl Emitter<'_> {
+    /// Which of the ascending `keys` each element is, and whether it is one. A binary search: each step compares with a key
+    /// half as far away.
+    fn find(&mut self, keys: &Tensor, x: &Val) -> Result<(Val, Val), String> {
+        // The last key is repeated up to a power of two, so that no step leads out of the table.
+        let room = (keys.len() + 1).next_power_of_two();
+        let places: Vec<usize> = (0..room).map(|i| i.min(keys.len() - 1)).collect();
+        let keys = self.constant(&chosen(keys, &places)?)?;
+        let mut at = self.splat(DType::I64, &x.dims, 0.0);
+        let mut step = room / 2;
+        while step > 0 {
+            let before = self.like(&at, step as f64 - 1.0);
+            let before = self.binary("add", &at, &before);
+            let key = self.take(&keys, &before, 0);
+            let beyond = self.compare("LT", &key, x);
+            let next = self.like(&at, step as f64);
+            let next = self.binary("add", &at, &next);
+            at = self.select(&beyond, &next, &at);
+            step /= 2;
+        }
+        let key = self.take(&keys, &at, 0);
+        Ok((at, self.compare("EQ", &key, x)))
+    }
+}

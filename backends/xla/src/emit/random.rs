@@ -1,0 +1,224 @@
+//! Random numbers: the generator that the ops define, MT19937, as a loop in which all words of its state turn at once.
+
+use of_ir::{DType, OpId, Tensor};
+use of_ops::random::{Multinomial, RandomNormal, RandomUniform, seeded};
+
+use super::build::Window;
+use super::{Emitter, Table, Val};
+
+/// Ops of this file.
+pub const TABLE: Table =
+    &[("of.multinomial", multinomial), ("of.random_normal", random_normal), ("of.random_uniform", random_uniform)];
+
+/// Words of the state, each two of which make a number.
+const WORDS: usize = 624;
+/// Distance of the words that are combined.
+const APART: usize = 397;
+
+fn random_uniform(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let RandomUniform { low, high, seed, .. } = e.attrs(op)?;
+    let (dtype, dims) = e.result(op, 0)?;
+    let drawn = uniform(e, seed, dims.iter().product())?;
+    Ok(vec![scaled(e, &drawn, (low, high - low), dtype, &dims)])
+}
+
+fn random_normal(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let RandomNormal { mean, scale, seed, .. } = e.attrs(op)?;
+    let (dtype, dims) = e.result(op, 0)?;
+    let drawn = normal(e, seed, dims.iter().product())?;
+    Ok(vec![scaled(e, &drawn, (mean, scale), dtype, &dims)])
+}
+
+fn scaled(e: &mut Emitter<'_>, x: &Val, (offset, scale): (f64, f64), dtype: DType, dims: &[usize]) -> Val {
+    let (offset, scale) = (e.like(x, offset), e.like(x, scale));
+    let y = e.binary("multiply", x, &scale);
+    let y = e.binary("add", &offset, &y);
+    let y = e.convert(&y, dtype);
+    e.reshape(&y, dims)
+}
+
+/// The class is how many of the running sums of probabilities are not above the number drawn.
+fn multinomial(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
+    let Multinomial { seed, .. } = e.attrs(op)?;
+    let (x, (dtype, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
+    if dims.contains(&0) {
+        return Ok(vec![e.splat(dtype, &dims, 0.0)]);
+    }
+    let classes = x.dims[1];
+    if classes == 0 {
+        return Err("there is no class to draw".into());
+    }
+    let x = e.convert(&x, DType::F64);
+    let most = e.reduce("maximum", &x, &[1], f64::NEG_INFINITY);
+    let most = e.place(&most, &x.dims, &[0]);
+    let x = e.binary("subtract", &x, &most);
+    let x = e.unary("exponential", &x);
+    let sums = running_sums(e, &x, 1);
+    let total = e.part(&sums, 1, classes - 1, 1);
+    let drawn = uniform(e, seed, dims[0] * dims[1])?;
+    let drawn = e.reshape(&drawn, &dims);
+    let total = e.place(&total, &dims, &[0, 1]);
+    let drawn = e.binary("multiply", &drawn, &total);
+    let all = [dims[0], dims[1], classes];
+    let (drawn, sums) = (e.place(&drawn, &all, &[0, 1]), e.place(&sums, &all, &[0, 2]));
+    let below = e.compare("LE", &sums, &drawn);
+    let below = e.convert(&below, DType::I64);
+    let class = e.reduce("add", &below, &[2], 0.0);
+    let last = e.like(&class, classes as f64 - 1.0);
+    let class = e.binary("minimum", &class, &last);
+    Ok(vec![e.convert(&class, dtype)])
+}
+
+fn running_sums(e: &mut Emitter<'_>, x: &Val, axis: usize) -> Val {
+    let mut w = Window::of_one(x.rank());
+    w.size[axis] = x.dims[axis];
+    w.pads[axis] = (x.dims[axis] as i64 - 1, 0);
+    e.reduce_window("add", x, 0.0, &w)
+}
+
+/// The words from which the generator of a seed goes on.
+fn start(e: &mut Emitter<'_>, seed: i64) -> Result<Val, String> {
+    e.constant(&Tensor::from_slice(&[WORDS], &seeded(seed)).map_err(|e| e.to_string())?)
+}
+
+/// Numbers in `0..1`, f64: those of one turn of the state a turn of the loop.
+fn uniform(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
+    if count == 0 {
+        return Ok(e.splat(DType::F64, &[0], 0.0));
+    }
+    let turns = count.div_ceil(WORDS / 2);
+    let (first, words) = (e.splat(DType::I64, &[], 0.0), start(e, seed)?);
+    let room = e.splat(DType::F64, &[turns, WORDS / 2], 0.0);
+    let end = e.like(&first, turns as f64);
+    let done = e.turns(
+        &[first, words, room],
+        |e, s| Ok(e.compare("LT", &s[0], &end)),
+        |e, s| {
+            let words = turned(e, &s[1]);
+            let numbers = numbers(e, &words);
+            let one = e.like(&s[0], 1.0);
+            Ok(vec![e.binary("add", &s[0], &one), words, e.stacked(&s[2], &numbers, 0, &s[0])])
+        },
+    )?;
+    let all = e.reshape(&done[2], &[turns * (WORDS / 2)]);
+    Ok(e.part(&all, 0, 0, count))
+}
+
+/// Numbers of mean 0 and variance 1 by the polar method: of a turn's pairs those inside of the unit circle are put behind those
+/// that are there, until there are enough.
+fn normal(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
+    if count == 0 {
+        return Ok(e.splat(DType::F64, &[0], 0.0));
+    }
+    let pairs = count.div_ceil(2);
+    let (none, words) = (e.splat(DType::I64, &[], 0.0), start(e, seed)?);
+    let room = e.splat(DType::F64, &[pairs, 2], 0.0);
+    let end = e.like(&none, pairs as f64);
+    let done = e.turns(
+        &[none, words, room],
+        |e, s| Ok(e.compare("LT", &s[0], &end)),
+        |e, s| {
+            let words = turned(e, &s[1]);
+            let drawn = numbers(e, &words);
+            let (one, two) = (e.like(&drawn, 1.0), e.like(&drawn, 2.0));
+            let drawn = e.binary("multiply", &drawn, &two);
+            let drawn = e.binary("subtract", &drawn, &one);
+            let drawn = e.reshape(&drawn, &[WORDS / 4, 2]);
+            let squares = e.binary("multiply", &drawn, &drawn);
+            let square = e.reduce("add", &squares, &[1], 0.0);
+            let (zero, one, minus) = (e.like(&square, 0.0), e.like(&square, 1.0), e.like(&square, -2.0));
+            let (inside, some) = (e.compare("LT", &square, &one), e.compare("NE", &square, &zero));
+            let good = e.binary("and", &inside, &some);
+            let factor = e.unary("log", &square);
+            let factor = e.binary("multiply", &minus, &factor);
+            let factor = e.binary("divide", &factor, &square);
+            let factor = e.unary("sqrt", &factor);
+            let factor = e.place(&factor, &drawn.dims, &[0]);
+            let own = e.binary("multiply", &factor, &drawn);
+            // The second of a pair is given first.
+            let own = e.reverse(&own, &[1]);
+            let one = e.convert(&good, DType::I64);
+            let before = running_sums(e, &one, 0);
+            let before = e.binary("subtract", &before, &one);
+            let filled = e.stretch(&s[0], &before.dims);
+            let at = e.binary("add", &filled, &before);
+            let beyond = e.like(&at, pairs as f64);
+            let at = e.select(&good, &at, &beyond);
+            let room = e.scatter(&s[2], &at, &own, "none")?;
+            let more = e.reduce("add", &one, &[0], 0.0);
+            Ok(vec![e.binary("add", &s[0], &more), words, room])
+        },
+    )?;
+    let all = e.reshape(&done[2], &[2 * pairs]);
+    Ok(e.part(&all, 0, 0, count))
+}
+
+/// The next state. A word comes from two of the old state and one `APART` further on, which is of the new state where that leads
+/// around the end: so there are pieces, each of which is made of those before.
+fn turned(e: &mut Emitter<'_>, old: &Val) -> Val {
+    let near = WORDS - APART;
+    let a = piece(e, old, 0, near, None);
+    let b = piece(e, old, near, near, Some(&a));
+    let rest = WORDS - 1 - 2 * near;
+    let far = e.part(&b, 0, 0, rest);
+    let c = piece(e, old, 2 * near, rest, Some(&far));
+    // The last one meets the first of the new state.
+    let (own, next, far) = (e.part(old, 0, WORDS - 1, 1), e.part(&a, 0, 0, 1), e.part(&b, 0, rest, 1));
+    let d = mixed(e, &own, &next, &far);
+    e.concat(&[&a, &b, &c, &d], 0)
+}
+
+/// `len` words from `at` on; without `far` those are of the old state.
+fn piece(e: &mut Emitter<'_>, old: &Val, at: usize, len: usize, far: Option<&Val>) -> Val {
+    let (own, next) = (e.part(old, 0, at, len), e.part(old, 0, at + 1, len));
+    let far = match far {
+        Some(far) => far.clone(),
+        None => e.part(old, 0, at + APART, len),
+    };
+    mixed(e, &own, &next, &far)
+}
+
+fn mixed(e: &mut Emitter<'_>, own: &Val, next: &Val, far: &Val) -> Val {
+    let (high, low) = (masked(e, own, 0x8000_0000), masked(e, next, 0x7fff_ffff));
+    let y = e.binary("or", &high, &low);
+    let (odd, zero, twist) = (masked(e, &y, 1), e.like(&y, 0.0), e.like(&y, f64::from(0x9908_b0df_u32)));
+    let odd = e.compare("NE", &odd, &zero);
+    let twist = e.select(&odd, &twist, &zero);
+    let half = shifted(e, "right_logical", &y, 1);
+    let out = e.binary("xor", far, &half);
+    e.binary("xor", &out, &twist)
+}
+
+fn masked(e: &mut Emitter<'_>, x: &Val, mask: u32) -> Val {
+    let mask = e.like(x, f64::from(mask));
+    e.binary("and", x, &mask)
+}
+
+fn shifted(e: &mut Emitter<'_>, direction: &str, x: &Val, by: u32) -> Val {
+    let by = e.like(x, f64::from(by));
+    e.binary(&format!("shift_{direction}"), x, &by)
+}
+
+/// The numbers in `0..1` that the words of a state make, 53 bits each.
+fn numbers(e: &mut Emitter<'_>, words: &Val) -> Val {
+    let mut y = words.clone();
+    for (direction, by, mask) in [
+        ("right_logical", 11, u32::MAX),
+        ("left", 7, 0x9d2c_5680),
+        ("left", 15, 0xefc6_0000),
+        ("right_logical", 18, u32::MAX),
+    ] {
+        let own = shifted(e, direction, &y, by);
+        let own = masked(e, &own, mask);
+        y = e.binary("xor", &y, &own);
+    }
+    let y = e.reshape(&y, &[WORDS / 2, 2]);
+    let (high, low) = (e.part(&y, 1, 0, 1), e.part(&y, 1, 1, 1));
+    let (high, low) = (shifted(e, "right_logical", &high, 5), shifted(e, "right_logical", &low, 6));
+    let (high, low) = (e.convert(&high, DType::F64), e.convert(&low, DType::F64));
+    let (up, down) = (e.like(&high, (1u64 << 26) as f64), e.like(&high, (1u64 << 53) as f64));
+    let y = e.binary("multiply", &high, &up);
+    let y = e.binary("add", &y, &low);
+    let y = e.binary("divide", &y, &down);
+    e.reshape(&y, &[WORDS / 2])
+}
