@@ -12,7 +12,7 @@ use of_ops::{Value, interpret};
 use of_passes::Manager;
 use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_plan::{Exec, PlanFile};
-use of_runtime::{Loader, MeshSession, Options, SessionError};
+use of_runtime::{Loader, MeshSession, Options, RunError, SessionError};
 use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
 
 use super::{after_passes, cache, to_runtime};
@@ -207,4 +207,21 @@ pub fn layers() -> Module {
       %a = of.matmul %x, %w0\n  %b = of.tanh %a\n  %c = of.matmul %b, %w1\n  %d = of.tanh %c\n  %e = of.matmul %d, %w2
       of.return %e\n}\n";
     of_ir::text::parse_module(text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"))
+}
+
+/// Has rank 3 of four ask for row 9 of 8, which fails a run on all ranks and no other.
+pub fn rank_3_fails(session: &mut MeshSession) {
+    let mut run = |last: i64| {
+        let table = Rng::new(1).f32s(&[8, 6]);
+        let index: Value = of_ir::Tensor::from_slice(&[4], &[0i64, 1, 2, last]).unwrap().into();
+        session.run(&[to_runtime(&table), to_runtime(&index)])
+    };
+    for _ in 0..3 {
+        let error = run(9).unwrap_err();
+        assert!(
+            matches!(error, RunError::Rank { rank: 3, .. }) && error.to_string().contains("out of range"),
+            "{error}"
+        );
+        run(7).unwrap();
+    }
 }

@@ -7,18 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::ranks::{
-    NETWORK, all_pairs, close, compare, embedded, inputs, layers, module, moved, numbers, plan, session, transfers,
-    whole,
+    NETWORK, all_pairs, close, compare, embedded, inputs, layers, module, moved, numbers, plan, rank_3_fails, session,
+    transfers, whole,
 };
 use common::{cache, emulated, function_of, said, stub, to_runtime};
 use of_codegen::{Backend, Overhead, Pin};
 use of_cuda::{Cuda, Device};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, OpId, Sbp};
-use of_ops::Value;
 use of_ops::sample::Rng;
 use of_plan::Meeting;
-use of_runtime::{Options, RunError, Session};
+use of_runtime::{Options, Session};
 use of_sharding::layout;
 
 /// What each rank has is read by a transfer, and by what reads what came of that.
@@ -186,19 +185,7 @@ func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, 
     let plan = plan(&module("cpu[4]", text), "cpu[4]", (1, 1), &shim, &[]);
     assert_eq!(transfers(&plan), (1, 0));
     let mut session = session(&plan).unwrap();
-    let mut run = |last: i64| {
-        let table = Rng::new(1).f32s(&[8, 6]);
-        let index: Value = of_ir::Tensor::from_slice(&[4], &[0i64, 1, 2, last]).unwrap().into();
-        session.run(&[to_runtime(&table), to_runtime(&index)])
-    };
-    for _ in 0..3 {
-        let error = run(9).unwrap_err();
-        assert!(
-            matches!(error, RunError::Rank { rank: 3, .. }) && error.to_string().contains("out of range"),
-            "{error}"
-        );
-        run(7).unwrap();
-    }
+    rank_3_fails(&mut session);
 }
 
 /// In a process that knows a driver: products and what follows them, none of which is a kernel, so that the driver without a

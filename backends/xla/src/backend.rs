@@ -155,7 +155,6 @@ impl Loader for Xla {
         let weights = context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_))));
         let mut region = Region {
             client,
-            seat: context.seat.cloned(),
             device: context.device,
             weights: weights.map(|w| (w, None)).collect(),
             programs: HashMap::new(),
@@ -198,8 +197,8 @@ struct Program {
 enum On {
     /// The rank by itself.
     One(Loaded),
-    /// Ranks together, of which it is the one of this number.
-    Many(Arc<Clique>, usize),
+    /// Ranks together, of which it is the one of this number and has this seat.
+    Many(Arc<Clique>, usize, Seat),
 }
 
 impl Program {
@@ -213,8 +212,6 @@ impl Program {
 /// A region of a plan.
 struct Region {
     client: Arc<Client>,
-    /// The rank, where the plan is for several.
-    seat: Option<Seat>,
     /// That of the rank.
     device: usize,
     /// Which inputs are constants of the plan; they are brought to the device once.
@@ -257,7 +254,7 @@ impl Region {
         let compile =
             || plugin::program(&self.client, &module.text, &devices).map_err(|e| LoadError::Failed(e.to_string()));
         let clique = Clique::join(seat, &group, id, key.as_bytes(), compile)?;
-        Ok(Program::of(On::Many(clique, group.me), &module.results, module.checked))
+        Ok(Program::of(On::Many(clique, group.me, seat.clone()), &module.results, module.checked))
     }
 
     /// The key of the program for these inputs, which is there afterwards.
@@ -295,13 +292,12 @@ impl Executable for Region {
         let program = self.programs.get(&key).ok_or(ExecError::Failed("the program is not there".into()))?;
         let kept =
             self.weights.iter().enumerate().filter(|(_, w)| w.1.is_some()).map(|(i, _)| i as i64).collect::<Vec<_>>();
-        let results = match (&program.on, &self.seat) {
-            (On::One(loaded), _) => {
+        let results = match &program.on {
+            On::One(loaded) => {
                 let args: Vec<&Buffer> = args.iter().map(AsRef::as_ref).collect();
                 loaded.execute(self.device, &args, &kept).map_err(failed)?
             }
-            (On::Many(clique, me), Some(seat)) => clique.execute(seat, *me, args, kept)?,
-            (On::Many(..), None) => return Err(ExecError::Failed("ranks run it together, and there are none".into())),
+            On::Many(clique, me, seat) => clique.execute(seat, *me, args, kept)?,
         };
         let expected = program.results.len() + usize::from(program.checked);
         if program.results.len() != outputs.len() || results.len() != expected {

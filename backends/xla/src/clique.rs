@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// A program and the ranks that run it.
 pub struct Clique {
-    program: Mutex<State>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
@@ -58,13 +58,10 @@ impl Clique {
         let mut number = 0;
         let mut own = None;
         if group.me == 0 {
-            let none = || (0..group.ranks.len()).map(|_| None);
-            let state = State {
-                program: program()?,
-                given: none().collect(),
-                results: (0..group.ranks.len()).map(|_| None).collect(),
-            };
-            let clique = Arc::new(Clique { program: Mutex::new(state), changed: Condvar::new() });
+            let all = 0..group.ranks.len();
+            let (given, results) = (all.clone().map(|_| None).collect(), all.map(|_| None).collect());
+            let state = State { program: program()?, given, results };
+            let clique = Arc::new(Clique { state: Mutex::new(state), changed: Condvar::new() });
             number = NUMBERS.fetch_add(1, Ordering::Relaxed);
             let mut known = known();
             known.retain(|(_, other)| other.strong_count() > 0);
@@ -100,7 +97,7 @@ impl Clique {
         args: Vec<Arc<Buffer>>,
         kept: Vec<i64>,
     ) -> Result<Vec<Buffer>, ExecError> {
-        let mut state = self.program.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.given[me] = Some(Given { args, kept });
         if state.given.iter().all(Option::is_some) {
             state.call();

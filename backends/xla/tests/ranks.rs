@@ -9,9 +9,8 @@ use common::support::to_runtime;
 use of_codegen::Pin;
 use of_ir::Module;
 use of_ops::Value;
-use of_ops::sample::Rng;
 use of_plan::{Exec, PlanFile};
-use of_runtime::{Loader, MeshSession, RunError};
+use of_runtime::{Loader, MeshSession};
 use of_sharding::layout;
 use of_xla::Xla;
 
@@ -206,18 +205,6 @@ func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, 
         let plan = plan(&module("cpu[4]", text), "cpu[4]", (1, 1), &Xla, pins);
         assert_eq!(transfers(&plan), (1, 0));
         let mut session = session(&plan);
-        let mut run = |last: i64| {
-            let table = Rng::new(1).f32s(&[8, 6]);
-            let index: Value = of_ir::Tensor::from_slice(&[4], &[0i64, 1, 2, last]).unwrap().into();
-            session.run(&[to_runtime(&table), to_runtime(&index)])
-        };
-        for _ in 0..3 {
-            let error = run(9).unwrap_err();
-            assert!(
-                matches!(error, RunError::Rank { rank: 3, .. }) && error.to_string().contains("out of range"),
-                "{error}"
-            );
-            run(7).unwrap();
-        }
+        ranks::rank_3_fails(&mut session);
     }
 }

@@ -11,8 +11,8 @@ use of_ops::list::as_op;
 use crate::Backend;
 use crate::extract::extract_region;
 
-/// Who does a transfer: a backend, in this program where all ranks have the same; nobody is the host.
-type By = Option<(String, Option<Vec<u8>>)>;
+/// Who does a transfer: a backend, in the program of this hash where all ranks have the same; nobody is the host.
+type By = Option<(String, Option<blake3::Hash>)>;
 
 /// Transfers that stay on the host, and why: some functions of ranks would do them on a backend, and others on the host, another
 /// backend or in another program.
@@ -44,7 +44,8 @@ fn meetings(func: &Func, known: &[&dyn Backend]) -> Vec<(i64, By)> {
             let one = known.iter().find(|b| b.name() == &*s.backend && b.spmd() && !ids.is_empty());
             // What does not compile is told of when it is lowered.
             let program = one.and_then(|b| b.compile(&extract_region(g, region, b.largest_constant(false)).func).ok());
-            out.extend(ids.into_iter().map(|id| (id, Some((s.backend.to_string(), program.clone())))));
+            let program = program.map(|bytes| blake3::hash(&bytes));
+            out.extend(ids.into_iter().map(|id| (id, Some((s.backend.to_string(), program)))));
         }
     }
     out

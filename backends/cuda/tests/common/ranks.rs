@@ -11,7 +11,7 @@ use of_runtime::{Loader, MeshSession, SessionError};
 use super::of_ranks;
 #[allow(unused_imports, reason = "each test uses its part")]
 pub use super::of_ranks::{
-    NETWORK, all_pairs, close, embedded, inputs, layers, module, moved, numbers, plan, transfers,
+    NETWORK, all_pairs, close, embedded, inputs, layers, module, moved, numbers, plan, rank_3_fails, transfers,
 };
 
 fn device() -> Arc<dyn Loader> {
