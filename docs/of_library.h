@@ -81,7 +81,7 @@ typedef struct {
      * must divide 8. May be null: whole on every device. */
     int32_t (*sbp)(const OfCall *call, OfSink out);
     /* Statements in CUDA C++ for operands and results whose extents are numbers. Operands and results are pointers under
-     * their names (of a variadic operand x: x0, x1, ...). Types and functions are those of codegen/src/cuda/prelude.cuh. May be
+     * their names (of a variadic operand x: x0, x1, ...). Types and functions are those of codegen/src/print/cuda/prelude.cuh. May be
      * null: it does not run on GPUs. */
     int32_t (*cuda)(const OfCall *call, OfLaunch *launch, OfSink out);
 } OfOp;

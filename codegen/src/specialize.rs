@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use of_ir::text::{self, PrintOptions};
-use of_ir::{Dim, Func, Module, Rewriter, ValueId};
+use of_ir::text::PrintOptions;
+use of_ir::{Dim, Func, Module, Rewriter, ValueId, text};
 
 /// A function of open extents as the text of a payload, to be specialized where it runs.
 pub fn write(func: &Func) -> String {

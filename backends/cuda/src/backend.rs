@@ -1,9 +1,10 @@
 //! The compiler's side: a function becomes a plan of kernels for one device.
 
-use of_codegen::cuda::library::{Libraries, Library};
-use of_codegen::native::cache::Cache;
-use of_codegen::native::{Isa, isa};
-use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
+use of_codegen::library::{Libraries, Library};
+use of_codegen::toolchain::cache::Cache;
+use of_codegen::isa::{self, Isa};
+use of_codegen::analysis::roles;
+use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 use of_plan::{Collective, Meeting};

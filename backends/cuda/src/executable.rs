@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::isa::SHIM;
+use of_codegen::isa::SHIM;
 use of_plan::{Arg, ElementType, Meeting, PlanFile};
 use of_runtime::{
     Beside, ExecError, Executable, Handle, LoadContext, LoadError, Loader, Over, Readers, Seat, Tensor, TensorMut,

@@ -1,6 +1,6 @@
 //! A plan for a device as memory and steps.
 
-use of_codegen::cuda::library::{Call, Library};
+use of_codegen::library::{Call, Library};
 use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Port, Program, Regst, Task};
 use of_runtime::{Readers, Seat};
 

@@ -5,12 +5,13 @@ use of_ir::{DType, OpId, ValueId};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
-use super::view::View;
-use super::{Lowering, points};
-use crate::fuse::{Group, Role, Shape};
-use crate::native::Nest;
-use crate::native::attention::Attention;
-use crate::native::space::row_major;
+use crate::analysis::roles::Role;
+use crate::analysis::view::View;
+use crate::fuse::{Group, Shape};
+use crate::kernel::attention::Attention;
+use crate::kernel::nest::Nest;
+use crate::kernel::space::row_major;
+use crate::lower::{Lowering, points};
 use crate::physical::Flops;
 
 impl Lowering<'_, '_> {

@@ -8,20 +8,21 @@ use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
-use super::Lowering;
-use super::anchor::by_taps;
-use super::body::Body;
-use crate::cuda::cublaslt::{self, Matrix};
-use crate::cuda::cudnn::{self, Convolution};
-use crate::cuda::library::{Call, Library};
 use crate::fuse::Group;
-use crate::native::contraction::{Contraction, RowAxes};
-use crate::native::{Extent, extent};
+use crate::kernel::body::Body;
+use crate::kernel::contraction::{Contraction, RowAxes};
+use crate::kernel::extent;
+use crate::kernel::extent::Extent;
+use crate::library::cublaslt::Matrix;
+use crate::library::cudnn::Convolution;
+use crate::library::{Call, Library, cublaslt, cudnn};
+use crate::lower::Lowering;
+use crate::lower::anchor::by_taps;
 use crate::physical::{Flops, Operand, Place, Work};
 use crate::place::Refused;
 
 /// A call, and the values that it adds; where its bias is none of them, it is this number for each channel.
-pub(super) struct Taken {
+pub(crate) struct Taken {
     call: Call,
     adds: Vec<ValueId>,
     number: f64,

@@ -6,7 +6,7 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Attr, Blob, Element, Graph, Tensor, ValueId};
 use of_plan::PlanBuilder;
 
-use crate::native::Zeroed;
+use crate::kernel::zero_filled::Zeroed;
 use crate::physical::element_type;
 
 /// Adds constants to the plan when they are first used.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use of_diag::{Code, Diagnostic};
 use of_ir::{Dim, OpId, RegionId, Type, ValueId};
 
-use super::{Lowered, Lowering};
+use crate::analysis::roles;
+use crate::analysis::roles::Roles;
 use crate::extract::read_by;
+use crate::lower::{Lowered, Lowering};
 use crate::physical::{Body, Flops, Operand, Work};
-use crate::roles::{self, Roles};
 
 impl Lowering<'_, '_> {
     /// A step that runs the regions of `op`.

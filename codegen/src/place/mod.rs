@@ -5,9 +5,9 @@
 //! depends on itself through ops outside of it; regions that are not worth a call are given back. What remains becomes an
 //! `of.subgraph` for each region, and a report says of every op that was left out why, and what would help.
 
-mod grow;
-mod meet;
+mod cluster;
 mod outline;
+mod rendezvous;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,22 +19,25 @@ use of_ops::control::Subgraph;
 use of_ops::list::as_op;
 use of_ops::structural::{Constant, NoneValue};
 
-use crate::Backend;
+use crate::analysis::roles;
+use crate::analysis::roles::{Role, Roles, meets};
+use crate::backend::Backend;
 use crate::extract::read_by;
-use crate::fuse::{self, Role};
-use crate::lower::transfer;
-use crate::roles::{self, Roles, meets};
-use grow::Nodes;
+use crate::place::cluster::Nodes;
+use crate::{fuse, transfer};
 
 /// A name for native code where names of backends are asked for.
 pub const NATIVE: &str = "native";
 
 /// Seconds that a kernel of native code takes at least.
 const KERNEL: f64 = 1e-6;
+
 /// Operations a second of native code, of one core of today.
 const FLOPS: f64 = 5e10;
+
 /// Bytes a second that native code moves.
 const BANDWIDTH: f64 = 1e10;
+
 /// Operations a second of what has no native code.
 const INTERPRETED: f64 = 1e8;
 
@@ -135,7 +138,7 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
             region(func, entry, &inputs, &mut asked, &mut placement)?;
             placements.push(placement);
         }
-        let apart = meet::apart(&placed, request.known);
+        let apart = rendezvous::apart(&placed, request.known);
         if apart.is_empty() {
             funcs.iter_mut().zip(placed).for_each(|(func, placed)| **func = placed);
             break placements;
@@ -191,7 +194,7 @@ fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Dia
 }
 
 /// Ops that are placed together, and what is known of them.
-struct Unit<'a> {
+pub(crate) struct Unit<'a> {
     ops: Vec<OpId>,
     /// The backend that takes them.
     on: Option<&'a dyn Backend>,

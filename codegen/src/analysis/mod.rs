@@ -1,0 +1,10 @@
+pub mod constant;
+pub mod indexed;
+pub mod movement;
+pub mod pool;
+pub mod resize;
+pub mod roi_align;
+pub mod roles;
+pub mod score_matrix;
+pub mod user_kernel;
+pub mod view;

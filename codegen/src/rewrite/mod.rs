@@ -1,0 +1,2 @@
+pub mod narrow_contractions;
+pub mod separate_score_matrices;
