@@ -38,7 +38,7 @@ pub trait Backend: Send + Sync {
 
     /// Whether its executables of fixed extents work beside the host. Then they are begun as early as they can be, and what
     /// reads their results comes late.
-    fn works_beside(&self) -> bool {
+    fn is_async(&self) -> bool {
         false
     }
 

@@ -1,4 +1,4 @@
-//! TODO header
+//! Transfers between ranks, as the plan describes them.
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Graph, OpId};

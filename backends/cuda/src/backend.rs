@@ -64,7 +64,7 @@ impl Backend for Cuda {
         if specialize::is_fixed(&func) {
             return roles::fixed(graph, op);
         }
-        if !specialize::untold(&func).is_empty() {
+        if !specialize::unbound_symbols(&func).is_empty() {
             return Err("its extents are only known once it has run".into());
         }
         let some = specialize::anyhow(&func);

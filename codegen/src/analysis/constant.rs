@@ -1,4 +1,4 @@
-//! TODO header
+//! Constants that are one number.
 
 use of_ir::{Elements, Graph, ValueId};
 

@@ -1,3 +1,7 @@
+//! Analyses of the graph: the role of each op, and its kernel specification if it has a kernel of its own.
+//!
+//! A claim is a pure function from an op to a specification of the kernel IR, or to the reason why there is none.
+
 pub mod constant;
 pub mod indexed;
 pub mod movement;

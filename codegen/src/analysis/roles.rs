@@ -1,4 +1,4 @@
-//! What each op is to the CPU code generator: fused, a kernel of its own, or left to the reference backend and why.
+//! The role of each op in code generation: fused, a kernel of its own, or left to the reference backend with a reason.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Roles {
     /// Symbols whose values are known during the run, in the order in which they become so.
     pub symbols: Vec<Arc<str>>,
     /// The value that tells each symbol's value, and the op that it is a result of, where it is no input.
-    told_by: HashMap<Arc<str>, (ValueId, Option<OpId>)>,
+    bound_by: HashMap<Arc<str>, (ValueId, Option<OpId>)>,
 }
 
 impl Roles {
@@ -60,19 +60,19 @@ impl Roles {
     /// that runs before: native code computes with it. An op whose results have symbols that nothing tells yet runs on a
     /// backend, which tells them.
     pub fn of(graph: &Graph, region: RegionId, inputs: &[ValueId]) -> Roles {
-        let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), told_by: HashMap::new() };
+        let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
         for v in inputs {
-            r.tell(graph, *v, None);
+            r.bind(graph, *v, None);
         }
         let order: Vec<OpId> = graph.region_ops(region).collect();
         for op in &order {
             let role = r.role(graph, *op);
             r.roles.insert(*op, role);
             for v in &graph.op(*op).results {
-                r.tell(graph, *v, Some(*op));
+                r.bind(graph, *v, Some(*op));
             }
         }
-        r.forget_unread(graph, graph.yields(region), &order);
+        r.drop_unread(graph, graph.yields(region), &order);
         r
     }
 
@@ -94,16 +94,16 @@ impl Roles {
     }
 
     /// Ops that must run before `op` because they tell the extents of its operands and results.
-    pub fn tellers(&self, graph: &Graph, op: OpId) -> Vec<OpId> {
+    pub fn binders(&self, graph: &Graph, op: OpId) -> Vec<OpId> {
         let data = graph.op(op);
         let values = data.operands.iter().chain(&data.results);
         let symbols = values.filter_map(|v| graph.ty(*v).as_tensor()?.shape.as_ref()).flatten().flat_map(Dim::symbols);
-        symbols.filter_map(|s| self.told_by.get(&s)?.1).filter(|o| *o != op).collect()
+        symbols.filter_map(|s| self.bound_by.get(&s)?.1).filter(|o| *o != op).collect()
     }
 
     /// The value that tells a symbol.
-    pub fn teller(&self, symbol: &str) -> Option<ValueId> {
-        self.told_by.get(symbol).map(|(v, _)| *v)
+    pub fn binder(&self, symbol: &str) -> Option<ValueId> {
+        self.bound_by.get(symbol).map(|(v, _)| *v)
     }
 
     /// Whether the kernel of `op` only writes numbers that follow from extents.
@@ -134,32 +134,32 @@ impl Roles {
         }
         // A reshape reads no memory: its shape, which is empty for a scalar, is known.
         let read = if data.name() == Reshape::NAME { 1 } else { data.operands.len() };
-        let known = data.operands[..read].iter().chain(&data.results).try_for_each(|v| self.printable(graph, *v));
-        match known.and_then(|()| native(graph, op)) {
+        let known = data.operands[..read].iter().chain(&data.results).try_for_each(|v| self.check_type(graph, *v));
+        match known.and_then(|()| claim(graph, op)) {
             Ok(role) => role,
             Err(why) => Role::Reference(why),
         }
     }
 
     /// Takes down the symbols that are an extent of `v`.
-    fn tell(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
+    fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
         let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
         for s in shape.iter().filter_map(Dim::as_symbol) {
             if !self.symbols.contains(s) {
                 self.symbols.push(s.clone());
-                self.told_by.insert(s.clone(), (v, op));
+                self.bound_by.insert(s.clone(), (v, op));
             }
         }
     }
 
     /// Ops whose results nothing reads at run time have no role: shape computations whose results are known as symbols.
-    fn forget_unread(&mut self, graph: &Graph, outputs: &[ValueId], order: &[OpId]) {
+    fn drop_unread(&mut self, graph: &Graph, outputs: &[ValueId], order: &[OpId]) {
         let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
         for op in order.iter().rev() {
             let data = graph.op(*op);
-            let tells = self.told_by.values().any(|(_, o)| *o == Some(*op));
-            let acts = data.def.traits().effect || meets(graph, *op);
-            if data.results.iter().any(|v| read.contains(v)) || acts || tells {
+            let binds = self.bound_by.values().any(|(_, o)| *o == Some(*op));
+            let acts = data.def.traits().effect || is_rendezvous(graph, *op);
+            if data.results.iter().any(|v| read.contains(v)) || acts || binds {
                 read.extend(self.reads(graph, *op));
             } else {
                 self.roles.insert(*op, Role::Nothing);
@@ -190,7 +190,7 @@ impl Roles {
     }
 
     /// Whether kernels can hold a value: its extents are known when they run, and its element type is one of C.
-    fn printable(&self, g: &Graph, v: ValueId) -> Result<(), String> {
+    fn check_type(&self, g: &Graph, v: ValueId) -> Result<(), String> {
         match g.ty(v) {
             Type::None => Ok(()),
             Type::Tensor(t) => {
@@ -213,9 +213,10 @@ impl Roles {
 }
 
 /// Whether ranks meet at an op: a transfer, or what has one inside.
-pub fn meets(g: &Graph, op: OpId) -> bool {
+pub fn is_rendezvous(g: &Graph, op: OpId) -> bool {
     let data = g.op(op);
-    data.name() == Transfer::NAME || data.regions.iter().flat_map(|r| g.region_ops(*r)).any(|inner| meets(g, inner))
+    data.name() == Transfer::NAME
+        || data.regions.iter().flat_map(|r| g.region_ops(*r)).any(|inner| is_rendezvous(g, inner))
 }
 
 /// How an op runs its regions, where these become programs of the plan.
@@ -239,7 +240,7 @@ pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
 /// Why it has none.
 pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
-    let none = Roles { roles: HashMap::new(), symbols: Vec::new(), told_by: HashMap::new() };
+    let none = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
     let role = none.role(g, op);
     let open = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.fixed_dims().is_none());
     if role != Role::Nothing && data.operands.iter().chain(&data.results).any(open) {
@@ -266,7 +267,7 @@ pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
     }
 }
 
-fn native(g: &Graph, op: OpId) -> Result<Role, String> {
+fn claim(g: &Graph, op: OpId) -> Result<Role, String> {
     let data = g.op(op);
     if !data.regions.is_empty() {
         return Err(format!("the regions of '{}' run in the interpreter", data.name()));

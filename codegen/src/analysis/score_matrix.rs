@@ -21,7 +21,7 @@ const LONGEST: usize = 48;
 
 /// Two products, what is computed of them, and the products that read that.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Table {
+pub struct ScoreMatrix {
     /// The products that have its extents, in the order of the region.
     pub products: [OpId; 2],
     /// Elementwise ops over it, in the order of the region.
@@ -32,15 +32,15 @@ pub struct Table {
     pub shared: Vec<OpId>,
 }
 
-/// A product of a table, or of a transposed one, with an operand of one of its products.
+/// A product of a matrix, or of a transposed one, with an operand of one of its products.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sum {
     /// The product.
     pub op: OpId,
-    /// What it reads of the table.
+    /// What it reads of the matrix.
     pub value: ValueId,
     /// What transposes that before, if anything.
-    pub turn: Option<OpId>,
+    pub transpose: Option<OpId>,
     /// Which of its operands that is.
     pub operand: usize,
     /// Whether rows are added up rather than keys.
@@ -48,7 +48,7 @@ pub struct Sum {
     /// Whose operand the other one is.
     pub factor: usize,
     /// What transposes the result, if nothing else reads it.
-    pub moved: Option<OpId>,
+    pub moved_by: Option<OpId>,
 }
 
 impl Sum {
@@ -57,16 +57,16 @@ impl Sum {
         self.operand == 1
     }
 
-    /// The operand that is no table.
+    /// The operand that is no matrix.
     pub fn other(&self, g: &Graph) -> ValueId {
         g.op(self.op).operands[1 - self.operand]
     }
 }
 
-impl Table {
+impl ScoreMatrix {
     /// All its ops.
     pub fn ops(&self) -> Vec<OpId> {
-        let sums = self.sums.iter().flat_map(|s| s.turn.into_iter().chain([s.op]).chain(s.moved));
+        let sums = self.sums.iter().flat_map(|s| s.transpose.into_iter().chain([s.op]).chain(s.moved_by));
         self.products.iter().chain(&self.maps).copied().chain(sums).collect()
     }
 
@@ -77,22 +77,22 @@ impl Table {
     }
 
     /// What moves its operands, where strides can express it.
-    pub fn moves(&self, g: &Graph, roles: &Roles) -> Vec<OpId> {
+    pub fn movements(&self, g: &Graph, roles: &Roles) -> Vec<OpId> {
         let views = self.reads().into_iter().map(|(op, i)| View::of(g, roles, g.op(op).operands[i]));
         views.flat_map(|v| v.ops).collect()
     }
 }
 
 /// The tables of a region, those with shared ops too.
-pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<Table> {
+pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrix> {
     let order: Vec<OpId> = g.region_ops(region).collect();
     let f = Finder { g, roles, position: order.iter().copied().zip(0..).collect() };
     let mut taken: HashSet<OpId> = HashSet::new();
     let mut out = Vec::new();
     for op in order {
-        if let Some(table) = f.read_by(op).filter(|t| t.ops().iter().all(|op| !taken.contains(op))) {
-            taken.extend(table.ops());
-            out.push(table);
+        if let Some(matrix) = f.matrix_read_by(op).filter(|t| t.ops().iter().all(|op| !taken.contains(op))) {
+            taken.extend(matrix.ops());
+            out.push(matrix);
         }
     }
     out
@@ -106,7 +106,7 @@ struct Finder<'a> {
 
 /// What a value of a table is computed of.
 #[derive(Default)]
-struct Behind {
+struct Inputs {
     products: BTreeSet<(usize, OpId)>,
     maps: BTreeSet<(usize, OpId)>,
     loads: BTreeSet<ValueId>,
@@ -125,12 +125,12 @@ impl Finder<'_> {
     }
 
     /// The op that swaps the last two axes of another value to make `v`, and that value.
-    fn turned(&self, v: ValueId) -> Option<(OpId, ValueId)> {
+    fn transposed(&self, v: ValueId) -> Option<(OpId, ValueId)> {
         let op = self.g.def_op(v)?;
-        self.is_turn(op).then(|| (op, self.g.op(op).operands[0]))
+        self.is_transpose(op).then(|| (op, self.g.op(op).operands[0]))
     }
 
-    fn is_turn(&self, op: OpId) -> bool {
+    fn is_transpose(&self, op: OpId) -> bool {
         let Some(t) = as_op::<Transpose>(self.g, op) else { return false };
         let rank = self.dims(self.g.op(op).results[0]).len();
         let swapped =
@@ -139,18 +139,18 @@ impl Finder<'_> {
     }
 
     /// The table that product `op` reads, if two products are behind that.
-    fn read_by(&self, op: OpId) -> Option<Table> {
+    fn matrix_read_by(&self, op: OpId) -> Option<ScoreMatrix> {
         if !self.is_product(op) {
             return None;
         }
         let operands = self.g.op(op).operands.iter();
-        operands.map(|v| self.turned(*v).map_or(*v, |(_, x)| x)).find_map(|x| self.table(x))
+        operands.map(|v| self.transposed(*v).map_or(*v, |(_, x)| x)).find_map(|x| self.matrix(x))
     }
 
     /// The table that `x` belongs to.
-    fn table(&self, x: ValueId) -> Option<Table> {
+    fn matrix(&self, x: ValueId) -> Option<ScoreMatrix> {
         let space = self.dims(x);
-        let b = self.behind(x, &space)?;
+        let b = self.inputs(x, &space)?;
         let [first, second] = b.products.iter().map(|p| p.1).collect::<Vec<_>>()[..] else { return None };
         let products = [first, second];
         let maps: Vec<OpId> = b.maps.iter().map(|m| m.1).collect();
@@ -162,9 +162,9 @@ impl Finder<'_> {
         for op in products.iter().chain(&maps) {
             let v = self.g.op(*op).results[0];
             for u in self.g.uses(v) {
-                if self.is_turn(u.op) {
-                    let turned = self.g.op(u.op).results[0];
-                    if let [read] = self.g.uses(turned) {
+                if self.is_transpose(u.op) {
+                    let transposed = self.g.op(u.op).results[0];
+                    if let [read] = self.g.uses(transposed) {
                         sums.extend(self.sum(read.op, (v, read.operand as usize), Some(u.op), products));
                     }
                 } else {
@@ -173,21 +173,21 @@ impl Finder<'_> {
             }
         }
         sums.retain(|s| !before.contains(&s.op) && !inside.contains(&s.op));
-        let mut table = Table { products, maps, sums, shared: Vec::new() };
-        let all: HashSet<OpId> = table.ops().into_iter().collect();
-        table.shared = self.shared(&inside, &all);
+        let mut matrix = ScoreMatrix { products, maps, sums, shared: Vec::new() };
+        let all: HashSet<OpId> = matrix.ops().into_iter().collect();
+        matrix.shared = self.shared(&inside, &all);
         // One of the products is the table's alone: else all of it is computed elsewhere anyway.
-        let own = table.products.iter().any(|p| !table.shared.contains(p));
-        (own && !table.sums.is_empty()).then_some(table)
+        let own = matrix.products.iter().any(|p| !matrix.shared.contains(p));
+        (own && !matrix.sums.is_empty()).then_some(matrix)
     }
 
     /// What `x` is computed of over its own extents.
-    fn behind(&self, x: ValueId, space: &[Extent]) -> Option<Behind> {
+    fn inputs(&self, x: ValueId, space: &[Extent]) -> Option<Inputs> {
         let [.., rows, keys] = space else { return None };
         if rows.is(1) || keys.is(1) {
             return None;
         }
-        let (mut b, mut open, mut seen) = (Behind::default(), vec![x], HashSet::new());
+        let (mut b, mut open, mut seen) = (Inputs::default(), vec![x], HashSet::new());
         while let Some(v) = open.pop() {
             if !seen.insert(v) || self.g.constant(v).is_some() {
                 continue;
@@ -238,44 +238,44 @@ impl Finder<'_> {
         out.into_iter().map(|o| o.1).collect()
     }
 
-    /// Product `op` as a sum of `value` of a table, which is its operand with this number.
+    /// Product `op` as a sum of `value` of a matrix, which is its operand with this number.
     fn sum(
         &self,
         op: OpId,
         (value, operand): (ValueId, usize),
-        turn: Option<OpId>,
+        transpose: Option<OpId>,
         products: [OpId; 2],
     ) -> Option<Sum> {
         if !self.is_product(op) || products.contains(&op) {
             return None;
         }
         // Lines of the left operand stay, those of the right one are added up.
-        let over_rows = (operand == 1) != turn.is_some();
+        let over_rows = (operand == 1) != transpose.is_some();
         let y = self.g.op(op).results[0];
         let alone = |y: ValueId| match self.g.uses(y) {
             [u] => Some(u.op).filter(|op| self.g.op(*op).name() == Transpose::NAME),
             _ => None,
         };
         let moved = alone(y).filter(|op| *self.roles.get(*op) == Role::Single);
-        let mut sum = Sum { op, value, turn, operand, over_rows, factor: 0, moved };
+        let mut sum = Sum { op, value, transpose, operand, over_rows, factor: 0, moved_by: moved };
         let lead = self.dims(value).len() - 2;
         let batch = &self.dims(value)[..lead];
         if self.dims(y).get(..lead) != Some(batch) || self.dims(y).len() != lead + 2 {
             return None;
         }
-        let other = self.lies(sum.other(self.g), batch, operand == 1)?;
+        let other = self.layout(sum.other(self.g), batch, operand == 1)?;
         let side = usize::from(!over_rows);
         sum.factor = products
             .iter()
-            .position(|p| self.lies(self.g.op(*p).operands[side], batch, side == 1).as_ref() == Some(&other))?;
+            .position(|p| self.layout(self.g.op(*p).operands[side], batch, side == 1).as_ref() == Some(&other))?;
         Some(sum)
     }
 
     /// Where an operand of a product lies, through all that moves it.
-    fn lies(&self, v: ValueId, batch: &[Extent], across: bool) -> Option<(ValueId, MatrixLayout)> {
-        let view = View::seen(self.g, self.roles, v);
+    fn layout(&self, v: ValueId, batch: &[Extent], across: bool) -> Option<(ValueId, MatrixLayout)> {
+        let view = View::through_shared(self.g, self.roles, v);
         let float = self.g.ty(view.root).as_tensor().is_some_and(|t| t.dtype == DType::F32);
-        let lies = view.lies(batch, across).ok()?;
-        (float && self.g.constant(view.root).is_none()).then_some((view.root, lies))
+        let layout = view.layout(batch, across).ok()?;
+        (float && self.g.constant(view.root).is_none()).then_some((view.root, layout))
     }
 }

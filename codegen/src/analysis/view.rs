@@ -1,5 +1,6 @@
-//! Values that are other values seen along other axes: transposes, slices, stretched axes and reshapes of them, which a
-//! kernel with strides of its own need not copy.
+//! Values that are other values seen along other axes: transposes, slices, broadcast axes and reshapes of them.
+//!
+//! A kernel with strides of its own reads the original value, and needs no copy.
 
 use of_ir::{Graph, OpId, ValueId};
 use of_ops::OpSpec;
@@ -32,23 +33,23 @@ pub struct View {
 impl View {
     /// `v` through all ops that only move it and that nothing else reads.
     pub fn of(g: &Graph, roles: &Roles, v: ValueId) -> View {
-        View::below(g, roles, v, false)
+        View::traced(g, roles, v, false)
     }
 
     /// `v` through all ops that only move it, whoever reads what they make.
-    pub fn seen(g: &Graph, roles: &Roles, v: ValueId) -> View {
-        View::below(g, roles, v, true)
+    pub fn through_shared(g: &Graph, roles: &Roles, v: ValueId) -> View {
+        View::traced(g, roles, v, true)
     }
 
-    fn below(g: &Graph, roles: &Roles, v: ValueId, shared: bool) -> View {
-        let below = |op: OpId| {
+    fn traced(g: &Graph, roles: &Roles, v: ValueId, shared: bool) -> View {
+        let traced = |op: OpId| {
             let alone = shared || g.uses(v).len() == 1;
             let role = roles.get(op);
             let moves = matches!(g.op(op).name(), Transpose::NAME | Slice::NAME | Expand::NAME | Gather::NAME);
             if !alone || !(*role == Role::Alias || *role == Role::Single && moves && !roles.is_shape(g, op)) {
                 return None;
             }
-            let x = View::below(g, roles, g.op(op).operands[0], shared);
+            let x = View::traced(g, roles, g.op(op).operands[0], shared);
             x.through(g, op).map(|mut y| {
                 if *role == Role::Single {
                     y.ops.push(op);
@@ -56,7 +57,7 @@ impl View {
                 y
             })
         };
-        g.def_op(v).and_then(below).unwrap_or_else(|| View::whole(g, v))
+        g.def_op(v).and_then(traced).unwrap_or_else(|| View::whole(g, v))
     }
 
     /// `v` where it is.
@@ -70,7 +71,7 @@ impl View {
     ///
     /// # Errors
     /// When its batches are no others stretched, or one distance along lines or elements does not do.
-    pub fn lies(&self, batch: &[Extent], across: bool) -> Result<MatrixLayout, String> {
+    pub fn layout(&self, batch: &[Extent], across: bool) -> Result<MatrixLayout, String> {
         let [lead @ .., a, b] = &self.axes[..] else { return Err("a product with a vector".into()) };
         let (line, element) = if across { (b, a) } else { (a, b) };
         let mut axes = Vec::new();

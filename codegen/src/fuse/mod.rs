@@ -16,7 +16,7 @@ use of_ops::movement::Transpose;
 
 use crate::analysis::roles;
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::score_matrix::Table;
+use crate::analysis::score_matrix::ScoreMatrix;
 use crate::analysis::view::View;
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
@@ -33,7 +33,7 @@ pub enum Shape {
     /// Two products and the rows between them: groups of their own, in [`Group::parts`].
     Attention,
     /// A table and the products that read it: [`Group::table`].
-    Table,
+    ScoreMatrix,
     /// One op.
     Single,
     /// One op that runs its regions as programs.
@@ -59,8 +59,8 @@ pub struct Group {
     pub dropped: HashSet<ValueId>,
     /// Groups that it is made of, in execution order, where they have kernels of their own too.
     pub parts: Vec<Group>,
-    /// The table, where it is one.
-    pub table: Option<Box<Table>>,
+    /// The matrix, where it is one.
+    pub score_matrix: Option<Box<ScoreMatrix>>,
     /// Groups that must run before.
     deps: BTreeSet<usize>,
 }
@@ -75,7 +75,7 @@ impl Group {
             again: Vec::new(),
             dropped: HashSet::new(),
             parts: Vec::new(),
-            table: None,
+            score_matrix: None,
             deps: BTreeSet::new(),
         }
     }
@@ -84,14 +84,14 @@ impl Group {
 /// Elementwise ops that one kernel computes at most beside its anchor or its reductions.
 pub(crate) const LONGEST: usize = 48;
 
-/// Partitions the ops of `region`; those of `tables`, which share no op with others, are groups. Groups come in execution
+/// Partitions the ops of `region`; those of `matrices`, which share no op with others, are groups. Groups come in execution
 /// order.
-pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, tables: Vec<Table>) -> Vec<Group> {
+pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrix>) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
     hoist(graph, roles, &mut order);
     let mut taken: HashMap<OpId, usize> = HashMap::new();
-    for (i, t) in tables.iter().enumerate() {
-        let ops: Vec<OpId> = t.ops().into_iter().chain(t.moves(graph, roles)).collect();
+    for (i, t) in matrices.iter().enumerate() {
+        let ops: Vec<OpId> = t.ops().into_iter().chain(t.movements(graph, roles)).collect();
         taken.extend(ops.iter().map(|op| (*op, i)));
         gather(graph, roles, &ops.into_iter().collect(), &mut order);
     }
@@ -101,7 +101,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, tables: Vec<Table>) 
         let first = at.next().unwrap_or(0);
         at.zip(first + 1..).all(|(at, next)| at == next)
     };
-    let apart: Vec<usize> = (0..tables.len()).filter(|i| !together(*i)).collect();
+    let apart: Vec<usize> = (0..matrices.len()).filter(|i| !together(*i)).collect();
     taken.retain(|_, i| !apart.contains(i));
     let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
     let mut f = Fuser {
@@ -113,27 +113,27 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, tables: Vec<Table>) 
         readers: Vec::new(),
         group_of: HashMap::new(),
         widened: Vec::new(),
-        met: None,
+        last_rendezvous: None,
         taken: taken.keys().copied().collect(),
     };
-    let mut tables: Vec<Option<Table>> = tables.into_iter().map(Some).collect();
+    let mut matrices: Vec<Option<ScoreMatrix>> = matrices.into_iter().map(Some).collect();
     for op in &order {
         if f.group_of.contains_key(op) {
             continue;
         }
         match taken.get(op) {
             Some(i) => {
-                if let Some(table) = tables[*i].take() {
+                if let Some(matrix) = matrices[*i].take() {
                     let ops = order.iter().copied().filter(|op| taken.get(op) == Some(i)).collect();
-                    f.table(table, ops);
+                    f.score_matrix(matrix, ops);
                 }
             }
             None => f.place(*op),
         }
     }
     f.absorb();
-    f.give_back();
-    f.attend();
+    f.return_widened();
+    f.fuse_attention();
     f.rematerialize();
     f.sorted()
 }
@@ -143,7 +143,7 @@ fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
     let mut place: HashMap<OpId, usize> = HashMap::new();
     for (i, op) in order.iter().enumerate() {
         let operands = graph.op(*op).operands.iter().filter_map(|v| graph.def_op(*v));
-        let read = operands.chain(roles.tellers(graph, *op)).filter_map(|d| place.get(&d).copied());
+        let read = operands.chain(roles.binders(graph, *op)).filter_map(|d| place.get(&d).copied());
         let up =
             matches!(roles.get(*op), Role::Map(_) | Role::Alias | Role::Nothing) && graph.op(*op).regions.is_empty();
         let terminator = graph.op(*op).def.traits().terminator;
@@ -164,7 +164,7 @@ fn gather(graph: &Graph, roles: &Roles, set: &BTreeSet<OpId>, order: &mut [OpId]
         let read = inside.iter().chain([op]).flat_map(|o| &graph.op(*o).operands).filter_map(|v| graph.def_op(*v));
         if set.contains(op) {
             own.push(*op);
-        } else if read.chain(roles.tellers(graph, *op)).any(|d| late.contains(&d)) {
+        } else if read.chain(roles.binders(graph, *op)).any(|d| late.contains(&d)) {
             late.insert(*op);
             behind.push(*op);
         } else {
@@ -189,16 +189,16 @@ pub(crate) struct Fuser<'a> {
     /// Groups of ops that widen what an anchor's group gives, with that group.
     widened: Vec<(usize, usize, Vec<OpId>)>,
     /// The last group at which ranks meet: all ranks must come to them in one order, whatever is fused.
-    met: Option<usize>,
+    last_rendezvous: Option<usize>,
     /// Ops that are a table's.
     taken: HashSet<OpId>,
 }
 
 impl Fuser<'_> {
-    /// Makes a group of a table, whose ops in order are `ops`.
-    fn table(&mut self, table: Table, ops: Vec<OpId>) {
+    /// Makes a group of a matrix, whose ops in order are `ops`.
+    fn score_matrix(&mut self, matrix: ScoreMatrix, ops: Vec<OpId>) {
         let Some((first, rest)) = ops.split_first() else { return };
-        self.start(*first, Shape::Table);
+        self.start(*first, Shape::ScoreMatrix);
         let g = self.group_of[first];
         rest.iter().for_each(|op| self.join(*op, g));
         let alone = |op: &OpId| {
@@ -210,9 +210,9 @@ impl Fuser<'_> {
             Group::of(vec![*op], shape, self.dims(*op))
         };
         let parts = ops.iter().map(alone).collect();
-        let space = self.dims(table.products[0]);
+        let space = self.dims(matrix.products[0]);
         let group = &mut self.groups[g];
-        (group.parts, group.space, group.table) = (parts, space, Some(Box::new(table)));
+        (group.parts, group.space, group.score_matrix) = (parts, space, Some(Box::new(matrix)));
     }
 
     fn place(&mut self, op: OpId) {
@@ -268,11 +268,11 @@ impl Fuser<'_> {
                 }
             }
         }
-        if roles::meets(self.graph, op)
+        if roles::is_rendezvous(self.graph, op)
             && let Some(g) = self.group_of.get(&op).copied()
         {
-            let met = self.met.replace(g);
-            self.need(g, met);
+            let last_rendezvous = self.last_rendezvous.replace(g);
+            self.need(g, last_rendezvous);
         }
     }
 
@@ -407,7 +407,7 @@ impl Fuser<'_> {
         };
         visit(op);
         captured_ops(self.graph, op).into_iter().for_each(&mut visit);
-        out.extend(self.roles.tellers(self.graph, op).iter().filter_map(|o| self.group_of.get(o)));
+        out.extend(self.roles.binders(self.graph, op).iter().filter_map(|o| self.group_of.get(o)));
         out
     }
 
@@ -468,7 +468,7 @@ impl Fuser<'_> {
     }
 
     /// Ops that widen the result of an anchor's group, and have stayed alone, are computed there.
-    fn give_back(&mut self) {
+    fn return_widened(&mut self) {
         for (w, g, ops) in std::mem::take(&mut self.widened) {
             if self.groups[w].shape != Shape::Elementwise || self.groups[w].ops != ops {
                 continue;
@@ -525,7 +525,7 @@ impl Fuser<'_> {
 
     /// Makes one group of two products and the rows between them, with the movements of their operands and of their result
     /// that strides can express: nothing but the last of these groups is read by others, so no cycle can close.
-    fn attend(&mut self) {
+    fn fuse_attention(&mut self) {
         for second in 0..self.groups.len() {
             let Some(parts) = self.attention(second) else { continue };
             let Some(last) = parts.last().copied() else { continue };

@@ -9,7 +9,7 @@ use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Load, Node, Reduce};
-use crate::kernel::contraction::{Contraction, Element, Operand, RowAxes, Walk};
+use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, RowAxes};
 use crate::kernel::expr;
 use crate::kernel::extent::Extent;
 
@@ -127,7 +127,7 @@ impl Attention {
     ///
     /// # Errors
     /// When one does not follow the rows.
-    pub fn walks(&self, body: &Body, dims: Vec<Extent>) -> Result<Vec<Walk>, String> {
+    pub fn walks(&self, body: &Body, dims: Vec<Extent>) -> Result<Vec<AccessStrides>, String> {
         let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };
         let walk = |l: &Load| axes.walk(&l.strides);
         body.loads
@@ -140,7 +140,7 @@ impl Attention {
     ///
     /// # Errors
     /// When it does not follow the rows.
-    pub fn to(&self) -> Result<Walk, String> {
+    pub fn to(&self) -> Result<AccessStrides, String> {
         let axes = RowAxes { dims: self.out_dims(), batch: self.batch.len(), outer: 0 };
         axes.walk(&self.out).ok_or_else(|| "the result does not follow the rows".into())
     }

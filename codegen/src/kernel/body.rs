@@ -1,4 +1,4 @@
-//! TODO header
+//! The scalar program of a kernel: what is loaded, computed, reduced and stored for each point of its space.
 
 use of_ir::{DType, ValueId};
 use of_ops::scalar::ScalarOp;

@@ -80,7 +80,7 @@ pub enum Operand {
     /// Panels made by [`pack`].
     Packed,
     /// The same, in 16-bit floats of this type that hold every element exactly: half as much to read and to keep.
-    Halves(DType),
+    PackedHalf(DType),
     /// Row-major `[K, columns]` with this distance between rows.
     RowMajor(Extent),
     /// Row-major `[columns, K]` with this distance between rows; packed into scratch by the kernel.
@@ -243,7 +243,7 @@ fn crowd(rows: usize, c: &Contraction) -> usize {
 /// What of the right operand comes from beyond the second cache once for each tile of rows: a panel that is larger than what
 /// stays there, where the product is not done in blocks. Nothing where that is not known.
 pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Again> {
-    let size = if matches!(c.b, Operand::Halves(_)) { 2 } else { c.element.size() };
+    let size = if matches!(c.b, Operand::PackedHalf(_)) { 2 } else { c.element.size() };
     let width = tile.vectors * isa.lanes;
     let (k, columns) = (depth(c).number()?, c.columns.number()?);
     if c.element.exact() || size * k * width <= STAYS || Blocks::choose(c, tile, width).is_some() {
@@ -269,7 +269,7 @@ pub struct RowAxes {
 }
 
 /// Strides of an access of the epilogue.
-pub struct Walk {
+pub struct AccessStrides {
     /// Along the batch axes.
     pub batch: Vec<Extent>,
     /// Along the outer rows.
@@ -282,10 +282,10 @@ pub struct Walk {
 
 impl RowAxes {
     /// How an access with these strides goes along; `None` where it does not follow the rows.
-    pub fn walk(&self, strides: &[Extent]) -> Option<Walk> {
+    pub fn walk(&self, strides: &[Extent]) -> Option<AccessStrides> {
         let columns = self.dims.len() - 1;
         let rows = self.batch + self.outer;
-        Some(Walk {
+        Some(AccessStrides {
             batch: strides[..self.batch].to_vec(),
             outer: space::single_stride(&self.dims[self.batch..rows], &strides[self.batch..rows])?,
             inner: space::single_stride(&self.dims[rows..columns], &strides[rows..columns])?,

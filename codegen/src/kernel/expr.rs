@@ -1,4 +1,6 @@
-//! TODO header
+//! Which scalar programs kernels can compute at all.
+//!
+//! 16-bit floats are f32 between loads and stores: reading widens them, writing narrows what was rounded to their type.
 
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;

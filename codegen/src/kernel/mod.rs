@@ -26,4 +26,4 @@ pub mod zero_filled;
 
 pub use extent::Extent;
 pub use nest::Nest;
-pub use zero_filled::Zeroed;
+pub use zero_filled::ZeroFilled;

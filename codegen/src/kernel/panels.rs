@@ -3,12 +3,12 @@
 use rayon::prelude::*;
 
 use crate::kernel::contraction::{Contraction, Element, depth, panel};
-use crate::kernel::zero_filled::Zeroed;
+use crate::kernel::zero_filled::ZeroFilled;
 
 /// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, zeros beyond the last column.
-pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> Zeroed<f32> {
+pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> ZeroFilled<f32> {
     let panels = columns.div_ceil(width);
-    let mut out = Zeroed::new(panels * k * width);
+    let mut out = ZeroFilled::new(panels * k * width);
     out.par_chunks_exact_mut((k * width).max(1)).enumerate().for_each(|(p, panel)| {
         let n = width.min(columns - p * width);
         for (row, to) in panel.chunks_exact_mut(width).enumerate() {
@@ -36,7 +36,7 @@ pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
 
 /// Packs 16-bit floats `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: groups `[width][2]`. Nothing
 /// where an extent is not known now.
-pub fn pack_halves<T: Copy + Default + Send + Sync>(b: &[T], c: &Contraction, width: usize) -> Option<Vec<T>> {
+pub fn pack_half_floats<T: Copy + Default + Send + Sync>(b: &[T], c: &Contraction, width: usize) -> Option<Vec<T>> {
     let (columns, size) = (c.columns.number()?, panel(c, width).number()?);
     let mut out = vec![T::default(); columns.div_ceil(width) * size];
     into_groups(b, c, width, 0, &mut out)?;

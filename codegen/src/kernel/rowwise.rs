@@ -1,4 +1,6 @@
-//! TODO header
+//! Stages of a row-wise program: a row is walked once for each stage, and a reduction ends a stage.
+//!
+//! Values that a later stage needs again are kept if they were expensive to compute, else computed again.
 
 use std::collections::BTreeSet;
 

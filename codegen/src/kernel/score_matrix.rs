@@ -6,7 +6,7 @@
 
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{RowAxes, Walk};
+use crate::kernel::contraction::{AccessStrides, RowAxes};
 use crate::kernel::extent::Extent;
 
 /// What is computed of a table.
@@ -48,7 +48,7 @@ impl ScoreMatrix {
     ///
     /// # Errors
     /// When one does not follow rows and keys.
-    pub fn walks(&self) -> Result<Vec<Walk>, String> {
+    pub fn walks(&self) -> Result<Vec<AccessStrides>, String> {
         let dims = self.batch.iter().chain([&self.rows, &self.keys]).cloned().collect();
         let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };
         let walk = |l: &crate::kernel::body::Load| axes.walk(&l.strides);

@@ -89,10 +89,4 @@ mod tests {
         let s = collapse(&dims, &[dense, list(&[0, 4, 1])]);
         assert_eq!(s.dims[1], Extent::from(Dim::symbol("m")) * 4usize);
     }
-
-    #[test]
-    fn offsets_print() {
-        assert_eq!(offset(&list(&[2, 3, 4]), &list(&[1, 0, 6]), "p"), "(p % 4) * 6 + (p / 12)");
-        assert_eq!(offset(&list(&[5]), &list(&[1]), "p"), "(p)");
-    }
 }

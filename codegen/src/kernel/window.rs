@@ -1,4 +1,4 @@
-//! TODO header
+//! Sliding windows over `[N, H, W, C]`: pools and depthwise convolutions.
 
 use of_ir::{DType, Dim};
 use of_ops::nn::Windows;

@@ -22,7 +22,7 @@ use crate::kernel::contraction;
 use crate::kernel::contraction::{Contraction, Element, Tile};
 use crate::kernel::extent::Extent;
 use crate::kernel::window::Axis;
-use crate::kernel::zero_filled::Zeroed;
+use crate::kernel::zero_filled::ZeroFilled;
 
 /// The matrices of F(outputs, taps) along one axis.
 #[derive(Clone, PartialEq, Debug)]
@@ -104,9 +104,9 @@ impl Transform {
     }
 
     /// Filters `[cout, cin, r, r]` at the points, in panels `[cout / width][n^2][cin][width]` with zeros beyond the last.
-    pub fn pack(&self, filters: &[f32], cin: usize, cout: usize, width: usize) -> Zeroed<f32> {
+    pub fn pack(&self, filters: &[f32], cin: usize, cout: usize, width: usize) -> ZeroFilled<f32> {
         let (r, n) = (self.taps, self.points());
-        let mut out = Zeroed::new(cout.div_ceil(width) * width * cin * n * n);
+        let mut out = ZeroFilled::new(cout.div_ceil(width) * width * cin * n * n);
         out.par_chunks_exact_mut((n * n * cin * width).max(1)).enumerate().for_each(|(p, panel)| {
             let mut rows = vec![0f64; n * r];
             // Neighbours in the panel come one after another.
@@ -270,6 +270,8 @@ impl Winograd {
 
 #[cfg(test)]
 mod tests {
+    use of_ir::DType;
+
     use super::*;
 
     /// What the matrices give along one axis, beside the direct sums.

@@ -209,21 +209,21 @@ impl Reader<'_> {
             _ => 1e-5,
         };
         let is = |p: &[f64; 4], q: &[f64; 4]| p.iter().zip(q).all(|(a, b)| (a - b).abs() <= near * b.abs());
-        let mut known: Vec<Option<Halves>> = Vec::with_capacity(root + 1);
+        let mut known: Vec<Option<CurvePolynomials>> = Vec::with_capacity(root + 1);
         for (n, t) in self.body.nodes[..=root].iter().enumerate() {
             let arg = |i: &usize| known.get(self.plain(*i)).copied().flatten();
             let value = match &t.node {
-                _ if n == x => Some(Halves { plain: [0.0, 1.0, 0.0, 0.0], factor: [0.0; 4] }),
-                Node::Const(c) => Some(Halves::number(*c)),
+                _ if n == x => Some(CurvePolynomials { plain: [0.0, 1.0, 0.0, 0.0], factor: [0.0; 4] }),
+                Node::Const(c) => Some(CurvePolynomials::number(*c)),
                 Node::Op(op, args) => {
                     match (op, &args.iter().map(arg).collect::<Option<Vec<_>>>().unwrap_or_default()[..]) {
                         (ScalarOp::Add, [a, b]) => Some(a.plus(b, 1.0)),
                         (ScalarOp::Sub, [a, b]) => Some(a.plus(b, -1.0)),
-                        (ScalarOp::Neg, [a]) => Halves::number(-1.0).times(a),
+                        (ScalarOp::Neg, [a]) => CurvePolynomials::number(-1.0).times(a),
                         (ScalarOp::Mul, [a, b]) => a.times(b),
                         (ScalarOp::Div, [a, b]) => b.inverse().and_then(|b| a.times(&b)),
                         (op, [u]) if *op == form.curve && is(&u.plain, &form.inner) && u.factor == [0.0; 4] => {
-                            Some(Halves { plain: [0.0; 4], factor: [1.0, 0.0, 0.0, 0.0] })
+                            Some(CurvePolynomials { plain: [0.0; 4], factor: [1.0, 0.0, 0.0, 0.0] })
                         }
                         _ => None,
                     }
@@ -238,29 +238,29 @@ impl Reader<'_> {
 
 /// `plain(x) + factor(x) t`, both polynomials of the third degree, with the curve of a form for `t`.
 #[derive(Clone, Copy)]
-struct Halves {
+struct CurvePolynomials {
     plain: [f64; 4],
     factor: [f64; 4],
 }
 
-impl Halves {
-    fn number(c: f64) -> Halves {
-        Halves { plain: [c, 0.0, 0.0, 0.0], factor: [0.0; 4] }
+impl CurvePolynomials {
+    fn number(c: f64) -> CurvePolynomials {
+        CurvePolynomials { plain: [c, 0.0, 0.0, 0.0], factor: [0.0; 4] }
     }
 
     /// One divided by a number; `None` where it is none.
-    fn inverse(&self) -> Option<Halves> {
+    fn inverse(&self) -> Option<CurvePolynomials> {
         let [c, rest @ ..] = self.plain;
-        (c != 0.0 && rest == [0.0; 3] && self.factor == [0.0; 4]).then(|| Halves::number(1.0 / c))
+        (c != 0.0 && rest == [0.0; 3] && self.factor == [0.0; 4]).then(|| CurvePolynomials::number(1.0 / c))
     }
 
-    fn plus(&self, b: &Halves, factor: f64) -> Halves {
+    fn plus(&self, b: &CurvePolynomials, factor: f64) -> CurvePolynomials {
         let sum = |a: &[f64; 4], b: &[f64; 4]| std::array::from_fn(|i| a[i] + factor * b[i]);
-        Halves { plain: sum(&self.plain, &b.plain), factor: sum(&self.factor, &b.factor) }
+        CurvePolynomials { plain: sum(&self.plain, &b.plain), factor: sum(&self.factor, &b.factor) }
     }
 
     /// The product; `None` where its degree is too high.
-    fn times(&self, b: &Halves) -> Option<Halves> {
+    fn times(&self, b: &CurvePolynomials) -> Option<CurvePolynomials> {
         let times = |a: &[f64; 4], b: &[f64; 4]| {
             let mut out = [0.0; 7];
             (0..16).for_each(|i| out[i / 4 + i % 4] += a[i / 4] * b[i % 4]);
@@ -269,6 +269,6 @@ impl Halves {
         let squares = times(&self.factor, &b.factor)?;
         let (one, other) = (times(&self.plain, &b.factor)?, times(&self.factor, &b.plain)?);
         let factor = std::array::from_fn(|i| one[i] + other[i]);
-        (squares == [0.0; 4]).then_some(Halves { plain: times(&self.plain, &b.plain)?, factor })
+        (squares == [0.0; 4]).then_some(CurvePolynomials { plain: times(&self.plain, &b.plain)?, factor })
     }
 }

@@ -1,4 +1,4 @@
-//! Calls of NVIDIA's libraries in place of kernels: which libraries there are, and what stands in a plan for a call.
+//! Calls of NVIDIA's libraries in place of kernels: which libraries there are, and how a plan stores a call.
 
 pub mod cublaslt;
 pub mod cudnn;

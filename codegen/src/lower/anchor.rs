@@ -22,7 +22,7 @@ use crate::kernel::schedule::{Scheduled, Schedules};
 use crate::kernel::space::row_major;
 use crate::kernel::window::{Axis, Kind, Window};
 use crate::kernel::winograd::Winograd;
-use crate::kernel::zero_filled::Zeroed;
+use crate::kernel::zero_filled::ZeroFilled;
 use crate::kernel::{contraction, extent, panels, window};
 use crate::library::cudnn;
 use crate::lower::{Lowering, points};
@@ -30,7 +30,7 @@ use crate::physical::{Flops, Operand, Place};
 
 /// Packed weights.
 enum Panels {
-    Floats(Zeroed<f32>),
+    Floats(ZeroFilled<f32>),
     F16(Vec<f16>),
     Bf16(Vec<bf16>),
     Bytes(Vec<u8>),
@@ -95,11 +95,11 @@ impl Lowering<'_, '_> {
             spec.b = self.panels_of(w);
         }
         let flops = Flops::products(2 * points(&[k]) * points(&dims));
-        if let Some(mut taken) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
-            let operands = self.untransposed(&mut taken, [x, w]);
+        if let Some(mut call) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
+            let operands = self.fold_transposes(&mut call, [x, w]);
             return Ok((|| {
                 let operands = [self.place(operands[0])?, self.place(operands[1])?];
-                self.called(group, taken, operands, b, flops)
+                self.library_call(group, call, operands, b, flops)
             })());
         }
         let (key, tile) = self.schedule(&spec);
@@ -148,9 +148,9 @@ impl Lowering<'_, '_> {
         if 4 * values.len() <= contraction::STAYS {
             contraction::Operand::Packed
         } else if all(|x| x.to_bits() & 0xffff == 0) {
-            contraction::Operand::Halves(DType::BF16)
+            contraction::Operand::PackedHalf(DType::BF16)
         } else if all(|x| x.to_bits() & 0x1fff == 0 && f16::from_f32(x).to_f32() == x) {
-            contraction::Operand::Halves(DType::F16)
+            contraction::Operand::PackedHalf(DType::F16)
         } else {
             contraction::Operand::Packed
         }
@@ -170,15 +170,15 @@ impl Lowering<'_, '_> {
                     _ => panels::pack(&part, k, n, width),
                 }
             });
-            let out: Zeroed<f32> = match values.len() / (k * n).max(1) {
+            let out: ZeroFilled<f32> = match values.len() / (k * n).max(1) {
                 1 => parts.next().unwrap_or_else(|| Vec::new().into()),
                 _ => parts.flat_map(|p| p.to_vec()).collect::<Vec<f32>>().into(),
             };
             Ok(match spec.b {
-                contraction::Operand::Halves(DType::F16) => {
+                contraction::Operand::PackedHalf(DType::F16) => {
                     Panels::F16(out.iter().map(|x| f16::from_f32(*x)).collect())
                 }
-                contraction::Operand::Halves(_) => Panels::Bf16(out.iter().map(|x| bf16::from_f32(*x)).collect()),
+                contraction::Operand::PackedHalf(_) => Panels::Bf16(out.iter().map(|x| bf16::from_f32(*x)).collect()),
                 _ => Panels::Floats(out),
             })
         } else if let Some(values) = tensor.as_slice::<i8>() {
@@ -201,7 +201,7 @@ impl Lowering<'_, '_> {
             if matches!(spec.b, contraction::Operand::RowMajor(_)) {
                 return Ok(Panels::Bf16(rows));
             }
-            let panels = rows.chunks_exact((k * n).max(1)).map(|part| panels::pack_halves(part, spec, width));
+            let panels = rows.chunks_exact((k * n).max(1)).map(|part| panels::pack_half_floats(part, spec, width));
             let panels = panels.collect::<Option<Vec<_>>>().ok_or("an extent is not known before the run")?;
             Ok(Panels::Bf16(panels.concat()))
         } else {
@@ -247,10 +247,10 @@ impl Lowering<'_, '_> {
         let area = h.kernel * wa.kernel;
         let flops = Flops::products(2 * (area * cin_group) as u64 * points(&space));
         let shape = cudnn::Shape { dtype, samples: &n, axes: [&h, &wa], channels: (cin, cout), groups };
-        if let Some(taken) = self.convolution_call(op, &shape, b, &out) {
+        if let Some(call) = self.convolution_call(op, &shape, b, &out) {
             return Ok((|| {
                 let operands = [self.place(x)?, self.channels_last(op, w, [cout, cin_group, area])?];
-                self.called(group, taken, operands, b, flops)
+                self.library_call(group, call, operands, b, flops)
             })());
         }
         // A border of zeros is written around the input once, so that the kernel knows no edges.
@@ -347,10 +347,10 @@ impl Lowering<'_, '_> {
         }
         let packed = if known { Some(self.packed(w, &spec, width, Some(area))?) } else { None };
         let filters = [groups, area, cin_group, cout_group];
-        if let Some(taken) = self.product_call(op, &spec, &body, &row_axes, &out) {
+        if let Some(call) = self.product_call(op, &spec, &body, &row_axes, &out) {
             return Ok((|| {
                 let operands = [self.bordered(op, x, border)?, self.filters(op, w, packed, filters)?];
-                self.called(group, taken, operands, &body, flops)
+                self.library_call(group, call, operands, &body, flops)
             })());
         }
         let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };

@@ -118,7 +118,7 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         winograd: target.winograd,
         can,
         libraries: if can.library_calls { target.libraries } else { Libraries::default() },
-        waiting: HashSet::new(),
+        deferred: HashSet::new(),
         schedules: target.schedules,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
@@ -139,7 +139,7 @@ pub(crate) struct Lowering<'g, 'b> {
     winograd: bool,
     libraries: Libraries,
     /// Transposes that are lowered when something reads what they make: a call reads their operand.
-    waiting: HashSet<OpId>,
+    deferred: HashSet<OpId>,
     schedules: &'b Schedules,
     constants: Constants<'g, 'b>,
     out: Lowered,
@@ -151,12 +151,13 @@ impl<'g> Lowering<'g, '_> {
     /// Lowers the ops of a region.
     fn region(&mut self, region: RegionId, inputs: &[(ValueId, String)], outputs: &[String]) -> Result<(), Diagnostic> {
         self.out.physical.symbols = self.roles.symbols.clone();
-        self.out.physical.together = self.can.collectives;
+        self.out.physical.merges_collectives = self.can.collectives;
         self.feed(inputs);
         // Tables that others need part of are in memory all the same.
-        let own = |t: &crate::analysis::score_matrix::Table| self.can.recomputed_scores && t.shared.is_empty();
-        let tables = crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
-        for group in &fuse::fuse(self.g, region, &self.roles, tables) {
+        let own = |t: &crate::analysis::score_matrix::ScoreMatrix| self.can.recomputed_scores && t.shared.is_empty();
+        let matrices =
+            crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
+        for group in &fuse::fuse(self.g, region, &self.roles, matrices) {
             self.group(group)?;
         }
         self.fetch(self.g.yields(region), outputs)
@@ -201,7 +202,7 @@ impl<'g> Lowering<'g, '_> {
         if let Some(w) = self.constants.plain(v)? {
             return Ok(Operand::whole(Place::Weight(w)));
         }
-        if let Some(op) = self.g.def_op(v).filter(|op| self.waiting.remove(op)) {
+        if let Some(op) = self.g.def_op(v).filter(|op| self.deferred.remove(op)) {
             match self.single(op) {
                 Ok(done) => done?,
                 Err(why) => self.backend(op, why)?,
@@ -513,9 +514,9 @@ impl<'g> Lowering<'g, '_> {
             Shape::Rowwise(inner) => self.rowwise(group, inner),
             Shape::Anchor => self.anchor(group),
             Shape::Attention => self.attention(group),
-            Shape::Table => self.table(group),
-            Shape::Single if self.may_wait(group.ops[0]) => {
-                self.waiting.insert(group.ops[0]);
+            Shape::ScoreMatrix => self.score_matrix(group),
+            Shape::Single if self.may_defer(group.ops[0]) => {
+                self.deferred.insert(group.ops[0]);
                 return Ok(());
             }
             Shape::Single => self.single(group.ops[0]),
@@ -704,8 +705,8 @@ impl<'g> Lowering<'g, '_> {
         let transfers = inner.iter().filter(|op| self.g.op(**op).name() == Transfer::NAME);
         let meetings = transfers.map(|op| Ok(meeting(self.g, *op)?.0));
         let meetings = meetings.collect::<Result<Vec<_>, Diagnostic>>()?;
-        let beside = backend.works_beside() && !open;
-        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings, beside };
+        let is_async = backend.is_async() && !open;
+        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings, is_async };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
@@ -744,7 +745,7 @@ impl<'g> Lowering<'g, '_> {
                 inputs,
                 outputs,
                 meetings: Vec::new(),
-                beside: false,
+                is_async: false,
             };
             self.step(title, locations, work, Flops::products(own.flops as u64), own.bytes() as u64);
             return Ok(());

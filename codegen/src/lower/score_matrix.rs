@@ -21,8 +21,8 @@ use crate::physical::Flops;
 
 impl Lowering<'_, '_> {
     /// One kernel for what is added up over keys, one for what is added up over rows: each computes the table for itself.
-    pub(super) fn table(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
-        let found = group.table.as_deref().ok_or("the group has no table")?;
+    pub(super) fn score_matrix(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
+        let found = group.score_matrix.as_deref().ok_or("the group has no table")?;
         let dims = &group.space;
         let [batch @ .., rows, keys] = &dims[..] else { return Err("a product with a vector".into()) };
         let inside: Vec<OpId> =
@@ -37,16 +37,16 @@ impl Lowering<'_, '_> {
         }
         let views = |side: usize| found.products.map(|p| View::of(self.g, &self.roles, self.g.op(p).operands[side]));
         let (left, right) = (views(0), views(1));
-        let lies =
-            |v: &[View; 2], across: bool| Ok::<_, String>([v[0].lies(batch, across)?, v[1].lies(batch, across)?]);
+        let layouts =
+            |v: &[View; 2], across: bool| Ok::<_, String>([v[0].layout(batch, across)?, v[1].layout(batch, across)?]);
         let depth = |p: OpId| self.dims(self.g.op(p).operands[0]).last().cloned().ok_or("a product with a vector");
         let nest = ScoreMatrix {
             batch: batch.to_vec(),
             rows: rows.clone(),
             keys: keys.clone(),
             depth: [depth(found.products[0])?, depth(found.products[1])?],
-            left: lies(&left, false)?,
-            right: lies(&right, true)?,
+            left: layouts(&left, false)?,
+            right: layouts(&right, true)?,
             body,
             over_rows: false,
             sums: Vec::new(),
@@ -63,7 +63,8 @@ impl Lowering<'_, '_> {
             let own = sums.iter().map(|s| self.sum(s, &nest, views)).collect::<Result<Vec<_>, _>>()?;
             let flops: Extent = own.iter().map(|s| &nest.depth[s.0.factor]).chain(&nest.depth).sum();
             let (own, values): (Vec<_>, Vec<ValueId>) = own.into_iter().unzip();
-            let source = Nest::ScoreMatrix(Box::new(ScoreMatrix { over_rows, sums: own, ..nest.clone() })).print(self.isa)?;
+            let source =
+                Nest::ScoreMatrix(Box::new(ScoreMatrix { over_rows, sums: own, ..nest.clone() })).print(self.isa)?;
             let products = 2 * points(dims) * points(&[flops]);
             kernels.push((source, values, Flops { products, pointwise }));
         }
@@ -90,12 +91,12 @@ impl Lowering<'_, '_> {
         }
         let other = View::of(self.g, &self.roles, s.other(self.g));
         let (factor, own) = (&views[s.factor], if s.over_rows { &nest.left } else { &nest.right });
-        if other.root != factor.root || other.lies(&nest.batch, s.across())? != own[s.factor] {
+        if other.root != factor.root || other.layout(&nest.batch, s.across())? != own[s.factor] {
             return Err("a sum reads lines of another operand".into());
         }
         let y = self.g.op(s.op).results[0];
         let mut out = row_major(&self.dims(y));
-        let value = match s.moved {
+        let value = match s.moved_by {
             None => y,
             Some(op) => {
                 let to = self.g.op(op).results[0];

@@ -1,4 +1,4 @@
-//! TODO header
+//! The program of a physical graph: lifetimes, memory, tasks, registers and control edges.
 
 use of_ir::{Dim, DimFn, Factor};
 use of_plan::{
@@ -30,7 +30,7 @@ impl Physical {
                 consumers[s].push(ids[i]);
             }
         }
-        for (i, step) in self.steps.iter().enumerate().filter(|_| self.together) {
+        for (i, step) in self.steps.iter().enumerate().filter(|_| self.merges_collectives) {
             // Then none may use memory that another is done with. What is computed beside them, up to the next one or to what reads
             // what they make, may not either.
             let meets = |i: &usize| matches!(self.steps[*i].work, Work::Boxing { .. });

@@ -1,7 +1,7 @@
-//! The order of steps where some go on beside the host.
+//! The order of steps where some are asynchronous to the host.
 //!
-//! A thread does its steps in one order, and waits at the first that reads what is still on its way. So what goes on beside the
-//! host comes as early as it can, what it needs before what it does not, and what reads its results when nothing else is left.
+//! A thread runs its steps in one order, and waits at the first that reads a result that is not ready. So asynchronous steps are
+//! launched as early as possible, what they need comes before other steps, and readers of their results come last.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -11,36 +11,36 @@ use crate::physical::{Physical, Step, Work};
 /// Brings the steps into that order. Where symbols or transfers order them, too, they stay as they are.
 pub fn order(physical: &mut Physical) {
     let steps = &physical.steps;
-    let beside: Vec<bool> = steps.iter().map(|s| matches!(s.work, Work::Backend { beside: true, .. })).collect();
+    let is_async: Vec<bool> = steps.iter().map(|s| matches!(s.work, Work::Backend { is_async: true, .. })).collect();
     let meets = |s: &Step| match &s.work {
         Work::Boxing { .. } => true,
         Work::Backend { meetings, .. } => !meetings.is_empty(),
         _ => false,
     };
-    if !beside.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(meets) {
+    if !is_async.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(meets) {
         return;
     }
     let needs = needs(steps);
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
     needs.iter().enumerate().for_each(|(s, all)| all.iter().for_each(|n| readers[*n].push(s)));
-    let mut needed = beside.clone();
+    let mut needed = is_async.clone();
     for s in (0..steps.len()).rev() {
         needed[s] |= readers[s].iter().any(|r| needed[*r]);
     }
     // The greatest comes next.
-    let turn = |s: usize| {
-        let waits = !beside[s] && needs[s].iter().any(|n| beside[*n]);
-        (beside[s], !waits, needed[s], Reverse(s))
+    let priority = |s: usize| {
+        let waits = !is_async[s] && needs[s].iter().any(|n| is_async[*n]);
+        (is_async[s], !waits, needed[s], Reverse(s))
     };
     let mut left: Vec<usize> = needs.iter().map(BTreeSet::len).collect();
-    let mut ready: BTreeSet<_> = (0..steps.len()).filter(|s| left[*s] == 0).map(turn).collect();
+    let mut ready: BTreeSet<_> = (0..steps.len()).filter(|s| left[*s] == 0).map(priority).collect();
     let mut out = Vec::with_capacity(steps.len());
     while let Some((.., Reverse(s))) = ready.pop_last() {
         out.push(s);
         for r in &readers[s] {
             left[*r] -= 1;
             if left[*r] == 0 {
-                ready.insert(turn(*r));
+                ready.insert(priority(*r));
             }
         }
     }
@@ -80,7 +80,7 @@ mod tests {
                 inputs: reads.iter().map(|s| Operand::whole(Place::Slot(*s))).collect(),
                 outputs: vec![*write],
                 meetings: Vec::new(),
-                beside: name.chars().all(char::is_uppercase),
+                is_async: name.chars().all(char::is_uppercase),
             },
             flops: Flops::default(),
             bytes: 0,

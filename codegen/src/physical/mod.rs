@@ -119,7 +119,7 @@ pub enum Work {
         /// Transfers that it does the rank's share in.
         meetings: Vec<Meeting>,
         /// Whether it goes on beside the host.
-        beside: bool,
+        is_async: bool,
     },
     /// Regions.
     Control {
@@ -236,7 +236,7 @@ pub struct Physical {
     /// Symbols whose values are found during the run.
     pub symbols: Vec<Arc<str>>,
     /// Whether transfers that follow one another may be made together.
-    pub together: bool,
+    pub merges_collectives: bool,
 }
 
 impl Step {

@@ -1,14 +1,14 @@
-//! Regions: units that one backend takes, merged as long as the graph of what remains has no cycle.
+//! Clusters: units that one backend takes, merged as long as the graph of clusters stays acyclic.
 
 use std::collections::{BTreeSet, HashMap};
 
 use of_ir::{Graph, OpId};
 
-use crate::analysis::roles::{Roles, meets};
+use crate::analysis::roles::{Roles, is_rendezvous};
 use crate::extract::read_by;
 use crate::place::Unit;
 
-/// Units and regions as the nodes of a graph.
+/// Units and clusters as the nodes of a graph.
 pub(crate) struct Nodes {
     /// Units of each node; none in one that was merged into another.
     members: Vec<Vec<usize>>,
@@ -30,13 +30,13 @@ impl Nodes {
         for (i, u) in units.iter().enumerate() {
             let mut own = BTreeSet::new();
             // All ranks must come to where they meet in one order, whatever is placed.
-            if u.ops.iter().any(|op| meets(g, *op)) {
+            if u.ops.iter().any(|op| is_rendezvous(g, *op)) {
                 own.extend(met.replace(i));
             }
             for op in &u.ops {
                 let mut read = Vec::new();
                 read_by(g, *op, &mut read);
-                let makers = read.iter().filter_map(|v| g.def_op(*v)).chain(roles.tellers(g, *op));
+                let makers = read.iter().filter_map(|v| g.def_op(*v)).chain(roles.binders(g, *op));
                 own.extend(makers.filter_map(|o| unit_of.get(&o).copied()));
             }
             own.remove(&i);
@@ -54,8 +54,8 @@ impl Nodes {
         Nodes { members: (0..units.len()).map(|i| vec![i]).collect(), deps: needs.clone(), on, needs }
     }
 
-    /// Merges what touches, then regions of one backend that nothing orders.
-    pub(super) fn grow(&mut self) {
+    /// Merges what touches, then clusters of one backend that nothing orders.
+    pub(super) fn merge_clusters(&mut self) {
         for node in self.topological() {
             // The youngest first: it is the one that is most likely not behind another.
             let touching: Vec<usize> = self.deps[node].iter().rev().copied().collect();
@@ -66,21 +66,21 @@ impl Nodes {
                 }
             }
         }
-        let mut regions: Vec<usize> =
+        let mut clusters: Vec<usize> =
             (0..self.members.len()).filter(|n| self.on[*n].is_some() && !self.members[*n].is_empty()).collect();
-        regions.sort_by_key(|n| self.members[*n][0]);
-        for i in 0..regions.len() {
-            for j in i + 1..regions.len() {
-                if self.mergeable(regions[i], regions[j]) {
-                    let kept = self.merge(regions[i], regions[j]);
-                    (regions[i], regions[j]) = (kept, usize::MAX);
+        clusters.sort_by_key(|n| self.members[*n][0]);
+        for i in 0..clusters.len() {
+            for j in i + 1..clusters.len() {
+                if self.mergeable(clusters[i], clusters[j]) {
+                    let kept = self.merge(clusters[i], clusters[j]);
+                    (clusters[i], clusters[j]) = (kept, usize::MAX);
                 }
             }
         }
     }
 
     /// Nodes that a backend takes: the units of each, in order.
-    pub(super) fn regions(&self) -> Vec<Vec<usize>> {
+    pub(super) fn clusters(&self) -> Vec<Vec<usize>> {
         let taken = (0..self.members.len()).filter(|n| self.on[*n].is_some() && !self.members[*n].is_empty());
         taken.map(|n| self.members[n].clone()).collect()
     }

@@ -1,5 +1,5 @@
-//! Where ranks meet: all of them do a transfer on one backend, in one program where it is that of many devices, or it stays on
-//! the host.
+//! Transfers at a rendezvous of ranks: all ranks run one on the same backend, in the same program where a backend compiles one for
+//! many devices, or it stays on the host.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ type By = Option<(String, Option<blake3::Hash>)>;
 
 /// Transfers that stay on the host, and why: some functions of ranks would do them on a backend, and others on the host, another
 /// backend or in another program.
-pub(crate) fn apart(funcs: &[Func], known: &[&dyn Backend]) -> BTreeMap<i64, &'static str> {
+pub(crate) fn conflicts(funcs: &[Func], known: &[&dyn Backend]) -> BTreeMap<i64, &'static str> {
     let mut first: BTreeMap<i64, By> = BTreeMap::new();
     let mut out = BTreeMap::new();
-    for (id, by) in funcs.iter().flat_map(|func| meetings(func, known)) {
+    for (id, by) in funcs.iter().flat_map(|func| transfers(func, known)) {
         let first = first.entry(id).or_insert_with(|| by.clone());
         if first.as_ref().map(|(name, _)| name) != by.as_ref().map(|(name, _)| name) {
             out.insert(id, "not all ranks would do it in the same way");
@@ -31,7 +31,7 @@ pub(crate) fn apart(funcs: &[Func], known: &[&dyn Backend]) -> BTreeMap<i64, &'s
 }
 
 /// The number of each transfer of a function, and who does it.
-fn meetings(func: &Func, known: &[&dyn Backend]) -> Vec<(i64, By)> {
+fn transfers(func: &Func, known: &[&dyn Backend]) -> Vec<(i64, By)> {
     let g = &func.graph;
     let mut out = Vec::new();
     for op in g.region_ops(g.entry()) {

@@ -1,13 +1,13 @@
-//! TODO header
+//! Scalar programs as expressions of the C family: types, literals and functions of single elements.
 
 use std::fmt::Write;
 
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
-use crate::kernel::extent::Extent;
 use crate::kernel::body::{Body, Node, Reduce};
 use crate::kernel::expr::{is_float, is_half};
+use crate::kernel::extent::Extent;
 
 /// A number as a C literal of the type that values of `dtype` have.
 pub fn literal(c: f64, dtype: DType) -> String {

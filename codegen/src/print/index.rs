@@ -1,5 +1,4 @@
-//! Kernels in which indices are computed: each element of the result says where it comes from ([`Points`]), or each
-//! element of an operand where it goes ([`scatter`]).
+//! Index arithmetic as expressions of the C family: offsets of accesses, checks of indices, ranges of window taps.
 
 use std::fmt::Write;
 
@@ -63,35 +62,6 @@ pub fn equal(a: &Extent, b: &Extent) -> String {
     if a == b { String::new() } else { format!("  if ({a} != {b}) return 2;\n") }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use of_ir::Dim;
-
-    #[test]
-    fn checks_are_printed_where_they_are_not_known() {
-        let (n, two, three) = (Extent::from(Dim::symbol("n")), Extent::from(2usize), Extent::from(3usize));
-        assert_eq!((at_most(&two, &three), at_most(&n, &n), equal(&n, &n)), Default::default());
-        assert_eq!(at_most(&n, &two), "  if ((0 + 1LL * s_n) > 2) return 2;\n");
-        assert_eq!(offset(&["x0".into(), "k".into()], &[three, 1usize.into()]), "(x0) * 3 + (k)");
-    }
-
-    #[test]
-    fn a_scalar_has_one_point() {
-        let p = Points {
-            dims: Vec::new(),
-            element: "u32",
-            out: 1,
-            head: String::new(),
-            row: String::new(),
-            point: String::new(),
-            value: "from[0]".into(),
-        };
-        let s = p.source();
-        assert!(s.iterations.is(1) && s.body.contains("x0 < 1") && s.body.contains("to[x0] = from[0];"), "{}", s.body);
-    }
-}
-
 /// The taps of the window at `at` that lie inside the input: `k0..k1`.
 pub fn window_range(at: &str, k: &str, a: &Axis, c: &mut String) {
     let _ = writeln!(c, "    const i64 {at}i = {at} * {} - {};", a.stride, a.pad);
@@ -115,4 +85,25 @@ pub fn window_range(at: &str, k: &str, a: &Axis, c: &mut String) {
 pub fn batch_start(layout: &MatrixLayout) -> String {
     let (dims, strides): (Vec<Extent>, Vec<Extent>) = layout.batch.iter().cloned().unzip();
     format!("{} + {}", layout.offset, flat_offset(&dims, &strides, "batch"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use of_ir::Dim;
+
+    #[test]
+    fn checks_are_printed_where_they_are_not_known() {
+        let (n, two, three) = (Extent::from(Dim::symbol("n")), Extent::from(2usize), Extent::from(3usize));
+        assert_eq!((at_most(&two, &three), at_most(&n, &n), equal(&n, &n)), Default::default());
+        assert_eq!(at_most(&n, &two), "  if ((0 + 1LL * s_n) > 2) return 2;\n");
+        assert_eq!(offset(&["x0".into(), "k".into()], &[three, 1usize.into()]), "(x0) * 3 + (k)");
+    }
+
+    #[test]
+    fn flat_offsets_are_printed() {
+        let list = |n: &[i64]| n.iter().map(|n| (*n).into()).collect::<Vec<Extent>>();
+        assert_eq!(flat_offset(&list(&[2, 3, 4]), &list(&[1, 0, 6]), "p"), "(p % 4) * 6 + (p / 12)");
+        assert_eq!(flat_offset(&list(&[5]), &list(&[1]), "p"), "(p)");
+    }
 }

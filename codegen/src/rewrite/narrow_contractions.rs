@@ -1,8 +1,8 @@
-//! Products of 16-bit floats as such, for instruction sets that multiply what lies in memory as it is.
+//! A rewrite to 16-bit contractions, for instruction sets that multiply 16-bit floats as they are in memory.
 //!
-//! For others the pass `widen-floats` has made f32 of their operands, and rounded the result. The sum of such a product is
-//! that of f32 either way, so `round(product(widen(a), widen(b)))` is `product(a, b)` of the 16-bit type. Constants that
-//! were widened are taken back where the type holds every element.
+//! The pass `widen-floats` has made f32 of the operands, and rounds the result. Sums are f32 either way, so
+//! `round(contraction(widen(a), widen(b)))` is `contraction(a, b)` of the 16-bit type. Constants that were widened are narrowed
+//! again where the type holds every element.
 
 use std::collections::HashMap;
 

@@ -1,11 +1,13 @@
-//! TODO header
+//! A rewrite that gives each recomputed score matrix its own copies of the ops that others need too.
+//!
+//! The forward pass and the gradient of attention share the scores. A kernel that recomputes them needs ops of its own.
 
 use std::collections::{HashMap, HashSet};
 
 use of_ir::{Func, OpId, Rewriter, ValueId};
 
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::score_matrix::{Table, find};
+use crate::analysis::score_matrix::{ScoreMatrix, find};
 use crate::analysis::view::View;
 
 /// The function with copies of its own for every table whose shared ops are those of a softmax along its rows; `None`
@@ -14,7 +16,7 @@ pub fn separated(func: &Func) -> Option<Func> {
     let g = &func.graph;
     let roles = Roles::of(g, g.entry(), g.args());
     let is_reduced = |op: &OpId| g.uses(g.op(*op).results[0]).iter().any(|u| *roles.get(u.op) == Role::RowReduce(1));
-    let tables: Vec<Table> =
+    let tables: Vec<ScoreMatrix> =
         find(g, g.entry(), &roles).into_iter().filter(|t| t.shared.iter().any(is_reduced)).collect();
     if tables.is_empty() {
         return None;
@@ -42,7 +44,7 @@ pub fn separated(func: &Func) -> Option<Func> {
         }
         for (op, i) in table.reads() {
             let v = g.op(op).operands[i];
-            let root = View::seen(g, &roles, v).root;
+            let root = View::through_shared(g, &roles, v).root;
             let mut chain: Vec<OpId> = Vec::new();
             let mut at = v;
             while let Some(op) = g.def_op(at).filter(|_| at != root) {

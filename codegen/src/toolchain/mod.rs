@@ -1,4 +1,4 @@
-//! Compiling kernels: with the machine's C compiler, with its C++ compiler for the emulated GPU, with NVRTC.
+//! Compilers of kernels: the machine's C compiler, its C++ compiler for the emulated GPU, and NVRTC.
 
 pub mod cache;
 pub mod nvrtc;

@@ -1,4 +1,4 @@
-//! The emulated GPU: what its header needs of the machine, and what its statuses mean.
+//! The C++ compiler for the emulated GPU.
 
 use std::sync::LazyLock;
 

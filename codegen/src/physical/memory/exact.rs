@@ -44,7 +44,7 @@ pub fn settle(buffers: &[Buffer], best: &mut Packing) {
 fn sorted(buffers: &[Buffer], height: u64) -> (Vec<usize>, Vec<usize>) {
     let (mut hard, mut easy): (Vec<usize>, Vec<usize>) = ((0..buffers.len()).collect(), Vec::new());
     let fits = |i: usize, among: &[usize]| {
-        let others = among.iter().filter(|j| **j != i && buffers[**j].meets(&buffers[i])).map(|j| buffers[*j].bytes);
+        let others = among.iter().filter(|j| **j != i && buffers[**j].overlaps(&buffers[i])).map(|j| buffers[*j].bytes);
         let (count, taken) = others.fold((0, 0), |(count, taken), bytes| (count + 1, taken + bytes));
         height.saturating_sub(taken) >= buffers[i].bytes.saturating_mul(count + 1)
     };

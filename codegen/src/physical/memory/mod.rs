@@ -2,7 +2,6 @@
 
 mod exact;
 
-
 /// A buffer with the range of steps, both ends included, during which it holds a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buffer {
@@ -16,7 +15,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// Whether both hold a value at some step.
-    fn meets(&self, other: &Buffer) -> bool {
+    fn overlaps(&self, other: &Buffer) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
@@ -95,7 +94,7 @@ fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
         let top: Vec<usize> = (0..n).filter(|k| offsets[order[*k]] + buffers[order[*k]].bytes == peak).collect();
         let from = top[random(top.len())];
         let own = buffers[order[from]];
-        let before: Vec<usize> = (0..from).filter(|k| own.meets(&buffers[order[*k]])).collect();
+        let before: Vec<usize> = (0..from).filter(|k| own.overlaps(&buffers[order[*k]])).collect();
         // With nothing before it that it lives with, it lies at the bottom: it is as large as the bound.
         let Some(to) = before.get(random(before.len())) else { return };
         let mut next = order.clone();
@@ -146,7 +145,7 @@ fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
 pub(crate) fn put(placed: &mut Vec<(Buffer, u64)>, b: Buffer) -> u64 {
     let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
     for (c, offset) in placed.iter() {
-        if !c.meets(&b) || c.bytes == 0 {
+        if !c.overlaps(&b) || c.bytes == 0 {
             continue;
         }
         if let Some(gap) = offset.checked_sub(end)
@@ -191,7 +190,7 @@ mod tests {
             assert!(p.offsets[i].is_multiple_of(64) && p.offsets[i] + b[i].bytes <= p.peak);
             for j in 0..i {
                 let apart = p.offsets[i] + b[i].bytes <= p.offsets[j] || p.offsets[j] + b[j].bytes <= p.offsets[i];
-                assert!(!b[i].meets(&b[j]) || apart, "{what}: {i} and {j}");
+                assert!(!b[i].overlaps(&b[j]) || apart, "{what}: {i} and {j}");
             }
         }
     }
@@ -209,7 +208,7 @@ mod tests {
         let peak = placed.iter().map(|(b, at)| at + b.bytes).max().unwrap_or(0);
         let tried = waiting.iter().map(|i| {
             let b = buffers[*i];
-            let top = |(c, at): &(Buffer, u64)| if c.meets(&b) { at + c.bytes } else { 0 };
+            let top = |(c, at): &(Buffer, u64)| if c.overlaps(&b) { at + c.bytes } else { 0 };
             let at = placed.iter().map(top).max().unwrap_or(0);
             placed.push((b, at));
             let rest: Vec<usize> = waiting.iter().copied().filter(|j| j != i).collect();

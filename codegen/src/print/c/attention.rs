@@ -1,4 +1,7 @@
-//! TODO header
+//! Attention in C: scores of some rows at a time wait in scratch memory that the second cache holds.
+//!
+//! Keys and values of a batch are packed into panels once. A block of rows then goes through both products and the row-wise
+//! program between them.
 
 use std::fmt::Write;
 
@@ -8,7 +11,7 @@ use of_ops::scalar::ScalarOp;
 use crate::isa::Isa;
 use crate::kernel::attention::{Attention, Softmax};
 use crate::kernel::body::{Body, Load, Node, Typed};
-use crate::kernel::contraction::{Operand, Tile, Walk};
+use crate::kernel::contraction::{AccessStrides, Operand, Tile};
 use crate::kernel::extent::Extent;
 use crate::kernel::{contraction, expr};
 use crate::print::Source;
@@ -94,7 +97,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         return Err("the rows of the result are not contiguous".into());
     }
     let nowhere = vec![Extent::from(0usize); a.batch.len()];
-    let waits = Walk { batch: nowhere, outer: 0usize.into(), inner: pitch.0.into(), column: 1usize.into() };
+    let waits = AccessStrides { batch: nowhere, outer: 0usize.into(), inner: pitch.0.into(), column: 1usize.into() };
     let rows_dims = a.dims();
     let soft = a.softmax();
     let walks = match soft {

@@ -19,7 +19,7 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize, isa: &Isa) -> So
     let mut largest = 1;
     for p in pieces {
         let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
-        let plan = Walk::of(&s, element_bytes);
+        let plan = CopyLoop::of(&s, element_bytes);
         let rows = plan.rows();
         let blocks = plan.blocks();
         let _ = writeln!(
@@ -50,7 +50,7 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize, isa: &Isa) -> So
 }
 
 /// How one piece is walked: outer rows, then one or two inner axes.
-struct Walk {
+struct CopyLoop {
     outer: Vec<Extent>,
     from: Vec<Extent>,
     to: Vec<Extent>,
@@ -60,8 +60,8 @@ struct Walk {
     bytes: usize,
 }
 
-impl Walk {
-    fn of(s: &Space, bytes: usize) -> Walk {
+impl CopyLoop {
+    fn of(s: &Space, bytes: usize) -> CopyLoop {
         let n = s.dims.len();
         let axis = |i: usize| (s.dims[i].clone(), s.strides[0][i].clone(), s.strides[1][i].clone());
         let last = axis(n - 1);
@@ -70,7 +70,7 @@ impl Walk {
         let other = if scattered { (0..n - 1).find(|i| s.strides[0][*i].is(1)) } else { None };
         let keep: Vec<usize> = (0..n - 1).filter(|i| Some(*i) != other).collect();
         let inner = other.map(axis).into_iter().chain([last]).collect();
-        Walk {
+        CopyLoop {
             outer: keep.iter().map(|i| s.dims[*i].clone()).collect(),
             from: keep.iter().map(|i| s.strides[0][*i].clone()).collect(),
             to: keep.iter().map(|i| s.strides[1][*i].clone()).collect(),

@@ -1,7 +1,4 @@
-//! Kernels of groups with reductions along rows: softmax, normalisations, any mixture of maps and reductions.
-//!
-//! A row is walked once for each stage. A reduction ends a stage; what follows from it belongs to the next. Values that
-//! a later stage needs again are kept in scratch when they were dear to compute, else computed again.
+//! Kernels with reductions along rows, in C: softmax, normalisations, any mixture of maps and reductions.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,6 +1,4 @@
-//! Printing scalar programs as C, on vectors of floats or on single elements of any type.
-//!
-//! 16-bit floats are f32 between memory and memory: reading widens them, writing narrows what was rounded to their type.
+//! Scalar programs as C on vectors: loads, functions and stores of all lanes or the first of them.
 
 use std::fmt::Write;
 

@@ -11,7 +11,7 @@ use of_ir::DType;
 use crate::isa::{Isa, Products};
 use crate::kernel::attention::{Attention, MatrixLayout};
 use crate::kernel::body::{Body, Node};
-use crate::kernel::contraction::Walk;
+use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
 use crate::print::cuda::THREADS;
 use crate::print::cuda::points::Points;
@@ -81,10 +81,10 @@ struct Printer<'a> {
     /// The C arrays whose numbers others read.
     kept: Vec<&'static str>,
     along: &'a Body,
-    scores_walk: Vec<Walk>,
-    along_walk: Vec<Walk>,
-    after_walk: Vec<Walk>,
-    to: Walk,
+    scores_walk: Vec<AccessStrides>,
+    along_walk: Vec<AccessStrides>,
+    after_walk: Vec<AccessStrides>,
+    to: AccessStrides,
     /// Elements of a line of `q` and `k`, and of `v`, in shared memory: zeros behind the last.
     depth: usize,
     columns: usize,
@@ -106,7 +106,7 @@ impl Printer<'_> {
     fn nodes(
         &self,
         (body, node): (&Body, usize),
-        walk: &[Walk],
+        walk: &[AccessStrides],
         arguments: &[Option<usize>],
         value: &str,
         c: &mut String,

@@ -9,7 +9,7 @@ use of_ir::DType;
 
 use crate::isa::{Isa, Products};
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{Contraction, Element, Operand, PIECE, RowAxes, Walk, depth};
+use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, RowAxes, depth};
 use crate::kernel::extent::Extent;
 use crate::print::cuda::points::{Points, WIDE, pointers};
 use crate::print::cuda::{THREADS, tensor};
@@ -130,7 +130,7 @@ pub fn contraction(
     let b_at = match &spec.b {
         Operand::RowMajor(ld) => format!("k * {ld} + n"),
         Operand::Transposed(ld) => format!("n * {ld} + k"),
-        Operand::Packed | Operand::Halves(_) => return Err("panels are for CPUs".into()),
+        Operand::Packed | Operand::PackedHalf(_) => return Err("panels are for CPUs".into()),
     };
     let fetch = |k0: &str| {
         format!(
@@ -218,11 +218,18 @@ pub fn contraction(
 }
 
 /// What is done with `sum`, the element of row `r` and column `n`; nothing where these are beyond the result.
-pub fn epilogue(spec: &Contraction, body: &Body, walk: &[Walk], to: &Walk, sum: &str, c: &mut String) {
+pub fn epilogue(
+    spec: &Contraction,
+    body: &Body,
+    walk: &[AccessStrides],
+    to: &AccessStrides,
+    sum: &str,
+    c: &mut String,
+) {
     let inner = &spec.inner.0;
     let _ = writeln!(c, "      if (r >= {} || n >= {}) continue;", &spec.outer.0 * inner, spec.columns);
     let _ = writeln!(c, "      const i64 o = r / {inner}, m = r % {inner};");
-    let place = |w: &Walk| {
+    let place = |w: &AccessStrides| {
         let batch = index::flat_offset(&spec.batch, &w.batch, "batch");
         format!("({batch}) + o * {} + m * {} + n * {}", w.outer, w.inner, w.column)
     };

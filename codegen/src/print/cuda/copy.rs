@@ -1,4 +1,4 @@
-//! Kernels that move elements: a thread moves one word of up to 16 bytes.
+//! Kernels that move elements, in CUDA: a thread moves one word of up to 16 bytes.
 
 use std::fmt::Write;
 

@@ -8,9 +8,9 @@ use std::fmt::Write;
 
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::body::{Body, Node};
-use crate::kernel::contraction::Walk;
+use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
-use crate::kernel::score_matrix::{Sum, ScoreMatrix};
+use crate::kernel::score_matrix::{ScoreMatrix, Sum};
 use crate::print::cuda::attention::{FLOATS, GAP, LONGEST, SIDE, copy};
 use crate::print::cuda::points::{Points, pointers};
 use crate::print::{Source, expr, index};
@@ -39,7 +39,7 @@ pub fn score_matrix(t: &ScoreMatrix) -> Result<Source, String> {
 /// A block has `each` times 16 lines, and as many others at a time: 16 by 16 threads, each so many by so many of them.
 struct Printer<'a> {
     t: &'a ScoreMatrix,
-    walks: Vec<Walk>,
+    walks: Vec<AccessStrides>,
     /// Elements of a line of each product, in memory and in shared memory: zeros behind the last.
     length: [usize; 2],
     width: [usize; 2],

@@ -1,4 +1,4 @@
-//! TODO header
+//! The header that emulates a GPU on a CPU, and the scratch memory that it needs.
 
 /// The header that stands before a kernel's text.
 pub const HEADER: &str = include_str!("shim.h");

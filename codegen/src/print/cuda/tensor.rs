@@ -8,7 +8,7 @@ use of_ir::DType;
 
 use crate::isa::Products;
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{Contraction, Operand, Walk, depth};
+use crate::kernel::contraction::{AccessStrides, Contraction, Operand, depth};
 use crate::kernel::extent::Extent;
 use crate::print::cuda::THREADS;
 use crate::print::cuda::contraction::epilogue;
@@ -142,8 +142,8 @@ pub fn contraction(
     spec: &Contraction,
     products: Products,
     body: &Body,
-    walk: &[Walk],
-    to: &Walk,
+    walk: &[AccessStrides],
+    to: &AccessStrides,
 ) -> Result<Source, String> {
     let k = depth(spec);
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
@@ -168,7 +168,7 @@ pub fn contraction(
             (format!("k * {ld} + n"), widest(products.copies(), apart))
         }
         Operand::Transposed(ld) => (format!("n * {ld} + k"), 1),
-        Operand::Packed | Operand::Halves(_) => return Err("panels are for CPUs".into()),
+        Operand::Packed | Operand::PackedHalf(_) => return Err("panels are for CPUs".into()),
     };
     let (a_count, b_count) = (tile * deep / a_by / THREADS, tile * deep / b_by / THREADS);
     let (a_line, b_line) = (deep / a_by, tile / b_by);

@@ -6,7 +6,7 @@ use of_ir::DType;
 
 use crate::isa::Isa;
 use crate::kernel::body::Body;
-use crate::kernel::contraction::{Contraction, Element, Operand, PIECE, Tile, Walk, depth, panel};
+use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, Tile, depth, panel};
 use crate::kernel::extent::Extent;
 use crate::print::c::contraction::Emit;
 use crate::print::c::contraction::sums::{Columns, Sums};
@@ -26,9 +26,9 @@ pub struct Block<'a> {
     /// The same.
     pub first_load: usize,
     /// How its loads go along.
-    pub walk: &'a [Walk],
+    pub walk: &'a [AccessStrides],
     /// How the result does.
-    pub to: &'a Walk,
+    pub to: &'a AccessStrides,
     /// C expressions: the left operand at the first row of the block, the right one, the result at that row.
     pub left: &'a str,
     /// The same.
@@ -67,7 +67,7 @@ impl Block<'_> {
         let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
         let step = match &spec.b {
             Operand::Packed => panel(spec, width),
-            Operand::Halves(_) => return Err("the products of an attention read what they multiply".into()),
+            Operand::PackedHalf(_) => return Err("the products of an attention read what they multiply".into()),
             Operand::RowMajor(_) => width.into(),
             Operand::Transposed(line) => line * width,
         };

@@ -1,4 +1,4 @@
-//! TODO header
+//! Contractions in C: a register tile of accumulators, then the epilogue, then the store.
 
 mod block;
 mod sums;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use crate::isa::{Isa, LINE};
 use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::{
-    Blocks, Contraction, Element, Operand, PIECE, RowAxes, STAYS, Tile, Walk, depth, panel,
+    AccessStrides, Blocks, Contraction, Element, Operand, PIECE, RowAxes, STAYS, Tile, depth, panel,
 };
 use crate::kernel::extent::Extent;
 use crate::print::c::contraction::sums::{Columns, Sums};
@@ -80,8 +80,8 @@ pub fn contraction(
     let to = axes.walk(out).ok_or("the result does not follow the rows")?;
     // 16-bit floats are widened once for many tiles, or as they are read for few, of which one that is alone must be fast.
     let many = (&spec.inner.0 * &spec.outer.0).number().is_some_and(|rows| rows > FEW_TILES * tile.rows);
-    let widened = matches!(spec.b, Operand::Halves(_)) && many;
-    let stored = if let Operand::Halves(d) = spec.b { Some(d).filter(|_| !widened) } else { None };
+    let widened = matches!(spec.b, Operand::PackedHalf(_)) && many;
+    let stored = if let Operand::PackedHalf(d) = spec.b { Some(d).filter(|_| !widened) } else { None };
     let own_panel = widened || matches!(spec.b, Operand::Transposed(_));
     let sums_at = match k.number() {
         Some(k) if own_panel => blocks.map_or(k, |b| b.terms) * width,
@@ -140,7 +140,7 @@ pub fn contraction(
                 );
             }
         }
-        Operand::Halves(d) => {
+        Operand::PackedHalf(d) => {
             let at = format!("({b_at}) + panel * {} + {first} * {width}", panel(spec, width));
             let name = if widened { "H" } else { "B" };
             let _ = writeln!(c, "    const {d} *const {name} = (const {d} *)args[1] + {at};");
@@ -285,8 +285,8 @@ fn cut(n: &Extent) -> (Extent, Extent) {
 pub(crate) struct Emit<'a> {
     sums: Sums<'a>,
     body: &'a Body,
-    walk: &'a [Walk],
-    to: &'a Walk,
+    walk: &'a [AccessStrides],
+    to: &'a AccessStrides,
     panels: &'a Extent,
     /// C: a number for each row that multiplies its sums.
     factors: Option<&'a str>,

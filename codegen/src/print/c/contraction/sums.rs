@@ -11,7 +11,7 @@ use crate::print::c::vector;
 use crate::print::expr::ctype;
 
 /// Bytes that 16-bit floats are asked for ahead.
-const HALVES_AHEAD: usize = 4096;
+const HALF_PREFETCH_BYTES: usize = 4096;
 
 /// The columns of a panel that there are.
 pub(crate) enum Columns {
@@ -151,7 +151,7 @@ impl Sums<'_> {
         if self.stored.is_some() {
             // Few bytes a step: the hardware asks for too little ahead of them.
             for line in (0..2 * vectors * lanes).step_by(LINE) {
-                let _ = writeln!(c, "          __builtin_prefetch(b + {});", (HALVES_AHEAD + line) / 2);
+                let _ = writeln!(c, "          __builtin_prefetch(b + {});", (HALF_PREFETCH_BYTES + line) / 2);
             }
         }
         for v in 0..vectors {
