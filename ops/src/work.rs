@@ -1,10 +1,10 @@
-//! How much an op computes and moves, by its shapes alone: what cost models of compilers start from.
+//! Work estimates: arithmetic operations and bytes of an op, from its shapes. Cost models start from them.
 
 use of_ir::{Dim, Graph, OpId, OpView, Rewriter, TensorType, Type};
 
 use crate::movement::{Flatten, Gather, GatherElements, GatherNd, Reshape, Slice, Squeeze, Unsqueeze};
 use crate::scalar::ScalarOp;
-use crate::structural::{Constant, Either, Hold, NoneValue, Return, ShapeOf, Size, Yield};
+use crate::structural::{Alternatives, Constant, NoneValue, OptimizationBarrier, Return, ShapeOf, Size, Yield};
 use crate::{Kind, Op, OpSpec, list};
 
 /// Arithmetic and memory traffic of an op that runs alone.
@@ -61,7 +61,15 @@ pub fn bytes(ty: &Type) -> f64 {
 
 /// Views: the result is the operand's memory under another shape.
 pub fn is_view(name: &str) -> bool {
-    matches!(name, Reshape::NAME | Squeeze::NAME | Unsqueeze::NAME | Flatten::NAME | Hold::NAME | Either::NAME)
+    matches!(
+        name,
+        Reshape::NAME
+            | Squeeze::NAME
+            | Unsqueeze::NAME
+            | Flatten::NAME
+            | OptimizationBarrier::NAME
+            | Alternatives::NAME
+    )
 }
 
 /// The work of `op`. Structure and views have none; control flow has the work of its regions, each once.
@@ -165,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn known_ops_count_what_their_formulas_say() {
+    fn work_counts_equal_formulas() {
         assert_eq!(work(Add {}, &[&[2, 3], &[3]]), Work { flops: 6.0, read: 36.0, written: 24.0 });
         assert_eq!(work(MatMul {}, &[&[2, 3], &[3, 4]]), Work { flops: 48.0, read: 72.0, written: 32.0 });
         let conv = Conv {

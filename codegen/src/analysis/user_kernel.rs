@@ -8,7 +8,7 @@ use crate::kernel::user_kernel::{UserArgument, UserKernel};
 
 /// Whether the op comes from a user's library.
 pub fn is_user_op(g: &Graph, op: OpId) -> bool {
-    of_ops::added::get(g.op(op).name()).is_some()
+    of_ops::op_registry::get(g.op(op).name()).is_some()
 }
 
 /// The operands that it reads: all that are there.

@@ -143,7 +143,7 @@ impl Physical {
                     bytes: step.bytes,
                 }),
             ),
-            Work::Backend { backend, payload, inputs, outputs, meetings, .. } => (
+            Work::Backend { backend, payload, inputs, outputs, rendezvous, .. } => (
                 TaskKind::Compute,
                 Exec::Backend(BackendExec {
                     backend: (*backend).to_string(),
@@ -153,7 +153,7 @@ impl Physical {
                     outputs: outputs.iter().map(|s| *s as u32).collect(),
                     flops: step.flops.all(),
                     bytes: step.bytes,
-                    meetings: meetings.clone(),
+                    rendezvous: rendezvous.clone(),
                 }),
             ),
             Work::Control { kind, inputs, given, bodies, outputs } => (

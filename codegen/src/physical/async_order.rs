@@ -14,7 +14,7 @@ pub fn order(physical: &mut Physical) {
     let is_async: Vec<bool> = steps.iter().map(|s| matches!(s.work, Work::Backend { is_async: true, .. })).collect();
     let meets = |s: &Step| match &s.work {
         Work::Boxing { .. } => true,
-        Work::Backend { meetings, .. } => !meetings.is_empty(),
+        Work::Backend { rendezvous, .. } => !rendezvous.is_empty(),
         _ => false,
     };
     if !is_async.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(meets) {
@@ -79,7 +79,7 @@ mod tests {
                 payload: (0, 0),
                 inputs: reads.iter().map(|s| Operand::whole(Place::Slot(*s))).collect(),
                 outputs: vec![*write],
-                meetings: Vec::new(),
+                rendezvous: Vec::new(),
                 is_async: name.chars().all(char::is_uppercase),
             },
             flops: Flops::default(),

@@ -10,7 +10,7 @@ pub mod memory;
 use std::sync::Arc;
 
 use of_ir::{DType, Dim};
-use of_plan::{Again, Arg, ControlKind, ElementType, Meeting, Transfer};
+use of_plan::{Again, Arg, ControlKind, ElementType, Rendezvous, Transfer};
 
 use crate::kernel::extent::Extent;
 
@@ -117,7 +117,7 @@ pub enum Work {
         /// Slots in order of the results.
         outputs: Vec<usize>,
         /// Transfers that it does the rank's share in.
-        meetings: Vec<Meeting>,
+        rendezvous: Vec<Rendezvous>,
         /// Whether it goes on beside the host.
         is_async: bool,
     },

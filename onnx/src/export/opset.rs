@@ -1,14 +1,14 @@
-//! Which operator set a model must be of.
+//! The operator set that a model needs.
 
 use of_ir::{Attr, DType, Graph, OpData, Type};
 
-use super::takes;
+use super::type_constraints;
 use crate::ops::schema;
 
 /// The oldest operator set that is written: from it on, operators have the forms that the exporter writes.
 pub const OLDEST_WRITTEN: i64 = 21;
 
-/// What of an operator is younger than [`OLDEST_WRITTEN`], beside what `takes` knows: itself, and types.
+/// What of an operator is younger than [`OLDEST_WRITTEN`], apart from what `type_constraints` has: itself, and types.
 #[derive(Clone, Copy)]
 enum Part {
     /// An attribute, by its name in the IR.
@@ -36,7 +36,7 @@ const SINCE: &[(&str, Part, i64)] = &[
 /// Element types that came after [`OLDEST_WRITTEN`], to all operators that take them at once.
 const TYPES: &[(DType, i64)] = &[(DType::F4E2M1FN, 23), (DType::F8E8M0FNU, 24), (DType::I2, 25), (DType::U2, 25)];
 
-/// The version of a domain beside ONNX's own that has the operators as they are written.
+/// The version of a domain other than the default one that has the operators as they are written.
 pub(super) fn of_domain(domain: &str) -> i64 {
     if domain == "ai.onnx.ml" { 5 } else { 1 }
 }
@@ -59,7 +59,7 @@ pub(super) fn needed(graph: &Graph, data: &OpData, operator: &str) -> i64 {
     let rows = SINCE.iter().filter(|(op, part, _)| *op == operator && has(*part));
     let types =
         data.operands.iter().chain(&data.results).filter_map(|v| Some(of_type(graph.ty(*v).as_tensor()?.dtype)));
-    let schema = takes::since(graph, operator, &data.operands, &data.results);
+    let schema = type_constraints::since(graph, operator, &data.operands, &data.results);
     rows.map(|row| row.2).chain(types).max().unwrap_or(schema).max(schema)
 }
 

@@ -3,6 +3,7 @@
 mod circles;
 mod crates;
 mod lexer;
+mod links;
 mod paths;
 mod sources;
 
@@ -19,6 +20,7 @@ pub fn tidy() -> Result<(), String> {
     wrong.extend(sources::check(&root, &files)?);
     wrong.extend(paths::check(&root, &files)?);
     wrong.extend(circles::check(&root, &files)?);
+    wrong.extend(links::check(&root, &files)?);
     for w in &wrong {
         eprintln!("tidy: {w}");
     }
