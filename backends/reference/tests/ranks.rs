@@ -23,7 +23,7 @@ use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_plan::{Exec, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
-use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
+use of_sharding::{Layout, MeshSpec, Meshes, layout, spmd};
 
 fn sbp(axes: &[Sbp]) -> Option<NdSbp> {
     Some(NdSbp { mesh: "mesh".into(), axes: axes.iter().copied().collect() })
@@ -97,7 +97,7 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
     let whole = module.main().unwrap();
     let rank = |rank: usize| {
         let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
-        let own = local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
+        let own = spmd::rank_function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
         part.funcs.insert("main".into(), own);
         support::after_passes(part)
     };
@@ -405,9 +405,9 @@ fn parts_differ_where_splits_are_uneven() {
     let func = Func::numbered(graph);
     // Every rank has its part as it is.
     let meshes = Meshes::from(&MeshSpec::named("cpu[3]").unwrap());
-    let part = local::function(&func, &meshes, 0).unwrap();
+    let part = spmd::rank_function(&func, &meshes, 0).unwrap();
     assert_eq!(part.input_types(), vec![Type::fixed(DType::F32, &[2])]);
-    assert_eq!(local::classes(&func, &meshes), vec![0, 1, 1]);
+    assert_eq!(spmd::rank_classes(&func, &meshes), vec![0, 1, 1]);
 }
 
 /// Layers `tanh(x w)` of 16 rows; with a step of their weights where `training`, and with what that reads of the batch.
