@@ -147,7 +147,7 @@ pub fn pipelines(func: &of_ir::Func, all: &Pipelines) -> String {
     let Some(best) = order.first() else { return String::new() };
     let gap = (best.cost - bound) / best.cost.max(1e-30) * 100.0;
     let mut out = format!("{} per step, bound {} (gap {gap:.2} %)\n\n", seconds(best.cost), seconds(bound));
-    out.push_str("  stages  axis  microbatches        step    at least      memory\n");
+    out.push_str("  stages  axis  microbatches        step       bound      memory\n");
     for p in &order {
         let axis = if p.stages > 1 { p.axis.to_string() } else { "-".into() };
         let _ = writeln!(

@@ -488,10 +488,10 @@ fn what_is_not_cut_into_stages_is_said() {
         let e = manager.run(&mut module.clone(), &mut |_| ()).unwrap_err().to_string();
         assert!(e.contains(what), "{e}");
     };
-    says(layers(4, false), 3, 1, "no axis of the mesh [4] is cut into 3 stages");
-    says(layers(1, false), 4, 1, "4 stages are asked for");
-    says(layers(2, false), 2, 5, "a batch of 16 is not cut into 5 equal microbatches");
-    says(layers(2, false), 0, 1, "'stages' is a number from 1");
+    says(layers(4, false), 3, 1, "no axis of the mesh [4] can be cut into 3 stages");
+    says(layers(1, false), 4, 1, "4 stages were requested");
+    says(layers(2, false), 2, 5, "a batch of 16 cannot be split into 5 equal microbatches");
+    says(layers(2, false), 0, 1, "'stages' must be from 1");
     // Rows are compared with one another: no row is done before all are there.
     let text = "func @main(%x: tensor<8x4xf32>) -> (tensor<8x4xf32>) {
       %y = of.softmax %x {axis = 0} : (tensor<8x4xf32>) -> tensor<8x4xf32>
