@@ -129,7 +129,7 @@ impl<'a> PassContext<'a> {
 /// Applies `f` to every function, and collects all errors.
 ///
 /// # Errors
-/// What `f` gives.
+/// The errors of `f`.
 pub fn each_func(
     module: &mut Module,
     mut f: impl FnMut(&mut Func) -> Result<(), Diagnostics>,
@@ -148,7 +148,7 @@ pub fn each_func(
 /// collected.
 ///
 /// # Errors
-/// What `f` gives.
+/// The errors of `f`.
 pub fn each_op(
     module: &mut Module,
     pass: &str,

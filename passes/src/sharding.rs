@@ -26,7 +26,7 @@ pass_options! {
 }
 
 pass_options! {
-    /// `shard`: searches the fastest layouts, stages and alternatives.
+    /// Options of `shard`.
     pub struct ShardOptions {
         /// The mesh: NAME[AxB] or a file
         mesh: String = String::new(),
@@ -55,7 +55,7 @@ impl Pass for InferSbp {
     }
 }
 
-/// `shard`: the fastest way to run on a mesh.
+/// `shard`: searches the fastest layouts, stages and alternatives.
 pub struct Shard;
 
 impl Pass for Shard {

@@ -163,8 +163,8 @@ fn attention(tokens: usize, heads: usize, width: usize) -> String {
     out
 }
 
-/// Eight NVIDIA T4 on PCIe 3.0: a machine of what `optimize{target=t4}` has costs of. The data sheet gives 16 lanes 16 GB/s
-/// each way, of which messages reach about three quarters.
+/// Eight NVIDIA T4 on PCIe 3.0, for which `optimize{target=t4}` has a cost model. The data sheet gives 16 lanes 16 GB/s
+/// each way; messages reach about three quarters.
 const T4: &str = r#"
 device = "cuda"
 memory = 16e9

@@ -38,7 +38,7 @@ fn zoo_models_cost_less_after_optimize() {
     );
     for (name, make) in ZOO {
         for target in ["cpu", "t4"] {
-            // Without rules all that is gained is activations in the kernels of what they follow.
+            // Without rules the only gain is from fused activations.
             let (_, joined, ..) = optimized(&mut make().unwrap(), &format!("target={target},rounds=0"));
             let (before, after, least, seconds) = optimized(&mut make().unwrap(), &format!("target={target}"));
             let gain = |from: f64| 100.0 * (from / after - 1.0);

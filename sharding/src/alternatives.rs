@@ -18,7 +18,7 @@ use crate::{MeshSpec, Model};
 /// The result of a search over alternatives and layouts together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JointSolution {
-    /// Seconds of fixed_func execution.
+    /// Seconds per execution.
     pub cost: f64,
     /// Lower bound of the cost.
     pub bound: f64,

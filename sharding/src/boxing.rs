@@ -16,7 +16,7 @@ use crate::layout::{self, Layout};
 /// The kind of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Collective {
-    /// Each device keeps its slice of what it has: `B -> S`. Nothing is sent.
+    /// Each device keeps a slice of its copy: `B -> S`. Nothing is sent.
     Slice,
     /// A value becomes partial: one device keeps its elements, the others hold the neutral element: `B -> P`, `S -> P`.
     /// Nothing is sent.

@@ -125,7 +125,7 @@ impl Microbatches {
                 reads_as.insert((*op, i), only(l));
             });
         }
-        // Node is left out would be no larger than what is cut.
+        // A value that is left out would be no larger than a split one.
         let how = |l: &Option<crate::Layout>| match l {
             Some(l) => l.first().copied().unwrap_or(Sbp::Split(0)),
             None => Sbp::Broadcast,

@@ -95,7 +95,7 @@ pub fn scatter(whole: &Part, layout: &Layout, mesh: &[usize]) -> Vec<Part> {
         .collect()
 }
 
-/// The whole tensor of dimensions `dims`, from all parts.
+/// The whole tensor of dimensions `dims` from all parts.
 pub fn gather(parts: &[Part], layout: &Layout, mesh: &[usize], dims: &[usize]) -> Part {
     let kind = layout::partial_kind(layout);
     let mut whole = Part::filled(dims, kind.map_or(f64::NAN, neutral));
@@ -116,8 +116,8 @@ pub fn gather(parts: &[Part], layout: &Layout, mesh: &[usize], dims: &[usize]) -
     whole
 }
 
-/// The parts after one step from layout `from` to `to`, and the number of elements that were sent from one device to
-/// another. `dims` are those of the whole tensor.
+/// The parts after one step from layout `from` to `to`, and the number of elements sent between devices. `dims` are
+/// those of the whole tensor.
 pub fn step(
     parts: &[Part],
     from: &Layout,
@@ -144,7 +144,7 @@ pub fn step(
     (out, sent)
 }
 
-/// The devices that differ along `axes` alone, in order along them.
+/// Groups of devices that differ only along `axes`, in order along them.
 fn groups(mesh: &[usize], axes: &[usize]) -> Vec<Vec<usize>> {
     let devices: usize = mesh.iter().product();
     let mut out: Vec<Vec<usize>> = Vec::new();

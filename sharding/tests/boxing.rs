@@ -27,7 +27,7 @@ fn parts(x: &Part, l: &Layout, shape: &[usize]) -> Vec<Part> {
     if layout::partial_kind(l) != Some(PartialKind::Sum) {
         return parts;
     }
-    // What one device has more, the first of its group has less; copies along other axes get the same.
+    // A random term is added on one device and subtracted on the first of its group; copies along other axes agree.
     let devices: usize = shape.iter().product();
     for r in 0..devices {
         let coords = layout::coords(shape, r);
@@ -87,8 +87,8 @@ fn all_pairs(shape: &[usize], dims: &[usize], latency: f64, kinds: &[PartialKind
                 let bound = lower_bound(shape, from, to) * elements;
                 let free = |l: &Layout| layout::partial_kind(l).is_none();
                 let exact = shape.len() == 1 || (free(from) && free(to));
-                // Where partial values meet a second mesh axis, a bound in which every element is combined at the place
-                // that suits it best is not always reached by collectives along axes.
+                // With partial values and a second mesh axis, collectives along axes do not always reach a bound that
+                // combines every element at its best device.
                 let bound = if exact { bound } else { 2.0 * bound };
                 assert!(claimed <= bound + 1e-6, "{name}: claimed {claimed}, bound {bound}: {path:?}");
                 above += usize::from(claimed > lower_bound(shape, from, to) * elements + 1e-6);

@@ -50,7 +50,7 @@ pub struct Machine {
 
 /// All machines, the default first.
 pub const MACHINES: &[Machine] = &[
-    // ValueResult core with AVX-512: what the kernels of this project reach, see docs/performance.md.
+    // One core with AVX-512: the throughput of this project's kernels, see docs/performance.md.
     Machine {
         name: "cpu",
         contraction: 150e3,

@@ -42,7 +42,7 @@ pub enum Search {
 /// The values of an example, whose equations are checked.
 pub type ExampleResult = Result<Vec<ValueId>, Diagnostic>;
 
-/// ValueResult value of an example.
+/// A value of an example.
 pub type ValueResult = Result<ValueId, Diagnostic>;
 
 /// Builds the example of a rule.

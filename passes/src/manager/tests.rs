@@ -1,3 +1,5 @@
+//! Tests of the pass manager.
+
 use of_ir::text::parse_module;
 
 use super::*;

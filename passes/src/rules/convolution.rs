@@ -150,7 +150,7 @@ fn per_channel(view: &View<'_>, c: Id, w: &Windows<'_>) -> Option<Term> {
         // One number per channel.
         return Some(flat(Term::Class(c)));
     }
-    // ValueResult number: stretched.
+    // One number: broadcast.
     Some(Term::op(Add {}, [flat(Term::Class(c)), zeros(w.cout, view.dtype(c)?)?]))
 }
 

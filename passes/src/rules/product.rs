@@ -59,7 +59,7 @@ fn weights<'a>(view: &View<'a>, x: egg::Id) -> Vec<NodeMatch<'a, MatMul>> {
     for m in view.users::<MatMul>(x, 0) {
         let w = m.operand(1);
         let matrix = view.dims(w).is_some_and(|d| d.len() == 2);
-        // What was merged is not merged again.
+        // Merged products are not merged again.
         let merged = !view.in_class::<Concat>(w).is_empty() || !view.in_class::<Slice>(w).is_empty();
         if matrix && view.known(w) && !merged && !out.iter().any(|o| view.same(o.operand(1), w)) {
             out.push(m);

@@ -14,7 +14,7 @@ use petgraph::unionfind::UnionFind;
 use super::problem::{CostId, Matrix, MatrixId, Problem};
 use super::{Effort, Solution, Workspace, reduce};
 
-/// A resource limit.
+/// The error where no labels are within all limits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LimitsExceeded {
     /// The limit that is exceeded most, by position.
@@ -30,11 +30,11 @@ pub struct LimitsExceeded {
 pub struct LimitedSolution {
     /// The labels, their cost, and the lower bound within the limits.
     pub solution: Solution,
-    /// For each limit the lowest price at which labels within it were found; before that the initial price.
+    /// The price of each limit: an upper bound of what one more unit saves.
     pub prices: Vec<f64>,
 }
 
-/// Something that must not be used more than so much.
+/// A resource limit.
 #[derive(Clone, Default)]
 pub struct Limit {
     /// The usage of each choice.
@@ -114,7 +114,7 @@ struct Subproblem {
     under: Option<Vec<usize>>,
     /// Lower bound within the limits.
     bound: f64,
-    /// For each limit the lowest price at which a choice within it was found; before that, where to begin.
+    /// For each limit the lowest price at which labels within it were found; before that the initial price.
     prices: Vec<f64>,
 }
 

@@ -35,7 +35,7 @@ impl Default for Effort {
 pub struct Solution {
     /// The label of each node.
     pub labels: Vec<usize>,
-    /// What they cost.
+    /// Their cost.
     pub cost: f64,
     /// Lower bound over all labels.
     pub bound: f64,

@@ -358,7 +358,7 @@ impl Reduced {
             // One neighbour or one label: the cost becomes a cost of each neighbour. The node's own cost is counted
             // once.
             list => {
-                // One neighbour, or one label: what it costs is a cost of each neighbour. Its own cost is counted once.
+                // One neighbour or one label: the cost moves to each neighbour. The node's own cost is counted once.
                 let zero = self.problem.interner.add_costs(vec![0.0; self.labels[node].len()]);
                 for (i, e) in list.iter().enumerate() {
                     let other = if e.a == node { e.b } else { e.a };

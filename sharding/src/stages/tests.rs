@@ -66,14 +66,13 @@ struct Brute<'a> {
     layer: Vec<usize>,
     /// For each node its edges to earlier ones.
     edges: Vec<Vec<usize>>,
-    /// For each node the least that it and those behind it cost, by their layers.
+    /// For each node a lower bound of its cost and that of later nodes, by layer.
     rest: Vec<Vec<f64>>,
-    /// For each cut and stage what labels take at least, where nothing is made in vain, and what each node and those
-    /// behind it do.
+    /// For each cut and stage the memory usage of labels, and lower bounds of the usage from each node on.
     room: Vec<(Usage, Vec<f64>)>,
     labels: Vec<usize>,
     best: f64,
-    /// Labels that are still looked at before it takes too long.
+    /// Labels that may still be tried.
     left: usize,
 }
 
