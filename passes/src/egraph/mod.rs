@@ -8,17 +8,18 @@
 //! The e-graph is egg's: union-find, hash-consing, rebuilding and analysis. egg's `Pattern`, `Rewrite`, `Runner` and
 //! `Extractor` are not used, for these reasons:
 //!
-//! - About 40 of the 90 rules compute attributes or shapes: permutations, pads, slice bounds, filters grown by zeros.
-//! Others relate several e-classes at once, such as all products of one matrix. egg's `Pattern` binds e-classes only,
-//! so these rules need code in any case, and [`pattern`] covers the rest in 200 lines.
+//! - 40 of the 88 rules are functions. Most of them compute attributes or shapes: permutations, pads, slice bounds,
+//!   filters enlarged by zeros. Others relate several e-classes at once, such as all products of one matrix. egg's
+//!   `Pattern` binds e-classes only, so these rules need code in any case. The other 48 are equations as text
+//!   ([`pattern`], 200 lines), which also match commuted operands, shapes and element types.
 //! - Adding an e-node can fail: inference may reject the operands or not know the shape. egg's `Analysis::make` cannot
-//! refuse an e-node, and its `Pattern` applier adds nodes without such a check.
-//! - Every e-node carries the location of the e-nodes that its rule matched. egg's explanations prove equalities of
-//! terms but keep no such data per e-node.
-//! - Extraction has DAG cost, fuses an activation into the op before it, keeps several alternatives per class, and
-//! returns a lower bound. egg's `Extractor` has tree cost, and its `LpExtractor` needs the C library CBC.
+//!   refuse an e-node, and its `Pattern` applier adds nodes without such a check.
+//! - Every e-node carries the locations of the e-nodes that its rule matched. egg's explanations prove equalities of
+//!   terms but keep no such data per e-node.
+//! - Extraction has DAG cost, fuses an activation into its producer, keeps several alternatives per class, and returns
+//!   a lower bound. egg's `Extractor` has tree cost, and its `LpExtractor` needs the C library CBC.
 //! - With those replaced, egg's `Runner` would only be the loop of [`saturate`]. Its match limit with growing bans is
-//! egg's `BackoffScheduler`.
+//!   that of egg's `BackoffScheduler`.
 //!
 //! Sources: Willsey et al., "egg: Fast and Extensible Equality Saturation" (2021); Yang et al., "Equality Saturation
 //! for Tensor Graph Superoptimization" (2021), from which the multi-pattern merges are.
