@@ -157,7 +157,7 @@ fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Resul
         .ok_or_else(|| exit::error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
     let stages = mesh.stages().and_then(|axis| Some((axis, *mesh.extents().get(axis)?)));
     let given = spec.shape();
-    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.cut(axis, stages));
+    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.with_stage_axis(axis, stages));
     if mesh.extents() != spec.shape() {
         let cut = stages.map(|(axis, _)| format!(", axis {axis} of which are stages")).unwrap_or_default();
         let what = format!("the plan is for a mesh of {:?}{cut}, the given one is {given:?}", mesh.extents());
