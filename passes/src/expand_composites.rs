@@ -7,6 +7,9 @@ use of_ir::{Func, OpId, Rewriter, ValueId};
 use of_ops::structural::Alternatives;
 use of_ops::{Kind, OpSpec};
 
+/// The name of the pass, in pipelines and locations.
+pub const NAME: &str = "expand-composites";
+
 /// Limit on nested expansion; deeper nesting is an expansion that does not terminate.
 const MAX_NESTING: usize = 16;
 
@@ -18,7 +21,7 @@ const MAX_NESTING: usize = 16;
 pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Result<(), Diagnostics> {
     let mut kept = HashSet::new();
     for _ in 0..MAX_NESTING {
-        let mut rw = Rewriter::new(&mut func.graph, "expand-composites");
+        let mut rw = Rewriter::new(&mut func.graph, NAME);
         let mut composites = rw.graph().walk();
         composites.retain(|op| !kept.contains(op) && expandable(&rw, *op, claimed));
         if composites.is_empty() {

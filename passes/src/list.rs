@@ -89,7 +89,7 @@ pass_options! {
 pub struct ExpandComposites;
 
 impl Pass for ExpandComposites {
-    const NAME: &'static str = "expand-composites";
+    const NAME: &'static str = crate::expand_composites::NAME;
     const SUMMARY: &'static str = "expands composite ops into primitives";
     type Options = ExpandOptions;
     fn run(options: &ExpandOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {

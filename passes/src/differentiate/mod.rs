@@ -15,7 +15,7 @@ use of_ops::training::Gradient;
 use of_ops::{GradCx, Kind, OpSpec};
 
 use crate::Pass;
-use crate::list::ExpandComposites;
+use crate::expand_composites;
 
 /// Replaces every `of.gradient` by reverse accumulation over the ops between its operands. Gradients are replaced in
 /// order, so that a gradient of a gradient sees the ops of the first.
@@ -175,7 +175,7 @@ impl Tape {
                 let replaces = imp.decl().kind() == Kind::Composite;
                 let at = if replaces { op } else { gradient };
                 if replaces {
-                    rw.set_location(Location::derived(ExpandComposites::NAME, [&loc]));
+                    rw.set_location(Location::derived(expand_composites::NAME, [&loc]));
                 }
                 rw.before(at);
                 let values = imp.expand(rw, &operands).map_err(|d| d.or_at(&loc))?;
