@@ -1,5 +1,6 @@
-//! Rules of `canonicalize` for products of quantised numbers: their zero points become corrections, so that what is left
-//! is a plain product with signed bytes, which is what machines have an instruction for.
+//! Rules of `canonicalize` for quantized products: zero points become corrections.
+//!
+//! What remains is a plain product with signed bytes, for which machines have instructions.
 
 use of_diag::Diagnostic;
 use of_ir::{OpId, Rewriter, Tensor, Type, ValueId};
@@ -8,10 +9,10 @@ use of_ops::movement::Pad;
 use of_ops::nn::{Conv, ConvInteger, MatMulInteger};
 use of_ops::structural::Constant;
 
-use crate::canonicalize::reshape_to;
-use crate::facts::{dims, splat};
+use crate::builders::reshape_to;
+use crate::matchers::{dims, splat};
 
-/// The operand where it is given.
+/// The operand, where it is given.
 fn given(rw: &Rewriter<'_>, op: OpId, i: usize) -> Option<ValueId> {
     let g = rw.graph();
     g.op(op).operands.get(i).copied().filter(|v| *g.ty(*v) != Type::None)
@@ -22,20 +23,21 @@ fn zero_point(rw: &Rewriter<'_>, op: OpId, i: usize) -> Option<ValueId> {
     given(rw, op, i).filter(|z| splat(rw.graph(), *z) != Some(0.0))
 }
 
-/// Elements of a tensor of bytes.
+/// Elements of an 8-bit tensor.
 fn bytes(t: &Tensor) -> Option<Vec<i32>> {
     let signed = t.as_slice::<i8>().map(|v| v.iter().map(|x| i32::from(*x)).collect());
     signed.or_else(|| t.as_slice::<u8>().map(|v| v.iter().map(|x| i32::from(*x)).collect()))
 }
 
-/// Weights without a zero point: `w - zero` as one tensor of signed bytes, or as the sum of some where it takes nine bits.
+/// Weights without a zero point: `w - zero` as one tensor of signed bytes, or as a sum of several where it takes nine
+/// bits.
 struct Plain {
     parts: Vec<Tensor>,
     /// `w - zero`.
     centred: Vec<i32>,
 }
 
-/// `at(i)` is the number of the zero point that belongs to element `i`, where there are several.
+/// `at(i)` is the index of the zero point of element `i`, where there are several.
 fn plain(rw: &Rewriter<'_>, w: ValueId, zero: Option<ValueId>, at: impl Fn(usize) -> usize) -> Option<Plain> {
     let w = rw.graph().constant(w)?;
     let mut centred = bytes(&w)?;
@@ -54,7 +56,7 @@ fn plain(rw: &Rewriter<'_>, w: ValueId, zero: Option<ValueId>, at: impl Fn(usize
     Some(Plain { parts, centred })
 }
 
-/// The sum of the products with each part, less `zero * sums`.
+/// The sum of the products with each part, minus `zero * sums`.
 fn corrected(
     rw: &mut Rewriter<'_>,
     parts: Vec<Tensor>,
@@ -95,7 +97,7 @@ pub fn matmul_zero_points(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagn
         return Ok(false);
     };
     let za_rank = za.and_then(|z| dims(rw.graph(), z)).map_or(0, |d| d.len());
-    // One zero point a column stands along the last axis; other shapes are rare.
+    // A zero point per column is along the last axis; other shapes are rare.
     let per_column = zb.is_none_or(|z| dims(rw.graph(), z).is_some_and(|d| d.len() <= 1));
     if da < 2 || db.len() < 2 || !per_column || za.is_some_and(|z| dims(rw.graph(), z).is_none()) {
         return Ok(false);
@@ -180,7 +182,7 @@ pub fn conv_zero_points(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnos
     Ok(true)
 }
 
-/// Pads begin and end of every spatial axis as numbers.
+/// Pads before and after every spatial axis as numbers.
 fn pads(conv: &ConvInteger, spatial: &[of_ir::Dim], kernel: &[i64]) -> Option<Vec<i64>> {
     let ConvInteger { strides, pads, dilations, group, auto_pad, channels_last } = conv.clone();
     let plain = Conv { strides, pads, dilations, group, auto_pad, channels_last };

@@ -1,4 +1,4 @@
-//! Rules of `canonicalize` for resampling ops that only move data.
+//! Rules of `canonicalize` for resizing (resampling) ops that only move data.
 
 use of_diag::Diagnostic;
 use of_ir::{OpId, Rewriter, Tensor};
@@ -7,16 +7,17 @@ use of_ops::movement::Expand;
 use of_ops::nn::Resize;
 use of_ops::structural::Constant;
 
-use crate::canonicalize::reshape_to;
-use crate::facts::dims;
+use crate::builders::reshape_to;
+use crate::matchers::dims;
 
-/// nearest(x) = repeat(x), where every axis grows by a whole factor
+/// resize_nearest(x) = repeat(x), where every axis grows by an integer factor
 pub fn resize_whole(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(resize) = as_op::<Resize>(rw.graph(), op) else { return Ok(false) };
     let data = rw.graph().op(op);
     let (x, y) = (data.operands[0], data.results[0]);
     let (Some(from), Some(to)) = (dims(rw.graph(), x), dims(rw.graph(), y)) else { return Ok(false) };
-    // With these, output i reads input floor(i / factor): (i + 1/2) / factor - 1/2 is within 1/2 of it, never halfway.
+    // In these modes, output i reads input floor(i / factor): (i + 1/2) / factor - 1/2 is within 1/2 of it, never
+    // halfway.
     let below = matches!(
         (&*resize.coordinate_transformation_mode, &*resize.nearest_mode),
         ("asymmetric", "floor") | ("half_pixel", "round_prefer_floor" | "round_prefer_ceil")
@@ -27,7 +28,7 @@ pub fn resize_whole(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic>
     }
     let factors: Vec<usize> = from.iter().zip(&to).map(|(d, e)| e / d).collect();
     if let Some(scales) = data.operands.get(2).filter(|v| rw.graph().ty(**v).as_tensor().is_some()) {
-        // The scale, not the ratio of the sizes, says where an output lies.
+        // The given scale, not the ratio of the sizes, defines the position of an output.
         let Some(scales) = rw.graph().constant(*scales).and_then(|t| t.to_f64s()) else { return Ok(false) };
         let rank = from.len() as i64;
         let all: Vec<i64> = (0..rank).collect();

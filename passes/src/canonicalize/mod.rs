@@ -1,4 +1,7 @@
-//! `canonicalize`: local rewrites that always help. One function a rule, each under its equation.
+//! `canonicalize`: local rewrites that help on every target. One function per rule, documented by its equation.
+
+mod resize;
+mod zero_points;
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, Rewriter, Tensor, ValueId};
@@ -10,12 +13,13 @@ use of_ops::nn::Conv;
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
-use crate::facts::{def, dims, ints, single_use, splat};
-use crate::integer_products::{conv_zero_points, matmul_zero_points};
-use crate::resample::resize_whole;
-use crate::rules::dtype::holds;
+use crate::builders::{permutation, reshape_to, transpose_by};
+use crate::matchers::holds_all_values;
+use crate::matchers::{def, dims, ints, single_use, splat};
+use resize::resize_whole;
+use zero_points::{conv_zero_points, matmul_zero_points};
 
-/// A rule: rewrites `op` and says whether it did.
+/// A rule rewrites `op` and returns whether it did.
 type Rule = fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>;
 
 /// Every rule, tried in this order on every op.
@@ -40,12 +44,12 @@ const RULES: &[(&str, Rule)] = &[
     ("conv-zero-points", conv_zero_points),
 ];
 
-/// Applies the rules until none fits.
+/// Applies the rules until none matches.
 ///
 /// # Errors
 /// When a rule makes an op that does not fit, a bug of the rule.
 pub fn canonicalize(func: &mut Func) -> Result<(), Diagnostics> {
-    /// A rule that undoes another would go on for ever; real graphs settle within a few rounds.
+    /// Limit for rules that undo one another; real graphs converge within a few rounds.
     const ROUNDS: usize = 32;
     for _ in 0..ROUNDS {
         let mut changed = false;
@@ -99,7 +103,7 @@ fn neutral(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         _ => return Ok(false),
     };
     let (a, b, r) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1], result(rw, op));
-    // Adding +0 turns -0 into +0; the two compare equal everywhere, so this is no change that a model can see.
+    // Adding +0 turns -0 into +0. The two compare equal, so no model can observe it.
     if splat(rw.graph(), b) == Some(neutral) && same_tensor_type(rw, a, r) {
         return replace(rw, op, a);
     }
@@ -109,7 +113,7 @@ fn neutral(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     Ok(false)
 }
 
-/// x^1 = x;  x^2 = x x;  x^3 = x x x. A power of 1/2 is no root: they differ for -0 and -inf.
+/// x^1 = x;  x^2 = x x;  x^3 = x x x. A power of 1/2 is not a square root: they differ for -0 and -inf.
 fn pow_small(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     if as_op::<Pow>(rw, op).is_none() {
         return Ok(false);
@@ -134,12 +138,12 @@ fn pow_small(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     Ok(true)
 }
 
-/// Conversions, movements and concatenations that change nothing.
+/// Casts, movements and concatenations that are the identity.
 fn same_type(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let data = rw.graph().op(op);
     let Some(&x) = data.operands.first() else { return Ok(false) };
     let whole = match data.name() {
-        // A reshape or expansion to the same shape keeps every element in its place; so does a full slice.
+        // A reshape or expansion to the same shape keeps every element; so does a full slice.
         Reshape::NAME | Expand::NAME | Cast::NAME => true,
         Slice::NAME => {
             data.operands.get(4).is_none_or(|s| ints(rw.graph(), *s).is_some_and(|s| s.iter().all(|x| *x == 1)))
@@ -150,7 +154,7 @@ fn same_type(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     if whole && same_tensor_type(rw, x, result(rw, op)) { replace(rw, op, x) } else { Ok(false) }
 }
 
-/// cast(cast x) = cast x where the first conversion keeps every value.
+/// cast(cast x) = cast x where the first cast preserves every value
 fn cast_cast(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(outer) = as_op::<Cast>(rw, op) else { return Ok(false) };
     let wide = rw.graph().op(op).operands[0];
@@ -158,24 +162,11 @@ fn cast_cast(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         return Ok(false);
     };
     let dtype = |v: ValueId| rw.graph().ty(v).as_tensor().map(|t| t.dtype);
-    if !dtype(wide).zip(dtype(x)).is_some_and(|(wide, narrow)| holds(wide, narrow)) {
+    if !dtype(wide).zip(dtype(x)).is_some_and(|(wide, narrow)| holds_all_values(wide, narrow)) {
         return Ok(false);
     }
     rw.replace_with(op, outer, &[x])?;
     Ok(true)
-}
-
-/// The permutation of a transpose, which reverses the axes when it has none.
-pub fn permutation(t: &Transpose, rank: usize) -> Vec<usize> {
-    match &t.perm {
-        Some(p) => p.iter().map(|x| if *x < 0 { (*x + rank as i64) as usize } else { *x as usize }).collect(),
-        None => (0..rank).rev().collect(),
-    }
-}
-
-/// A transpose with the given permutation.
-pub fn transpose_by(perm: &[usize]) -> Transpose {
-    Transpose { perm: Some(perm.iter().map(|p| *p as i64).collect()) }
 }
 
 /// transpose_p(transpose_q(x)) = transpose_(q∘p)(x);  transpose_id(x) = x
@@ -196,7 +187,7 @@ fn transpose_transpose(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnost
     replace(rw, op, new)
 }
 
-/// A transpose that only moves axes of extent 1 is a reshape.
+/// A transpose that moves only axes of extent 1 is a reshape.
 fn transpose_of_ones(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(t) = as_op::<Transpose>(rw, op) else { return Ok(false) };
     let (x, r) = (rw.graph().op(op).operands[0], result(rw, op));
@@ -209,14 +200,6 @@ fn transpose_of_ones(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic
     rw.rewrite(op, &[]);
     let new = reshape_to(rw, x, &to)?;
     replace(rw, op, new)
-}
-
-/// A reshape to fixed dimensions.
-pub fn reshape_to(rw: &mut Rewriter<'_>, x: ValueId, to: &[usize]) -> Result<ValueId, Diagnostic> {
-    let shape: Vec<i64> = to.iter().map(|d| *d as i64).collect();
-    let shape = rw.create_one(Constant { value: Tensor::from_i64s(&shape) }, &[])?;
-    // allowzero: an extent of 0 in `to` means 0, not "as in the operand".
-    rw.create_one(Reshape { allowzero: true }, &[x, shape])
 }
 
 /// reshape(reshape(x)) = reshape(x), where the result's dimensions are fixed
@@ -277,7 +260,7 @@ fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     Ok(false)
 }
 
-/// map(expand(x), y) = map(x, y) where y has the result's shape: maps stretch what they read by themselves
+/// map(expand(x), y) = map(x, y) where y has the shape of the result: elementwise ops broadcast their operands
 fn expand_operand(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let g = rw.graph();
     if of_ops::list::get(g, op).is_none_or(|o| o.scalar().is_none()) {
@@ -322,7 +305,7 @@ fn scatter_rows(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     Ok(true)
 }
 
-/// The convolution that defines `v` and nobody else reads, with `c` as one number a channel of it.
+/// The convolution that defines `v` and has no other reader, and `c` as one number per channel of it.
 fn conv_and_channels(rw: &Rewriter<'_>, v: ValueId, c: ValueId) -> Option<(OpId, Conv, Tensor)> {
     let g = rw.graph();
     let (conv_op, conv) = def::<Conv>(g, v)?;
@@ -335,6 +318,7 @@ fn conv_and_channels(rw: &Rewriter<'_>, v: ValueId, c: ValueId) -> Option<(OpId,
     // Aligned at the last axis, only the channel axis may differ from 1.
     let channel_axis = if conv.channels_last { rank - 1 } else { 1 };
     let lead = rank.checked_sub(own.len())?;
+    // Aligned at the last axis, only the channel axis may differ from 1.
     let fits = own.iter().enumerate().all(|(i, d)| *d == 1 || (lead + i == channel_axis && *d == channels));
     if !fits || !constant.dtype().is_float() {
         return None;
@@ -358,7 +342,7 @@ fn conv_mul(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
         return Ok(false);
     };
     let operands = rw.graph().op(conv_op).operands.clone();
-    // Only weights that are known now: otherwise the product would be computed at every run.
+    // Only constant weights: otherwise every run would compute the product.
     if rw.graph().constant(operands[1]).is_none() {
         return Ok(false);
     }
@@ -399,7 +383,7 @@ fn conv_add(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     replace(rw, op, y)
 }
 
-/// A product with a vector is one with a matrix that has an axis of 1, so that backends see matrices only.
+/// A product with a vector becomes one with a matrix that has an axis of 1, so that backends see matrices only.
 fn matmul_vector(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     if as_op::<MatMul>(rw, op).is_none() {
         return Ok(false);
@@ -420,8 +404,8 @@ fn matmul_vector(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     replace(rw, op, y)
 }
 
-/// sum_n p[r, n] (g v^T)[r, n] = sum_c g[r, c] (p v)[r, c] where p v is the product that is there first: a number of each row
-/// in the gradient of attention, which then needs none of its scores.
+/// sum_n p[r, n] (g v^T)[r, n] = sum_c g[r, c] (p v)[r, c], where p v is computed already. In the gradient of attention
+/// the row sum then does not need the score matrix.
 fn matmul_row_sums(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let g = rw.graph();
     let (Some(sum), [x, axes]) = (of_ops::list::as_op::<ReduceSum>(g, op), &g.op(op).operands[..]) else {

@@ -1,8 +1,8 @@
-//! Transposed convolutions as convolutions.
+//! Transposed convolutions as convolutions (sub-pixel or phase decomposition).
 //!
-//! With stride `s`, output `m*s + r` is `sum over q of x[m - q] * w[q*s + r]`: for each phase `r` a convolution of `x` by
-//! every `s`-th tap, backwards. Phases of the same taps read the same inputs, so they are channels of one convolution. The
-//! results of all are then interleaved. A phase without taps has none but the bias.
+//! With stride `s`, output `m*s + r` is `sum over q of x[m - q] * w[q*s + r]`. So each phase `r` is a convolution of
+//! `x` by every `s`-th tap, in reverse. Phases with the same taps read the same inputs, so they become channels of one
+//! convolution. The results are then interleaved. A phase without taps is only the bias.
 
 use std::ops::Range;
 
@@ -14,32 +14,32 @@ use of_ops::movement::{Concat, Expand, Gather, Reshape, Slice, Transpose};
 use of_ops::nn::{Conv, ConvTranspose};
 use of_ops::structural::{Constant, NoneValue, ShapeOf};
 
-/// Beyond so many phases nearly all are nothing but the bias, or are cut away again: more than any network has.
-const MOST_PHASES: usize = 4096;
+/// With more phases, nearly all are only the bias or are cropped; no known network has as many.
+const MAX_PHASES: usize = 4096;
 
-/// What is known of one spatial axis.
+/// Geometry of one spatial axis.
 struct Axis {
     stride: usize,
     dilation: usize,
     kernel: usize,
-    /// Taps of a phase that has as many as any, if the kernel is not dilated.
+    /// The largest number of taps of a phase, for a kernel without dilation.
     taps: usize,
-    /// Zeros after the input.
+    /// Zero padding after the input.
     after: usize,
-    /// Interleaved outputs before the first and after the last that are wanted.
+    /// Interleaved outputs to crop before and after.
     cut: (i64, i64),
 }
 
-/// Neighbouring phases of an axis that have the same taps.
+/// Adjacent phases of an axis that have the same taps.
 #[derive(Clone)]
 struct Run {
     phases: Range<usize>,
-    /// Those of the taps that they have, in the order in which the input is read.
+    /// Their taps, in the order in which the input is read.
     taps: Vec<usize>,
 }
 
 impl Axis {
-    /// The place in the kernel of tap `t` of phase `r`, if there is one.
+    /// The position in the kernel of tap `t` of phase `r`, if there is one.
     fn place(&self, t: usize, r: usize) -> Option<usize> {
         let j = (self.taps - 1 - t) * self.stride + r;
         (j.is_multiple_of(self.dilation) && j / self.dilation < self.kernel).then_some(j / self.dilation)
@@ -58,30 +58,30 @@ impl Axis {
     }
 }
 
-/// The filters `[Cin, Cout/group, kernel…]` of a transposed convolution.
+/// The filters `[Cin, Cout/group, kernel…]` of a transposed convolution: constant or computed.
 enum Filters<'a> {
     Known(&'a [f32]),
     Computed(ValueId),
 }
 
-/// A transposed convolution whose input has its channels last.
+/// A transposed convolution with channels-last input.
 struct Phases<'a> {
     x: ValueId,
     filters: Filters<'a>,
     inputs: usize,
-    /// Channels of a group.
+    /// Channels per group.
     each: usize,
-    /// One number for each channel.
+    /// One number per channel.
     bias: Option<&'a [f32]>,
     groups: usize,
     axes: &'a [Axis],
 }
 
-/// conv_transpose(x, w) = interleaved conv(x, phases of w), for weights of f32. Whether `op` is one.
+/// conv_transpose(x, w) = interleaved conv(x, phases of w), for f32 weights. Returns whether `op` was rewritten.
 ///
 /// # Errors
 /// When an op that it makes does not fit, a bug of the rule.
-pub fn conv_phases(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+pub fn conv_transpose_to_conv(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(conv) = as_op::<ConvTranspose>(rw.graph(), op) else { return Ok(false) };
     let g = rw.graph();
     let (x, w) = (g.op(op).operands[0], g.op(op).operands[1]);
@@ -92,7 +92,7 @@ pub fn conv_phases(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     };
     let constant = g.constant(w);
     let numbers = constant.as_ref().and_then(|t| t.as_slice::<f32>());
-    // A bias that is computed is added at the end.
+    // A computed bias is added at the end.
     let known = bias.and_then(|b| g.constant(b));
     let known = known.as_ref().and_then(|b| b.as_slice::<f32>());
     let computed = bias.filter(|_| known.is_none());
@@ -120,12 +120,12 @@ pub fn conv_phases(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> 
     Ok(true)
 }
 
-/// The spatial axes and the number of groups, where what must be known of extents is.
+/// The spatial axes and the number of groups, where the necessary extents are known.
 fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Option<(Vec<Axis>, usize)> {
     let shape = |v: ValueId| g.ty(v).as_tensor()?.shape.clone();
     let (input, filters) = (shape(x)?, shape(w)?);
-    // A window does not fit into nothing, of which there is a transposed convolution all the same; nor is one of no channels
-    // worth a form of its own.
+    // Empty inputs are valid for a transposed convolution but not for a convolution; without channels there is nothing
+    // to gain.
     if input.iter().chain(&filters).any(|d| d.as_const() == Some(0)) {
         return None;
     }
@@ -133,7 +133,7 @@ fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Optio
     let o = &all.windows;
     let axis = |i: usize| {
         let (stride, dilation, kernel) = (o.strides[i], o.dilations[i], o.kernel[i]);
-        // How many outputs there are beyond a stride for each input.
+        // The number of outputs beyond a stride for each input.
         let first = o.pads_begin[i].as_const()?;
         let beyond = (&(&o.input[i] + &o.pads_begin[i]) - &(&o.output[i] * &Dim::from(stride))).as_const()?;
         let s = i64::try_from(stride).ok()?;
@@ -147,13 +147,13 @@ fn axes(g: &of_ir::Graph, conv: &ConvTranspose, x: ValueId, w: ValueId) -> Optio
             cut: (first, after * s - beyond),
         })
     };
-    let phases = o.strides.iter().try_fold(1usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MOST_PHASES);
+    let phases = o.strides.iter().try_fold(1usize, |n, s| n.checked_mul(*s)).filter(|n| *n <= MAX_PHASES);
     phases.and((0..o.kernel.len()).map(axis).collect::<Option<Vec<_>>>()).map(|axes| (axes, all.group))
 }
 
 impl Phases<'_> {
-    /// `[N, M…, group, phases…, each]`, or `[N, M…, group each]` where there is one phase, with these runs of the first
-    /// axes and all phases of the others.
+    /// `[N, M…, group, phases…, each]`, or `[N, M…, group each]` for one phase, with these runs of the first axes and
+    /// all phases of the others.
     fn along(&self, rw: &mut Rewriter<'_>, runs: &[Run]) -> Result<ValueId, Diagnostic> {
         let rank = self.axes.len();
         if runs.len() == rank {
@@ -187,9 +187,9 @@ impl Phases<'_> {
             let read = rw.create_one(ShapeOf { start: Some(0), end: Some(1 + rank as i64) }, &[self.x])?;
             let more: Vec<i64> = std::iter::once(0).chain(self.axes.iter().map(|a| a.after as i64)).collect();
             let more = Constant::ints(rw, &more)?;
-            let places = rw.create_one(Add {}, &[read, more])?;
+            let indices = rw.create_one(Add {}, &[read, more])?;
             let last = Constant::ints(rw, &[channels as i64])?;
-            let to = rw.create_one(Concat { axis: 0 }, &[places, last])?;
+            let to = rw.create_one(Concat { axis: 0 }, &[indices, last])?;
             rw.create_one(Expand {}, &[row, to])?
         };
         if self.axes.iter().all(|a| a.stride == 1) {
@@ -250,7 +250,7 @@ impl Phases<'_> {
         out
     }
 
-    /// [`Self::weights`] of filters that are computed: their taps are picked as rows.
+    /// [`Self::weights`] for computed filters: gathers their taps as rows.
     fn arranged(&self, rw: &mut Rewriter<'_>, w: ValueId, runs: &[Run]) -> Result<ValueId, Diagnostic> {
         let (phases, taps) = (phases(runs), self.taps(runs));
         let reshape = |rw: &mut Rewriter<'_>, v: ValueId, dims: &[usize]| {
@@ -273,7 +273,7 @@ impl Phases<'_> {
         self.axes.iter().map(|a| a.kernel).product()
     }
 
-    /// Which taps of a filter the phases of the runs have, phase by phase; all have as many.
+    /// The filter taps of each phase of the runs, phase by phase; all have the same number.
     fn taps(&self, runs: &[Run]) -> Vec<usize> {
         let lens: Vec<usize> = runs.iter().map(|r| r.phases.len()).collect();
         let taps: Vec<usize> = runs.iter().map(|r| r.taps.len()).collect();
@@ -283,7 +283,7 @@ impl Phases<'_> {
             };
             self.axes.iter().zip(runs).enumerate().try_fold(0, axis)
         };
-        places(&lens).flat_map(|p| places(&taps).filter_map(move |t| place(&p, &t))).collect()
+        indices(&lens).flat_map(|p| indices(&taps).filter_map(move |t| place(&p, &t))).collect()
     }
 
     /// `[N, M…, group, phases…, each]` to `[N, M*stride…, group each]`.
@@ -307,8 +307,8 @@ fn phases(runs: &[Run]) -> usize {
     runs.iter().map(|r| r.phases.len()).product()
 }
 
-/// All places in a box, row-major.
-fn places(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + use<'_> {
+/// All indices of a box, row-major.
+fn indices(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + use<'_> {
     (0..dims.iter().product::<usize>()).map(move |mut n| {
         let mut at = vec![0; dims.len()];
         for (a, d) in at.iter_mut().zip(dims).rev() {
@@ -318,7 +318,7 @@ fn places(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + use<'_> {
     })
 }
 
-/// Without so many of the first and of the last places of each spatial axis.
+/// Crops this many first and last positions of each spatial axis.
 fn cut(rw: &mut Rewriter<'_>, y: ValueId, axes: impl Iterator<Item = (i64, i64)>) -> Result<ValueId, Diagnostic> {
     let (mut starts, mut ends, mut which) = (Vec::new(), Vec::new(), Vec::new());
     for (i, (first, last)) in axes.enumerate().filter(|(_, cut)| *cut != (0, 0)) {

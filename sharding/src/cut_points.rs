@@ -1,5 +1,4 @@
-//! Where a function can be cut: positions in its forward ops at which all that follows needs one value alone, as between
-//! the layers of a model.
+//! Cut points: positions in the forward ops where one value alone is live, as between the layers of a model.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,17 +6,17 @@ use of_diag::Location;
 use of_ir::{Func, Graph, OpId, ValueId};
 use of_ops::training::CARRIED;
 
-/// The two halves of a training step.
+/// The forward and backward ops of a training step.
 pub struct Phases {
-    /// What makes the loss, in order; all ops where none is known to be backward.
+    /// Ops that compute the loss, in order; all ops where no backward op is known.
     pub forward: Vec<OpId>,
-    /// What is there for the gradients.
+    /// Ops that compute gradients.
     pub backward: HashSet<OpId>,
 }
 
 impl Phases {
-    /// The phases of a function. Locations say what `differentiate` and `recompute` made. Where none says so, as in a step
-    /// that comes from elsewhere, backward is what only the next step reads.
+    /// The phases of a function. Locations tell which ops `differentiate` and `recompute` made. Without such locations,
+    /// as in an imported training step, the backward ops are those that only the next step reads.
     pub fn of(func: &Func) -> Phases {
         let g = &func.graph;
         let order = || g.region_ops(g.entry());
@@ -26,7 +25,8 @@ impl Phases {
         let ends = |op: &OpId| g.op(*op).def.traits().terminator;
         let forward = match order().find(|op| backward.contains(op)) {
             None => order().collect(),
-            // Behind the first come the backward ops, updates, and of a step from elsewhere perhaps more of the forward ones.
+            // After the first backward op come backward ops and updates. In an imported step, forward ops may follow
+            // too.
             Some(first) if is_derived(&g.op(first).loc) => order().take_while(|op| *op != first).collect(),
             Some(_) => order().filter(|op| !backward.contains(op) && !ends(op)).collect(),
         };
@@ -41,16 +41,17 @@ fn is_derived(loc: &Location) -> bool {
     }
 }
 
-/// The ops that no output needs but those that are carried to the next step; none where all outputs are of one kind.
+/// The ops that only carried outputs need. Empty where all outputs are carried, or none.
 fn for_next_step(func: &Func) -> HashSet<OpId> {
     let g = &func.graph;
     let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
-    let own = |i: usize| carried.get(i).is_none_or(|input| *input < 0);
+    let is_result = |i: usize| carried.get(i).is_none_or(|input| *input < 0);
     let results = g.outputs();
-    if (0..results.len()).all(own) || !(0..results.len()).any(own) {
+    if (0..results.len()).all(is_result) || !(0..results.len()).any(is_result) {
         return HashSet::new();
     }
-    let mut needed: HashSet<ValueId> = results.iter().enumerate().filter(|(i, _)| own(*i)).map(|(_, v)| *v).collect();
+    let mut needed: HashSet<ValueId> =
+        results.iter().enumerate().filter(|(i, _)| is_result(*i)).map(|(_, v)| *v).collect();
     let order: Vec<OpId> = g.region_ops(g.entry()).collect();
     let mut rest = HashSet::new();
     for op in order.into_iter().rev() {
@@ -64,10 +65,11 @@ fn for_next_step(func: &Func) -> HashSet<OpId> {
     rest
 }
 
-/// For each cut the position of the op before it, and the value that crosses it. Constants and inputs are everywhere.
-pub fn cuts(g: &Graph, forward: &[OpId]) -> Vec<(usize, ValueId)> {
+/// For each cut point the position of the op before it, and the value that crosses it. Constants and inputs are
+/// available everywhere.
+pub fn cut_points(g: &Graph, forward: &[OpId]) -> Vec<(usize, ValueId)> {
     let at: HashMap<OpId, usize> = forward.iter().copied().zip(0..).collect();
-    // The last forward reader of each value, and the values at their last reader.
+    // The last forward reader of each value, and the values by their last reader.
     let mut last: HashMap<ValueId, usize> = HashMap::new();
     let mut ends: Vec<Vec<ValueId>> = vec![Vec::new(); forward.len()];
     for op in forward.iter().filter(|op| !g.op(**op).def.traits().constant) {
@@ -78,12 +80,12 @@ pub fn cuts(g: &Graph, forward: &[OpId]) -> Vec<(usize, ValueId)> {
             }
         }
     }
-    let mut alive: Vec<ValueId> = Vec::new();
+    let mut live: Vec<ValueId> = Vec::new();
     let mut out = Vec::new();
     for (i, op) in forward.iter().enumerate() {
-        alive.retain(|v| !ends[i].contains(v));
-        alive.extend(g.op(*op).results.iter().filter(|v| last.contains_key(v)));
-        if let [only] = alive.as_slice() {
+        live.retain(|v| !ends[i].contains(v));
+        live.extend(g.op(*op).results.iter().filter(|v| last.contains_key(v)));
+        if let [only] = live.as_slice() {
             out.push((i, *only));
         }
     }

@@ -1,4 +1,4 @@
-//! `differentiate`: derivatives become the ops that compute them.
+//! `differentiate`: reverse-mode automatic differentiation. Gradients become the ops that compute them.
 
 mod region;
 mod repeat;
@@ -15,14 +15,14 @@ use of_ops::training::Gradient;
 use of_ops::{GradCx, Kind, OpSpec};
 
 use crate::Pass;
-use crate::list::ExpandComposites;
+use crate::expand_composites;
 
-/// Replaces every `of.gradient` by reverse accumulation over the ops between its operands, in order, so that a
-/// derivative of a derivative sees the ops of the first.
+/// Replaces every `of.gradient` by reverse accumulation over the ops between its operands. Gradients are replaced in
+/// order, so that a gradient of a gradient sees the ops of the first.
 ///
-/// An op gives the gradients of its operands by its own rule. One without a rule that has an expansion is expanded where
-/// it stands and differentiated as its parts. The derivative of a scan or a loop is a scan the other way,
-/// that of a branch a branch on the same condition.
+/// An op gives the gradients of its operands by its own rule. An op without a rule but with an expansion is expanded in
+/// place and differentiated as its parts. The gradient of a scan or a loop is a reversed scan, that of a branch is a
+/// branch on the same condition.
 ///
 /// # Errors
 /// An op between the operands that is not differentiable, with its location.
@@ -39,17 +39,17 @@ pub fn differentiate(func: &mut Func) -> Result<(), Diagnostics> {
     errors.into_result(())
 }
 
-/// One derivative on its way back from `y`.
+/// The state of one reverse accumulation from `y`.
 struct Tape {
-    /// Values that depend on `xs` by floats.
+    /// Values that depend on `xs` through floats.
     active: HashSet<ValueId>,
-    /// Ops that are still to be passed, the last first to come.
+    /// Ops still to be visited; the last is the next.
     path: Vec<OpId>,
-    /// The derivative by each value that was reached.
+    /// The gradient with respect to each value visited so far.
     grads: HashMap<ValueId, ValueId>,
 }
 
-/// Replaces `gradient`. Where `within` says so, all values from outside of that region are taken to be independent.
+/// Replaces `gradient`. With `within`, values from outside of that region are taken as independent of `xs`.
 fn resolve(rw: &mut Rewriter<'_>, gradient: OpId, within: Option<RegionId>) -> Result<(), Diagnostic> {
     rw.rewrite(gradient, &[]);
     let operands = rw.graph().op(gradient).operands.to_vec();
@@ -70,7 +70,7 @@ fn resolve(rw: &mut Rewriter<'_>, gradient: OpId, within: Option<RegionId>) -> R
         tape.step(rw, gradient, op)?;
     }
     rw.rewrite(gradient, &[]);
-    // Where an op was expanded, its results have become others.
+    // Expansion replaces results of ops.
     let xs = rw.graph().op(gradient).operands[1..].to_vec();
     let mut results = Vec::with_capacity(xs.len());
     for x in xs {
@@ -95,11 +95,12 @@ fn is_float(g: &Graph, v: ValueId) -> bool {
     matches!(g.ty(v), Type::Tensor(t) if t.dtype.is_float())
 }
 
-/// What helps where an op has a gradient for extents that are numbers alone.
-const OPEN: &str = "some of its extents are not known: 'infer-shapes' finds those that follow, 'specialize' (or --shape) gives numbers to others";
+/// The hint where an op has a gradient only for known extents.
+const OPEN_EXTENTS_HINT: &str =
+    "some of its extents are unknown: 'infer-shapes' infers some, 'specialize' (or --shape) binds others";
 
 impl Tape {
-    /// Follows `op` forward: floats that it makes of active values are active.
+    /// Forward activity analysis: float results of active operands are active.
     fn visit(&mut self, g: &Graph, op: OpId) {
         if self.reads_active(g, op) {
             let results = &g.op(op).results;
@@ -118,7 +119,7 @@ impl Tape {
         data.operands.iter().any(|v| self.active.contains(v)) || data.regions.iter().any(inside)
     }
 
-    /// Leaves the ops on which `y` depends.
+    /// Keeps the ops on which `y` depends.
     fn keep_path_to(&mut self, g: &Graph, y: ValueId) {
         let mut needed = HashSet::from([y]);
         let mut kept = Vec::new();
@@ -134,7 +135,7 @@ impl Tape {
         self.path = kept;
     }
 
-    /// Carries the derivatives by the results of `op` to its operands.
+    /// Propagates the gradients of the results of `op` to its operands (vector-Jacobian product).
     fn step(&mut self, rw: &mut Rewriter<'_>, gradient: OpId, op: OpId) -> Result<(), Diagnostic> {
         let data = rw.graph().op(op);
         let (operands, results, loc) = (data.operands.to_vec(), data.results.to_vec(), data.loc.clone());
@@ -151,9 +152,9 @@ impl Tape {
         let fixed = |v: &ValueId| rw.graph().ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some());
         let open = !operands.iter().chain(&results).all(fixed);
         let none = || {
-            let what = format!("'{name}' has no gradient, and a derivative passes through it");
+            let what = format!("'{name}' has no gradient, but a gradient propagates through it");
             let d = Diagnostic::error(Code::UNSUPPORTED, loc.clone(), what);
-            if open { d.hint(OPEN) } else { d }
+            if open { d.hint(OPEN_EXTENTS_HINT) } else { d }
         };
         let imp = of_ops::get(rw.graph(), op).ok_or_else(none)?;
         rw.rewrite(op, &[gradient]);
@@ -170,11 +171,11 @@ impl Tape {
             }
             None if imp.expands() => {
                 let first_new = rw.graph().op_slots();
-                // A primitive still gives its result: backends have code for it. Its parts are there for the derivative.
+                // A primitive keeps its result, for which backends have code; its expansion only serves the gradient.
                 let replaces = imp.decl().kind() == Kind::Composite;
                 let at = if replaces { op } else { gradient };
                 if replaces {
-                    rw.set_location(Location::derived(ExpandComposites::NAME, [&loc]));
+                    rw.set_location(Location::derived(expand_composites::NAME, [&loc]));
                 }
                 rw.before(at);
                 let values = imp.expand(rw, &operands).map_err(|d| d.or_at(&loc))?;
@@ -200,7 +201,7 @@ impl Tape {
         }
     }
 
-    /// Adds to the derivative by `v`.
+    /// Accumulates the gradient of `v`.
     fn add(&mut self, rw: &mut Rewriter<'_>, v: ValueId, g: ValueId) -> Result<(), Diagnostic> {
         let sum = match self.grads.get(&v) {
             Some(before) => rw.create_one(Add {}, &[*before, g])?,

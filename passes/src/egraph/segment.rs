@@ -1,4 +1,4 @@
-//! Regions: runs of ops of bounded length that become an e-graph, and come back as the best ops that were found.
+//! Segments: sequences of ops of bounded length that become an e-graph, and are replaced by the extracted ops.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use super::cost::Target;
 use super::extract::{Problem, Solution};
 use super::graph::{EGraph, is_listed};
 use super::language::{Kind, Node};
-use super::saturate::{Limits, Rules, Stop, saturate};
+use super::saturate::{Limits, Rules, StopReason, saturate};
 
-/// A run of ops of one block, and the op behind it.
-pub struct Run {
-    /// In order.
+/// A sequence of ops of one block, and the op after it.
+pub struct Segment {
+    /// The ops, in order.
     pub ops: Vec<OpId>,
     next: OpId,
 }
 
-/// The runs of a block of up to `length` ops. What has regions or effects, or several results (whose number may be no
-/// attribute), what the list does not know and what a user has placed stays as it is and ends a run.
-pub fn runs(graph: &Graph, block: RegionId, length: usize) -> Vec<Run> {
+/// The segments of a block of up to `length` ops. Ops with regions, effects or several results, unknown ops and
+/// annotated ops stay, and end a segment.
+pub fn segments(graph: &Graph, block: RegionId, length: usize) -> Vec<Segment> {
     let (mut out, mut ops) = (Vec::new(), Vec::new());
     for op in graph.region_ops(block) {
         let plain = is_plain(graph, op);
         if !ops.is_empty() && (!plain || ops.len() >= length) {
-            out.push(Run { ops: std::mem::take(&mut ops), next: op });
+            out.push(Segment { ops: std::mem::take(&mut ops), next: op });
         }
         if plain {
             ops.push(op);
@@ -49,102 +49,106 @@ fn is_plain(graph: &Graph, op: OpId) -> bool {
         && !data.results.iter().any(placed)
 }
 
-/// What became of a run.
+/// The result for a segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
-    /// Microseconds that the ops cost as they were, by the model.
+pub struct SegmentResult {
+    /// Cost of the original ops in microseconds, by the model.
     pub before: f64,
-    /// Microseconds that they cost now.
+    /// Their cost now.
     pub after: f64,
-    /// No choice from the e-graph costs less.
+    /// Lower bound over the e-graph.
     pub bound: f64,
-    /// How long integer programs took to say so.
+    /// Time spent on exact extraction.
     pub solving: Duration,
-    /// E-nodes.
+    /// Number of e-nodes.
     pub nodes: usize,
-    /// Why the rules stopped.
-    pub stop: Stop,
+    /// Why saturation stopped.
+    pub stop: StopReason,
 }
 
-/// A run as an e-graph.
-struct Region {
+/// A segment as an e-graph.
+struct SegmentGraph {
     graph: EGraph,
     /// Values from outside.
     leaves: Vec<ValueId>,
     classes: HashMap<ValueId, Id>,
-    /// The ops as they were, in order.
+    /// The original ops, in order.
     original: Vec<(Id, Node)>,
-    /// The op that has such a form and such operands.
+    /// The existing op with given attributes and operands.
     existing: HashMap<(u32, Vec<ValueId>), OpId>,
 }
 
-/// How a run is rewritten.
+/// How a segment is optimized.
 #[derive(Clone, Copy)]
-pub struct Task<'a> {
+pub struct SegmentConfig<'a> {
     /// The rules.
     pub rules: &'a Rules,
-    /// What costs are of.
+    /// The cost model.
     pub target: &'a Target,
-    /// When to stop.
+    /// Limits of saturation.
     pub limits: &'a Limits,
-    /// How long integer programs of the choice may take.
+    /// Time limit of exact extraction.
     pub exact: Duration,
-    /// Ways to compute each value that are left for a later pass to choose from; 1 to choose now.
-    pub ways: usize,
+    /// Alternatives kept per value for a later pass; 1 to choose now.
+    pub alternatives: usize,
 }
 
-/// Rewrites a run; leaves it as it is where nothing better was found.
+/// Optimizes a segment; leaves it unchanged where nothing is cheaper.
 ///
 /// # Errors
 /// When an op does not fit, a bug of a rule.
-pub fn optimize(rw: &mut Rewriter<'_>, run: &Run, task: &Task<'_>) -> Result<Option<Outcome>, Diagnostic> {
-    let Task { rules, target, limits, exact, ways } = *task;
-    let inside: HashSet<OpId> = run.ops.iter().copied().collect();
-    let results = run.ops.iter().flat_map(|op| rw.graph().op(*op).results.to_vec());
+pub fn optimize(
+    rw: &mut Rewriter<'_>,
+    segment: &Segment,
+    task: &SegmentConfig<'_>,
+) -> Result<Option<SegmentResult>, Diagnostic> {
+    let SegmentConfig { rules, target, limits, exact, alternatives } = *task;
+    let inside: HashSet<OpId> = segment.ops.iter().copied().collect();
+    let results = segment.ops.iter().flat_map(|op| rw.graph().op(*op).results.to_vec());
     let roots: Vec<ValueId> = results.filter(|v| rw.graph().uses(*v).iter().any(|u| !inside.contains(&u.op))).collect();
-    let Some(mut region) = Region::of(rw.graph(), run) else { return Ok(None) };
+    let Some(mut seg) = SegmentGraph::of(rw.graph(), segment) else { return Ok(None) };
     if roots.is_empty() {
         return Ok(None);
     }
-    let before = region.cost(rw.graph(), run, &roots, target);
-    let stop = saturate(&mut region.graph, rules, limits);
-    let ids: Vec<Id> = roots.iter().map(|v| region.classes[v]).collect();
-    let problem = Problem::new(&region.graph, target, &ids);
+    let before = seg.cost(rw.graph(), segment, &roots, target);
+    let stop = saturate(&mut seg.graph, rules, limits);
+    let ids: Vec<Id> = roots.iter().map(|v| seg.classes[v]).collect();
+    let problem = Problem::new(&seg.graph, target, &ids);
     let nodes = problem.size();
-    let Some(solution) = problem.solve(&region.original) else { return Ok(None) };
+    let Some(solution) = problem.solve(&seg.original) else { return Ok(None) };
     let started = Instant::now();
     let (bound, solution) = if exact.is_zero() { (0.0, solution) } else { problem.exact(solution, exact) };
     let solving = started.elapsed();
     let after = solution.cost.min(before);
-    if ways > 1 {
-        region.write_several(rw, run, &problem.several(&region.original, &solution, ways), &roots)?;
+    if alternatives > 1 {
+        seg.write_alternatives(rw, segment, &problem.alternatives(&seg.original, &solution, alternatives), &roots)?;
     } else if solution.cost < before - 1e-6 {
-        region.write(rw, run, &problem, &solution, &roots)?;
+        seg.write(rw, segment, &problem, &solution, &roots)?;
     }
-    Ok(Some(Outcome { before, after, bound, solving, nodes, stop }))
+    Ok(Some(SegmentResult { before, after, bound, solving, nodes, stop }))
 }
 
-impl Region {
-    /// `None` where an op is of a kind that e-graphs cannot hold, such as one with operands that are tuples.
-    fn of(graph: &Graph, run: &Run) -> Option<Region> {
-        let mut r = Region {
+impl SegmentGraph {
+    /// `None` where e-graphs cannot hold an op, such as one with tuple operands.
+    fn of(graph: &Graph, segment: &Segment) -> Option<SegmentGraph> {
+        let mut r = SegmentGraph {
             graph: EGraph::default(),
             leaves: Vec::new(),
             classes: HashMap::new(),
             original: Vec::new(),
             existing: HashMap::new(),
         };
-        for op in &run.ops {
+        for op in &segment.ops {
             let data = graph.op(*op);
             let operands: Vec<Id> = data.operands.iter().map(|v| r.class(graph, *v)).collect();
             let id = r.graph.original(graph, *op, &operands)?;
-            let form = r.graph.egg.analysis.forms.number(data.def, &data.attrs);
-            r.original.push((id, Node { kind: Kind::Op(form), children: operands, made: None }));
+            let form = r.graph.egg.analysis.ops.number(data.def, &data.attrs);
+            r.original.push((id, Node { kind: Kind::Op(form), children: operands, scratch_op: None }));
             r.existing.entry((form, data.operands.to_vec())).or_insert(*op);
             for (k, v) in data.results.iter().enumerate() {
                 let result = r.graph.result(id, k)?;
                 if result != id {
-                    let node = Node { kind: Kind::Result(k as u32), children: vec![id], made: None };
+                    let node = Node { kind: Kind::Result(k as u32), children: vec![id], scratch_op: None };
                     r.original.push((result, node));
                 }
                 r.classes.insert(*v, result);
@@ -161,15 +165,15 @@ impl Region {
         self.leaves.push(v);
         let id = self.graph.leaf(number, graph.ty(v), graph.constant(v));
         self.classes.insert(v, id);
-        self.original.push((id, Node { kind: Kind::Leaf(number), children: Vec::new(), made: None }));
+        self.original.push((id, Node { kind: Kind::Leaf(number), children: Vec::new(), scratch_op: None }));
         id
     }
 
-    /// What the ops that the roots need cost as they are.
-    fn cost(&self, graph: &Graph, run: &Run, roots: &[ValueId], target: &Target) -> f64 {
+    /// The cost of the original ops that the roots need.
+    fn cost(&self, graph: &Graph, segment: &Segment, roots: &[ValueId], target: &Target) -> f64 {
         let mut needed: HashSet<ValueId> = roots.iter().copied().collect();
         let mut sum = 0.0;
-        for op in run.ops.iter().rev() {
+        for op in segment.ops.iter().rev() {
             let data = graph.op(*op);
             if data.results.iter().any(|v| needed.contains(v)) {
                 needed.extend(data.operands.iter().copied());
@@ -181,55 +185,55 @@ impl Region {
         sum
     }
 
-    /// Writes a solution behind the run, lets everything outside read it, and removes what nobody reads any more.
+    /// Writes a solution after the segment, redirects all outside uses, and erases dead ops.
     fn write(
         &self,
         rw: &mut Rewriter<'_>,
-        run: &Run,
+        segment: &Segment,
         problem: &Problem<'_>,
         solution: &Solution,
         roots: &[ValueId],
     ) -> Result<(), Diagnostic> {
-        rw.before(run.next);
-        // The values of each class: several for a tuple.
+        rw.before(segment.next);
+        // The values of each class; several for a tuple.
         let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
-        for (class, node) in problem.taken(solution) {
+        for (class, node) in problem.selected(solution) {
             let made = self.values(rw, node, &values)?;
             values.insert(class, made);
         }
         for root in roots {
             rw.replace_uses(*root, values[&self.graph.egg.find(self.classes[root])][0]);
         }
-        self.clear(rw, run);
+        self.clear(rw, segment);
         Ok(())
     }
 
-    /// Writes several ways to compute each class behind the run, as operands of an `of.alternatives`.
-    fn write_several(
+    /// Writes several alternatives per class after the segment, as operands of an `of.alternatives`.
+    fn write_alternatives(
         &self,
         rw: &mut Rewriter<'_>,
-        run: &Run,
+        segment: &Segment,
         classes: &[(Id, Vec<&Node>)],
         roots: &[ValueId],
     ) -> Result<(), Diagnostic> {
-        rw.before(run.next);
-        let inside: HashSet<OpId> = run.ops.iter().copied().collect();
+        rw.before(segment.next);
+        let inside: HashSet<OpId> = segment.ops.iter().copied().collect();
         let outside = |v: &ValueId| rw.graph().uses(*v).iter().filter(|u| !inside.contains(&u.op)).copied().collect();
         let uses: Vec<Vec<of_ir::Use>> = roots.iter().map(outside).collect();
         let mut values: HashMap<Id, Vec<ValueId>> = HashMap::new();
         for (class, nodes) in classes {
-            let mut ways: Vec<Vec<ValueId>> = Vec::new();
+            let mut alternatives: Vec<Vec<ValueId>> = Vec::new();
             for node in nodes {
                 let made = self.values(rw, node, &values)?;
-                if !ways.contains(&made) {
-                    ways.push(made);
+                if !alternatives.contains(&made) {
+                    alternatives.push(made);
                 }
             }
-            let one: Vec<ValueId> = ways.iter().map(|w| w[0]).collect();
-            let made = match ways.as_slice() {
-                // Tuples are made in one way: their results are classes of their own.
+            let firsts: Vec<ValueId> = alternatives.iter().map(|w| w[0]).collect();
+            let made = match alternatives.as_slice() {
+                // Tuples have one alternative: their results are classes of their own.
                 [only] => only.clone(),
-                _ => vec![rw.create_one(Alternatives {}, &one)?],
+                _ => vec![rw.create_one(Alternatives {}, &firsts)?],
             };
             values.insert(*class, made);
         }
@@ -237,11 +241,11 @@ impl Region {
             let value = values[&self.graph.egg.find(self.classes[root])][0];
             uses.iter().for_each(|u| rw.set_operand(u.op, u.operand as usize, value));
         }
-        self.clear(rw, run);
+        self.clear(rw, segment);
         Ok(())
     }
 
-    /// The values of an e-node, several for a tuple, from those of its operands' classes.
+    /// The values of an e-node from those of its operand classes; several for a tuple.
     fn values(
         &self,
         rw: &mut Rewriter<'_>,
@@ -262,26 +266,28 @@ impl Region {
         })
     }
 
-    /// Removes what nobody reads any more.
-    fn clear(&self, rw: &mut Rewriter<'_>, run: &Run) {
-        let mut left: BTreeSet<OpId> = run.ops.iter().copied().collect();
+    /// Erases dead ops.
+    fn clear(&self, rw: &mut Rewriter<'_>, segment: &Segment) {
+        let mut left: BTreeSet<OpId> = segment.ops.iter().copied().collect();
         while let Some(op) = left.pop_last() {
             if rw.graph().op(op).results.iter().all(|v| rw.graph().uses(*v).is_empty()) {
-                // Its operands may be free now: those come earlier, as ids grow within a run or are looked at again.
+                // Its operands may be dead now. They come earlier.
                 let operands: Vec<OpId> =
                     rw.graph().op(op).operands.iter().filter_map(|v| rw.graph().def_op(*v)).collect();
                 rw.erase(op);
-                left.extend(operands.into_iter().filter(|o| run.ops.contains(o) && rw.graph().is_live(*o)));
+                left.extend(operands.into_iter().filter(|o| segment.ops.contains(o) && rw.graph().is_live(*o)));
             }
         }
     }
 
     fn create(&self, rw: &mut Rewriter<'_>, node: &Node, operands: &[ValueId]) -> Result<Vec<ValueId>, Diagnostic> {
-        let (Some((def, attrs)), Some(twin)) = (self.graph.form(node), node.made) else { return Ok(Vec::new()) };
+        let (Some((def, attrs)), Some(op)) = (self.graph.op_and_attrs(node), node.scratch_op) else {
+            return Ok(Vec::new());
+        };
         let scratch = self.graph.scratch();
-        let twin = scratch.op(twin);
-        let types: Vec<Type> = twin.results.iter().map(|v| scratch.ty(*v).clone()).collect();
-        rw.set_location(twin.loc.clone());
+        let made = scratch.op(op);
+        let types: Vec<Type> = made.results.iter().map(|v| scratch.ty(*v).clone()).collect();
+        rw.set_location(made.loc.clone());
         let op = rw.create_with_types((def, attrs.clone()), operands, &[], types)?;
         Ok(rw.graph().op(op).results.to_vec())
     }

@@ -1,4 +1,4 @@
-//! Products in 16-bit floats.
+//! Contractions in 16-bit floats (f16 or bf16): rounds operands and results.
 
 use half::{bf16, f16};
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
@@ -11,19 +11,19 @@ use of_ops::nn::Conv;
 use of_ops::structural::Constant;
 
 use super::moves;
-use crate::facts::dims;
+use crate::matchers::dims;
 
-/// Terms of a sum that are worth it: shorter ones, as the angles of rotary embeddings, are a matter of memory.
-const SHORTEST: usize = 8;
+/// Fewest terms of a sum worth rounding; shorter sums, as in rotary embeddings, are limited by memory.
+const MIN_TERMS: usize = 8;
 
-/// Rounds what the products and convolutions of f32 in `func` (primitives alone, pipeline `primitives`), loops and branches
-/// included, multiply to `dtype`, f16 or bf16, and their results too: code generation makes products of 16 bits of that
-/// where there are instructions for it. Depthwise convolutions and sums of few terms stay as they are. Gives how many products
-/// and convolutions it rounded.
+/// Rounds operands and results of the f32 contractions in `func` to `dtype`, f16 or bf16, including those in loops and
+/// branches. `func` holds only primitives (pipeline `primitives`). Code generation then uses 16-bit contraction
+/// instructions where they exist. Depthwise convolutions and short sums stay f32. Returns the number of rounded
+/// contractions.
 ///
 /// # Errors
-/// When a weight is beyond the range of `dtype`.
-pub fn round_products(func: &mut Func, dtype: DType) -> Result<usize, Diagnostics> {
+/// When a weight is out of the range of `dtype`.
+pub fn round_contractions(func: &mut Func, dtype: DType) -> Result<usize, Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "quantize");
     let mut count = 0;
     for op in rw.graph().walk() {
@@ -36,7 +36,7 @@ pub fn round_products(func: &mut Func, dtype: DType) -> Result<usize, Diagnostic
             if *rw.graph().ty(v) == Type::None {
                 continue;
             }
-            // 16 bits are moved rather than 32, and two roundings meet.
+            // Movements then work on 16 bits instead of 32, and adjacent roundings meet.
             while let Some(mover) =
                 rw.graph().def_op(v).filter(|d| moves(rw.graph(), *d) && rw.graph().uses(v).len() == 1)
             {
@@ -71,15 +71,16 @@ fn round(rw: &mut Rewriter<'_>, v: ValueId, dtype: DType) -> Result<ValueId, Dia
     rw.create_one(Cast::to(DType::F32), &[narrow])
 }
 
-/// Whether `op` is a product of f32, or a convolution that is not depthwise, whose sums have more than a few terms.
+/// Whether `op` is an f32 product, or a convolution that is not depthwise, with sums of more than a few terms.
 fn is_worth_it(g: &Graph, op: OpId) -> bool {
     let data = g.op(op);
     let f32s = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.dtype == DType::F32);
     let [x, w, ..] = &data.operands[..] else { return false };
-    let long = |n: Option<usize>| n.is_none_or(|n| n >= SHORTEST);
+    let long = |n: Option<usize>| n.is_none_or(|n| n >= MIN_TERMS);
     let fits = match data.name() {
         // The terms of a sum are known from either operand.
         MatMul::NAME => {
+            // Either operand tells the number of terms.
             let known = |v: ValueId, from_end: usize| {
                 let shape = g.ty(v).as_tensor()?.shape.as_ref()?;
                 usize::try_from(shape.get(shape.len().checked_sub(from_end)?)?.as_const()?).ok()
@@ -102,7 +103,8 @@ fn rounded(weight: &Tensor, dtype: DType, loc: impl Fn() -> Location) -> Result<
     let wrong = || Diagnostic::error(Code::TYPE, loc(), "the weights are not f32");
     let numbers = weight.as_slice::<f32>().ok_or_else(wrong)?;
     let largest = if dtype == DType::BF16 { bf16::MAX.to_f32() } else { f16::MAX.to_f32() };
-    // Half a unit in the last place beyond the largest, numbers are infinite: a weight is not to come near that.
+    // Numbers more than half a unit in the last place beyond the largest become infinite; weights must not come near
+    // that.
     if let Some(x) = numbers.iter().find(|x| x.is_finite() && x.abs() > largest) {
         let what = format!("a weight of {x:e} is beyond the range of {dtype}");
         return Err(Diagnostic::error(Code::UNSUPPORTED, loc(), what).hint("bf16 has the range of f32"));
@@ -121,8 +123,8 @@ mod tests {
 
     use super::*;
 
-    /// A row of zeros but for a last `x` by a column of such whose last is `w`, constant, as `dtype`, and how many products
-    /// were made so.
+    /// A row of zeros that ends in `x` times a constant column of zeros that ends in `w`, as `dtype`, and the number of
+    /// rounded contractions.
     fn product(x: f32, w: &str, terms: usize, dtype: DType) -> Result<(usize, f32), Diagnostics> {
         let column = format!("{}[{w}]", "[0.0], ".repeat(terms - 1));
         let text = format!(
@@ -135,7 +137,7 @@ mod tests {
         );
         let mut module = parse_module(&text, "test.of", &of_ops::registry(), None).unwrap();
         let main = module.main_mut().unwrap();
-        let count = round_products(main, dtype)?;
+        let count = round_contractions(main, dtype)?;
         let mut row = vec![0.0; terms];
         row[terms - 1] = x;
         let y = interpret::run_graph(&main.graph, &[Tensor::from_slice(&[1, terms], &row).unwrap().into()]).unwrap();
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_and_results_are_rounded_to_nearest_even() {
+    fn operands_and_results_round_to_nearest_even() {
         // One and a half units of the last place of f16 over 1, so to the even neighbour; bf16 keeps 8 bits.
         let x = 1.001_464_8;
         assert_eq!(product(1.0, &x.to_string(), 8, DType::F16).unwrap(), (1, 1.0 + 1.0 / 512.0));
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_beyond_the_range_and_short_sums() {
+    fn weights_out_of_range_fail_and_short_sums_stay_f32() {
         assert!(product(1.0, "1.0e5", 8, DType::F16).unwrap_err().to_string().contains("beyond the range of f16"));
         assert_eq!(product(257.0, "1.0", 1, DType::BF16).unwrap(), (0, 257.0));
     }

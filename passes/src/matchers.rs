@@ -1,15 +1,15 @@
-//! Questions about values that several passes ask.
+//! Matchers: queries about values that several passes share (defining op, constant, splat, single use, elementwise).
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-use of_ir::{Elements, Graph, OpId, Rewriter, Tensor, ValueId};
+use of_ir::{DType, Elements, Graph, OpId, Rewriter, Tensor, ValueId};
 use of_ops::interpret::type_of;
 use of_ops::list::{self, as_op};
 use of_ops::structural::{Constant, NoneValue};
 use of_ops::{Kind, OpDecl, OpSpec, Value};
 
-/// The op that defines `v` and its attributes, if it is a `T`.
+/// The op that defines `v` with its attributes, if it is a `T`.
 pub fn def<T: OpSpec>(g: &Graph, v: ValueId) -> Option<(OpId, T)> {
     let op = g.def_op(v)?;
     Some((op, as_op::<T>(g, op)?))
@@ -20,9 +20,9 @@ pub fn dims(g: &Graph, v: ValueId) -> Option<Vec<usize>> {
     g.ty(v).as_tensor()?.fixed_dims()
 }
 
-/// The one number that every element of a constant has.
+/// The number that every element of a constant has.
 pub fn splat(g: &Graph, v: ValueId) -> Option<f64> {
-    /// Larger constants are data: looking through them costs more than it finds.
+    /// Larger constants are data: scanning them costs more than it gains.
     const LARGEST: usize = 1 << 16;
     let t = g.constant(v)?;
     if t.is_empty() || t.len() > LARGEST {
@@ -35,23 +35,22 @@ pub fn splat(g: &Graph, v: ValueId) -> Option<f64> {
     }
 }
 
-/// Whether `v` has exactly one reader.
+/// Whether `v` has exactly one use.
 pub fn single_use(g: &Graph, v: ValueId) -> bool {
     g.uses(v).len() == 1
 }
 
-/// A constant's integers.
+/// The integers of a constant.
 pub fn ints(g: &Graph, v: ValueId) -> Option<Vec<i64>> {
     g.constant(v).as_ref().and_then(Tensor::to_i64s)
 }
 
-/// Whether the op called `name` computes each element of its result from the elements of its operands in the same
-/// place: an elementwise primitive, or a composite that is nothing but such.
-pub fn is_map(name: &str) -> bool {
+/// Whether the op `name` is elementwise: a primitive map over elements, or a composite of such.
+pub fn is_elementwise(name: &str) -> bool {
     static MAPS: OnceLock<HashSet<&'static str>> = OnceLock::new();
     MAPS.get_or_init(|| {
         let mut maps = HashSet::new();
-        // Composites may be made of composites.
+        // Composites may contain composites.
         for _ in 0..2 {
             maps.extend(
                 list::ALL.iter().filter(|d| samples_are_maps(**d, &maps)).map(|d| d.name()).collect::<Vec<_>>(),
@@ -88,4 +87,22 @@ fn expands_into(op: &dyn of_ops::Op, operands: &[Value], maps: &HashSet<&'static
     let plain = |n: &&str| *n == Constant::NAME || maps.contains(*n);
     let computes = |v: &ValueId| graph.def_op(*v).is_some();
     Some(results.len() == 1 && results.iter().all(computes) && ops.iter().all(plain))
+}
+
+/// Whether every value of `narrow` is representable in `wide`.
+pub fn holds_all_values(wide: DType, narrow: DType) -> bool {
+    use DType::{BF16, F16, F32, F64};
+    match (narrow, wide) {
+        (a, b) if a == b => true,
+        (F16 | BF16, F32 | F64) | (F32, F64) => true,
+        // A float of p bits of mantissa holds whole numbers up to 2^p.
+        (_, F32 | F64) => narrow.int_range().is_some_and(|(lo, hi)| {
+            let most = 1i128 << if wide == F32 { 24 } else { 53 };
+            lo >= -most && hi <= most
+        }),
+        _ => match (narrow.int_range(), wide.int_range()) {
+            (Some((a, b)), Some((lo, hi))) => lo <= a && b <= hi,
+            _ => false,
+        },
+    }
 }
