@@ -1,6 +1,12 @@
-//! Pictures from files.
+//! Pictures from files: a decoder for each format, and the op that chooses one.
 
+mod bmp;
 mod decoder;
 mod jpeg;
+mod png;
+mod pnm;
+mod rgb;
+mod tiff;
+mod webp;
 
 pub use decoder::ImageDecoder;
