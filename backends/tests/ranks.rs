@@ -116,7 +116,7 @@ pub fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>, loader: &Arc<d
 /// Transfers in executables, and those through the memory of the host.
 pub fn transfers(plan: &PlanFile) -> (usize, usize) {
     let tasks = || plan.plan().programs.iter().flat_map(|p| &p.tasks);
-    let inside = tasks().map(|t| if let Some(Exec::Backend(e)) = &t.exec { e.meetings.len() } else { 0 }).sum();
+    let inside = tasks().map(|t| if let Some(Exec::Backend(e)) = &t.exec { e.rendezvous.len() } else { 0 }).sum();
     (inside, tasks().filter(|t| matches!(t.exec, Some(Exec::Boxing(_)))).count())
 }
 

@@ -2,7 +2,7 @@
 
 use of_diag::Diagnostic;
 use of_ir::{Func, Graph, OpId};
-use of_plan::Meeting;
+use of_plan::Rendezvous;
 
 /// A compiler of subgraphs. Its counterpart at run time is a loader of the same name.
 pub trait Backend: Send + Sync {
@@ -21,7 +21,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// The reason why not, one sentence for people.
-    fn exchanges(&self, _transfer: &Meeting, _mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, _transfer: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
         Err("what passes between ranks goes through the memory of the host".into())
     }
 
@@ -38,7 +38,7 @@ pub trait Backend: Send + Sync {
 
     /// Whether its executables of fixed extents work beside the host. Then they are begun as early as they can be, and what
     /// reads their results comes late.
-    fn works_beside(&self) -> bool {
+    fn is_async(&self) -> bool {
         false
     }
 

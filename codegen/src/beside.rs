@@ -14,7 +14,7 @@ pub fn order(physical: &mut Physical) {
     let beside: Vec<bool> = steps.iter().map(|s| matches!(s.work, Work::Backend { beside: true, .. })).collect();
     let meets = |s: &Step| match &s.work {
         Work::Boxing { .. } => true,
-        Work::Backend { meetings, .. } => !meetings.is_empty(),
+        Work::Backend { rendezvous, .. } => !rendezvous.is_empty(),
         _ => false,
     };
     if !beside.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(meets) {
@@ -79,7 +79,7 @@ mod tests {
                 payload: (0, 0),
                 inputs: reads.iter().map(|s| Operand::whole(Place::Slot(*s))).collect(),
                 outputs: vec![*write],
-                meetings: Vec::new(),
+                rendezvous: Vec::new(),
                 beside: name.chars().all(char::is_uppercase),
             },
             flops: Flops::default(),

@@ -6,7 +6,8 @@ use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Module, PartialKind, Sbp, Type, ValueId};
 use of_ops::boxing::{TURNS_INPUTS, TURNS_OUTPUTS};
 use of_plan::{
-    Arg, ArgSource, AxisLayout, Exec, LayoutKind, MeshPort, MeshProgram, OwnWeight, PlanBuilder, Program, Rank, Turns,
+    Arg, ArgSource, AxisLayout, Exec, LayoutKind, MeshPort, MeshProgram, Microbatches, PlanBuilder, Program, Rank,
+    WeightOverride,
 };
 
 use crate::physical::element_type;
@@ -47,7 +48,7 @@ pub fn axis_layout(sbp: Sbp) -> AxisLayout {
 
 /// The entry point of a mesh whose ranks run these programs.
 pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Diagnostic> {
-    let port = |name: &str, ty: &Type, turns: Option<Turns>| {
+    let port = |name: &str, ty: &Type, microbatches: Option<Microbatches>| {
         let unsupported = || {
             let what = format!("'{name}' is {ty}: ranks take and give {EXCHANGED}");
             Diagnostic::error(Code::UNSUPPORTED, mesh.whole.loc.clone(), what).hint(EXCHANGED_HINT)
@@ -57,7 +58,7 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
         if t.dtype.bits().is_none_or(|b| b < 8) {
             return Err(unsupported());
         }
-        if let Some(t) = turns {
+        if let Some(t) = microbatches {
             dims.iter_mut().skip(t.axis as usize).take(1).for_each(|n| *n *= t.count as usize);
         }
         let mut layout: Vec<AxisLayout> = match &t.sbp {
@@ -68,19 +69,19 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
             layout.insert(part.axis.min(layout.len()), AxisLayout::at(part.index as u32));
         }
         let dims = dims.into_iter().map(|d| d as i64).collect();
-        Ok(MeshPort { name: name.into(), dtype: element_type(t.dtype) as i32, dims, layout, turns })
+        Ok(MeshPort { name: name.into(), dtype: element_type(t.dtype) as i32, dims, layout, microbatches })
     };
     // The slices of one stand side by side.
-    let ports = |names: &[String], values: &[ValueId], turns: &str| {
-        let cuts: Vec<i64> = mesh.whole.attrs.typed(turns).unwrap_or_default();
+    let ports = |names: &[String], values: &[ValueId], microbatches: &str| {
+        let cuts: Vec<i64> = mesh.whole.attrs.typed(microbatches).unwrap_or_default();
         let mut at = 0;
         let mut out = Vec::new();
         while at < values.len() {
-            let turns = cuts.get(2 * out.len()..2 * out.len() + 2).filter(|c| c[0] > 1);
-            let turns = turns.map(|c| Turns { count: c[0] as u32, axis: c[1] as u32 });
-            let name = names[at].strip_suffix("/0").filter(|_| turns.is_some()).unwrap_or(&names[at]);
-            out.push(port(name, mesh.whole.graph.ty(values[at]), turns)?);
-            at += turns.map_or(1, |t| (t.count as usize).max(1));
+            let microbatches = cuts.get(2 * out.len()..2 * out.len() + 2).filter(|c| c[0] > 1);
+            let microbatches = microbatches.map(|c| Microbatches { count: c[0] as u32, axis: c[1] as u32 });
+            let name = names[at].strip_suffix("/0").filter(|_| microbatches.is_some()).unwrap_or(&names[at]);
+            out.push(port(name, mesh.whole.graph.ty(values[at]), microbatches)?);
+            at += microbatches.map_or(1, |t| (t.count as usize).max(1));
         }
         Ok::<_, Diagnostic>(out)
     };
@@ -95,7 +96,7 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
 }
 
 /// What a rank with program `own` has in place of the weights of `template`; `None` where they differ in more.
-pub fn unify(template: &Program, own: &Program, builder: &PlanBuilder<'_>) -> Option<Vec<OwnWeight>> {
+pub fn unify(template: &Program, own: &Program, builder: &PlanBuilder<'_>) -> Option<Vec<WeightOverride>> {
     if template.tasks.len() != own.tasks.len() {
         return None;
     }
@@ -120,7 +121,7 @@ pub fn unify(template: &Program, own: &Program, builder: &PlanBuilder<'_>) -> Op
     };
     let swaps: Vec<(u32, u32)> = swaps.into_iter().collect();
     let fits = own == *template && swaps.iter().all(same_type);
-    fits.then(|| swaps.into_iter().filter(differ).map(|(of, by)| OwnWeight { of, by }).collect())
+    fits.then(|| swaps.into_iter().filter(differ).map(|(of, by)| WeightOverride { of, by }).collect())
 }
 
 fn args(exec: &Exec) -> Vec<&Arg> {

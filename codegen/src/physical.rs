@@ -8,7 +8,7 @@ use std::sync::Arc;
 use of_ir::{DType, Dim, DimFn, Factor};
 use of_plan::{
     Again, Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec,
-    KernelExec, Meeting, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind,
+    KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Rendezvous, Storage, Task, TaskId, TaskKind,
     ThreadDesc, Transfer,
 };
 
@@ -118,7 +118,7 @@ pub enum Work {
         /// Slots in order of the results.
         outputs: Vec<usize>,
         /// Transfers that it does the rank's share in.
-        meetings: Vec<Meeting>,
+        rendezvous: Vec<Rendezvous>,
         /// Whether it goes on beside the host.
         beside: bool,
     },
@@ -404,7 +404,7 @@ impl Physical {
                     bytes: step.bytes,
                 }),
             ),
-            Work::Backend { backend, payload, inputs, outputs, meetings, .. } => (
+            Work::Backend { backend, payload, inputs, outputs, rendezvous, .. } => (
                 TaskKind::Compute,
                 Exec::Backend(BackendExec {
                     backend: (*backend).to_string(),
@@ -414,7 +414,7 @@ impl Physical {
                     outputs: outputs.iter().map(|s| *s as u32).collect(),
                     flops: step.flops.all(),
                     bytes: step.bytes,
-                    meetings: meetings.clone(),
+                    rendezvous: rendezvous.clone(),
                 }),
             ),
             Work::Control { kind, inputs, given, bodies, outputs } => (

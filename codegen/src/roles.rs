@@ -12,7 +12,7 @@ use of_ops::list::as_op;
 use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, Slice, Transpose};
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
-use of_ops::structural::{Constant, Hold, NoneValue, Return, Yield};
+use of_ops::structural::{Constant, NoneValue, OptimizationBarrier, Return, Yield};
 use of_plan::ControlKind;
 
 use crate::extract::read_by;
@@ -253,7 +253,7 @@ fn native(g: &Graph, op: OpId) -> Result<Role, String> {
     }
     let floats = |v: ValueId| g.ty(v).as_tensor().is_some_and(|t| expr::is_float(t.dtype));
     match data.name() {
-        Reshape::NAME | Hold::NAME => Ok(Role::Alias),
+        Reshape::NAME | OptimizationBarrier::NAME => Ok(Role::Alias),
         Transpose::NAME | Expand::NAME | Concat::NAME => Ok(Role::Single),
         Slice::NAME => {
             derived(g, op, 1..2)?;

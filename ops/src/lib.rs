@@ -3,11 +3,11 @@
 //! An op is a struct whose fields are its attributes; it implements [`Op`]: inference, reference evaluation or
 //! expansion, SBP signatures, gradient. Ops of others join while the program runs ([`added`]). The tests in `tests/list_wide.rs` run over the whole list.
 
-pub mod added;
 mod declare;
 pub mod interpret;
 pub mod list;
 mod op;
+pub mod op_registry;
 pub mod sample;
 pub mod scalar;
 pub mod scalar_eval;

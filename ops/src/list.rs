@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use of_ir::{Graph, OpId, Registry};
 
-use crate::{Op, OpDecl, OpSpec, added};
+use crate::{Op, OpDecl, OpSpec, op_registry};
 
 macro_rules! list {
     ($($op:path,)*) => {
@@ -244,9 +244,9 @@ list! {
     crate::string::TfIdfVectorizer,
     // structural
     crate::structural::Constant,
-    crate::structural::Either,
+    crate::structural::Alternatives,
     crate::structural::Fail,
-    crate::structural::Hold,
+    crate::structural::OptimizationBarrier,
     crate::structural::NoneValue,
     crate::structural::Return,
     crate::structural::ShapeOf,
@@ -263,12 +263,12 @@ list! {
 pub fn decl(name: &str) -> Option<&'static dyn OpDecl> {
     static BY_NAME: OnceLock<HashMap<&'static str, &'static dyn OpDecl>> = OnceLock::new();
     let own = BY_NAME.get_or_init(|| ALL.iter().map(|d| (d.name(), *d)).collect());
-    own.get(name).copied().or_else(|| added::get(name))
+    own.get(name).copied().or_else(|| op_registry::get(name))
 }
 
 /// All ops, those that were added too, for the parser.
 pub fn registry() -> Registry {
-    Registry::new(ALL.iter().copied().chain(added::all()).map(|d| d.as_def()))
+    Registry::new(ALL.iter().copied().chain(op_registry::all()).map(|d| d.as_def()))
 }
 
 /// The op as its struct with attributes; `None` for an op that is neither in the list nor was added to it.

@@ -4,7 +4,7 @@ use of_ir::{Dim, Graph, OpId, OpView, Rewriter, TensorType, Type};
 
 use crate::movement::{Flatten, Gather, GatherElements, GatherNd, Reshape, Slice, Squeeze, Unsqueeze};
 use crate::scalar::ScalarOp;
-use crate::structural::{Constant, Either, Hold, NoneValue, Return, ShapeOf, Size, Yield};
+use crate::structural::{Alternatives, Constant, NoneValue, OptimizationBarrier, Return, ShapeOf, Size, Yield};
 use crate::{Kind, Op, OpSpec, list};
 
 /// Arithmetic and memory traffic of an op that runs alone.
@@ -61,7 +61,15 @@ pub fn bytes(ty: &Type) -> f64 {
 
 /// Views: the result is the operand's memory under another shape.
 pub fn is_view(name: &str) -> bool {
-    matches!(name, Reshape::NAME | Squeeze::NAME | Unsqueeze::NAME | Flatten::NAME | Hold::NAME | Either::NAME)
+    matches!(
+        name,
+        Reshape::NAME
+            | Squeeze::NAME
+            | Unsqueeze::NAME
+            | Flatten::NAME
+            | OptimizationBarrier::NAME
+            | Alternatives::NAME
+    )
 }
 
 /// The work of `op`. Structure and views have none; control flow has the work of its regions, each once.

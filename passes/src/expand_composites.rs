@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, ValueId};
-use of_ops::structural::Either;
+use of_ops::structural::Alternatives;
 use of_ops::{Kind, OpSpec};
 
 /// Expansions may hold composites in turn; deeper nesting than this is an expansion that never ends.
@@ -48,15 +48,15 @@ pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Res
     Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), "the expansion of composites does not end").into())
 }
 
-/// Says that ways to compute values are dropped, where there is an `of.either` of several.
+/// Says that ways to compute values are dropped, where there is an `of.alternatives` of several.
 pub fn drops_ways(func: &Func, claimed: &dyn Fn(&str) -> bool) -> Option<Diagnostic> {
     let g = &func.graph;
     let several = |op: &OpId| {
         let data = g.op(*op);
-        data.name() == Either::NAME && data.operands.iter().any(|v| *v != data.operands[0])
+        data.name() == Alternatives::NAME && data.operands.iter().any(|v| *v != data.operands[0])
     };
     let dropped: Vec<OpId> =
-        if claimed(Either::NAME) { Vec::new() } else { g.walk().into_iter().filter(several).collect() };
+        if claimed(Alternatives::NAME) { Vec::new() } else { g.walk().into_iter().filter(several).collect() };
     let first = g.op(*dropped.first()?);
     let what = match dropped.len() {
         1 => "this value may be computed in several ways: 'expand-composites' takes the first".into(),
@@ -65,7 +65,7 @@ pub fn drops_ways(func: &Func, claimed: &dyn Fn(&str) -> bool) -> Option<Diagnos
             n - 1
         ),
     };
-    let hint = "'shard' chooses among them: put it first, or keep them with 'expand-composites{keep=of.either}'";
+    let hint = "'shard' chooses among them: put it first, or keep them with 'expand-composites{keep=of.alternatives}'";
     Some(Diagnostic::warning(Code::PIPELINE, first.loc.clone(), what).hint(hint))
 }
 

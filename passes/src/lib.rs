@@ -4,6 +4,7 @@
 //! pipeline as text, and a [`Manager`] runs such a text: `infer-shapes,canonicalize,specialize{batch=8}`. Printing,
 //! timing, verification and crash reproducers are the manager's; a pass only changes the module.
 
+pub mod bind_shape_symbols;
 pub mod canonicalize;
 pub mod channels_last;
 mod conv_phases;
@@ -34,14 +35,13 @@ pub mod sharding;
 pub mod specialize;
 pub mod stack_appends;
 mod syntax;
-pub mod tell_extents;
 mod verify;
 pub mod widen_floats;
 
 pub use egraph::{Optimize, OptimizeOptions};
 pub use list::{
-    Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions, FoldConstants, InferShapes,
-    PASSES, QuantizeContractions, ScanToLoop, Specialize, StackAppends, TellExtents, WidenFloats, find,
+    BindShapeSymbols, Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions,
+    FoldConstants, InferShapes, PASSES, QuantizeContractions, ScanToLoop, Specialize, StackAppends, WidenFloats, find,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};

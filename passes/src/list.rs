@@ -35,7 +35,7 @@ list! {
     crate::sharding::Shard,
     Specialize,
     StackAppends,
-    TellExtents,
+    BindShapeSymbols,
     crate::verify::Verify,
     WidenFloats,
 }
@@ -71,7 +71,7 @@ func_passes! {
     FoldConstants: "fold-constants", "evaluates what depends on constants and shapes alone" => crate::fold_constants::fold_constants;
     InferShapes: "infer-shapes", "runs inference again and keeps what it newly knows" => crate::infer_shapes::infer_shapes;
     StackAppends: "stack-appends", "what a loop only appends to becomes a scan output" => crate::stack_appends::stack_appends;
-    TellExtents: "tell-extents", "extents that are computed get names before the op that makes them" => crate::tell_extents::tell_extents;
+    BindShapeSymbols: "bind-shape-symbols", "extents that are computed get names before the op that makes them" => crate::bind_shape_symbols::bind_shape_symbols;
     ScanToLoop: "scan-to-loop", "scans become loops, which have native code" => crate::scan_to_loop::scan_to_loop;
     QuantizeContractions: "quantize-contractions", "products and convolutions of dequantised operands become integer ones" => crate::quantize_contractions::quantize_contractions;
     WidenFloats: "widen-floats", "sums and products of 16-bit floats are computed in f32" => crate::widen_floats::widen_floats;

@@ -25,7 +25,7 @@ pub const PIPELINES: &[Pipeline] = &[
     },
     Pipeline {
         name: "cpu",
-        text: "quantize-contractions,primitives,widen-floats,scan-to-loop,stack-appends,tell-extents,channels-last,simplify",
+        text: "quantize-contractions,primitives,widen-floats,scan-to-loop,stack-appends,bind-shape-symbols,channels-last,simplify",
         summary: "what the CPU code generator takes",
     },
 ];

@@ -1,7 +1,7 @@
 //! `recompute`: what backward ops read of forward ones may be computed again instead of being kept.
 //!
 //! The forward ops are cut where all that follows needs one value alone: between the layers of a model. What backward ops
-//! read of a piece becomes an `of.either` of the value that was kept and of a copy of the piece, computed of the value
+//! read of a piece becomes an `of.alternatives` of the value that was kept and of a copy of the piece, computed of the value
 //! before it when it is first needed (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016). Which of them
 //! are kept is for `shard` to choose, value by value; copies that nothing takes are left out.
 
@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Use, ValueId};
-use of_ops::structural::{Either, Hold};
+use of_ops::structural::{Alternatives, OptimizationBarrier};
 use of_sharding::cuts::{self, Phases};
 
 use crate::{Pass, PassContext, each_func, pass_options};
@@ -103,12 +103,12 @@ fn offer(
     }
     rw.before(first);
     let mut values: HashMap<ValueId, ValueId> = HashMap::new();
-    values.insert(piece.from, rw.create_one(Hold {}, &[piece.from])?);
+    values.insert(piece.from, rw.create_one(OptimizationBarrier {}, &[piece.from])?);
     for op in copied.into_iter().rev() {
         rw.copy_op(op, &mut values);
     }
     for (v, uses) in wanted {
-        let either = rw.create_one(Either {}, &[v, values[&v]])?;
+        let either = rw.create_one(Alternatives {}, &[v, values[&v]])?;
         uses.iter().for_each(|u| rw.set_operand(u.op, u.operand as usize, either));
     }
     Ok(())

@@ -6,7 +6,7 @@ use of_ops::training::CARRIED;
 use of_sharding::cuts::Phases;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Meshes, Model, explain, lower, stages, turns, ways};
+use of_sharding::{MeshSpec, Meshes, Model, alternatives, explain, lower, microbatches, stages};
 
 use crate::{Pass, PassContext, pass_options};
 
@@ -91,7 +91,7 @@ impl Pass for Shard {
         }
         let mut bound = f64::INFINITY;
         crate::each_func(module, |f| {
-            if let Some(settled) = ways::settle(f, &mesh, mesh.memory, &effort)? {
+            if let Some(settled) = alternatives::settle(f, &mesh, mesh.memory, &effort)? {
                 bound = settled.bound;
             }
             Ok(())
@@ -187,12 +187,12 @@ fn cut(
     let mut found = None;
     crate::each_func(module, |f| {
         let staged = stages::choose(f, mesh, count, microbatches, effort)?;
-        let own = turns::Turns::of(f, microbatches)?;
+        let own = microbatches::Microbatches::of(f, microbatches)?;
         let names: Vec<String> = match count {
             1 => vec![MESH.into()],
             n => (0..n).map(|i| format!("{STAGE}{i}")).collect(),
         };
-        turns::write(f, &staged, &own, &names)?;
+        microbatches::write(f, &staged, &own, &names)?;
         lines.push(explain::cut(&staged.pipeline));
         found = Some((staged.pipeline, names));
         Ok(())

@@ -6,9 +6,9 @@ use of_ir::Module;
 use of_ir::text::parse_module;
 use of_ops::{Value, interpret, sample::Rng};
 use of_passes::Manager;
+use of_sharding::alternatives::settle;
 use of_sharding::decide::{decide, prepare, write};
 use of_sharding::search::Effort;
-use of_sharding::ways::settle;
 use of_sharding::{MeshSpec, Meshes, Model, execute, lower};
 
 fn parsed(text: &str) -> Module {
@@ -35,8 +35,8 @@ const BEFORE: &str = "simplify,expand-composites,fold-constants,canonicalize,cse
 
 /// What `optimize` recognizes as a composite is a composite no longer when layouts are searched.
 fn optimized(target: &str, ways: usize) -> String {
-    let after = "expand-composites{keep=[of.either]},fold-constants,dce";
-    format!("{BEFORE},optimize{{target={target}, ways={ways}}},{after}")
+    let after = "expand-composites{keep=[of.alternatives]},fold-constants,dce";
+    format!("{BEFORE},optimize{{target={target}, alternatives={ways}}},{after}")
 }
 
 /// Two products with one matrix: alone the sum comes first, but here its operands lie in two ways, and are larger than the

@@ -4,10 +4,10 @@
 
 use of_ir::text::parse_module;
 use of_passes::Manager;
+use of_sharding::alternatives::settle;
 use of_sharding::decide::decide;
 use of_sharding::explain::summary;
 use of_sharding::search::Effort;
-use of_sharding::ways::settle;
 use of_sharding::{MeshSpec, Model};
 
 /// Three blocks on eight devices, which take 468 MB where all is kept.

@@ -9,7 +9,7 @@ use of_ir::text::parse_module;
 use of_ir::{Func, Module};
 use of_passes::Manager;
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, stages, turns};
+use of_sharding::{MeshSpec, microbatches, stages};
 
 /// A step of training of `layers` layers tanh(x w) with weights of `width` x `width`, on `rows` rows.
 fn step(layers: usize, rows: usize, width: usize) -> String {
@@ -86,9 +86,9 @@ fn memory_of_stages_is_what_is_written() {
             let func = module.funcs.get_mut("main").unwrap();
             let staged =
                 stages::choose(func, &mesh, count, microbatches, &effort).unwrap_or_else(|d| panic!("{:?}", d.0));
-            let own = turns::Turns::of(func, microbatches).unwrap();
+            let own = microbatches::Microbatches::of(func, microbatches).unwrap();
             let names: Vec<String> = (0..count).map(|i| format!("stage{i}")).collect();
-            turns::write(func, &staged, &own, &names).unwrap_or_else(|d| panic!("{:?}", d.0));
+            microbatches::write(func, &staged, &own, &names).unwrap_or_else(|d| panic!("{:?}", d.0));
             let (said, written) = (staged.pipeline.memory, held(func).into_iter().fold(0.0, f64::max));
             println!("{layers:6} {rows:6} {width:6} {count:7} x {microbatches} {said:14.0} {written:10.0}");
             assert!(said >= 0.95 * written, "{layers} {rows} {width} {count}x{microbatches}: {said} of {written}");

@@ -50,7 +50,7 @@ pub struct MeshPortText {
     pub dims: Vec<i64>,
     pub layout: String,
     /// Into how many slices it is cut along which axis.
-    pub turns: Option<(u32, u32)>,
+    pub microbatches: Option<(u32, u32)>,
 }
 
 /// What the machine must offer.
@@ -274,7 +274,7 @@ fn mesh_text(mesh: &MeshProgram) -> MeshText {
         dtype: port.dtype().name(),
         dims: port.dims.clone(),
         layout: layout_text(&port.layout),
-        turns: port.turns.map(|t| (t.count, t.axis)),
+        microbatches: port.microbatches.map(|t| (t.count, t.axis)),
     };
     MeshText {
         name: mesh.name.clone(),
@@ -327,7 +327,7 @@ fn exec_text(task: &Task, code: &[KernelCode]) -> String {
         }
         Some(Exec::Backend(exec)) => {
             let outputs: Vec<_> = exec.outputs.iter().map(|id| format!("%{id}")).collect();
-            let meets: String = exec.meetings.iter().map(|m| format!(", {}", transfer_text(&m.transfer))).collect();
+            let meets: String = exec.rendezvous.iter().map(|m| format!(", {}", transfer_text(&m.transfer))).collect();
             format!("{}[{} bytes]({}) -> {}{meets}", exec.backend, exec.len, list(&exec.inputs), outputs.join(", "))
         }
         Some(Exec::Control(exec)) => {

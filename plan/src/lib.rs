@@ -50,7 +50,7 @@ pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
 pub use links::Links;
 pub use map::zeroed_pages;
-pub use mesh::{AxisLayout, LayoutKind, MeshPort, MeshProgram, OwnWeight, Rank, Turns, holds, parts};
+pub use mesh::{AxisLayout, LayoutKind, MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, holds, parts};
 pub use order::{chain_threads, order_reuse};
 pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
@@ -58,7 +58,7 @@ pub use structure::{
 };
 pub use task::{
     Again, Arg, ArgSource, BackendExec, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec,
-    Meeting, PortExec, Task, TaskKind, View,
+    PortExec, Rendezvous, Task, TaskKind, View,
 };
 pub use task_id::TaskId;
 pub use transfer::{Group, Piece, Runs, Transfer, block, coords, partial_kind};

@@ -100,12 +100,12 @@ pub struct MeshPort {
     /// Where it is cut into slices each of which lies so, and is an input or output of the ranks by itself: those of the
     /// microbatches of a step.
     #[prost(message, optional, tag = "5")]
-    pub turns: Option<Turns>,
+    pub microbatches: Option<Microbatches>,
 }
 
 /// Equal slices of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct Turns {
+pub struct Microbatches {
     /// The tensor's axis.
     #[prost(uint32, tag = "1")]
     pub axis: u32,
@@ -117,13 +117,13 @@ pub struct Turns {
 impl MeshPort {
     /// How many inputs or outputs of a rank stand for it.
     pub fn count(&self) -> usize {
-        self.turns.map_or(1, |t| t.count as usize)
+        self.microbatches.map_or(1, |t| t.count as usize)
     }
 
     /// Start and length along each axis of slice `turn`; all of it where it is not cut.
     pub fn slice(&self, turn: usize) -> Vec<(usize, usize)> {
         let mut all: Vec<(usize, usize)> = self.dims.iter().map(|d| (0, usize::try_from(*d).unwrap_or(0))).collect();
-        if let Some(t) = self.turns
+        if let Some(t) = self.microbatches
             && let Some((start, len)) = all.get_mut(t.axis as usize)
         {
             *len /= (t.count as usize).max(1);
@@ -155,12 +155,12 @@ pub struct Rank {
     pub program: u32,
     /// Weights that it has in place of the template's: its own parts of them.
     #[prost(message, repeated, tag = "2")]
-    pub own: Vec<OwnWeight>,
+    pub own: Vec<WeightOverride>,
 }
 
 /// A weight in place of another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct OwnWeight {
+pub struct WeightOverride {
     /// The template's.
     #[prost(uint32, tag = "1")]
     pub of: u32,

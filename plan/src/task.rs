@@ -81,10 +81,10 @@ impl Task {
     }
 
     /// The transfers at which it meets other ranks, in the order of their numbers, each with the type of its elements.
-    pub fn meetings<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
+    pub fn rendezvous<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
         let (own, of_backend) = match &self.exec {
             Some(Exec::Boxing(exec)) => (Some(exec), &[][..]),
-            Some(Exec::Backend(exec)) => (None, &exec.meetings[..]),
+            Some(Exec::Backend(exec)) => (None, &exec.rendezvous[..]),
             _ => (None, &[][..]),
         };
         let regst = |exec: &BoxingExec| program.regsts.get(exec.dst as usize).map(|r| r.dtype());
@@ -251,12 +251,12 @@ pub struct BackendExec {
     pub bytes: u64,
     /// Transfers that the executable does the rank's share in by itself, in the order of their numbers.
     #[prost(message, repeated, tag = "8")]
-    pub meetings: Vec<Meeting>,
+    pub rendezvous: Vec<Rendezvous>,
 }
 
 /// A transfer inside of an executable.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Meeting {
+pub struct Rendezvous {
     /// What is transferred.
     #[prost(message, required, tag = "1")]
     pub transfer: Transfer,

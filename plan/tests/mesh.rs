@@ -50,7 +50,7 @@ fn plan(templates: Vec<Program>, ranks: [u32; 2]) -> Plan {
         plan.add_program(t);
     });
     let port = |name: &str, layout: AxisLayout| MeshPort {
-        turns: None,
+        microbatches: None,
         name: name.into(),
         dtype: ElementType::F32 as i32,
         dims: vec![4, 4],
@@ -123,14 +123,14 @@ fn on_a_backend(program: &Program, name: &str, backend: &str, counts: &[usize]) 
         (0..p.tasks.len()).filter(|i| matches!(p.tasks[*i].exec, Some(Exec::Boxing(_)))).collect()
     };
     let all: Vec<Transfer> =
-        program.tasks.iter().flat_map(|t| t.meetings(program)).map(|(transfer, _)| transfer.clone()).collect();
+        program.tasks.iter().flat_map(|t| t.rendezvous(program)).map(|(transfer, _)| transfer.clone()).collect();
     let mut rest = all.iter();
     for (place, count) in boxings(program).into_iter().zip(counts) {
-        let meeting = |t: &Transfer| Meeting { transfer: t.clone(), dtype: ElementType::F32 as i32 };
-        let meetings = rest.by_ref().take(*count).map(meeting).collect();
+        let meeting = |t: &Transfer| Rendezvous { transfer: t.clone(), dtype: ElementType::F32 as i32 };
+        let rendezvous = rest.by_ref().take(*count).map(meeting).collect();
         let Some(Exec::Boxing(exec)) = &program.tasks[place].exec else { panic!("no transfer") };
         let (inputs, outputs) = (vec![exec.src.clone()], vec![exec.dst]);
-        let exec = BackendExec { backend: backend.into(), inputs, outputs, meetings, ..BackendExec::default() };
+        let exec = BackendExec { backend: backend.into(), inputs, outputs, rendezvous, ..BackendExec::default() };
         out.tasks[place].exec = Some(Exec::Backend(exec));
         out.tasks[place].kind = TaskKind::Compute as i32;
     }
@@ -158,7 +158,7 @@ fn transfers_inside_of_executables_are_those_of_all_ranks() {
     let mut turned = by("main/0", "gpu", [2, 0]);
     for task in &mut turned.tasks {
         if let Some(Exec::Backend(exec)) = &mut task.exec {
-            exec.meetings.reverse();
+            exec.rendezvous.reverse();
         }
     }
     let found = findings(&plan(vec![turned], [0, 0]));
@@ -181,7 +181,7 @@ fn parts_must_fit_and_ports_must_be_parts() {
     lone.programs[0].inner = false;
     assert!(findings(&lone)[0].1.contains("no rank"));
     let mut own = plan(vec![template(&[gather(1, 4)])], [0, 0]);
-    own.meshes[0].ranks[1].own = vec![OwnWeight { of: 0, by: 1 }];
+    own.meshes[0].ranks[1].own = vec![WeightOverride { of: 0, by: 1 }];
     assert!(findings(&own)[0].1.contains("weight 1 in place of 0"));
 }
 

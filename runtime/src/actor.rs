@@ -3,7 +3,7 @@
 //! An actor acts when every register it consumes is full and every register it produces has a free copy. What it does
 //! then is not its business: it asks for it with [`Action::Act`], and is told with [`Msg::Acted`] when it is done. So
 //! the threads and the simulator drive the very same code. Work that goes on beside the host is told of with
-//! [`Msg::Begun`] before, and consumers that need not wait for its end hear of it then ([`Actor::tells_early`]). The number of copies of a register (`regst_num`) lets a
+//! [`Msg::Begun`] before, and consumers that need not wait for its end hear of it then ([`Actor::notify_at_launch`]). The number of copies of a register (`regst_num`) lets a
 //! producer run ahead of its consumers by that many pieces, and holds it back there.
 //!
 //! Messages between two actors must arrive in the order in which they were sent.
@@ -180,7 +180,7 @@ impl Actor {
     }
 
     /// Has a consumer of an output, by its number, hear of it when the work is on its way.
-    pub(crate) fn tells_early(&mut self, output: usize, consumer: ActorId) {
+    pub(crate) fn notify_at_launch(&mut self, output: usize, consumer: ActorId) {
         let all = self.outputs.get_mut(output).into_iter().flat_map(|output| &mut output.consumers);
         all.filter(|c| c.actor == consumer).for_each(|c| c.early = true);
     }

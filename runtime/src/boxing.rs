@@ -5,7 +5,7 @@ use of_plan::{BoxingExec, ElementType, Runs, Transfer};
 use crate::RunError;
 use crate::combine::{Combine, combine, neutral};
 use crate::device::Buffer;
-use crate::seat::Seat;
+use crate::rank_context::RankContext;
 use crate::transport::{Offer, Stopped};
 use crate::work::Context;
 
@@ -13,7 +13,7 @@ use crate::work::Context;
 #[derive(Debug)]
 pub struct Share {
     id: u32,
-    seat: Seat,
+    rank_context: RankContext,
     /// Bytes of an element, and of the rank's parts before and after.
     element: usize,
     bytes: (usize, usize),
@@ -38,9 +38,9 @@ struct Place {
 }
 
 impl Share {
-    /// The share of the rank at a seat; `None` where elements of the type do not combine, or are no whole bytes.
-    pub fn new(transfer: &Transfer, seat: &Seat, dtype: ElementType) -> Option<Self> {
-        let group = transfer.group(&seat.mesh, seat.rank);
+    /// The share of the rank at a rank context; `None` where elements of the type do not combine, or are no whole bytes.
+    pub fn new(transfer: &Transfer, rank_context: &RankContext, dtype: ElementType) -> Option<Self> {
+        let group = transfer.group(&rank_context.mesh, rank_context.rank);
         let element = dtype.bits() as usize / 8;
         let combined = transfer.partial_kind().map(|kind| (kind, combine(dtype, kind)));
         let bytes = |after| transfer.elements(&group, group.me, after).checked_mul(element).filter(|_| element > 0);
@@ -61,7 +61,17 @@ impl Share {
             }
         }
         let offers = transfer.sends(&group).into_iter().map(|(to, block)| (group.ranks[to], block)).collect();
-        Some(Self { id: transfer.id, seat: seat.clone(), element, bytes, gaps, offers, from, places, own })
+        Some(Self {
+            id: transfer.id,
+            rank_context: rank_context.clone(),
+            element,
+            bytes,
+            gaps,
+            offers,
+            from,
+            places,
+            own,
+        })
     }
 
     /// Bytes of the rank's parts before and after.
@@ -88,10 +98,16 @@ impl Share {
         if !self.from.is_empty() || !self.offers.is_empty() {
             let offers: Vec<Offer<'_>> =
                 self.offers.iter().map(|(to, block)| Offer { to: *to, bytes: mine, block, element }).collect();
-            self.seat.transport.meet(self.seat.rank, self.id, &offers, &self.from, &mut |place, offer| {
-                put_own(place, target);
-                self.places[place].put(target, Block { bytes: offer.bytes, runs: offer.block, element });
-            })?;
+            self.rank_context.transport.rendezvous(
+                self.rank_context.rank,
+                self.id,
+                &offers,
+                &self.from,
+                &mut |place, offer| {
+                    put_own(place, target);
+                    self.places[place].put(target, Block { bytes: offer.bytes, runs: offer.block, element });
+                },
+            )?;
         }
         put_own(self.places.len(), target);
         Ok(())
@@ -106,9 +122,15 @@ pub(crate) struct BoxingCall {
 }
 
 impl BoxingCall {
-    /// Binds a transfer for the rank of a seat; `None` where its elements do not combine or buffers are too short.
-    pub fn new(exec: &BoxingExec, seat: &Seat, dtype: ElementType, src: Buffer, dst: Buffer) -> Option<Self> {
-        let share = Share::new(&exec.transfer, seat, dtype)?;
+    /// Binds a transfer for the rank of a rank context; `None` where its elements do not combine or buffers are too short.
+    pub fn new(
+        exec: &BoxingExec,
+        rank_context: &RankContext,
+        dtype: ElementType,
+        src: Buffer,
+        dst: Buffer,
+    ) -> Option<Self> {
+        let share = Share::new(&exec.transfer, rank_context, dtype)?;
         let (before, after) = share.bytes();
         Some(Self { src: src.truncate(before as u64)?, dst: dst.truncate(after as u64)?, share })
     }

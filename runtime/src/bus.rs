@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use of_plan::{Links, Program};
 
-use crate::Over;
+use crate::OnComplete;
 use crate::actor::{ActorId, Msg};
 
 /// How long a thread polls its channel before it sleeps. A message between threads is due within microseconds while a
@@ -153,7 +153,7 @@ impl Bus {
     }
 
     /// What tells this thread that the work of one of its actors is over.
-    pub fn over(&self, actor: ActorId) -> Option<Over> {
+    pub fn over(&self, actor: ActorId) -> Option<OnComplete> {
         let mine = self.peers.get(self.me as usize)?.clone();
         Some(Arc::new(move || {
             // When the thread is gone there is nobody left to tell.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use of_plan::{BackendExec, ElementType, Exec, Program, Task};
 
-use crate::{Seat, Value};
+use crate::{RankContext, Value};
 
 /// A dense tensor in someone else's memory.
 #[derive(Clone, Copy, Debug)]
@@ -72,23 +72,23 @@ pub trait Executable: Send {
     }
 
     /// Itself, where its work goes on beside the host: then it is begun and ended rather than run. It says the same every time.
-    fn beside(&mut self) -> Option<&mut dyn Beside> {
+    fn as_async(&mut self) -> Option<&mut dyn AsyncExecutable> {
         None
     }
 }
 
 /// Says that work which was begun is over, well or not; from any thread, once.
-pub type Over = Arc<dyn Fn() + Send + Sync>;
+pub type OnComplete = Arc<dyn Fn() + Send + Sync>;
 
 /// An executable whose work goes on beside the host, such as a device's. While it does, its thread does what need not wait for
 /// it. An executable that is dropped meanwhile waits for its work or gives it up.
-pub trait Beside {
+pub trait AsyncExecutable {
     /// Puts the work on its way and comes back. The inputs are read by then: they may be others' afterwards. `over` is called
     /// once the work is over, unless this is an error, after which nothing is on its way.
     ///
     /// Inputs and outputs that executables of the backend hand on by a handle alone have no bytes: the one that reads such a
     /// value may be begun before the one that makes it is over, and has its work wait for the other's where they compute.
-    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &Over) -> Result<(), ExecError>;
+    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &OnComplete) -> Result<(), ExecError>;
 
     /// Fills the outputs with what the work made, or says why it failed. It waits for the work if that is not over.
     fn end(&mut self, outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError>;
@@ -110,7 +110,7 @@ pub struct LoadContext<'a> {
     pub device: usize,
     /// Where the program is one of several ranks: what an executable that does transfers needs. Ranks load at the same time,
     /// each on its own thread, and come to their tasks in order, so that they may meet there.
-    pub seat: Option<&'a Seat>,
+    pub rank_context: Option<&'a RankContext>,
     /// For each input, the handle of it that another executable of the backend gave ([`Executable::handle`]).
     pub handles: &'a [Option<Handle>],
 }

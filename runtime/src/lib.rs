@@ -20,18 +20,18 @@ mod control;
 mod cpu;
 #[allow(unsafe_code, reason = "memory, machine code and shared jobs; nothing else has any")]
 mod device;
-mod early;
 mod error;
 mod executable;
 mod io;
-mod lanes;
+mod launch_notifications;
 mod load;
 mod mesh;
 mod objects;
 mod pool;
 mod profile;
-mod seat;
+mod rank_context;
 mod session;
+mod session_pool;
 pub mod simulator;
 mod symbols;
 mod thread;
@@ -44,15 +44,15 @@ pub use combine::neutral;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
 pub use executable::{
-    Beside, ExecError, Executable, Handle, LoadContext, LoadError, Loader, Over, Readers, TensorMut, TensorRef,
-    ValueMut, ValueRef,
+    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, Readers, TensorMut,
+    TensorRef, ValueMut, ValueRef,
 };
-pub use lanes::Lanes;
 pub use mesh::MeshSession;
 pub use pool::Pool;
 pub use profile::TaskTiming;
-pub use seat::Seat;
+pub use rank_context::RankContext;
 pub use session::{Options, Session, find_program};
+pub use session_pool::SessionPool;
 pub use simulator::{
     Link, Machine, Near, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,
     simulate_ranks,

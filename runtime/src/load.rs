@@ -13,7 +13,7 @@ use crate::control::{Body, ControlCall};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::pool::Pool;
 use crate::work::{BackendCall, DynamicArg, DynamicCall, Operand, Place, Work};
-use crate::{Handle, LoadContext, Loader, Seat, Session, SessionError, Tensor};
+use crate::{Handle, LoadContext, Loader, RankContext, Session, SessionError, Tensor};
 
 /// What binding needs.
 pub(crate) struct Binder<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct Binder<'a> {
     pub loaders: &'a [Arc<dyn Loader>],
     pub pool: &'a Arc<Pool>,
     /// Where the program is one of several ranks.
-    pub seat: Option<&'a Seat>,
+    pub rank_context: Option<&'a RankContext>,
     /// See [`LoadContext::device`].
     pub device: usize,
     /// What executables that are loaded gave for others of their backend, by register.
@@ -77,7 +77,7 @@ impl<'a> Binder<'a> {
     }
 
     fn backend(&mut self, task: &'a Task, exec: &'a BackendExec) -> Result<Work, SessionError> {
-        if !exec.meetings.is_empty() && self.seat.is_none() {
+        if !exec.rendezvous.is_empty() && self.rank_context.is_none() {
             return Err(SessionError::Alone);
         }
         let loader = self.loaders.iter().find(|loader| loader.backend() == exec.backend);
@@ -86,9 +86,10 @@ impl<'a> Binder<'a> {
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let outputs = outputs.ok_or_else(|| broken(task))?;
-        let (threads, device, seat) = (self.pool.threads(), self.device, self.seat);
+        let (threads, device, rank_context) = (self.pool.threads(), self.device, self.rank_context);
         let handles: Vec<_> = exec.inputs.iter().map(|arg| self.handle(arg, &exec.backend)).collect();
-        let context = LoadContext { program: self.program, task, exec, threads, device, seat, handles: &handles };
+        let context =
+            LoadContext { program: self.program, task, exec, threads, device, rank_context, handles: &handles };
         let mut executable = loader.load(payload, context).map_err(|source| SessionError::Load {
             task: task.name.clone(),
             backend: exec.backend.clone(),
@@ -96,8 +97,8 @@ impl<'a> Binder<'a> {
         })?;
         let given = exec.outputs.iter().zip(0..).filter_map(|(regst, i)| Some((*regst, executable.handle(i)?)));
         self.handles.extend(given.map(|(regst, handle)| (regst, (&exec.backend[..], handle))));
-        let beside = executable.beside().is_some();
-        Ok(Work::Backend(BackendCall { executable, inputs, outputs, beside, over: None, after: Vec::new() }))
+        let is_async = executable.as_async().is_some();
+        Ok(Work::Backend(BackendCall { executable, inputs, outputs, is_async, over: None, after: Vec::new() }))
     }
 
     /// The handle of an argument that an executable of this backend gave.
@@ -141,18 +142,18 @@ impl<'a> Binder<'a> {
     }
 
     fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<Work, SessionError> {
-        let seat = self.seat.ok_or(SessionError::Alone)?;
+        let rank_context = self.rank_context.ok_or(SessionError::Alone)?;
         let dtype = self.program.regsts.get(exec.dst as usize).map(|regst| regst.dtype());
         let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::regst(exec.dst, 0))).zip(dtype);
         let ((src, dst), dtype) = buffers.ok_or_else(|| broken(task))?;
-        let call = BoxingCall::new(exec, seat, dtype, src, dst);
+        let call = BoxingCall::new(exec, rank_context, dtype, src, dst);
         let call = call.ok_or_else(|| SessionError::Combine { task: task.name.clone(), dtype: dtype.name() })?;
         Ok(Work::Boxing(Box::new(call)))
     }
 
     /// The weight that an argument names, where ranks have their own.
     fn weight(&self, index: u32) -> u32 {
-        self.seat.map_or(index, |seat| seat.weight(index))
+        self.rank_context.map_or(index, |rank_context| rank_context.weight(index))
     }
 
     fn object(&self, arg: &Arg) -> Option<u32> {

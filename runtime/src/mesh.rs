@@ -16,7 +16,7 @@ use crate::device::{AlignedBytes, CodeMap};
 use crate::session::{memory, worker_count};
 use crate::transport::{SharedMemory, Transport};
 use crate::work::panic_text;
-use crate::{LoadError, Loader, Options, RunError, Seat, Session, SessionError, TaskTiming, Tensor, Value, cpu};
+use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
 
 /// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
 /// whole outputs.
@@ -90,16 +90,17 @@ impl MeshSession {
         let mut loading = Vec::with_capacity(desc.ranks.len());
         for (rank, own) in desc.ranks.iter().enumerate() {
             let to_others = Arc::clone(&transport) as Arc<dyn Transport>;
-            let seat = Seat { rank: rank as u32, mesh: desc.extents(), own: own.own.clone(), transport: to_others };
+            let rank_context =
+                RankContext { rank: rank as u32, mesh: desc.extents(), own: own.own.clone(), transport: to_others };
             let (plan, code, loaders, program) = (Arc::clone(&plan), Arc::clone(&code), loaders.to_vec(), own.program);
-            let load = move |seat: &Seat| {
-                let session = Session::of_rank(&plan, program as usize, options, &code, &loaders, seat)?;
+            let load = move |rank_context: &RankContext| {
+                let session = Session::of_rank(&plan, program as usize, options, &code, &loaders, rank_context)?;
                 let room = Room { inputs: room_for(&session.program().inputs)?, outputs: session.new_outputs() };
                 Ok((session, room))
             };
             let (loaded, room) = channel();
             loading.push(room);
-            let worker = Worker::start(seat, load, loaded, done.clone());
+            let worker = Worker::start(rank_context, load, loaded, done.clone());
             ranks.push(worker.inspect_err(|_| transport.stop())?);
         }
         let gone = || Err(SessionError::Thread(std::io::Error::other("a rank's thread is gone")));
@@ -301,21 +302,21 @@ impl Drop for MeshSession {
 }
 
 impl Worker {
-    /// Starts the thread of the rank at a seat, which loads its session, says so to `loaded`, and then does its jobs.
+    /// Starts the thread of the rank at a rank context, which loads its session, says so to `loaded`, and then does its jobs.
     fn start(
-        seat: Seat,
-        load: impl FnOnce(&Seat) -> Result<(Session, Room), SessionError> + Send + 'static,
+        rank_context: RankContext,
+        load: impl FnOnce(&RankContext) -> Result<(Session, Room), SessionError> + Send + 'static,
         loaded: Sender<Result<Room, SessionError>>,
         done: Sender<Outcome>,
     ) -> Result<Self, SessionError> {
         let (jobs, inbox) = channel();
-        let (rank, transport) = (seat.rank as usize, Arc::clone(&seat.transport));
+        let (rank, transport) = (rank_context.rank as usize, Arc::clone(&rank_context.transport));
         let work = move || {
             let panicked = |payload: Box<dyn std::any::Any + Send>| {
                 let what = format!("a rank panicked while it was loaded: {}", panic_text(&*payload));
                 Err(SessionError::Thread(std::io::Error::other(what)))
             };
-            let mut session = match catch_unwind(AssertUnwindSafe(|| load(&seat))).unwrap_or_else(panicked) {
+            let mut session = match catch_unwind(AssertUnwindSafe(|| load(&rank_context))).unwrap_or_else(panicked) {
                 Ok((session, room)) => {
                     // Who asked may be gone; then there are no jobs either.
                     let _ = loaded.send(Ok(room));

@@ -25,7 +25,7 @@ pub struct TaskTiming {
     /// Time of the last call.
     pub last: Duration,
     /// Whether it goes on beside the host, so that other tasks of its thread may run meanwhile.
-    pub beside: bool,
+    pub is_async: bool,
 }
 
 /// One clock for each task; none when profiling is off.
@@ -34,7 +34,7 @@ pub(crate) struct Clocks {
     made: Instant,
     clocks: Vec<Mutex<Clock>>,
     /// For each task, see [`TaskTiming::beside`].
-    beside: Vec<bool>,
+    is_async: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,9 +55,9 @@ impl Clock {
 
 impl Clocks {
     /// Clocks for tasks, for each of which it is known whether it goes on beside the host.
-    pub fn new(beside: Vec<bool>, on: bool) -> Self {
-        let count = if on { beside.len() } else { 0 };
-        Self { made: Instant::now(), clocks: (0..count).map(|_| Mutex::default()).collect(), beside }
+    pub fn new(is_async: Vec<bool>, on: bool) -> Self {
+        let count = if on { is_async.len() } else { 0 };
+        Self { made: Instant::now(), clocks: (0..count).map(|_| Mutex::default()).collect(), is_async }
     }
 
     pub fn is_on(&self) -> bool {
@@ -86,8 +86,8 @@ impl Clocks {
     pub fn timings(&self, program: &Program) -> Vec<TaskTiming> {
         let timing = |(task, clock): (usize, &Mutex<Clock>)| {
             let Clock { calls, total, min, start, last } = *lock(clock);
-            let (name, beside) = (program.tasks[task].name.clone(), self.beside[task]);
-            TaskTiming { task, name, calls, total, min, start, last, beside }
+            let (name, is_async) = (program.tasks[task].name.clone(), self.is_async[task]);
+            TaskTiming { task, name, calls, total, min, start, last, is_async }
         };
         self.clocks.iter().enumerate().map(timing).collect()
     }

@@ -12,8 +12,8 @@ use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, Links, Pl
 use crate::actor::{Actor, ActorId, Msg};
 use crate::bus::{Mail, Routes, connect};
 use crate::device::{Arena, CodeMap, Scratch};
-use crate::early::Early;
 use crate::io::{Ports, check_inputs, lock};
+use crate::launch_notifications::LaunchNotifications;
 use crate::load::Binder;
 use crate::objects::Objects;
 use crate::pool::Pool;
@@ -21,7 +21,7 @@ use crate::profile::{Clocks, TaskTiming};
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
 use crate::work::{Work, panic_text};
-use crate::{Loader, RunError, Seat, SessionError, Tensor, Value, cpu};
+use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, cpu};
 
 /// How a session is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,11 +81,11 @@ impl Session {
         options: Options,
         code: &Arc<CodeMap>,
         loaders: &[Arc<dyn Loader>],
-        seat: &Seat,
+        rank_context: &RankContext,
     ) -> Result<Self, SessionError> {
         let pool = Pool::new(options.threads).map_err(SessionError::Thread)?;
         let shared = (Arc::new(pool), Arc::clone(code));
-        Self::with(plan, program, options, shared, loaders, Some(seat), seat.rank as usize)
+        Self::with(plan, program, options, shared, loaders, Some(rank_context), rank_context.rank as usize)
     }
 
     /// A program that a task of another session runs, or that runs beside others: on given workers and device, with
@@ -106,7 +106,7 @@ impl Session {
         options: Options,
         (pool, code): (Arc<Pool>, Arc<CodeMap>),
         loaders: &[Arc<dyn Loader>],
-        seat: Option<&Seat>,
+        rank_context: Option<&RankContext>,
         device: usize,
     ) -> Result<Self, SessionError> {
         let count = plan.plan().programs.len();
@@ -117,9 +117,10 @@ impl Session {
 
         let arena = Arc::new(arena(plan, desc)?);
         let handles = HashMap::new();
-        let mut binder = Binder { plan, program: desc, arena, code, loaders, pool: &pool, seat, device, handles };
+        let mut binder =
+            Binder { plan, program: desc, arena, code, loaders, pool: &pool, rank_context, device, handles };
         let mut works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
-        let early = Early::of(desc, &links, &works, &binder.handles);
+        let early = LaunchNotifications::of(desc, &links, &works, &binder.handles);
         early.apply(desc, &links, &mut works);
 
         let shared = Arc::new(Shared {
@@ -128,7 +129,7 @@ impl Session {
             objects: Objects::new(desc),
             symbols: Symbols::new(desc),
             pool: Arc::clone(&pool),
-            clocks: Clocks::new(works.iter().map(Work::is_beside).collect(), options.profile),
+            clocks: Clocks::new(works.iter().map(Work::is_async).collect(), options.profile),
             failing: AtomicBool::new(false),
             failure: Default::default(),
             plan: Arc::clone(plan),
@@ -364,7 +365,7 @@ fn actor_threads(
     let ends = ends.map(|(number, (bus, mut actors))| {
         for local in &mut actors {
             if let Work::Backend(call) = &mut local.work
-                && call.beside
+                && call.is_async
             {
                 call.over = bus.over(local.task as ActorId);
             }

@@ -186,7 +186,7 @@ fn context<'a>(shared: &'a Shared, task: usize, piece: u64, scratch: &'a Scratch
 fn do_work(shared: &Shared, local: &mut Local, piece: u64, scratch: &Scratch) -> bool {
     let Local { task, work, begun, .. } = local;
     if !shared.failing.load(Ordering::Acquire) {
-        let start = (shared.clocks.is_on() || work.is_beside()).then(Instant::now);
+        let start = (shared.clocks.is_on() || work.is_async()).then(Instant::now);
         match work.begin(&context(shared, *task, piece, scratch)) {
             Ok(true) => {
                 *begun = start.map(|start| (piece, start));

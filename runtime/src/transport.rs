@@ -32,7 +32,7 @@ pub trait Transport: Send + Sync {
     ///
     /// # Errors
     /// When a rank stopped, now or before.
-    fn meet(
+    fn rendezvous(
         &self,
         me: u32,
         id: u32,
@@ -73,7 +73,7 @@ impl SharedMemory {
 }
 
 impl Transport for SharedMemory {
-    fn meet(
+    fn rendezvous(
         &self,
         me: u32,
         id: u32,
@@ -116,7 +116,7 @@ mod tests {
                 let offer = |to: &u32| Offer { to: *to, bytes: &bytes, block: &block, element: 1 };
                 let offers: Vec<_> = others.iter().map(offer).collect();
                 let mut order = Vec::new();
-                transport.meet(me, round + 1, &offers, &others, &mut |place, offer| {
+                transport.rendezvous(me, round + 1, &offers, &others, &mut |place, offer| {
                     order.push(place);
                     sum += u32::from(offer.bytes[0]);
                 })?;
@@ -149,14 +149,14 @@ mod tests {
         std::thread::scope(|scope| {
             let waits = |me: u32| {
                 let offers = [Offer { to: 2, bytes: &bytes, block: &block, element: 1 }];
-                transport.meet(me, 1, &offers, &[2], &mut |_, _| ())
+                transport.rendezvous(me, 1, &offers, &[2], &mut |_, _| ())
             };
             let threads = [0, 1].map(|me| scope.spawn(move || waits(me)));
             std::thread::sleep(std::time::Duration::from_millis(5));
             transport.stop();
             threads.into_iter().for_each(|t| assert_eq!(t.join().unwrap(), Err(Stopped)));
         });
-        assert_eq!(transport.meet(2, 1, &[], &[0], &mut |_, _| ()), Err(Stopped));
+        assert_eq!(transport.rendezvous(2, 1, &[], &[0], &mut |_, _| ()), Err(Stopped));
         transport.restart();
         assert_eq!(sums(&transport, 3, 2), vec![Ok(2 * 3 + 2), Ok(2 * 2 + 2), Ok(2 + 2)]);
     }

@@ -12,7 +12,7 @@ use crate::io::{Ports, lock};
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::symbols::Symbols;
-use crate::{ExecError, Executable, Over, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
+use crate::{ExecError, Executable, OnComplete, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
 /// A task's work, with everything resolved that can be resolved before the run.
 pub(crate) enum Work {
@@ -83,9 +83,9 @@ pub(crate) struct BackendCall {
     pub inputs: Vec<Operand>,
     pub outputs: Vec<Place>,
     /// Whether its work goes on beside the host.
-    pub beside: bool,
+    pub is_async: bool,
     /// What says that it is over; where there is none, it is run as others are.
-    pub over: Option<Over>,
+    pub over: Option<OnComplete>,
     /// Tasks whose end its work waits for on its way.
     pub after: Vec<usize>,
 }
@@ -105,8 +105,8 @@ pub(crate) struct Context<'a> {
 
 impl Work {
     /// Whether it goes on beside the host.
-    pub fn is_beside(&self) -> bool {
-        matches!(self, Work::Backend(call) if call.beside)
+    pub fn is_async(&self) -> bool {
+        matches!(self, Work::Backend(call) if call.is_async)
     }
 
     /// Does the work, or puts it on its way if it goes on beside the host. Whether it is on its way.
@@ -202,14 +202,14 @@ impl BackendCall {
         let Some(over) = &self.over else { return self.run(context).map(|()| false) };
         let executable = &mut self.executable;
         reading(&self.inputs, context, |inputs| {
-            called(context, || executable.beside().ok_or_else(synchronous)?.begin(inputs, over))
+            called(context, || executable.as_async().ok_or_else(synchronous)?.begin(inputs, over))
         })?;
         Ok(true)
     }
 
     fn end(&mut self, context: &Context<'_>) -> Result<(), RunError> {
         let Self { executable, outputs, .. } = self;
-        writing(outputs, context, |outputs| executable.beside().ok_or_else(synchronous)?.end(outputs))
+        writing(outputs, context, |outputs| executable.as_async().ok_or_else(synchronous)?.end(outputs))
     }
 }
 

@@ -67,7 +67,7 @@ fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKi
         plan.add_program(t);
     });
     let port = |name: &str, kind| MeshPort {
-        turns: None,
+        microbatches: None,
         name: name.into(),
         dtype,
         dims: vec![8],
@@ -194,7 +194,7 @@ fn ranks_take_turns_on_cores() {
 }
 
 /// What a stage of several does with so many microbatches: it receives from the one before, works, and sends to the next.
-fn stage(number: u32, stages: u32, turns: u32) -> Program {
+fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
     let mut graph = Graph::new(&format!("stage {number}"), 1);
     let transfer = |from: u32, turn: u32| Transfer {
         id: 1 + turn * stages + from,
@@ -203,7 +203,7 @@ fn stage(number: u32, stages: u32, turns: u32) -> Program {
         from: vec![AxisLayout::at(from)],
         to: vec![AxisLayout::at(from + 1)],
     };
-    for turn in 0..turns {
+    for turn in 0..microbatches {
         if number > 0 {
             let exec = BoxingExec { transfer: transfer(number - 1, turn), src: Arg::regst(0, 0), dst: 0 };
             graph.task("receive", 0, Some(Exec::Boxing(exec)));
@@ -222,10 +222,10 @@ fn stage(number: u32, stages: u32, turns: u32) -> Program {
 #[test]
 fn a_pipeline_has_its_bubble() {
     // M microbatches on S stages take M + S - 1 turns, where each takes as long as all others and transfers nothing.
-    for (stages, turns) in [(1, 3), (2, 1), (2, 8), (4, 8)] {
+    for (stages, microbatches) in [(1, 3), (2, 1), (2, 8), (4, 8)] {
         let mut plan = builder();
         (0..stages).for_each(|s| {
-            plan.add_program(stage(s, stages, turns));
+            plan.add_program(stage(s, stages, microbatches));
         });
         plan.add_mesh(MeshProgram {
             name: "main".into(),
@@ -238,10 +238,14 @@ fn a_pipeline_has_its_bubble() {
             program.tasks.iter().map(|t| if t.exec.is_none() { 1000 } else { 0 }).collect()
         })
         .unwrap();
-        assert_eq!(t.makespan_ns, 1000 * u64::from(turns + stages - 1), "{stages} stages, {turns} turns");
+        assert_eq!(
+            t.makespan_ns,
+            1000 * u64::from(microbatches + stages - 1),
+            "{stages} stages, {microbatches} microbatches"
+        );
         // The two ranks of a stage do the same.
         assert_eq!(t.classes.len(), stages as usize);
-        let busy = f64::from(turns) / f64::from(turns + stages - 1);
+        let busy = f64::from(microbatches) / f64::from(microbatches + stages - 1);
         assert!(t.classes.iter().all(|c| (c.utilisation(t.makespan_ns) - busy).abs() < 1e-9));
     }
 }
@@ -267,7 +271,7 @@ fn tasks_take_what_the_machine_takes() {
         pointwise: f64::INFINITY,
         bandwidth: 1e9,
         caches: vec![],
-        turns: 1.0,
+        ranks_per_core: 1.0,
         overhead: 1e-6,
         links: vec![Link { bandwidth: 1e9, latency: 5e-6, short: vec![] }],
     };

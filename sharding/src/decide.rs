@@ -6,7 +6,7 @@ use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, NdSbp, OpId, Rewriter, TensorType, Type, ValueId};
 use of_ops::OpSpec;
 use of_ops::boxing::Place;
-use of_ops::structural::Either;
+use of_ops::structural::Alternatives;
 
 use crate::candidates::Candidate;
 use crate::layout::Layout;
@@ -321,13 +321,13 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
     Ok(())
 }
 
-/// Every `of.either` becomes the operand that it takes, by its position in the arena, and what was only there for the others
+/// Every `of.alternatives` becomes the operand that it takes, by its position in the arena, and what was only there for the others
 /// goes.
 pub fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
-    let eithers: Vec<OpId> =
-        rw.graph().walk().into_iter().filter(|op| rw.graph().op(*op).name() == Either::NAME).collect();
+    let alternatives: Vec<OpId> =
+        rw.graph().walk().into_iter().filter(|op| rw.graph().op(*op).name() == Alternatives::NAME).collect();
     let mut open: Vec<ValueId> = Vec::new();
-    for op in eithers {
+    for op in alternatives {
         let operands = rw.graph().op(op).operands.to_vec();
         rw.replace(op, &[operands[taken[op.index()]]]);
         open.extend(operands);

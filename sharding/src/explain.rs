@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use of_ir::{Func, OpId, ValueDef, ValueId};
 
+use crate::alternatives::Settled;
 use crate::boxing::Step;
 use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
 use crate::memory::Whole;
 use crate::model::{Model, Subject};
 use crate::stages::{Pipeline, Pipelines};
-use crate::ways::Settled;
 
 /// One value as it was decided.
 #[derive(Clone, PartialEq, Debug)]
@@ -149,7 +149,7 @@ fn lying(layout: &Layout) -> String {
     if layout.is_empty() { "left out".into() } else { layout::show(layout) }
 }
 
-/// Which way each `of.either` was computed, and what the best other way would take more.
+/// Which way each `of.alternatives` was computed, and what the best other way would take more.
 pub fn ways(settled: &Settled) -> String {
     let mut out = String::from("ways\n");
     for w in &settled.ways {

@@ -6,6 +6,7 @@
 //! and [`local`] makes of it what each rank runs.
 
 pub mod across;
+pub mod alternatives;
 pub mod boxing;
 pub mod candidates;
 pub mod cost;
@@ -20,12 +21,11 @@ pub mod lower;
 pub mod memory;
 pub mod mesh;
 pub mod meshes;
+pub mod microbatches;
 pub mod model;
 pub mod search;
 pub mod simulate;
 pub mod stages;
-pub mod turns;
-pub mod ways;
 
 pub use layout::Layout;
 pub use mesh::{MeshAxis, MeshSpec, Near, PRESETS};

@@ -1,7 +1,7 @@
 //! Memory of a device: which values are alive at once, and what that takes.
 //!
 //! Arguments and constants take memory all the time, other values from the op that makes them to the last op that reads
-//! them, where ops that are left out do neither. What an `of.either` or an `of.hold` takes lives until the last reader of
+//! them, where ops that are left out do neither. What an `of.alternatives` or an `of.optimization_barrier` takes lives until the last reader of
 //! its result. What several readers see in another layout than it is made in is a copy, from the first of them to the
 //! last; copies for one reader are not counted.
 
@@ -21,14 +21,14 @@ pub struct Lying {
     /// How each value lies where it is made, by its position in the arena: `None` for everywhere, empty for what is left
     /// out.
     pub layouts: Vec<Option<Layout>>,
-    /// Which operand each `of.either` takes, by its position in the arena; 0 for other ops.
+    /// Which operand each `of.alternatives` takes, by its position in the arena; 0 for other ops.
     pub taken: Vec<usize>,
     /// How the readers of a value see it, where there are several.
     pub seen: Vec<Option<Layout>>,
 }
 
 impl Lying {
-    /// Everything everywhere, and the first operand of each `of.either`.
+    /// Everything everywhere, and the first operand of each `of.alternatives`.
     pub fn everywhere(model: &Model<'_>) -> Lying {
         let g = &model.func.graph;
         let none = vec![None; g.value_slots()];

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId, PartialKind, ValueId};
 use of_ops::OpSpec;
-use of_ops::structural::{Either, Hold};
+use of_ops::structural::{Alternatives, OptimizationBarrier};
 use of_ops::training::CARRIED;
 use smallvec::SmallVec;
 
@@ -265,7 +265,7 @@ impl<'a> Model<'a> {
         node
     }
 
-    /// Whether an op is only there to be one of several operands of an `of.either`.
+    /// Whether an op is only there to be one of several operands of an `of.alternatives`.
     pub fn may_be_left_out(&self, op: OpId) -> bool {
         self.optional[op.index()]
     }
@@ -395,7 +395,7 @@ impl<'a> Model<'a> {
         asked.map(one).into_iter().collect()
     }
 
-    /// An `of.either` takes one operand, however that lies; so does an `of.hold`.
+    /// An `of.alternatives` takes one operand, however that lies; so does an `of.optimization_barrier`.
     fn either(&self, op: OpId) -> Vec<Candidate> {
         let data = self.graph().op(op);
         let Some(t) = data.results.first().and_then(|v| self.transfers(*v)) else { return Vec::new() };
@@ -533,7 +533,7 @@ impl<'a> Model<'a> {
 
 /// Whether the result of an op is one of its operands: nothing is computed or moved.
 pub(crate) fn is_alias(name: &str) -> bool {
-    name == Either::NAME || name == Hold::NAME
+    name == Alternatives::NAME || name == OptimizationBarrier::NAME
 }
 
 /// The costs `of` with a row for what is not made, which nobody can read, and a column for what is not read.
@@ -548,7 +548,7 @@ fn with_nothing(n: usize, of: &dyn Fn(usize, usize) -> f64) -> Matrix {
 }
 
 /// Which ops may be left out, by their position in the arena: those that are only there to be one of several operands of
-/// an `of.either`.
+/// an `of.alternatives`.
 fn optional(g: &Graph) -> Vec<bool> {
     let mut out = vec![false; g.op_slots()];
     let ops: Vec<OpId> = g.region_ops(g.entry()).collect();
@@ -557,9 +557,9 @@ fn optional(g: &Graph) -> Vec<bool> {
         let uses: Vec<OpId> = data.results.iter().flat_map(|v| g.uses(*v)).map(|u| u.op).collect();
         let free = |o: &OpId| {
             let reader = g.op(*o);
-            out[o.index()] || (reader.name() == Either::NAME && reader.operands.len() > 1)
+            out[o.index()] || (reader.name() == Alternatives::NAME && reader.operands.len() > 1)
         };
-        let read = !uses.is_empty() || data.name() == Either::NAME;
+        let read = !uses.is_empty() || data.name() == Alternatives::NAME;
         out[op.index()] = read && !data.def.traits().effect && uses.iter().all(free);
     }
     out

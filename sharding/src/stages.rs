@@ -27,11 +27,11 @@ use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Graph, OpId};
 
 use crate::MeshSpec;
+use crate::alternatives::{self, Searched};
 use crate::decide::{self, Written};
+use crate::microbatches::Microbatches;
 use crate::model::Model;
 use crate::search::Effort;
-use crate::turns::Turns;
-use crate::ways::{self, Searched};
 use cut::{Alone, Cut};
 use levels::Levels;
 
@@ -67,7 +67,7 @@ pub struct Pipelines {
     pub unfit: Vec<(usize, usize, Diagnostic)>,
 }
 
-/// Every choice of stages and of these microbatches. Each settles for itself which operand each `of.either` takes.
+/// Every choice of stages and of these microbatches. Each settles for itself which operand each `of.alternatives` takes.
 ///
 /// Functions whose types say how something lies are not cut: their layouts are of the whole mesh.
 ///
@@ -103,7 +103,7 @@ pub fn pipelines(
 
 /// The whole function on the whole mesh.
 fn uncut(func: &mut Func, mesh: &MeshSpec, effort: &Effort) -> Result<Pipeline, Diagnostics> {
-    let settled = ways::settle(func, mesh, mesh.memory, effort)?;
+    let settled = alternatives::settle(func, mesh, mesh.memory, effort)?;
     let d = decide::decide(&Model::new(func, mesh)?, mesh.memory, effort)?;
     Ok(Pipeline {
         axis: 0,
@@ -131,7 +131,7 @@ pub struct Staged {
 }
 
 /// The fastest cut into so many stages through which so many microbatches pass, along the axis of `mesh` for which it is.
-/// Settles which operand each `of.either` takes, by what a step takes so and by what devices hold; no cut, layouts and ways
+/// Settles which operand each `of.alternatives` takes, by what a step takes so and by what devices hold; no cut, layouts and ways
 /// together take less than the bound.
 ///
 /// # Errors
@@ -161,7 +161,7 @@ fn along(
         let axes: Vec<(usize, &Alone)> = axes.clone().zip(&alone).collect();
         fastest(func, mesh, &axes, sizes, effort, enough)
     };
-    let settled = ways::settle_by(func, &|func, enough| {
+    let settled = alternatives::settle_by(func, &|func, enough| {
         let Staged { pipeline: p, written, .. } = search(func, enough).map_err(|(d, bound)| (d.into(), bound))?;
         Ok(Searched { cost: p.cost, bound: p.bound, taken: written.taken })
     })?;
@@ -192,7 +192,7 @@ fn fastest(
         let what = format!("{stages} stages are asked for, there are {} places to cut at", levels.cuts.len());
         return Err((error(what).note("a cut is where all that follows needs one value alone"), 0.0));
     }
-    let turns = Turns::of(func, microbatches).map_err(|d| (d, 0.0))?;
+    let turns = Microbatches::of(func, microbatches).map_err(|d| (d, 0.0))?;
     let spread = turns.spread(&func.graph);
     let mut best: Option<(Pipeline, Written, Vec<usize>)> = None;
     let (mut why, mut bound) = (None, f64::INFINITY);

@@ -6,11 +6,11 @@ use of_ops::elementwise::{Add, Exp, Mul};
 use of_ops::movement::Transpose;
 use of_ops::reduction::ReduceSum;
 use of_ops::sample::Rng;
-use of_ops::structural::{Constant, Either, Return};
+use of_ops::structural::{Alternatives, Constant, Return};
 use of_ops::{OpSpec, Value, interpret};
+use of_sharding::alternatives::settle;
 use of_sharding::decide::{Decision, decide, prepare, take, write};
 use of_sharding::search::Effort;
-use of_sharding::ways::settle;
 use of_sharding::{MeshSpec, Meshes, Model, execute, lower};
 
 /// A function of up to eight ops on matrices of 8 by 8.
@@ -190,8 +190,8 @@ fn ways_are_chosen_together_with_layouts() {
     for seed in 0..100u64 {
         let func = with_ways(seed);
         let mesh = mesh(if seed % 4 == 0 { "2x2" } else { "4" }, seed);
-        let eithers: Vec<_> =
-            func.graph.walk().into_iter().filter(|op| func.graph.op(*op).name() == Either::NAME).collect();
+        let alternatives: Vec<_> =
+            func.graph.walk().into_iter().filter(|op| func.graph.op(*op).name() == Alternatives::NAME).collect();
         let cost = |func: &Func| {
             let model = Model::new(func, &mesh).unwrap();
             decide(&model, f64::INFINITY, &effort).unwrap().cost
@@ -200,10 +200,10 @@ fn ways_are_chosen_together_with_layouts() {
         let s = settle(&mut settled, &mesh, f64::INFINITY, &effort).unwrap().unwrap();
         let (got, bound) = (cost(&settled), s.bound);
         let mut want = f64::INFINITY;
-        for choice in 0..1usize << eithers.len() {
+        for choice in 0..1usize << alternatives.len() {
             let mut one = func.clone();
             let mut taken = vec![0; one.graph.op_slots()];
-            eithers.iter().enumerate().for_each(|(i, op)| taken[op.index()] = choice >> i & 1);
+            alternatives.iter().enumerate().for_each(|(i, op)| taken[op.index()] = choice >> i & 1);
             take(&mut Rewriter::new(&mut one.graph, "test"), &taken);
             want = want.min(cost(&one));
         }
@@ -211,7 +211,7 @@ fn ways_are_chosen_together_with_layouts() {
         assert!((got - want).abs() <= 1e-9 * want, "seed {seed}: {got} and {want}\n{func:?}");
         proven += usize::from(got - bound <= 1e-9 * got);
         s.ways.iter().for_each(|w| chosen[w.taken] += 1);
-        several += eithers.len();
+        several += alternatives.len();
     }
     assert!(several > 100 && chosen.iter().all(|n| *n > 20) && proven > 50, "{several} {chosen:?} {proven}");
 }
@@ -242,7 +242,7 @@ fn with_ways(seed: u64) -> Func {
             }
             ways.push(v);
         }
-        values.push(rw.create_one(Either {}, &ways).unwrap());
+        values.push(rw.create_one(Alternatives {}, &ways).unwrap());
     }
     let used = rw.create_one(Exp {}, &values[values.len() - 1..]).unwrap();
     rw.create(Return {}, &[used]).unwrap();

@@ -6,7 +6,7 @@ use of_codegen::native::{Isa, isa};
 use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
-use of_plan::{Collective, Meeting};
+use of_plan::{Collective, Rendezvous};
 use of_runtime::neutral;
 
 use crate::ffi::nccl;
@@ -72,7 +72,7 @@ impl Backend for Cuda {
     }
 
     /// What a library of collectives does, of types that it knows.
-    fn exchanges(&self, meeting: &Meeting, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
         let share = Collective::of(&meeting.transfer, mesh, 0)?;
         match share.combines {
             Some(_) if !nccl::combines(meeting.dtype()) => Err(format!("NCCL does not combine {}", meeting.dtype())),
@@ -83,7 +83,7 @@ impl Backend for Cuda {
         }
     }
 
-    fn works_beside(&self) -> bool {
+    fn is_async(&self) -> bool {
         !self.isa.name.starts_with(isa::SHIM)
     }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use of_codegen::cuda::library::Library;
-use of_runtime::{Seat, Stopped};
+use of_runtime::{RankContext, Stopped};
 
 use crate::DeviceProgram;
 
@@ -60,7 +60,7 @@ pub enum DriverError {
     /// An input is kept by another driver, so that the program does not find it.
     #[error("a value is not kept on the device that the program runs on")]
     Elsewhere,
-    /// A rank's program without its seat.
+    /// A rank's program without its rank context.
     #[error("the program takes part in transfers, and runs only beside other ranks")]
     Alone,
     /// Another rank failed, so that this one stopped.
@@ -86,7 +86,7 @@ impl From<Stopped> for DriverError {
 pub trait Driver: Send + Sync {
     /// Takes the memory of a program, fills in its constants, loads its kernels and records its steps, on the device of this
     /// number. Where there are fewer devices, numbers count on from the first. A program that exchanges with other ranks
-    /// needs its seat, and meets them there. `kept` has the inputs that it finds on its device; its loader has looked at
+    /// needs its rank context, and meets them there. `kept` has the inputs that it finds on its device; its loader has looked at
     /// their sizes.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ pub trait Driver: Send + Sync {
         &self,
         program: &DeviceProgram<'_>,
         device: usize,
-        seat: Option<&Seat>,
+        rank_context: Option<&RankContext>,
         kept: &[Option<Arc<dyn Kept>>],
     ) -> Result<Box<dyn Loaded>, DriverError>;
 }

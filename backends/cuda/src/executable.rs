@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use of_codegen::native::isa::SHIM;
-use of_plan::{Arg, ElementType, Meeting, PlanFile};
+use of_plan::{Arg, ElementType, PlanFile, Rendezvous};
 use of_runtime::{
-    Beside, ExecError, Executable, Handle, LoadContext, LoadError, Loader, Over, Readers, Seat, Tensor, TensorMut,
-    TensorRef, Value, ValueMut, ValueRef,
+    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, RankContext, Readers,
+    Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
 };
 
 use crate::driver::{Driver, DriverError, Kept, Loaded, Watch};
@@ -35,14 +35,15 @@ impl Loader for Device {
 
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         match Open::read(payload, context, self.driver.clone())? {
-            Some(open) if context.exec.meetings.is_empty() => Ok(Box::new(open)),
+            Some(open) if context.exec.rendezvous.is_empty() => Ok(Box::new(open)),
             Some(_) => Err(LoadError::Payload("what is compiled during the run has no transfers".into())),
             None => {
                 let readers = (0..context.exec.outputs.len()).map(|i| context.readers(i)).collect();
-                let (device, seat, kept) = (context.device, context.seat, kept(&context)?);
-                let loaded = load(payload, &Site { driver: self.driver.as_ref(), device, seat, kept, readers })?;
+                let (device, rank_context, kept) = (context.device, context.rank_context, kept(&context)?);
+                let loaded =
+                    load(payload, &Site { driver: self.driver.as_ref(), device, rank_context, kept, readers })?;
                 // What the plan says that it does is what was proven of it.
-                if !loaded.meetings.iter().eq(&context.exec.meetings) {
+                if !loaded.rendezvous.iter().eq(&context.exec.rendezvous) {
                     return Err(LoadError::Payload("it has other transfers than the plan says".into()));
                 }
                 Ok(Box::new(loaded))
@@ -75,7 +76,7 @@ pub(crate) struct Site<'a> {
     /// The number of the device.
     pub device: usize,
     /// What a program needs that exchanges with other ranks.
-    pub seat: Option<&'a Seat>,
+    pub rank_context: Option<&'a RankContext>,
     /// See [`kept`].
     pub kept: Vec<KeptInput>,
     /// Who reads its outputs; the host alone those that are not here.
@@ -106,12 +107,12 @@ pub(crate) fn load(payload: &[u8], site: &Site<'_>) -> Result<OnDevice, LoadErro
         DriverError::Memory { .. } | DriverError::Call { .. } => LoadError::Failed(e.to_string()),
         _ => LoadError::Unsupported(e.to_string()),
     };
-    let loaded = driver.load(&program, device, site.seat, &kept).map_err(failed)?;
+    let loaded = driver.load(&program, device, site.rank_context, &kept).map_err(failed)?;
     let watch = loaded.watch().map(|watch| Ok((watch, Poller::get().map_err(failed)?))).transpose()?;
     tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, device, "a program is on a device");
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
-    let meetings = program.exchanges().map(|e| e.meeting.clone()).collect();
+    let rendezvous = program.exchanges().map(|e| e.meeting.clone()).collect();
     let given = |i: usize| ends.kept.get(i).is_none_or(Option::is_none);
     let fetched = |i: usize| ends.readers.get(i).is_none_or(|r| r.outside);
     let there = |of: &[(u64, u64)], host: &dyn Fn(usize) -> bool| {
@@ -119,7 +120,7 @@ pub(crate) fn load(payload: &[u8], site: &Site<'_>) -> Result<OnDevice, LoadErro
     };
     let (inputs, outputs) = (there(&program.inputs, &given), there(&program.outputs, &fetched));
     let DeviceProgram { statuses, names, .. } = program;
-    Ok(OnDevice { loaded, watch, inputs, outputs, results, statuses: statuses.1, names, meetings })
+    Ok(OnDevice { loaded, watch, inputs, outputs, results, statuses: statuses.1, names, rendezvous })
 }
 
 /// A program on a device, with the places of what goes in and out in staging memory; none of what stays on the device.
@@ -132,7 +133,7 @@ pub(crate) struct OnDevice {
     results: Vec<(ElementType, Vec<i64>)>,
     statuses: u64,
     names: Vec<String>,
-    meetings: Vec<Meeting>,
+    rendezvous: Vec<Rendezvous>,
 }
 
 impl OnDevice {
@@ -203,13 +204,13 @@ impl Executable for OnDevice {
         self.loaded.kept(output).map(|value| Arc::new(OnItsDevice(value)) as Handle)
     }
 
-    fn beside(&mut self) -> Option<&mut dyn Beside> {
+    fn as_async(&mut self) -> Option<&mut dyn AsyncExecutable> {
         self.watch.is_some().then_some(self)
     }
 }
 
-impl Beside for OnDevice {
-    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &Over) -> Result<(), ExecError> {
+impl AsyncExecutable for OnDevice {
+    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &OnComplete) -> Result<(), ExecError> {
         self.put(inputs)?;
         match &self.watch {
             Some((watch, poller)) => poller.watch(Arc::clone(watch), Arc::clone(over)),

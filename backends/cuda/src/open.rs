@@ -73,7 +73,7 @@ impl Open {
         let site = Site {
             driver: self.driver.as_ref(),
             device: self.device,
-            seat: None,
+            rank_context: None,
             kept: kept.map(|(kept, _)| kept.clone()).collect(),
             readers: Vec::new(),
         };

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use of_runtime::Over;
+use of_runtime::OnComplete;
 
 use crate::driver::{DriverError, Watch};
 
 /// Work that was put on a device, and whom to tell.
 struct Watched {
     work: Arc<dyn Watch>,
-    over: Over,
+    over: OnComplete,
     through: bool,
 }
 
@@ -37,7 +37,7 @@ impl Poller {
     }
 
     /// Has `over` called once what was put on a device is through.
-    pub fn watch(&self, work: Arc<dyn Watch>, over: Over) {
+    pub fn watch(&self, work: Arc<dyn Watch>, over: OnComplete) {
         self.lock().push(Watched { work, over, through: false });
         self.wake.notify_one();
     }

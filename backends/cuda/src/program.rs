@@ -1,8 +1,8 @@
 //! A plan for a device as memory and steps.
 
 use of_codegen::cuda::library::{Call, Library};
-use of_plan::{Arg, ArgSource, Exec, Meeting, PlanFile, Port, Program, Regst, Task};
-use of_runtime::{Readers, Seat};
+use of_plan::{Arg, ArgSource, Exec, PlanFile, Port, Program, Regst, Rendezvous, Task};
+use of_runtime::{RankContext, Readers};
 
 use crate::parts::overlap;
 
@@ -120,7 +120,7 @@ pub struct Ends {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     /// What is transferred.
-    pub meeting: Meeting,
+    pub meeting: Rendezvous,
     /// Place and bytes of the rank's part before, on the device.
     pub from: (u64, u64),
     /// Place and bytes of its part after.
@@ -128,11 +128,12 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Why it is not the share of the rank at a seat, if it is not.
-    pub(crate) fn check(&self, seat: &Seat) -> Result<(), String> {
+    /// Why it is not the share of the rank at a rank context, if it is not.
+    pub(crate) fn check(&self, rank_context: &RankContext) -> Result<(), String> {
         let transfer = &self.meeting.transfer;
-        transfer.check(&seat.mesh)?;
-        let (group, element) = (transfer.group(&seat.mesh, seat.rank), u64::from(self.meeting.dtype().bits() / 8));
+        transfer.check(&rank_context.mesh)?;
+        let (group, element) =
+            (transfer.group(&rank_context.mesh, rank_context.rank), u64::from(self.meeting.dtype().bits() / 8));
         let bytes = |after| (transfer.elements(&group, group.me, after) as u64).saturating_mul(element);
         let fits = element > 0 && bytes(false) <= self.from.1 && bytes(true) <= self.to.1;
         if fits { Ok(()) } else { Err(format!("transfer {} does not fit into its memory", transfer.id)) }
@@ -274,7 +275,7 @@ impl<'a> DeviceProgram<'a> {
                     let ends = place.arg(&e.src).zip(place.regst(e.dst));
                     let (from, to) = ends.ok_or_else(|| refuse("exchanges a value that the runtime allocates"))?;
                     let dtype = program.regsts.get(e.dst as usize).map_or(0, |r| r.dtype);
-                    let own = Exchange { meeting: Meeting { transfer: e.transfer.clone(), dtype }, from, to };
+                    let own = Exchange { meeting: Rendezvous { transfer: e.transfer.clone(), dtype }, from, to };
                     match out.steps.last_mut() {
                         Some(Step::Exchange(together)) if own.is_apart(together) => together.push(own),
                         _ => out.steps.push(Step::Exchange(vec![own])),

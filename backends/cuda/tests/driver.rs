@@ -57,8 +57,15 @@ fn ranks() {
     let payload = backend.compile(&common::function_of(TEXT)).unwrap_or_else(|d| panic!("{d}"));
     let (program, task, exec) = Default::default();
     for device in 0..3 {
-        let context =
-            LoadContext { program: &program, task: &task, exec: &exec, threads: 1, device, seat: None, handles: &[] };
+        let context = LoadContext {
+            program: &program,
+            task: &task,
+            exec: &exec,
+            threads: 1,
+            device,
+            rank_context: None,
+            handles: &[],
+        };
         match Device::default().load(&payload, context) {
             Ok(_) => eprintln!("rank {device} is ready"),
             Err(e) => eprintln!("refused: {e}"),

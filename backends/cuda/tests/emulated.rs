@@ -12,7 +12,7 @@ use of_ir::Func;
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_plan::PlanFile;
-use of_runtime::{Options, Seat, Session, Tensor};
+use of_runtime::{Options, RankContext, Session, Tensor};
 
 const TEXT: &str = r#"
 func @main(%x: tensor<6x40xf32> {of.name = "x"}, %w: tensor<40x24xf32> {of.name = "w"}, %i: tensor<5xi64> {of.name = "i"})
@@ -237,7 +237,7 @@ impl Driver for Full {
         &self,
         program: &DeviceProgram<'_>,
         _: usize,
-        _: Option<&Seat>,
+        _: Option<&RankContext>,
         _: &[Option<Arc<dyn Kept>>],
     ) -> Result<Box<dyn Loaded>, DriverError> {
         Err(DriverError::Memory { needed: program.memory, free: 7 })

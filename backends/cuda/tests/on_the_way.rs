@@ -127,7 +127,7 @@ fn on_a_driver() {
             let timings = session.timings();
             let [first, second, host] = [1, 2, 3].map(|task| &timings[task]);
             let end = |t: &TaskTiming| t.start + t.last;
-            assert!(first.beside && second.beside && !host.beside, "{timings:?}");
+            assert!(first.is_async && second.is_async && !host.is_async, "{timings:?}");
             assert!(first.last >= late() && end(host) < end(first), "{timings:?}");
             // Both were put at once, and the second is through right after the first.
             assert!(second.start == end(first) && second.last < late(), "{timings:?}");
@@ -139,7 +139,7 @@ fn on_a_driver() {
             let tensor = |dims: [i64; 2]| Tensor::from_elements(dims.to_vec(), &[0.5f32; 512]).unwrap().into();
             session.run(vec![tensor([32, 16]), tensor([16, 32])]).unwrap();
             let (timings, tasks) = (session.timings(), &plan.plan().programs[0].tasks);
-            let region = timings.iter().find(|t| t.beside).unwrap();
+            let region = timings.iter().find(|t| t.is_async).unwrap();
             let kernel = |t: &&TaskTiming| matches!(tasks[t.task].exec, Some(Exec::Kernel(_)));
             let [branch, reader] = timings.iter().filter(kernel).collect::<Vec<_>>()[..] else { panic!("{timings:?}") };
             let end = |t: &TaskTiming| t.start + t.last;
@@ -161,12 +161,12 @@ fn on_a_driver() {
                 exec: &exec,
                 threads: 1,
                 device: 0,
-                seat: None,
+                rank_context: None,
                 handles: &[],
             };
             let mut executable = Device::default().load(&square(), context).unwrap();
-            let (value, over) = (input(1).0, Arc::new(|| ()) as Over);
-            executable.beside().unwrap().begin(&[ValueRef::Object(&value)], &over).unwrap();
+            let (value, over) = (input(1).0, Arc::new(|| ()) as OnComplete);
+            executable.as_async().unwrap().begin(&[ValueRef::Object(&value)], &over).unwrap();
             drop(executable);
             eprintln!("dropped");
         }

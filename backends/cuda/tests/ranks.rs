@@ -16,7 +16,7 @@ use of_cuda::{Cuda, Device};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, OpId, Sbp};
 use of_ops::sample::Rng;
-use of_plan::Meeting;
+use of_plan::Rendezvous;
 use of_runtime::{Options, Session};
 use of_sharding::layout;
 
@@ -114,7 +114,7 @@ impl Backend for Picky {
         let number = self.1.fetch_add(1, Ordering::Relaxed);
         if Rng::new(number).int(0, 3) == 0 { Err("not today".into()) } else { self.0.claims(graph, op) }
     }
-    fn exchanges(&self, meeting: &Meeting, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
         let number = self.1.fetch_add(1, Ordering::Relaxed);
         if Rng::new(number).int(0, 9) == 0 { Err("not today".into()) } else { self.0.exchanges(meeting, mesh) }
     }

@@ -371,7 +371,7 @@ unsafe extern "C" fn load<T: Loader + Default>(artifact: Bytes, out: *mut *mut c
             exec: &exec,
             threads: 1,
             device: 0,
-            seat: None,
+            rank_context: None,
             handles: &[],
         };
         let executable = T::default().load(artifact, context).map_err(|e| e.to_string())?;

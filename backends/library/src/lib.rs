@@ -57,7 +57,7 @@ pub fn open(path: &Path) -> Result<Option<Library>, LibraryError> {
     let wrong = |why: String| LibraryError::Table { path: path.display().to_string(), why };
     for declared in opened.ops {
         let op = ops::UserOp::new(declared).map_err(wrong)?;
-        of_ops::added::add(op).map_err(|e| wrong(e.to_string()))?;
+        of_ops::op_registry::register(op).map_err(|e| wrong(e.to_string()))?;
     }
     let Some(raw) = opened.backend else { return Ok(None) };
     // A name lives as long as the program, as does the library.

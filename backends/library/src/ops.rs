@@ -218,7 +218,7 @@ impl OpDecl for UserOp {
     fn decode(&self, attrs: &Attrs) -> Result<Box<dyn Op>, OpError> {
         self.check(attrs)?;
         // It was made to live as long as the process: the list knows it by that.
-        let op = of_ops::added::get(self.name).ok_or_else(|| OpError::attr("the op's library was not added"))?;
+        let op = of_ops::op_registry::get(self.name).ok_or_else(|| OpError::attr("the op's library was not added"))?;
         let declared = self.signature.attrs.iter().filter_map(|s| Some((s.name.into(), attrs.get(s.name)?.clone())));
         Ok(Box::new(Instance { op, calls: self.calls, attrs: declared.collect() }))
     }

@@ -45,8 +45,15 @@ fn installed() -> bool {
 
 fn load(backend: &TensorRt, bytes: &[u8]) -> Result<(), LoadError> {
     let (program, task, exec) = Default::default();
-    let context =
-        LoadContext { program: &program, task: &task, exec: &exec, threads: 1, device: 0, seat: None, handles: &[] };
+    let context = LoadContext {
+        program: &program,
+        task: &task,
+        exec: &exec,
+        threads: 1,
+        device: 0,
+        rank_context: None,
+        handles: &[],
+    };
     backend.load(bytes, context).map(drop)
 }
 

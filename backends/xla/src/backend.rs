@@ -7,8 +7,10 @@ use of_codegen::physical::element_type;
 use of_codegen::{Backend, extract, specialize};
 use of_diag::{Code, Diagnostic};
 use of_ir::{DType, Func, Graph, OpId};
-use of_plan::{ArgSource, ElementType, Group, Meeting, Transfer};
-use of_runtime::{ExecError, Executable, LoadContext, LoadError, Loader, Seat, Tensor, Value, ValueMut, ValueRef};
+use of_plan::{ArgSource, ElementType, Group, Rendezvous, Transfer};
+use of_runtime::{
+    ExecError, Executable, LoadContext, LoadError, Loader, RankContext, Tensor, Value, ValueMut, ValueRef,
+};
 
 use crate::clique::Clique;
 use crate::emit::{self, Module};
@@ -56,7 +58,7 @@ impl Backend for Serialized {
         Ok(Payload::Compiled(Compiled { by, results, checked, program }).write())
     }
 
-    fn exchanges(&self, _meeting: &Meeting, _mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, _meeting: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
         Err(format!(
             "programs that plans hold are for one device; {NAME} compiles for all ranks where the plan is loaded"
         ))
@@ -111,7 +113,7 @@ impl Backend for Xla {
     }
 
     /// Collectives are between replicas of one program, each of which is a rank.
-    fn exchanges(&self, meeting: &Meeting, mesh: &[usize]) -> Result<(), String> {
+    fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
         if buffer_type(meeting.dtype()).is_none() {
             return Err(format!("XLA takes no {}", meeting.dtype()));
         }
@@ -150,7 +152,7 @@ impl Loader for Xla {
 
     fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         let payload = Payload::read(payload).map_err(LoadError::Payload)?;
-        let ranks = context.seat.map_or(1, |seat| seat.mesh.iter().product());
+        let ranks = context.rank_context.map_or(1, |rank_context| rank_context.mesh.iter().product());
         let client = plugin::client_for(ranks).map_err(|e| LoadError::Unsupported(e.to_string()))?;
         let weights = context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_))));
         let mut region = Region {
@@ -197,8 +199,8 @@ struct Program {
 enum On {
     /// The rank by itself.
     One(Loaded),
-    /// Ranks together, of which it is the one of this number and has this seat.
-    Many(Arc<Clique>, usize, Seat),
+    /// Ranks together, of which it is the one of this number and has this rank context.
+    Many(Arc<Clique>, usize, RankContext),
 }
 
 impl Program {
@@ -234,9 +236,11 @@ impl Region {
 
     /// The program that this rank runs together with others, each of which has a device of its own.
     fn shared(&mut self, module: &Module, context: &LoadContext<'_>) -> Result<Program, LoadError> {
-        let seat =
-            context.seat.ok_or_else(|| LoadError::Payload("ranks run it together, and there are none".into()))?;
-        let group = group(&module.mesh, seat).ok_or_else(|| LoadError::Payload("it is for another mesh".into()))?;
+        let rank_context = context
+            .rank_context
+            .ok_or_else(|| LoadError::Payload("ranks run it together, and there are none".into()))?;
+        let group =
+            group(&module.mesh, rank_context).ok_or_else(|| LoadError::Payload("it is for another mesh".into()))?;
         let (count, all) = (group.ranks.len(), self.client.devices());
         if count > all {
             let why =
@@ -248,13 +252,13 @@ impl Region {
             devices = (0..count).collect();
         }
         self.device = devices[group.me];
-        let id = context.exec.meetings.first().map(|m| m.transfer.id);
+        let id = context.exec.rendezvous.first().map(|m| m.transfer.id);
         let id = id.ok_or_else(|| LoadError::Payload("it meets no rank".into()))?;
         let key = blake3::hash(module.text.as_bytes());
         let compile =
             || plugin::program(&self.client, &module.text, &devices).map_err(|e| LoadError::Failed(e.to_string()));
-        let clique = Clique::join(seat, &group, id, key.as_bytes(), compile)?;
-        Ok(Program::of(On::Many(clique, group.me, seat.clone()), &module.results, module.checked))
+        let clique = Clique::join(rank_context, &group, id, key.as_bytes(), compile)?;
+        Ok(Program::of(On::Many(clique, group.me, rank_context.clone()), &module.results, module.checked))
     }
 
     /// The key of the program for these inputs, which is there afterwards.
@@ -297,7 +301,7 @@ impl Executable for Region {
                 let args: Vec<&Buffer> = args.iter().map(AsRef::as_ref).collect();
                 loaded.execute(self.device, &args, &kept).map_err(failed)?
             }
-            On::Many(clique, me, seat) => clique.execute(seat, *me, args, kept)?,
+            On::Many(clique, me, rank_context) => clique.execute(rank_context, *me, args, kept)?,
         };
         let expected = program.results.len() + usize::from(program.checked);
         if program.results.len() != outputs.len() || results.len() != expected {
@@ -328,11 +332,11 @@ impl Executable for Region {
 }
 
 /// The ranks that run a program together with this one, which is for a mesh of ranks along some axes of the plan's.
-fn group(mesh: &[usize], seat: &Seat) -> Option<Group> {
-    let whole = seat.mesh.iter().zip(mesh).all(|(all, n)| *n == 1 || n == all);
+fn group(mesh: &[usize], rank_context: &RankContext) -> Option<Group> {
+    let whole = rank_context.mesh.iter().zip(mesh).all(|(all, n)| *n == 1 || n == all);
     let axes = mesh.iter().enumerate().filter(|(_, n)| **n > 1).map(|(a, _)| a as u32).collect();
-    (whole && mesh.len() <= seat.mesh.len())
-        .then(|| Transfer { axes, ..Transfer::default() }.group(&seat.mesh, seat.rank))
+    (whole && mesh.len() <= rank_context.mesh.len())
+        .then(|| Transfer { axes, ..Transfer::default() }.group(&rank_context.mesh, rank_context.rank))
 }
 
 /// Type, extents and bytes of an input.

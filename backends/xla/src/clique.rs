@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use of_plan::Group;
-use of_runtime::{ExecError, LoadError, Seat};
+use of_runtime::{ExecError, LoadError, RankContext};
 
 use crate::ffi::{Buffer, Loaded, PluginError};
 
@@ -48,7 +48,7 @@ impl Clique {
     /// # Errors
     /// When the program cannot be made, a rank stopped, has another program or is in another process.
     pub fn join(
-        seat: &Seat,
+        rank_context: &RankContext,
         group: &Group,
         id: u32,
         key: &[u8],
@@ -69,7 +69,7 @@ impl Clique {
             own = Some(clique);
         }
         let told = [&u64::from(std::process::id()).to_le_bytes()[..], &number.to_le_bytes(), key].concat();
-        let got = seat.gather(id, &group.ranks, &told).map_err(|_| LoadError::Stopped)?;
+        let got = rank_context.gather(id, &group.ranks, &told).map_err(|_| LoadError::Stopped)?;
         if got.iter().any(|other| other.get(..8) != told.get(..8)) {
             let why = "ranks of other processes run a part of its program, which ranks of one process do";
             return Err(LoadError::Unsupported(why.into()));
@@ -92,7 +92,7 @@ impl Clique {
     /// When the plugin fails, or a rank stopped.
     pub fn execute(
         &self,
-        seat: &Seat,
+        rank_context: &RankContext,
         me: usize,
         args: Vec<Arc<Buffer>>,
         kept: Vec<i64>,
@@ -107,7 +107,7 @@ impl Clique {
             if let Some(results) = state.results[me].take() {
                 return results.map_err(|e| ExecError::Failed(e.to_string()));
             }
-            if seat.transport.stopped() {
+            if rank_context.transport.stopped() {
                 state.given[me] = None;
                 return Err(ExecError::Stopped);
             }

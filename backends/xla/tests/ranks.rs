@@ -30,7 +30,7 @@ fn session(plan: &Arc<PlanFile>) -> MeshSession {
 fn shared(plan: &PlanFile) -> Vec<String> {
     let tasks = plan.plan().programs.iter().flat_map(|p| &p.tasks);
     let of = |t: &of_plan::Task| match &t.exec {
-        Some(Exec::Backend(e)) if !e.meetings.is_empty() => {
+        Some(Exec::Backend(e)) if !e.rendezvous.is_empty() => {
             let text = String::from_utf8(plan.payload(e).unwrap().to_vec()).unwrap();
             Some(text.split_once('\n').unwrap().1.to_string())
         }

@@ -57,7 +57,7 @@ fn plans_may_hold_what_the_plugin_made() {
     });
     let (task, exec) = region.unwrap();
     for (bytes, words) in [(other, "whose plans are the same everywhere"), (short, "")] {
-        let context = LoadContext { program, task, exec, threads: 1, device: 0, seat: None, handles: &[] };
+        let context = LoadContext { program, task, exec, threads: 1, device: 0, rank_context: None, handles: &[] };
         let error = Serialized.load(&bytes, context).err().expect("it is refused").to_string();
         assert!(error.contains(words), "{error}");
     }

@@ -714,10 +714,10 @@ impl<'g> Lowering<'g, '_> {
         let (flops, bytes) = (Flops::products(work.flops as u64), work.bytes() as u64);
         let locations = self.locations(&[op]);
         let transfers = inner.iter().filter(|op| self.g.op(**op).name() == Transfer::NAME);
-        let meetings = transfers.map(|op| Ok(transfer::meeting(self.g, *op)?.0));
-        let meetings = meetings.collect::<Result<Vec<_>, Diagnostic>>()?;
-        let beside = backend.works_beside() && !open;
-        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, meetings, beside };
+        let rendezvous = transfers.map(|op| Ok(transfer::meeting(self.g, *op)?.0));
+        let rendezvous = rendezvous.collect::<Result<Vec<_>, Diagnostic>>()?;
+        let beside = backend.is_async() && !open;
+        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, rendezvous, beside };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
@@ -755,7 +755,7 @@ impl<'g> Lowering<'g, '_> {
                 payload,
                 inputs,
                 outputs,
-                meetings: Vec::new(),
+                rendezvous: Vec::new(),
                 beside: false,
             };
             self.step(title, locations, work, Flops::products(own.flops as u64), own.bytes() as u64);

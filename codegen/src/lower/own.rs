@@ -10,7 +10,7 @@ use crate::native::nest::{Nest, Own};
 
 /// Whether the op is none of the list, so that a kernel can only be its own.
 pub fn is_own(g: &Graph, op: OpId) -> bool {
-    of_ops::added::get(g.op(op).name()).is_some()
+    of_ops::op_registry::get(g.op(op).name()).is_some()
 }
 
 /// The operands that it reads: all that are there.

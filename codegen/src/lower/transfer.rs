@@ -4,7 +4,7 @@ use of_diag::{Code, Diagnostic};
 use of_ir::{Graph, OpId};
 use of_ops::boxing::Transfer;
 use of_ops::list::as_op;
-use of_plan::{AxisLayout, LayoutKind, Meeting};
+use of_plan::{AxisLayout, LayoutKind, Rendezvous};
 
 use super::Lowering;
 use crate::Backend;
@@ -20,7 +20,7 @@ const LONG: u64 = 16384;
 ///
 /// # Errors
 /// When ranks do not exchange such values.
-pub fn meeting(g: &Graph, op: OpId) -> Result<(Meeting, Vec<usize>), Diagnostic> {
+pub fn meeting(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagnostic> {
     let data = g.op(op);
     let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
     let own = as_op::<Transfer>(g, op).ok_or_else(|| error("the attributes of a transfer do not decode"))?;
@@ -46,7 +46,7 @@ pub fn meeting(g: &Graph, op: OpId) -> Result<(Meeting, Vec<usize>), Diagnostic>
         from: layout(&own.from, 1),
         to: layout(&own.to, 2),
     };
-    Ok((Meeting { transfer, dtype: element_type(dtype) as i32 }, mesh))
+    Ok((Rendezvous { transfer, dtype: element_type(dtype) as i32 }, mesh))
 }
 
 /// Whether a backend does the share of a rank in an `of.transfer`.

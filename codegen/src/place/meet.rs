@@ -19,7 +19,7 @@ type By = Option<(String, Option<blake3::Hash>)>;
 pub(super) fn apart(funcs: &[Func], known: &[&dyn Backend]) -> BTreeMap<i64, &'static str> {
     let mut first: BTreeMap<i64, By> = BTreeMap::new();
     let mut out = BTreeMap::new();
-    for (id, by) in funcs.iter().flat_map(|func| meetings(func, known)) {
+    for (id, by) in funcs.iter().flat_map(|func| rendezvous(func, known)) {
         let first = first.entry(id).or_insert_with(|| by.clone());
         if first.as_ref().map(|(name, _)| name) != by.as_ref().map(|(name, _)| name) {
             out.insert(id, "not all ranks would do it in the same way");
@@ -31,7 +31,7 @@ pub(super) fn apart(funcs: &[Func], known: &[&dyn Backend]) -> BTreeMap<i64, &'s
 }
 
 /// The number of each transfer of a function, and who does it.
-fn meetings(func: &Func, known: &[&dyn Backend]) -> Vec<(i64, By)> {
+fn rendezvous(func: &Func, known: &[&dyn Backend]) -> Vec<(i64, By)> {
     let g = &func.graph;
     let mut out = Vec::new();
     for op in g.region_ops(g.entry()) {

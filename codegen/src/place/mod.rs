@@ -89,7 +89,7 @@ pub struct Placed {
     /// Seconds that the call and the transfers take, as modelled.
     pub overhead: f64,
     /// Where ranks meet in it.
-    pub meetings: Vec<Location>,
+    pub rendezvous: Vec<Location>,
 }
 
 /// Which ops run where.
@@ -482,8 +482,8 @@ fn worth(
         None => {
             let weighty = members.iter().filter(|u| units[**u].weighs).flat_map(|u| &units[*u].ops);
             let names = weighty.map(|op| g.op(*op).name().to_string()).collect();
-            let meetings = ops.iter().filter(|op| meets(g, **op)).map(|op| g.op(*op).loc.clone()).collect();
-            Some(Placed { backend: name, ops: names, transfer, native, overhead, meetings })
+            let rendezvous = ops.iter().filter(|op| meets(g, **op)).map(|op| g.op(*op).loc.clone()).collect();
+            Some(Placed { backend: name, ops: names, transfer, native, overhead, rendezvous })
         }
         Some((reason, fix)) => {
             let told = |u: &&usize| units[**u].weighs || units[**u].ops.iter().any(|op| meets(g, *op));

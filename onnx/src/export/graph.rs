@@ -8,10 +8,10 @@ use of_ops::OpSpec;
 use of_ops::ml::PairwiseCoupling;
 
 use super::attribute::attribute;
+use super::attribute_mapping::{Spelling, spelling};
 use super::names::Names;
 use super::opset;
-use super::spelling::{Spelling, spelling};
-use super::takes;
+use super::type_constraints;
 use super::weights::Weights;
 use crate::ops::schema;
 use crate::proto::attribute_proto::AttributeType;
@@ -256,7 +256,7 @@ impl Writer<'_> {
         }
         // The machine that couples probabilities tells a label first.
         let results = if data.name() == PairwiseCoupling::NAME { &[] } else { &data.results[..] };
-        if let Some(why) = takes::version(full, self.newest).and_then(|s| s.unfit(g, operands, results)) {
+        if let Some(why) = type_constraints::version(full, self.newest).and_then(|s| s.unfit(g, operands, results)) {
             return refuse(&why, "export the model before 'expand-composites', or convert its operands");
         }
         self.opset = self.opset.max(needed);

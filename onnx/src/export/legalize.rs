@@ -20,10 +20,10 @@ use of_ops::reduction::{
 use of_ops::structural::{Constant, ShapeOf};
 use of_ops::{Kind, OpSpec};
 
+use super::attribute_mapping::whole_shape;
 use super::graph::operator;
 use super::opset;
-use super::spelling::whole_shape;
-use super::takes;
+use super::type_constraints;
 
 /// Rewritten ops may need rewriting in turn; deeper nesting than this never ends.
 const DEEPEST: usize = 16;
@@ -119,7 +119,7 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
             let data = g.op(op);
             let written = operator(data);
             let young = written.is_some_and(|o| opset::needed(g, data, o) > newest);
-            let schema = written.filter(|_| !young).and_then(|o| takes::version(o, newest));
+            let schema = written.filter(|_| !young).and_then(|o| type_constraints::version(o, newest));
             if let Some(s) = schema.filter(|s| s.unfit(g, &data.operands, &data.results).is_some()) {
                 if let Some(to) = s.wider(g, &data.operands).filter(|to| to.iter().any(Option::is_some)) {
                     return convert(&mut b, &to);

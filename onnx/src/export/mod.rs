@@ -4,12 +4,12 @@
 //! declarations and the tables in `ops/schema.rs` that the import reads the other way (`graph`).
 
 mod attribute;
+mod attribute_mapping;
 mod graph;
 mod legalize;
 mod names;
 mod opset;
-mod spelling;
-mod takes;
+mod type_constraints;
 mod weights;
 
 use std::io;

@@ -2,7 +2,7 @@
 
 use of_ir::{Attr, DType, Graph, OpData, Type};
 
-use super::takes;
+use super::type_constraints;
 use crate::ops::schema;
 
 /// The oldest operator set that is written: from it on, operators have the forms that the exporter writes.
@@ -59,7 +59,7 @@ pub(super) fn needed(graph: &Graph, data: &OpData, operator: &str) -> i64 {
     let rows = SINCE.iter().filter(|(op, part, _)| *op == operator && has(*part));
     let types =
         data.operands.iter().chain(&data.results).filter_map(|v| Some(of_type(graph.ty(*v).as_tensor()?.dtype)));
-    let schema = takes::since(graph, operator, &data.operands, &data.results);
+    let schema = type_constraints::since(graph, operator, &data.operands, &data.results);
     rows.map(|row| row.2).chain(types).max().unwrap_or(schema).max(schema)
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn declaration(name: &str) -> Option<&'static dyn OpDecl> {
         let all = of_ops::list::ALL.iter();
         all.flat_map(|d| d.onnx().iter().map(|n| (*n, *d))).collect()
     });
-    let added = || of_ops::added::all().into_iter().find(|d| d.onnx().contains(&name));
+    let added = || of_ops::op_registry::all().into_iter().find(|d| d.onnx().contains(&name));
     by_onnx.get(name).copied().or_else(added)
 }
 

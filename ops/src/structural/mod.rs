@@ -1,19 +1,19 @@
 //! Ops that are part of the IR's structure.
 
+mod alternatives;
 mod constant;
-mod either;
 mod fail;
-mod hold;
 mod none;
+mod optimization_barrier;
 mod shape_of;
 mod size;
 mod terminators;
 
+pub use alternatives::Alternatives;
 pub use constant::Constant;
-pub use either::Either;
 pub use fail::Fail;
-pub use hold::Hold;
 pub use none::NoneValue;
+pub use optimization_barrier::OptimizationBarrier;
 pub use shape_of::ShapeOf;
 pub use size::Size;
 pub use terminators::{Return, Yield};

@@ -43,7 +43,7 @@ pass_options! {
         /// The last resort: no rule is tried after this many seconds
         seconds: usize = 60,
         /// Ways to compute each value that are left for 'shard' to choose from
-        ways: usize = 1,
+        alternatives: usize = 1,
         /// Seconds for integer programs of the choice, which improve it and say what none costs less than; 0 for none
         exact: f64 = 10.0,
     }
@@ -108,7 +108,7 @@ impl Total {
             blocks.extend(inner_blocks(&rw, block));
             for run in runs(rw.graph(), block, options.region) {
                 let exact = Duration::from_secs_f64(options.exact.min(MOST_SECONDS)).saturating_sub(self.solving);
-                let task = Task { rules, target, limits, exact, ways: options.ways };
+                let task = Task { rules, target, limits, exact, ways: options.alternatives };
                 if let Some(o) = optimize(&mut rw, &run, &task)? {
                     self.add(o);
                 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use egg::Id;
 use of_diag::Diagnostic;
 use of_ir::{Graph, OpId, RegionId, Rewriter, Type, ValueId};
-use of_ops::structural::Either;
+use of_ops::structural::Alternatives;
 
 use super::cost::Target;
 use super::extract::{Problem, Solution};
@@ -204,7 +204,7 @@ impl Region {
         Ok(())
     }
 
-    /// Writes several ways to compute each class behind the run, as operands of an `of.either`.
+    /// Writes several ways to compute each class behind the run, as operands of an `of.alternatives`.
     fn write_several(
         &self,
         rw: &mut Rewriter<'_>,
@@ -229,7 +229,7 @@ impl Region {
             let made = match ways.as_slice() {
                 // Tuples are made in one way: their results are classes of their own.
                 [only] => only.clone(),
-                _ => vec![rw.create_one(Either {}, &one)?],
+                _ => vec![rw.create_one(Alternatives {}, &one)?],
             };
             values.insert(*class, made);
         }

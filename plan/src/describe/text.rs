@@ -42,8 +42,13 @@ fn write_mesh(f: &mut fmt::Formatter<'_>, mesh: &MeshText) -> fmt::Result {
     writeln!(f, "mesh `{}`: {} ranks as {:?}", mesh.name, mesh.ranks.len(), mesh.shape)?;
     for (direction, ports) in [("input", &mesh.inputs), ("output", &mesh.outputs)] {
         for port in ports {
-            let turns = port.turns.map(|(n, axis)| format!(", {n} slices along axis {axis}")).unwrap_or_default();
-            writeln!(f, "  {direction} {}: {}{:?} lies as {}{turns}", port.name, port.dtype, port.dims, port.layout)?;
+            let microbatches =
+                port.microbatches.map(|(n, axis)| format!(", {n} slices along axis {axis}")).unwrap_or_default();
+            writeln!(
+                f,
+                "  {direction} {}: {}{:?} lies as {}{microbatches}",
+                port.name, port.dtype, port.dims, port.layout
+            )?;
         }
     }
     let mut templates = mesh.ranks.clone();

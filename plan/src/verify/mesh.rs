@@ -33,7 +33,7 @@ pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
     for (index, program) in plan.programs.iter().enumerate() {
         // A plan without a mesh may be part of another, whose ranks run it.
         let part = plan.meshes.is_empty() && program.inner;
-        if !templates.contains(&index) && !part && meetings(program).next().is_some() {
+        if !templates.contains(&index) && !part && rendezvous(program).next().is_some() {
             let message = "it takes part in transfers and no rank of a mesh runs it";
             findings.push(Finding::new(FindingKind::Ownership, format!("program `{}`", program.name), message));
         }
@@ -42,9 +42,9 @@ pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
 }
 
 /// The transfers of a program, each with its elements and the place of its task.
-fn meetings(program: &Program) -> impl Iterator<Item = (usize, &Transfer, ElementType)> {
+fn rendezvous(program: &Program) -> impl Iterator<Item = (usize, &Transfer, ElementType)> {
     let tasks = program.tasks.iter().enumerate();
-    tasks.flat_map(move |(at, task)| task.meetings(program).map(move |(transfer, dtype)| (at, transfer, dtype)))
+    tasks.flat_map(move |(at, task)| task.rendezvous(program).map(move |(transfer, dtype)| (at, transfer, dtype)))
 }
 
 /// A transfer of a template.
@@ -155,11 +155,11 @@ impl<'a> Checker<'a> {
         let axes = (0..mesh.len() as u32).collect();
         let (from, to) = (whole.layout.clone(), whole.layout.clone());
         let sound = Transfer { id: 0, axes, dims: whole.dims.clone(), from, to }.check(&mesh).is_ok();
-        let cut = |t: crate::Turns| {
+        let cut = |t: crate::Microbatches| {
             let extent = whole.dims.get(t.axis as usize);
             t.count > 0 && extent.is_some_and(|n| n % i64::from(t.count) == 0)
         };
-        sound && whole.turns.is_none_or(cut) && whole.dtype().bits() >= 8 && {
+        sound && whole.microbatches.is_none_or(cut) && whole.dtype().bits() >= 8 && {
             let part = whole.block(&mesh, &coords(&mesh, rank), turn);
             let part: Vec<i64> = part.iter().map(|(_, n)| *n as i64).collect();
             !own.object && own.dtype == whole.dtype && own.dims == part
@@ -172,7 +172,7 @@ impl<'a> Checker<'a> {
         let mut out = BTreeMap::new();
         let reach = Links::of(program).map(|links| Reach::within_piece(program, &links));
         let mut last: Option<(usize, u32)> = None;
-        for (task, transfer, dtype) in meetings(program) {
+        for (task, transfer, dtype) in rendezvous(program) {
             let place = format!("program `{}`, task `{}`", program.name, program.tasks[task].name);
             if let Err(why) = transfer.check(&self.mesh.extents()) {
                 self.report(FindingKind::Type, &place, why);

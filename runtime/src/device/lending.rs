@@ -66,7 +66,7 @@ impl Lending {
         let lent = |o: &Offer<'_>| Lent { to: o.to, bytes: o.bytes, block: o.block, element: o.element };
         {
             let mut state = self.lock();
-            assert!(state.offers.is_empty() && state.reading == 0, "a rank is in two meetings");
+            assert!(state.offers.is_empty() && state.reading == 0, "a rank is in two rendezvous");
             state.id = id;
             state.offers.extend(offers.iter().map(lent));
             self.open.store(id, Ordering::Release);

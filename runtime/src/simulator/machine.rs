@@ -18,7 +18,7 @@ pub struct Machine {
     /// What is nearer than memory, the nearest first.
     pub caches: Vec<Near>,
     /// How many ranks take turns on a core: by so much further is what a task before has touched.
-    pub turns: f64,
+    pub ranks_per_core: f64,
     /// Seconds that a task takes besides its work.
     pub overhead: f64,
     /// One for each axis of the mesh.
@@ -55,7 +55,7 @@ impl Machine {
     /// again and again from beyond the second cache; a transfer what its algorithm takes to receive what the rank lacks. Memory is as near as a run before has left it.
     pub fn costs_ns(&self, plan: &Plan, mesh: &MeshProgram, rank: u32, program: &Program) -> Vec<u64> {
         let extents = mesh.extents();
-        let seconds = |bytes: u64, distance: u64| self.comes(bytes, (distance as f64 * self.turns) as u64);
+        let seconds = |bytes: u64, distance: u64| self.comes(bytes, (distance as f64 * self.ranks_per_core) as u64);
         let mut reuse = Reuse::default();
         reuse.run(plan, program, &seconds);
         let moves = reuse.run(plan, program, &seconds);
@@ -70,11 +70,11 @@ impl Machine {
             }
             Some(Exec::Backend(e)) => {
                 let work = (e.flops as f64 / self.peak(produced(task, program))).max(share(e.bytes, moves));
-                work + task.meetings(program).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
+                work + task.rendezvous(program).filter_map(|(t, dtype)| transfer(t, dtype)).sum::<f64>()
             }
             Some(Exec::Copy(_) | Exec::Feed(_) | Exec::Fetch(_)) => moves.1,
             Some(Exec::Boxing(_)) => {
-                task.meetings(program).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
+                task.rendezvous(program).find_map(|(t, dtype)| transfer(t, dtype)).unwrap_or(moves.1)
             }
             Some(Exec::Control(_)) | None => 0.0,
         };

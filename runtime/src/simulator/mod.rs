@@ -130,8 +130,8 @@ pub fn simulate(program: &Program, options: &SimOptions) -> Result<Timeline, Sim
         [] => vec![1000; program.tasks.len()],
         given => given.to_vec(),
     };
-    let seat = Seat::new(&template, costs, Vec::new());
-    let mut timelines = Simulator::new(vec![seat], options, usize::MAX).run()?;
+    let rank_context = RankContext::new(&template, costs, Vec::new());
+    let mut timelines = Simulator::new(vec![rank_context], options, usize::MAX).run()?;
     Ok(timelines.pop().unwrap_or_default())
 }
 
@@ -177,14 +177,14 @@ struct SimThread {
 }
 
 /// Someone who runs a program: the only one, a rank, or all ranks that do the same at the same times.
-struct Seat<'a> {
+struct RankContext<'a> {
     template: &'a Template<'a>,
     actors: Vec<Actor>,
     threads: Vec<SimThread>,
     live: Live<'a>,
     timeline: Timeline,
     costs_ns: Vec<u64>,
-    /// For each task the meetings that it comes to, one after another: number, and the seats that meet there, this one
+    /// For each task the rendezvous that it comes to, one after another: number, and the seats that meet there, this one
     /// included.
     meets: Vec<Vec<(u32, Vec<usize>)>>,
     /// Acts until the piece is over, where pieces do not overlap.
@@ -192,7 +192,7 @@ struct Seat<'a> {
     started: u64,
 }
 
-impl<'a> Seat<'a> {
+impl<'a> RankContext<'a> {
     fn new(template: &'a Template<'a>, costs_ns: Vec<u64>, meets: Vec<Vec<(u32, Vec<usize>)>>) -> Self {
         let program = template.program;
         Self {
@@ -212,11 +212,11 @@ impl<'a> Seat<'a> {
 /// A task that is ready to be worked on.
 #[derive(Clone, Copy)]
 struct Ready {
-    seat: usize,
+    rank_context: usize,
     task: usize,
     piece: u64,
     since: u64,
-    /// How many meetings it has been at.
+    /// How many rendezvous it has been at.
     met: usize,
     /// How long the work takes.
     cost: u64,
@@ -224,60 +224,60 @@ struct Ready {
 
 struct Simulator<'a> {
     options: &'a SimOptions,
-    seats: Vec<Seat<'a>>,
+    seats: Vec<RankContext<'a>>,
     queue: Queue,
     now: u64,
     /// Who waits for others, by the number of the transfer and the seats that meet.
-    meetings: BTreeMap<(u32, Vec<usize>, u64), Vec<Ready>>,
+    rendezvous: BTreeMap<(u32, Vec<usize>, u64), Vec<Ready>>,
     /// Cores that nobody works on, and who waits for one.
     cores: usize,
     waiting: VecDeque<Ready>,
 }
 
 impl<'a> Simulator<'a> {
-    fn new(seats: Vec<Seat<'a>>, options: &'a SimOptions, cores: usize) -> Self {
+    fn new(seats: Vec<RankContext<'a>>, options: &'a SimOptions, cores: usize) -> Self {
         let queue = Queue::new(options.seed, options.latency_ns);
-        Self { options, seats, queue, now: 0, meetings: BTreeMap::new(), cores, waiting: VecDeque::new() }
+        Self { options, seats, queue, now: 0, rendezvous: BTreeMap::new(), cores, waiting: VecDeque::new() }
     }
 
     fn run(mut self) -> Result<Vec<Timeline>, SimError> {
-        for seat in 0..self.seats.len() {
-            self.start(seat);
+        for rank_context in 0..self.seats.len() {
+            self.start(rank_context);
         }
         while let Some((at, event)) = self.queue.pop() {
             self.now = at;
             match event {
-                Event::Deliver { seat, to, msg } => {
-                    let thread = self.seats[seat].template.thread_of[to as usize];
-                    self.seats[seat].threads[thread].inbox.push_back((to, msg));
-                    self.go_on(seat, thread)?;
+                Event::Deliver { rank_context, to, msg } => {
+                    let thread = self.seats[rank_context].template.thread_of[to as usize];
+                    self.seats[rank_context].threads[thread].inbox.push_back((to, msg));
+                    self.go_on(rank_context, thread)?;
                 }
-                Event::Finish { seat, task, piece, start, waited } => {
-                    self.finish(seat, task, piece, (start, waited))?
+                Event::Finish { rank_context, task, piece, start, waited } => {
+                    self.finish(rank_context, task, piece, (start, waited))?
                 }
             }
         }
-        let stuck = self.seats.iter().flat_map(|seat| {
-            let tasks = seat.actors.iter().zip(&seat.template.program.tasks);
+        let stuck = self.seats.iter().flat_map(|rank_context| {
+            let tasks = rank_context.actors.iter().zip(&rank_context.template.program.tasks);
             tasks.filter(|(actor, _)| !actor.is_done()).map(|(_, task)| format!("`{}`", task.name))
         });
         let waiting: Vec<String> = stuck.collect();
         if waiting.is_empty() {
-            return Ok(self.seats.into_iter().map(|seat| seat.timeline).collect());
+            return Ok(self.seats.into_iter().map(|rank_context| rank_context.timeline).collect());
         }
         Err(SimError::Deadlock { at_ns: self.now, waiting })
     }
 
     /// Starts the next piece, or all of them where pieces may overlap; after the last one comes the end.
-    fn start(&mut self, seat: usize) {
+    fn start(&mut self, rank_context: usize) {
         let Self { seats, queue, options, now, .. } = self;
-        let own = &mut seats[seat];
+        let own = &mut seats[rank_context];
         let pieces = if own.template.program.pipelined { options.pieces } else { 1 };
         let over = own.started == options.pieces;
         let msg = if over { Msg::Stop } else { Msg::Start { pieces } };
         for source in 0..own.actors.len() {
             if own.actors[source].is_source() {
-                queue.send(*now, seat, (u32::MAX, source as ActorId), msg);
+                queue.send(*now, rank_context, (u32::MAX, source as ActorId), msg);
             }
         }
         if over {
@@ -289,22 +289,22 @@ impl<'a> Simulator<'a> {
     }
 
     /// Lets an idle thread handle its inbox until it has work to do.
-    fn go_on(&mut self, seat: usize, thread: usize) -> Result<(), SimError> {
-        while !self.seats[seat].threads[thread].busy {
-            let Some((to, msg)) = self.seats[seat].threads[thread].inbox.pop_front() else {
+    fn go_on(&mut self, rank_context: usize, thread: usize) -> Result<(), SimError> {
+        while !self.seats[rank_context].threads[thread].busy {
+            let Some((to, msg)) = self.seats[rank_context].threads[thread].inbox.pop_front() else {
                 break;
             };
-            self.handle(seat, to, msg)?;
+            self.handle(rank_context, to, msg)?;
         }
         Ok(())
     }
 
-    fn handle(&mut self, seat: usize, to: ActorId, msg: Msg) -> Result<(), SimError> {
+    fn handle(&mut self, rank_context: usize, to: ActorId, msg: Msg) -> Result<(), SimError> {
         let mut act = None;
         let (queue, now) = (&mut self.queue, self.now);
-        let own = &mut self.seats[seat];
+        let own = &mut self.seats[rank_context];
         own.actors[to as usize].on_message(msg, &mut |action| match action {
-            Action::Send { to: receiver, msg } => queue.send(now, seat, (to, receiver), msg),
+            Action::Send { to: receiver, msg } => queue.send(now, rank_context, (to, receiver), msg),
             Action::Act { piece } => act = Some(piece),
             Action::Done => {}
         })?;
@@ -314,27 +314,27 @@ impl<'a> Simulator<'a> {
         own.timeline.peak_live_bytes = own.timeline.peak_live_bytes.max(own.live.bytes());
         own.threads[own.template.thread_of[task]].busy = true;
         let cost = own.costs_ns[task];
-        self.go_to(Ready { seat, task, piece, since: now, met: 0, cost });
+        self.go_to(Ready { rank_context, task, piece, since: now, met: 0, cost });
         Ok(())
     }
 
     /// To the next meeting of a task, or to its work.
     fn go_to(&mut self, ready: Ready) {
-        match self.seats[ready.seat].meets.get(ready.task).and_then(|all| all.get(ready.met)) {
-            Some(meeting) => self.meet(ready, meeting.clone()),
+        match self.seats[ready.rank_context].meets.get(ready.task).and_then(|all| all.get(ready.met)) {
+            Some(meeting) => self.rendezvous(ready, meeting.clone()),
             None => self.work(ready),
         }
     }
 
     /// A rank comes to a transfer. When all are there, it takes as long as it takes the slowest.
-    fn meet(&mut self, ready: Ready, (id, others): (u32, Vec<usize>)) {
+    fn rendezvous(&mut self, ready: Ready, (id, others): (u32, Vec<usize>)) {
         let (all, key) = (others.len(), (id, others, ready.piece));
-        let here = self.meetings.entry(key.clone()).or_default();
+        let here = self.rendezvous.entry(key.clone()).or_default();
         here.push(ready);
         if here.len() < all {
             return;
         }
-        let here = self.meetings.remove(&key).unwrap_or_default();
+        let here = self.rendezvous.remove(&key).unwrap_or_default();
         let cost = here.iter().map(|r| r.cost).max().unwrap_or(0);
         here.into_iter().for_each(|r| self.go_to(Ready { cost, met: r.met + 1, ..r }));
     }
@@ -345,26 +345,32 @@ impl<'a> Simulator<'a> {
             return self.waiting.push_back(ready);
         }
         self.cores -= 1;
-        let Ready { seat, task, piece, since, cost, .. } = ready;
-        let event = Event::Finish { seat, task, piece, start: since, waited: self.now - since };
+        let Ready { rank_context, task, piece, since, cost, .. } = ready;
+        let event = Event::Finish { rank_context, task, piece, start: since, waited: self.now - since };
         self.queue.at(self.now.saturating_add(cost), event);
     }
 
-    fn finish(&mut self, seat: usize, task: usize, piece: u64, (start, waited): (u64, u64)) -> Result<(), SimError> {
+    fn finish(
+        &mut self,
+        rank_context: usize,
+        task: usize,
+        piece: u64,
+        (start, waited): (u64, u64),
+    ) -> Result<(), SimError> {
         let now = self.now;
-        let own = &mut self.seats[seat];
+        let own = &mut self.seats[rank_context];
         own.timeline.events.push(SimEvent { task, piece, start_ns: start, end_ns: now, waited_ns: waited });
         own.timeline.makespan_ns = now;
         own.live.end(task, piece);
         let thread = own.template.thread_of[task];
         own.threads[thread].busy = false;
         self.cores += 1;
-        self.handle(seat, task as ActorId, Msg::Acted)?;
-        self.seats[seat].left -= 1;
-        if self.seats[seat].left == 0 {
-            self.start(seat);
+        self.handle(rank_context, task as ActorId, Msg::Acted)?;
+        self.seats[rank_context].left -= 1;
+        if self.seats[rank_context].left == 0 {
+            self.start(rank_context);
         }
-        self.go_on(seat, thread)?;
+        self.go_on(rank_context, thread)?;
         // Ranks take turns on the cores.
         while self.cores > 0
             && let Some(next) = self.waiting.pop_front()

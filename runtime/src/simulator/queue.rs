@@ -8,9 +8,9 @@ use crate::actor::{ActorId, Msg};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A message arrives.
-    Deliver { seat: usize, to: ActorId, msg: Msg },
+    Deliver { rank_context: usize, to: ActorId, msg: Msg },
     /// A task's work is done.
-    Finish { seat: usize, task: usize, piece: u64, start: u64, waited: u64 },
+    Finish { rank_context: usize, task: usize, piece: u64, start: u64, waited: u64 },
 }
 
 /// Events by time; those of the same time come in random order, or in the order they were made where there is no
@@ -19,7 +19,7 @@ pub(super) struct Queue {
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: Vec<Event>,
     free: Vec<usize>,
-    /// When the last message from one actor of a seat to another arrives.
+    /// When the last message from one actor of a rank context to another arrives.
     last: BTreeMap<(usize, ActorId, ActorId), u64>,
     random: Random,
     latency: u64,
@@ -39,13 +39,13 @@ impl Queue {
         }
     }
 
-    pub fn send(&mut self, now: u64, seat: usize, (from, to): (ActorId, ActorId), msg: Msg) {
-        let event = Event::Deliver { seat, to, msg };
+    pub fn send(&mut self, now: u64, rank_context: usize, (from, to): (ActorId, ActorId), msg: Msg) {
+        let event = Event::Deliver { rank_context, to, msg };
         if self.latency == 0 {
             return self.at(now, event);
         }
         let arrival = now + self.random.next() % (self.latency + 1);
-        let last = self.last.entry((seat, from, to)).or_insert(0);
+        let last = self.last.entry((rank_context, from, to)).or_insert(0);
         *last = arrival.max(*last + 1);
         let at = *last;
         self.at(at, event);

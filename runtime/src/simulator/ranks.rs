@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use of_plan::{ArgSource, Exec, Links, MeshProgram, Plan, Program, Task};
 
 use super::queue::Random;
-use super::{Seat, SimError, SimOptions, Simulator, Template, Timeline, is_sound};
+use super::{RankContext, SimError, SimOptions, Simulator, Template, Timeline, is_sound};
 
 /// How ranks are simulated.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -85,7 +85,7 @@ pub fn simulate_ranks(
         let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
         let links = Links::of(program).filter(|links| is_sound(program, links));
         let links = links.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
-        let mut transfers = program.tasks.iter().flat_map(|task| task.meetings(program));
+        let mut transfers = program.tasks.iter().flat_map(|task| task.rendezvous(program));
         if transfers.any(|(t, _)| t.check(&mesh.extents()).is_err()) {
             return Err(setup("a transfer is not one of its mesh"));
         }
@@ -118,10 +118,10 @@ pub fn simulate_ranks(
                 met.dedup();
                 (transfer.id, met)
             };
-            task.meetings(template.program).map(meeting).filter(|(_, met)| met.len() > 1).collect()
+            task.rendezvous(template.program).map(meeting).filter(|(_, met)| met.len() > 1).collect()
         };
         let meets = template.program.tasks.iter().map(meets).collect();
-        made.push(Seat::new(template, costs, meets));
+        made.push(RankContext::new(template, costs, meets));
     }
     let run = SimOptions { seed: options.seed, pieces: options.pieces.max(1), ..SimOptions::default() };
     let timelines = Simulator::new(made, &run, options.cores.unwrap_or(usize::MAX)).run()?;
@@ -196,7 +196,7 @@ impl Groups {
         programs.sort_unstable();
         programs.dedup();
         let programs = programs.iter().filter_map(|p| plan.programs.get(*p as usize));
-        let transfers = programs.flat_map(|p| p.tasks.iter().flat_map(|task| task.meetings(p)));
+        let transfers = programs.flat_map(|p| p.tasks.iter().flat_map(|task| task.rendezvous(p)));
         let mut groups = Self { by_axes: HashMap::new(), axes: Vec::new() };
         let extents = mesh.extents();
         for (transfer, _) in transfers {

@@ -14,9 +14,9 @@ use crate::MeshSpec;
 use crate::decide::{self, Decision, TooMuch};
 use crate::layout;
 use crate::memory::{Device, Lying};
+use crate::microbatches::Spread;
 use crate::model::{Model, Subject};
 use crate::search::{Effort, Limit, Matrix, Problem, Table, solve_within};
-use crate::turns::Spread;
 
 /// One choice of stages and microbatches.
 pub(super) struct Cut<'a> {

@@ -6,7 +6,7 @@ use of_ir::{Graph, OpId, ValueId};
 
 use super::levels::Levels;
 use crate::memory::{Device, Life, Span};
-use crate::turns::Spread;
+use crate::microbatches::Spread;
 
 /// The devices of one stage.
 pub(super) struct Stage<'a> {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use of_ir::{Func, Graph, OpId, ValueId};
 use of_ops::OpSpec;
-use of_ops::structural::{Either, Hold};
+use of_ops::structural::{Alternatives, OptimizationBarrier};
 
 use crate::cuts::{self, Phases};
 
@@ -46,7 +46,9 @@ impl Levels {
             let data = g.op(*op);
             // What is computed again belongs where it was computed first, and what is held for it where it is read.
             let first_time = again.twins[op.index()].and_then(|t| ops[t.index()]);
-            let held = (data.name() == Hold::NAME).then(|| first(again.meaning(data.operands[0]), &ops)).flatten();
+            let held = (data.name() == OptimizationBarrier::NAME)
+                .then(|| first(again.meaning(data.operands[0]), &ops))
+                .flatten();
             if let Some(level) = first_time.or(held) {
                 (ops[op.index()], certain[op.index()]) = (Some(level), true);
                 continue;
@@ -99,7 +101,7 @@ impl Again {
         for op in behind {
             let data = g.op(*op);
             let operands: Vec<ValueId> = data.operands.iter().map(|v| out.meaning(*v)).collect();
-            if [Hold::NAME, Either::NAME].contains(&data.name()) {
+            if [OptimizationBarrier::NAME, Alternatives::NAME].contains(&data.name()) {
                 out.values[data.results[0].index()] = Some(operands[0]);
                 continue;
             }

@@ -7,7 +7,7 @@ use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Mul, Tanh};
 use of_ops::movement::Transpose;
 use of_ops::sample::Rng;
-use of_ops::structural::{Constant, Either, Hold, Return};
+use of_ops::structural::{Alternatives, Constant, OptimizationBarrier, Return};
 
 use super::*;
 use crate::layout;
@@ -43,11 +43,11 @@ fn chain(rng: &mut Rng, ops: i64, training: bool) -> Func {
         v = match kind {
             0 | 1 => rw.create_one(MatMul {}, &[v, w]).unwrap(),
             2 => {
-                let mut again = rw.create_one(Hold {}, &[x]).unwrap();
+                let mut again = rw.create_one(OptimizationBarrier {}, &[x]).unwrap();
                 let mut read = Vec::new();
                 for y in kept {
                     again = rw.create_one(Tanh {}, &[again]).unwrap();
-                    read.push(rw.create_one(Either {}, &[y, again]).unwrap());
+                    read.push(rw.create_one(Alternatives {}, &[y, again]).unwrap());
                 }
                 read.into_iter().rev().fold(v, |g, y| rw.create_one(Mul {}, &[g, y]).unwrap())
             }
@@ -179,7 +179,7 @@ fn bounds_of_stages_hold() {
             continue;
         }
         let microbatches = 1 << rng.int(0, 2);
-        let spread = Turns::of(&func, microbatches).unwrap().spread(&func.graph);
+        let spread = Microbatches::of(&func, microbatches).unwrap().spread(&func.graph);
         let cut = Cut::new(&levels, &spread, (2, microbatches), &mesh, axis);
         let (p, ..) = cut.search(&model, &effort, f64::INFINITY, &Alone::default()).unwrap();
         let turns = (microbatches as f64 + 1.0) / microbatches as f64;
@@ -197,16 +197,16 @@ fn bounds_of_stages_hold() {
 /// The least that a step takes over all ways, cuts and layouts that fit; `None` where that takes too long to say.
 fn best_of_ways(func: &Func, mesh: &MeshSpec, microbatches: usize, enough: f64) -> Option<f64> {
     let g = &func.graph;
-    let eithers: Vec<OpId> = g.walk().into_iter().filter(|op| g.op(*op).name() == Either::NAME).collect();
+    let alternatives: Vec<OpId> = g.walk().into_iter().filter(|op| g.op(*op).name() == Alternatives::NAME).collect();
     let turns = (microbatches as f64 + 1.0) / microbatches as f64;
     let own = mesh.stage(0, 2).unwrap();
     let mut best = enough / turns;
-    for ways in 0..1usize << eithers.len() {
+    for ways in 0..1usize << alternatives.len() {
         let mut one = func.clone();
         let mut taken = vec![0; g.op_slots()];
-        eithers.iter().enumerate().for_each(|(i, op)| taken[op.index()] = ways >> i & 1);
+        alternatives.iter().enumerate().for_each(|(i, op)| taken[op.index()] = ways >> i & 1);
         decide::take(&mut Rewriter::new(&mut one.graph, "test"), &taken);
-        let parts = Turns::of(&one, microbatches).unwrap();
+        let parts = Microbatches::of(&one, microbatches).unwrap();
         let model = Model::of_turns(&one, &own, &|v| parts.part(&one.graph, v)).unwrap();
         let levels = Levels::of(&one);
         let spread = parts.spread(&one.graph);
@@ -227,8 +227,9 @@ fn bounds_hold_where_values_are_computed_again() {
         let func = chain(&mut rng, ops, true);
         let mut mesh = small("cpu[4]", &mut rng);
         let microbatches = 1 << rng.int(0, 2);
-        let eithers = func.graph.walk().iter().filter(|op| func.graph.op(**op).name() == Either::NAME).count();
-        if eithers == 0 || Levels::of(&func).cuts.is_empty() {
+        let alternatives =
+            func.graph.walk().iter().filter(|op| func.graph.op(**op).name() == Alternatives::NAME).count();
+        if alternatives == 0 || Levels::of(&func).cuts.is_empty() {
             continue;
         }
         let staged = |func: &mut Func, mesh: &MeshSpec| choose(func, mesh, 2, microbatches, &effort);
@@ -256,7 +257,9 @@ fn bounds_hold_where_values_are_computed_again() {
             listed += 1;
         }
         tried += 1;
-        again += usize::from(settled.graph.walk().iter().any(|op| settled.graph.op(*op).name() == Hold::NAME));
+        again += usize::from(
+            settled.graph.walk().iter().any(|op| settled.graph.op(*op).name() == OptimizationBarrier::NAME),
+        );
         exact += usize::from(p.cost <= want * (1.0 + 1e-9));
         off += (p.cost - p.bound) / p.cost;
     }

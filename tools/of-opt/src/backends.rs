@@ -209,7 +209,7 @@ pub fn lines(p: &Placement, all: bool) -> Vec<String> {
         let more = if all || refused.is_empty() { "" } else { "; -v says which and why" };
         let left = if refused.is_empty() { "nothing is".into() } else { count(refused.len(), "op") };
         let (ops, regions_of) = (count(ops, "op"), count(regions.len(), "region"));
-        let met: usize = regions.iter().map(|r| r.meetings.len()).sum();
+        let met: usize = regions.iter().map(|r| r.rendezvous.len()).sum();
         let met = if met > 0 { format!(" with {} between ranks", count(met, "transfer")) } else { String::new() };
         out.push(format!("  {name}: {ops} in {regions_of}{met}, {left} left out{more}"));
         if !all {
@@ -222,7 +222,7 @@ pub fn lines(p: &Placement, all: bool) -> Vec<String> {
                 count(r.ops.len(), "op")
             ));
             let stays = format!("by {name}, from its memory to that of other ranks");
-            out.extend(r.meetings.iter().map(|at| format!("    {} at {at}: {stays}", Transfer::NAME)));
+            out.extend(r.rendezvous.iter().map(|at| format!("    {} at {at}: {stays}", Transfer::NAME)));
         }
         for r in refused {
             let fix = r.fix.as_ref().map_or(String::new(), |f| format!("; {f}"));

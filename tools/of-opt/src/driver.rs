@@ -11,7 +11,7 @@ use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_plan::PlanFile;
-use of_runtime::{ExecError, Lanes, LoadError, MeshSession, RunError, Session, SessionError, Value};
+use of_runtime::{ExecError, LoadError, MeshSession, RunError, Session, SessionError, SessionPool, Value};
 
 use crate::backends::{self, Backends};
 use crate::cli::Codegen;
@@ -188,9 +188,9 @@ pub fn lanes(
     threads: usize,
     lanes: usize,
     backends: &Backends,
-) -> Result<Lanes, Diagnostics> {
+) -> Result<SessionPool, Diagnostics> {
     let options = of_runtime::Options { threads, profile: false };
-    Lanes::new(plan, program, options, lanes, &backends.loaders).map_err(|e| session_error(&e))
+    SessionPool::new(plan, program, options, lanes, &backends.loaders).map_err(|e| session_error(&e))
 }
 
 /// Makes a session of ranks for a mesh of a plan.

@@ -21,11 +21,12 @@ use crate::{driver, exit};
 
 /// The passes that bring a model into the form that is sharded: updates of parameters stay whole.
 pub const PIPELINE: &str = "differentiate,fold-constants,infer-shapes,canonicalize,\
-    expand-composites{keep=[of.either, of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce";
+    expand-composites{keep=[of.alternatives, of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce";
 /// What `optimize` recognises is no composite any more when layouts are searched.
-const REWRITTEN: &str = "expand-composites{keep=[of.either, of.adam, of.adagrad, of.momentum]},fold-constants,dce";
+const REWRITTEN: &str =
+    "expand-composites{keep=[of.alternatives, of.adam, of.adagrad, of.momentum]},fold-constants,dce";
 /// Ways that are left for each value.
-const WAYS: usize = 3;
+const ALTERNATIVES: usize = 3;
 
 /// Adds the passes that offer what is chosen together with layouts, by the costs of the devices of the mesh.
 ///
@@ -35,7 +36,8 @@ pub fn offer(manager: &mut Manager, what: &[Search], mesh: &str) -> Result<(), D
     for one in what {
         match one {
             Search::Rewrites => {
-                let options = OptimizeOptions { target: mesh.into(), ways: WAYS, ..OptimizeOptions::default() };
+                let options =
+                    OptimizeOptions { target: mesh.into(), alternatives: ALTERNATIVES, ..OptimizeOptions::default() };
                 manager.add::<Optimize>(options).append(REWRITTEN)?;
             }
             Search::Recompute => manager.append("recompute")?,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use libloading::Library;
 use of_codegen::cuda::THREADS;
-use of_runtime::Seat;
+use of_runtime::RankContext;
 
 use crate::driver::{Driver, DriverError, Kept, Loaded, Watch};
 use crate::{DeviceProgram, Part, Step};
@@ -141,10 +141,10 @@ impl Driver for CudaDriver {
         &self,
         program: &DeviceProgram<'_>,
         device: usize,
-        seat: Option<&Seat>,
+        rank_context: Option<&RankContext>,
         kept: &[Option<Arc<dyn Kept>>],
     ) -> Result<Box<dyn Loaded>, DriverError> {
-        let exchanges = Exchanges::of(program, seat)?;
+        let exchanges = Exchanges::of(program, rank_context)?;
         let mut on = OnGpu::open(Api::get()?, program, device, exchanges)?;
         on.share(program, kept)?;
         on.fill(program)?;
@@ -164,7 +164,7 @@ struct OnGpu {
     /// Where it computes.
     stream: Arc<Stream>,
     /// Where it exchanges with other ranks, if it does; null else.
-    beside: Handle,
+    exchange_stream: Handle,
     /// That all is computed on which the next exchange waits, then the end of each exchange, by its number.
     events: Vec<Handle>,
     memory: Address,
@@ -318,7 +318,7 @@ impl OnGpu {
             device: 0,
             context: null,
             stream: Arc::new(Stream { api, device: 0, context: null, handle: null }),
-            beside: null,
+            exchange_stream: null,
             events: Vec::new(),
             memory: 0,
             staging: null,
@@ -366,7 +366,7 @@ impl OnGpu {
             api.check("cuMemAllocHost", (api.allocate_host)(&mut on.staging, on.staging_bytes.max(1)))?;
             on.stream = Arc::new(Stream::new(api, on.device)?);
             if on.exchanges.is_some() {
-                api.check("cuStreamCreate", (api.stream)(&mut on.beside, NON_BLOCKING))?;
+                api.check("cuStreamCreate", (api.stream)(&mut on.exchange_stream, NON_BLOCKING))?;
                 for _ in 0..=program.steps.iter().filter(|s| matches!(s, Step::Exchange(_))).count() {
                     let mut event = null;
                     api.check("cuEventCreate", (api.event)(&mut event, NO_TIMING))?;
@@ -437,7 +437,7 @@ impl OnGpu {
         let mut since = None;
         loop {
             // SAFETY: both streams are alive.
-            match unsafe { [(self.api.query)(self.stream.handle), (self.api.query)(self.beside)] } {
+            match unsafe { [(self.api.query)(self.stream.handle), (self.api.query)(self.exchange_stream)] } {
                 [0, 0] => return Ok(()),
                 [NOT_READY | 0, NOT_READY | 0] => {}
                 [status, other] => return self.api.check("cuStreamQuery", if status > 0 { status } else { other }),
@@ -448,7 +448,7 @@ impl OnGpu {
                 exchanges.abort();
                 // SAFETY: as above; nothing holds the streams up any more.
                 unsafe {
-                    (self.api.wait)(self.beside);
+                    (self.api.wait)(self.exchange_stream);
                     (self.api.wait)(self.stream.handle);
                 }
                 return failed.and(Err(DriverError::Stopped));
@@ -490,26 +490,26 @@ impl OnGpu {
         };
         let Some(exchanges) = &self.exchanges else { return Ok(()) };
         self.mark(self.events[0], self.stream.handle)?;
-        self.await_event(self.events[0], self.beside)?;
+        self.await_event(self.events[0], self.exchange_stream)?;
         let mut local = |what: Local<'_>| {
             let rows = match what {
                 Local::Copy(rows) => rows,
                 Local::Fill { to, element, count } => return self.fill_with(to, element, count),
             };
             if rows.count == 1 {
-                return self.copy(rows.from, rows.to, rows.bytes as u64, self.beside);
+                return self.copy(rows.from, rows.to, rows.bytes as u64, self.exchange_stream);
             }
             let side = |device, pitch| Side { kind: DEVICE, device, pitch, ..Side::default() };
             let (from, to) = (side(rows.from, rows.pitch.0), side(rows.to, rows.pitch.1));
             let all = CopyRows { from, to, bytes: rows.bytes, rows: rows.count };
             // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`); what is copied how is copied by the
             // call.
-            api.check("cuMemcpy2DAsync", unsafe { (api.copy_rows_async)(&all, self.beside) })
+            api.check("cuMemcpy2DAsync", unsafe { (api.copy_rows_async)(&all, self.exchange_stream) })
         };
         // SAFETY: the memory was taken for the program and what it packs; exchanges come one after another on their stream, and
         // what is computed beside them touches nothing of theirs (`DeviceProgram::parts`).
-        unsafe { exchanges.put(number, self.memory, self.beside, &mut local) }?;
-        self.mark(self.events[number + 1], self.beside)
+        unsafe { exchanges.put(number, self.memory, self.exchange_stream, &mut local) }?;
+        self.mark(self.events[number + 1], self.exchange_stream)
     }
 
     /// Has bytes copied from a place on the device to another. Both lie inside of memory that lives as long as the program: its
@@ -522,7 +522,7 @@ impl OnGpu {
 
     /// Has elements of 1, 2, 4 or 8 bytes set to a value, `count` of them from a place on that lies inside of the memory.
     fn fill_with(&self, to: Address, element: &[u8], count: usize) -> Result<(), DriverError> {
-        let (api, on, words) = (self.api, self.beside, element.as_chunks::<4>().0);
+        let (api, on, words) = (self.api, self.exchange_stream, element.as_chunks::<4>().0);
         if count == 0 {
             return Ok(());
         }
@@ -706,7 +706,7 @@ impl Drop for OnGpu {
         // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
         unsafe {
             (api.make_current)(self.context);
-            for stream in [self.beside, self.stream.handle] {
+            for stream in [self.exchange_stream, self.stream.handle] {
                 if !stream.is_null() {
                     (api.wait)(stream);
                 }
@@ -724,8 +724,8 @@ impl Drop for OnGpu {
             for event in &self.events {
                 (api.destroy_event)(*event);
             }
-            if !self.beside.is_null() {
-                (api.destroy_stream)(self.beside);
+            if !self.exchange_stream.is_null() {
+                (api.destroy_stream)(self.exchange_stream);
             }
             if !self.staging.is_null() {
                 (api.free_host)(self.staging);

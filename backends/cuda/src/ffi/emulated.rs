@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Mmap, MmapMut};
 use of_codegen::cuda::shim;
-use of_runtime::{AlignedBytes, Seat, Share};
+use of_runtime::{AlignedBytes, RankContext, Share};
 
 use super::calls::Calls;
 use super::named;
@@ -30,11 +30,11 @@ impl Driver for EmulatedDriver {
         &self,
         program: &DeviceProgram<'_>,
         _device: usize,
-        seat: Option<&Seat>,
+        rank_context: Option<&RankContext>,
         kept: &[Option<Arc<dyn Kept>>],
     ) -> Result<Box<dyn Loaded>, DriverError> {
         let failed = |e: std::io::Error| DriverError::Call { call: "mapping a kernel", words: e.to_string() };
-        let exchanged = Exchanged::of(program, seat)?;
+        let exchanged = Exchanged::of(program, rank_context)?;
         let mut memory = AlignedBytes::zeroed((program.memory + exchanged.staging()) as usize);
         for (at, bytes) in &program.constants {
             memory[*at as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -90,20 +90,20 @@ enum Exchanged {
 }
 
 impl Exchanged {
-    fn of(program: &DeviceProgram<'_>, seat: Option<&Seat>) -> Result<Exchanged, DriverError> {
+    fn of(program: &DeviceProgram<'_>, rank_context: Option<&RankContext>) -> Result<Exchanged, DriverError> {
         if nccl::is_named() {
-            let Some(mut exchanges) = Exchanges::of(program, seat)? else { return Ok(Exchanged::Not) };
+            let Some(mut exchanges) = Exchanges::of(program, rank_context)? else { return Ok(Exchanged::Not) };
             exchanges.connect()?;
             return Ok(Exchanged::ByLibrary(exchanges));
         }
         let mut steps = Vec::new();
         for step in &program.steps {
             let Step::Exchange(together) = step else { continue };
-            let seat = seat.ok_or(DriverError::Alone)?;
+            let rank_context = rank_context.ok_or(DriverError::Alone)?;
             let share = |e: &Exchange| {
                 let wrong = |words: String| DriverError::Call { call: "a transfer", words };
-                e.check(seat).map_err(wrong)?;
-                let share = Share::new(&e.meeting.transfer, seat, e.meeting.dtype());
+                e.check(rank_context).map_err(wrong)?;
+                let share = Share::new(&e.meeting.transfer, rank_context, e.meeting.dtype());
                 let share = share.ok_or_else(|| wrong(format!("{} does not combine", e.meeting.dtype())))?;
                 let (before, after) = share.bytes();
                 let (from, to) = (e.from.0 as usize, e.to.0 as usize);

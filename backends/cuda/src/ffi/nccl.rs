@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use of_plan::{Collective, CollectiveCall, ElementType, LayoutKind, Move, Spot};
-use of_runtime::{Seat, Transport, neutral};
+use of_runtime::{RankContext, Transport, neutral};
 
 use super::{Address, Handle, api, library, named};
 use crate::driver::DriverError;
@@ -118,10 +118,10 @@ type Key = (usize, u32, Vec<u32>);
 
 impl Communicator {
     /// That of a rank and others, to which all of them come at the number of a transfer. The programs of a rank share it.
-    fn of(seat: &Seat, share: &Collective, id: u32) -> Result<Arc<Communicator>, DriverError> {
+    fn of(rank_context: &RankContext, share: &Collective, id: u32) -> Result<Arc<Communicator>, DriverError> {
         static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Communicator>>>> = OnceLock::new();
         let known = || KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (Arc::as_ptr(&seat.transport).cast::<()>() as usize, seat.rank, share.ranks.clone());
+        let key = (Arc::as_ptr(&rank_context.transport).cast::<()>() as usize, rank_context.rank, share.ranks.clone());
         if let Some(there) = known().get(&key).and_then(Weak::upgrade) {
             return Ok(there);
         }
@@ -131,14 +131,14 @@ impl Communicator {
             check("ncclGetUniqueId", unsafe { (api.unique)(&mut unique) })?;
         }
         // Once all are here, nothing is left to fail before they come to the library.
-        let got = seat.gather(id, &share.ranks, &unique.0)?;
+        let got = rank_context.gather(id, &share.ranks, &unique.0)?;
         let first = got.first().and_then(|bytes| bytes[..].try_into().ok());
         let unique = UniqueId(first.ok_or(DriverError::Stopped)?);
         let (count, me) = (share.ranks.len() as c_int, share.me as c_int);
         // SAFETY: the device's context is current; the pointer is that of a local variable.
         check("ncclCommInitRank", unsafe { (api.join)(&mut handle, count, unique, me) })?;
         let handle = AtomicPtr::new(handle);
-        let made = Arc::new(Communicator { api, handle, _transport: Arc::clone(&seat.transport) });
+        let made = Arc::new(Communicator { api, handle, _transport: Arc::clone(&rank_context.transport) });
         let mut known = known();
         known.retain(|_, other| other.strong_count() > 0);
         known.insert(key, Arc::downgrade(&made));
@@ -230,7 +230,7 @@ pub enum Local<'a> {
 
 /// What a program exchanges with other ranks.
 pub struct Exchanges {
-    seat: Seat,
+    rank_context: RankContext,
     /// For each step that exchanges, its shares.
     steps: Vec<Vec<Share>>,
     /// Bytes to pack into, behind the program's memory.
@@ -241,19 +241,22 @@ impl Exchanges {
     /// Those of a program; nothing where it has none.
     ///
     /// # Errors
-    /// When it has some that are not those of the rank at its seat.
-    pub fn of(program: &DeviceProgram<'_>, seat: Option<&Seat>) -> Result<Option<Exchanges>, DriverError> {
+    /// When it has some that are not those of the rank at its rank context.
+    pub fn of(
+        program: &DeviceProgram<'_>,
+        rank_context: Option<&RankContext>,
+    ) -> Result<Option<Exchanges>, DriverError> {
         if program.exchanges().next().is_none() {
             return Ok(None);
         }
-        let seat = seat.ok_or(DriverError::Alone)?;
+        let rank_context = rank_context.ok_or(DriverError::Alone)?;
         let base = program.memory.next_multiple_of(ALIGN);
-        let mut out = Exchanges { seat: seat.clone(), steps: Vec::new(), staging: 0 };
+        let mut out = Exchanges { rank_context: rank_context.clone(), steps: Vec::new(), staging: 0 };
         for step in &program.steps {
             let Step::Exchange(together) = step else { continue };
             // Steps come one after another, so they share the memory that they pack into.
             let mut staging = base;
-            let shares = together.iter().map(|e| Share::of(e, seat, &mut staging)).collect::<Result<_, _>>()?;
+            let shares = together.iter().map(|e| Share::of(e, rank_context, &mut staging)).collect::<Result<_, _>>()?;
             out.staging = out.staging.max(staging - program.memory);
             out.steps.push(shares);
         }
@@ -278,7 +281,7 @@ impl Exchanges {
     /// When the machine does not have the library, it fails, or a rank stopped.
     pub fn connect(&mut self) -> Result<(), DriverError> {
         for share in self.steps.iter_mut().flatten().filter(|share| share.collective.ranks.len() > 1) {
-            share.communicator = Some(Communicator::of(&self.seat, &share.collective, share.id)?);
+            share.communicator = Some(Communicator::of(&self.rank_context, &share.collective, share.id)?);
         }
         Ok(())
     }
@@ -306,7 +309,7 @@ impl Exchanges {
                 // Whoever is here comes to the library: so no rank waits there for one that stopped. As many go together as
                 // do on all ranks.
                 let own = (count as u64).to_le_bytes();
-                for other in self.seat.gather(first.id, &first.collective.ranks, &own)? {
+                for other in self.rank_context.gather(first.id, &first.collective.ranks, &own)? {
                     let other = other[..].try_into().map_or(1, u64::from_le_bytes);
                     count = count.min((other as usize).max(1));
                 }
@@ -337,7 +340,7 @@ impl Exchanges {
 
     /// Whether a rank stopped.
     pub fn stopped(&self) -> bool {
-        self.seat.transport.stopped()
+        self.rank_context.transport.stopped()
     }
 
     /// Whether the library failed on the way.
@@ -359,11 +362,11 @@ impl Exchanges {
 }
 
 impl Share {
-    fn of(exchange: &Exchange, seat: &Seat, staging: &mut u64) -> Result<Share, DriverError> {
+    fn of(exchange: &Exchange, rank_context: &RankContext, staging: &mut u64) -> Result<Share, DriverError> {
         let (meeting, dtype) = (&exchange.meeting, exchange.meeting.dtype());
         let wrong = |words: String| DriverError::Call { call: "NCCL", words };
-        exchange.check(seat).map_err(wrong)?;
-        let collective = Collective::of(&meeting.transfer, &seat.mesh, seat.rank).map_err(wrong)?;
+        exchange.check(rank_context).map_err(wrong)?;
+        let collective = Collective::of(&meeting.transfer, &rank_context.mesh, rank_context.rank).map_err(wrong)?;
         let element = u64::from(dtype.bits() / 8);
         // What is only moved is bytes.
         let as_bytes = (UINT8, element as usize);
@@ -374,7 +377,7 @@ impl Share {
         let fill = match collective.fills.map(|kind| neutral(meeting.dtype(), kind)) {
             Some(None) => return Err(wrong(format!("no partial value is made of {}", meeting.dtype()))),
             value => value.flatten().map(|value| {
-                let group = meeting.transfer.group(&seat.mesh, seat.rank);
+                let group = meeting.transfer.group(&rank_context.mesh, rank_context.rank);
                 (value, meeting.transfer.elements(&group, group.me, true))
             }),
         };

@@ -9,7 +9,8 @@ use super::build::array;
 use super::{Emitter, Table, Typed, Val, type_text};
 
 /// Ops of this file.
-pub const TABLE: Table = &[("of.hold", hold), ("of.if", branch), ("of.loop", repeat), ("of.scan", scan)];
+pub const TABLE: Table =
+    &[("of.optimization_barrier", hold), ("of.if", branch), ("of.loop", repeat), ("of.scan", scan)];
 
 fn hold(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;

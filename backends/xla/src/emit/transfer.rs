@@ -4,7 +4,7 @@ use of_codegen::meeting;
 use of_ir::{DType, Graph, OpId};
 use of_ops::OpSpec;
 use of_ops::boxing;
-use of_plan::{AxisLayout, ElementType, LayoutKind, Meeting, Transfer, coords};
+use of_plan::{AxisLayout, ElementType, LayoutKind, Rendezvous, Transfer, coords};
 
 use super::build::{array, list};
 use super::reduction::start;
@@ -187,7 +187,7 @@ impl State {
 ///
 /// # Errors
 /// Why not.
-pub fn exchanges(meeting: &Meeting, mesh: &[usize]) -> Result<(), String> {
+pub fn exchanges(meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
     steps(&meeting.transfer, mesh)?;
     match meeting.dtype() {
         ElementType::I1 if meeting.transfer.partial_kind().is_some() => Err("bools are not combined".into()),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use of_diag::Diagnostics;
-use of_runtime::{Lanes, RunError, Value};
+use of_runtime::{RunError, SessionPool, Value};
 use serde_json::json;
 
 use crate::backends::Backends;
@@ -150,7 +150,7 @@ impl Limits {
     }
 
     /// Keeps so many requests in flight until either limit.
-    fn measure_lanes(&self, lanes: &Lanes, at_once: usize, inputs: &[Value]) -> Result<Measured, Diagnostics> {
+    fn measure_lanes(&self, lanes: &SessionPool, at_once: usize, inputs: &[Value]) -> Result<Measured, Diagnostics> {
         let failed = |e: RunError| driver::run_error(&e);
         let ready = Barrier::new(at_once);
         let begun = AtomicUsize::new(0);

@@ -9,7 +9,7 @@ use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Model as Sharding, decide, explain as reasons, stages, ways};
+use of_sharding::{MeshSpec, Model as Sharding, alternatives, decide, explain as reasons, stages};
 use of_tensorrt::Ranges;
 
 use crate::backends::{self, Backends};
@@ -97,7 +97,7 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
     }
     let mut func = func.clone();
-    let settled = ways::settle(&mut func, &mesh, mesh.memory, &Effort::default())?;
+    let settled = alternatives::settle(&mut func, &mesh, mesh.memory, &Effort::default())?;
     let model = Sharding::new(&func, &mesh)?;
     let mut decision = decide::decide(&model, mesh.memory, &Effort::default())?;
     if let Some(s) = &settled {

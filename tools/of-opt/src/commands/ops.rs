@@ -50,7 +50,7 @@ pub fn ops(c: &Ops, console: &mut Console) -> Result<(), Diagnostics> {
 
 /// The list, then what libraries added.
 fn all() -> Vec<&'static dyn OpDecl> {
-    ALL.iter().copied().chain(of_ops::added::all()).collect()
+    ALL.iter().copied().chain(of_ops::op_registry::all()).collect()
 }
 
 fn named(name: &str) -> Result<Vec<&'static dyn OpDecl>, Diagnostics> {

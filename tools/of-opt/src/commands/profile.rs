@@ -237,19 +237,19 @@ fn timeline(rows: &[Row], model: &str) -> Value {
         let when = (us(r.timing.start - begin), us(r.timing.last));
         trace::event(&r.timing.name, r.kind, (0, line), when, args)
     };
-    events.extend(rows.iter().filter(|r| !r.timing.beside).map(|r| event(r, r.thread)));
+    events.extend(rows.iter().filter(|r| !r.timing.is_async).map(|r| event(r, r.thread)));
     // What goes on beside its thread has lines of its own, on none of which two overlap.
-    let mut beside: Vec<&Row> = rows.iter().filter(|r| r.timing.beside).collect();
-    beside.sort_by_key(|r| r.timing.start);
+    let mut is_async: Vec<&Row> = rows.iter().filter(|r| r.timing.is_async).collect();
+    is_async.sort_by_key(|r| r.timing.start);
     let mut ends: Vec<Duration> = Vec::new();
-    for r in beside {
+    for r in is_async {
         let free = ends.iter().position(|end| *end <= r.timing.start);
         let line = free.unwrap_or(ends.len());
         ends.resize(ends.len().max(line + 1), Duration::ZERO);
         ends[line] = r.timing.start + r.timing.last;
         events.push(event(r, next + line as u32));
     }
-    events.extend((next..).zip(&ends).map(|(line, _)| trace::name("thread_name", 0, line, "beside the host")));
+    events.extend((next..).zip(&ends).map(|(line, _)| trace::name("thread_name", 0, line, "is_async the host")));
     trace::file(events)
 }
 
@@ -261,7 +261,7 @@ mod tests {
         let time = Duration::from_micros(us);
         let (start, min, last) = (Duration::from_micros(10), time, time);
         let timing =
-            TaskTiming { task: 3, name: name.into(), calls: 2, total: 2 * time, min, start, last, beside: false };
+            TaskTiming { task: 3, name: name.into(), calls: 2, total: 2 * time, min, start, last, is_async: false };
         Row {
             timing,
             thread: 1,
@@ -294,9 +294,9 @@ mod tests {
     }
     #[test]
     fn what_goes_on_beside_the_host_has_lines_of_its_own() {
-        let at = |name: &str, start: u64, us: u64, beside: bool| {
+        let at = |name: &str, start: u64, us: u64, is_async: bool| {
             let mut row = row(name, us, 0);
-            (row.timing.start, row.timing.beside) = (Duration::from_micros(start), beside);
+            (row.timing.start, row.timing.is_async) = (Duration::from_micros(start), is_async);
             row
         };
         // In any order; the third begins when the first is over.

@@ -292,7 +292,7 @@ fn machine_of(spec: &MeshSpec) -> Machine {
         pointwise: spec.pointwise.unwrap_or(f64::INFINITY),
         bandwidth: spec.bandwidth,
         caches: near(&spec.caches),
-        turns: spec.cores.map_or(1.0, |cores| (spec.devices() as f64 / cores as f64).max(1.0)),
+        ranks_per_core: spec.cores.map_or(1.0, |cores| (spec.devices() as f64 / cores as f64).max(1.0)),
         overhead: spec.overhead,
         links: spec.axes.iter().map(link).collect(),
     }

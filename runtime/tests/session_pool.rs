@@ -11,7 +11,7 @@ use support::*;
 #[test]
 fn callers_get_their_own_results() {
     let plan = backend_plan(2);
-    let lanes = Lanes::new(&plan, 0, Options { threads: 4, profile: false }, 3, &loaders()).unwrap();
+    let lanes = SessionPool::new(&plan, 0, Options { threads: 4, profile: false }, 3, &loaders()).unwrap();
     std::thread::scope(|scope| {
         for caller in 0..8 {
             let lanes = &lanes;
@@ -32,7 +32,7 @@ fn callers_get_their_own_results() {
 #[test]
 fn broken_lanes_are_given_up() {
     let plan = backend_plan(1);
-    let lanes = Lanes::new(&plan, 0, Options { threads: 2, profile: false }, 2, &loaders()).unwrap();
+    let lanes = SessionPool::new(&plan, 0, Options { threads: 2, profile: false }, 2, &loaders()).unwrap();
     assert!(matches!(lanes.run(vec![tensor(&[FAIL; 4])]), Err(RunError::Task { .. })));
     assert!(matches!(lanes.run(vec![]), Err(RunError::InputCount { .. })));
     assert!(matches!(lanes.run(vec![tensor(&[PANIC; 4])]), Err(RunError::Panic { .. })));

@@ -12,7 +12,7 @@ use crate::{Loader, Options, RunError, Session, SessionError, Value};
 /// A program that several callers run at the same time, each in a lane of its own: a session with a copy of every register,
 /// on its share of the workers. Weights and code are there once. More workers for one request make it faster, more lanes
 /// make more of them a second, since what is shared out among workers has to wait for the slowest of them.
-pub struct Lanes {
+pub struct SessionPool {
     idle: Mutex<Idle>,
     freed: Condvar,
 }
@@ -25,7 +25,7 @@ struct Idle {
     broken: Option<String>,
 }
 
-impl Lanes {
+impl SessionPool {
     /// So many lanes, one at least, for a program of a plan. [`Options::threads`] are those of all lanes together; each has
     /// one at least.
     ///
@@ -37,7 +37,7 @@ impl Lanes {
         options: Options,
         lanes: usize,
         loaders: &[Arc<dyn Loader>],
-    ) -> Result<Lanes, SessionError> {
+    ) -> Result<SessionPool, SessionError> {
         let lanes = lanes.max(1);
         let threads = (worker_count(options, plan.plan().environment.threads) / lanes).max(1);
         let code = Session::code(plan)?;
@@ -47,7 +47,7 @@ impl Lanes {
         };
         let sessions = (0..lanes).map(session).collect::<Result<Vec<_>, _>>()?;
         let idle = Idle { alive: sessions.len(), sessions, broken: None };
-        Ok(Lanes { idle: Mutex::new(idle), freed: Condvar::new() })
+        Ok(SessionPool { idle: Mutex::new(idle), freed: Condvar::new() })
     }
 
     /// Runs the program on these inputs in a lane that is free, as soon as there is one.
@@ -66,7 +66,7 @@ impl Lanes {
         self.with(|session| session.run_into(inputs, outputs))
     }
 
-    /// Room for the outputs of [`Lanes::run_into`]: [`Session::new_outputs`].
+    /// Room for the outputs of [`SessionPool::run_into`]: [`Session::new_outputs`].
     ///
     /// # Errors
     /// When no lane can run any more.
@@ -98,7 +98,7 @@ impl Lanes {
 
 /// A session on loan, which goes back however the run ends.
 struct Lane<'a> {
-    lanes: &'a Lanes,
+    lanes: &'a SessionPool,
     session: Option<Session>,
 }
 

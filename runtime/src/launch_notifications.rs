@@ -17,12 +17,12 @@ use crate::actor::{Actor, ActorId};
 use crate::work::{Operand, Work};
 
 /// Registers with consumers that hear of them early.
-pub(crate) struct Early(Vec<(u32, ActorId)>);
+pub(crate) struct LaunchNotifications(Vec<(u32, ActorId)>);
 
-impl Early {
+impl LaunchNotifications {
     /// Those of a program, from its works in the order of the tasks and the handles that their executables gave.
     pub fn of(program: &Program, links: &Links, works: &[Work], handles: &HashMap<u32, (&str, Handle)>) -> Self {
-        let beside = |task: u32| works[task as usize].is_beside();
+        let beside = |task: u32| works[task as usize].is_async();
         let backend = |task: u32| match &program.tasks[task as usize].exec {
             Some(Exec::Backend(exec)) => Some(&exec.backend[..]),
             _ => None,
@@ -49,7 +49,7 @@ impl Early {
         for (task, actor) in program.tasks.iter().zip(actors) {
             for (output, regst) in task.produces.iter().enumerate() {
                 let consumers = self.0.iter().filter(|(own, _)| own == regst);
-                consumers.for_each(|(_, consumer)| actor.tells_early(output, *consumer));
+                consumers.for_each(|(_, consumer)| actor.notify_at_launch(output, *consumer));
             }
         }
     }

@@ -14,7 +14,7 @@ static ADDED: RwLock<BTreeMap<&'static str, &'static dyn OpDecl>> = RwLock::new(
 
 /// Why an op cannot be added.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AddError {
+pub enum RegisterError {
     /// Its name is not `namespace.name`, or the namespace is that of the list.
     #[error("'{0}' is no name for an op: it is NAMESPACE.NAME of letters, digits and _, and the namespace is not 'of'")]
     Name(String),
@@ -45,23 +45,23 @@ pub enum AddError {
 ///
 /// # Errors
 /// When its name is none or is taken, or another op is the ONNX operator that it says it is.
-pub fn add(decl: &'static dyn OpDecl) -> Result<(), AddError> {
+pub fn register(decl: &'static dyn OpDecl) -> Result<(), RegisterError> {
     let name = decl.name();
     let word = |w: &str| !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !name.split_once('.').is_some_and(|(space, op)| space != "of" && word(space) && word(op)) {
-        return Err(AddError::Name(name.into()));
+        return Err(RegisterError::Name(name.into()));
     }
     let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
     if added.contains_key(name) {
-        return Err(AddError::Taken(name.into()));
+        return Err(RegisterError::Taken(name.into()));
     }
     for onnx in decl.onnx() {
         if !onnx.split_once("::").is_some_and(|(domain, op)| !domain.is_empty() && !op.is_empty()) {
-            return Err(AddError::Domain { op: name.into(), onnx: (*onnx).into() });
+            return Err(RegisterError::Domain { op: name.into(), onnx: (*onnx).into() });
         }
         if let Some(other) = ALL.iter().chain(added.values()).find(|d| d.onnx().contains(onnx)) {
             let (op, other) = (name.into(), other.name().into());
-            return Err(AddError::Onnx { op, onnx: (*onnx).into(), other });
+            return Err(RegisterError::Onnx { op, onnx: (*onnx).into(), other });
         }
     }
     added.insert(name, decl);

@@ -61,8 +61,8 @@ impl Device {
     /// Its executables, those that run on the host and say so, and others.
     fn loaders(&self) -> Vec<Arc<dyn Loader>> {
         let mut out = loaders();
-        out.push(Arc::new(On { device: self.clone(), beside: true }));
-        out.push(Arc::new(On { device: self.clone(), beside: false }));
+        out.push(Arc::new(On { device: self.clone(), is_async: true }));
+        out.push(Arc::new(On { device: self.clone(), is_async: false }));
         out
     }
 
@@ -73,17 +73,17 @@ impl Device {
 
 struct On {
     device: Device,
-    beside: bool,
+    is_async: bool,
 }
 
 impl Loader for On {
     fn backend(&self) -> &str {
-        if self.beside { "beside" } else { "host" }
+        if self.is_async { "beside" } else { "host" }
     }
 
     fn load(&self, _: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
         let (name, device) = (context.task.name.clone(), self.device.clone());
-        if !self.beside {
+        if !self.is_async {
             return Ok(Box::new(Host { name, device }));
         }
         let handles = context.handles.iter().map(|h| h.clone().map(|h| h.downcast::<Mutex<Vec<f32>>>().unwrap()));
@@ -124,13 +124,13 @@ impl Executable for AddOneThere {
         self.readers.inside.then(|| Arc::clone(&self.made) as Handle)
     }
 
-    fn beside(&mut self) -> Option<&mut dyn Beside> {
+    fn as_async(&mut self) -> Option<&mut dyn AsyncExecutable> {
         Some(self)
     }
 }
 
-impl Beside for AddOneThere {
-    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &Over) -> Result<(), ExecError> {
+impl AsyncExecutable for AddOneThere {
+    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &OnComplete) -> Result<(), ExecError> {
         assert!(self.idle.swap(false, Ordering::SeqCst), "begun twice");
         let floats = |bytes: &[u8]| bytes.chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect();
         let given = inputs.iter().zip(&self.handles).map(|(input, handle)| match (input, handle) {
@@ -319,8 +319,8 @@ fn a_session_may_be_dropped_while_it_is_on_the_way() {
     let device = Device::new(&[("first", "run ends")], Duration::ZERO);
     let other = Device::new(&[], Duration::ZERO);
     let loaders: Vec<Arc<dyn Loader>> = vec![
-        Arc::new(On { device: device.clone(), beside: true }),
-        Arc::new(Named("other", On { device: other, beside: true })),
+        Arc::new(On { device: device.clone(), is_async: true }),
+        Arc::new(Named("other", On { device: other, is_async: true })),
     ];
     let mut session = Session::new(two_devices(), 0, Options::default(), &loaders).unwrap();
     let error = session.run(vec![tensor(&[1.0; 4])]).unwrap_err();
@@ -373,7 +373,7 @@ fn times_are_those_of_the_work() {
     session.run(vec![tensor(&[1.0; 4])]).unwrap();
     let timings = session.timings();
     let [first, second, third] = [1, 2, 3].map(|task| &timings[task]);
-    assert!(first.beside && second.beside && !third.beside);
+    assert!(first.is_async && second.is_async && !third.is_async);
     // The second was begun with the first, and its work began when the first was over.
     assert_eq!(second.start, first.start + first.last);
     assert!(first.last >= takes && second.last >= takes, "{timings:?}");

@@ -1,4 +1,4 @@
-//! `of.either`.
+//! `of.alternatives`.
 
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, TensorType, Type, ValueId};
@@ -10,19 +10,19 @@ op! {
     ///
     /// What is only there to be one of them need not be computed: the pass `shard` takes the operand that is best on its
     /// mesh, and leaves the others out. Without it the first one is taken.
-    pub struct Either = "of.either" [Composite] {
+    pub struct Alternatives = "of.alternatives" [Composite] {
         operands: (xs*),
         results: (y),
         attrs: {},
     }
     samples: |seed| {
         let x = crate::sample::Rng::new(seed).f32s(&[2, 3]);
-        Some((vec![x.clone(); 1 + (seed % 3) as usize], Either {}))
+        Some((vec![x.clone(); 1 + (seed % 3) as usize], Alternatives {}))
     };
 }
 
-impl Op for Either {
-    op_basics!(Either);
+impl Op for Alternatives {
+    op_basics!(Alternatives);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         if cx.operands.is_empty() {

@@ -9,7 +9,7 @@ use crate::transport::{Offer, Stopped, Transport};
 
 /// What a rank's session, and an executable that takes part in transfers, needs besides the program that ranks share.
 #[derive(Clone)]
-pub struct Seat {
+pub struct RankContext {
     /// The rank.
     pub rank: u32,
     /// Ranks along each axis of the mesh.
@@ -17,10 +17,10 @@ pub struct Seat {
     /// How it reaches the others.
     pub transport: Arc<dyn Transport>,
     /// The weights that it has in place of the template's.
-    pub(crate) own: Vec<of_plan::OwnWeight>,
+    pub(crate) own: Vec<of_plan::WeightOverride>,
 }
 
-impl Seat {
+impl RankContext {
     /// The weight that stands for one of the template's.
     pub(crate) fn weight(&self, of: u32) -> u32 {
         self.own.iter().find(|own| own.of == of).map_or(of, |own| own.by)
@@ -39,7 +39,7 @@ impl Seat {
         let mut got = vec![Vec::new(); others.len()];
         if !others.is_empty() {
             self.transport
-                .meet(self.rank, id, &offers, &others, &mut |from, offer| got[from] = offer.bytes.to_vec())?;
+                .rendezvous(self.rank, id, &offers, &others, &mut |from, offer| got[from] = offer.bytes.to_vec())?;
         }
         let mut got = got.into_iter();
         let of = |rank: &u32| if *rank == self.rank { bytes.to_vec() } else { got.next().unwrap_or_default() };
@@ -47,8 +47,8 @@ impl Seat {
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for RankContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seat").field("rank", &self.rank).field("mesh", &self.mesh).finish_non_exhaustive()
+        f.debug_struct("RankContext").field("rank", &self.rank).field("mesh", &self.mesh).finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use of_ir::{Attr, DType, Elements, Graph, OpData, OpId, Tensor, ValueId};
 use of_ops::list::as_op;
 use of_ops::ml::{LabelMap, PairwiseCoupling, TreeEnsemble};
 use of_ops::random::{Multinomial, RandomNormal, RandomUniform};
-use of_ops::structural::{Hold, ShapeOf};
+use of_ops::structural::{OptimizationBarrier, ShapeOf};
 use of_ops::training::Gradient;
 
 use super::attribute::attribute;
@@ -36,7 +36,7 @@ pub(super) fn spelling(
         spell(operator, operands, &attrs)
     };
     let same = data.operands.to_vec();
-    if as_op::<Hold>(g, id).is_some() {
+    if as_op::<OptimizationBarrier>(g, id).is_some() {
         return Some(spell("Identity", same, &[]));
     }
     if let Some(op) = as_op::<RandomUniform>(g, id) {

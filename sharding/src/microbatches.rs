@@ -1,7 +1,7 @@
 //! Microbatches and stages in the graph: a step is cut into turns, each op becomes one op a turn, and what one stage needs
 //! of another is an `of.place` from mesh to mesh.
 //!
-//! Turns are a mesh axis in time. Data is split along it, parameters are whole; how everything else lies there is
+//! Microbatches are a mesh axis in time. Data is split along it, parameters are whole; how everything else lies there is
 //! searched as on any mesh. Then all turns are written side by side: what is split or partial along that axis is made once a
 //! turn, what is whole once. Partial values, such as gradients of parameters, are combined turn by turn; nothing else
 //! may pass between turns.
@@ -43,7 +43,7 @@ pub(crate) enum Spread {
 }
 
 /// How everything lies along the axis of turns.
-pub struct Turns {
+pub struct Microbatches {
     count: usize,
     /// By position in the arena of values; whole where nothing is said.
     values: Vec<Sbp>,
@@ -51,10 +51,10 @@ pub struct Turns {
     asked: HashMap<(OpId, usize), Sbp>,
 }
 
-impl Turns {
+impl Microbatches {
     /// One turn, in which everything is.
-    pub fn one(func: &Func) -> Turns {
-        Turns { count: 1, values: vec![Sbp::Broadcast; func.graph.value_slots()], asked: HashMap::new() }
+    pub fn one(func: &Func) -> Microbatches {
+        Microbatches { count: 1, values: vec![Sbp::Broadcast; func.graph.value_slots()], asked: HashMap::new() }
     }
 
     /// The turns of `count` microbatches: inputs that no output carries on and that are as long as the first such one are
@@ -62,9 +62,9 @@ impl Turns {
     ///
     /// # Errors
     /// When that extent does not divide, or turns need of one another what is no partial value.
-    pub fn of(func: &Func, count: usize) -> Result<Turns, Diagnostic> {
+    pub fn of(func: &Func, count: usize) -> Result<Microbatches, Diagnostic> {
         if count <= 1 {
-            return Ok(Turns::one(func));
+            return Ok(Microbatches::one(func));
         }
         let g = &func.graph;
         let error = |what: String| Diagnostic::error(Code::SBP, func.loc.clone(), what);
@@ -140,7 +140,7 @@ impl Turns {
             None => Sbp::Broadcast,
         };
         let values = d.lying.layouts.iter().map(how).collect();
-        Ok(Turns { count, values, asked })
+        Ok(Microbatches { count, values, asked })
     }
 
     /// How the values of `g` are spread, by their positions in the arena.
@@ -228,7 +228,12 @@ fn schedule(stages: usize, turns: usize, training: bool) -> (Vec<Vec<usize>>, Ve
 ///
 /// # Errors
 /// When turns need of one another what is no partial value, or something else of the graph cannot be cut.
-pub fn write(func: &mut Func, staged: &Staged, turns: &Turns, names: &[String]) -> Result<(), of_diag::Diagnostics> {
+pub fn write(
+    func: &mut Func,
+    staged: &Staged,
+    turns: &Microbatches,
+    names: &[String],
+) -> Result<(), of_diag::Diagnostics> {
     let mesh = names.first().map_or("mesh", String::as_str);
     decide::write(func, &staged.written, mesh)?;
     *func = Build::new(func, staged, turns, names)?.run()?;
@@ -252,7 +257,7 @@ enum What {
 struct Build<'a> {
     func: &'a Func,
     g: &'a Graph,
-    turns: &'a Turns,
+    turns: &'a Microbatches,
     names: &'a [String],
     /// Stages and, for places that were inserted, how their operands are read; by position in the arena.
     stage_of_op: Vec<usize>,
@@ -266,7 +271,7 @@ struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
-    fn new(func: &'a Func, staged: &Staged, turns: &'a Turns, names: &'a [String]) -> Result<Self, Diagnostic> {
+    fn new(func: &'a Func, staged: &Staged, turns: &'a Microbatches, names: &'a [String]) -> Result<Self, Diagnostic> {
         let g = &func.graph;
         let mut b = Build {
             func,
@@ -741,7 +746,7 @@ impl<'a> Build<'a> {
 }
 
 /// Whether an op came with the layouts: a place that the search knew nothing of.
-fn inserted(g: &Graph, turns: &Turns, staged: &Staged, op: OpId) -> bool {
+fn inserted(g: &Graph, turns: &Microbatches, staged: &Staged, op: OpId) -> bool {
     g.op(op).name() == Place::NAME
         && (op.index() >= staged.ops.len() || g.op(op).results.iter().any(|v| v.index() >= turns.values.len()))
 }

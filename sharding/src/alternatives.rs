@@ -2,12 +2,12 @@
 //!
 //! The search over ways and layouts together gives the bound and a first choice. With the ways fixed what is left is a
 //! search for layouts alone, which is easier: so the choice is settled by it, compared with those of the first and of the last
-//! operand of each `of.either`, and improved one by one where there are few.
+//! operand of each `of.alternatives`, and improved one by one where there are few.
 
 use of_diag::Diagnostics;
 use of_ir::{Func, OpId, Rewriter};
 use of_ops::OpSpec;
-use of_ops::structural::Either;
+use of_ops::structural::Alternatives;
 
 use crate::decide::{decide_within, take, too_large};
 use crate::memory::Whole;
@@ -21,7 +21,7 @@ pub struct Searched {
     pub cost: f64,
     /// Nothing takes less.
     pub bound: f64,
-    /// Which operand each `of.either` takes, by its position in the arena; 0 for other ops.
+    /// Which operand each `of.alternatives` takes, by its position in the arena; 0 for other ops.
     pub taken: Vec<usize>,
 }
 
@@ -30,11 +30,11 @@ pub struct Searched {
 pub struct Settled {
     /// Seconds; no ways and layouts together take less.
     pub bound: f64,
-    /// Every `of.either`, in order.
+    /// Every `of.alternatives`, in order.
     pub ways: Vec<Way>,
 }
 
-/// The choice of one `of.either`.
+/// The choice of one `of.alternatives`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Way {
     /// What people call its value.
@@ -50,7 +50,7 @@ const FEW: usize = 24;
 /// Times in which all are looked at.
 const PASSES: usize = 3;
 
-/// Settles which operand each `of.either` of `func` takes: they go, and so does what was only there for the others. `None`
+/// Settles which operand each `of.alternatives` of `func` takes: they go, and so does what was only there for the others. `None`
 /// where there are none.
 ///
 /// # Errors
@@ -76,14 +76,14 @@ pub fn settle_by(
     search: &dyn Fn(&Func, f64) -> Result<Searched, NotFound>,
 ) -> Result<Option<Settled>, Diagnostics> {
     let g = &func.graph;
-    let eithers: Vec<OpId> = g.region_ops(g.entry()).filter(|op| g.op(*op).name() == Either::NAME).collect();
-    if eithers.is_empty() {
+    let alternatives: Vec<OpId> = g.region_ops(g.entry()).filter(|op| g.op(*op).name() == Alternatives::NAME).collect();
+    if alternatives.is_empty() {
         return Ok(None);
     }
     let fixed = |ways: &[usize]| {
         let mut one = func.clone();
         let mut taken = vec![0; one.graph.op_slots()];
-        eithers.iter().zip(ways).for_each(|(op, k)| taken[op.index()] = *k);
+        alternatives.iter().zip(ways).for_each(|(op, k)| taken[op.index()] = *k);
         take(&mut Rewriter::new(&mut one.graph, "shard"), &taken);
         one
     };
@@ -91,9 +91,9 @@ pub fn settle_by(
     let together = search(func, f64::INFINITY);
     let names = explain::names(func);
     // What was found, all that is kept, and all that is computed again, which may fit where nothing was found.
-    let found = together.as_ref().ok().map(|d| eithers.iter().map(|op| d.taken[op.index()]).collect::<Vec<_>>());
-    let first = vec![0; eithers.len()];
-    let last: Vec<usize> = eithers.iter().map(|op| g.op(*op).operands.len() - 1).collect();
+    let found = together.as_ref().ok().map(|d| alternatives.iter().map(|op| d.taken[op.index()]).collect::<Vec<_>>());
+    let first = vec![0; alternatives.len()];
+    let last: Vec<usize> = alternatives.iter().map(|op| g.op(*op).operands.len() - 1).collect();
     let (mut least, mut ways) = (f64::INFINITY, last.clone());
     let mut why: Option<Diagnostics> = None;
     for other in found.into_iter().chain([first, last]) {
@@ -104,10 +104,10 @@ pub fn settle_by(
         }
     }
     let bound = together.as_ref().map_or_else(|(_, bound)| *bound, |d| d.bound);
-    let mut otherwise: Vec<Option<f64>> = vec![None; eithers.len()];
-    for _ in 0..if eithers.len() <= FEW { PASSES } else { 0 } {
+    let mut otherwise: Vec<Option<f64>> = vec![None; alternatives.len()];
+    for _ in 0..if alternatives.len() <= FEW { PASSES } else { 0 } {
         let before = least;
-        for (i, op) in eithers.iter().enumerate() {
+        for (i, op) in alternatives.iter().enumerate() {
             let kept = ways[i];
             let mut others = f64::INFINITY;
             for k in (0..g.op(*op).operands.len()).filter(|k| *k != kept) {
@@ -131,7 +131,7 @@ pub fn settle_by(
         return Err(together.err().map(|(e, _)| e).or(why).unwrap_or_default());
     }
     let value = |op: &OpId| names[g.op(*op).results[0].index()].clone();
-    let made = eithers.iter().zip(&ways).zip(&otherwise);
+    let made = alternatives.iter().zip(&ways).zip(&otherwise);
     let list = made.map(|((op, taken), otherwise)| Way { value: value(op), taken: *taken, otherwise: *otherwise });
     let settled = Settled { bound: bound.min(least), ways: list.collect() };
     *func = fixed(&ways);

@@ -1,4 +1,4 @@
-//! `tell-extents`: extents that are computed in memory get names before the op that makes them runs.
+//! `bind-shape-symbols`: extents that are computed in memory get names before the op that makes them runs.
 //!
 //! A result whose extents nothing has told has no native code: the op itself would have to tell them. Where they are
 //! numbers that an operand holds, an empty tensor of these extents tells them first. It has no memory, and its shape holds
@@ -20,8 +20,8 @@ use crate::facts::{def, dims};
 ///
 /// # Errors
 /// When an op does not fit (a bug).
-pub fn tell_extents(func: &mut Func) -> Result<(), Diagnostics> {
-    let mut rw = Rewriter::new(&mut func.graph, "tell-extents");
+pub fn bind_shape_symbols(func: &mut Func) -> Result<(), Diagnostics> {
+    let mut rw = Rewriter::new(&mut func.graph, "bind-shape-symbols");
     for op in rw.graph().walk() {
         let Some(operand) = sizes(rw.graph(), op) else { continue };
         let (data, given) = (rw.graph().op(op), rw.graph().op(op).operands[operand]);
