@@ -1,4 +1,4 @@
-//! One function, op by op.
+//! `Builder`: makes one function op by op.
 
 use std::panic::Location as Caller;
 

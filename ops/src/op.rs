@@ -248,7 +248,7 @@ pub trait OpSpec: Op + Sized + 'static {
     /// # Errors
     /// When one is missing or of the wrong kind.
     fn from_attrs(attrs: &Attrs) -> Result<Self, OpError>;
-    /// Test operands: written beside the op with `samples`.
+    /// Test operands: written in the op.s file with `samples`.
     fn sample(seed: u64) -> Option<(Vec<Value>, Self)>;
     /// The value of a constant.
     fn constant(_attrs: &Attrs) -> Option<Tensor> {

@@ -1,4 +1,4 @@
-//! Pictures from files: a decoder for each format, and the op that chooses one.
+//! Image decoding: a decoder for each format, and the op that selects one.
 
 mod bmp;
 mod decoder;

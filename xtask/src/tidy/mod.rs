@@ -2,6 +2,7 @@
 
 mod crates;
 mod lexer;
+mod links;
 mod paths;
 mod sources;
 
@@ -17,6 +18,7 @@ pub fn tidy() -> Result<(), String> {
     let mut wrong = crates::check(&root)?;
     wrong.extend(sources::check(&root, &files)?);
     wrong.extend(paths::check(&root, &files)?);
+    wrong.extend(links::check(&root, &files)?);
     for w in &wrong {
         eprintln!("tidy: {w}");
     }
