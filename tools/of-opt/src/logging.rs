@@ -20,6 +20,8 @@ pub fn start(talk: &Talk) {
     };
     let named = std::env::var("RUST_LOG").unwrap_or_default();
     let (filter, invalid) = match named.parse::<Targets>() {
+        // An empty text is one directive, which turns everything off.
+        _ if named.trim().is_empty() => (Targets::new(), None),
         Ok(targets) => (targets, None),
         Err(e) => (Targets::new(), Some(e)),
     };

@@ -1,4 +1,4 @@
-//! One line on a terminal that says what takes long. Nothing elsewhere, and nothing for work below a second.
+//! The progress line on a terminal. Output that is no terminal, and work below a second, have none.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// Work that takes less is not worth a line.
+/// Shorter work shows no line.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the line is written again.
 const REFRESH: Duration = Duration::from_millis(150);
@@ -29,7 +29,7 @@ pub fn suspend<T>(print: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What is going on; the line vanishes when this is dropped.
+/// A piece of work with a progress line, which is cleared on drop.
 pub struct Progress(Reporter);
 
 /// Tells a [`Progress`] how far the work is; may go to other threads.
