@@ -55,7 +55,7 @@ pub struct Move {
 
 /// One call of a library; ranks are numbers in [`Collective::ranks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // From where, to where and how many elements are what they are called.
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum CollectiveCall {
     /// All get the combination of what all have.
     AllReduce { from: Spot, to: Spot, count: usize },

@@ -13,7 +13,7 @@ use crate::{
 
 /// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // The fields say what they are, as the structure that they describe does.
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct Description {
     pub model: String,
     pub compiler_version: String,
@@ -31,7 +31,7 @@ pub struct Description {
 
 /// An entry point that several ranks run together.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct MeshText {
     pub name: String,
     pub shape: Vec<u32>,
@@ -43,7 +43,7 @@ pub struct MeshText {
 
 /// An input or output of all ranks together.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct MeshPortText {
     pub name: String,
     pub dtype: &'static str,
@@ -55,7 +55,7 @@ pub struct MeshPortText {
 
 /// What the machine must offer.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct EnvironmentText {
     pub arch: String,
     pub cpu_features: Vec<String>,
@@ -66,7 +66,7 @@ pub struct EnvironmentText {
 
 /// A section of the file.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct SectionText {
     pub kind: &'static str,
     pub bytes: u64,
@@ -75,7 +75,7 @@ pub struct SectionText {
 
 /// The constants in total, and one by one.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct WeightsText {
     pub count: usize,
     pub bytes: u64,
@@ -84,7 +84,7 @@ pub struct WeightsText {
 
 /// A constant.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct WeightText {
     pub name: String,
     pub dtype: &'static str,
@@ -95,7 +95,7 @@ pub struct WeightText {
 
 /// A kernel.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct CodeText {
     pub name: String,
     pub isa: String,
@@ -105,7 +105,7 @@ pub struct CodeText {
 
 /// A program.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct ProgramText {
     pub name: String,
     pub pipelined: bool,
@@ -121,7 +121,7 @@ pub struct ProgramText {
 
 /// An input or output.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct PortText {
     pub name: String,
     pub dtype: &'static str,
@@ -133,7 +133,7 @@ pub struct PortText {
 
 /// A thread.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct ThreadText {
     pub id: u32,
     pub device: String,
@@ -143,7 +143,7 @@ pub struct ThreadText {
 
 /// A chunk of memory.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct ChunkText {
     pub id: u32,
     pub bytes: u64,
@@ -152,7 +152,7 @@ pub struct ChunkText {
 
 /// A task.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct TaskText {
     pub id: String,
     pub name: String,
@@ -169,7 +169,7 @@ pub struct TaskText {
 
 /// A register.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are documented where the plan defines them")]
 pub struct RegstText {
     pub id: u32,
     pub name: String,

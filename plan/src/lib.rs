@@ -26,7 +26,7 @@ mod file;
 mod find;
 mod format;
 mod links;
-#[allow(unsafe_code)] // Mapping a file is the one thing that cannot be done without.
+#[allow(unsafe_code, reason = "mapping a file cannot be done without")]
 mod map;
 mod mesh;
 mod order;

@@ -13,12 +13,11 @@ pub(crate) fn combine(dtype: ElementType, kind: LayoutKind) -> Option<Combine> {
             match kind {
                 LayoutKind::Sum => Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, $sum)),
                 LayoutKind::Prod => Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, $prod)),
-                // What is no number is no number with anything.
-                #[allow(clippy::eq_op)]
+                #[allow(clippy::eq_op, reason = "x != x holds for NaN, which wins; the macro is for integers as well")]
                 LayoutKind::Max => {
                     Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, |x, y| if x > y || x != x { x } else { y }))
                 }
-                #[allow(clippy::eq_op)]
+                #[allow(clippy::eq_op, reason = "x != x holds for NaN, which wins; the macro is for integers as well")]
                 LayoutKind::Min => {
                     Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, |x, y| if x < y || x != x { x } else { y }))
                 }

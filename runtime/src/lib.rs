@@ -18,7 +18,7 @@ mod bus;
 mod combine;
 mod control;
 mod cpu;
-#[allow(unsafe_code)] // Memory, machine code and shared jobs; nothing else has any.
+#[allow(unsafe_code, reason = "memory, machine code and shared jobs; nothing else has any")]
 mod device;
 mod error;
 mod executable;

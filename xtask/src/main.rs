@@ -9,6 +9,7 @@ mod fuzz;
 mod gpu;
 mod new;
 mod pjrt_plugin;
+mod proto;
 mod round_trip;
 mod tensorrt;
 mod tidy;
@@ -36,6 +37,7 @@ cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitiv
 cargo xtask new pass NAME                             a new pass
 cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --library
 cargo xtask new ops NAME --out DIR                    ops in a crate of their own, loaded with --library
+cargo xtask proto                                      generates the types of ONNX's protocol buffers, onnx/proto/onnx.rs
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the shim in front of it
 ";
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         ["gpu", rest @ ..] => gpu::gpu(rest),
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
+        ["proto"] => proto::generate(),
         ["pjrt-plugin"] => pjrt_plugin::install(),
         ["tensorrt", rest @ ..] => tensorrt::install(rest),
         ["new", rest @ ..] => new::new(rest),

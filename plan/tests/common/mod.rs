@@ -1,5 +1,5 @@
 //! Programs by hand, for tests: the two sides of every edge are kept in agreement.
-#![allow(dead_code)] // Every test file uses another part.
+#![allow(dead_code, reason = "every test file uses another part")]
 
 use of_plan::*;
 

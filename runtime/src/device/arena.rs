@@ -107,7 +107,7 @@ impl Buffer {
 
     /// The bytes for a piece, to be filled; `None` for a weight. Only for the actor that produces the register and
     /// acts on that piece, once at a time.
-    #[allow(clippy::mut_from_ref)]
+    #[allow(clippy::mut_from_ref, reason = "the actor that calls it holds the register's free copy")]
     pub fn bytes_mut(&self, piece: u64) -> Option<&mut [u8]> {
         // SAFETY: the place is valid as in `bytes`, and writable as it lies in a chunk. The actor holds the register's
         // free copy, so nobody else reads or writes it, nor any register that shares its memory.
