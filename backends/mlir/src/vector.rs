@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
+use of_codegen::Isa;
 use of_codegen::kernel::body::{Body, Node, Reduce};
 use of_codegen::kernel::extent::numbers;
 use of_codegen::kernel::space::{self, row_major};
-use of_codegen::Isa;
 use of_codegen::kernel::{Extent, Nest};
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
@@ -411,12 +411,12 @@ impl Printer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use of_codegen::analysis::roles::Roles;
     use of_codegen::fuse::{self, Shape};
-    use of_codegen::lower::body;
     use of_codegen::kernel::expr;
+    use of_codegen::lower::body;
     use of_codegen::print::Source;
     use of_codegen::toolchain;
-    use of_codegen::analysis::roles::Roles;
     use of_ir::{Graph, Tensor, ValueId};
     use of_runtime::AlignedBytes;
 

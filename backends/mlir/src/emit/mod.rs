@@ -20,9 +20,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
+use of_codegen::Isa;
 use of_codegen::emit::{Port, Print, Printer, Val, Values};
 use of_codegen::expand::expanded;
-use of_codegen::Isa;
 use of_ir::{DType, Func, OpId, Tensor, Type};
 
 use scalar::stored;
@@ -94,7 +94,7 @@ fn attributes(isa: &Isa) -> Result<String, String> {
     let features: Vec<String> = isa.features.iter().map(|f| format!("+{f}")).collect();
     let features = format!("[\"target-features\", \"{}\"]", features.join(","));
     match (isa.arch, isa.lanes) {
-        ("x86_64", lanes @ (8 | 16)) if !isa.is_gpu() => Ok(format!("{features}, {}", width(32 * lanes))),
+        ("x86_64", lanes @ (8 | 16)) => Ok(format!("{features}, {}", width(32 * lanes))),
         ("aarch64", _) => Ok(features),
         _ => Err(format!("no code is made for {}: rounding needs instructions that AVX2 came with", isa.name)),
     }
