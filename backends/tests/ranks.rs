@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 use of_codegen::{Backend, CompileOptions, MeshFuncs, Pin, Request, Target, compile_mesh, place};
 use of_ir::{DType, Func, Graph, Module, PartialKind};
 use of_ops::sample::Rng;

@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};

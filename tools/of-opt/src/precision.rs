@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Func, Module};
 use of_ops::Value;

@@ -1,6 +1,6 @@
 //! From a module to what each rank of a mesh runs, and to a plan of all of them.
 
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_codegen::place::Placement;
 use of_codegen::{Compiled, MeshFuncs};
 use of_diag::{Code, Diagnostics};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_diag::{Code, Diagnostics};
 use of_plan::{ElementType, PlanFile};
 use of_runtime::{TaskTiming, Value};
