@@ -20,6 +20,10 @@ fn llvm() -> Option<PathBuf> {
 /// Builds and tests the backend that needs LLVM; says so where that is not installed.
 fn mlir(with_tests: bool) -> Result<(), String> {
     let Some(prefix) = llvm() else {
+        let required = std::env::var("OF_REQUIRE").unwrap_or_default();
+        if required.split(',').any(|n| ["mlir", "all"].contains(&n.trim())) {
+            return Err("OF_REQUIRE names mlir, and LLVM and MLIR 22 are not installed (docs/backends.md)".into());
+        }
         eprintln!(
             "SKIPPED: the feature mlir is neither built nor tested, as LLVM and MLIR 22 are not installed (docs/backends.md); \
              MLIR_SYS_220_PREFIX says where they are"

@@ -1,19 +1,20 @@
-//! What the tests of backends share: functions with their plans and values, beside the interpreter.
-
-#![allow(dead_code, reason = "each test uses its part")]
+//! Functions with their plans, sessions and inputs, for tests of backends.
 
 use std::sync::Arc;
 
 use of_codegen::Isa;
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, CompileOptions, Pin, Request, Target, compile, place};
-use of_ir::{Blob, DType, Func, Graph, Module, Rewriter, Tensor, ValueId};
+use of_ir::{Blob, DType, Func, Module, Tensor};
 use of_ops::sample::Rng;
-use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Op, Value, interpret};
 use of_passes::Manager;
 use of_plan::PlanFile;
 use of_runtime::{ExecError, Loader, Options, RunError, Session};
+
+use crate::compare::{Tolerance, assert_close};
+use crate::component::{CUDA_SHIM, NVRTC, require};
+use crate::op;
 
 /// The function of a text after the passes.
 pub fn function_of(text: &str) -> Func {
@@ -28,6 +29,9 @@ pub fn after_passes(mut module: Module) -> Func {
     manager.run(&mut module, &mut |_| ()).unwrap_or_else(|d| panic!("{d}"));
     module.main().unwrap().clone()
 }
+
+/// What results of a plan may differ by from the interpreter's.
+const RUN: Tolerance = Tolerance { of_largest: 1e-5, of_largest_16_bit: 8e-3, ..Tolerance::EXACT };
 
 /// Where kernels of tests are kept.
 pub fn cache() -> Cache {
@@ -68,7 +72,7 @@ pub fn check(f: &Func, session: &mut Session, inputs: &[Tensor]) {
     let values: Vec<Value> = inputs.iter().cloned().map(Value::Tensor).collect();
     let want = interpret::run_graph(&f.graph, &values).unwrap_or_else(|d| panic!("{d}"));
     let got: Vec<Value> = session.run(given(inputs)).unwrap().iter().map(from_runtime).collect();
-    assert_eq!(difference(&got, &want, 1e-5, 0), None);
+    assert_close("a run", &got, &want, RUN);
 }
 
 /// A region of open extents runs with those of each run.
@@ -161,70 +165,19 @@ pub fn with_extremes(inputs: &[Value], seed: u64) -> Option<Vec<Value>> {
     Some(out)
 }
 
-/// Where floats are not as close as a share of the largest, integers are more than `apart` apart, or anything else is not
-/// equal.
-pub fn difference(got: &[Value], want: &[Value], share: f64, apart: i64) -> Option<String> {
-    if got.len() != want.len() {
-        return Some(format!("{} outputs, not {}", got.len(), want.len()));
-    }
-    got.iter().zip(want).enumerate().find_map(|(i, (g, w))| {
-        let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else {
-            return (g != w).then(|| format!("output {i} is {g:?}, not {w:?}"));
-        };
-        if (g.dtype(), g.dims()) != (w.dtype(), w.dims()) {
-            return Some(format!("output {i} is {:?}, not {:?}", g.ty(), w.ty()));
-        }
-        if !w.dtype().is_float() {
-            let far = |(a, b): (Vec<i64>, Vec<i64>)| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).max().unwrap_or(0);
-            let near = g == w || (apart > 0 && g.to_i64s().zip(w.to_i64s()).map(far).is_some_and(|far| far <= apart));
-            return (!near).then(|| format!("output {i} is {:?}, not {:?}", g.to_i64s(), w.to_i64s()));
-        }
-        // Half a unit in the last place of 16-bit floats.
-        let share = if w.dtype().bits() == Some(16) { 8e-3 } else { share };
-        let (g, w) = (g.to_f64s()?, w.to_f64s()?);
-        let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
-        let same = |(a, b): (&f64, &f64)| (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= share * largest;
-        let at = g.iter().zip(&w).position(|p| !same(p))?;
-        Some(format!("output {i}[{at}] is {}, not {}", g[at], w[at]))
-    })
-}
-
-/// One op on its sample; what is no float is a constant, or with `open` an input too.
+/// One op on its sample. Operands that are no floats are constants, or with `open` inputs.
 pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>) {
-    let mut graph = Graph::new();
-    let entry = graph.entry();
-    let mut inputs = Vec::new();
-    let mut rw = Rewriter::new(&mut graph, "test");
-    let mut ids: Vec<ValueId> = Vec::new();
-    let name = op.decl().name();
-    for (i, v) in operands.iter().enumerate() {
-        ids.push(match v {
-            Value::None => rw.create_one(NoneValue {}, &[]).unwrap(),
-            Value::Tensor(t) if !open && (says_extents(name, i) || (i > 0 && !t.dtype().is_float())) => {
-                rw.create_one(Constant { value: t.clone() }, &[]).unwrap()
-            }
-            other => {
-                inputs.push(other.clone());
-                rw.add_arg(entry, interpret::type_of(other), None)
-            }
-        });
-    }
-    let id = rw.create((op.decl().as_def(), op.attrs()), &ids).unwrap_or_else(|d| panic!("{d}"));
-    let results = rw.graph().op(id).results.to_vec();
-    rw.create(Return {}, &results).unwrap();
-    (Func::numbered(graph), inputs)
+    op::one_op_func(op, operands, |i, t| !open && (op::decides_extents(op, i) || op::is_no_float(i, t)))
 }
 
-/// Whether an operand says how large the result is, whatever its type.
-fn says_extents(name: &str, operand: usize) -> bool {
-    matches!(
-        name,
-        "of.range"
-            | "of.eye_like"
-            | "of.constant_of_shape"
-            | "of.shape"
-            | "of.random_normal"
-            | "of.random_uniform"
-            | "of.mel_weight_matrix"
-    ) || (name == "of.resize" && operand > 0)
+/// The GPU that the CPU emulates.
+#[track_caller]
+pub fn emulated_gpu() -> Option<&'static Isa> {
+    require(&CUDA_SHIM, of_codegen::toolchain::shim::isa())
+}
+
+/// Whether NVRTC compiles kernels for GPUs here.
+#[track_caller]
+pub fn nvrtc() -> bool {
+    require(&NVRTC, of_codegen::toolchain::nvrtc::identity()).is_some()
 }

@@ -1,6 +1,4 @@
-//! What the tests of backends whose ranks exchange share.
-
-#![allow(dead_code, reason = "each test uses its part")]
+//! Modules on meshes with their plans and sessions, for tests of backends whose ranks exchange tensors.
 
 use std::sync::Arc;
 
@@ -15,7 +13,8 @@ use of_plan::{Exec, PlanFile};
 use of_runtime::{Loader, MeshSession, Options, RunError, SessionError};
 use of_sharding::{Layout, MeshSpec, Meshes, layout, spmd};
 
-use super::{after_passes, cache, to_runtime};
+use crate::compare::{Tolerance, assert_numbers_close};
+use crate::plans::{after_passes, cache, to_runtime};
 
 /// A module for a mesh `@m` of this shape.
 pub fn module(mesh: &str, body: &str) -> Module {
@@ -89,11 +88,13 @@ pub fn numbers(v: &of_runtime::Value, dtype: DType) -> Vec<f64> {
     of_ir::Tensor::from_bytes(dtype, dims, blob).unwrap().to_f64s().unwrap()
 }
 
-/// That numbers lie as near as rounding of the largest of them has it.
+/// Fails where numbers differ by more than rounding of the largest of them, or of 1.
+///
+/// # Panics
+/// When they do.
+#[track_caller]
 pub fn close(what: &str, got: &[f64], want: &[f64]) {
-    let far = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    let largest = want.iter().map(|x| x.abs()).fold(1.0, f64::max);
-    assert!(far <= 1e-5 * largest && got.len() == want.len(), "{what}: {far} of {largest}");
+    assert_numbers_close(what, got, want, Tolerance { absolute: 1e-5, ..Tolerance::of_largest(1e-5) });
 }
 
 /// Runs a plan of a module on several inputs, and compares with the interpreter.
