@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, DimFn, Factor};
 use of_plan::{
-    Again, Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec,
-    KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Rendezvous, Storage, Task, TaskId, TaskKind,
-    ThreadDesc, Transfer,
+    Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, ControlKind, CopyExec, ElementType, Exec,
+    KernelExec, MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Rendezvous, Reread, Storage, Task, TaskId,
+    TaskKind, ThreadDesc, Transfer,
 };
 
 use crate::memory::{self, Buffer};
@@ -181,7 +181,7 @@ pub struct Step {
     /// Bytes moved.
     pub bytes: u64,
     /// What a kernel reads again and again, where it is too large for the second cache.
-    pub again: Option<Again>,
+    pub again: Option<Reread>,
 }
 
 /// Floating-point operations of a step, by the rate at which a machine does them.
@@ -400,7 +400,7 @@ impl Physical {
                     scratch_bytes: *scratch_bytes,
                     flops: step.flops.all(),
                     pointwise: step.flops.pointwise,
-                    again: step.again,
+                    reread: step.again,
                     bytes: step.bytes,
                 }),
             ),

@@ -1,4 +1,4 @@
-//! Work that goes on beside the host, on a device that is a thread: what runs meanwhile, what is put behind it, how it fails.
+//! Asynchronous executables on a device that is a thread: overlap, launch notification, and failures.
 
 #[path = "../../plan/tests/common/mod.rs"]
 mod common;
@@ -346,7 +346,7 @@ impl Loader for Named {
     }
 }
 
-/// Two tasks beside the host, each on a device of its own.
+/// Two asynchronous tasks, each on its own device.
 fn two_devices() -> Arc<PlanFile> {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", 1);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use common::{Graph, builder, feed, fetch};
 use of_plan::*;
 use of_runtime::{
-    Link, Machine, MeshSession, Near, Options, RanksOptions, RanksTimeline, RunError, SessionError, SimError, Tensor,
-    Value, simulate_ranks,
+    CacheLevel, Link, Machine, MeshSession, Options, RanksOptions, RanksTimeline, RunError, SessionError, SimError,
+    Tensor, Value, simulate_ranks,
 };
 
 /// Ranks along `axes` of a mesh sum a vector of so many elements.
@@ -78,7 +78,7 @@ fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKi
         shape: shape.to_vec(),
         inputs: vec![port("x", input)],
         outputs: vec![port("y", LayoutKind::Broadcast)],
-        ranks: ranks.into_iter().map(|program| Rank { program, own: Vec::new() }).collect(),
+        ranks: ranks.into_iter().map(|program| Rank { program, weight_overrides: Vec::new() }).collect(),
     });
     plan
 }
@@ -193,24 +193,24 @@ fn ranks_take_turns_on_cores() {
     }
 }
 
-/// What a stage of several does with so many microbatches: it receives from the one before, works, and sends to the next.
+/// What a stage of several does with so many microbatches: it receives from the one before, bound_tasks, and sends to the next.
 fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
     let mut graph = Graph::new(&format!("stage {number}"), 1);
-    let transfer = |from: u32, turn: u32| Transfer {
-        id: 1 + turn * stages + from,
+    let transfer = |from: u32, microbatch: u32| Transfer {
+        id: 1 + microbatch * stages + from,
         axes: vec![0],
         dims: vec![8],
         from: vec![AxisLayout::at(from)],
         to: vec![AxisLayout::at(from + 1)],
     };
-    for turn in 0..microbatches {
+    for microbatch in 0..microbatches {
         if number > 0 {
-            let exec = BoxingExec { transfer: transfer(number - 1, turn), src: Arg::regst(0, 0), dst: 0 };
+            let exec = BoxingExec { transfer: transfer(number - 1, microbatch), src: Arg::regst(0, 0), dst: 0 };
             graph.task("receive", 0, Some(Exec::Boxing(exec)));
         }
         graph.task("work", 0, None);
         if number + 1 < stages {
-            let exec = BoxingExec { transfer: transfer(number, turn), src: Arg::regst(0, 0), dst: 0 };
+            let exec = BoxingExec { transfer: transfer(number, microbatch), src: Arg::regst(0, 0), dst: 0 };
             graph.task("send", 0, Some(Exec::Boxing(exec)));
         }
     }
@@ -221,7 +221,7 @@ fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
 
 #[test]
 fn a_pipeline_has_its_bubble() {
-    // M microbatches on S stages take M + S - 1 turns, where each takes as long as all others and transfers nothing.
+    // M microbatches on S stages take M + S - 1 steps, if all take equally long and transfers are free.
     for (stages, microbatches) in [(1, 3), (2, 1), (2, 8), (4, 8)] {
         let mut plan = builder();
         (0..stages).for_each(|s| {
@@ -230,7 +230,7 @@ fn a_pipeline_has_its_bubble() {
         plan.add_mesh(MeshProgram {
             name: "main".into(),
             shape: vec![stages, 2],
-            ranks: (0..2 * stages).map(|r| Rank { program: r / 2, own: Vec::new() }).collect(),
+            ranks: (0..2 * stages).map(|r| Rank { program: r / 2, weight_overrides: Vec::new() }).collect(),
             ..MeshProgram::default()
         });
         let plan = plan.plan();
@@ -279,8 +279,8 @@ fn tasks_take_what_the_machine_takes() {
     // 32 bytes in and out; for the sum two rounds and 96 bytes from others.
     assert_eq!(costs, [1064, 1064, 1000 + 10_000 + 96, 1064]);
     // All of it is in a cache after the first run, and short messages are faster.
-    let near = vec![Near { bytes: 1 << 20, bandwidth: 4e9 }];
-    let link = Link { short: vec![Near { bytes: 1 << 10, bandwidth: 2e9 }], ..machine.links[0].clone() };
+    let near = vec![CacheLevel { bytes: 1 << 20, bandwidth: 4e9 }];
+    let link = Link { short: vec![CacheLevel { bytes: 1 << 10, bandwidth: 2e9 }], ..machine.links[0].clone() };
     let machine = Machine { caches: near, links: vec![link], ..machine };
     let costs = machine.costs_ns(plan, &plan.meshes[0], 0, &plan.programs[0]);
     assert_eq!(costs, [1016, 1016, 1000 + 10_000 + 48, 1016]);
