@@ -94,7 +94,7 @@ fn parallel_branches_cannot_share_memory_without_an_order() {
 
 /// Only neighbours in time are looked at; whether any two registers that share memory lack an order must follow from that.
 #[test]
-fn the_proof_of_neighbours_is_one_of_all() {
+fn successive_blocks_prove_all_overlaps() {
     let (mut sound, mut unsound) = (0, 0);
     for seed in 0..2000 {
         let mut r = fastrand::Rng::with_seed(seed);

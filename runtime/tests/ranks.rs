@@ -89,7 +89,7 @@ fn open(plan: &PlanBuilder<'_>) -> Result<MeshSession, SessionError> {
 }
 
 #[test]
-fn ranks_sum_what_they_have() {
+fn all_reduce_sums_the_ranks() {
     let x: Vec<f32> = (0..8).map(|x| x as f32).collect();
     let given: Value = Tensor::from_elements([8], &x).unwrap().into();
     for (shape, ranks) in [(vec![1], 1), (vec![3], 3), (vec![2, 2], 4), (vec![8], 8)] {
@@ -113,7 +113,7 @@ fn ranks_sum_what_they_have() {
 }
 
 #[test]
-fn what_cannot_be_combined_is_said_before_the_run() {
+fn unsupported_reduction_is_reported_before_the_run() {
     let sums = [sum(1, &[0], 8)];
     let input = LayoutKind::Broadcast;
     let plan = plan(&[2], vec![template("t", ElementType::F8E5M2, &sums)], vec![0, 0], input);
@@ -144,7 +144,7 @@ fn simulated(plan: &PlanBuilder<'_>, options: &RanksOptions) -> Result<RanksTime
 }
 
 #[test]
-fn a_thousand_ranks_that_do_the_same_are_one() {
+fn a_thousand_equivalent_ranks_are_simulated_as_one() {
     let sums = [sum(1, &[1], 8), sum(2, &[0], 8), sum(3, &[0, 1], 8)];
     let plan = plan(&[16, 64], vec![template("t", ElementType::F32, &sums)], vec![0; 1024], LayoutKind::Broadcast);
     let t = simulated(&plan, &RanksOptions::default()).unwrap();
@@ -161,7 +161,7 @@ fn a_thousand_ranks_that_do_the_same_are_one() {
 }
 
 #[test]
-fn ranks_wait_for_those_they_meet() {
+fn ranks_wait_in_a_rendezvous() {
     // Rank 5 of 2 x 4 is slow: first its row waits, then all.
     let sums = [sum(1, &[1], 8), sum(2, &[0], 8)];
     let both = vec![template("fast", ElementType::F32, &sums), template("slow", ElementType::F32, &sums)];
@@ -184,7 +184,7 @@ fn ranks_wait_for_those_they_meet() {
 }
 
 #[test]
-fn ranks_take_turns_on_cores() {
+fn ranks_share_cores() {
     let template = || vec![template("t", ElementType::F32, &[sum(1, &[0], 8)])];
     let plan = plan(&[4], template(), vec![0; 4], LayoutKind::Broadcast);
     for (cores, takes) in [(1, 4400), (2, 2200), (4, 1100)] {
@@ -251,7 +251,7 @@ fn a_pipeline_has_its_bubble() {
 }
 
 #[test]
-fn what_would_deadlock_is_found() {
+fn simulator_finds_deadlocks() {
     let templates = vec![
         template("a", ElementType::F32, &[sum(1, &[0], 8), sum(2, &[0], 8)]),
         template("b", ElementType::F32, &[sum(2, &[0], 8), sum(1, &[0], 8)]),
@@ -262,7 +262,7 @@ fn what_would_deadlock_is_found() {
 }
 
 #[test]
-fn tasks_take_what_the_machine_takes() {
+fn task_costs_follow_the_machine_model() {
     let plan = plan(&[4], vec![template("t", ElementType::F32, &[sum(1, &[0], 8)])], vec![0; 4], LayoutKind::Broadcast);
     let plan = plan.plan();
     let machine = Machine {
