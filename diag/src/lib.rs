@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 //! Diagnostics and source locations.
-=======
-//! Locations and diagnostics.
->>>>>>> 653bb60313307ee3743ecc75d37ca8c350054554
 //!
 //! A [`Location`] says where an operation comes from: source text, an ONNX node, or other locations that a pass derived it
 //! from. A [`Diagnostic`] has a severity, code, message, location and hint. Every error that a user can see is one.

@@ -1,14 +1,8 @@
 //! Atomic file replacement: a file appears completely or not at all.
 //!
-<<<<<<< HEAD
 //! A file is written under a temporary name in the target's folder and renamed when it is complete. So a reader sees the
 //! old file or the new one, a mapped old file stays valid, and an error leaves no file behind. Durability after a power
 //! failure depends on the file system.
-=======
-//! A file is written under a temporary name in its folder and renamed when it is complete: a reader sees the
-//! old file or the new one, what is read may be overwritten (maps of the old file stay as they are), and an error
-//! leaves nothing behind. Durability after a power failure is left to the file system.
->>>>>>> 653bb60313307ee3743ecc75d37ca8c350054554
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -43,11 +37,7 @@ impl AtomicFile {
         Ok(AtomicFile { path, part })
     }
 
-<<<<<<< HEAD
     /// Whether it is a regular file, so that a second file can be next to it.
-=======
-    /// Whether it takes a place among other files, so that a temporary file can stand next to it.
->>>>>>> 653bb60313307ee3743ecc75d37ca8c350054554
     pub fn is_regular(&self) -> bool {
         self.part.is_some()
     }
@@ -105,11 +95,7 @@ pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> 
     file.keep()
 }
 
-<<<<<<< HEAD
 /// A unique temporary name in the folder of `path`.
-=======
-/// An unused name in the folder of `path`.
->>>>>>> 653bb60313307ee3743ecc75d37ca8c350054554
 fn part_of(path: &Path) -> PathBuf {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let mut name = OsString::from(".");

@@ -7,13 +7,8 @@ use std::slice::from_raw_parts_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Mmap, MmapMut};
-<<<<<<< HEAD
-use of_codegen::cuda::shim;
-use of_runtime::{AlignedBytes, RankContext, RankTransfer};
-=======
 use of_codegen::print::cuda::shim;
-use of_runtime::{AlignedBytes, RankContext, Share};
->>>>>>> 653bb60313307ee3743ecc75d37ca8c350054554
+use of_runtime::{AlignedBytes, RankContext, RankTransfer};
 
 use super::calls::Calls;
 use super::named;

@@ -7,32 +7,6 @@ pub use block::Block;
 
 use std::fmt::Write;
 
-<<<<<<< HEAD:codegen/src/native/contraction.rs
-use of_ir::DType;
-use of_plan::Reread;
-
-pub use block::Block;
-pub use pack::{pack, pack_bytes, pack_halves};
-use sums::{Columns, Sums};
-
-use super::expr::{self, ctype, vtype};
-use super::isa::LINE;
-use super::{Extent, Isa, Source, space};
-use crate::lower::body::{Body, Node};
-
-/// What is multiplied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Element {
-    /// f32 by f32, summed in f32.
-    Float,
-    /// 16-bit floats of this type, summed in f32, where the instruction set [multiplies](Isa::multiplies) them.
-    Half(DType),
-    /// Unsigned bytes by signed bytes, summed in i32.
-    Unsigned,
-    /// Signed bytes by signed bytes, summed in i32. The left ones are moved up by 128; sums start with what that adds.
-    Signed,
-}
-=======
 use crate::isa::{Isa, LINE};
 use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::{
@@ -44,7 +18,6 @@ use crate::print::c::vector;
 use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
 use crate::print::{Source, index};
->>>>>>> 653bb60313307ee3743ecc75d37ca8c350054554:codegen/src/print/c/contraction/mod.rs
 
 impl Element {
     /// The C types of an element of the left operand and of the right one, of a vector of sums, and what adds products to it.
@@ -65,118 +38,6 @@ impl Blocks {
             _ => format!("dim_min({}, {k} - k0)", self.terms),
         }
     }
-<<<<<<< HEAD:codegen/src/native/contraction.rs
-
-    /// Whether sums wait.
-    fn wait(self, c: &Contraction) -> bool {
-        c.run.number() != Some(self.terms)
-    }
-
-    /// Floats of scratch; rows that fill no tile are one more.
-    fn scratch(self, c: &Contraction, tile: Tile, width: usize) -> usize {
-        if self.wait(c) { self.group * (self.tiles + 1) * tile.rows * width } else { 0 }
-    }
-}
-
-/// Length of the sum.
-pub fn depth(c: &Contraction) -> Extent {
-    &c.run * c.taps.iter().map(|t| t.0).product::<usize>()
-}
-
-/// Elements of `b` in a panel of `width` columns, [`pack`]ed.
-pub fn panel(c: &Contraction, width: usize) -> Extent {
-    match c.element {
-        Element::Signed => (groups(c) + 1usize) * (4 * width),
-        _ => groups(c) * (c.element.group() * width),
-    }
-}
-
-/// Groups of elements along `k` that are multiplied at once.
-fn groups(c: &Contraction) -> Extent {
-    match c.element.group() {
-        1 => depth(c),
-        group => c.run.div_ceil(&group.into()) * c.taps.iter().map(|t| t.0).product::<usize>(),
-    }
-}
-
-/// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
-pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
-    let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
-    for (cycles, tile) in tiles(c, isa) {
-        if cycles < best.0 * 0.995 {
-            best = (cycles, tile);
-        }
-    }
-    best.1
-}
-
-/// The tiles that may be the fastest: [`tile`] first, then those that need few more cycles.
-pub fn candidates(c: &Contraction, isa: &Isa) -> Vec<Tile> {
-    const MOST: usize = 8;
-    let first = tile(c, isa);
-    let mut all = tiles(c, isa);
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let few = all.first().map_or(0.0, |best| best.0 * 1.3);
-    let others = all.into_iter().filter(|(cycles, tile)| *tile != first && *cycles <= few);
-    std::iter::once(first).chain(others.map(|(_, tile)| tile)).take(MOST).collect()
-}
-
-/// Every tile that fits the registers, with the cycles that it needs by the model.
-fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
-    let bytes = c.element.exact();
-    // Cycles of an addition of products.
-    let latency = [4.0, 6.0, 5.0][c.element.group() / 2];
-    let (all_rows, columns) = (c.inner.0.guess().max(1), c.columns.guess());
-    let mut out = Vec::new();
-    for vectors in 1..=4usize {
-        for rows in 1..=14usize {
-            // Accumulators, one vector of b each, one broadcast of a; bytes that are widened need more.
-            let others = if bytes && !isa.multiplies_bytes() { 2 * vectors + 4 } else { vectors + 1 };
-            if rows * vectors + others > isa.registers || rows > all_rows || crowd(rows, c) > WAYS {
-                continue;
-            }
-            let cycles = |r: usize| {
-                let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
-                // A chain of dependent additions takes their latency a step; the loop itself and misses of the first cache
-                // cost about one more.
-                fma.max(loads).max(latency) + 1.0
-            };
-            let lines = (all_rows / rows) as f64 * cycles(rows)
-                + if !all_rows.is_multiple_of(rows) { cycles(all_rows % rows) } else { 0.0 };
-            let panels = columns.div_ceil(vectors * isa.lanes) as f64;
-            out.push((lines * panels, Tile { rows, vectors }));
-        }
-    }
-    out
-}
-
-/// Lines that a set of the first cache holds, some of them left to the right operand. Sets repeat every 4096 bytes.
-const WAYS: usize = 8;
-
-/// Lines of the left operand that a tile of `rows` rows needs at once in the fullest set of the first cache; 1 where the
-/// distance of the rows is not known.
-fn crowd(rows: usize, c: &Contraction) -> usize {
-    let size = c.element.size();
-    let Some(step) = c.inner.1.number() else { return 1 };
-    let mut lines: Vec<usize> = (0..rows).map(|row| row * step * size / 64).collect();
-    lines.dedup();
-    lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
-}
-
-/// What of the right operand comes from beyond the second cache once for each tile of rows: a panel that is larger than what
-/// stays there, where the product is not done in blocks. Nothing where that is not known.
-pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
-    let size = if matches!(c.b, Operand::Halves(_)) { 2 } else { c.element.size() };
-    let width = tile.vectors * isa.lanes;
-    let (k, columns) = (depth(c).number()?, c.columns.number()?);
-    if c.element.exact() || size * k * width <= STAYS || Blocks::choose(c, tile, width).is_some() {
-        return None;
-    }
-    let lines: Extent = c.batch.iter().chain([&c.outer.0]).product();
-    let tiles = (lines * c.inner.0.div_ceil(&tile.rows.into())).number()?;
-    Some(Reread { bytes: (size * k * columns * tiles.saturating_sub(1)) as u64, distance: (size * k * width) as u64 })
-=======
->>>>>>> 653bb60313307ee3743ecc75d37ca8c350054554:codegen/src/print/c/contraction/mod.rs
 }
 
 /// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores. The last axes of the space of `body` are
