@@ -102,7 +102,7 @@ pub fn kernel(code: u32, args: Vec<Arg>, iterations: i64) -> Option<Exec> {
         scratch_bytes: 256,
         flops: 1,
         pointwise: 0,
-        again: None,
+        reread: None,
         bytes: 4,
         dynamic: None,
     }))
