@@ -8,6 +8,7 @@ mod cuda;
 mod fuzz;
 mod gpu;
 mod new;
+mod pjrt_bindings;
 mod pjrt_plugin;
 mod round_trip;
 mod tensorrt;
@@ -37,6 +38,7 @@ cargo xtask new pass NAME                             a new pass
 cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --library
 cargo xtask new ops NAME --out DIR                    ops in a crate of their own, loaded with --library
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
+cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the shim in front of it
 ";
 
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         ["gpu", rest @ ..] => gpu::gpu(rest),
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
+        ["pjrt-bindings", header] => pjrt_bindings::generate(header),
         ["pjrt-plugin"] => pjrt_plugin::install(),
         ["tensorrt", rest @ ..] => tensorrt::install(rest),
         ["new", rest @ ..] => new::new(rest),
