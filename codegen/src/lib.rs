@@ -7,7 +7,6 @@ mod backend;
 mod beside;
 mod compile;
 pub mod cuda;
-pub mod emit;
 pub mod expand;
 pub mod extract;
 pub mod fuse;

@@ -1,43 +1,13 @@
-//! What printers of MLIR's dialects share: a function as text, op by op.
-//!
-//! A printer has a row for each op that it prints: a function that writes the op, or says why it cannot be written. An op is
-//! claimed when its text can be written, so that claims and text never differ. Composites that have no row are expanded first
-//! ([`crate::expand`]). What follows from shapes is a constant, and what is printed of a result must be what its type says.
+//! The values of a graph in the text.
 
 use std::collections::HashMap;
-use std::ops::DerefMut;
 
-use of_ir::{DType, Elements, Graph, OpId, RegionId, Tensor, Type, ValueId};
+use of_ir::{Elements, Graph, OpId, Tensor, Type, ValueId};
 use of_ops::OpSpec;
-use of_ops::structural::{Constant, NoneValue};
 
-/// Element type and extents of a tensor.
-pub type Port = (DType, Vec<usize>);
+use crate::value::{Port, Val};
 
-/// An SSA value of the text: a tensor.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Val {
-    /// `%v1`.
-    pub name: String,
-    /// Element type.
-    pub dtype: DType,
-    /// Extents.
-    pub dims: Vec<usize>,
-}
-
-impl Val {
-    /// Number of axes.
-    pub fn rank(&self) -> usize {
-        self.dims.len()
-    }
-
-    /// Number of elements.
-    pub fn elements(&self) -> usize {
-        self.dims.iter().product()
-    }
-}
-
-/// What is printed of the values of a graph, and what is known of them.
+/// The values of a graph: what was printed for each, and what is known of it before the run.
 pub struct Values<'g> {
     /// The graph.
     pub g: &'g Graph,
@@ -130,99 +100,12 @@ impl<'g> Values<'g> {
         of_ops::list::as_op::<T>(self.g, op).ok_or_else(|| "its attributes do not decode".to_string())
     }
 
-    /// The result of an op that follows from shapes.
-    fn numbers(&self, op: OpId) -> Option<Tensor> {
+    /// The result of an op whose elements follow from shapes alone, as a constant.
+    pub(crate) fn folded(&self, op: OpId) -> Option<Tensor> {
         let [v] = self.g.op(op).results[..] else { return None };
         let (dtype, dims) = self.port(v).ok()?;
         let numbers: Vec<i128> =
             self.g.dims_value(v)?.iter().map(|d| d.as_const().map(i128::from)).collect::<Option<_>>()?;
         Tensor::from_elements(dtype, dims, Elements::Int(numbers)).ok()
     }
-}
-
-/// Prints an op and gives its results, or says in one sentence why not.
-pub type Print<P> = fn(&mut P, OpId) -> Result<Vec<Val>, String>;
-
-/// A printer of one dialect.
-pub trait Printer<'g>: DerefMut<Target = Values<'g>> {
-    /// What it prints, in messages.
-    const FORM: &'static str;
-
-    /// How an op is printed, if there is a way.
-    fn row(name: &str) -> Option<Print<Self>>;
-
-    /// How an op is printed that says what it does with scalars ([`of_ops::Op::scalar`]).
-    fn elementwise() -> Print<Self>;
-
-    /// Prints a constant that has a form.
-    ///
-    /// # Errors
-    /// Why it cannot be printed.
-    fn literal(&mut self, value: &Tensor) -> Result<Val, String>;
-
-    /// The type of a value as text.
-    fn type_text(dtype: DType, dims: &[usize]) -> String;
-
-    /// Prints the ops of a region, but for its terminator.
-    ///
-    /// # Errors
-    /// The first op that cannot be printed, with the reason.
-    fn ops(&mut self, region: RegionId) -> Result<(), String> {
-        let g = self.g;
-        g.region_ops(region).filter(|op| !g.op(*op).def.traits().terminator).try_for_each(|op| self.op(op))
-    }
-
-    /// Prints an op.
-    ///
-    /// # Errors
-    /// Why it cannot be printed.
-    fn op(&mut self, op: OpId) -> Result<(), String> {
-        let data = self.g.op(op);
-        let name = data.name();
-        let results = match name {
-            NoneValue::NAME => return Ok(()),
-            Constant::NAME => match self.g.constant(data.results[0]) {
-                // One that has no form may be an attribute of sorts, which nothing reads as a value.
-                Some(t) if self.port(data.results[0]).is_ok() => vec![self.literal(&t)?],
-                _ => return Ok(()),
-            },
-            _ => match self.numbers(op) {
-                Some(t) => vec![self.literal(&t)?],
-                None => {
-                    let told = |why| format!("'{name}': {why}");
-                    for v in &data.results {
-                        self.port(*v).map_err(told)?;
-                    }
-                    let print = match of_ops::get(self.g, op).and_then(|o| o.scalar()) {
-                        Some(_) => Self::elementwise(),
-                        None => {
-                            Self::row(name).ok_or_else(|| format!("'{name}' has no form in {} here", Self::FORM))?
-                        }
-                    };
-                    print(self, op).map_err(told)?
-                }
-            },
-        };
-        for (v, val) in data.results.iter().zip(results) {
-            let (dtype, dims) = self.port(*v)?;
-            if (val.dtype, &val.dims) != (dtype, &dims) {
-                let (is, must) = (Self::type_text(val.dtype, &val.dims), Self::type_text(dtype, &dims));
-                return Err(format!("'{name}' is printed as {is}, its type is {must}"));
-            }
-            self.set(*v, val);
-        }
-        Ok(())
-    }
-}
-
-/// A type as a word of a payload's first line: ` f32:2,3`.
-pub fn port_word((dtype, dims): &Port) -> String {
-    format!(" {}:{}", dtype.mlir_name(), dims.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
-}
-
-/// The inverse of [`port_word`], without the space.
-pub fn port_of_word(word: &str) -> Option<Port> {
-    let (dtype, dims) = word.split_once(':')?;
-    let dims = dims.split(',').filter(|d| !d.is_empty()).map(|d| d.parse().ok()).collect::<Option<_>>()?;
-    Some((DType::from_mlir_name(dtype)?, dims))
 }
