@@ -8,9 +8,9 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use of_codegen::cuda::cublaslt::{Matrix, Product};
-use of_codegen::cuda::epilogue::Activation;
-use of_codegen::cuda::library::{Floats, Library};
+use of_codegen::library::cublaslt::{Matrix, Product};
+use of_codegen::library::epilogue::Activation;
+use of_codegen::library::{Floats, Library};
 use of_cuda_sys::cublaslt as sys;
 use of_cuda_sys::{call, functions, open_first};
 use of_ir::DType;

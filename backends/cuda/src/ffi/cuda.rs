@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use of_codegen::cuda::THREADS;
+use of_codegen::print::cuda::THREADS;
 use of_cuda_sys::driver as sys;
 use of_cuda_sys::{call, from_variable, functions, open};
 use of_runtime::RankContext;
@@ -48,7 +48,7 @@ const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u3
 const NO_TIMING: u32 = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
 /// How long the device may go on after another rank stopped, before it counts as waiting for it.
 const GRACE: Duration = Duration::from_secs(5);
-/// Blocks of a launch; kernels run further iterations in segments.
+/// Blocks of a launch; a kernel runs further iterations in a loop.
 const MOST_BLOCKS: i64 = (1 << 31) - 1;
 
 impl Api {

@@ -8,9 +8,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use of_codegen::cuda::cudnn::Convolution;
-use of_codegen::cuda::epilogue::Activation;
-use of_codegen::cuda::library::{Floats, Library};
+use of_codegen::library::cudnn::Convolution;
+use of_codegen::library::epilogue::Activation;
+use of_codegen::library::{Floats, Library};
 use of_cuda_sys::cudnn as sys;
 use of_cuda_sys::{call, functions, open_first};
 use of_ir::DType;
@@ -319,7 +319,7 @@ impl Graph<'_> {
 
     fn forward(&mut self, x: Handle, w: Handle, y: Handle, scale: f32) -> Result<Handle, DriverError> {
         let axes = self.c.axes;
-        let of = |what: fn(&of_codegen::cuda::cudnn::Axis) -> u64| axes.map(|a| what(&a) as i64);
+        let of = |what: fn(&of_codegen::library::cudnn::Axis) -> u64| axes.map(|a| what(&a) as i64);
         let d = Descriptor::new(self.api, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
         d.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &[CUDNN_DATA_FLOAT])?;
         d.set(
