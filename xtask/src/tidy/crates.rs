@@ -18,7 +18,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("of-sharding", &["of-diag", "of-ir", "of-ops"]),
     ("of-passes", &["of-diag", "of-files", "of-ir", "of-ops", "of-sharding"]),
     ("of-plan", &["of-files"]),
-    ("of-codegen", &["of-diag", "of-ir", "of-ops", "of-passes", "of-plan"]),
+    ("of-codegen", &["of-diag", "of-ir", "of-ops", "of-passes", "of-plan", "of-cuda-sys"]),
+    ("of-cuda-sys", &[]),
+    ("of-emit", &["of-ir", "of-ops"]),
     ("of-runtime", &["of-plan"]),
     ("of-lit", &[]),
     (
@@ -31,7 +33,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// What a backend may depend on: never another backend. Compilers that read ONNX get it from the crate that writes it,
 /// and what is kept between runs is written whole.
-const BACKEND: &[&str] = &["of-diag", "of-files", "of-ir", "of-ops", "of-onnx", "of-codegen", "of-plan", "of-runtime"];
+const BACKEND: &[&str] = &[
+    "of-diag",
+    "of-files",
+    "of-ir",
+    "of-ops",
+    "of-onnx",
+    "of-codegen",
+    "of-plan",
+    "of-runtime",
+    "of-cuda-sys",
+    "of-emit",
+];
 
 struct Crate {
     name: String,
