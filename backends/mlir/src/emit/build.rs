@@ -44,7 +44,7 @@ impl Emitter<'_> {
         stored(t.dtype())?;
         let bytes = t.bytes().ok_or("there is no form for text")?;
         let out = Val { name: self.fresh(), dtype: t.dtype(), dims: t.dims().to_vec() };
-        let value = if t.is_empty() { String::new() } else { format!("\"0x{}\"", hex(bytes)) };
+        let value = if t.is_empty() { String::new() } else { format!("\"0x{}\"", hex(bytes.iter())) };
         self.line(&format!("{} = arith.constant dense<{value}> : {}", out.name, out.ty()));
         Ok(out)
     }

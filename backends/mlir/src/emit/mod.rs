@@ -151,7 +151,7 @@ impl<'g> Printer<'g> for Emitter<'g> {
 
     fn row(name: &str) -> Option<Print<Self>> {
         let tables = [elementwise::TABLE, contraction::TABLE, window::TABLE, movement::TABLE, reduction::TABLE];
-        find(&tables, name)
+        find(&tables, name).map(|print| print as Print<Self>)
     }
 
     fn elementwise() -> Print<Self> {

@@ -163,7 +163,7 @@ impl<'g> Printer<'g> for Emitter<'g> {
             transfer::TABLE,
             control::TABLE,
         ];
-        find(&tables, name)
+        find(&tables, name).map(|print| print as Print<Self>)
     }
 
     fn elementwise() -> Print<Self> {

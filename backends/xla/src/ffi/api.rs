@@ -6,7 +6,7 @@ use std::path::Path;
 use super::bindings::*;
 
 /// The oldest minor version of the interface whose functions are called as they are declared here.
-pub const OLDEST_MINOR: i32 = 81;
+const OLDEST_MINOR: i32 = 81;
 
 /// Why a plugin cannot be used, or what it says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

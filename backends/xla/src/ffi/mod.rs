@@ -19,7 +19,7 @@ mod buffer;
 mod client;
 mod executable;
 
-pub use api::{OLDEST_MINOR, PluginError};
+pub use api::PluginError;
 pub use bindings::*;
 pub use buffer::Buffer;
 pub use client::Client;
