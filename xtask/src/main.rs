@@ -9,6 +9,7 @@ mod cuda;
 mod fuzz;
 mod gpu;
 mod new;
+mod pjrt_bindings;
 mod pjrt_plugin;
 mod proto;
 mod prose;
@@ -46,6 +47,7 @@ cargo xtask pjrt-plugin                               installs XLA's plugin for 
 cargo xtask python-packages                           onnxruntime, onnx, numpy and jaxlib in an environment of their own, from PyPI
 cargo xtask components                                installs what tests need and registries have: the plugin, NVRTC, Python packages;
                                                    prints the OF_REQUIRE that makes tests fail without them
+cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the shim in front of it
 ";
 
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         ["proto"] => proto::generate(),
         ["components"] => components::components(),
         ["python-packages"] => python::packages(),
+        ["pjrt-bindings", header] => pjrt_bindings::generate(header),
         ["pjrt-plugin"] => pjrt_plugin::install(),
         ["tensorrt", rest @ ..] => tensorrt::install(rest),
         ["new", rest @ ..] => new::new(rest),

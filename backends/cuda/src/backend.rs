@@ -11,7 +11,7 @@ use of_plan::{Collective, Rendezvous};
 use of_runtime::neutral;
 
 use crate::ffi::nccl;
-use crate::open;
+use crate::payload;
 
 /// Name in plans.
 pub const NAME: &str = "cuda";
@@ -103,7 +103,7 @@ impl Backend for Cuda {
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         if !specialize::is_fixed(func) {
-            return Ok(open::write(func, &self.arch()));
+            return Ok(payload::write(func, &self.arch()));
         }
         let options = CompileOptions {
             model: String::new(),
