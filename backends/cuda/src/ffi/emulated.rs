@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memmap2::{Mmap, MmapMut};
 use of_codegen::print::cuda::shim;
 use of_cuda_sys::from_variable;
-use of_runtime::{AlignedBytes, RankContext, Share};
+use of_runtime::{AlignedBytes, RankContext, RankTransfer};
 
 use super::calls::Calls;
 use super::nccl::{self, Exchanges, LocalWork};
