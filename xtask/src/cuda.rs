@@ -25,8 +25,15 @@ pub fn toolkit() -> Result<(), String> {
         fs::copy(file.path(), lib.join(file.file_name())).map_err(|e| failed(&file.path(), e))?;
     }
     fs::remove_dir_all(&work).map_err(|e| failed(&work, e))?;
-    println!("NVRTC is in {}", lib.display());
+    eprintln!("NVRTC is in {}", lib.display());
     Ok(())
+}
+
+/// Whether NVRTC is in that folder.
+pub fn installed() -> bool {
+    let lib = folder().and_then(|f| fs::read_dir(f.join("lib")).map_err(|e| e.to_string()));
+    let is_nvrtc = |f: fs::DirEntry| f.file_name().to_string_lossy().starts_with("libnvrtc.so");
+    lib.is_ok_and(|files| files.filter_map(Result::ok).any(is_nvrtc))
 }
 
 /// As `of_codegen::toolchain::nvrtc::toolkit` says.

@@ -148,10 +148,8 @@ fn what_does_not_need_an_exchange_goes_on_beside_it() {
 
 /// In a process that knows a driver.
 #[test]
+#[ignore = "run by another test, in a process whose environment names a driver"]
 fn on_a_driver() {
-    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
-        return;
-    }
     let cuda = Cuda::new("sm_90+cublaslt", cache()).unwrap();
     for (mesh, extent) in [("cpu[2]", 32), ("cpu[4]", 64)] {
         for seed in 0..12 {

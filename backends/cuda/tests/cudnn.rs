@@ -226,10 +226,8 @@ fn network() -> Func {
 
 /// In a process that knows the library: all cases compute what the interpreter does.
 #[test]
+#[ignore = "run by another test, in a process whose environment names the library"]
 fn computed() {
-    if std::env::var_os("OF_CUDNN").is_none() || !emulated() {
-        return;
-    }
     for c in CASES {
         for (dtype, known, tolerance) in [
             (DType::F32, true, 5e-6),
@@ -271,19 +269,20 @@ fn computed() {
 
 #[test]
 fn the_library_computes_what_the_interpreter_does() {
+    if !emulated() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let library = stub(dir.path());
     let out = said("computed", &[("OF_CUDNN", library.to_str().unwrap())]);
-    assert!(out.contains("all cases agree") || !emulated(), "{out}");
+    assert!(out.contains("all cases agree"), "{out}");
 }
 
 /// In a process that knows a driver: what comes of a convolution on a GPU. It has no kernel, so that the driver without a
 /// device computes all of it.
 #[test]
+#[ignore = "run by another test, in a process whose environment names a driver"]
 fn on_a_driver() {
-    if std::env::var_os("OF_CUDA_DRIVER").is_none() {
-        return;
-    }
     let text = text(&Case { bias: true, more: ("", "%y = of.relu %c"), ..PLAIN }, true);
     let f = of_type(&text, DType::F16);
     compare_on_a_driver(&f, plan(&f, "sm_90+cudnn"), DType::F16, 4e-3);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Mmap, MmapMut};
 use of_codegen::print::cuda::shim;
-use of_runtime::{AlignedBytes, RankContext, Share};
+use of_runtime::{AlignedBytes, RankContext, RankTransfer};
 
 use super::calls::Calls;
 use super::named;
@@ -77,7 +77,7 @@ impl Driver for EmulatedDriver {
 }
 
 /// A share in a transfer, and where its parts before and after lie.
-type Placed = (Share, Range<usize>, Range<usize>);
+type Placed = (RankTransfer, Range<usize>, Range<usize>);
 
 /// How ranks exchange.
 enum Exchanged {
@@ -103,7 +103,7 @@ impl Exchanged {
             let share = |e: &Exchange| {
                 let wrong = |words: String| DriverError::Call { call: "a transfer", words };
                 e.check(rank_context).map_err(wrong)?;
-                let share = Share::new(&e.meeting.transfer, rank_context, e.meeting.dtype());
+                let share = RankTransfer::new(&e.meeting.transfer, rank_context, e.meeting.dtype());
                 let share = share.ok_or_else(|| wrong(format!("{} does not combine", e.meeting.dtype())))?;
                 let (before, after) = share.bytes();
                 let (from, to) = (e.from.0 as usize, e.to.0 as usize);

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use of_plan::{Collective, CollectiveCall, ElementType, LayoutKind, Move, Spot};
+use of_plan::{BufferOffset, Collective, CollectiveCall, ElementType, LayoutKind, StridedCopy};
 use of_runtime::{RankContext, Transport, neutral};
 
 use super::{Address, Handle, api, library, named};
@@ -317,7 +317,7 @@ impl Exchanges {
             let (now, later) = rest.split_at(count);
             for share in now {
                 if let Some((element, count)) = &share.fill {
-                    local(Local::Fill { to: share.address(memory, Spot::After(0)), element, count: *count })?;
+                    local(Local::Fill { to: share.address(memory, BufferOffset::After(0)), element, count: *count })?;
                 }
                 share.moves(&share.collective.pack, memory, local)?;
             }
@@ -388,11 +388,11 @@ impl Share {
         Ok(Share { id, collective, element, dtype, fill, from, to, staging: own, communicator })
     }
 
-    fn address(&self, memory: Address, spot: Spot) -> Address {
+    fn address(&self, memory: Address, spot: BufferOffset) -> Address {
         let (base, at) = match spot {
-            Spot::Before(at) => (self.from, at),
-            Spot::After(at) => (self.to, at),
-            Spot::Staging(at) => (self.staging, at),
+            BufferOffset::Before(at) => (self.from, at),
+            BufferOffset::After(at) => (self.to, at),
+            BufferOffset::Staging(at) => (self.staging, at),
         };
         memory + base + at as u64 * self.element
     }
@@ -400,7 +400,7 @@ impl Share {
     /// Copies as `moves` say: the innermost step as rows, those around it one by one.
     fn moves(
         &self,
-        moves: &[Move],
+        moves: &[StridedCopy],
         memory: Address,
         local: &mut dyn FnMut(Local<'_>) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
