@@ -6,7 +6,6 @@ use of_ir::Module;
 use of_ir::text::parse_module;
 use of_ops::{Value, interpret, sample::Rng};
 use of_passes::Manager;
-use of_sharding::alternatives::choose;
 use of_sharding::decide::{decide, prepare, write};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Meshes, Model, alternatives, execute, lower};

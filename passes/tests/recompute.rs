@@ -4,7 +4,6 @@
 
 use of_ir::text::parse_module;
 use of_passes::Manager;
-use of_sharding::alternatives::choose;
 use of_sharding::decide::decide;
 use of_sharding::explain::summary;
 use of_sharding::search::Effort;

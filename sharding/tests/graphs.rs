@@ -8,7 +8,6 @@ use of_ops::reduction::ReduceSum;
 use of_ops::sample::Rng;
 use of_ops::structural::{Alternatives, Constant, Return};
 use of_ops::{OpSpec, Value, interpret};
-use of_sharding::alternatives::choose;
 use of_sharding::decide::{Decision, decide, prepare, select_alternatives, write};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Meshes, Model, alternatives, execute, lower};
