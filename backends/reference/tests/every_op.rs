@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Func, Module, Tensor};
 use of_ops::elementwise::Cast;

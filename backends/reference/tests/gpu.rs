@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use of_codegen::Target;
-use of_codegen::native::isa::SHIM;
-use of_codegen::native::{Isa, Source, toolchain};
+use of_codegen::isa::SHIM;
+use of_codegen::print::Source;
+use of_codegen::{Isa, toolchain};
 use of_codegen::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
 use of_ops::contraction::MatMul;
@@ -34,7 +35,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
     let bytes = input.len() * 4;
     let body = format!("  SIZES({bytes}, {bytes});\n{text}");
     let source =
-        Source { args: 2, scratch_bytes: of_codegen::cuda::shim::SCRATCH, ..Source::new(body, 2usize.into(), 1) };
+        Source { args: 2, scratch_bytes: of_codegen::print::cuda::shim::SCRATCH, ..Source::new(body, 2usize.into(), 1) };
     let blob = toolchain::compile(&source, isa).unwrap_or_else(|e| panic!("{e}"));
     let environment =
         Environment { arch: isa.arch.into(), cpu_features: Vec::new(), threads: 1, ranks: 1, cuda_arch: None };

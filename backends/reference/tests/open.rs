@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Module, Tensor, text};
 use of_ops::sample::Rng;

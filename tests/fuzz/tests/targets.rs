@@ -4,8 +4,8 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
+use of_codegen::Isa;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_fuzz::mutate::mutated;
 use of_fuzz::targets::{ALL, ir_parser, onnx_reader, plan_reader};

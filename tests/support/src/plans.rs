@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
+use of_codegen::Isa;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, CompileOptions, Pin, Request, Target, compile, place};
 use of_ir::{Blob, DType, Func, Module, Tensor};
 use of_ops::sample::Rng;
@@ -173,11 +173,11 @@ pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>)
 /// The GPU that the CPU emulates.
 #[track_caller]
 pub fn emulated_gpu() -> Option<&'static Isa> {
-    require(&CUDA_SHIM, of_codegen::cuda::shim::isa())
+    require(&CUDA_SHIM, of_codegen::toolchain::shim::isa())
 }
 
 /// Whether NVRTC compiles kernels for GPUs here.
 #[track_caller]
 pub fn nvrtc() -> bool {
-    require(&NVRTC, of_codegen::cuda::nvrtc::identity()).is_some()
+    require(&NVRTC, of_codegen::toolchain::nvrtc::identity()).is_some()
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
+use of_codegen::Isa;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_frontend::Builder;
 use of_ir::{Attrs, DType, Tensor, Type};

@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: invariants that neither the compiler nor clippy checks.
 
+mod circles;
 mod crates;
 mod lexer;
 mod links;
@@ -20,6 +21,7 @@ pub fn tidy() -> Result<(), String> {
     wrong.extend(sources::check(&root, &files)?);
     wrong.extend(paths::check(&root, &files)?);
     wrong.extend(words::check(&root, &files)?);
+    wrong.extend(circles::check(&root, &files)?);
     wrong.extend(links::check(&root, &files)?);
     for w in &wrong {
         eprintln!("tidy: {w}");
