@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::lexer::strip;
+use super::lexer;
 use crate::workspace::read;
 
 /// The folder whose files are checked.
@@ -25,7 +25,7 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>, String> {
     for f in files {
         let name = f.to_string_lossy().replace('\\', "/");
         if let Some(inside) = name.strip_prefix(SOURCES).filter(|n| n.ends_with(".rs")) {
-            code.insert(module(inside), without_tests(&strip(&read(&root.join(f))?).code));
+            code.insert(module(inside), without_tests(&lexer::read(&read(&root.join(f))?)?.lines.join("\n")));
         }
     }
     let crossing = circles(&imports(&code)).into_iter().filter(|c| folders(c, &code).len() > 1);
