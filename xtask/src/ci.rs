@@ -40,6 +40,22 @@ fn mlir(with_tests: bool) -> Result<(), String> {
     if with_tests { run(&mut with_feature(&["test", "--release"])) } else { Ok(()) }
 }
 
+/// Checks licences and sources of dependencies by cargo-deny. Without it that is skipped, unless OF_REQUIRE names it.
+fn deny() -> Result<(), String> {
+    let found = cargo().args(["deny", "--version"]).output().is_ok_and(|o| o.status.success());
+    if found {
+        return run(cargo().args(["deny", "--offline", "check", "licenses", "bans", "sources"]));
+    }
+    let missing = "cargo-deny is not installed ('cargo install --locked cargo-deny')";
+    let required =
+        std::env::var("OF_REQUIRE").is_ok_and(|list| list.split(',').any(|name| name.trim() == "cargo-deny"));
+    if required {
+        return Err(missing.into());
+    }
+    eprintln!("SKIPPED: the rules of deny.toml are not checked, as {missing}");
+    Ok(())
+}
+
 /// Runs everything and says what failed; later steps run although earlier ones failed.
 ///
 /// # Errors
@@ -59,6 +75,7 @@ pub fn ci(args: &[&str]) -> Result<(), String> {
     };
     step("format", run(cargo().args(["fmt", "--all", "--check"])));
     step("tidy", tidy());
+    step("dependencies", deny());
     step("lints", run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])));
     if with_tests {
         step("tests", run(cargo().args(TEST)));

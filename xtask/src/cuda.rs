@@ -36,7 +36,7 @@ pub fn installed() -> bool {
     lib.is_ok_and(|files| files.filter_map(Result::ok).any(is_nvrtc))
 }
 
-/// As `of_codegen::toolchain::nvrtc::toolkit` says.
+/// As `of_cuda_sys::toolkit` says.
 fn folder() -> Result<PathBuf, String> {
     let var = |n: &str| std::env::var_os(n).filter(|v| !v.is_empty()).map(PathBuf::from);
     let cache = || var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|d| d.join(".cache")));

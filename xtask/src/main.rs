@@ -9,7 +9,9 @@ mod cuda;
 mod fuzz;
 mod gpu;
 mod new;
+mod pjrt_bindings;
 mod pjrt_plugin;
+mod proto;
 mod prose;
 mod python;
 mod round_trip;
@@ -40,10 +42,12 @@ cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitiv
 cargo xtask new pass NAME                             a new pass
 cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --library
 cargo xtask new ops NAME --out DIR                    ops in a crate of their own, loaded with --library
+cargo xtask proto                                      generates the types of ONNX's protocol buffers, onnx/proto/onnx.rs
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
 cargo xtask python-packages                           onnxruntime, onnx, numpy and jaxlib in an environment of their own, from PyPI
 cargo xtask components                                installs what tests need and registries have: the plugin, NVRTC, Python packages;
                                                    prints the OF_REQUIRE that makes tests fail without them
+cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the shim in front of it
 ";
 
@@ -62,8 +66,10 @@ fn main() -> ExitCode {
         ["gpu", rest @ ..] => gpu::gpu(rest),
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
+        ["proto"] => proto::generate(),
         ["components"] => components::components(),
         ["python-packages"] => python::packages(),
+        ["pjrt-bindings", header] => pjrt_bindings::generate(header),
         ["pjrt-plugin"] => pjrt_plugin::install(),
         ["tensorrt", rest @ ..] => tensorrt::install(rest),
         ["new", rest @ ..] => new::new(rest),

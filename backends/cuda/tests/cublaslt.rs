@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use common::calls::{compare, compare_on_a_driver, inputs, inside, numbers};
 use common::{cache, emulated, function_of, plan, said, stub, to_runtime};
+use of_codegen::Isa;
+use of_codegen::isa::SHIM;
 use of_codegen::library::cublaslt::{Matrix, Product};
 use of_codegen::library::epilogue::Activation;
 use of_codegen::library::{Call, Libraries, Library};
-use of_codegen::Isa;
-use of_codegen::isa::SHIM;
 use of_codegen::{CompileOptions, Target, compile};
-use of_cuda::{Device, DeviceProgram, Ends};
+use of_cuda::{Device, DeviceProgram, Endpoints};
 use of_ir::{DType, Func};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -322,7 +322,7 @@ fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
     assert_eq!((call.scale, call.added, call.bias, call.activation), (0.25, Some(-0.5), false, Activation::Relu));
     let read = |bytes: &[u8]| Call::read(Library::CublasLt, bytes);
     assert_eq!(read(&Call::Product(call).write()), Ok(Call::Product(call)));
-    let program = DeviceProgram::of(&plan, &Ends::default()).unwrap();
+    let program = DeviceProgram::of(&plan, &Endpoints::default()).unwrap();
     assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);
     for bad in [&b"of-cublaslt-1"[..], b"", b"of-cublaslt-1 0 0 0 1 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0"] {
         assert!(read(bad).is_err());

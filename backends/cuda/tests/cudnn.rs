@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use common::calls::{compare, compare_on_a_driver, inside};
 use common::{cache, emulated, function_of, plan, said, stub};
+use of_codegen::Isa;
+use of_codegen::isa::SHIM;
 use of_codegen::library::cudnn::{Axis, Convolution};
 use of_codegen::library::epilogue::Activation;
 use of_codegen::library::{Call, Libraries, Library};
-use of_codegen::Isa;
-use of_codegen::isa::SHIM;
 use of_codegen::{CompileOptions, Target, compile};
-use of_cuda::{Device, DeviceProgram, Ends};
+use of_cuda::{Device, DeviceProgram, Endpoints};
 use of_ir::{DType, Func};
 use of_plan::PlanFile;
 use of_runtime::{Options, Session};
@@ -360,7 +360,7 @@ fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
     let read = |c: Convolution| Call::read(Library::Cudnn, &Call::Convolution(c).write());
     assert_eq!(read(call), Ok(Call::Convolution(call)));
     assert!(Call::read(Library::CublasLt, &Call::Convolution(call).write()).is_err());
-    let program = DeviceProgram::of(&plan, &Ends::default()).unwrap();
+    let program = DeviceProgram::of(&plan, &Endpoints::default()).unwrap();
     assert!(program.workspace.is_multiple_of(256) && program.workspace + of_cuda::WORKSPACE <= program.memory);
     for bad in [&b"of-cudnn-1"[..], b"", b"of-cudnn-1 0 0 0 1 1 1 1"] {
         assert!(Call::read(Library::Cudnn, bad).is_err());

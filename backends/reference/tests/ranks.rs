@@ -252,7 +252,7 @@ fn constants_of_ranks_are_their_parts() {
     Rewriter::new(&mut func.graph, "test").set_type(v, lies(&[8, 6], &[split(0)]));
     let plan = check("constant", &module, "cpu[4]");
     assert_eq!(plan.plan().programs.len(), 1);
-    let own: Vec<usize> = plan.plan().meshes[0].ranks.iter().map(|r| r.own.len()).collect();
+    let own: Vec<usize> = plan.plan().meshes[0].ranks.iter().map(|r| r.weight_overrides.len()).collect();
     assert_eq!(own, [0, 1, 1, 1]);
 }
 
@@ -462,7 +462,7 @@ fn stages_of_a_pipeline() {
             for (rank, own) in ranks.iter().enumerate() {
                 for task in &templates[own.program as usize].tasks {
                     if let Some(Exec::Boxing(b)) = &task.exec {
-                        let met = b.transfer.meeting(&plan.plan().meshes[0].extents(), rank as u32);
+                        let met = b.transfer.participants(&plan.plan().meshes[0].extents(), rank as u32);
                         assert!(met.contains(&(rank as u32)), "{what}: rank {rank}");
                     }
                 }

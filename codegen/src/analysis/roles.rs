@@ -13,7 +13,7 @@ use of_ops::movement::{Concat, Expand, Gather, Pad, Reshape, Slice, Transpose};
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::scalar::ScalarOp;
-use of_ops::structural::{Constant, OptimizationBarrier, NoneValue, Return, Yield};
+use of_ops::structural::{Constant, NoneValue, OptimizationBarrier, Return, Yield};
 use of_plan::ControlKind;
 
 use crate::analysis::{indexed, user_kernel};

@@ -20,8 +20,8 @@ pub fn tidy() -> Result<(), String> {
     let mut wrong = crates::check(&root)?;
     wrong.extend(sources::check(&root, &files)?);
     wrong.extend(paths::check(&root, &files)?);
-    wrong.extend(words::check(&root, &files)?);
     wrong.extend(circles::check(&root, &files)?);
+    wrong.extend(words::check(&root, &files)?);
     wrong.extend(links::check(&root, &files)?);
     for w in &wrong {
         eprintln!("tidy: {w}");

@@ -10,7 +10,7 @@ use of_diag::{Code, Diagnostics};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_plan::{ElementType, Exec, Plan, PlanFile, Program};
-use of_runtime::{Link, Machine, Near, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
+use of_runtime::{CacheLevel, Link, Machine, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
 use of_sharding::html::{Event, Track};
 use of_sharding::{MeshAxis, MeshSpec};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
     }
     c.limits.check()?;
     let spec = MeshSpec::named(mesh)?;
-    let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
+    let options = RanksOptions { seed: c.seed, iterations: 1, cores: spec.cores, jitter: c.jitter };
     // What is resident before the plan is: its weights are part of what the ranks take.
     let before = machine::restart_peak();
     match load(&c.model.model, console)? {
@@ -282,7 +282,7 @@ fn tasks(out: &mut String, t: &RanksTimeline, real: &[TaskTiming]) {
 /// The machine of a mesh.
 fn machine_of(spec: &MeshSpec) -> Machine {
     let near = |list: &[of_sharding::CacheLevel]| {
-        list.iter().map(|n| Near { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
+        list.iter().map(|n| CacheLevel { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
     };
     let link = |a: &MeshAxis| Link { bandwidth: a.bandwidth, latency: a.latency, short: near(&a.cache) };
     let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);

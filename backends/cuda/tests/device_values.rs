@@ -40,7 +40,7 @@ const SLICE: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) ->
 const OPEN: &str = "func @main(%x: tensor<16x16xf32>, %y: tensor<?(N)x16xf32>) -> (tensor<?(N)x16xf32>) {
   %a = of.matmul %x, %x\n  %h = of.tanh %a\n  %s = of.matmul %y, %h\n  %t = of.matmul %s, %a\n  of.return %t\n}\n";
 
-/// Runs a plan of a text with inputs of these extents in turn, and compares with the interpreter.
+/// Runs a plan of a text with inputs of these extents in segment, and compares with the interpreter.
 fn compare(text: &str, plan: &Arc<PlanFile>, runs: &[[[usize; 2]; 2]]) {
     let f = function_of(text);
     let mut session = Session::new(Arc::clone(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();

@@ -1,44 +1,44 @@
-//! Memory that one thread lends to others while it waits for them.
+//! Zero-copy exchange between threads: a rank publishes blocks, and others read them in place while it waits.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use of_plan::Runs;
 
-use crate::transport::{Offer, Stopped};
+use crate::transport::{Stopped, TransferBlock};
 
-/// What a thread lends: at most one list of offers at a time, each to be taken by one other thread.
+/// The blocks that a thread publishes: at most one list at a time, each block for one other thread.
 #[derive(Debug, Default)]
-pub(crate) struct Lending {
+pub(crate) struct PublishedBlocks {
     state: Mutex<State>,
     changed: Condvar,
-    /// The number of what is lent, to look at without the lock; 0 where nothing is.
+    /// The rendezvous number of the blocks, readable without the lock; 0 where there are none.
     open: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number under which it is lent.
+    /// The rendezvous number.
     id: u32,
-    /// What nobody has taken yet.
-    offers: Vec<Lent>,
-    /// Threads that read what they took.
+    /// Blocks that are not taken yet.
+    blocks: Vec<RawBlock>,
+    /// Threads that are reading a block.
     reading: usize,
 }
 
-/// An offer without its lifetime.
+/// A block without its lifetime.
 #[derive(Clone, Copy, Debug)]
-struct Lent {
+struct RawBlock {
     to: u32,
     bytes: *const [u8],
     block: *const Runs,
     element: usize,
 }
 
-// SAFETY: what the pointers name may be read by any thread, and is read only while the lender waits in `lend`.
-unsafe impl Send for Lent {}
+// SAFETY: what the pointers name may be read by any thread, and is read only while the publisher waits in `publish`.
+unsafe impl Send for RawBlock {}
 
-impl Lending {
+impl PublishedBlocks {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,39 +47,39 @@ impl Lending {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes all that wait for a change, so that they see that they are to stop.
+    /// Wakes all waiting threads, so that they see the stop flag.
     pub fn wake(&self) {
-        // With the lock, so that whoever looked at the flag before is waiting by now.
+        // With the lock, so that a thread that has checked the flag is waiting by now.
         let _state = self.lock();
         self.changed.notify_all();
     }
 
-    /// Lends `offers` under a number while `body` runs and until all of them are taken and read, or `stopped` is set.
-    pub fn lend(
+    /// Publishes `blocks` for a rendezvous while `body` runs and until all are read, or `stopped` is set.
+    pub fn publish(
         &self,
         id: u32,
-        offers: &[Offer<'_>],
+        blocks: &[TransferBlock<'_>],
         stopped: &AtomicBool,
         spins: u32,
         body: impl FnOnce() -> Result<(), Stopped>,
     ) -> Result<(), Stopped> {
-        let lent = |o: &Offer<'_>| Lent { to: o.to, bytes: o.bytes, block: o.block, element: o.element };
+        let lent = |o: &TransferBlock<'_>| RawBlock { to: o.to, bytes: o.bytes, block: o.block, element: o.element };
         {
             let mut state = self.lock();
-            assert!(state.offers.is_empty() && state.reading == 0, "a rank is in two rendezvous");
+            assert!(state.blocks.is_empty() && state.reading == 0, "a rank is in two rendezvous");
             state.id = id;
-            state.offers.extend(offers.iter().map(lent));
+            state.blocks.extend(blocks.iter().map(lent));
             self.open.store(id, Ordering::Release);
             self.changed.notify_all();
         }
-        // Takes back what is left and waits for readers, also when the body unwinds.
+        // Withdraws the rest and waits for readers, also when the body unwinds.
         let close = Close(self);
         body()?;
-        if !offers.is_empty() {
+        if !blocks.is_empty() {
             spin(spins, || self.open.load(Ordering::Acquire) == 0);
         }
         let mut state = self.lock();
-        while !(state.offers.is_empty() && state.reading == 0) {
+        while !(state.blocks.is_empty() && state.reading == 0) {
             if stopped.load(Ordering::SeqCst) {
                 drop(state);
                 drop(close);
@@ -92,14 +92,14 @@ impl Lending {
         if stopped.load(Ordering::SeqCst) { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Reads what is lent to `me` under a number, as soon as it is.
-    pub fn borrow(
+    /// Waits for the block for `me` of a rendezvous and reads it.
+    pub fn receive(
         &self,
         id: u32,
         me: u32,
         stopped: &AtomicBool,
         spins: u32,
-        read: &mut dyn FnMut(Offer<'_>),
+        read: &mut dyn FnMut(TransferBlock<'_>),
     ) -> Result<(), Stopped> {
         spin(spins, || self.open.load(Ordering::Acquire) == id);
         let mut state = self.lock();
@@ -107,24 +107,24 @@ impl Lending {
             if stopped.load(Ordering::SeqCst) {
                 return Err(Stopped);
             }
-            let mine = if state.id == id { state.offers.iter().position(|o| o.to == me) } else { None };
+            let mine = if state.id == id { state.blocks.iter().position(|o| o.to == me) } else { None };
             if let Some(at) = mine {
-                break state.offers.swap_remove(at);
+                break state.blocks.swap_remove(at);
             }
             state = self.wait(state);
         };
         state.reading += 1;
         drop(state);
         let _done = Read(self);
-        // SAFETY: the offer was still there, so its lender is in `lend`, which returns only when `reading` is back at
+        // SAFETY: the block was still there, so its publisher is in `publish`, which returns only when `reading` is back at
         // zero; until then it borrows both, and writes to neither.
         let (bytes, block) = unsafe { (&*lent.bytes, &*lent.block) };
-        read(Offer { to: me, bytes, block, element: lent.element });
+        read(TransferBlock { to: me, bytes, block, element: lent.element });
         Ok(())
     }
 }
 
-/// Looks a few times whether something is so before it is waited for.
+/// Polls a condition a few times before the thread sleeps.
 fn spin(spins: u32, mut done: impl FnMut() -> bool) {
     for _ in 0..spins {
         if done() {
@@ -134,27 +134,27 @@ fn spin(spins: u32, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Ends a reading, even one that unwinds.
-struct Read<'a>(&'a Lending);
+/// Ends a read, even one that unwinds.
+struct Read<'a>(&'a PublishedBlocks);
 
 impl Drop for Read<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.reading -= 1;
-        if state.reading == 0 && state.offers.is_empty() {
+        if state.reading == 0 && state.blocks.is_empty() {
             self.0.open.store(0, Ordering::Release);
             self.0.changed.notify_all();
         }
     }
 }
 
-/// Takes back what was lent.
-struct Close<'a>(&'a Lending);
+/// Withdraws the blocks.
+struct Close<'a>(&'a PublishedBlocks);
 
 impl Drop for Close<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        state.offers.clear();
+        state.blocks.clear();
         while state.reading > 0 {
             state = self.0.wait(state);
         }

@@ -1,4 +1,4 @@
-//! What a task does when its actor acts.
+//! Bound tasks: what a task executes when its actor acts, with addresses and executables resolved.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,13 +14,13 @@ use crate::pool::Pool;
 use crate::symbols::Symbols;
 use crate::{ExecError, Executable, OnComplete, RunError, Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef};
 
-/// A task's work, with everything resolved that can be resolved before the run.
-pub(crate) enum Work {
-    /// Nothing: the task only joins.
-    Nothing,
+/// A task with everything resolved that can be resolved before the run.
+pub(crate) enum BoundTask {
+    /// Nothing: the task only joins control edges.
+    Join,
     /// A kernel.
     Kernel(KernelCall),
-    /// A kernel of extents that are only known during the run.
+    /// A kernel with dynamic shapes.
     Dynamic(DynamicCall),
     /// A backend's executable.
     Backend(BackendCall),
@@ -30,24 +30,24 @@ pub(crate) enum Work {
     Copy { src: Buffer, dst: Buffer, bytes: usize },
     /// A copy of a value.
     CopyObject { src: u32, dst: u32 },
-    /// A rank's share in a transfer.
+    /// A rank's part of a transfer.
     Boxing(Box<BoxingCall>),
-    /// The caller's value into a register.
-    Feed { port: usize, to: Place },
-    /// A register to the caller.
-    Fetch { port: usize, from: Place },
+    /// Copies the caller's value into a register.
+    Feed { port: usize, to: RegisterRef },
+    /// Returns a register's value to the caller.
+    Fetch { port: usize, from: RegisterRef },
 }
 
-/// A tensor's place: bytes with their type, or an object register.
-pub(crate) enum Place {
+/// A register as an operand: memory with its type, or an object register.
+pub(crate) enum RegisterRef {
     Dense { buffer: Buffer, dtype: ElementType, dims: Vec<i64> },
     Object(u32),
 }
 
-impl Place {
-    /// Leaves the type alone.
+impl RegisterRef {
+    /// Removes the memory and keeps the type.
     pub fn without_bytes(&mut self) {
-        if let Place::Dense { buffer, .. } = self {
+        if let RegisterRef::Dense { buffer, .. } = self {
             buffer.clear();
         }
     }
@@ -57,7 +57,7 @@ impl Place {
 pub(crate) struct DynamicCall {
     pub kernel: DynamicKernel,
     pub args: Vec<DynamicArg>,
-    pub iterations: Extent,
+    pub loop_iterations: Extent,
 }
 
 /// An argument of a kernel.
@@ -72,7 +72,7 @@ pub(crate) enum DynamicArg {
 
 /// An input of an executable.
 pub(crate) enum Operand {
-    Place(Place),
+    Register(RegisterRef),
     /// A constant of text.
     Constant(Value),
 }
@@ -81,21 +81,21 @@ pub(crate) enum Operand {
 pub(crate) struct BackendCall {
     pub executable: Box<dyn Executable>,
     pub inputs: Vec<Operand>,
-    pub outputs: Vec<Place>,
-    /// Whether its work goes on beside the host.
+    pub outputs: Vec<RegisterRef>,
+    /// Whether its work is asynchronous.
     pub is_async: bool,
-    /// What says that it is over; where there is none, it is run as others are.
-    pub over: Option<OnComplete>,
-    /// Tasks whose end its work waits for on its way.
+    /// The completion callback; without one it runs synchronously.
+    pub on_complete: Option<OnComplete>,
+    /// Tasks whose completion its work waits for on the device.
     pub after: Vec<usize>,
 }
 
-/// What work needs of the session.
+/// The session state that a task uses.
 pub(crate) struct Context<'a> {
     pub program: &'a Program,
     /// Index of the task.
     pub task: usize,
-    pub piece: u64,
+    pub iteration: u64,
     pub ports: &'a Ports,
     pub objects: &'a Objects,
     pub symbols: &'a Symbols,
@@ -103,25 +103,25 @@ pub(crate) struct Context<'a> {
     pub scratch: &'a Scratch,
 }
 
-impl Work {
-    /// Whether it goes on beside the host.
+impl BoundTask {
+    /// Whether its work is asynchronous.
     pub fn is_async(&self) -> bool {
-        matches!(self, Work::Backend(call) if call.is_async)
+        matches!(self, BoundTask::Backend(call) if call.is_async)
     }
 
-    /// Does the work, or puts it on its way if it goes on beside the host. Whether it is on its way.
+    /// Executes the task, or launches it if it is asynchronous. Returns whether it is in flight.
     #[inline]
     pub fn begin(&mut self, context: &Context<'_>) -> Result<bool, RunError> {
         match self {
-            Work::Backend(call) => call.begin(context),
+            BoundTask::Backend(call) => call.begin(context),
             work => work.run(context).map(|()| false),
         }
     }
 
-    /// Takes what work that was on its way has made.
+    /// Takes the results of asynchronous work.
     pub fn end(&mut self, context: &Context<'_>) -> Result<(), RunError> {
         match self {
-            Work::Backend(call) => call.end(context),
+            BoundTask::Backend(call) => call.end(context),
             _ => Ok(()),
         }
     }
@@ -129,35 +129,35 @@ impl Work {
     #[inline]
     fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
         match self {
-            Work::Nothing => Ok(()),
-            Work::Kernel(call) => {
-                let status = call.run(context.piece, context.pool, context.scratch);
+            BoundTask::Join => Ok(()),
+            BoundTask::Kernel(call) => {
+                let status = call.run(context.iteration, context.pool, context.scratch);
                 status.map_err(|status| context.failed(kernel_error(status)))
             }
-            Work::Copy { src, dst, bytes } => match dst.copy_from(src, *bytes, context.piece) {
+            BoundTask::Copy { src, dst, bytes } => match dst.copy_from(src, *bytes, context.iteration) {
                 true => Ok(()),
                 false => Err(context.internal("copies past a buffer")),
             },
-            Work::CopyObject { src, dst } => {
+            BoundTask::CopyObject { src, dst } => {
                 let value = context.object(*src)?;
                 context.store(*dst, Some(context.shaped(*dst, value)?))
             }
-            Work::Dynamic(call) => call.run(context),
-            Work::Backend(call) => call.run(context),
-            Work::Control(call) => call.run(context),
-            Work::Boxing(call) => call.run(context),
-            Work::Feed { port, to } => context.feed(*port, to),
-            Work::Fetch { port, from } => context.fetch(*port, from),
+            BoundTask::Dynamic(call) => call.run(context),
+            BoundTask::Backend(call) => call.run(context),
+            BoundTask::Control(call) => call.run(context),
+            BoundTask::Boxing(call) => call.run(context),
+            BoundTask::Feed { port, to } => context.feed(*port, to),
+            BoundTask::Fetch { port, from } => context.fetch(*port, from),
         }
     }
 }
 
 impl DynamicCall {
     fn run(&mut self, context: &Context<'_>) -> Result<(), RunError> {
-        let piece = context.piece;
+        let iteration = context.iteration;
         let symbols = context.symbols.values();
         let guards = self.args.iter().map(|arg| match arg {
-            DynamicArg::Read(regst) => context.objects.read(*regst, piece),
+            DynamicArg::Read(regst) => context.objects.read(*regst, iteration),
             _ => None,
         });
         let guards: Vec<_> = guards.collect();
@@ -169,7 +169,7 @@ impl DynamicCall {
         }
         let mut to_fill = filled.iter_mut();
         let memory = self.args.iter().zip(&guards).map(|(arg, guard)| match arg {
-            DynamicArg::Buffer(buffer) => Ok(Memory::Place(buffer)),
+            DynamicArg::Buffer(buffer) => Ok(Memory::Buffer(buffer)),
             DynamicArg::Read(regst) => {
                 let value = guard.as_deref().and_then(Option::as_ref).ok_or_else(|| context.empty(*regst))?;
                 let bytes = value.as_tensor().and_then(Tensor::bytes);
@@ -181,13 +181,13 @@ impl DynamicCall {
             }
         });
         let mut memory = memory.collect::<Result<Vec<_>, _>>()?;
-        let iterations = self.iterations.eval(&symbols).filter(|&n| n >= 0);
-        let iterations = iterations.ok_or_else(|| context.internal("does not know its iterations"))?;
-        let status = self.kernel.run(&mut memory, &symbols, iterations, piece, context.pool, context.scratch);
+        let loop_iterations = self.loop_iterations.eval(&symbols).filter(|&n| n >= 0);
+        let loop_iterations = loop_iterations.ok_or_else(|| context.internal("does not know its loop_iterations"))?;
+        let status = self.kernel.run(&mut memory, &symbols, loop_iterations, iteration, context.pool, context.scratch);
         status.map_err(|status| context.failed(kernel_error(status)))?;
         drop(memory);
         drop(guards);
-        filled.into_iter().for_each(|(regst, tensor)| context.objects.write(regst, piece, tensor.into()));
+        filled.into_iter().for_each(|(regst, tensor)| context.objects.write(regst, iteration, tensor.into()));
         Ok(())
     }
 }
@@ -199,10 +199,10 @@ impl BackendCall {
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Result<bool, RunError> {
-        let Some(over) = &self.over else { return self.run(context).map(|()| false) };
+        let Some(on_complete) = &self.on_complete else { return self.run(context).map(|()| false) };
         let executable = &mut self.executable;
         reading(&self.inputs, context, |inputs| {
-            called(context, || executable.as_async().ok_or_else(synchronous)?.begin(inputs, over))
+            called(context, || executable.as_async().ok_or_else(synchronous)?.begin(inputs, on_complete))
         })?;
         Ok(true)
     }
@@ -213,9 +213,9 @@ impl BackendCall {
     }
 }
 
-/// An executable that said otherwise before.
+/// The error of an executable that was asynchronous when it was loaded.
 fn synchronous() -> ExecError {
-    ExecError::Failed("the executable does not work beside the host".into())
+    ExecError::Failed("the executable has no asynchronous interface".into())
 }
 
 /// Calls an executable. One that panics may be left in any state; the session is poisoned, so it is never called again.
@@ -234,19 +234,19 @@ fn reading(
     context: &Context<'_>,
     f: impl FnOnce(&[ValueRef<'_>]) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
-    let piece = context.piece;
+    let iteration = context.iteration;
     // Objects stay locked for reading while the executable sees them; dense inputs need no lock.
     let guards = inputs.iter().map(|input| match input {
-        Operand::Place(Place::Object(regst)) => context.objects.read(*regst, piece),
+        Operand::Register(RegisterRef::Object(regst)) => context.objects.read(*regst, iteration),
         _ => None,
     });
     let guards: Vec<_> = guards.collect();
     let inputs = inputs.iter().zip(&guards).map(|(input, guard)| match (input, guard) {
         (Operand::Constant(value), _) => Ok(ValueRef::Object(value)),
-        (Operand::Place(Place::Dense { buffer, dtype, dims }), _) => {
-            Ok(ValueRef::Dense(TensorRef { dtype: *dtype, dims, bytes: buffer.bytes(piece) }))
+        (Operand::Register(RegisterRef::Dense { buffer, dtype, dims }), _) => {
+            Ok(ValueRef::Dense(TensorRef { dtype: *dtype, dims, bytes: buffer.bytes(iteration) }))
         }
-        (Operand::Place(Place::Object(regst)), guard) => {
+        (Operand::Register(RegisterRef::Object(regst)), guard) => {
             let value = guard.as_deref().and_then(Option::as_ref);
             value.map(ValueRef::Object).ok_or_else(|| context.empty(*regst))
         }
@@ -256,14 +256,14 @@ fn reading(
 
 /// Has a call fill outputs.
 fn writing(
-    outputs: &[Place],
+    outputs: &[RegisterRef],
     context: &Context<'_>,
     call: impl FnOnce(&mut [ValueMut<'_>]) -> Result<(), ExecError>,
 ) -> Result<(), RunError> {
     let mut objects: Vec<Option<Value>> = outputs.iter().map(|_| None).collect();
     let places = outputs.iter().zip(&mut objects).map(|(output, object)| match output {
-        Place::Object(_) => Ok(ValueMut::Object(object)),
-        Place::Dense { buffer, dtype, dims } => match buffer.bytes_mut(context.piece) {
+        RegisterRef::Object(_) => Ok(ValueMut::Object(object)),
+        RegisterRef::Dense { buffer, dtype, dims } => match buffer.bytes_mut(context.iteration) {
             Some(bytes) => Ok(ValueMut::Dense(TensorMut { dtype: *dtype, dims, bytes })),
             None => Err(context.internal("writes to a constant")),
         },
@@ -272,7 +272,7 @@ fn writing(
     called(context, || call(&mut places))?;
     drop(places);
     for (output, object) in outputs.iter().zip(objects) {
-        if let Place::Object(regst) = output {
+        if let RegisterRef::Object(regst) = output {
             context.store(*regst, object)?;
         }
     }
@@ -284,22 +284,22 @@ impl Context<'_> {
     pub fn value(&self, input: &Operand) -> Result<Value, RunError> {
         match input {
             Operand::Constant(value) => Ok(value.clone()),
-            Operand::Place(Place::Object(regst)) => self.object(*regst),
-            Operand::Place(Place::Dense { buffer, dtype, dims }) => {
-                let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), buffer.bytes(self.piece));
+            Operand::Register(RegisterRef::Object(regst)) => self.object(*regst),
+            Operand::Register(RegisterRef::Dense { buffer, dtype, dims }) => {
+                let tensor = Tensor::from_bytes(*dtype, dims.as_slice(), buffer.bytes(self.iteration));
                 Ok(tensor.map_err(|error| self.failed(error.into()))?.into())
             }
         }
     }
 
     /// Gives a register that the task produces its value.
-    pub fn put(&self, place: &Place, value: Value) -> Result<(), RunError> {
+    pub fn put(&self, place: &RegisterRef, value: Value) -> Result<(), RunError> {
         let (buffer, dtype, dims) = match place {
-            Place::Object(regst) => return self.store(*regst, Some(value)),
-            Place::Dense { buffer, dtype, dims } => (buffer, dtype, dims),
+            RegisterRef::Object(regst) => return self.store(*regst, Some(value)),
+            RegisterRef::Dense { buffer, dtype, dims } => (buffer, dtype, dims),
         };
         let tensor = value.as_tensor().filter(|t| t.dtype() == *dtype && t.dims() == dims);
-        match (tensor.and_then(Tensor::bytes), buffer.bytes_mut(self.piece)) {
+        match (tensor.and_then(Tensor::bytes), buffer.bytes_mut(self.iteration)) {
             (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
             _ => {
                 let got = value.as_tensor().map_or("no tensor".into(), |t| format!("{}{:?}", t.dtype(), t.dims()));
@@ -310,10 +310,10 @@ impl Context<'_> {
     }
 
     /// Element type and extents of a place, -1 where they are not known.
-    pub fn declared(&self, place: &Place) -> (ElementType, Vec<i64>) {
+    pub fn declared(&self, place: &RegisterRef) -> (ElementType, Vec<i64>) {
         match place {
-            Place::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
-            Place::Object(regst) => {
+            RegisterRef::Dense { dtype, dims, .. } => (*dtype, dims.clone()),
+            RegisterRef::Object(regst) => {
                 let desc = &self.program.regsts[*regst as usize];
                 let told = self.symbols.values();
                 let open = desc.extents.iter().map(|extent| extent.eval(&told).unwrap_or(-1));
@@ -339,7 +339,7 @@ impl Context<'_> {
     }
 
     fn object(&self, regst: u32) -> Result<Value, RunError> {
-        let guard = self.objects.read(regst, self.piece);
+        let guard = self.objects.read(regst, self.iteration);
         guard.and_then(|guard| guard.clone()).ok_or_else(|| self.empty(regst))
     }
 
@@ -355,9 +355,9 @@ impl Context<'_> {
             return Err(wrong(format!("a tensor of {} where it holds {}", tensor.dtype(), desc.dtype())));
         }
         if let Some(tensor) = value.as_tensor() {
-            self.symbols.learn(desc, tensor.dims()).map_err(|problem| wrong(format!("a value that {problem}")))?;
+            self.symbols.bind(desc, tensor.dims()).map_err(|problem| wrong(format!("a value that {problem}")))?;
         }
-        self.objects.write(regst, self.piece, value);
+        self.objects.write(regst, self.iteration, value);
         Ok(())
     }
 
@@ -386,14 +386,14 @@ impl Context<'_> {
         }
     }
 
-    fn feed(&self, port: usize, to: &Place) -> Result<(), RunError> {
+    fn feed(&self, port: usize, to: &RegisterRef) -> Result<(), RunError> {
         let slot = lock(&self.ports.inputs[port]);
         let value = slot.as_ref().ok_or_else(|| self.internal("finds no input"))?;
         match to {
-            Place::Object(regst) => self.store(*regst, Some(value.clone()))?,
-            Place::Dense { buffer, .. } => {
+            RegisterRef::Object(regst) => self.store(*regst, Some(value.clone()))?,
+            RegisterRef::Dense { buffer, .. } => {
                 let source = value.as_tensor().and_then(Tensor::bytes);
-                let target = buffer.bytes_mut(self.piece);
+                let target = buffer.bytes_mut(self.iteration);
                 match (source, target) {
                     (Some(source), Some(target)) if source.len() == target.len() => target.copy_from_slice(source),
                     _ => return Err(self.internal("is fed another type than its port has")),
@@ -403,15 +403,15 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn fetch(&self, port: usize, from: &Place) -> Result<(), RunError> {
+    fn fetch(&self, port: usize, from: &RegisterRef) -> Result<(), RunError> {
         let mut slot = lock(&self.ports.outputs[port]);
         match from {
-            Place::Object(regst) => {
-                let value = self.objects.fetch(*regst, self.piece);
+            RegisterRef::Object(regst) => {
+                let value = self.objects.fetch(*regst, self.iteration);
                 *slot = Some(value.ok_or_else(|| self.empty(*regst))?);
             }
-            Place::Dense { buffer, dtype, dims } => {
-                let bytes = buffer.bytes(self.piece);
+            RegisterRef::Dense { buffer, dtype, dims } => {
+                let bytes = buffer.bytes(self.iteration);
                 // The caller's own buffer is used again when it has the right type.
                 if let Some(Value::Tensor(tensor)) = slot.as_mut()
                     && tensor.dtype() == *dtype

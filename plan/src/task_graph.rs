@@ -1,20 +1,22 @@
-//! The graph of a program by index: who produces and who consumes each register.
+//! The task graph of a program, by index: the producer and the consumers of each register.
 
 use std::collections::HashMap;
+
+use petgraph::graph::DiGraph;
 
 use crate::Program;
 
 /// Producers and consumers of a program's registers, as indexes in `Program::tasks`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Links {
+pub struct TaskGraph {
     /// For each register, its producer.
     pub producer: Vec<u32>,
     /// For each register, its consumers.
     pub consumers: Vec<Vec<u32>>,
 }
 
-impl Links {
-    /// The links of a program; `None` when a register names a task that does not exist.
+impl TaskGraph {
+    /// The task graph of a program; `None` when a register names a task that does not exist.
     pub fn of(program: &Program) -> Option<Self> {
         let index = task_indexes(program);
         let find = |id: &u64| index.get(id).copied();
@@ -23,10 +25,20 @@ impl Links {
         Some(Self { producer, consumers: consumers.collect::<Option<_>>()? })
     }
 
-    /// Edges from task to task, one for each register and consumer.
+    /// Edges from producer to consumer, one for each register and consumer.
     pub fn edges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.producer.iter().zip(&self.consumers).flat_map(|(&from, to)| to.iter().map(move |&to| (from, to)))
     }
+}
+
+/// A directed graph with these edges, for the algorithms of petgraph.
+pub(crate) fn directed(nodes: usize, edges: impl Iterator<Item = (u32, u32)>) -> DiGraph<(), ()> {
+    let mut graph = DiGraph::with_capacity(nodes, edges.size_hint().0);
+    for _ in 0..nodes {
+        graph.add_node(());
+    }
+    graph.extend_with_edges(edges);
+    graph
 }
 
 /// The index of each task by its raw id.

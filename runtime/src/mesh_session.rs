@@ -1,4 +1,4 @@
-//! Several ranks that run a program together, as threads of this process.
+//! A mesh session: the ranks of a mesh as threads of this process. It scatters inputs and gathers outputs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use of_plan::{
     InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program, Runs, coords, holds, partial_kind, parts,
 };
 
+use crate::bound_task::panic_text;
 use crate::boxing::{Block, put};
 use crate::combine::{combine, neutral};
 use crate::device::{AlignedBytes, CodeMap};
 use crate::session::{memory, worker_count};
 use crate::transport::{SharedMemory, Transport};
-use crate::work::panic_text;
 use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
 
 /// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
@@ -27,7 +27,7 @@ pub struct MeshSession {
     ranks: Vec<Worker>,
     outcomes: Receiver<Outcome>,
     /// For each rank its parts, which a run needs no new memory for.
-    rooms: Vec<Room>,
+    buffers: Vec<RankBuffers>,
     step: Duration,
     threads: usize,
     poison: Option<String>,
@@ -41,13 +41,13 @@ struct Worker {
 
 /// A rank's parts of the inputs and outputs.
 #[derive(Default)]
-struct Room {
+struct RankBuffers {
     inputs: Vec<Value>,
     outputs: Vec<Value>,
 }
 
 enum Job {
-    Run(Room),
+    Run(RankBuffers),
     Timings(Sender<Vec<TaskTiming>>),
     Reset,
 }
@@ -57,7 +57,7 @@ struct Outcome {
     rank: usize,
     began: Instant,
     ended: Instant,
-    room: Room,
+    part_buffers: RankBuffers,
     result: Result<(), RunError>,
 }
 
@@ -90,27 +90,33 @@ impl MeshSession {
         let mut loading = Vec::with_capacity(desc.ranks.len());
         for (rank, own) in desc.ranks.iter().enumerate() {
             let to_others = Arc::clone(&transport) as Arc<dyn Transport>;
-            let rank_context =
-                RankContext { rank: rank as u32, mesh: desc.extents(), own: own.own.clone(), transport: to_others };
+            let rank_context = RankContext {
+                rank: rank as u32,
+                mesh: desc.extents(),
+                weight_overrides: own.weight_overrides.clone(),
+                transport: to_others,
+            };
             let (plan, code, loaders, program) = (Arc::clone(&plan), Arc::clone(&code), loaders.to_vec(), own.program);
             let load = move |rank_context: &RankContext| {
                 let session = Session::of_rank(&plan, program as usize, options, &code, &loaders, rank_context)?;
-                let room = Room { inputs: room_for(&session.program().inputs)?, outputs: session.new_outputs() };
-                Ok((session, room))
+                let part_buffers =
+                    RankBuffers { inputs: zeros_for(&session.program().inputs)?, outputs: session.new_outputs() };
+                Ok((session, part_buffers))
             };
-            let (loaded, room) = channel();
-            loading.push(room);
+            let (loaded, part_buffers) = channel();
+            loading.push(part_buffers);
             let worker = Worker::start(rank_context, load, loaded, done.clone());
             ranks.push(worker.inspect_err(|_| transport.stop())?);
         }
         let gone = || Err(SessionError::Thread(std::io::Error::other("a rank's thread is gone")));
-        let loaded: Vec<_> = loading.into_iter().map(|room| room.recv().unwrap_or_else(|_| gone())).collect();
-        // Those that stopped because of another tell nothing.
+        let loaded: Vec<_> =
+            loading.into_iter().map(|part_buffers| part_buffers.recv().unwrap_or_else(|_| gone())).collect();
+        // A rank that stopped because of another does not know the cause.
         let silent = |e: &SessionError| matches!(e, SessionError::Load { source: LoadError::Stopped, .. });
-        let (mut rooms, mut failure) = (Vec::with_capacity(loaded.len()), None);
-        for room in loaded {
-            match room {
-                Ok(room) => rooms.push(room),
+        let (mut buffers, mut failure) = (Vec::with_capacity(loaded.len()), None);
+        for part_buffers in loaded {
+            match part_buffers {
+                Ok(part_buffers) => buffers.push(part_buffers),
                 Err(e) if failure.as_ref().is_none_or(silent) => failure = Some(e),
                 Err(_) => {}
             }
@@ -123,7 +129,7 @@ impl MeshSession {
             transport,
             ranks,
             outcomes,
-            rooms,
+            buffers,
             mesh,
             step: Duration::ZERO,
             threads: threads * desc.ranks.len(),
@@ -161,15 +167,18 @@ impl MeshSession {
         }
         let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
         self.check(&dims)?;
-        let mut rooms = std::mem::take(&mut self.rooms);
-        let cut = rooms.iter_mut().enumerate().try_for_each(|(rank, room)| self.cut(inputs, rank, &mut room.inputs));
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let cut = buffers
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(rank, part_buffers)| self.scatter(inputs, rank, &mut part_buffers.inputs));
         if let Err(error) = cut {
-            self.rooms = rooms;
+            self.buffers = buffers;
             return Err(error);
         }
-        self.rooms.resize_with(rooms.len(), Room::default);
-        for (worker, room) in self.ranks.iter().zip(rooms) {
-            if worker.jobs.send(Job::Run(room)).is_err() {
+        self.buffers.resize_with(buffers.len(), RankBuffers::default);
+        for (worker, part_buffers) in self.ranks.iter().zip(buffers) {
+            if worker.jobs.send(Job::Run(part_buffers)).is_err() {
                 return Err(self.broken("a rank's thread is gone"));
             }
         }
@@ -179,10 +188,10 @@ impl MeshSession {
             let Ok(outcome) = self.outcomes.recv() else { return Err(self.broken("the ranks' threads are gone")) };
             first = Some(first.map_or(outcome.began, |t| t.min(outcome.began)));
             last = Some(last.map_or(outcome.ended, |t| t.max(outcome.ended)));
-            self.rooms[outcome.rank] = outcome.room;
+            self.buffers[outcome.rank] = outcome.part_buffers;
             match outcome.result {
                 Ok(()) => {}
-                // Those that stopped because of another tell nothing.
+                // A rank that stopped because of another does not know the cause.
                 Err(error) => {
                     let rank = RunError::Rank { rank: outcome.rank as u32, source: Box::new(error.clone()) };
                     let silent =
@@ -201,7 +210,7 @@ impl MeshSession {
             return Err(error);
         }
         self.step = first.zip(last).map_or(Duration::ZERO, |(a, b)| b - a);
-        (0..self.program().outputs.len()).map(|i| self.join(i)).collect()
+        (0..self.program().outputs.len()).map(|i| self.gather(i)).collect()
     }
 
     /// Time spent in each task of a rank since the session was made or reset; empty without [`Options::profile`].
@@ -236,18 +245,18 @@ impl MeshSession {
 
     /// A rank's parts of the inputs. Of a partial one, the first rank has the elements and the others what changes
     /// nothing.
-    fn cut(&self, inputs: &[Value], rank: usize, own: &mut [Value]) -> Result<(), RunError> {
+    fn scatter(&self, inputs: &[Value], rank: usize, own: &mut [Value]) -> Result<(), RunError> {
         let mesh = self.program().extents();
         let coords = coords(&mesh, rank);
         let ports = &self.program().inputs;
-        for ((index, turn), part) in parts(ports, &coords).into_iter().zip(own) {
+        for ((index, microbatch), part) in parts(ports, &coords).into_iter().zip(own) {
             let port = &ports[index];
             let whole =
                 inputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
             let Value::Tensor(part) = part else { return Err(odd(port)) };
             let bytes = part.bytes_mut().ok_or_else(|| odd(port))?;
             let (dims, element) = sizes(port);
-            let block = port.block(&mesh, &coords, turn);
+            let block = port.block(&mesh, &coords, microbatch);
             if first_of_partial(port, &coords) {
                 let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
                 let from = Block { bytes: whole, runs: &Runs::of(&block, &all), element };
@@ -260,24 +269,24 @@ impl MeshSession {
     }
 
     /// Output `index` whole, from the parts of all ranks.
-    fn join(&self, index: usize) -> Result<Value, RunError> {
+    fn gather(&self, index: usize) -> Result<Value, RunError> {
         let ports = &self.program().outputs;
         let port = &ports[index];
         let mesh = self.program().extents();
         let (dims, element) = sizes(port);
         let mut bytes = AlignedBytes::zeroed(dims.iter().product::<usize>() * element);
         let kind = partial_kind(&port.layout).and_then(|kind| combine(port.dtype(), kind));
-        for (rank, room) in self.rooms.iter().enumerate() {
+        for (rank, part_buffers) in self.buffers.iter().enumerate() {
             let coords = coords(&mesh, rank);
             let copy = |(l, c): (&of_plan::AxisLayout, &usize)| l.kind() == LayoutKind::Broadcast && *c > 0;
             if !holds(&port.layout, &coords) || port.layout.iter().zip(&coords).any(copy) {
                 continue;
             }
             let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
-            for ((of, turn), part) in parts(ports, &coords).into_iter().zip(&room.outputs) {
+            for ((of, microbatch), part) in parts(ports, &coords).into_iter().zip(&part_buffers.outputs) {
                 if of == index {
                     let part = part.as_tensor().and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
-                    let own = port.block(&mesh, &coords, turn);
+                    let own = port.block(&mesh, &coords, microbatch);
                     let from = Block { bytes: part, runs: &Runs::of(&own, &own), element };
                     put(&mut bytes, &Runs::of(&own, &all), &from, kind.filter(|_| !first_of_partial(port, &coords)));
                 }
@@ -290,7 +299,7 @@ impl MeshSession {
 
 impl Drop for MeshSession {
     fn drop(&mut self) {
-        // A closed channel ends a thread. All end at once: executables may meet those of other ranks for the last time.
+        // A closed channel ends a thread. All end at the same time, because executables may have a last rendezvous when they are dropped.
         self.ranks.iter_mut().for_each(|worker| worker.jobs = channel().0);
         for worker in &mut self.ranks {
             if let Some(handle) = worker.handle.take() {
@@ -305,8 +314,8 @@ impl Worker {
     /// Starts the thread of the rank at a rank context, which loads its session, says so to `loaded`, and then does its jobs.
     fn start(
         rank_context: RankContext,
-        load: impl FnOnce(&RankContext) -> Result<(Session, Room), SessionError> + Send + 'static,
-        loaded: Sender<Result<Room, SessionError>>,
+        load: impl FnOnce(&RankContext) -> Result<(Session, RankBuffers), SessionError> + Send + 'static,
+        loaded: Sender<Result<RankBuffers, SessionError>>,
         done: Sender<Outcome>,
     ) -> Result<Self, SessionError> {
         let (jobs, inbox) = channel();
@@ -317,9 +326,9 @@ impl Worker {
                 Err(SessionError::Thread(std::io::Error::other(what)))
             };
             let mut session = match catch_unwind(AssertUnwindSafe(|| load(&rank_context))).unwrap_or_else(panicked) {
-                Ok((session, room)) => {
+                Ok((session, part_buffers)) => {
                     // Who asked may be gone; then there are no jobs either.
-                    let _ = loaded.send(Ok(room));
+                    let _ = loaded.send(Ok(part_buffers));
                     session
                 }
                 Err(error) => {
@@ -330,9 +339,9 @@ impl Worker {
             };
             for job in inbox {
                 match job {
-                    Job::Run(mut room) => {
+                    Job::Run(mut part_buffers) => {
                         let began = Instant::now();
-                        let Room { inputs, outputs } = &mut room;
+                        let RankBuffers { inputs, outputs } = &mut part_buffers;
                         let run = catch_unwind(AssertUnwindSafe(|| session.run_into(inputs, outputs)));
                         let result = run.unwrap_or_else(|payload| {
                             Err(RunError::Internal(format!("a rank panicked: {}", panic_text(&*payload))))
@@ -340,7 +349,7 @@ impl Worker {
                         if result.is_err() {
                             transport.stop();
                         }
-                        if done.send(Outcome { rank, began, ended: Instant::now(), room, result }).is_err() {
+                        if done.send(Outcome { rank, began, ended: Instant::now(), part_buffers, result }).is_err() {
                             return;
                         }
                     }
@@ -356,7 +365,7 @@ impl Worker {
 }
 
 /// Zeros of the types of ports, which are tensors.
-fn room_for(ports: &[Port]) -> Result<Vec<Value>, SessionError> {
+fn zeros_for(ports: &[Port]) -> Result<Vec<Value>, SessionError> {
     let zeros = |port: &Port| {
         let bytes = port.dtype().byte_len(&port.dims).unwrap_or(u64::MAX);
         let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);

@@ -1,14 +1,14 @@
-//! Control edges that a memory planner or a scheduler needs, added to a program as control registers.
+//! Control edges for schedulers and memory planners, added to a program as control registers.
 
-use crate::verify::{Reach, successive_blocks};
-use crate::{ControlStorage, Links, Program, Regst, Storage};
+use crate::verify::{HappensBefore, successive_blocks};
+use crate::{ControlStorage, Program, Regst, Storage, TaskGraph};
 
 /// Makes every thread run its tasks in the order of `Program::tasks`: adds a control register between each pair of
 /// tasks that follow one another on a thread and have no edge yet. After that, memory planned by lifetimes over the
 /// order of a one-thread program verifies. Does nothing to a program whose registers name tasks that do not exist.
 pub fn chain_threads(program: &mut Program) {
-    let Some(links) = Links::of(program) else { return };
-    let mut edges: Vec<(u32, u32)> = links.edges().collect();
+    let Some(graph) = TaskGraph::of(program) else { return };
+    let mut edges: Vec<(u32, u32)> = graph.edges().collect();
     edges.sort_unstable();
     let mut last = std::collections::HashMap::new();
     for index in 0..program.tasks.len() as u32 {
@@ -21,22 +21,22 @@ pub fn chain_threads(program: &mut Program) {
     }
 }
 
-/// Adds the control edges that memory reuse needs and no more: where two registers overlap and nothing orders them, the
-/// users of the one whose producer stands first in `Program::tasks` come before the producer of the other. The blocks
-/// must have been given out by lifetimes over that order, which must be topological.
+/// Adds the control edges that memory reuse needs and no more. Where two registers overlap and happens-before does not order
+/// them, the users of the register with the earlier producer must end before the other's producer acts. "Earlier" is by
+/// position in `Program::tasks`. That order must be topological, and the blocks must come from lifetimes over it.
 pub fn order_reuse(program: &mut Program) {
-    let Some(links) = Links::of(program) else { return };
-    if links.edges().any(|(from, to)| from >= to) {
+    let Some(graph) = TaskGraph::of(program) else { return };
+    if graph.edges().any(|(from, to)| from >= to) {
         return;
     }
-    let mut reach = Reach::within_piece(program, &links);
+    let mut order = HappensBefore::within_iteration(program, &graph);
     let positions: Vec<usize> = (0..program.tasks.len()).collect();
-    for (earlier, later) in successive_blocks(program, &links, &positions) {
-        let producer = links.producer[later as usize];
-        let users = links.consumers[earlier as usize].iter().copied().chain([links.producer[earlier as usize]]);
+    for (earlier, later) in successive_blocks(program, &graph, &positions) {
+        let producer = graph.producer[later as usize];
+        let users = graph.consumers[earlier as usize].iter().copied().chain([graph.producer[earlier as usize]]);
         for user in users.filter(|&user| user < producer) {
-            if !reach.before(user, producer) {
-                reach.order_edge(user, producer);
+            if !order.before(user, producer) {
+                order.add_edge(user, producer);
                 add_control(program, user, producer);
             }
         }

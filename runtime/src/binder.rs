@@ -1,4 +1,4 @@
-//! Binding tasks to memory, kernels and executables.
+//! The binder: resolves the tasks of a plan to memory, kernels and executables before the run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use of_plan::{
     PlanFile, Program, Task,
 };
 
+use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall, Operand, RegisterRef};
 use crate::boxing::BoxingCall;
 use crate::control::{Body, ControlCall};
 use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
 use crate::pool::Pool;
-use crate::work::{BackendCall, DynamicArg, DynamicCall, Operand, Place, Work};
 use crate::{Handle, LoadContext, Loader, RankContext, Session, SessionError, Tensor};
 
 /// What binding needs.
@@ -33,9 +33,9 @@ pub(crate) struct Binder<'a> {
 
 impl<'a> Binder<'a> {
     /// The work of a task.
-    pub fn work(&mut self, task: &'a Task) -> Result<Work, SessionError> {
+    pub fn work(&mut self, task: &'a Task) -> Result<BoundTask, SessionError> {
         match &task.exec {
-            None => Ok(Work::Nothing),
+            None => Ok(BoundTask::Join),
             Some(Exec::Kernel(exec)) => self.kernel(task, exec),
             Some(Exec::Backend(exec)) => self.backend(task, exec),
             Some(Exec::Control(exec)) => self.control(task, exec),
@@ -44,28 +44,28 @@ impl<'a> Binder<'a> {
             Some(Exec::Feed(exec)) => {
                 let port = exec.port as usize;
                 let to = self.program.inputs.get(port).and_then(|port| self.regst_place(port.regst));
-                Ok(Work::Feed { port, to: to.ok_or_else(|| broken(task))? })
+                Ok(BoundTask::Feed { port, to: to.ok_or_else(|| broken(task))? })
             }
             Some(Exec::Fetch(exec)) => {
                 let port = exec.port as usize;
                 let from = self.program.outputs.get(port).and_then(|port| self.regst_place(port.regst));
-                Ok(Work::Fetch { port, from: from.ok_or_else(|| broken(task))? })
+                Ok(BoundTask::Fetch { port, from: from.ok_or_else(|| broken(task))? })
             }
         }
     }
 
-    fn kernel(&self, task: &Task, exec: &KernelExec) -> Result<Work, SessionError> {
+    fn kernel(&self, task: &Task, exec: &KernelExec) -> Result<BoundTask, SessionError> {
         let code = self.plan.plan().code.get(exec.code as usize);
         let entry = code.and_then(|code| self.code.entry(code)).ok_or_else(|| broken(task))?;
         if let Some(iterations) = &exec.dynamic {
             let args = exec.args.iter().map(|arg| self.dynamic_arg(task, arg)).collect::<Option<_>>();
             let kernel = DynamicKernel::new(Arc::clone(&self.code), entry, exec.grain);
             let args = args.ok_or_else(|| broken(task))?;
-            return Ok(Work::Dynamic(DynamicCall { kernel, args, iterations: iterations.clone() }));
+            return Ok(BoundTask::Dynamic(DynamicCall { kernel, args, loop_iterations: iterations.clone() }));
         }
         let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();
         let buffers = buffers.ok_or_else(|| broken(task))?;
-        Ok(Work::Kernel(KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain)))
+        Ok(BoundTask::Kernel(KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain)))
     }
 
     fn dynamic_arg(&self, task: &Task, arg: &Arg) -> Option<DynamicArg> {
@@ -76,7 +76,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn backend(&mut self, task: &'a Task, exec: &'a BackendExec) -> Result<Work, SessionError> {
+    fn backend(&mut self, task: &'a Task, exec: &'a BackendExec) -> Result<BoundTask, SessionError> {
         if !exec.rendezvous.is_empty() && self.rank_context.is_none() {
             return Err(SessionError::Alone);
         }
@@ -98,7 +98,14 @@ impl<'a> Binder<'a> {
         let given = exec.outputs.iter().zip(0..).filter_map(|(regst, i)| Some((*regst, executable.handle(i)?)));
         self.handles.extend(given.map(|(regst, handle)| (regst, (&exec.backend[..], handle))));
         let is_async = executable.as_async().is_some();
-        Ok(Work::Backend(BackendCall { executable, inputs, outputs, is_async, over: None, after: Vec::new() }))
+        Ok(BoundTask::Backend(BackendCall {
+            executable,
+            inputs,
+            outputs,
+            is_async,
+            on_complete: None,
+            after: Vec::new(),
+        }))
     }
 
     /// The handle of an argument that an executable of this backend gave.
@@ -107,7 +114,7 @@ impl<'a> Binder<'a> {
         self.handles.get(&id).filter(|(by, _)| *by == backend).map(|(_, handle)| Arc::clone(handle))
     }
 
-    fn control(&self, task: &Task, exec: &ControlExec) -> Result<Work, SessionError> {
+    fn control(&self, task: &Task, exec: &ControlExec) -> Result<BoundTask, SessionError> {
         let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
         let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
         let bodies = exec.bodies.iter().map(|body| {
@@ -117,7 +124,7 @@ impl<'a> Binder<'a> {
         });
         let bodies = bodies.collect::<Result<_, SessionError>>()?;
         let outputs = outputs.ok_or_else(|| broken(task))?;
-        Ok(Work::Control(Box::new(ControlCall {
+        Ok(BoundTask::Control(Box::new(ControlCall {
             kind: exec.kind(),
             inputs,
             given: exec.given.clone(),
@@ -132,23 +139,23 @@ impl<'a> Binder<'a> {
         SessionError::Backend { task: task.name.clone(), backend: backend.into(), available }
     }
 
-    fn copy(&self, task: &Task, exec: &CopyExec) -> Result<Work, SessionError> {
+    fn copy(&self, task: &Task, exec: &CopyExec) -> Result<BoundTask, SessionError> {
         if let (Some(src), Some(dst)) = (self.object(&exec.src), self.object(&exec.dst)) {
-            return Ok(Work::CopyObject { src, dst });
+            return Ok(BoundTask::CopyObject { src, dst });
         }
         let buffers = self.buffer(&exec.src).zip(self.buffer(&exec.dst)).zip(usize::try_from(exec.bytes).ok());
         let ((src, dst), bytes) = buffers.ok_or_else(|| broken(task))?;
-        Ok(Work::Copy { src, dst, bytes })
+        Ok(BoundTask::Copy { src, dst, bytes })
     }
 
-    fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<Work, SessionError> {
+    fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<BoundTask, SessionError> {
         let rank_context = self.rank_context.ok_or(SessionError::Alone)?;
         let dtype = self.program.regsts.get(exec.dst as usize).map(|regst| regst.dtype());
         let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::regst(exec.dst, 0))).zip(dtype);
         let ((src, dst), dtype) = buffers.ok_or_else(|| broken(task))?;
         let call = BoxingCall::new(exec, rank_context, dtype, src, dst);
         let call = call.ok_or_else(|| SessionError::Combine { task: task.name.clone(), dtype: dtype.name() })?;
-        Ok(Work::Boxing(Box::new(call)))
+        Ok(BoundTask::Boxing(Box::new(call)))
     }
 
     /// The weight that an argument names, where ranks have their own.
@@ -187,12 +194,12 @@ impl<'a> Binder<'a> {
             let tensor = tensor.ok_or_else(|| SessionError::Strings { weight: weight.name.clone() })?;
             return Ok(Operand::Constant(tensor.into()));
         }
-        self.arg_place(arg).map(Operand::Place).ok_or_else(|| broken(task))
+        self.arg_place(arg).map(Operand::Register).ok_or_else(|| broken(task))
     }
 
-    fn arg_place(&self, arg: &Arg) -> Option<Place> {
+    fn arg_place(&self, arg: &Arg) -> Option<RegisterRef> {
         if let Some(regst) = self.object(arg) {
-            return Some(Place::Object(regst));
+            return Some(RegisterRef::Object(regst));
         }
         let (dtype, dims) = match (&arg.view, arg.source?) {
             (Some(view), _) => (view.dtype(), &view.dims),
@@ -206,10 +213,10 @@ impl<'a> Binder<'a> {
             }
         };
         let buffer = self.buffer(arg)?.truncate(dtype.byte_len(dims)?)?;
-        Some(Place::Dense { buffer, dtype, dims: dims.clone() })
+        Some(RegisterRef::Dense { buffer, dtype, dims: dims.clone() })
     }
 
-    fn regst_place(&self, id: u32) -> Option<Place> {
+    fn regst_place(&self, id: u32) -> Option<RegisterRef> {
         self.arg_place(&Arg::regst(id, 0))
     }
 }

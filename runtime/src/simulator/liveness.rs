@@ -1,25 +1,25 @@
-//! Which registers are live, and what must hold of them.
+//! Liveness in the simulator: which registers are live, and the invariants of their memory.
 
-use of_plan::{Links, Program, overlapping_blocks};
+use of_plan::{Program, TaskGraph, overlapping_blocks};
 
 use super::SimError;
 
 /// The live copies of a program's registers.
-pub(super) struct Live<'a> {
+pub(super) struct LiveRegisters<'a> {
     program: &'a Program,
-    links: &'a Links,
+    graph: &'a TaskGraph,
     /// For each register, its copies.
     copies: Vec<Vec<Option<Copy>>>,
     /// For each register, those that share memory with it.
     neighbours: &'a [Vec<u32>],
-    /// The piece that each task works on next.
+    /// The iteration that each task works on next.
     next: Vec<u64>,
     bytes: u64,
 }
 
 /// What a live copy holds.
 struct Copy {
-    piece: u64,
+    iteration: u64,
     /// Whether its producer is done.
     full: bool,
     /// Consumers that have not worked on it yet.
@@ -36,11 +36,11 @@ pub(super) fn neighbours(program: &Program) -> Vec<Vec<u32>> {
     neighbours
 }
 
-impl<'a> Live<'a> {
-    pub fn new(program: &'a Program, links: &'a Links, neighbours: &'a [Vec<u32>]) -> Self {
+impl<'a> LiveRegisters<'a> {
+    pub fn new(program: &'a Program, graph: &'a TaskGraph, neighbours: &'a [Vec<u32>]) -> Self {
         let copies = program.regsts.iter().map(|regst| (0..regst.num).map(|_| None).collect());
         let next = vec![0; program.tasks.len()];
-        Self { program, links, copies: copies.collect(), neighbours, next, bytes: 0 }
+        Self { program, graph, copies: copies.collect(), neighbours, next, bytes: 0 }
     }
 
     /// Bytes of all live registers.
@@ -48,46 +48,48 @@ impl<'a> Live<'a> {
         self.bytes
     }
 
-    /// A task begins its work: its inputs must hold this very piece, and what it fills must destroy nothing.
-    pub fn begin(&mut self, task: usize, piece: u64, now: u64) -> Result<(), SimError> {
+    /// A task begins its work: its inputs must hold this very iteration, and what it fills must destroy nothing.
+    pub fn begin(&mut self, task: usize, iteration: u64, now: u64) -> Result<(), SimError> {
         let desc = &self.program.tasks[task];
-        let order = || SimError::Order { at_ns: now, task: desc.name.clone(), piece };
-        if std::mem::replace(&mut self.next[task], piece + 1) != piece {
+        let order = || SimError::Order { at_ns: now, task: desc.name.clone(), iteration };
+        if std::mem::replace(&mut self.next[task], iteration + 1) != iteration {
             return Err(order());
         }
         for &regst in &desc.consumes {
-            let copy = self.copies[regst as usize][self.copy_of(regst, piece)].as_ref();
-            if copy.is_none_or(|copy| copy.piece != piece || !copy.full || !copy.readers.contains(&(task as u32))) {
+            let copy = self.copies[regst as usize][self.copy_of(regst, iteration)].as_ref();
+            if copy
+                .is_none_or(|copy| copy.iteration != iteration || !copy.full || !copy.readers.contains(&(task as u32)))
+            {
                 return Err(order());
             }
         }
         for &regst in &desc.produces {
-            let copy = self.copy_of(regst, piece);
+            let copy = self.copy_of(regst, iteration);
             let destroyed = if self.copies[regst as usize][copy].is_some() { Some(regst) } else { None };
             if let Some(live) = destroyed.or_else(|| self.destroyed(task as u32, regst, copy)) {
                 let name = |regst: u32| self.program.regsts[regst as usize].name.clone();
                 let (regst, live) = (name(regst), name(live));
                 return Err(SimError::Overlap { at_ns: now, task: desc.name.clone(), regst, live });
             }
-            let readers = self.links.consumers[regst as usize].clone();
-            self.copies[regst as usize][copy] = Some(Copy { piece, full: false, readers });
+            let readers = self.graph.consumers[regst as usize].clone();
+            self.copies[regst as usize][copy] = Some(Copy { iteration, full: false, readers });
             self.bytes += self.size(regst);
         }
         Ok(())
     }
 
     /// A task has ended its work.
-    pub fn end(&mut self, task: usize, piece: u64) {
+    pub fn end(&mut self, task: usize, iteration: u64) {
         let desc = &self.program.tasks[task];
         for &regst in &desc.produces {
-            let copy = self.copy_of(regst, piece);
+            let copy = self.copy_of(regst, iteration);
             if let Some(copy) = &mut self.copies[regst as usize][copy] {
                 copy.full = true;
             }
             self.free_if_read(regst, copy);
         }
         for &regst in &desc.consumes {
-            let copy = self.copy_of(regst, piece);
+            let copy = self.copy_of(regst, iteration);
             if let Some(copy) = &mut self.copies[regst as usize][copy] {
                 copy.readers.retain(|&reader| reader != task as u32);
             }
@@ -126,8 +128,8 @@ impl<'a> Live<'a> {
         Some((start, start + block.bytes))
     }
 
-    fn copy_of(&self, regst: u32, piece: u64) -> usize {
-        (piece % self.copies[regst as usize].len().max(1) as u64) as usize
+    fn copy_of(&self, regst: u32, iteration: u64) -> usize {
+        (iteration % self.copies[regst as usize].len().max(1) as u64) as usize
     }
 
     fn size(&self, regst: u32) -> u64 {

@@ -6,20 +6,20 @@ use std::path::Path;
 
 use memmap2::{Mmap, MmapMut, MmapOptions};
 
-/// Memory from this size on is offered to the system for large pages: twice one of x86-64.
-const MANY: usize = 4 << 20;
+/// Memory of this size or more asks the system for huge pages: twice a huge page of x86-64.
+const HUGE_PAGES_FROM: usize = 4 << 20;
 
-/// `len` zeroed bytes, at least one, that start at a page boundary. Many of them lie in large pages where the system has
-/// some: weights that are read from one end to the other take half as long again by small ones, and half of the time of
-/// packing them goes to their faults.
+/// `len` zeroed bytes, at least one, that start at a page boundary. Large ones use huge pages where the system
+/// has them: reading weights from small pages takes 1.5 times as long, and half of the time of packing weights goes to
+/// page faults.
 ///
 /// # Errors
 /// When the system has no such memory left.
 pub fn zeroed_pages(len: usize) -> io::Result<MmapMut> {
     let map = MmapMut::map_anon(len.max(1))?;
     #[cfg(target_os = "linux")]
-    if len >= MANY {
-        // What the system does not have it says, and nothing depends on it.
+    if len >= HUGE_PAGES_FROM {
+        // Only a hint: without huge pages everything works, more slowly.
         let _ = map.advise(memmap2::Advice::HugePage);
     }
     Ok(map)
@@ -27,13 +27,13 @@ pub fn zeroed_pages(len: usize) -> io::Result<MmapMut> {
 
 /// Read-only bytes that start at a page boundary.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub(crate) struct MappedBytes {
     map: Mmap,
-    /// An empty map is not possible, so empty input has one byte more than it says.
+    /// A mapping cannot be empty, so empty input maps one byte.
     len: usize,
 }
 
-impl Map {
+impl MappedBytes {
     /// Maps a file, with its pages brought in at once: verifying the checksums reads all of them anyway.
     pub fn file(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;

@@ -7,11 +7,11 @@
 
 use std::ops::Range;
 
-use crate::{DeviceProgram, Step};
+use crate::program::{DeviceProgram, Step, overlap};
 
 /// What is put on a device at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Segment {
     /// These steps, none of which exchanges.
     Compute(Range<usize>),
     /// The step that exchanges, by its number among those, beside what is computed from here on.
@@ -31,8 +31,8 @@ impl Touched {
     fn by(step: &Step) -> Touched {
         let mut out = Touched::default();
         match step {
-            Step::Upload { to, bytes, .. } | Step::Take { to, bytes, .. } => out.writes.push((*to, *bytes)),
-            Step::Download { from, bytes, .. } | Step::Keep { from, bytes, .. } => out.reads.push((*from, *bytes)),
+            Step::Upload { to, bytes, .. } | Step::CopyIn { to, bytes, .. } => out.writes.push((*to, *bytes)),
+            Step::Download { from, bytes, .. } | Step::CopyOut { from, bytes, .. } => out.reads.push((*from, *bytes)),
             Step::Copy { from, to, bytes } => {
                 out.reads.push((*from, *bytes));
                 out.writes.push((*to, *bytes));
@@ -57,38 +57,33 @@ impl Touched {
     }
 }
 
-/// Whether two pieces of memory have a byte in common.
-pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
-    a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1
-}
-
 impl DeviceProgram<'_> {
     /// Its parts, in the order in which they are put on a device. All exchanges are awaited in the end.
-    pub fn parts(&self) -> Vec<Part> {
+    pub fn segments(&self) -> Vec<Segment> {
         let (mut out, mut from, mut number) = (Vec::new(), 0, 0);
         // Exchanges that nothing has waited for yet.
         let mut pending: Vec<(usize, Touched)> = Vec::new();
-        let compute = |out: &mut Vec<Part>, steps: Range<usize>| {
+        let compute = |out: &mut Vec<Segment>, steps: Range<usize>| {
             if !steps.is_empty() {
-                out.push(Part::Compute(steps));
+                out.push(Segment::Compute(steps));
             }
         };
         for (i, step) in self.steps.iter().enumerate() {
             let own = Touched::by(step);
             if matches!(step, Step::Exchange(_)) {
                 compute(&mut out, from..i);
-                out.push(Part::Exchange(number));
+                out.push(Segment::Exchange(number));
                 pending.push((number, own));
                 (from, number) = (i + 1, number + 1);
             } else if let Some(last) = pending.iter().rposition(|(_, exchange)| exchange.meets(&own)) {
                 compute(&mut out, from..i);
-                out.push(Part::Await(pending[last].0));
+                out.push(Segment::Await(pending[last].0));
                 pending.drain(..=last);
                 from = i;
             }
         }
         compute(&mut out, from..self.steps.len());
-        out.extend(pending.last().map(|(number, _)| Part::Await(*number)));
+        out.extend(pending.last().map(|(number, _)| Segment::Await(*number)));
         out
     }
 }
