@@ -73,8 +73,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What stands before the rules.
-const RULES: &str = "Dependencies point one way:\n";
+/// What the line before the rules begins with.
+const RULES: &str = "Dependencies point one way";
 
 struct Crate {
     name: String,
@@ -94,7 +94,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let architecture = read(&root.join("ARCHITECTURE.md"))?;
     let rules = architecture.split_once(RULES).ok_or(format!("ARCHITECTURE.md has no line '{RULES}'"))?.1;
     // The indented lines below.
-    let rules: Vec<&str> = rules.lines().skip_while(|l| l.is_empty()).take_while(|l| l.starts_with("    ")).collect();
+    let rules: Vec<&str> = rules.lines().skip(1).skip_while(|l| l.is_empty()).take_while(|l| l.starts_with("    ")).collect();
     wrong.extend(against(&rules.join("\n"), &crates));
     for c in &crates {
         if !architecture.contains(&format!("| {} |", c.name)) {
