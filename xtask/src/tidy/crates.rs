@@ -94,7 +94,8 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let architecture = read(&root.join("ARCHITECTURE.md"))?;
     let rules = architecture.split_once(RULES).ok_or(format!("ARCHITECTURE.md has no line '{RULES}'"))?.1;
     // The indented lines below.
-    let rules: Vec<&str> = rules.lines().skip(1).skip_while(|l| l.is_empty()).take_while(|l| l.starts_with("    ")).collect();
+    let rules: Vec<&str> =
+        rules.lines().skip(1).skip_while(|l| l.is_empty()).take_while(|l| l.starts_with("    ")).collect();
     wrong.extend(against(&rules.join("\n"), &crates));
     for c in &crates {
         if !architecture.contains(&format!("| {} |", c.name)) {
