@@ -8,7 +8,6 @@ use common::{placed, said};
 use of_codegen::Backend;
 use of_codegen::place;
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::toolchain::nvrtc;
 use of_cuda::{Cuda, Device};
 use of_plan::ElementType;
 use of_runtime::{LoadContext, Loader, Options, Session, Tensor};

@@ -10,7 +10,7 @@ pub mod memory;
 use std::sync::Arc;
 
 use of_ir::{DType, Dim};
-use of_plan::{Reread, Arg, ControlKind, ElementType, Rendezvous, Transfer};
+use of_plan::{Arg, ControlKind, ElementType, Rendezvous, Reread, Transfer};
 
 use crate::kernel::extent::Extent;
 

@@ -25,8 +25,7 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>, String> {
     for f in files {
         let name = f.to_string_lossy().replace('\\', "/");
         if let Some(inside) = name.strip_prefix(SOURCES).filter(|n| n.ends_with(".rs")) {
-            let tokens = lexer::read(&read(&root.join(f))?).map_err(|why| format!("{name}: {why}"))?;
-            code.insert(module(inside), without_tests(&tokens.lines.join("\n")));
+            code.insert(module(inside), without_tests(&lexer::read(&read(&root.join(f))?)?.lines.join("\n")));
         }
     }
     let crossing = circles(&imports(&code)).into_iter().filter(|c| folders(c, &code).len() > 1);

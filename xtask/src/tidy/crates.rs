@@ -18,16 +18,16 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("of-sharding", &["of-diag", "of-ir", "of-ops"]),
     ("of-passes", &["of-diag", "of-files", "of-ir", "of-ops", "of-sharding"]),
     ("of-plan", &["of-files"]),
-    ("of-codegen", &["of-diag", "of-ir", "of-ops", "of-plan", "of-cuda-sys"]),
     ("of-cuda-sys", &[]),
     ("of-emit", &["of-ir", "of-ops"]),
+    ("of-codegen", &["of-diag", "of-ir", "of-ops", "of-plan", "of-cuda-sys"]),
     ("of-runtime", &["of-plan"]),
-    ("of-cuda", &["of-cuda-sys", "of-diag", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-cuda", &["of-diag", "of-ir", "of-ops", "of-plan", "of-cuda-sys", "of-codegen", "of-runtime"]),
     ("of-library", &["of-diag", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
-    ("of-mlir", &["of-diag", "of-emit", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-mlir", &["of-diag", "of-ir", "of-ops", "of-plan", "of-emit", "of-codegen", "of-runtime"]),
     ("of-reference", &["of-diag", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
     ("of-tensorrt", &["of-diag", "of-files", "of-ir", "of-ops", "of-onnx", "of-plan", "of-codegen", "of-runtime"]),
-    ("of-xla", &["of-diag", "of-emit", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-xla", &["of-diag", "of-ir", "of-ops", "of-plan", "of-emit", "of-codegen", "of-runtime"]),
     (
         "of-opt",
         &[
@@ -73,8 +73,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What stands before the rules.
-const RULES: &str = "Dependencies point one way:\n";
+/// What the line before the rules begins with.
+const RULES: &str = "Dependencies point one way";
 
 struct Crate {
     name: String,
@@ -94,7 +94,8 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let architecture = read(&root.join("ARCHITECTURE.md"))?;
     let rules = architecture.split_once(RULES).ok_or(format!("ARCHITECTURE.md has no line '{RULES}'"))?.1;
     // The indented lines below.
-    let rules: Vec<&str> = rules.lines().skip_while(|l| l.is_empty()).take_while(|l| l.starts_with("    ")).collect();
+    let rules: Vec<&str> =
+        rules.lines().skip(1).skip_while(|l| l.is_empty()).take_while(|l| l.starts_with("    ")).collect();
     wrong.extend(against(&rules.join("\n"), &crates));
     for c in &crates {
         if !architecture.contains(&format!("| {} |", c.name)) {
@@ -135,8 +136,10 @@ fn graph(crates: &[Crate]) -> Vec<String> {
 /// Edges that ARCHITECTURE.md's rules, `a <- b` for "b may depend on a", do not have.
 fn against(rules: &str, crates: &[Crate]) -> Vec<String> {
     let short = |c: &Crate| if c.folder.contains('/') { c.folder.clone() } else { c.name.replacen("of-", "", 1) };
+    // `a`, `{a, b}` or `folder/{a, b}`.
     let set = |text: &str| -> Vec<String> {
-        text.trim().trim_matches(['{', '}']).split(',').map(|n| n.trim().to_owned()).collect()
+        let (folder, names) = text.trim().split_once('{').unwrap_or(("", text));
+        names.trim().trim_end_matches('}').split(',').map(|n| format!("{folder}{}", n.trim())).collect()
     };
     let mut direct: Vec<(String, String)> = Vec::new();
     for rule in rules.split([';', '\n']).filter(|r| r.contains("<-")) {
@@ -240,7 +243,7 @@ mod tests {
             of("of-b", "backends/b", &["of-a"], &[]),
             of("of-opt", "tools/of-opt", &["of-a", "of-b"], &[]),
         ];
-        let rules = "ir <- ops <- {plan, x}; plan <- backends/*\neverything <- tools/of-opt";
+        let rules = "ir <- ops <- {plan, x}; plan <- backends/{a, b}\neverything <- tools/of-opt";
         assert_eq!(against(rules, &crates), ["ARCHITECTURE.md: no rule lets of-b depend on of-a"]);
     }
 }

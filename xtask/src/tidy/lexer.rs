@@ -1,11 +1,11 @@
 //! The tokens of a Rust file, without its comments and documentation, and its strings. proc-macro2 reads them.
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, LineColumn, TokenStream, TokenTree};
 
 /// The code of a Rust file.
 #[derive(Default)]
 pub struct Code {
-    /// The tokens of each line, with spaces between words only; a literal is a space.
+    /// The tokens of each line at their columns. Comments and literals are blanks.
     pub lines: Vec<String>,
     /// Each string literal, escapes as they are written, with the number of its line from 1.
     pub strings: Vec<(usize, String)>,
@@ -26,19 +26,19 @@ impl Code {
     fn add(&mut self, tokens: TokenStream) {
         let mut tokens = tokens.into_iter().peekable();
         while let Some(token) = tokens.next() {
-            let line = token.span().start().line;
+            let at = token.span().start();
             match token {
                 TokenTree::Group(g) => self.group(&g),
-                TokenTree::Ident(i) => self.push(line, &i.to_string()),
-                TokenTree::Literal(l) => self.literal(line, &l.to_string()),
+                TokenTree::Ident(i) => self.push(at, &i.to_string()),
+                TokenTree::Literal(l) => self.literal(at.line, &l.to_string()),
                 TokenTree::Punct(p) => {
-                    let inner = tokens
-                        .next_if(|t| p.as_char() == '#' && matches!(t, TokenTree::Punct(b) if b.as_char() == '!'));
+                    let bang = |t: &TokenTree| matches!(t, TokenTree::Punct(b) if b.as_char() == '!');
+                    let inner = tokens.next_if(|t| p.as_char() == '#' && bang(t));
                     if p.as_char() == '#' && tokens.next_if(is_doc).is_some() {
                         continue;
                     }
-                    self.push(line, &p.to_string());
-                    inner.iter().for_each(|b| self.push(line, &b.to_string()));
+                    self.push(at, &p.to_string());
+                    inner.iter().for_each(|b| self.push(b.span().start(), &b.to_string()));
                 }
             }
         }
@@ -51,9 +51,9 @@ impl Code {
             Delimiter::Bracket => ("[", "]"),
             Delimiter::None => ("", ""),
         };
-        self.push(g.span_open().start().line, open);
+        self.push(g.span_open().start(), open);
         self.add(g.stream());
-        self.push(g.span_close().start().line, close);
+        self.push(g.span_close().start(), close);
     }
 
     fn literal(&mut self, line: usize, text: &str) {
@@ -63,15 +63,12 @@ impl Code {
         {
             self.strings.push((line, text[first + 1..last].to_owned()));
         }
-        self.push(line, " ");
     }
 
-    fn push(&mut self, line: usize, token: &str) {
-        let Some(text) = self.lines.get_mut(line - 1) else { return };
-        let word = |c: char| c.is_alphanumeric() || c == '_';
-        if text.ends_with(word) && token.starts_with(word) {
-            text.push(' ');
-        }
+    fn push(&mut self, at: LineColumn, token: &str) {
+        let Some(text) = self.lines.get_mut(at.line - 1) else { return };
+        let missing = at.column.saturating_sub(text.chars().count());
+        text.extend(std::iter::repeat_n(' ', missing));
         text.push_str(token);
     }
 }
@@ -94,8 +91,9 @@ mod tests {
                     #[cfg(test)]\n#![allow(x)]";
         let code = read(text).unwrap();
         assert_eq!(code.lines[1], "a");
+        assert_eq!(code.lines[2].find("c"), text.lines().nth(2).unwrap().find("c \""));
         assert_eq!(code.lines[2].split_whitespace().collect::<Vec<_>>(), ["b", "c", "&'a", "d"]);
-        assert_eq!(code.lines[3..], ["", "fn f(){todo!()}", "#[cfg(test)]", "#![allow(x)]"]);
+        assert_eq!(code.lines[3..], ["", "fn f() { todo!() }", "#[cfg(test)]", "#![allow(x)]"]);
         assert_eq!(code.strings, [(3, "un\\\"safe".to_string()), (3, "q\"r".to_string())]);
         assert!(read("fn f( {").is_err());
     }

@@ -17,7 +17,7 @@ const UNSAFE: &[&str] = &[
     "codegen/src/toolchain/nvrtc.rs",
     "cuda-sys/src/ffi.rs",
     "runtime/src/device/",
-    "plan/src/map.rs",
+    "plan/src/mapped_bytes.rs",
     "ir/src/blob.rs",
 ];
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use of_cuda_sys::nccl as sys;
 use of_cuda_sys::{call, from_variable, functions, open_first};
-use of_plan::{Collective, CollectiveCall, ElementType, LayoutKind, StridedCopy, BufferOffset};
+use of_plan::{BufferOffset, Collective, CollectiveCall, ElementType, LayoutKind, StridedCopy};
 use of_runtime::{RankContext, Transport, neutral};
 
 use sys::ncclDataType_t::*;
@@ -312,7 +312,11 @@ impl Exchanges {
             let (now, later) = rest.split_at(count);
             for share in now {
                 if let Some((element, count)) = &share.fill {
-                    local(LocalWork::Fill { to: share.address(memory, BufferOffset::After(0)), element, count: *count })?;
+                    local(LocalWork::Fill {
+                        to: share.address(memory, BufferOffset::After(0)),
+                        element,
+                        count: *count,
+                    })?;
                 }
                 share.moves(&share.collective.pack, memory, local)?;
             }

@@ -19,8 +19,8 @@ mod window;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 
-use of_codegen::expand::expanded;
 use of_codegen::Isa;
+use of_codegen::expand::expanded;
 use of_emit::{Function, Port, Print, Printer, Val, find, shaped, tensor_type};
 use of_ir::{DType, Func, OpId, Tensor, Type};
 

@@ -12,8 +12,8 @@ use crate::kernel::body::Body;
 use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, RowAxes, depth};
 use crate::kernel::extent::Extent;
 use crate::print::cuda::launch::THREADS;
-use crate::print::cuda::tensor;
 use crate::print::cuda::points::{Points, WIDE, pointers};
+use crate::print::cuda::tensor;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
