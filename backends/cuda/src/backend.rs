@@ -1,9 +1,9 @@
 //! The compiler's side: a function becomes a plan of kernels for one device.
 
+use of_codegen::analysis::roles;
+use of_codegen::isa::{self, Isa, Language};
 use of_codegen::library::{Libraries, Library};
 use of_codegen::toolchain::cache::Cache;
-use of_codegen::isa::{self, Isa};
-use of_codegen::analysis::roles;
 use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
@@ -35,9 +35,12 @@ impl Cuda {
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
         let (arch, libraries) = Libraries::of(arch);
         let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
-        let isa = Isa::by_name(&name).filter(|i| i.is_gpu()).ok_or_else(|| {
-            let known: Vec<_> =
-                isa::ISAS.iter().filter(|i| i.is_gpu()).map(|i| i.name.trim_start_matches("cuda-")).collect();
+        let isa = Isa::by_name(&name).filter(|i| i.language != Language::C).ok_or_else(|| {
+            let known: Vec<_> = isa::ISAS
+                .iter()
+                .filter(|i| i.language != Language::C)
+                .map(|i| i.name.trim_start_matches("cuda-"))
+                .collect();
             format!(
                 "there is no GPU architecture '{arch}'; there are {}, each also with +cublaslt and +cudnn behind it",
                 known.join(", ")

@@ -408,12 +408,12 @@ impl Printer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use of_codegen::analysis::roles::Roles;
     use of_codegen::fuse::{self, Shape};
-    use of_codegen::lower::body;
     use of_codegen::kernel::expr;
+    use of_codegen::lower::body;
     use of_codegen::print::Source;
     use of_codegen::toolchain;
-    use of_codegen::analysis::roles::Roles;
     use of_ir::{Graph, Tensor, ValueId};
     use of_runtime::AlignedBytes;
 

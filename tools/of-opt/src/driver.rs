@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use of_codegen::toolchain::cache::Cache;
 use of_codegen::kernel::schedule::Schedules;
-use of_codegen::{Isa, Language};
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Compiled, Progress, Target};
+use of_codegen::{Isa, Language};
 use of_diag::{Code, Diagnostics, Severity};
 use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;

@@ -1,7 +1,7 @@
 //! The calls of libraries in a program, ready to be put on a stream.
 
-use of_codegen::library::cublaslt::Product;
 use of_codegen::library::Call;
+use of_codegen::library::cublaslt::Product;
 
 use super::cublaslt::CublasLt;
 use super::cudnn::{ConvolutionPlan, Cudnn};

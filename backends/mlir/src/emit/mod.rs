@@ -19,8 +19,8 @@ mod window;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 
-use of_codegen::expand::expanded;
 use of_codegen::Isa;
+use of_codegen::expand::expanded;
 use of_emit::{Function, Port, Print, Printer, Val, find, shaped, tensor_type};
 use of_ir::{DType, Func, OpId, Tensor, Type};
 
@@ -86,7 +86,7 @@ fn attributes(isa: &Isa) -> Result<String, String> {
     let features: Vec<String> = isa.features.iter().map(|f| format!("+{f}")).collect();
     let features = format!("[\"target-features\", \"{}\"]", features.join(","));
     match (isa.arch, isa.lanes) {
-        ("x86_64", lanes @ (8 | 16)) if !isa.is_gpu() => Ok(format!("{features}, {}", width(32 * lanes))),
+        ("x86_64", lanes @ (8 | 16)) => Ok(format!("{features}, {}", width(32 * lanes))),
         ("aarch64", _) => Ok(features),
         _ => Err(format!("no code is made for {}: rounding needs instructions that AVX2 came with", isa.name)),
     }

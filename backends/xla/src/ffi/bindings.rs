@@ -33,8 +33,7 @@ pub struct PJRT_Api_Version {
 const _: () = {
     ["Size of PJRT_Api_Version"][::core::mem::size_of::<PJRT_Api_Version>() - 24usize];
     ["Alignment of PJRT_Api_Version"][::core::mem::align_of::<PJRT_Api_Version>() - 8usize];
-    ["Offset of field: PJRT_Api_Version::struct_size"]
-        [::core::mem::offset_of!(PJRT_Api_Version, struct_size) - 0usize];
+    ["Offset of field: PJRT_Api_Version::struct_size"][::core::mem::offset_of!(PJRT_Api_Version, struct_size) - 0usize];
     ["Offset of field: PJRT_Api_Version::extension_start"]
         [::core::mem::offset_of!(PJRT_Api_Version, extension_start) - 8usize];
     ["Offset of field: PJRT_Api_Version::major_version"]
@@ -51,10 +50,8 @@ pub struct PJRT_Error_Destroy_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Error_Destroy_Args"]
-        [::core::mem::size_of::<PJRT_Error_Destroy_Args>() - 24usize];
-    ["Alignment of PJRT_Error_Destroy_Args"]
-        [::core::mem::align_of::<PJRT_Error_Destroy_Args>() - 8usize];
+    ["Size of PJRT_Error_Destroy_Args"][::core::mem::size_of::<PJRT_Error_Destroy_Args>() - 24usize];
+    ["Alignment of PJRT_Error_Destroy_Args"][::core::mem::align_of::<PJRT_Error_Destroy_Args>() - 8usize];
     ["Offset of field: PJRT_Error_Destroy_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Error_Destroy_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Error_Destroy_Args::extension_start"]
@@ -62,8 +59,7 @@ const _: () = {
     ["Offset of field: PJRT_Error_Destroy_Args::error"]
         [::core::mem::offset_of!(PJRT_Error_Destroy_Args, error) - 16usize];
 };
-pub type PJRT_Error_Destroy =
-    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Error_Destroy_Args)>;
+pub type PJRT_Error_Destroy = ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Error_Destroy_Args)>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Error_Message_Args {
@@ -75,10 +71,8 @@ pub struct PJRT_Error_Message_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Error_Message_Args"]
-        [::core::mem::size_of::<PJRT_Error_Message_Args>() - 40usize];
-    ["Alignment of PJRT_Error_Message_Args"]
-        [::core::mem::align_of::<PJRT_Error_Message_Args>() - 8usize];
+    ["Size of PJRT_Error_Message_Args"][::core::mem::size_of::<PJRT_Error_Message_Args>() - 40usize];
+    ["Alignment of PJRT_Error_Message_Args"][::core::mem::align_of::<PJRT_Error_Message_Args>() - 8usize];
     ["Offset of field: PJRT_Error_Message_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Error_Message_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Error_Message_Args::extension_start"]
@@ -90,8 +84,7 @@ const _: () = {
     ["Offset of field: PJRT_Error_Message_Args::message_size"]
         [::core::mem::offset_of!(PJRT_Error_Message_Args, message_size) - 32usize];
 };
-pub type PJRT_Error_Message =
-    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Error_Message_Args)>;
+pub type PJRT_Error_Message = ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Error_Message_Args)>;
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
@@ -131,10 +124,8 @@ pub union PJRT_NamedValue__bindgen_ty_1 {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_NamedValue__bindgen_ty_1"]
-        [::core::mem::size_of::<PJRT_NamedValue__bindgen_ty_1>() - 8usize];
-    ["Alignment of PJRT_NamedValue__bindgen_ty_1"]
-        [::core::mem::align_of::<PJRT_NamedValue__bindgen_ty_1>() - 8usize];
+    ["Size of PJRT_NamedValue__bindgen_ty_1"][::core::mem::size_of::<PJRT_NamedValue__bindgen_ty_1>() - 8usize];
+    ["Alignment of PJRT_NamedValue__bindgen_ty_1"][::core::mem::align_of::<PJRT_NamedValue__bindgen_ty_1>() - 8usize];
     ["Offset of field: PJRT_NamedValue__bindgen_ty_1::string_value"]
         [::core::mem::offset_of!(PJRT_NamedValue__bindgen_ty_1, string_value) - 0usize];
     ["Offset of field: PJRT_NamedValue__bindgen_ty_1::int64_value"]
@@ -150,18 +141,13 @@ const _: () = {
 const _: () = {
     ["Size of PJRT_NamedValue"][::core::mem::size_of::<PJRT_NamedValue>() - 56usize];
     ["Alignment of PJRT_NamedValue"][::core::mem::align_of::<PJRT_NamedValue>() - 8usize];
-    ["Offset of field: PJRT_NamedValue::struct_size"]
-        [::core::mem::offset_of!(PJRT_NamedValue, struct_size) - 0usize];
+    ["Offset of field: PJRT_NamedValue::struct_size"][::core::mem::offset_of!(PJRT_NamedValue, struct_size) - 0usize];
     ["Offset of field: PJRT_NamedValue::extension_start"]
         [::core::mem::offset_of!(PJRT_NamedValue, extension_start) - 8usize];
-    ["Offset of field: PJRT_NamedValue::name"]
-        [::core::mem::offset_of!(PJRT_NamedValue, name) - 16usize];
-    ["Offset of field: PJRT_NamedValue::name_size"]
-        [::core::mem::offset_of!(PJRT_NamedValue, name_size) - 24usize];
-    ["Offset of field: PJRT_NamedValue::type_"]
-        [::core::mem::offset_of!(PJRT_NamedValue, type_) - 32usize];
-    ["Offset of field: PJRT_NamedValue::value_size"]
-        [::core::mem::offset_of!(PJRT_NamedValue, value_size) - 48usize];
+    ["Offset of field: PJRT_NamedValue::name"][::core::mem::offset_of!(PJRT_NamedValue, name) - 16usize];
+    ["Offset of field: PJRT_NamedValue::name_size"][::core::mem::offset_of!(PJRT_NamedValue, name_size) - 24usize];
+    ["Offset of field: PJRT_NamedValue::type_"][::core::mem::offset_of!(PJRT_NamedValue, type_) - 32usize];
+    ["Offset of field: PJRT_NamedValue::value_size"][::core::mem::offset_of!(PJRT_NamedValue, value_size) - 48usize];
 };
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -171,18 +157,15 @@ pub struct PJRT_Plugin_Initialize_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Plugin_Initialize_Args"]
-        [::core::mem::size_of::<PJRT_Plugin_Initialize_Args>() - 16usize];
-    ["Alignment of PJRT_Plugin_Initialize_Args"]
-        [::core::mem::align_of::<PJRT_Plugin_Initialize_Args>() - 8usize];
+    ["Size of PJRT_Plugin_Initialize_Args"][::core::mem::size_of::<PJRT_Plugin_Initialize_Args>() - 16usize];
+    ["Alignment of PJRT_Plugin_Initialize_Args"][::core::mem::align_of::<PJRT_Plugin_Initialize_Args>() - 8usize];
     ["Offset of field: PJRT_Plugin_Initialize_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Plugin_Initialize_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Plugin_Initialize_Args::extension_start"]
         [::core::mem::offset_of!(PJRT_Plugin_Initialize_Args, extension_start) - 8usize];
 };
-pub type PJRT_Plugin_Initialize = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Plugin_Initialize_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Plugin_Initialize =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Plugin_Initialize_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Debug)]
 pub struct PJRT_Event {
@@ -197,10 +180,8 @@ pub struct PJRT_Event_Destroy_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Event_Destroy_Args"]
-        [::core::mem::size_of::<PJRT_Event_Destroy_Args>() - 24usize];
-    ["Alignment of PJRT_Event_Destroy_Args"]
-        [::core::mem::align_of::<PJRT_Event_Destroy_Args>() - 8usize];
+    ["Size of PJRT_Event_Destroy_Args"][::core::mem::size_of::<PJRT_Event_Destroy_Args>() - 24usize];
+    ["Alignment of PJRT_Event_Destroy_Args"][::core::mem::align_of::<PJRT_Event_Destroy_Args>() - 8usize];
     ["Offset of field: PJRT_Event_Destroy_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Event_Destroy_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Event_Destroy_Args::extension_start"]
@@ -208,9 +189,8 @@ const _: () = {
     ["Offset of field: PJRT_Event_Destroy_Args::event"]
         [::core::mem::offset_of!(PJRT_Event_Destroy_Args, event) - 16usize];
 };
-pub type PJRT_Event_Destroy = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Event_Destroy_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Event_Destroy =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Event_Destroy_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Event_Await_Args {
@@ -221,18 +201,15 @@ pub struct PJRT_Event_Await_Args {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Event_Await_Args"][::core::mem::size_of::<PJRT_Event_Await_Args>() - 24usize];
-    ["Alignment of PJRT_Event_Await_Args"]
-        [::core::mem::align_of::<PJRT_Event_Await_Args>() - 8usize];
+    ["Alignment of PJRT_Event_Await_Args"][::core::mem::align_of::<PJRT_Event_Await_Args>() - 8usize];
     ["Offset of field: PJRT_Event_Await_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Event_Await_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Event_Await_Args::extension_start"]
         [::core::mem::offset_of!(PJRT_Event_Await_Args, extension_start) - 8usize];
-    ["Offset of field: PJRT_Event_Await_Args::event"]
-        [::core::mem::offset_of!(PJRT_Event_Await_Args, event) - 16usize];
+    ["Offset of field: PJRT_Event_Await_Args::event"][::core::mem::offset_of!(PJRT_Event_Await_Args, event) - 16usize];
 };
-pub type PJRT_Event_Await = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Event_Await_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Event_Await =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Event_Await_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Debug)]
 pub struct PJRT_Client {
@@ -282,14 +259,11 @@ pub struct PJRT_KeyValueGetCallback_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_KeyValueGetCallback_Args"]
-        [::core::mem::size_of::<PJRT_KeyValueGetCallback_Args>() - 80usize];
-    ["Alignment of PJRT_KeyValueGetCallback_Args"]
-        [::core::mem::align_of::<PJRT_KeyValueGetCallback_Args>() - 8usize];
+    ["Size of PJRT_KeyValueGetCallback_Args"][::core::mem::size_of::<PJRT_KeyValueGetCallback_Args>() - 80usize];
+    ["Alignment of PJRT_KeyValueGetCallback_Args"][::core::mem::align_of::<PJRT_KeyValueGetCallback_Args>() - 8usize];
 };
-pub type PJRT_KeyValueGetCallback = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_KeyValueGetCallback_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_KeyValueGetCallback =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_KeyValueGetCallback_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
@@ -298,14 +272,12 @@ pub struct PJRT_KeyValueTryGetCallback_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_KeyValueTryGetCallback_Args"]
-        [::core::mem::size_of::<PJRT_KeyValueTryGetCallback_Args>() - 72usize];
+    ["Size of PJRT_KeyValueTryGetCallback_Args"][::core::mem::size_of::<PJRT_KeyValueTryGetCallback_Args>() - 72usize];
     ["Alignment of PJRT_KeyValueTryGetCallback_Args"]
         [::core::mem::align_of::<PJRT_KeyValueTryGetCallback_Args>() - 8usize];
 };
-pub type PJRT_KeyValueTryGetCallback = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_KeyValueTryGetCallback_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_KeyValueTryGetCallback =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_KeyValueTryGetCallback_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
@@ -314,14 +286,11 @@ pub struct PJRT_KeyValuePutCallback_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_KeyValuePutCallback_Args"]
-        [::core::mem::size_of::<PJRT_KeyValuePutCallback_Args>() - 64usize];
-    ["Alignment of PJRT_KeyValuePutCallback_Args"]
-        [::core::mem::align_of::<PJRT_KeyValuePutCallback_Args>() - 8usize];
+    ["Size of PJRT_KeyValuePutCallback_Args"][::core::mem::size_of::<PJRT_KeyValuePutCallback_Args>() - 64usize];
+    ["Alignment of PJRT_KeyValuePutCallback_Args"][::core::mem::align_of::<PJRT_KeyValuePutCallback_Args>() - 8usize];
 };
-pub type PJRT_KeyValuePutCallback = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_KeyValuePutCallback_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_KeyValuePutCallback =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_KeyValuePutCallback_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Client_Create_Args {
@@ -339,10 +308,8 @@ pub struct PJRT_Client_Create_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Client_Create_Args"]
-        [::core::mem::size_of::<PJRT_Client_Create_Args>() - 88usize];
-    ["Alignment of PJRT_Client_Create_Args"]
-        [::core::mem::align_of::<PJRT_Client_Create_Args>() - 8usize];
+    ["Size of PJRT_Client_Create_Args"][::core::mem::size_of::<PJRT_Client_Create_Args>() - 88usize];
+    ["Alignment of PJRT_Client_Create_Args"][::core::mem::align_of::<PJRT_Client_Create_Args>() - 8usize];
     ["Offset of field: PJRT_Client_Create_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Client_Create_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Client_Create_Args::extension_start"]
@@ -366,9 +333,8 @@ const _: () = {
     ["Offset of field: PJRT_Client_Create_Args::kv_try_get_user_arg"]
         [::core::mem::offset_of!(PJRT_Client_Create_Args, kv_try_get_user_arg) - 80usize];
 };
-pub type PJRT_Client_Create = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Client_Create_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Client_Create =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_Create_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Client_Destroy_Args {
@@ -378,10 +344,8 @@ pub struct PJRT_Client_Destroy_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Client_Destroy_Args"]
-        [::core::mem::size_of::<PJRT_Client_Destroy_Args>() - 24usize];
-    ["Alignment of PJRT_Client_Destroy_Args"]
-        [::core::mem::align_of::<PJRT_Client_Destroy_Args>() - 8usize];
+    ["Size of PJRT_Client_Destroy_Args"][::core::mem::size_of::<PJRT_Client_Destroy_Args>() - 24usize];
+    ["Alignment of PJRT_Client_Destroy_Args"][::core::mem::align_of::<PJRT_Client_Destroy_Args>() - 8usize];
     ["Offset of field: PJRT_Client_Destroy_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Client_Destroy_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Client_Destroy_Args::extension_start"]
@@ -389,9 +353,8 @@ const _: () = {
     ["Offset of field: PJRT_Client_Destroy_Args::client"]
         [::core::mem::offset_of!(PJRT_Client_Destroy_Args, client) - 16usize];
 };
-pub type PJRT_Client_Destroy = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Client_Destroy_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Client_Destroy =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_Destroy_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Client_PlatformName_Args {
@@ -403,10 +366,8 @@ pub struct PJRT_Client_PlatformName_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Client_PlatformName_Args"]
-        [::core::mem::size_of::<PJRT_Client_PlatformName_Args>() - 40usize];
-    ["Alignment of PJRT_Client_PlatformName_Args"]
-        [::core::mem::align_of::<PJRT_Client_PlatformName_Args>() - 8usize];
+    ["Size of PJRT_Client_PlatformName_Args"][::core::mem::size_of::<PJRT_Client_PlatformName_Args>() - 40usize];
+    ["Alignment of PJRT_Client_PlatformName_Args"][::core::mem::align_of::<PJRT_Client_PlatformName_Args>() - 8usize];
     ["Offset of field: PJRT_Client_PlatformName_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Client_PlatformName_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Client_PlatformName_Args::extension_start"]
@@ -418,9 +379,8 @@ const _: () = {
     ["Offset of field: PJRT_Client_PlatformName_Args::platform_name_size"]
         [::core::mem::offset_of!(PJRT_Client_PlatformName_Args, platform_name_size) - 32usize];
 };
-pub type PJRT_Client_PlatformName = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Client_PlatformName_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Client_PlatformName =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_PlatformName_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Client_PlatformVersion_Args {
@@ -432,8 +392,7 @@ pub struct PJRT_Client_PlatformVersion_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Client_PlatformVersion_Args"]
-        [::core::mem::size_of::<PJRT_Client_PlatformVersion_Args>() - 40usize];
+    ["Size of PJRT_Client_PlatformVersion_Args"][::core::mem::size_of::<PJRT_Client_PlatformVersion_Args>() - 40usize];
     ["Alignment of PJRT_Client_PlatformVersion_Args"]
         [::core::mem::align_of::<PJRT_Client_PlatformVersion_Args>() - 8usize];
     ["Offset of field: PJRT_Client_PlatformVersion_Args::struct_size"]
@@ -444,14 +403,11 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Client_PlatformVersion_Args, client) - 16usize];
     ["Offset of field: PJRT_Client_PlatformVersion_Args::platform_version"]
         [::core::mem::offset_of!(PJRT_Client_PlatformVersion_Args, platform_version) - 24usize];
-    ["Offset of field: PJRT_Client_PlatformVersion_Args::platform_version_size"][::core::mem::offset_of!(
-        PJRT_Client_PlatformVersion_Args,
-        platform_version_size
-    ) - 32usize];
+    ["Offset of field: PJRT_Client_PlatformVersion_Args::platform_version_size"]
+        [::core::mem::offset_of!(PJRT_Client_PlatformVersion_Args, platform_version_size) - 32usize];
 };
-pub type PJRT_Client_PlatformVersion = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Client_PlatformVersion_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Client_PlatformVersion =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_PlatformVersion_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Client_AddressableDevices_Args {
@@ -473,18 +429,13 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Client_AddressableDevices_Args, extension_start) - 8usize];
     ["Offset of field: PJRT_Client_AddressableDevices_Args::client"]
         [::core::mem::offset_of!(PJRT_Client_AddressableDevices_Args, client) - 16usize];
-    ["Offset of field: PJRT_Client_AddressableDevices_Args::addressable_devices"][::core::mem::offset_of!(
-        PJRT_Client_AddressableDevices_Args,
-        addressable_devices
-    ) - 24usize];
-    ["Offset of field: PJRT_Client_AddressableDevices_Args::num_addressable_devices"][::core::mem::offset_of!(
-        PJRT_Client_AddressableDevices_Args,
-        num_addressable_devices
-    ) - 32usize];
+    ["Offset of field: PJRT_Client_AddressableDevices_Args::addressable_devices"]
+        [::core::mem::offset_of!(PJRT_Client_AddressableDevices_Args, addressable_devices) - 24usize];
+    ["Offset of field: PJRT_Client_AddressableDevices_Args::num_addressable_devices"]
+        [::core::mem::offset_of!(PJRT_Client_AddressableDevices_Args, num_addressable_devices) - 32usize];
 };
-pub type PJRT_Client_AddressableDevices = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Client_AddressableDevices_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Client_AddressableDevices =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_AddressableDevices_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Program {
@@ -499,17 +450,12 @@ pub struct PJRT_Program {
 const _: () = {
     ["Size of PJRT_Program"][::core::mem::size_of::<PJRT_Program>() - 48usize];
     ["Alignment of PJRT_Program"][::core::mem::align_of::<PJRT_Program>() - 8usize];
-    ["Offset of field: PJRT_Program::struct_size"]
-        [::core::mem::offset_of!(PJRT_Program, struct_size) - 0usize];
-    ["Offset of field: PJRT_Program::extension_start"]
-        [::core::mem::offset_of!(PJRT_Program, extension_start) - 8usize];
+    ["Offset of field: PJRT_Program::struct_size"][::core::mem::offset_of!(PJRT_Program, struct_size) - 0usize];
+    ["Offset of field: PJRT_Program::extension_start"][::core::mem::offset_of!(PJRT_Program, extension_start) - 8usize];
     ["Offset of field: PJRT_Program::code"][::core::mem::offset_of!(PJRT_Program, code) - 16usize];
-    ["Offset of field: PJRT_Program::code_size"]
-        [::core::mem::offset_of!(PJRT_Program, code_size) - 24usize];
-    ["Offset of field: PJRT_Program::format"]
-        [::core::mem::offset_of!(PJRT_Program, format) - 32usize];
-    ["Offset of field: PJRT_Program::format_size"]
-        [::core::mem::offset_of!(PJRT_Program, format_size) - 40usize];
+    ["Offset of field: PJRT_Program::code_size"][::core::mem::offset_of!(PJRT_Program, code_size) - 24usize];
+    ["Offset of field: PJRT_Program::format"][::core::mem::offset_of!(PJRT_Program, format) - 32usize];
+    ["Offset of field: PJRT_Program::format_size"][::core::mem::offset_of!(PJRT_Program, format_size) - 40usize];
 };
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -524,10 +470,8 @@ pub struct PJRT_Client_Compile_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Client_Compile_Args"]
-        [::core::mem::size_of::<PJRT_Client_Compile_Args>() - 56usize];
-    ["Alignment of PJRT_Client_Compile_Args"]
-        [::core::mem::align_of::<PJRT_Client_Compile_Args>() - 8usize];
+    ["Size of PJRT_Client_Compile_Args"][::core::mem::size_of::<PJRT_Client_Compile_Args>() - 56usize];
+    ["Alignment of PJRT_Client_Compile_Args"][::core::mem::align_of::<PJRT_Client_Compile_Args>() - 8usize];
     ["Offset of field: PJRT_Client_Compile_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Client_Compile_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Client_Compile_Args::extension_start"]
@@ -543,9 +487,8 @@ const _: () = {
     ["Offset of field: PJRT_Client_Compile_Args::executable"]
         [::core::mem::offset_of!(PJRT_Client_Compile_Args, executable) - 48usize];
 };
-pub type PJRT_Client_Compile = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Client_Compile_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Client_Compile =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_Compile_Args) -> *mut PJRT_Error>;
 pub const PJRT_Buffer_Type_PJRT_Buffer_Type_INVALID: PJRT_Buffer_Type = 0;
 pub const PJRT_Buffer_Type_PJRT_Buffer_Type_PRED: PJRT_Buffer_Type = 1;
 pub const PJRT_Buffer_Type_PJRT_Buffer_Type_S8: PJRT_Buffer_Type = 2;
@@ -581,14 +524,11 @@ pub const PJRT_Buffer_Type_PJRT_Buffer_Type_U1: PJRT_Buffer_Type = 31;
 pub const PJRT_Buffer_Type_PJRT_Buffer_Type_F6E2M3FN: PJRT_Buffer_Type = 32;
 pub const PJRT_Buffer_Type_PJRT_Buffer_Type_F6E3M2FN: PJRT_Buffer_Type = 33;
 pub type PJRT_Buffer_Type = ::core::ffi::c_uint;
-pub const PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableOnlyDuringCall:
-    PJRT_HostBufferSemantics = 0;
-pub const PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes:
-    PJRT_HostBufferSemantics = 1;
-pub const PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableZeroCopy:
-    PJRT_HostBufferSemantics = 2;
-pub const PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kMutableZeroCopy:
-    PJRT_HostBufferSemantics = 3;
+pub const PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableOnlyDuringCall: PJRT_HostBufferSemantics = 0;
+pub const PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes: PJRT_HostBufferSemantics =
+    1;
+pub const PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableZeroCopy: PJRT_HostBufferSemantics = 2;
+pub const PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kMutableZeroCopy: PJRT_HostBufferSemantics = 3;
 pub type PJRT_HostBufferSemantics = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -603,10 +543,8 @@ pub struct PJRT_Buffer_MemoryLayout_Tiled {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Buffer_MemoryLayout_Tiled"]
-        [::core::mem::size_of::<PJRT_Buffer_MemoryLayout_Tiled>() - 56usize];
-    ["Alignment of PJRT_Buffer_MemoryLayout_Tiled"]
-        [::core::mem::align_of::<PJRT_Buffer_MemoryLayout_Tiled>() - 8usize];
+    ["Size of PJRT_Buffer_MemoryLayout_Tiled"][::core::mem::size_of::<PJRT_Buffer_MemoryLayout_Tiled>() - 56usize];
+    ["Alignment of PJRT_Buffer_MemoryLayout_Tiled"][::core::mem::align_of::<PJRT_Buffer_MemoryLayout_Tiled>() - 8usize];
     ["Offset of field: PJRT_Buffer_MemoryLayout_Tiled::struct_size"]
         [::core::mem::offset_of!(PJRT_Buffer_MemoryLayout_Tiled, struct_size) - 0usize];
     ["Offset of field: PJRT_Buffer_MemoryLayout_Tiled::extension_start"]
@@ -632,8 +570,7 @@ pub struct PJRT_Buffer_MemoryLayout_Strides {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Buffer_MemoryLayout_Strides"]
-        [::core::mem::size_of::<PJRT_Buffer_MemoryLayout_Strides>() - 32usize];
+    ["Size of PJRT_Buffer_MemoryLayout_Strides"][::core::mem::size_of::<PJRT_Buffer_MemoryLayout_Strides>() - 32usize];
     ["Alignment of PJRT_Buffer_MemoryLayout_Strides"]
         [::core::mem::align_of::<PJRT_Buffer_MemoryLayout_Strides>() - 8usize];
     ["Offset of field: PJRT_Buffer_MemoryLayout_Strides::struct_size"]
@@ -670,10 +607,8 @@ const _: () = {
 };
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Buffer_MemoryLayout"]
-        [::core::mem::size_of::<PJRT_Buffer_MemoryLayout>() - 80usize];
-    ["Alignment of PJRT_Buffer_MemoryLayout"]
-        [::core::mem::align_of::<PJRT_Buffer_MemoryLayout>() - 8usize];
+    ["Size of PJRT_Buffer_MemoryLayout"][::core::mem::size_of::<PJRT_Buffer_MemoryLayout>() - 80usize];
+    ["Alignment of PJRT_Buffer_MemoryLayout"][::core::mem::align_of::<PJRT_Buffer_MemoryLayout>() - 8usize];
 };
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -716,30 +651,23 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, num_dims) - 48usize];
     ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::byte_strides"]
         [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, byte_strides) - 56usize];
-    ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::num_byte_strides"][::core::mem::offset_of!(
-        PJRT_Client_BufferFromHostBuffer_Args,
-        num_byte_strides
-    ) - 64usize];
-    ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::host_buffer_semantics"][::core::mem::offset_of!(
-        PJRT_Client_BufferFromHostBuffer_Args,
-        host_buffer_semantics
-    ) - 72usize];
+    ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::num_byte_strides"]
+        [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, num_byte_strides) - 64usize];
+    ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::host_buffer_semantics"]
+        [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, host_buffer_semantics) - 72usize];
     ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::device"]
         [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, device) - 80usize];
     ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::memory"]
         [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, memory) - 88usize];
     ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::device_layout"]
         [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, device_layout) - 96usize];
-    ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::done_with_host_buffer"][::core::mem::offset_of!(
-        PJRT_Client_BufferFromHostBuffer_Args,
-        done_with_host_buffer
-    ) - 104usize];
+    ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::done_with_host_buffer"]
+        [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, done_with_host_buffer) - 104usize];
     ["Offset of field: PJRT_Client_BufferFromHostBuffer_Args::buffer"]
         [::core::mem::offset_of!(PJRT_Client_BufferFromHostBuffer_Args, buffer) - 112usize];
 };
-pub type PJRT_Client_BufferFromHostBuffer = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Client_BufferFromHostBuffer_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Client_BufferFromHostBuffer =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Client_BufferFromHostBuffer_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_DeviceDescription_Id_Args {
@@ -750,10 +678,8 @@ pub struct PJRT_DeviceDescription_Id_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_DeviceDescription_Id_Args"]
-        [::core::mem::size_of::<PJRT_DeviceDescription_Id_Args>() - 32usize];
-    ["Alignment of PJRT_DeviceDescription_Id_Args"]
-        [::core::mem::align_of::<PJRT_DeviceDescription_Id_Args>() - 8usize];
+    ["Size of PJRT_DeviceDescription_Id_Args"][::core::mem::size_of::<PJRT_DeviceDescription_Id_Args>() - 32usize];
+    ["Alignment of PJRT_DeviceDescription_Id_Args"][::core::mem::align_of::<PJRT_DeviceDescription_Id_Args>() - 8usize];
     ["Offset of field: PJRT_DeviceDescription_Id_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_DeviceDescription_Id_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_DeviceDescription_Id_Args::extension_start"]
@@ -763,9 +689,8 @@ const _: () = {
     ["Offset of field: PJRT_DeviceDescription_Id_Args::id"]
         [::core::mem::offset_of!(PJRT_DeviceDescription_Id_Args, id) - 24usize];
 };
-pub type PJRT_DeviceDescription_Id = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_DeviceDescription_Id_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_DeviceDescription_Id =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_DeviceDescription_Id_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Device_GetDescription_Args {
@@ -776,8 +701,7 @@ pub struct PJRT_Device_GetDescription_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Device_GetDescription_Args"]
-        [::core::mem::size_of::<PJRT_Device_GetDescription_Args>() - 32usize];
+    ["Size of PJRT_Device_GetDescription_Args"][::core::mem::size_of::<PJRT_Device_GetDescription_Args>() - 32usize];
     ["Alignment of PJRT_Device_GetDescription_Args"]
         [::core::mem::align_of::<PJRT_Device_GetDescription_Args>() - 8usize];
     ["Offset of field: PJRT_Device_GetDescription_Args::struct_size"]
@@ -789,9 +713,8 @@ const _: () = {
     ["Offset of field: PJRT_Device_GetDescription_Args::device_description"]
         [::core::mem::offset_of!(PJRT_Device_GetDescription_Args, device_description) - 24usize];
 };
-pub type PJRT_Device_GetDescription = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Device_GetDescription_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Device_GetDescription =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Device_GetDescription_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Debug)]
 pub struct PJRT_ExecuteContext {
@@ -806,10 +729,8 @@ pub struct PJRT_Executable_Destroy_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Executable_Destroy_Args"]
-        [::core::mem::size_of::<PJRT_Executable_Destroy_Args>() - 24usize];
-    ["Alignment of PJRT_Executable_Destroy_Args"]
-        [::core::mem::align_of::<PJRT_Executable_Destroy_Args>() - 8usize];
+    ["Size of PJRT_Executable_Destroy_Args"][::core::mem::size_of::<PJRT_Executable_Destroy_Args>() - 24usize];
+    ["Alignment of PJRT_Executable_Destroy_Args"][::core::mem::align_of::<PJRT_Executable_Destroy_Args>() - 8usize];
     ["Offset of field: PJRT_Executable_Destroy_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Executable_Destroy_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Executable_Destroy_Args::extension_start"]
@@ -817,9 +738,8 @@ const _: () = {
     ["Offset of field: PJRT_Executable_Destroy_Args::executable"]
         [::core::mem::offset_of!(PJRT_Executable_Destroy_Args, executable) - 16usize];
 };
-pub type PJRT_Executable_Destroy = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Executable_Destroy_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Executable_Destroy =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Executable_Destroy_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_LoadedExecutable_Destroy_Args {
@@ -840,9 +760,8 @@ const _: () = {
     ["Offset of field: PJRT_LoadedExecutable_Destroy_Args::executable"]
         [::core::mem::offset_of!(PJRT_LoadedExecutable_Destroy_Args, executable) - 16usize];
 };
-pub type PJRT_LoadedExecutable_Destroy = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_LoadedExecutable_Destroy_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_LoadedExecutable_Destroy =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_LoadedExecutable_Destroy_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_LoadedExecutable_GetExecutable_Args {
@@ -859,14 +778,10 @@ const _: () = {
         [::core::mem::align_of::<PJRT_LoadedExecutable_GetExecutable_Args>() - 8usize];
     ["Offset of field: PJRT_LoadedExecutable_GetExecutable_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_LoadedExecutable_GetExecutable_Args, struct_size) - 0usize];
-    ["Offset of field: PJRT_LoadedExecutable_GetExecutable_Args::extension_start"][::core::mem::offset_of!(
-        PJRT_LoadedExecutable_GetExecutable_Args,
-        extension_start
-    ) - 8usize];
-    ["Offset of field: PJRT_LoadedExecutable_GetExecutable_Args::loaded_executable"][::core::mem::offset_of!(
-        PJRT_LoadedExecutable_GetExecutable_Args,
-        loaded_executable
-    ) - 16usize];
+    ["Offset of field: PJRT_LoadedExecutable_GetExecutable_Args::extension_start"]
+        [::core::mem::offset_of!(PJRT_LoadedExecutable_GetExecutable_Args, extension_start) - 8usize];
+    ["Offset of field: PJRT_LoadedExecutable_GetExecutable_Args::loaded_executable"]
+        [::core::mem::offset_of!(PJRT_LoadedExecutable_GetExecutable_Args, loaded_executable) - 16usize];
     ["Offset of field: PJRT_LoadedExecutable_GetExecutable_Args::executable"]
         [::core::mem::offset_of!(PJRT_LoadedExecutable_GetExecutable_Args, executable) - 24usize];
 };
@@ -882,8 +797,7 @@ pub struct PJRT_SendCallbackInfo {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_SendCallbackInfo"][::core::mem::size_of::<PJRT_SendCallbackInfo>() - 24usize];
-    ["Alignment of PJRT_SendCallbackInfo"]
-        [::core::mem::align_of::<PJRT_SendCallbackInfo>() - 8usize];
+    ["Alignment of PJRT_SendCallbackInfo"][::core::mem::align_of::<PJRT_SendCallbackInfo>() - 8usize];
 };
 #[repr(C)]
 #[repr(align(8))]
@@ -894,8 +808,7 @@ pub struct PJRT_RecvCallbackInfo {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_RecvCallbackInfo"][::core::mem::size_of::<PJRT_RecvCallbackInfo>() - 24usize];
-    ["Alignment of PJRT_RecvCallbackInfo"]
-        [::core::mem::align_of::<PJRT_RecvCallbackInfo>() - 8usize];
+    ["Alignment of PJRT_RecvCallbackInfo"][::core::mem::align_of::<PJRT_RecvCallbackInfo>() - 8usize];
 };
 #[repr(C)]
 #[repr(align(8))]
@@ -905,10 +818,8 @@ pub struct PJRT_HloOutputCallbackInfo {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_HloOutputCallbackInfo"]
-        [::core::mem::size_of::<PJRT_HloOutputCallbackInfo>() - 32usize];
-    ["Alignment of PJRT_HloOutputCallbackInfo"]
-        [::core::mem::align_of::<PJRT_HloOutputCallbackInfo>() - 8usize];
+    ["Size of PJRT_HloOutputCallbackInfo"][::core::mem::size_of::<PJRT_HloOutputCallbackInfo>() - 32usize];
+    ["Alignment of PJRT_HloOutputCallbackInfo"][::core::mem::align_of::<PJRT_HloOutputCallbackInfo>() - 8usize];
 };
 #[repr(C)]
 #[derive(Debug)]
@@ -959,8 +870,7 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_ExecuteOptions, non_donatable_input_indices) - 56usize];
     ["Offset of field: PJRT_ExecuteOptions::num_non_donatable_input_indices"]
         [::core::mem::offset_of!(PJRT_ExecuteOptions, num_non_donatable_input_indices) - 64usize];
-    ["Offset of field: PJRT_ExecuteOptions::context"]
-        [::core::mem::offset_of!(PJRT_ExecuteOptions, context) - 72usize];
+    ["Offset of field: PJRT_ExecuteOptions::context"][::core::mem::offset_of!(PJRT_ExecuteOptions, context) - 72usize];
     ["Offset of field: PJRT_ExecuteOptions::call_location"]
         [::core::mem::offset_of!(PJRT_ExecuteOptions, call_location) - 80usize];
     ["Offset of field: PJRT_ExecuteOptions::num_tasks"]
@@ -971,11 +881,8 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_ExecuteOptions, incarnation_ids) - 104usize];
     ["Offset of field: PJRT_ExecuteOptions::multi_slice_config"]
         [::core::mem::offset_of!(PJRT_ExecuteOptions, multi_slice_config) - 112usize];
-    ["Offset of field: PJRT_ExecuteOptions::use_major_to_minor_data_layout_for_callbacks"][::core::mem::offset_of!(
-        PJRT_ExecuteOptions,
-        use_major_to_minor_data_layout_for_callbacks
-    )
-        - 120usize];
+    ["Offset of field: PJRT_ExecuteOptions::use_major_to_minor_data_layout_for_callbacks"]
+        [::core::mem::offset_of!(PJRT_ExecuteOptions, use_major_to_minor_data_layout_for_callbacks) - 120usize];
     ["Offset of field: PJRT_ExecuteOptions::hlo_output_callbacks"]
         [::core::mem::offset_of!(PJRT_ExecuteOptions, hlo_output_callbacks) - 128usize];
     ["Offset of field: PJRT_ExecuteOptions::num_hlo_output_callbacks"]
@@ -1017,16 +924,13 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_LoadedExecutable_Execute_Args, num_args) - 48usize];
     ["Offset of field: PJRT_LoadedExecutable_Execute_Args::output_lists"]
         [::core::mem::offset_of!(PJRT_LoadedExecutable_Execute_Args, output_lists) - 56usize];
-    ["Offset of field: PJRT_LoadedExecutable_Execute_Args::device_complete_events"][::core::mem::offset_of!(
-        PJRT_LoadedExecutable_Execute_Args,
-        device_complete_events
-    ) - 64usize];
+    ["Offset of field: PJRT_LoadedExecutable_Execute_Args::device_complete_events"]
+        [::core::mem::offset_of!(PJRT_LoadedExecutable_Execute_Args, device_complete_events) - 64usize];
     ["Offset of field: PJRT_LoadedExecutable_Execute_Args::execute_device"]
         [::core::mem::offset_of!(PJRT_LoadedExecutable_Execute_Args, execute_device) - 72usize];
 };
-pub type PJRT_LoadedExecutable_Execute = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_LoadedExecutable_Execute_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_LoadedExecutable_Execute =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_LoadedExecutable_Execute_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Executable_NumOutputs_Args {
@@ -1037,8 +941,7 @@ pub struct PJRT_Executable_NumOutputs_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Executable_NumOutputs_Args"]
-        [::core::mem::size_of::<PJRT_Executable_NumOutputs_Args>() - 32usize];
+    ["Size of PJRT_Executable_NumOutputs_Args"][::core::mem::size_of::<PJRT_Executable_NumOutputs_Args>() - 32usize];
     ["Alignment of PJRT_Executable_NumOutputs_Args"]
         [::core::mem::align_of::<PJRT_Executable_NumOutputs_Args>() - 8usize];
     ["Offset of field: PJRT_Executable_NumOutputs_Args::struct_size"]
@@ -1050,9 +953,8 @@ const _: () = {
     ["Offset of field: PJRT_Executable_NumOutputs_Args::num_outputs"]
         [::core::mem::offset_of!(PJRT_Executable_NumOutputs_Args, num_outputs) - 24usize];
 };
-pub type PJRT_Executable_NumOutputs = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Executable_NumOutputs_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Executable_NumOutputs =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Executable_NumOutputs_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Debug)]
 pub struct PJRT_SerializedExecutable {
@@ -1072,10 +974,8 @@ pub struct PJRT_Executable_Serialize_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Executable_Serialize_Args"]
-        [::core::mem::size_of::<PJRT_Executable_Serialize_Args>() - 56usize];
-    ["Alignment of PJRT_Executable_Serialize_Args"]
-        [::core::mem::align_of::<PJRT_Executable_Serialize_Args>() - 8usize];
+    ["Size of PJRT_Executable_Serialize_Args"][::core::mem::size_of::<PJRT_Executable_Serialize_Args>() - 56usize];
+    ["Alignment of PJRT_Executable_Serialize_Args"][::core::mem::align_of::<PJRT_Executable_Serialize_Args>() - 8usize];
     ["Offset of field: PJRT_Executable_Serialize_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Executable_Serialize_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Executable_Serialize_Args::extension_start"]
@@ -1088,14 +988,11 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Executable_Serialize_Args, serialized_bytes_size) - 32usize];
     ["Offset of field: PJRT_Executable_Serialize_Args::serialized_executable"]
         [::core::mem::offset_of!(PJRT_Executable_Serialize_Args, serialized_executable) - 40usize];
-    ["Offset of field: PJRT_Executable_Serialize_Args::serialized_executable_deleter"][::core::mem::offset_of!(
-        PJRT_Executable_Serialize_Args,
-        serialized_executable_deleter
-    ) - 48usize];
+    ["Offset of field: PJRT_Executable_Serialize_Args::serialized_executable_deleter"]
+        [::core::mem::offset_of!(PJRT_Executable_Serialize_Args, serialized_executable_deleter) - 48usize];
 };
-pub type PJRT_Executable_Serialize = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Executable_Serialize_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Executable_Serialize =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Executable_Serialize_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
@@ -1128,34 +1025,30 @@ const _: () = {
         [::core::mem::align_of::<PJRT_Executable_DeserializeAndLoad_Args>() - 8usize];
     ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Executable_DeserializeAndLoad_Args, struct_size) - 0usize];
-    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::extension_start"][::core::mem::offset_of!(
-        PJRT_Executable_DeserializeAndLoad_Args,
-        extension_start
-    ) - 8usize];
+    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::extension_start"]
+        [::core::mem::offset_of!(PJRT_Executable_DeserializeAndLoad_Args, extension_start) - 8usize];
     ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::client"]
         [::core::mem::offset_of!(PJRT_Executable_DeserializeAndLoad_Args, client) - 16usize];
-    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::serialized_executable"][::core::mem::offset_of!(
+    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::serialized_executable"]
+        [::core::mem::offset_of!(PJRT_Executable_DeserializeAndLoad_Args, serialized_executable) - 24usize];
+    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::serialized_executable_size"]
+        [::core::mem::offset_of!(PJRT_Executable_DeserializeAndLoad_Args, serialized_executable_size) - 32usize];
+    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::loaded_executable"]
+        [::core::mem::offset_of!(PJRT_Executable_DeserializeAndLoad_Args, loaded_executable) - 40usize];
+    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::overridden_serialized_compile_options"][::core::mem::offset_of!(
         PJRT_Executable_DeserializeAndLoad_Args,
-        serialized_executable
+        overridden_serialized_compile_options
+    ) - 48usize];
+    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::overridden_serialized_compile_options_size"][::core::mem::offset_of!(
+        PJRT_Executable_DeserializeAndLoad_Args,
+        overridden_serialized_compile_options_size
     )
-        - 24usize];
-    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::serialized_executable_size"][::core::mem::offset_of!(
-        PJRT_Executable_DeserializeAndLoad_Args,
-        serialized_executable_size
-    )
-        - 32usize];
-    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::loaded_executable"][::core::mem::offset_of!(
-        PJRT_Executable_DeserializeAndLoad_Args,
-        loaded_executable
-    ) - 40usize];
-    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::overridden_serialized_compile_options"] [:: core :: mem :: offset_of ! (PJRT_Executable_DeserializeAndLoad_Args , overridden_serialized_compile_options) - 48usize] ;
-    ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::overridden_serialized_compile_options_size"] [:: core :: mem :: offset_of ! (PJRT_Executable_DeserializeAndLoad_Args , overridden_serialized_compile_options_size) - 56usize] ;
+        - 56usize];
     ["Offset of field: PJRT_Executable_DeserializeAndLoad_Args::load_options"]
         [::core::mem::offset_of!(PJRT_Executable_DeserializeAndLoad_Args, load_options) - 64usize];
 };
-pub type PJRT_Executable_DeserializeAndLoad = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Executable_DeserializeAndLoad_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Executable_DeserializeAndLoad =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Executable_DeserializeAndLoad_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Buffer_Destroy_Args {
@@ -1165,10 +1058,8 @@ pub struct PJRT_Buffer_Destroy_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Buffer_Destroy_Args"]
-        [::core::mem::size_of::<PJRT_Buffer_Destroy_Args>() - 24usize];
-    ["Alignment of PJRT_Buffer_Destroy_Args"]
-        [::core::mem::align_of::<PJRT_Buffer_Destroy_Args>() - 8usize];
+    ["Size of PJRT_Buffer_Destroy_Args"][::core::mem::size_of::<PJRT_Buffer_Destroy_Args>() - 24usize];
+    ["Alignment of PJRT_Buffer_Destroy_Args"][::core::mem::align_of::<PJRT_Buffer_Destroy_Args>() - 8usize];
     ["Offset of field: PJRT_Buffer_Destroy_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Buffer_Destroy_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Buffer_Destroy_Args::extension_start"]
@@ -1176,9 +1067,8 @@ const _: () = {
     ["Offset of field: PJRT_Buffer_Destroy_Args::buffer"]
         [::core::mem::offset_of!(PJRT_Buffer_Destroy_Args, buffer) - 16usize];
 };
-pub type PJRT_Buffer_Destroy = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Buffer_Destroy_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Buffer_Destroy =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Buffer_Destroy_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Buffer_ToHostBuffer_Args {
@@ -1192,10 +1082,8 @@ pub struct PJRT_Buffer_ToHostBuffer_Args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of PJRT_Buffer_ToHostBuffer_Args"]
-        [::core::mem::size_of::<PJRT_Buffer_ToHostBuffer_Args>() - 56usize];
-    ["Alignment of PJRT_Buffer_ToHostBuffer_Args"]
-        [::core::mem::align_of::<PJRT_Buffer_ToHostBuffer_Args>() - 8usize];
+    ["Size of PJRT_Buffer_ToHostBuffer_Args"][::core::mem::size_of::<PJRT_Buffer_ToHostBuffer_Args>() - 56usize];
+    ["Alignment of PJRT_Buffer_ToHostBuffer_Args"][::core::mem::align_of::<PJRT_Buffer_ToHostBuffer_Args>() - 8usize];
     ["Offset of field: PJRT_Buffer_ToHostBuffer_Args::struct_size"]
         [::core::mem::offset_of!(PJRT_Buffer_ToHostBuffer_Args, struct_size) - 0usize];
     ["Offset of field: PJRT_Buffer_ToHostBuffer_Args::extension_start"]
@@ -1211,9 +1099,8 @@ const _: () = {
     ["Offset of field: PJRT_Buffer_ToHostBuffer_Args::event"]
         [::core::mem::offset_of!(PJRT_Buffer_ToHostBuffer_Args, event) - 48usize];
 };
-pub type PJRT_Buffer_ToHostBuffer = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Buffer_ToHostBuffer_Args) -> *mut PJRT_Error,
->;
+pub type PJRT_Buffer_ToHostBuffer =
+    ::core::option::Option<unsafe extern "C" fn(args: *mut PJRT_Buffer_ToHostBuffer_Args) -> *mut PJRT_Error>;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Api {
@@ -1363,34 +1250,22 @@ pub struct PJRT_Api {
 const _: () = {
     ["Size of PJRT_Api"][::core::mem::size_of::<PJRT_Api>() - 1144usize];
     ["Alignment of PJRT_Api"][::core::mem::align_of::<PJRT_Api>() - 8usize];
-    ["Offset of field: PJRT_Api::struct_size"]
-        [::core::mem::offset_of!(PJRT_Api, struct_size) - 0usize];
-    ["Offset of field: PJRT_Api::extension_start"]
-        [::core::mem::offset_of!(PJRT_Api, extension_start) - 8usize];
-    ["Offset of field: PJRT_Api::pjrt_api_version"]
-        [::core::mem::offset_of!(PJRT_Api, pjrt_api_version) - 16usize];
-    ["Offset of field: PJRT_Api::PJRT_Error_Destroy"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Error_Destroy) - 40usize];
-    ["Offset of field: PJRT_Api::PJRT_Error_Message"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Error_Message) - 48usize];
-    ["Offset of field: PJRT_Api::PJRT_Error_GetCode"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Error_GetCode) - 56usize];
+    ["Offset of field: PJRT_Api::struct_size"][::core::mem::offset_of!(PJRT_Api, struct_size) - 0usize];
+    ["Offset of field: PJRT_Api::extension_start"][::core::mem::offset_of!(PJRT_Api, extension_start) - 8usize];
+    ["Offset of field: PJRT_Api::pjrt_api_version"][::core::mem::offset_of!(PJRT_Api, pjrt_api_version) - 16usize];
+    ["Offset of field: PJRT_Api::PJRT_Error_Destroy"][::core::mem::offset_of!(PJRT_Api, PJRT_Error_Destroy) - 40usize];
+    ["Offset of field: PJRT_Api::PJRT_Error_Message"][::core::mem::offset_of!(PJRT_Api, PJRT_Error_Message) - 48usize];
+    ["Offset of field: PJRT_Api::PJRT_Error_GetCode"][::core::mem::offset_of!(PJRT_Api, PJRT_Error_GetCode) - 56usize];
     ["Offset of field: PJRT_Api::PJRT_Plugin_Initialize"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Plugin_Initialize) - 64usize];
     ["Offset of field: PJRT_Api::PJRT_Plugin_Attributes"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Plugin_Attributes) - 72usize];
-    ["Offset of field: PJRT_Api::PJRT_Event_Destroy"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Event_Destroy) - 80usize];
-    ["Offset of field: PJRT_Api::PJRT_Event_IsReady"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Event_IsReady) - 88usize];
-    ["Offset of field: PJRT_Api::PJRT_Event_Error"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Event_Error) - 96usize];
-    ["Offset of field: PJRT_Api::PJRT_Event_Await"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Event_Await) - 104usize];
-    ["Offset of field: PJRT_Api::PJRT_Event_OnReady"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Event_OnReady) - 112usize];
-    ["Offset of field: PJRT_Api::PJRT_Client_Create"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Client_Create) - 120usize];
+    ["Offset of field: PJRT_Api::PJRT_Event_Destroy"][::core::mem::offset_of!(PJRT_Api, PJRT_Event_Destroy) - 80usize];
+    ["Offset of field: PJRT_Api::PJRT_Event_IsReady"][::core::mem::offset_of!(PJRT_Api, PJRT_Event_IsReady) - 88usize];
+    ["Offset of field: PJRT_Api::PJRT_Event_Error"][::core::mem::offset_of!(PJRT_Api, PJRT_Event_Error) - 96usize];
+    ["Offset of field: PJRT_Api::PJRT_Event_Await"][::core::mem::offset_of!(PJRT_Api, PJRT_Event_Await) - 104usize];
+    ["Offset of field: PJRT_Api::PJRT_Event_OnReady"][::core::mem::offset_of!(PJRT_Api, PJRT_Event_OnReady) - 112usize];
+    ["Offset of field: PJRT_Api::PJRT_Client_Create"][::core::mem::offset_of!(PJRT_Api, PJRT_Client_Create) - 120usize];
     ["Offset of field: PJRT_Api::PJRT_Client_Destroy"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Client_Destroy) - 128usize];
     ["Offset of field: PJRT_Api::PJRT_Client_PlatformName"]
@@ -1439,10 +1314,8 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Api, PJRT_Device_DefaultMemory) - 304usize];
     ["Offset of field: PJRT_Api::PJRT_Device_MemoryStats"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Device_MemoryStats) - 312usize];
-    ["Offset of field: PJRT_Api::PJRT_Memory_Id"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Memory_Id) - 320usize];
-    ["Offset of field: PJRT_Api::PJRT_Memory_Kind"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Memory_Kind) - 328usize];
+    ["Offset of field: PJRT_Api::PJRT_Memory_Id"][::core::mem::offset_of!(PJRT_Api, PJRT_Memory_Id) - 320usize];
+    ["Offset of field: PJRT_Api::PJRT_Memory_Kind"][::core::mem::offset_of!(PJRT_Api, PJRT_Memory_Kind) - 328usize];
     ["Offset of field: PJRT_Api::PJRT_Memory_DebugString"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Memory_DebugString) - 336usize];
     ["Offset of field: PJRT_Api::PJRT_Memory_ToString"]
@@ -1499,12 +1372,9 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_GetMemoryLayout) - 544usize];
     ["Offset of field: PJRT_Api::PJRT_Buffer_OnDeviceSizeInBytes"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_OnDeviceSizeInBytes) - 552usize];
-    ["Offset of field: PJRT_Api::PJRT_Buffer_Device"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_Device) - 560usize];
-    ["Offset of field: PJRT_Api::PJRT_Buffer_Memory"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_Memory) - 568usize];
-    ["Offset of field: PJRT_Api::PJRT_Buffer_Delete"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_Delete) - 576usize];
+    ["Offset of field: PJRT_Api::PJRT_Buffer_Device"][::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_Device) - 560usize];
+    ["Offset of field: PJRT_Api::PJRT_Buffer_Memory"][::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_Memory) - 568usize];
+    ["Offset of field: PJRT_Api::PJRT_Buffer_Delete"][::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_Delete) - 576usize];
     ["Offset of field: PJRT_Api::PJRT_Buffer_IsDeleted"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_IsDeleted) - 584usize];
     ["Offset of field: PJRT_Api::PJRT_Buffer_CopyToDevice"]
@@ -1541,16 +1411,13 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Api, PJRT_TopologyDescription_PlatformName) - 712usize];
     ["Offset of field: PJRT_Api::PJRT_TopologyDescription_PlatformVersion"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_TopologyDescription_PlatformVersion) - 720usize];
-    ["Offset of field: PJRT_Api::PJRT_TopologyDescription_GetDeviceDescriptions"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_TopologyDescription_GetDeviceDescriptions
-    ) - 728usize];
+    ["Offset of field: PJRT_Api::PJRT_TopologyDescription_GetDeviceDescriptions"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_TopologyDescription_GetDeviceDescriptions) - 728usize];
     ["Offset of field: PJRT_Api::PJRT_TopologyDescription_Serialize"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_TopologyDescription_Serialize) - 736usize];
     ["Offset of field: PJRT_Api::PJRT_TopologyDescription_Attributes"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_TopologyDescription_Attributes) - 744usize];
-    ["Offset of field: PJRT_Api::PJRT_Compile"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Compile) - 752usize];
+    ["Offset of field: PJRT_Api::PJRT_Compile"][::core::mem::offset_of!(PJRT_Api, PJRT_Compile) - 752usize];
     ["Offset of field: PJRT_Api::PJRT_Executable_OutputElementTypes"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Executable_OutputElementTypes) - 760usize];
     ["Offset of field: PJRT_Api::PJRT_Executable_OutputDimensions"]
@@ -1573,46 +1440,25 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Api, PJRT_ExecuteContext_Destroy) - 832usize];
     ["Offset of field: PJRT_Api::PJRT_Buffer_CopyRawToHost"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_CopyRawToHost) - 840usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_Destroy"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_Destroy
-    ) - 848usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferData"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_TransferData
-    ) - 856usize];
-    ["Offset of field: PJRT_Api::PJRT_Client_CreateBuffersForAsyncHostToDevice"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_Client_CreateBuffersForAsyncHostToDevice
-    ) - 864usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer
-    )
-        - 872usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_Device"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_Device
-    ) - 880usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_BufferCount"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_BufferCount
-    ) - 888usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_BufferSize"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_BufferSize
-    ) - 896usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_SetBufferError"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_SetBufferError
-    )
-        - 904usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_AddMetadata"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_AddMetadata
-    ) - 912usize];
-    ["Offset of field: PJRT_Api::PJRT_Client_DmaMap"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Client_DmaMap) - 920usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_Destroy"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_Destroy) - 848usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferData"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_TransferData) - 856usize];
+    ["Offset of field: PJRT_Api::PJRT_Client_CreateBuffersForAsyncHostToDevice"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_Client_CreateBuffersForAsyncHostToDevice) - 864usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer) - 872usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_Device"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_Device) - 880usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_BufferCount"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_BufferCount) - 888usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_BufferSize"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_BufferSize) - 896usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_SetBufferError"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_SetBufferError) - 904usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_AddMetadata"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_AddMetadata) - 912usize];
+    ["Offset of field: PJRT_Api::PJRT_Client_DmaMap"][::core::mem::offset_of!(PJRT_Api, PJRT_Client_DmaMap) - 920usize];
     ["Offset of field: PJRT_Api::PJRT_Client_DmaUnmap"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Client_DmaUnmap) - 928usize];
     ["Offset of field: PJRT_Api::PJRT_Client_CreateUninitializedBuffer"]
@@ -1629,11 +1475,8 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Api, PJRT_LoadedExecutable_GetDeviceAssignment) - 976usize];
     ["Offset of field: PJRT_Api::PJRT_Client_CreateErrorBuffer"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Client_CreateErrorBuffer) - 984usize];
-    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferLiteral"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_AsyncHostToDeviceTransferManager_TransferLiteral
-    )
-        - 992usize];
+    ["Offset of field: PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferLiteral"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_AsyncHostToDeviceTransferManager_TransferLiteral) - 992usize];
     ["Offset of field: PJRT_Api::PJRT_Buffer_CopyRawToHostFuture"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_CopyRawToHostFuture) - 1000usize];
     ["Offset of field: PJRT_Api::PJRT_Device_PoisonExecution"]
@@ -1646,18 +1489,13 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Api, PJRT_Executable_GetCompileOptions) - 1032usize];
     ["Offset of field: PJRT_Api::PJRT_Buffer_DonateWithControlDependency"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_DonateWithControlDependency) - 1040usize];
-    ["Offset of field: PJRT_Api::PJRT_Event_Create"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Event_Create) - 1048usize];
-    ["Offset of field: PJRT_Api::PJRT_Event_Set"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Event_Set) - 1056usize];
+    ["Offset of field: PJRT_Api::PJRT_Event_Create"][::core::mem::offset_of!(PJRT_Api, PJRT_Event_Create) - 1048usize];
+    ["Offset of field: PJRT_Api::PJRT_Event_Set"][::core::mem::offset_of!(PJRT_Api, PJRT_Event_Set) - 1056usize];
     ["Offset of field: PJRT_Api::PJRT_Device_GetAttributes"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Device_GetAttributes) - 1064usize];
-    ["Offset of field: PJRT_Api::PJRT_Client_Load"]
-        [::core::mem::offset_of!(PJRT_Api, PJRT_Client_Load) - 1072usize];
-    ["Offset of field: PJRT_Api::PJRT_LoadedExecutable_AddressableDeviceLogicalIds"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_LoadedExecutable_AddressableDeviceLogicalIds
-    ) - 1080usize];
+    ["Offset of field: PJRT_Api::PJRT_Client_Load"][::core::mem::offset_of!(PJRT_Api, PJRT_Client_Load) - 1072usize];
+    ["Offset of field: PJRT_Api::PJRT_LoadedExecutable_AddressableDeviceLogicalIds"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_LoadedExecutable_AddressableDeviceLogicalIds) - 1080usize];
     ["Offset of field: PJRT_Api::PJRT_Buffer_Bitcast"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Buffer_Bitcast) - 1088usize];
     ["Offset of field: PJRT_Api::PJRT_Error_ForEachPayload"]
@@ -1668,13 +1506,8 @@ const _: () = {
         [::core::mem::offset_of!(PJRT_Api, PJRT_Executable_ParameterMemoryKinds) - 1112usize];
     ["Offset of field: PJRT_Api::PJRT_Device_ClearMemoryStats"]
         [::core::mem::offset_of!(PJRT_Api, PJRT_Device_ClearMemoryStats) - 1120usize];
-    ["Offset of field: PJRT_Api::PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace
-    )
-        - 1128usize];
-    ["Offset of field: PJRT_Api::PJRT_TopologyDescription_GetMemorySpaceKindIds"][::core::mem::offset_of!(
-        PJRT_Api,
-        PJRT_TopologyDescription_GetMemorySpaceKindIds
-    ) - 1136usize];
+    ["Offset of field: PJRT_Api::PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace) - 1128usize];
+    ["Offset of field: PJRT_Api::PJRT_TopologyDescription_GetMemorySpaceKindIds"]
+        [::core::mem::offset_of!(PJRT_Api, PJRT_TopologyDescription_GetMemorySpaceKindIds) - 1136usize];
 };

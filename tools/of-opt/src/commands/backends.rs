@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use of_codegen::toolchain::nvrtc;
 use of_codegen::isa::{ISAS, Isa, Language};
 use of_codegen::toolchain;
+use of_codegen::toolchain::nvrtc;
 use of_diag::Diagnostics;
 
 use crate::backends::Backends;
