@@ -1,4 +1,4 @@
-//! Writes a step of training of a transformer as text, GPT-3 where nothing else is said:
+//! Writes one training step of a transformer as text, GPT-3 by default:
 //! `cargo run --release -p of-frontend --example gpt -- FILE.of layers=12 batch=8 sequence=128 hidden=256 heads=4
 //! vocabulary=1000 dtype=f32`.
 

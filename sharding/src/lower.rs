@@ -79,7 +79,7 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
         _ => None,
     };
     let Some(from) = sbp(value) else {
-        return Err(wrong("the operand does not say how it lies on the mesh").hint("run 'infer-sbp' or 'shard' first"));
+        return Err(wrong("the operand has no placement on the mesh").hint("run 'infer-sbp' or 'shard' first"));
     };
     let to = sbp(result).ok_or_else(|| wrong("the result does not say how it lies on the mesh"))?;
     let Some((bytes, dims)) = cost::size(rw.graph(), value) else {

@@ -104,7 +104,7 @@ impl Op for MaxPool {
         let v = pool::planes(x, &g, self.channels_last)?;
         let (area_in, area_out) = g.windows.areas();
         let (runs, step) = (g.windows.runs(), g.windows.step());
-        // A window that lies in the padding altogether gives the smallest value of the type.
+        // A window entirely within the padding yields the smallest value of the type.
         let least = x.dtype().int_range().map_or(f64::NEG_INFINITY, |(lo, _)| lo as f64);
         let mut best = vec![least; g.n * g.c * area_out];
         let mut at = vec![0i64; best.len()];
