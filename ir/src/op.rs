@@ -76,7 +76,7 @@ pub trait OpDef: Send + Sync + 'static {
     /// Types of the results, from operands, attributes and regions; the op's own verification at the same time.
     ///
     /// # Errors
-    /// Checks operands and attributes; location and op name are added by the caller.
+    /// When operands or attributes are invalid; location and op name are added by the caller.
     fn infer(&self, cx: &OpView<'_>) -> Result<Vec<Type>, OpError>;
     /// The value of result 0, an integer tensor of rank 0 or 1, as dimensions, where it follows from shapes.
     fn dims(&self, _cx: &OpView<'_>) -> Option<Vec<Dim>> {
