@@ -92,7 +92,7 @@ pub struct Sample {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CudaKernel {
     /// Statements. Operands and results are pointers under the names of the declaration (`x`; of a variadic operand `x0`,
-    /// `x1`, …; one that is left out has none), to row-major elements. The types and functions of `codegen/src/cuda/prelude.cuh`
+    /// `x1`, …; one that is left out has none), to row-major elements. The types and functions of `codegen/src/print/cuda/prelude.cuh`
     /// are there (`f32`, `i64`, `one_exp` …); there are no headers. `return 1;` says that an index is out of range.
     pub text: String,
     /// How often they run.

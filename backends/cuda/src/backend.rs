@@ -1,16 +1,17 @@
 //! The compiler's side: a function becomes a plan of kernels for one device.
 
-use of_codegen::cuda::library::{Libraries, Library};
-use of_codegen::native::cache::Cache;
-use of_codegen::native::{Isa, isa};
-use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
+use of_codegen::analysis::roles;
+use of_codegen::isa::{self, Isa, Language};
+use of_codegen::library::{Libraries, Library};
+use of_codegen::toolchain::cache::Cache;
+use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 use of_plan::{Collective, Rendezvous};
 use of_runtime::neutral;
 
 use crate::ffi::nccl;
-use crate::open;
+use crate::payload;
 
 /// Name in plans.
 pub const NAME: &str = "cuda";
@@ -34,9 +35,12 @@ impl Cuda {
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
         let (arch, libraries) = Libraries::of(arch);
         let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
-        let isa = Isa::by_name(&name).filter(|i| i.is_gpu()).ok_or_else(|| {
-            let known: Vec<_> =
-                isa::ISAS.iter().filter(|i| i.is_gpu()).map(|i| i.name.trim_start_matches("cuda-")).collect();
+        let isa = Isa::by_name(&name).filter(|i| i.language != Language::C).ok_or_else(|| {
+            let known: Vec<_> = isa::ISAS
+                .iter()
+                .filter(|i| i.language != Language::C)
+                .map(|i| i.name.trim_start_matches("cuda-"))
+                .collect();
             format!(
                 "there is no GPU architecture '{arch}'; there are {}, each also with +cublaslt and +cudnn behind it",
                 known.join(", ")
@@ -63,7 +67,7 @@ impl Backend for Cuda {
         if specialize::is_fixed(&func) {
             return roles::fixed(graph, op);
         }
-        if !specialize::untold(&func).is_empty() {
+        if !specialize::unbound_symbols(&func).is_empty() {
             return Err("its extents are only known once it has run".into());
         }
         let some = specialize::anyhow(&func);
@@ -99,7 +103,7 @@ impl Backend for Cuda {
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         if !specialize::is_fixed(func) {
-            return Ok(open::write(func, &self.arch()));
+            return Ok(payload::write(func, &self.arch()));
         }
         let options = CompileOptions {
             model: String::new(),

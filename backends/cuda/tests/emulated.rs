@@ -5,9 +5,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{cache, emulated, function_of, numbers, placed, plan, to_runtime};
-use of_codegen::native::cache::Cache;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, Pin, Request, place};
-use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Kept, Loaded};
+use of_cuda::{Cuda, Device, DeviceProgram, DeviceValue, Driver, DriverError, LoadedProgram};
 use of_ir::Func;
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -238,8 +238,8 @@ impl Driver for Full {
         program: &DeviceProgram<'_>,
         _: usize,
         _: Option<&RankContext>,
-        _: &[Option<Arc<dyn Kept>>],
-    ) -> Result<Box<dyn Loaded>, DriverError> {
+        _: &[Option<Arc<dyn DeviceValue>>],
+    ) -> Result<Box<dyn LoadedProgram>, DriverError> {
         Err(DriverError::Memory { needed: program.memory, free: 7 })
     }
 }
@@ -256,7 +256,7 @@ fn what_a_driver_refuses_is_an_error_before_the_run() {
 
 #[test]
 fn a_machine_without_a_driver_says_so_before_the_run() {
-    if of_codegen::cuda::nvrtc::identity().is_err() {
+    if of_codegen::toolchain::nvrtc::identity().is_err() {
         let text = "SKIPPED: no plan was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC\n";
         std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
         return;

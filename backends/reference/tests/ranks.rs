@@ -1,11 +1,8 @@
 //! Ranks as threads of one process against the interpreter: every transfer, and models under known strategies.
 
-#[path = "../../tests/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
@@ -23,7 +20,9 @@ use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_plan::{Exec, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
-use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
+use of_sharding::{Layout, MeshSpec, Meshes, layout, spmd};
+use of_test_support::compare::{Tolerance, assert_close};
+use of_test_support::plans as support;
 
 fn sbp(axes: &[Sbp]) -> Option<NdSbp> {
     Some(NdSbp { mesh: "mesh".into(), axes: axes.iter().copied().collect() })
@@ -97,7 +96,7 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
     let whole = module.main().unwrap();
     let rank = |rank: usize| {
         let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
-        let own = local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
+        let own = spmd::rank_function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
         part.funcs.insert("main".into(), own);
         support::after_passes(part)
     };
@@ -136,15 +135,8 @@ fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
     let given: Vec<_> = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
     for _ in 0..2 {
         let got = session.run(&given).unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert_eq!(got.len(), want.len());
-        for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-            let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(g).unwrap(), w) else { panic!("no tensor") };
-            assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{what}: output {i}");
-            let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-            let most = w.iter().fold(0f64, |m, x| m.max(x.abs()));
-            let far = g.iter().zip(&w).fold(0f64, |m, (a, b)| if (a - b).abs() <= m { m } else { (a - b).abs() });
-            assert!(far <= 2e-6 * most.max(1.0), "{what}: output {i} is {far} away of {most}");
-        }
+        let got: Vec<Value> = got.iter().map(|v| from_runtime(v).unwrap()).collect();
+        assert_close(what, &got, &want, Tolerance { absolute: 2e-6, ..Tolerance::of_largest(2e-6) });
     }
 }
 
@@ -260,7 +252,7 @@ fn constants_of_ranks_are_their_parts() {
     Rewriter::new(&mut func.graph, "test").set_type(v, lies(&[8, 6], &[split(0)]));
     let plan = check("constant", &module, "cpu[4]");
     assert_eq!(plan.plan().programs.len(), 1);
-    let own: Vec<usize> = plan.plan().meshes[0].ranks.iter().map(|r| r.own.len()).collect();
+    let own: Vec<usize> = plan.plan().meshes[0].ranks.iter().map(|r| r.weight_overrides.len()).collect();
     assert_eq!(own, [0, 1, 1, 1]);
 }
 
@@ -405,9 +397,9 @@ fn parts_differ_where_splits_are_uneven() {
     let func = Func::numbered(graph);
     // Every rank has its part as it is.
     let meshes = Meshes::from(&MeshSpec::named("cpu[3]").unwrap());
-    let part = local::function(&func, &meshes, 0).unwrap();
+    let part = spmd::rank_function(&func, &meshes, 0).unwrap();
     assert_eq!(part.input_types(), vec![Type::fixed(DType::F32, &[2])]);
-    assert_eq!(local::classes(&func, &meshes), vec![0, 1, 1]);
+    assert_eq!(spmd::rank_classes(&func, &meshes), vec![0, 1, 1]);
 }
 
 /// Layers `tanh(x w)` of 16 rows; with a step of their weights where `training`, and with what that reads of the batch.
@@ -470,7 +462,7 @@ fn stages_of_a_pipeline() {
             for (rank, own) in ranks.iter().enumerate() {
                 for task in &templates[own.program as usize].tasks {
                     if let Some(Exec::Boxing(b)) = &task.exec {
-                        let met = b.transfer.meeting(&plan.plan().meshes[0].extents(), rank as u32);
+                        let met = b.transfer.participants(&plan.plan().meshes[0].extents(), rank as u32);
                         assert!(met.contains(&(rank as u32)), "{what}: rank {rank}");
                     }
                 }
@@ -488,10 +480,10 @@ fn what_is_not_cut_into_stages_is_said() {
         let e = manager.run(&mut module.clone(), &mut |_| ()).unwrap_err().to_string();
         assert!(e.contains(what), "{e}");
     };
-    says(layers(4, false), 3, 1, "no axis of the mesh [4] is cut into 3 stages");
-    says(layers(1, false), 4, 1, "4 stages are asked for");
-    says(layers(2, false), 2, 5, "a batch of 16 is not cut into 5 equal microbatches");
-    says(layers(2, false), 0, 1, "'stages' is a number from 1");
+    says(layers(4, false), 3, 1, "no axis of the mesh [4] can be cut into 3 stages");
+    says(layers(1, false), 4, 1, "4 stages were requested");
+    says(layers(2, false), 2, 5, "a batch of 16 cannot be split into 5 equal microbatches");
+    says(layers(2, false), 0, 1, "'stages' must be from 1");
     // Rows are compared with one another: no row is done before all are there.
     let text = "func @main(%x: tensor<8x4xf32>) -> (tensor<8x4xf32>) {
       %y = of.softmax %x {axis = 0} : (tensor<8x4xf32>) -> tensor<8x4xf32>

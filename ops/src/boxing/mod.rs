@@ -14,9 +14,9 @@ use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 /// The attribute of a function whose step is cut into microbatches that says into how many slices along which axis each
 /// input was cut, a pair for each. The slices of one stand side by side.
-pub const TURNS_INPUTS: &str = "of.turns_inputs";
+pub const MICROBATCH_INPUTS: &str = "of.microbatch_inputs";
 /// The same of outputs.
-pub const TURNS_OUTPUTS: &str = "of.turns_outputs";
+pub const MICROBATCH_OUTPUTS: &str = "of.microbatch_outputs";
 
 op! {
     /// The same tensor, lying on the mesh as `to` says: a choice that is made by hand.
@@ -58,7 +58,7 @@ impl Op for Send {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let t = cx.tensor(0)?;
         let wrong = |what: String| Err(OpError::new(of_diag::Code::SBP, what));
-        let Some(from) = &t.sbp else { return wrong("the operand has no placement on a mesh".into()) };
+        let Some(from) = &t.sbp else { return wrong("the operand has no layout on a mesh".into()) };
         if from.mesh == self.to.mesh {
             return wrong(format!("{from} and {} are of one mesh", self.to));
         }
@@ -126,7 +126,7 @@ collectives! {
 fn transfer(cx: &OpView<'_>, axes: &[i64], to: &NdSbp, fits: impl Fn(Sbp, Sbp) -> bool) -> Inferred {
     let t = cx.tensor(0)?;
     let wrong = |what: String| Err(OpError::new(of_diag::Code::SBP, what));
-    let Some(from) = &t.sbp else { return wrong("the operand has no placement on the mesh".into()) };
+    let Some(from) = &t.sbp else { return wrong("the operand has no layout on the mesh".into()) };
     if from.mesh != to.mesh || from.axes.len() != to.axes.len() {
         return wrong(format!("{from} and {to} are of different meshes"));
     }

@@ -1,14 +1,15 @@
-//! Every rule, on random instances: both sides of each equation give the same numbers.
+//! Tests every rule on random instances: both sides of each equation compute the same.
 
 use std::collections::BTreeMap;
 
 use egg::Id;
 use of_diag::{Diagnostic, Location};
-use of_ir::{DType, Elements, Graph, Rewriter, Tensor, Type, ValueId};
+use of_ir::{DType, Graph, Rewriter, Tensor, Type, ValueId};
 use of_ops::Value;
 use of_ops::interpret::run_graph;
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, Return};
+use of_test_support::compare::{Tolerance, difference};
 
 use crate::egraph::graph::EGraph;
 use crate::egraph::pattern::{self, Pattern};
@@ -16,12 +17,12 @@ use crate::egraph::rule::{Example, Rule, Search};
 use crate::egraph::saturate::search;
 use crate::egraph::view::{Equation, Term, View};
 
-/// Instances that are made of each rule, of which this many at least must be found.
+/// Instances made of each rule, and how many of them must match at least.
 const INSTANCES: u64 = 24;
 const FOUND: usize = 4;
 
 #[test]
-fn both_sides_of_every_rule_are_equal() {
+fn both_sides_of_every_rule_compute_the_same() {
     let mut wrong = Vec::new();
     let mut names = std::collections::BTreeSet::new();
     for rule in super::all() {
@@ -46,7 +47,8 @@ fn both_sides_of_every_rule_are_equal() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Makes one instance and compares both sides of every equation that the rule finds in it; gives their number.
+/// Makes one instance and compares both sides of every equation that the rule finds in it. Returns the number of
+/// equations.
 fn check(rule: &Rule, direction: usize, seed: u64) -> Result<usize, String> {
     let mut graph = Graph::new();
     let mut rng = Rng::new(seed);
@@ -83,7 +85,7 @@ fn check(rule: &Rule, direction: usize, seed: u64) -> Result<usize, String> {
     if made.is_empty() { Err("the example gives no value".into()) } else { Ok(count) }
 }
 
-/// Numbers from which operands start: those of logarithms and roots are positive.
+/// Lower end of operand values; positive where logarithms and roots need it.
 fn low(dtype: DType) -> f64 {
     if dtype.is_float() { 0.25 } else { 0.0 }
 }
@@ -107,7 +109,7 @@ fn operands(
     rw: &mut Rewriter<'_>,
     rng: &mut Rng,
     left: &Pattern,
-    shapes: &BTreeMap<String, pattern::Declared>,
+    shapes: &BTreeMap<String, pattern::ShapePattern>,
     dtype: DType,
 ) -> Result<BTreeMap<String, ValueId>, Diagnostic> {
     let mut names = Vec::new();
@@ -218,12 +220,6 @@ fn term(rw: &mut Rewriter<'_>, t: &Term, find: &impl Fn(Id) -> Option<ValueId>) 
 
 /// Floats differ by rounding: by little against the largest of them.
 fn close(a: &Tensor, b: &Tensor) -> bool {
-    match (a.elements(), b.elements()) {
-        (Elements::Float(x), Elements::Float(y)) => {
-            let largest = x.iter().chain(&y).filter(|v| v.is_finite()).fold(1e-3f64, |m, v| m.max(v.abs()));
-            let unit = if a.dtype() == DType::F64 { 1e-12 } else { 1e-5 };
-            x.len() == y.len() && x.iter().zip(&y).all(|(p, q)| p == q || (p - q).abs() <= 20.0 * unit * largest)
-        }
-        (x, y) => x == y,
-    }
+    let unit = if a.dtype() == DType::F64 { 1e-12 } else { 1e-5 };
+    difference(&[a.clone().into()], &[b.clone().into()], Tolerance::of_largest(20.0 * unit)).is_none()
 }

@@ -6,7 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use of_diag::{Code, Diagnostics};
 
 use crate::commands::{
-    bench, compile, explain, export, import, inspect, measure, ops, opt, passes, profile, run, simulate, verify,
+    bench, compile, completions, explain, export, import, inspect, man, measure, ops, opt, passes, profile, run,
+    simulate, verify,
 };
 use crate::exit;
 use crate::precision::Precision;
@@ -89,6 +90,10 @@ pub enum Command {
     Ops(ops::Ops),
     /// List what can execute ops on this machine
     Backends,
+    /// Print a script that completes this command line in a shell
+    Completions(completions::Completions),
+    /// Print the manual page, or write all of them into a folder
+    Man(man::ManPages),
 }
 
 /// Shapes for a model whose dimensions have names.

@@ -36,16 +36,14 @@ impl Console {
     /// Prints one diagnostic.
     pub fn say(&self, d: &Diagnostic) {
         if d.severity == Severity::Error || !self.quiet {
-            progress::clear_line();
-            eprint!("{}", self.renderer.render(d));
+            progress::suspend(|| eprint!("{}", self.renderer.render(d)));
         }
     }
 
     /// A line on stderr.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            progress::clear_line();
-            eprintln!("{text}");
+            progress::suspend(|| eprintln!("{text}"));
         }
     }
 
@@ -59,9 +57,11 @@ impl Console {
     /// # Errors
     /// When stdout cannot be written.
     pub fn print(&self, text: &str) -> Result<(), Diagnostics> {
-        progress::clear_line();
-        let mut out = std::io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        let written = progress::suspend(|| {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        });
+        match written {
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
             Err(e) => Err(crate::exit::error(Code::IO, format!("the output cannot be written: {e}")).into()),
             Ok(()) => Ok(()),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::cache::Cache;
-use of_codegen::native::schedule::Schedules;
-use of_codegen::native::{Isa, Language};
+use of_codegen::kernel::schedule::Schedules;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Compiled, Progress, Target};
+use of_codegen::{Isa, Language};
 use of_diag::{Code, Diagnostics, Severity};
 use of_ir::{Func, Module};
 use of_passes::specialize::Bindings;
@@ -155,7 +155,7 @@ pub fn threads(flag: Option<usize>) -> usize {
 pub fn isa(name: Option<&str>) -> Result<&'static Isa, Diagnostics> {
     let Some(name) = name else { return Ok(Isa::host()) };
     Isa::by_name(name).filter(|i| i.language != Language::Cuda).ok_or_else(|| {
-        let known = of_codegen::native::isa::ISAS.iter().filter(|i| i.language != Language::Cuda);
+        let known = of_codegen::isa::ISAS.iter().filter(|i| i.language != Language::Cuda);
         let known: Vec<_> = known.map(|i| i.name).collect();
         exit::error(Code::INPUT, format!("there is no instruction set '{name}'"))
             .hint(format!("choose from {}", known.join(", ")))

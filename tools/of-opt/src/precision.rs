@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Func, Module};
 use of_ops::Value;
@@ -101,7 +101,7 @@ impl Lowered {
     ) -> Result<Self, Diagnostics> {
         let before = sets.iter().map(|set| run.run(func, set, console)).collect::<Result<_, _>>()?;
         let mut lowered = func.clone();
-        let products = quantize::round_products(&mut lowered, dtype)?;
+        let products = quantize::round_contractions(&mut lowered, dtype)?;
         if products == 0 {
             let what = format!("{dtype}: the model has no products or convolutions of f32 of more than a few terms");
             return Err(exit::error(Code::UNSUPPORTED, what).into());

@@ -1,17 +1,17 @@
 //! From a module to what each rank of a mesh runs, and to a plan of all of them.
 
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_codegen::place::Placement;
 use of_codegen::{Compiled, MeshFuncs};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Graph, Module};
 use of_ops::OpSpec;
 use of_ops::boxing::Place;
-use of_passes::egraph::{Optimize, OptimizeOptions};
 use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_passes::specialize::Bindings;
 use of_passes::{Manager, PIPELINE_FILE};
-use of_sharding::{MeshSpec, Meshes, layout, local};
+use of_passes::{Optimize, OptimizeOptions};
+use of_sharding::{MeshSpec, Meshes, layout, spmd};
 
 use crate::backends::{self, Backends};
 use crate::cli::{Codegen, Search};
@@ -111,7 +111,7 @@ pub fn prepare(
     }
     let whole = driver::main_func(&own)?;
     let meshes = Meshes::of(&own, &spec)?;
-    let classes = local::classes(whole, &meshes);
+    let classes = spmd::rank_classes(whole, &meshes);
     let alike = which == Which::OneOfEach || !splits_constants(&whole.graph);
     let text = codegen.passes.as_deref().unwrap_or(driver::CPU_PIPELINE);
     console.renderer.sources.add(PIPELINE_FILE, text);
@@ -123,7 +123,7 @@ pub fn prepare(
             continue;
         }
         let mut part = Module { name: module.name.clone(), meshes: own.meshes.clone(), ..Module::default() };
-        part.funcs.insert("main".into(), local::function(whole, &meshes, rank)?);
+        part.funcs.insert("main".into(), spmd::rank_function(whole, &meshes, rank)?);
         let mut manager = Manager::default();
         manager.append(text)?;
         manager.settings.reproducers = Some(std::env::temp_dir());

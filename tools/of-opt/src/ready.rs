@@ -1,7 +1,7 @@
 //! What `run` and `bench` begin with: a plan, and a value for every input, given or made up.
 
 use of_codegen::Summary;
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_diag::Diagnostics;
 use of_passes::specialize::Bindings;
 use of_plan::PlanFile;

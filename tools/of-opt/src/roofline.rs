@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_diag::{Code, Diagnostics};
 use of_plan::{ElementType, PlanFile};
 use of_runtime::{TaskTiming, Value};
-use of_sharding::Near;
+use of_sharding::CacheLevel;
 
 use crate::backends::Backends;
 use crate::cli::Codegen;
@@ -126,7 +126,7 @@ pub struct Sustained {
     /// Bytes from and to memory in a second.
     pub memory: f64,
     /// The same where everything that is touched again and again has so many bytes.
-    pub caches: Vec<Near>,
+    pub caches: Vec<CacheLevel>,
 }
 
 impl Sustained {
@@ -159,8 +159,8 @@ impl Sustained {
         let mut rates = rates.collect::<Vec<f64>>().into_iter();
         let mut next = || rates.next().unwrap_or_default();
         let (flops, pointwise) = (next(), next());
-        let mut caches: Vec<Near> =
-            MOVED.map(|n| Near { bytes: (4 * MOVED_BUFFERS * n) as f64, bandwidth: next() }).into();
+        let mut caches: Vec<CacheLevel> =
+            MOVED.map(|n| CacheLevel { bytes: (4 * MOVED_BUFFERS * n) as f64, bandwidth: next() }).into();
         let memory = caches.pop().map_or(0.0, |far| far.bandwidth);
         Ok(Sustained { flops, pointwise, memory, caches })
     }

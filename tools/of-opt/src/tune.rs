@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use of_codegen::native::contraction::Tile;
-use of_codegen::native::schedule::{Scheduled, Schedules};
+use of_codegen::kernel::contraction::Tile;
+use of_codegen::kernel::schedule::{Scheduled, Schedules};
 use of_diag::Diagnostics;
 use of_ir::Func;
 use of_plan::PlanFile;

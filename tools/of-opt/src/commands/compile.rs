@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use of_codegen::Summary;
-use of_codegen::native::schedule::Schedules;
+use of_codegen::kernel::schedule::Schedules;
 use of_diag::{Code, Diagnostics};
 use of_passes::specialize::Bindings;
 use of_tensorrt::Ranges;

@@ -97,7 +97,7 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
     }
     let mut func = func.clone();
-    let settled = alternatives::settle(&mut func, &mesh, mesh.memory, &Effort::default())?;
+    let settled = alternatives::choose(&mut func, &mesh, mesh.memory, &Effort::default())?;
     let model = Sharding::new(&func, &mesh)?;
     let mut decision = decide::decide(&model, mesh.memory, &Effort::default())?;
     if let Some(s) = &settled {
@@ -113,7 +113,7 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         of_files::write(path, page).map_err(|e| exit::io(path, "written", &e))?;
         return Ok(());
     }
-    let ways = settled.map(|s| format!("\n{}", reasons::ways(&s))).unwrap_or_default();
+    let ways = settled.map(|s| format!("\n{}", reasons::alternatives(&s))).unwrap_or_default();
     console.print(&format!("{name}  {}\n{ways}", reasons::text(&model, &decision)))
 }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use of_diag::Diagnostics;
 use of_plan::{Exec, LayoutKind, Task};
 use of_runtime::{TaskTiming, Value};
-use of_sharding::{MeshAxis, MeshSpec, Near};
+use of_sharding::{CacheLevel, MeshAxis, MeshSpec};
 
 use crate::backends::Backends;
 use crate::cli::Codegen;
@@ -92,12 +92,12 @@ fn link(ranks: usize, console: &mut Console) -> Result<MeshAxis, Diagnostics> {
     for elements in &GATHERED[1..] {
         let bytes = 4.0 * (elements / ranks * (ranks - 1)) as f64;
         let time = gather(*elements, ranks, console)?;
-        short.push(Near { bytes, bandwidth: bytes / (time - latency).max(1e-9) });
+        short.push(CacheLevel { bytes, bandwidth: bytes / (time - latency).max(1e-9) });
     }
     let bandwidth = short.pop().map_or(0.0, |long| long.bandwidth);
     // Rounds of doubling.
     let latency = latency / (ranks as f64).log2().ceil();
-    Ok(MeshAxis { devices: ranks, bandwidth, latency, short })
+    Ok(MeshAxis { devices: ranks, bandwidth, latency, cache: short })
 }
 
 /// Seconds in which so many ranks gather so many elements. Ranks that come early wait; the mean of all is what their being
@@ -157,13 +157,13 @@ fn describe(mesh: &MeshSpec) -> String {
     for axis in &mesh.axes {
         let (n, bandwidth, latency) = (axis.devices, axis.bandwidth, axis.latency);
         let _ = writeln!(out, "[[axis]]\ndevices = {n}\nbandwidth = {bandwidth:.3e}\nlatency = {latency:.3e}");
-        let _ = writeln!(out, "short = [{}]", nears(&axis.short));
+        let _ = writeln!(out, "cache = [{}]", nears(&axis.cache));
     }
     out
 }
 
-fn nears(list: &[Near]) -> String {
-    let near = |n: &Near| format!("\n  {{ bytes = {:e}, bandwidth = {:.3e} }}", n.bytes, n.bandwidth);
+fn nears(list: &[CacheLevel]) -> String {
+    let near = |n: &CacheLevel| format!("\n  {{ bytes = {:e}, bandwidth = {:.3e} }}", n.bytes, n.bandwidth);
     list.iter().map(near).collect::<Vec<_>>().join(",")
 }
 
@@ -175,9 +175,9 @@ mod tests {
     fn what_is_described_is_a_mesh() {
         let mut mesh = MeshSpec::named("cpu[2x4]").unwrap();
         mesh.overhead = 2.5e-7;
-        mesh.caches = vec![Near { bytes: 1e6, bandwidth: 4e10 }, Near { bytes: 4e6, bandwidth: 2e10 }];
+        mesh.caches = vec![CacheLevel { bytes: 1e6, bandwidth: 4e10 }, CacheLevel { bytes: 4e6, bandwidth: 2e10 }];
         mesh.pointwise = Some(3e10);
-        mesh.axes[1].short = vec![Near { bytes: 65536.0, bandwidth: 1e10 }];
+        mesh.axes[1].cache = vec![CacheLevel { bytes: 65536.0, bandwidth: 1e10 }];
         mesh.cores = Some(2);
         assert_eq!(MeshSpec::parse(&describe(&mesh), "measured").unwrap(), mesh);
     }

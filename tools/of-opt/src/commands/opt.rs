@@ -121,10 +121,7 @@ fn transform(o: &Opt, input: &Path, console: &mut Console) -> Result<(Module, Di
         _ => model::read_text(input, console)?,
     };
     driver::verify(&module)?;
-    let report = manager.run(&mut module, &mut |s| {
-        crate::progress::clear_line();
-        eprint!("{s}");
-    })?;
+    let report = manager.run(&mut module, &mut |s| crate::progress::suspend(|| eprint!("{s}")))?;
     if o.time_passes {
         eprint!("{}", report.table());
     }

@@ -10,8 +10,8 @@ use of_diag::{Code, Diagnostics};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
 use of_plan::{ElementType, Exec, Plan, PlanFile, Program};
-use of_runtime::{Link, Machine, Near, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
-use of_sharding::html::{Bar, Lane};
+use of_runtime::{CacheLevel, Link, Machine, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
+use of_sharding::html::{Event, Track};
 use of_sharding::{MeshAxis, MeshSpec};
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> 
     }
     c.limits.check()?;
     let spec = MeshSpec::named(mesh)?;
-    let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
+    let options = RanksOptions { seed: c.seed, iterations: 1, cores: spec.cores, jitter: c.jitter };
     // What is resident before the plan is: its weights are part of what the ranks take.
     let before = machine::restart_peak();
     match load(&c.model.model, console)? {
@@ -111,7 +111,7 @@ pub fn lanes(
     spec: &MeshSpec,
     mesh: &str,
     console: &mut Console,
-) -> Result<Vec<Lane>, Diagnostics> {
+) -> Result<Vec<Track>, Diagnostics> {
     let codegen = Codegen { mesh: Some(mesh.into()), threads: Some(1), ..Codegen::default() };
     let (backends, which) = (Backends::all(), Which::OneOfEach);
     let ranked = ranks::prepare(module, &Bindings::default(), &codegen, mesh, which, &backends, console)?;
@@ -120,7 +120,7 @@ pub fn lanes(
     let Predicted { plan, timeline } = predict(&options, compiled.plan(), spec)?;
     let lane = |c: &RankClass| {
         let tasks = &plan.programs[c.program as usize].tasks;
-        let bar = |e: &of_runtime::simulator::SimEvent| Bar {
+        let bar = |e: &of_runtime::simulator::SimEvent| Event {
             name: tasks[e.task].name.clone(),
             start: e.start_ns as f64 * 1e-9,
             end: e.end_ns as f64 * 1e-9,
@@ -133,7 +133,7 @@ pub fn lanes(
             ("scratch", c.scratch_bytes),
             ("inputs and outputs", c.port_bytes),
         ];
-        Lane { name: who(c), bars: c.timeline.events.iter().map(bar).collect(), memory }
+        Track { name: who(c), events: c.timeline.events.iter().map(bar).collect(), memory }
     };
     Ok(timeline.classes.iter().map(lane).collect())
 }
@@ -157,7 +157,7 @@ fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Resul
         .ok_or_else(|| exit::error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
     let stages = mesh.stages().and_then(|axis| Some((axis, *mesh.extents().get(axis)?)));
     let given = spec.shape();
-    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.cut(axis, stages));
+    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.with_stage_axis(axis, stages));
     if mesh.extents() != spec.shape() {
         let cut = stages.map(|(axis, _)| format!(", axis {axis} of which are stages")).unwrap_or_default();
         let what = format!("the plan is for a mesh of {:?}{cut}, the given one is {given:?}", mesh.extents());
@@ -281,10 +281,10 @@ fn tasks(out: &mut String, t: &RanksTimeline, real: &[TaskTiming]) {
 
 /// The machine of a mesh.
 fn machine_of(spec: &MeshSpec) -> Machine {
-    let near = |list: &[of_sharding::Near]| {
-        list.iter().map(|n| Near { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
+    let near = |list: &[of_sharding::CacheLevel]| {
+        list.iter().map(|n| CacheLevel { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
     };
-    let link = |a: &MeshAxis| Link { bandwidth: a.bandwidth, latency: a.latency, short: near(&a.short) };
+    let link = |a: &MeshAxis| Link { bandwidth: a.bandwidth, latency: a.latency, short: near(&a.cache) };
     let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);
     Machine {
         flops: spec.flops.iter().filter_map(|(name, peak)| Some((element(name)?, *peak))).collect(),
