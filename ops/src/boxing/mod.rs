@@ -2,7 +2,7 @@
 //!
 //! On the one global view of the tensor each of them is the identity; what the devices do is in its name, and what they
 //! hold before and after in the types. The pass `insert-boxing` makes all but [`Place`], and [`Transfer`], which
-//! stands in the function of one rank. [`Send`] is the one between meshes.
+//! occurs in per-rank functions. [`Send`] is the one between meshes.
 
 mod transfer;
 

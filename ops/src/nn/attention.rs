@@ -292,7 +292,7 @@ impl Attention {
         let mut visible = Vec::new();
         let (left, right) = (self.left_window_size, self.right_window_size);
         if self.is_causal || left >= 0 || right >= 0 {
-            // Where each query stands among the keys.
+            // The position of each query in the key sequence.
             let position = match lengths {
                 None => b.constant(counting(past, queries, &[1, 1, queries, 1]))?,
                 Some(n) => {

@@ -16,8 +16,8 @@ use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics};
 op! {
     /// The largest element of each window; padding does not count.
     ///
-    /// With `indices`, result 1 (i64) tells where each maximum was found first: its position in the input as a flat
-    /// `[N, C, spatial…]` array. `storage_order` 1 counts the spatial part of it column-major. Source: ONNX MaxPool.
+    /// With `indices`, result 1 (i64) is the first position of each maximum, as an index into the flattened
+    /// `[N, C, spatial…]` input. `storage_order` 1 counts the spatial part of it column-major. Source: ONNX MaxPool.
     pub struct MaxPool = "of.max_pool" [Primitive, onnx: "MaxPool"] {
         operands: (x),
         results: (y, indices?),

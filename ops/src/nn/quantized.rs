@@ -264,7 +264,7 @@ impl Op for MatMulInteger {
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let (a, b) = (inputs.tensor(0)?, inputs.tensor(1)?);
-        // One zero point a row of `a` stands along its last axis but one.
+        // Per-row zero points of `a` vary along its second-to-last axis.
         let za = match inputs.opt_tensor(2) {
             Some(z) if z.dims().len() == 1 => Some(z.reshaped(vec![z.len(), 1])?),
             z => z.cloned(),
@@ -337,7 +337,7 @@ impl Op for ConvInteger {
         let rank = w.dims().len();
         let scalar = |z: &Tensor| if z.len() == 1 { z.reshaped(vec![]) } else { Ok(z.clone()) };
         let zx = inputs.opt_tensor(2).map(scalar).transpose()?;
-        // One zero point an output channel stands along the first axis of `w`.
+        // Per-output-channel zero points vary along the first axis of `w`.
         let zw = match inputs.opt_tensor(3) {
             Some(z) if z.len() > 1 => Some(z.reshaped([&[z.len()], vec![1; rank - 1].as_slice()].concat())?),
             z => z.map(scalar).transpose()?,

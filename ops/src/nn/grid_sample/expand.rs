@@ -106,7 +106,7 @@ impl GridSample {
     }
 }
 
-/// The elements around `x`, which may lie outside, and how much each counts: the numbers of [`super::taps`] as ops.
+/// The elements around `x`, which may be outside, and their weights: [`super::taps`] as ops.
 fn weights(b: &mut Build<'_, '_>, x: ValueId, mode: Mode) -> Result<Vec<(ValueId, ValueId)>, Diagnostic> {
     let one = b.number(1.0, x)?;
     if mode == Mode::Nearest {

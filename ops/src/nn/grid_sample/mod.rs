@@ -18,7 +18,7 @@ op! {
         attrs: {
             /// `linear`, `nearest` or `cubic`.
             mode: Arc<str>,
-            /// What lies outside the input: `zeros`, `border` or `reflection`.
+            /// The values outside the input: `zeros`, `border` or `reflection`.
             padding_mode: Arc<str>,
             /// Whether -1 and 1 are the centres of the corner elements rather than their outer edges.
             align_corners: bool,
