@@ -64,13 +64,13 @@ impl Attr {
 
 /// Rust types that attributes convert to and from, so that ops hold typed fields.
 pub trait AttrValue: Sized {
-    /// What is accepted, for messages.
+    /// The accepted values, for messages.
     const KIND: &'static str;
     /// The typed value; `None` where the attribute is of another kind.
     fn from_attr(attr: &Attr) -> Option<Self>;
     /// The attribute; `None` where it is left out (an absent `Option`).
     fn into_attr(self) -> Option<Attr>;
-    /// The value of an attribute that is not there; `None` where it must be there.
+    /// The default of an omitted attribute; `None` if it is required.
     fn absent() -> Option<Self> {
         None
     }
@@ -206,7 +206,7 @@ pub enum AttrError {
         name: String,
         /// What the op declares.
         kind: &'static str,
-        /// What is there.
+        /// The actual value.
         got: &'static str,
     },
     /// The value is not one of those allowed.

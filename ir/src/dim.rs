@@ -126,7 +126,7 @@ impl Dim {
         self.terms.iter().map(|(mono, c)| (*c, mono.iter().map(factor)))
     }
 
-    /// The name, where this is one symbol and nothing else.
+    /// The name if the dimension is a single symbol.
     pub fn as_symbol(&self) -> Option<&Arc<str>> {
         match (&self.constant, self.terms.as_slice()) {
             (0, [(mono, 1)]) => match mono.as_slice() {
@@ -157,7 +157,7 @@ impl Dim {
         out
     }
 
-    /// Replaces symbols by what `f` gives for them; `None` keeps the symbol.
+    /// Replaces each symbol by the result of `f`; `None` keeps the symbol.
     pub fn substitute(&self, f: &dyn Fn(&str) -> Option<Dim>) -> Dim {
         let mut sum = Dim::from(self.constant);
         for (mono, c) in &self.terms {

@@ -52,7 +52,7 @@ pub enum ValueDef {
 pub struct OpData {
     /// Its declaration.
     pub def: &'static dyn OpDef,
-    /// Operands; `of.none` stands for one that is left out.
+    /// Operands; `of.none` marks an omitted optional operand.
     pub operands: SmallVec<[ValueId; 4]>,
     /// Results.
     pub results: SmallVec<[ValueId; 2]>,
@@ -207,7 +207,7 @@ impl Graph {
         self.regions[region.index()].last.filter(|op| self.op(*op).def.traits().terminator)
     }
 
-    /// The values that a region gives to its parent (the operands of its terminator).
+    /// The values that a region yields to its parent (the operands of its terminator).
     pub fn yields(&self, region: RegionId) -> &[ValueId] {
         self.terminator(region).map_or(&[], |t| &self.op(t).operands)
     }

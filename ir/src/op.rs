@@ -50,7 +50,7 @@ pub struct Signature {
     pub regions: usize,
 }
 
-/// Facts about an op that passes ask for without knowing the op.
+/// Properties of an op that passes query without knowing the op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traits {
     /// Ends a region.
@@ -76,7 +76,7 @@ pub trait OpDef: Send + Sync + 'static {
     /// Types of the results, from operands, attributes and regions; the op's own verification at the same time.
     ///
     /// # Errors
-    /// What is wrong with the operands or attributes; location and op name are added by the caller.
+    /// When operands or attributes are invalid; location and op name are added by the caller.
     fn infer(&self, cx: &OpView<'_>) -> Result<Vec<Type>, OpError>;
     /// The value of result 0, an integer tensor of rank 0 or 1, as dimensions, where it follows from shapes.
     fn dims(&self, _cx: &OpView<'_>) -> Option<Vec<Dim>> {
@@ -145,7 +145,7 @@ impl<'a> OpView<'a> {
 pub struct OpError {
     /// Which kind.
     pub code: Code,
-    /// What is wrong.
+    /// The message.
     pub message: String,
     /// What to do.
     pub hint: Option<String>,

@@ -8,7 +8,7 @@ pub fn unpack(bits: usize, n: usize, packed: &[u8]) -> Vec<u8> {
     packed.iter().flat_map(|b| (0..per_byte).map(move |i| b >> (i * bits) & mask)).take(n).collect()
 }
 
-/// The low bits of each byte, packed; what is left of the last byte is zero.
+/// The low bits of each byte, packed; the unused bits of the last byte are zero.
 pub fn pack(bits: usize, cells: &[u8]) -> Vec<u8> {
     let mask = mask(bits);
     cells

@@ -25,9 +25,9 @@ impl NewOp for (&'static dyn OpDef, Attrs) {
     }
 }
 
-/// Where the next op goes.
+/// Where the next op is inserted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Point {
+pub(crate) enum InsertionPoint {
     Before(OpId),
     EndOf(RegionId),
 }
@@ -36,7 +36,7 @@ pub(crate) enum Point {
 pub struct Rewriter<'g> {
     graph: &'g mut Graph,
     pass: Arc<str>,
-    point: Point,
+    point: InsertionPoint,
     loc: Location,
     changed: bool,
 }
@@ -44,11 +44,11 @@ pub struct Rewriter<'g> {
 impl<'g> Rewriter<'g> {
     /// Edits on behalf of `pass` (the name that derived locations carry), at the end of the outermost region.
     pub fn new(graph: &'g mut Graph, pass: &str) -> Self {
-        let point = Point::EndOf(graph.entry());
+        let point = InsertionPoint::EndOf(graph.entry());
         Rewriter { graph, pass: pass.into(), point, loc: Location::Unknown, changed: false }
     }
 
-    /// The graph as it is now.
+    /// The current graph.
     pub fn graph(&self) -> &Graph {
         self.graph
     }
@@ -68,12 +68,12 @@ impl<'g> Rewriter<'g> {
 
     /// New ops go to the end of `region`.
     pub fn at_end(&mut self, region: RegionId) {
-        self.point = Point::EndOf(region);
+        self.point = InsertionPoint::EndOf(region);
     }
 
     /// New ops go before `op` and keep the current location.
     pub fn before(&mut self, op: OpId) {
-        self.point = Point::Before(op);
+        self.point = InsertionPoint::Before(op);
     }
 
     /// New ops get exactly this location.
@@ -83,7 +83,7 @@ impl<'g> Rewriter<'g> {
 
     /// New ops go before `op` and are located as derived from it (and from `others`) by this pass.
     pub fn rewrite(&mut self, op: OpId, others: &[OpId]) {
-        self.point = Point::Before(op);
+        self.point = InsertionPoint::Before(op);
         let from = std::iter::once(op).chain(others.iter().copied()).map(|o| &self.graph.op(o).loc);
         self.loc = Location::derived(self.pass.clone(), from.collect::<Vec<_>>());
     }
@@ -99,12 +99,12 @@ impl<'g> Rewriter<'g> {
     }
 
     /// Where new ops go and what location they get, to be restored later.
-    pub(crate) fn position(&self) -> (Point, Location) {
+    pub(crate) fn position(&self) -> (InsertionPoint, Location) {
         (self.point, self.loc.clone())
     }
 
     /// The inverse of [`Rewriter::position`].
-    pub(crate) fn restore(&mut self, (point, loc): (Point, Location)) {
+    pub(crate) fn restore(&mut self, (point, loc): (InsertionPoint, Location)) {
         self.point = point;
         self.loc = loc;
     }
@@ -296,8 +296,8 @@ impl<'g> Rewriter<'g> {
         }
         let data = self.graph.op(op);
         assert!(data.results.iter().all(|v| self.graph.uses(*v).is_empty()), "{} is erased while in use", data.name());
-        if self.point == Point::Before(op) {
-            self.point = data.next.map_or(Point::EndOf(data.parent), Point::Before);
+        if self.point == InsertionPoint::Before(op) {
+            self.point = data.next.map_or(InsertionPoint::EndOf(data.parent), InsertionPoint::Before);
         }
         for (i, v) in data.operands.clone().into_iter().enumerate() {
             self.drop_use(v, Use { op, operand: i as u32 });
@@ -352,7 +352,7 @@ impl<'g> Rewriter<'g> {
     pub fn move_before(&mut self, op: OpId, before: OpId) {
         self.changed = true;
         self.unlink(op);
-        self.link(op, Point::Before(before));
+        self.link(op, InsertionPoint::Before(before));
     }
 
     // ---- private ----
@@ -368,13 +368,13 @@ impl<'g> Rewriter<'g> {
         }
     }
 
-    fn link(&mut self, op: OpId, point: Point) {
+    fn link(&mut self, op: OpId, point: InsertionPoint) {
         let (parent, prev, next) = match point {
-            Point::Before(next) => {
+            InsertionPoint::Before(next) => {
                 let n = self.graph.op(next);
                 (n.parent, n.prev, Some(next))
             }
-            Point::EndOf(region) => (region, self.graph.regions[region.index()].last, None),
+            InsertionPoint::EndOf(region) => (region, self.graph.regions[region.index()].last, None),
         };
         let o = self.op_mut(op);
         (o.parent, o.prev, o.next) = (parent, prev, next);

@@ -1,4 +1,4 @@
-//! SBP: how a global tensor lies on a mesh of devices.
+//! SBP: how a global tensor is distributed over a mesh of devices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl PartialKind {
     }
 }
 
-/// How a tensor lies along one axis of a mesh.
+/// How a tensor is distributed along one axis of a mesh.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Sbp {
     /// Each device holds a slice of tensor axis `.0`; the first `n % p` of `p` devices hold one element more.
@@ -81,11 +81,11 @@ pub struct Mesh {
     pub devices: String,
     /// Number of devices along each axis.
     pub shape: Vec<usize>,
-    /// Which part of a larger mesh it is; nothing where it is all of it.
+    /// The part of a larger mesh that this is; `None` if it is a whole mesh.
     pub part: Option<MeshPart>,
 }
 
-/// A part of a mesh: a stage of a pipeline. The mesh has one axis more, along which the parts lie.
+/// A part of a mesh: a stage of a pipeline. The mesh has one more axis, which indexes the parts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MeshPart {
     /// The position of that axis among those of the mesh.

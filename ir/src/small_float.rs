@@ -86,7 +86,7 @@ impl Format {
     }
 }
 
-/// The value of a small float, whose code stands in the low bits.
+/// The value of a small float, whose code is in the low bits.
 pub fn decode(dtype: DType, code: u8) -> f64 {
     let f = format(dtype);
     let sign_bit = f.sign_bit(dtype);

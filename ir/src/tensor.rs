@@ -31,7 +31,7 @@ pub enum TensorError {
         dtype: DType,
         /// Dimensions.
         dims: Vec<usize>,
-        /// Bytes (or strings) that the shape asks for.
+        /// Bytes (or strings) that the shape requires.
         expected: usize,
         /// Bytes (or strings) given.
         got: usize,
@@ -393,13 +393,13 @@ mod tests {
         assert_eq!(i(DType::I8, 200), -56);
         assert_eq!(i(DType::I4, 9), -7);
         assert_eq!((i(DType::I2, 2), i(DType::U2, 7)), (-2, 3));
-        // Just above the middle of two bfloat16 numbers, by less than f64 can tell.
+        // Just above the middle of two bfloat16 numbers, by less than f64 resolves.
         let x = (1i128 << 60) + (1 << 52) + 1;
         for (x, y) in [(x, (1i64 << 60) + (1 << 53)), (x - 1, 1 << 60), (-x, -(1 << 60) - (1 << 53))] {
             let t = Tensor::from_elements(DType::BF16, vec![], Elements::Int(vec![x])).unwrap();
             assert_eq!(t.to_f64s().unwrap(), [y as f64]);
         }
-        // Just above the middle of two float16 numbers, by less than f32 can tell; and the largest that is no infinity.
+        // Just above the middle of two float16 numbers, by less than f32 resolves; and the largest finite one.
         assert_eq!(f(DType::F16, 1.0 + 2f64.powi(-11) + 2f64.powi(-40)), 1.0 + 2f64.powi(-10));
         assert_eq!(f(DType::F16, -1.0 - 2f64.powi(-11)), -1.0);
         assert_eq!((f(DType::F16, 65519.999999), f(DType::F16, 65520.0)), (65504.0, f64::INFINITY));

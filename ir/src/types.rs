@@ -14,7 +14,7 @@ pub struct TensorType {
     pub dtype: DType,
     /// Dimensions; `None` where not even the rank is known.
     pub shape: Option<Shape>,
-    /// Placement on a mesh; `None` for a tensor that lies on one device.
+    /// Placement on a mesh; `None` for a tensor on one device.
     pub sbp: Option<NdSbp>,
 }
 
@@ -44,7 +44,7 @@ impl TensorType {
         self.shape.as_ref()?.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
     }
 
-    /// The same shape with another element type. What is made of a tensor does not have to lie as that does.
+    /// The same shape with another element type. The placement is dropped: results need not be placed like operands.
     pub fn with_dtype(&self, dtype: DType) -> Self {
         Self { dtype, shape: self.shape.clone(), sbp: None }
     }

@@ -18,7 +18,11 @@ pub fn verify_module(module: &Module) -> Result<(), Diagnostics> {
             all.0.push(Diagnostic::error(Code::SBP, Location::Unknown, format!("mesh @{name} has no devices")));
         }
         if mesh.part.is_some_and(|p| p.axis > mesh.shape.len() || p.index >= p.of) {
-            all.0.push(Diagnostic::error(Code::SBP, Location::Unknown, format!("mesh @{name} is no part of a mesh")));
+            all.0.push(Diagnostic::error(
+                Code::SBP,
+                Location::Unknown,
+                format!("mesh @{name} is not a part of a mesh"),
+            ));
         }
     }
     for func in module.funcs.values() {

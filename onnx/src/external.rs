@@ -31,7 +31,7 @@ impl External {
         let number = |key: &str| match entry(key) {
             None => Ok(None),
             Some(text) => {
-                text.trim().parse::<usize>().map(Some).map_err(|_| fault(format!("{key} '{text}' is no number")))
+                text.trim().parse::<usize>().map(Some).map_err(|_| fault(format!("{key} '{text}' is not a number")))
             }
         };
         let location = entry("location").ok_or_else(|| fault("its external data has no location".into()))?;
@@ -42,10 +42,10 @@ impl External {
             None => Some(file.len()),
         };
         end.and_then(|end| file.slice(offset..end))
-            .ok_or_else(|| fault(format!("its data lies outside '{location}', which has {} bytes", file.len())))
+            .ok_or_else(|| fault(format!("its data is outside '{location}', which has {} bytes", file.len())))
     }
 
-    /// The file at `location`, which must lie in the model's folder, followed through links.
+    /// The file at `location`, which must be in the model's folder, followed through links.
     fn file(&self, location: &str) -> Result<Blob, String> {
         let Some(folder) = &self.folder else { return Err("external data needs the model's folder".into()) };
         let relative = Path::new(location);

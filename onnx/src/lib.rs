@@ -8,7 +8,7 @@
 //! - `tensor` and `external` turn stored tensors into [`of_ir::Tensor`] without copying their data.
 //! - `import` walks graphs, functions and subgraphs. A node is brought to the form of the newest operator set by the
 //!   importers in `ops` (one table, `ops/table.rs`), and `import/emit.rs` maps that form to an op of the IR by the
-//!   op's own declaration. Most ONNX operators need nothing else.
+//!   op's own declaration. Most ONNX operators need no other code.
 //! - `export` goes the other way: ops that ONNX lacks are rewritten into ops that it has, and those are written
 //!   by the same declarations and tables that they are read by.
 //! - Whatever is not supported is collected, and reported all at once.
@@ -29,5 +29,5 @@ mod types;
 pub use export::{ExportOptions, Exported, OLDEST_WRITTEN, export_file, export_model};
 pub use import::{Imported, NEWEST_OPSET, OLDEST_OPSET};
 pub use load::{import_bytes, import_file, import_with_warnings};
-pub use ops::{Operator, Reading, operators};
+pub use ops::{Operator, Support, operators};
 pub use options::Options;

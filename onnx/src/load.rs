@@ -13,7 +13,7 @@ use crate::{Imported, Options, import};
 /// Imports a model file. The weights of the module are parts of the mapped file.
 ///
 /// Warnings, e.g. about declared shapes that inference contradicts, go to the log;
-/// [`import_with_warnings`] gives them back.
+/// [`import_with_warnings`] returns them.
 ///
 /// # Errors
 /// Everything that is wrong with the model or not supported, in the order of its nodes.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// How a model is imported.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The folder that external data must lie in; [`crate::import_file`] takes that of the model where it is `None`.
+    /// The folder that must contain external data; if `None`, [`crate::import_file`] uses the folder of the model.
     pub folder: Option<PathBuf>,
     /// The most nodes that a model may have once its functions are inlined: calls of calls can grow without bound.
     pub max_nodes: usize,

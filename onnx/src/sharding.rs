@@ -11,7 +11,7 @@ use crate::proto::{
     DeviceConfigurationProto, IntIntListEntryProto, ShardedDimProto, ShardingSpecProto, SimpleShardedDimProto,
 };
 
-/// More devices than any mesh has; guards what a damaged model could ask for.
+/// The limit on devices; bounds the allocation for a damaged model.
 const MOST_DEVICES: usize = 1 << 16;
 
 /// The device configuration of a mesh.
@@ -28,10 +28,10 @@ pub(crate) fn configuration(name: &str, mesh: &Mesh) -> DeviceConfigurationProto
     }
 }
 
-/// The mesh of a device configuration: of the shape that the names of its devices tell, else a row of devices.
+/// The mesh of a device configuration: of the shape encoded in its device names, else one-dimensional.
 ///
 /// # Errors
-/// When the number of devices is not one.
+/// When the number of devices is invalid.
 pub(crate) fn mesh(proto: &DeviceConfigurationProto) -> Result<Mesh, String> {
     let n = usize::try_from(proto.num_devices()).ok().filter(|n| (1..=MOST_DEVICES).contains(n));
     let n = n.ok_or_else(|| format!("device configuration '{}' has {} devices", proto.name(), proto.num_devices()))?;
@@ -41,9 +41,9 @@ pub(crate) fn mesh(proto: &DeviceConfigurationProto) -> Result<Mesh, String> {
     if last.iter().any(|c| *c >= MOST_DEVICES) {
         return Ok(row);
     }
-    let told = Mesh { devices: kind.into(), shape: last.iter().map(|c| c + 1).collect(), part: None };
+    let mesh = Mesh { devices: kind.into(), shape: last.iter().map(|c| c + 1).collect(), part: None };
     // Names that do not say where every device is are just names.
-    Ok(if configuration(proto.name(), &told).device == proto.device { told } else { row })
+    Ok(if configuration(proto.name(), &mesh).device == proto.device { mesh } else { row })
 }
 
 fn coordinates(shape: &[usize], mut i: usize) -> Vec<usize> {

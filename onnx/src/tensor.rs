@@ -7,7 +7,7 @@ use crate::external::External;
 use crate::proto::tensor_proto::{DataLocation, DataType};
 use crate::proto::{SparseTensorProto, TensorProto};
 
-/// The element type that ONNX numbers `n`, or what is wrong with it.
+/// The element type with ONNX number `n`, or an error.
 pub(crate) fn dtype(n: i64) -> Result<DType, Diagnostic> {
     let known = i32::try_from(n).ok().and_then(|n| DataType::try_from(n).ok());
     Ok(match known {
@@ -76,7 +76,7 @@ pub(crate) fn onnx_dtype(dtype: DType) -> i32 {
     n as i32
 }
 
-/// A tensor as it is stored. The bytes are shared.
+/// A tensor in its stored form. The bytes are shared.
 pub(crate) fn tensor_proto(t: &Tensor) -> TensorProto {
     let mut p = TensorProto {
         dims: t.dims().iter().map(|d| *d as i64).collect(),
@@ -172,7 +172,7 @@ fn typed(proto: &TensorProto, dtype: DType, n: usize) -> Result<Vec<u8>, Diagnos
             let width = if dtype == DType::U64 { 8 } else { 4 };
             proto.uint64_data.iter().flat_map(|x| x.to_le_bytes().into_iter().take(width)).collect()
         }
-        // Everything else lies in the low bits of 32-bit entries: integers, bool, and bit patterns of small floats.
+        // All other types are the low bits of 32-bit entries: integers, bool, and bit patterns of small floats.
         _ => {
             check(proto.int32_data.len(), "int32_data")?;
             let width = dtype.bits().unwrap_or(8).div_ceil(8);

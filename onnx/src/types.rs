@@ -33,7 +33,7 @@ pub(crate) fn ty(proto: &TypeProto) -> Result<Type, Diagnostic> {
 }
 
 fn shape(proto: &TensorShapeProto) -> Result<Vec<Dim>, Diagnostic> {
-    // Far more than any format or library knows; guards what is quadratic in the rank.
+    // Far more than any format or library supports; bounds the cost of code quadratic in the rank.
     const MOST_AXES: usize = 255;
     if proto.dim.len() > MOST_AXES {
         return Err(invalid(format!("a tensor cannot have {} axes", proto.dim.len())));
@@ -49,7 +49,7 @@ fn dim(proto: &Dimension) -> Dim {
     }
 }
 
-/// A named dimension. Expressions over names are kept as such; what is none becomes an opaque symbol.
+/// A named dimension. Expressions over names are kept; any other text becomes an opaque symbol.
 fn dim_param(text: &str) -> Dim {
     let text = text.trim();
     if text.is_empty() || text == "?" {

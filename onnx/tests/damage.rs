@@ -1,4 +1,4 @@
-//! Damaged files are refused or read, and nothing else happens.
+//! Damaged files are refused or imported, without a panic.
 
 mod support;
 

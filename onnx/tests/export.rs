@@ -89,7 +89,7 @@ fn again(module: &Module) -> Module {
     good(&written(module))
 }
 
-/// Reads, writes and reads, which must give the same.
+/// Imports, exports and imports again; both imports must be equal.
 fn comes_back(model: &ModelProto) -> Module {
     let first = good(model);
     let second = again(&first);
@@ -189,7 +189,7 @@ fn text_attr(name: &str, s: &'static str) -> of_onnx::proto::AttributeProto {
 #[test]
 fn control_flow_with_captures_round_trips() {
     let branch = |op: &str| Build::new().node(op, &["x"], &["r"], &[]).outputs(&["r"]);
-    // One branch gives back what is around it, the other a constant.
+    // One branch yields an outer value, the other a constant.
     let passing = Build::new().outputs(&["x"]);
     let constant = Build::new().init(f32s("k", &[2], &[5.0, 6.0])).outputs(&["k"]);
     let body = Build::new()
@@ -216,7 +216,7 @@ fn control_flow_with_captures_round_trips() {
         let inputs = [truth(c), x32(&[2], &[1.0, -2.0])];
         assert_eq!(run(&first, &inputs), run(&second, &inputs));
     }
-    // A value that a graph cannot give back as it is becomes a copy, which reads as nothing.
+    // A value that a graph cannot return directly is exported as an Identity, which the import removes.
     pretty_assert(&Plain::of(&second), &Plain::of(&again(&second)));
 }
 
@@ -336,7 +336,7 @@ fn external_weights_are_page_aligned() {
     assert_eq!(std::fs::metadata(dir.path().join("m.onnx.data")).unwrap().len(), 8192 + 8000);
     let back = import_file(&path, &Options::default()).unwrap();
     pretty_assert(&Plain::of(&module), &Plain::of(&back));
-    // What is read is mapped: it may be written over.
+    // The imported file is mapped and may be overwritten.
     export_file(&path, &back, &options).unwrap();
     pretty_assert(&Plain::of(&module), &Plain::of(&import_file(&path, &Options::default()).unwrap()));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);

@@ -32,7 +32,7 @@ fn inputs_and_initialisers_may_be_outputs() {
     let model =
         |outputs| Build::new().input("x", F32, &["1"]).init(i64s("c", &[2], &[3, 4])).outputs(outputs).model(18);
     gives(&model(&["c", "x"]), &[x32(&[1], &[7.0])], &[(&[2], &[3.0, 4.0]), (&[1], &[7.0])]);
-    // Callers ask for outputs by name, so that each has its own.
+    // Callers look up outputs by name, so each output has a distinct name.
     let twice = import(&model(&["c", "x", "c"])).unwrap();
     verified(&twice.module);
     assert_eq!(twice.module.funcs["main"].outputs, ["c", "x", "c_2"]);

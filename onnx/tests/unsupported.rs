@@ -51,7 +51,7 @@ fn every_unsupported_node_is_listed_with_its_reason() {
 
 #[test]
 fn operators_after_an_unknown_one_are_checked() {
-    // What is fed by something unknown cannot be imported, and is known to be unknown itself.
+    // A node whose operand is unsupported is not imported; its own operator is reported too.
     let model = Build::new()
         .input("x", F32, &["2"])
         .node("A", &["x"], &["a"], &[])

@@ -12,38 +12,38 @@ use crate::{Evaluated, Inputs, Kind, OpSpec, Value, decl};
 /// The results of an op for operands that may be others than the graph's.
 pub type Evaluate<'a> = dyn FnMut(&[Value]) -> Result<Vec<Value>, Diagnostic> + 'a;
 
-/// Stands around the evaluation of every op, those in regions too: is given the op, its operands, and what gives the
+/// Wraps the evaluation of every op, in regions too. Arguments: the op, its operands, and a function that computes the
 /// results for them.
-pub type Around<'a> = dyn Fn(OpId, &[Value], &mut Evaluate<'_>) -> Result<Vec<Value>, Diagnostic> + 'a;
+pub type EvaluateHook<'a> = dyn Fn(OpId, &[Value], &mut Evaluate<'_>) -> Result<Vec<Value>, Diagnostic> + 'a;
 
 /// The outputs of `graph` for the given inputs.
 ///
 /// # Errors
 /// When an op cannot be evaluated on its operands, with its location.
 pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>, Diagnostic> {
-    run_graph_around(graph, inputs, &|_, operands, evaluate| evaluate(operands))
+    run_graph_with_hook(graph, inputs, &|_, operands, evaluate| evaluate(operands))
 }
 
-/// As [`run_graph`], with `around` in the place of each evaluation: to look at what ops read and give, or to change it.
+/// As [`run_graph`], calling `hook` for each evaluation, which may observe or change operands and results.
 ///
 /// # Errors
-/// As [`run_graph`], and as `around`.
-pub fn run_graph_around(graph: &Graph, inputs: &[Value], around: &Around<'_>) -> Result<Vec<Value>, Diagnostic> {
+/// As [`run_graph`], and any error of `hook`.
+pub fn run_graph_with_hook(graph: &Graph, inputs: &[Value], hook: &EvaluateHook<'_>) -> Result<Vec<Value>, Diagnostic> {
     if inputs.len() != graph.args().len() {
         let what = format!("{} inputs were given, there are {}", inputs.len(), graph.args().len());
         return Err(Diagnostic::error(Code::INPUT, Location::Unknown, what));
     }
     let (values, left, symbols) = (HashMap::new(), HashMap::new(), HashMap::new());
-    Frame { graph, around, values, left, symbols }.region(graph.entry(), inputs)
+    Frame { graph, hook, values, left, symbols }.region(graph.entry(), inputs)
 }
 
 struct Frame<'g> {
     graph: &'g Graph,
-    around: &'g Around<'g>,
+    hook: &'g EvaluateHook<'g>,
     values: HashMap<ValueId, Value>,
     /// Readers of each value of the outermost region that are still to come; the value is dropped after the last.
     left: HashMap<ValueId, usize>,
-    /// What symbols stand for: the extents of values that have been computed.
+    /// The values of symbols, from the extents of computed values.
     symbols: HashMap<Arc<str>, i64>,
 }
 
@@ -70,15 +70,15 @@ impl Frame<'_> {
     fn set(&mut self, v: ValueId, value: Value) {
         let shape = self.graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref());
         if let (Some(shape), Value::Tensor(t)) = (shape, &value) {
-            let told = shape.iter().zip(t.dims()).filter_map(|(d, n)| Some((d.as_symbol()?.clone(), *n as i64)));
-            self.symbols.extend(told);
+            let extents = shape.iter().zip(t.dims()).filter_map(|(d, n)| Some((d.as_symbol()?.clone(), *n as i64)));
+            self.symbols.extend(extents);
         }
         self.values.insert(v, value);
     }
 
     fn op(&mut self, op: OpId) -> Result<(), Diagnostic> {
         let operands = self.graph.op(op).operands.iter().map(|v| self.value(*v)).collect::<Result<Vec<_>, _>>()?;
-        let results = (self.around)(op, &operands, &mut |operands| self.evaluate(op, operands))?;
+        let results = (self.hook)(op, &operands, &mut |operands| self.evaluate(op, operands))?;
         self.keep(op, results)
     }
 
@@ -117,7 +117,7 @@ impl Frame<'_> {
         result.map_err(|e| inner.unwrap_or_else(|| e.at(data.name(), &data.loc)))
     }
 
-    /// Stores results and drops operands that nobody reads any more.
+    /// Stores results and drops operands without further readers.
     fn keep(&mut self, op: OpId, values: Vec<Value>) -> Result<(), Diagnostic> {
         let g = self.graph;
         let data = g.op(op);
@@ -141,7 +141,7 @@ impl Frame<'_> {
     }
 }
 
-/// A composite without an evaluation of its own: evaluated by its expansion on operands that are constants.
+/// Evaluates a composite without an evaluation rule by its expansion on constant operands.
 fn expanded(loc: &Location, name: &str, op: &dyn crate::Op, operands: &[Value]) -> Result<Vec<Value>, Diagnostic> {
     let mut graph = Graph::new();
     let entry = graph.entry();

@@ -88,7 +88,7 @@ pub struct Sample {
     pub op: Box<dyn Op>,
 }
 
-/// CUDA C++ of an op that has a kernel of its own.
+/// CUDA C++ of an op with its own kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CudaKernel {
     /// Statements. Operands and results are pointers under the names of the declaration (`x`; of a variadic operand `x0`,

@@ -44,7 +44,7 @@ pub enum RegisterError {
 /// Adds an op for the rest of the process.
 ///
 /// # Errors
-/// When its name is none or is taken, or another op is the ONNX operator that it says it is.
+/// When its name is invalid or taken, or another op already maps to its ONNX operator.
 pub fn register(decl: &'static dyn OpDecl) -> Result<(), RegisterError> {
     let name = decl.name();
     let word = |w: &str| !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -257,7 +257,7 @@ pub fn broadcast(op: ScalarOp, operands: &[&Tensor], dims: &[usize]) -> Result<T
     Ok(Tensor::from_elements(out_type, dims.to_vec(), elements)?)
 }
 
-/// Equality and selection of strings; nothing else is defined for them.
+/// Equality and selection: the only ops defined on strings.
 fn strings(op: ScalarOp, operands: &[&Tensor], dims: &[usize]) -> Result<Tensor, OpError> {
     let index = Broadcast::new(operands, dims)?;
     let n: usize = dims.iter().product();

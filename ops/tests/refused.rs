@@ -1,4 +1,4 @@
-//! Operands that would make a result larger than inference says are refused, whatever op it is.
+//! Every op refuses operands that would make a result larger than the inferred type.
 
 use of_ir::{Attr, Attrs, DType, Graph, Rewriter, Type};
 

@@ -1,4 +1,4 @@
-//! Attributes. Every kind has a spelling of its own, so that text gives back exactly the attribute that was printed.
+//! Attributes. Every kind has its own syntax, so that printing and parsing preserve attributes exactly.
 //!
 //! | kind | generic | pretty, where shorter |
 //! |---|---|---|
@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use of_diag::Code;
 
-use super::cursor::{Parsed, Parser};
+use super::cursor::{ParseResult, Parser};
 use super::dense;
-use super::dims::HintBoxed;
+use super::dims::WithHint;
 use super::lexer::{Kind, Token};
 use super::{Constants, PrintOptions, quote, types};
 use crate::{Attr, Attrs, DType, Tensor};
@@ -170,7 +170,7 @@ fn list_kind(items: &[Attr]) -> ListKind {
     }
 }
 
-/// The list attribute that `[…]` stands for.
+/// Parses `[…]` as a list attribute.
 fn list_attr(items: Vec<Attr>) -> Attr {
     match list_kind(&items) {
         ListKind::Ints => {
@@ -189,8 +189,11 @@ fn list_attr(items: Vec<Attr>) -> Attr {
 // ---- parsing ----
 
 impl Parser<'_> {
-    /// `{a = 1, b}`; `value` reads what stands after `name =`, or is told that nothing does.
-    pub fn dict(&mut self, mut value: impl FnMut(&mut Self, Token, Arc<str>, bool) -> Parsed<()>) -> Parsed<()> {
+    /// `{a = 1, b}`; `value` parses what follows `name =`; its last argument says whether there is a value.
+    pub fn dict(
+        &mut self,
+        mut value: impl FnMut(&mut Self, Token, Arc<str>, bool) -> ParseResult<()>,
+    ) -> ParseResult<()> {
         let mut seen: HashSet<Arc<str>> = HashSet::new();
         self.list(b'{', b'}', "the attributes", |p| {
             let at = p.tok;
@@ -200,7 +203,7 @@ impl Parser<'_> {
                 _ => return Err(p.expected("the name of an attribute")),
             };
             if !seen.insert(name.clone()) {
-                return Err(p.error_of(Code::NAME, at, format!("attribute '{name}' stands here twice")));
+                return Err(p.error_of(Code::NAME, at, format!("duplicate attribute '{name}'")));
             }
             let given = p.eat(b'=');
             value(p, at, name, given)
@@ -208,7 +211,7 @@ impl Parser<'_> {
     }
 
     /// `{a = 1, b}` as attributes.
-    pub fn attrs(&mut self) -> Parsed<Attrs> {
+    pub fn attrs(&mut self) -> ParseResult<Attrs> {
         let mut all = Attrs::new();
         self.dict(|p, _, name, given| {
             let value = if given { p.attr()? } else { Attr::Unit };
@@ -219,7 +222,7 @@ impl Parser<'_> {
     }
 
     /// One attribute.
-    pub fn attr(&mut self) -> Parsed<Attr> {
+    pub fn attr(&mut self) -> ParseResult<Attr> {
         self.nested(|p| match p.tok.kind {
             Kind::Str => p.string("a string").map(Attr::Str),
             Kind::Symbol => p.symbol("a symbol").map(Attr::Symbol),
@@ -242,14 +245,14 @@ impl Parser<'_> {
             Kind::Ident if p.at_word("dense") => p.dense().map(Attr::Tensor),
             Kind::Ident if p.at_word("dense_resource") => Err(p
                 .error(p.tok, "this constant was left out when the text was printed")
-                .hint_boxed("print it without eliding")),
+                .with_hint("print it without eliding")),
             _ if p.at_type() => p.ty().map(Attr::Type),
             Kind::Punct(b'{') => Err(p.error(p.tok, "a dictionary is no attribute of an op")),
             _ => Err(p.expected("an attribute")),
         })
     }
 
-    fn attr_list(&mut self) -> Parsed<Vec<Attr>> {
+    fn attr_list(&mut self) -> ParseResult<Vec<Attr>> {
         let mut items = Vec::new();
         self.list(b'[', b']', "the list", |p| {
             items.push(p.attr()?);
@@ -259,7 +262,7 @@ impl Parser<'_> {
     }
 
     /// `-3`, `3 : i64`, `1.5e-3`, `0x7FF0000000000000 : f64`.
-    fn number_attr(&mut self) -> Parsed<Attr> {
+    fn number_attr(&mut self) -> ParseResult<Attr> {
         let start = self.tok;
         let negative = self.eat(b'-');
         let number = self.tok;
@@ -277,7 +280,7 @@ impl Parser<'_> {
     }
 
     /// `: i64`; whether it is a float.
-    fn number_type(&mut self) -> Parsed<bool> {
+    fn number_type(&mut self) -> ParseResult<bool> {
         self.bump();
         let ty = if self.tok.kind == Kind::Ident { self.peek() } else { "" };
         let float = match ty {
@@ -289,7 +292,7 @@ impl Parser<'_> {
         Ok(float)
     }
 
-    fn int(&self, start: Token, t: Token, negative: bool) -> Parsed<i64> {
+    fn int(&self, start: Token, t: Token, negative: bool) -> ParseResult<i64> {
         let text = self.str_of(t);
         let magnitude = match text.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -299,7 +302,7 @@ impl Parser<'_> {
         value.and_then(|v| i64::try_from(v).ok()).ok_or_else(|| self.error(start, "this is no 64-bit integer"))
     }
 
-    fn float(&self, t: Token, negative: bool) -> Parsed<f64> {
+    fn float(&self, t: Token, negative: bool) -> ParseResult<f64> {
         let text = self.str_of(t);
         let value = match text.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16).ok().map(f64::from_bits),
@@ -309,7 +312,7 @@ impl Parser<'_> {
     }
 
     /// `array<i64: 1, 2>`.
-    fn array_attr(&mut self) -> Parsed<Attr> {
+    fn array_attr(&mut self) -> ParseResult<Attr> {
         self.bump();
         self.expect(b'<', "after 'array'")?;
         let ty = self.tok;
@@ -343,14 +346,14 @@ impl Parser<'_> {
     }
 
     /// `#of.…<…>`.
-    fn dialect_attr(&mut self) -> Parsed<Attr> {
+    fn dialect_attr(&mut self) -> ParseResult<Attr> {
         let t = self.bump();
         if self.str_of(t) == "#of.data" {
             return self.data_constant(t).map(Attr::Tensor);
         }
         if !matches!(self.str_of(t), "#of.dims" | "#of.dtype" | "#of.sbp" | "#of.strs" | "#of.array") {
             let e = self.error(t, format!("there is no attribute '{}'", self.str_of(t)));
-            return Err(e.hint_boxed("#of.dims, #of.dtype, #of.sbp, #of.data, #of.strs or #of.array"));
+            return Err(e.with_hint("#of.dims, #of.dtype, #of.sbp, #of.data, #of.strs or #of.array"));
         }
         self.expect(b'<', "before the attribute")?;
         let attr = match self.str_of(t) {

@@ -10,8 +10,8 @@ use super::data::Loader;
 use super::lexer::{Kind, Lexer, Token};
 use super::quote;
 
-/// What a parsing function gives back. Boxed, because a diagnostic is far larger than what is parsed.
-pub(super) type Parsed<T> = Result<T, Box<Diagnostic>>;
+/// The result of a parsing function. The error is boxed because a diagnostic is much larger than most results.
+pub(super) type ParseResult<T> = Result<T, Box<Diagnostic>>;
 
 /// Types, attributes, locations and regions nested deeper than this are refused rather than overflow the stack.
 pub(super) const DEEPEST: usize = 96;
@@ -67,7 +67,7 @@ impl<'a> Parser<'a> {
         t
     }
 
-    /// Takes the next token and gives its text.
+    /// Consumes the next token and returns its text.
     pub fn word(&mut self) -> &'a str {
         let t = self.bump();
         self.str_of(t)
@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
         self.tok = self.lexer.next();
     }
 
-    /// The tokens after the next one; what is read of them is read again.
+    /// Looks ahead at the tokens after the next one without consuming them.
     pub fn ahead(&self) -> impl Iterator<Item = Token> + use<'a> {
         let mut lexer = self.lexer;
         std::iter::from_fn(move || Some(lexer.next()))
@@ -114,35 +114,35 @@ impl<'a> Parser<'a> {
     }
 
     /// Takes this character or fails.
-    pub fn expect(&mut self, punct: u8, after: &str) -> Parsed<()> {
+    pub fn expect(&mut self, punct: u8, after: &str) -> ParseResult<()> {
         if self.eat(punct) { Ok(()) } else { Err(self.expected(&format!("'{}' {after}", punct as char))) }
     }
 
     /// Takes a token of this kind or fails.
-    pub fn expect_kind(&mut self, kind: Kind, what: &str) -> Parsed<Token> {
+    pub fn expect_kind(&mut self, kind: Kind, what: &str) -> ParseResult<Token> {
         if self.tok.kind == kind { Ok(self.bump()) } else { Err(self.expected(what)) }
     }
 
-    /// Takes a string and gives its text.
-    pub fn string(&mut self, what: &str) -> Parsed<Arc<str>> {
+    /// Consumes a string and returns its text.
+    pub fn string(&mut self, what: &str) -> ParseResult<Arc<str>> {
         let t = self.expect_kind(Kind::Str, what)?;
         self.unquote(t)
     }
 
-    /// The text that a string token stands for.
-    pub fn unquote(&self, t: Token) -> Parsed<Arc<str>> {
+    /// The unescaped text of a string token.
+    pub fn unquote(&self, t: Token) -> ParseResult<Arc<str>> {
         quote::unquote(self.str_of(t)).map(Into::into).map_err(|why| self.error(t, why))
     }
 
-    /// Takes a symbol and gives its name.
-    pub fn symbol(&mut self, what: &str) -> Parsed<Arc<str>> {
+    /// Consumes a symbol and returns its name.
+    pub fn symbol(&mut self, what: &str) -> ParseResult<Arc<str>> {
         let t = self.expect_kind(Kind::Symbol, what)?;
         let name = Token { start: t.start + 1, ..t };
         if self.str_of(name).starts_with('"') { self.unquote(name) } else { Ok(self.str_of(name).into()) }
     }
 
     /// Takes a number without sign.
-    pub fn number<T: std::str::FromStr>(&mut self, what: &str) -> Parsed<T> {
+    pub fn number<T: std::str::FromStr>(&mut self, what: &str) -> ParseResult<T> {
         let t = self.expect_kind(Kind::Int, what)?;
         self.str_of(t).parse().map_err(|_| self.error(t, format!("{what} is out of range")))
     }
@@ -153,8 +153,8 @@ impl<'a> Parser<'a> {
         open: u8,
         close: u8,
         what: &str,
-        mut item: impl FnMut(&mut Self) -> Parsed<()>,
-    ) -> Parsed<()> {
+        mut item: impl FnMut(&mut Self) -> ParseResult<()>,
+    ) -> ParseResult<()> {
         self.expect(open, &format!("before {what}"))?;
         if self.eat(close) {
             return Ok(());
@@ -171,7 +171,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Runs `f` one level deeper, unless that is too deep.
-    pub fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    pub fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         self.enter()?;
         let r = f(self);
         self.leave();
@@ -179,7 +179,7 @@ impl<'a> Parser<'a> {
     }
 
     /// One level deeper, unless that is too deep.
-    pub fn enter(&mut self) -> Parsed<()> {
+    pub fn enter(&mut self) -> ParseResult<()> {
         if self.depth == DEEPEST {
             return Err(self.error(self.tok, format!("this is nested more than {DEEPEST} levels deep")));
         }
@@ -219,7 +219,7 @@ impl<'a> Parser<'a> {
         self.error(self.tok, message)
     }
 
-    /// Where a token stands.
+    /// The location of a token.
     pub fn location(&self, at: Token) -> Location {
         let mut p = self.place.get();
         if at.start < p.offset {

@@ -10,8 +10,8 @@ use std::path::{Component, Path};
 
 use of_diag::{Code, Diagnostic};
 
-use super::cursor::{Parsed, Parser};
-use super::dims::HintBoxed;
+use super::cursor::{ParseResult, Parser};
+use super::dims::WithHint;
 use super::lexer::Token;
 use crate::{Blob, Tensor};
 
@@ -45,7 +45,7 @@ impl DataFile {
         &self.name
     }
 
-    /// Stores `bytes` unless they are stored already; gives their offset and hash.
+    /// Stores `bytes` unless they are stored already; returns their offset and hash.
     pub(super) fn put(&self, bytes: &[u8]) -> (u64, blake3::Hash) {
         let hash = hash_of(bytes);
         let mut s = self.state.borrow_mut();
@@ -62,7 +62,7 @@ impl DataFile {
         (offset, hash)
     }
 
-    /// Ends the file and gives its length.
+    /// Ends the file and returns its length.
     ///
     /// # Errors
     /// The first write that failed.
@@ -101,7 +101,7 @@ impl<'a> Loader<'a> {
         Loader { base, files: HashMap::new() }
     }
 
-    /// The file called `name`, or what is wrong with it.
+    /// The file called `name`, or an error.
     fn file(&mut self, name: &str) -> Result<Blob, String> {
         if let Some(b) = self.files.get(name) {
             return Ok(b.clone());
@@ -130,7 +130,7 @@ impl<'a> Loader<'a> {
 
 impl Parser<'_> {
     /// What follows `#of.data`.
-    pub fn data_constant(&mut self, start: Token) -> Parsed<Tensor> {
+    pub fn data_constant(&mut self, start: Token) -> ParseResult<Tensor> {
         self.expect(b'<', "after '#of.data'")?;
         let name_at = self.tok;
         let name = self.string("the name of the data file")?;
@@ -150,11 +150,11 @@ impl Parser<'_> {
         let file = self.data.file(&name).map_err(|why| fail(self, name_at, why))?;
         let bytes = offset.checked_add(len).and_then(|end| file.slice(offset..end)).ok_or_else(|| {
             let what = format!("bytes {offset} to {offset}+{len} are not in '{name}', which has {}", file.len());
-            fail(self, name_at, what).hint_boxed("the file was cut off, or belongs to another model")
+            fail(self, name_at, what).with_hint("the file was cut off, or belongs to another model")
         })?;
         if hash_of(&bytes) != hash {
             return Err(fail(self, hash_at, format!("the bytes in '{name}' have another hash"))
-                .hint_boxed("the file was damaged, or belongs to another model"));
+                .with_hint("the file was damaged, or belongs to another model"));
         }
         self.tensor_of_bytes(start, dtype, dims, bytes)
     }

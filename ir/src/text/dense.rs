@@ -6,7 +6,7 @@ use std::fmt::Write;
 use half::{bf16, f16};
 use of_diag::Code;
 
-use super::cursor::{Parsed, Parser};
+use super::cursor::{ParseResult, Parser};
 use super::lexer::{Kind, Token};
 use super::quote;
 use crate::{Blob, DType, Elements, Power, Rounding, Tensor, packing, small_float};
@@ -14,7 +14,7 @@ use crate::{Blob, DType, Elements, Power, Rounding, Tensor, packing, small_float
 /// Constants of at most this many elements are written as numbers.
 pub(super) const FEW: usize = 64;
 
-/// A single number stands for at most this many elements, so that a short text cannot ask for all memory.
+/// A splat has at most this many elements, so that a short text cannot exhaust memory.
 const MOST_SPLAT: usize = 1 << 20;
 
 // ---- printing ----
@@ -36,7 +36,7 @@ pub(super) fn write_dense(out: &mut String, t: &Tensor) {
     let _ = write!(out, "> : {}", crate::Type::Tensor(t.ty()));
 }
 
-/// Whether every element has the same bits. Only asked of tensors that a single number may stand for.
+/// Whether every element has the same bits. Called only for tensors that may be printed as a splat.
 pub(super) fn is_splat(t: &Tensor) -> bool {
     let n = t.len();
     let cells = if n > 1 && n <= MOST_SPLAT { t.cells() } else { None };
@@ -127,7 +127,7 @@ pub(super) fn write_float(out: &mut String, dtype: DType, bits: u64) {
         let _ = write!(out, "0x{bits:0digits$X}");
         return;
     }
-    // MLIR wants a point before the exponent.
+    // MLIR requires a point before the exponent.
     match shortest.find('e') {
         Some(e) if !shortest.contains('.') => {
             let _ = write!(out, "{}.0{}", &shortest[..e], &shortest[e..]);
@@ -152,7 +152,7 @@ fn float_bits(dtype: DType, value: f64) -> u64 {
         DType::F32 => (value as f32).to_bits().into(),
         DType::F16 => f16::from_f32(crate::tensor::odd_f32(value)).to_bits().into(),
         DType::BF16 => bf16::from_f32(crate::tensor::odd_f32(value)).to_bits().into(),
-        // What is written as a decimal number means the nearest one that there is.
+        // A decimal number is rounded to the nearest value of the type.
         _ => small_float::encode(dtype, value, Rounding { power: Power::Nearest, ..Rounding::DEFAULT }).into(),
     }
 }
@@ -179,7 +179,7 @@ struct Literals {
 
 impl Parser<'_> {
     /// `dense<…> : tensor<…>`.
-    pub fn dense(&mut self) -> Parsed<Tensor> {
+    pub fn dense(&mut self) -> ParseResult<Tensor> {
         let start = self.bump();
         self.expect(b'<', "after 'dense'")?;
         let mut all = Literals::default();
@@ -198,7 +198,7 @@ impl Parser<'_> {
         }
         if bracketless {
             if count > MOST_SPLAT {
-                let what = format!("one value stands for at most {MOST_SPLAT} elements, here for {count}");
+                let what = format!("a splat has at most {MOST_SPLAT} elements, here {count}");
                 return Err(self.error_of(Code::SHAPE, start, what));
             }
             all.items = vec![all.items[0]; count];
@@ -210,7 +210,7 @@ impl Parser<'_> {
     }
 
     /// `: tensor<…>` with known dimensions.
-    pub fn constant_type(&mut self) -> Parsed<(DType, Vec<usize>)> {
+    pub fn constant_type(&mut self) -> ParseResult<(DType, Vec<usize>)> {
         self.expect(b':', "before the type of the constant")?;
         let at = self.tok;
         let ty = self.tensor_type()?;
@@ -220,7 +220,7 @@ impl Parser<'_> {
         }
     }
 
-    fn dense_node(&mut self, level: usize, all: &mut Literals) -> Parsed<()> {
+    fn dense_node(&mut self, level: usize, all: &mut Literals) -> ParseResult<()> {
         if !self.at(b'[') {
             if *all.rank.get_or_insert(level) != level {
                 return Err(self.error(self.tok, "the brackets have different depths"));
@@ -244,14 +244,14 @@ impl Parser<'_> {
         })?;
         self.leave();
         if std::mem::replace(&mut all.closed[level], true) && all.dims[level] != n {
-            let what = format!("{n} elements stand in these brackets, {} in those before", all.dims[level]);
+            let what = format!("{n} elements are in these brackets, {} in those before", all.dims[level]);
             return Err(self.error(open, what));
         }
         all.dims[level] = n;
         Ok(())
     }
 
-    fn dense_item(&mut self) -> Parsed<Literal> {
+    fn dense_item(&mut self) -> ParseResult<Literal> {
         let negative = self.eat(b'-');
         let ok = match self.tok.kind {
             Kind::Int | Kind::Float => true,
@@ -262,13 +262,13 @@ impl Parser<'_> {
         if ok { Ok(Literal { negative, token: self.bump() }) } else { Err(self.expected("an element")) }
     }
 
-    fn tensor_of(&self, start: Token, dtype: DType, dims: Vec<usize>, items: &[Literal]) -> Parsed<Tensor> {
+    fn tensor_of(&self, start: Token, dtype: DType, dims: Vec<usize>, items: &[Literal]) -> ParseResult<Tensor> {
         let made = if dtype == DType::String {
             let strings = items.iter().map(|l| match l.token.kind {
                 Kind::Str => Ok(self.unquote(l.token)?.to_string()),
                 _ => Err(self.wrong_element(l, dtype)),
             });
-            Tensor::from_strings(dims, strings.collect::<Parsed<_>>()?)
+            Tensor::from_strings(dims, strings.collect::<ParseResult<_>>()?)
         } else if dtype.is_float() {
             let width = dtype.bits().unwrap_or(8).div_ceil(8);
             let mut bytes = Vec::with_capacity(items.len() * width);
@@ -278,18 +278,18 @@ impl Parser<'_> {
             }
             Tensor::from_cells(dtype, dims, bytes)
         } else {
-            let ints = items.iter().map(|l| self.int_literal(l, dtype)).collect::<Parsed<_>>()?;
+            let ints = items.iter().map(|l| self.int_literal(l, dtype)).collect::<ParseResult<_>>()?;
             Tensor::from_elements(dtype, dims, Elements::Int(ints))
         };
         made.map_err(|e| self.error_of(Code::SHAPE, start, e.to_string()))
     }
 
     fn wrong_element(&self, l: &Literal, dtype: DType) -> Box<of_diag::Diagnostic> {
-        self.error_of(Code::TYPE, l.token, format!("'{}' is no {dtype}", self.str_of(l.token)))
+        self.error_of(Code::TYPE, l.token, format!("'{}' is not a valid {dtype}", self.str_of(l.token)))
     }
 
     /// A number, or the bits of one in hexadecimal.
-    fn float_literal(&self, l: &Literal, dtype: DType) -> Parsed<u64> {
+    fn float_literal(&self, l: &Literal, dtype: DType) -> ParseResult<u64> {
         let text = self.str_of(l.token);
         let wrong = || self.wrong_element(l, dtype);
         match (l.token.kind, text.strip_prefix("0x")) {
@@ -309,7 +309,7 @@ impl Parser<'_> {
         }
     }
 
-    fn int_literal(&self, l: &Literal, dtype: DType) -> Parsed<i128> {
+    fn int_literal(&self, l: &Literal, dtype: DType) -> ParseResult<i128> {
         let text = self.str_of(l.token);
         let value: Option<i128> = match (l.token.kind, text.strip_prefix("0x")) {
             (Kind::Ident, _) if dtype == DType::Bool => Some((text == "true").into()),
@@ -324,7 +324,7 @@ impl Parser<'_> {
             .ok_or_else(|| self.wrong_element(l, dtype))
     }
 
-    fn hex_tensor(&self, at: Token, dtype: DType, dims: Vec<usize>) -> Parsed<Tensor> {
+    fn hex_tensor(&self, at: Token, dtype: DType, dims: Vec<usize>) -> ParseResult<Tensor> {
         let text = self.str_of(at);
         let digit = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
         let bytes = text.strip_prefix("\"0x").and_then(|s| s.strip_suffix('"')).and_then(|hex| {
@@ -341,7 +341,7 @@ impl Parser<'_> {
     }
 
     /// A tensor over stored bytes.
-    pub fn tensor_of_bytes(&self, at: Token, dtype: DType, dims: Vec<usize>, bytes: Blob) -> Parsed<Tensor> {
+    pub fn tensor_of_bytes(&self, at: Token, dtype: DType, dims: Vec<usize>, bytes: Blob) -> ParseResult<Tensor> {
         if dtype == DType::Bool && bytes.iter().any(|b| *b > 1) {
             return Err(self.error_of(Code::TYPE, at, "a stored i1 is one byte, 0 or 1"));
         }
@@ -408,11 +408,11 @@ mod tests {
     fn wrong_constants_are_refused() {
         for (text, why) in [
             ("dense<[1, 2]> : tensor<3xi32>", "the elements have shape [2], the type says [3]"),
-            ("dense<[[1, 2], [3]]> : tensor<2x2xi32>", "1 elements stand in these brackets, 2 in those before"),
+            ("dense<[[1, 2], [3]]> : tensor<2x2xi32>", "1 elements are in these brackets, 2 in those before"),
             ("dense<[1, [2]]> : tensor<2xi32>", "different depths"),
             ("dense<[[1], 2]> : tensor<2xi32>", "different depths"),
             ("dense<300> : tensor<ui8>", "'300' is no ui8"),
-            ("dense<1.5> : tensor<i8>", "'1.5' is no i8"),
+            ("dense<1.5> : tensor<i8>", "'1.5' is not a valid i8"),
             ("dense<\"a\"> : tensor<i8>", "two hexadecimal digits"),
             ("dense<\"0x01\"> : tensor<i16>", "needs 2 bytes, there are 1"),
             ("dense<\"0x02\"> : tensor<9xi1>", "these bytes are no [9] i1"),

@@ -6,7 +6,7 @@
 //! factor := '-' factor | number | symbol | "symbol" | '?' | ('max' | 'min') '(' sum ',' sum ')' | '(' sum ')'
 //! ```
 
-use super::cursor::{Parsed, Parser};
+use super::cursor::{ParseResult, Parser};
 use super::lexer::{Kind, Token};
 use crate::{Dim, DimFn};
 
@@ -33,7 +33,7 @@ impl Product {
 
 impl Parser<'_> {
     /// A dimension.
-    pub fn dim(&mut self) -> Parsed<Dim> {
+    pub fn dim(&mut self) -> ParseResult<Dim> {
         self.nested(|p| {
             let start = p.tok;
             let mut sum = p.dim_product()?.dim(false);
@@ -50,7 +50,7 @@ impl Parser<'_> {
     }
 
     /// `[dim, …]`.
-    pub fn dims(&mut self) -> Parsed<Vec<Dim>> {
+    pub fn dims(&mut self) -> ParseResult<Vec<Dim>> {
         let mut dims = Vec::new();
         self.list(b'[', b']', "the dimensions", |p| {
             dims.push(p.dim()?);
@@ -59,7 +59,7 @@ impl Parser<'_> {
         Ok(dims)
     }
 
-    fn dim_product(&mut self) -> Parsed<Product> {
+    fn dim_product(&mut self) -> ParseResult<Product> {
         let start = self.tok;
         let mut product = self.dim_factor()?;
         loop {
@@ -90,7 +90,7 @@ impl Parser<'_> {
         infix.into_iter().find(|f| self.at_word(f.name()))
     }
 
-    fn dim_factor(&mut self) -> Parsed<Product> {
+    fn dim_factor(&mut self) -> ParseResult<Product> {
         let t = self.tok;
         let one = |d: Dim| Product { number: 1, rest: Some(d) };
         Ok(match t.kind {
@@ -138,18 +138,18 @@ impl Parser<'_> {
             _ => {
                 return Err(self
                     .expected("a dimension")
-                    .hint_boxed("numbers, names, + - * floordiv ceildiv mod max min"));
+                    .with_hint("numbers, names, + - * floordiv ceildiv mod max min"));
             }
         })
     }
 
-    fn call(&self, f: DimFn, a: &Dim, b: &Dim, at: Token) -> Parsed<Dim> {
+    fn call(&self, f: DimFn, a: &Dim, b: &Dim, at: Token) -> ParseResult<Dim> {
         let d = Dim::call(f, a, b);
         self.check_size(&d, at)?;
         Ok(d)
     }
 
-    fn check_size(&self, d: &Dim, at: Token) -> Parsed<()> {
+    fn check_size(&self, d: &Dim, at: Token) -> ParseResult<()> {
         if d.size() > LARGEST { Err(self.too_large(at)) } else { Ok(()) }
     }
 
@@ -158,14 +158,14 @@ impl Parser<'_> {
     }
 }
 
-/// Adds a hint to an error on its way out.
-pub(super) trait HintBoxed {
+/// Adds a hint to a boxed diagnostic.
+pub(super) trait WithHint {
     /// The same error with the hint.
-    fn hint_boxed(self, hint: &str) -> Self;
+    fn with_hint(self, hint: &str) -> Self;
 }
 
-impl HintBoxed for Box<of_diag::Diagnostic> {
-    fn hint_boxed(mut self, hint: &str) -> Self {
+impl WithHint for Box<of_diag::Diagnostic> {
+    fn with_hint(mut self, hint: &str) -> Self {
         self.hint = Some(hint.into());
         self
     }

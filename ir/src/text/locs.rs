@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use of_diag::{Code, Location};
 
-use super::cursor::{Parsed, Parser};
+use super::cursor::{ParseResult, Parser};
 use super::lexer::Kind;
 use super::quote;
 
@@ -48,7 +48,7 @@ fn write_inner(out: &mut String, loc: &Location) {
                 }
                 write_inner(out, l);
             }
-            // MLIR wants at least one.
+            // MLIR requires at least one.
             out.write_str(if from.is_empty() { "unknown]" } else { "]" })
         }
     };
@@ -66,7 +66,7 @@ pub(super) struct Aliases {
 }
 
 impl Aliases {
-    /// Finds the definitions: each stands on a line of its own.
+    /// Finds the definitions: each is on its own line.
     pub fn find(text: &str) -> Self {
         let mut all = HashMap::new();
         let mut at = 0;
@@ -84,17 +84,17 @@ impl Aliases {
 
 impl Parser<'_> {
     /// `loc(…)`, if it comes next.
-    pub fn trailing_loc(&mut self, aliases: &Aliases) -> Parsed<Option<Location>> {
+    pub fn trailing_loc(&mut self, aliases: &Aliases) -> ParseResult<Option<Location>> {
         if self.at_word("loc") { self.loc(aliases).map(Some) } else { Ok(None) }
     }
 
     /// `loc(…)`.
-    pub fn loc(&mut self, aliases: &Aliases) -> Parsed<Location> {
+    pub fn loc(&mut self, aliases: &Aliases) -> ParseResult<Location> {
         aliases.parts.set(0);
         self.loc_outer(aliases)
     }
 
-    fn loc_outer(&mut self, aliases: &Aliases) -> Parsed<Location> {
+    fn loc_outer(&mut self, aliases: &Aliases) -> ParseResult<Location> {
         if !self.eat_word("loc") {
             return Err(self.expected("'loc'"));
         }
@@ -104,7 +104,7 @@ impl Parser<'_> {
         Ok(l)
     }
 
-    fn loc_inner(&mut self, aliases: &Aliases) -> Parsed<Location> {
+    fn loc_inner(&mut self, aliases: &Aliases) -> ParseResult<Location> {
         aliases.parts.set(aliases.parts.get() + 1);
         if aliases.parts.get() > MOST_PARTS {
             return Err(self.error(self.tok, format!("a location has more than {MOST_PARTS} parts")));
@@ -133,7 +133,7 @@ impl Parser<'_> {
         })
     }
 
-    fn fused(&mut self, aliases: &Aliases) -> Parsed<Location> {
+    fn fused(&mut self, aliases: &Aliases) -> ParseResult<Location> {
         let mut by: Arc<str> = "fused".into();
         if self.eat(b'<') {
             by = self.string("the name of a pass")?;
@@ -150,7 +150,7 @@ impl Parser<'_> {
         Ok(Location::Derived { by, from: from.into() })
     }
 
-    fn named(&mut self, aliases: &Aliases) -> Parsed<Location> {
+    fn named(&mut self, aliases: &Aliases) -> ParseResult<Location> {
         let name = self.string("a name")?;
         if self.eat(b':') {
             let line = self.number("a line")?;
@@ -176,7 +176,7 @@ impl Parser<'_> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Parsed<Location> {
+    fn read(text: &str) -> ParseResult<Location> {
         Parser::new(text, "t", None).loc(&Aliases::find(text))
     }
 

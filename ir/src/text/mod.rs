@@ -86,7 +86,7 @@ pub fn parse_module(
 /// Reads a type, in either form.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When the text is invalid.
 pub fn parse_type(text: &str) -> Result<Type, Diagnostics> {
     parser::parse_whole(text, "<type>", |p| p.ty())
 }
@@ -94,7 +94,7 @@ pub fn parse_type(text: &str) -> Result<Type, Diagnostics> {
 /// Reads an attribute, in either form.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When the text is invalid.
 pub fn parse_attr(text: &str) -> Result<Attr, Diagnostics> {
     parser::parse_whole(text, "<attribute>", |p| p.attr())
 }
@@ -102,7 +102,7 @@ pub fn parse_attr(text: &str) -> Result<Attr, Diagnostics> {
 /// Reads a dimension: `64`, `N`, `N*2 + 1`, `(N floordiv 2)`, `max(N, 8)`. A name that is no identifier is quoted.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When the text is invalid.
 pub fn parse_dim(text: &str) -> Result<Dim, Diagnostics> {
     parser::parse_whole(text, "<dimension>", |p| p.dim())
 }

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use of_diag::{Code, Diagnostic, Location};
 use smallvec::SmallVec;
 
-use super::cursor::Parsed;
-use super::dims::HintBoxed;
+use super::cursor::ParseResult;
+use super::dims::WithHint;
 use super::lexer::{Kind, Token};
 use super::parser::ModuleParser;
 use super::quote;
@@ -26,7 +26,7 @@ pub(super) struct Body<'m, 'a, 'g> {
     last: Vec<&'a str>,
 }
 
-/// What a name stands for: all results of an op for `%a:2`, one value otherwise.
+/// The values that a name refers to: all results of an op for `%a:2`, one value otherwise.
 struct Bound {
     values: SmallVec<[ValueId; 1]>,
     at: Token,
@@ -69,8 +69,8 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
 
     // ---- regions ----
 
-    /// `(%x: T {of.name = "x"}, …)`; gives their names.
-    pub fn args(&mut self, region: RegionId, names: &mut Vec<String>) -> Parsed<()> {
+    /// `(%x: T {of.name = "x"}, …)`; returns their names.
+    pub fn args(&mut self, region: RegionId, names: &mut Vec<String>) -> ParseResult<()> {
         self.m.p.expect(b'(', "before the arguments")?;
         if self.m.p.eat(b')') {
             return Ok(());
@@ -96,14 +96,14 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     }
 
     /// `{ op… }`, into `region`.
-    pub fn region(&mut self, region: RegionId) -> Parsed<()> {
+    pub fn region(&mut self, region: RegionId) -> ParseResult<()> {
         let open = self.m.p.tok;
         self.m.p.expect(b'{', "before the region")?;
         self.ops(region, open)
     }
 
     /// `{ ^bb0(%x: T): op… }`, into `region`.
-    pub fn region_with_args(&mut self, region: RegionId, names: &mut Vec<String>) -> Parsed<()> {
+    pub fn region_with_args(&mut self, region: RegionId, names: &mut Vec<String>) -> ParseResult<()> {
         let open = self.m.p.tok;
         self.m.p.expect(b'{', "before the region")?;
         if self.m.p.tok.kind == Kind::Block {
@@ -116,7 +116,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         self.ops(region, open)
     }
 
-    fn ops(&mut self, region: RegionId, open: Token) -> Parsed<()> {
+    fn ops(&mut self, region: RegionId, open: Token) -> ParseResult<()> {
         while !self.m.p.eat(b'}') {
             match self.m.p.tok.kind {
                 Kind::Eof => {
@@ -134,7 +134,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         Ok(())
     }
 
-    fn inner_region(&mut self) -> Parsed<RegionId> {
+    fn inner_region(&mut self) -> ParseResult<RegionId> {
         self.m.p.enter()?;
         self.scopes.push(Vec::new());
         let region = self.rw.new_region();
@@ -147,7 +147,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     }
 
     /// `{ … }, { … }`.
-    fn inner_regions(&mut self) -> Parsed<Vec<RegionId>> {
+    fn inner_regions(&mut self) -> ParseResult<Vec<RegionId>> {
         let mut all = vec![self.inner_region()?];
         while self.m.p.eat(b',') {
             all.push(self.inner_region()?);
@@ -157,7 +157,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
 
     // ---- ops ----
 
-    fn op(&mut self, region: RegionId) -> Parsed<()> {
+    fn op(&mut self, region: RegionId) -> ParseResult<()> {
         let results = self.results()?;
         let name_at = self.m.p.tok;
         let here = self.m.p.location(name_at);
@@ -166,7 +166,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
             Kind::Ident => self.pretty_op(results)?,
             _ => {
                 let e = self.m.p.expected("an op");
-                return Err(e.hint_boxed("of.name %operand {attr = 1} : (type) -> type"));
+                return Err(e.with_hint("of.name %operand {attr = 1} : (type) -> type"));
             }
         };
         let loc = self.m.p.trailing_loc(&self.m.aliases)?.unwrap_or_else(|| here.clone());
@@ -175,7 +175,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     }
 
     /// `%a, %b:2 =`.
-    fn results(&mut self) -> Parsed<Vec<Named>> {
+    fn results(&mut self) -> ParseResult<Vec<Named>> {
         let mut all = Vec::new();
         if self.m.p.tok.kind != Kind::Value {
             return Ok(all);
@@ -202,7 +202,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     }
 
     /// `"of.x"(%a) ({ … }) {a = 1 : i64} : (T) -> T`.
-    fn generic_op(&mut self, results: Vec<Named>) -> Parsed<Written<'a>> {
+    fn generic_op(&mut self, results: Vec<Named>) -> ParseResult<Written<'a>> {
         let name_at = self.m.p.bump();
         // Names of ops have no escapes.
         let name = self.m.p.str_of(name_at).trim_matches('"');
@@ -223,7 +223,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     }
 
     /// `of.x %a {a = 1} : (T) -> T { … }`.
-    fn pretty_op(&mut self, results: Vec<Named>) -> Parsed<Written<'a>> {
+    fn pretty_op(&mut self, results: Vec<Named>) -> ParseResult<Written<'a>> {
         let name_at = self.m.p.bump();
         let name = self.m.p.str_of(name_at);
         let operands = if self.at_results() { Vec::new() } else { self.operands()? };
@@ -273,7 +273,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     }
 
     /// `%a, %b#1`.
-    fn operands(&mut self) -> Parsed<Vec<(Token, ValueId)>> {
+    fn operands(&mut self) -> ParseResult<Vec<(Token, ValueId)>> {
         let mut all = Vec::new();
         if self.m.p.tok.kind != Kind::Value {
             return Ok(all);
@@ -298,7 +298,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     }
 
     /// `: (T, T) -> T`, `: (T) -> (T, T)`.
-    fn types(&mut self) -> Parsed<Types> {
+    fn types(&mut self) -> ParseResult<Types> {
         self.m.p.bump();
         let at = self.m.p.tok;
         let operands = self.m.p.types("the operand types")?;
@@ -312,7 +312,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     fn lookup(&mut self, at: Token, name: &'a str, index: usize) -> ValueId {
         match self.values.get(name) {
             Some(b) if index < b.values.len() => return b.values[index],
-            // Who knows how many there would be.
+            // The number of results is unknown.
             Some(b) if self.broken.contains(&b.values[0]) => return b.values[0],
             Some(b) => {
                 let what = format!("'%{name}' has {} results, this is number {index}", b.values.len());
@@ -322,7 +322,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
                 let e = self.m.p.error_of(Code::NAME, at, format!("'%{name}' is not defined here"));
                 self.m
                     .errors
-                    .push(*e.hint_boxed("a value is visible after its definition, in its region and those inside"));
+                    .push(*e.with_hint("a value is visible after its definition, in its region and those inside"));
             }
         }
         // Once is enough for each name.
@@ -351,7 +351,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         }
     }
 
-    /// A value that stands in for one that could not be made. The module that holds it is thrown away.
+    /// A placeholder for a value that could not be parsed. A module with placeholders is discarded.
     fn broken(&mut self) -> ValueId {
         let nowhere = self.rw.new_region();
         let v = self.rw.add_arg(nowhere, Type::None, None);
@@ -389,7 +389,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
                     Ok(values) => Some(values),
                     Err(mut d) => {
                         if whole {
-                            // The text is here, whatever the op says that it was made from.
+                            // Report the position in this text, not the location attribute of the op.
                             d.location = here;
                             self.m.errors.push(*d);
                         }
@@ -431,7 +431,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
         attrs: Attrs,
         regions: &[RegionId],
         types: Option<Vec<Type>>,
-    ) -> Parsed<Vec<ValueId>> {
+    ) -> ParseResult<Vec<ValueId>> {
         let op = match types {
             Some(types) => self.rw.create_with_types((def, attrs), operands, regions, types)?,
             None => self.rw.create_with_regions((def, attrs), operands, regions)?,
@@ -441,7 +441,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
 
     fn check_operands(&mut self, w: &Written<'a>, types: &Types) {
         if types.operands.len() != w.operands.len() {
-            let what = format!("{} operand types stand here for {} operands", types.operands.len(), w.operands.len());
+            let what = format!("{} operand types given for {} operands", types.operands.len(), w.operands.len());
             return self.report(Code::ARITY, types.at, what);
         }
         for ((at, value), declared) in w.operands.iter().zip(&types.operands) {
@@ -454,7 +454,7 @@ impl<'m, 'a, 'g> Body<'m, 'a, 'g> {
     }
 }
 
-/// Whether a value of type `actual` may be declared as `declared`: the same, but that `?` stands for any dimension.
+/// Whether a value of type `actual` may be declared as `declared`: equal, except that `?` matches any dimension.
 pub(super) fn accepts(declared: &Type, actual: &Type) -> bool {
     match (declared, actual) {
         (Type::Tensor(d), Type::Tensor(a)) => {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 
-use super::cursor::{Parsed, Parser};
-use super::dims::HintBoxed;
+use super::cursor::{ParseResult, Parser};
+use super::dims::WithHint;
 use super::lexer::{Kind, Lexer, Token};
 use super::locs::Aliases;
 use super::op_parser::{Body, accepts};
@@ -37,11 +37,11 @@ pub(super) fn parse_module(
     Diagnostics(m.errors).into_result(m.module)
 }
 
-/// Reads a text that is one thing and nothing else.
+/// Parses a text that consists of exactly one item.
 pub(super) fn parse_whole<T>(
     text: &str,
     name: &str,
-    read: impl FnOnce(&mut Parser<'_>) -> Parsed<T>,
+    read: impl FnOnce(&mut Parser<'_>) -> ParseResult<T>,
 ) -> Result<T, Diagnostics> {
     let mut p = Parser::new(text, name, None);
     let r =
@@ -80,7 +80,7 @@ pub(super) struct ModuleParser<'a> {
     pub p: Parser<'a>,
     pub registry: &'a Registry,
     pub aliases: Aliases,
-    /// What is wrong but does not hinder reading on.
+    /// Errors after which parsing continues.
     pub errors: Vec<Diagnostic>,
     module: Module,
     fresh: u32,
@@ -99,7 +99,7 @@ impl ModuleParser<'_> {
         self.errors.push(*e);
     }
 
-    fn items(&mut self, wrapped: Wrapped) -> Parsed<()> {
+    fn items(&mut self, wrapped: Wrapped) -> ParseResult<()> {
         loop {
             let t = self.p.tok;
             match (t.kind, self.p.peek()) {
@@ -121,7 +121,7 @@ impl ModuleParser<'_> {
                 }
                 _ => {
                     let e = self.p.expected("a function or a mesh");
-                    return Err(e.hint_boxed("func @name(…) { … }, of.mesh @name {…}, or both inside module { … }"));
+                    return Err(e.with_hint("func @name(…) { … }, of.mesh @name {…}, or both inside module { … }"));
                 }
             }
         }
@@ -130,7 +130,7 @@ impl ModuleParser<'_> {
     // ---- modules ----
 
     /// `module @name { … }`.
-    fn pretty_module(&mut self) -> Parsed<()> {
+    fn pretty_module(&mut self) -> ParseResult<()> {
         self.p.bump();
         if self.p.tok.kind == Kind::Symbol {
             self.module.name = self.p.symbol("the name of the module")?.to_string();
@@ -143,7 +143,7 @@ impl ModuleParser<'_> {
     }
 
     /// `"builtin.module"() ({ … }) {sym_name = "name"} : () -> ()`.
-    fn generic_module(&mut self) -> Parsed<()> {
+    fn generic_module(&mut self) -> ParseResult<()> {
         self.p.bump();
         let mut attrs = self.properties()?;
         self.p.expect(b'(', "before the region")?;
@@ -163,9 +163,9 @@ impl ModuleParser<'_> {
     }
 
     /// `()`, and the `<{…}>` in which upstream writes the properties of its own ops.
-    fn properties(&mut self) -> Parsed<Attrs> {
+    fn properties(&mut self) -> ParseResult<Attrs> {
         self.p.expect(b'(', "after the op")?;
-        self.p.expect(b')', "after '(': no operands stand here")?;
+        self.p.expect(b')', "after '(': operands are not allowed here")?;
         if !self.p.eat(b'<') {
             return Ok(Attrs::new());
         }
@@ -175,7 +175,7 @@ impl ModuleParser<'_> {
     }
 
     /// `: () -> ()`.
-    fn nothing_to_nothing(&mut self) -> Parsed<()> {
+    fn nothing_to_nothing(&mut self) -> ParseResult<()> {
         self.p.expect(b':', "before the types")?;
         let at = self.p.tok;
         let operands = self.p.types("the operand types")?;
@@ -184,14 +184,14 @@ impl ModuleParser<'_> {
         if operands.is_empty() && results.is_empty() {
             Ok(())
         } else {
-            Err(self.p.error(at, "neither operands nor results stand here"))
+            Err(self.p.error(at, "operands and results are not allowed here"))
         }
     }
 
     // ---- meshes ----
 
     /// `of.mesh @m {devices = "cpu", shape = [2, 4]}`.
-    fn pretty_mesh(&mut self) -> Parsed<()> {
+    fn pretty_mesh(&mut self) -> ParseResult<()> {
         let at = self.p.bump();
         let name = self.p.symbol("the name of the mesh")?;
         let attrs = self.p.attrs()?;
@@ -199,7 +199,7 @@ impl ModuleParser<'_> {
     }
 
     /// `"of.mesh"() {devices = "cpu", shape = array<i64: 2, 4>, sym_name = "m"} : () -> ()`.
-    fn generic_mesh(&mut self) -> Parsed<()> {
+    fn generic_mesh(&mut self) -> ParseResult<()> {
         let at = self.p.bump();
         self.properties()?;
         let attrs = self.p.attrs()?;
@@ -211,7 +211,7 @@ impl ModuleParser<'_> {
         }
     }
 
-    fn add_mesh(&mut self, at: Token, name: &str, attrs: &Attrs) -> Parsed<()> {
+    fn add_mesh(&mut self, at: Token, name: &str, attrs: &Attrs) -> ParseResult<()> {
         let sizes = |v: &[i64]| v.iter().map(|n| usize::try_from(*n).ok()).collect::<Option<Vec<_>>>();
         let part = match attrs.get("part") {
             None => Some(None),
@@ -230,7 +230,7 @@ impl ModuleParser<'_> {
         };
         let Some(mesh) = mesh else {
             let e = self.p.error_of(Code::ATTRIBUTE, at, "a mesh needs devices and shape");
-            return Err(e.hint_boxed("of.mesh @m {devices = \"cpu\", shape = [2, 4]}"));
+            return Err(e.with_hint("of.mesh @m {devices = \"cpu\", shape = [2, 4]}"));
         };
         if self.module.meshes.insert(name.to_owned(), mesh).is_some() {
             self.report(Code::NAME, at, format!("mesh @{name} is defined twice"));
@@ -253,7 +253,7 @@ impl ModuleParser<'_> {
     }
 
     /// `func @main(%x: T {of.name = "x"}) -> (T) attributes {…} { … }`.
-    fn pretty_func(&mut self) -> Parsed<()> {
+    fn pretty_func(&mut self) -> ParseResult<()> {
         let at = self.p.bump();
         let here = self.p.location(at);
         let name_at = self.p.tok;
@@ -284,7 +284,7 @@ impl ModuleParser<'_> {
     }
 
     /// `-> (T {of.name = "y"}, …)`.
-    fn func_results(&mut self) -> Parsed<Option<Vec<Declared>>> {
+    fn func_results(&mut self) -> ParseResult<Option<Vec<Declared>>> {
         if self.p.tok.kind != Kind::Arrow {
             return Ok(None);
         }
@@ -301,7 +301,7 @@ impl ModuleParser<'_> {
 
     fn check_results(&mut self, at: Token, graph: &Graph, declared: &[Declared]) {
         if graph.terminator(graph.entry()).is_none() {
-            // The verifier says so, with the op that stands in its place.
+            // The verifier reports it, with the op found instead of the terminator.
             return;
         }
         let outputs = graph.outputs();
@@ -317,7 +317,7 @@ impl ModuleParser<'_> {
     }
 
     /// `"of.func"() ({ … }) {inputs = ["x"], outputs = ["y"], sym_name = "main"} : () -> ()`.
-    fn generic_func(&mut self) -> Parsed<()> {
+    fn generic_func(&mut self) -> ParseResult<()> {
         let at = self.p.bump();
         let here = self.p.location(at);
         self.properties()?;
@@ -339,7 +339,7 @@ impl ModuleParser<'_> {
                 "attrs" => attrs = p.attrs()?,
                 _ => {
                     let e = p.error_of(Code::ATTRIBUTE, at, format!("'of.func' has no attribute '{key}'"));
-                    return Err(e.hint_boxed("it has sym_name, inputs, outputs and attrs"));
+                    return Err(e.with_hint("it has sym_name, inputs, outputs and attrs"));
                 }
             }
             Ok(())
@@ -358,12 +358,12 @@ impl ModuleParser<'_> {
 
 impl Parser<'_> {
     /// `{of.name = "x"}`, if it comes next.
-    pub fn of_name(&mut self) -> Parsed<Option<String>> {
+    pub fn of_name(&mut self) -> ParseResult<Option<String>> {
         let mut found = None;
         if self.at(b'{') {
             self.dict(|p, at, key, _| {
                 if &*key != "of.name" {
-                    return Err(p.error_of(Code::ATTRIBUTE, at, "only of.name stands here"));
+                    return Err(p.error_of(Code::ATTRIBUTE, at, "only of.name is allowed here"));
                 }
                 found = Some(p.string("a name")?.to_string());
                 Ok(())
@@ -373,7 +373,7 @@ impl Parser<'_> {
     }
 
     /// `["a", "b"]`.
-    fn strings(&mut self) -> Parsed<Vec<String>> {
+    fn strings(&mut self) -> ParseResult<Vec<String>> {
         let empty = self.tok.kind == Kind::Hash;
         match self.attr()? {
             Attr::Strs(v) => Ok(v.iter().map(|s| s.to_string()).collect()),

@@ -208,7 +208,7 @@ impl Printer<'_> {
         self.options.generic || !quote::is_bare(name) || !name.contains('.')
     }
 
-    /// All of a pretty op that stands on its first line.
+    /// The first line of a pretty op.
     fn head(&mut self, op: OpId) {
         let data = self.graph.op(op);
         self.results(op);

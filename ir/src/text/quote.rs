@@ -41,7 +41,7 @@ pub(crate) fn write_symbol(out: &mut impl Write, s: &str) -> Result {
     write_name(out, s)
 }
 
-/// The text that a quoted string stands for; `quoted` includes the quotes. The error says what is wrong with it.
+/// The text of a quoted string, unescaped; `quoted` includes the quotes. The error is the reason.
 pub(super) fn unquote(quoted: &str) -> std::result::Result<String, &'static str> {
     let inner = quoted.strip_prefix('"').and_then(|s| s.strip_suffix('"')).ok_or("a string must end with '\"'")?;
     if !inner.contains('\\') {

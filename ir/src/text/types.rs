@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use of_diag::Code;
 
-use super::cursor::{Parsed, Parser};
-use super::dims::HintBoxed;
+use super::cursor::{ParseResult, Parser};
+use super::dims::WithHint;
 use super::lexer::{Kind, Token};
 use crate::{DType, Dim, NdSbp, PartialKind, Sbp, TensorType, Type};
 
@@ -65,7 +65,7 @@ impl Parser<'_> {
     }
 
     /// A type.
-    pub fn ty(&mut self) -> Parsed<Type> {
+    pub fn ty(&mut self) -> ParseResult<Type> {
         self.nested(|p| match (p.tok.kind, p.peek()) {
             (Kind::Ident, "tensor") | (Kind::Bang, "!of.tensor") => p.tensor_type().map(Type::Tensor),
             (Kind::Ident, "none") => {
@@ -79,12 +79,12 @@ impl Parser<'_> {
                 p.expect(b'>', "after the inner type")?;
                 Ok(if word == "!of.seq" { Type::Sequence(inner) } else { Type::Optional(inner) })
             }
-            _ => Err(p.expected("a type").hint_boxed("tensor<…>, !of.seq<…>, !of.opt<…> or none")),
+            _ => Err(p.expected("a type").with_hint("tensor<…>, !of.seq<…>, !of.opt<…> or none")),
         })
     }
 
     /// `(type, …)`.
-    pub fn types(&mut self, what: &str) -> Parsed<Vec<Type>> {
+    pub fn types(&mut self, what: &str) -> ParseResult<Vec<Type>> {
         let mut types = Vec::new();
         self.list(b'(', b')', what, |p| {
             types.push(p.ty()?);
@@ -94,7 +94,7 @@ impl Parser<'_> {
     }
 
     /// `tensor<…>`, also where only a tensor may stand.
-    pub fn tensor_type(&mut self) -> Parsed<TensorType> {
+    pub fn tensor_type(&mut self) -> ParseResult<TensorType> {
         let start = self.tok;
         if !self.at_word("tensor") && self.peek() != "!of.tensor" {
             return Err(self.expected("a tensor type"));
@@ -112,7 +112,7 @@ impl Parser<'_> {
     }
 
     /// `4x?x?(N*2)x`, or `*x`. The lexer sees `4` and `x5xf32`, so the reading goes on after each `x`.
-    fn shape(&mut self) -> Parsed<Option<Vec<Dim>>> {
+    fn shape(&mut self) -> ParseResult<Option<Vec<Dim>>> {
         if self.eat(b'*') {
             self.times()?;
             return Ok(None);
@@ -145,7 +145,7 @@ impl Parser<'_> {
         }
     }
 
-    fn times(&mut self) -> Parsed<()> {
+    fn times(&mut self) -> ParseResult<()> {
         if self.tok.kind != Kind::Ident || !self.peek().starts_with('x') {
             return Err(self.expected("'x' after a dimension"));
         }
@@ -154,7 +154,7 @@ impl Parser<'_> {
     }
 
     /// `f32`, `!of.string`.
-    pub fn dtype(&mut self) -> Parsed<DType> {
+    pub fn dtype(&mut self) -> ParseResult<DType> {
         let known = matches!(self.tok.kind, Kind::Ident | Kind::Bang).then(|| DType::from_mlir_name(self.peek()));
         match known.flatten() {
             Some(d) => {
@@ -163,12 +163,12 @@ impl Parser<'_> {
             }
             None => {
                 let all: Vec<_> = DType::ALL.iter().map(|d| d.mlir_name()).collect();
-                Err(self.expected("an element type").hint_boxed(&format!("one of {}", all.join(", "))))
+                Err(self.expected("an element type").with_hint(&format!("one of {}", all.join(", "))))
             }
         }
     }
 
-    fn encoding(&mut self, shape: &mut Option<Vec<Dim>>, start: Token) -> Parsed<Option<NdSbp>> {
+    fn encoding(&mut self, shape: &mut Option<Vec<Dim>>, start: Token) -> ParseResult<Option<NdSbp>> {
         let name = self.tok;
         if name.kind != Kind::Hash || !matches!(self.peek(), "#of.sbp" | "#of.dims" | "#of.global") {
             return Err(self.expected("#of.sbp<…>, #of.dims<…> or #of.global<…>"));
@@ -200,7 +200,7 @@ impl Parser<'_> {
     }
 
     /// `@m, [S(0), B, P(sum)]`.
-    pub fn nd_sbp(&mut self) -> Parsed<NdSbp> {
+    pub fn nd_sbp(&mut self) -> ParseResult<NdSbp> {
         let mesh = self.symbol("the name of a mesh")?;
         self.expect(b',', "after the mesh")?;
         let mut axes = smallvec::SmallVec::new();
@@ -211,7 +211,7 @@ impl Parser<'_> {
         Ok(NdSbp { mesh, axes })
     }
 
-    fn sbp(&mut self) -> Parsed<Sbp> {
+    fn sbp(&mut self) -> ParseResult<Sbp> {
         let t = self.tok;
         let word = if t.kind == Kind::Ident { self.peek() } else { "" };
         let sbp = match word {

@@ -51,7 +51,7 @@ pub(super) fn attribute(name: &str, value: &Attr) -> Result<AttributeProto, Stri
             Kind::Tensor
         }
         Attr::Type(ty) => {
-            a.tp = Some(types::proto(ty).ok_or_else(|| format!("attribute '{name}' is no type of a value"))?);
+            a.tp = Some(types::proto(ty).ok_or_else(|| format!("attribute '{name}' is not the type of a value"))?);
             Kind::TypeProto
         }
         Attr::Unit | Attr::Dims(_) | Attr::Sbp(_) | Attr::Symbol(_) | Attr::Array(_) => {

@@ -18,7 +18,7 @@ pub(super) struct AttributeMapping {
     pub attributes: Vec<AttributeProto>,
 }
 
-/// The attribute mapping of an op that needs one; `None` for all others. `name` tells the names of values.
+/// The attribute mapping of an op that needs one; `None` for all others. `name` returns the names of values.
 ///
 /// # Errors
 /// When the operator cannot say what the op does.
@@ -101,7 +101,7 @@ pub(super) fn whole_shape(g: &Graph, shape: ValueId) -> Option<ValueId> {
 /// Seeds are floats in ONNX.
 fn seed(seed: i64) -> Result<Attr, String> {
     let x = seed as f32;
-    if x as i64 == seed { Ok(Attr::Float(x.into())) } else { Err(format!("its seed {seed} is no 32-bit float")) }
+    if x as i64 == seed { Ok(Attr::Float(x.into())) } else { Err(format!("its seed {seed} is not a 32-bit float")) }
 }
 
 /// The attributes of a support vector machine whose score of a pair is its feature, which is the logarithm of the odds

@@ -40,7 +40,7 @@ pub(super) struct Writer<'g> {
     pub meshes: &'g indexmap::IndexMap<String, of_ir::Mesh>,
     pub names: Names,
     pub weights: Weights,
-    /// The operator set that what is written so far needs.
+    /// The operator set that the nodes written so far require.
     pub opset: i64,
     /// The newest one that may be used.
     pub newest: i64,
@@ -61,11 +61,11 @@ impl Writer<'_> {
                 Some(data) => (data.name(), data.loc.clone()),
                 None => ("an input", Location::Unknown),
             };
-            let what = format!("'{op}' cannot be written as ONNX: a value that is left out is no input or output");
+            let what = format!("'{op}' cannot be written as ONNX: an omitted value cannot be an input or output");
             let hint = "remove it from the function";
             self.errors.push(Diagnostic::error(Code::UNSUPPORTED, loc, what).hint(hint));
         }
-        // Outputs come before what is inside: they keep their names.
+        // Name outputs before values inside, so that outputs keep their names.
         let mut given: HashSet<ValueId> = HashSet::new();
         let mut copies = Vec::new();
         for (i, v) in g.outputs().iter().enumerate() {
@@ -83,7 +83,7 @@ impl Writer<'_> {
         self.region(name, g.entry(), copies)
     }
 
-    /// A region; `copies` are names for the values that it gives back which need a copy for that.
+    /// A region; `copies` are names for yielded values that need an Identity node.
     fn region(&mut self, name: &str, region: RegionId, copies: Vec<Option<String>>) -> GraphProto {
         let g = self.graph;
         let mut out = GraphProto { name: Some(name.into()), ..GraphProto::default() };
@@ -145,7 +145,7 @@ impl Writer<'_> {
         out
     }
 
-    /// A region of an op. A graph within another gives back what its own nodes make, each once.
+    /// A region of an op. A subgraph may only return results of its own nodes, each once.
     fn body(&mut self, name: &str, region: RegionId) -> GraphProto {
         let g = self.graph;
         let mut given = HashSet::new();
@@ -192,7 +192,7 @@ impl Writer<'_> {
     }
 
     /// The nodes in front of a support vector machine that couples probabilities (see `attribute_mapping`): `log(1 / p - 1)`, with
-    /// `p` away from certainty. The machine also tells a label, which nothing reads.
+    /// `p` away from certainty. The SVM node also returns a label, which has no reader.
     fn odds(&mut self, machine: &mut NodeProto) -> Vec<NodeProto> {
         const LEAST: f32 = 1e-7;
         let mut nodes = Vec::new();
@@ -254,7 +254,7 @@ impl Writer<'_> {
             let why = format!("it needs operator set {needed}, {} is the newest that may be used", self.newest);
             return refuse(&why, "allow a newer operator set");
         }
-        // The machine that couples probabilities tells a label first.
+        // The first output of the SVM node that couples probabilities is a label.
         let results = if data.name() == PairwiseCoupling::NAME { &[] } else { &data.results[..] };
         if let Some(why) = type_constraints::version(full, self.newest).and_then(|s| s.unfit(g, operands, results)) {
             return refuse(&why, "export the model before 'expand-composites', or convert its operands");
@@ -348,7 +348,7 @@ impl Writer<'_> {
         Ok(list)
     }
 
-    /// Where operands and results lie, and the stage of the pipeline.
+    /// The placements of operands and results, and the pipeline stage.
     fn devices(&mut self, data: &OpData) -> Result<Vec<NodeDeviceConfigurationProto>, String> {
         let g = self.graph;
         let mut list: Vec<NodeDeviceConfigurationProto> = Vec::new();
@@ -399,7 +399,7 @@ fn overruled(g: &Graph, data: &OpData, op: &str, slot: &str) -> bool {
     }
 }
 
-/// Whether a declared type tells anything that a reader would not know.
+/// Whether a declared type adds information for a reader.
 fn says_more(ty: &Type) -> bool {
     match ty {
         Type::Tensor(t) => t.shape.is_some(),

@@ -59,7 +59,7 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
         return random(rw, op);
     }
     if matches!(data.name(), Loop::NAME | If::NAME | Scan::NAME) && data.results.is_empty() {
-        // What gives nothing back does nothing.
+        // An op without results has no effect.
         rw.erase(op);
         return Ok(true);
     }
@@ -112,7 +112,7 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
         // Runtimes want thresholds of the type that they compute with.
         TreeEnsemble::NAME if !matches!(dtype, DType::F64 | DType::F32) => convert(&mut b, &[Some(DType::F32)]),
         _ if misshapen(&b).is_some() => parameters(&mut b),
-        // Products of whole numbers wrap alike, whatever the sign.
+        // Signed and unsigned integer products wrap to the same bits.
         Pow::NAME if dtype == DType::U64 => convert(&mut b, &[Some(DType::I64), Some(DType::I64)]),
         name => {
             let g = b.rw.graph();
@@ -209,7 +209,7 @@ fn saturate(b: &mut Build<'_, '_>, from: DType) -> Result<bool, Diagnostic> {
     })
 }
 
-/// The row of one index: ONNX wants indices of rank 1 at least.
+/// The row of one index: ONNX requires indices of rank 1 or more.
 fn one_hot(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
     b.replace(|b, v| {
         let row = b.op(Constant { value: Tensor::from_i64s(&[-1]) }, &[])?;
@@ -256,7 +256,7 @@ fn parameters(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
     Ok(true)
 }
 
-/// Runtimes count axes of a resampling from the start, whatever ONNX says.
+/// Runtimes do not support negative axes of Resize, although ONNX does.
 fn axes_from_the_start(b: &mut Build<'_, '_>) -> Result<bool, Diagnostic> {
     let Some(axes) = b.axes_from_the_end() else { return Ok(false) };
     b.rw.rewrite(b.op, &[]);
@@ -319,7 +319,7 @@ fn optional_state(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let Some(body) = g.op(op).regions.first().copied() else { return Ok(false) };
     let (Some(end), args) = (g.terminator(body), g.region_args(body).to_vec()) else { return Ok(false) };
     let mut changed = false;
-    // The number of the iteration comes first, which no body gives back, then the condition.
+    // The iteration number comes first, which no body yields, then the condition.
     for (i, arg) in args.into_iter().enumerate().skip(2) {
         let given = rw.graph().op(end).operands[i - 1];
         let optional = |v: ValueId| matches!(rw.graph().ty(v), Type::Optional(_));
@@ -333,7 +333,7 @@ fn optional_state(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     Ok(changed)
 }
 
-/// A division whose last pieces run out: ONNX wants to be told their lengths.
+/// A split whose last pieces are shorter: ONNX needs explicit lengths.
 fn split(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
     let data = rw.graph().op(op);
     let Some(split) = as_op::<Split>(rw.graph(), op).filter(|_| data.operands.len() == 1) else { return Ok(false) };
@@ -385,7 +385,7 @@ fn convert(b: &mut Build<'_, '_>, to: &[Option<DType>]) -> Result<bool, Diagnost
 }
 
 /// The remainder with the sign of the divisor, from the one with the sign of the dividend.
-fn modulo(b: &mut Build<'_, '_>, x: ValueId, y: ValueId, dtype: DType) -> Made {
+fn modulo(b: &mut Build<'_, '_>, x: ValueId, y: ValueId, dtype: DType) -> BuildResult {
     let r = b.op(Fmod {}, &[x, y])?;
     let zero = b.number(0.0, dtype)?;
     let (below, divisor) = (b.op(Lt {}, &[r, zero])?, b.op(Lt {}, &[y, zero])?);
@@ -397,8 +397,8 @@ fn modulo(b: &mut Build<'_, '_>, x: ValueId, y: ValueId, dtype: DType) -> Made {
     b.op(Select {}, &[moves, moved, r])
 }
 
-/// A signed shift: that of the complement for what is negative.
-fn shift_right(b: &mut Build<'_, '_>, x: ValueId, n: ValueId, dtype: DType) -> Made {
+/// A signed shift: for negative values, the shift of the complement.
+fn shift_right(b: &mut Build<'_, '_>, x: ValueId, n: ValueId, dtype: DType) -> BuildResult {
     let zero = b.number(0.0, dtype)?;
     let negative = b.op(Lt {}, &[x, zero])?;
     let turned = b.op(BitNot {}, &[x])?;
@@ -419,24 +419,24 @@ fn unsigned(dtype: DType) -> DType {
     }
 }
 
-type Made = Result<ValueId, Diagnostic>;
+type BuildResult = Result<ValueId, Diagnostic>;
 
-/// Makes what stands for one op.
+/// Builds the replacement of one op.
 struct Build<'r, 'g> {
     rw: &'r mut Rewriter<'g>,
     op: OpId,
 }
 
 impl Build<'_, '_> {
-    fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> Made {
+    fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> BuildResult {
         self.rw.create_one(op, operands)
     }
 
-    fn cast(&mut self, v: ValueId, to: DType) -> Made {
+    fn cast(&mut self, v: ValueId, to: DType) -> BuildResult {
         self.op(Cast::to(to), &[v])
     }
 
-    fn number(&mut self, value: f64, dtype: DType) -> Made {
+    fn number(&mut self, value: f64, dtype: DType) -> BuildResult {
         let value = Tensor::from_elements(dtype, vec![], Elements::Float(vec![value]));
         let value = value.map_err(|e| crate::tensor::invalid(e.to_string()))?;
         self.op(Constant { value }, &[])
@@ -456,7 +456,7 @@ impl Build<'_, '_> {
     }
 
     /// The value in another shape; of a constant, a constant.
-    fn shaped(&mut self, v: ValueId, shape: &[i64]) -> Made {
+    fn shaped(&mut self, v: ValueId, shape: &[i64]) -> BuildResult {
         if let Some(t) = self.rw.graph().constant(v) {
             let dims = if shape.is_empty() { vec![] } else { vec![t.len()] };
             let value = t.reshaped(dims).map_err(|e| crate::tensor::invalid(e.to_string()))?;
@@ -474,7 +474,7 @@ impl Build<'_, '_> {
         Some(axes.into_iter().map(|a| if a < 0 { a + rank } else { a }).collect())
     }
 
-    /// Whether the ellipses of an equation stand for different numbers of axes, which ONNX forbids.
+    /// Whether the ellipses of an equation cover different numbers of axes, which ONNX forbids.
     fn uneven_ellipses(&self) -> bool {
         let g = self.rw.graph();
         let Some(Einsum { equation }) = as_op::<Einsum>(g, self.op) else { return false };
@@ -503,9 +503,9 @@ impl Build<'_, '_> {
         self.rw.graph().op(self.op).operands.iter().skip(first).all(scalar)
     }
 
-    /// Replaces the op by what `make` makes of its operands. The result keeps its type, which may say more than
+    /// Replaces the op by the result of `make` on its operands. The result keeps its type, which may say more than
     /// inference does.
-    fn replace(&mut self, make: impl FnOnce(&mut Self, &[ValueId]) -> Made) -> Result<bool, Diagnostic> {
+    fn replace(&mut self, make: impl FnOnce(&mut Self, &[ValueId]) -> BuildResult) -> Result<bool, Diagnostic> {
         let data = self.rw.graph().op(self.op);
         let (operands, result) = (data.operands.clone(), data.results[0]);
         let ty = self.rw.graph().ty(result).clone();

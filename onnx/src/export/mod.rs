@@ -54,7 +54,7 @@ pub struct Exported {
     pub opset: i64,
     /// Number of nodes of its graph.
     pub nodes: usize,
-    /// The file that holds the weights, where it is not the model's.
+    /// The file of the weights if they are not in the model file.
     pub data: Option<PathBuf>,
 }
 

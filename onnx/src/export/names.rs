@@ -15,12 +15,12 @@ pub(super) struct Names {
 #[derive(Default)]
 struct Unique {
     taken: HashSet<String>,
-    /// For a name that was wanted several times, the last number behind it.
+    /// For a name requested several times, the last number appended to it.
     last: HashMap<String, usize>,
 }
 
 impl Unique {
-    /// `wanted` if nothing else has it, else with a number behind it.
+    /// `wanted` if it is free, else `wanted` with a number appended.
     fn pick(&mut self, wanted: &str) -> String {
         if self.taken.insert(wanted.to_owned()) {
             return wanted.to_owned();

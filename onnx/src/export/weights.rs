@@ -9,7 +9,7 @@ use crate::proto::tensor_proto::DataLocation;
 use crate::proto::{StringStringEntryProto, TensorProto};
 use crate::tensor::tensor_proto;
 
-/// Where data in a file of its own begins: at whole pages, so that runtimes can map it.
+/// The alignment of external data: whole pages, so that runtimes can map the file.
 const ALIGNMENT: u64 = 4096;
 
 /// Smaller data stays in the model, where readers that want shapes and axes find it.

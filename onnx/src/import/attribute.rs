@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use of_ir::{Attr, AttrValue, Tensor, TensorType};
 
-use super::report::Fault;
+use super::report::ImportError;
 use crate::external::External;
 use crate::proto::attribute_proto::AttributeType as Kind;
 use crate::proto::{AttributeProto, GraphProto};
@@ -28,7 +28,11 @@ pub(crate) struct Attributes<'m>(BTreeMap<String, Attribute<'m>>);
 
 impl<'m> Attributes<'m> {
     /// Reads the attributes of a node. `outer` are those of the function around it, which they may refer to.
-    pub fn read(protos: &'m [AttributeProto], outer: &Attributes<'m>, external: &External) -> Result<Self, Fault> {
+    pub fn read(
+        protos: &'m [AttributeProto],
+        outer: &Attributes<'m>,
+        external: &External,
+    ) -> Result<Self, ImportError> {
         let mut all = Attributes::default();
         for a in protos {
             let value = if a.ref_attr_name().is_empty() {
@@ -41,7 +45,7 @@ impl<'m> Attributes<'m> {
                 }
             };
             if all.0.insert(a.name().to_owned(), value).is_some() {
-                return Err(Fault::invalid(format!("attribute '{}' is given twice", a.name())));
+                return Err(ImportError::invalid(format!("attribute '{}' is given twice", a.name())));
             }
         }
         Ok(all)
@@ -52,7 +56,7 @@ impl<'m> Attributes<'m> {
         self.0.insert(name.to_owned(), Attribute::Value(value));
     }
 
-    /// Sets what is not set.
+    /// Sets the attributes that are not set.
     pub fn default_from(&mut self, other: Attributes<'m>) {
         for (name, value) in other.0 {
             self.0.entry(name).or_insert(value);
@@ -70,7 +74,7 @@ impl<'m> Attributes<'m> {
     }
 
     /// Removes and returns the typed value.
-    pub fn take<T: AttrValue>(&mut self, name: &str) -> Result<Option<T>, Fault> {
+    pub fn take<T: AttrValue>(&mut self, name: &str) -> Result<Option<T>, ImportError> {
         match self.take_any(name)? {
             None => Ok(None),
             Some(a) => T::from_attr(&a).map(Some).ok_or_else(|| wrong_kind(name, T::KIND, &a)),
@@ -78,39 +82,39 @@ impl<'m> Attributes<'m> {
     }
 
     /// Removes and returns what the IR can hold.
-    pub fn take_any(&mut self, name: &str) -> Result<Option<Attr>, Fault> {
+    pub fn take_any(&mut self, name: &str) -> Result<Option<Attr>, ImportError> {
         match self.0.remove(name) {
             None => Ok(None),
             Some(Attribute::Value(a)) => Ok(Some(a)),
-            Some(Attribute::Graph(_)) => Err(Fault::invalid(format!("attribute '{name}' must not be a graph"))),
-            Some(Attribute::Refused(what)) => Err(Fault::unsupported(format!("attribute '{name}' is {what}"))),
+            Some(Attribute::Graph(_)) => Err(ImportError::invalid(format!("attribute '{name}' must not be a graph"))),
+            Some(Attribute::Refused(what)) => Err(ImportError::unsupported(format!("attribute '{name}' is {what}"))),
         }
     }
 
-    /// Removes and returns an integer that stands for a truth value.
-    pub fn take_flag(&mut self, name: &str) -> Result<Option<bool>, Fault> {
+    /// Removes and returns an integer that represents a boolean.
+    pub fn take_flag(&mut self, name: &str) -> Result<Option<bool>, ImportError> {
         Ok(self.take::<i64>(name)?.map(|v| v != 0))
     }
 
     /// Removes and returns a subgraph.
-    pub fn take_graph(&mut self, name: &str) -> Result<&'m GraphProto, Fault> {
+    pub fn take_graph(&mut self, name: &str) -> Result<&'m GraphProto, ImportError> {
         match self.0.remove(name) {
             Some(Attribute::Graph(g)) => Ok(g),
-            Some(Attribute::Refused(what)) => Err(Fault::unsupported(format!("attribute '{name}' is {what}"))),
-            _ => Err(Fault::invalid(format!("attribute '{name}' must be a graph"))),
+            Some(Attribute::Refused(what)) => Err(ImportError::unsupported(format!("attribute '{name}' is {what}"))),
+            _ => Err(ImportError::invalid(format!("attribute '{name}' must be a graph"))),
         }
     }
 }
 
 /// The message for an attribute of another kind than it must have.
-pub(super) fn wrong_kind(name: &str, must: &str, is: &Attr) -> Fault {
-    Fault::invalid(format!("attribute '{name}' must be of kind {must}, it is of kind {}", is.kind()))
+pub(super) fn wrong_kind(name: &str, must: &str, is: &Attr) -> ImportError {
+    ImportError::invalid(format!("attribute '{name}' must be of kind {must}, it is of kind {}", is.kind()))
 }
 
-fn value<'m>(a: &'m AttributeProto, external: &External) -> Result<Attribute<'m>, Fault> {
+fn value<'m>(a: &'m AttributeProto, external: &External) -> Result<Attribute<'m>, ImportError> {
     let text = |b: &bytes::Bytes| match std::str::from_utf8(b) {
         Ok(s) => Ok(Arc::<str>::from(s)),
-        Err(_) => Err(Fault::invalid(format!("attribute '{}' is not UTF-8", a.name()))),
+        Err(_) => Err(ImportError::invalid(format!("attribute '{}' is not UTF-8", a.name()))),
     };
     Ok(Attribute::Value(match kind(a) {
         Kind::Float => Attr::Float(a.f().into()),
@@ -118,28 +122,28 @@ fn value<'m>(a: &'m AttributeProto, external: &External) -> Result<Attribute<'m>
         Kind::String => Attr::Str(text(a.s.as_ref().unwrap_or(&bytes::Bytes::new()))?),
         Kind::Tensor => match &a.t {
             Some(t) => Attr::Tensor(tensor::tensor(t, external)?),
-            None => return Err(Fault::invalid(format!("attribute '{}' has no tensor", a.name()))),
+            None => return Err(ImportError::invalid(format!("attribute '{}' has no tensor", a.name()))),
         },
         Kind::Graph => match &a.g {
             Some(g) => return Ok(Attribute::Graph(g)),
-            None => return Err(Fault::invalid(format!("attribute '{}' has no graph", a.name()))),
+            None => return Err(ImportError::invalid(format!("attribute '{}' has no graph", a.name()))),
         },
         Kind::Floats => Attr::Floats(a.floats.iter().map(|x| f64::from(*x)).collect()),
         Kind::Ints => Attr::Ints(a.ints.clone()),
         Kind::Strings => Attr::Strs(a.strings.iter().map(text).collect::<Result<_, _>>()?),
         Kind::TypeProto => match &a.tp {
             Some(t) => Attr::Type(types::ty(t)?),
-            None => return Err(Fault::invalid(format!("attribute '{}' has no type", a.name()))),
+            None => return Err(ImportError::invalid(format!("attribute '{}' has no type", a.name()))),
         },
         Kind::SparseTensor => match &a.sparse_tensor {
             Some(t) => Attr::Tensor(tensor::dense(t, external)?),
-            None => return Err(Fault::invalid(format!("attribute '{}' has no tensor", a.name()))),
+            None => return Err(ImportError::invalid(format!("attribute '{}' has no tensor", a.name()))),
         },
         Kind::Tensors => return Ok(Attribute::Refused("a list of tensors")),
         Kind::Graphs => return Ok(Attribute::Refused("a list of graphs")),
         Kind::SparseTensors => return Ok(Attribute::Refused("a list of sparse tensors")),
         Kind::TypeProtos => return Ok(Attribute::Refused("a list of types")),
-        Kind::Undefined => return Err(Fault::invalid(format!("attribute '{}' has no value", a.name()))),
+        Kind::Undefined => return Err(ImportError::invalid(format!("attribute '{}' has no value", a.name()))),
     }))
 }
 

@@ -7,7 +7,7 @@ use of_ir::{Tensor, ValueId};
 
 use super::attribute::Attributes;
 use super::declared::{self, Declared};
-use super::report::{Fault, OpName};
+use super::report::{ImportError, OpName};
 use super::scope::Bound;
 use super::{Importer, Node, domain};
 use crate::ops::{self, ImportFn};
@@ -24,7 +24,7 @@ pub(super) enum Resolved<'m> {
 }
 
 impl<'m> Importer<'m, '_> {
-    /// The model's own graph; gives the names of its inputs and outputs.
+    /// Imports the main graph; returns the names of its inputs and outputs.
     pub(super) fn main(&mut self, graph: &'m GraphProto) -> (Vec<String>, Vec<String>) {
         self.scope.push();
         self.constants(graph);
@@ -43,7 +43,7 @@ impl<'m> Importer<'m, '_> {
         (inputs, self.names_of_outputs(graph))
     }
 
-    /// The names of the outputs. One that is listed again gets a name of its own, since callers ask for outputs by name.
+    /// The names of the outputs. A repeated output gets a new name, since callers look up outputs by name.
     fn names_of_outputs(&mut self, graph: &GraphProto) -> Vec<String> {
         let mut taken: HashSet<String> = graph.output.iter().map(|o| o.name().to_owned()).collect();
         let mut listed = HashSet::new();
@@ -106,7 +106,7 @@ impl<'m> Importer<'m, '_> {
     fn initializer(&mut self, name: &'m str, index: usize, value: Result<Tensor, Diagnostic>) {
         let loc = Location::onnx(name, index as u32, "Initializer");
         self.rw.set_location(loc.clone());
-        let value = value.map_err(Fault::from).and_then(|t| self.constant(t));
+        let value = value.map_err(ImportError::from).and_then(|t| self.constant(t));
         let bound = match value {
             Ok(v) => {
                 self.rw.set_name(v, name);
@@ -185,8 +185,8 @@ impl<'m> Importer<'m, '_> {
         }
     }
 
-    /// What the outputs of a node stand for.
-    fn node(&mut self, proto: &'m NodeProto) -> Result<Vec<Bound>, Fault> {
+    /// The values of the outputs of a node.
+    fn node(&mut self, proto: &'m NodeProto) -> Result<Vec<Bound>, ImportError> {
         let resolved = self.resolve(proto)?;
         let inputs = self.bound_inputs(proto)?;
         let attrs = Attributes::read(&proto.attribute, &self.context.attrs, self.external)?;
@@ -197,7 +197,7 @@ impl<'m> Importer<'m, '_> {
         if inputs.contains(&Bound::Poisoned) {
             // What its subgraphs contain is still worth knowing.
             self.check_subgraphs(proto);
-            return Err(Fault::Poisoned);
+            return Err(ImportError::Poisoned);
         }
         let inputs = inputs.iter().map(|b| match b {
             Bound::Value(v) => Some(*v),
@@ -216,7 +216,7 @@ impl<'m> Importer<'m, '_> {
         for (i, name) in proto.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let Some(v) = results.get(i) else {
                 let message = format!("output {i} ('{name}') is not one of the {} that it gives", results.len());
-                return Err(Fault::unsupported(message));
+                return Err(ImportError::unsupported(message));
             };
             if self.rw.graph().name(*v).is_none() {
                 self.rw.set_name(*v, name.as_str());
@@ -225,33 +225,38 @@ impl<'m> Importer<'m, '_> {
         Ok(results.into_iter().map(Bound::Value).collect())
     }
 
-    fn bound_inputs(&self, proto: &NodeProto) -> Result<Vec<Bound>, Fault> {
+    fn bound_inputs(&self, proto: &NodeProto) -> Result<Vec<Bound>, ImportError> {
         let bound = |name: &String| match name.as_str() {
             "" => Ok(Bound::Absent),
-            name => {
-                self.scope.get(name).ok_or_else(|| Fault::invalid(format!("'{name}' is used before it is defined")))
-            }
+            name => self
+                .scope
+                .get(name)
+                .ok_or_else(|| ImportError::invalid(format!("'{name}' is used before it is defined"))),
         };
         proto.input.iter().map(bound).collect()
     }
 
     /// What the node is: a call, or an operator that is known.
-    pub(super) fn resolve(&self, proto: &NodeProto) -> Result<Resolved<'m>, Fault> {
+    pub(super) fn resolve(&self, proto: &NodeProto) -> Result<Resolved<'m>, ImportError> {
         let (domain, op) = (domain(proto.domain()), proto.op_type());
         if let Some(f) = self.functions.get(&(domain, op, proto.overload())) {
             return Ok(Resolved::Call(f));
         }
         let Some(version) = self.context.opsets.get(domain).copied() else {
             let reason = "the model imports no operator set of its domain, and has no function of its name";
-            return Err(if domain.is_empty() { Fault::invalid(reason) } else { Fault::unsupported(reason) });
+            return Err(if domain.is_empty() {
+                ImportError::invalid(reason)
+            } else {
+                ImportError::unsupported(reason)
+            });
         };
         match ops::find(domain, op, version) {
             Some(import) => Ok(Resolved::Op(import)),
-            None => Err(Fault::unsupported(ops::why_not(domain, op))),
+            None => Err(ImportError::unsupported(ops::why_not(domain, op))),
         }
     }
 
-    /// Reports what is not known among the operators of a node's subgraphs, which are not imported.
+    /// Reports unknown operators in a node's subgraphs, which are not imported.
     fn check_subgraphs(&mut self, proto: &'m NodeProto) {
         for graph in proto.attribute.iter().filter_map(|a| a.g.as_ref()) {
             for (i, node) in graph.node.iter().enumerate() {
@@ -264,11 +269,11 @@ impl<'m> Importer<'m, '_> {
         }
     }
 
-    fn fault(&mut self, fault: Fault, op: &str, domain: &str, loc: &Location) {
+    fn fault(&mut self, fault: ImportError, op: &str, domain: &str, loc: &Location) {
         match fault {
-            Fault::Poisoned => {}
-            Fault::Invalid(d) => self.report.error(d.or_at(loc)),
-            Fault::Unsupported(reason) => {
+            ImportError::Poisoned => {}
+            ImportError::Invalid(d) => self.report.error(d.or_at(loc)),
+            ImportError::Unsupported(reason) => {
                 let opset = self.context.opsets.get(domain).copied();
                 let domain = if domain.is_empty() { "ai.onnx" } else { domain };
                 let name = OpName { domain: domain.into(), op: op.into(), opset };

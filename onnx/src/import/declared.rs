@@ -38,7 +38,7 @@ impl Importer<'_, '_> {
     }
 }
 
-/// The shape that `inferred` and `declared` give together, where that is more than the first alone.
+/// The shape that combines `inferred` and `declared`, if it is more precise than `inferred`.
 fn refined(inferred: &TensorType, declared: &TensorType) -> Option<Vec<Dim>> {
     let to = declared.shape.as_ref()?;
     let Some(from) = &inferred.shape else { return Some(to.clone()) };

@@ -7,7 +7,7 @@ use of_ir::{Arity, Attr, AttrSlot, AttrValue, Attrs, DType, RegionId, ValueId};
 use of_ops::OpDecl;
 
 use super::attribute::wrong_kind;
-use super::{Attributes, Fault, Importer, Node, Values};
+use super::{Attributes, ImportError, ImportResult, Importer, Node};
 use crate::ops::schema;
 use crate::tensor;
 
@@ -23,13 +23,13 @@ pub(crate) fn declaration(name: &str) -> Option<&'static dyn OpDecl> {
 }
 
 /// The importer of operators that are the same in every version.
-pub(crate) fn as_is(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(crate) fn as_is(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     cx.emit(node)
 }
 
 impl Importer<'_, '_> {
     /// Creates the op of a node that has the form of the newest operator set.
-    pub fn emit(&mut self, node: Node<'_>) -> Values {
+    pub fn emit(&mut self, node: Node<'_>) -> ImportResult {
         self.emit_with_regions(node, &[])
     }
 
@@ -39,17 +39,17 @@ impl Importer<'_, '_> {
         op: &str,
         inputs: &[Option<ValueId>],
         attrs: impl IntoIterator<Item = (&'static str, Attr)>,
-    ) -> Result<ValueId, Fault> {
+    ) -> Result<ValueId, ImportError> {
         let mut all = Attributes::default();
         for (name, value) in attrs {
             all.set(name, value);
         }
         let values = self.create(op, inputs, all, &[true], &[])?;
-        values.first().copied().ok_or_else(|| Fault::invalid(format!("{op} gives no value")))
+        values.first().copied().ok_or_else(|| ImportError::invalid(format!("{op} gives no value")))
     }
 
     /// As [`Importer::emit`], for an op with regions.
-    pub fn emit_with_regions(&mut self, node: Node<'_>, regions: &[RegionId]) -> Values {
+    pub fn emit_with_regions(&mut self, node: Node<'_>, regions: &[RegionId]) -> ImportResult {
         let name = if node.domain.is_empty() { node.op.to_owned() } else { format!("{}::{}", node.domain, node.op) };
         self.create(&name, &node.inputs, node.attrs, &node.outputs, regions)
     }
@@ -61,9 +61,9 @@ impl Importer<'_, '_> {
         mut attrs: Attributes<'_>,
         outputs: &[bool],
         regions: &[RegionId],
-    ) -> Values {
+    ) -> ImportResult {
         let Some(decl) = declaration(op) else {
-            return Err(Fault::unsupported("the operator has no counterpart"));
+            return Err(ImportError::unsupported("the operator has no counterpart"));
         };
         self.take_extents(op, inputs, &mut attrs)?;
         let attrs = attributes(decl, op, attrs, outputs)?;
@@ -73,7 +73,12 @@ impl Importer<'_, '_> {
     }
 
     /// Takes out the attribute that says the extents of an operand again, which must be those that the operand has.
-    fn take_extents(&self, op: &str, inputs: &[Option<ValueId>], attrs: &mut Attributes<'_>) -> Result<(), Fault> {
+    fn take_extents(
+        &self,
+        op: &str,
+        inputs: &[Option<ValueId>],
+        attrs: &mut Attributes<'_>,
+    ) -> Result<(), ImportError> {
         let Some((name, input, axis)) = schema::says_extents(op) else { return Ok(()) };
         let said = match attrs.take_any(name)? {
             Some(Attr::Int(one)) => vec![one],
@@ -91,11 +96,16 @@ impl Importer<'_, '_> {
         let has = has.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let problem =
             format!("attribute '{name}' is {said:?}, but the extents of input {input} from axis {axis} on are [{has}]");
-        Err(Fault::invalid(problem))
+        Err(ImportError::invalid(problem))
     }
 
     /// Operands, with `of.none` for those that are left out before others.
-    fn operands(&mut self, decl: &dyn OpDecl, op: &str, inputs: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
+    fn operands(
+        &mut self,
+        decl: &dyn OpDecl,
+        op: &str,
+        inputs: &[Option<ValueId>],
+    ) -> Result<Vec<ValueId>, ImportError> {
         let given = inputs.len() - inputs.iter().rev().take_while(|i| i.is_none()).count();
         let slots = decl.signature().operands;
         let mut operands = Vec::with_capacity(given);
@@ -104,15 +114,15 @@ impl Importer<'_, '_> {
             operands.push(match input {
                 Some(v) => *v,
                 None if optional => self.rw.create_one(of_ops::structural::NoneValue {}, &[])?,
-                None => return Err(Fault::invalid(format!("{op}: input {i} is missing"))),
+                None => return Err(ImportError::invalid(format!("{op}: input {i} is missing"))),
             });
         }
         Ok(operands)
     }
 }
 
-/// The attributes that `decl` asks for, out of those that the node gives and ONNX's defaults.
-fn attributes(decl: &dyn OpDecl, op: &str, mut given: Attributes<'_>, outputs: &[bool]) -> Result<Attrs, Fault> {
+/// The attributes that `decl` declares, from those of the node and ONNX's defaults.
+fn attributes(decl: &dyn OpDecl, op: &str, mut given: Attributes<'_>, outputs: &[bool]) -> Result<Attrs, ImportError> {
     let mut attrs = Attrs::new();
     for slot in decl.signature().attrs {
         if let Some(first) = schema::flag_of_output(op, slot.name) {
@@ -127,7 +137,7 @@ fn attributes(decl: &dyn OpDecl, op: &str, mut given: Attributes<'_>, outputs: &
         if let Some(value) = value.or_else(|| schema::default(op, slot)) {
             attrs.set(slot.name, value);
         } else if !slot.optional {
-            return Err(Fault::invalid(format!("attribute '{name}' is missing")));
+            return Err(ImportError::invalid(format!("attribute '{name}' is missing")));
         }
     }
     for name in schema::ignored(op) {
@@ -137,17 +147,17 @@ fn attributes(decl: &dyn OpDecl, op: &str, mut given: Attributes<'_>, outputs: &
         if let Some(a) = given.take_any(name)?
             && !harmless.matches(&a)
         {
-            return Err(Fault::unsupported(format!("attribute '{name}' is supported as {harmless} only")));
+            return Err(ImportError::unsupported(format!("attribute '{name}' is supported as {harmless} only")));
         }
     }
     match given.names().next() {
-        Some(name) => Err(Fault::unsupported(format!("attribute '{name}' is not supported"))),
+        Some(name) => Err(ImportError::unsupported(format!("attribute '{name}' is not supported"))),
         None => Ok(attrs),
     }
 }
 
-/// A value as the slot wants it: ONNX has integers for truth values and element types. `None` leaves the slot empty.
-fn convert(slot: &AttrSlot, name: &str, value: Attr) -> Result<Option<Attr>, Fault> {
+/// A value converted for the slot: ONNX has integers for truth values and element types. `None` leaves the slot empty.
+fn convert(slot: &AttrSlot, name: &str, value: Attr) -> Result<Option<Attr>, ImportError> {
     Ok(Some(match value {
         Attr::Int(i) if slot.kind == <bool as AttrValue>::KIND => Attr::Bool(i != 0),
         Attr::Int(0) if slot.kind == <DType as AttrValue>::KIND && slot.optional => return Ok(None),

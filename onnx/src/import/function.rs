@@ -5,22 +5,22 @@ use std::collections::HashMap;
 use super::attribute::Attributes;
 use super::declared::Declared;
 use super::model::opsets;
-use super::report::Fault;
+use super::report::ImportError;
 use super::scope::Bound;
 use super::{Call, Context, Importer};
 use crate::proto::{FunctionProto, NodeProto};
 
 impl<'m> Importer<'m, '_> {
-    /// Imports the body of `function` in a scope of its own; gives what its outputs stand for.
+    /// Imports the body of `function` in a new scope; returns the values of its outputs.
     pub(super) fn call(
         &mut self,
         function: &'m FunctionProto,
         node: &'m NodeProto,
         inputs: &[Bound],
         mut attrs: Attributes<'m>,
-    ) -> Result<Vec<Bound>, Fault> {
+    ) -> Result<Vec<Bound>, ImportError> {
         if self.context.calls.iter().any(|c| std::ptr::eq(c.function, function)) {
-            return Err(Fault::invalid(format!("function '{}' calls itself", function.name())));
+            return Err(ImportError::invalid(format!("function '{}' calls itself", function.name())));
         }
         if inputs.len() > function.input.len() || node.output.len() > function.output.len() {
             let what = format!(
@@ -31,11 +31,11 @@ impl<'m> Importer<'m, '_> {
                 inputs.len(),
                 node.output.len()
             );
-            return Err(Fault::invalid(what));
+            return Err(ImportError::invalid(what));
         }
         attrs.default_from(Attributes::read(&function.attribute_proto, &Attributes::default(), self.external)?);
         if let Some(name) = attrs.names().find(|n| !declares(function, n)) {
-            return Err(Fault::invalid(format!("function '{}' has no attribute '{name}'", function.name())));
+            return Err(ImportError::invalid(format!("function '{}' has no attribute '{name}'", function.name())));
         }
         let mut opsets: HashMap<&'m str, i64> = opsets(&function.opset_import)?;
         // Old writers leave out the sets that function and model share.
@@ -58,7 +58,7 @@ impl<'m> Importer<'m, '_> {
         self.leave();
         self.context = context;
         self.scope = scope;
-        let undefined = |name: &String| Fault::invalid(format!("output '{name}' of a function is not defined"));
+        let undefined = |name: &String| ImportError::invalid(format!("output '{name}' of a function is not defined"));
         let outputs = function.output.iter().zip(outputs).map(|(n, o)| o.ok_or_else(|| undefined(n)));
         let outputs: Vec<Bound> = outputs.collect::<Result<_, _>>()?;
         for (name, bound) in node.output.iter().zip(&outputs) {

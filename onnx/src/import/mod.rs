@@ -24,9 +24,9 @@ use crate::proto::FunctionProto;
 pub(crate) use attribute::{Attributes, dtype_attr, literal};
 pub(crate) use emit::{as_is, declaration, is_declared};
 pub(crate) use model::model;
-pub(crate) use node::{Node, Values};
+pub(crate) use node::{ImportResult, Node};
 pub(crate) use region::Region;
-pub(crate) use report::Fault;
+pub(crate) use report::ImportError;
 
 use report::Report;
 use scope::Scope;
@@ -36,7 +36,7 @@ pub const OLDEST_OPSET: i64 = 1;
 /// The newest operator set of ai.onnx that is read.
 pub const NEWEST_OPSET: i64 = 28;
 
-/// A module and what is odd about the model.
+/// A module and the warnings about the model.
 #[derive(Debug)]
 pub struct Imported {
     /// The module; its entry is `main`.
@@ -92,9 +92,9 @@ const DEEPEST: usize = 64;
 
 impl Importer<'_, '_> {
     /// Goes one level deeper, for a subgraph or a call.
-    fn enter(&mut self) -> Result<(), Fault> {
+    fn enter(&mut self) -> Result<(), ImportError> {
         if self.depth == DEEPEST {
-            return Err(Fault::invalid(format!("more than {DEEPEST} subgraphs and calls within each other")));
+            return Err(ImportError::invalid(format!("more than {DEEPEST} subgraphs and calls within each other")));
         }
         self.depth += 1;
         Ok(())

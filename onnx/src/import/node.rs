@@ -4,7 +4,7 @@ use of_ir::{Tensor, Type, ValueId};
 
 use super::Importer;
 use super::attribute::Attributes;
-use super::report::Fault;
+use super::report::ImportError;
 
 /// A node whose inputs are values. Importers change it into the form of the newest operator set.
 #[derive(Clone, Debug)]
@@ -25,8 +25,8 @@ pub(crate) struct Node<'m> {
 
 impl Node<'_> {
     /// Input `i`.
-    pub fn input(&self, i: usize) -> Result<ValueId, Fault> {
-        self.opt_input(i).ok_or_else(|| Fault::invalid(format!("{}: input {i} is missing", self.op)))
+    pub fn input(&self, i: usize) -> Result<ValueId, ImportError> {
+        self.opt_input(i).ok_or_else(|| ImportError::invalid(format!("{}: input {i} is missing", self.op)))
     }
 
     /// Input `i`, unless left out.
@@ -48,8 +48,8 @@ impl Node<'_> {
     }
 }
 
-/// The results of a node, one an output.
-pub(crate) type Values = Result<Vec<ValueId>, Fault>;
+/// The results of a node, one per output.
+pub(crate) type ImportResult = Result<Vec<ValueId>, ImportError>;
 
 /// Facts and small ops that several importers need.
 impl Importer<'_, '_> {
@@ -59,16 +59,16 @@ impl Importer<'_, '_> {
     }
 
     /// The tensor type of a value.
-    pub fn tensor_ty(&self, value: ValueId) -> Result<&of_ir::TensorType, Fault> {
+    pub fn tensor_ty(&self, value: ValueId) -> Result<&of_ir::TensorType, ImportError> {
         match self.ty(value) {
             Type::Tensor(t) => Ok(t),
-            other => Err(Fault::invalid(format!("a tensor is expected, the value is {other}"))),
+            other => Err(ImportError::invalid(format!("a tensor is expected, the value is {other}"))),
         }
     }
 
     /// The number of axes of a value, which a rewriting of an old form must know.
-    pub fn rank(&self, value: ValueId) -> Result<usize, Fault> {
-        self.tensor_ty(value)?.rank().ok_or_else(|| Fault::unsupported("the rank of its operand is not known"))
+    pub fn rank(&self, value: ValueId) -> Result<usize, ImportError> {
+        self.tensor_ty(value)?.rank().ok_or_else(|| ImportError::unsupported("the rank of its operand is not known"))
     }
 
     /// The value of a constant operand.
@@ -77,26 +77,26 @@ impl Importer<'_, '_> {
     }
 
     /// A constant.
-    pub fn constant(&mut self, value: Tensor) -> Result<ValueId, Fault> {
+    pub fn constant(&mut self, value: Tensor) -> Result<ValueId, ImportError> {
         Ok(self.rw.create_one(of_ops::structural::Constant { value }, &[])?)
     }
 
     /// A constant of integers, for shapes and axes.
-    pub fn ints(&mut self, values: &[i64]) -> Result<ValueId, Fault> {
+    pub fn ints(&mut self, values: &[i64]) -> Result<ValueId, ImportError> {
         self.constant(Tensor::from_i64s(values))
     }
 
-    /// The seed of the next random op that has none of its own: 0, 1 and so on.
+    /// The seed of the next random op without a seed attribute: 0, 1 and so on.
     pub fn next_seed(&mut self) -> i64 {
         self.unseeded += 1;
         self.unseeded - 1
     }
 
     /// A number of rank 0 in the element type of `like`.
-    pub fn number(&mut self, value: f64, like: ValueId) -> Result<ValueId, Fault> {
+    pub fn number(&mut self, value: f64, like: ValueId) -> Result<ValueId, ImportError> {
         let dtype = self.tensor_ty(like)?.dtype;
         let t = Tensor::from_elements(dtype, vec![], of_ir::Elements::Float(vec![value]));
-        let t = t.map_err(|e| Fault::invalid(e.to_string()))?;
+        let t = t.map_err(|e| ImportError::invalid(e.to_string()))?;
         self.constant(t)
     }
 }

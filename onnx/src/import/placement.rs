@@ -37,13 +37,13 @@ impl Importer<'_, '_> {
             };
             for spec in &configuration.sharding_spec {
                 let Some(bound) = self.scope.get(spec.tensor_name()) else {
-                    let what = format!("a sharding names '{}', which is no value", spec.tensor_name());
+                    let what = format!("a sharding names '{}', which is not a value", spec.tensor_name());
                     self.report.error(fault(what).or_at(loc));
                     continue;
                 };
                 let Bound::Value(value) = bound else { continue };
                 let Type::Tensor(t) = self.ty(value).clone() else {
-                    let what = format!("a sharding is for '{}', which is no tensor", spec.tensor_name());
+                    let what = format!("a sharding is for '{}', which is not a tensor", spec.tensor_name());
                     self.report.error(fault(what).or_at(loc));
                     continue;
                 };

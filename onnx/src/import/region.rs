@@ -4,7 +4,7 @@ use of_ir::{OpId, RegionId, Type, ValueId};
 
 use super::Importer;
 use super::declared::Declared;
-use super::report::Fault;
+use super::report::ImportError;
 use super::scope::Bound;
 use crate::proto::GraphProto;
 
@@ -12,17 +12,17 @@ use crate::proto::GraphProto;
 pub(crate) struct Region {
     /// The region.
     pub id: RegionId,
-    /// What it gives back.
+    /// What it yields.
     pub yields: Vec<ValueId>,
 }
 
 impl<'m> Importer<'m, '_> {
     /// Imports `graph` as a region whose arguments have the given types. The values around it are visible in it.
-    pub fn region(&mut self, graph: &'m GraphProto, args: &[Type]) -> Result<Region, Fault> {
+    pub fn region(&mut self, graph: &'m GraphProto, args: &[Type]) -> Result<Region, ImportError> {
         if graph.input.len() != args.len() {
             let what =
                 format!("subgraph '{}' has {} inputs, it must have {}", graph.name(), graph.input.len(), args.len());
-            return Err(Fault::invalid(what));
+            return Err(ImportError::invalid(what));
         }
         self.enter()?;
         let id = self.rw.new_region();
@@ -46,15 +46,15 @@ impl<'m> Importer<'m, '_> {
         self.region = outer;
         self.rw.at_end(outer);
         end?;
-        if complete { Ok(Region { id, yields }) } else { Err(Fault::Poisoned) }
+        if complete { Ok(Region { id, yields }) } else { Err(ImportError::Poisoned) }
     }
 
-    /// Imports `graph` into the region that is being filled: `args` stand for its inputs. Gives its outputs.
-    pub fn inline(&mut self, graph: &'m GraphProto, args: &[ValueId]) -> Result<Vec<ValueId>, Fault> {
+    /// Imports `graph` into the region that is being filled: `args` become its inputs. Returns its outputs.
+    pub fn inline(&mut self, graph: &'m GraphProto, args: &[ValueId]) -> Result<Vec<ValueId>, ImportError> {
         if graph.input.len() != args.len() {
             let what =
                 format!("subgraph '{}' has {} inputs, it must have {}", graph.name(), graph.input.len(), args.len());
-            return Err(Fault::invalid(what));
+            return Err(ImportError::invalid(what));
         }
         self.enter()?;
         self.scope.push();
@@ -70,15 +70,15 @@ impl<'m> Importer<'m, '_> {
         self.scope.pop();
         self.leave();
         let complete = outputs.len() == graph.output.len() && self.report.len() == errors;
-        if complete { Ok(outputs) } else { Err(Fault::Poisoned) }
+        if complete { Ok(outputs) } else { Err(ImportError::Poisoned) }
     }
 
-    /// The value that `name` stands for at this place.
-    pub fn named(&self, name: &str) -> Result<ValueId, Fault> {
+    /// The value that `name` refers to in the current scope.
+    pub fn named(&self, name: &str) -> Result<ValueId, ImportError> {
         match self.scope.get(name) {
             Some(Bound::Value(v)) => Ok(v),
-            Some(Bound::Poisoned) => Err(Fault::Poisoned),
-            Some(Bound::Absent) | None => Err(Fault::invalid(format!("'{name}' is not defined"))),
+            Some(Bound::Poisoned) => Err(ImportError::Poisoned),
+            Some(Bound::Absent) | None => Err(ImportError::invalid(format!("'{name}' is not defined"))),
         }
     }
 
@@ -86,8 +86,8 @@ impl<'m> Importer<'m, '_> {
     pub fn region_of(
         &mut self,
         args: &[Type],
-        fill: impl FnOnce(&mut Self, &[ValueId]) -> Result<Vec<ValueId>, Fault>,
-    ) -> Result<Region, Fault> {
+        fill: impl FnOnce(&mut Self, &[ValueId]) -> Result<Vec<ValueId>, ImportError>,
+    ) -> Result<Region, ImportError> {
         let id = self.rw.new_region();
         let outer = std::mem::replace(&mut self.region, id);
         self.rw.at_end(id);

@@ -3,40 +3,40 @@
 use of_diag::{Code, Diagnostic, Diagnostics, Location, Severity};
 use of_ir::OpError;
 
-/// Why a node gives no values.
+/// Why a node could not be imported.
 #[derive(Debug)]
-pub(crate) enum Fault {
-    /// It is valid, and not supported for this reason.
+pub(crate) enum ImportError {
+    /// It is valid but not supported, for this reason.
     Unsupported(String),
-    /// It is not valid.
+    /// It is invalid.
     Invalid(Diagnostic),
-    /// Something that it needs has a fault, which is reported there.
+    /// An operand failed to import; the error is reported there.
     Poisoned,
 }
 
-impl From<Diagnostic> for Fault {
-    fn from(d: Diagnostic) -> Fault {
-        if d.code == Code::UNSUPPORTED { Fault::Unsupported(d.message) } else { Fault::Invalid(d) }
+impl From<Diagnostic> for ImportError {
+    fn from(d: Diagnostic) -> ImportError {
+        if d.code == Code::UNSUPPORTED { ImportError::Unsupported(d.message) } else { ImportError::Invalid(d) }
     }
 }
 
-impl From<OpError> for Fault {
-    fn from(e: OpError) -> Fault {
+impl From<OpError> for ImportError {
+    fn from(e: OpError) -> ImportError {
         let mut d = Diagnostic::error(e.code, Location::Unknown, e.message);
         d.hint = e.hint;
         d.into()
     }
 }
 
-impl Fault {
-    /// Valid, and not supported.
-    pub fn unsupported(reason: impl Into<String>) -> Fault {
-        Fault::Unsupported(reason.into())
+impl ImportError {
+    /// A valid node that is not supported.
+    pub fn unsupported(reason: impl Into<String>) -> ImportError {
+        ImportError::Unsupported(reason.into())
     }
 
     /// Not valid.
-    pub fn invalid(message: impl Into<String>) -> Fault {
-        Fault::Invalid(Diagnostic::error(Code::MODEL, Location::Unknown, message))
+    pub fn invalid(message: impl Into<String>) -> ImportError {
+        ImportError::Invalid(Diagnostic::error(Code::MODEL, Location::Unknown, message))
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct OpName {
     pub opset: Option<i64>,
 }
 
-/// Nodes that are not supported for one and the same reason.
+/// Nodes that are not supported for the same reason.
 struct Unsupported {
     name: OpName,
     reason: String,
@@ -63,7 +63,7 @@ enum Item {
     Unsupported(Unsupported),
 }
 
-/// What is wrong so far.
+/// The errors so far.
 #[derive(Default)]
 pub(crate) struct Report {
     items: Vec<Item>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use of_ir::ValueId;
 
-/// What a name stands for.
+/// What a name refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bound {
     /// A value of the graph.
@@ -40,7 +40,7 @@ impl<'m> Scope<'m> {
         }
     }
 
-    /// What `name` stands for, in this graph or one around it.
+    /// What `name` refers to, in this graph or one around it.
     pub fn get(&self, name: &str) -> Option<Bound> {
         self.frames.iter().rev().find_map(|f| f.get(name).copied())
     }

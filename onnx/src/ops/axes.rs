@@ -2,25 +2,25 @@
 
 use of_ir::Attr;
 
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `Squeeze` and `Unsqueeze` before 13.
-pub(super) fn squeeze_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn squeeze_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     axes_to_operand(cx, &mut node)?;
     cx.emit(node)
 }
 
 /// Reductions whose axes are an attribute.
-pub(super) fn reduce_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn reduce_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     if node.inputs.len() > 1 {
-        return Err(Fault::invalid(format!("{} has no axes operand in opset {}", node.op, node.version)));
+        return Err(ImportError::invalid(format!("{} has no axes operand in opset {}", node.op, node.version)));
     }
     axes_to_operand(cx, &mut node)?;
     cx.emit(node)
 }
 
 /// Makes the attribute `axes` operand 1.
-fn axes_to_operand(cx: &mut Importer<'_, '_>, node: &mut Node<'_>) -> Result<(), Fault> {
+fn axes_to_operand(cx: &mut Importer<'_, '_>, node: &mut Node<'_>) -> Result<(), ImportError> {
     if let Some(axes) = node.attrs.take::<Vec<i64>>("axes")?
         && !axes.is_empty()
     {
@@ -31,11 +31,11 @@ fn axes_to_operand(cx: &mut Importer<'_, '_>, node: &mut Node<'_>) -> Result<(),
 }
 
 /// Reductions whose axes are an operand. No axes mean all of them, or none with `noop_with_empty_axes`.
-pub(super) fn reduce(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn reduce(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let noop = node.attrs.take_flag("noop_with_empty_axes")?.unwrap_or(false);
     let known = node.opt_input(1).map(|axes| cx.known(axes));
     match known {
-        // Nothing is reduced: what is left is the function around the sum.
+        // No axis is reduced: only the function applied around the sum remains.
         None if noop => unreduced(cx, &node),
         Some(Some(axes)) if noop && axes.is_empty() => unreduced(cx, &node),
         Some(None) if noop => {
@@ -43,14 +43,14 @@ pub(super) fn reduce(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
             match cx.tensor_ty(axes)?.fixed_dims().as_deref() {
                 Some([n]) if *n > 0 => cx.emit(node),
                 Some([0]) => unreduced(cx, &node),
-                _ => Err(Fault::unsupported("noop_with_empty_axes needs a known number of axes")),
+                _ => Err(ImportError::unsupported("noop_with_empty_axes needs a known number of axes")),
             }
         }
         _ => cx.emit(node),
     }
 }
 
-fn unreduced(cx: &mut Importer<'_, '_>, node: &Node<'_>) -> Values {
+fn unreduced(cx: &mut Importer<'_, '_>, node: &Node<'_>) -> ImportResult {
     let x = node.input(0)?;
     let none = || std::iter::empty::<(&'static str, Attr)>();
     Ok(vec![match node.op {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use of_ir::{Attr, DType, Tensor, ValueId};
 
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
-/// `CenterCropPad`: pads what is short, cuts what is long, on both sides alike.
-pub(super) fn center_crop_pad(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+/// `CenterCropPad`: pads short axes and crops long ones, equally on both sides.
+pub(super) fn center_crop_pad(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (x, target) = (node.input(0)?, node.input(1)?);
     let mut axes = None;
     let mut fixed = cx.tensor_ty(x)?.fixed_dims();
@@ -29,7 +29,7 @@ pub(super) fn center_crop_pad(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
         let mut bounds = [vec![], vec![], vec![], vec![]];
         for (dim, length) in dims.into_iter().zip(lengths) {
             if length < 0 {
-                return Err(Fault::invalid(format!("a length of {length}")));
+                return Err(ImportError::invalid(format!("a length of {length}")));
             }
             let dim = dim as i64;
             let (extra, surplus) = ((length - dim).max(0), (dim - length).max(0));
@@ -62,7 +62,7 @@ pub(super) fn center_crop_pad(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
 }
 
 /// The windows of signal processing: `a - b cos(t) + c cos(2 t)` over one period.
-fn window(cx: &mut Importer<'_, '_>, mut node: Node<'_>, [a, b, c]: [f32; 3]) -> Values {
+fn window(cx: &mut Importer<'_, '_>, mut node: Node<'_>, [a, b, c]: [f32; 3]) -> ImportResult {
     let size = node.input(0)?;
     let periodic = node.attrs.take_flag("periodic")?.unwrap_or(true);
     let dtype: i64 = node.attrs.take("output_datatype")?.unwrap_or(1);
@@ -90,32 +90,32 @@ fn window(cx: &mut Importer<'_, '_>, mut node: Node<'_>, [a, b, c]: [f32; 3]) ->
 }
 
 /// `HannWindow`.
-pub(super) fn hann_window(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn hann_window(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     window(cx, node, [0.5, 0.5, 0.0])
 }
 
 /// `HammingWindow`.
-pub(super) fn hamming_window(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn hamming_window(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     window(cx, node, [25.0 / 46.0, 21.0 / 46.0, 0.0])
 }
 
 /// `BlackmanWindow`.
-pub(super) fn blackman_window(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn blackman_window(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     window(cx, node, [0.42, 0.5, 0.08])
 }
 
 /// `SpaceToDepth`, whose channels are the outer part of the new ones (`CRD`) or the inner one (`DCR`).
-pub(super) fn space_to_depth(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn space_to_depth(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let mode: Option<Arc<str>> = node.attrs.take("mode")?;
     match mode.as_deref() {
         None | Some("DCR") => return cx.emit(node),
         Some("CRD") => {}
-        Some(other) => return Err(Fault::invalid(format!("attribute 'mode' is '{other}'"))),
+        Some(other) => return Err(ImportError::invalid(format!("attribute 'mode' is '{other}'"))),
     }
-    let missing = || Fault::invalid("attribute 'blocksize' is missing");
+    let missing = || ImportError::invalid("attribute 'blocksize' is missing");
     let block: i64 = node.attrs.take("blocksize")?.ok_or_else(missing)?;
     node.attrs.set("blocksize", Attr::Int(block));
-    let y = cx.emit(node)?.first().copied().ok_or_else(|| Fault::invalid("it gives no value"))?;
+    let y = cx.emit(node)?.first().copied().ok_or_else(|| ImportError::invalid("it gives no value"))?;
     // The new channels are a matrix of places in a block by channels, which is turned over.
     let shape = cx.emit_one("Shape", &[Some(y)], [])?;
     let batch = cx.emit_one("Shape", &[Some(y)], [("end", Attr::Int(1))])?;
@@ -128,14 +128,14 @@ pub(super) fn space_to_depth(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> V
     Ok(vec![cx.emit_one("Reshape", &[Some(y), Some(shape)], [])?])
 }
 
-fn pair(cx: &mut Importer<'_, '_>, op: &str, a: ValueId, b: ValueId) -> Result<ValueId, Fault> {
+fn pair(cx: &mut Importer<'_, '_>, op: &str, a: ValueId, b: ValueId) -> Result<ValueId, ImportError> {
     cx.emit_one(op, &[Some(a), Some(b)], [])
 }
 
 /// Attributes that nothing has taken are not known.
-pub(super) fn nothing_left(node: &Node<'_>) -> Result<(), Fault> {
+pub(super) fn nothing_left(node: &Node<'_>) -> Result<(), ImportError> {
     match node.attrs.names().next() {
-        Some(name) => Err(Fault::unsupported(format!("attribute '{name}' is not supported"))),
+        Some(name) => Err(ImportError::unsupported(format!("attribute '{name}' is not supported"))),
         None => Ok(()),
     }
 }

@@ -3,11 +3,11 @@
 use of_ir::{Attr, DType, OpError, Type};
 use of_ops::control::{OptionalGetElement, element_of, join};
 
-use crate::import::{Attributes, Fault, Importer, Node, Region, Values};
+use crate::import::{Attributes, ImportError, ImportResult, Importer, Node, Region};
 use crate::proto::GraphProto;
 
 /// `If`: both branches see the values around the node and have no inputs.
-pub(super) fn if_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
+pub(super) fn if_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> ImportResult {
     let branches = [node.attrs.take_graph("then_branch")?, node.attrs.take_graph("else_branch")?];
     // Both are read before either fault counts, so that one report names everything.
     let regions = branches.map(|graph| cx.region(graph, &[]));
@@ -16,16 +16,16 @@ pub(super) fn if_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
     if then.yields.len() != node.outputs.len() {
         let what =
             format!("the branches give {} values, the node has {} outputs", then.yields.len(), node.outputs.len());
-        return Err(Fault::invalid(what));
+        return Err(ImportError::invalid(what));
     }
     cx.emit_with_regions(node, &[then.id, other.id])
 }
 
 /// `Loop`: the body gets the iteration, the condition and the carried values.
-pub(super) fn loop_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
+pub(super) fn loop_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> ImportResult {
     let body = node.attrs.take_graph("body")?;
     let first: Vec<Type> =
-        (2..node.inputs.len()).map(|i| Ok(cx.ty(node.input(i)?).clone())).collect::<Result<_, Fault>>()?;
+        (2..node.inputs.len()).map(|i| Ok(cx.ty(node.input(i)?).clone())).collect::<Result<_, ImportError>>()?;
     let fixed = [Type::fixed(DType::I64, &[]), Type::fixed(DType::Bool, &[])];
     let region = cx.carrying(body, &fixed, first, &[], 1)?;
     // An optional that comes in and what it holds that goes out are one carried value; the result is what goes out.
@@ -40,24 +40,29 @@ pub(super) fn loop_<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values
 }
 
 /// `SequenceMap`: the body gets one element of every sequence.
-pub(super) fn sequence_map<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
+pub(super) fn sequence_map<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> ImportResult {
     let body = node.attrs.take_graph("body")?;
-    let types: Vec<Type> =
-        (0..node.inputs.len()).map(|i| Ok(element_of(cx.ty(node.input(i)?)).clone())).collect::<Result<_, Fault>>()?;
+    let types: Vec<Type> = (0..node.inputs.len())
+        .map(|i| Ok(element_of(cx.ty(node.input(i)?)).clone()))
+        .collect::<Result<_, ImportError>>()?;
     let region = cx.region(body, &types)?;
     cx.emit_with_regions(node, &[region.id])
 }
 
 /// `Scan` from 9 on: the body gets the states and one slice of every scan input.
-pub(super) fn scan<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
+pub(super) fn scan<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> ImportResult {
     let body = node.attrs.take_graph("body")?;
     let scans: i64 = node.attrs.take("num_scan_inputs")?.unwrap_or(0);
     let axes: Option<Vec<i64>> = node.attrs.take("scan_input_axes")?;
     let states = usize::try_from(scans).ok().and_then(|n| node.inputs.len().checked_sub(n)).filter(|_| scans > 0);
     let Some(states) = states else {
-        return Err(Fault::invalid(format!("num_scan_inputs is {scans}, the node has {} inputs", node.inputs.len())));
+        return Err(ImportError::invalid(format!(
+            "num_scan_inputs is {scans}, the node has {} inputs",
+            node.inputs.len()
+        )));
     };
-    let first: Vec<Type> = (0..states).map(|i| Ok(cx.ty(node.input(i)?).clone())).collect::<Result<_, Fault>>()?;
+    let first: Vec<Type> =
+        (0..states).map(|i| Ok(cx.ty(node.input(i)?).clone())).collect::<Result<_, ImportError>>()?;
     let mut slices = Vec::new();
     for i in states..node.inputs.len() {
         let axis = axes.as_ref().and_then(|a| a.get(i - states)).copied().unwrap_or(0);
@@ -76,12 +81,12 @@ pub(super) fn scan<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values 
 }
 
 /// `Scan` of 8 had lengths of sequences and an axis of batches: a scan over the batches of what `Scan` is now.
-pub(super) fn scan_8<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
+pub(super) fn scan_8<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> ImportResult {
     if node.opt_input(0).is_some() {
-        return Err(Fault::unsupported("sequences of different lengths (sequence_lens)"));
+        return Err(ImportError::unsupported("sequences of different lengths (sequence_lens)"));
     }
     if node.inputs.len() < 2 {
-        return Err(Fault::invalid("Scan needs something to scan"));
+        return Err(ImportError::invalid("Scan needs something to scan"));
     }
     node.inputs.remove(0);
     if let Some(directions) = node.attrs.take_any("directions")? {
@@ -118,14 +123,14 @@ impl<'m> Importer<'m, '_> {
         mut carried: Vec<Type>,
         after: &[Type],
         skip: usize,
-    ) -> Result<Region, Fault> {
+    ) -> Result<Region, ImportError> {
         loop {
             let types: Vec<Type> = before.iter().chain(&carried).chain(after).cloned().collect();
             let region = self.region(body, &types)?;
             let next: Vec<Type> = region.yields.iter().skip(skip).map(|v| self.ty(*v).clone()).collect();
             if next.len() < carried.len() {
                 let what = format!("the body gives {} values, {} are carried", next.len(), carried.len());
-                return Err(Fault::invalid(what));
+                return Err(ImportError::invalid(what));
             }
             let joined: Vec<Type> =
                 carried.iter().zip(&next).map(|(a, b)| join(a, b)).collect::<Result<_, OpError>>()?;

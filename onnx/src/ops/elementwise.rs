@@ -4,10 +4,10 @@ use of_ir::{Attr, Attrs, Tensor, ValueId};
 use of_ops::elementwise::{Cast, Pow};
 
 use super::{legacy, schema};
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `Clip` before 11: the bounds are attributes.
-pub(super) fn clip_6(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn clip_6(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     legacy::drop_consumed_inputs(&mut node);
     let x = node.input(0)?;
     for (i, name) in ["min", "max"].into_iter().enumerate() {
@@ -20,7 +20,7 @@ pub(super) fn clip_6(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `CastLike`: the element type of an operand.
-pub(super) fn cast_like(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn cast_like(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let like = cx.tensor_ty(node.input(1)?)?.clone();
     node.attrs.set("to", crate::import::dtype_attr(&like));
     node.inputs.truncate(1);
@@ -28,22 +28,22 @@ pub(super) fn cast_like(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
 }
 
 /// Operators that are several ops, by the value of an attribute.
-pub(super) fn variant(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn variant(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let mut rows = schema::variants(node.op).peekable();
-    let Some(first) = rows.peek() else { return Err(Fault::unsupported("the operator has no counterpart")) };
+    let Some(first) = rows.peek() else { return Err(ImportError::unsupported("the operator has no counterpart")) };
     let name = first.attr;
     let default = (!schema::is_required(node.op, name)).then(|| first.value());
     let Some(given) = node.attrs.take_any(name)?.or(default) else {
-        return Err(Fault::invalid(format!("attribute '{name}' is missing")));
+        return Err(ImportError::invalid(format!("attribute '{name}' is missing")));
     };
     // Any number but 0 is a truth.
     let given = if let Attr::Int(i) = given { Attr::Int(i64::from(i != 0)) } else { given };
     let mut rows = rows.filter(|row| row.value() == given);
     let Some((row, decl)) = rows.next().and_then(|row| Some((row, of_ops::list::decl(row.op)?))) else {
-        return Err(Fault::invalid(format!("attribute '{name}' cannot be {}", text(&given))));
+        return Err(ImportError::invalid(format!("attribute '{name}' cannot be {}", text(&given))));
     };
     if let Some(other) = node.attrs.names().next() {
-        return Err(Fault::unsupported(format!("attribute '{other}' is not supported")));
+        return Err(ImportError::unsupported(format!("attribute '{other}' is not supported")));
     }
     let mut attrs = Attrs::new();
     if let Some((flag, is)) = row.with {
@@ -62,7 +62,7 @@ fn text(attr: &Attr) -> String {
 }
 
 /// `Pow`, whose exponent may be of another type; the result has that of the base.
-pub(super) fn pow(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn pow(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     let (x, y) = (node.input(0)?, node.input(1)?);
     let (base, exponent) = (cx.tensor_ty(x)?.dtype, cx.tensor_ty(y)?.dtype);
     if base == exponent {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use of_ir::{Attr, DType, Elements, ValueId};
 
 use super::{elementwise, resize, tensors};
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 use crate::proto::tensor_proto::DataType;
 
-/// Operators whose only difference is `consumed_inputs`, a permission to overwrite operands that binds nobody.
-pub(super) fn in_place(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+/// Operators whose only difference is `consumed_inputs`, a hint that operands may be overwritten, which is ignored.
+pub(super) fn in_place(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     drop_consumed_inputs(&mut node);
     cx.emit(node)
 }
@@ -22,28 +22,28 @@ pub(super) fn drop_consumed_inputs(node: &mut Node<'_>) {
 }
 
 /// Binary operators whose second operand broadcasts by the attributes `broadcast` and `axis`.
-pub(super) fn broadcast(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn broadcast(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     align(cx, &mut node)?;
     cx.emit(node)
 }
 
 /// `Pow` that broadcasts by attributes.
-pub(super) fn pow_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn pow_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     align(cx, &mut node)?;
     elementwise::pow(cx, node)
 }
 
 /// Gives operand 1 axes of length 1 behind its own, so that they line up with those of operand 0 from `axis` on.
-fn align(cx: &mut Importer<'_, '_>, node: &mut Node<'_>) -> Result<(), Fault> {
+fn align(cx: &mut Importer<'_, '_>, node: &mut Node<'_>) -> Result<(), ImportError> {
     drop_consumed_inputs(node);
     let broadcasts = node.attrs.take_flag("broadcast")?.unwrap_or(false);
     let axis: Option<i64> = node.attrs.take("axis")?;
     let (a, b) = (node.input(0)?, node.input(1)?);
     if !broadcasts {
         // Without the attribute the shapes are equal; what would broadcast now was a mistake then.
-        let dims = |v| Ok::<_, Fault>(cx.tensor_ty(v)?.fixed_dims());
+        let dims = |v| Ok::<_, ImportError>(cx.tensor_ty(v)?.fixed_dims());
         return match (dims(a)?, dims(b)?) {
-            (Some(a), Some(b)) if a != b => Err(Fault::invalid(format!(
+            (Some(a), Some(b)) if a != b => Err(ImportError::invalid(format!(
                 "operands of shapes {a:?} and {b:?} need attribute 'broadcast' in opset {}",
                 node.version
             ))),
@@ -57,7 +57,9 @@ fn align(cx: &mut Importer<'_, '_>, node: &mut Node<'_>) -> Result<(), Fault> {
     let first = if axis < 0 { axis.saturating_add(wide) } else { axis };
     let behind = wide.saturating_sub(first).saturating_sub(narrow);
     if first < 0 || behind < 0 {
-        return Err(Fault::invalid(format!("an operand of rank {narrow} does not fit at axis {axis} of rank {wide}")));
+        return Err(ImportError::invalid(format!(
+            "an operand of rank {narrow} does not fit at axis {axis} of rank {wide}"
+        )));
     }
     if behind > 0 {
         let b = append_axes(cx, b, narrow, behind)?;
@@ -67,14 +69,14 @@ fn align(cx: &mut Importer<'_, '_>, node: &mut Node<'_>) -> Result<(), Fault> {
 }
 
 /// `count` axes of length 1 behind the `rank` axes of a value.
-fn append_axes(cx: &mut Importer<'_, '_>, value: ValueId, rank: i64, count: i64) -> Result<ValueId, Fault> {
+fn append_axes(cx: &mut Importer<'_, '_>, value: ValueId, rank: i64, count: i64) -> Result<ValueId, ImportError> {
     let axes: Vec<i64> = (rank..rank + count).collect();
     let axes = cx.ints(&axes)?;
     cx.emit_one("Unsqueeze", &[Some(value), Some(axes)], [])
 }
 
 /// `PRelu`, whose slope is one a channel.
-pub(super) fn prelu_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn prelu_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     drop_consumed_inputs(&mut node);
     let (x, slope) = (node.input(0)?, node.input(1)?);
     if cx.tensor_ty(slope)?.rank() == Some(1) {
@@ -88,13 +90,13 @@ pub(super) fn prelu_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `Gemm`, which said whether its bias broadcasts.
-pub(super) fn gemm_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn gemm_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     node.attrs.take_flag("broadcast")?;
     cx.emit(node)
 }
 
 /// `Selu`, with constants of fewer digits.
-pub(super) fn selu_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn selu_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     drop_consumed_inputs(&mut node);
     for (name, usual) in [("alpha", 1.6732_f32), ("gamma", 1.0507)] {
         let value = node.attrs.take::<f64>(name)?.unwrap_or(usual.into());
@@ -104,21 +106,22 @@ pub(super) fn selu_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `Reshape` with its shape as an attribute.
-pub(super) fn reshape_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn reshape_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     drop_consumed_inputs(&mut node);
-    let shape: Vec<i64> = node.attrs.take("shape")?.ok_or_else(|| Fault::invalid("attribute 'shape' is missing"))?;
+    let shape: Vec<i64> =
+        node.attrs.take("shape")?.ok_or_else(|| ImportError::invalid("attribute 'shape' is missing"))?;
     let shape = cx.ints(&shape)?;
     node.set_input(1, Some(shape));
     cx.emit(node)
 }
 
 /// `Cast`, which named the element type in words.
-pub(super) fn cast_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn cast_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     if let Some(to) = node.attrs.take_any("to")? {
         let to = match &to {
             Attr::Str(name) => match DataType::from_str_name(&name.to_ascii_uppercase()) {
                 Some(dtype) => Attr::Int((dtype as i32).into()),
-                None => return Err(Fault::invalid(format!("there is no element type '{name}'"))),
+                None => return Err(ImportError::invalid(format!("there is no element type '{name}'"))),
             },
             _ => to,
         };
@@ -128,20 +131,20 @@ pub(super) fn cast_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `Concat`, along axis 1 where nothing is said.
-pub(super) fn concat_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn concat_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let axis: i64 = node.attrs.take("axis")?.unwrap_or(1);
     node.attrs.set("axis", Attr::Int(axis));
     cx.emit(node)
 }
 
 /// `Tile` along one axis.
-pub(super) fn tile_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn tile_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (x, tiles, axis) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let rank = cx.rank(x)?;
     let axis = match integers(cx, axis).as_deref() {
         Some([axis]) => of_ops::shape::axis(*axis, rank)?,
-        Some(_) => return Err(Fault::invalid("the axis must be one number")),
-        None => return Err(Fault::unsupported("the axis of its repetition must be known")),
+        Some(_) => return Err(ImportError::invalid("the axis must be one number")),
+        None => return Err(ImportError::unsupported("the axis of its repetition must be known")),
     };
     let repeats = match integers(cx, tiles).as_deref() {
         Some([n]) => {
@@ -149,7 +152,7 @@ pub(super) fn tile_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
             repeats[axis] = *n;
             cx.ints(&repeats)?
         }
-        Some(_) => return Err(Fault::invalid("the number of repetitions must be one number")),
+        Some(_) => return Err(ImportError::invalid("the number of repetitions must be one number")),
         None => {
             let one = cx.ints(&[1])?;
             let n = lengths(cx, tiles)?;
@@ -175,7 +178,7 @@ fn integers(cx: &Importer<'_, '_>, value: ValueId) -> Option<Vec<i64>> {
 }
 
 /// Lengths that had the element type of the data, as integers.
-fn lengths(cx: &mut Importer<'_, '_>, value: ValueId) -> Result<ValueId, Fault> {
+fn lengths(cx: &mut Importer<'_, '_>, value: ValueId) -> Result<ValueId, ImportError> {
     if cx.tensor_ty(value)?.dtype == DType::I64 {
         return Ok(value);
     }
@@ -183,7 +186,7 @@ fn lengths(cx: &mut Importer<'_, '_>, value: ValueId) -> Result<ValueId, Fault> 
 }
 
 /// `Split`, whose lengths are an attribute or an operand.
-pub(super) fn split_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn split_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     if let Some(sizes) = node.opt_input(1) {
         let sizes = match integers(cx, sizes) {
             Some(list) => cx.ints(&list)?,
@@ -195,31 +198,31 @@ pub(super) fn split_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `Pad`, whose pads had another name.
-pub(super) fn pad_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn pad_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     match node.attrs.take_any("paddings")? {
         Some(pads) => node.attrs.set("pads", pads),
-        None => return Err(Fault::invalid("attribute 'paddings' is missing")),
+        None => return Err(ImportError::invalid("attribute 'paddings' is missing")),
     }
     tensors::pad_2(cx, node)
 }
 
 /// `Upsample` of images by two factors.
-pub(super) fn upsample_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn upsample_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let mut scales = vec![1.0, 1.0];
     for name in ["height_scale", "width_scale"] {
         let scale: Option<f64> = node.attrs.take(name)?;
-        scales.push(scale.ok_or_else(|| Fault::invalid(format!("attribute '{name}' is missing")))?);
+        scales.push(scale.ok_or_else(|| ImportError::invalid(format!("attribute '{name}' is missing")))?);
     }
     node.attrs.set("scales", Attr::Floats(scales));
     resize::upsample_7(cx, node)
 }
 
 /// `LpPool` and `GlobalLpPool`, whose norm was a real number.
-pub(super) fn lp_pool_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn lp_pool_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     if let Some(p) = node.attrs.take_any("p")? {
         let p = match p {
             Attr::Float(p) if p.fract() == 0.0 && p.abs() < 1e9 => Attr::Int(p as i64),
-            Attr::Float(p) => return Err(Fault::unsupported(format!("the norm {p} is not an integer"))),
+            Attr::Float(p) => return Err(ImportError::unsupported(format!("the norm {p} is not an integer"))),
             p => p,
         };
         node.attrs.set("p", p);
@@ -228,7 +231,7 @@ pub(super) fn lp_pool_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
 }
 
 /// `RNN`, `GRU` and `LSTM`, which have an attribute that says whether the sequence is an output.
-pub(super) fn recurrent_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn recurrent_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     node.attrs.take_flag("output_sequence")?;
     // The default of GRU 1 was misspelt, and so it was written by some.
     if let Some(direction) = node.attrs.take::<Arc<str>>("direction")? {

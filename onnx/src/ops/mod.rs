@@ -6,7 +6,7 @@
 /// The rows of a domain: each operator with the operator sets in which its reading changes.
 macro_rules! table {
     ($domain:expr; $($op:literal: $($since:literal $import:path),+;)*) => {
-        &[$($($crate::ops::Entry { domain: $domain, op: $op, since: $since, import: $import },)+)*]
+        &[$($($crate::ops::ImporterEntry { domain: $domain, op: $op, since: $since, import: $import },)+)*]
     };
 }
 
@@ -32,16 +32,16 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 pub(crate) use support::why_not;
-pub use support::{Operator, Reading, operators};
+pub use support::{Operator, Support, operators};
 
-use crate::import::{Importer, Node, Values, as_is, is_declared};
+use crate::import::{ImportResult, Importer, Node, as_is, is_declared};
 
-/// Reads one node.
-pub(crate) type ImportFn = for<'m, 'i, 'g> fn(&'i mut Importer<'m, 'g>, Node<'m>) -> Values;
+/// Imports one node.
+pub(crate) type ImportFn = for<'m, 'i, 'g> fn(&'i mut Importer<'m, 'g>, Node<'m>) -> ImportResult;
 
 /// One row of the table: operator `op` of `domain` is read by `import` from operator set `since` on, up to the next
 /// row of the same operator.
-pub(crate) struct Entry {
+pub(crate) struct ImporterEntry {
     pub domain: &'static str,
     pub op: &'static str,
     pub since: i64,
@@ -49,13 +49,13 @@ pub(crate) struct Entry {
 }
 
 /// The rows of every domain.
-const TABLES: [&[Entry]; 4] = [table::TABLE, contrib::TABLE, ml::TABLE, preview::TABLE];
+const TABLES: [&[ImporterEntry]; 4] = [table::TABLE, contrib::TABLE, ml::TABLE, preview::TABLE];
 
 /// The importer of an operator in the given version; `None` where the operator is not known.
 pub(crate) fn find(domain: &str, op: &str, version: i64) -> Option<ImportFn> {
-    static ROWS: OnceLock<HashMap<(&str, &str), Vec<&Entry>>> = OnceLock::new();
+    static ROWS: OnceLock<HashMap<(&str, &str), Vec<&ImporterEntry>>> = OnceLock::new();
     let rows = ROWS.get_or_init(|| {
-        let mut rows: HashMap<_, Vec<&Entry>> = HashMap::new();
+        let mut rows: HashMap<_, Vec<&ImporterEntry>> = HashMap::new();
         for entry in TABLES.iter().copied().flatten() {
             rows.entry((entry.domain, entry.op)).or_default().push(entry);
         }

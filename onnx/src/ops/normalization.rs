@@ -5,17 +5,17 @@ use of_ops::nn::BatchNormTraining;
 
 use super::compose::nothing_left;
 use super::legacy;
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `BatchNormalization`, by given statistics or by those of the batch.
-pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     if node.version < 7 {
         // Whether it is for a test; the exporters of that time left it as it was in training.
         node.attrs.take_flag("is_test")?;
         legacy::drop_consumed_inputs(&mut node);
     }
     if node.attrs.take_flag("spatial")? == Some(false) {
-        return Err(Fault::unsupported("spatial 0 (statistics for every activation)"));
+        return Err(ImportError::unsupported("spatial 0 (statistics for every activation)"));
     }
     let momentum = node.attrs.take("momentum")?.unwrap_or(0.9);
     // Before 14, outputs beyond the first asked for training.
@@ -26,7 +26,7 @@ pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
         return cx.emit(node);
     }
     if (3..node.outputs.len()).any(|i| node.uses_output(i)) {
-        return Err(Fault::unsupported("the statistics of the batch as outputs"));
+        return Err(ImportError::unsupported("the statistics of the batch as outputs"));
     }
     let epsilon = node.attrs.take("epsilon")?.unwrap_or(1e-5);
     nothing_left(&node)?;
@@ -36,15 +36,15 @@ pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
 }
 
 /// `GroupNormalization` of 18: scale and bias are one a group, not one a channel.
-pub(super) fn group_norm_18(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn group_norm_18(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let groups: i64 =
-        node.attrs.take("num_groups")?.ok_or_else(|| Fault::invalid("attribute 'num_groups' is missing"))?;
+        node.attrs.take("num_groups")?.ok_or_else(|| ImportError::invalid("attribute 'num_groups' is missing"))?;
     let x = cx.tensor_ty(node.input(0)?)?;
     let channels = x.shape.as_ref().and_then(|s| s.get(1)?.as_const());
     let each = match channels {
         Some(c) if groups > 0 && c % groups == 0 => c / groups,
-        Some(_) => return Err(Fault::invalid("the number of channels is not a multiple of num_groups")),
-        None => return Err(Fault::unsupported("the number of channels is not known")),
+        Some(_) => return Err(ImportError::invalid("the number of channels is not a multiple of num_groups")),
+        None => return Err(ImportError::unsupported("the number of channels is not known")),
     };
     for i in [1, 2] {
         let v = node.input(i)?;

@@ -4,25 +4,26 @@ use std::sync::Arc;
 
 use of_ir::{Attr, Tensor, Type};
 
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `Upsample` of 7: the scales are an attribute.
-pub(super) fn upsample_7(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
-    let scales: Vec<f64> = node.attrs.take("scales")?.ok_or_else(|| Fault::invalid("attribute 'scales' is missing"))?;
+pub(super) fn upsample_7(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
+    let scales: Vec<f64> =
+        node.attrs.take("scales")?.ok_or_else(|| ImportError::invalid("attribute 'scales' is missing"))?;
     let scales: Vec<f32> = scales.iter().map(|s| *s as f32).collect();
-    let scales = Tensor::from_slice(&[scales.len()], &scales).map_err(|e| Fault::invalid(e.to_string()))?;
+    let scales = Tensor::from_slice(&[scales.len()], &scales).map_err(|e| ImportError::invalid(e.to_string()))?;
     let scales = cx.constant(scales)?;
     node.set_input(1, Some(scales));
     upsample_9(cx, node)
 }
 
 /// `Upsample` of 9: what `Resize` of 10 does.
-pub(super) fn upsample_9(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn upsample_9(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     resize_10(cx, node)
 }
 
 /// `Resize` of 10: coordinates are not shifted, the nearest is the one below.
-pub(super) fn resize_10(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn resize_10(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let scales = node.input(1)?;
     node.inputs = vec![node.inputs[0], None, Some(scales)];
     // Some writers call the linear mode by its rank.
@@ -35,8 +36,8 @@ pub(super) fn resize_10(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
     cx.emit(Node { op: "Resize", ..node })
 }
 
-/// `Resize` from 11 on: empty tensors stand for operands that are left out.
-pub(super) fn resize(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+/// `Resize` from 11 on: empty tensors mark omitted operands.
+pub(super) fn resize(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     for i in 1..node.inputs.len() {
         if let Some(v) = node.inputs[i]
             && is_empty(cx.ty(v))
@@ -61,13 +62,13 @@ fn is_empty(ty: &Type) -> bool {
 }
 
 /// `RoiAlign` before 16 had no shift by half a pixel.
-pub(super) fn roi_align_10(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn roi_align_10(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     node.attrs.set("coordinate_transformation_mode", Attr::Str("output_half_pixel".into()));
     cx.emit(node)
 }
 
 /// `GridSample` of 16 called its modes by the rank of an image.
-pub(super) fn grid_sample_16(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn grid_sample_16(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let mode: Option<Arc<str>> = node.attrs.take("mode")?;
     let mode: Arc<str> = match mode.as_deref() {
         None | Some("bilinear") => "linear".into(),

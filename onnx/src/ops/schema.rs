@@ -138,7 +138,7 @@ const DEFAULTS: &[(&str, &str, Preset)] = &[
     ("*", "sorted", Int(1)),
 ];
 
-/// Attributes that must be given, whatever `*` says above.
+/// Attributes that are required even if `*` above marks them optional.
 const REQUIRED: &[(&str, &str)] = &[
     ("BitShift", "direction"),
     ("Concat", "axis"),
@@ -162,37 +162,37 @@ const EXTENTS: &[(&str, &str, usize, usize)] = &[
 /// Attributes that advise, without effect on results.
 const IGNORED: &[(&str, &[&str])] = &[("LinearAttention", &["chunk_size"])];
 
-/// A value of an attribute that changes nothing.
+/// An attribute value that has no effect.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Harmless {
+pub(crate) enum AttributeWithoutEffect {
     /// An integer.
     Is(i64),
 }
 
-impl Harmless {
-    /// Whether `a` is it.
+impl AttributeWithoutEffect {
+    /// Whether `a` has this value.
     pub fn matches(self, a: &Attr) -> bool {
         match (self, a) {
-            (Harmless::Is(n), Attr::Int(i)) => *i == n,
+            (AttributeWithoutEffect::Is(n), Attr::Int(i)) => *i == n,
             _ => false,
         }
     }
 }
 
-impl fmt::Display for Harmless {
+impl fmt::Display for AttributeWithoutEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Harmless::Is(n) => write!(f, "{n}"),
+            AttributeWithoutEffect::Is(n) => write!(f, "{n}"),
         }
     }
 }
 
 /// Attributes that have one supported value, unless the op of the IR takes them.
-const ONLY: &[(&str, &[(&str, Harmless)])] = &[
-    ("GroupNormalization", &[("stash_type", Harmless::Is(1))]),
-    ("LayerNormalization", &[("stash_type", Harmless::Is(1))]),
-    ("RMSNormalization", &[("stash_type", Harmless::Is(1))]),
-    ("Range", &[("stash_type", Harmless::Is(1))]),
+const ONLY: &[(&str, &[(&str, AttributeWithoutEffect)])] = &[
+    ("GroupNormalization", &[("stash_type", AttributeWithoutEffect::Is(1))]),
+    ("LayerNormalization", &[("stash_type", AttributeWithoutEffect::Is(1))]),
+    ("RMSNormalization", &[("stash_type", AttributeWithoutEffect::Is(1))]),
+    ("Range", &[("stash_type", AttributeWithoutEffect::Is(1))]),
 ];
 
 /// Attributes of the IR that say whether an output is used: operator, name, the first output meant.
@@ -209,7 +209,7 @@ const FLAGS: &[(&str, &str, usize)] = &[
 pub(crate) struct Variant {
     /// The op.
     pub op: &'static str,
-    /// An attribute of the op that is set where the operator is read, and must be so where it is written.
+    /// An attribute of the op that the import sets and that must have this value for the export.
     pub with: Option<(&'static str, bool)>,
     /// The operator in ONNX.
     pub onnx: &'static str,
@@ -272,7 +272,7 @@ pub(crate) fn variants(onnx: &str) -> impl Iterator<Item = &'static Variant> {
     VARIANTS.iter().filter(move |v| v.onnx == onnx)
 }
 
-/// The row for an op, whose attributes `get` tells.
+/// The row for an op; `get` returns its attributes.
 pub(crate) fn variant(op: &str, get: impl Fn(&str) -> Option<Attr>) -> Option<&'static Variant> {
     let fits = |v: &&Variant| v.with.is_none_or(|(name, is)| get(name) == Some(Attr::Bool(is)));
     VARIANTS.iter().filter(|v| v.op == op).find(fits)
@@ -354,6 +354,6 @@ pub(crate) fn ignored(op: &str) -> &'static [&'static str] {
 }
 
 /// Attributes with one supported value.
-pub(crate) fn only(op: &str) -> &'static [(&'static str, Harmless)] {
+pub(crate) fn only(op: &str) -> &'static [(&'static str, AttributeWithoutEffect)] {
     ONLY.iter().find(|(o, _)| *o == op).map_or(&[], |i| i.1)
 }

@@ -2,10 +2,10 @@
 
 use of_ir::Attr;
 
-use crate::import::{Importer, Node, Values};
+use crate::import::{ImportResult, Importer, Node};
 
 /// The axes from `axis` on are one axis of the function; those before it are the other.
-pub(super) fn softmax_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn softmax_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let axis: i64 = node.attrs.take("axis")?.unwrap_or(1);
     let x = node.input(0)?;
     let rank = cx.rank(x)? as i64;

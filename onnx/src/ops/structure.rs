@@ -4,7 +4,7 @@ use of_ir::Attr;
 use of_ops::elementwise::Cast;
 
 use super::{legacy, random};
-use crate::import::{Fault, Importer, Node, Values, literal};
+use crate::import::{ImportError, ImportResult, Importer, Node, literal};
 
 /// The attributes that give a `Constant` its value.
 const VALUES: [&str; 8] = [
@@ -19,26 +19,26 @@ const VALUES: [&str; 8] = [
 ];
 
 /// `Constant` in all its forms.
-pub(super) fn constant(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn constant(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let mut value = None;
     for name in VALUES {
         if let Some(a) = node.attrs.take_any(name)?
             && value.replace(a).is_some()
         {
-            return Err(Fault::invalid("a Constant has one value, two are given"));
+            return Err(ImportError::invalid("a Constant has one value, two are given"));
         }
     }
-    let value = value.and_then(literal).ok_or_else(|| Fault::invalid("a Constant without value"))?;
+    let value = value.and_then(literal).ok_or_else(|| ImportError::invalid("a Constant without value"))?;
     Ok(vec![cx.constant(value)?])
 }
 
 /// `Identity`: another name for the same value.
-pub(super) fn identity(_cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn identity(_cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     Ok(vec![node.input(0)?])
 }
 
-/// `Dropout`. Before 12 it could not be told to train, and the ratio was an attribute.
-pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+/// `Dropout`. Before 12 it had no training mode, and the ratio was an attribute.
+pub(super) fn dropout(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     if node.version < 7 {
         // Whether it is for a test; the exporters of that time left it as it was in training.
         node.attrs.take_flag("is_test")?;

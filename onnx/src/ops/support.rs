@@ -19,16 +19,16 @@ pub struct Operator {
     /// The first and the last operator set that has it; of other domains than ai.onnx, the first and the last that is
     /// read in another way than the one before.
     pub sets: [i64; 2],
-    /// What becomes of it.
-    pub reading: Reading,
+    /// How it is imported.
+    pub support: Support,
 }
 
-/// What becomes of an operator.
+/// How an operator is imported.
 #[derive(Clone)]
-pub enum Reading {
-    /// This op of the IR.
+pub enum Support {
+    /// As this op of the IR.
     Op(&'static dyn OpDecl),
-    /// Several ops.
+    /// As several ops.
     Ops,
     /// It is not supported, for this reason.
     Refused(&'static str),
@@ -36,26 +36,26 @@ pub enum Reading {
 
 /// Every operator of ai.onnx, and those of other domains that are known; alphabetical in each domain.
 pub fn operators() -> Vec<Operator> {
-    let other = |domain, name, reading| Operator { domain, name, sets: [1, 1], reading };
+    let other = |domain, name, support| Operator { domain, name, sets: [1, 1], support };
     let mut all: Vec<Operator> = onnx().collect();
-    // Models have more under the name of ONNX than ONNX ever had.
+    // Models use operators in the ONNX domain that no ONNX version defines.
     let more = table::TABLE.iter().filter(|e| onnx().all(|o| o.name != e.op));
     all.extend(
-        more.map(|e| Operator { domain: "", name: e.op, sets: [e.since, NEWEST_OPSET], reading: Reading::Ops })
+        more.map(|e| Operator { domain: "", name: e.op, sets: [e.since, NEWEST_OPSET], support: Support::Ops })
             .collect::<Vec<_>>(),
     );
     for e in contrib::TABLE.iter().chain(ml::TABLE).chain(preview::TABLE) {
         match all.iter_mut().find(|o| (o.domain, o.name) == (e.domain, e.op)) {
             Some(o) => o.sets[1] = e.since,
-            None => all.push(Operator { sets: [e.since; 2], ..other(e.domain, e.op, Reading::Ops) }),
+            None => all.push(Operator { sets: [e.since; 2], ..other(e.domain, e.op, Support::Ops) }),
         }
     }
-    all.extend(contrib::REFUSED.iter().map(|row| other(contrib::DOMAIN, row.0, Reading::Refused(row.1))));
+    all.extend(contrib::REFUSED.iter().map(|row| other(contrib::DOMAIN, row.0, Support::Refused(row.1))));
     for decl in of_ops::list::ALL {
         for (domain, name) in decl.onnx().iter().filter_map(|name| name.split_once("::")) {
             match all.iter_mut().find(|o| (o.domain, o.name) == (domain, name)) {
-                Some(o) => o.reading = Reading::Op(*decl),
-                None => all.push(other(domain, name, Reading::Op(*decl))),
+                Some(o) => o.support = Support::Op(*decl),
+                None => all.push(other(domain, name, Support::Op(*decl))),
             }
         }
     }
@@ -70,19 +70,19 @@ fn onnx() -> impl Iterator<Item = Operator> {
         let first = versions.first()?.abs();
         // A set that withdraws an operator is the last in its list.
         let last = versions.last().filter(|v| **v < 0).map_or(NEWEST_OPSET, |v| -v - 1);
-        Some(Operator { domain: "", name, sets: [first, last], reading: reading(name) })
+        Some(Operator { domain: "", name, sets: [first, last], support: support(name) })
     })
 }
 
 /// What becomes of the operator `name` of ai.onnx.
-fn reading(name: &str) -> Reading {
+fn support(name: &str) -> Support {
     let rows = || table::TABLE.iter().filter(|e| e.op == name);
-    // What is read as it is needs an op that declares itself to be it.
+    // An operator imported one to one needs an op that declares it.
     let as_it_is = rows().any(|e| e.import as usize == as_is as super::ImportFn as usize);
     match declaration(name) {
-        Some(decl) => Reading::Op(decl),
-        None if rows().next().is_some() && !as_it_is => Reading::Ops,
-        None => Reading::Refused(MISSING),
+        Some(decl) => Support::Op(decl),
+        None if rows().next().is_some() && !as_it_is => Support::Ops,
+        None => Support::Refused(MISSING),
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     fn operator_set_selects_the_importer() {
         for o in operators() {
             let found = super::super::find(o.domain, o.name, o.sets[1]).is_some();
-            assert!(found || matches!(o.reading, Reading::Refused(MISSING)), "{}", o.name);
+            assert!(found || matches!(o.support, Support::Refused(MISSING)), "{}", o.name);
         }
         assert_eq!(operators().iter().find(|o| o.name == "Upsample").unwrap().sets, [1, 9]);
     }

@@ -1,13 +1,13 @@
 //! The table of importers: every operator that needs more than its op's declaration.
 
-use super::Entry;
+use super::ImporterEntry;
 use super::{
     axes, compose, contrib, control, elementwise, legacy, normalization, random, resize, softmax, structure, tensors,
 };
 use crate::import::as_is;
 
 /// The operators of ai.onnx, alphabetical, each with the operator sets in which its reading changes.
-pub(crate) const TABLE: &[Entry] = table! { "";
+pub(crate) const TABLE: &[ImporterEntry] = table! { "";
     "Abs": 1 legacy::in_place, 6 as_is;
     "Add": 1 legacy::broadcast, 7 as_is;
     "And": 1 legacy::broadcast, 7 as_is;

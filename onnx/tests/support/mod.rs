@@ -35,7 +35,7 @@ impl Build {
         self
     }
 
-    /// An input of a subgraph, whose type is that of what it is given.
+    /// An input of a subgraph, typed by its operand.
     pub fn arg(mut self, name: &str) -> Build {
         self.0.input.push(ValueInfoProto { name: Some(name.into()), ..ValueInfoProto::default() });
         self
@@ -308,7 +308,7 @@ pub fn x32(dims: &[usize], values: &[f32]) -> Tensor {
     Tensor::from_slice(dims, values).unwrap()
 }
 
-/// Numbers that are neither large nor regular, and differ by `seed`.
+/// Small irregular numbers that depend on `seed`.
 pub fn wave(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 37 + seed * 11 + 5) % 61) as f32 / 30.0 - 1.0).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! On the one global view of the tensor each of them is the identity; what the devices do is in its name, and what they
 //! hold before and after in the types. The pass `insert-boxing` makes all but [`Place`], and [`Transfer`], which
-//! stands in the function of one rank. [`Send`] is the one between meshes.
+//! occurs in per-rank functions. [`Send`] is the one between meshes.
 
 mod transfer;
 
@@ -58,7 +58,7 @@ impl Op for Send {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let t = cx.tensor(0)?;
         let wrong = |what: String| Err(OpError::new(of_diag::Code::SBP, what));
-        let Some(from) = &t.sbp else { return wrong("the operand does not say how it lies on its mesh".into()) };
+        let Some(from) = &t.sbp else { return wrong("the operand has no layout on a mesh".into()) };
         if from.mesh == self.to.mesh {
             return wrong(format!("{from} and {} are of one mesh", self.to));
         }
@@ -83,7 +83,7 @@ macro_rules! collectives {
                 attrs: {
                     /// The mesh axes along which devices take part.
                     axes: Vec<i64>,
-                    /// How the result lies.
+                    /// The placement of the result.
                     to: NdSbp,
                 },
             }
@@ -113,7 +113,7 @@ collectives! {
     AllToAll = "of.all_to_all" |from, to| matches!((from, to), (Sbp::Split(a), Sbp::Split(b)) if a != b);
     /// Values count as one device's part of the whole: `B -> P` or `S -> P` along one mesh axis; nothing is sent.
     Embed = "of.embed" |from, to| matches!((from, to), (Sbp::Split(_) | Sbp::Broadcast, Sbp::Partial(_)));
-    /// Every device fetches what it lacks from one that has it, along several mesh axes.
+    /// Every device fetches the elements it lacks from a device that has them, along several mesh axes.
     Exchange = "of.exchange" |from, to| !matches!(from, Sbp::Partial(_)) && !matches!(to, Sbp::Partial(_));
     /// Partial values are combined and every device gets a slice: `P -> S` along one mesh axis.
     ReduceScatter = "of.reduce_scatter" |from, to| matches!((from, to), (Sbp::Partial(_), Sbp::Split(_)));
@@ -126,7 +126,7 @@ collectives! {
 fn transfer(cx: &OpView<'_>, axes: &[i64], to: &NdSbp, fits: impl Fn(Sbp, Sbp) -> bool) -> Inferred {
     let t = cx.tensor(0)?;
     let wrong = |what: String| Err(OpError::new(of_diag::Code::SBP, what));
-    let Some(from) = &t.sbp else { return wrong("the operand does not say how it lies on the mesh".into()) };
+    let Some(from) = &t.sbp else { return wrong("the operand has no layout on the mesh".into()) };
     if from.mesh != to.mesh || from.axes.len() != to.axes.len() {
         return wrong(format!("{from} and {to} are of different meshes"));
     }

@@ -5,10 +5,10 @@ use of_ir::{DType, NdSbp, OpError, OpView, TensorType, Type};
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 op! {
-    /// A rank's share in a collective: its part of a tensor becomes its part as the tensor lies afterwards.
+    /// One rank's share of a collective: converts its part of a tensor from the source to the target placement.
     ///
-    /// It stands in the function of one rank, whose types are those of its own parts. Ranks meet at equal numbers, so it
-    /// has an effect: it is neither merged with others nor left out.
+    /// It occurs in per-rank functions, whose types are those of the rank's parts. Ranks rendezvous at equal ids, so it
+    /// has a side effect: it is neither merged with others nor removed.
     pub struct Transfer = "of.transfer" [Structural] {
         operands: (x),
         results: (y),
@@ -22,13 +22,13 @@ op! {
             ranks: Vec<i64>,
             /// Extents of what those ranks hold together.
             dims: Vec<i64>,
-            /// How it lies before.
+            /// The source placement.
             from: NdSbp,
-            /// How it lies after.
+            /// The target placement.
             to: NdSbp,
             /// Extents of the rank's part after.
             part: Vec<i64>,
-            /// Between stages: the axis along which they lie, the one that sends, and the one that receives. Ranks of other
+            /// Between stages: the mesh axis that indexes them, the stage that sends, the stage that receives. Ranks of other
             /// stages have nothing of the tensor; none where all ranks along the axes have a part before and after.
             stages: Vec<i64>,
         },
@@ -42,7 +42,10 @@ impl Op for Transfer {
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         let t = cx.tensor(0)?;
         if t.dtype == DType::String {
-            return Err(OpError::new(of_diag::Code::TYPE, "text lies on every rank"));
+            return Err(OpError::new(
+                of_diag::Code::TYPE,
+                "string tensors are on every rank and cannot be transferred",
+            ));
         }
         let part: Option<Vec<usize>> = self.part.iter().map(|d| usize::try_from(*d).ok()).collect();
         let part = part.ok_or_else(|| OpError::new(of_diag::Code::SHAPE, "an extent is negative"))?;

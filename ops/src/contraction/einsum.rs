@@ -10,7 +10,7 @@ use of_ir::{DType, Dim, Elements, OpError, OpView, Rewriter, Shape, Tensor, Tens
 use self::equation::{Equation, Label};
 use super::MatMul;
 use crate::elementwise::Select;
-use crate::nn::build::{Build, Made, diagnostic};
+use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
 
@@ -123,7 +123,7 @@ fn diagonal(b: &mut Build<'_, '_>, mut t: Term) -> Result<Term, Diagnostic> {
     Ok(t)
 }
 
-/// Sums over the axes that nobody asks for.
+/// Sums over the axes that are not in the output.
 fn sum_out(b: &mut Build<'_, '_>, t: Term, keep: &dyn Fn(&Label) -> bool) -> Result<Term, Diagnostic> {
     let axes: Vec<usize> = (0..t.labels.len()).filter(|a| !keep(&t.labels[*a])).collect();
     if axes.is_empty() {
@@ -134,7 +134,7 @@ fn sum_out(b: &mut Build<'_, '_>, t: Term, keep: &dyn Fn(&Label) -> bool) -> Res
 }
 
 /// `t` with its axes in the order of `labels`, length 1 where it has no such axis.
-fn spread(b: &mut Build<'_, '_>, t: &Term, labels: &[Label]) -> Made {
+fn spread(b: &mut Build<'_, '_>, t: &Term, labels: &[Label]) -> BuildResult {
     let perm: Vec<usize> = labels.iter().filter_map(|l| t.labels.iter().position(|a| a == l)).collect();
     let missing: Vec<usize> = (0..labels.len()).filter(|i| !t.labels.contains(&labels[*i])).collect();
     let v = b.transpose(t.value, &perm)?;

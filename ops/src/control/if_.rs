@@ -6,7 +6,7 @@ use super::{check_condition, join::join_all, region, region_error, truth, yields
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 op! {
-    /// Runs the first region if the condition is true, the second if not; gives back what the region yields.
+    /// Runs the first region if the condition is true, else the second; the results are what the region yields.
     ///
     /// The regions have no arguments: they read the values that are visible at the op.
     pub struct If = "of.if" [Structural, onnx: "If"] {

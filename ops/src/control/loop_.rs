@@ -153,7 +153,7 @@ impl Loop {
     }
 }
 
-/// Whether every symbol of a dimension stands outside the regions already: in the type of an operand.
+/// Whether every symbol of a dimension is already defined outside the regions, by the type of an operand.
 pub(super) fn outer(cx: &OpView<'_>, d: &Dim) -> bool {
     let mut seen = Vec::new();
     for v in cx.operands.iter().chain(cx.graph.args()) {

@@ -8,7 +8,7 @@ use super::yields;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 op! {
-    /// Ops that one backend compiles as a whole; gives back what the region yields.
+    /// Ops that one backend compiles as a unit; the results are what the region yields.
     ///
     /// The region has no arguments: it reads the values that are visible at the op. Placement makes it, after all passes.
     pub struct Subgraph = "of.subgraph" [Structural] {

@@ -9,10 +9,10 @@ use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};
 
-type Made = Result<ValueId, Diagnostic>;
+type BuildResult = Result<ValueId, Diagnostic>;
 
 /// The expansion of an op with one result.
-fn one(make: impl FnOnce() -> Made) -> Expanded {
+fn one(make: impl FnOnce() -> BuildResult) -> Expanded {
     Ok(vec![make()?])
 }
 
@@ -23,27 +23,27 @@ struct Cx<'r, 'g> {
 }
 
 impl Cx<'_, '_> {
-    fn c(&mut self, v: f64) -> Made {
+    fn c(&mut self, v: f64) -> BuildResult {
         let dtype = self.rw.graph().ty(self.x).as_tensor().map_or(DType::F32, |t| t.dtype);
         Constant::number(self.rw, v, dtype)
     }
-    fn add(&mut self, a: ValueId, b: ValueId) -> Made {
+    fn add(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         self.rw.create_one(Add {}, &[a, b])
     }
-    fn sub(&mut self, a: ValueId, b: ValueId) -> Made {
+    fn sub(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         self.rw.create_one(Sub {}, &[a, b])
     }
-    fn mul(&mut self, a: ValueId, b: ValueId) -> Made {
+    fn mul(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         self.rw.create_one(Mul {}, &[a, b])
     }
-    fn div(&mut self, a: ValueId, b: ValueId) -> Made {
+    fn div(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         self.rw.create_one(Div {}, &[a, b])
     }
-    fn exp(&mut self, a: ValueId) -> Made {
+    fn exp(&mut self, a: ValueId) -> BuildResult {
         self.rw.create_one(Exp {}, &[a])
     }
     /// v * a
-    fn scale(&mut self, v: f64, a: ValueId) -> Made {
+    fn scale(&mut self, v: f64, a: ValueId) -> BuildResult {
         if v == 1.0 {
             return Ok(a);
         }
@@ -51,20 +51,20 @@ impl Cx<'_, '_> {
         self.mul(a, c)
     }
     /// a + v
-    fn shift(&mut self, a: ValueId, v: f64) -> Made {
+    fn shift(&mut self, a: ValueId, v: f64) -> BuildResult {
         let c = self.c(v)?;
         self.add(a, c)
     }
-    fn max(&mut self, a: ValueId, v: f64) -> Made {
+    fn max(&mut self, a: ValueId, v: f64) -> BuildResult {
         let c = self.c(v)?;
         self.rw.create_one(Max {}, &[a, c])
     }
-    fn min(&mut self, a: ValueId, v: f64) -> Made {
+    fn min(&mut self, a: ValueId, v: f64) -> BuildResult {
         let c = self.c(v)?;
         self.rw.create_one(Min {}, &[a, c])
     }
     /// exp(min(x, 0)) - 1, scaled: the negative branch of the exponential units, safe for large x.
-    fn exp_branch(&mut self, scale: f64, inner: f64) -> Made {
+    fn exp_branch(&mut self, scale: f64, inner: f64) -> BuildResult {
         let n = self.min(self.x, 0.0)?;
         let n = self.scale(inner, n)?;
         let e = self.exp(n)?;
@@ -72,13 +72,13 @@ impl Cx<'_, '_> {
         self.scale(scale, e)
     }
     /// a where x > 0, else b
-    fn positive(&mut self, a: ValueId, b: ValueId) -> Made {
+    fn positive(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         let zero = self.c(0.0)?;
         let p = self.rw.create_one(Gt {}, &[self.x, zero])?;
         self.rw.create_one(Select {}, &[p, a, b])
     }
     /// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))
-    fn softplus(&mut self) -> Made {
+    fn softplus(&mut self) -> BuildResult {
         let a = self.rw.create_one(Abs {}, &[self.x])?;
         let n = self.rw.create_one(Neg {}, &[a])?;
         let e = self.exp(n)?;

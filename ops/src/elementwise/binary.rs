@@ -261,7 +261,7 @@ impl GradCx<'_, '_> {
     }
 }
 
-/// Whether two dimensions are the same number, where that is known whatever their symbols stand for.
+/// Whether two dimensions are equal or unequal for all values of their symbols; `None` if that is unknown.
 fn equal(x: &Dim, y: &Dim) -> Option<bool> {
     if x.is_unknown() || y.is_unknown() {
         return None;

@@ -125,7 +125,7 @@ impl Op for Cast {
 }
 
 fn parse(strings: &[String], to: DType) -> Result<Elements, OpError> {
-    let bad = |s: &String| OpError::eval(format!("'{s}' is no {to}"));
+    let bad = |s: &String| OpError::eval(format!("'{s}' is not a valid {to}"));
     if to == DType::String {
         return Ok(Elements::Str(strings.to_vec()));
     }

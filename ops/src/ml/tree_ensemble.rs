@@ -189,7 +189,7 @@ impl Op for TreeEnsemble {
                 }
             }
             let scale = if &*self.aggregate == "AVERAGE" { 1.0 / self.roots.len().max(1) as f64 } else { 1.0 };
-            // A target that nobody votes for has score zero.
+            // A target without votes has score zero.
             y.extend(row.into_iter().map(|s| s.unwrap_or(0.0) * scale));
         }
         Ok(vec![Tensor::from_elements(x.dtype(), vec![n, targets], Elements::Float(y))?.into()])

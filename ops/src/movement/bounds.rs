@@ -98,7 +98,7 @@ fn forward(d: &Dim, start: &Dim, end: &Dim) -> Option<Dim> {
         _ if *start == &d.clone() - &Dim::from(1i64) => max(start, &zero),
         _ => return None,
     };
-    // Dimensions are not negative, whatever their form shows.
+    // Dimensions are non-negative even if their expression does not show it.
     let sure = low == zero && end.as_const().is_none_or(|e| e >= 0) && high != &d.clone() - &Dim::from(1i64);
     Some(if sure { high } else { max(&(&high - &low), &zero) })
 }

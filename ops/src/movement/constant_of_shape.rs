@@ -3,7 +3,7 @@
 use of_diag::Location;
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, Sbp, SbpSignature, Tensor, TensorType, ValueId};
 
-use super::{Expand, MOST_AXES, split, told};
+use super::{Expand, MOST_AXES, shape_operand_result, split};
 use crate::sample::Rng;
 use crate::structural::Constant;
 use crate::{Expanded, Inferred, Op, op, op_basics};
@@ -37,7 +37,7 @@ impl Op for ConstantOfShape {
     op_basics!(ConstantOfShape);
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
-        told(cx, self.scalar()?.dtype())
+        shape_operand_result(cx, self.scalar()?.dtype())
     }
 
     fn dims(&self, cx: &OpView<'_>) -> Option<Vec<Dim>> {

@@ -51,7 +51,7 @@ impl Op for Expand {
             (Some(s), Some(to), _) => Some(resolve(s, &to)?),
             (Some(s), None, Some(n)) => {
                 let rank = n.max(s.len());
-                // An axis of another length than 1 keeps it, whatever the other side says.
+                // An axis of a length other than 1 keeps it; the requested length must be equal or 1.
                 let keeps = |d: &Dim| d.as_const().is_some_and(|c| c != 1);
                 let own =
                     |i: usize| s.get((i + s.len()).checked_sub(rank)?).filter(|d| keeps(d) || i + n < rank).cloned();

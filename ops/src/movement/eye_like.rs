@@ -7,7 +7,7 @@ use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
-    /// A matrix of the operand's shape with ones on diagonal `k` and zeros elsewhere; positive diagonals lie above the
+    /// A matrix of the operand's shape with ones on diagonal `k` and zeros elsewhere; positive diagonals are above the
     /// main one.
     pub struct EyeLike = "of.eye_like" [Primitive, onnx: "EyeLike"] {
         operands: (x),

@@ -117,7 +117,7 @@ pub(super) enum Extent {
     Of(ValueId),
 }
 
-/// Adds the slices `g[.., i.., ..]` up at `indices[i..]` of an axis: what a gather gives back.
+/// Adds the slices `g[.., i.., ..]` up at `indices[i..]` of an axis: the gradient of a gather.
 pub(super) fn scatter_axis(
     rw: &mut Rewriter<'_>,
     g: ValueId,

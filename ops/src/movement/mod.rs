@@ -77,7 +77,7 @@ fn partials(operands: usize) -> Vec<SbpSignature> {
     PartialKind::ALL.into_iter().map(|k| first_only(operands, Sbp::Partial(k), Sbp::Partial(k))).collect()
 }
 
-/// Operand 0 lies as `from`, the others are broadcast, the one result lies as `to`.
+/// The signature: operand 0 is `from`, the others are broadcast, the result is `to`.
 fn first_only(operands: usize, from: Sbp, to: Sbp) -> SbpSignature {
     let mut list = vec![Sbp::Broadcast; operands.max(1)];
     list[0] = from;
@@ -124,7 +124,7 @@ fn known(cx: &OpView<'_>, i: usize) -> Known {
 }
 
 /// The type of a tensor of `dtype` whose dimensions are the elements of operand 0.
-pub(crate) fn told(cx: &OpView<'_>, dtype: DType) -> Inferred {
+pub(crate) fn shape_operand_result(cx: &OpView<'_>, dtype: DType) -> Inferred {
     let spec = cx.tensor(0)?;
     if !spec.dtype.is_int() || spec.rank().is_some_and(|r| r != 1) {
         return Err(OpError::ty("the shape must be an integer tensor of rank 1"));

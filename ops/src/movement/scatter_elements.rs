@@ -6,7 +6,7 @@ use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, PartialKind, Sbp, SbpSignature, TensorType, Type, ValueId};
 
 use super::gather_elements::{check, positions};
-use super::scatter_gradient::Places;
+use super::scatter_gradient::ScatterPair;
 use super::{GatherElements, index, split};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -89,7 +89,7 @@ impl Op for ScatterElements {
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         let (g, [x, indices, updates], y) = (cx.grads[0]?, *cx.operands.first_chunk()?, cx.results[0]);
-        let places = Places {
+        let places = ScatterPair {
             scatter: &|rw, x, u, reduction| {
                 rw.create_one(ScatterElements { axis: self.axis, reduction: reduction.into() }, &[x, indices, u])
             },

@@ -5,17 +5,17 @@ use of_ir::{Rewriter, ValueId};
 
 use super::zeros_like;
 use crate::elementwise::{Cast, Eq, Select};
-use crate::nn::build::{Build, Made};
+use crate::nn::build::{Build, BuildResult};
 
-/// A scatter and the gather that undoes it.
-pub(super) struct Places<'a> {
+/// A scatter and its inverse gather.
+pub(super) struct ScatterPair<'a> {
     /// Writes updates into data at the places; with the name of a reduction.
-    pub scatter: &'a dyn Fn(&mut Rewriter<'_>, ValueId, ValueId, &str) -> Made,
+    pub scatter: &'a dyn Fn(&mut Rewriter<'_>, ValueId, ValueId, &str) -> BuildResult,
     /// Reads the places.
-    pub gather: &'a dyn Fn(&mut Rewriter<'_>, ValueId) -> Made,
+    pub gather: &'a dyn Fn(&mut Rewriter<'_>, ValueId) -> BuildResult,
 }
 
-impl Places<'_> {
+impl ScatterPair<'_> {
     /// The derivatives by the data `x` and the `updates` that `reduction` combined to `y`, of that by `y`.
     pub(super) fn gradient(
         &self,
@@ -36,7 +36,7 @@ impl Places<'_> {
     }
 
     fn replaced(&self, b: &mut Build<'_, '_>, g: ValueId, updates: ValueId) -> Result<(ValueId, ValueId), Diagnostic> {
-        // What is replaced has no influence.
+        // Replaced elements get no gradient.
         let zeros = zeros_like(b.rw, updates)?;
         Ok(((self.scatter)(b.rw, g, zeros, "none")?, (self.gather)(b.rw, g)?))
     }
@@ -57,7 +57,7 @@ impl Places<'_> {
         let theirs = b.op(Eq {}, &[updates, at])?;
         let theirs = b.op(Cast::to(dtype), &[theirs])?;
         let count = (self.scatter)(b.rw, own, theirs, "add")?;
-        // None is equal where there is no number.
+        // NaN equals none of the candidates.
         let count = b.nonzero(count)?;
         let each = b.div(g, count)?;
         let given = (self.gather)(b.rw, each)?;
@@ -78,7 +78,7 @@ impl Places<'_> {
         let product = (self.scatter)(b.rw, factor, factors, "mul")?;
         let (own_count, their_count) = (b.cast(own, b.dtype(x))?, b.cast(theirs, b.dtype(x))?);
         let zeros = (self.scatter)(b.rw, own_count, their_count, "add")?;
-        let others = |b: &mut Build<'_, '_>, is_zero, factor, zeros, product, g| -> Made {
+        let others = |b: &mut Build<'_, '_>, is_zero, factor, zeros, product, g| -> BuildResult {
             let (one, zero) = (b.number(1.0, product)?, b.number(0.0, product)?);
             let rest = b.div(product, factor)?;
             let (alone, none) = (b.op(Eq {}, &[zeros, one])?, b.op(Eq {}, &[zeros, zero])?);

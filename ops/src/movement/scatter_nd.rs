@@ -5,7 +5,7 @@ use std::sync::Arc;
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, Shape, TensorType, Type, ValueId};
 
-use super::scatter_gradient::Places;
+use super::scatter_gradient::ScatterPair;
 use super::{GatherNd, index, split};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
@@ -116,7 +116,7 @@ impl Op for ScatterNd {
 
     fn gradient(&self, cx: &mut GradCx<'_, '_>) -> Option<Result<Vec<Option<ValueId>>, Diagnostic>> {
         let (g, [x, indices, updates], y) = (cx.grads[0]?, *cx.operands.first_chunk()?, cx.results[0]);
-        let places = Places {
+        let places = ScatterPair {
             scatter: &|rw, x, u, reduction| rw.create_one(ScatterNd { reduction: reduction.into() }, &[x, indices, u]),
             gather: &|rw, v| rw.create_one(GatherNd { batch_dims: 0 }, &[v, indices]),
         };

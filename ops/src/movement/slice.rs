@@ -196,7 +196,7 @@ impl Op for Slice {
                 let none = cx.rw.create_one(crate::structural::NoneValue {}, &[])?;
                 cx.rw.create_one(super::Pad { mode: "constant".into() }, &[g, pads, none, axes])?
             } else {
-                // One axis after the other: what a gather of its elements would give back.
+                // One axis after the other, like the gradient of a gather.
                 let mut g = g;
                 for (axis, n, r) in &ranges {
                     let index = ints(cx.rw, &(0..r.len).map(|i| r.at(i) as i64).collect::<Vec<_>>())?;

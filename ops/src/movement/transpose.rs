@@ -26,7 +26,7 @@ impl Transpose {
     /// The permutation for an operand of the given rank.
     ///
     /// # Errors
-    /// When `perm` is not one.
+    /// When `perm` is not a permutation.
     pub fn permutation(&self, rank: usize) -> Result<Vec<usize>, OpError> {
         let Some(perm) = &self.perm else { return Ok((0..rank).rev().collect()) };
         let p = perm.iter().map(|a| shape::axis(*a, rank)).collect::<Result<Vec<_>, _>>()?;

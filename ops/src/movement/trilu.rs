@@ -10,7 +10,7 @@ use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
     /// The upper or lower triangle of the matrices in the last two axes, zero elsewhere. Diagonal `k` (0 without it, the
-    /// main one) belongs to the triangle; positive ones lie above the main one.
+    /// main one) belongs to the triangle; positive ones are above the main one.
     pub struct Trilu = "of.trilu" [Primitive, onnx: "Trilu"] {
         operands: (x, k?),
         results: (y),

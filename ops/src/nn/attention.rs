@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{DType, Dim, DimFn, Elements, OpError, OpView, Rewriter, Shape, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, Made, diagnostic};
+use super::build::{Build, BuildResult, diagnostic};
 use super::window::fixed;
 use crate::elementwise::{And, Eq, Ge, Le, Lt, Select, Tanh};
 use crate::movement::Concat;
@@ -292,7 +292,7 @@ impl Attention {
         let mut visible = Vec::new();
         let (left, right) = (self.left_window_size, self.right_window_size);
         if self.is_causal || left >= 0 || right >= 0 {
-            // Where each query stands among the keys.
+            // The position of each query in the key sequence.
             let position = match lengths {
                 None => b.constant(counting(past, queries, &[1, 1, queries, 1]))?,
                 Some(n) => {
@@ -343,7 +343,7 @@ fn dims(b: &Build<'_, '_>, v: ValueId) -> Result<Vec<usize>, Diagnostic> {
 }
 
 /// `[N, length, heads * size]` as `[N, heads, length, size]`.
-fn split_heads(b: &mut Build<'_, '_>, x: ValueId, heads: Option<i64>) -> Made {
+fn split_heads(b: &mut Build<'_, '_>, x: ValueId, heads: Option<i64>) -> BuildResult {
     let d = dims(b, x)?;
     let ([n, length, width], Some(heads)) = (d.as_slice(), heads) else { return Ok(x) };
     let size = *width as i64 / heads.max(1);
@@ -352,14 +352,14 @@ fn split_heads(b: &mut Build<'_, '_>, x: ValueId, heads: Option<i64>) -> Made {
 }
 
 /// The way back.
-fn merge_heads(b: &mut Build<'_, '_>, y: ValueId) -> Made {
+fn merge_heads(b: &mut Build<'_, '_>, y: ValueId) -> BuildResult {
     let d = dims(b, y)?;
     let y = b.transpose(y, &[0, 2, 1, 3])?;
     b.reshape(y, &[d[0] as i64, d[2] as i64, (d[1] * d[3]) as i64])
 }
 
 /// Each head as often as `heads` needs.
-fn repeat_heads(b: &mut Build<'_, '_>, x: ValueId, heads: usize) -> Made {
+fn repeat_heads(b: &mut Build<'_, '_>, x: ValueId, heads: usize) -> BuildResult {
     let d = dims(b, x)?;
     if d[1] == heads || d[1] == 0 {
         return Ok(x);
@@ -371,7 +371,7 @@ fn repeat_heads(b: &mut Build<'_, '_>, x: ValueId, heads: usize) -> Made {
 }
 
 /// A mask of any rank up to 4 as a bias of rank 4 over all `keys`.
-fn additive(b: &mut Build<'_, '_>, mask: ValueId, keys: usize, dtype: DType) -> Made {
+fn additive(b: &mut Build<'_, '_>, mask: ValueId, keys: usize, dtype: DType) -> BuildResult {
     let mut bias = if b.dtype(mask) == DType::Bool { infinity_unless(b, mask, dtype)? } else { b.cast(mask, dtype)? };
     let mut d = dims(b, bias)?;
     if d.len() > 4 || d.is_empty() {
@@ -382,7 +382,7 @@ fn additive(b: &mut Build<'_, '_>, mask: ValueId, keys: usize, dtype: DType) -> 
         bias = b.unsqueeze(bias, &(0..missing).collect::<Vec<_>>())?;
         d = dims(b, bias)?;
     }
-    // A single column stands for all keys; a shorter mask ends before them.
+    // A single column is broadcast to all keys; a shorter mask ends before them.
     if d[3] == 1 && keys > 1 {
         let to = b.ints(&[d[0] as i64, d[1] as i64, d[2] as i64, keys as i64])?;
         return b.expand(bias, to);
@@ -398,7 +398,7 @@ fn additive(b: &mut Build<'_, '_>, mask: ValueId, keys: usize, dtype: DType) -> 
 }
 
 /// 0 where it holds, minus infinity elsewhere.
-fn infinity_unless(b: &mut Build<'_, '_>, condition: ValueId, dtype: DType) -> Made {
+fn infinity_unless(b: &mut Build<'_, '_>, condition: ValueId, dtype: DType) -> BuildResult {
     let number = |x: f64| Tensor::from_elements(dtype, vec![], Elements::Float(vec![x]));
     let zero = b.constant(number(0.0).map_err(|e| diagnostic(e.into()))?)?;
     let infinity = b.constant(number(f64::NEG_INFINITY).map_err(|e| diagnostic(e.into()))?)?;
@@ -412,7 +412,7 @@ fn counting(first: usize, n: usize, dims: &[usize]) -> Tensor {
 }
 
 /// One number a sample, as `[N, 1, 1, 1]`.
-fn column(b: &mut Build<'_, '_>, x: ValueId) -> Made {
+fn column(b: &mut Build<'_, '_>, x: ValueId) -> BuildResult {
     let x = b.cast(x, DType::I64)?;
     b.reshape(x, &[-1, 1, 1, 1])
 }

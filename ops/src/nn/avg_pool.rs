@@ -65,7 +65,7 @@ impl AvgPool {
 
     /// By how much each window position divides, in row-major order.
     pub fn counts(&self, w: &Windows<usize>) -> Vec<f64> {
-        // Elements of the window at position `o` of axis `a` whose place lies in `from..to`, counted with padding.
+        // Elements of the window at position `o` of axis `a` whose position is in `from..to`, counted with padding.
         let along = |a: usize, o: usize| {
             let (from, to) = if self.count_include_pad {
                 (0, w.input[a] + w.pads_begin[a] + w.pads_end[a])

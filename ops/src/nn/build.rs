@@ -11,7 +11,7 @@ use crate::reduction::{ReduceMax, ReduceMean, ReduceMin, ReduceSum};
 use crate::structural::{Constant, ShapeOf};
 
 /// A value that was created, or why not.
-pub(crate) type Made = Result<ValueId, Diagnostic>;
+pub(crate) type BuildResult = Result<ValueId, Diagnostic>;
 
 /// A rewriter with short names.
 pub(crate) struct Build<'r, 'g> {
@@ -46,7 +46,7 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// Any op of one result.
-    pub fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> Made {
+    pub fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> BuildResult {
         self.rw.create_one(op, operands)
     }
 
@@ -72,45 +72,45 @@ impl<'r, 'g> Build<'r, 'g> {
         operands.get(i).copied().filter(|v| *self.rw.graph().ty(*v) != of_ir::Type::None)
     }
 
-    pub fn constant(&mut self, value: Tensor) -> Made {
+    pub fn constant(&mut self, value: Tensor) -> BuildResult {
         self.op(Constant { value }, &[])
     }
 
     /// A rank-1 tensor of i64.
-    pub fn ints(&mut self, v: &[i64]) -> Made {
+    pub fn ints(&mut self, v: &[i64]) -> BuildResult {
         self.constant(Tensor::from_i64s(v))
     }
 
     /// The number `v` in the element type of `like`.
-    pub fn number(&mut self, v: f64, like: ValueId) -> Made {
+    pub fn number(&mut self, v: f64, like: ValueId) -> BuildResult {
         let dtype = self.dtype(like);
         Constant::number(self.rw, v, dtype)
     }
 
-    pub fn add(&mut self, a: ValueId, b: ValueId) -> Made {
+    pub fn add(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         self.op(Add {}, &[a, b])
     }
 
-    pub fn sub(&mut self, a: ValueId, b: ValueId) -> Made {
+    pub fn sub(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         self.op(Sub {}, &[a, b])
     }
 
-    pub fn mul(&mut self, a: ValueId, b: ValueId) -> Made {
+    pub fn mul(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         self.op(Mul {}, &[a, b])
     }
 
-    pub fn div(&mut self, a: ValueId, b: ValueId) -> Made {
+    pub fn div(&mut self, a: ValueId, b: ValueId) -> BuildResult {
         self.op(Div {}, &[a, b])
     }
 
     /// `x + v`.
-    pub fn add_number(&mut self, x: ValueId, v: f64) -> Made {
+    pub fn add_number(&mut self, x: ValueId, v: f64) -> BuildResult {
         let c = self.number(v, x)?;
         self.add(x, c)
     }
 
     /// `x * v`; `x` itself for 1.
-    pub fn scale(&mut self, x: ValueId, v: f64) -> Made {
+    pub fn scale(&mut self, x: ValueId, v: f64) -> BuildResult {
         if v == 1.0 {
             return Ok(x);
         }
@@ -119,7 +119,7 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// 1 where `x` is 0, `x` elsewhere: a divisor that is safe.
-    pub fn nonzero(&mut self, x: ValueId) -> Made {
+    pub fn nonzero(&mut self, x: ValueId) -> BuildResult {
         let zero = self.number(0.0, x)?;
         let is_zero = self.op(Eq {}, &[x, zero])?;
         let one = self.cast(is_zero, self.dtype(x))?;
@@ -127,17 +127,17 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// The same in another element type; nothing where it has it already.
-    pub fn cast(&mut self, x: ValueId, to: DType) -> Made {
+    pub fn cast(&mut self, x: ValueId, to: DType) -> BuildResult {
         if self.dtype(x) == to { Ok(x) } else { self.op(Cast::to(to), &[x]) }
     }
 
     /// `x` in floats that sums and squares of its elements do not leave: 16 bits and fewer as f32, others as they are.
-    pub fn widened(&mut self, x: ValueId) -> Made {
+    pub fn widened(&mut self, x: ValueId) -> BuildResult {
         let narrow = self.dtype(x).is_float() && !matches!(self.dtype(x), DType::F32 | DType::F64);
         if narrow { self.cast(x, DType::F32) } else { Ok(x) }
     }
 
-    pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Made {
+    pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> BuildResult {
         if perm.iter().enumerate().all(|(i, p)| i == *p) {
             return Ok(x);
         }
@@ -145,7 +145,7 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// New axes of length 1 at these places of the result.
-    pub fn unsqueeze(&mut self, x: ValueId, axes: &[usize]) -> Made {
+    pub fn unsqueeze(&mut self, x: ValueId, axes: &[usize]) -> BuildResult {
         if axes.is_empty() {
             return Ok(x);
         }
@@ -154,7 +154,7 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// Drops axes of length 1.
-    pub fn squeeze(&mut self, x: ValueId, axes: &[usize]) -> Made {
+    pub fn squeeze(&mut self, x: ValueId, axes: &[usize]) -> BuildResult {
         if axes.is_empty() {
             return Ok(x);
         }
@@ -162,18 +162,18 @@ impl<'r, 'g> Build<'r, 'g> {
         self.op(Squeeze {}, &[x, axes])
     }
 
-    fn axes(&mut self, axes: &[usize]) -> Made {
+    fn axes(&mut self, axes: &[usize]) -> BuildResult {
         self.ints(&axes.iter().map(|a| *a as i64).collect::<Vec<_>>())
     }
 
     /// Dimensions as ONNX Reshape has them: 0 keeps, -1 follows.
-    pub fn reshape(&mut self, x: ValueId, dims: &[i64]) -> Made {
+    pub fn reshape(&mut self, x: ValueId, dims: &[i64]) -> BuildResult {
         let dims = self.ints(dims)?;
         self.op(Reshape { allowzero: false }, &[x, dims])
     }
 
     /// `x` with the axes in `merged` as one.
-    pub fn merge(&mut self, x: ValueId, merged: std::ops::Range<usize>) -> Made {
+    pub fn merge(&mut self, x: ValueId, merged: std::ops::Range<usize>) -> BuildResult {
         let rank = self.rank(x)?;
         let before = (0..merged.start).map(Part::axis);
         let parts = before.chain([Part::product(merged.clone().collect())]).chain((merged.end..rank).map(Part::axis));
@@ -182,23 +182,23 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// `x` with the shape of `like`.
-    pub fn reshape_like(&mut self, x: ValueId, like: ValueId) -> Made {
+    pub fn reshape_like(&mut self, x: ValueId, like: ValueId) -> BuildResult {
         let dims = self.op(ShapeOf { start: None, end: None }, &[like])?;
         self.op(Reshape { allowzero: false }, &[x, dims])
     }
 
     /// `x` broadcast to the given dimensions.
-    pub fn expand(&mut self, x: ValueId, dims: ValueId) -> Made {
+    pub fn expand(&mut self, x: ValueId, dims: ValueId) -> BuildResult {
         self.op(Expand {}, &[x, dims])
     }
 
     /// The dimensions of `x`.
-    pub fn shape_of(&mut self, x: ValueId) -> Made {
+    pub fn shape_of(&mut self, x: ValueId) -> BuildResult {
         self.op(ShapeOf { start: None, end: None }, &[x])
     }
 
     /// The length of axis `axis` of `x`, `[1]`, a constant where it is known.
-    pub fn extent(&mut self, x: ValueId, axis: usize) -> Made {
+    pub fn extent(&mut self, x: ValueId, axis: usize) -> BuildResult {
         match self.shape(x).and_then(|s| s.get(axis)?.as_const()) {
             Some(n) => self.ints(&[n]),
             None => self.op(ShapeOf { start: Some(axis as i64), end: Some(axis as i64 + 1) }, &[x]),
@@ -206,7 +206,7 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// `0, 1, …` up to a number of one element, i64, `[count]`.
-    pub fn numbers(&mut self, count: ValueId) -> Made {
+    pub fn numbers(&mut self, count: ValueId) -> BuildResult {
         let known = self.rw.graph().constant(count).and_then(|t| t.to_i64s());
         if let Some(n) = known.and_then(|n| usize::try_from(*n.first()?).ok()).filter(|n| *n < 1 << 12) {
             return self.ints(&(0..n as i64).collect::<Vec<_>>());
@@ -217,7 +217,7 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// The first `len` elements of each axis named.
-    pub fn head(&mut self, x: ValueId, axes: &[usize], len: &[usize]) -> Made {
+    pub fn head(&mut self, x: ValueId, axes: &[usize], len: &[usize]) -> BuildResult {
         let starts = self.ints(&vec![0; axes.len()])?;
         let ends = self.axes(len)?;
         let axes = self.axes(axes)?;
@@ -225,25 +225,25 @@ impl<'r, 'g> Build<'r, 'g> {
     }
 
     /// Means over axes, which stay with length 1.
-    pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Made {
+    pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> BuildResult {
         let axes = self.axes(axes)?;
         self.op(ReduceMean { keepdims: true }, &[x, axes])
     }
 
     /// Sums over axes, which stay with length 1 if `keep`.
-    pub fn sum(&mut self, x: ValueId, axes: &[usize], keep: bool) -> Made {
+    pub fn sum(&mut self, x: ValueId, axes: &[usize], keep: bool) -> BuildResult {
         let axes = self.axes(axes)?;
         self.op(ReduceSum { keepdims: keep }, &[x, axes])
     }
 
     /// Largest elements over axes, which stay with length 1 if `keep`.
-    pub fn max(&mut self, x: ValueId, axes: &[usize], keep: bool) -> Made {
+    pub fn max(&mut self, x: ValueId, axes: &[usize], keep: bool) -> BuildResult {
         let axes = self.axes(axes)?;
         self.op(ReduceMax { keepdims: keep }, &[x, axes])
     }
 
     /// Smallest elements over axes, which stay with length 1 if `keep`.
-    pub fn min(&mut self, x: ValueId, axes: &[usize], keep: bool) -> Made {
+    pub fn min(&mut self, x: ValueId, axes: &[usize], keep: bool) -> BuildResult {
         let axes = self.axes(axes)?;
         self.op(ReduceMin { keepdims: keep }, &[x, axes])
     }

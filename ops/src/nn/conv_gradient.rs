@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{Dim, Elements, Tensor, ValueId};
 
-use super::build::{Build, Made, diagnostic};
+use super::build::{Build, BuildResult, diagnostic};
 use super::conv::{Conv, ConvGeometry};
 use super::conv_transpose::ConvTranspose;
 use super::pool::PoolGeometry;
@@ -71,7 +71,7 @@ fn backward(w: &Windows<usize>, group: usize) -> ConvTranspose {
 ///
 /// It is the convolution of `big` by `small`, with batch and channels swapped and strides and dilations swapped: position
 /// `k` of its result sums `big[p * stride + k * dilation - pad] * small[p]` over `p`.
-fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> Made {
+fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> BuildResult {
     let w = &f.windows;
     let rank = w.input.len();
     let rest: Vec<usize> = (2..rank + 2).collect();
@@ -172,7 +172,7 @@ pub(super) fn avg_pool(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &PoolGeome
 }
 
 /// `[N, C, image…]` cut into windows, `[N, C * kernel…, positions]`: a convolution each of whose filters has a single 1.
-pub(super) fn columns(b: &mut Build<'_, '_>, w: &Windows<usize>, channels: usize, image: ValueId) -> Made {
+pub(super) fn columns(b: &mut Build<'_, '_>, w: &Windows<usize>, channels: usize, image: ValueId) -> BuildResult {
     let area: usize = w.kernel.iter().product();
     let dims = [&[channels * area, 1], w.kernel.as_slice()].concat();
     let picks = (0..channels * area * area).map(|i| f64::from(u8::from(i / area % area == i % area))).collect();
@@ -197,7 +197,7 @@ impl Spread {
     }
 
     /// Each number, one a window, is added to all elements of its window.
-    pub fn to_windows(&self, b: &mut Build<'_, '_>, each: ValueId) -> Made {
+    pub fn to_windows(&self, b: &mut Build<'_, '_>, each: ValueId) -> BuildResult {
         let dims = [&[self.channels, 1], self.windows.kernel.as_slice()].concat();
         let ones = Elements::Float(vec![1.0; dims.iter().product()]);
         let ones = Tensor::from_elements(b.dtype(each), dims, ones).map_err(|e| diagnostic(e.into()))?;

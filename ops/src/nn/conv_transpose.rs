@@ -85,8 +85,8 @@ impl ConvTranspose {
         let (mut output, mut pads_begin, mut pads_end) = (Vec::new(), Vec::new(), Vec::new());
         for i in 0..rank {
             let d = |v: usize| Dim::from(v);
-            let stretched = &(&a.spatial[i] - &d(1)) * &d(strides[i]);
-            let full = &stretched + &d(extra[i] + dilations[i] * (kernel[i] - 1) + 1);
+            let dilated_extent = &(&a.spatial[i] - &d(1)) * &d(strides[i]);
+            let full = &dilated_extent + &d(extra[i] + dilations[i] * (kernel[i] - 1) + 1);
             let target = match auto {
                 _ if !self.output_shape.is_empty() => Some(d(wanted[i])),
                 AutoPad::SameUpper | AutoPad::SameLower => Some(&a.spatial[i] * &d(strides[i])),

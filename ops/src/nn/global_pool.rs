@@ -2,7 +2,7 @@
 
 use of_ir::{Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, Made, in_wide};
+use super::build::{Build, BuildResult, in_wide};
 use crate::elementwise::{Abs, Pow};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics};
@@ -28,7 +28,7 @@ fn infer(cx: &OpView<'_>, channels_last: bool) -> Inferred {
 }
 
 /// The sum of `|x|^p`, then the root.
-fn p_norm(b: &mut Build<'_, '_>, x: ValueId, axes: &[usize], p: i64) -> Made {
+fn p_norm(b: &mut Build<'_, '_>, x: ValueId, axes: &[usize], p: i64) -> BuildResult {
     let a = b.op(Abs {}, &[x])?;
     if p == 1 {
         return b.sum(a, axes, true);

@@ -2,7 +2,7 @@
 
 use of_ir::{Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, Made, in_wide};
+use super::build::{Build, BuildResult, in_wide};
 use super::layout;
 use crate::elementwise::Rsqrt;
 use crate::sample::Rng;
@@ -91,7 +91,7 @@ fn infer(cx: &OpView<'_>, channels_last: bool, groups: Option<i64>) -> Inferred 
 }
 
 /// `(x - mean) / sqrt(variance + epsilon)` over `axes`.
-fn normalise(b: &mut Build<'_, '_>, x: ValueId, axes: &[usize], epsilon: f64) -> Made {
+fn normalise(b: &mut Build<'_, '_>, x: ValueId, axes: &[usize], epsilon: f64) -> BuildResult {
     let mean = b.mean(x, axes)?;
     let centred = b.sub(x, mean)?;
     let squares = b.mul(centred, centred)?;
@@ -102,7 +102,7 @@ fn normalise(b: &mut Build<'_, '_>, x: ValueId, axes: &[usize], epsilon: f64) ->
 }
 
 /// `x * scale + bias` per channel.
-fn affine(b: &mut Build<'_, '_>, x: ValueId, operands: &[ValueId], channels_last: bool) -> Made {
+fn affine(b: &mut Build<'_, '_>, x: ValueId, operands: &[ValueId], channels_last: bool) -> BuildResult {
     let rank = b.rank(x)?;
     let axes: Vec<usize> = if channels_last { Vec::new() } else { (1..rank.saturating_sub(1)).collect() };
     let (scale, bias) = (b.unsqueeze(operands[1], &axes)?, b.unsqueeze(operands[2], &axes)?);

@@ -3,7 +3,7 @@
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, ValueId};
 
-use super::build::{Build, Made, diagnostic};
+use super::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::{Clip, Eq, Select};
 use crate::movement::GatherNd;
 
@@ -87,7 +87,7 @@ impl Build<'_, '_> {
 
     /// What lies at `corner` times how much it counts: `rows` is `[batch…, elements, C]` with `batch` such axes, the
     /// corner's index `[batch…, places…]`, the result `[batch…, places…, C]`.
-    pub(super) fn read(&mut self, rows: ValueId, batch: usize, corner: (ValueId, ValueId)) -> Made {
+    pub(super) fn read(&mut self, rows: ValueId, batch: usize, corner: (ValueId, ValueId)) -> BuildResult {
         let rank = self.rank(corner.0)?;
         let index = self.unsqueeze(corner.0, &[rank])?;
         let read = self.op(GatherNd { batch_dims: batch as i64 }, &[rows, index])?;
@@ -95,8 +95,8 @@ impl Build<'_, '_> {
         self.mul(read, weight)
     }
 
-    /// The sum of what lies at all `corners`; see [`Build::read`].
-    pub(super) fn read_all(&mut self, rows: ValueId, batch: usize, corners: Vec<(ValueId, ValueId)>) -> Made {
+    /// The weighted sum of the elements at all `corners`; see [`Build::read`].
+    pub(super) fn read_all(&mut self, rows: ValueId, batch: usize, corners: Vec<(ValueId, ValueId)>) -> BuildResult {
         let mut corners = corners.into_iter();
         let first = corners.next().ok_or_else(|| diagnostic(OpError::shape("an image must have an axis")))?;
         let first = self.read(rows, batch, first)?;

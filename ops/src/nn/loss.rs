@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_ir::{DType, OpError, OpView, PartialKind, Rewriter, Sbp, SbpSignature, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, Made, in_wide};
+use super::build::{Build, BuildResult, in_wide};
 use crate::elementwise::{Eq, Neg, Select};
 use crate::movement::{Gather, GatherElements};
 use crate::reduction::LogSoftmax;
@@ -119,7 +119,7 @@ fn check(cx: &OpView<'_>, reduction: &str) -> Result<TensorType, OpError> {
 }
 
 /// The loss of logarithms of probabilities; `operands` are theirs with the targets and the weights.
-fn loss(b: &mut Build<'_, '_>, operands: &[ValueId], ignore: Option<i64>, reduction: &str) -> Made {
+fn loss(b: &mut Build<'_, '_>, operands: &[ValueId], ignore: Option<i64>, reduction: &str) -> BuildResult {
     let (x, mut target) = (operands[0], operands[1]);
     let axes: Vec<usize> = (0..b.rank(x)?.saturating_sub(1)).collect();
     let mut ignored = None;

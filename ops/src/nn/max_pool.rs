@@ -16,8 +16,8 @@ use crate::{Evaluated, Expanded, GradCx, Inferred, Inputs, Op, op, op_basics};
 op! {
     /// The largest element of each window; padding does not count.
     ///
-    /// With `indices`, result 1 (i64) tells where each maximum was found first: its position in the input as a flat
-    /// `[N, C, spatial…]` array. `storage_order` 1 counts the spatial part of it column-major. Source: ONNX MaxPool.
+    /// With `indices`, result 1 (i64) is the first position of each maximum, as an index into the flattened
+    /// `[N, C, spatial…]` input. `storage_order` 1 counts the spatial part of it column-major. Source: ONNX MaxPool.
     pub struct MaxPool = "of.max_pool" [Primitive, onnx: "MaxPool"] {
         operands: (x),
         results: (y, indices?),
@@ -104,7 +104,7 @@ impl Op for MaxPool {
         let v = pool::planes(x, &g, self.channels_last)?;
         let (area_in, area_out) = g.windows.areas();
         let (runs, step) = (g.windows.runs(), g.windows.step());
-        // A window that lies in the padding altogether gives the smallest value of the type.
+        // A window entirely within the padding yields the smallest value of the type.
         let least = x.dtype().int_range().map_or(f64::NEG_INFINITY, |(lo, _)| lo as f64);
         let mut best = vec![least; g.n * g.c * area_out];
         let mut at = vec![0i64; best.len()];

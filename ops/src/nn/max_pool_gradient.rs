@@ -47,7 +47,7 @@ impl MaxPoolGradient {
         MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode, auto_pad }
     }
 
-    /// The pool, with the places of what it finds.
+    /// The max pool with the positions of its maxima.
     fn pool(&self) -> MaxPool {
         let MaxPoolGradient { kernel, strides, pads, dilations, ceil_mode, auto_pad } = self.clone();
         let (storage_order, indices, channels_last) = (0, true, false);

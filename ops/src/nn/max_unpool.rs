@@ -14,7 +14,7 @@ op! {
     /// The partial inverse of `of.max_pool`: puts each element of `x` where `indices` says and zeros elsewhere.
     ///
     /// The plain result has `stride*(in - 1) + kernel - pads` elements a spatial axis; indices count in it. With
-    /// `output_shape` it lies at the origin of a result of that shape. Source: ONNX MaxUnpool.
+    /// `output_shape` it is at the origin of a result of that shape. Source: ONNX MaxUnpool.
     pub struct MaxUnpool = "of.max_unpool" [Primitive, onnx: "MaxUnpool"] {
         operands: (x, indices, output_shape?),
         results: (y),

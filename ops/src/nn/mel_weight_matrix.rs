@@ -9,7 +9,7 @@ use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 op! {
     /// Weights that take a spectrum of `dft_length / 2 + 1` bins to mel bands: `[dft_length / 2 + 1, num_mel_bins]`.
     ///
-    /// The edges of the bands lie evenly between the two frequencies on the scale `mel(f) = 2595 log10(1 + f / 700)`, each
+    /// The band edges are evenly spaced between the frequencies on the scale `mel(f) = 2595 log10(1 + f / 700)`, each
     /// rounded down to a bin; a band is a triangle of height 1 from its edge over the next to the one after. Source: ONNX
     /// MelWeightMatrix.
     pub struct MelWeightMatrix = "of.mel_weight_matrix" [Primitive, onnx: "MelWeightMatrix"] {

@@ -3,7 +3,7 @@
 
 use of_ir::{DType, Dim, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, Made, diagnostic};
+use super::build::{Build, BuildResult, diagnostic};
 use crate::elementwise::{Cast, Max, Min, Round};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
@@ -151,7 +151,7 @@ fn check(cx: &OpView<'_>, axis: i64, block: i64) -> Result<(), OpError> {
 }
 
 /// A scale or zero point with dimensions that broadcast to the input's.
-fn broadcast(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i64) -> Made {
+fn broadcast(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i64) -> BuildResult {
     let (rank, ps) = (b.rank(x)?, b.shape(p).unwrap_or_default());
     if ps.is_empty() || rank == 0 {
         return Ok(p);
@@ -180,13 +180,13 @@ fn broadcast(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i6
 }
 
 /// Rounds a scaled value, adds the zero point and saturates to `to`.
-pub(super) fn requantise(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId>, to: DType) -> Made {
+pub(super) fn requantise(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId>, to: DType) -> BuildResult {
     let v = moved(b, v, zero, to)?;
     b.cast(v, to)
 }
 
 /// A scaled value that conversion to `to` brings into its final form: rounded, with the zero point added.
-fn moved(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId>, to: DType) -> Made {
+fn moved(b: &mut Build<'_, '_>, v: ValueId, zero: Option<ValueId>, to: DType) -> BuildResult {
     // Conversion to a float rounds by itself.
     let mut v = if to.is_float() { v } else { b.op(Round {}, &[v])? };
     if let Some(z) = zero {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use of_ir::{DType, Dim, Elements, OpError, OpView, Rewriter, Shape, Tensor, TensorType, Type, ValueId};
 
-use super::build::{Build, Made};
+use super::build::{Build, BuildResult};
 use super::conv::Conv;
 use super::quantize::requantise;
 use super::window::notset;
@@ -137,7 +137,7 @@ fn byte(r: &mut Rng, dtype: DType, dims: &[usize]) -> Value {
 }
 
 /// How a parameter with one value a row or column of a matrix broadcasts against it.
-fn along_rows(b: &mut Build<'_, '_>, p: ValueId) -> Made {
+fn along_rows(b: &mut Build<'_, '_>, p: ValueId) -> BuildResult {
     let single = b.shape(p).is_some_and(|s| super::quantize::per_tensor(&s));
     match b.rank(p)? {
         1 if single => b.squeeze(p, &[0]),
@@ -147,7 +147,7 @@ fn along_rows(b: &mut Build<'_, '_>, p: ValueId) -> Made {
 }
 
 /// A parameter with one value an output channel, against a tensor of the given rank whose channels are axis `axis`.
-fn along_channels(b: &mut Build<'_, '_>, p: ValueId, rank: usize, axis: usize) -> Made {
+fn along_channels(b: &mut Build<'_, '_>, p: ValueId, rank: usize, axis: usize) -> BuildResult {
     let single = b.shape(p).is_some_and(|s| super::quantize::per_tensor(&s));
     match b.rank(p)? {
         1 if single => b.squeeze(p, &[0]),
@@ -187,7 +187,7 @@ fn evaluate(op: &dyn Op, a: Tensor, b: Tensor) -> Evaluated {
 }
 
 /// `sum * scale_a * scale_b / scale_y`, requantised.
-fn rescaled(b: &mut Build<'_, '_>, sum: ValueId, scales: [ValueId; 3], zero: ValueId) -> Made {
+fn rescaled(b: &mut Build<'_, '_>, sum: ValueId, scales: [ValueId; 3], zero: ValueId) -> BuildResult {
     let mut scale = |v: ValueId| b.cast(v, DType::F32);
     let [x, w, y] = [scale(scales[0])?, scale(scales[1])?, scale(scales[2])?];
     let both = b.mul(x, w)?;
@@ -264,7 +264,7 @@ impl Op for MatMulInteger {
 
     fn eval(&self, inputs: &mut Inputs<'_>) -> Evaluated {
         let (a, b) = (inputs.tensor(0)?, inputs.tensor(1)?);
-        // One zero point a row of `a` stands along its last axis but one.
+        // Per-row zero points of `a` vary along its second-to-last axis.
         let za = match inputs.opt_tensor(2) {
             Some(z) if z.dims().len() == 1 => Some(z.reshaped(vec![z.len(), 1])?),
             z => z.cloned(),
@@ -337,7 +337,7 @@ impl Op for ConvInteger {
         let rank = w.dims().len();
         let scalar = |z: &Tensor| if z.len() == 1 { z.reshaped(vec![]) } else { Ok(z.clone()) };
         let zx = inputs.opt_tensor(2).map(scalar).transpose()?;
-        // One zero point an output channel stands along the first axis of `w`.
+        // Per-output-channel zero points vary along the first axis of `w`.
         let zw = match inputs.opt_tensor(3) {
             Some(z) if z.len() > 1 => Some(z.reshaped([&[z.len()], vec![1; rank - 1].as_slice()].concat())?),
             z => z.map(scalar).transpose()?,

@@ -3,7 +3,7 @@
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{DType, OpError, OpView, Rewriter, TensorType, Type, ValueId};
 
-use super::build::{Build, Made};
+use super::build::{Build, BuildResult};
 use crate::movement::{Concat, Gather, Slice};
 use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, Value, op, op_basics, shape};
@@ -56,7 +56,7 @@ impl RotaryEmbedding {
 }
 
 /// Elements `from..to` of the last axis, every `step`th.
-fn part(b: &mut Build<'_, '_>, x: ValueId, from: i64, to: i64, step: i64) -> Made {
+fn part(b: &mut Build<'_, '_>, x: ValueId, from: i64, to: i64, step: i64) -> BuildResult {
     let operands = [from, to, -1, step].map(|i| b.ints(&[i]));
     let [from, to, axis, step] = operands;
     b.op(Slice {}, &[x, from?, to?, axis?, step?])
@@ -135,7 +135,7 @@ impl Op for RotaryEmbedding {
             x = b.reshape(x, &[0, 0, self.num_heads, size])?;
         }
         let heads = if rank == 3 { 2 } else { 1 };
-        let mut angle = |i: usize| -> Made {
+        let mut angle = |i: usize| -> BuildResult {
             let mut cache = operands[i];
             if let Some(ids) = b.given(operands, 3) {
                 cache = b.op(Gather { axis: 0 }, &[cache, ids])?;

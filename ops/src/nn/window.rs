@@ -79,7 +79,7 @@ pub(super) fn notset() -> Arc<str> {
 /// A list attribute as sizes: `default` for an empty one.
 ///
 /// # Errors
-/// When the length is not `rank` or a value lies outside `least..2^31`.
+/// When the length is not `rank` or a value is outside `least..2^31`.
 pub(super) fn sizes(name: &str, list: &[i64], rank: usize, default: usize, least: i64) -> Result<Vec<usize>, OpError> {
     if list.is_empty() {
         return Ok(vec![default; rank]);
@@ -109,7 +109,7 @@ impl WindowAttrs<'_> {
         ])
     }
 
-    /// Where the windows of a convolution or pool lie on an input of the given spatial dimensions.
+    /// The positions of the windows of a convolution or pool on an input of the given spatial dimensions.
     ///
     /// # Errors
     /// When attributes are out of range or a window is larger than the padded input.
@@ -222,7 +222,7 @@ impl Windows<usize> {
         (self.input.iter().product(), self.output.iter().product())
     }
 
-    /// For every element of the window, in row-major order: the positions at which it lies inside the input.
+    /// For every element of the window, in row-major order: the output positions at which it is inside the input.
     pub(super) fn runs(&self) -> Vec<Vec<Run>> {
         let mut all = Vec::new();
         crate::shape::for_each_index(&self.kernel, |k| all.push(self.runs_of(k)));

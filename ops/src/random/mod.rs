@@ -11,7 +11,7 @@ pub use uniform::RandomUniform;
 
 use of_ir::{DType, Elements, OpError, OpView, Tensor};
 
-use crate::movement::told;
+use crate::movement::shape_operand_result;
 use crate::{Evaluated, Inferred, Inputs, shape};
 
 /// The words from which the generator of a seed goes on: the state of an MT19937 that is to turn before its first word is read.
@@ -24,7 +24,7 @@ fn infer(cx: &OpView<'_>, dtype: DType) -> Inferred {
     if !dtype.is_float() {
         return Err(OpError::attr(format!("random numbers are floating-point, dtype is {dtype}")));
     }
-    told(cx, dtype)
+    shape_operand_result(cx, dtype)
 }
 
 /// A tensor of the dimensions that operand 0 says, filled in row-major order.

@@ -12,7 +12,7 @@ use crate::elementwise::{
     Clip, Elu, HardSigmoid, LeakyRelu, Lt, Relu, Select, Sigmoid, Softplus, Softsign, Tanh, ThresholdedRelu,
 };
 use crate::movement::{Concat, Gather, Range, ReverseSequence, Slice};
-use crate::nn::build::{Build, Made, diagnostic};
+use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::structural::{ShapeOf, Yield};
 
 /// A layer.
@@ -93,7 +93,7 @@ impl Layer {
     }
 
     /// The first value of state `i`, `[batch, hidden]`.
-    fn first(&self, b: &mut Build<'_, '_>, operands: &[ValueId], i: usize, own: &Cell) -> Made {
+    fn first(&self, b: &mut Build<'_, '_>, operands: &[ValueId], i: usize, own: &Cell) -> BuildResult {
         if let Some(given) = b.given(operands, 5 + i) {
             return pick(b, given, usize::from(self.form.batch_first), own.direction);
         }
@@ -199,31 +199,31 @@ impl Layer {
 type Step<'s> = dyn Fn(&mut Build<'_, '_>, &[ValueId], &[ValueId]) -> Result<(ValueId, Vec<ValueId>), Diagnostic> + 's;
 
 /// The slice at `index` of an axis.
-pub(super) fn pick(b: &mut Build<'_, '_>, x: ValueId, axis: usize, index: usize) -> Made {
+pub(super) fn pick(b: &mut Build<'_, '_>, x: ValueId, axis: usize, index: usize) -> BuildResult {
     let index = b.ints(&[index as i64])?;
     let index = b.reshape(index, &[])?;
     b.op(Gather { axis: axis as i64 }, &[x, index])
 }
 
 /// Elements `from..to` of an axis.
-pub(super) fn part(b: &mut Build<'_, '_>, x: ValueId, axis: usize, from: usize, to: usize) -> Made {
+pub(super) fn part(b: &mut Build<'_, '_>, x: ValueId, axis: usize, from: usize, to: usize) -> BuildResult {
     let (from, to, axis) = (b.ints(&[from as i64])?, b.ints(&[to as i64])?, b.ints(&[axis as i64])?);
     b.op(Slice {}, &[x, from, to, axis])
 }
 
 /// The weights of a direction, `[in, rows]`.
-fn matrix(b: &mut Build<'_, '_>, w: ValueId, direction: usize) -> Made {
+fn matrix(b: &mut Build<'_, '_>, w: ValueId, direction: usize) -> BuildResult {
     let own = pick(b, w, 0, direction)?;
     b.transpose(own, &[1, 0])
 }
 
 /// Gate number `i` of `[batch, gates * hidden]`.
-pub(super) fn gate(b: &mut Build<'_, '_>, gates: ValueId, own: &Cell, i: usize) -> Made {
+pub(super) fn gate(b: &mut Build<'_, '_>, gates: ValueId, own: &Cell, i: usize) -> BuildResult {
     part(b, gates, 1, i * own.hidden, (i + 1) * own.hidden)
 }
 
 /// An activation, its operand bounded first.
-pub(super) fn apply(b: &mut Build<'_, '_>, f: Activation, clip: Option<f64>, x: ValueId) -> Made {
+pub(super) fn apply(b: &mut Build<'_, '_>, f: Activation, clip: Option<f64>, x: ValueId) -> BuildResult {
     let x = match clip {
         Some(c) => {
             let (low, high) = (b.number(-c.abs(), x)?, b.number(c.abs(), x)?);

@@ -247,7 +247,7 @@ impl Sequence {
 /// Bounds the input of an activation.
 pub(super) fn clip(x: f64, bound: Option<f64>) -> f64 {
     match bound {
-        // The extremes of what is no number would be the bounds.
+        // min and max of NaN would yield the bounds.
         Some(c) if !x.is_nan() => x.max(-c.abs()).min(c.abs()),
         _ => x,
     }

@@ -6,7 +6,7 @@ use super::reduce::result_shape;
 use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
 
-/// How the elements along an axis lie in a tensor.
+/// The strided layout of the elements along an axis.
 struct Rows {
     outer: usize,
     n: usize,

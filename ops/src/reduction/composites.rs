@@ -57,29 +57,29 @@ struct Cx<'r, 'g> {
     keepdims: bool,
 }
 
-type Made = Result<ValueId, Diagnostic>;
+type BuildResult = Result<ValueId, Diagnostic>;
 
 impl Cx<'_, '_> {
     fn x(&self) -> ValueId {
         self.operands[0]
     }
 
-    fn sum(&mut self, x: ValueId) -> Made {
+    fn sum(&mut self, x: ValueId) -> BuildResult {
         self.sum_keeping(x, self.keepdims)
     }
 
-    fn sum_keeping(&mut self, x: ValueId, keepdims: bool) -> Made {
+    fn sum_keeping(&mut self, x: ValueId, keepdims: bool) -> BuildResult {
         let mut operands = vec![x];
         operands.extend(self.operands.get(1));
         self.rw.create_one(ReduceSum { keepdims }, &operands)
     }
 
-    fn max(&mut self, keepdims: bool) -> Made {
+    fn max(&mut self, keepdims: bool) -> BuildResult {
         self.rw.create_one(ReduceMax { keepdims }, self.operands)
     }
 
     /// The number of elements that one result combines, in the element type of the operand.
-    fn count(&mut self) -> Made {
+    fn count(&mut self) -> BuildResult {
         let view = OpView { graph: self.rw.graph(), operands: self.operands, attrs: &Default::default(), regions: &[] };
         let error = |e: OpError| e.at("of.reduce_mean", &of_diag::Location::Unknown);
         let t = view.tensor(0).map_err(error)?;
@@ -105,13 +105,13 @@ impl Cx<'_, '_> {
             let count = b.reshape(count, &[])?;
             return b.cast(count, dtype);
         }
-        // A sum of ones counts whatever the axes turn out to be.
+        // A sum of ones counts the elements even if the axes are unknown.
         let (one, dims) = (b.number(1.0, x)?, b.shape_of(x)?);
         let ones = b.expand(one, dims)?;
         self.sum(ones)
     }
 
-    fn square(&mut self) -> Made {
+    fn square(&mut self) -> BuildResult {
         self.rw.create_one(Mul {}, &[self.x(), self.x()])
     }
 }
@@ -157,7 +157,7 @@ composites! {
 }
 
 /// Axes of `v` except those named, for softmax and the like.
-pub(super) fn one_axis(rw: &mut Rewriter<'_>, v: ValueId, axis: i64) -> Made {
+pub(super) fn one_axis(rw: &mut Rewriter<'_>, v: ValueId, axis: i64) -> BuildResult {
     let rank = rw.graph().ty(v).as_tensor().and_then(|t| t.rank());
     let axis = match rank {
         Some(r) => shape::axis(axis, r.max(1)).map_err(|e| e.at("softmax", &of_diag::Location::Unknown))? as i64,

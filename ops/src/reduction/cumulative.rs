@@ -4,7 +4,7 @@ use of_diag::Diagnostic;
 use of_ir::{DType, Elements, OpError, OpView, PartialKind, Sbp, SbpSignature, Tensor, Type, ValueId};
 
 use crate::elementwise::Select;
-use crate::nn::build::{Build, Made, diagnostic};
+use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -83,7 +83,7 @@ fn run<T: Copy>(
     v
 }
 
-/// Evaluates either op by what it does to floats and to integers.
+/// Evaluates either op, given its scalar functions on floats and on integers.
 fn eval(
     inputs: &mut Inputs<'_>,
     floats: impl FnOnce(Vec<f64>, [usize; 3]) -> Vec<f64>,
@@ -168,7 +168,13 @@ impl Op for CumProd {
 impl CumProd {
     /// dx of element k: what comes before it, times the sum over the results i behind of g of i and all that is between
     /// k and i. A quotient of products would fail at zeros, so that all pairs (k, i) are computed.
-    fn pairs(&self, b: &mut Build<'_, '_>, x: ValueId, g: ValueId, (axis, rank, n): (usize, usize, usize)) -> Made {
+    fn pairs(
+        &self,
+        b: &mut Build<'_, '_>,
+        x: ValueId,
+        g: ValueId,
+        (axis, rank, n): (usize, usize, usize),
+    ) -> BuildResult {
         // Whether i comes behind k, as the products run; pairs lie along `axis` and the one behind it.
         let mask = |b: &mut Build<'_, '_>, holds: &dyn Fn(usize, usize) -> bool| {
             let ordered = |k: usize, i: usize| if self.reverse { holds(i, k) } else { holds(k, i) };

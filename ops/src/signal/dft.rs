@@ -5,7 +5,7 @@ use of_ir::{Dim, DimFn, Elements, OpError, OpView, Sbp, SbpSignature, Shape, Ten
 
 use super::fft::{Complex, Fft};
 use crate::movement::Pad;
-use crate::nn::build::{Build, Made, diagnostic};
+use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::sample::Rng;
 use crate::{Evaluated, GradCx, Inferred, Inputs, Op, op, op_basics, shape};
 
@@ -13,8 +13,8 @@ op! {
     /// Discrete Fourier transform along an axis: `y[k] = sum_n x[n] e^(-2 pi i k n / N)`, or with `inverse`
     /// `x[n] = 1/N sum_k y[k] e^(2 pi i k n / N)`.
     ///
-    /// The last axis holds real and imaginary part, or the real part alone. `length` is `N`: what the input has more is
-    /// cut, what it lacks is zero. Without it `N` is the input's length, and twice that less two for an inverse that is
+    /// The last axis holds real and imaginary part, or the real part alone. `length` is `N`: the input is
+    /// cut or padded with zeros. Without it `N` is the input's length, and twice that less two for an inverse that is
     /// `onesided`. `axis` is -2 if left out. `onesided` takes real signals to the first `N/2 + 1` values, of which the
     /// others are conjugates, and the inverse takes those to real signals. Source: ONNX DFT.
     pub struct Dft = "of.dft" [Primitive, onnx: "DFT"] {
@@ -241,10 +241,17 @@ struct Back {
 
 impl Back {
     /// From `g` to what the input, of `given` elements of so many parts, has of it; `[given, made]` are lengths of the axis.
-    fn derivative(&self, b: &mut Build<'_, '_>, op: &Dft, g: ValueId, [given, made]: [usize; 2], parts: usize) -> Made {
+    fn derivative(
+        &self,
+        b: &mut Build<'_, '_>,
+        op: &Dft,
+        g: ValueId,
+        [given, made]: [usize; 2],
+        parts: usize,
+    ) -> BuildResult {
         let n = self.n as f64;
         if op.onesided && op.inverse {
-            // The values but the first, and the one in the middle, stand for their conjugates too.
+            // Every value but the first and the middle one also represents its conjugate.
             let half = self.n / 2 + 1;
             let both = |k: usize| if k == 0 || 2 * k == self.n { 1.0 / n } else { 2.0 / n };
             let mut dims = vec![1; self.rank];
@@ -262,13 +269,13 @@ impl Back {
         self.lengthen(b, dx, self.n, given)
     }
 
-    fn transform(&self, b: &mut Build<'_, '_>, v: ValueId, inverse: bool, onesided: bool) -> Made {
+    fn transform(&self, b: &mut Build<'_, '_>, v: ValueId, inverse: bool, onesided: bool) -> BuildResult {
         let [length, axis] = [self.n, self.axis].map(|v| b.constant(Tensor::scalar(v as i64)));
         b.op(Dft { inverse, onesided }, &[v, length?, axis?])
     }
 
     /// `v`, of `from` elements along the axis, cut or with zeros behind.
-    fn lengthen(&self, b: &mut Build<'_, '_>, v: ValueId, from: usize, to: usize) -> Made {
+    fn lengthen(&self, b: &mut Build<'_, '_>, v: ValueId, from: usize, to: usize) -> BuildResult {
         if to <= from {
             return if to == from { Ok(v) } else { b.head(v, &[self.axis], &[to]) };
         }

@@ -52,7 +52,7 @@ impl Op for Alternatives {
     }
 }
 
-/// Operands and result lie alike.
+/// Operands and result have the same placement.
 pub(super) fn alike(cx: &OpView<'_>) -> Vec<SbpSignature> {
     let all = |s: Sbp| SbpSignature::new(&vec![s; cx.operands.len()], &[s]);
     let rank = cx.tensor(0).ok().and_then(|t| t.rank()).unwrap_or(0);

@@ -7,9 +7,9 @@ use of_ir::{OpError, OpView, Type};
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 op! {
-    /// Stands for a value of the given type that cannot be computed: running it fails with the message.
+    /// Fails with the message when it runs; its result has the given type.
     ///
-    /// A branch that does not fit the shapes that a model is given holds it where it breaks; the model works as long as
+    /// A branch that does not fit the shapes of a model contains it where inference fails; the model works as long as
     /// the branch is not taken.
     pub struct Fail = "of.fail" [Structural] {
         operands: (),

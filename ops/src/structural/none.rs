@@ -5,7 +5,7 @@ use of_ir::{OpView, Type};
 use crate::{Evaluated, Inferred, Inputs, Op, Value, op, op_basics};
 
 op! {
-    /// Stands for an optional operand that is left out.
+    /// Marks an omitted optional operand.
     pub struct NoneValue = "of.none" [Structural] {
         operands: (),
         results: (value),

@@ -18,7 +18,7 @@ use crate::sample::Rng;
 use crate::{Inferred, Value};
 
 /// The attribute of a function that says which output is the next value of which input: one number an output, that of
-/// the input or -1. Such outputs come to lie as their inputs do.
+/// the input or -1. Such outputs get the placement of their inputs.
 pub const CARRIED: &str = "of.carried";
 
 /// The operands of an update behind rate and count: parameters, their gradients, then kinds of state, each as many.

@@ -8,7 +8,7 @@ use of_diag::Diagnostic;
 use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, Tensor, ValueId};
 use of_ops::control::{Loop, Scan};
 use of_ops::elementwise::{Add, Sub};
-use of_ops::interpret::run_graph_around;
+use of_ops::interpret::run_graph_with_hook;
 use of_ops::reduction::ReduceProd;
 use of_ops::{OpSpec, Value};
 
@@ -27,7 +27,7 @@ const AMPLITUDE: f64 = 4.0;
 pub fn exact(graph: &Graph, inputs: &[Value]) -> Result<Values, Diagnostic> {
     let values: Values = graph.args().iter().copied().zip(inputs.iter().cloned()).collect();
     let values = RefCell::new(values);
-    run_graph_around(graph, inputs, &|op, operands, evaluate| {
+    run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
         let results = evaluate(operands)?;
         if graph.op(op).parent == graph.entry() {
             values.borrow_mut().extend(graph.op(op).results.iter().copied().zip(results.iter().cloned()));
@@ -44,7 +44,7 @@ pub fn exact(graph: &Graph, inputs: &[Value]) -> Result<Values, Diagnostic> {
 /// # Errors
 /// When an op cannot be evaluated any more.
 pub fn noisy(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
-    run_graph_around(graph, inputs, &|op, operands, evaluate| {
+    run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
         let results = evaluate(operands)?;
         if !graph.op(op).regions.is_empty() || is_exact(operands, &results) {
             return Ok(results);
@@ -65,7 +65,7 @@ pub fn noisy(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, D
 /// # Errors
 /// When an op cannot be evaluated any more.
 pub fn contracted(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
-    run_graph_around(graph, inputs, &|op, operands, evaluate| {
+    run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
         let results = evaluate(operands)?;
         if !matches!(graph.op(op).name(), Add::NAME | Sub::NAME) {
             return Ok(results);
@@ -93,7 +93,7 @@ fn uncancelled(v: &Value, largest: f64, seed: u64) -> Value {
 /// # Errors
 /// When an op cannot be evaluated any more.
 pub fn vanished(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, Diagnostic> {
-    run_graph_around(graph, inputs, &|op, operands, evaluate| {
+    run_graph_with_hook(graph, inputs, &|op, operands, evaluate| {
         let results = evaluate(operands)?;
         let mut with = |change: &dyn Fn(f64) -> f64| {
             let operands: Vec<Value> = operands.iter().map(|v| map(v, change)).collect();

@@ -19,7 +19,7 @@ const CASES: &[(&str, &[&str])] = &[
         "func @f(%x: tensor<f32>) {\n  t.any %x : (tensor<4xf32>) -> ()\n  t.any %x : () -> ()\n  t.return\n}",
         &[
             "t.of:2:9: error[E0203]: '%x' has type tensor<f32>, here it is declared tensor<4xf32>",
-            "t.of:3:14: error[E0202]: 0 operand types stand here for 1 operands",
+            "t.of:3:14: error[E0202]: 0 operand types given for 1 operands",
         ],
     ),
     (
@@ -61,7 +61,7 @@ const CASES: &[(&str, &[&str])] = &[
         ],
     ),
     ("func @f() {\n  %a:0 = t.any\n}", &["t.of:2:6: error[E0101]: the number of results is out of range"]),
-    ("func @f() {\n  t.any {a = 1, a = 2}\n}", &["t.of:2:17: error[E0102]: attribute 'a' stands here twice"]),
+    ("func @f() {\n  t.any {a = 1, a = 2}\n}", &["t.of:2:17: error[E0102]: duplicate attribute 'a'"]),
     (
         "func @f() {\n  t.any {a = 1 b}\n}",
         &["t.of:2:16: error[E0101]: expected ',' or '}' in the attributes, found 'b'"],
@@ -88,7 +88,7 @@ const CASES: &[(&str, &[&str])] = &[
         &["t.of:1:44: error[E0201]: 'of.func' has no attribute 'x'"],
     ),
     ("module { module {} }", &["t.of:1:10: error[E0101]: a module stands inside a module"]),
-    ("func @f(%x: none {of.nam = \"x\"}) {}", &["t.of:1:19: error[E0201]: only of.name stands here"]),
+    ("func @f(%x: none {of.nam = \"x\"}) {}", &["t.of:1:19: error[E0201]: only of.name is allowed here"]),
     (
         "func @f() { t.any {a = #of.data<\"x\", 0, 4, \"0000000000000000000000000000000000000000000000000000000000000000\"> : tensor<f32>} }",
         &["t.of:1:33: error[E0303]: this text was not read from a file, so it has no data file"],

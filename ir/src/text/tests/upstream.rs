@@ -1,4 +1,4 @@
-//! Upstream MLIR reads the generic form, and what it prints reads back as the same module.
+//! Upstream MLIR parses the generic form, and its output parses back to the same module.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -5,33 +5,33 @@ use std::sync::Arc;
 use of_ir::{Attr, ValueId};
 use of_ops::elementwise::Gelu;
 
-use super::build::Made;
-use crate::import::{Fault, Importer, Node, Values};
+use super::build::BuildResult;
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `Gelu`: `x / 2 (1 + erf(x / sqrt 2))`.
-pub(super) fn gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     bias_gelu_of(cx, &node, false)
 }
 
 /// `BiasGelu`: `Gelu` of a sum.
-pub(super) fn bias_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn bias_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.input(1)?;
     bias_gelu_of(cx, &node, false)
 }
 
 /// `FastGelu`: the approximation by tanh, of `x` or of a sum.
-pub(super) fn fast_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn fast_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     bias_gelu_of(cx, &node, true)
 }
 
-fn bias_gelu_of(cx: &mut Importer<'_, '_>, node: &Node<'_>, tanh: bool) -> Values {
+fn bias_gelu_of(cx: &mut Importer<'_, '_>, node: &Node<'_>, tanh: bool) -> ImportResult {
     node.done()?;
     let x = cx.sum(node.input(0)?, &[node.opt_input(1)])?;
     Ok(vec![cx.rw.create_one(Gelu { tanh }, &[x])?])
 }
 
 /// `GemmFastGelu`: `FastGelu` of a product.
-pub(super) fn gemm_fast_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn gemm_fast_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let y = cx.op("MatMul", &[node.input(0)?, node.input(1)?])?;
     let y = cx.sum(y, &[node.opt_input(2)])?;
@@ -39,31 +39,31 @@ pub(super) fn gemm_fast_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Value
 }
 
 /// `QuickGelu`: `x sigmoid(alpha x)`.
-pub(super) fn quick_gelu(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn quick_gelu(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let alpha = node.attrs.take("alpha")?.unwrap_or(f64::from(1.702_f32));
     node.done()?;
     Ok(vec![cx.op_with("Swish", &[node.input(0)?], [("alpha", Attr::Float(alpha))])?])
 }
 
 /// `BiasAdd`: `x + bias + skip`.
-pub(super) fn bias_add(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn bias_add(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     Ok(vec![cx.sum(node.input(0)?, &[Some(node.input(1)?), Some(node.input(2)?)])?])
 }
 
 /// `BiasSplitGelu`: of the halves `a` and `b` of `x + bias`, `a gelu(b)`.
-pub(super) fn bias_split_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn bias_split_gelu(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let x = cx.op("Add", &[node.input(0)?, node.input(1)?])?;
     let attrs = [("axis", Attr::Int(-1)), ("num_outputs", Attr::Int(2))];
     let halves = cx.op_many("Split", vec![Some(x)], attrs, 2)?;
-    let [a, b] = halves[..] else { return Err(Fault::invalid("a split into halves gives two")) };
+    let [a, b] = halves[..] else { return Err(ImportError::invalid("a split into halves gives two")) };
     let gate = cx.rw.create_one(Gelu { tanh: false }, &[b])?;
     Ok(vec![cx.op("Mul", &[a, gate])?])
 }
 
 /// `BiasSoftmax`: `softmax(x + bias)` over the axes from `axis` on, which are one.
-pub(super) fn bias_softmax(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn bias_softmax(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let axis: i64 = node.attrs.take("axis")?.unwrap_or(1);
     // How the bias broadcasts; where its shape has ones already there is nothing to say.
     let inner: bool = node.attrs.take_flag("is_inner_broadcast")?.unwrap_or(false);
@@ -71,17 +71,17 @@ pub(super) fn bias_softmax(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Val
     let (x, bias) = (node.input(0)?, node.input(1)?);
     let (rank, narrow) = (cx.rank(x)?, cx.rank(bias)?);
     if inner && rank != narrow {
-        return Err(Fault::unsupported("an inner broadcast of a bias of another rank"));
+        return Err(ImportError::unsupported("an inner broadcast of a bias of another rank"));
     }
     if of_ops::shape::axis(axis, rank)? + 1 != rank {
-        return Err(Fault::unsupported("a softmax of several axes"));
+        return Err(ImportError::unsupported("a softmax of several axes"));
     }
     let x = cx.op("Add", &[x, bias])?;
     Ok(vec![cx.op_with("Softmax", &[x], [("axis", Attr::Int(-1))])?])
 }
 
 /// Applies the activation that the attributes `activation…` name, with its parameters.
-pub(super) fn fused(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId) -> Made {
+pub(super) fn fused(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId) -> BuildResult {
     let name: Option<Arc<str>> = node.attrs.take("activation")?;
     let mut parameters: Vec<f64> = node.attrs.take("activation_params")?.unwrap_or_default();
     for name in ["activation_alpha", "activation_beta", "activation_gamma"] {
@@ -111,6 +111,6 @@ pub(super) fn fused(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId) 
             }
             cx.emit_one("Clip", &[Some(x), bounds[0], bounds[1]], [])
         }
-        Some(other) => Err(Fault::unsupported(format!("the activation {other}"))),
+        Some(other) => Err(ImportError::unsupported(format!("the activation {other}"))),
     }
 }

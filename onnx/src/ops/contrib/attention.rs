@@ -3,9 +3,9 @@
 
 use of_ir::{Attr, DType, Dim, ValueId};
 
-use super::build::Made;
+use super::build::BuildResult;
 use super::quantized;
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 const SHARED: &str = "a buffer that past and present share";
 
@@ -20,12 +20,12 @@ pub(super) struct Scores {
 
 impl Scores {
     /// From the attributes of a node, and the number that a padding mask adds.
-    fn of(node: &mut Node<'_>) -> Result<(Scores, f64), Fault> {
+    fn of(node: &mut Node<'_>) -> Result<(Scores, f64), ImportError> {
         let heads: i64 = node.need("num_heads")?;
         if heads < 1 {
-            return Err(Fault::invalid(format!("attribute 'num_heads' is {heads}")));
+            return Err(ImportError::invalid(format!("attribute 'num_heads' is {heads}")));
         }
-        // 0 stands for the default.
+        // 0 selects the default.
         let scale = node.attrs.take("scale")?.filter(|s: &f64| *s != 0.0);
         let causal = node.attrs.take_flag("unidirectional")?.unwrap_or(false);
         let filter = node.attrs.take("mask_filter_value")?.unwrap_or(-10000.0);
@@ -35,14 +35,14 @@ impl Scores {
         Ok((Scores { heads, kv_heads: heads, scale, softcap: 0.0, causal }, filter))
     }
 
-    /// The result and what is cached: `q`, `k` and `v` of rank 3 or 4, a bias or mask of rank 4, the past of `k` and `v`.
+    /// The result and the key-value cache: `q`, `k` and `v` of rank 3 or 4, a bias or mask of rank 4, the past of `k` and `v`.
     pub fn attend(
         &self,
         cx: &mut Importer<'_, '_>,
         [q, k, v]: [ValueId; 3],
         mask: Option<ValueId>,
         past: Option<[ValueId; 2]>,
-    ) -> Result<[ValueId; 3], Fault> {
+    ) -> Result<[ValueId; 3], ImportError> {
         let [past_k, past_v] = past.map_or([None; 2], |past| past.map(Some));
         let mut attrs = vec![
             ("q_num_heads", Attr::Int(self.heads)),
@@ -54,13 +54,13 @@ impl Scores {
         let inputs = vec![Some(q), Some(k), Some(v), mask, past_k, past_v];
         match cx.op_many("Attention", inputs, attrs, 3)?[..] {
             [y, k, v] => Ok([y, k, v]),
-            _ => Err(Fault::invalid("attention gives three values")),
+            _ => Err(ImportError::invalid("attention gives three values")),
         }
     }
 }
 
 /// `MultiHeadAttention`.
-pub(super) fn multi_head(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn multi_head(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (scores, filter) = Scores::of(&mut node)?;
     node.done()?;
     node.without_inputs(&[8, 9], SHARED)?;
@@ -74,7 +74,7 @@ pub(super) fn multi_head(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
 }
 
 /// `DecoderMaskedMultiHeadAttention`: one query a sample.
-pub(super) fn decoder_masked(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn decoder_masked(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (scores, filter) = Scores::of(&mut node)?;
     node.without_flag("output_qk", "scores as an output")?;
     node.done()?;
@@ -89,11 +89,11 @@ pub(super) fn decoder_masked(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> V
 }
 
 /// The inputs that hold the past of keys and values.
-fn past(node: &Node<'_>, at: [usize; 2]) -> Result<Option<[ValueId; 2]>, Fault> {
+fn past(node: &Node<'_>, at: [usize; 2]) -> Result<Option<[ValueId; 2]>, ImportError> {
     match at.map(|i| node.opt_input(i)) {
         [Some(k), Some(v)] => Ok(Some([k, v])),
         [None, None] => Ok(None),
-        _ => Err(Fault::invalid("the past of keys and of values must be given together")),
+        _ => Err(ImportError::invalid("the past of keys and of values must be given together")),
     }
 }
 
@@ -105,7 +105,7 @@ fn projected(
     (qkv, given): ([ValueId; 3], [Option<ValueId>; 2]),
     [bias, mask, extra]: [Option<ValueId>; 3],
     past: Option<[ValueId; 2]>,
-) -> Values {
+) -> ImportResult {
     let [mut q, mut k, mut v] = qkv;
     let packed = given[1].is_none();
     if packed && cx.rank(q)? == 3 && given[0].is_none() {
@@ -113,7 +113,7 @@ fn projected(
         [q, k, v] = thirds(cx, q)?;
     } else if packed {
         if bias.is_some() {
-            return Err(Fault::unsupported("a bias of packed queries, keys and values"));
+            return Err(ImportError::unsupported("a bias of packed queries, keys and values"));
         }
         // `[N, length, heads, parts, size]`.
         let unpack = |cx: &mut Importer<'_, '_>, x, i| {
@@ -151,16 +151,16 @@ fn projected(
 }
 
 /// The thirds of the last axis.
-fn thirds(cx: &mut Importer<'_, '_>, x: ValueId) -> Result<[ValueId; 3], Fault> {
+fn thirds(cx: &mut Importer<'_, '_>, x: ValueId) -> Result<[ValueId; 3], ImportError> {
     let attrs = [("axis", Attr::Int(-1)), ("num_outputs", Attr::Int(3))];
     match cx.op_many("Split", vec![Some(x)], attrs, 3)?[..] {
         [q, k, v] => Ok([q, k, v]),
-        _ => Err(Fault::invalid("a split into thirds gives three")),
+        _ => Err(ImportError::invalid("a split into thirds gives three")),
     }
 }
 
 /// `Attention`: with its projections.
-pub(super) fn attention(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn attention(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (scores, filter) = Scores::of(&mut node)?;
     let sizes: Option<Vec<i64>> = node.attrs.take("qkv_hidden_sizes")?;
     node.done()?;
@@ -172,7 +172,7 @@ pub(super) fn attention(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
 }
 
 /// `QAttention`: with its projections, of quantised operands.
-pub(super) fn quantized_attention(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn quantized_attention(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (scores, filter) = Scores::of(&mut node)?;
     node.done()?;
     let operands = [node.input(0)?, node.input(1)?];
@@ -192,7 +192,7 @@ fn self_attention(
     (x, sizes): (ValueId, Option<Vec<i64>>),
     [mask, extra]: [Option<ValueId>; 2],
     (past, present): (Option<ValueId>, bool),
-) -> Values {
+) -> ImportResult {
     let [q, k, v] = match sizes.as_deref() {
         None | Some([]) => thirds(cx, x)?,
         Some([a, b, _]) => {
@@ -200,7 +200,7 @@ fn self_attention(
             [cx.slice(x, -1, 0, *a)?, cx.slice(x, -1, *a, both)?, cx.slice(x, -1, both, i64::MAX)?]
         }
         Some(list) => {
-            return Err(Fault::invalid(format!("qkv_hidden_sizes has {} numbers, it must have 3", list.len())));
+            return Err(ImportError::invalid(format!("qkv_hidden_sizes has {} numbers, it must have 3", list.len())));
         }
     };
     let past = match past {
@@ -216,7 +216,7 @@ fn self_attention(
     Ok(vec![y, cx.concat(&[k, v], 0)?])
 }
 
-/// What is added to the products: the bias given, and `filter` where the padding mask says so.
+/// The bias of the scores: the given bias, and `filter` where the padding mask says so.
 fn bias_of(
     cx: &mut Importer<'_, '_>,
     [q, k]: [ValueId; 2],
@@ -224,7 +224,7 @@ fn bias_of(
     extra: Option<ValueId>,
     past: Option<[ValueId; 2]>,
     filter: f64,
-) -> Result<Option<ValueId>, Fault> {
+) -> Result<Option<ValueId>, ImportError> {
     let Some(mask) = mask else { return Ok(extra) };
     let zero = cx.number(0.0, q)?;
     let filter = cx.number(filter, q)?;
@@ -237,22 +237,22 @@ fn bias_of(
             let none = cx.constant(of_ir::Tensor::scalar(0i32))?;
             cx.op("Greater", &[mask, none])?
         }
-        rank => return Err(Fault::unsupported(format!("a mask of rank {rank}"))),
+        rank => return Err(ImportError::unsupported(format!("a mask of rank {rank}"))),
     };
     let mask = cx.op("Where", &[keeps, zero, filter])?;
     Ok(Some(cx.sum(mask, &[extra])?))
 }
 
 /// Which keys are within the lengths of the samples: `ends` are exclusive ends, with the starts behind them or without.
-fn within(cx: &mut Importer<'_, '_>, [q, k]: [ValueId; 2], ends: ValueId, past: Option<[ValueId; 2]>) -> Made {
+fn within(cx: &mut Importer<'_, '_>, [q, k]: [ValueId; 2], ends: ValueId, past: Option<[ValueId; 2]>) -> BuildResult {
     let shape = |v| cx.tensor_ty(v).ok().and_then(|t| t.shape.clone());
     let (Some(bounds), Some(batch)) = (shape(ends), shape(q)) else {
-        return Err(Fault::unsupported("the dimensions of queries and mask must be known"));
+        return Err(ImportError::unsupported("the dimensions of queries and mask must be known"));
     };
     let (bounds, batch) = (bounds[0].clone(), batch[0].clone());
     let both = bounds != batch;
     if both && bounds != &batch * &Dim::from(2i64) {
-        return Err(Fault::unsupported(format!("a mask of {bounds} lengths for {batch} samples")));
+        return Err(ImportError::unsupported(format!("a mask of {bounds} lengths for {batch} samples")));
     }
     let axis = cx.rank(k)? as i64 - 2;
     let mut length = cx.dim(k, axis)?;

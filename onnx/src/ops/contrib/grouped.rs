@@ -5,16 +5,18 @@ use std::sync::Arc;
 use of_ir::{Attr, DType, ValueId};
 
 use super::attention::Scores;
-use super::build::Made;
+use super::build::BuildResult;
 use super::position::rotate;
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `GroupQueryAttention`. A cache has room for `max(total_sequence_length, its length)` keys; those of a sample are the
 /// first `seqlens_k + 1`, of which the last are new.
-pub(super) fn group_query(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn group_query(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (heads, kv_heads): (i64, i64) = (node.need("num_heads")?, node.need("kv_num_heads")?);
     if heads < 1 || kv_heads < 1 || heads % kv_heads != 0 {
-        return Err(Fault::invalid(format!("{heads} heads of queries are not a multiple of {kv_heads} heads of keys")));
+        return Err(ImportError::invalid(format!(
+            "{heads} heads of queries are not a multiple of {kv_heads} heads of keys"
+        )));
     }
     let softcap = node.attrs.take("softcap")?.unwrap_or(0.0);
     let scale = node.attrs.take("scale")?.filter(|s: &f64| *s != 0.0);
@@ -29,7 +31,7 @@ pub(super) fn group_query(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Valu
     node.without_outputs(&[3], "scores as an output")?;
     for kind in ["k_quant_type", "v_quant_type"] {
         if node.attrs.take::<Arc<str>>(kind)?.is_some_and(|kind| &*kind != "NONE") {
-            return Err(Fault::unsupported("a quantised cache"));
+            return Err(ImportError::unsupported("a quantised cache"));
         }
     }
     node.attrs.drop("kv_cache_bit_width");
@@ -70,7 +72,7 @@ pub(super) fn group_query(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Valu
             [cache(cx, past_k, k, start, total)?, cache(cx, past_v, v, start, total)?]
         }
         (None, None) => [k, v],
-        _ => return Err(Fault::invalid("the past of keys and of values must be given together")),
+        _ => return Err(ImportError::invalid("the past of keys and of values must be given together")),
     };
 
     // Which keys a query sees.
@@ -108,7 +110,7 @@ pub(super) fn group_query(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Valu
 }
 
 /// Queries, keys and values as `[N, heads, length, size]`.
-fn split(cx: &mut Importer<'_, '_>, node: &Node<'_>, heads: i64, kv_heads: i64) -> Result<[ValueId; 3], Fault> {
+fn split(cx: &mut Importer<'_, '_>, node: &Node<'_>, heads: i64, kv_heads: i64) -> Result<[ValueId; 3], ImportError> {
     let q = node.input(0)?;
     let parts = match (node.opt_input(1), node.opt_input(2)) {
         (Some(k), Some(v)) => [q, k, v],
@@ -118,7 +120,7 @@ fn split(cx: &mut Importer<'_, '_>, node: &Node<'_>, heads: i64, kv_heads: i64) 
             let (a, b) = (heads * size, (heads + kv_heads) * size);
             [cx.slice(q, -1, 0, a)?, cx.slice(q, -1, a, b)?, cx.slice(q, -1, b, i64::MAX)?]
         }
-        _ => return Err(Fault::invalid("keys and values must be given together")),
+        _ => return Err(ImportError::invalid("keys and values must be given together")),
     };
     let mut out = parts;
     for (x, heads) in out.iter_mut().zip([heads, kv_heads, kv_heads]) {
@@ -129,7 +131,7 @@ fn split(cx: &mut Importer<'_, '_>, node: &Node<'_>, heads: i64, kv_heads: i64) 
 }
 
 /// The past with room for `total` keys, and the new keys of each sample from `start` on.
-fn cache(cx: &mut Importer<'_, '_>, past: ValueId, new: ValueId, start: ValueId, total: ValueId) -> Made {
+fn cache(cx: &mut Importer<'_, '_>, past: ValueId, new: ValueId, start: ValueId, total: ValueId) -> BuildResult {
     let length = cx.dim(past, 2)?;
     let total = cx.reshape(total, &[1])?;
     let none = cx.ints(&[0])?;
@@ -143,7 +145,7 @@ fn cache(cx: &mut Importer<'_, '_>, past: ValueId, new: ValueId, start: ValueId,
 }
 
 /// A bias of the keys that there are, with room for as many as there is in a cache.
-fn widened(cx: &mut Importer<'_, '_>, bias: ValueId, cache: ValueId) -> Made {
+fn widened(cx: &mut Importer<'_, '_>, bias: ValueId, cache: ValueId) -> BuildResult {
     let same = cx.known_dim(bias, 3).is_some_and(|n| Some(n) == cx.known_dim(cache, 2));
     if same {
         return Ok(bias);
@@ -156,7 +158,7 @@ fn widened(cx: &mut Importer<'_, '_>, bias: ValueId, cache: ValueId) -> Made {
 }
 
 /// What each head adds to the denominator of the softmax, as a logit: `[1, heads, 1, 1]`.
-fn sink(cx: &mut Importer<'_, '_>, node: &Node<'_>, smooth: bool, q: ValueId) -> Result<Option<ValueId>, Fault> {
+fn sink(cx: &mut Importer<'_, '_>, node: &Node<'_>, smooth: bool, q: ValueId) -> Result<Option<ValueId>, ImportError> {
     match node.opt_input(11) {
         Some(sink) => Ok(Some(cx.reshape(sink, &[1, -1, 1, 1])?)),
         None if smooth => {
@@ -173,7 +175,7 @@ fn with_sink(
     [q, k, v]: [ValueId; 3],
     (mask, sink): (ValueId, ValueId),
     heads: i64,
-) -> Result<([ValueId; 3], ValueId), Fault> {
+) -> Result<([ValueId; 3], ValueId), ImportError> {
     let pads = cx.ints(&[0, 0, 0, 0, 0, 0, 1, 0])?;
     let (k, v) = (cx.op("Pad", &[k, pads])?, cx.op("Pad", &[v, pads])?);
     // The mask is broadcast over the heads, and the sink over all else.

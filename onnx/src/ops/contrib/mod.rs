@@ -14,8 +14,8 @@ mod product;
 mod quantized;
 mod tensors;
 
-use super::Entry;
-use crate::import::{Fault, Importer, Node, Values};
+use super::ImporterEntry;
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 pub(super) use normalization::simplified;
 
@@ -23,7 +23,7 @@ pub(super) use normalization::simplified;
 pub(crate) const DOMAIN: &str = "com.microsoft";
 
 /// Every operator, alphabetical.
-pub(crate) const TABLE: &[Entry] = table! { DOMAIN;
+pub(crate) const TABLE: &[ImporterEntry] = table! { DOMAIN;
     "Attention": 1 attention::attention;
     "BiasAdd": 1 activation::bias_add;
     "BiasGelu": 1 activation::bias_gelu;
@@ -112,9 +112,9 @@ pub(crate) const REFUSED: &[(&str, &str)] = &[
 ];
 
 /// Says why an operator of [`REFUSED`] is not read.
-pub(super) fn refused<'m>(_cx: &mut Importer<'m, '_>, node: Node<'m>) -> Values {
+pub(super) fn refused<'m>(_cx: &mut Importer<'m, '_>, node: Node<'m>) -> ImportResult {
     let reason = REFUSED.iter().find(|row| row.0 == node.op).map_or("the operator is not known", |row| row.1);
-    Err(Fault::unsupported(reason))
+    Err(ImportError::unsupported(reason))
 }
 
 #[cfg(test)]

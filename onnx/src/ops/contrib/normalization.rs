@@ -2,22 +2,22 @@
 
 use of_ir::{Attr, DType, ValueId};
 
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 const NO_STATISTICS: &str = "mean and deviation as outputs are for training";
 
-/// `epsilon` as f32 gives it.
+/// `epsilon`, rounded to f32.
 const EPSILON: f64 = 1e-12_f32 as f64;
 
 /// `SimplifiedLayerNormalization`, now `RMSNormalization`.
-pub(in crate::ops) fn simplified(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(in crate::ops) fn simplified(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.without_outputs(&[1], NO_STATISTICS)?;
     let outputs = vec![true];
     cx.emit(Node { op: "RMSNormalization", domain: "", outputs, ..node })
 }
 
 /// `SkipLayerNormalization`: of a sum, which is output 3.
-pub(super) fn skip(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn skip(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let epsilon = node.attrs.take("epsilon")?.unwrap_or(EPSILON);
     node.done()?;
     node.without_outputs(&[1, 2], NO_STATISTICS)?;
@@ -28,7 +28,7 @@ pub(super) fn skip(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `SkipSimplifiedLayerNormalization`: of a sum, which is output 3.
-pub(super) fn skip_simplified(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn skip_simplified(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let epsilon = node.attrs.take("epsilon")?.unwrap_or(EPSILON);
     node.done()?;
     node.without_outputs(&[1, 2], NO_STATISTICS)?;
@@ -40,7 +40,7 @@ pub(super) fn skip_simplified(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
 
 /// `EmbedLayerNormalization`: the sum of the embeddings of words, positions and segments, normalised. Output 1 is the
 /// number of words of each sample that the mask lets through, output 2 the sum.
-pub(super) fn embed(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn embed(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let epsilon = node.attrs.take("epsilon")?.unwrap_or(EPSILON);
     node.attrs.drop("mask_index_type");
     node.done()?;
@@ -76,22 +76,22 @@ pub(super) fn embed(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
         }
         None => {
             let batch = cx.dim(ids, 0)?;
-            let zero =
-                cx.constant(of_ir::Tensor::from_slice(&[1], &[0i32]).map_err(|e| Fault::invalid(e.to_string()))?)?;
+            let zero = cx
+                .constant(of_ir::Tensor::from_slice(&[1], &[0i32]).map_err(|e| ImportError::invalid(e.to_string()))?)?;
             cx.op("Expand", &[zero, batch])?
         }
     };
     Ok(vec![y, count, sum])
 }
 
-/// `GroupNorm`, in either layout, and with SiLU behind it.
-pub(super) fn group(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+/// `GroupNorm`, in either layout, optionally followed by SiLU.
+pub(super) fn group(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     let x = node.input(0)?;
     Ok(vec![group_of(cx, node, x)?])
 }
 
 /// `SkipGroupNorm`: of a sum, which is output 1.
-pub(super) fn skip_group(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn skip_group(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     let (x, mut skip, mut bias) = (node.input(0)?, node.input(3)?, node.opt_input(4));
     let last = node.attrs.clone().take_flag("channels_last")?.unwrap_or(true);
     if cx.rank(skip)? == 2 {
@@ -105,14 +105,14 @@ pub(super) fn skip_group(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
     Ok(vec![group_of(cx, node, sum)?, sum])
 }
 
-fn group_of(cx: &mut Importer<'_, '_>, mut node: Node<'_>, x: ValueId) -> Result<ValueId, Fault> {
+fn group_of(cx: &mut Importer<'_, '_>, mut node: Node<'_>, x: ValueId) -> Result<ValueId, ImportError> {
     let groups: i64 = node.need("groups")?;
     let activation: i64 = node.need("activation")?;
     let channels_last = node.attrs.take_flag("channels_last")?.unwrap_or(true);
     let epsilon = node.attrs.take("epsilon")?.unwrap_or(f64::from(1e-5_f32));
     node.done()?;
     if !(0..=1).contains(&activation) {
-        return Err(Fault::invalid(format!("attribute 'activation' is {activation}")));
+        return Err(ImportError::invalid(format!("attribute 'activation' is {activation}")));
     }
     let dtype = cx.tensor_ty(x)?.dtype;
     let (scale, bias) = (cx.cast(node.input(1)?, dtype)?, cx.cast(node.input(2)?, dtype)?);

@@ -2,16 +2,16 @@
 
 use of_ir::{Attr, DType, Tensor, ValueId};
 
-use super::build::Made;
-use crate::import::{Fault, Importer, Node, Values};
+use super::build::BuildResult;
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `RotaryEmbedding`, with its positions as operand 1: one a token, or the first of all samples.
-pub(super) fn rotary(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn rotary(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let heads: i64 = node.attrs.take("num_heads")?.unwrap_or(0);
     node.attrs.take::<i64>("rotary_embedding_dim")?;
     let interleaved = node.attrs.take_flag("interleaved")?.unwrap_or(false);
     if node.attrs.take("scale")?.is_some_and(|s: f64| s != 1.0) {
-        return Err(Fault::unsupported("attribute 'scale' is supported as 1 only"));
+        return Err(ImportError::unsupported("attribute 'scale' is supported as 1 only"));
     }
     node.without_flag("is_packed_batching", "packed sequences")?;
     node.done()?;
@@ -46,7 +46,7 @@ pub(super) fn rotate(
     [cos, sin]: [ValueId; 2],
     at: ValueId,
     interleaved: bool,
-) -> Made {
+) -> BuildResult {
     let turning = 2 * cx.need_dim(cos, -1, "the cache")?;
     let attrs = [("rotary_embedding_dim", Attr::Int(turning)), ("interleaved", Attr::Int(interleaved.into()))];
     cx.op_with("RotaryEmbedding", &[x, cos, sin, at], attrs)
@@ -54,7 +54,7 @@ pub(super) fn rotate(
 
 /// `RelativePositionBias`: for every query and key the row of a table that their distance selects, the further the
 /// coarser. Source: Raffel et al., "Exploring the limits of transfer learning" (2020).
-pub(super) fn relative(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn relative(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let furthest: i64 = node.need("max_distance")?;
     let both = node.attrs.take_flag("is_bidirectional")?.unwrap_or(false);
     node.done()?;
@@ -64,17 +64,17 @@ pub(super) fn relative(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values 
     for (i, length) in lengths.iter_mut().enumerate() {
         *length = match cx.known(node.input(i + 1)?).and_then(|t| t.to_i64s()).as_deref() {
             Some([n]) if (0..1 << 20).contains(n) => *n,
-            Some(_) => return Err(Fault::invalid("a length must be one number that is not negative")),
-            None => return Err(Fault::unsupported("the numbers of queries and keys must be known")),
+            Some(_) => return Err(ImportError::invalid("a length must be one number that is not negative")),
+            None => return Err(ImportError::unsupported("the numbers of queries and keys must be known")),
         };
     }
     let [queries, keys] = lengths;
     if queries * keys > 1 << 28 || buckets < 2 || furthest < 1 {
-        return Err(Fault::invalid(format!("{queries} queries, {keys} keys, {buckets} buckets")));
+        return Err(ImportError::invalid(format!("{queries} queries, {keys} keys, {buckets} buckets")));
     }
     let all = (0..queries).flat_map(|q| (0..keys).map(move |k| bucket(k - q, buckets, furthest, both)));
     let all = Tensor::from_slice(&[queries as usize, keys as usize], &all.collect::<Vec<i64>>());
-    let all = cx.constant(all.map_err(|e| Fault::invalid(e.to_string()))?)?;
+    let all = cx.constant(all.map_err(|e| ImportError::invalid(e.to_string()))?)?;
     // The table is stored by columns.
     let table = cx.reshape(table, &[heads, buckets])?;
     let bias = cx.op_with("Gather", &[table, all], [("axis", Attr::Int(1))])?;
@@ -98,7 +98,7 @@ fn bucket(distance: i64, buckets: i64, furthest: i64, both: bool) -> i64 {
 
 /// `GatedRelativePositionBias`: a bias by distance under a gate that the queries open. Source: Chi et al., "XLM-E"
 /// (2022).
-pub(super) fn gated_relative(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn gated_relative(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let heads: i64 = node.need("num_heads")?;
     node.done()?;
     node.without_inputs(&[6], "packed sequences")?;
@@ -121,7 +121,7 @@ pub(super) fn gated_relative(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> V
 }
 
 /// `TorchEmbedding`: rows of a table. What else it takes matters in training only.
-pub(super) fn embedding(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn embedding(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let ids = cx.cast(node.input(1)?, DType::I64)?;
     Ok(vec![cx.op_with("Gather", &[node.input(0)?, ids], [("axis", Attr::Int(0))])?])

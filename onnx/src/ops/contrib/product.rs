@@ -3,11 +3,11 @@
 use of_ir::{Attr, DType, ValueId};
 
 use super::activation;
-use super::build::Made;
-use crate::import::{Fault, Importer, Node, Values};
+use super::build::BuildResult;
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `FusedMatMul` and `FusedMatMulActivation`: `f(alpha A' B')`.
-pub(super) fn fused_matmul(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn fused_matmul(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let alpha = node.attrs.take("alpha")?.unwrap_or(1.0);
     let mut operands = Vec::new();
     for (i, [batch, matrix]) in [["transBatchA", "transA"], ["transBatchB", "transB"]].into_iter().enumerate() {
@@ -23,8 +23,8 @@ pub(super) fn fused_matmul(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Val
     Ok(vec![y])
 }
 
-/// An operand whose first axis stands behind its batches (`batch`), or whose matrices are transposed.
-fn turned(cx: &mut Importer<'_, '_>, x: ValueId, batch: bool, matrix: bool) -> Made {
+/// An operand whose first axis comes after its batches (`batch`), or whose matrices are transposed.
+fn turned(cx: &mut Importer<'_, '_>, x: ValueId, batch: bool, matrix: bool) -> BuildResult {
     let rank = cx.rank(x)? as i64;
     if rank < 2 || !(batch || matrix) {
         return Ok(x);
@@ -40,9 +40,9 @@ fn turned(cx: &mut Importer<'_, '_>, x: ValueId, batch: bool, matrix: bool) -> M
 }
 
 /// `FusedGemm`: `Gemm` and an activation.
-pub(super) fn fused_gemm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn fused_gemm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let attrs = ["alpha", "beta", "transA", "transB"].map(|name| Ok((name, node.attrs.take_any(name)?)));
-    let attrs: Vec<(&'static str, Option<Attr>)> = attrs.into_iter().collect::<Result<_, Fault>>()?;
+    let attrs: Vec<(&'static str, Option<Attr>)> = attrs.into_iter().collect::<Result<_, ImportError>>()?;
     let attrs = attrs.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let y = cx.emit_one("Gemm", &node.inputs, attrs)?;
     let y = activation::fused(cx, &mut node, y)?;
@@ -52,7 +52,7 @@ pub(super) fn fused_gemm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
 
 /// `MatMulNBits`: the product with a matrix `[N, K]` that is stored in `bits` bits an element, with a scale and a zero
 /// point for each block of `block_size` elements of a row.
-pub(super) fn matmul_n_bits(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn matmul_n_bits(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (k, n): (i64, i64) = (node.need("K")?, node.need("N")?);
     let block: i64 = node.need("block_size")?;
     let bits = node.attrs.take("bits")?.unwrap_or(4);
@@ -62,10 +62,12 @@ pub(super) fn matmul_n_bits(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Va
     node.done()?;
     node.without_inputs(&[4], "an order of groups (g_idx)")?;
     if ![2, 4, 8].contains(&bits) {
-        return Err(Fault::unsupported(format!("weights of {bits} bits")));
+        return Err(ImportError::unsupported(format!("weights of {bits} bits")));
     }
     if k < 1 || n < 1 || !(1..=1 << 20).contains(&block) || block * bits % 8 != 0 || k.max(n) > 1 << 40 {
-        return Err(Fault::invalid(format!("K {k}, N {n} and block_size {block} do not form a matrix of blocks")));
+        return Err(ImportError::invalid(format!(
+            "K {k}, N {n} and block_size {block} do not form a matrix of blocks"
+        )));
     }
     let blocks = (k + block - 1) / block;
     let (x, w, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
@@ -96,12 +98,12 @@ pub(super) fn matmul_n_bits(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Va
 }
 
 /// The elements of `bits` bits in each row of bytes, the lowest first.
-pub(super) fn unpacked(cx: &mut Importer<'_, '_>, x: ValueId, bits: i64) -> Made {
+pub(super) fn unpacked(cx: &mut Importer<'_, '_>, x: ValueId, bits: i64) -> BuildResult {
     if bits == 8 {
         return Ok(x);
     }
     if cx.tensor_ty(x)?.dtype != DType::U8 {
-        return Err(Fault::invalid("packed elements must be in ui8"));
+        return Err(ImportError::invalid("packed elements must be in ui8"));
     }
     let byte = |cx: &mut Importer<'_, '_>, i: i64| cx.constant(of_ir::Tensor::scalar(i as u8));
     let mask = byte(cx, (1 << bits) - 1)?;
@@ -121,7 +123,7 @@ pub(super) fn unpacked(cx: &mut Importer<'_, '_>, x: ValueId, bits: i64) -> Made
 
 /// `GatherBlockQuantized`: rows of a table that is stored in few bits, with a scale and a zero point for each block of
 /// a row.
-pub(super) fn gather_blocks(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn gather_blocks(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let bits: i64 = node.attrs.take("bits")?.unwrap_or(4);
     let block: i64 = node.attrs.take("block_size")?.unwrap_or(128);
     let (gathered, blocked) =
@@ -129,16 +131,16 @@ pub(super) fn gather_blocks(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Va
     node.done()?;
     let (table, ids, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
     if cx.rank(table)? != 2 || ![0, -2].contains(&gathered) || ![1, -1].contains(&blocked) {
-        return Err(Fault::unsupported("anything but rows of a matrix with blocks along them"));
+        return Err(ImportError::unsupported("anything but rows of a matrix with blocks along them"));
     }
     let (stored, dtype) = (cx.tensor_ty(table)?.dtype, cx.tensor_ty(scales)?.dtype);
     let packed = stored == DType::U8;
     if packed && ![2, 4, 8].contains(&bits) {
-        return Err(Fault::unsupported(format!("a table of {bits} bits")));
+        return Err(ImportError::unsupported(format!("a table of {bits} bits")));
     }
     let width = cx.need_dim(table, 1, "the table")? * if packed { 8 / bits } else { 1 };
     if block < 1 || width % block != 0 {
-        return Err(Fault::unsupported(format!("rows of {width} in blocks of {block}")));
+        return Err(ImportError::unsupported(format!("rows of {width} in blocks of {block}")));
     }
     let flat = cx.reshape(ids, &[-1])?;
     let rows = |cx: &mut Importer<'_, '_>, x| cx.op_with("Gather", &[x, flat], [("axis", Attr::Int(0))]);
@@ -169,7 +171,7 @@ pub(super) fn gather_blocks(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Va
 }
 
 /// `MatMulInteger16`: the product of 16-bit integers in i32.
-pub(super) fn matmul_integer_16(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn matmul_integer_16(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let to = match cx.tensor_ty(node.input(0)?)?.dtype {
         DType::U16 => DType::U32,
@@ -180,7 +182,7 @@ pub(super) fn matmul_integer_16(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Va
 }
 
 /// `CDist`: the distances of all rows of one matrix to all rows of another.
-pub(super) fn cdist(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn cdist(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let metric: Option<std::sync::Arc<str>> = node.attrs.take("metric")?;
     node.done()?;
     let (a, b) = (cx.unsqueeze(node.input(0)?, &[1])?, cx.unsqueeze(node.input(1)?, &[0])?);
@@ -188,7 +190,7 @@ pub(super) fn cdist(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
     let op = match metric.as_deref() {
         None | Some("sqeuclidean") => "ReduceSumSquare",
         Some("euclidean") => "ReduceL2",
-        Some(other) => return Err(Fault::unsupported(format!("the metric {other}"))),
+        Some(other) => return Err(ImportError::unsupported(format!("the metric {other}"))),
     };
     let axis = cx.ints(&[2])?;
     Ok(vec![cx.op_with(op, &[difference, axis], [("keepdims", Attr::Int(0))])?])

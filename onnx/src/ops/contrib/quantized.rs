@@ -3,18 +3,18 @@
 
 use of_ir::{Attr, DType, ValueId};
 
-use super::build::Made;
-use crate::import::{Fault, Importer, Node, Values};
+use super::build::BuildResult;
+use crate::import::{ImportError, ImportResult, Importer, Node};
 use crate::ops::softmax;
 
-/// `x` of a node as real numbers: its scale and zero point stand behind it.
-fn real(cx: &mut Importer<'_, '_>, node: &Node<'_>, at: usize) -> Made {
+/// `x` of a node as real numbers: its scale and zero point are the next two inputs.
+fn real(cx: &mut Importer<'_, '_>, node: &Node<'_>, at: usize) -> BuildResult {
     let inputs = [Some(node.input(at)?), Some(node.input(at + 1)?), node.opt_input(at + 2)];
     cx.emit_one("DequantizeLinear", &inputs, [])
 }
 
 /// `y` quantised as the inputs `at` and `at + 1` of a node say, to the element type of `like` without a zero point.
-fn quantize(cx: &mut Importer<'_, '_>, node: &Node<'_>, y: ValueId, at: usize, like: ValueId) -> Values {
+fn quantize(cx: &mut Importer<'_, '_>, node: &Node<'_>, y: ValueId, at: usize, like: ValueId) -> ImportResult {
     let dtype = cx.tensor_ty(like)?.dtype;
     let inputs = [Some(y), Some(node.input(at)?), node.opt_input(at + 1)];
     let attrs = node.opt_input(at + 1).is_none().then_some(("output_dtype", Attr::DType(dtype)));
@@ -22,12 +22,12 @@ fn quantize(cx: &mut Importer<'_, '_>, node: &Node<'_>, y: ValueId, at: usize, l
 }
 
 /// `QuantizeLinear` and `DequantizeLinear`, which have more element types than those of ai.onnx.
-pub(super) fn linear(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn linear(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     cx.emit(Node { domain: "", ..node })
 }
 
 /// `QLinearAdd` and `QLinearMul`.
-pub(super) fn binary(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn binary(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let (a, b) = (real(cx, &node, 0)?, real(cx, &node, 3)?);
     let y = cx.op(node.op.trim_start_matches("QLinear"), &[a, b])?;
@@ -35,7 +35,7 @@ pub(super) fn binary(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
 }
 
 /// `QLinearSigmoid` and `QLinearLeakyRelu`.
-pub(super) fn unary(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn unary(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let alpha = node.attrs.take::<f64>("alpha")?.map(|alpha| ("alpha", Attr::Float(alpha)));
     node.done()?;
     let x = real(cx, &node, 0)?;
@@ -44,7 +44,7 @@ pub(super) fn unary(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `QLinearSoftmax`, as its operator set defines softmax.
-pub(super) fn softmax(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn softmax(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let opset: i64 = node.need("opset")?;
     let axis: i64 = node.attrs.take("axis")?.unwrap_or(-1);
     node.done()?;
@@ -52,12 +52,12 @@ pub(super) fn softmax(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
     let mut plain = Node { op: "Softmax", domain: "", version: opset, inputs: vec![Some(x)], ..node.clone() };
     plain.attrs.set("axis", Attr::Int(axis));
     let y = if opset < 13 { softmax::softmax_1(cx, plain)? } else { cx.emit(plain)? };
-    let y = y.first().copied().ok_or_else(|| Fault::invalid("a softmax gives one value"))?;
+    let y = y.first().copied().ok_or_else(|| ImportError::invalid("a softmax gives one value"))?;
     quantize(cx, &node, y, 3, node.input(0)?)
 }
 
 /// `QLinearWhere`.
-pub(super) fn choose(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn choose(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let (a, b) = (real(cx, &node, 1)?, real(cx, &node, 4)?);
     let y = cx.op("Where", &[node.input(0)?, a, b])?;
@@ -65,11 +65,14 @@ pub(super) fn choose(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
 }
 
 /// `QLinearConcat`: scale and zero point of the result, then three inputs an operand.
-pub(super) fn concat(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn concat(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let axis: i64 = node.need("axis")?;
     node.done()?;
     if node.inputs.len() < 5 || !(node.inputs.len() - 2).is_multiple_of(3) {
-        return Err(Fault::invalid(format!("{} inputs are not two and three for each operand", node.inputs.len())));
+        return Err(ImportError::invalid(format!(
+            "{} inputs are not two and three for each operand",
+            node.inputs.len()
+        )));
     }
     let parts: Vec<ValueId> =
         (2..node.inputs.len()).step_by(3).map(|i| real(cx, &node, i)).collect::<Result<_, _>>()?;
@@ -78,15 +81,15 @@ pub(super) fn concat(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `QLinearAveragePool`.
-pub(super) fn average_pool(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn average_pool(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     let x = real(cx, &node, 0)?;
     let y = cx.emit(Node { op: "AveragePool", domain: "", inputs: vec![Some(x)], ..node.clone() })?;
-    let y = y.first().copied().ok_or_else(|| Fault::invalid("a pooling gives one value"))?;
+    let y = y.first().copied().ok_or_else(|| ImportError::invalid("a pooling gives one value"))?;
     quantize(cx, &node, y, 3, node.input(0)?)
 }
 
 /// `QLinearGlobalAveragePool`.
-pub(super) fn global_average_pool(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn global_average_pool(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let channels_last = node.attrs.take_flag("channels_last")?.unwrap_or(false);
     node.done()?;
     let rank = cx.rank(node.input(0)?)? as i64;
@@ -95,14 +98,14 @@ pub(super) fn global_average_pool(cx: &mut Importer<'_, '_>, mut node: Node<'_>)
 }
 
 /// `QLinearReduceMean`.
-pub(super) fn reduce_mean(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn reduce_mean(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let axes: Vec<i64> = node.attrs.take("axes")?.unwrap_or_default();
     let keepdims = node.attrs.take_flag("keepdims")?.unwrap_or(true);
     node.done()?;
     mean(cx, &node, &axes, keepdims)
 }
 
-fn mean(cx: &mut Importer<'_, '_>, node: &Node<'_>, axes: &[i64], keepdims: bool) -> Values {
+fn mean(cx: &mut Importer<'_, '_>, node: &Node<'_>, axes: &[i64], keepdims: bool) -> ImportResult {
     let x = real(cx, node, 0)?;
     let axes = if axes.is_empty() { None } else { Some(cx.ints(axes)?) };
     let y = cx.emit_one("ReduceMean", &[Some(x), axes], [("keepdims", Attr::Int(keepdims.into()))])?;
@@ -110,7 +113,7 @@ fn mean(cx: &mut Importer<'_, '_>, node: &Node<'_>, axes: &[i64], keepdims: bool
 }
 
 /// `ReduceSumInteger`: the sum in 32 bits.
-pub(super) fn reduce_sum_integer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn reduce_sum_integer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let axes: Vec<i64> = node.attrs.take("axes")?.unwrap_or_default();
     let keepdims = node.attrs.take_flag("keepdims")?.unwrap_or(true);
     node.done()?;
@@ -122,7 +125,7 @@ pub(super) fn reduce_sum_integer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) 
 }
 
 /// `MulInteger`: `(a - a_zero) (b - b_zero)` in i32.
-pub(super) fn mul_integer(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn mul_integer(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let mut operands = Vec::new();
     for at in [0, 2] {
@@ -142,7 +145,7 @@ pub(super) fn real_product(
     [a, b]: [ValueId; 2],
     [a_zero, b_zero]: [Option<ValueId>; 2],
     [a_scale, b_scale]: [ValueId; 2],
-) -> Made {
+) -> BuildResult {
     let sum = cx.emit_one("MatMulInteger", &[Some(a), Some(b), a_zero, b_zero], [])?;
     let dtype = cx.tensor_ty(b_scale)?.dtype;
     let sum = cx.cast(sum, dtype)?;
@@ -151,7 +154,7 @@ pub(super) fn real_product(
 }
 
 /// `MatMulIntegerToFloat`.
-pub(super) fn matmul_to_float(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn matmul_to_float(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let operands = [node.input(0)?, node.input(1)?];
     let (scales, zeros) = ([node.input(2)?, node.input(3)?], [node.opt_input(4), node.opt_input(5)]);
@@ -160,18 +163,18 @@ pub(super) fn matmul_to_float(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Valu
 }
 
 /// `DynamicQuantizeMatMul`: operand `a` is quantised by its own range.
-pub(super) fn dynamic_matmul(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn dynamic_matmul(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let (a, b) = (node.input(0)?, node.input(1)?);
     let [a, scale, zero] = cx.op_many("DynamicQuantizeLinear", vec![Some(a)], [], 3)?[..] else {
-        return Err(Fault::invalid("a quantisation gives three values"));
+        return Err(ImportError::invalid("a quantisation gives three values"));
     };
     let y = real_product(cx, [a, b], [Some(zero), node.opt_input(3)], [scale, node.input(2)?])?;
     Ok(vec![cx.sum(y, &[node.opt_input(4)])?])
 }
 
 /// `QGemm`: `alpha a_scale b_scale ((A' - a_zero) (B' - b_zero) + C)`, quantised where there is a scale for that.
-pub(super) fn gemm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn gemm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let alpha = node.attrs.take("alpha")?.unwrap_or(1.0);
     let turned = [node.attrs.take_flag("transA")?, node.attrs.take_flag("transB")?];
     node.done()?;
@@ -192,7 +195,7 @@ pub(super) fn gemm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `DynamicQuantizeLSTM`: the weights are dequantised; the rest is what LSTM is.
-pub(super) fn lstm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn lstm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     for (w, scale) in [(1, 8), (2, 10)] {
         let (x, zero) = (node.input(w)?, node.input(scale + 1)?);
         let mut parts = [node.input(scale)?, zero];

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use of_ir::{Attr, DType, Tensor};
 
-use crate::import::{Fault, Importer, NEWEST_OPSET, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, NEWEST_OPSET, Node};
 use crate::ops::resize;
 
 /// Operators that are what those of the same name in ai.onnx are.
-pub(super) fn same(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn same(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     cx.emit(Node { domain: "", version: NEWEST_OPSET, ..node })
 }
 
 /// `GridSample`, as ai.onnx had it at first.
-pub(super) fn grid_sample(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn grid_sample(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     resize::grid_sample_16(cx, Node { domain: "", version: 16, ..node })
 }
 
 /// `ExpandDims`: a new axis.
-pub(super) fn expand_dims(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn expand_dims(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let axis = cx.cast(node.input(1)?, DType::I64)?;
     let axis = cx.reshape(axis, &[1])?;
@@ -26,7 +26,7 @@ pub(super) fn expand_dims(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
 }
 
 /// `Range`, whose operands may be of rank 1, and whose step may be left out.
-pub(super) fn range(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn range(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let start = node.input(0)?;
     let step = match node.opt_input(2) {
@@ -45,15 +45,15 @@ pub(super) fn range(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
 }
 
 /// `Unique`: the different elements in order of appearance, the place of each element among them, and their numbers.
-pub(super) fn unique(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn unique(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     node.done()?;
     let values = cx.op_many("Unique", vec![Some(node.input(0)?)], [("sorted", Attr::Int(0))], 4)?;
-    let [y, _, places, counts] = values[..] else { return Err(Fault::invalid("Unique gives four values")) };
+    let [y, _, places, counts] = values[..] else { return Err(ImportError::invalid("Unique gives four values")) };
     Ok(vec![y, places, counts])
 }
 
 /// `Pad`, whose pads may be one row of a matrix.
-pub(super) fn pad(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn pad(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let pads = node.input(1)?;
     if cx.rank(pads)? == 2 {
         node.inputs[1] = Some(cx.reshape(pads, &[-1])?);
@@ -66,32 +66,32 @@ pub(super) fn pad(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
     cx.emit(Node { domain: "", ..node })
 }
 
-/// `CropAndResize`: samples a grid of pixels within each box, whose corners lie on pixels; what is outside of the
+/// `CropAndResize`: samples a grid of pixels within each box, whose corners are on pixels; what is outside of the
 /// image is `extrapolation_value`.
-pub(super) fn crop_and_resize(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn crop_and_resize(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let mode: Option<Arc<str>> = node.attrs.take("mode")?;
     let outside = node.attrs.take("extrapolation_value")?.unwrap_or(0.0);
     node.done()?;
     let mode: Arc<str> = match mode.as_deref() {
         None | Some("bilinear") => "linear".into(),
         Some("nearest") => "nearest".into(),
-        Some(other) => return Err(Fault::invalid(format!("attribute 'mode' is '{other}'"))),
+        Some(other) => return Err(ImportError::invalid(format!("attribute 'mode' is '{other}'"))),
     };
     let (x, boxes) = (node.input(0)?, node.input(1)?);
     let size = cx.known(node.input(3)?).and_then(|t| t.to_i64s());
     let [height, width] = match size.as_deref() {
         Some([h, w]) if (1..1 << 16).contains(h) && (1..1 << 16).contains(w) => [*h, *w],
-        Some(_) => return Err(Fault::invalid("crop_size must be two numbers above 0")),
-        None => return Err(Fault::unsupported("crop_size must be known")),
+        Some(_) => return Err(ImportError::invalid("crop_size must be two numbers above 0")),
+        None => return Err(ImportError::unsupported("crop_size must be known")),
     };
     // Coordinates between 0 and 1 along both axes, of each box.
     let mut grids = Vec::new();
     for (axis, n, dims) in [(1, width, [-1, 1, width]), (0, height, [-1, height, 1])] {
         let (from, to) = (cx.slice(boxes, 1, axis, axis + 1)?, cx.slice(boxes, 1, axis + 2, axis + 3)?);
-        // One pixel lies in the middle.
+        // A single pixel is in the middle of the box.
         let part = |i: i64| if n == 1 { 0.5 } else { i as f32 / (n - 1) as f32 };
         let steps = Tensor::from_slice(&[1, n as usize], &(0..n).map(part).collect::<Vec<f32>>());
-        let steps = cx.constant(steps.map_err(|e| Fault::invalid(e.to_string()))?)?;
+        let steps = cx.constant(steps.map_err(|e| ImportError::invalid(e.to_string()))?)?;
         let dtype = cx.tensor_ty(boxes)?.dtype;
         let steps = cx.cast(steps, dtype)?;
         let length = cx.op("Sub", &[to, from])?;
@@ -137,9 +137,9 @@ pub(super) fn crop_and_resize(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
 }
 
 /// `Rfft`: the Fourier transform along the last axis, half of it.
-pub(super) fn rfft(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn rfft(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     if node.attrs.take::<i64>("signal_ndim")?.is_some_and(|n| n != 1) {
-        return Err(Fault::unsupported("a transform along several axes"));
+        return Err(ImportError::unsupported("a transform along several axes"));
     }
     node.without_flag("normalized", "a normalised transform")?;
     node.attrs.take::<i64>("onesided")?;

@@ -6,10 +6,10 @@ use of_ir::{Attr, DType, Elements, Tensor, ValueId};
 use of_ops::ml::LabelMap;
 
 use super::{cast, floats, labels, list, matrix, nothing_left, pair};
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `ArrayFeatureExtractor`: columns of the last axis; a list counts as one row.
-pub(super) fn array_feature_extractor(cx: &mut Importer<'_, '_>, node: Node<'_>) -> Values {
+pub(super) fn array_feature_extractor(cx: &mut Importer<'_, '_>, node: Node<'_>) -> ImportResult {
     nothing_left(&node)?;
     let (x, y) = (node.input(0)?, node.input(1)?);
     let flat = cx.ints(&[-1])?;
@@ -24,7 +24,7 @@ pub(super) fn array_feature_extractor(cx: &mut Importer<'_, '_>, node: Node<'_>)
 }
 
 /// `Binarizer`: whether an element is above the threshold, as a number.
-pub(super) fn binarizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn binarizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let x = node.input(0)?;
     let threshold: f64 = node.attrs.take("threshold")?.unwrap_or(0.0);
     nothing_left(&node)?;
@@ -37,7 +37,7 @@ pub(super) fn binarizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
 }
 
 /// `Scaler`: `(x - offset) * scale`.
-pub(super) fn scaler(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn scaler(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (offset, scale) = (floats(&mut node, "offset")?, floats(&mut node, "scale")?);
     nothing_left(&node)?;
     let mut y = cast(cx, node.input(0)?, DType::F32)?;
@@ -51,14 +51,14 @@ pub(super) fn scaler(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `Normalizer`: each row divided by its largest magnitude, by the sum of magnitudes, or by its length.
-pub(super) fn normalizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn normalizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let norm: Option<Arc<str>> = node.attrs.take("norm")?;
     nothing_left(&node)?;
     let reduction = match norm.as_deref().unwrap_or("MAX") {
         "MAX" => "ReduceMax",
         "L1" => "ReduceL1",
         "L2" => "ReduceL2",
-        other => return Err(Fault::invalid(format!("norm '{other}' is not known"))),
+        other => return Err(ImportError::invalid(format!("norm '{other}' is not known"))),
     };
     let x = cast(cx, node.input(0)?, DType::F32)?;
     let sizes = if reduction == "ReduceMax" { cx.emit_one("Abs", &[Some(x)], [])? } else { x };
@@ -71,7 +71,7 @@ pub(super) fn normalizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
 }
 
 /// `Imputer`: one value, NaN perhaps, replaced by another, column by column.
-pub(super) fn imputer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn imputer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let x = node.input(0)?;
     let dtype = cx.tensor_ty(x)?.dtype;
     let float: f64 = node.attrs.take("replaced_value_float")?.unwrap_or(0.0);
@@ -80,7 +80,7 @@ pub(super) fn imputer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
         (floats(&mut node, "imputed_value_floats")?, list::<Vec<i64>>(&mut node, "imputed_value_int64s")?);
     nothing_left(&node)?;
     let tensor = |dims: Vec<usize>, e: Elements| {
-        Tensor::from_elements(dtype, dims, e).map_err(|e| Fault::invalid(e.to_string()))
+        Tensor::from_elements(dtype, dims, e).map_err(|e| ImportError::invalid(e.to_string()))
     };
     let (by, old) = if dtype.is_float() {
         (tensor(vec![by_floats.len()], Elements::Float(by_floats))?, tensor(vec![], Elements::Float(vec![float]))?)
@@ -89,7 +89,7 @@ pub(super) fn imputer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
         (tensor(vec![by.len()], Elements::Int(by))?, tensor(vec![], Elements::Int(vec![int.into()]))?)
     };
     if by.is_empty() {
-        return Err(Fault::invalid(format!("there is no value to put in, of the kind of {dtype}")));
+        return Err(ImportError::invalid(format!("there is no imputed value of type {dtype}")));
     }
     let missing = if dtype.is_float() && float.is_nan() {
         cx.emit_one("IsNaN", &[Some(x)], [])?
@@ -102,17 +102,17 @@ pub(super) fn imputer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
 }
 
 /// `OneHotEncoder`: a new last axis with a one at the category's place.
-pub(super) fn one_hot_encoder(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn one_hot_encoder(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let numbers: Vec<i64> = list(&mut node, "cats_int64s")?;
     let names: Vec<Arc<str>> = list(&mut node, "cats_strings")?;
     if node.attrs.take_flag("zeros")? == Some(false) {
-        return Err(Fault::unsupported("zeros = 0, which makes an unknown category an error"));
+        return Err(ImportError::unsupported("zeros = 0, which makes an unknown category an error"));
     }
     nothing_left(&node)?;
     let (mut x, keys) = match (numbers.is_empty(), names.is_empty()) {
         (true, false) => (node.input(0)?, labels::texts(&names)),
         (false, true) => (cast(cx, node.input(0)?, DType::I64)?, Tensor::from_i64s(&numbers)),
-        _ => return Err(Fault::invalid("the categories must be given, as strings or as integers")),
+        _ => return Err(ImportError::invalid("the categories must be given, as strings or as integers")),
     };
     let places: Vec<i64> = (0..keys.len() as i64).collect();
     let map = LabelMap { keys, values: Tensor::from_i64s(&places), default: Tensor::from_i64s(&[-1]) };
@@ -125,11 +125,11 @@ pub(super) fn one_hot_encoder(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
 }
 
 /// `FeatureVectorizer`: the columns of all inputs side by side, each cut or filled up to its length.
-pub(super) fn feature_vectorizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn feature_vectorizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let lengths: Vec<i64> = list(&mut node, "inputdimensions")?;
     nothing_left(&node)?;
     if lengths.len() != node.inputs.len() || lengths.iter().any(|n| *n < 0) {
-        return Err(Fault::invalid("inputdimensions must give a length for every input"));
+        return Err(ImportError::invalid("inputdimensions must give a length for every input"));
     }
     let mut parts: Vec<Option<ValueId>> = Vec::new();
     for (i, length) in lengths.into_iter().enumerate() {
@@ -139,7 +139,7 @@ pub(super) fn feature_vectorizer(cx: &mut Importer<'_, '_>, mut node: Node<'_>) 
             x = pair(cx, "Unsqueeze", x, first)?;
         }
         let own = cx.tensor_ty(x)?.shape.as_ref().and_then(|s| s.get(1)?.as_const());
-        let own = own.ok_or_else(|| Fault::unsupported("the number of columns of an input is not known"))?;
+        let own = own.ok_or_else(|| ImportError::unsupported("the number of columns of an input is not known"))?;
         if own > length {
             let bounds = [cx.ints(&[0])?, cx.ints(&[length])?, cx.ints(&[1])?];
             x = cx.emit_one("Slice", &[Some(x), Some(bounds[0]), Some(bounds[1]), Some(bounds[2])], [])?;

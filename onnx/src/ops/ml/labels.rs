@@ -6,7 +6,7 @@ use of_ir::{DType, Tensor};
 use of_ops::ml::LabelMap;
 
 use super::{list, nothing_left};
-use crate::import::{Fault, Importer, Node, Values, literal};
+use crate::import::{ImportError, ImportResult, Importer, Node, literal};
 
 /// A tensor of strings.
 pub(super) fn texts(list: &[Arc<str>]) -> Tensor {
@@ -24,20 +24,20 @@ fn text(s: &str) -> Tensor {
 }
 
 /// The defaults that the attributes give.
-fn defaults(node: &mut Node<'_>) -> Result<(Tensor, Tensor), Fault> {
+fn defaults(node: &mut Node<'_>) -> Result<(Tensor, Tensor), ImportError> {
     let number: i64 = node.attrs.take("default_int64")?.unwrap_or(-1);
     let string: Option<Arc<str>> = node.attrs.take("default_string")?;
     Ok((Tensor::from_i64s(&[number]), text(string.as_deref().unwrap_or("_Unused"))))
 }
 
-fn emit(cx: &mut Importer<'_, '_>, node: &Node<'_>, keys: Tensor, values: Tensor, default: Tensor) -> Values {
+fn emit(cx: &mut Importer<'_, '_>, node: &Node<'_>, keys: Tensor, values: Tensor, default: Tensor) -> ImportResult {
     nothing_left(node)?;
-    let keys = keys.reshaped(vec![keys.len()]).map_err(|e| Fault::invalid(e.to_string()))?;
+    let keys = keys.reshaped(vec![keys.len()]).map_err(|e| ImportError::invalid(e.to_string()))?;
     Ok(vec![cx.rw.create_one(LabelMap { keys, values, default }, &[node.input(0)?])?])
 }
 
 /// `LabelEncoder` of 1: strings are numbered, or numbers named.
-pub(super) fn label_encoder_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn label_encoder_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let names = texts(&list::<Vec<Arc<str>>>(&mut node, "classes_strings")?);
     let numbers = counted(names.len());
     let (number, string) = defaults(&mut node)?;
@@ -49,7 +49,7 @@ pub(super) fn label_encoder_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
 }
 
 /// `CategoryMapper`: the same with numbers of the model's choice.
-pub(super) fn category_mapper(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn category_mapper(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let names = texts(&list::<Vec<Arc<str>>>(&mut node, "cats_strings")?);
     let numbers = Tensor::from_i64s(&list::<Vec<i64>>(&mut node, "cats_int64s")?);
     let (number, string) = defaults(&mut node)?;
@@ -61,20 +61,20 @@ pub(super) fn category_mapper(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> 
 }
 
 /// The one list among `<what>_strings`, `<what>_int64s`, `<what>_floats` and `<what>_tensor`.
-fn one_of(node: &mut Node<'_>, what: &str) -> Result<Tensor, Fault> {
+fn one_of(node: &mut Node<'_>, what: &str) -> Result<Tensor, ImportError> {
     let mut found = None;
     for kind in ["strings", "int64s", "floats", "tensor"] {
         if let Some(a) = node.attrs.take_any(&format!("{what}_{kind}"))?
             && found.replace(a).is_some()
         {
-            return Err(Fault::invalid(format!("{what} are given twice")));
+            return Err(ImportError::invalid(format!("{what} are given twice")));
         }
     }
-    found.and_then(literal).ok_or_else(|| Fault::invalid(format!("{what} are not given")))
+    found.and_then(literal).ok_or_else(|| ImportError::invalid(format!("{what} are not given")))
 }
 
 /// `LabelEncoder` from 2 on.
-pub(super) fn label_encoder(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn label_encoder(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let (keys, values) = (one_of(&mut node, "keys")?, one_of(&mut node, "values")?);
     let (number, string) = defaults(&mut node)?;
     let float: f64 = node.attrs.take("default_float")?.unwrap_or(-0.0);
@@ -85,11 +85,11 @@ pub(super) fn label_encoder(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Va
         (None, DType::String) => string,
         (None, d) if d.is_float() => {
             let t = Tensor::from_elements(d, vec![1], of_ir::Elements::Float(vec![float]));
-            t.map_err(|e| Fault::invalid(e.to_string()))?
+            t.map_err(|e| ImportError::invalid(e.to_string()))?
         }
         (None, d) => {
             let t = Tensor::from_elements(d, vec![1], of_ir::Elements::Int(vec![-1]));
-            t.map_err(|e| Fault::invalid(e.to_string()))?
+            t.map_err(|e| ImportError::invalid(e.to_string()))?
         }
     };
     emit(cx, &node, keys, values, default)

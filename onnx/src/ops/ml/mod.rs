@@ -9,12 +9,12 @@ mod trees;
 use of_ir::{Attr, AttrValue, DType, Elements, Tensor, ValueId};
 use of_ops::ml::{Probit, SoftmaxZero};
 
-use super::Entry;
+use super::ImporterEntry;
 use super::compose::nothing_left;
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// The operators of ai.onnx.ml, alphabetical.
-pub(super) const TABLE: &[Entry] = table! { "ai.onnx.ml";
+pub(super) const TABLE: &[ImporterEntry] = table! { "ai.onnx.ml";
     "ArrayFeatureExtractor": 1 features::array_feature_extractor;
     "Binarizer": 1 features::binarizer;
     "CastMap": 1 maps;
@@ -36,33 +36,33 @@ pub(super) const TABLE: &[Entry] = table! { "ai.onnx.ml";
     "ZipMap": 1 maps;
 };
 
-/// Operators that take or give dictionaries.
-fn maps(_cx: &mut Importer<'_, '_>, _node: Node<'_>) -> Values {
+/// Operators with dictionaries as inputs or outputs.
+fn maps(_cx: &mut Importer<'_, '_>, _node: Node<'_>) -> ImportResult {
     let why = "values of map type are not supported: tensors, sequences and optionals are; take the tensor before it";
-    Err(Fault::unsupported(why))
+    Err(ImportError::unsupported(why))
 }
 
 /// A list attribute; empty where it is not given.
-fn list<T: AttrValue + Default>(node: &mut Node<'_>, name: &str) -> Result<T, Fault> {
+fn list<T: AttrValue + Default>(node: &mut Node<'_>, name: &str) -> Result<T, ImportError> {
     Ok(node.attrs.take(name)?.unwrap_or_default())
 }
 
 /// A list of floats, which a tensor may give instead under the name with `_as_tensor`.
-fn floats(node: &mut Node<'_>, name: &str) -> Result<Vec<f64>, Fault> {
+fn floats(node: &mut Node<'_>, name: &str) -> Result<Vec<f64>, ImportError> {
     match node.attrs.take::<Tensor>(&format!("{name}_as_tensor"))? {
-        Some(t) => t.to_f64s().ok_or_else(|| Fault::invalid(format!("'{name}_as_tensor' must hold numbers"))),
+        Some(t) => t.to_f64s().ok_or_else(|| ImportError::invalid(format!("'{name}_as_tensor' must hold numbers"))),
         None => list(node, name),
     }
 }
 
 /// A tensor of floats.
-fn matrix(cx: &mut Importer<'_, '_>, dtype: DType, dims: &[usize], values: Vec<f64>) -> Result<ValueId, Fault> {
+fn matrix(cx: &mut Importer<'_, '_>, dtype: DType, dims: &[usize], values: Vec<f64>) -> Result<ValueId, ImportError> {
     let t = Tensor::from_elements(dtype, dims.to_vec(), Elements::Float(values));
-    cx.constant(t.map_err(|e| Fault::invalid(e.to_string()))?)
+    cx.constant(t.map_err(|e| ImportError::invalid(e.to_string()))?)
 }
 
 /// `x` in another element type.
-fn cast(cx: &mut Importer<'_, '_>, x: ValueId, to: DType) -> Result<ValueId, Fault> {
+fn cast(cx: &mut Importer<'_, '_>, x: ValueId, to: DType) -> Result<ValueId, ImportError> {
     if cx.tensor_ty(x)?.dtype == to {
         return Ok(x);
     }
@@ -70,47 +70,47 @@ fn cast(cx: &mut Importer<'_, '_>, x: ValueId, to: DType) -> Result<ValueId, Fau
 }
 
 /// An operator of two inputs.
-fn pair(cx: &mut Importer<'_, '_>, op: &str, a: ValueId, b: ValueId) -> Result<ValueId, Fault> {
+fn pair(cx: &mut Importer<'_, '_>, op: &str, a: ValueId, b: ValueId) -> Result<ValueId, ImportError> {
     cx.emit_one(op, &[Some(a), Some(b)], [])
 }
 
 /// What the attribute `post_transform` does to scores.
-fn post_transform(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, scores: ValueId) -> Result<ValueId, Fault> {
+fn post_transform(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, scores: ValueId) -> Result<ValueId, ImportError> {
     let kind: Option<std::sync::Arc<str>> = node.attrs.take("post_transform")?;
     transform(cx, kind.as_deref().unwrap_or("NONE"), scores)
 }
 
 /// The transform called `kind`.
-fn transform(cx: &mut Importer<'_, '_>, kind: &str, scores: ValueId) -> Result<ValueId, Fault> {
+fn transform(cx: &mut Importer<'_, '_>, kind: &str, scores: ValueId) -> Result<ValueId, ImportError> {
     match kind {
         "NONE" => Ok(scores),
         "LOGISTIC" => cx.emit_one("Sigmoid", &[Some(scores)], []),
         "SOFTMAX" => cx.emit_one("Softmax", &[Some(scores)], [("axis", Attr::Int(-1))]),
         "SOFTMAX_ZERO" => Ok(cx.rw.create_one(SoftmaxZero {}, &[scores])?),
         "PROBIT" => Ok(cx.rw.create_one(Probit {}, &[scores])?),
-        other => Err(Fault::invalid(format!("post_transform '{other}' is not known"))),
+        other => Err(ImportError::invalid(format!("post_transform '{other}' is not known"))),
     }
 }
 
 /// The labels of classes: strings under `texts`, or integers under `numbers`.
-fn class_labels(node: &mut Node<'_>, texts: &str, numbers: &str) -> Result<Tensor, Fault> {
+fn class_labels(node: &mut Node<'_>, texts: &str, numbers: &str) -> Result<Tensor, ImportError> {
     let (texts, numbers) = (list::<Vec<std::sync::Arc<str>>>(node, texts)?, list::<Vec<i64>>(node, numbers)?);
     match (texts.is_empty(), numbers.is_empty()) {
         (false, true) => Ok(labels::texts(&texts)),
         (true, false) => Ok(Tensor::from_i64s(&numbers)),
-        _ => Err(Fault::invalid("the labels of the classes must be given, as strings or as integers")),
+        _ => Err(ImportError::invalid("the labels of the classes must be given, as strings or as integers")),
     }
 }
 
 /// The label of the largest score of each row.
-fn best(cx: &mut Importer<'_, '_>, labels: Tensor, scores: ValueId) -> Result<ValueId, Fault> {
+fn best(cx: &mut Importer<'_, '_>, labels: Tensor, scores: ValueId) -> Result<ValueId, ImportError> {
     let at = cx.emit_one("ArgMax", &[Some(scores)], [("axis", Attr::Int(-1)), ("keepdims", Attr::Int(0))])?;
     let labels = cx.constant(labels)?;
     cx.emit_one("Gather", &[Some(labels), Some(at)], [])
 }
 
 /// `[-s, s]` side by side: the scores of two classes out of one.
-fn both_signs(cx: &mut Importer<'_, '_>, s: ValueId) -> Result<ValueId, Fault> {
+fn both_signs(cx: &mut Importer<'_, '_>, s: ValueId) -> Result<ValueId, ImportError> {
     let other = cx.emit_one("Neg", &[Some(s)], [])?;
     cx.emit_one("Concat", &[Some(other), Some(s)], [("axis", Attr::Int(-1))])
 }

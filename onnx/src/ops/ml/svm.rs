@@ -7,18 +7,18 @@ use of_ops::elementwise::Pow;
 use of_ops::ml::PairwiseCoupling;
 
 use super::{best, both_signs, cast, class_labels, floats, list, matrix, nothing_left, pair, post_transform};
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// `k(x, v)` of every row and every vector: `[N, vectors]`. Without vectors the kernel is not asked for.
-fn kernel(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId, vectors: usize) -> Result<ValueId, Fault> {
+fn kernel(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId, vectors: usize) -> Result<ValueId, ImportError> {
     let support = floats(node, "support_vectors")?;
     let kind: Option<Arc<str>> = node.attrs.take("kernel_type")?;
     let params = floats(node, "kernel_params")?;
     let &[gamma, coef0, degree] = (if params.is_empty() { &[0.0; 3] } else { params.as_slice() }) else {
-        return Err(Fault::invalid("kernel_params must be gamma, coef0 and degree"));
+        return Err(ImportError::invalid("kernel_params must be gamma, coef0 and degree"));
     };
     if vectors == 0 || support.is_empty() || support.len() % vectors != 0 {
-        return Err(Fault::invalid(format!("{} numbers do not form {vectors} support vectors", support.len())));
+        return Err(ImportError::invalid(format!("{} numbers do not form {vectors} support vectors", support.len())));
     }
     let features = support.len() / vectors;
     // [F, V], so that a product gives all dot products.
@@ -54,7 +54,7 @@ fn kernel(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId, vectors: u
             let exponent = pair(cx, "Mul", square, gamma)?;
             cx.emit_one("Exp", &[Some(exponent)], [])
         }
-        other => Err(Fault::invalid(format!("kernel_type '{other}' is not known"))),
+        other => Err(ImportError::invalid(format!("kernel_type '{other}' is not known"))),
     }
 }
 
@@ -64,7 +64,7 @@ fn drop_kernel(node: &mut Node<'_>) {
 }
 
 /// `SVMRegressor`: the weighted sum of kernels, or of features; a sign for one class.
-pub(super) fn regressor(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn regressor(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let supports: i64 = node.attrs.take("n_supports")?.unwrap_or(0);
     let (w, rho) = (floats(&mut node, "coefficients")?, floats(&mut node, "rho")?);
     let one_class = node.attrs.take_flag("one_class")?.unwrap_or(false);
@@ -89,11 +89,11 @@ pub(super) fn regressor(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
 }
 
 /// `SVMClassifier`: a vote between every two classes, or a linear function a class.
-pub(super) fn classifier(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn classifier(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let labels = class_labels(&mut node, "classlabels_strings", "classlabels_ints")?;
     let classes = labels.len();
     if classes < 2 {
-        return Err(Fault::unsupported("a classifier of one class"));
+        return Err(ImportError::unsupported("a classifier of one class"));
     }
     let (w, rho) = (floats(&mut node, "coefficients")?, floats(&mut node, "rho")?);
     let (prob_a, prob_b) = (floats(&mut node, "prob_a")?, floats(&mut node, "prob_b")?);
@@ -105,14 +105,16 @@ pub(super) fn classifier(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
     }
     let sizes: Option<Vec<usize>> =
         per_class.iter().map(|n| usize::try_from(*n).ok().filter(|n| *n < 1 << 32)).collect();
-    let sizes = sizes
-        .filter(|s| s.len() == classes)
-        .ok_or_else(|| Fault::invalid(format!("vectors_per_class must give a number for each of {classes} classes")))?;
+    let sizes = sizes.filter(|s| s.len() == classes).ok_or_else(|| {
+        ImportError::invalid(format!("vectors_per_class must give a number for each of {classes} classes"))
+    })?;
     let vectors: usize = sizes.iter().sum();
     let pairs = classes * (classes - 1) / 2;
     if w.len() != (classes - 1) * vectors || rho.len() != pairs {
         let (w, rho) = (w.len(), rho.len());
-        return Err(Fault::invalid(format!("{w} coefficients and {rho} offsets are not those of {classes} classes")));
+        return Err(ImportError::invalid(format!(
+            "{w} coefficients and {rho} offsets are not those of {classes} classes"
+        )));
     }
     let k = kernel(cx, &mut node, x, vectors)?;
     // Pair (i, j) weighs the vectors of i by row j - 1 of the coefficients, those of j by row i.
@@ -147,7 +149,7 @@ pub(super) fn classifier(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
     let y = best(cx, labels, votes)?;
     let scores = if !prob_a.is_empty() {
         if prob_a.len() != pairs || prob_b.len() != pairs {
-            return Err(Fault::invalid(format!("prob_a and prob_b must have {pairs} entries")));
+            return Err(ImportError::invalid(format!("prob_a and prob_b must have {pairs} entries")));
         }
         // The probability of the first of each pair: 1 - sigmoid(a s + b).
         let negated = |v: Vec<f64>| v.into_iter().map(|x| -x).collect();
@@ -175,10 +177,10 @@ fn linear(
     labels: of_ir::Tensor,
     w: Vec<f64>,
     rho: Vec<f64>,
-) -> Values {
+) -> ImportResult {
     let classes = labels.len();
     if w.is_empty() || !w.len().is_multiple_of(classes) {
-        return Err(Fault::invalid(format!("{} coefficients do not divide into {classes} classes", w.len())));
+        return Err(ImportError::invalid(format!("{} coefficients do not divide into {classes} classes", w.len())));
     }
     let features = w.len() / classes;
     let columns: Vec<f64> = (0..w.len()).map(|i| w[i % classes * features + i / classes]).collect();

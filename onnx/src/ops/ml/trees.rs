@@ -9,7 +9,7 @@ use of_ops::ml::TreeEnsemble;
 use super::{
     best, both_signs, cast, class_labels, floats, list, matrix, nothing_left, pair, post_transform, transform,
 };
-use crate::import::{Fault, Importer, Node, Values};
+use crate::import::{ImportError, ImportResult, Importer, Node};
 
 /// The comparisons in the order of their numbers.
 const MODES: [&str; 7] =
@@ -20,34 +20,35 @@ const AGGREGATES: [&str; 4] = ["AVERAGE", "SUM", "MIN", "MAX"];
 const TRANSFORMS: [&str; 5] = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"];
 
 /// The name with a number.
-fn named(node: &mut Node<'_>, name: &str, names: &[&'static str], default: i64) -> Result<&'static str, Fault> {
+fn named(node: &mut Node<'_>, name: &str, names: &[&'static str], default: i64) -> Result<&'static str, ImportError> {
     let i: i64 = node.attrs.take(name)?.unwrap_or(default);
     let found = usize::try_from(i).ok().and_then(|i| names.get(i).copied());
-    found.ok_or_else(|| Fault::invalid(format!("{name} is {i}")))
+    found.ok_or_else(|| ImportError::invalid(format!("{name} is {i}")))
 }
 
 /// The required tensor of numbers called `name`.
-fn numbers(node: &mut Node<'_>, name: &str) -> Result<Vec<f64>, Fault> {
+fn numbers(node: &mut Node<'_>, name: &str) -> Result<Vec<f64>, ImportError> {
     let t: Option<Tensor> = node.attrs.take(name)?;
-    t.and_then(|t| t.to_f64s()).ok_or_else(|| Fault::invalid(format!("attribute '{name}' must be a tensor of numbers")))
+    t.and_then(|t| t.to_f64s())
+        .ok_or_else(|| ImportError::invalid(format!("attribute '{name}' must be a tensor of numbers")))
 }
 
 /// Operand 0 as floats: those that it has, or f32.
-fn input(cx: &mut Importer<'_, '_>, node: &Node<'_>) -> Result<ValueId, Fault> {
+fn input(cx: &mut Importer<'_, '_>, node: &Node<'_>) -> Result<ValueId, ImportError> {
     let x = node.input(0)?;
     if cx.tensor_ty(x)?.dtype.is_float() { Ok(x) } else { cast(cx, x, DType::F32) }
 }
 
 /// `TreeEnsemble`.
-pub(super) fn ensemble(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn ensemble(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let x = input(cx, &node)?;
     let modes: Vec<i64> = numbers(&mut node, "nodes_modes")?.into_iter().map(|m| m as i64).collect();
     let features: Vec<i64> = list(&mut node, "nodes_featureids")?;
-    let branch = |node: &mut Node<'_>, way: &str| -> Result<Vec<i64>, Fault> {
+    let branch = |node: &mut Node<'_>, way: &str| -> Result<Vec<i64>, ImportError> {
         let to: Vec<i64> = list(node, &format!("nodes_{way}nodeids"))?;
         let leafs: Vec<i64> = list(node, &format!("nodes_{way}leafs"))?;
         if leafs.len() != to.len() || to.iter().any(|b| *b < 0) {
-            return Err(Fault::invalid(format!("nodes_{way}nodeids and nodes_{way}leafs do not fit")));
+            return Err(ImportError::invalid(format!("nodes_{way}nodeids and nodes_{way}leafs do not fit")));
         }
         Ok(to.iter().zip(&leafs).map(|(b, leaf)| if *leaf != 0 { -1 - b } else { *b }).collect())
     };
@@ -61,7 +62,7 @@ pub(super) fn ensemble(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values 
         sets.push(members.len() as i64);
         if *mode == 6 {
             let end = rest.iter().position(|v| v.is_nan());
-            let end = end.ok_or_else(|| Fault::invalid("membership_values lacks the set of a node"))?;
+            let end = end.ok_or_else(|| ImportError::invalid("membership_values lacks the set of a node"))?;
             members.extend_from_slice(&rest[..end]);
             rest = &rest[end + 1..];
         }
@@ -92,7 +93,7 @@ pub(super) fn ensemble(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values 
 }
 
 /// The trees of the older operators, whose votes are called `votes` (`class` or `target`).
-fn old_form(node: &mut Node<'_>, votes: &str, targets: i64, aggregate: Arc<str>) -> Result<TreeEnsemble, Fault> {
+fn old_form(node: &mut Node<'_>, votes: &str, targets: i64, aggregate: Arc<str>) -> Result<TreeEnsemble, ImportError> {
     let (trees, ids) = (list::<Vec<i64>>(node, "nodes_treeids")?, list::<Vec<i64>>(node, "nodes_nodeids")?);
     let modes: Vec<Arc<str>> = list(node, "nodes_modes")?;
     let values = floats(node, "nodes_values")?;
@@ -103,14 +104,14 @@ fn old_form(node: &mut Node<'_>, votes: &str, targets: i64, aggregate: Arc<str>)
     node.attrs.drop("nodes_hitrates_as_tensor");
     let n = ids.len();
     if [trees.len(), modes.len(), values.len(), features.len(), yes.len(), no.len()].iter().any(|l| *l != n) {
-        return Err(Fault::invalid("the lists of a tree ensemble's nodes must be of one length"));
+        return Err(ImportError::invalid("the lists of a tree ensemble's nodes must be of one length"));
     }
     let (vote_trees, vote_nodes) =
         (list::<Vec<i64>>(node, &format!("{votes}_treeids"))?, list::<Vec<i64>>(node, &format!("{votes}_nodeids"))?);
     let (vote_ids, weights) =
         (list::<Vec<i64>>(node, &format!("{votes}_ids"))?, floats(node, &format!("{votes}_weights"))?);
     if [vote_nodes.len(), vote_ids.len(), weights.len()].iter().any(|l| *l != vote_trees.len()) {
-        return Err(Fault::invalid("the lists of a tree ensemble's votes must be of one length"));
+        return Err(ImportError::invalid("the lists of a tree ensemble's votes must be of one length"));
     }
     let mut of_leaf: HashMap<(i64, i64), Vec<usize>> = HashMap::new();
     for (i, (tree, id)) in vote_trees.iter().zip(&vote_nodes).enumerate() {
@@ -153,17 +154,17 @@ fn old_form(node: &mut Node<'_>, votes: &str, targets: i64, aggregate: Arc<str>)
             op.roots.push(place);
         }
         if places.insert(key, place).is_some() {
-            return Err(Fault::invalid(format!("node {} of tree {} is given twice", key.1, key.0)));
+            return Err(ImportError::invalid(format!("node {} of tree {} is given twice", key.1, key.0)));
         }
     }
     let place = |tree: i64, id: i64| {
         let found = places.get(&(tree, id)).copied();
-        found.ok_or_else(|| Fault::invalid(format!("tree {tree} has no node {id}")))
+        found.ok_or_else(|| ImportError::invalid(format!("tree {tree} has no node {id}")))
     };
     for i in nodes {
         let mode = MODES.iter().position(|m| *m == &*modes[i]);
         let mode =
-            mode.filter(|m| *m < 6).ok_or_else(|| Fault::invalid(format!("mode '{}' is not known", modes[i])))?;
+            mode.filter(|m| *m < 6).ok_or_else(|| ImportError::invalid(format!("mode '{}' is not known", modes[i])))?;
         op.modes.push(mode as i64);
         op.features.push(features[i]);
         op.splits.push(values[i]);
@@ -175,7 +176,7 @@ fn old_form(node: &mut Node<'_>, votes: &str, targets: i64, aggregate: Arc<str>)
 }
 
 /// The sum with `base_values`, of which there may be one for all.
-fn with_base(cx: &mut Importer<'_, '_>, y: ValueId, base: Vec<f64>) -> Result<ValueId, Fault> {
+fn with_base(cx: &mut Importer<'_, '_>, y: ValueId, base: Vec<f64>) -> Result<ValueId, ImportError> {
     if base.is_empty() {
         return Ok(y);
     }
@@ -185,7 +186,7 @@ fn with_base(cx: &mut Importer<'_, '_>, y: ValueId, base: Vec<f64>) -> Result<Va
 }
 
 /// `TreeEnsembleRegressor`.
-pub(super) fn regressor(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn regressor(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let x = input(cx, &node)?;
     let targets: i64 = node.attrs.take("n_targets")?.unwrap_or(1);
     let aggregate: Option<Arc<str>> = node.attrs.take("aggregate_function")?;
@@ -200,11 +201,11 @@ pub(super) fn regressor(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
 
 /// `TreeEnsembleClassifier`: the class with the largest score. Where all votes are for one of two classes, the score of
 /// the other is what is left.
-pub(super) fn classifier(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
+pub(super) fn classifier(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportResult {
     let x = input(cx, &node)?;
     let labels = class_labels(&mut node, "classlabels_strings", "classlabels_int64s")?;
     if labels.len() < 2 {
-        return Err(Fault::unsupported("a classifier of one class"));
+        return Err(ImportError::unsupported("a classifier of one class"));
     }
     let mut op = old_form(&mut node, "class", labels.len() as i64, "SUM".into())?;
     let base = floats(&mut node, "base_values")?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use of_ir::{Dim, OpError, Shape};
 
-/// A letter, or an axis that an ellipsis stands for, counted from the last one.
+/// A letter, or an axis covered by an ellipsis, counted from the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Label {
     Letter(char),
@@ -17,7 +17,7 @@ pub(super) struct Equation {
     pub result: Vec<Label>,
 }
 
-/// One side's labels; `ellipsis` axes stand for `...`.
+/// One side's labels; `...` covers `ellipsis` axes.
 fn term(text: &str, ellipsis: usize) -> Result<Vec<Label>, OpError> {
     let mut out = Vec::new();
     let mut rest = text;

@@ -8,7 +8,7 @@ use crate::contraction::MatMul;
 use crate::elementwise::Floor;
 use crate::movement::spec::{self, Part};
 use crate::movement::{Gather, Reshape};
-use crate::nn::build::{Build, Made, diagnostic};
+use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::nn::interpolate::{Length, Tap, wide};
 use crate::nn::window::Windows;
 use crate::{Expanded, shape};
@@ -92,7 +92,7 @@ impl DeformConv {
 
 /// Where along axis `a` the elements under the taps lie: `moved` (`[N, offset groups, taps, o…]`) away from their places
 /// in a convolution.
-fn place(b: &mut Build<'_, '_>, windows: &Windows<Dim>, a: usize, moved: ValueId) -> Made {
+fn place(b: &mut Build<'_, '_>, windows: &Windows<Dim>, a: usize, moved: ValueId) -> BuildResult {
     let (rank, pad) = (windows.kernel.len(), windows.pads_begin[a].as_const().unwrap_or(0));
     let mut taps = Vec::new();
     shape::for_each_index(&windows.kernel, |k| taps.push((k[a] * windows.dilations[a]) as i64 - pad));

@@ -192,7 +192,7 @@ impl Op for DeformConv {
         let offset_groups = conv::group(self.offset_group)?;
         let channels_an_offset = (c / offset_groups).max(1);
         let outputs_a_group = (m / conv::group(self.group)?).max(1);
-        // What lies under each tap of each channel is the same for every output channel.
+        // The samples at each tap of each input channel are the same for every output channel.
         shape::count(&[c, taps, positions])?;
         for sample in 0..n {
             let mut under = vec![0.0; c * taps * positions];

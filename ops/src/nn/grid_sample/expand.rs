@@ -7,7 +7,7 @@ use super::{GridSample, Mode, Outside, far, near};
 use crate::Expanded;
 use crate::elementwise::{Abs, Clip, Floor, Max, Round};
 use crate::movement::Gather;
-use crate::nn::build::{Build, Made, diagnostic};
+use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::nn::interpolate::{Length, Tap, wide};
 
 impl GridSample {
@@ -72,8 +72,8 @@ impl GridSample {
         Ok(taps)
     }
 
-    /// Moves places that lie outside, as `outside` says.
-    fn folded(&self, b: &mut Build<'_, '_>, x: ValueId, len: &Length, outside: Outside) -> Made {
+    /// Moves positions outside the input as `outside` says.
+    fn folded(&self, b: &mut Build<'_, '_>, x: ValueId, len: &Length, outside: Outside) -> BuildResult {
         let last = b.add_number(len.float, -1.0)?;
         let x = match outside {
             Outside::Zeros => return Ok(x),
@@ -106,7 +106,7 @@ impl GridSample {
     }
 }
 
-/// The elements around `x`, which may lie outside, and how much each counts: the numbers of [`super::taps`] as ops.
+/// The elements around `x`, which may be outside, and their weights: [`super::taps`] as ops.
 fn weights(b: &mut Build<'_, '_>, x: ValueId, mode: Mode) -> Result<Vec<(ValueId, ValueId)>, Diagnostic> {
     let one = b.number(1.0, x)?;
     if mode == Mode::Nearest {
@@ -129,7 +129,7 @@ fn weights(b: &mut Build<'_, '_>, x: ValueId, mode: Mode) -> Result<Vec<(ValueId
 }
 
 /// A polynomial of `x`, the coefficient of the highest power first.
-fn polynomial(b: &mut Build<'_, '_>, x: ValueId, coefficients: &[f64]) -> Made {
+fn polynomial(b: &mut Build<'_, '_>, x: ValueId, coefficients: &[f64]) -> BuildResult {
     let mut y = b.number(0.0, x)?;
     for c in coefficients {
         y = b.mul(y, x)?;

@@ -18,7 +18,7 @@ op! {
         attrs: {
             /// `linear`, `nearest` or `cubic`.
             mode: Arc<str>,
-            /// What lies outside the input: `zeros`, `border` or `reflection`.
+            /// The values outside the input: `zeros`, `border` or `reflection`.
             padding_mode: Arc<str>,
             /// Whether -1 and 1 are the centres of the corner elements rather than their outer edges.
             align_corners: bool,
@@ -71,7 +71,7 @@ fn reflect(x: f64, low: f64, high: f64) -> f64 {
     if from_start { low + rest } else { high - rest }
 }
 
-/// Weights of the elements around `x`: position (which may lie outside) and factor.
+/// Weights of the elements around `x`: position (which may be outside the input) and factor.
 fn taps(mode: Mode, x: f64) -> Vec<(f64, f64)> {
     let (base, t) = (x.floor(), x - x.floor());
     match mode {

@@ -98,7 +98,7 @@ pub struct Coordinates {
     pub roi: (f64, f64),
 }
 
-/// The input elements that make one result element, with weights; none where it lies outside the region of interest.
+/// The input elements that make one result element, with weights; empty if it is outside the region of interest.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Taps {
     /// Input position and weight, positions may repeat at the borders.

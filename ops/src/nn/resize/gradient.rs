@@ -6,7 +6,7 @@ use of_ir::{Dim, Elements, Tensor, ValueId};
 use super::{Resize, Taps};
 use crate::GradCx;
 use crate::contraction::MatMul;
-use crate::nn::build::{Build, Made, diagnostic};
+use crate::nn::build::{Build, BuildResult, diagnostic};
 
 impl Resize {
     /// The weights of every axis that is resized, of a call whose scales or sizes are known; `None` where they are not. An
@@ -53,7 +53,7 @@ impl Resize {
             shape.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect()
         };
         let mut b = Build::new(cx.rw);
-        let mut back = || -> Made {
+        let mut back = || -> BuildResult {
             let mut dx = g;
             for (axis, taps) in &taps {
                 let Some(input) = inputs[*axis] else { continue };

@@ -341,7 +341,7 @@ impl Op for Resize {
         let Ok(axes) = self.axes(rank) else { return Vec::new() };
         let scales = cx.constant(2).and_then(|c| c.to_f64s()).unwrap_or_default();
         let crops = &*self.coordinate_transformation_mode == "tf_crop_and_resize";
-        // An axis that keeps its size whatever it is: not named, or scaled by one. Sizes are global, they do not fit a slice.
+        // An axis that always keeps its size: not listed, or scaled by one. `sizes` are global, wrong for a slice.
         let free = |axis: &usize| match axes.iter().position(|a| a == axis) {
             None => true,
             Some(i) => !crops && scales.get(i) == Some(&1.0),

@@ -7,13 +7,13 @@ use super::RoiAlign;
 use crate::Expanded;
 use crate::elementwise::{And, Ceil, Floor, Ge, Gt, Le, Lt, Max, Select};
 use crate::movement::Gather;
-use crate::nn::build::{Build, Made, diagnostic};
+use crate::nn::build::{Build, BuildResult, diagnostic};
 use crate::nn::interpolate::{Length, Tap, wide};
 
 /// What the cells of all regions read along one axis.
 struct Samples {
     len: Length,
-    /// Elements, `[R, cells, samples]`; those of samples that are not counted or lie outside count 0.
+    /// Elements, `[R, cells, samples]`; samples that are not counted or are outside the input have weight 0.
     taps: Vec<Tap>,
     /// Samples of a cell, `[R]` or one number.
     count: ValueId,
@@ -85,13 +85,13 @@ impl RoiAlign {
     }
 
     /// A number of each region, or one for all, with `axes` axes of length 1 more.
-    fn each_region(&self, b: &mut Build<'_, '_>, v: ValueId, axes: usize) -> Made {
+    fn each_region(&self, b: &mut Build<'_, '_>, v: ValueId, axes: usize) -> BuildResult {
         let rank = b.rank(v)?;
         if rank == 0 { Ok(v) } else { b.unsqueeze(v, &(rank..rank + axes).collect::<Vec<_>>()) }
     }
 
     /// The image of each region, counted from the first, `[R, 1, 1, 1, 1]`.
-    fn images_of(&self, b: &mut Build<'_, '_>, batch: ValueId, images: ValueId) -> Made {
+    fn images_of(&self, b: &mut Build<'_, '_>, batch: ValueId, images: ValueId) -> BuildResult {
         let batch = b.cast(batch, DType::I64)?;
         let zero = b.number(0.0, batch)?;
         let from_end = b.op(Lt {}, &[batch, zero])?;
