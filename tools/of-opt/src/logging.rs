@@ -5,11 +5,11 @@ use std::io::{self, IsTerminal, Write};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::cli::{Color, Talk};
+use crate::cli::{Color, MessageOptions};
 
 /// Starts logging.
-pub fn start(talk: &Talk) {
-    let level = match (talk.quiet, talk.verbose) {
+pub fn start(options: &MessageOptions) {
+    let level = match (options.quiet, options.verbose) {
         (true, _) => LevelFilter::ERROR,
         (_, 0) => LevelFilter::WARN,
         (_, 1) => LevelFilter::INFO,
@@ -18,14 +18,14 @@ pub fn start(talk: &Talk) {
     };
     // With -v the flag wins over RUST_LOG for what RUST_LOG does not name.
     let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
-    let detailed = talk.verbose > 1;
+    let detailed = options.verbose > 1;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Stderr)
-        .with_ansi(color(talk.color))
+        .with_ansi(color(options.color))
         .with_target(detailed)
         .compact();
-    // A second start would be a bug of this program, and is no reason to stop.
+    // A second start would be a bug, but no reason to stop.
     if detailed {
         let _ = log.with_timer(tracing_subscriber::fmt::time::uptime()).try_init();
     } else {
@@ -42,7 +42,7 @@ pub fn color(choice: Color) -> bool {
     }
 }
 
-/// Stderr, where a line of progress makes room first.
+/// Stderr; the line of progress is cleared before a log line.
 struct Stderr;
 
 impl Write for Stderr {

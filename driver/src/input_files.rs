@@ -1,27 +1,20 @@
-//! `--inputs`: from files to values in the order of the model's inputs.
+//! Input files: from folders, `.pb`, `.npy` and `.npz` files to values in the order of the model's inputs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Type};
 use of_ops::Value;
 use of_passes::specialize::{Bindings, bind_input};
 use of_plan::PlanFile;
 
-use crate::{engine, exit, values};
-
-/// Where inputs come from.
-#[derive(Args, Debug, Clone, Default)]
-pub struct InputFiles {
-    /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz
-    #[arg(long = "inputs", value_name = "DIR|NAME=FILE", num_args = 1..)]
-    pub inputs: Vec<String>,
-}
+use crate::error::{error, io_error};
+use crate::session::entry_point;
+use crate::tensor_files as values;
 
 /// A value for an input.
-pub struct Given {
+pub struct NamedValue {
     /// Name of the input.
     pub name: String,
     /// Its value.
@@ -45,7 +38,7 @@ enum Key {
 ///
 /// # Errors
 /// When a file cannot be read, or is for no input or for the same as another.
-pub fn read(files: &InputFiles, func: &Func) -> Result<Vec<Given>, Diagnostics> {
+pub fn read(files: &[String], func: &Func) -> Result<Vec<NamedValue>, Diagnostics> {
     let ports: Vec<Port> =
         func.inputs.iter().zip(func.input_types()).map(|(n, ty)| Port { name: n.clone(), ty: Some(ty) }).collect();
     read_ports(files, &ports)
@@ -55,8 +48,8 @@ pub fn read(files: &InputFiles, func: &Func) -> Result<Vec<Given>, Diagnostics> 
 ///
 /// # Errors
 /// As [`read`], and when one is missing.
-pub fn read_for_plan(files: &InputFiles, plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
-    let program = engine::entry(plan)?;
+pub fn read_for_plan(files: &[String], plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
+    let program = entry_point(plan)?;
     let ports: Vec<Port> =
         program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
     let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text(&program))).collect();
@@ -69,7 +62,7 @@ pub fn read_for_plan(files: &InputFiles, plan: &PlanFile) -> Result<Vec<Value>, 
 ///
 /// # Errors
 /// When one is missing or has another type.
-pub fn in_order(given: Vec<Given>, func: &Func) -> Result<Vec<Given>, Diagnostics> {
+pub fn in_order(given: Vec<NamedValue>, func: &Func) -> Result<Vec<NamedValue>, Diagnostics> {
     let types = func.input_types();
     let text: Vec<String> = func.inputs.iter().zip(&types).map(|(n, t)| format!("{n}: {t}")).collect();
     let ordered = order(given, func.inputs.iter().map(String::as_str), &text)?;
@@ -89,7 +82,7 @@ pub fn in_order(given: Vec<Given>, func: &Func) -> Result<Vec<Given>, Diagnostic
 ///
 /// # Errors
 /// When shapes contradict the model or each other.
-pub fn bind(given: &[Given], func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostics> {
+pub fn bind(given: &[NamedValue], func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostics> {
     let mut errors = Diagnostics::default();
     for g in given {
         if let Value::Tensor(t) = &g.value
@@ -102,11 +95,11 @@ pub fn bind(given: &[Given], func: &Func, bindings: &mut Bindings) -> Result<(),
 }
 
 fn order<'a>(
-    given: Vec<Given>,
+    given: Vec<NamedValue>,
     names: impl Iterator<Item = &'a str>,
     text: &[String],
-) -> Result<Vec<Given>, Diagnostics> {
-    let mut by_name: BTreeMap<String, Given> = given.into_iter().map(|g| (g.name.clone(), g)).collect();
+) -> Result<Vec<NamedValue>, Diagnostics> {
+    let mut by_name: BTreeMap<String, NamedValue> = given.into_iter().map(|g| (g.name.clone(), g)).collect();
     let (mut ordered, mut missing) = (Vec::new(), Vec::new());
     for (name, text) in names.zip(text) {
         match by_name.remove(name) {
@@ -118,16 +111,16 @@ fn order<'a>(
         return Ok(ordered);
     }
     let what = format!("nothing is given for {}", missing.join(", "));
-    Err(exit::error(Code::INPUT, what).hint(
+    Err(error(Code::INPUT, what).hint(
         "--inputs takes a folder with input_0.pb (or .npy) …, or NAME=FILE; --shape NAME=1x3 instead has values of that shape made up"
     ).into())
 }
 
-fn read_ports(files: &InputFiles, ports: &[Port]) -> Result<Vec<Given>, Diagnostics> {
+fn read_ports(files: &[String], ports: &[Port]) -> Result<Vec<NamedValue>, Diagnostics> {
     let mut found: BTreeMap<Key, PathBuf> = BTreeMap::new();
     let mut given: Vec<(String, Value)> = Vec::new();
     let mut next = 0;
-    for item in &files.inputs {
+    for item in files {
         let (name, path) = split(item, ports);
         if name.is_none() && path.is_dir() {
             folder(&path, ports, &mut found)?;
@@ -143,9 +136,9 @@ fn read_ports(files: &InputFiles, ports: &[Port]) -> Result<Vec<Given>, Diagnost
     let mut seen: BTreeMap<String, ()> = BTreeMap::new();
     let twice = given.iter().find(|(n, _)| seen.insert(n.clone(), ()).is_some());
     if let Some((name, _)) = twice {
-        return Err(exit::error(Code::INPUT, format!("input '{name}' is given twice")).into());
+        return Err(error(Code::INPUT, format!("input '{name}' is given twice")).into());
     }
-    Ok(given.into_iter().map(|(name, value)| Given { name, value }).collect())
+    Ok(given.into_iter().map(|(name, value)| NamedValue { name, value }).collect())
 }
 
 /// `NAME=FILE`, or a file or folder whose name may hold `=`.
@@ -170,10 +163,10 @@ fn has_extension(path: &Path, ext: &str) -> bool {
 
 /// `input_3.pb`, or `NAME.npy` for an input of that name. Everything else in the folder is somebody else's.
 fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Result<(), Diagnostics> {
-    let entries = std::fs::read_dir(dir).map_err(|e| exit::io(dir, "read", &e))?;
+    let entries = std::fs::read_dir(dir).map_err(|e| io_error(dir, "read", &e))?;
     let mut any = false;
     for entry in entries {
-        let path = entry.map_err(|e| exit::io(dir, "read", &e))?.path();
+        let path = entry.map_err(|e| io_error(dir, "read", &e))?.path();
         let Some(stem) = path.file_stem().and_then(|s| s.to_str()) else { continue };
         if !has_extension(&path, "pb") && !has_extension(&path, "npy") {
             continue;
@@ -187,7 +180,7 @@ fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Res
         any = true;
         if let Some(other) = found.insert(key, path.clone()) {
             let what = format!("'{}' and '{}' are for the same input", other.display(), path.display());
-            return Err(exit::error(Code::INPUT, what).into());
+            return Err(error(Code::INPUT, what).into());
         }
     }
     if any || ports.is_empty() {
@@ -195,7 +188,7 @@ fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Res
     }
     let names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
     let what = format!("'{}' holds no inputs", dir.display());
-    Err(exit::error(Code::INPUT, what)
+    Err(error(Code::INPUT, what)
         .hint(format!("it must hold input_0.pb (or .npy) …, or NAME.npy for {}", names.join(", ")))
         .into())
 }
@@ -247,7 +240,7 @@ fn no_input(key: &Key, path: &Path, ports: &[Port]) -> Diagnostics {
     let what = format!("the model has no {which}, which '{}' is for", path.display());
     let hint =
         if names.is_empty() { "it has no inputs".into() } else { format!("its inputs are {}", names.join(", ")) };
-    exit::error(Code::INPUT, what).hint(hint).into()
+    error(Code::INPUT, what).hint(hint).into()
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Elements, Tensor, Type};
 use of_ops::Value;
 
-use crate::{exit, values};
+use crate::error::error;
+use crate::tensor_files as values;
 
 /// How far floats may lie apart: `|a - b| <= absolute + relative * |b|`, where b is what is expected.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,7 @@ pub fn with_folder(dir: &Path, results: &[(&str, Value)], tolerance: Tolerance) 
         let expected = values::read(&path, kind(value).as_ref())?.value;
         if let Err(why) = compare(value, &expected, tolerance) {
             let what = format!("output '{name}' is not what is expected: {why}");
-            errors.0.push(exit::error(Code::RUN, what));
+            errors.0.push(error(Code::RUN, what));
         }
     }
     errors.into_result(())

@@ -8,8 +8,9 @@ use of_passes::specialize::{Bindings, bind_input, open_symbols};
 use of_plan::{Port, Program};
 use of_tensorrt::{Range, Ranges};
 
-use crate::console::Console;
-use crate::{exit, values};
+use crate::error::error;
+use crate::observer::Observer;
+use crate::tensor_files as values;
 
 /// Reads `batch=8` (a named dimension) or `x=1x3x224x224` (an input's shape) into `bindings`.
 ///
@@ -49,8 +50,7 @@ pub fn bind_ranges(
 
 /// A spec with three ends: what is the same at all of them is a number.
 fn bind_range(spec: &str, func: &Func, bindings: &mut Bindings, ranges: &mut Ranges) -> Result<(), Diagnostic> {
-    let wrong =
-        |what: String| exit::error(Code::INPUT, what).hint("MIN:OPT:MAX are numbers or shapes that rise from 1 on");
+    let wrong = |what: String| error(Code::INPUT, what).hint("MIN:OPT:MAX are numbers or shapes that rise from 1 on");
     let (name, value) = spec.rsplit_once('=').unwrap_or((spec, ""));
     let Ok([min, opt, max]) = <[&str; 3]>::try_from(value.split(':').collect::<Vec<_>>()) else {
         return Err(wrong(format!("'{value}' is no range (of '{name}')")));
@@ -80,29 +80,27 @@ fn bind_range(spec: &str, func: &Func, bindings: &mut Bindings, ranges: &mut Ran
 fn parse(spec: &str) -> Result<(&str, Vec<usize>), Diagnostic> {
     let Some((name, value)) = spec.rsplit_once('=') else {
         let what = format!("'{spec}' is no shape");
-        return Err(
-            exit::error(Code::INPUT, what).hint("write NAME=NUMBER for a dimension or NAME=1x3x224x224 for an input")
-        );
+        return Err(error(Code::INPUT, what).hint("write NAME=NUMBER for a dimension or NAME=1x3x224x224 for an input"));
     };
     if value.contains(':') {
         let what = format!("'{spec}' is a range, and here a number is needed");
-        return Err(exit::error(Code::INPUT, what).hint("--shape of compile and of explain --placement takes ranges"));
+        return Err(error(Code::INPUT, what).hint("--shape of compile and of explain --placement takes ranges"));
     }
     let Some(dims) = parse_dims(value) else {
         let what = format!("'{value}' is no shape (of '{name}')");
-        return Err(exit::error(Code::INPUT, what).hint("numbers from 0 joined by 'x', e.g. 1x3x224x224"));
+        return Err(error(Code::INPUT, what).hint("numbers from 0 joined by 'x', e.g. 1x3x224x224"));
     };
     Ok((name, dims))
 }
 
 fn given_twice<T: std::fmt::Display>(name: &str, a: T, b: T) -> Diagnostic {
-    exit::error(Code::INPUT, format!("dimension '{name}' is given as {a} and as {b}"))
+    error(Code::INPUT, format!("dimension '{name}' is given as {a} and as {b}"))
 }
 
 fn no_such(name: &str, symbols: &[String], inputs: &[String]) -> Diagnostic {
     let list = |names: &[String]| if names.is_empty() { "none".to_string() } else { names.join(", ") };
     let hint = format!("its open dimensions are {}; its inputs are {}", list(symbols), list(inputs));
-    exit::error(Code::INPUT, format!("the model has no dimension or input '{name}'")).hint(hint)
+    error(Code::INPUT, format!("the model has no dimension or input '{name}'")).hint(hint)
 }
 
 fn bind_one(spec: &str, func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostic> {
@@ -162,7 +160,7 @@ fn taken_as_one(open: &[String]) -> Option<Diagnostic> {
 ///
 /// # Errors
 /// When a name does not exist, a shape does not fit its input, or two of them contradict each other.
-pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result<Vec<Option<Type>>, Diagnostics> {
+pub fn of_plan(specs: &[String], program: &Program, observer: &dyn Observer) -> Result<Vec<Option<Type>>, Diagnostics> {
     let mut symbols = vec![-1; program.symbols.len()];
     let mut shapes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for spec in specs.iter().map(|s| s.trim()).filter(|s| !s.is_empty()) {
@@ -172,7 +170,7 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
         } else if let Some(port) = program.inputs.iter().find(|p| p.name == name) {
             let extents: Vec<i64> = dims.iter().map(|d| i64::try_from(*d).unwrap_or(i64::MAX)).collect();
             port.accepts(Some((port.dtype(), &extents)), program)
-                .map_err(|e| exit::error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
+                .map_err(|e| error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
             for (axis, n) in extents.iter().enumerate() {
                 if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(*n)) {
                     tell(program, &mut symbols, symbol as usize, n)?;
@@ -193,7 +191,7 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
     open.iter().for_each(|s| symbols[*s] = 1);
     let names: Vec<String> = open.iter().map(|s| program.symbols[*s].clone()).collect();
     if let Some(warning) = taken_as_one(&names) {
-        console.say(&warning);
+        observer.diagnostic(&warning);
     }
     let dim = |p: &Port, axis: usize| match p.dims[axis] {
         d if d >= 0 => Dim::from(d),
