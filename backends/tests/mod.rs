@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
+use of_codegen::Isa;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, CompileOptions, Pin, Request, Target, compile, place};
 use of_ir::{Blob, DType, Func, Graph, Module, Rewriter, Tensor, ValueId};
 use of_ops::sample::Rng;

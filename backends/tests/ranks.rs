@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 use of_codegen::{Backend, CompileOptions, MeshFuncs, Pin, Request, Target, compile_mesh, place};
 use of_ir::{DType, Func, Graph, Module, PartialKind};
 use of_ops::sample::Rng;
@@ -13,7 +13,7 @@ use of_passes::Manager;
 use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_plan::{Exec, PlanFile};
 use of_runtime::{Loader, MeshSession, Options, RunError, SessionError};
-use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
+use of_sharding::{Layout, MeshSpec, Meshes, layout, spmd};
 
 use super::{after_passes, cache, to_runtime};
 
@@ -51,7 +51,7 @@ pub fn planned(
     let whole = module.main().unwrap();
     let rank = |rank: usize| {
         let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
-        part.funcs.insert("main".into(), local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}")));
+        part.funcs.insert("main".into(), spmd::rank_function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}")));
         after_passes(part)
     };
     let spec = meshes.ranks();

@@ -8,19 +8,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Func;
-use of_plan::{Environment, InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
+use of_plan::{InputHash, Plan, PlanBuilder, PlanFile, PlanInfo, Program, Rank};
 use rayon::prelude::*;
 
+use crate::isa::Isa;
+use crate::kernel::schedule::Scheduled;
 use crate::lower::{LeftOut, Lowered, Target, lower};
-use crate::mesh::{self, MeshFuncs};
-use crate::native::cache::Cache;
-use crate::native::object::Blob;
-use crate::native::schedule::Scheduled;
-use crate::native::toolchain::CompileError;
-use crate::native::{Isa, Language, Source};
-use crate::physical::Work;
+use crate::mesh;
+use crate::mesh::MeshFuncs;
+use crate::physical::{Work, async_order};
 use crate::place::Refused;
-use crate::{beside, halves, table};
+use crate::print::{Source, printer};
+use crate::rewrite::{narrow_contractions, separate_score_matrices};
+use crate::toolchain::CompileError;
+use crate::toolchain::cache::Cache;
+use crate::toolchain::object::Blob;
 
 /// How far the work is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,14 +181,7 @@ fn programs(
     options: &CompileOptions<'_>,
 ) -> Result<(PlanBuilder<'static>, Vec<Program>, Summary), Diagnostics> {
     let isa = options.target.isa;
-    let environment = Environment {
-        // The host of a GPU runs what has no kernel: any machine does.
-        arch: if isa.language == Language::Cuda { std::env::consts::ARCH } else { isa.arch }.into(),
-        cpu_features: isa.features.iter().filter(|_| !isa.is_gpu()).map(|f| (*f).to_string()).collect(),
-        threads: options.threads,
-        ranks: 1,
-        cuda_arch: (isa.language == Language::Cuda).then(|| isa.name.to_string()),
-    };
+    let environment = printer(isa.language).environment(isa, options.threads);
     let mut builder = PlanBuilder::new(options.info(), environment);
     let mut lowered = Vec::with_capacity(funcs.len());
     for (name, func) in funcs {
@@ -222,11 +217,12 @@ fn programs(
     Ok((builder, programs, summary))
 }
 
-/// The function as kernels for `isa` compute it: products of 16-bit floats as such where it multiplies them, and on a GPU
-/// tables of its own for the gradient of attention.
+/// The function as kernels for `isa` compute it: contractions of 16-bit floats as such where it multiplies them, and separate
+/// score matrices for gradients of attention where kernels recompute these.
 fn prepared<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
-    let func = halves::products(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
-    let separate = if isa.is_gpu() { table::separate(&func) } else { None };
+    let func = narrow_contractions::narrowed(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
+    let recomputed = printer(isa.language).capabilities().recomputed_scores;
+    let separate = if recomputed { separate_score_matrices::separated(&func) } else { None };
     Ok(separate.map_or(func, Cow::Owned))
 }
 
@@ -254,7 +250,7 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
             *code = codes[*code as usize];
         }
     }
-    beside::order(&mut l.physical);
+    async_order::order(&mut l.physical);
     let program = l.physical.assemble(name, inner);
     summary.steps += program.tasks.len();
     summary.left_out.extend(l.left_out);

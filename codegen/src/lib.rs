@@ -1,30 +1,33 @@
-//! Code generation: a function of fixed shapes becomes a plan.
+//! Code generation: functions become a plan.
 //!
-//! [`roles`] says what each op is, [`fuse`] groups ops into kernels, [`lower`] makes steps and C text, [`native`]
-//! compiles the text, [`memory`] packs the buffers and [`physical`] writes the program. [`compile`] is all of it.
+//! [`analysis`] finds the role of each op, [`fuse`] groups ops into kernels, [`lower`] turns groups into the kernel IR
+//! ([`kernel`]) and steps, [`print`](mod@print) prints kernels, [`toolchain`] compiles them, and [`physical`] packs the
+//! buffers and assembles the program. [`compile`] runs all of it.
 
+pub mod analysis;
 mod backend;
-mod beside;
 mod compile;
-pub mod cuda;
 pub mod emit;
 pub mod expand;
 pub mod extract;
 pub mod fuse;
-mod halves;
+pub mod isa;
+pub mod kernel;
+pub mod library;
 pub mod lower;
-pub mod memory;
 pub mod mesh;
-pub mod native;
 pub mod physical;
 pub mod place;
-pub mod roles;
+pub mod print;
+pub mod rewrite;
 pub mod specialize;
-pub mod table;
+pub mod toolchain;
+mod transfer;
 
 pub use backend::{Backend, Overhead};
 pub use compile::{CompileOptions, Compiled, Progress, Summary, compile, compile_mesh};
+pub use isa::{Isa, Language};
 pub use lower::Target;
-pub use lower::transfer::meeting;
 pub use mesh::MeshFuncs;
 pub use place::{Pin, Placement, Request, place};
+pub use transfer::meeting;

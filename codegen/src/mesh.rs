@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Func, Module, PartialKind, Sbp, Type, ValueId};
-use of_ops::boxing::{TURNS_INPUTS, TURNS_OUTPUTS};
+use of_ops::boxing::{MICROBATCH_INPUTS, MICROBATCH_OUTPUTS};
 use of_plan::{
     Arg, ArgSource, AxisLayout, Exec, LayoutKind, MeshPort, MeshProgram, Microbatches, PlanBuilder, Program, Rank,
     WeightOverride,
@@ -89,8 +89,8 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
     Ok(MeshProgram {
         name: mesh.name.clone(),
         shape: mesh.shape.iter().map(|n| *n as u32).collect(),
-        inputs: ports(&mesh.whole.inputs, g.args(), TURNS_INPUTS)?,
-        outputs: ports(&mesh.whole.outputs, g.outputs(), TURNS_OUTPUTS)?,
+        inputs: ports(&mesh.whole.inputs, g.args(), MICROBATCH_INPUTS)?,
+        outputs: ports(&mesh.whole.outputs, g.outputs(), MICROBATCH_OUTPUTS)?,
         ranks,
     })
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use of_ir::text::{self, PrintOptions};
-use of_ir::{Dim, Func, Module, Rewriter, ValueId};
+use of_ir::text::PrintOptions;
+use of_ir::{Dim, Func, Module, Rewriter, ValueId, text};
 
 /// A function of open extents as the text of a payload, to be specialized where it runs.
 pub fn write(func: &Func) -> String {
@@ -28,16 +28,16 @@ pub fn read(payload: &[u8]) -> Result<Func, String> {
 /// # Errors
 /// When an input does not have the rank or an extent that the function says, or a symbol stays open.
 pub fn specialize(func: &Func, inputs: &[Option<&[i64]>]) -> Result<Func, String> {
-    let mut told: HashMap<Arc<str>, i64> = HashMap::new();
+    let mut bound: HashMap<Arc<str>, i64> = HashMap::new();
     for (v, dims) in func.graph.args().iter().zip(inputs) {
         let shape = func.graph.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
         let (Some(shape), Some(dims)) = (shape, dims) else { continue };
         if shape.len() != dims.len() {
             return Err(format!("an input has rank {}, it must be {}", dims.len(), shape.len()));
         }
-        told.extend(shape.iter().zip(*dims).filter_map(|(d, n)| Some((d.as_symbol()?.clone(), *n))));
+        bound.extend(shape.iter().zip(*dims).filter_map(|(d, n)| Some((d.as_symbol()?.clone(), *n))));
     }
-    let number = |s: &str| told.get(s).map(|n| Dim::from(*n));
+    let number = |s: &str| bound.get(s).map(|n| Dim::from(*n));
     let out = substituted(func, &number);
     for (v, dims) in out.graph.args().iter().zip(inputs) {
         let fixed = out.graph.ty(*v).as_tensor().and_then(|t| t.fixed_dims());
@@ -58,12 +58,12 @@ pub fn anyhow(func: &Func) -> Func {
 }
 
 /// Symbols of results that no input tells.
-pub fn untold(func: &Func) -> Vec<Arc<str>> {
+pub fn unbound_symbols(func: &Func) -> Vec<Arc<str>> {
     let symbols = |v: ValueId| func.graph.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
-    let told: Vec<Arc<str>> =
+    let bound: Vec<Arc<str>> =
         func.graph.args().iter().flat_map(|v| symbols(*v)).filter_map(|d| d.as_symbol().cloned()).collect();
     let all = (0..func.graph.value_slots()).filter_map(|i| func.graph.value_at(i)).flat_map(symbols);
-    let mut out: Vec<Arc<str>> = all.flat_map(|d| d.symbols()).filter(|s| !told.contains(s)).collect();
+    let mut out: Vec<Arc<str>> = all.flat_map(|d| d.symbols()).filter(|s| !bound.contains(s)).collect();
     out.sort();
     out.dedup();
     out

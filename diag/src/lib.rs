@@ -1,4 +1,4 @@
-//! Where things come from and how we tell people what is wrong with them.
+//! Locations and diagnostics.
 //!
 //! Two concepts: a [`Location`] (source text, ONNX node, or derived by a pass from other locations) and a
 //! [`Diagnostic`] (severity, code, message, location, hint). Every error that a user can see passes through here.

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use of_codegen::native::cache::Cache;
-use of_codegen::native::schedule::{self, Schedules};
+use of_codegen::kernel::schedule::{self, Schedules};
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Compiled, Summary};
 use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Type};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::schedule::Schedules;
-use of_codegen::native::{Isa, Language};
+use of_codegen::kernel::schedule::Schedules;
 use of_codegen::{Compiled, Progress, Target};
+use of_codegen::{Isa, Language};
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
 
@@ -77,7 +77,7 @@ impl Generator<'_> {
 pub fn isa(name: Option<&str>) -> Result<&'static Isa, Diagnostics> {
     let Some(name) = name else { return Ok(Isa::host()) };
     Isa::by_name(name).filter(|i| i.language != Language::Cuda).ok_or_else(|| {
-        let known = of_codegen::native::isa::ISAS.iter().filter(|i| i.language != Language::Cuda);
+        let known = of_codegen::isa::ISAS.iter().filter(|i| i.language != Language::Cuda);
         let known: Vec<_> = known.map(|i| i.name).collect();
         error(Code::INPUT, format!("unknown instruction set '{name}'"))
             .hint(format!("choose from {}", known.join(", ")))

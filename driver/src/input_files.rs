@@ -34,7 +34,7 @@ enum Key {
     Name(String),
 }
 
-/// Reads what is given for the inputs of `func`, in any order; not all need be there.
+/// Reads values for inputs of `func`, in any order; inputs may be missing.
 ///
 /// # Errors
 /// When a file cannot be read, or is for no input or for the same as another.
@@ -58,7 +58,7 @@ pub fn read_for_plan(files: &[String], plan: &PlanFile) -> Result<Vec<Value>, Di
     Ok(ordered.into_iter().map(|g| g.value).collect())
 }
 
-/// Brings what is given into the order of the inputs of `func` and checks that it fits them.
+/// Sorts values into the order of the inputs of `func`, and checks their element types.
 ///
 /// # Errors
 /// When one is missing or has another type.
@@ -78,7 +78,7 @@ pub fn in_order(given: Vec<NamedValue>, func: &Func) -> Result<Vec<NamedValue>, 
     errors.into_result(ordered)
 }
 
-/// Learns the numbers of named dimensions from values.
+/// Binds named dimensions to the extents of values.
 ///
 /// # Errors
 /// When shapes contradict the model or each other.
@@ -110,9 +110,9 @@ fn order<'a>(
     if missing.is_empty() {
         return Ok(ordered);
     }
-    let what = format!("nothing is given for {}", missing.join(", "));
+    let what = format!("no value for input {}", missing.join(", "));
     Err(error(Code::INPUT, what).hint(
-        "--inputs takes a folder with input_0.pb (or .npy) …, or NAME=FILE; --shape NAME=1x3 instead has values of that shape made up"
+        "--inputs takes a folder with input_0.pb (or .npy) …, or NAME=FILE; --shape NAME=1x3 takes random values of that shape"
     ).into())
 }
 
@@ -161,7 +161,7 @@ fn has_extension(path: &Path, ext: &str) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ext))
 }
 
-/// `input_3.pb`, or `NAME.npy` for an input of that name. Everything else in the folder is somebody else's.
+/// `input_3.pb`, or `NAME.npy` for an input of that name. Other files in the folder are ignored.
 fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Result<(), Diagnostics> {
     let entries = std::fs::read_dir(dir).map_err(|e| io_error(dir, "read", &e))?;
     let mut any = false;
@@ -208,7 +208,7 @@ fn archive(path: &Path, ports: &[Port]) -> Result<Vec<(String, Value)>, Diagnost
 fn values_of(found: &BTreeMap<Key, PathBuf>, ports: &[Port]) -> Result<Vec<(String, Value)>, Diagnostics> {
     let mut out = Vec::new();
     // The names that the files themselves give.
-    let mut own_names: Vec<Option<String>> = Vec::new();
+    let mut names_in_files: Vec<Option<String>> = Vec::new();
     for (key, path) in found {
         let port = match key {
             Key::Index(i) => ports.get(*i),
@@ -216,15 +216,15 @@ fn values_of(found: &BTreeMap<Key, PathBuf>, ports: &[Port]) -> Result<Vec<(Stri
         };
         let Some(port) = port else { return Err(no_input(key, path, ports)) };
         let file = values::read(path, port.ty.as_ref())?;
-        own_names.push(if matches!(key, Key::Index(_)) { file.name } else { Some(port.name.clone()) });
+        names_in_files.push(if matches!(key, Key::Index(_)) { file.name } else { Some(port.name.clone()) });
         out.push((port.name.clone(), file.value));
     }
-    // Files that say which inputs they are for are believed, when all do so and without contradiction.
-    let mut believed: Vec<&str> = own_names.iter().flatten().map(String::as_str).collect();
-    believed.sort_unstable();
-    believed.dedup();
-    if believed.len() == out.len() && believed.iter().all(|n| ports.iter().any(|p| p.name == **n)) {
-        for ((name, _), own) in out.iter_mut().zip(own_names) {
+    // Names in the files decide when every file has one and they do not conflict.
+    let mut names: Vec<&str> = names_in_files.iter().flatten().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() == out.len() && names.iter().all(|n| ports.iter().any(|p| p.name == **n)) {
+        for ((name, _), own) in out.iter_mut().zip(names_in_files) {
             *name = own.unwrap_or_default();
         }
     }
@@ -275,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_type() {
+    fn missing_inputs_are_named_with_their_types() {
         let e = order(Vec::new(), ["x"].into_iter(), &["x: tensor<1xf32>".into()]).err().unwrap();
-        assert_eq!(e.0[0].message, "nothing is given for x: tensor<1xf32>");
+        assert_eq!(e.0[0].message, "no value for input x: tensor<1xf32>");
     }
 }

@@ -73,7 +73,7 @@ pub use generate::Generator;
 pub use mesh::{RankFuncs, RankSelection};
 pub use model::{Model, ModelOrPlan};
 pub use observer::{Activity, Observer, ProgressFn, Silent};
-pub use of_codegen::native::cache::Cache;
+pub use of_codegen::toolchain::cache::Cache;
 pub use of_diag::Diagnostics;
 pub use options::{
     CompileOptions, MeshOptions, PlacementOptions, Precision, Search, SessionOptions, Stages, Target, worker_threads,

@@ -6,11 +6,11 @@ use of_diag::{Code, Diagnostics};
 use of_ir::{Func, Graph, Module};
 use of_ops::OpSpec;
 use of_ops::boxing::Place;
-use of_passes::egraph::{Optimize, OptimizeOptions};
 use of_passes::sharding::{InsertBoxing, Shard, ShardOptions};
 use of_passes::specialize::Bindings;
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE, SHARDING_AFTER_OPTIMIZE_PIPELINE, SHARDING_PIPELINE};
-use of_sharding::{MeshSpec, Meshes, layout, local};
+use of_passes::{Optimize, OptimizeOptions};
+use of_sharding::{MeshSpec, Meshes, layout, spmd};
 
 use crate::backends::Backends;
 use crate::error::error;
@@ -132,7 +132,7 @@ fn rank_functions(
     selection: RankSelection,
     observer: &dyn Observer,
 ) -> Result<(Vec<Func>, Vec<usize>), Diagnostics> {
-    let classes = local::classes(whole, meshes);
+    let classes = spmd::rank_classes(whole, meshes);
     let shares = selection == RankSelection::OnePerClass || !splits_constants(&whole.graph);
     let text = options.pipeline.as_deref().unwrap_or(CPU_PIPELINE);
     observer.source(PIPELINE_FILE, text);
@@ -143,7 +143,7 @@ fn rank_functions(
             ranks.push(ranks[*class]);
             continue;
         }
-        let mut part = module_of(local::function(whole, meshes, rank)?, sharded);
+        let mut part = module_of(spmd::rank_function(whole, meshes, rank)?, sharded);
         let mut manager = Manager::default();
         manager.append(text)?;
         manager.settings.reproducers.clone_from(&options.reproducers);

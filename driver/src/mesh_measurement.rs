@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use of_diag::Diagnostics;
 use of_plan::{Exec, LayoutKind, Task};
 use of_runtime::{TaskTiming, Value};
-use of_sharding::{MeshAxis, MeshSpec, Near};
+use of_sharding::{CacheLevel, MeshAxis, MeshSpec};
 
 use crate::backends::Backends;
 use crate::error::error;
@@ -76,12 +76,12 @@ fn link(ranks: usize, observer: &dyn Observer) -> Result<MeshAxis, Diagnostics> 
     for elements in &GATHERED[1..] {
         let bytes = 4.0 * (elements / ranks * (ranks - 1)) as f64;
         let time = gather(*elements, ranks, observer)?;
-        short.push(Near { bytes, bandwidth: bytes / (time - latency).max(1e-9) });
+        short.push(CacheLevel { bytes, bandwidth: bytes / (time - latency).max(1e-9) });
     }
     let bandwidth = short.pop().map_or(0.0, |long| long.bandwidth);
     // Rounds of doubling.
     let latency = latency / (ranks as f64).log2().ceil();
-    Ok(MeshAxis { devices: ranks, bandwidth, latency, short })
+    Ok(MeshAxis { devices: ranks, bandwidth, latency, cache: short })
 }
 
 /// Seconds of an all-gather of so many elements by so many ranks. Early ranks wait; the mean over ranks includes the waiting,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use of_codegen::Isa;
 use of_codegen::Target;
 use of_codegen::lower::lower;
-use of_codegen::native::Isa;
 use of_diag::Location;
 use of_ir::{Attrs, DType, Func, Graph, Module, Rewriter, Type, ValueId};
 use of_ops::structural::{Constant, NoneValue, Return};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use of_codegen::native::cache::Cache;
+use of_codegen::toolchain::cache::Cache;
 use of_diag::{Code, Diagnostics};
 
 use crate::error::error;
@@ -72,7 +72,7 @@ pub fn worker_threads(threads: usize) -> usize {
 /// What code is generated for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Target {
-    /// Name of the CPU's instruction set (`of_codegen::native::isa::ISAS`); `None` takes the best of this machine.
+    /// Name of the CPU's instruction set (`of_codegen::isa::ISAS`); `None` takes the best of this machine.
     pub isa: Option<String>,
     /// Architecture of the GPU that executes the whole model, such as `sm_90` or `sm_90+tf32`; `None` is the CPU.
     pub cuda: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Func, Module};
 use of_ops::Value;
@@ -89,7 +89,7 @@ impl Lowered {
     fn to_16_bits(func: &Func, dtype: DType, sets: &[String], runner: &mut Runner<'_>) -> Result<Self, Diagnostics> {
         let reference = sets.iter().map(|set| runner.run(func, set)).collect::<Result<_, _>>()?;
         let mut lowered = func.clone();
-        let products = quantize::round_products(&mut lowered, dtype)?;
+        let products = quantize::round_contractions(&mut lowered, dtype)?;
         if products == 0 {
             let what = format!("{dtype}: the model has no products or convolutions of f32 with more than a few terms");
             return Err(error(Code::UNSUPPORTED, what).into());

@@ -18,7 +18,7 @@ pub fn simulate(plan: &Plan, spec: &MeshSpec, options: &RanksOptions) -> Result<
         .ok_or_else(|| error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
     let stages = mesh.stages().and_then(|axis| Some((axis, *mesh.extents().get(axis)?)));
     let given = spec.shape();
-    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.cut(axis, stages));
+    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.with_stage_axis(axis, stages));
     if mesh.extents() != spec.shape() {
         let cut = stages.map(|(axis, _)| format!(" (axis {axis} is that of the stages)")).unwrap_or_default();
         let what = format!("the plan is for a mesh of {:?}{cut}, the given one is {given:?}", mesh.extents());
@@ -33,10 +33,10 @@ pub fn simulate(plan: &Plan, spec: &MeshSpec, options: &RanksOptions) -> Result<
 
 /// The simulator's machine for a mesh.
 fn machine(spec: &MeshSpec) -> Machine {
-    let near = |list: &[of_sharding::Near]| {
+    let near = |list: &[of_sharding::CacheLevel]| {
         list.iter().map(|n| Near { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
     };
-    let link = |a: &MeshAxis| Link { bandwidth: a.bandwidth, latency: a.latency, short: near(&a.short) };
+    let link = |a: &MeshAxis| Link { bandwidth: a.bandwidth, latency: a.latency, short: near(&a.cache) };
     let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);
     Machine {
         flops: spec.flops.iter().filter_map(|(name, peak)| Some((element(name)?, *peak))).collect(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use of_diag::Diagnostics;
-use of_sharding::Near;
+use of_sharding::CacheLevel;
 
 use crate::microbenchmark::{Method, PRODUCT, PRODUCT_FLOPS, ROUNDS, kernel_time, lower_quartile, rate, unary};
 use crate::observer::Observer;
@@ -27,7 +27,7 @@ pub struct SustainedRates {
     /// Bytes from and to memory in a second.
     pub memory: f64,
     /// Bandwidth in bytes per second for working sets of so many bytes.
-    pub caches: Vec<Near>,
+    pub caches: Vec<CacheLevel>,
 }
 
 impl SustainedRates {
@@ -64,8 +64,8 @@ impl SustainedRates {
         let mut rates = rates.collect::<Vec<f64>>().into_iter();
         let mut next = || rates.next().unwrap_or_default();
         let (flops, pointwise) = (next(), next());
-        let mut caches: Vec<Near> =
-            MOVED.map(|n| Near { bytes: (4 * MOVED_BUFFERS * n) as f64, bandwidth: next() }).into();
+        let mut caches: Vec<CacheLevel> =
+            MOVED.map(|n| CacheLevel { bytes: (4 * MOVED_BUFFERS * n) as f64, bandwidth: next() }).into();
         let memory = caches.pop().map_or(0.0, |far| far.bandwidth);
         Ok(SustainedRates { flops, pointwise, memory, caches })
     }

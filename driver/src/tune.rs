@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use of_codegen::Compiled;
-use of_codegen::native::contraction::Tile;
-use of_codegen::native::schedule::{Scheduled, Schedules};
+use of_codegen::kernel::contraction::Tile;
+use of_codegen::kernel::schedule::{Scheduled, Schedules};
 use of_diag::{Code, Diagnostics};
 use of_ir::Func;
 use of_plan::PlanFile;

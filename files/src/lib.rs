@@ -1,6 +1,6 @@
 //! Files that appear whole or not at all.
 //!
-//! A file is written beside its place, under another name, and takes its place when it is complete: a reader sees the
+//! A file is written under a temporary name in its folder and renamed when it is complete: a reader sees the
 //! old file or the new one, what is read may be overwritten (maps of the old file stay as they are), and an error
 //! leaves nothing behind. Durability after a power failure is left to the file system.
 
@@ -37,7 +37,7 @@ impl Pending {
         Ok(Pending { path, part })
     }
 
-    /// Whether it takes a place among other files, so that a second one can lie beside it.
+    /// Whether it takes a place among other files, so that a temporary file can stand next to it.
     pub fn is_regular(&self) -> bool {
         self.part.is_some()
     }
@@ -95,7 +95,7 @@ pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> 
     file.keep()
 }
 
-/// A name beside `path` that nobody else uses.
+/// An unused name in the folder of `path`.
 fn part_of(path: &Path) -> PathBuf {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let mut name = OsString::from(".");

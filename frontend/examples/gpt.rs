@@ -1,6 +1,5 @@
-//! Writes a step of training of a transformer as text, GPT-3 where nothing else is said:
-//! `cargo run --release -p of-frontend --example gpt -- FILE.of layers=12 batch=8 sequence=128 hidden=256 heads=4
-//! vocabulary=1000 dtype=f32`.
+//! Writes a training step of a transformer as text. The default is GPT-3; `cargo run --release -p of-frontend --example
+//! gpt -- FILE.of layers=12 batch=8 sequence=128 hidden=256 heads=4 vocabulary=1000 dtype=f32`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! One function, op by op.
+//! The graph builder: makes one function op by op.
 
 use std::panic::Location as Caller;
 
@@ -6,7 +6,7 @@ use of_diag::{Diagnostic, Diagnostics, Location};
 use of_ir::{Attrs, Func, Graph, Module, NewOp, Rewriter, Tensor, Type, ValueId};
 use of_ops::structural::{Constant, Return};
 
-/// Makes the function `main` of a module.
+/// Builds the function `main` of a module.
 pub struct Builder {
     name: String,
     graph: Graph,
@@ -19,14 +19,14 @@ impl Builder {
         Builder { name: name.into(), graph: Graph::new(), inputs: Vec::new() }
     }
 
-    /// A further input.
+    /// Adds an input.
     pub fn input(&mut self, name: &str, ty: Type) -> ValueId {
         self.inputs.push(name.to_owned());
         let entry = self.graph.entry();
         Rewriter::new(&mut self.graph, "build").add_arg(entry, ty, Some(name.into()))
     }
 
-    /// A constant: a weight, a shape.
+    /// Adds a constant, such as a weight or a shape.
     ///
     /// # Errors
     /// None in practice; the same signature as [`Builder::op`].
@@ -35,17 +35,17 @@ impl Builder {
         self.op(Constant { value }, &[])
     }
 
-    /// Adds an op and gives its first result.
+    /// Adds an op and returns its first result.
     ///
     /// # Errors
-    /// When operands or attributes do not fit the op; the location is that of the call.
+    /// When operands or attributes do not fit the op; the location is that of the caller.
     #[track_caller]
     pub fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> Result<ValueId, Diagnostic> {
         let caller = Caller::caller();
         self.at(caller).create_one(op, operands)
     }
 
-    /// Adds an op and gives all its results.
+    /// Adds an op and returns all its results.
     ///
     /// # Errors
     /// As [`Builder::op`].
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_built_runs() {
+    fn built_function_runs() {
         let mut b = Builder::new("m");
         let x = b.input("x", Type::fixed(DType::F32, &[2]));
         let one = b.constant(Tensor::from_slice(&[2], &[1f32, 2.0]).unwrap()).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_point_to_the_caller() {
+    fn errors_report_the_caller_location() {
         let mut b = Builder::new("m");
         let x = b.input("x", Type::fixed(DType::F32, &[2]));
         let y = b.input("y", Type::fixed(DType::F32, &[3]));

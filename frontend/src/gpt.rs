@@ -1,5 +1,5 @@
-//! A step of training of a transformer as a graph: Brown et al., "Language Models are Few-Shot Learners" (2020), with the
-//! optimiser of Kingma and Ba, "Adam" (2015).
+//! A training step of a transformer: Brown et al., "Language Models are Few-Shot Learners" (2020), with the optimizer
+//! of Kingma and Ba, "Adam" (2015).
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Attr, DType, Module, Tensor, Type, ValueId};
@@ -16,19 +16,19 @@ use crate::Builder;
 /// Extents of a transformer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gpt {
-    /// Blocks of attention and two products.
+    /// Number of transformer blocks.
     pub layers: usize,
-    /// Sequences of a step.
+    /// Sequences per step.
     pub batch: usize,
-    /// Tokens of a sequence.
+    /// Tokens per sequence.
     pub sequence: usize,
-    /// Numbers of a token.
+    /// Features per token.
     pub hidden: usize,
-    /// Heads of attention; they divide `hidden`.
+    /// Attention heads; they divide `hidden`.
     pub heads: usize,
-    /// Different tokens.
+    /// Number of distinct tokens.
     pub vocabulary: usize,
-    /// What is computed in. Parameters and the optimiser's state are `f32`.
+    /// Element type of the computation. Parameters and optimizer state are `f32`.
     pub dtype: DType,
 }
 
@@ -38,36 +38,36 @@ struct Net {
     parameters: Vec<(String, ValueId)>,
 }
 
-type Made = Result<ValueId, Diagnostic>;
+type ValueResult = Result<ValueId, Diagnostic>;
 
 impl Net {
-    /// A parameter in single precision, as it is computed with.
-    fn parameter(&mut self, name: String, dims: &[usize]) -> Made {
+    /// A parameter in f32, cast to the element type of the computation.
+    fn parameter(&mut self, name: String, dims: &[usize]) -> ValueResult {
         let v = self.b.input(&name, Type::fixed(DType::F32, dims));
         self.parameters.push((name, v));
         if self.dtype == DType::F32 { Ok(v) } else { self.b.op(Cast::to(self.dtype), &[v]) }
     }
 
-    fn reshape(&mut self, x: ValueId, dims: &[usize]) -> Made {
+    fn reshape(&mut self, x: ValueId, dims: &[usize]) -> ValueResult {
         let dims: Vec<i64> = dims.iter().map(|d| *d as i64).collect();
         let dims = self.b.op(Constant { value: Tensor::from_i64s(&dims) }, &[])?;
         self.b.op(Reshape { allowzero: true }, &[x, dims])
     }
 
-    fn norm(&mut self, x: ValueId, name: String, hidden: usize) -> Made {
+    fn norm(&mut self, x: ValueId, name: String, hidden: usize) -> ValueResult {
         let scale = self.parameter(format!("{name}.scale"), &[hidden])?;
         let bias = self.parameter(format!("{name}.bias"), &[hidden])?;
         self.b.op(LayerNorm { axis: -1, epsilon: 1e-5, stats: false }, &[x, scale, bias])
     }
 
-    fn linear(&mut self, x: ValueId, name: String, from: usize, to: usize) -> Made {
+    fn linear(&mut self, x: ValueId, name: String, from: usize, to: usize) -> ValueResult {
         let w = self.parameter(format!("{name}.w"), &[from, to])?;
         let bias = self.parameter(format!("{name}.b"), &[to])?;
         let y = self.b.op(MatMul {}, &[x, w])?;
         self.b.op(Add {}, &[y, bias])
     }
 
-    fn block(&mut self, x: ValueId, i: usize, c: &Gpt) -> Made {
+    fn block(&mut self, x: ValueId, i: usize, c: &Gpt) -> ValueResult {
         let h = c.hidden;
         let n = self.norm(x, format!("l{i}.norm1"), h)?;
         let split = [c.batch, c.sequence, c.heads, h / c.heads];
@@ -92,9 +92,9 @@ impl Net {
     }
 }
 
-/// Forward, backward and Adam in one function: a step of training. Inputs are `tokens`, `targets` (a weight for each token
-/// and word), the learning rate and the number of the step, the parameters, and two tensors of state for each; outputs
-/// the loss, and for each parameter the next values of these three.
+/// Forward, backward and Adam in one function. Inputs are `tokens`, `targets` (a weight for each token and word), the
+/// learning rate, the step number, the parameters, and two state tensors for each. Outputs are the loss, and the next
+/// value of each parameter and its state.
 ///
 /// # Errors
 /// When the extents do not fit each other.

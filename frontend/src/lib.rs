@@ -1,7 +1,7 @@
 //! Building graphs from Rust.
 //!
-//! A [`Builder`] makes one function. Ops are those of `of-ops`; each is checked when it is added, and an error points to
-//! the line of the program that added it. [`nn`] has layers with parameters, [`zoo`] has models, [`gpt`] a step of training.
+//! A [`Builder`] makes one function of `of-ops` ops. Each op is verified when it is added; an error has the location
+//! of the calling line. [`nn`] has layers with parameters, [`zoo`] has models, [`gpt`] has a training step.
 //!
 //! ```
 //! use of_frontend::{Builder, nn};

@@ -8,11 +8,11 @@ use of_ops::sample::Rng;
 
 use crate::Builder;
 
-/// First values of parameters, the same for the same seed on every machine.
+/// Initial values of parameters; a seed gives the same values on every machine.
 pub struct Init(Rng);
 
 impl Init {
-    /// Values for `seed`.
+    /// The generator for `seed`.
     pub fn new(seed: u64) -> Init {
         Init(Rng::new(seed))
     }
@@ -46,7 +46,7 @@ impl Linear {
         Ok(Linear { weight, bias: Tensor::from_slice(&[outputs], &vec![0f32; outputs])? })
     }
 
-    /// The layer on `x`, `[batch, inputs]`.
+    /// Applies the layer to `x`, `[batch, inputs]`.
     ///
     /// # Errors
     /// When `x` is of another type.
@@ -81,7 +81,7 @@ impl Conv2d {
         Ok(Conv2d { weight, bias, stride: 1, padding: kernel as i64 / 2 })
     }
 
-    /// The layer on `x`.
+    /// Applies the layer to `x`.
     ///
     /// # Errors
     /// When `x` is of another type.
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_compute_what_they_say() {
+    fn layers_match_reference_values() {
         let mut init = Init::new(7);
         let mut conv = Conv2d::new(&mut init, 1, 2, 3).unwrap();
         conv.bias = Tensor::from_slice(&[2], &[0.5f32, -0.5]).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_depend_on_the_seed_alone() {
+    fn parameters_depend_only_on_the_seed() {
         let make = |seed| Linear::new(&mut Init::new(seed), 64, 8).unwrap();
         assert_eq!(make(3).weight, make(3).weight);
         assert_ne!(make(3).weight, make(4).weight);

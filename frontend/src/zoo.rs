@@ -1,8 +1,7 @@
-//! Models by their published shapes, for measuring what compilers do with them: the six graphs of Yang et al.,
-//! "Equality Saturation for Tensor Graph Superoptimization" (2021), after which BERT here is attention alone.
+//! Models by their published shapes, for measuring compilers: the six graphs of Yang et al., "Equality Saturation for
+//! Tensor Graph Superoptimization" (2021). As there, BERT is attention only.
 //!
-//! Weights are not those of a trained model: each is one number, a different one for each, so that a file with such a
-//! model is small.
+//! Weights are not trained: each is a splat of a distinct number, so that model files are small.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Module, NewOp, Tensor, Type, ValueId};
@@ -26,9 +25,9 @@ pub const ZOO: &[(&str, Model)] = &[
     ("vgg19", vgg19),
 ];
 
-type Made = Result<ValueId, Diagnostic>;
+type ValueResult = Result<ValueId, Diagnostic>;
 
-struct Maker {
+struct ModelBuilder {
     b: Builder,
     weights: usize,
 }
@@ -51,26 +50,26 @@ fn valid(k: usize, stride: i64) -> Window {
     Window { kernel: [k, k], stride, pad: [0, 0] }
 }
 
-impl Maker {
-    fn new(name: &str) -> Maker {
-        Maker { b: Builder::new(name), weights: 0 }
+impl ModelBuilder {
+    fn new(name: &str) -> ModelBuilder {
+        ModelBuilder { b: Builder::new(name), weights: 0 }
     }
 
     fn input(&mut self, name: &str, dims: &[usize]) -> ValueId {
         self.b.input(name, Type::fixed(DType::F32, dims))
     }
 
-    fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> Made {
+    fn op(&mut self, op: impl NewOp, operands: &[ValueId]) -> ValueResult {
         self.b.op(op, operands)
     }
 
-    fn ints(&mut self, list: &[usize]) -> Made {
+    fn ints(&mut self, list: &[usize]) -> ValueResult {
         let list: Vec<i64> = list.iter().map(|d| *d as i64).collect();
         self.b.constant(Tensor::from_i64s(&list))
     }
 
-    /// A new weight, its numbers about as large as the inverse of the root of what is summed up.
-    fn weight(&mut self, dims: &[usize]) -> Made {
+    /// A new weight whose numbers are about the inverse square root of the number of terms.
+    fn weight(&mut self, dims: &[usize]) -> ValueResult {
         self.weights += 1;
         let summed = dims.iter().product::<usize>() / dims[0].max(1);
         let number = (1.0 + self.weights as f32 / 1000.0) / summed.max(1) as f32;
@@ -87,19 +86,19 @@ impl Maker {
         self.b.ty(x).as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default()
     }
 
-    fn matmul(&mut self, x: ValueId, columns: usize) -> Made {
+    fn matmul(&mut self, x: ValueId, columns: usize) -> ValueResult {
         let rows = self.dims(x).last().copied().unwrap_or(0);
         let w = self.weight(&[rows, columns])?;
         self.op(MatMul {}, &[x, w])
     }
 
-    fn reshape(&mut self, x: ValueId, dims: &[usize]) -> Made {
+    fn reshape(&mut self, x: ValueId, dims: &[usize]) -> ValueResult {
         let shape = self.ints(dims)?;
         self.op(Reshape { allowzero: false }, &[x, shape])
     }
 
     /// A convolution without bias.
-    fn conv(&mut self, x: ValueId, cout: usize, w: Window, group: usize) -> Made {
+    fn conv(&mut self, x: ValueId, cout: usize, w: Window, group: usize) -> ValueResult {
         let filter = self.weight(&[cout, self.channels(x) / group, w.kernel[0], w.kernel[1]])?;
         let op = Conv {
             strides: vec![w.stride; 2],
@@ -113,14 +112,14 @@ impl Maker {
     }
 
     /// A convolution with bias, and relu.
-    fn layer(&mut self, x: ValueId, cout: usize, w: Window) -> Made {
+    fn layer(&mut self, x: ValueId, cout: usize, w: Window) -> ValueResult {
         let y = self.conv(x, cout, w, 1)?;
         let bias = self.weight(&[1, cout, 1, 1])?;
         let y = self.op(Add {}, &[y, bias])?;
         self.op(Relu {}, &[y])
     }
 
-    fn max_pool(&mut self, x: ValueId, w: Window) -> Made {
+    fn max_pool(&mut self, x: ValueId, w: Window) -> ValueResult {
         let op = MaxPool {
             kernel: w.kernel.map(|k| k as i64).to_vec(),
             strides: vec![w.stride; 2],
@@ -135,7 +134,7 @@ impl Maker {
         self.op(op, &[x])
     }
 
-    fn mean_pool(&mut self, x: ValueId) -> Made {
+    fn mean_pool(&mut self, x: ValueId) -> ValueResult {
         let op = AvgPool {
             kernel: vec![3, 3],
             strides: vec![1, 1],
@@ -149,7 +148,7 @@ impl Maker {
         self.op(op, &[x])
     }
 
-    fn concat(&mut self, list: &[ValueId]) -> Made {
+    fn concat(&mut self, list: &[ValueId]) -> ValueResult {
         self.op(Concat { axis: 1 }, list)
     }
 
@@ -167,7 +166,7 @@ impl Maker {
 /// None: the shapes fit.
 pub fn bert() -> Result<Module, Diagnostics> {
     const N: usize = 64;
-    let mut m = Maker::new("bert");
+    let mut m = ModelBuilder::new("bert");
     let x = m.input("x", &[N, 1024]);
     let mut x = m.op(Relu {}, &[x])?;
     let mut outputs = Vec::new();
@@ -195,7 +194,7 @@ pub fn bert() -> Result<Module, Diagnostics> {
 /// None: the shapes fit.
 pub fn nasrnn() -> Result<Module, Diagnostics> {
     const UNITS: usize = 512;
-    let mut m = Maker::new("nasrnn");
+    let mut m = ModelBuilder::new("nasrnn");
     let mut state = m.input("state", &[1, UNITS]);
     for step in 0..5 {
         let x = m.input(&format!("x{step}"), &[1, UNITS]);
@@ -230,7 +229,7 @@ pub fn nasrnn() -> Result<Module, Diagnostics> {
 /// # Errors
 /// None: the shapes fit.
 pub fn resnext50() -> Result<Module, Diagnostics> {
-    let mut m = Maker::new("resnext50");
+    let mut m = ModelBuilder::new("resnext50");
     let x = m.input("x", &[1, 3, 224, 224]);
     let y = m.conv(x, 64, Window { stride: 2, ..same(7) }, 1)?;
     let y = m.op(Relu {}, &[y])?;
@@ -259,7 +258,7 @@ pub fn resnext50() -> Result<Module, Diagnostics> {
 /// # Errors
 /// None: the shapes fit.
 pub fn squeezenet() -> Result<Module, Diagnostics> {
-    let mut m = Maker::new("squeezenet");
+    let mut m = ModelBuilder::new("squeezenet");
     let x = m.input("x", &[1, 3, 224, 224]);
     let mut x = m.layer(x, 64, valid(3, 2))?;
     for (i, squeeze) in [16, 16, 32, 32, 48, 48, 64, 64].into_iter().enumerate() {
@@ -280,7 +279,7 @@ pub fn squeezenet() -> Result<Module, Diagnostics> {
 /// # Errors
 /// None: the shapes fit.
 pub fn vgg19() -> Result<Module, Diagnostics> {
-    let mut m = Maker::new("vgg19");
+    let mut m = ModelBuilder::new("vgg19");
     let mut x = m.input("x", &[1, 3, 224, 224]);
     for (channels, layers) in [(64, 2), (128, 2), (256, 4), (512, 4), (512, 4)] {
         for _ in 0..layers {
@@ -305,7 +304,7 @@ pub fn vgg19() -> Result<Module, Diagnostics> {
 /// # Errors
 /// None: the shapes fit.
 pub fn inception_v3() -> Result<Module, Diagnostics> {
-    let mut m = Maker::new("inception_v3");
+    let mut m = ModelBuilder::new("inception_v3");
     let x = m.input("x", &[1, 3, 299, 299]);
     let x = m.layer(x, 32, valid(3, 2))?;
     let x = m.layer(x, 32, valid(3, 1))?;
@@ -340,15 +339,15 @@ fn column(k: usize) -> Window {
     Window { kernel: [k, 1], stride: 1, pad: [k as i64 / 2, 0] }
 }
 
-impl Maker {
-    fn layers(&mut self, mut x: ValueId, list: &[(usize, Window)]) -> Made {
+impl ModelBuilder {
+    fn layers(&mut self, mut x: ValueId, list: &[(usize, Window)]) -> ValueResult {
         for (channels, w) in list {
             x = self.layer(x, *channels, *w)?;
         }
         Ok(x)
     }
 
-    fn inception_a(&mut self, x: ValueId, pool: usize) -> Made {
+    fn inception_a(&mut self, x: ValueId, pool: usize) -> ValueResult {
         let a = self.layer(x, 64, same(1))?;
         let b = self.layers(x, &[(48, same(1)), (64, same(5))])?;
         let c = self.layers(x, &[(64, same(1)), (96, same(3)), (96, same(3))])?;
@@ -357,14 +356,14 @@ impl Maker {
         self.concat(&[a, b, c, d])
     }
 
-    fn inception_b(&mut self, x: ValueId) -> Made {
+    fn inception_b(&mut self, x: ValueId) -> ValueResult {
         let a = self.layer(x, 384, valid(3, 2))?;
         let b = self.layers(x, &[(64, same(1)), (96, same(3)), (96, valid(3, 2))])?;
         let c = self.max_pool(x, valid(3, 2))?;
         self.concat(&[a, b, c])
     }
 
-    fn inception_c(&mut self, x: ValueId, c: usize) -> Made {
+    fn inception_c(&mut self, x: ValueId, c: usize) -> ValueResult {
         let a = self.layer(x, 192, same(1))?;
         let b = self.layers(x, &[(c, same(1)), (c, row(7)), (192, column(7))])?;
         let d = self.layers(x, &[(c, same(1)), (c, column(7)), (c, row(7)), (c, column(7)), (192, row(7))])?;
@@ -373,14 +372,14 @@ impl Maker {
         self.concat(&[a, b, d, e])
     }
 
-    fn inception_d(&mut self, x: ValueId) -> Made {
+    fn inception_d(&mut self, x: ValueId) -> ValueResult {
         let a = self.layers(x, &[(192, same(1)), (320, valid(3, 2))])?;
         let b = self.layers(x, &[(192, same(1)), (192, row(7)), (192, column(7)), (192, valid(3, 2))])?;
         let c = self.max_pool(x, valid(3, 2))?;
         self.concat(&[a, b, c])
     }
 
-    fn inception_e(&mut self, x: ValueId) -> Made {
+    fn inception_e(&mut self, x: ValueId) -> ValueResult {
         let a = self.layer(x, 320, same(1))?;
         let b = self.layer(x, 384, same(1))?;
         let (b1, b2) = (self.layer(b, 384, row(3))?, self.layer(b, 384, column(3))?);

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packing_is_undone() {
+    fn unpack_inverts_pack() {
         for bits in [1, 2, 4, 8] {
             for n in 0..20u8 {
                 let cells: Vec<u8> = (0..n).map(|i| i.wrapping_mul(37) & mask(bits)).collect();

@@ -1,4 +1,4 @@
-//! From a file or bytes to a module.
+//! File or bytes to module.
 
 use std::path::{Path, PathBuf};
 

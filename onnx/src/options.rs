@@ -1,4 +1,4 @@
-//! What the user can choose.
+//! Import options.
 
 use std::path::PathBuf;
 

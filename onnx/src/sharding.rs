@@ -1,4 +1,4 @@
-//! Placements on a mesh as ONNX's annotations for several devices, both ways.
+//! Conversion between placements on a mesh and ONNX's multi-device annotations.
 //!
 //! A mesh is a device configuration. ONNX counts devices and knows no axes of a mesh, so the names of the devices carry
 //! their coordinates: `cpu:1:0` is a CPU at row 1, column 0. A tensor's SBP is a sharding spec: shards of its split axes in
@@ -87,7 +87,7 @@ fn layout(sbp: &NdSbp, mesh: &Mesh) -> Option<(Vec<usize>, Vec<Split>)> {
 /// The sharding spec of tensor `name`.
 ///
 /// # Errors
-/// For partial values, which ONNX has no word for.
+/// For partial values, which ONNX lacks.
 pub(crate) fn encode(name: &str, sbp: &NdSbp, mesh: &Mesh, shape: Option<&Shape>) -> Result<ShardingSpecProto, String> {
     let (shards, split) = layout(sbp, mesh).ok_or_else(|| format!("'{name}' is a partial value ({sbp})"))?;
     let count = split.iter().map(|(_, n)| n).product::<usize>();
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_placement_comes_back() {
+    fn every_placement_round_trips() {
         let mesh2 = Mesh { devices: "cuda".into(), shape: vec![2, 3], part: None };
         assert_eq!(mesh(&configuration("m", &mesh2)).unwrap(), mesh2);
         let shape = vec![Dim::from(12i64), Dim::symbol("N")];

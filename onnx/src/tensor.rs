@@ -1,4 +1,4 @@
-//! Stored tensors and their values.
+//! `TensorProto` to tensor.
 
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Blob, DType, Elements, Tensor};

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back() {
+    fn values_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("v.pb");
         let t = Value::Tensor(Tensor::from_slice(&[2, 1], &[1.5f32, -2.0]).unwrap());

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_expressions_are_told_apart() {
+    fn symbol_names_and_expressions_are_distinguished() {
         for (text, shown) in [("batch", "batch"), ("batch*2", "batch*2"), ("past + 1", "past + 1"), ("8", "8")] {
             assert_eq!(dim_param(text).to_string(), shown);
         }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn invented_symbols_do_not_meet_those_of_the_model() {
+    fn invented_symbols_do_not_collide_with_model_symbols() {
         let t = Type::tensor(of_ir::DType::F32, vec![dim_param("u7*2"), dim_param("user"), dim_param("u3")]);
         assert_eq!(largest_fresh(&t), 7);
     }

@@ -413,7 +413,7 @@ fn tensors() {
 }
 
 #[test]
-fn crops_of_boxes() {
+fn crop_and_resize() {
     let size = |n: i32| n.to_le_bytes();
     let model = |mode| {
         Build::new()
@@ -441,7 +441,7 @@ fn crops_of_boxes() {
 }
 
 #[test]
-fn what_is_not_read_says_why() {
+fn unsupported_contrib_attributes_report_the_reason() {
     for (op, why) in [
         ("BeamSearch", "search"),
         ("SparseToDenseMatMul", "sparse"),

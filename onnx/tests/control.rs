@@ -11,7 +11,7 @@ fn branch(op: &str, inputs: &[&str], out: &str) -> Build {
 }
 
 #[test]
-fn branches_see_what_is_around_them() {
+fn branches_capture_outer_values() {
     let model = Build::new()
         .input("c", BOOL, &[])
         .input("x", F32, &["2"])
@@ -37,7 +37,7 @@ fn branches_see_what_is_around_them() {
 }
 
 #[test]
-fn branches_may_give_outer_values_and_several() {
+fn branches_may_yield_captured_and_multiple_values() {
     let both = |a: &str, b: &str| Build::new().outputs(&[a, b]);
     let model = Build::new()
         .input("c", BOOL, &[])
@@ -86,7 +86,7 @@ fn branches_nest_and_may_differ_in_shape() {
 }
 
 #[test]
-fn names_inside_do_not_reach_outside() {
+fn subgraph_names_are_scoped() {
     let model = |out: &str| {
         Build::new()
             .input("c", BOOL, &[])
@@ -108,7 +108,7 @@ fn names_inside_do_not_reach_outside() {
 }
 
 #[test]
-fn malformed_branches_are_refused() {
+fn malformed_if_is_refused() {
     let model = |then: Build, other: Build, outputs: &[&str]| -> ModelProto {
         Build::new()
             .input("c", BOOL, &[])
@@ -141,7 +141,7 @@ fn doubling() -> Build {
 }
 
 #[test]
-fn loops_carry_and_scan() {
+fn loop_carries_state_and_scans_outputs() {
     let model = Build::new()
         .input("n", I64, &[])
         .input("x", F32, &["2"])
@@ -179,7 +179,7 @@ fn loops_end_by_their_condition() {
 }
 
 #[test]
-fn carried_values_may_change_their_shape() {
+fn loop_state_may_change_shape() {
     let body = Build::new()
         .input("i", I64, &[])
         .input("go", BOOL, &[])
@@ -205,7 +205,7 @@ fn carried_values_may_change_their_shape() {
 }
 
 #[test]
-fn carried_values_may_change_their_rank() {
+fn loop_state_may_change_rank() {
     let body = Build::new()
         .input("i", I64, &[])
         .input("go", BOOL, &[])
@@ -354,7 +354,7 @@ fn malformed_scans_are_refused() {
 }
 
 #[test]
-fn scans_of_opset_8_had_batches() {
+fn scan_of_opset_8_has_a_batch_axis() {
     let model = |dims: [&str; 3], attrs: &[_]| {
         let mut all = vec![graph("body", sums()), int("num_scan_inputs", 1)];
         all.extend_from_slice(attrs);

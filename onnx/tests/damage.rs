@@ -54,7 +54,7 @@ fn changed_bytes() {
 }
 
 #[test]
-fn cut_files() {
+fn truncated_files() {
     let good = digits();
     let mut rng = fastrand::Rng::with_seed(1);
     for i in 0..1_000 {

@@ -117,7 +117,7 @@ fn text(ir: &str) -> Module {
 }
 
 #[test]
-fn names_shapes_and_constants_come_back() {
+fn names_shapes_and_constants_round_trip() {
     let model = Build::new()
         .input("x", F32, &["N", "2*S + 2", "?", "4"])
         .init(f32s("w", &[4, 3], &[0.5; 12]))
@@ -139,7 +139,7 @@ fn names_shapes_and_constants_come_back() {
 }
 
 #[test]
-fn inputs_constants_and_one_value_twice_are_outputs() {
+fn outputs_may_be_inputs_constants_or_duplicates() {
     let model = Build::new()
         .input("x", F32, &["1"])
         .init(i64s("c", &[2], &[3, 4]))
@@ -161,7 +161,7 @@ fn inputs_constants_and_one_value_twice_are_outputs() {
 }
 
 #[test]
-fn attributes_come_back() {
+fn attributes_round_trip() {
     let model = Build::new()
         .input("x", F32, &["1", "2", "6", "6"])
         .input("u", DataType::Uint8, &["2"])
@@ -187,7 +187,7 @@ fn text_attr(name: &str, s: &'static str) -> of_onnx::proto::AttributeProto {
 }
 
 #[test]
-fn control_flow_with_captures_comes_back() {
+fn control_flow_with_captures_round_trips() {
     let branch = |op: &str| Build::new().node(op, &["x"], &["r"], &[]).outputs(&["r"]);
     // One branch gives back what is around it, the other a constant.
     let passing = Build::new().outputs(&["x"]);
@@ -221,7 +221,7 @@ fn control_flow_with_captures_comes_back() {
 }
 
 #[test]
-fn sequences_optionals_and_strings_come_back() {
+fn sequences_optionals_and_strings_round_trip() {
     let words = of_onnx::proto::TensorProto {
         string_data: vec!["a".into(), "é".into()],
         ..empty("w", DataType::String, &[2])
@@ -245,7 +245,7 @@ fn sequences_optionals_and_strings_come_back() {
 }
 
 #[test]
-fn what_onnx_has_no_word_for_is_rewritten() {
+fn ops_without_onnx_equivalent_are_legalized() {
     let module = text(
         "func @main(%x: tensor<1x4x4x2xf32>, %w: tensor<3x2x1x1xf32>, %i: tensor<4xi32>, %j: tensor<4xi32>) ->
              (tensor<1x4x4x3xf32>, tensor<4xi32>, tensor<4xi32>, tensor<1x4x4x2xf32>, tensor<4xi1>, tensor<4xi8>) {
@@ -273,7 +273,7 @@ fn what_onnx_has_no_word_for_is_rewritten() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_with_a_hint() {
+fn unexportable_ops_are_refused_with_a_hint() {
     let fail = text(
         "func @main() -> (tensor<2xf32>) {
            %y = of.fail {message = \"no\", ty = tensor<2xf32>} : () -> tensor<2xf32>
@@ -292,7 +292,7 @@ fn what_cannot_be_written_is_refused_with_a_hint() {
 }
 
 #[test]
-fn the_operator_set_is_what_the_operators_need() {
+fn export_chooses_the_lowest_sufficient_operator_set() {
     let model = |op: &str, inputs: &[&str]| {
         let g = Build::new().input("x", F32, &["2", "3", "4"]).init(f32s("s", &[4], &[1.0; 4]));
         good(&g.node(op, inputs, &["y"], &[]).outputs(&["y"]).model(24))
@@ -315,7 +315,7 @@ fn the_operator_set_is_what_the_operators_need() {
 }
 
 #[test]
-fn weights_go_beside_the_model_in_whole_pages() {
+fn external_weights_are_page_aligned() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.onnx");
     let weights: Vec<f32> = (0..2000).map(|i| i as f32).collect();
@@ -347,7 +347,7 @@ fn weights_go_beside_the_model_in_whole_pages() {
 }
 
 #[test]
-fn placements_come_back() {
+fn placements_round_trip() {
     let ir = |y: &str| {
         format!(
             "of.mesh @mesh {{devices = \"cuda\", shape = [2, 2]}}
@@ -384,7 +384,7 @@ fn placements_come_back() {
 }
 
 #[test]
-fn short_floats_saturate_in_integers_once() {
+fn narrow_float_to_integer_casts_saturate_once() {
     let model = Build::new()
         .input("x", DataType::Float16, &["2"])
         .node("Cast", &["x"], &["y"], &[int("to", 4)])
@@ -405,7 +405,7 @@ fn node_of(model: &ModelProto, op: &str) -> of_onnx::proto::NodeProto {
 }
 
 #[test]
-fn young_element_types_need_the_operator_sets_that_brought_them() {
+fn new_element_types_raise_the_operator_set() {
     for (dtype, opset) in [("f4E2M1FN", 23), ("f8E8M0FNU", 24), ("ui2", 25), ("i4", 21)] {
         let m = text(&format!(
             "func @main(%x: tensor<4xf32>) -> (tensor<4x{dtype}>) {{
@@ -429,7 +429,7 @@ fn young_element_types_need_the_operator_sets_that_brought_them() {
 }
 
 #[test]
-fn random_numbers_have_shapes_and_seeds() {
+fn random_ops_export_shape_and_seed() {
     let m = text(
         "func @main(%x: tensor<?(N)xf32>, %s: tensor<2xi64>) -> (tensor<?(N)xf64>, tensor<?x?xf32>) {
            %n = of.shape %x : (tensor<?(N)xf32>) -> tensor<1xi64>
@@ -456,7 +456,7 @@ fn random_numbers_have_shapes_and_seeds() {
 }
 
 #[test]
-fn derivatives_name_what_they_are_of() {
+fn gradient_exports_name_their_operands() {
     let m = text(
         "func @main(%x: tensor<2xf32>) -> (tensor<2xf32>) {
            %y = of.mul %x, %x : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
@@ -470,7 +470,7 @@ fn derivatives_name_what_they_are_of() {
 }
 
 #[test]
-fn the_state_of_a_loop_stays_an_optional() {
+fn optional_loop_state_stays_optional() {
     let m = text(
         "func @main(%n: tensor<i64>, %c: tensor<i1>, %o: !of.opt<tensor<2xf32>>) -> (!of.opt<tensor<2xf32>>) {
            %y = of.loop %n, %c, %o : (tensor<i64>, tensor<i1>, !of.opt<tensor<2xf32>>) -> !of.opt<tensor<2xf32>> {
@@ -497,7 +497,7 @@ fn bool_scalar() -> Value {
 }
 
 #[test]
-fn what_onnx_does_not_stretch_or_repeat_is_written_otherwise() {
+fn missing_broadcasts_are_exported_explicitly() {
     let m = text(
         "func @main(%x: tensor<2x1xf32>, %s: tensor<3xf32>, %i: tensor<i64>) -> (tensor<2x3xf32>, tensor<4xf32>) {
            %p = of.prelu %x, %s
@@ -539,7 +539,7 @@ fn one_node(op: &str, inputs: &[(DataType, &[&str])], attrs: &[of_onnx::proto::A
 }
 
 #[test]
-fn operands_get_types_that_the_operator_takes() {
+fn operands_are_cast_to_supported_types() {
     let casts = |m: &Module| {
         let nodes = written(m).graph.unwrap().node;
         nodes.iter().filter(|n| n.op_type() == "Cast").map(|n| n.attribute[0].i()).collect::<Vec<_>>()
@@ -561,7 +561,7 @@ fn operands_get_types_that_the_operator_takes() {
 }
 
 #[test]
-fn numbers_beside_the_data_have_the_rank_that_the_operator_wants() {
+fn scalar_operands_get_the_required_rank() {
     let m = one_node("TopK", &[(F32, &["5"]), (I64, &["1", "1"])], &[]);
     let model = written(&m);
     assert_eq!(node_of(&model, "Reshape").input[0], "x1");
@@ -582,7 +582,7 @@ fn numbers_beside_the_data_have_the_rank_that_the_operator_wants() {
 }
 
 #[test]
-fn what_readers_misunderstand_is_written_plainly() {
+fn export_avoids_forms_that_other_importers_misread() {
     // Axes from the end.
     let g = Build::new()
         .input("x", F32, &["1", "1", "4", "4"])
@@ -591,7 +591,7 @@ fn what_readers_misunderstand_is_written_plainly() {
         .outputs(&["y"]);
     let node = node_of(&written(&good(&g.model(21))), "Resize");
     assert_eq!(node.attribute.iter().find(|a| a.name() == "axes").unwrap().ints, [2, 3]);
-    // Pads that are worked out beside an output padding.
+    // Automatic pads with an output padding.
     let same = [text_attr("auto_pad", "SAME_UPPER"), ints("strides", &[2]), ints("output_padding", &[1])];
     let m = one_node("ConvTranspose", &[(F32, &["1", "1", "3"]), (F32, &["1", "1", "2"])], &same);
     let model = written(&m);
@@ -615,7 +615,7 @@ fn what_readers_misunderstand_is_written_plainly() {
 }
 
 #[test]
-fn attributes_without_effect_are_left_out() {
+fn attributes_without_effect_are_omitted() {
     let attr = |m: &Module, op: &str, name: &str| node_of(&written(m), op).attribute.iter().any(|a| a.name() == name);
     let pool = [text_attr("auto_pad", "VALID"), ints("kernel_shape", &[3]), int("ceil_mode", 1), ints("strides", &[2])];
     assert!(!attr(&one_node("MaxPool", &[(F32, &["1", "1", "4"])], &pool), "MaxPool", "ceil_mode"));
@@ -627,7 +627,7 @@ fn attributes_without_effect_are_left_out() {
 }
 
 #[test]
-fn coupled_probabilities_are_those_of_a_machine() {
+fn svm_pairwise_coupling_round_trips() {
     let m = text(
         "func @main(%x: tensor<2x3xf32>) -> (tensor<2x3xf32>) {
            %y = of.pairwise_coupling %x {classes = 3} : (tensor<2x3xf32>) -> tensor<2x3xf32>

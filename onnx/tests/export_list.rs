@@ -66,7 +66,7 @@ fn run_all(module: &Module, args: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn every_op_is_written_or_says_why_not() {
+fn every_op_exports_or_reports_the_reason() {
     let mut refusals: BTreeMap<&str, String> = BTreeMap::new();
     let mut written = 0;
     // At the newest set, and at the oldest, where younger composites are expanded.

@@ -1,4 +1,4 @@
-//! Tensor data in files beside the model.
+//! External tensor data.
 
 mod support;
 

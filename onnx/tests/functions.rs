@@ -67,7 +67,7 @@ fn tensors_are_attributes_too() {
 }
 
 #[test]
-fn functions_nest_and_pass_attributes_on() {
+fn nested_functions_forward_attributes() {
     let outer = Build::new()
         .arg("a")
         .node("Leaky", &["a"], &["b"], &[reference("slope", "steep", AttributeType::Float)])
@@ -86,7 +86,7 @@ fn functions_nest_and_pass_attributes_on() {
 }
 
 #[test]
-fn bodies_see_their_arguments_alone() {
+fn function_bodies_are_isolated() {
     // The names of body and graph are the same and do not meet.
     let f = Build::new().arg("y").node("Neg", &["y"], &["x"], &[]).outputs(&["x"]).function("local", "F", &[]);
     gives(&model(call("F", &[]), vec![f]), &[x()], &[(&[2], &[2.0, -3.0])]);
@@ -95,7 +95,7 @@ fn bodies_see_their_arguments_alone() {
 }
 
 #[test]
-fn arguments_are_left_out() {
+fn function_arguments_may_be_omitted() {
     let f = Build::new()
         .arg("a")
         .arg("low")
@@ -117,7 +117,7 @@ fn arguments_are_left_out() {
 }
 
 #[test]
-fn outputs_are_values_of_the_body_or_arguments() {
+fn function_outputs_may_be_arguments() {
     let f = Build::new()
         .arg("a")
         .node("Neg", &["a"], &["b"], &[])
@@ -131,14 +131,14 @@ fn outputs_are_values_of_the_body_or_arguments() {
 }
 
 #[test]
-fn an_argument_that_is_left_out_is_no_output() {
+fn omitted_argument_cannot_be_an_output() {
     let f = Build::new().arg("a").arg("b").outputs(&["b"]).function("local", "F", &[]);
     let errors = bad(&model(call("F", &[]), vec![f]));
     assert!(!errors.is_empty());
 }
 
 #[test]
-fn overloads_are_told_apart() {
+fn function_overloads_are_distinguished() {
     let f = |op: &str, overload: &str| {
         let mut f = Build::new().arg("a").node(op, &["a"], &["b"], &[]).outputs(&["b"]).function("local", "F", &[]);
         f.overload = Some(overload.into());
@@ -166,7 +166,7 @@ fn a_function_may_replace_an_operator() {
 }
 
 #[test]
-fn bodies_have_their_own_operator_sets() {
+fn function_bodies_have_their_own_operator_sets() {
     let mut f = Build::new()
         .arg("a")
         .node("ReduceSum", &["a"], &["b"], &[ints("axes", &[0]), int("keepdims", 0)])
@@ -181,7 +181,7 @@ fn bodies_have_their_own_operator_sets() {
 }
 
 #[test]
-fn bodies_may_hold_subgraphs() {
+fn function_bodies_may_contain_subgraphs() {
     let leaky = Build::new()
         .node("LeakyRelu", &["a"], &["t"], &[reference("alpha", "slope", AttributeType::Float)])
         .outputs(&["t"]);
@@ -204,7 +204,7 @@ fn bodies_may_hold_subgraphs() {
 }
 
 #[test]
-fn graphs_are_not_passed_to_functions() {
+fn graph_attributes_to_functions_are_refused() {
     let f = Build::new()
         .arg("c")
         .node(
@@ -233,7 +233,7 @@ fn caller(name: &str, callees: &[&str]) -> FunctionProto {
 }
 
 #[test]
-fn recursion_is_refused_at_once() {
+fn recursive_functions_are_refused() {
     let itself = model(call("F", &[]), vec![caller("F", &["F"])]);
     let errors = bad(&itself);
     refused(&errors, Code::MODEL, &["'F' calls itself"]);
@@ -246,7 +246,7 @@ fn recursion_is_refused_at_once() {
 }
 
 #[test]
-fn calls_that_multiply_are_bounded() {
+fn exponential_function_inlining_is_bounded() {
     let name = |i: usize| format!("F{i}");
     let mut functions: Vec<FunctionProto> = (0..30).map(|i| caller(&name(i), &[&name(i + 1), &name(i + 1)])).collect();
     functions.push(Build::new().arg("a").node("Neg", &["a"], &["b"], &[]).outputs(&["b"]).function(
@@ -262,7 +262,7 @@ fn calls_that_multiply_are_bounded() {
 }
 
 #[test]
-fn long_chains_of_calls_are_read() {
+fn deep_call_chains_import() {
     let name = |i: usize| format!("F{i}");
     let mut functions: Vec<FunctionProto> = (0..40).map(|i| caller(&name(i), &[&name(i + 1)])).collect();
     functions.push(Build::new().arg("a").node("Neg", &["a"], &["b"], &[]).outputs(&["b"]).function(
@@ -274,7 +274,7 @@ fn long_chains_of_calls_are_read() {
 }
 
 #[test]
-fn nesting_is_bounded() {
+fn subgraph_nesting_is_bounded() {
     // Calls in branches of branches, in functions that call each other: deep without being long.
     let name = |i: usize| format!("F{i}");
     let deep = |callee: &str, levels: usize| {

@@ -112,7 +112,7 @@ fn tensors_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn constants_have_seven_forms_and_one_value() {
+fn constant_operator_has_seven_forms() {
     let scattered = sparse(f32s("", &[1], &[9.0]), i64s("", &[1], &[1]), &[2]);
     let model = Build::new()
         .node("Constant", &[], &["a"], &[tensor("value", f32s("", &[2], &[1.0, 2.0]))])
@@ -161,7 +161,7 @@ fn constants_have_seven_forms_and_one_value() {
 }
 
 #[test]
-fn optional_inputs_are_left_out() {
+fn optional_inputs_may_be_omitted() {
     let model = Build::new()
         .input("x", F32, &["4"])
         .init(f32s("two", &[], &[2.0]))
@@ -190,7 +190,7 @@ fn optional_inputs_are_left_out() {
 }
 
 #[test]
-fn outputs_are_left_out() {
+fn optional_outputs_may_be_omitted() {
     let model = Build::new()
         .input("x", F32, &["3"])
         .init(i64s("k", &[1], &[2]))
@@ -202,7 +202,7 @@ fn outputs_are_left_out() {
 }
 
 #[test]
-fn nodes_keep_their_names_and_places() {
+fn locations_carry_node_names_and_indices() {
     let model = Build::new()
         .input("x", F32, &["2"])
         .init(f32s("w", &[2], &[1.0, 1.0]))
@@ -284,7 +284,7 @@ fn dimensions_without_a_name_and_shapes_that_are_absent_are_unknown() {
 }
 
 #[test]
-fn declared_shapes_add_to_inference() {
+fn declared_shapes_refine_inference() {
     // How many elements are not zero is not known before the run; the model says a name for it.
     let model = Build::new()
         .input("x", F32, &["4"])
@@ -296,7 +296,7 @@ fn declared_shapes_add_to_inference() {
 }
 
 #[test]
-fn declared_shapes_that_contradict_warn_and_inference_holds() {
+fn contradicting_declared_shapes_warn() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .node("Relu", &["x"], &["r"], &[])
@@ -361,7 +361,7 @@ fn weights(module: &of_ir::Module) -> Vec<Blob> {
 }
 
 #[test]
-fn sequences_and_optionals_are_inputs_maps_are_not() {
+fn sequence_and_optional_inputs_import_and_maps_are_refused() {
     let element = Some(Box::new(ty(F32, &["2"])));
     let sequence = type_proto::Value::SequenceType(Box::new(type_proto::Sequence { elem_type: element }));
     let map = type_proto::Value::MapType(Box::new(type_proto::Map { key_type: Some(7), value_type: None }));
@@ -397,7 +397,7 @@ fn names_must_be_defined_once_and_before_use() {
 }
 
 #[test]
-fn files_that_are_no_models_are_refused() {
+fn non_model_files_are_refused() {
     refused(&bad(&ModelProto::default()), Code::MODEL, &["empty"]);
     refused(&bad(&ModelProto { ir_version: Some(10), ..ModelProto::default() }), Code::MODEL, &["no graph"]);
     let garbage = import_bytes(&b"\xFF\xFFnot a model"[..], &Options::default());
@@ -422,7 +422,7 @@ fn the_number_of_nodes_is_bounded() {
 }
 
 #[test]
-fn n_grams_may_share_a_place() {
+fn ngrams_may_share_an_output_index() {
     let attrs = [
         text("mode", "TF"),
         int("min_gram_length", 2),
@@ -438,7 +438,7 @@ fn n_grams_may_share_a_place() {
 }
 
 #[test]
-fn the_largest_are_counted_by_one_number() {
+fn top_k_takes_one_element_k() {
     let g = Build::new().input("x", F32, &["4"]).init(i64s("k", &[2], &[1, 2]));
     let g = g.node("TopK", &["x", "k"], &["v", "i"], &[]).outputs(&["v", "i"]);
     assert!(bad(&g.model(21))[0].message.contains("k must be one number"));

@@ -10,7 +10,7 @@ use support::*;
 const SIX: [f32; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 
 #[test]
-fn operands_broadcast_by_attributes() {
+fn opset_6_broadcast_attributes() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .input("row", F32, &["3"])
@@ -41,7 +41,7 @@ fn operands_broadcast_by_attributes() {
 }
 
 #[test]
-fn broadcasts_that_do_not_fit_are_refused() {
+fn incompatible_opset_6_broadcasts_are_refused() {
     let model = |opset, dims: &[&str], attrs: &[_]| {
         let b = Build::new().input("x", F32, &["2", "3"]).input("y", F32, dims).node("Add", &["x", "y"], &["z"], attrs);
         b.outputs(&["z"]).model(opset)
@@ -56,7 +56,7 @@ fn broadcasts_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn operands_could_be_consumed() {
+fn opset_1_consumed_inputs_attribute() {
     let consumed = ints("consumed_inputs", &[0]);
     let one = std::slice::from_ref(&consumed);
     let model = |opset| {
@@ -80,7 +80,7 @@ fn operands_could_be_consumed() {
 }
 
 #[test]
-fn parameters_were_attributes() {
+fn opset_1_parameters_as_attributes() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .init(f32s("twice", &[], &[2.0]))
@@ -169,7 +169,7 @@ fn networks_of_opset_6() {
 }
 
 #[test]
-fn centers_are_cut_and_padded() {
+fn center_crop_pad() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .init(i64s("shape", &[2], &[4, 1]))
@@ -189,7 +189,7 @@ fn centers_are_cut_and_padded() {
 }
 
 #[test]
-fn windows_are_sums_of_cosines() {
+fn cosine_window_functions() {
     let model = Build::new()
         .init(i64s("n", &[], &[4]))
         .init(i64s("m", &[], &[3]))
@@ -213,7 +213,7 @@ fn windows_are_sums_of_cosines() {
 }
 
 #[test]
-fn pixels_become_channels_in_two_orders() {
+fn depth_space_modes() {
     let model = |mode| {
         Build::new()
             .input("x", F32, &["n", "2", "1", "2"])
@@ -232,7 +232,7 @@ fn pixels_become_channels_in_two_orders() {
 }
 
 #[test]
-fn dropout_without_ratio_keeps_everything() {
+fn dropout_without_ratio_is_identity() {
     let model = |ratio, training| {
         Build::new()
             .input("x", F32, &["2"])
@@ -250,7 +250,7 @@ fn dropout_without_ratio_keeps_everything() {
 }
 
 #[test]
-fn shapes_may_be_cut_to_nothing() {
+fn shape_slice_may_be_empty() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .node("Shape", &["x"], &["none"], &[int("start", 2), int("end", 1)])
@@ -278,7 +278,7 @@ fn empty_optionals_have_a_type() {
 }
 
 #[test]
-fn recurrent_operators_said_what_they_give() {
+fn opset_1_recurrent_output_sequence() {
     let model = |opset| {
         Build::new()
             .input("x", F32, &["2", "1", "1"])
@@ -294,7 +294,7 @@ fn recurrent_operators_said_what_they_give() {
 }
 
 #[test]
-fn attributes_that_repeat_extents_must_be_right() {
+fn redundant_extent_attributes_are_checked() {
     let conv = |kernel: &[i64]| {
         Build::new()
             .input("x", F32, &["1", "1", "4", "4"])

@@ -14,7 +14,7 @@ fn ml(build: Build, version: i64) -> ModelProto {
 }
 
 #[test]
-fn features_are_prepared() {
+fn ml_feature_preprocessing() {
     let d = "ai.onnx.ml";
     let build = Build::new()
         .input("x", F32, &["2", "2"])
@@ -55,7 +55,7 @@ fn features_are_prepared() {
 }
 
 #[test]
-fn linear_models_score_and_label() {
+fn ml_linear_models() {
     let d = "ai.onnx.ml";
     let build = Build::new()
         .input("x", F32, &["2", "2"])
@@ -82,7 +82,7 @@ fn linear_models_score_and_label() {
 }
 
 #[test]
-fn trees_of_the_old_form_vote() {
+fn ml_legacy_tree_ensembles() {
     let nodes = || {
         vec![
             ints("nodes_treeids", &[0, 0, 0]),
@@ -119,7 +119,7 @@ fn trees_of_the_old_form_vote() {
 }
 
 #[test]
-fn machines_of_support_vectors_decide() {
+fn ml_support_vector_machines() {
     let d = "ai.onnx.ml";
     let build = Build::new()
         .input("x", F32, &["2", "1"])
@@ -160,7 +160,7 @@ fn machines_of_support_vectors_decide() {
 }
 
 #[test]
-fn dictionaries_are_refused_with_the_reason() {
+fn map_types_are_refused_with_the_reason() {
     let build = Build::new()
         .input("x", F32, &["2", "1"])
         .node("ZipMap", &["x"], &["y"], &[ints("classlabels_int64s", &[1])])
@@ -170,7 +170,7 @@ fn dictionaries_are_refused_with_the_reason() {
 }
 
 #[test]
-fn boxes_that_overlap_are_dropped() {
+fn non_max_suppression_drops_overlaps() {
     let model = Build::new()
         .input("boxes", F32, &["1", "3", "4"])
         .input("scores", F32, &["1", "1", "3"])

@@ -8,7 +8,7 @@ use of_ops::Value;
 use support::*;
 
 #[test]
-fn the_axis_of_a_transform_was_an_attribute() {
+fn dft_opset_17_axis_attribute() {
     // Along axis 1: two columns, each of two real numbers.
     let outputs: &[(&[usize], &[f64])] = &[(&[1, 2, 2, 2], &[4.0, 0.0, 6.0, 0.0, -2.0, 0.0, -2.0, 0.0])];
     let x = || x32(&[1, 2, 2, 1], &[1.0, 2.0, 3.0, 4.0]);
@@ -24,7 +24,7 @@ fn the_axis_of_a_transform_was_an_attribute() {
 }
 
 #[test]
-fn one_half_of_a_spectrum_makes_a_real_signal() {
+fn dft_onesided_inverse() {
     let model = Build::new()
         .input("x", F32, &["1", "5", "1"])
         .init(i64s("n", &[], &[5]))
@@ -41,7 +41,7 @@ fn one_half_of_a_spectrum_makes_a_real_signal() {
 }
 
 #[test]
-fn frames_of_a_signal_are_transformed() {
+fn stft() {
     let model = Build::new()
         .input("x", F32, &["1", "5", "1"])
         .init(i64s("step", &[], &[2]))
@@ -54,7 +54,7 @@ fn frames_of_a_signal_are_transformed() {
 }
 
 #[test]
-fn random_numbers_repeat_and_differ_between_nodes() {
+fn random_ops_are_reproducible_and_differ_per_node() {
     let model = |attrs: &[_]| {
         Build::new()
             .input("x", F32, &["3"])
@@ -82,7 +82,7 @@ fn random_numbers_repeat_and_differ_between_nodes() {
 }
 
 #[test]
-fn dropout_trains_when_it_is_told_to() {
+fn dropout_training_mode() {
     let model = Build::new()
         .input("x", F32, &["4"])
         .input("training", BOOL, &[])
@@ -100,7 +100,7 @@ fn dropout_trains_when_it_is_told_to() {
 }
 
 #[test]
-fn statistics_of_a_batch_run_on() {
+fn batch_norm_running_statistics() {
     let model = |outputs: &[&str], attrs: &[_], opset| {
         let mut b = Build::new().input("x", F32, &["2", "1"]);
         for (name, value) in [("s", 1.0), ("b", 0.0), ("m", 10.0), ("v", 10.0)] {
@@ -118,7 +118,7 @@ fn statistics_of_a_batch_run_on() {
 }
 
 #[test]
-fn attention_goes_through_its_subgraphs() {
+fn flex_attention_inlines_its_subgraphs() {
     // Scores that all become 0 weigh all values alike.
     let same = Build::new().arg("s").node("Sub", &["s", "s"], &["t"], &[]).outputs(&["t"]);
     let mut model = Build::new()
@@ -139,7 +139,7 @@ fn attention_goes_through_its_subgraphs() {
 }
 
 #[test]
-fn derivatives_are_of_named_values() {
+fn gradient_operator_names_values() {
     let model = |given: &[&str], y: &'static str| {
         let mut model = Build::new()
             .input("a", F32, &[])
@@ -160,7 +160,7 @@ fn derivatives_are_of_named_values() {
 }
 
 #[test]
-fn pictures_are_decoded() {
+fn image_decoder() {
     let model = |attrs: &[_]| {
         let node = Build::new().input("file", DataType::Uint8, &["n"]).node("ImageDecoder", &["file"], &["y"], attrs);
         node.outputs(&["y"]).model(20)

@@ -10,7 +10,7 @@ fn unsupported(errors: &[Diagnostic]) -> Vec<&Diagnostic> {
 }
 
 #[test]
-fn all_are_listed_with_node_operator_domain_opset_and_reason() {
+fn every_unsupported_node_is_listed_with_its_reason() {
     let mut model = Build::new()
         .input("x", F32, &["2"])
         .node("NoSuchOp", &["x"], &["a"], &[])
@@ -50,7 +50,7 @@ fn all_are_listed_with_node_operator_domain_opset_and_reason() {
 }
 
 #[test]
-fn operators_after_one_that_is_unknown_are_still_looked_at() {
+fn operators_after_an_unknown_one_are_checked() {
     // What is fed by something unknown cannot be imported, and is known to be unknown itself.
     let model = Build::new()
         .input("x", F32, &["2"])
@@ -66,7 +66,7 @@ fn operators_after_one_that_is_unknown_are_still_looked_at() {
 }
 
 #[test]
-fn nodes_with_the_same_fault_share_a_line() {
+fn nodes_with_the_same_error_share_a_line() {
     let mut b = Build::new().input("x", F32, &["2"]);
     for i in 0..20 {
         b = b.node("NoSuchOp", &["x"], &[&format!("y{i}")], &[]).named(&format!("n{i}"));
@@ -82,7 +82,7 @@ fn nodes_with_the_same_fault_share_a_line() {
 }
 
 #[test]
-fn subgraphs_are_looked_at() {
+fn unsupported_operators_in_subgraphs_are_listed() {
     let branch = |op: &str, out: &str| Build::new().node(op, &["x"], &[out], &[]).outputs(&[out]);
     let model = |condition: &str| {
         Build::new()
@@ -108,7 +108,7 @@ fn subgraphs_are_looked_at() {
 }
 
 #[test]
-fn functions_are_looked_at_where_they_are_called() {
+fn unsupported_operators_in_functions_are_listed_per_call() {
     let body = Build::new().arg("a").node("Inner", &["a"], &["b"], &[]).named("deep").outputs(&["b"]);
     let mut model = Build::new()
         .input("x", F32, &["2"])
@@ -126,7 +126,7 @@ fn functions_are_looked_at_where_they_are_called() {
 }
 
 #[test]
-fn faults_of_other_kinds_are_listed_beside() {
+fn other_import_errors_are_listed_too() {
     let model = Build::new()
         .input("x", F32, &["2"])
         .input("z", F32, &["3"])
@@ -142,7 +142,7 @@ fn faults_of_other_kinds_are_listed_beside() {
 }
 
 #[test]
-fn inputs_of_inputs_that_are_unsupported_do_not_repeat() {
+fn errors_do_not_cascade_to_consumers() {
     let complex = of_onnx::proto::tensor_proto::DataType::Complex64;
     let model = Build::new().input("x", complex, &["2"]).node("Relu", &["x"], &["y"], &[]).outputs(&["y"]).model(18);
     let errors = bad(&model);

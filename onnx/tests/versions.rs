@@ -7,7 +7,7 @@ use of_onnx::{NEWEST_OPSET, OLDEST_OPSET};
 use support::*;
 
 #[test]
-fn clip_had_attributes() {
+fn clip_opset_6_attributes() {
     let model = Build::new()
         .input("x", F32, &["3"])
         .node("Clip", &["x"], &["both"], &[float("min", 0.0), float("max", 1.0)])
@@ -20,7 +20,7 @@ fn clip_had_attributes() {
 }
 
 #[test]
-fn axes_were_attributes() {
+fn axes_as_attributes() {
     let model = Build::new()
         .input("x", F32, &["1", "2", "2"])
         .node("Squeeze", &["x"], &["s"], &[ints("axes", &[0])])
@@ -47,7 +47,7 @@ fn axes_were_attributes() {
 }
 
 #[test]
-fn axes_are_operands() {
+fn axes_as_operands() {
     let model = Build::new()
         .input("x", F32, &["1", "2", "2"])
         .init(i64s("zero", &[1], &[0]))
@@ -76,7 +76,7 @@ fn axes_are_operands() {
 }
 
 #[test]
-fn reduce_sum_changed_before_the_others() {
+fn reduce_sum_opset_13_axes_operand() {
     let model = Build::new()
         .input("x", F32, &["2", "2"])
         .init(i64s("one", &[1], &[1]))
@@ -88,7 +88,7 @@ fn reduce_sum_changed_before_the_others() {
 }
 
 #[test]
-fn slice_pad_and_split_had_attributes() {
+fn slice_pad_split_as_attributes() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .node("Slice", &["x"], &["cut"], &[ints("starts", &[-2]), ints("ends", &[1000]), ints("axes", &[1])])
@@ -116,7 +116,7 @@ fn slice_pad_and_split_had_attributes() {
 }
 
 #[test]
-fn split_of_18_gives_uneven_pieces() {
+fn split_opset_18_uneven_parts() {
     let model = Build::new()
         .input("x", F32, &["5"])
         .node("Split", &["x"], &["a", "b"], &[int("num_outputs", 2)])
@@ -127,7 +127,7 @@ fn split_of_18_gives_uneven_pieces() {
 }
 
 #[test]
-fn softmax_saw_a_matrix() {
+fn softmax_opset_11_flattens_to_matrix() {
     let logs: Vec<f32> = [1.0f32, 2.0, 3.0, 4.0].map(f32::ln).into();
     let softmax = |opset, attrs: &[_]| {
         let b = Build::new().input("x", F32, &["1", "2", "1", "2"]).node("Softmax", &["x"], &["y"], attrs);
@@ -152,7 +152,7 @@ fn softmax_saw_a_matrix() {
 }
 
 #[test]
-fn dropout_passes_on() {
+fn dropout_inference_is_identity() {
     for (opset, attrs) in [(7, vec![float("ratio", 0.9)]), (10, vec![float("ratio", 0.9)]), (13, vec![int("seed", 3)])]
     {
         let model = Build::new()
@@ -175,7 +175,7 @@ fn dropout_passes_on() {
 }
 
 #[test]
-fn top_k_had_an_attribute() {
+fn top_k_opset_1_attribute() {
     let model = Build::new()
         .input("x", F32, &["2", "3"])
         .node("TopK", &["x"], &["v", "i"], &[int("k", 2)])
@@ -186,7 +186,7 @@ fn top_k_had_an_attribute() {
 }
 
 #[test]
-fn images_were_upsampled() {
+fn upsample() {
     let x = || x32(&[1, 1, 1, 2], &[1.0, 3.0]);
     let twice: &[f64] = &[1.0, 1.0, 3.0, 3.0];
     let linear: &[f64] = &[1.0, 2.0, 3.0, 3.0];
@@ -219,7 +219,7 @@ fn images_were_upsampled() {
 }
 
 #[test]
-fn batch_normalization_of_7() {
+fn batch_normalization_opset_7() {
     let model = |attrs: &[_], outputs: &[&str]| {
         Build::new()
             .input("x", F32, &["1", "2", "2"])
@@ -239,7 +239,7 @@ fn batch_normalization_of_7() {
 }
 
 #[test]
-fn group_normalization_had_a_scale_for_every_group() {
+fn group_normalization_opset_18_scale_per_group() {
     let model = |opset, n: usize, scale: &[f32]| {
         Build::new()
             .input("x", F32, &["1", "4", "1"])
@@ -383,7 +383,7 @@ fn elementwise_forms() {
 }
 
 #[test]
-fn scatter_has_a_newer_name() {
+fn scatter_imports_as_scatter_elements() {
     let model = Build::new()
         .input("x", F32, &["2", "2"])
         .init(i64s("i", &[1, 2], &[1, 0]))
@@ -409,7 +409,7 @@ fn operator_sets_that_are_too_old_or_too_new_are_refused() {
 }
 
 #[test]
-fn the_domain_has_two_names() {
+fn default_domain_has_two_names() {
     let mut model = Build::new().input("x", F32, &["1"]).node("Relu", &["x"], &["y"], &[]).outputs(&["y"]).model(18);
     model.opset_import = vec![set("ai.onnx", 18)];
     gives(&model, &[x32(&[1], &[2.0])], &[(&[1], &[2.0])]);

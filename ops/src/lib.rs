@@ -1,7 +1,7 @@
 //! Every op: one file each, or a row of a family's table, and the one list of them ([`list::ALL`]).
 //!
 //! An op is a struct whose fields are its attributes; it implements [`Op`]: inference, reference evaluation or
-//! expansion, SBP signatures, gradient. Ops of others join while the program runs ([`added`]). The tests in `tests/list_wide.rs` run over the whole list.
+//! expansion, SBP signatures, gradient. Libraries and programs add ops at run time ([`op_registry`]). The tests in `tests/list_wide.rs` run over the whole list.
 
 mod declare;
 pub mod interpret;

@@ -92,7 +92,7 @@ pub struct Sample {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CudaKernel {
     /// Statements. Operands and results are pointers under the names of the declaration (`x`; of a variadic operand `x0`,
-    /// `x1`, …; one that is left out has none), to row-major elements. The types and functions of `codegen/src/cuda/prelude.cuh`
+    /// `x1`, …; one that is left out has none), to row-major elements. The types and functions of `codegen/src/print/cuda/prelude.cuh`
     /// are there (`f32`, `i64`, `one_exp` …); there are no headers. `return 1;` says that an index is out of range.
     pub text: String,
     /// How often they run.
@@ -248,7 +248,7 @@ pub trait OpSpec: Op + Sized + 'static {
     /// # Errors
     /// When one is missing or of the wrong kind.
     fn from_attrs(attrs: &Attrs) -> Result<Self, OpError>;
-    /// Test operands: written beside the op with `samples`.
+    /// Test operands: written in the op.s file with `samples`.
     fn sample(seed: u64) -> Option<(Vec<Value>, Self)>;
     /// The value of a constant.
     fn constant(_attrs: &Attrs) -> Option<Tensor> {

@@ -1,6 +1,6 @@
-//! Ops that are added while the program runs: those of a user's shared library, or of a program that uses this crate.
+//! The op registry: ops of users' shared libraries, and of programs that use this crate.
 //!
-//! What is added stays. From then on the op is found by [`crate::decl`] and [`crate::registry`] as those of the list are: text, models
+//! A registered op stays registered. It is found by [`crate::decl`] and [`crate::registry`] as those of the list are: text, models
 //! and builders may use it, and what asks an op for its properties gets its answers.
 
 use std::collections::BTreeMap;

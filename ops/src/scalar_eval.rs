@@ -291,7 +291,7 @@ fn strings(op: ScalarOp, operands: &[&Tensor], dims: &[usize]) -> Result<Tensor,
 /// Maps positions of a result to positions of operands that broadcast to it.
 struct Broadcast {
     dims: Vec<usize>,
-    /// Stride of each operand along each result axis; 0 where it is stretched.
+    /// Stride of each operand along each result axis; 0 where it is broadcast.
     steps: Vec<Vec<usize>>,
 }
 

@@ -2,7 +2,7 @@
 
 use of_ir::{Dim, OpError, Sbp, SbpSignature, Shape, TensorType};
 
-/// The shape to which `shapes` broadcast by NumPy's rule: aligned at the last axis, a 1 stretches.
+/// The shape to which `shapes` broadcast by NumPy's rule: aligned at the last axis, a 1 broadcasts.
 ///
 /// Two different symbols, neither known to be 1, are taken to be equal to the larger side's name: the run checks.
 ///
@@ -42,7 +42,7 @@ pub fn within(what: &str, operand: &Shape, whole: &Shape) -> Result<(), OpError>
     let mut pairs = operand.iter().rev().zip(whole.iter().rev());
     if operand.len() > whole.len() || pairs.any(|(d, w)| d.as_const() != Some(1) && d.provably_ne(w)) {
         let (operand, whole) = (show(operand), show(whole));
-        return Err(OpError::shape(format!("{what} has shape {operand}, which does not stretch to {whole}")));
+        return Err(OpError::shape(format!("{what} has shape {operand}, which does not broadcast to {whole}")));
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ pub fn for_each_index(dims: &[usize], mut f: impl FnMut(&[usize])) {
 }
 
 /// Splits over the axes of an elementwise result: an operand that spans the axis is split with it, one that is
-/// stretched along it is broadcast.
+/// broadcast along it is broadcast.
 pub fn elementwise_splits(operands: &[&Shape], result: &Shape) -> Vec<SbpSignature> {
     let rank = result.len();
     (0..rank)
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_run_row_major() {
+    fn nonzero_indices_are_row_major() {
         let mut seen = Vec::new();
         for_each_index(&[2, 2], |i| seen.push(i.to_vec()));
         assert_eq!(seen, [[0, 0], [0, 1], [1, 0], [1, 1]]);

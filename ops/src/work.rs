@@ -1,4 +1,4 @@
-//! How much an op computes and moves, by its shapes alone: what cost models of compilers start from.
+//! Work estimates: arithmetic operations and bytes of an op, from its shapes. Cost models start from them.
 
 use of_ir::{Dim, Graph, OpId, OpView, Rewriter, TensorType, Type};
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn known_ops_count_what_their_formulas_say() {
+    fn work_counts_equal_formulas() {
         assert_eq!(work(Add {}, &[&[2, 3], &[3]]), Work { flops: 6.0, read: 36.0, written: 24.0 });
         assert_eq!(work(MatMul {}, &[&[2, 3], &[3, 4]]), Work { flops: 48.0, read: 72.0, written: 32.0 });
         let conv = Conv {

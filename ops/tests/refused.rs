@@ -17,7 +17,7 @@ const F: DType = DType::F32;
 const B: DType = DType::U8;
 
 #[test]
-fn bounds_stretch_to_the_operand() {
+fn clip_bounds_broadcast_to_the_operand() {
     assert!(infer("of.clip", &[], &[(F, &[2, 3]), (F, &[]), (F, &[3])]).is_ok());
     for bound in [&[2, 2, 3][..], &[4], &[1, 1, 1]] {
         let message = infer("of.clip", &[], &[(F, &[2, 3]), (F, bound)]).unwrap_err();
@@ -27,7 +27,7 @@ fn bounds_stretch_to_the_operand() {
 }
 
 #[test]
-fn parameters_of_quantised_products_stretch_to_what_they_scale() {
+fn quantization_parameters_broadcast() {
     let product =
         |za: &[usize], zb: &[usize]| infer("of.matmul_integer", &[], &[(B, &[4, 3]), (B, &[3, 5]), (B, za), (B, zb)]);
     for (za, zb) in [(&[][..], &[][..]), (&[1], &[1]), (&[4], &[5]), (&[4, 1], &[1, 5])] {
@@ -47,7 +47,7 @@ fn parameters_of_quantised_products_stretch_to_what_they_scale() {
 
 /// -1 as ui32 is no dimension, and one that is not known does not fit into 8 bits.
 #[test]
-fn dimensions_that_wrap_are_not_known() {
+fn overflowing_dimensions_are_unknown() {
     use of_ops::elementwise::Cast;
     use of_ops::structural::{Constant, ShapeOf};
     let mut graph = Graph::new();
@@ -69,7 +69,7 @@ fn dimensions_that_wrap_are_not_known() {
 }
 
 #[test]
-fn angles_stretch_to_positions() {
+fn rotary_angles_broadcast_to_positions() {
     let attrs =
         [("interleaved", Attr::Bool(true)), ("num_heads", Attr::Int(1)), ("rotary_embedding_dim", Attr::Int(0))];
     let cache: &[usize] = &[9, 1];
@@ -89,7 +89,7 @@ fn results_beyond_memory_are_refused() {
 
 /// A window over an axis without elements covers padding alone: there is no position to count.
 #[test]
-fn the_largest_of_no_elements_has_no_position() {
+fn arg_max_of_an_empty_axis_is_refused() {
     use of_ops::nn::MaxPool;
     let op = MaxPool {
         kernel: vec![1, 1],

@@ -1,8 +1,8 @@
-//! `bind-shape-symbols`: extents that are computed in memory get names before the op that makes them runs.
+//! `bind-shape-symbols`: binds extents that are computed in memory to shape symbols before the op that needs them.
 //!
-//! A result whose extents nothing has told has no native code: the op itself would have to tell them. Where they are
-//! numbers that an operand holds, an empty tensor of these extents tells them first. It has no memory, and its shape holds
-//! the same numbers, of which inference now knows that they are extents.
+//! A backend has no native code for a result whose extents are unknown until the op runs. Where an operand holds the
+//! extents, this pass first makes an empty tensor of these extents. It takes no memory, and shape inference names its
+//! extents. The op then reads the shape of that tensor.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Func, Graph, OpId, Rewriter, Tensor, ValueId};
@@ -12,14 +12,14 @@ use of_ops::movement::{Concat, Expand, MOST_AXES};
 use of_ops::nn::Resize;
 use of_ops::structural::{Constant, ShapeOf};
 
-use crate::facts::{def, dims};
+use crate::matchers::{def, dims};
 
-/// Tells the extents of every expansion and resized tensor that no shape tells.
+/// Binds the extents of every expansion and resize that no shape gives.
 ///
 /// expand(x, s) = expand(x, shape(empty tensor of shape s))
 ///
 /// # Errors
-/// When an op does not fit (a bug).
+/// When an op does not fit, a bug of the pass.
 pub fn bind_shape_symbols(func: &mut Func) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "bind-shape-symbols");
     for op in rw.graph().walk() {
@@ -30,7 +30,7 @@ pub fn bind_shape_symbols(func: &mut Func) -> Result<(), Diagnostics> {
         }
         let (def, attrs, mut operands) = (data.def, data.attrs.clone(), data.operands.to_vec());
         rw.rewrite(op, &[]);
-        let Some(known) = told(&mut rw, given)? else { continue };
+        let Some(known) = as_bound_extents(&mut rw, given)? else { continue };
         operands[operand] = known;
         let y = rw.create_one((def, attrs), &operands)?;
         rw.replace(op, &[y]);
@@ -38,11 +38,11 @@ pub fn bind_shape_symbols(func: &mut Func) -> Result<(), Diagnostics> {
     if rw.changed() { crate::infer_shapes::infer_shapes(func) } else { Ok(()) }
 }
 
-/// The operand of an op that holds extents of its result which it checks not to be negative.
+/// The operand of an op that holds extents of its result, which the op checks not to be negative.
 fn sizes(g: &Graph, op: OpId) -> Option<usize> {
     let data = g.op(op);
     match data.name() {
-        // An open extent that meets another may be the one that is stretched.
+        // With an open extent in the operand, the given extent may be stretched instead.
         Expand::NAME => dims(g, data.operands[0]).map(|_| 1),
         Resize::NAME => {
             let plain = as_op::<Resize>(g, op).is_some_and(|r| &*r.keep_aspect_ratio_policy == "stretch");
@@ -59,9 +59,9 @@ fn empty(g: &Graph, v: ValueId) -> bool {
     shape.is_some_and(|s| s.iter().any(|d| d.as_const() == Some(0)))
 }
 
-/// The numbers of `v` as extents: parts of it that are known stay, an empty tensor tells the others. `None` where it is
-/// not known how many there are.
-fn told(rw: &mut Rewriter<'_>, v: ValueId) -> Result<Option<ValueId>, Diagnostic> {
+/// The numbers of `v` as extents. Known parts stay; an empty tensor binds the others. `None` where their number is
+/// unknown.
+fn as_bound_extents(rw: &mut Rewriter<'_>, v: ValueId) -> Result<Option<ValueId>, Diagnostic> {
     let g = rw.graph();
     if g.dims_value(v).is_some() {
         return Ok(Some(v));
@@ -73,7 +73,7 @@ fn told(rw: &mut Rewriter<'_>, v: ValueId) -> Result<Option<ValueId>, Diagnostic
     }
     if let Some((concat, joined)) = def::<Concat>(g, v) {
         let parts = g.op(concat).operands.to_vec();
-        let parts = parts.into_iter().map(|p| told(rw, p)).collect::<Result<Option<Vec<_>>, _>>()?;
+        let parts = parts.into_iter().map(|p| as_bound_extents(rw, p)).collect::<Result<Option<Vec<_>>, _>>()?;
         return parts.map(|parts| rw.create_one(joined, &parts)).transpose();
     }
     let zero = rw.create_one(Constant { value: Tensor::from_i64s(&[0]) }, &[])?;

@@ -1,7 +1,7 @@
-//! `channels-last`: convolutions and pools work on `[N, spatial…, C]`, and transposes move out of the way.
+//! `channels-last`: converts convolutions and pools to channels-last layout (`[N, spatial…, C]`, NHWC).
 //!
-//! Each such op is wrapped in a pair of transposes; then transposes sink through elementwise ops, reductions,
-//! concatenations, slices and pads until they meet their inverse and both vanish (in `canonicalize`).
+//! Each such op is wrapped in a pair of transposes. Transposes then sink through elementwise ops, reductions,
+//! concatenations, slices and pads until they meet their inverse, and `canonicalize` removes both.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};
@@ -12,9 +12,9 @@ use of_ops::nn::{AvgPool, Conv, ConvInteger, ConvTranspose, MaxPool, RoiAlign};
 use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use of_ops::structural::Constant;
 
-use crate::canonicalize::{permutation, transpose_by};
-use crate::conv_phases::conv_phases;
-use crate::facts::{def, dims, ints};
+use crate::builders::{permutation, transpose_by};
+use crate::conv_transpose::conv_transpose_to_conv;
+use crate::matchers::{def, dims, ints};
 
 /// Converts every convolution and pool, then sinks transposes.
 ///
@@ -43,7 +43,7 @@ pub fn channels_last(func: &mut Func) -> Result<(), Diagnostics> {
 
 /// Wraps one op in transposes; transposed convolutions become convolutions first.
 fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
-    if conv_phases(rw, op)? {
+    if conv_transpose_to_conv(rw, op)? {
         return Ok(());
     }
     macro_rules! wrap {
@@ -54,7 +54,7 @@ fn convert(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
         )*};
     }
     wrap!(Conv, ConvTranspose, AvgPool, RoiAlign);
-    // A zero point of several numbers lies along the axes of the data as they are.
+    // A zero point of several numbers is aligned with the axes of the data as they are.
     let one = |z: &ValueId| dims(rw.graph(), *z).is_some_and(|d| d.iter().all(|n| *n == 1));
     if rw.graph().op(op).operands.get(2).is_none_or(|z| *rw.graph().ty(*z) == Type::None || one(z)) {
         wrap!(ConvInteger);
@@ -118,15 +118,15 @@ fn inverse(p: &[usize]) -> Vec<usize> {
     out
 }
 
-/// `v` in the layout before transpose `p`: its source, or a constant or small tensor turned back; `None` where a real
-/// transpose would be needed.
+/// `v` before transpose `p`: the source of the transpose, or a constant or small tensor transposed back. `None` where
+/// that needs a real transpose.
 fn turned_back(rw: &mut Rewriter<'_>, v: ValueId, p: &[usize]) -> Result<Option<ValueId>, Diagnostic> {
     if let Some((source, q)) = transposed(rw, v)
         && q == p
     {
         return Ok(Some(source));
     }
-    // One number in every place has no layout.
+    // A splat has no layout.
     if let Some((expand, _)) = def::<Expand>(rw.graph(), v)
         && let [one, shape] = rw.graph().op(expand).operands[..]
         && dims(rw.graph(), one).is_some_and(|d| d.iter().all(|n| *n == 1))
@@ -153,7 +153,7 @@ fn turned_back(rw: &mut Rewriter<'_>, v: ValueId, p: &[usize]) -> Result<Option<
     if own.iter().all(|d| *d == 1) && own.len() <= 1 {
         return Ok(Some(v));
     }
-    let v = if own.len() == p.len() { v } else { crate::canonicalize::reshape_to(rw, v, &full)? };
+    let v = if own.len() == p.len() { v } else { crate::builders::reshape_to(rw, v, &full)? };
     Ok(Some(rw.create_one(transpose_by(&inverse(p)), &[v])?))
 }
 
@@ -185,7 +185,7 @@ fn constant_ints(rw: &mut Rewriter<'_>, v: &[i64]) -> Result<ValueId, Diagnostic
     rw.create_one(Constant { value: Tensor::from_i64s(v) }, &[])
 }
 
-/// Axes in the layout before the transpose.
+/// Axes before the transpose.
 fn axes_before(axes: &[i64], p: &[usize]) -> Option<Vec<i64>> {
     let rank = p.len() as i64;
     axes.iter().map(|a| Some(*p.get(usize::try_from(if *a < 0 { a + rank } else { *a }).ok()?)? as i64)).collect()
@@ -223,7 +223,7 @@ fn sink_concat(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Dia
     finish(rw, op, y, p)
 }
 
-/// Rows that go to rows, whatever lies within them.
+/// Scatters rows to rows; the layout within a row does not matter.
 fn sink_scatter(rw: &mut Rewriter<'_>, op: OpId, p: &[usize]) -> Result<bool, Diagnostic> {
     let Some(scatter) = as_op::<ScatterNd>(rw.graph(), op) else { return Ok(false) };
     let [x, rows, updates] = rw.graph().op(op).operands[..] else { return Ok(false) };

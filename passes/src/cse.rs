@@ -1,4 +1,4 @@
-//! `cse`: computes equal things once.
+//! `cse`: common subexpression elimination.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub fn cse(func: &mut Func) {
 
 type Key = (&'static str, Vec<ValueId>);
 
-/// `seen` holds what the enclosing regions computed: visible here as well.
+/// `seen` has the ops of the enclosing regions, which dominate this one.
 fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<OpId>>) {
     let ops: Vec<OpId> = rw.graph().region_ops(region).collect();
     let mut added: Vec<Key> = Vec::new();
@@ -52,7 +52,7 @@ fn merge(rw: &mut Rewriter<'_>, region: RegionId, seen: &mut HashMap<Key, Vec<Op
     }
 }
 
-/// Equality that never compares the contents of large tensors: those are equal when they share memory.
+/// Equality without comparing the contents of large tensors: these are equal if they share memory.
 fn same_attrs(a: &Attrs, b: &Attrs) -> bool {
     const SMALL: usize = 4096;
     a.iter().count() == b.iter().count()
@@ -65,7 +65,7 @@ fn same_attrs(a: &Attrs, b: &Attrs) -> bool {
                         }
                         _ => s == t,
                     },
-                    // NaN attributes are equal to themselves here: the bits are what counts.
+                    // NaN attributes equal themselves: compares bits.
                     (Attr::Float(s), Attr::Float(t)) => s.to_bits() == t.to_bits(),
                     _ => x == y,
                 }

@@ -1,4 +1,4 @@
-//! `dce`: removes ops whose results nobody reads.
+//! `dce`: dead code elimination, removes ops whose results have no readers.
 
 use of_ir::{Func, OpId, RegionId, Rewriter};
 
@@ -9,7 +9,7 @@ pub fn dce(func: &mut Func) {
     sweep(&mut rw, entry);
 }
 
-/// Backwards, so that an op dies together with what only it read.
+/// Backward, so that an op is erased together with the ops that only it reads.
 fn sweep(rw: &mut Rewriter<'_>, region: RegionId) {
     let ops: Vec<OpId> = rw.graph().region_ops(region).collect();
     for op in ops.into_iter().rev() {

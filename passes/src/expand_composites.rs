@@ -1,4 +1,4 @@
-//! `expand-composites`: composites become primitives.
+//! `expand-composites`: expands composite ops into primitives.
 
 use std::collections::HashSet;
 
@@ -7,18 +7,21 @@ use of_ir::{Func, OpId, Rewriter, ValueId};
 use of_ops::structural::Alternatives;
 use of_ops::{Kind, OpSpec};
 
-/// Expansions may hold composites in turn; deeper nesting than this is an expansion that never ends.
-const DEEPEST: usize = 16;
+/// The name of the pass, in pipelines and locations.
+pub const NAME: &str = "expand-composites";
 
-/// Expands every composite for which `claimed` does not hold. One whose expansion needs a rank or a value that is not
-/// known stays whole: a backend that evaluates ops runs it.
+/// Limit on nested expansion; deeper nesting is an expansion that does not terminate.
+const MAX_NESTING: usize = 16;
+
+/// Expands every composite for which `claimed` does not hold. A composite whose expansion needs an unknown rank or
+/// value stays: a backend that evaluates ops runs it.
 ///
 /// # Errors
-/// When an expansion does not fit (a bug of the op, reported with its location).
+/// When an expansion does not fit, a bug of the op that is reported with its location.
 pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Result<(), Diagnostics> {
     let mut kept = HashSet::new();
-    for _ in 0..DEEPEST {
-        let mut rw = Rewriter::new(&mut func.graph, "expand-composites");
+    for _ in 0..MAX_NESTING {
+        let mut rw = Rewriter::new(&mut func.graph, NAME);
         let mut composites = rw.graph().walk();
         composites.retain(|op| !kept.contains(op) && expandable(&rw, *op, claimed));
         if composites.is_empty() {
@@ -35,7 +38,7 @@ pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Res
                     rw.replace(op, &values);
                 }
                 Ok(values) => {
-                    let what = format!("'{name}': its expansion has {} results", values.len());
+                    let what = format!("the expansion of '{name}' has {} results", values.len());
                     return Err(Diagnostic::error(Code::CODEGEN, loc, what).into());
                 }
                 Err(why) => {
@@ -45,11 +48,11 @@ pub fn expand_composites(func: &mut Func, claimed: &dyn Fn(&str) -> bool) -> Res
             }
         }
     }
-    Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), "the expansion of composites does not end").into())
+    Err(Diagnostic::error(Code::CODEGEN, func.loc.clone(), "the expansion of composites does not terminate").into())
 }
 
-/// Says that ways to compute values are dropped, where there is an `of.alternatives` of several.
-pub fn drops_ways(func: &Func, claimed: &dyn Fn(&str) -> bool) -> Option<Diagnostic> {
+/// A warning where the pass drops alternatives of an `of.alternatives`.
+pub fn warn_dropped_alternatives(func: &Func, claimed: &dyn Fn(&str) -> bool) -> Option<Diagnostic> {
     let g = &func.graph;
     let several = |op: &OpId| {
         let data = g.op(*op);
@@ -59,17 +62,15 @@ pub fn drops_ways(func: &Func, claimed: &dyn Fn(&str) -> bool) -> Option<Diagnos
         if claimed(Alternatives::NAME) { Vec::new() } else { g.walk().into_iter().filter(several).collect() };
     let first = g.op(*dropped.first()?);
     let what = match dropped.len() {
-        1 => "this value may be computed in several ways: 'expand-composites' takes the first".into(),
-        n => format!(
-            "this value and {} others may be computed in several ways: 'expand-composites' takes the first",
-            n - 1
-        ),
+        1 => "this value has alternatives: 'expand-composites' selects the first".into(),
+        n => format!("this value and {} others have alternatives: 'expand-composites' selects the first", n - 1),
     };
-    let hint = "'shard' chooses among them: put it first, or keep them with 'expand-composites{keep=of.alternatives}'";
+    let hint =
+        "'shard' chooses among alternatives: run it first, or keep them with 'expand-composites{keep=of.alternatives}'";
     Some(Diagnostic::warning(Code::PIPELINE, first.loc.clone(), what).hint(hint))
 }
 
-/// Where the types of the results say more than inference finds in the expansion, they stay.
+/// Keeps the result types where they say more than inference finds in the expansion.
 fn keep_ranks(rw: &mut Rewriter<'_>, op: OpId, values: &[ValueId]) {
     for (old, new) in rw.graph().op(op).results.clone().iter().zip(values) {
         let ranked = |v: ValueId| rw.graph().ty(v).as_tensor().is_some_and(|t| t.shape.is_some());

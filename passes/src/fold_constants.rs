@@ -1,4 +1,4 @@
-//! `fold-constants`: evaluates at compile time what depends on constants and shapes alone.
+//! `fold-constants`: evaluates at compile time what depends only on constants and shapes.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Elements, Func, Graph, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
@@ -7,20 +7,20 @@ use of_ops::structural::Constant;
 use of_ops::training::Gradient;
 use of_ops::{Inputs, Kind, OpSpec, Value};
 
-use crate::facts::splat;
 use crate::infer_shapes::reinfer;
+use crate::matchers::splat;
 
-/// Results above this size stay ops (except when they are no larger than their operands).
+/// Larger results stay ops, unless they are no larger than their operands.
 const LARGEST_RESULT: usize = 512 << 20;
 
-/// Replaces every op whose results are known by constants, and every branch whose condition is known by the region
-/// that it runs.
+/// Replaces every op with known results by constants, and every branch with a known condition by the region that it
+/// runs.
 ///
-/// One walk in the order of execution: types are refined on the way, so that a shape that a branch settles is known to
-/// what follows it, which may be the condition of the next branch.
+/// It walks once in execution order and refines types on the way. So a shape that a branch decides is known to later
+/// ops, such as the condition of the next branch.
 ///
 /// # Errors
-/// None so far: an op that cannot be evaluated stays, and fails at run time as it would have.
+/// None so far: an op that cannot be evaluated stays, and fails at run time.
 pub fn fold_constants(func: &mut Func) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "fold-constants");
     let entry = rw.graph().entry();
@@ -42,7 +42,7 @@ fn fold_ops(rw: &mut Rewriter<'_>, ops: Vec<OpId>) -> Result<(), Diagnostic> {
         for region in rw.graph().op(op).regions.clone() {
             fold_region(rw, region)?;
         }
-        // What does not fit is reported by `infer-shapes`.
+        // `infer-shapes` reports errors.
         let _ = reinfer(rw, op);
         if foldable(rw, op) {
             fold(rw, op)?;
@@ -51,7 +51,7 @@ fn fold_ops(rw: &mut Rewriter<'_>, ops: Vec<OpId>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// if true { a } else { b } = a. Gives the ops that moved out of the region.
+/// if true { a } else { b } = a. Returns the ops that moved out of the region.
 fn inline_branch(rw: &mut Rewriter<'_>, op: OpId) -> Option<Vec<OpId>> {
     let data = rw.graph().op(op);
     if data.name() != If::NAME {
@@ -134,12 +134,12 @@ fn evaluate(rw: &Rewriter<'_>, op: OpId) -> Option<Vec<Tensor>> {
     out.into_iter().map(|v| if let Value::Tensor(t) = v { Some(t) } else { None }).collect()
 }
 
-/// Whether a derivative by `v` is asked for: what is computed of it is no constant, whatever it is itself.
+/// Whether an `of.gradient` differentiates by `v`: then results that depend on it are not constant.
 fn is_varied(g: &Graph, v: ValueId) -> bool {
     g.uses(v).iter().any(|u| u.operand > 0 && g.op(u.op).name() == Gradient::NAME)
 }
 
-/// Bytes of the results, 0 where unknown (they follow from values, and are small in practice).
+/// Bytes of the results; 0 where unknown, as these are small in practice.
 fn result_bytes(types: &[Type]) -> usize {
     types
         .iter()

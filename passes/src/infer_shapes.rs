@@ -1,4 +1,4 @@
-//! `infer-shapes`: runs inference again and keeps what it newly knows.
+//! `infer-shapes`: repeats type inference and refines result types.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Dim, Func, Graph, OpError, OpId, RegionId, Rewriter, TensorType, Type};
@@ -9,8 +9,8 @@ use of_ops::structural::Fail;
 /// Re-infers every op of `func`, inner regions first, and refines the types of its results.
 ///
 /// # Errors
-/// Every op whose operands no longer fit it (a shape that was given does not suit the model), unless it stands in a
-/// branch: there it becomes `of.fail`.
+/// Every op that does not accept its operands, e.g. because a given shape does not suit the model. Within a branch such
+/// an op becomes `of.fail` instead.
 pub fn infer_shapes(func: &mut Func) -> Result<(), Diagnostics> {
     let mut order = Vec::new();
     post_order(&func.graph, func.graph.entry(), &mut order);
@@ -29,13 +29,14 @@ pub fn infer_shapes(func: &mut Func) -> Result<(), Diagnostics> {
     errors.into_result(())
 }
 
-/// Whether a condition decides if `op` runs.
+/// Whether `op` runs conditionally.
 fn in_branch(g: &Graph, op: OpId) -> bool {
     let parent = |op: OpId| g.region_parent(g.op(op).parent);
     std::iter::successors(parent(op), |op| parent(*op)).any(|op| g.op(op).name() == If::NAME)
 }
 
-/// The model may choose its branches by shape: one that does not fit those given fails if it is taken.
+/// Replaces an op by `of.fail`. A model may choose branches by shape: a branch that does not fit fails only if it is
+/// taken.
 fn fail_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(), Diagnostics> {
     tracing::info!("{why}; the branch cannot be taken");
     rw.rewrite(op, &[]);
@@ -49,7 +50,7 @@ fn fail_instead(rw: &mut Rewriter<'_>, op: OpId, why: &Diagnostic) -> Result<(),
     Ok(())
 }
 
-/// Infers `op` again and refines the types of its results.
+/// Re-infers `op` and refines the types of its results.
 pub(crate) fn reinfer(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), OpError> {
     let data = rw.graph().op(op);
     let types = data.def.infer(&rw.graph().view(op))?;
@@ -61,7 +62,7 @@ pub(crate) fn reinfer(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), OpError> {
     Ok(())
 }
 
-/// Ops so that those inside a region come before the op that holds it.
+/// Ops in post-order: ops inside a region come before the op that holds it.
 fn post_order(g: &Graph, region: RegionId, out: &mut Vec<OpId>) {
     for op in g.region_ops(region) {
         for r in &g.op(op).regions {
@@ -71,7 +72,7 @@ fn post_order(g: &Graph, region: RegionId, out: &mut Vec<OpId>) {
     }
 }
 
-/// The inferred type, with the declared one where inference knows nothing.
+/// The inferred type, or the declared one where inference knows nothing.
 fn refine(declared: &Type, inferred: &Type) -> Type {
     match (declared, inferred) {
         (Type::Tensor(d), Type::Tensor(i)) if d.dtype == i.dtype => {

@@ -1,24 +1,25 @@
-//! Passes: graph to graph, behind one small trait.
+//! Passes: transformations of modules, behind one small trait.
 //!
 //! A pass is a [`Pass`]: a name, a summary, typed options and `run`. [`PASSES`] lists every pass, [`PIPELINES`] every
-//! pipeline as text, and a [`Manager`] runs such a text: `infer-shapes,canonicalize,specialize{batch=8}`. Printing,
-//! timing, verification and crash reproducers are the manager's; a pass only changes the module.
+//! pipeline as text, and a [`Manager`] runs such a text: `infer-shapes,canonicalize,specialize{batch=8}`. The manager
+//! prints, times, verifies and writes crash reproducers; a pass only changes the module.
 
 pub mod bind_shape_symbols;
+mod builders;
 pub mod canonicalize;
 pub mod channels_last;
-mod conv_phases;
+mod conv_transpose;
 pub mod cse;
 pub mod dce;
 pub mod differentiate;
 pub mod egraph;
 pub mod expand_composites;
-pub mod facts;
 pub mod fold_constants;
 pub mod infer_shapes;
-mod integer_products;
 mod list;
 mod manager;
+pub mod matchers;
+pub mod optimize;
 mod options;
 mod pass;
 mod pipelines;
@@ -28,7 +29,6 @@ pub mod quantize_contractions;
 pub mod recompute;
 mod report;
 mod reproducer;
-mod resample;
 pub mod rules;
 pub mod scan_to_loop;
 pub mod sharding;
@@ -38,12 +38,12 @@ mod syntax;
 mod verify;
 pub mod widen_floats;
 
-pub use egraph::{Optimize, OptimizeOptions};
 pub use list::{
     BindShapeSymbols, Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions,
     FoldConstants, InferShapes, PASSES, QuantizeContractions, ScanToLoop, Specialize, StackAppends, WidenFloats, find,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
+pub use optimize::{Optimize, OptimizeOptions};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};
 pub use pass::{AnyPass, Configured, Pass, PassContext, each_func, each_op};
 pub use pipelines::{

@@ -1,17 +1,17 @@
-//! The one list of passes. A new pass is a file, and a line here.
+//! The list of passes. A new pass is a file and a line here.
 
 use std::collections::BTreeSet;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Module;
 
-use crate::expand_composites::{drops_ways, expand_composites};
+use crate::expand_composites::{expand_composites, warn_dropped_alternatives};
 use crate::specialize::{Bindings, open_symbols};
 use crate::{AnyPass, NoOptions, Pass, PassContext, each_func, pass_options};
 
 macro_rules! list {
     ($($pass:path,)*) => {
-        /// Every pass, alphabetical.
+        /// Every pass, in alphabetical order.
         pub static PASSES: &[&dyn AnyPass] = &[$(<$pass as Pass>::ENTRY,)*];
     };
 }
@@ -27,7 +27,7 @@ list! {
     crate::sharding::InferSbp,
     InferShapes,
     crate::sharding::InsertBoxing,
-    crate::egraph::Optimize,
+    crate::optimize::Optimize,
     crate::print::Print,
     QuantizeContractions,
     crate::recompute::Recompute,
@@ -63,61 +63,62 @@ macro_rules! func_passes {
 }
 
 func_passes! {
-    Canonicalize: "canonicalize", "local rewrites that always help" => crate::canonicalize::canonicalize;
-    ChannelsLast: "channels-last", "convolutions and pools work on NHWC, transposes move out of the way" => crate::channels_last::channels_last;
-    Cse: "cse", "computes equal things once" => |f| { crate::cse::cse(f); Ok(()) };
-    Dce: "dce", "removes ops whose results nobody reads" => |f| { crate::dce::dce(f); Ok(()) };
-    Differentiate: "differentiate", "derivatives become the ops that compute them" => crate::differentiate::differentiate;
-    FoldConstants: "fold-constants", "evaluates what depends on constants and shapes alone" => crate::fold_constants::fold_constants;
-    InferShapes: "infer-shapes", "runs inference again and keeps what it newly knows" => crate::infer_shapes::infer_shapes;
-    StackAppends: "stack-appends", "what a loop only appends to becomes a scan output" => crate::stack_appends::stack_appends;
-    BindShapeSymbols: "bind-shape-symbols", "extents that are computed get names before the op that makes them" => crate::bind_shape_symbols::bind_shape_symbols;
-    ScanToLoop: "scan-to-loop", "scans become loops, which have native code" => crate::scan_to_loop::scan_to_loop;
-    QuantizeContractions: "quantize-contractions", "products and convolutions of dequantised operands become integer ones" => crate::quantize_contractions::quantize_contractions;
-    WidenFloats: "widen-floats", "sums and products of 16-bit floats are computed in f32" => crate::widen_floats::widen_floats;
+    Canonicalize: "canonicalize", "applies local rewrites that help on every target" => crate::canonicalize::canonicalize;
+    ChannelsLast: "channels-last", "converts convolutions and pools to NHWC and sinks transposes" => crate::channels_last::channels_last;
+    Cse: "cse", "eliminates common subexpressions" => |f| { crate::cse::cse(f); Ok(()) };
+    Dce: "dce", "eliminates dead code: ops whose results have no readers" => |f| { crate::dce::dce(f); Ok(()) };
+    Differentiate: "differentiate", "replaces gradients by the ops that compute them (reverse mode)" => crate::differentiate::differentiate;
+    FoldConstants: "fold-constants", "evaluates ops that depend only on constants and shapes" => crate::fold_constants::fold_constants;
+    InferShapes: "infer-shapes", "repeats shape inference and refines types" => crate::infer_shapes::infer_shapes;
+    StackAppends: "stack-appends", "turns concatenation in a loop into a scan output" => crate::stack_appends::stack_appends;
+    BindShapeSymbols: "bind-shape-symbols", "binds computed extents to shape symbols before the op that needs them" => crate::bind_shape_symbols::bind_shape_symbols;
+    ScanToLoop: "scan-to-loop", "lowers scans to loops, which have native code" => crate::scan_to_loop::scan_to_loop;
+    QuantizeContractions: "quantize-contractions", "turns contractions of dequantized operands into integer ones" => crate::quantize_contractions::quantize_contractions;
+    WidenFloats: "widen-floats", "computes reductions and contractions of 16-bit floats in f32" => crate::widen_floats::widen_floats;
 }
 
 pass_options! {
     /// Options of `expand-composites`.
     pub struct ExpandOptions {
-        /// Ops that stay whole, by full name
+        /// Ops to keep, by full name
         keep: Vec<String> = Vec::new(),
     }
 }
 
-/// `expand-composites`: composites become primitives.
+/// `expand-composites`: expands composite ops into primitives.
 pub struct ExpandComposites;
 
 impl Pass for ExpandComposites {
-    const NAME: &'static str = "expand-composites";
-    const SUMMARY: &'static str = "composites become primitives";
+    const NAME: &'static str = crate::expand_composites::NAME;
+    const SUMMARY: &'static str = "expands composite ops into primitives";
     type Options = ExpandOptions;
     fn run(options: &ExpandOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let unknown = options.keep.iter().filter(|name| of_ops::list::decl(name).is_none()).map(|name| {
-            let d = Diagnostic::error(Code::UNKNOWN_OP, Location::Unknown, format!("there is no op '{name}' to keep"));
-            d.hint("'of-opt ops' lists them all")
+            let d =
+                Diagnostic::error(Code::UNKNOWN_OP, Location::Unknown, format!("unknown op '{name}' in option 'keep'"));
+            d.hint("'of-opt ops' lists all ops")
         });
         Diagnostics(unknown.collect()).into_result(())?;
         let kept = |op: &str| options.keep.iter().any(|k| k == op);
-        module.funcs.values().filter_map(|f| drops_ways(f, &kept)).for_each(|d| cx.warn(d));
+        module.funcs.values().filter_map(|f| warn_dropped_alternatives(f, &kept)).for_each(|d| cx.warn(d));
         each_func(module, |f| expand_composites(f, &kept))
     }
 }
 
-/// `specialize`: gives numbers to symbolic dimensions.
+/// `specialize`: binds symbolic dimensions to numbers.
 pub struct Specialize;
 
 impl Pass for Specialize {
     const NAME: &'static str = "specialize";
-    const SUMMARY: &'static str = "gives numbers to symbolic dimensions";
+    const SUMMARY: &'static str = "binds symbolic dimensions to numbers";
     type Options = Bindings;
     fn run(options: &Bindings, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let open: BTreeSet<String> = module.funcs.values().flat_map(open_symbols).collect();
         let unknown = options.keys().filter(|k| !open.contains(*k)).map(|k| {
-            let d = Diagnostic::error(Code::NAME, Location::Unknown, format!("there is no dimension '{k}'"));
+            let d = Diagnostic::error(Code::NAME, Location::Unknown, format!("unknown dimension '{k}'"));
             d.hint(match open.is_empty() {
-                true => "no dimension is open".into(),
-                false => format!("open dimensions are {}", Vec::from_iter(open.iter().cloned()).join(", ")),
+                true => "no dimension is symbolic".into(),
+                false => format!("symbolic dimensions are {}", Vec::from_iter(open.iter().cloned()).join(", ")),
             })
         });
         Diagnostics(unknown.collect()).into_result(())?;

@@ -1,4 +1,4 @@
-//! Runs pipelines: looks names up, times, prints, verifies, and keeps what a failing pass was given.
+//! The pass manager: runs pipelines, with lookup, timing, printing, verification and crash reproducers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -12,27 +12,27 @@ use crate::pass::WithOptions;
 use crate::syntax::{FILE, Item, parse_items, show_item};
 use crate::{Configured, PASSES, PIPELINES, Pass, PassContext, PassRun, Report, find, pipeline, reproducer};
 
-/// A pass that panicked, or left a module that does not verify: a bug of the pass.
+/// A pass panicked or left a module that does not verify: a bug of the pass.
 pub const BROKEN_PASS: Code = Code("E0402");
 
-/// What the manager does beside running passes.
+/// What the manager does besides running passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Print the module after these passes; `*` stands for all.
     pub print_after: Vec<String>,
-    /// Print the module after a pass when its text changed. Large constants are not part of the text.
+    /// Print the module after each pass that changes its text. Large constants are not part of the text.
     pub print_changed: bool,
-    /// Printed modules are in the form that upstream MLIR reads.
+    /// Print modules in the generic form that upstream MLIR reads.
     pub print_generic: bool,
-    /// Printed modules say where every op comes from.
+    /// Print the location of every op.
     pub print_locations: bool,
     /// Verify the module after every pass.
     pub verify_each: bool,
-    /// Where the module before a pass that fails is written; nowhere without it.
+    /// The directory for crash reproducers: the module before a pass that fails. None are written without it.
     pub reproducers: Option<PathBuf>,
 }
 
-/// Builds for debugging verify after every pass.
+/// Debug builds verify after every pass.
 const VERIFIES: bool = cfg!(debug_assertions);
 
 impl Default for Settings {
@@ -52,22 +52,22 @@ impl Default for Settings {
 #[derive(Default)]
 pub struct Manager {
     passes: Vec<Box<dyn Configured>>,
-    /// What else to do.
+    /// Printing, verification and reproducers.
     pub settings: Settings,
 }
 
 impl Manager {
-    /// The pipeline that `text` spells: passes and names of pipelines, e.g. `simplify,specialize{batch=8}`.
+    /// Parses a pipeline: passes and names of pipelines, e.g. `simplify,specialize{batch=8}`.
     ///
     /// # Errors
-    /// Names, options and values that do not exist, each with its place in the text, as file [`crate::PIPELINE_FILE`].
+    /// Unknown names, options and values, each with its position in the text, as file [`crate::PIPELINE_FILE`].
     pub fn parse(text: &str) -> Result<Manager, Diagnostics> {
         let mut m = Manager::default();
         m.append(text)?;
         Ok(m)
     }
 
-    /// Adds what `text` spells.
+    /// Appends the pipeline `text`.
     ///
     /// # Errors
     /// As [`Manager::parse`].
@@ -87,7 +87,7 @@ impl Manager {
         self
     }
 
-    /// The pipeline as text, with the names of pipelines replaced by their passes.
+    /// The pipeline as text, with names of pipelines replaced by their passes.
     pub fn text(&self) -> String {
         spell(&self.passes)
     }
@@ -117,13 +117,13 @@ impl Manager {
         Ok(())
     }
 
-    /// Runs all passes. What they print, and what the settings ask for, goes to `out`.
+    /// Runs all passes. Printed output goes to `out`.
     ///
-    /// After a pass that failed, the module is as that pass left it; after one that panicked, as it was before it where
-    /// reproducers are written, and of no use otherwise.
+    /// After a pass that failed, the module is as that pass left it. After a pass that panicked, it is as before the
+    /// pass where reproducers are enabled, and undefined otherwise.
     ///
     /// # Errors
-    /// What the first pass that fails says, or that it broke the module.
+    /// The errors of the first pass that fails, or that it broke the module.
     pub fn run(&self, module: &mut Module, out: &mut dyn FnMut(&str)) -> Result<Report, Diagnostics> {
         let started = Instant::now();
         let mut report = Report::default();
@@ -160,7 +160,7 @@ impl Manager {
         let ops_before = count_ops(module);
         let started = Instant::now();
         let mut cx = PassContext::new(out);
-        // Nothing but the module is shared with the pass, and the module is not used after a panic.
+        // The pass shares only the module, which is not used after a panic.
         let outcome = catch_unwind(AssertUnwindSafe(|| pass.run(module, &mut cx)));
         let PassContext { warnings, counters, .. } = cx;
         report.warnings.0.extend(warnings.0);
@@ -196,8 +196,8 @@ impl Manager {
         Ok(())
     }
 
-    /// The module before pass `index`, from that before all: passes are run again, as a copy before each would take longer
-    /// than many of them do. `None` where one of them now fails.
+    /// The module before pass `index`. It runs the earlier passes again on a copy of the first module, since a copy
+    /// before each pass would take longer than many passes. `None` where one of them now fails.
     fn before(&self, index: usize, first: &Module) -> Option<Module> {
         let mut module = first.clone();
         let silent = &mut |_: &str| {};
@@ -205,7 +205,7 @@ impl Manager {
         self.passes[..index].iter().try_for_each(|p| run(p.as_ref())).map(|()| module)
     }
 
-    /// The error for a pass that broke the module, with a reproducer where they are wanted.
+    /// The error for a pass that broke the module, with a reproducer where enabled.
     fn broken(&self, index: usize, why: String, before: Option<&Module>) -> Diagnostic {
         let d =
             Diagnostic::error(BROKEN_PASS, Location::Unknown, why).note("this is a bug of the pass, not of the model");
@@ -237,7 +237,7 @@ fn count_ops(module: &Module) -> usize {
     module.funcs.values().map(|f| f.graph.walk().len()).sum()
 }
 
-/// What may have been meant by `name`.
+/// The hint for an unknown pass `name`: the closest known name.
 fn suggest(name: &str) -> String {
     let known = || PASSES.iter().map(|p| p.name()).chain(PIPELINES.iter().map(|p| p.name));
     let close = known().map(|k| (distance(name, k), k)).min().filter(|(d, _)| *d <= 2.max(name.len() / 3));
@@ -247,7 +247,7 @@ fn suggest(name: &str) -> String {
     }
 }
 
-/// How many characters must be added, removed or replaced.
+/// Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

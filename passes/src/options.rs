@@ -1,28 +1,28 @@
-//! Typed options of passes, and their spelling in pipelines.
+//! Typed options of passes, and their syntax in pipelines.
 
 use std::collections::BTreeMap;
 
-/// What can be set in the braces after a pass.
+/// An option of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionSlot {
     /// Name.
     pub name: &'static str,
-    /// What it does, one line.
+    /// One line of documentation.
     pub doc: &'static str,
-    /// What its values are, e.g. `integer`.
+    /// The kind of its values, e.g. `integer`.
     pub kind: &'static str,
 }
 
-/// What is wrong with an option.
+/// The error of an option.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OptionError {
-    /// There is no such option.
+    /// The pass has no such option.
     #[error("there is no option '{name}'")]
     Unknown {
         /// As written.
         name: String,
     },
-    /// Which of its values counts would be a guess.
+    /// The option is given twice.
     #[error("option '{name}' is given twice")]
     Twice {
         /// As written.
@@ -35,14 +35,14 @@ pub enum OptionError {
         name: String,
         /// As written.
         value: String,
-        /// What it must be, with its article.
+        /// The kind of value that it must be, with its article.
         expected: &'static str,
     },
 }
 
 /// The options of a pass. The macro [`crate::pass_options!`] writes this for a struct.
 pub trait PassOptions: Default + Send + Sync + 'static {
-    /// Everything that can be set.
+    /// All options.
     const SLOTS: &'static [OptionSlot];
 
     /// Sets one option.
@@ -51,11 +51,11 @@ pub trait PassOptions: Default + Send + Sync + 'static {
     /// When it is unknown or the value does not parse.
     fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError>;
 
-    /// What differs from the defaults, spelled so that [`PassOptions::set`] takes it.
+    /// The options that differ from their defaults, in the syntax of [`PassOptions::set`].
     fn pairs(&self) -> Vec<(String, String)>;
 }
 
-/// The options of a pass that has none.
+/// The options of a pass without options.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NoOptions;
 
@@ -69,7 +69,7 @@ impl PassOptions for NoOptions {
     }
 }
 
-/// Any name, each with a number: `specialize{batch=8,seq=128}`.
+/// Any name with a number: `specialize{batch=8,seq=128}`.
 impl PassOptions for BTreeMap<String, i64> {
     const SLOTS: &'static [OptionSlot] = &[OptionSlot { name: "NAME", doc: "a number for this name", kind: i64::KIND }];
     fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
@@ -82,17 +82,17 @@ impl PassOptions for BTreeMap<String, i64> {
     }
 }
 
-/// A type that the value of an option may have.
+/// A type of option values.
 pub trait OptionValue: Sized {
-    /// What the values are, e.g. `an integer`.
+    /// The kind of values, e.g. `an integer`.
     const KIND: &'static str;
-    /// Reads a value.
+    /// Parses a value.
     fn parse(text: &str) -> Option<Self>;
-    /// Spells a value so that `parse` reads it.
+    /// Prints a value so that `parse` reads it.
     fn show(&self) -> String;
 }
 
-/// The error for a value that is no `T`.
+/// The error for a value that is not a `T`.
 pub fn wrong<T: OptionValue>(name: &str, value: &str) -> OptionError {
     OptionError::Value { name: name.into(), value: value.into(), expected: T::KIND }
 }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_typed_and_spelled_back() {
+    fn options_parse_and_print_back() {
         let mut s = Sample::default();
         assert!(s.pairs().is_empty());
         s.set("rounds", "4").unwrap();

@@ -1,4 +1,4 @@
-//! What a pass is, and what it gets to work with.
+//! The pass interface: [`Pass`], its type-erased form, and the context that a pass works with.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -8,19 +8,20 @@ use of_ir::{Func, Module, OpId, Rewriter};
 
 use crate::{OptionError, OptionSlot, PassOptions};
 
-/// A pass. The struct that implements it has no fields: everything that may vary is in its options.
+/// A pass. The struct that implements it has no fields: everything variable is in its options.
 pub trait Pass: Sized + Send + Sync + 'static {
     /// Name in pipelines and derived locations, e.g. `fold-constants`.
     const NAME: &'static str;
     /// One line for `of-opt passes`.
     const SUMMARY: &'static str;
-    /// What can be set in braces; [`crate::NoOptions`] where there is nothing.
+    /// The options; [`crate::NoOptions`] where there are none.
     type Options: PassOptions;
 
-    /// Changes the module.
+    /// Runs on a module.
     ///
     /// # Errors
-    /// Everything that hinders it, each with its location. The module may then be half changed.
+    /// Everything that prevents the transformation, each error with its location. The module may then be partly
+    /// transformed.
     fn run(options: &Self::Options, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics>;
 
     /// The pass as a value, so that lists can hold it.
@@ -33,7 +34,7 @@ pub trait AnyPass: Send + Sync {
     fn name(&self) -> &'static str;
     /// One line.
     fn summary(&self) -> &'static str;
-    /// What can be set.
+    /// Its options.
     fn options(&self) -> &'static [OptionSlot];
     /// The pass with the given options.
     ///
@@ -42,11 +43,11 @@ pub trait AnyPass: Send + Sync {
     fn configure(&self, options: &[(String, String)]) -> Result<Box<dyn Configured>, OptionError>;
 }
 
-/// A pass of any type with values for its options: ready to run.
+/// A pass of any type with values for its options, ready to run.
 pub trait Configured: Send + Sync {
     /// Name in pipelines.
     fn name(&self) -> &'static str;
-    /// The options that differ from their defaults, as a pipeline would spell them.
+    /// The options that differ from their defaults, as in a pipeline.
     fn options(&self) -> Vec<(String, String)>;
     /// See [`Pass::run`].
     ///
@@ -96,7 +97,7 @@ impl<P: Pass> Configured for WithOptions<P> {
     }
 }
 
-/// What a pass may use beside the module: warnings, counters and output for people.
+/// The services for a pass: warnings, counters and printed output.
 pub struct PassContext<'a> {
     pub(crate) warnings: Diagnostics,
     pub(crate) counters: BTreeMap<&'static str, u64>,
@@ -109,26 +110,26 @@ impl<'a> PassContext<'a> {
         PassContext { warnings: Diagnostics::default(), counters: BTreeMap::new(), out }
     }
 
-    /// Adds to a counter, e.g. how often a rule was applied.
+    /// Adds to a counter, e.g. the number of applications of a rule.
     pub fn count(&mut self, what: &'static str, n: usize) {
         *self.counters.entry(what).or_default() += n as u64;
     }
 
-    /// Says something that does not stop the pass.
+    /// Reports a warning.
     pub fn warn(&mut self, d: Diagnostic) {
         self.warnings.0.push(d);
     }
 
-    /// Text for people, e.g. of a pass that prints.
+    /// Prints text.
     pub fn emit(&mut self, text: &str) {
         (self.out)(text);
     }
 }
 
-/// Applies `f` to every function; the errors of all of them come back together.
+/// Applies `f` to every function, and collects all errors.
 ///
 /// # Errors
-/// What `f` gives.
+/// The errors of `f`.
 pub fn each_func(
     module: &mut Module,
     mut f: impl FnMut(&mut Func) -> Result<(), Diagnostics>,
@@ -142,12 +143,12 @@ pub fn each_func(
     all.into_result(())
 }
 
-/// Applies `f` to every op of every function in execution order, on behalf of `pass`, and gives how often it said that
-/// it changed something. Ops that `f` creates are not visited, ops that it erased are passed over. Every op is visited,
-/// and the errors of all come back together.
+/// Applies `f` to every op of every function in execution order, on behalf of `pass`. Returns how often `f` reported a
+/// change. Ops that `f` creates are not visited, erased ops are skipped. All ops are visited, and all errors are
+/// collected.
 ///
 /// # Errors
-/// What `f` gives.
+/// The errors of `f`.
 pub fn each_op(
     module: &mut Module,
     pass: &str,

@@ -1,4 +1,4 @@
-//! `print`: prints the module as it stands.
+//! `print`: prints the module.
 
 use of_diag::Diagnostics;
 use of_ir::Module;
@@ -9,9 +9,9 @@ use crate::{Pass, PassContext, pass_options};
 pass_options! {
     /// Options of `print`.
     pub struct PrintPassOptions {
-        /// The form that upstream MLIR reads.
+        /// The generic form that upstream MLIR reads.
         generic: bool = false,
-        /// Where every op comes from.
+        /// The location of every op.
         locations: bool = false,
     }
 }
@@ -21,7 +21,7 @@ pub struct Print;
 
 impl Pass for Print {
     const NAME: &'static str = "print";
-    const SUMMARY: &'static str = "prints the module as it stands, without large constants";
+    const SUMMARY: &'static str = "prints the module without large constants";
     type Options = PrintPassOptions;
 
     fn run(options: &Self::Options, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {

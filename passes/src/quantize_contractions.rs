@@ -1,8 +1,8 @@
-//! `quantize-contractions`: products and convolutions of dequantised operands become integer ones.
+//! `quantize-contractions`: turns contractions of dequantized operands into integer ones.
 //!
-//! With `x = sx (qx - zx)` and `w = sw (qw - zw)`, where `sw` is one number a column at most,
-//! `x w = sx sw (qx - zx)(qw - zw)`: the sum is exact in i32, and what remains is elementwise. It runs before constants
-//! are folded, which would turn quantised weights into floats.
+//! With `x = sx (qx - zx)` and `w = sw (qw - zw)`, where `sw` has at most one number per column, `x w = sx sw (qx -
+//! zx)(qw - zw)`. The sum is exact in i32, and the rest is elementwise. It runs before constant folding, which would
+//! turn quantized weights into floats.
 
 use std::collections::HashMap;
 
@@ -16,8 +16,8 @@ use of_ops::movement::{Flatten, Reshape, Squeeze, Transpose, Unsqueeze};
 use of_ops::nn::{Conv, ConvInteger, DequantizeLinear, MatMulInteger, MaxPool, QuantizeLinear};
 use of_ops::structural::Constant;
 
-use crate::canonicalize::{reshape_to, transpose_by};
-use crate::facts::{def, dims, single_use, splat};
+use crate::builders::{reshape_to, transpose_by};
+use crate::matchers::{def, dims, single_use, splat};
 
 /// Rewrites every op that it can.
 ///
@@ -33,7 +33,7 @@ pub fn quantize_contractions(func: &mut Func) -> Result<(), Diagnostics> {
         match rw.graph().op(op).name() {
             Conv::NAME => conv(&mut rw, op, &mut affine)?,
             MatMul::NAME | Gemm::NAME => product(&mut rw, op, &mut affine)?,
-            name if changes_places(name) => movement(&mut rw, op)?,
+            name if commutes_with_dequantize(name) => movement(&mut rw, op)?,
             QuantizeLinear::NAME => quantize(&mut rw, op, &affine)?,
             _ => {}
         }
@@ -42,7 +42,7 @@ pub fn quantize_contractions(func: &mut Func) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// `scale * (number - zero)` of bytes; `axis` is that of the scale where it has several numbers.
+/// A dequantization `scale * (number - zero)` of bytes; `axis` is that of the scale where it has several numbers.
 #[derive(Clone, Copy)]
 struct Quantised {
     number: ValueId,
@@ -51,7 +51,7 @@ struct Quantised {
     axis: Option<usize>,
 }
 
-/// What `acc * factor + shift` computes, in f32, with the sum of products `acc` in i32.
+/// `acc * factor + shift` in f32, with the sum of products `acc` in i32.
 #[derive(Clone, Copy)]
 struct Affine {
     acc: ValueId,
@@ -59,7 +59,7 @@ struct Affine {
     shift: Option<ValueId>,
 }
 
-/// What a dequantisation to f32 without blocks reads.
+/// The operands of a dequantization to f32 without blocks.
 fn quantised(rw: &Rewriter<'_>, v: ValueId) -> Option<Quantised> {
     let g = rw.graph();
     let (op, dq) = def::<DequantizeLinear>(g, v)?;
@@ -76,7 +76,7 @@ fn quantised(rw: &Rewriter<'_>, v: ValueId) -> Option<Quantised> {
     Some(Quantised { number, scale, zero, axis })
 }
 
-/// The operands of an integer product: one scale for the left one, and constant weights on the right.
+/// The operands of an integer contraction: a single scale on the left, and constant weights on the right.
 fn pair(rw: &Rewriter<'_>, a: ValueId, b: ValueId, axis: usize) -> Option<(Quantised, Quantised)> {
     let (x, w) = (quantised(rw, a)?, quantised(rw, b)?);
     let fits = x.axis.is_none() && w.axis.is_none_or(|a| a == axis);
@@ -90,7 +90,7 @@ fn none(rw: &mut Rewriter<'_>, v: Option<ValueId>) -> Result<ValueId, Diagnostic
     }
 }
 
-/// `acc * sx * sw + bias`, which replaces `op`; parameters with one number a column get the dimensions `column`.
+/// Replaces `op` by `acc * sx * sw + bias`. Parameters with one number per column get the dimensions `column`.
 fn finish(
     rw: &mut Rewriter<'_>,
     op: OpId,
@@ -133,7 +133,7 @@ fn conv(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) 
     finish(rw, op, acc, (x, w), bias, &column, affine)
 }
 
-/// Products of matrices; `of.gemm` where its factors are 1 and only the right operand is transposed.
+/// Matrix products; `of.gemm` where its factors are 1 and at most the right operand is transposed.
 fn product(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let operands = rw.graph().op(op).operands.clone();
     let gemm = as_op::<Gemm>(rw.graph(), op);
@@ -149,7 +149,7 @@ fn product(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine
     let axis = if turned { 0 } else { 1 };
     let Some((x, w)) = pair(rw, operands[0], operands[1], axis) else { return Ok(()) };
     let bias = operands.get(2).copied().filter(|b| *rw.graph().ty(*b) != Type::None);
-    // A bias of another shape than one number a column keeps its own.
+    // A bias of any other shape than one number per column is not supported.
     if bias.is_some_and(|b| dims(rw.graph(), b).is_none_or(|d| d != [db[axis]])) {
         return Ok(());
     }
@@ -160,12 +160,12 @@ fn product(rw: &mut Rewriter<'_>, op: OpId, affine: &mut HashMap<ValueId, Affine
     finish(rw, op, acc, (x, w), bias, &[db[axis]], affine)
 }
 
-/// Whether an op of this name changes places with a dequantisation: it moves elements or takes the largest.
-pub(crate) fn changes_places(name: &str) -> bool {
+/// Whether an op of this name commutes with dequantization: it moves elements or takes the maximum.
+pub(crate) fn commutes_with_dequantize(name: &str) -> bool {
     matches!(name, MaxPool::NAME | Transpose::NAME | Reshape::NAME | Flatten::NAME | Squeeze::NAME | Unsqueeze::NAME)
 }
 
-/// f(dequantize(x)) = dequantize(f(x)) for what moves elements or takes the largest: with one scale, which is positive.
+/// f(dequantize(x)) = dequantize(f(x)) for movements and maxima, with a single positive scale.
 fn movement(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     let data = rw.graph().op(op);
     if data.results.len() != 1 {
@@ -188,8 +188,8 @@ fn movement(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// quantize(max(x, c)) = quantize(x) where c becomes the smallest byte, and so with min: bytes saturate there, and rounding
-/// keeps the order. Gives what is to be quantised instead of `v`.
+/// quantize(max(x, c)) = quantize(x) where c becomes the smallest byte, and likewise for min: casts to bytes saturate,
+/// and rounding is monotonic. Returns the value to quantize instead of `v`.
 fn unclipped(rw: &Rewriter<'_>, v: ValueId, scale: ValueId, zero: Option<ValueId>, to: DType) -> ValueId {
     let g = rw.graph();
     let zero = zero.map_or(Some(0.0), |z| splat(g, z));
@@ -198,7 +198,7 @@ fn unclipped(rw: &Rewriter<'_>, v: ValueId, scale: ValueId, zero: Option<ValueId
     loop {
         let Some(op) = g.def_op(v) else { return v };
         let data = g.op(op);
-        // The number of a bound is computed in f32, as that of any other.
+        // Bounds are quantized in f32, as any other value.
         let becomes = |c: f64| f64::from((c as f32 * (1.0 / scale as f32)).round_ties_even()) + zero;
         let bound = |i: usize| data.operands.get(i).and_then(|c| splat(g, *c));
         let ends = |c: f64| match data.name() {
@@ -211,7 +211,7 @@ fn unclipped(rw: &Rewriter<'_>, v: ValueId, scale: ValueId, zero: Option<ValueId
             Max::NAME | Min::NAME if bound(0).is_some_and(ends) => data.operands[1],
             _ => return v,
         };
-        // What others read is computed in any case.
+        // Values with other readers are computed anyway.
         if !single_use(g, v) || g.ty(next) != g.ty(v) {
             return v;
         }
@@ -219,7 +219,8 @@ fn unclipped(rw: &Rewriter<'_>, v: ValueId, scale: ValueId, zero: Option<ValueId
     }
 }
 
-/// quantize(dequantize(x)) = x with the same parameters; quantize(a x + b) with a known scale s rounds (a/s) x + b/s.
+/// quantize(dequantize(x)) = x with the same parameters; quantize(a x + b) with a constant scale s rounds (a/s) x +
+/// b/s.
 fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) -> Result<(), Diagnostic> {
     let Some(q) = as_op::<QuantizeLinear>(rw.graph(), op) else { return Ok(()) };
     let operands = rw.graph().op(op).operands.clone();
@@ -270,7 +271,7 @@ fn quantize(rw: &mut Rewriter<'_>, op: OpId, affine: &HashMap<ValueId, Affine>) 
         let z = rw.create_one(Cast::to(DType::F32), &[z])?;
         v = rw.create_one(Add {}, &[v, z])?;
     }
-    // A cast saturates.
+    // Casts saturate.
     let y = rw.create_one(Cast::to(to), &[v])?;
     rw.replace(op, &[y]);
     Ok(())

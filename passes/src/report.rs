@@ -1,4 +1,4 @@
-//! What a run of a pipeline took and counted.
+//! The report of a pipeline run: times, op counts and counters.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use of_diag::Diagnostics;
 pub struct PassRun {
     /// Its name with options.
     pub name: String,
-    /// How long it took.
+    /// Its run time.
     pub time: Duration,
     /// Ops before it.
     pub ops_before: usize,
     /// Ops after it.
     pub ops_after: usize,
-    /// What it counted.
+    /// Its counters.
     pub counters: BTreeMap<&'static str, u64>,
 }
 
@@ -28,12 +28,12 @@ pub struct Report {
     pub passes: Vec<PassRun>,
     /// Time between the passes: verification, printing, copies for reproducers.
     pub overhead: Duration,
-    /// What the passes had to say.
+    /// The warnings of all passes.
     pub warnings: Diagnostics,
 }
 
 impl Report {
-    /// Time of all passes and what lies between them.
+    /// Total time of the run.
     pub fn total(&self) -> Duration {
         self.passes.iter().map(|p| p.time).sum::<Duration>() + self.overhead
     }

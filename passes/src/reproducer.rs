@@ -1,4 +1,4 @@
-//! Crash reproducers: the module before the pass that failed, with the pipeline that is left.
+//! Crash reproducers: the module before the pass that failed, with the remaining pipeline.
 
 use std::any::Any;
 use std::fs;
@@ -8,7 +8,7 @@ use of_diag::Diagnostics;
 use of_ir::Module;
 use of_ir::text::{PrintOptions, write_module};
 
-/// Writes `before` and how to run `pipeline` on it to a file in `dir`, and gives its path.
+/// Writes `before`, and the command that runs `pipeline` on it, to a file in `dir`. Returns its path.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -25,7 +25,7 @@ pub fn write(dir: &Path, pass: &str, before: &Module, pipeline: &str) -> Result<
     Ok(path)
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|s| (*s).to_string());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".into())

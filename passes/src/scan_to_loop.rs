@@ -1,4 +1,4 @@
-//! `scan-to-loop`: scans become loops, which have native code.
+//! `scan-to-loop`: lowers scans to loops, which have native code.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Func, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
@@ -11,14 +11,14 @@ use of_ops::structural::{Constant, ShapeOf, Yield};
 
 /// Replaces every scan whose inputs have known ranks.
 ///
-/// scan(s, x) = loop(n, s) where step i gathers slice i of x (slice n - 1 - i backward); outputs are stacked along the
-/// first axis, then turned round and moved to their own.
+/// scan(s, x) = loop(n, s) where step i gathers slice i of x (slice n - 1 - i backward). Outputs are stacked along the
+/// first axis, then reversed and transposed as needed.
 ///
 /// # Errors
-/// When an op does not fit (a bug).
+/// When an op does not fit, a bug of the pass.
 pub fn scan_to_loop(func: &mut Func) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "scan-to-loop");
-    // Inner scans first, so that an outer one moves what they have become.
+    // Inner scans first, so that an outer scan moves their loops.
     let mut scans = rw.graph().walk();
     scans.retain(|op| rw.graph().op(*op).name() == Scan::NAME);
     for op in scans.into_iter().rev() {
@@ -38,7 +38,7 @@ fn scalar(rw: &mut Rewriter<'_>, v: ValueId) -> Result<ValueId, Diagnostic> {
     rw.create_one(Reshape { allowzero: false }, &[v, none])
 }
 
-/// The axis of an entry of a list that may be left out, 0 without it.
+/// Entry `i` of an optional list of axes; 0 without the list.
 fn axis(list: &Option<Vec<i64>>, i: usize, rank: usize) -> Option<usize> {
     let a = list.as_ref().map_or(Some(0), |l| l.get(i).copied())?;
     of_ops::shape::axis(a, rank).ok()
@@ -110,7 +110,7 @@ fn replace(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
         Ok(())
     });
     filled?;
-    // The loop is written where the scan stands.
+    // The loop is created at the position of the scan.
     rw.rewrite(op, &[]);
     let carried: Vec<ValueId> = [count, always].into_iter().chain(operands[..states].iter().copied()).collect();
     let made = rw.create_with_regions(Loop {}, &carried, &[region])?;

@@ -1,21 +1,21 @@
-//! `infer-sbp`, `shard` and `insert-boxing`: how tensors lie on a mesh, by propagation, by search, and as ops.
+//! `infer-sbp`, `shard` and `insert-boxing`: layouts on a mesh by propagation, by search, and as collectives.
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::{Func, Module};
 use of_ops::training::CARRIED;
-use of_sharding::cuts::Phases;
+use of_sharding::cut_points::Phases;
 use of_sharding::decide::{self, Decision};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Meshes, Model, alternatives, explain, lower, microbatches, stages};
 
 use crate::{Pass, PassContext, pass_options};
 
-/// Name of the mesh of a module that has none.
+/// Name of the mesh in a module without one.
 const MESH: &str = "mesh";
-/// Names of the meshes of stages begin so.
+/// Prefix of the names of stage meshes.
 const STAGE: &str = "stage";
-/// More stages or microbatches are a mistake: each is a copy of the ops.
-const MOST_TURNS: usize = 4096;
+/// Larger numbers of stages or microbatches are a mistake: each is a copy of the ops.
+const MAX_STAGES_OR_MICROBATCHES: usize = 4096;
 
 pass_options! {
     /// Options of `infer-sbp` and `insert-boxing`.
@@ -30,23 +30,23 @@ pass_options! {
     pub struct ShardOptions {
         /// The mesh: NAME[AxB] or a file
         mesh: String = String::new(),
-        /// Bytes of memory a device, instead of the mesh's
+        /// Bytes of memory per device; 0 for that of the mesh
         memory: f64 = 0.0,
-        /// The difference of cost and bound, as a share of the cost, at which the search ends
+        /// The search ends when cost and bound differ by this share of the cost
         gap: f64 = 0.001,
-        /// Cut the layers into so many stages, each on its own part of the mesh
+        /// Number of pipeline stages, each on its own part of the mesh
         stages: i64 = 1,
-        /// Cut a step into so many microbatches, which pass through the stages one after the other
+        /// Number of microbatches per step, which pass through the stages
         microbatches: i64 = 1,
     }
 }
 
-/// `infer-sbp`: how every value lies, from what some types say.
+/// `infer-sbp`: propagates layouts from annotations.
 pub struct InferSbp;
 
 impl Pass for InferSbp {
     const NAME: &'static str = "infer-sbp";
-    const SUMMARY: &'static str = "how every tensor lies on the mesh, from what some types say";
+    const SUMMARY: &'static str = "propagates SBP layouts from annotations";
     type Options = MeshOptions;
 
     fn run(options: &MeshOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
@@ -55,19 +55,19 @@ impl Pass for InferSbp {
     }
 }
 
-/// `shard`: the fastest way to run on a mesh.
+/// `shard`: searches the fastest layouts, stages and alternatives.
 pub struct Shard;
 
 impl Pass for Shard {
     const NAME: &'static str = "shard";
-    const SUMMARY: &'static str = "searches the fastest way to run on a mesh; what types say is kept";
+    const SUMMARY: &'static str = "searches the fastest SBP layouts and stages; keeps annotations";
     type Options = ShardOptions;
 
     fn run(options: &ShardOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
         let mut mesh = MeshSpec::named(&given(&options.mesh)?)?;
         let counts = |x: f64| x.is_finite() && x >= 0.0;
         if !counts(options.memory) || !counts(options.gap) {
-            let what = "options 'memory' and 'gap' are numbers from 0 on";
+            let what = "options 'memory' and 'gap' must be non-negative numbers";
             return Err(Diagnostic::error(Code::PIPELINE, Location::Unknown, what).into());
         }
         if options.memory > 0.0 {
@@ -76,29 +76,30 @@ impl Pass for Shard {
         let effort = Effort { gap: options.gap, ..Effort::default() };
         let mut lines = Vec::new();
         let positive = |n: i64, what: &str| {
-            let n = usize::try_from(n).ok().filter(|n| (1..=MOST_TURNS).contains(n));
+            let n = usize::try_from(n).ok().filter(|n| (1..=MAX_STAGES_OR_MICROBATCHES).contains(n));
             n.ok_or_else(|| {
-                let what = format!("option '{what}' is a number from 1 to {MOST_TURNS}");
+                let what = format!("option '{what}' must be from 1 to {MAX_STAGES_OR_MICROBATCHES}");
                 Diagnostic::error(Code::PIPELINE, Location::Unknown, what)
             })
         };
-        let (count, turns) = (positive(options.stages, "stages")?, positive(options.microbatches, "microbatches")?);
-        if count > 1 || turns > 1 {
-            module.funcs.values().filter_map(forgot_backward).for_each(|d| cx.warn(d));
-            let said = cut(module, &mesh, (count, turns), &effort)?;
-            said.iter().for_each(|l| cx.emit(&format!("// shard: {l}\n")));
+        let (count, microbatch_count) =
+            (positive(options.stages, "stages")?, positive(options.microbatches, "microbatches")?);
+        if count > 1 || microbatch_count > 1 {
+            module.funcs.values().filter_map(warn_no_backward_ops).for_each(|d| cx.warn(d));
+            let lines = cut(module, &mesh, (count, microbatch_count), &effort)?;
+            lines.iter().for_each(|l| cx.emit(&format!("// shard: {l}\n")));
             return Ok(());
         }
         let mut bound = f64::INFINITY;
         crate::each_func(module, |f| {
-            if let Some(settled) = alternatives::settle(f, &mesh, mesh.memory, &effort)? {
-                bound = settled.bound;
+            if let Some(chosen) = alternatives::choose(f, &mesh, mesh.memory, &effort)? {
+                bound = chosen.bound;
             }
             Ok(())
         })?;
         choose(module, &mesh, &mut |model| {
             let mut d = decide::decide(model, model.mesh.memory, &effort)?;
-            // No choice of the function as it was takes less.
+            // The bound over all alternatives holds too.
             d.bound = d.bound.min(bound);
             lines.push(explain::summary(model, &d));
             Ok(d)
@@ -108,12 +109,12 @@ impl Pass for Shard {
     }
 }
 
-/// `insert-boxing`: transfers as the collectives that bring them about.
+/// `insert-boxing`: lowers layout changes to collectives.
 pub struct InsertBoxing;
 
 impl Pass for InsertBoxing {
     const NAME: &'static str = "insert-boxing";
-    const SUMMARY: &'static str = "transfers between layouts become collectives";
+    const SUMMARY: &'static str = "lowers layout changes (of.place) to collectives";
     type Options = MeshOptions;
 
     fn run(options: &MeshOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
@@ -131,13 +132,13 @@ impl Pass for InsertBoxing {
 
 fn given(mesh: &str) -> Result<String, Diagnostic> {
     if mesh.is_empty() {
-        let d = Diagnostic::error(Code::PIPELINE, Location::Unknown, "option 'mesh' is needed");
+        let d = Diagnostic::error(Code::PIPELINE, Location::Unknown, "option 'mesh' is missing");
         return Err(d.hint("e.g. mesh=cpu[2], mesh=dgx-h100[4x8] or the path of a file"));
     }
     Ok(mesh.into())
 }
 
-/// Decides for every function and writes the decision into its types.
+/// Decides the layouts of every function and writes them into its types.
 fn choose(
     module: &mut Module,
     mesh: &MeshSpec,
@@ -154,19 +155,19 @@ fn choose(
     })
 }
 
-/// Says that a step which makes new parameters has only forward ops as far as is known.
-fn forgot_backward(func: &Func) -> Option<Diagnostic> {
+/// A warning for a training step without known backward ops.
+fn warn_no_backward_ops(func: &Func) -> Option<Diagnostic> {
     let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
     if carried.iter().all(|i| *i < 0) || !Phases::of(func).backward.is_empty() {
         return None;
     }
-    let what = "this step carries values to the next, and no op is known to be backward: stages are cut as if all were forward";
-    let hint =
-        "locations say what 'differentiate' made: print with --print-locations, or differentiate in the same pipeline";
+    let what =
+        "this step carries values to the next, but no op is known to be backward: all ops are treated as forward";
+    let hint = "locations mark the ops of 'differentiate': keep them with --print-locations, or differentiate in the same pipeline";
     Some(Diagnostic::warning(Code::PIPELINE, func.loc.clone(), what).hint(hint))
 }
 
-/// Cuts every function into stages and microbatches; what is said of each.
+/// Cuts every function into stages and microbatches. Returns a summary of each.
 fn cut(
     module: &mut Module,
     mesh: &MeshSpec,
@@ -174,14 +175,14 @@ fn cut(
     effort: &Effort,
 ) -> Result<Vec<String>, Diagnostics> {
     if let Some(second) = module.funcs.values().nth(1) {
-        let what = format!("stages are cut in a module of one function, this one has {}", module.funcs.len());
+        let what = format!("stages need a module of one function, but this one has {}", module.funcs.len());
         let d = Diagnostic::error(Code::SBP, second.loc.clone(), what);
-        return Err(d.hint("keep the function that is to be cut, the others in a file of their own").into());
+        return Err(d.hint("move the other functions to another file").into());
     }
     if let Some(mesh) = module.meshes.keys().next() {
-        let what = format!("stages have meshes of their own, and the module has mesh @{mesh} already");
+        let what = format!("stages have their own meshes, but the module already has mesh @{mesh}");
         let d = Diagnostic::error(Code::SBP, Location::Unknown, what);
-        return Err(d.hint("cut before types say how something lies, or shard without stages").into());
+        return Err(d.hint("cut into stages before adding layout annotations, or shard without stages").into());
     }
     let mut lines = Vec::new();
     let mut found = None;
@@ -192,8 +193,8 @@ fn cut(
             1 => vec![MESH.into()],
             n => (0..n).map(|i| format!("{STAGE}{i}")).collect(),
         };
-        microbatches::write(f, &staged, &own, &names)?;
-        lines.push(explain::cut(&staged.pipeline));
+        stages::write(f, &staged, &own, &names)?;
+        lines.push(explain::pipeline_summary(&staged.pipeline));
         found = Some((staged.pipeline, names));
         Ok(())
     })?;
@@ -206,7 +207,7 @@ fn cut(
     Ok(lines)
 }
 
-/// The module's mesh, which is the given one.
+/// The name of the module's mesh, which must match the given one.
 fn symbol(module: &mut Module, mesh: &MeshSpec) -> Result<String, Diagnostic> {
     let ir = mesh.ir();
     let wrong = |what: String| Err(Diagnostic::error(Code::SBP, Location::Unknown, what));
@@ -215,7 +216,7 @@ fn symbol(module: &mut Module, mesh: &MeshSpec) -> Result<String, Diagnostic> {
             module.meshes.insert(MESH.into(), ir);
             Ok(MESH.into())
         }
-        Some(_) if module.meshes.len() > 1 => wrong("the module has several meshes".into()),
+        Some(_) if module.meshes.len() > 1 => wrong("the module has more than one mesh".into()),
         Some((name, own)) if own.shape == ir.shape => Ok(name.clone()),
         Some((name, own)) => wrong(format!("mesh @{name} is {:?}, the given one is {:?}", own.shape, ir.shape)),
     }

@@ -1,4 +1,4 @@
-//! `specialize`: gives numbers to symbolic dimensions.
+//! `specialize`: binds symbolic dimensions to numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use of_ir::{Dim, Factor, Func, Rewriter, Type};
 
 use crate::infer_shapes::infer_shapes;
 
-/// Numbers for symbols.
+/// Values of shape symbols.
 pub type Bindings = BTreeMap<String, i64>;
 
-/// The symbols that the input types of `func` leave open, sorted.
+/// The unbound shape symbols of the input types of `func`, sorted.
 pub fn open_symbols(func: &Func) -> Vec<String> {
     let mut out = Vec::new();
     for ty in func.input_types() {
@@ -25,10 +25,10 @@ pub fn open_symbols(func: &Func) -> Vec<String> {
     out
 }
 
-/// Learns the symbols of input `name` from the dimensions of a value given for it.
+/// Binds the symbols of input `name` from the dimensions of a value for it.
 ///
 /// # Errors
-/// When rank or dimensions contradict the type of the input or what is already bound.
+/// When rank or dimensions contradict the type of the input or earlier bindings.
 pub fn bind_input(func: &Func, name: &str, dims: &[usize], bindings: &mut Bindings) -> Result<(), Diagnostic> {
     let error = |what: String| Diagnostic::error(Code::INPUT, func.loc.clone(), what);
     let Some(i) = func.inputs.iter().position(|n| n == name) else {
@@ -65,7 +65,7 @@ pub fn bind_input(func: &Func, name: &str, dims: &[usize], bindings: &mut Bindin
                 Some((_, None)) => {
                     return Err(error(format!("input '{name}': dimension {axis} is {n}, which '{d}' never is")));
                 }
-                // Several symbols that are not bound yet: checked once they are, by the run.
+                // Several unbound symbols: the run checks them once they are bound.
                 None => {}
             },
         }
@@ -73,7 +73,7 @@ pub fn bind_input(func: &Func, name: &str, dims: &[usize], bindings: &mut Bindin
     Ok(())
 }
 
-/// The one symbol of `a * s + b` and its value where the whole is `n`; no value where there is none from 0 on.
+/// The symbol of `a * s + b` and its value where the whole is `n`; no value where none is non-negative.
 fn solve(d: &Dim, n: i64) -> Option<(Arc<str>, Option<i64>)> {
     let mut terms = d.terms();
     let ((a, mut factors), None) = (terms.next()?, terms.next()) else { return None };
@@ -87,7 +87,7 @@ fn substitute(d: &Dim, bindings: &Bindings) -> Dim {
     d.substitute(&|s| bindings.get(s).map(|v| Dim::from(*v)))
 }
 
-/// Replaces the bound symbols everywhere and infers all shapes again.
+/// Replaces the bound symbols everywhere and repeats shape inference.
 ///
 /// # Errors
 /// When a dimension becomes negative, or an op does not accept the shapes.
@@ -102,7 +102,7 @@ pub fn specialize(func: &mut Func, bindings: &Bindings) -> Result<(), Diagnostic
             ));
         }
     }
-    // Types that became negative by it are no news.
+    // Types that become negative by these bindings add no information.
     if errors.has_errors() {
         return Err(errors);
     }

@@ -1,7 +1,7 @@
-//! `stack-appends`: what a loop carries only to append to it becomes a scan output.
+//! `stack-appends`: turns concatenation in a loop into a scan output.
 //!
-//! A tensor that grows by a concatenation is copied whole in every iteration, which takes time in the square of their
-//! number. A scan output is written once. Exporters write what a script collects in a list as such a tensor.
+//! A loop-carried tensor that grows by concatenation is copied in every iteration, which takes quadratic time. A scan
+//! output is written once. Exporters emit such tensors for lists that a script collects.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Dim, Func, Graph, OpId, Rewriter, Shape, Tensor, TensorType, Type, ValueId};
@@ -11,14 +11,14 @@ use of_ops::elementwise::Mul;
 use of_ops::movement::{Concat, Reshape};
 use of_ops::structural::{Constant, ShapeOf, Yield};
 
-use crate::facts::def;
+use crate::matchers::def;
 
-/// Replaces every such value.
+/// Replaces every such loop-carried value.
 ///
 /// loop(n, s) { yield concat(s, x) } = concat(s, reshape(loop(n) { scan x }))
 ///
 /// # Errors
-/// When an op does not fit (a bug).
+/// When an op does not fit, a bug of the pass.
 pub fn stack_appends(func: &mut Func) -> Result<(), Diagnostics> {
     let mut rw = Rewriter::new(&mut func.graph, "stack-appends");
     for op in rw.graph().walk() {
@@ -30,13 +30,13 @@ pub fn stack_appends(func: &mut Func) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// A carried value that is only appended to.
+/// A loop-carried value that is only appended to.
 struct Append {
-    /// Its number among the carried values.
+    /// Its position among the carried values.
     slot: usize,
-    /// What an iteration appends.
+    /// The value that an iteration appends.
     part: ValueId,
-    /// The shape that every part must have: that of `part`, with the extents of the carried value behind the first.
+    /// The shape of every part: that of `part`, with the carried value's extents after the first.
     shape: Shape,
 }
 
@@ -54,12 +54,12 @@ impl Append {
             if along != 0 || first != arg || !once(arg) || !once(next) || g.op(concat).parent != body {
                 return None;
             }
-            // The runtime stacks bytes.
+            // The runtime stacks whole bytes.
             g.ty(part).as_tensor()?.dtype.bits().filter(|b| *b >= 8)?;
             let own = |v: ValueId| g.ty(v).as_tensor()?.shape.as_ref();
             let start = own(data.operands[slot + 2])?;
             let length = own(part)?[0].clone();
-            // Parts of different lengths are no stack.
+            // Parts of different lengths cannot be stacked.
             let fits = length.as_const().is_some_and(|n| n > 0) && start.len() == rank;
             let shape = std::iter::once(length).chain(start[1..].iter().cloned()).collect();
             fits.then_some(Append { slot, part, shape })
@@ -98,7 +98,7 @@ impl Append {
         let made = rw.create_with_regions(Loop {}, &operands, &[region])?;
         let mut values = rw.graph().op(made).results.to_vec();
         let Some(stack) = values.pop() else { return Ok(()) };
-        // Without an iteration the stack has the extents of its type; with some, the run compares them.
+        // Without an iteration the stack has the extents of its type; otherwise the run checks them.
         let trips = rw.graph().ty(stack).as_tensor().and_then(|t| t.shape.as_ref()?.first().cloned());
         let whole = std::iter::once(trips.unwrap_or_else(Dim::unknown)).chain(shape.iter().cloned()).collect();
         if let Some(dtype) = dtype {

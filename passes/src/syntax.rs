@@ -1,26 +1,26 @@
-//! The text of a pipeline: names with options in braces, separated by commas.
+//! The syntax of pipelines: names with options in braces, separated by commas.
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 
-/// How diagnostics name the text of a pipeline.
+/// The file name of a pipeline text in diagnostics.
 pub const FILE: &str = "<pipeline>";
 
-/// One name of a pipeline, not yet looked up.
+/// One name of a pipeline, not yet resolved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
     /// Name of a pass or pipeline.
     pub name: String,
-    /// What stands in the braces.
+    /// The options in the braces.
     pub options: Vec<(String, String)>,
-    /// Where in the text the name begins, in characters from 1.
+    /// Column of the name, in characters from 1.
     pub col: u32,
 }
 
-/// Splits the text of a pipeline. A value that holds commas, spaces or braces is quoted or stands in brackets, before
-/// which there may be a name (`cpu[2]`); an option without a value is `true`.
+/// Parses a pipeline. A value with commas, spaces or braces is quoted or in brackets, which a name may precede
+/// (`cpu[2]`). An option without a value is `true`.
 ///
 /// # Errors
-/// The first thing that is no pipeline.
+/// The first syntax error.
 pub fn parse_items(text: &str) -> Result<Vec<Item>, Diagnostics> {
     let mut p = Cursor { chars: text.chars().collect(), at: 0 };
     let mut items = Vec::new();
@@ -122,14 +122,14 @@ impl Cursor {
                 Ok(self.chars[start..self.at].iter().collect())
             }
             _ => {
-                // A name may have a list behind it: `cpu[2]`.
+                // A name may be followed by a list: `cpu[2]`.
                 let word = self.word("a value")?;
                 Ok(if self.peek() == Some('[') { word + &self.value()? } else { word })
             }
         }
     }
 
-    /// A text in quotes; a quote or backslash in it stands after a backslash.
+    /// A quoted text; a backslash escapes quotes and backslashes.
     fn quoted(&mut self) -> Result<String, Diagnostics> {
         self.at += 1;
         let mut out = String::new();
@@ -152,7 +152,7 @@ impl Cursor {
     }
 }
 
-/// Spells a pass with its options so that [`parse_items`] reads it.
+/// Prints a pass with its options so that [`parse_items`] reads it.
 pub fn show_item(name: &str, options: &[(String, String)]) -> String {
     if options.is_empty() {
         return name.into();
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_are_read_and_spelled_back() {
+    fn items_parse_and_print_back() {
         let items = parse_items(" dce, specialize{batch=8, \"batch size\"=2} ,x{keep=[a, b],all,t=\"q\\\"\"}").unwrap();
         let spelled: Vec<_> = items.iter().map(|i| show_item(&i.name, &i.options)).collect();
         assert_eq!(spelled, ["dce", "specialize{batch=8,\"batch size\"=2}", "x{keep=\"[a, b]\",all=true,t=\"q\\\"\"}"]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_place() {
+    fn errors_report_the_column() {
         let text =
             |t: &str| parse_items(t).unwrap_err().0[0].to_string().lines().next().unwrap_or_default().to_string();
         assert_eq!(text("dce,,cse"), "<pipeline>:1:5: error[E0401]: expected the name of a pass, found ','");

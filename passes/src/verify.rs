@@ -1,4 +1,4 @@
-//! `verify`: checks the module and changes nothing.
+//! `verify`: verifies the module without changing it.
 
 use of_diag::Diagnostics;
 use of_ir::Module;
@@ -10,7 +10,7 @@ pub struct Verify;
 
 impl Pass for Verify {
     const NAME: &'static str = "verify";
-    const SUMMARY: &'static str = "checks structure, dominance and every op against its declaration";
+    const SUMMARY: &'static str = "verifies structure, dominance and every op against its declaration";
     type Options = NoOptions;
 
     fn run(_options: &NoOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {

@@ -1,7 +1,7 @@
-//! `widen-floats`: what adds up or compares 16-bit floats does so in f32, and rounds its result.
+//! `widen-floats`: computes reductions, contractions and comparisons of 16-bit floats in f32.
 //!
-//! Elementwise ops and ops that only move elements have kernels for 16-bit floats. Those of sums and of products do not:
-//! sums of 16-bit floats are kept in f32 anyway. Conversions of constants are folded, others join what is next to them.
+//! Elementwise ops and data movements have 16-bit kernels. Reductions and contractions do not: they accumulate in f32
+//! anyway. Casts of constants are folded, other casts fuse with adjacent ops.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{DType, Func, OpId, Rewriter, ValueId};
@@ -11,7 +11,7 @@ use of_ops::elementwise::Cast;
 use of_ops::nn::{AvgPool, Conv, ConvTranspose, MaxPool, Resize};
 use of_ops::reduction::{ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceProd, ReduceSum, TopK};
 
-/// Ops whose kernels know f32 alone; each takes any float for what it computes with.
+/// Ops with f32 kernels only.
 const WIDENED: &[&str] = &[
     MatMul::NAME,
     Conv::NAME,
@@ -29,7 +29,7 @@ const WIDENED: &[&str] = &[
     TopK::NAME,
 ];
 
-/// Converts operands and results of every such op.
+/// Inserts casts around every such op.
 ///
 /// # Errors
 /// When an op that it makes does not fit, a bug of the pass.
@@ -68,7 +68,7 @@ fn widen(rw: &mut Rewriter<'_>, op: OpId) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// The element type of `v` where that is a 16-bit float.
+/// The element type of `v` if it is a 16-bit float.
 fn half(rw: &Rewriter<'_>, v: ValueId) -> Option<DType> {
     rw.graph().ty(v).as_tensor().map(|t| t.dtype).filter(|d| matches!(d, DType::F16 | DType::BF16))
 }

@@ -1,4 +1,4 @@
-//! Derivatives of every op of the list that has an expansion, by that, against finite differences.
+//! Gradients of every op that has an expansion, through that expansion, against finite differences.
 
 use of_ir::{Attrs, DType, Elements, Func, Graph, Rewriter, Tensor, Type};
 use of_ops::structural::{Constant, NoneValue, Return};
@@ -18,7 +18,7 @@ fn widen(v: &Value) -> Value {
     }
 }
 
-/// The op on its operands, of which the floats are arguments; gives result 0, or its derivatives by them.
+/// The op with its float operands as arguments; returns result 0, or its gradients.
 fn graph(sample: &Sample, operands: &[Value], derivatives: bool) -> Option<(Graph, Vec<Value>)> {
     let mut g = Graph::new();
     let entry = g.entry();
@@ -86,7 +86,7 @@ fn ops_differentiate_through_their_expansion() {
                 };
                 let (Some(low), Some(mid), Some(high)) = (at(-STEP), at(0.0), at(STEP)) else { continue };
                 let (left, right, numeric) = ((mid - low) / STEP, (high - mid) / STEP, (high - low) / (2.0 * STEP));
-                // At a kink the two sides differ: no derivative to compare with.
+                // At a kink the one-sided differences differ: there is no derivative to compare with.
                 if !numeric.is_finite() || (left - right).abs() > 1e-2 * (1.0 + numeric.abs()) {
                     continue;
                 }

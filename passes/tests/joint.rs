@@ -1,15 +1,15 @@
-//! Rewrites and layouts chosen together: what neither order of the two finds.
+//! Rewrites and layouts are chosen jointly: this finds what neither order of the two passes finds.
 //!
-//! `cargo test --release -p of-passes --test joint -- --nocapture` prints what each graph costs.
+//! `cargo test --release -p of-passes --test joint -- --nocapture` prints the cost of each graph.
 
 use of_ir::Module;
 use of_ir::text::parse_module;
 use of_ops::{Value, interpret, sample::Rng};
 use of_passes::Manager;
-use of_sharding::alternatives::settle;
+use of_sharding::alternatives::choose;
 use of_sharding::decide::{decide, prepare, write};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Meshes, Model, execute, lower};
+use of_sharding::{MeshSpec, Meshes, Model, alternatives, execute, lower};
 
 fn parsed(text: &str) -> Module {
     parse_module(text, "joint.of", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{:?}", d.0))
@@ -24,23 +24,23 @@ fn cost(text: &str, passes: &str, mesh: &MeshSpec) -> (f64, f64) {
     let mut module = parsed(text);
     run(&mut module, passes);
     let (func, effort) = (module.funcs.get_mut("main").unwrap(), Effort::default());
-    let settled = settle(func, mesh, mesh.memory, &effort).unwrap_or_else(|d| panic!("{:?}", d.0));
+    let chosen = alternatives::choose(func, mesh, mesh.memory, &effort).unwrap_or_else(|d| panic!("{:?}", d.0));
     let model = Model::new(func, mesh).unwrap_or_else(|d| panic!("{:?}", d.0));
     let d = decide(&model, mesh.memory, &effort).unwrap_or_else(|d| panic!("{d}"));
-    (d.cost, settled.map_or(d.bound, |s| s.bound))
+    (d.cost, chosen.map_or(d.bound, |s| s.bound))
 }
 
-/// What is done before, as where a model is compiled for a mesh.
+/// The passes before, as for a model compiled for a mesh.
 const BEFORE: &str = "simplify,expand-composites,fold-constants,canonicalize,cse,dce";
 
-/// What `optimize` recognizes as a composite is a composite no longer when layouts are searched.
-fn optimized(target: &str, ways: usize) -> String {
+/// Composites that `optimize` recognizes are expanded again before layouts are searched.
+fn optimized(target: &str, alternatives: usize) -> String {
     let after = "expand-composites{keep=[of.alternatives]},fold-constants,dce";
-    format!("{BEFORE},optimize{{target={target}, alternatives={ways}}},{after}")
+    format!("{BEFORE},optimize{{target={target}, alternatives={alternatives}}},{after}")
 }
 
-/// Two products with one matrix: alone the sum comes first, but here its operands lie in two ways, and are larger than the
-/// products.
+/// Two products with one matrix. On one device adding first is cheaper. Here the operands have different layouts and
+/// are larger than the products.
 const FACTORED: &str = r#"
 of.mesh @m {devices = "cuda", shape = [8]}
 func @main(%a: tensor<8192x16384xf32, #of.sbp<@m, [S(0)]>>, %b: tensor<8192x16384xf32, #of.sbp<@m, [S(1)]>>, %c: tensor<16384x64xf32>) -> (tensor<8192x64xf32>) {
@@ -61,8 +61,8 @@ func @main(%a: tensor<2048x8192xf32, #of.sbp<@m, [S(1)]>>, %b: tensor<8192x4096x
 }
 "#;
 
-/// Both at once: a scale goes into the known matrix, as it does alone, and the sum stays behind the products, as it does
-/// not. Neither order of the two passes finds it.
+/// Both at once: a scale folds into the constant matrix, as on one device, but the sum stays after the products.
+/// Neither order of the two passes finds this.
 const BOTH: &str = r#"
 of.mesh @m {devices = "cuda", shape = [8]}
 func @main(%a: tensor<8192x16384xf32, #of.sbp<@m, [S(0)]>>, %b: tensor<8192x16384xf32, #of.sbp<@m, [S(1)]>>) -> (tensor<8192x64xf32>) {
@@ -77,7 +77,7 @@ func @main(%a: tensor<8192x16384xf32, #of.sbp<@m, [S(0)]>>, %b: tensor<8192x1638
 }
 "#;
 
-/// A known tensor: one number everywhere.
+/// A splat constant.
 fn known(name: &str, number: f64, dims: &[usize]) -> String {
     let (rank, x) = (dims.len(), dims.iter().map(|d| format!("{d}x")).collect::<String>());
     format!(
@@ -88,8 +88,8 @@ fn known(name: &str, number: f64, dims: &[usize]) -> String {
     )
 }
 
-/// A gated perceptron, silu(x g) (x u) d: Llama's. One device would rather multiply with [g u], but its halves do not lie
-/// where the columns of d's rows do.
+/// The gated perceptron of Llama, silu(x g) (x u) d. One device would merge the products into [g u], but then the parts
+/// do not match the layout of d.
 ///
 /// Source: Touvron et al., "Llama 2" (2023); 4096 features and 11008 hidden ones are those of 7B.
 fn gated(tokens: usize, features: usize, hidden: usize) -> String {
@@ -107,8 +107,8 @@ fn gated(tokens: usize, features: usize, hidden: usize) -> String {
     )
 }
 
-/// Attention of a prompt: OPT's, whose queries are scaled before they meet the keys. One device would rather have queries,
-/// keys and values of one product, but a mesh has each head's on one device. Chosen together the scale goes into a matrix.
+/// Attention of a prompt as in OPT, which scales the queries. One device would merge the products for queries, keys and
+/// values, but a mesh keeps each head on one device. Jointly, the scale folds into a matrix.
 ///
 /// Source: Zhang et al., "OPT" (2022); 32 heads of 128 are those of 6.7B.
 fn attention(tokens: usize, heads: usize, width: usize) -> String {
@@ -163,8 +163,8 @@ fn attention(tokens: usize, heads: usize, width: usize) -> String {
     out
 }
 
-/// Eight NVIDIA T4 on PCIe 3.0: a machine of what `optimize{target=t4}` has costs of. The data sheet gives 16 lanes 16 GB/s
-/// each way, of which messages reach about three quarters.
+/// Eight NVIDIA T4 on PCIe 3.0, for which `optimize{target=t4}` has a cost model. The data sheet gives 16 lanes 16 GB/s
+/// each way; messages reach about three quarters.
 const T4: &str = r#"
 device = "cuda"
 memory = 16e9
@@ -177,7 +177,7 @@ latency = 1e-5
 "#;
 
 #[test]
-fn together_is_better_than_one_after_the_other() {
+fn joint_search_beats_sequential_passes() {
     println!("{:>12} {:>14} {:>14} {:>14} {:>14}  us", "graph", "as it is", "rewritten", "together", "at least");
     let named = |mesh| MeshSpec::named(mesh).unwrap();
     let t4 = || MeshSpec::parse(T4, "t4").unwrap();
@@ -204,9 +204,9 @@ fn together_is_better_than_one_after_the_other() {
     }
 }
 
-/// What is chosen together computes on simulated devices what the function does.
+/// The jointly chosen function computes the same on simulated devices.
 #[test]
-fn what_is_chosen_together_is_equal() {
+fn joint_search_preserves_results() {
     let written = [FACTORED, ASSOCIATED, BOTH].map(|text| (shrunk(text, 64), "cpu"));
     let models = [gated(16, 64, 128), attention(16, 8, 8)].map(|text| (text, "t4"));
     for (small, target) in written.into_iter().chain(models) {
@@ -223,7 +223,7 @@ fn what_is_chosen_together_is_equal() {
             .map(|v| rng.f32s(&func.graph.ty(*v).as_tensor().unwrap().fixed_dims().unwrap()))
             .collect();
         let want = interpret::run_graph(&whole.funcs["main"].graph, &inputs).unwrap();
-        settle(func, &mesh, mesh.memory, &Effort::default()).unwrap();
+        alternatives::choose(func, &mesh, mesh.memory, &Effort::default()).unwrap();
         let written = {
             let model = Model::new(func, &mesh).unwrap();
             prepare(&model, &decide(&model, mesh.memory, &Effort::default()).unwrap())

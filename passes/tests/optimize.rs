@@ -1,4 +1,4 @@
-//! What `optimize` does to the models of the zoo, by its own cost model.
+//! `optimize` on the models of the zoo, by its own cost model.
 //!
 //! `cargo test --release -p of-passes --test optimize -- --nocapture` prints the table.
 
@@ -19,9 +19,9 @@ fn run(module: &mut Module, passes: &str) -> Report {
     m.run(module, &mut |_| {}).unwrap_or_else(|d| panic!("{d:?}"))
 }
 
-/// Modelled microseconds before, after and at least, and how long the pass took in seconds.
+/// Modelled microseconds before, after and at least, and the seconds of the pass.
 fn optimized(module: &mut Module, options: &str) -> (f64, f64, f64, f64) {
-    // Small constants (shapes) first; weights stay ops, so that nothing large is computed here.
+    // Weights stay ops, so nothing large is computed here.
     let started = Instant::now();
     let report = run(module, &format!("optimize{{{options}}}"));
     let seconds = started.elapsed().as_secs_f64();
@@ -31,14 +31,14 @@ fn optimized(module: &mut Module, options: &str) -> (f64, f64, f64, f64) {
 }
 
 #[test]
-fn models_of_the_zoo_cost_less() {
+fn zoo_models_cost_less_after_optimize() {
     println!(
         "{:14} {:>6} {:>12} {:>12} {:>12} {:>8} {:>10} {:>8} {:>8}",
-        "model", "target", "before us", "joined us", "after us", "gain %", "rewrites %", "gap %", "seconds"
+        "model", "target", "before us", "fused us", "after us", "gain %", "rewrites %", "gap %", "seconds"
     );
     for (name, make) in ZOO {
         for target in ["cpu", "t4"] {
-            // Without rules all that is gained is activations in the kernels of what they follow.
+            // Without rules the only gain is from fused activations.
             let (_, joined, ..) = optimized(&mut make().unwrap(), &format!("target={target},rounds=0"));
             let (before, after, least, seconds) = optimized(&mut make().unwrap(), &format!("target={target}"));
             let gain = |from: f64| 100.0 * (from / after - 1.0);
@@ -54,10 +54,10 @@ fn models_of_the_zoo_cost_less() {
     }
 }
 
-/// On a target whose products take activations, one that reads a product alone costs nothing. Where others read the product
-/// too, it is stored, and the activation is a kernel.
+/// On a target whose products take activations, an activation that alone reads a product is free. With other readers
+/// the product is stored, and the activation is a kernel.
 #[test]
-fn activations_join_products() {
+fn activations_fuse_into_products() {
     let costs = |shared: bool, target: &str| {
         let mut b = Builder::new("joined");
         let [x, y] = ["x", "y"].map(|n| b.input(n, Type::fixed(DType::F32, &[256, 256])));
@@ -76,9 +76,9 @@ fn activations_join_products() {
     assert!((before - after).abs() < 0.01, "{before} {after}");
 }
 
-/// A module of 10,000 ops, region after region, in bounded time.
+/// A module of 10,000 ops, segment by segment, in bounded time.
 #[test]
-fn large_modules_take_time_in_proportion() {
+fn compile_time_is_linear_in_module_size() {
     let mut b = Builder::new("large");
     let mut x = b.input("x", Type::fixed(DType::F32, &[4, 4]));
     for i in 0..2500 {
@@ -96,7 +96,7 @@ fn large_modules_take_time_in_proportion() {
 
 /// The same input gives the same text.
 #[test]
-fn it_is_deterministic() {
+fn optimize_is_deterministic() {
     let text = || {
         let mut module = nasrnn().unwrap();
         run(&mut module, "optimize{target=t4}");
@@ -105,9 +105,9 @@ fn it_is_deterministic() {
     assert_eq!(text(), text());
 }
 
-/// The models compute what they did.
+/// The models compute the same as before.
 #[test]
-fn rewritten_models_compute_the_same() {
+fn optimize_preserves_results() {
     for (name, options) in [("nasrnn", "cpu"), ("nasrnn", "t4"), ("squeezenet", "t4")] {
         let (_, make) = ZOO.iter().find(|(n, _)| *n == name).unwrap();
         let outputs = |passes: &str| {

@@ -1,18 +1,18 @@
-//! What is computed again where memory is short, and how near that is to the best.
+//! Recomputation under short memory: the gap to the lower bound stays small.
 //!
-//! `cargo test --release -p of-passes --test recompute -- --nocapture` prints what each limit costs.
+//! `cargo test --release -p of-passes --test recompute -- --nocapture` prints the cost of each limit.
 
 use of_ir::text::parse_module;
 use of_passes::Manager;
-use of_sharding::alternatives::settle;
+use of_sharding::alternatives::choose;
 use of_sharding::decide::decide;
 use of_sharding::explain::summary;
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Model};
+use of_sharding::{MeshSpec, Model, alternatives};
 
-/// Three blocks on eight devices, which take 468 MB where all is kept.
+/// Three blocks on eight devices, which take 468 MB where all activations are kept.
 #[test]
-fn the_gap_is_small_where_memory_is_short() {
+fn gap_is_small_when_memory_is_short() {
     let text = include_str!("../../tests/lit/recompute/memory.of");
     let mesh = MeshSpec::named("dgx-h100[8]").unwrap();
     let effort = Effort::default();
@@ -21,10 +21,11 @@ fn the_gap_is_small_where_memory_is_short() {
         let passes = Manager::parse("differentiate,simplify,recompute{ops=3}").unwrap();
         passes.run(&mut m, &mut |_| {}).unwrap_or_else(|d| panic!("{:?}", d.0));
         let func = m.funcs.get_mut("main").unwrap();
-        let settled = settle(func, &mesh, memory, &effort).unwrap_or_else(|d| panic!("{:?}", d.0)).unwrap();
+        let chosen =
+            alternatives::choose(func, &mesh, memory, &effort).unwrap_or_else(|d| panic!("{:?}", d.0)).unwrap();
         let model = Model::new(func, &mesh).unwrap_or_else(|d| panic!("{:?}", d.0));
         let mut d = decide(&model, memory, &effort).unwrap_or_else(|d| panic!("{d}"));
-        d.bound = d.bound.min(settled.bound);
+        d.bound = d.bound.min(chosen.bound);
         println!("{:.0} MB: {}", memory / 1e6, summary(&model, &d));
         assert!(d.memory <= memory, "{memory}: {}", summary(&model, &d));
         assert!(d.cost - d.bound <= 0.01 * d.cost, "{memory}: {}", summary(&model, &d));

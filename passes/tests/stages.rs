@@ -1,4 +1,4 @@
-//! What the devices of stages hold: what the search says, and what the functions that it writes need.
+//! Memory of pipeline stages: the prediction of the search against the written function.
 //!
 //! `cargo test --release -p of-passes --test stages -- --nocapture` prints both.
 
@@ -11,7 +11,7 @@ use of_passes::Manager;
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, microbatches, stages};
 
-/// A step of training of `layers` layers tanh(x w) with weights of `width` x `width`, on `rows` rows.
+/// A training step of `layers` layers tanh(x w) with weights of `width` x `width`, on `rows` rows.
 fn step(layers: usize, rows: usize, width: usize) -> String {
     let (x, w) = (format!("tensor<{rows}x{width}xf32>"), format!("tensor<{width}x{width}xf32>"));
     let list = |one: &dyn Fn(usize) -> String| (0..layers).map(one).collect::<Vec<_>>().join(", ");
@@ -40,8 +40,8 @@ fn parsed(text: &str) -> Module {
     m
 }
 
-/// Bytes that each stage of a written function holds at most, by the ops in its order: of what lies on its mesh inputs and
-/// constants all the time, the rest from the op that makes it to the last one that reads it. Sums are added to in place.
+/// Peak bytes of each stage of a written function, in op order. Inputs and constants live throughout, other values from
+/// their producer to their last reader. Sums are accumulated in place.
 fn held(func: &Func) -> Vec<f64> {
     let g = &func.graph;
     let order: Vec<_> = g.region_ops(g.entry()).collect();
@@ -74,11 +74,11 @@ fn held(func: &Func) -> Vec<f64> {
     change.values().map(most).collect()
 }
 
-/// Sums of gradients are there from the first turn to the last, whole; what crosses a cut is on both sides of it.
+/// Accumulated gradients live from the first microbatch to the last; a value at a cut point is on both sides of it.
 #[test]
-fn memory_of_stages_is_what_is_written() {
+fn predicted_stage_memory_matches_the_written_function() {
     let effort = Effort::default();
-    println!("layers   rows  width  stages x turns       said    written");
+    println!("layers   rows  width  stages x micro       predicted    written");
     for (layers, rows, width) in [(4, 64, 512), (4, 4096, 128), (6, 1024, 256)] {
         for (count, microbatches) in [(2, 2), (2, 8), (3, 4), (1, 4)] {
             let mesh = MeshSpec::named(&format!("cpu[{count}]")).unwrap();
@@ -88,18 +88,24 @@ fn memory_of_stages_is_what_is_written() {
                 stages::choose(func, &mesh, count, microbatches, &effort).unwrap_or_else(|d| panic!("{:?}", d.0));
             let own = microbatches::Microbatches::of(func, microbatches).unwrap();
             let names: Vec<String> = (0..count).map(|i| format!("stage{i}")).collect();
-            microbatches::write(func, &staged, &own, &names).unwrap_or_else(|d| panic!("{:?}", d.0));
-            let (said, written) = (staged.pipeline.memory, held(func).into_iter().fold(0.0, f64::max));
-            println!("{layers:6} {rows:6} {width:6} {count:7} x {microbatches} {said:14.0} {written:10.0}");
-            assert!(said >= 0.95 * written, "{layers} {rows} {width} {count}x{microbatches}: {said} of {written}");
-            assert!(said <= 1.25 * written, "{layers} {rows} {width} {count}x{microbatches}: {said} of {written}");
+            stages::write(func, &staged, &own, &names).unwrap_or_else(|d| panic!("{:?}", d.0));
+            let (predicted, written) = (staged.pipeline.memory, held(func).into_iter().fold(0.0, f64::max));
+            println!("{layers:6} {rows:6} {width:6} {count:7} x {microbatches} {predicted:14.0} {written:10.0}");
+            assert!(
+                predicted >= 0.95 * written,
+                "{layers} {rows} {width} {count}x{microbatches}: {predicted} of {written}"
+            );
+            assert!(
+                predicted <= 1.25 * written,
+                "{layers} {rows} {width} {count}x{microbatches}: {predicted} of {written}"
+            );
         }
     }
 }
 
-/// Cuts, layouts and what is computed again of three blocks, where memory is short for all that is kept.
+/// Cuts, layouts and recomputation of three blocks, where memory is too short to keep all activations.
 #[test]
-fn ways_and_stages_are_searched_together() {
+fn alternatives_and_stages_are_searched_jointly() {
     let text = include_str!("../../tests/lit/recompute/memory.of");
     let mut found = 0;
     for memory in [300e6, 280e6, 260e6] {

@@ -1,9 +1,9 @@
-//! Boxing: what it takes to bring a tensor from one layout to another.
+//! Boxing (resharding): the collectives that change the layout of a tensor, and their cost.
 //!
-//! A transfer is a sequence of collectives, each of which changes the layout; the cheapest sequence is a shortest path
-//! over layouts. The cost of a step is that of the algorithm that would run it, as in Thakur, Rabenseifner, Gropp,
-//! "Optimization of Collective Communication Operations in MPICH" (2005): `a` rounds of latency and `b` bytes through
-//! the slowest link that takes part.
+//! A transfer is a sequence of collectives, each of which changes the layout. The cheapest sequence is a shortest path
+//! in the graph of layouts. Each step costs what its algorithm costs: `a` rounds of latency and `b` bytes through the
+//! slowest link that takes part. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
+//! Operations in MPICH" (2005).
 
 use std::collections::HashMap;
 
@@ -13,29 +13,29 @@ use smallvec::{SmallVec, smallvec};
 use crate::MeshSpec;
 use crate::layout::{self, Layout};
 
-/// What a step does.
+/// The kind of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Collective {
-    /// Each device takes its slice of what it has: `B -> S`. Nothing is sent.
+    /// Each device keeps a slice of its copy: `B -> S`. Nothing is sent.
     Slice,
-    /// Values count as one device's part of the whole, where the others have the neutral element: `B -> P`, `S -> P`.
+    /// A value becomes partial: one device keeps its elements, the others hold the neutral element: `B -> P`, `S -> P`.
     /// Nothing is sent.
     Embed,
-    /// Parts are joined on every device: `S -> B`.
+    /// Every device gets the concatenation of all parts: `S -> B`.
     AllGather,
-    /// Partial values are combined, each device gets a slice: `P -> S`.
+    /// Partial values are reduced, and each device gets a slice: `P -> S`.
     ReduceScatter,
-    /// Partial values are combined on every device: `P -> B`.
+    /// Partial values are reduced on every device: `P -> B`.
     AllReduce,
-    /// Slices along one axis become slices along another: `S(i) -> S(j)`.
+    /// Slices along one tensor axis become slices along another: `S(i) -> S(j)`.
     AllToAll,
-    /// Each device fetches what it lacks from one that has it: any layouts without partial values on the mesh axes that
-    /// take part, where no step along one mesh axis leads there.
+    /// Each device fetches the elements that it lacks from a device that has them. It covers layouts that no step along
+    /// one mesh axis connects; neither layout is partial on the mesh axes involved.
     Exchange,
 }
 
 impl Collective {
-    /// Name in text.
+    /// Name of the collective, as in op names.
     pub const fn name(self) -> &'static str {
         match self {
             Collective::Slice => "slice",
@@ -52,11 +52,11 @@ impl Collective {
 /// One step of a transfer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
-    /// What is done.
+    /// The collective.
     pub collective: Collective,
-    /// The mesh axes along which devices take part.
+    /// The mesh axes that take part.
     pub axes: SmallVec<[usize; 4]>,
-    /// The layout afterwards.
+    /// The layout after the step.
     pub to: Layout,
     /// Seconds.
     pub seconds: f64,
@@ -64,32 +64,32 @@ pub struct Step {
     pub bytes: f64,
 }
 
-/// Seconds that a step takes even where it sends nothing, so that the shortest of free paths is taken.
-const STEP: f64 = 1e-9;
+/// Seconds of a step that sends nothing. It makes the path with fewest steps the cheapest among free paths.
+const STEP_OVERHEAD: f64 = 1e-9;
 
-/// How an algorithm scales: rounds of latency, and shares of the whole tensor.
+/// Cost model of an algorithm: latency, and time and traffic per byte of the whole tensor.
 #[derive(Clone, Copy)]
 struct Algorithm {
-    /// Seconds whatever the size.
+    /// Seconds of latency.
     latency: f64,
-    /// Seconds for each byte of the whole tensor.
+    /// Seconds per byte of the whole tensor.
     per_byte: f64,
-    /// Bytes that all devices send for each byte of the whole tensor.
+    /// Bytes that all devices send per byte of the whole tensor.
     sent: f64,
 }
 
-struct Move {
+struct Transition {
     to: usize,
     collective: Collective,
     axes: SmallVec<[usize; 4]>,
     algorithms: SmallVec<[Algorithm; 2]>,
 }
 
-impl Move {
-    /// Seconds and sent bytes for a tensor of this many bytes, by the fastest algorithm.
+impl Transition {
+    /// Seconds and bytes sent for a tensor of this many bytes, by the fastest algorithm.
     fn cost(&self, bytes: f64) -> (f64, f64) {
-        let all = self.algorithms.iter().map(|a| (a.latency + a.per_byte * bytes + STEP, a.sent * bytes));
-        all.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))).unwrap_or((STEP, 0.0))
+        let all = self.algorithms.iter().map(|a| (a.latency + a.per_byte * bytes + STEP_OVERHEAD, a.sent * bytes));
+        all.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))).unwrap_or((STEP_OVERHEAD, 0.0))
     }
 }
 
@@ -99,18 +99,18 @@ pub struct Router {
     /// The layouts; rows and columns of [`Router::seconds`] are in this order.
     pub layouts: Vec<Layout>,
     index: HashMap<Layout, usize>,
-    moves: Vec<Vec<Move>>,
+    transitions: Vec<Vec<Transition>>,
 }
 
 impl Router {
-    /// Transfers among all layouts of tensors of `rank` axes whose partial values are of these kinds.
+    /// The router over all layouts of tensors with `rank` axes and these kinds of partial values.
     pub fn new(mesh: &MeshSpec, rank: usize, kinds: &[PartialKind]) -> Router {
         let shape = mesh.shape();
         let layouts = layout::all(rank, shape.len(), kinds);
         let index: HashMap<Layout, usize> = layouts.iter().cloned().zip(0..).collect();
-        let mut known = Known::new();
-        let moves = layouts.iter().map(|from| moves(mesh, &shape, &layouts, from, &mut known)).collect();
-        Router { shape, layouts, index, moves }
+        let mut cache = MissingCache::new();
+        let transitions = layouts.iter().map(|from| transitions(mesh, &shape, &layouts, from, &mut cache)).collect();
+        Router { shape, layouts, index, transitions }
     }
 
     /// The position of a layout.
@@ -118,13 +118,13 @@ impl Router {
         self.index.get(layout).copied()
     }
 
-    /// Which layouts give every device an element of a tensor of these dimensions; the only ones that paths use.
+    /// Whether each layout gives every device an element of a tensor of these dimensions. Paths use only such layouts.
     pub fn usable(&self, dims: &[usize]) -> Vec<bool> {
         self.layouts.iter().map(|l| layout::fits(l, &self.shape, dims)).collect()
     }
 
-    /// Seconds of the fastest path between each two usable layouts of a tensor of `bytes` bytes, row by row from where
-    /// it starts; infinite between others.
+    /// Seconds of the fastest path between each pair of usable layouts of a tensor of `bytes` bytes, row-major by
+    /// source. Other pairs are infinite.
     pub fn seconds(&self, bytes: f64, usable: &[bool]) -> Vec<f64> {
         let n = self.layouts.len();
         let mut out = Vec::with_capacity(n * n);
@@ -138,18 +138,18 @@ impl Router {
         out
     }
 
-    /// The steps of the fastest path, without any for equal layouts; `None` where there is none.
+    /// The steps of the fastest path; empty for equal layouts, `None` where there is no path.
     pub fn path(&self, from: &Layout, to: &Layout, bytes: f64, usable: &[bool]) -> Option<Vec<Step>> {
         let (from, to) = (self.position(from)?, self.position(to)?);
         if !usable[from] || !usable[to] {
             return None;
         }
-        let reached = self.search(from, bytes, usable);
+        let distances = self.search(from, bytes, usable);
         let mut steps = Vec::new();
         let mut at = to;
         while at != from {
-            let (previous, which) = reached[at].by?;
-            let m = &self.moves[previous][which];
+            let (previous, which) = distances[at].by?;
+            let m = &self.transitions[previous][which];
             let (seconds, bytes) = m.cost(bytes);
             let to = self.layouts[at].clone();
             steps.push(Step { collective: m.collective, axes: m.axes.clone(), to, seconds, bytes });
@@ -159,19 +159,19 @@ impl Router {
         Some(steps)
     }
 
-    /// Dijkstra's algorithm; of paths that are equally fast, the one that sends fewer bytes.
-    fn search(&self, from: usize, bytes: f64, usable: &[bool]) -> Vec<Reached> {
+    /// Dijkstra's algorithm. Among equally fast paths it takes the one that sends fewer bytes.
+    fn search(&self, from: usize, bytes: f64, usable: &[bool]) -> Vec<Distance> {
         let mut all =
-            vec![Reached { seconds: f64::INFINITY, sent: f64::INFINITY, by: None, done: false }; usable.len()];
+            vec![Distance { seconds: f64::INFINITY, sent: f64::INFINITY, by: None, done: false }; usable.len()];
         (all[from].seconds, all[from].sent) = (0.0, 0.0);
         loop {
             let open = (0..all.len()).filter(|i| !all[*i].done && all[*i].seconds.is_finite());
             let Some(at) = open.min_by(|a, b| all[*a].order(&all[*b])) else { return all };
             all[at].done = true;
-            for (which, m) in self.moves[at].iter().enumerate().filter(|(_, m)| usable[m.to]) {
+            for (which, m) in self.transitions[at].iter().enumerate().filter(|(_, m)| usable[m.to]) {
                 let (seconds, sent) = m.cost(bytes);
                 let by = Some((at, which));
-                let next = Reached { seconds: all[at].seconds + seconds, sent: all[at].sent + sent, by, done: false };
+                let next = Distance { seconds: all[at].seconds + seconds, sent: all[at].sent + sent, by, done: false };
                 if !all[m.to].done && next.order(&all[m.to]).is_lt() {
                     all[m.to] = next;
                 }
@@ -181,48 +181,54 @@ impl Router {
 }
 
 #[derive(Clone, Copy)]
-struct Reached {
+struct Distance {
     seconds: f64,
     sent: f64,
     by: Option<(usize, usize)>,
     done: bool,
 }
 
-impl Reached {
-    fn order(&self, other: &Reached) -> std::cmp::Ordering {
+impl Distance {
+    fn order(&self, other: &Distance) -> std::cmp::Ordering {
         self.seconds.total_cmp(&other.seconds).then(self.sent.total_cmp(&other.sent))
     }
 }
 
-/// More mesh axes never change at once: two steps do.
-const EXCHANGED: usize = 2;
+/// Mesh axes that one exchange may change; more take several steps.
+const MAX_EXCHANGED_AXES: usize = 2;
 
-fn moves(mesh: &MeshSpec, shape: &[usize], layouts: &[Layout], from: &Layout, known: &mut Known) -> Vec<Move> {
+fn transitions(
+    mesh: &MeshSpec,
+    shape: &[usize],
+    layouts: &[Layout],
+    from: &Layout,
+    cache: &mut MissingCache,
+) -> Vec<Transition> {
     let mut out = Vec::new();
     for (to, target) in layouts.iter().enumerate() {
         let changed: SmallVec<[usize; 4]> = (0..shape.len()).filter(|a| from[*a] != target[*a]).collect();
         let found = match changed.as_slice() {
             [] => None,
-            [a] => along(mesh, shape, from, target, *a),
+            [a] => collective_along(mesh, shape, from, target, *a),
             _ => None,
         };
         let found = found.or_else(|| {
             let whole = |l: &Layout| changed.iter().all(|a| !matches!(l[*a], Sbp::Partial(_)));
-            let few = !changed.is_empty() && changed.len() <= EXCHANGED;
-            (few && whole(from) && whole(target)).then(|| exchange(mesh, shape, from, target, &changed, known))
+            let few = !changed.is_empty() && changed.len() <= MAX_EXCHANGED_AXES;
+            (few && whole(from) && whole(target)).then(|| exchange(mesh, shape, from, target, &changed, cache))
         });
         if let Some((collective, axes, algorithms)) = found {
-            out.push(Move { to, collective, axes, algorithms });
+            out.push(Transition { to, collective, axes, algorithms });
         }
     }
     out
 }
 
-type Found = (Collective, SmallVec<[usize; 4]>, SmallVec<[Algorithm; 2]>);
+type Costed = (Collective, SmallVec<[usize; 4]>, SmallVec<[Algorithm; 2]>);
 
-/// The collective along mesh axis `a` that changes the layout there; `None` where slices would not be those of the
-/// layout, because a later mesh axis splits the same axis of the tensor.
-fn along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout, a: usize) -> Option<Found> {
+/// The collective along mesh axis `a` that changes the layout there. `None` where a later mesh axis splits the same
+/// tensor axis: then slices along `a` are not contiguous in the layout.
+fn collective_along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout, a: usize) -> Option<Costed> {
     let inner = |s: Sbp| matches!(s, Sbp::Split(_)) && from[a + 1..].contains(&s);
     if inner(from[a]) || inner(to[a]) {
         return None;
@@ -239,14 +245,14 @@ fn along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout, a: usize)
     };
     let (p, link) = (shape[a] as f64, &mesh.axes[a]);
     let devices: usize = shape.iter().product();
-    // What a device holds before and after, of the whole.
+    // Share of the whole tensor that a device holds before and after.
     let (before, after) = (layout::share(from, shape), layout::share(to, shape));
     let algorithm = |rounds: f64, share: f64| Algorithm {
         latency: rounds * link.latency,
         per_byte: share / link.bandwidth,
         sent: share * devices as f64,
     };
-    // Rounds of halving and doubling, which needs a power of two, or of a ring.
+    // Rounds of recursive halving and doubling for a power of two, else of a ring.
     let rounds = if shape[a].is_power_of_two() { p.log2() } else { p - 1.0 };
     let others = (p - 1.0) / p;
     let algorithms = match collective {
@@ -254,7 +260,7 @@ fn along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout, a: usize)
         Collective::AllGather => smallvec![algorithm(rounds, others * after)],
         Collective::ReduceScatter => smallvec![algorithm(rounds, others * before)],
         Collective::AllReduce => smallvec![
-            // Scatter and gather; and for short messages everything to a partner, at twice the distance each round.
+            // Reduce-scatter and all-gather. For short messages recursive doubling.
             algorithm(2.0 * rounds, 2.0 * others * before),
             algorithm(p.log2().ceil(), p.log2().ceil() * before),
         ],
@@ -263,22 +269,22 @@ fn along(mesh: &MeshSpec, shape: &[usize], from: &Layout, to: &Layout, a: usize)
     Some((collective, smallvec![a], algorithms))
 }
 
-/// Everybody fetches what it lacks: along the axes that change, and along those that split what they split.
+/// The exchange between two layouts. It involves the mesh axes that change, and those that split the same tensor axes.
 fn exchange(
     mesh: &MeshSpec,
     shape: &[usize],
     from: &Layout,
     to: &Layout,
     changed: &[usize],
-    known: &mut Known,
-) -> Found {
+    cache: &mut MissingCache,
+) -> Costed {
     let touched = |a: usize| {
         let split = |s: Sbp| matches!(s, Sbp::Split(_)) && changed.iter().any(|c| from[*c] == s || to[*c] == s);
         changed.contains(&a) || split(from[a]) || split(to[a])
     };
     let axes: SmallVec<[usize; 4]> = (0..shape.len()).filter(|a| touched(*a)).collect();
     let peers: usize = axes.iter().map(|a| shape[*a]).product();
-    // Which axes of the tensor are split does not matter, only where it is the same one.
+    // The cost depends only on which mesh axes split the same tensor axis, so tensor axes are renamed canonically.
     let mut order: SmallVec<[Sbp; 8]> = SmallVec::new();
     let mut renamed = |l: &Layout| -> Layout {
         axes.iter()
@@ -295,11 +301,11 @@ fn exchange(
             .collect()
     };
     let key = (axes.clone(), renamed(from), renamed(to));
-    let (most, mean) = *known.entry(key).or_insert_with_key(|(axes, from, to)| {
+    let (most, mean) = *cache.entry(key).or_insert_with_key(|(axes, from, to)| {
         let shape: Vec<usize> = axes.iter().map(|a| shape[*a]).collect();
-        missing(&shape, from, to)
+        missing_share(&shape, from, to)
     });
-    // The other mesh axes divide what everybody has.
+    // The other mesh axes divide the tensor for all devices alike.
     let rest: f64 = (0..shape.len())
         .filter(|a| !axes.contains(a) && matches!(to[*a], Sbp::Split(_)))
         .map(|a| 1.0 / shape[a] as f64)
@@ -315,12 +321,12 @@ fn exchange(
     (Collective::Exchange, axes, smallvec![algorithm])
 }
 
-/// What [`missing`] gave for mesh axes and layouts along them.
-type Known = HashMap<(SmallVec<[usize; 4]>, Layout, Layout), (f64, f64)>;
+/// Results of [`missing_share`] by mesh axes and layouts along them.
+type MissingCache = HashMap<(SmallVec<[usize; 4]>, Layout, Layout), (f64, f64)>;
 
-/// The share of the whole tensor that a device needs for `to` and does not hold in `from`: the most of any, and the
-/// mean. Mesh axes that are left out split other axes of the tensor, and alike before and after.
-fn missing(shape: &[usize], from: &Layout, to: &Layout) -> (f64, f64) {
+/// The share of the whole tensor that a device needs for `to` and does not hold in `from`: the maximum and the mean
+/// over devices. Mesh axes that are not given split other tensor axes, alike before and after.
+fn missing_share(shape: &[usize], from: &Layout, to: &Layout) -> (f64, f64) {
     // An extent that all splits divide.
     let extent: usize = shape.iter().product();
     let rank =
@@ -339,7 +345,7 @@ fn missing(shape: &[usize], from: &Layout, to: &Layout) -> (f64, f64) {
     (most, sum / extent as f64)
 }
 
-/// What two blocks have in common.
+/// The intersection of two blocks.
 pub fn overlap(a: &[(usize, usize)], b: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let one = |((s, n), (t, m)): (&(usize, usize), &(usize, usize))| {
         let start = (*s).max(*t);
@@ -348,13 +354,13 @@ pub fn overlap(a: &[(usize, usize)], b: &[(usize, usize)]) -> Vec<(usize, usize)
     a.iter().zip(b).map(one).collect()
 }
 
-/// The fewest copies of the whole tensor that all devices together must send, on a mesh of this shape.
+/// Lower bound of the traffic between two layouts, in copies of the whole tensor that all devices together send.
 ///
-/// An element that is partial on `k` devices is combined by `k - 1` messages at least, and each device that must have
-/// it and was not the one to combine it needs one more; along one mesh axis that is `p - 1` for all-gather and
+/// An element that is partial on `k` devices needs at least `k - 1` messages to combine. Each device that must have it,
+/// except one that combines it, needs one more. Along one mesh axis this gives `p - 1` for all-gather and
 /// reduce-scatter and `2 (p - 1)` for all-reduce (Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication:
-/// theory, practice, and experience", 2007). Where `to` is partial, one device of those along the axis must have the
-/// element; where both are partial in the same way, the parts may also stay apart.
+/// theory, practice, and experience", 2007). Where `to` is partial, one device along the axis must have the element.
+/// Where both layouts are partial in the same way, the parts may also stay uncombined.
 pub fn lower_bound(mesh: &[usize], from: &Layout, to: &Layout) -> f64 {
     let alike: Vec<usize> =
         (0..mesh.len()).filter(|a| matches!(from[*a], Sbp::Partial(_)) && from[*a] == to[*a]).collect();
@@ -366,7 +372,7 @@ pub fn lower_bound(mesh: &[usize], from: &Layout, to: &Layout) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// The bound where the parts along the mesh axes `kept` stay apart.
+/// The bound where the parts along the mesh axes `kept` stay uncombined.
 fn bound_keeping(mesh: &[usize], from: &Layout, to: &Layout, kept: &[usize]) -> f64 {
     let factor: usize = kept.iter().map(|a| mesh[*a]).product();
     let axes: Vec<usize> = (0..mesh.len()).filter(|a| !kept.contains(a)).collect();
@@ -383,7 +389,7 @@ fn bound_keeping(mesh: &[usize], from: &Layout, to: &Layout, kept: &[usize]) -> 
     let partial = |l: &Layout, a: usize| matches!(l[a], Sbp::Partial(_));
     let parts: usize = (0..shape.len()).filter(|a| partial(&from, *a)).map(|a| shape[a]).product();
     let inside = |b: &[(usize, usize)], e: &[usize]| b.iter().zip(e).all(|((s, n), x)| (*s..s + n).contains(x));
-    // Where the target is partial, which position along those axes gets the elements is free.
+    // Where the target is partial, any position along those axes may get the elements.
     let free: Vec<usize> = (0..shape.len()).filter(|a| partial(&to, *a)).collect();
     let choices: Vec<usize> = free.iter().map(|a| shape[*a]).collect();
     let mut total = 0.0;

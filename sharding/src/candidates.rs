@@ -1,4 +1,4 @@
-//! The ways in which each op may run on a mesh: its signatures along every mesh axis together.
+//! Candidates: the sharding strategies of each op, one SBP signature for every mesh axis.
 
 use std::collections::HashMap;
 
@@ -10,23 +10,24 @@ use crate::layout::{self, Layout};
 /// Kinds of partial values, sorted.
 pub type Kinds = SmallVec<[PartialKind; 2]>;
 
-/// A layout for every operand and result of an op; an empty one for what is not read, or not made.
+/// A layout for every operand and result of an op. An empty layout stands for an operand that is not read or a result
+/// that is not made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Candidate {
-    /// One an operand.
+    /// One layout per operand.
     pub operands: SmallVec<[Layout; 3]>,
-    /// One a result.
+    /// One layout per result.
     pub results: SmallVec<[Layout; 1]>,
 }
 
 impl Candidate {
-    /// Whether the op is left out: nothing is read and nothing is made.
-    pub fn is_nothing(&self) -> bool {
+    /// Whether the op does not run: it reads and makes nothing.
+    pub fn is_left_out(&self) -> bool {
         self.results.first().is_some_and(Layout::is_empty)
     }
 }
 
-/// The signatures of `op` along one mesh axis of `devices` devices, everything broadcast among them.
+/// The SBP signatures of `op` along one mesh axis of `devices` devices, including broadcast.
 pub fn signatures(g: &Graph, op: OpId, devices: usize) -> Vec<SbpSignature> {
     let data = g.op(op);
     let (n, m) = (data.operands.len(), data.results.len());
@@ -44,8 +45,8 @@ pub fn signatures(g: &Graph, op: OpId, devices: usize) -> Vec<SbpSignature> {
     out
 }
 
-/// The kinds of partial values that each value may hold, by its position in the arena: those that an op makes of whole
-/// values, and those that pass through the ops that read them. Nothing is made partial only to be.
+/// The kinds of partial values that each value may hold, by position in the arena. A partial value arises where an op
+/// makes one of whole operands, and propagates through ops that accept it. No value becomes partial without such an op.
 pub fn partial_kinds(g: &Graph) -> Vec<Kinds> {
     let mut kinds: Vec<Kinds> = vec![SmallVec::new(); g.value_slots()];
     for op in g.walk() {
@@ -67,7 +68,7 @@ pub fn partial_kinds(g: &Graph) -> Vec<Kinds> {
             }
         }
     }
-    // What a value is chosen to be by hand, it may be.
+    // Annotated partial layouts are allowed.
     for (i, own) in kinds.iter_mut().enumerate() {
         let Some(v) = g.value_at(i) else { continue };
         if let Some(k) = g.ty(v).as_tensor().and_then(|t| layout::partial_kind(&t.sbp.as_ref()?.axes))
@@ -80,7 +81,7 @@ pub fn partial_kinds(g: &Graph) -> Vec<Kinds> {
     kinds
 }
 
-/// All candidates of `op` on a mesh of this shape. A partial operand is one that some operand of the signature can be;
+/// All candidates of `op` on a mesh of this shape. At least one partial operand of a signature must be able to arise;
 /// the others become partial by embedding. Every device has an element of every axis of every tensor.
 pub fn candidates(g: &Graph, op: OpId, shape: &[usize], kinds: &[Kinds]) -> Vec<Candidate> {
     let data = g.op(op);
@@ -96,7 +97,7 @@ pub fn candidates(g: &Graph, op: OpId, shape: &[usize], kinds: &[Kinds]) -> Vec<
     let mut out = Vec::new();
     let mut chosen: Vec<&SbpSignature> = Vec::new();
     combine(&lists, &mut chosen, &mut |chosen| {
-        // Where one signature runs along several axes, its slices are those of all of them together.
+        // One signature along several mesh axes slices by the product of their extents.
         let divides = chosen.iter().all(|s| {
             let devices: usize = chosen.iter().zip(shape).filter(|(t, _)| t == &s).map(|(_, d)| *d).product();
             s.allows(devices)
@@ -155,15 +156,15 @@ fn combine<'a>(
     }
 }
 
-/// What the candidates of an op depend on, so that equal ops have equal candidates.
-pub fn class(g: &Graph, op: OpId, kinds: &[Kinds]) -> String {
+/// Everything that the candidates of an op depend on. Ops with equal keys have equal candidates.
+pub fn equivalence_key(g: &Graph, op: OpId, kinds: &[Kinds]) -> String {
     use std::fmt::Write;
     let data = g.op(op);
     let mut out = String::from(data.name());
     let _ = write!(out, "{:?}", data.attrs);
     for v in data.operands.iter().chain(&data.results) {
         let _ = write!(out, ";{}{:?}", g.ty(*v), kinds[v.index()]);
-        // The values of axes and shapes decide too.
+        // Constant axes and shapes decide too.
         if matches!(g.def(*v), ValueDef::Result(..))
             && let Some(dims) = g.dims_value(*v)
         {

@@ -1,16 +1,16 @@
-//! What ops cost on one device: the roofline of its arithmetic and its memory.
+//! Op costs on one device: the roofline of arithmetic and memory traffic.
 
 use of_ir::{Graph, OpId, Sbp, ValueId};
 
 use crate::MeshSpec;
 use crate::layout::{self, Layout};
 
-/// Work of an op on the whole tensors.
+/// Work of an op on whole tensors.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Work {
     /// Arithmetic operations.
     pub flops: f64,
-    /// Operations a second of a device on elements of the result's type.
+    /// Peak operations per second of a device for the element type of the result.
     pub peak: f64,
 }
 
@@ -21,9 +21,9 @@ pub fn work(g: &Graph, op: OpId, mesh: &MeshSpec) -> Work {
     Work { flops: of_ops::work::of(g, op).flops, peak: mesh.flops(dtype) }
 }
 
-/// Seconds of an op whose operands and results have these sizes in bytes and lie so: arithmetic or memory, whichever
-/// takes longer. A mesh axis divides the arithmetic where anything is split along it; otherwise all its devices do the
-/// same.
+/// Seconds of an op whose operands and results have these sizes in bytes and these layouts: the maximum of arithmetic
+/// and memory time. A mesh axis divides the arithmetic where it splits any tensor; otherwise all its devices do the
+/// same work.
 pub fn seconds(work: Work, values: &[(f64, &Layout)], mesh: &MeshSpec, shape: &[usize]) -> f64 {
     let divided: usize = (0..shape.len())
         .filter(|a| values.iter().any(|(_, l)| matches!(l[*a], Sbp::Split(_))))
@@ -33,13 +33,13 @@ pub fn seconds(work: Work, values: &[(f64, &Layout)], mesh: &MeshSpec, shape: &[
     (work.flops / divided as f64 / work.peak).max(bytes / mesh.bandwidth)
 }
 
-/// Seconds of `op` on one device that has all of it; extents that are open count [`of_ops::work::OPEN`].
-pub fn alone(g: &Graph, op: OpId, mesh: &MeshSpec) -> f64 {
+/// Seconds of `op` on one device that holds all of it. Unknown extents count as [`of_ops::work::OPEN`].
+pub fn single_device_seconds(g: &Graph, op: OpId, mesh: &MeshSpec) -> f64 {
     let work = work(g, op, mesh);
     (work.flops / work.peak).max(of_ops::work::of(g, op).bytes() / mesh.bandwidth)
 }
 
-/// Size of a value in bytes and its dimensions, where it is a tensor of known extents.
+/// Size in bytes and dimensions of a value, where it is a tensor of known extents.
 pub fn size(g: &Graph, v: ValueId) -> Option<(f64, Vec<usize>)> {
     let t = g.ty(v).as_tensor()?;
     let dims = t.fixed_dims()?;

@@ -1,4 +1,4 @@
-//! Decisions: the search's choice for a function, and the function with it written into its types.
+//! Decisions: solves the layout problem of a function, and writes the solution into its types.
 
 use std::collections::HashMap;
 
@@ -8,56 +8,59 @@ use of_ops::OpSpec;
 use of_ops::boxing::Place;
 use of_ops::structural::Alternatives;
 
+use crate::assignment::Assignment;
 use crate::candidates::Candidate;
 use crate::layout::Layout;
-use crate::memory::{Device, Lying, Whole};
-use crate::model::{Model, Subject, is_alias};
+use crate::liveness::{Device, WholeFunction};
+use crate::model::{Model, NodeKind, is_alias};
 use crate::search::{Effort, Limit, Problem, solve_within};
 
-/// How everything lies.
+/// A solution of the layout problem.
 pub struct Decision {
     /// The label of each node of the model.
     pub labels: Vec<usize>,
-    /// What that means for the values.
-    pub lying: Lying,
+    /// The layouts that the labels stand for.
+    pub assignment: Assignment,
     /// Seconds of one execution.
     pub cost: f64,
-    /// No choice within the memory takes less.
+    /// Lower bound over all solutions within the memory.
     pub bound: f64,
-    /// Bytes of a device's memory that are taken when most are.
+    /// Peak memory of a device in bytes.
     pub memory: f64,
-    /// What one byte more would save at most, in seconds.
+    /// Shadow price of memory: seconds that one more byte saves at most.
     pub price: f64,
-    /// Nodes of the problem, and how many were left after exact reduction.
+    /// Nodes of the problem, and of the core that exact reduction leaves.
     pub nodes: (usize, usize),
 }
 
-/// Rounds in which limits are brought to bear where most memory is taken.
+/// Rounds that add memory limits at the ops of peak memory.
 const ROUNDS: usize = 12;
 
-/// Searches the choice that takes least time with `memory` bytes on each device.
+/// Finds the fastest layouts with `memory` bytes on each device.
 ///
 /// # Errors
 /// When nothing fits.
 pub fn decide(model: &Model<'_>, memory: f64, effort: &Effort) -> Result<Decision, Diagnostic> {
-    decide_within(model, &model.problem, &[&Whole], memory, effort).map_err(|e| too_large(model, memory, e.least))
+    decide_within(model, &model.problem, &[&WholeFunction], memory, effort)
+        .map_err(|e| memory_error(model, memory, e.least))
 }
 
-/// What [`decide_within`] says where it finds nothing.
-pub(crate) struct TooMuch {
-    /// The kind of device of which too much is asked.
+/// The error of [`decide_within`].
+pub(crate) struct OverMemory {
+    /// The kind of device that is short of memory.
     pub device: usize,
-    /// The bytes that it would need.
+    /// Bytes that it needs at least.
     pub least: f64,
-    /// Nothing that fits takes less; infinite where it is certain that nothing does.
+    /// Lower bound of the cost; infinite where no solution exists.
     pub bound: f64,
 }
 
-/// Searches the labels of `problem`, which is that of `model` or a part of it, that cost least where several kinds of
-/// devices have `memory` bytes each.
+/// Finds the cheapest labels of `problem`, which is that of `model` or a part of it, where each kind of device has
+/// `memory` bytes.
 ///
-/// The limit holds at every op; the search knows it at some, first at that where a device takes most while nothing is
-/// split. Where a choice takes too much elsewhere, it is searched again with a limit there too.
+/// The memory limit holds at every op, but the search knows it only at some ops. It begins with the op of peak memory
+/// of the replicated assignment. Where a solution exceeds the memory at another op, a limit is added there and the
+/// search is repeated.
 ///
 /// # Errors
 /// When nothing fits.
@@ -67,119 +70,119 @@ pub(crate) fn decide_within(
     devices: &[&dyn Device],
     memory: f64,
     effort: &Effort,
-) -> Result<Decision, TooMuch> {
-    let everywhere = Lying::everywhere(model);
-    // Limits, and for each the device and the op at which it holds.
+) -> Result<Decision, OverMemory> {
+    let everywhere = Assignment::replicated(model);
+    // The limits, and the device and op of each.
     let (mut limits, mut of): (Vec<Limit>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
     for (device, kind) in devices.iter().enumerate() {
         let at = model.peak(&everywhere, *kind).0;
-        limits.push(Limit { usage: model.memory(at, *kind), most: memory - model.fixed(*kind) });
+        limits.push(Limit { usage: model.memory(at, *kind), capacity: memory - model.fixed(*kind) });
         of.push((device, at));
     }
     let (mut bound, mut exact) = (0.0f64, true);
     let mut worst = (0, f64::INFINITY);
     for _ in 0..ROUNDS {
-        let found = solve_within(problem, &limits, effort).map_err(|e| TooMuch {
+        let found = solve_within(problem, &limits, effort).map_err(|e| OverMemory {
             device: of[e.limit].0,
-            least: e.least + (memory - limits[e.limit].most),
+            least: e.least + (memory - limits[e.limit].capacity),
             bound: if exact { bound.max(e.bound) } else { bound },
         })?;
         let s = found.solution;
         if exact {
             bound = bound.max(s.bound);
         }
-        let lying = Lying::of(model, &s.labels);
-        let peaks: Vec<(usize, f64)> = devices.iter().map(|kind| model.peak(&lying, *kind)).collect();
+        let assignment = Assignment::from_labels(model, &s.labels);
+        let peaks: Vec<(usize, f64)> = devices.iter().map(|kind| model.peak(&assignment, *kind)).collect();
         if peaks.iter().all(|(_, taken)| *taken <= memory) {
             return Ok(Decision {
                 memory: peaks.into_iter().map(|(_, taken)| taken).fold(0.0, f64::max),
-                lying,
+                assignment,
                 cost: s.cost,
                 bound: bound.min(s.cost),
                 price: found.prices.iter().sum(),
-                nodes: (model.subjects.len(), s.core),
+                nodes: (model.node_kinds.len(), s.core),
                 labels: s.labels,
             });
         }
         for (device, (at, taken)) in peaks.into_iter().enumerate().filter(|(_, (_, taken))| *taken > memory) {
             worst = (device, taken);
             match of.iter().position(|known| *known == (device, at)) {
-                // What is not counted needs room too.
+                // Memory that the limit does not count needs room too.
                 Some(known) => {
-                    limits[known].most -= taken - memory;
+                    limits[known].capacity -= taken - memory;
                     exact = false;
                 }
                 None => {
                     let (usage, fixed) = (model.memory(at, devices[device]), model.fixed(devices[device]));
-                    limits.push(Limit { usage, most: memory - fixed });
+                    limits.push(Limit { usage, capacity: memory - fixed });
                     of.push((device, at));
                 }
             }
         }
     }
-    Err(TooMuch { device: worst.0, least: worst.1, bound })
+    Err(OverMemory { device: worst.0, least: worst.1, bound })
 }
 
-/// The error where no choice is found.
-pub(crate) fn nothing(func: &Func) -> Diagnostic {
-    Diagnostic::error(Code::SBP, func.loc.clone(), "no choice of stages fits into the memory of a device")
+/// The error where no cut into stages is found.
+pub(crate) fn no_stage_fits(func: &Func) -> Diagnostic {
+    Diagnostic::error(Code::SBP, func.loc.clone(), "no cut into stages fits into the memory of a device")
 }
 
-pub(crate) fn too_large(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
+pub(crate) fn memory_error(model: &Model<'_>, memory: f64, least: f64) -> Diagnostic {
     let (has, least) = (bytes(memory), bytes(least));
-    let what = format!("no choice was found for {has} of memory a device, {least} are needed");
-    Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("take more devices, or devices of more memory")
+    let what = format!("no layout was found for {has} of memory per device; at least {least} are needed");
+    Diagnostic::error(Code::SBP, model.func.loc.clone(), what).hint("use more devices, or devices with more memory")
 }
 
-/// The choice that takes each op as it comes: the way that needs the least transfer of operands that lie as they do,
-/// and of those the fastest. Arguments that say nothing lie everywhere.
+/// Propagates layouts from annotations, op by op. Each op takes the candidate with the least transfer time of its
+/// operands, then the fastest. Arguments without annotation are replicated.
 ///
 /// # Errors
-/// None in practice: a model has a choice for every op.
+/// None in practice: a model has a candidate for every op.
 pub fn propagate(model: &Model<'_>) -> Decision {
     let broadcast = model.broadcast();
-    let mut labels = vec![0; model.subjects.len()];
-    for (node, subject) in model.subjects.iter().enumerate() {
+    let mut labels = vec![0; model.node_kinds.len()];
+    for (node, kind_of_node) in model.node_kinds.iter().enumerate() {
         let choices = &model.choices[node];
         let incoming = || model.problem.edges.iter().filter(move |e| e.b == node && e.a < node);
         let whole = |c: &Candidate| usize::from(c.results.first() != Some(&broadcast));
         let key = |x: usize| {
             let moved: f64 = incoming().map(|e| model.problem.edge_cost(e, labels[e.a], x)).sum();
-            let own = match subject {
-                Subject::Argument(_) => whole(&choices.candidates[x]) as f64,
+            let own = match kind_of_node {
+                NodeKind::Argument(_) => whole(&choices.candidates[x]) as f64,
                 _ => choices.seconds[x],
             };
             (moved, own)
         };
         let keys: Vec<(f64, f64)> = (0..choices.candidates.len()).map(key).collect();
         labels[node] = (0..keys.len())
-            .filter(|x| !choices.candidates[*x].is_nothing())
+            .filter(|x| !choices.candidates[*x].is_left_out())
             .min_by(|a, b| keys[*a].0.total_cmp(&keys[*b].0).then(keys[*a].1.total_cmp(&keys[*b].1)))
             .unwrap_or(0);
     }
-    let lying = Lying::of(model, &labels);
+    let assignment = Assignment::from_labels(model, &labels);
     let cost = Problem::cost(&model.problem, &labels);
     Decision {
-        memory: model.peak(&lying, &Whole).1,
-        lying,
+        memory: model.peak(&assignment, &WholeFunction).1,
+        assignment,
         cost,
         bound: 0.0,
         price: 0.0,
-        nodes: (model.subjects.len(), 0),
+        nodes: (model.node_kinds.len(), 0),
         labels,
     }
 }
 
-/// Transfers that a decision makes: what `reader` reads is brought from one layout to another first.
+/// A resharding: `reader` reads the value in another layout.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Transfer {
     /// The value.
     pub value: ValueId,
-    /// Who reads it in the other layout; `None` where several do.
+    /// The op and operand that read it; `None` where several readers share the transfer.
     pub reader: Option<(OpId, usize)>,
-    /// How it lies, and how it is read.
+    /// The layout of the value.
     pub from: Layout,
-    /// How it is read.
+    /// The layout in which it is read.
     pub to: Layout,
 }
 
@@ -187,70 +190,70 @@ pub struct Transfer {
 pub fn transfers(model: &Model<'_>, d: &Decision) -> Vec<Transfer> {
     let g = &model.func.graph;
     let mut out = Vec::new();
-    for (node, subject) in model.subjects.iter().enumerate() {
+    for (node, kind_of_node) in model.node_kinds.iter().enumerate() {
         let chosen = &model.choices[node].candidates[d.labels[node]];
-        match subject {
-            Subject::Shared(v) => {
-                let from = d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
-                if from != chosen.results[0] && !chosen.is_nothing() {
+        match kind_of_node {
+            NodeKind::Shared(v) => {
+                let from = d.assignment.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
+                if from != chosen.results[0] && !chosen.is_left_out() {
                     out.push(Transfer { value: *v, reader: None, from, to: chosen.results[0].clone() });
                 }
             }
-            Subject::Op(op) => {
+            NodeKind::Op(op) => {
                 for (i, v) in g.op(*op).operands.iter().enumerate() {
                     let Some(asked) = chosen.operands.get(i) else { continue };
                     if g.ty(*v).as_tensor().is_none() || asked.is_empty() {
                         continue;
                     }
-                    let made = || d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
-                    let from = if is_alias(g.op(*op).name()) { made() } else { seen_as(model, d, *v) };
+                    let made = || d.assignment.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast());
+                    let from = if is_alias(g.op(*op).name()) { made() } else { layout_for_readers(model, d, *v) };
                     if from != *asked {
                         out.push(Transfer { value: *v, reader: Some((*op, i)), from, to: asked.clone() });
                     }
                 }
             }
-            Subject::Argument(_) | Subject::Output(_) => {}
+            NodeKind::Argument(_) | NodeKind::Output(_) => {}
         }
     }
     out
 }
 
-/// How the readers of a value see it.
-pub fn seen_as(model: &Model<'_>, d: &Decision, v: ValueId) -> Layout {
+/// The layout in which the readers of a value see it.
+pub fn layout_for_readers(model: &Model<'_>, d: &Decision, v: ValueId) -> Layout {
     match model.shared_by[v.index()] {
         Some(node) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
-        None => d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
+        None => d.assignment.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
     }
 }
 
-/// What [`write`] needs of a decision, free of the function that the model borrows.
-pub struct Written {
+/// The parts of a decision that [`write`] needs, without a borrow of the function.
+pub struct PreparedDecision {
     layouts: Vec<Option<Layout>>,
-    pub(crate) taken: Vec<usize>,
+    pub(crate) selected: Vec<usize>,
     transfers: Vec<Transfer>,
     outputs: Vec<Layout>,
     broadcast: Layout,
 }
 
 /// Prepares a decision for [`write`].
-pub fn prepare(model: &Model<'_>, d: &Decision) -> Written {
+pub fn prepare(model: &Model<'_>, d: &Decision) -> PreparedDecision {
     let g = &model.func.graph;
     let carried: Vec<i64> = model.func.attrs.typed(of_ops::training::CARRIED).unwrap_or_default();
-    let nodes = model.subjects.iter().enumerate();
+    let nodes = model.node_kinds.iter().enumerate();
     let nodes: HashMap<usize, usize> =
-        nodes.filter_map(|(node, s)| if let Subject::Output(i) = s { Some((*i, node)) } else { None }).collect();
+        nodes.filter_map(|(node, s)| if let NodeKind::Output(i) = s { Some((*i, node)) } else { None }).collect();
     let output = |(i, v): (usize, &ValueId)| {
         let node = nodes.get(&i).copied();
         let input = carried.get(i).and_then(|k| usize::try_from(*k).ok()).and_then(|k| g.args().get(k));
         match (node, input) {
             (Some(node), _) => model.choices[node].candidates[d.labels[node]].results[0].clone(),
-            (None, Some(a)) => d.lying.layouts[a.index()].clone().unwrap_or_else(|| model.broadcast()),
-            (None, None) => d.lying.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
+            (None, Some(a)) => d.assignment.layouts[a.index()].clone().unwrap_or_else(|| model.broadcast()),
+            (None, None) => d.assignment.layouts[v.index()].clone().unwrap_or_else(|| model.broadcast()),
         }
     };
-    Written {
-        layouts: d.lying.layouts.clone(),
-        taken: d.lying.taken.clone(),
+    PreparedDecision {
+        layouts: d.assignment.layouts.clone(),
+        selected: d.assignment.selected.clone(),
         transfers: transfers(model, d),
         outputs: g.outputs().iter().enumerate().map(output).collect(),
         broadcast: model.broadcast(),
@@ -260,8 +263,8 @@ pub fn prepare(model: &Model<'_>, d: &Decision) -> Written {
 /// Writes a decision into the types of `func`, with an `of.place` for every transfer.
 ///
 /// # Errors
-/// None in practice: placing fits every tensor.
-pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagnostics> {
+/// None in practice: `of.place` accepts every tensor.
+pub fn write(func: &mut Func, written: &PreparedDecision, mesh: &str) -> Result<(), Diagnostics> {
     let sbp = |l: &Layout| NdSbp { mesh: mesh.into(), axes: l.clone() };
     let outputs = func.graph.outputs().to_vec();
     let terminator = func.graph.terminator(func.graph.entry());
@@ -277,7 +280,7 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
             rw.set_type(v, Type::Tensor(TensorType { sbp: Some(sbp(l)), ..t }));
         }
     }
-    // What several read is placed where it is made, and found again by its readers.
+    // A shared transfer is placed once, and all its readers use the result.
     let mut shared: HashMap<ValueId, ValueId> = HashMap::new();
     for t in &written.transfers {
         let place = Place { to: sbp(&t.to) };
@@ -286,7 +289,7 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
                 let uses = rw.graph().uses(t.value).to_vec();
                 let aside = |op: OpId| Some(op) == terminator || is_alias(rw.graph().op(op).name());
                 let uses: Vec<_> = uses.into_iter().filter(|u| !aside(u.op)).collect();
-                // Before the first reader, so that it is there no longer than it must.
+                // Before the first reader, to keep its live range short.
                 let Some(first) = uses.iter().map(|u| outermost(rw.graph(), u.op)).min_by_key(|op| order.get(op))
                 else {
                     continue;
@@ -298,7 +301,7 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
                 }
                 shared.insert(t.value, placed);
             }
-            // A transfer that was asked for is one itself.
+            // An annotated `of.place` is itself the transfer.
             Some((op, _)) if rw.graph().op(op).name() == Place::NAME => {}
             Some((op, operand)) => {
                 rw.rewrite(op, &[]);
@@ -317,19 +320,19 @@ pub fn write(func: &mut Func, written: &Written, mesh: &str) -> Result<(), Diagn
         let value = if same { from } else { rw.create_one(Place { to: sbp(to) }, &[from])? };
         rw.set_operand(terminator, i, value);
     }
-    take(&mut rw, &written.taken);
+    select_alternatives(&mut rw, &written.selected);
     Ok(())
 }
 
-/// Every `of.alternatives` becomes the operand that it takes, by its position in the arena, and what was only there for the others
-/// goes.
-pub fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
+/// Replaces every `of.alternatives` by its selected operand, given by position in the arena. Ops that only the other
+/// operands need are erased.
+pub fn select_alternatives(rw: &mut Rewriter<'_>, selected: &[usize]) {
     let alternatives: Vec<OpId> =
         rw.graph().walk().into_iter().filter(|op| rw.graph().op(*op).name() == Alternatives::NAME).collect();
     let mut open: Vec<ValueId> = Vec::new();
     for op in alternatives {
         let operands = rw.graph().op(op).operands.to_vec();
-        rw.replace(op, &[operands[taken[op.index()]]]);
+        rw.replace(op, &[operands[selected[op.index()]]]);
         open.extend(operands);
     }
     while let Some(v) = open.pop() {
@@ -341,7 +344,7 @@ pub fn take(rw: &mut Rewriter<'_>, taken: &[usize]) {
     }
 }
 
-/// The op of the function's own block that is `op`, or whose regions hold it.
+/// The op of the function's entry block that is `op` or encloses it.
 fn outermost(g: &of_ir::Graph, op: OpId) -> OpId {
     let holds = |o: &OpId| g.op(*o).regions.iter().any(|r| g.encloses(*r, g.op(op).parent));
     if g.op(op).parent == g.entry() { op } else { g.region_ops(g.entry()).find(holds).unwrap_or(op) }

@@ -1,5 +1,5 @@
-//! Runs a function whose types say how everything lies, on simulated devices: each evaluates every op on its own parts,
-//! and boxing ops exchange parts.
+//! Executes a sharded function on simulated devices. Each device evaluates every op on its own parts; boxing ops
+//! exchange parts between devices.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::layout::{self, Layout};
 use crate::lower::collective;
 use crate::simulate::{self, Part};
 
-/// What came out, and what it took.
-pub struct Executed {
-    /// The outputs, whole.
+/// The outputs and the communication of an execution.
+pub struct ExecutionResult {
+    /// The outputs, as whole tensors.
     pub outputs: Vec<Value>,
     /// Bytes that devices sent to one another.
     pub sent: f64,
@@ -23,11 +23,12 @@ pub struct Executed {
 /// Runs `graph` on a mesh of this shape with whole inputs.
 ///
 /// # Errors
-/// A tensor that does not say how it lies or is no number, or an op that cannot be evaluated.
-pub fn execute(graph: &Graph, mesh: &[usize], inputs: &[Value]) -> Result<Executed, Diagnostic> {
+/// A tensor without a layout, a value that is not numeric, or an op that cannot be evaluated.
+pub fn execute(graph: &Graph, mesh: &[usize], inputs: &[Value]) -> Result<ExecutionResult, Diagnostic> {
+    // The part of each value on each device.
     let mut e = Execution { graph, mesh, values: HashMap::new(), sent: 0.0 };
     for (v, value) in graph.args().iter().zip(inputs) {
-        let parts = e.spread(*v, value)?;
+        let parts = e.scatter(*v, value)?;
         e.values.insert(*v, parts);
     }
     for op in graph.region_ops(graph.entry()) {
@@ -35,8 +36,8 @@ pub fn execute(graph: &Graph, mesh: &[usize], inputs: &[Value]) -> Result<Execut
             e.op(op)?;
         }
     }
-    let outputs = graph.outputs().iter().map(|v| e.whole(*v)).collect::<Result<_, _>>()?;
-    Ok(Executed { outputs, sent: e.sent })
+    let outputs = graph.outputs().iter().map(|v| e.gather(*v)).collect::<Result<_, _>>()?;
+    Ok(ExecutionResult { outputs, sent: e.sent })
 }
 
 struct Execution<'g> {
@@ -52,10 +53,10 @@ impl Execution<'_> {
         self.mesh.iter().product()
     }
 
-    /// How a value lies, its element type and dimensions.
-    fn placed(&self, v: ValueId) -> Result<(Layout, DType, Vec<usize>), Diagnostic> {
-        let Type::Tensor(t) = self.graph.ty(v) else { return Err(self.error("a value is no tensor")) };
-        let sbp = t.sbp.as_ref().ok_or_else(|| self.error("a tensor does not say how it lies on the mesh"))?;
+    /// Layout, element type and dimensions of a value.
+    fn layout_of(&self, v: ValueId) -> Result<(Layout, DType, Vec<usize>), Diagnostic> {
+        let Type::Tensor(t) = self.graph.ty(v) else { return Err(self.error("a value is not a tensor")) };
+        let sbp = t.sbp.as_ref().ok_or_else(|| self.error("a tensor has no layout on the mesh"))?;
         let dims = t.fixed_dims().ok_or_else(|| self.error("a tensor has open dimensions"))?;
         Ok((sbp.axes.clone(), t.dtype, dims))
     }
@@ -65,10 +66,10 @@ impl Execution<'_> {
     }
 
     /// The parts of a whole value.
-    fn spread(&self, v: ValueId, value: &Value) -> Result<Vec<Value>, Diagnostic> {
+    fn scatter(&self, v: ValueId, value: &Value) -> Result<Vec<Value>, Diagnostic> {
         let Value::Tensor(t) = value else { return Ok(vec![value.clone(); self.devices()]) };
-        let (layout, dtype, _) = self.placed(v)?;
-        let data = t.to_f64s().ok_or_else(|| self.error("only numbers lie on meshes"))?;
+        let (layout, dtype, _) = self.layout_of(v)?;
+        let data = t.to_f64s().ok_or_else(|| self.error("only numeric tensors have layouts"))?;
         let parts = simulate::scatter(&Part { dims: t.dims().to_vec(), data }, &layout, self.mesh);
         parts.iter().map(|p| self.value(p, dtype)).collect()
     }
@@ -90,16 +91,16 @@ impl Execution<'_> {
         held.iter()
             .map(|x| match x {
                 Value::Tensor(t) => {
-                    let data = t.to_f64s().ok_or_else(|| self.error("only numbers lie on meshes"))?;
+                    let data = t.to_f64s().ok_or_else(|| self.error("only numeric tensors have layouts"))?;
                     Ok(Part { dims: t.dims().to_vec(), data })
                 }
-                _ => Err(self.error("a value is no tensor")),
+                _ => Err(self.error("a value is not a tensor")),
             })
             .collect()
     }
 
-    fn whole(&self, v: ValueId) -> Result<Value, Diagnostic> {
-        let (layout, dtype, dims) = self.placed(v)?;
+    fn gather(&self, v: ValueId) -> Result<Value, Diagnostic> {
+        let (layout, dtype, dims) = self.layout_of(v)?;
         self.value(&simulate::gather(&self.parts(v)?, &layout, self.mesh, &dims), dtype)
     }
 
@@ -108,7 +109,7 @@ impl Execution<'_> {
         let data = g.op(op);
         if let Some(c) = collective(data.name()) {
             let (x, y) = (data.operands[0], data.results[0]);
-            let ((from, dtype, dims), (to, ..)) = (self.placed(x)?, self.placed(y)?);
+            let ((from, dtype, dims), (to, ..)) = (self.layout_of(x)?, self.layout_of(y)?);
             let axes: Vec<i64> = data.attrs.typed("axes").unwrap_or_default();
             let axes: Vec<usize> = axes.iter().filter_map(|a| usize::try_from(*a).ok()).collect();
             let (parts, sent) = simulate::step(&self.parts(x)?, &from, &to, c, &axes, self.mesh, &dims);
@@ -119,7 +120,7 @@ impl Execution<'_> {
         }
         if let ([v], true) = (data.results.as_slice(), data.def.traits().constant) {
             let value = g.constant(*v).ok_or_else(|| self.error("a constant has no value"))?;
-            let parts = self.spread(*v, &value.into())?;
+            let parts = self.scatter(*v, &value.into())?;
             self.values.insert(*v, parts);
             return Ok(());
         }
@@ -144,11 +145,11 @@ impl Execution<'_> {
             .iter()
             .map(|v| self.values.get(v).map(|list| list[device].clone()).ok_or_else(missing))
             .collect::<Result<_, _>>()?;
-        // Dimensions are global: a device makes its own part.
+        // Shape operands are global: each device substitutes the shape of its own part.
         if let Some(k) = of_ops::get(g, op).and_then(|o| o.shape_operand())
             && let Some(Value::Tensor(_)) = operands.get(k)
         {
-            let (layout, _, dims) = self.placed(data.results[0])?;
+            let (layout, _, dims) = self.layout_of(data.results[0])?;
             let coords = layout::coords(self.mesh, device);
             let own = layout::block(&layout, self.mesh, &coords, &dims);
             let own: Vec<i64> = own.iter().map(|(_, n)| *n as i64).collect();

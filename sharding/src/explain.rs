@@ -1,25 +1,26 @@
-//! Why everything lies as it does: the choice, the runner-up, and what is between them.
+//! Explanations of a solution: the chosen layouts, the runner-up of each, transfers, and pipelines.
 
 use std::fmt::Write;
 
-use of_ir::{Func, OpId, ValueDef, ValueId};
+use of_ir::OpId;
 
-use crate::alternatives::Settled;
+use crate::alternatives::ChosenAlternatives;
 use crate::boxing::Step;
 use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::layout::{self, Layout};
-use crate::memory::Whole;
-use crate::model::{Model, Subject};
+use crate::liveness::WholeFunction;
+use crate::model::{Model, NodeKind};
 use crate::stages::{Pipeline, Pipelines};
+use crate::value_names::value_names;
 
-/// One value as it was decided.
+/// The chosen layout of one value.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Explained {
-    /// Its name, or the op that makes it with its number.
+pub struct ValueExplanation {
+    /// Its name, or the op that makes it with the op's number.
     pub value: String,
-    /// How it lies; empty where it is left out.
+    /// The layout; empty where the value is not made.
     pub layout: Layout,
-    /// The best layout that was not chosen, while all else stays.
+    /// The best layout that was not chosen, with all other choices fixed.
     pub runner_up: Option<RunnerUp>,
 }
 
@@ -28,40 +29,40 @@ pub struct Explained {
 pub struct RunnerUp {
     /// The layout.
     pub layout: Layout,
-    /// Seconds that it would take more.
+    /// Additional seconds.
     pub seconds: f64,
-    /// Links that are so many times as fast make both take as long, where that is possible: faster ones for a layout that
-    /// computes less and moves more, slower ones for the opposite.
+    /// The factor on link speed at which both layouts take equally long, where one exists. Faster links favour layouts
+    /// that compute less and move more; slower links favour the opposite.
     pub links: Option<f64>,
-    /// Bytes that all devices would send more.
+    /// Additional bytes that all devices send.
     pub sent: f64,
-    /// Bytes of memory that a device would need more.
+    /// Additional bytes of memory per device.
     pub memory: f64,
 }
 
-/// Every value that a node of the model decides, in order.
-pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
-    let mut edges: Vec<Vec<usize>> = vec![Vec::new(); model.subjects.len()];
+/// Explains every value that a node of the model decides, in order.
+pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<ValueExplanation> {
+    let mut edges: Vec<Vec<usize>> = vec![Vec::new(); model.node_kinds.len()];
     for (i, e) in model.problem.edges.iter().enumerate() {
         edges[e.a].push(i);
         edges[e.b].push(i);
     }
-    let names = names(model.func);
-    let memory = model.memory(model.peak(&d.lying, &Whole).0, &Whole).nodes;
+    let names = value_names(model.func);
+    let memory = model.memory(model.peak(&d.assignment, &WholeFunction).0, &WholeFunction).nodes;
     let mut out = Vec::new();
-    for (node, subject) in model.subjects.iter().enumerate() {
-        let value = match subject {
-            Subject::Argument(v) => *v,
-            Subject::Op(op) => match model.func.graph.op(*op).results.first() {
+    for (node, kind_of_node) in model.node_kinds.iter().enumerate() {
+        let value = match kind_of_node {
+            NodeKind::Argument(v) => *v,
+            NodeKind::Op(op) => match model.func.graph.op(*op).results.first() {
                 Some(v) if model.transfers(*v).is_some() => *v,
                 _ => continue,
             },
-            Subject::Shared(_) | Subject::Output(_) => continue,
+            NodeKind::Shared(_) | NodeKind::Output(_) => continue,
         };
         let choices = &model.choices[node];
         let own = d.labels[node];
         let layout = choices.candidates[own].results[0].clone();
-        // Time with another label: in transfers, and in all where memory has its price.
+        // Transfer time and total cost with another label; memory counts at its shadow price.
         let moving = |x: usize| {
             let edge = |i: &usize| {
                 let e = &model.problem.edges[*i];
@@ -82,7 +83,7 @@ pub fn explain(model: &Model<'_>, d: &Decision) -> Vec<Explained> {
             sent: sent(model, d, node, x, &edges[node]) - sent(model, d, node, own, &edges[node]),
             memory: memory[node][x] - memory[node][own],
         });
-        out.push(Explained { value: names[value.index()].clone(), layout, runner_up });
+        out.push(ValueExplanation { value: names[value.index()].clone(), layout, runner_up });
     }
     out
 }
@@ -93,49 +94,22 @@ fn sent(model: &Model<'_>, d: &Decision, node: usize, x: usize, edges: &[usize])
     for i in edges {
         let e = &model.problem.edges[*i];
         let (a, b) = (if e.a == node { x } else { d.labels[e.a] }, if e.b == node { x } else { d.labels[e.b] });
-        let t = &model.problem.tables;
+        let t = &model.problem.interner;
         let Some(transfer) = model.of_edge(*i) else { continue };
-        // What is not made or not read is not sent.
+        // Values that are not made or not read are not sent.
         let at = |p: u32| transfer.router.layouts.get(p as usize).cloned();
-        let (Some(from), Some(to)) = (at(t.places(e.row)[a]), at(t.places(e.col)[b])) else { continue };
+        let (Some(from), Some(to)) = (at(t.indices(e.row)[a]), at(t.indices(e.col)[b])) else { continue };
         let path = transfer.router.path(&from, &to, transfer.bytes, &transfer.usable);
         sum += path.iter().flatten().map(|s| s.bytes).sum::<f64>();
     }
     sum
 }
 
-/// What people call the values, by their position in the arena.
-pub(crate) fn names(func: &Func) -> Vec<String> {
-    let g = &func.graph;
-    let order: std::collections::HashMap<OpId, usize> = g.walk().into_iter().zip(0..).collect();
-    (0..g.value_slots())
-        .map(|i| {
-            let Some(v) = g.value_at(i) else { return String::new() };
-            name(func, v, &order)
-        })
-        .collect()
-}
-
-fn name(func: &Func, v: ValueId, order: &std::collections::HashMap<OpId, usize>) -> String {
-    let g = &func.graph;
-    match (g.name(v), g.def(v)) {
-        (Some(n), _) => format!("%{n}"),
-        (None, ValueDef::Arg(_, i)) => {
-            format!("%{}", func.inputs.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")))
-        }
-        (None, ValueDef::Result(op, i)) => {
-            let op_name = if g.is_live(op) { g.op(op).name() } else { "" };
-            let n = order.get(&op).copied().unwrap_or(0);
-            if i == 0 { format!("{op_name} {n}") } else { format!("{op_name} {n}:{i}") }
-        }
-    }
-}
-
-/// One line for time, bound, gap and memory.
+/// One line: cost, bound, gap and memory.
 pub fn summary(model: &Model<'_>, d: &Decision) -> String {
     let gap = if d.cost > 0.0 { (d.cost - d.bound) / d.cost * 100.0 } else { 0.0 };
     format!(
-        "{} a step, at least {} (gap {gap:.2} %), {} of {} a device; {} nodes, {} after reduction",
+        "{} per step, bound {} (gap {gap:.2} %), {} of {} per device; {} nodes, {} after reduction",
         seconds(d.cost),
         seconds(d.bound),
         bytes(d.memory),
@@ -145,18 +119,18 @@ pub fn summary(model: &Model<'_>, d: &Decision) -> String {
     )
 }
 
-fn lying(layout: &Layout) -> String {
+fn show_layout(layout: &Layout) -> String {
     if layout.is_empty() { "left out".into() } else { layout::show(layout) }
 }
 
-/// Which way each `of.alternatives` was computed, and what the best other way would take more.
-pub fn ways(settled: &Settled) -> String {
-    let mut out = String::from("ways\n");
-    for w in &settled.ways {
-        let _ = write!(out, "  {}  takes operand {}", w.value, w.taken);
-        match w.otherwise {
+/// The selected operand of each `of.alternatives`, and the cost of the best other operand.
+pub fn alternatives(chosen: &ChosenAlternatives) -> String {
+    let mut out = String::from("alternatives\n");
+    for w in &chosen.choices {
+        let _ = write!(out, "  {}  selects operand {}", w.value, w.operand);
+        match w.penalty {
             Some(more) => {
-                let _ = writeln!(out, ", {:+.3} us otherwise", more * 1e6);
+                let _ = writeln!(out, ", {:+.3} us with the next best", more * 1e6);
             }
             None => out.push('\n'),
         }
@@ -164,15 +138,16 @@ pub fn ways(settled: &Settled) -> String {
     out
 }
 
-/// Choices of stages and microbatches, the fastest first, what the first takes in each stage, and what does not fit.
+/// The feasible numbers of stages and microbatches, fastest first; the stages of the fastest; and the infeasible
+/// numbers.
 pub fn pipelines(func: &of_ir::Func, all: &Pipelines) -> String {
-    let mut order: Vec<&Pipeline> = all.fit.iter().collect();
+    let mut order: Vec<&Pipeline> = all.feasible.iter().collect();
     order.sort_by(|a, b| a.cost.total_cmp(&b.cost));
-    let bound = all.fit.iter().map(|p| p.bound).fold(f64::INFINITY, f64::min);
+    let bound = all.feasible.iter().map(|p| p.bound).fold(f64::INFINITY, f64::min);
     let Some(best) = order.first() else { return String::new() };
     let gap = (best.cost - bound) / best.cost.max(1e-30) * 100.0;
-    let mut out = format!("{} a step, at least {} (gap {gap:.2} %)\n\n", seconds(best.cost), seconds(bound));
-    out.push_str("  stages  axis  microbatches        step    at least      memory\n");
+    let mut out = format!("{} per step, bound {} (gap {gap:.2} %)\n\n", seconds(best.cost), seconds(bound));
+    out.push_str("  stages  axis  microbatches        step       bound      memory\n");
     for p in &order {
         let axis = if p.stages > 1 { p.axis.to_string() } else { "-".into() };
         let _ = writeln!(
@@ -197,7 +172,7 @@ pub fn pipelines(func: &of_ir::Func, all: &Pipelines) -> String {
         }
     }
     let mut unfit: Vec<(&str, Vec<String>)> = Vec::new();
-    for (stages, microbatches, why) in &all.unfit {
+    for (stages, microbatches, why) in &all.infeasible {
         let choice = format!("{stages}x{microbatches}");
         match unfit.iter_mut().find(|(message, _)| *message == why.message) {
             Some((_, choices)) => choices.push(choice),
@@ -213,12 +188,12 @@ pub fn pipelines(func: &of_ir::Func, all: &Pipelines) -> String {
     out
 }
 
-/// Stages and microbatches that were asked for, in a line.
-pub fn cut(p: &Pipeline) -> String {
+/// One line about a pipeline with given numbers of stages and microbatches.
+pub fn pipeline_summary(p: &Pipeline) -> String {
     let gap = 100.0 * (1.0 - p.bound / p.cost.max(1e-300));
     let stages: Vec<String> = p.seconds.iter().map(|s| seconds(*s)).collect();
     format!(
-        "{} a step, at least {} with so many stages (gap {:.2} %); {}, {} microbatches; {} of memory",
+        "{} per step, bound {} for this number of stages (gap {:.2} %); {}, {} microbatches; {} memory",
         seconds(p.cost),
         seconds(p.bound),
         gap.max(0.0),
@@ -231,14 +206,14 @@ pub fn cut(p: &Pipeline) -> String {
     )
 }
 
-/// All of it as text.
+/// The whole explanation as text.
 pub fn text(model: &Model<'_>, d: &Decision) -> String {
     let mut out = summary(model, d);
     if d.price > 0.0 {
-        let _ = write!(out, "\nmemory is short: one GB more would save {} at most", seconds(d.price * 1e9));
+        let _ = write!(out, "\nmemory is short: one more GB saves at most {}", seconds(d.price * 1e9));
     }
     out.push_str("\n\ntransfers\n");
-    let names = names(model.func);
+    let names = value_names(model.func);
     for t in transfers(model, d) {
         let Some(transfer) = model.transfers(t.value) else { continue };
         let path = transfer.router.path(&t.from, &t.to, transfer.bytes, &transfer.usable).unwrap_or_default();
@@ -257,22 +232,22 @@ pub fn text(model: &Model<'_>, d: &Decision) -> String {
     }
     out.push_str("\nvalues\n");
     for e in explain(model, d) {
-        let _ = write!(out, "  {}  {}", e.value, lying(&e.layout));
+        let _ = write!(out, "  {}  {}", e.value, show_layout(&e.layout));
         if let Some(r) = e.runner_up {
             let signed = |x: f64, text: String| if x < 0.0 { format!("-{text}") } else { format!("+{text}") };
             let _ = write!(
                 out,
-                "  rather than {}: {:+.3} us, {} sent, {} of memory",
-                lying(&r.layout),
+                "  runner-up {}: {:+.3} us, {} sent, {} memory",
+                show_layout(&r.layout),
                 r.seconds * 1e6,
                 signed(r.sent, bytes(r.sent.abs())),
                 signed(r.memory, bytes(r.memory.abs()))
             );
             if let Some(f) = r.links {
-                let _ = write!(out, "; as fast with links of {f:.2} times the speed");
+                let _ = write!(out, "; equally fast with links of {f:.2} times the speed");
             }
             if r.memory < 0.0 && r.seconds > 0.0 {
-                let _ = write!(out, "; taken where a GB is worth {}", seconds(r.seconds / -r.memory * 1e9));
+                let _ = write!(out, "; chosen where a GB is worth {}", seconds(r.seconds / -r.memory * 1e9));
             }
         }
         out.push('\n');

@@ -1,5 +1,5 @@
-//! The explanation as one page for a browser: graph, layouts, communication, memory, timeline. It needs nothing else: no
-//! script, no file beside it.
+//! The explanation as one HTML page: timeline, memory, communication and layouts. The page is self-contained: no script
+//! and no other file.
 
 use std::fmt::Write;
 
@@ -7,34 +7,35 @@ use crate::decide::{Decision, bytes, seconds, transfers};
 use crate::explain::{explain, summary};
 use crate::layout::{self, Layout};
 use crate::model::Model;
+use crate::value_names::value_names;
 
-/// Ranks that do the same, in simulated time.
-pub struct Lane {
-    /// Which they are.
+/// A timeline track: ranks that do the same.
+pub struct Track {
+    /// Name of the ranks.
     pub name: String,
-    /// What one of them does.
-    pub bars: Vec<Bar>,
-    /// Bytes of one of them, by what they are for.
+    /// Timeline events of one of them.
+    pub events: Vec<Event>,
+    /// Bytes of one of them by purpose.
     pub memory: Vec<(&'static str, u64)>,
 }
 
-/// A task at work.
-pub struct Bar {
-    /// Its name.
+/// A timeline event: one task that runs.
+pub struct Event {
+    /// Name of the task.
     pub name: String,
-    /// When it began, in seconds.
+    /// Start in seconds.
     pub start: f64,
-    /// When it ended.
+    /// End in seconds.
     pub end: f64,
-    /// How much of this it waited.
+    /// Seconds of it spent waiting.
     pub waited: f64,
     /// Whether it is a transfer.
     pub transfer: bool,
 }
 
-/// No page draws more tasks of a lane, or more lanes: a browser would choke on them.
-const MOST_BARS: usize = 4000;
-const MOST_LANES: usize = 32;
+/// Limits of events per track and of tracks, which keep the page small enough for browsers.
+const MAX_EVENTS: usize = 4000;
+const MAX_TRACKS: usize = 32;
 
 const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#223}\
 h1{font-size:1.5em;margin:0}h2{font-size:1.1em;margin:2em 0 .5em}table{border-collapse:collapse;width:100%}\
@@ -44,27 +45,27 @@ th{font-weight:600;color:#667}.n{text-align:right;font-variant-numeric:tabular-n
 .B{background:#e8ebf2}.S{background:#cfe6d4}.P{background:#f6ddc3}.dim{color:#889}svg{width:100%;display:block}\
 .key span{margin-right:1.5em}";
 
-/// A page of this title.
-pub fn page(title: &str, model: &Model<'_>, d: &Decision, lanes: &[Lane]) -> String {
+/// The page, with this title.
+pub fn page(title: &str, model: &Model<'_>, d: &Decision, tracks: &[Track]) -> String {
     let mut out = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     let _ = write!(out, "<title>{}</title><style>{STYLE}</style></head><body>", text(title));
     let _ = write!(out, "<h1>{}</h1><p>{}</p>", text(title), text(&summary(model, d)));
-    out.push_str("<p class=\"key\"><span><i class=\"l B\">B</i>whole on every rank</span>\
-        <span><i class=\"l S\">S(i)</i>a slice along axis i</span><span><i class=\"l P\">P</i>to be combined</span></p>");
-    timeline(&mut out, lanes);
-    memory(&mut out, lanes, model.mesh.memory);
+    out.push_str("<p class=\"key\"><span><i class=\"l B\">B</i>replicated on every rank</span>\
+        <span><i class=\"l S\">S(i)</i>a slice along axis i</span><span><i class=\"l P\">P</i>partial, to be reduced</span></p>");
+    timeline(&mut out, tracks);
+    memory(&mut out, tracks, model.mesh.memory);
     communication(&mut out, model, d);
     graph(&mut out, model, d);
     out.push_str("</body></html>\n");
     out
 }
 
-fn timeline(out: &mut String, lanes: &[Lane]) {
-    let end = lanes.iter().flat_map(|l| &l.bars).fold(0.0f64, |end, bar| end.max(bar.end));
+fn timeline(out: &mut String, tracks: &[Track]) {
+    let end = tracks.iter().flat_map(|l| &l.events).fold(0.0f64, |end, event| end.max(event.end));
     if end <= 0.0 {
         return;
     }
-    let shown = &lanes[..lanes.len().min(MOST_LANES)];
+    let shown = &tracks[..tracks.len().min(MAX_TRACKS)];
     let (width, row, left) = (1000.0, 26.0, 180.0);
     let _ = write!(
         out,
@@ -75,9 +76,9 @@ fn timeline(out: &mut String, lanes: &[Lane]) {
         width + left,
         row * shown.len() as f64
     );
-    for (i, lane) in shown.iter().enumerate() {
+    for (i, track) in shown.iter().enumerate() {
         let y = row * i as f64;
-        let _ = write!(out, "<text x=\"0\" y=\"{}\" font-size=\"13\">{}</text>", y + 17.0, text(&lane.name));
+        let _ = write!(out, "<text x=\"0\" y=\"{}\" font-size=\"13\">{}</text>", y + 17.0, text(&track.name));
         let mut rect = |from: f64, to: f64, colour: &str, title: &str| {
             let (x, w) = (left + width * from / end, (width * (to - from) / end).max(0.2));
             let _ = write!(
@@ -86,29 +87,29 @@ fn timeline(out: &mut String, lanes: &[Lane]) {
                 y + 3.0
             );
         };
-        for bar in lane.bars.iter().take(MOST_BARS) {
-            let worked = bar.start + bar.waited;
-            let title = format!("{}: {}", text(&bar.name), seconds(bar.end - worked));
-            if bar.waited > 0.0 {
-                rect(bar.start, worked, "#e9d3c0", &format!("{} waits {}", text(&bar.name), seconds(bar.waited)));
+        for event in track.events.iter().take(MAX_EVENTS) {
+            let worked = event.start + event.waited;
+            let title = format!("{}: {}", text(&event.name), seconds(event.end - worked));
+            if event.waited > 0.0 {
+                rect(event.start, worked, "#e9d3c0", &format!("{} waits {}", text(&event.name), seconds(event.waited)));
             }
-            rect(worked, bar.end, if bar.transfer { "#e0853d" } else { "#4d7fc4" }, &title);
+            rect(worked, event.end, if event.transfer { "#e0853d" } else { "#4d7fc4" }, &title);
         }
     }
     out.push_str("</svg>");
-    if lanes.len() > shown.len() {
-        let _ = write!(out, "<p class=\"dim\">and {} kinds of ranks more</p>", lanes.len() - shown.len());
+    if tracks.len() > shown.len() {
+        let _ = write!(out, "<p class=\"dim\">and {} more kinds of ranks</p>", tracks.len() - shown.len());
     }
 }
 
-fn memory(out: &mut String, lanes: &[Lane], limit: f64) {
-    if lanes.is_empty() {
+fn memory(out: &mut String, tracks: &[Track], limit: f64) {
+    if tracks.is_empty() {
         return;
     }
     let _ = write!(out, "<h2>Memory of a rank, of {}</h2><table>", bytes(limit));
-    for lane in lanes.iter().take(MOST_LANES) {
-        let all: u64 = lane.memory.iter().map(|(_, n)| n).sum();
-        let parts: Vec<String> = lane
+    for track in tracks.iter().take(MAX_TRACKS) {
+        let all: u64 = track.memory.iter().map(|(_, n)| n).sum();
+        let parts: Vec<String> = track
             .memory
             .iter()
             .filter(|(_, n)| *n > 0)
@@ -120,7 +121,7 @@ fn memory(out: &mut String, lanes: &[Lane], limit: f64) {
             "<tr><td>{}</td><td class=\"n\">{}</td><td style=\"width:40%\"><svg viewBox=\"0 0 100 6\" \
              preserveAspectRatio=\"none\" style=\"height:14px\"><rect width=\"100\" height=\"6\" fill=\"#e8ebf2\"/><rect \
              width=\"{share:.2}\" height=\"6\" fill=\"#6aa67a\"/></svg></td><td>{}</td></tr>",
-            text(&lane.name),
+            text(&track.name),
             bytes(all as f64),
             parts.join(", ")
         );
@@ -129,7 +130,7 @@ fn memory(out: &mut String, lanes: &[Lane], limit: f64) {
 }
 
 fn communication(out: &mut String, model: &Model<'_>, d: &Decision) {
-    let names = crate::explain::names(model.func);
+    let names = value_names(model.func);
     out.push_str("<h2>Communication</h2>");
     let all = transfers(model, d);
     if all.is_empty() {
@@ -138,8 +139,8 @@ fn communication(out: &mut String, model: &Model<'_>, d: &Decision) {
     }
     out.push_str("<table><tr><th>value<th>from<th>to<th>by<th class=\"n\">time<th class=\"n\">sent by all</tr>");
     for t in all {
-        let Some(way) = model.transfers(t.value) else { continue };
-        let path = way.router.path(&t.from, &t.to, way.bytes, &way.usable).unwrap_or_default();
+        let Some(transfer) = model.transfers(t.value) else { continue };
+        let path = transfer.router.path(&t.from, &t.to, transfer.bytes, &transfer.usable).unwrap_or_default();
         let steps: Vec<String> = path.iter().map(|s| format!("{} {:?}", s.collective.name(), s.axes)).collect();
         let _ = write!(
             out,
@@ -157,8 +158,8 @@ fn communication(out: &mut String, model: &Model<'_>, d: &Decision) {
 
 fn graph(out: &mut String, model: &Model<'_>, d: &Decision) {
     out.push_str(
-        "<h2>Graph</h2><table><tr><th>value<th>lies as<th>rather than<th class=\"n\">that would take<th class=\"n\">send\
-         <th class=\"n\">hold</tr>",
+        "<h2>Graph</h2><table><tr><th>value<th>layout<th>runner-up<th class=\"n\">its time<th class=\"n\">sent\
+         <th class=\"n\">memory</tr>",
     );
     let signed = |x: f64, f: fn(f64) -> String| format!("{}{}", if x < 0.0 { "-" } else { "+" }, f(x.abs()));
     for e in explain(model, d) {
@@ -172,13 +173,13 @@ fn graph(out: &mut String, model: &Model<'_>, d: &Decision) {
                     chips(&r.layout)
                 );
             }
-            None => out.push_str("<td class=\"dim\" colspan=\"4\">nothing else is possible</tr>"),
+            None => out.push_str("<td class=\"dim\" colspan=\"4\">no other layout is possible</tr>"),
         }
     }
     out.push_str("</table>");
 }
 
-/// A layout in the colours of what it is along each mesh axis.
+/// A layout, coloured by its kind along each mesh axis.
 fn chips(l: &Layout) -> String {
     let kind = |s: &of_ir::Sbp| match s {
         of_ir::Sbp::Broadcast => "B",
@@ -190,7 +191,7 @@ fn chips(l: &Layout) -> String {
     if all.is_empty() { layout::show(l) } else { all }
 }
 
-/// Text that means nothing but itself in HTML.
+/// Text with HTML special characters escaped.
 fn text(s: &str) -> String {
     s.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

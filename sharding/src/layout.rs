@@ -1,10 +1,10 @@
-//! Layouts: where the elements of a tensor lie on a mesh.
+//! Layouts: the placement of the elements of a tensor on a mesh, one [`Sbp`] per mesh axis.
 
 use of_ir::{PartialKind, Sbp};
 use smallvec::SmallVec;
 
-/// One [`Sbp`] for each axis of a mesh. Where several mesh axes split one axis of the tensor, each splits what the one
-/// before it left.
+/// One [`Sbp`] for each axis of a mesh. Where several mesh axes split one tensor axis, each splits what the axes before
+/// it left.
 pub type Layout = SmallVec<[Sbp; 4]>;
 
 /// Every layout of tensors of this rank on a mesh of this many axes. Partial values along several axes are of one kind,
@@ -23,18 +23,18 @@ pub fn all(rank: usize, axes: usize, kinds: &[PartialKind]) -> Vec<Layout> {
     out
 }
 
-/// Whether partial values are of one kind.
+/// Whether all partial entries are of one kind.
 pub fn consistent(layout: &Layout) -> bool {
     let mut kinds = layout.iter().filter(|s| matches!(s, Sbp::Partial(_)));
     kinds.next().is_none_or(|first| kinds.all(|k| k == first))
 }
 
-/// How partial values of the layout combine, where there are any.
+/// The reduction of partial values, where the layout has any.
 pub fn partial_kind(layout: &Layout) -> Option<PartialKind> {
     layout.iter().find_map(|s| if let Sbp::Partial(k) = s { Some(*k) } else { None })
 }
 
-/// Into how many slices tensor axis `dim` is split.
+/// The number of slices along tensor axis `dim`.
 pub fn slices(layout: &Layout, mesh: &[usize], dim: usize) -> usize {
     layout.iter().zip(mesh).filter(|(s, _)| **s == split(dim)).map(|(_, n)| *n).product()
 }
@@ -49,18 +49,18 @@ pub fn fits(layout: &Layout, mesh: &[usize], dims: &[usize]) -> bool {
     })
 }
 
-/// The split of tensor axis `dim`. Ranks are far below 255; an axis beyond is one that no tensor has.
+/// The split of tensor axis `dim`. Ranks are far below 255; an axis beyond that is one that no tensor has.
 pub fn split(dim: usize) -> Sbp {
     Sbp::Split(u8::try_from(dim).unwrap_or(u8::MAX))
 }
 
-/// Slice `i` of `n` of an extent: the first ones are one longer where it does not divide.
+/// Start and length of slice `i` of `n`. The first slices are one longer where `n` does not divide the extent.
 pub fn slice(extent: usize, n: usize, i: usize) -> (usize, usize) {
     let (base, more) = (extent / n, extent % n);
     (i * base + i.min(more), base + usize::from(i < more))
 }
 
-/// Start and length along each axis of the tensor of what the device at `coords` holds.
+/// Start and length along each tensor axis of the block that the device at `coords` holds.
 pub fn block(layout: &Layout, mesh: &[usize], coords: &[usize], dims: &[usize]) -> Vec<(usize, usize)> {
     let mut out: Vec<(usize, usize)> = dims.iter().map(|d| (0, *d)).collect();
     for ((s, n), i) in layout.iter().zip(mesh).zip(coords) {
@@ -85,7 +85,7 @@ pub fn share(layout: &Layout, mesh: &[usize]) -> f64 {
     1.0 / parts as f64
 }
 
-/// Position along each mesh axis of device `rank`, the last axis varying fastest.
+/// Coordinates of device `rank` along each mesh axis; the last axis varies fastest.
 pub fn coords(mesh: &[usize], mut rank: usize) -> Vec<usize> {
     let mut out = vec![0; mesh.len()];
     for (c, n) in out.iter_mut().zip(mesh).rev() {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_nest() {
+    fn splits_of_one_axis_nest() {
         let l: Layout = [Sbp::Split(0), Sbp::Split(0)].into_iter().collect();
         // 7 in two: 4 and 3; each in two: 2 2, 2 1.
         let blocks: Vec<_> = (0..4).map(|r| block(&l, &[2, 2], &coords(&[2, 2], r), &[7])[0]).collect();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_values_are_of_one_kind() {
+    fn layouts_have_one_kind_of_partial_value() {
         let l = all(1, 2, &[PartialKind::Sum, PartialKind::Max]);
         assert_eq!(l.len(), 14);
         assert!(l.iter().all(consistent));

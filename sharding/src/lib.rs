@@ -1,22 +1,24 @@
-//! Automatic parallelisation: how the tensors of a graph lie on a mesh of devices.
+//! Automatic parallelization: SBP layouts (sharding), pipeline stages and recomputation on a mesh of devices.
 //!
-//! [`MeshSpec`] describes the mesh, [`boxing`] what transfers between layouts cost and [`cost`] what ops do,
-//! [`candidates`] the ways in which an op may run. [`Model`] makes a search problem of a function, [`search`] solves it
-//! with a bound, [`decide`] writes the outcome into the types; [`simulate`] executes it on simulated devices,
-//! and [`local`] makes of it what each rank runs.
+//! [`MeshSpec`] describes the mesh. [`boxing`] costs the collectives that change a layout (resharding), [`cost`] costs
+//! ops, and [`candidates`] lists the sharding strategies of each op. [`Model`] turns a function into a discrete
+//! optimization problem. [`search`] solves it and gives a lower bound. [`decide`] writes the solution into the types,
+//! and [`lower`] turns layout changes into collectives. [`simulate`] and [`execute`] run the result on simulated
+//! devices. [`spmd`] makes the program of each rank. [`stages`] cuts a function into pipeline stages with microbatches.
 
-pub mod across;
 pub mod alternatives;
+pub mod assignment;
 pub mod boxing;
 pub mod candidates;
 pub mod cost;
-pub mod cuts;
+pub mod cross_mesh;
+pub mod cut_points;
 pub mod decide;
 pub mod execute;
 pub mod explain;
 pub mod html;
 pub mod layout;
-pub mod local;
+pub mod liveness;
 pub mod lower;
 pub mod memory;
 pub mod mesh;
@@ -25,9 +27,11 @@ pub mod microbatches;
 pub mod model;
 pub mod search;
 pub mod simulate;
+pub mod spmd;
 pub mod stages;
+mod value_names;
 
 pub use layout::Layout;
-pub use mesh::{MeshAxis, MeshSpec, Near, PRESETS};
+pub use mesh::{CacheLevel, MeshAxis, MeshSpec, PRESETS};
 pub use meshes::Meshes;
 pub use model::Model;

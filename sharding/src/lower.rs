@@ -1,4 +1,4 @@
-//! Every `of.place` becomes the collectives that bring it about.
+//! Lowers every `of.place` to the collectives of its transfer.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use of_ir::{Attrs, Func, NdSbp, NewOp, OpDef, OpId, PartialKind, Rewriter, Type,
 use of_ops::boxing::{AllGather, AllReduce, AllToAll, Embed, Exchange, Place, ReduceScatter, Send, TakeSlice};
 use of_ops::{OpSpec, list};
 
-use crate::across::{self, Side};
 use crate::boxing::{Collective, Router, Step};
+use crate::cross_mesh::{self, Endpoint};
 use crate::{Meshes, cost, layout};
 
 /// The op of a collective.
@@ -31,12 +31,13 @@ pub fn collective(name: &str) -> Option<Collective> {
     all.into_iter().find(|c| op_name(*c) == name)
 }
 
-struct Made {
+/// A collective op with its attributes.
+struct CollectiveOp {
     def: &'static dyn OpDef,
     attrs: Attrs,
 }
 
-impl NewOp for Made {
+impl NewOp for CollectiveOp {
     fn def(&self) -> &'static dyn OpDef {
         self.def
     }
@@ -45,14 +46,14 @@ impl NewOp for Made {
     }
 }
 
-/// Transfers on a mesh by its name, of tensors of a rank with partial values of some kinds.
+/// Routers by name of the mesh, rank of the tensor, and kinds of partial values.
 type Routers = HashMap<(String, usize, Vec<PartialKind>), Router>;
 
-/// Replaces every `of.place` in `func` by the steps of the fastest transfer on its mesh, or from one mesh to another; gives
-/// their number.
+/// Replaces every `of.place` in `func` by the steps of the fastest transfer on its mesh, or between two meshes. Returns
+/// the number of steps.
 ///
 /// # Errors
-/// An operand that does not say how it lies on its mesh, or is no tensor of known extents.
+/// An operand without a layout on its mesh, or that is not a tensor of known extents.
 pub fn insert_boxing(func: &mut Func, meshes: &Meshes) -> Result<usize, Diagnostics> {
     let mut errors = Diagnostics::default();
     let mut routers = Routers::new();
@@ -79,22 +80,22 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
         _ => None,
     };
     let Some(from) = sbp(value) else {
-        return Err(wrong("the operand does not say how it lies on the mesh").hint("run 'infer-sbp' or 'shard' first"));
+        return Err(wrong("the operand has no layout on the mesh").hint("run 'infer-sbp' or 'shard' first"));
     };
-    let to = sbp(result).ok_or_else(|| wrong("the result does not say how it lies on the mesh"))?;
+    let to = sbp(result).ok_or_else(|| wrong("the result has no layout on the mesh"))?;
     let Some((bytes, dims)) = cost::size(rw.graph(), value) else {
         let (what, hint) = match rw.graph().ty(value) {
             Type::Tensor(t) if t.dtype == of_ir::DType::String => {
-                ("text does not pass between devices", "keep it whole on each")
+                ("strings cannot be sent between devices", "replicate the tensor")
             }
-            _ => ("the operand is no tensor of known extents", "give numbers to open dimensions"),
+            _ => ("the operand is not a tensor of known extents", "bind its symbolic dimensions with 'specialize'"),
         };
         return Err(wrong(what).hint(hint));
     };
     for side in [&from, &to] {
         let axes = meshes.spec(&side.mesh).axes.len();
         if side.axes.len() != axes {
-            return Err(wrong(&format!("the mesh has {axes} axes, the tensor lies as {side}")));
+            return Err(wrong(&format!("the mesh has {axes} axes, but the layout is {side}")));
         }
     }
     let mut kinds: Vec<PartialKind> = [&from, &to].into_iter().filter_map(|s| layout::partial_kind(&s.axes)).collect();
@@ -105,7 +106,7 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
         routers.entry(key(side)).or_insert_with(|| Router::new(meshes.spec(&side.mesh), dims.len(), &kinds));
     }
     let (first, second) = (&routers[&key(&from)], &routers[&key(&to)]);
-    let none = || wrong(&format!("there is no way from {from} to {to} where every device has an element"));
+    let none = || wrong(&format!("no transfer from {from} to {to} leaves every device an element"));
     let on = |side: &NdSbp, axes: &layout::Layout| NdSbp { mesh: side.mesh.clone(), axes: axes.clone() };
     let mut ops: Vec<(&str, Option<Vec<i64>>, NdSbp)> = Vec::new();
     let step = |side: &NdSbp, s: &Step| {
@@ -117,8 +118,8 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
     } else {
         let side = |of: &NdSbp, router| (meshes.spec(&of.mesh), router);
         let ((a, b), (c, d)) = (side(&from, first), side(&to, second));
-        let (source, target) = (Side { mesh: a, router: b }, Side { mesh: c, router: d });
-        let path = across::across((source, &from.axes), (target, &to.axes), meshes.link(), &dims, bytes);
+        let (source, target) = (Endpoint { mesh: a, router: b }, Endpoint { mesh: c, router: d });
+        let path = cross_mesh::path((source, &from.axes), (target, &to.axes), meshes.link(), &dims, bytes);
         let path = path.ok_or_else(none)?;
         ops.extend(path.before.iter().map(|s| step(&from, s)));
         ops.push((Send::NAME, None, on(&to, &path.sent.1)));
@@ -127,13 +128,13 @@ fn lower(rw: &mut Rewriter<'_>, op: OpId, meshes: &Meshes, routers: &mut Routers
     rw.rewrite(op, &[]);
     let (mut value, count) = (value, ops.len());
     for (name, axes, to) in ops {
-        let def = list::decl(name).ok_or_else(|| wrong("an op of the transfer is not known"))?;
+        let def = list::decl(name).ok_or_else(|| wrong("unknown op of the transfer"))?;
         let mut attrs = Attrs::new();
         if let Some(axes) = axes {
             attrs.put("axes", axes);
         }
         attrs.put("to", to);
-        value = rw.create_one(Made { def: def.as_def(), attrs }, &[value])?;
+        value = rw.create_one(CollectiveOp { def: def.as_def(), attrs }, &[value])?;
     }
     rw.replace(op, &[value]);
     Ok(count)

@@ -1,4 +1,4 @@
-//! Meshes: what their devices can do, and how they are linked along each axis.
+//! Mesh descriptions: the speed of the devices, and of the links along each axis.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::DType;
 use serde::Deserialize;
 
-/// A mesh as its file describes it.
+/// The description of a mesh, as in its TOML file.
 ///
 /// ```
 /// let text = r#"
@@ -30,25 +30,25 @@ use serde::Deserialize;
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeshSpec {
-    /// Kind of device, as a mesh of the IR names it: `cpu`, `cuda`.
+    /// Kind of device, as in a mesh of the IR: `cpu`, `cuda`.
     pub device: String,
     /// Bytes of memory of a device.
     pub memory: f64,
-    /// Bytes a second between a device and its memory.
+    /// Bytes per second between a device and its memory.
     pub bandwidth: f64,
-    /// What is nearer to a device than its memory, the nearest first: what it touched again after so many bytes.
+    /// Cache levels of a device, the fastest first. A level serves data reused within its capacity.
     #[serde(default, rename = "cache")]
-    pub caches: Vec<Near>,
-    /// Seconds that a task takes besides its work.
+    pub caches: Vec<CacheLevel>,
+    /// Fixed seconds per task.
     #[serde(default)]
     pub overhead: f64,
-    /// Devices that compute at one time, where they share the cores of a machine; all without it.
+    /// Devices that compute at the same time where they share the cores of one machine; all devices if absent.
     #[serde(default)]
     pub cores: Option<usize>,
-    /// Floating-point operations a second by name of the element type; `other` stands for all that are not named.
+    /// Floating-point operations per second by element type; `other` stands for types that are not named.
     pub flops: BTreeMap<String, f64>,
-    /// Operations a second on elements one by one, where they are no products; as many as of these without it. An elementary
-    /// function counts [`of_ops::work::ELEMENTARY`].
+    /// Elementwise operations per second; the rate of contractions if absent. An elementary function counts
+    /// [`of_ops::work::ELEMENTARY`].
     #[serde(default)]
     pub pointwise: Option<f64>,
     /// The axes, outermost first.
@@ -62,26 +62,26 @@ pub struct MeshSpec {
 pub struct MeshAxis {
     /// Number of devices along it.
     pub devices: usize,
-    /// Bytes a second that a device sends, and at the same time receives, along it.
+    /// Bytes per second that a device sends, and at the same time receives, along it.
     pub bandwidth: f64,
     /// Seconds until the first byte of a message arrives.
     pub latency: f64,
-    /// The bandwidth of messages that stay in a cache, the shortest first.
+    /// Bandwidth of messages that fit into a cache level, the smallest first.
     #[serde(default)]
-    pub short: Vec<Near>,
+    pub cache: Vec<CacheLevel>,
 }
 
-/// Bytes that come faster than others.
+/// A cache level: a capacity and its bandwidth.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Near {
-    /// Up to so many.
+pub struct CacheLevel {
+    /// Capacity in bytes.
     pub bytes: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bandwidth: f64,
 }
 
-/// A mesh that is known by name: spelled `NAME[AxBx…]`.
+/// A built-in mesh description, written `NAME[AxBx…]`.
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
@@ -90,28 +90,28 @@ pub struct Preset {
     make: fn(&[usize]) -> MeshSpec,
 }
 
-/// All of them.
+/// All presets.
 pub const PRESETS: &[Preset] = &[
     Preset { name: "cpu", summary: "cores of one machine that share its memory", make: cpu },
     Preset { name: "dgx-h100", summary: "NVIDIA H100, NVLink among up to 8, InfiniBand beyond", make: dgx_h100 },
     Preset { name: "ethernet", summary: "machines of 16 cores with 25 Gbit/s Ethernet", make: ethernet },
 ];
 
-/// No mesh has more devices: the number of placements of one tensor is searched, and devices are counted one by one.
-const MOST_DEVICES: usize = 1 << 16;
-/// No mesh has more axes.
-const MOST_AXES: usize = 4;
+/// Most devices of a mesh: some algorithms enumerate devices.
+const MAX_DEVICES: usize = 1 << 16;
+/// Most axes of a mesh.
+const MAX_AXES: usize = 4;
 
 impl MeshSpec {
     /// The mesh that `text` names: `NAME[AxB]` for a preset, else the path of a file.
     ///
     /// # Errors
-    /// When there is no such preset or file, or it describes no mesh.
+    /// When there is no such preset or file, or it does not describe a mesh.
     pub fn named(text: &str) -> Result<MeshSpec, Diagnostic> {
         if let Some((name, shape)) = text.strip_suffix(']').and_then(|t| t.split_once('[')) {
             let preset = PRESETS.iter().find(|p| p.name == name).ok_or_else(|| {
                 let known: Vec<_> = PRESETS.iter().map(|p| p.name).collect();
-                error(format!("there is no mesh '{name}'")).hint(format!("known are {}", known.join(", ")))
+                error(format!("no mesh preset '{name}'")).hint(format!("the presets are {}", known.join(", ")))
             })?;
             let shape: Option<Vec<usize>> = shape.split('x').map(|d| d.trim().parse().ok()).collect();
             let shape = shape.ok_or_else(|| error(format!("'{text}' has no shape such as [4x8]")))?;
@@ -124,10 +124,10 @@ impl MeshSpec {
         MeshSpec::parse(&file, text)
     }
 
-    /// Reads the text of a file called `name`.
+    /// Parses the text of the file `name`.
     ///
     /// # Errors
-    /// When it describes no mesh.
+    /// When it does not describe a mesh.
     pub fn parse(text: &str, name: &str) -> Result<MeshSpec, Diagnostic> {
         let mesh: MeshSpec = toml::from_str(text).map_err(|e| error(format!("'{name}': {}", e.message())))?;
         mesh.checked(name)
@@ -135,8 +135,8 @@ impl MeshSpec {
 
     fn checked(self, name: &str) -> Result<MeshSpec, Diagnostic> {
         let wrong = |what: String| Err(error(format!("mesh '{name}': {what}")));
-        if self.axes.is_empty() || self.axes.len() > MOST_AXES {
-            return wrong(format!("it has {} axes, 1 to {MOST_AXES} are possible", self.axes.len()));
+        if self.axes.is_empty() || self.axes.len() > MAX_AXES {
+            return wrong(format!("it has {} axes, but 1 to {MAX_AXES} are supported", self.axes.len()));
         }
         let positive = |x: f64| x.is_finite() && x > 0.0;
         for (i, a) in self.axes.iter().enumerate() {
@@ -145,28 +145,26 @@ impl MeshSpec {
             }
         }
         let devices = self.axes.iter().try_fold(1usize, |n, a| n.checked_mul(a.devices));
-        if devices.is_none_or(|n| n > MOST_DEVICES) {
-            return wrong(format!("it has more than {MOST_DEVICES} devices"));
+        if devices.is_none_or(|n| n > MAX_DEVICES) {
+            return wrong(format!("it has more than {MAX_DEVICES} devices"));
         }
         if !positive(self.memory) || !positive(self.bandwidth) || !self.flops.values().all(|f| positive(*f)) {
             return wrong("memory, bandwidth and flops must be positive".into());
         }
         if !(self.overhead.is_finite() && self.overhead >= 0.0) || self.cores == Some(0) {
-            return wrong("overhead must not be negative, cores not 0".into());
+            return wrong("overhead must not be negative, and cores must not be 0".into());
         }
         if self.pointwise.is_some_and(|rate| !positive(rate)) {
             return wrong("pointwise must be positive".into());
         }
-        for near in std::iter::once(&self.caches).chain(self.axes.iter().map(|a| &a.short)) {
-            let ascending = near.windows(2).all(|pair| pair[0].bytes < pair[1].bytes);
-            if !ascending || !near.iter().all(|n| positive(n.bytes) && positive(n.bandwidth)) {
-                return wrong(
-                    "caches and short messages need positive bytes and bandwidths, the shortest first".into(),
-                );
+        for levels in std::iter::once(&self.caches).chain(self.axes.iter().map(|a| &a.cache)) {
+            let ascending = levels.windows(2).all(|pair| pair[0].bytes < pair[1].bytes);
+            if !ascending || !levels.iter().all(|n| positive(n.bytes) && positive(n.bandwidth)) {
+                return wrong("cache levels need positive bytes and bandwidths in ascending order of bytes".into());
             }
         }
         if !self.flops.contains_key("other") {
-            return wrong("flops must name 'other', for element types that it does not name".into());
+            return wrong("flops must have an entry 'other' for all other element types".into());
         }
         Ok(self)
     }
@@ -181,7 +179,7 @@ impl MeshSpec {
         self.axes.iter().map(|a| a.devices).product()
     }
 
-    /// Floating-point operations a second on elements of this type.
+    /// Floating-point operations per second for elements of this type.
     pub fn flops(&self, dtype: DType) -> f64 {
         let named = self.flops.get(&dtype.to_string()).or_else(|| self.flops.get("other"));
         named.copied().unwrap_or(f64::INFINITY)
@@ -201,15 +199,15 @@ fn flops(list: &[(&str, f64)]) -> BTreeMap<String, f64> {
     list.iter().map(|(k, v)| ((*k).to_string(), *v)).collect()
 }
 
-/// Cores of a Zen 4 server: 117 GFLOP/s in f32 each; what one core writes, another reads through the cache they share.
-/// `of-opt measure` says what those of another machine do.
+/// Cores of a Zen 4 server: 117 GFLOP/s in f32 each. One core reads what another wrote through their shared cache.
+/// `of-opt measure` describes the local machine.
 fn cpu(shape: &[usize]) -> MeshSpec {
-    let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 8e9, latency: 1e-6, short: Vec::new() };
+    let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 8e9, latency: 1e-6, cache: Vec::new() };
     MeshSpec {
         device: "cpu".into(),
         memory: 8e9,
         bandwidth: 1e10,
-        caches: vec![Near { bytes: 1e6, bandwidth: 7.5e10 }],
+        caches: vec![CacheLevel { bytes: 1e6, bandwidth: 7.5e10 }],
         overhead: 1.4e-7,
         cores: None,
         flops: flops(&[("f32", 1.17e11), ("f64", 5.8e10), ("other", 3e10)]),
@@ -218,15 +216,15 @@ fn cpu(shape: &[usize]) -> MeshSpec {
     }
 }
 
-/// H100 SXM: dense tensor-core peaks of its data sheet, of which large products reach about two thirds; NVLink 4 gives
-/// 450 GB/s each way, one 400 Gbit/s InfiniBand port a GPU 50 GB/s.
+/// H100 SXM: dense tensor-core peaks of the data sheet; large products reach about two thirds of them. NVLink 4 gives
+/// 450 GB/s each way, one 400 Gbit/s InfiniBand port per GPU 50 GB/s.
 fn dgx_h100(shape: &[usize]) -> MeshSpec {
-    const REACHED: f64 = 0.65;
+    const ACHIEVED: f64 = 0.65;
     let peaks = [("f16", 9.9e14), ("bf16", 9.9e14), ("f32", 4.9e14), ("f64", 6.7e13), ("other", 6e13)];
     let axis = |i: usize| {
         let inside = shape[i..].iter().product::<usize>() <= 8;
         let (bandwidth, latency) = if inside { (4.5e11, 3e-6) } else { (5e10, 8e-6) };
-        MeshAxis { devices: shape[i], bandwidth, latency, short: Vec::new() }
+        MeshAxis { devices: shape[i], bandwidth, latency, cache: Vec::new() }
     };
     MeshSpec {
         device: "cuda".into(),
@@ -235,7 +233,7 @@ fn dgx_h100(shape: &[usize]) -> MeshSpec {
         caches: Vec::new(),
         overhead: 0.0,
         cores: None,
-        flops: flops(&peaks.map(|(n, f)| (n, f * REACHED))),
+        flops: flops(&peaks.map(|(n, f)| (n, f * ACHIEVED))),
         pointwise: None,
         axes: (0..shape.len()).map(axis).collect(),
     }
@@ -243,7 +241,7 @@ fn dgx_h100(shape: &[usize]) -> MeshSpec {
 
 /// Machines of 16 cores with eight memory channels.
 fn ethernet(shape: &[usize]) -> MeshSpec {
-    let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 3.1e9, latency: 3e-5, short: Vec::new() };
+    let axis = |d: &usize| MeshAxis { devices: *d, bandwidth: 3.1e9, latency: 3e-5, cache: Vec::new() };
     MeshSpec {
         device: "cpu".into(),
         memory: 64e9,
@@ -262,13 +260,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn presets_and_files() {
+    fn presets_and_files_parse_and_reject_errors() {
         let m = MeshSpec::named("dgx-h100[4x8]").unwrap();
         assert_eq!((m.shape(), m.devices()), (vec![4, 8], 32));
         assert!(m.axes[0].bandwidth < m.axes[1].bandwidth);
         assert!(m.flops(DType::F16) > m.flops(DType::F32));
         for (text, what) in [
-            ("tpu[4]", "no mesh 'tpu'"),
+            ("tpu[4]", "no mesh preset 'tpu'"),
             ("cpu[a]", "no shape"),
             ("cpu[0]", "needs devices"),
             ("cpu[1x2x3x4x5]", "5 axes"),
@@ -283,10 +281,10 @@ mod tests {
             let axis = "[[axis]]\ndevices = 2\nbandwidth = 1e9\nlatency = 1e-6\n";
             format!("device = \"cpu\"\nmemory = 1e9\nbandwidth = 1e9\n{more}flops = {{ other = 1e9 }}\n{axis}")
         };
-        let near = "cache = [{ bytes = 1e6, bandwidth = 2e9 }]\n";
-        let m = MeshSpec::parse(&text(&format!("cores = 1\noverhead = 1e-7\npointwise = 1e9\n{near}")), "x").unwrap();
+        let levels = "cache = [{ bytes = 1e6, bandwidth = 2e9 }]\n";
+        let m = MeshSpec::parse(&text(&format!("cores = 1\noverhead = 1e-7\npointwise = 1e9\n{levels}")), "x").unwrap();
         assert_eq!((m.cores, m.overhead, m.pointwise), (Some(1), 1e-7, Some(1e9)));
-        assert_eq!(m.caches, [Near { bytes: 1e6, bandwidth: 2e9 }]);
+        assert_eq!(m.caches, [CacheLevel { bytes: 1e6, bandwidth: 2e9 }]);
         let none = "cache = [{ bytes = 1e6, bandwidth = 0.0 }]\n";
         let backwards = "cache = [{ bytes = 2e6, bandwidth = 1e9 }, { bytes = 1e6, bandwidth = 2e9 }]\n";
         for wrong in ["cores = 0\n", "overhead = -1.0\n", "pointwise = 0.0\n", none, backwards] {

@@ -1,4 +1,5 @@
-//! The graph as a search problem: ops, inputs, outputs and values of several readers are nodes, boxing is on the edges.
+//! The model: turns a function into a discrete problem. Ops, inputs, outputs and values with several readers are nodes;
+//! resharding costs are on the edges.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,43 +14,43 @@ use smallvec::SmallVec;
 use crate::boxing::Router;
 use crate::candidates::{self, Candidate, Kinds};
 use crate::layout::{self, Layout};
-use crate::search::{Edge, Matrix, Places, Problem, Table};
+use crate::search::{Edge, IndexId, Matrix, MatrixId, Problem};
 use crate::{MeshSpec, cost};
 
-/// What a node of the problem chooses.
+/// What a node of the problem decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Subject {
-    /// How an argument lies.
+pub enum NodeKind {
+    /// The layout of an argument.
     Argument(ValueId),
-    /// How an op runs.
+    /// The candidate of an op.
     Op(OpId),
-    /// How a value lies that several ops read: what they share is transferred once.
+    /// The layout in which several readers see a value: they share one transfer.
     Shared(ValueId),
-    /// How output `.0` lies.
+    /// The layout of output `.0`.
     Output(usize),
 }
 
-/// The choices of a node.
+/// The candidates of a node.
 pub struct Choices {
-    /// One a label.
+    /// One candidate per label.
     pub candidates: Vec<Candidate>,
-    /// Seconds of each.
+    /// Seconds of each candidate.
     pub seconds: Vec<f64>,
 }
 
 /// Transfers of tensors of one shape and element size.
 pub struct Transfers {
-    /// Paths.
+    /// Paths between layouts.
     pub router: Rc<Router>,
-    /// Which layouts give every device an element.
+    /// Whether each layout gives every device an element.
     pub usable: Vec<bool>,
     /// Size of the whole tensor.
     pub bytes: f64,
-    table: Table,
-    /// The same with a row for what is not made and a column for what is not read.
-    optional: Table,
-    /// What an alias takes must lie as its result does.
-    alias: Table,
+    table: MatrixId,
+    /// The same with a row for values that are not made and a column for values that are not read.
+    optional: MatrixId,
+    /// An alias requires the layout of its result for its operand.
+    alias: MatrixId,
 }
 
 /// The problem of one function on one mesh.
@@ -62,23 +63,23 @@ pub struct Model<'a> {
     pub shape: Vec<usize>,
     /// Nodes and edges.
     pub problem: Problem,
-    /// What each node chooses.
-    pub subjects: Vec<Subject>,
-    /// The choices of each node.
+    /// What each node decides.
+    pub node_kinds: Vec<NodeKind>,
+    /// The candidates of each node.
     pub choices: Vec<Rc<Choices>>,
-    /// The node that decides how a value lies where it is made, and which result of it the value is; by position in the
-    /// arena.
+    /// The node that decides the layout of each value where it is made, and the number of the result; by position in
+    /// the arena.
     pub made_by: Vec<Option<(usize, usize)>>,
-    /// The node that decides how its readers see it, where several do.
+    /// The node that decides the layout for the readers of a value, where there are several.
     pub shared_by: Vec<Option<usize>>,
-    /// Ops that may be left out, by their position in the arena.
+    /// Ops that may be left out, by position in the arena.
     optional: Vec<bool>,
     edge_values: Vec<ValueId>,
     kinds: Vec<Kinds>,
     routers: HashMap<(usize, Kinds), Rc<Router>>,
     transfers: HashMap<Size, Rc<Transfers>>,
     of_value: Vec<Option<Rc<Transfers>>>,
-    /// What is there of a value in one turn, by its position in the arena, where that is less than the whole.
+    /// Extents of the part of a value in one microbatch, by position in the arena, where smaller than the whole.
     parts: Vec<Option<Vec<usize>>>,
     classes: HashMap<String, Rc<Choices>>,
 }
@@ -86,43 +87,44 @@ pub struct Model<'a> {
 /// Dimensions, size in bytes, and kinds of partial values.
 type Size = (Vec<usize>, u64, Kinds);
 
-/// Constants of no more bytes lie on every device, unless their types say otherwise.
-const SMALL: f64 = 65536.0;
+/// Constants up to this size are replicated unless annotated.
+const REPLICATED_CONSTANT_BYTES: f64 = 65536.0;
 
 impl<'a> Model<'a> {
-    /// The problem of `func`: what its types say of layouts is kept, the rest is free.
+    /// The problem of `func`. Layout annotations are kept, all other layouts are free.
     ///
     /// # Errors
-    /// What is annotated and not possible, with the op, its operands and its legal signatures.
+    /// Impossible annotations, with the op, its operands and its legal signatures.
     pub fn new(func: &'a Func, mesh: &'a MeshSpec) -> Result<Model<'a>, Diagnostics> {
-        Self::built(func, mesh, &|_, _| true, &|_| None)
+        Self::build(func, mesh, &|_, _| true, &|_| None)
     }
 
-    /// The same where a step is cut into turns: each device has an element of what `part` says is there in one of them.
+    /// [`Model::new`] where a step is split into microbatches. Each device must have an element of the part of one
+    /// microbatch, which `part` gives.
     ///
     /// # Errors
     /// As [`Model::new`].
-    pub fn of_turns(
+    pub fn for_microbatches(
         func: &'a Func,
         mesh: &'a MeshSpec,
         part: &dyn Fn(ValueId) -> Option<Vec<usize>>,
     ) -> Result<Model<'a>, Diagnostics> {
-        Self::built(func, mesh, &|_, _| true, part)
+        Self::build(func, mesh, &|_, _| true, part)
     }
 
-    /// The same where only some transfers are possible: those from and to which `allowed` says.
+    /// [`Model::new`] with only the transfers that `allowed` permits.
     ///
     /// # Errors
     /// As [`Model::new`].
-    pub fn limited(
+    pub fn with_allowed_transfers(
         func: &'a Func,
         mesh: &'a MeshSpec,
         allowed: &dyn Fn(&Layout, &Layout) -> bool,
     ) -> Result<Model<'a>, Diagnostics> {
-        Self::built(func, mesh, allowed, &|_| None)
+        Self::build(func, mesh, allowed, &|_| None)
     }
 
-    fn built(
+    fn build(
         func: &'a Func,
         mesh: &'a MeshSpec,
         allowed: &dyn Fn(&Layout, &Layout) -> bool,
@@ -135,7 +137,7 @@ impl<'a> Model<'a> {
             mesh,
             shape: mesh.shape(),
             problem: Problem::default(),
-            subjects: Vec::new(),
+            node_kinds: Vec::new(),
             choices: Vec::new(),
             made_by: vec![None; slots],
             shared_by: vec![None; slots],
@@ -154,7 +156,7 @@ impl<'a> Model<'a> {
             if let Some(d) = m.impossible_input(*v) {
                 errors.0.push(d);
             }
-            m.add_source(Subject::Argument(*v), *v);
+            m.add_source(NodeKind::Argument(*v), *v);
         }
         for op in g.region_ops(g.entry()) {
             if g.op(op).def.traits().terminator {
@@ -173,36 +175,36 @@ impl<'a> Model<'a> {
         &self.func.graph
     }
 
-    /// Sizes are needed to compare.
+    /// Errors for inputs of unknown extents, whose sizes cannot be compared.
     fn open_inputs(&self) -> Diagnostics {
         let g = self.graph();
         let known = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.fixed_dims().is_some());
         let open = g.args().iter().zip(&self.func.inputs).filter(|(v, _)| !known(v));
         let error = |(v, name): (&ValueId, &String)| {
-            let what = format!("input '{name}' is {}, no tensor of known extents", g.ty(*v));
+            let what = format!("input '{name}' is {}, not a tensor of known extents", g.ty(*v));
             Diagnostic::error(Code::SBP, self.func.loc.clone(), what)
-                .hint("give numbers to its open dimensions: --shape, or the pass 'specialize'")
+                .hint("bind its symbolic dimensions: --shape, or the pass 'specialize'")
         };
         Diagnostics(open.map(error).collect())
     }
 
-    /// How a value is transferred; `None` for what is no tensor of known extents, and lies on every device.
+    /// The transfers of a value; `None` where it is not a tensor of known extents and therefore replicated.
     pub fn transfers(&self, v: ValueId) -> Option<&Rc<Transfers>> {
         self.of_value[v.index()].as_ref()
     }
 
-    /// How the value of an edge of the problem is transferred.
+    /// The transfers of the value of an edge.
     pub fn of_edge(&self, edge: usize) -> Option<&Rc<Transfers>> {
         self.transfers(*self.edge_values.get(edge)?)
     }
 
-    /// The layout in which everything is everywhere.
+    /// The fully replicated layout.
     pub fn broadcast(&self) -> Layout {
         self.shape.iter().map(|_| of_ir::Sbp::Broadcast).collect()
     }
 
-    /// The layout that the type of a value asks for.
-    fn asked(&self, v: ValueId) -> Option<&'a Layout> {
+    /// The annotated layout of a value.
+    fn annotation(&self, v: ValueId) -> Option<&'a Layout> {
         Some(&self.graph().ty(v).as_tensor()?.sbp.as_ref()?.axes)
     }
 
@@ -247,10 +249,10 @@ impl<'a> Model<'a> {
                 }
                 let moved = |from: usize, to: usize| data[from * n + to];
                 let same = |from: usize, to: usize| if from == to { 0.0 } else { f64::INFINITY };
-                let (optional, alias) = (with_nothing(n, &moved), with_nothing(n, &same));
-                let tables = &mut self.problem.tables;
-                let (optional, alias) = (tables.add_matrix(optional), tables.add_matrix(alias));
-                let table = tables.add_matrix(Matrix { rows: n, cols: n, data });
+                let (optional, alias) = (with_left_out(n, &moved), with_left_out(n, &same));
+                let interner = &mut self.problem.interner;
+                let (optional, alias) = (interner.add_matrix(optional), interner.add_matrix(alias));
+                let table = interner.add_matrix(Matrix { rows: n, cols: n, data });
                 let transfers = Transfers { router, usable, bytes, table, optional, alias };
                 self.transfers.insert(key.clone(), Rc::new(transfers));
             }
@@ -258,35 +260,35 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn add_node(&mut self, subject: Subject, choices: Rc<Choices>) -> usize {
-        self.subjects.push(subject);
+    fn add_node(&mut self, kind_of_node: NodeKind, choices: Rc<Choices>) -> usize {
+        self.node_kinds.push(kind_of_node);
         let node = self.problem.add_node(choices.seconds.clone());
         self.choices.push(choices);
         node
     }
 
-    /// Whether an op is only there to be one of several operands of an `of.alternatives`.
+    /// Whether an op only feeds one of several operands of an `of.alternatives`.
     pub fn may_be_left_out(&self, op: OpId) -> bool {
         self.optional[op.index()]
     }
 
-    /// Whether what makes a value may be left out.
+    /// Whether the op that makes a value may be left out.
     fn is_optional(&self, v: ValueId) -> bool {
         self.graph().def_op(v).is_some_and(|op| self.optional[op.index()])
     }
 
     /// A node that has one value and no cost: an argument, a constant, an output. It is never partial.
-    fn add_source(&mut self, subject: Subject, v: ValueId) {
-        let Some(choices) = self.whole(v) else { return };
-        let node = self.add_node(subject, choices);
+    fn add_source(&mut self, kind_of_node: NodeKind, v: ValueId) {
+        let Some(choices) = self.source_choices(v) else { return };
+        let node = self.add_node(kind_of_node, choices);
         self.made_by[v.index()] = Some((node, 0));
-        self.share(v);
+        self.add_shared_node(v);
     }
 
-    /// The layouts of a value that are not partial, or the one that its type asks for.
-    fn whole(&self, v: ValueId) -> Option<Rc<Choices>> {
+    /// The layouts of a value that are not partial, or the annotated one.
+    fn source_choices(&self, v: ValueId) -> Option<Rc<Choices>> {
         let t = self.transfers(v)?;
-        let asked = self.asked(v);
+        let asked = self.annotation(v);
         let list = t.router.layouts.iter().zip(&t.usable).filter(|(l, usable)| match asked {
             Some(a) => *l == a,
             None => **usable && layout::partial_kind(l).is_none(),
@@ -305,24 +307,26 @@ impl<'a> Model<'a> {
         let data = g.op(op);
         if data.def.traits().constant {
             if let [v] = data.results.as_slice()
-                && (self.asked(*v).is_some() || cost::size(g, *v).is_some_and(|(b, _)| b > SMALL))
+                && (self.annotation(*v).is_some()
+                    || cost::size(g, *v).is_some_and(|(b, _)| b > REPLICATED_CONSTANT_BYTES))
             {
-                self.add_source(Subject::Op(op), *v);
+                self.add_source(NodeKind::Op(op), *v);
             }
             return Ok(());
         }
         let choices = self.op_choices(op)?;
-        let node = self.add_node(Subject::Op(op), choices.clone());
+        let node = self.add_node(NodeKind::Op(op), choices.clone());
         for (i, v) in data.operands.iter().enumerate() {
             let col: Vec<&Layout> = choices.candidates.iter().map(|c| &c.operands[i]).collect();
             if !is_alias(data.name()) {
                 self.add_reader(*v, node, &col);
+            // An alias reads the value in the layout in which it is made.
             } else if let (Some((source, result)), Some(t)) = (self.made_by[v.index()], self.transfers(*v).cloned()) {
                 // It takes the value as it is made, however others see it.
-                self.join(*v, (source, result), node, &col, &t, t.alias);
+                self.connect(*v, (source, result), node, &col, &t, t.alias);
             }
         }
-        // What the regions of an op capture is whole in them.
+        // Values that the regions of an op capture are replicated in them.
         let broadcast = self.broadcast();
         for v in g.captured(op) {
             self.add_reader(v, node, &vec![&broadcast; choices.candidates.len()]);
@@ -330,7 +334,7 @@ impl<'a> Model<'a> {
         for (i, v) in data.results.iter().enumerate() {
             if self.transfers(*v).is_some() {
                 self.made_by[v.index()] = Some((node, i));
-                self.share(*v);
+                self.add_shared_node(*v);
             }
         }
         Ok(())
@@ -342,18 +346,18 @@ impl<'a> Model<'a> {
         let optional = self.optional[op.index()];
         let parts: Vec<Option<&[usize]>> =
             data.operands.iter().chain(&data.results).map(|v| self.parts[v.index()].as_deref()).collect();
-        let class = format!("{optional} {parts:?} {}", candidates::class(g, op, &self.kinds));
+        let class = format!("{optional} {parts:?} {}", candidates::equivalence_key(g, op, &self.kinds));
         if let Some(c) = self.classes.get(&class) {
             return Ok(c.clone());
         }
         let all = if data.name() == "of.place" {
-            self.place(op)
+            self.place_candidates(op)
         } else if is_alias(data.name()) {
-            self.either(op)
+            self.alias_candidates(op)
         } else {
             candidates::candidates(g, op, &self.shape, &self.kinds)
         };
-        let asked: Vec<Option<&Layout>> = data.results.iter().map(|v| self.asked(*v)).collect();
+        let asked: Vec<Option<&Layout>> = data.results.iter().map(|v| self.annotation(*v)).collect();
         let fits = |c: &Candidate| {
             let mut layouts = c.operands.iter().chain(&c.results).zip(&parts);
             c.results.iter().zip(&asked).all(|(l, a)| a.is_none_or(|a| a == l))
@@ -377,7 +381,7 @@ impl<'a> Model<'a> {
             .map(|c| {
                 let layouts = c.operands.iter().chain(&c.results);
                 let values: Vec<(f64, &Layout)> = sizes.iter().copied().zip(layouts).collect();
-                if free || c.is_nothing() { 0.0 } else { cost::seconds(work, &values, self.mesh, &self.shape) }
+                if free || c.is_left_out() { 0.0 } else { cost::seconds(work, &values, self.mesh, &self.shape) }
             })
             .collect();
         let choices = Rc::new(Choices { candidates: kept, seconds });
@@ -385,9 +389,9 @@ impl<'a> Model<'a> {
         Ok(choices)
     }
 
-    /// A transfer that is asked for by hand: operand and result lie as it says.
-    fn place(&self, op: OpId) -> Vec<Candidate> {
-        let asked = self.graph().op(op).results.first().and_then(|v| self.asked(*v));
+    /// An annotated `of.place`: operand and result have its layout.
+    fn place_candidates(&self, op: OpId) -> Vec<Candidate> {
+        let asked = self.graph().op(op).results.first().and_then(|v| self.annotation(*v));
         let one = |l: &Layout| Candidate {
             operands: [l.clone()].into_iter().collect(),
             results: [l.clone()].into_iter().collect(),
@@ -395,8 +399,8 @@ impl<'a> Model<'a> {
         asked.map(one).into_iter().collect()
     }
 
-    /// An `of.alternatives` takes one operand, however that lies; so does an `of.optimization_barrier`.
-    fn either(&self, op: OpId) -> Vec<Candidate> {
+    /// An `of.alternatives` selects one operand, in any layout; so does an `of.optimization_barrier`.
+    fn alias_candidates(&self, op: OpId) -> Vec<Candidate> {
         let data = self.graph().op(op);
         let Some(t) = data.results.first().and_then(|v| self.transfers(*v)) else { return Vec::new() };
         let usable: Vec<&Layout> = t.router.layouts.iter().zip(&t.usable).filter(|(_, u)| **u).map(|x| x.0).collect();
@@ -408,29 +412,31 @@ impl<'a> Model<'a> {
         (0..n).flat_map(|k| usable.iter().map(move |l| one(k, l))).collect()
     }
 
-    /// The error for an input whose type asks for a split that leaves a device nothing.
+    /// The error for an input whose annotated split leaves a device no element.
     fn impossible_input(&self, v: ValueId) -> Option<Diagnostic> {
-        let (t, asked) = (self.transfers(v)?, self.asked(v)?);
+        let (t, asked) = (self.transfers(v)?, self.annotation(v)?);
         let at = t.router.layouts.iter().position(|l| l == asked)?;
         if t.usable[at] {
             return None;
         }
         let g = self.graph();
         let name = g.name(v).map_or("an input", |n| n);
-        let what = format!("'{name}' cannot lie as its type says: {}", g.ty(v));
-        let d = Diagnostic::error(Code::SBP, self.func.loc.clone(), what)
-            .note(format!("the mesh is {:?}: an axis is split among no more devices than it has elements", self.shape));
-        Some(d.hint("annotate another layout, or leave it to 'shard'"))
+        let what = format!("'{name}' cannot have the annotated layout: {}", g.ty(v));
+        let d = Diagnostic::error(Code::SBP, self.func.loc.clone(), what).note(format!(
+            "the mesh is {:?}: an axis cannot be split among more devices than it has elements",
+            self.shape
+        ));
+        Some(d.hint("annotate another layout, or let 'shard' choose"))
     }
 
-    /// The error for annotations that no signature has.
+    /// The error for annotations that match no signature.
     fn impossible(&self, op: OpId) -> Diagnostic {
         let g = self.graph();
         let data = g.op(op);
         let show = |v: &ValueId| g.ty(*v).to_string();
         let operands: Vec<String> = data.operands.iter().map(show).collect();
         let results: Vec<String> = data.results.iter().map(show).collect();
-        let what = format!("'{}' cannot give ({})", data.name(), results.join(", "));
+        let what = format!("'{}' cannot produce ({})", data.name(), results.join(", "));
         let mut d = Diagnostic::error(Code::SBP, data.loc.clone(), what)
             .note(format!("its operands are ({})", operands.join(", ")));
         for (axis, devices) in self.shape.iter().enumerate() {
@@ -440,13 +446,14 @@ impl<'a> Model<'a> {
         d.hint("annotate another layout, or add 'of.place' after the op")
     }
 
-    /// An edge from what decides how `v` lies for its readers to `node`, whose labels ask for these layouts.
+    /// An edge from the node that decides the layout of `v` for its readers to `node`, whose labels read it in these
+    /// layouts.
     fn add_reader(&mut self, v: ValueId, node: usize, asked: &[&Layout]) {
         let source = match (self.shared_by[v.index()], self.made_by[v.index()]) {
             (Some(shared), _) => Some((shared, 0)),
             (None, made) => made,
         };
-        // A small constant lies everywhere: slices are free.
+        // A small constant is replicated, and slices of it are free.
         let Some((source, result)) = source else { return };
         self.add_edge(v, source, result, node, asked);
     }
@@ -455,39 +462,39 @@ impl<'a> Model<'a> {
         let Some(t) = self.transfers(v).cloned() else { return };
         let made = self.choices[source].candidates.iter().map(|c| &c.results[result]);
         let all = made.chain(asked.iter().copied()).all(|l| !l.is_empty());
-        self.join(v, (source, result), node, asked, &t, if all { t.table } else { t.optional });
+        self.connect(v, (source, result), node, asked, &t, if all { t.table } else { t.optional });
     }
 
-    fn join(
+    fn connect(
         &mut self,
         v: ValueId,
         (source, result): (usize, usize),
         node: usize,
         asked: &[&Layout],
         t: &Transfers,
-        matrix: Table,
+        matrix: MatrixId,
     ) {
         if source == node {
             return;
         }
-        let col = self.places(t, asked.iter().copied());
+        let col = self.indices(t, asked.iter().copied());
         let made = self.choices[source].clone();
-        let row = self.places(t, made.candidates.iter().map(|c| &c.results[result]));
+        let row = self.indices(t, made.candidates.iter().map(|c| &c.results[result]));
         self.problem.edges.push(Edge { a: source, b: node, row, col, matrix });
         self.edge_values.push(v);
     }
 
-    /// Where layouts stand in the tables; behind all of them what is not there. A layout that types ask for and that no
-    /// transfer of this value has counts as the first.
-    fn places<'l>(&mut self, t: &Transfers, list: impl Iterator<Item = &'l Layout>) -> Places {
+    /// Positions of layouts in the cost matrices; a missing value has the position after all layouts. An annotated
+    /// layout that no transfer of this value has counts as the first.
+    fn indices<'l>(&mut self, t: &Transfers, list: impl Iterator<Item = &'l Layout>) -> IndexId {
         let nothing = t.router.layouts.len();
         let list =
             list.map(|l| t.router.position(l).unwrap_or(if l.is_empty() { nothing } else { 0 }) as u32).collect();
-        self.problem.tables.add_places(list)
+        self.problem.interner.add_indices(list)
     }
 
-    /// A node between a value and its readers, where there are several.
-    fn share(&mut self, v: ValueId) {
+    /// Adds a node between a value and its readers, where there are several.
+    fn add_shared_node(&mut self, v: ValueId) {
         let g = self.graph();
         let Some(t) = self.transfers(v).cloned() else { return };
         let Some((source, result)) = self.made_by[v.index()] else { return };
@@ -505,7 +512,7 @@ impl<'a> Model<'a> {
             .map(|l| Candidate { operands: SmallVec::new(), results: [l].into_iter().collect() })
             .collect();
         let choices = Rc::new(Choices { seconds: vec![0.0; candidates.len()], candidates });
-        let node = self.add_node(Subject::Shared(v), choices.clone());
+        let node = self.add_node(NodeKind::Shared(v), choices.clone());
         let asked: Vec<&Layout> = choices.candidates.iter().map(|c| &c.results[0]).collect();
         self.add_edge(v, source, result, node, &asked);
         self.shared_by[v.index()] = Some(node);
@@ -520,10 +527,10 @@ impl<'a> Model<'a> {
                 let choices = self.choices[arg].clone();
                 let asked: Vec<&Layout> = choices.candidates.iter().map(|c| &c.results[0]).collect();
                 self.add_reader(*v, arg, &asked);
-            } else if self.asked(*v).is_none()
-                && let Some(choices) = self.whole(*v)
+            } else if self.annotation(*v).is_none()
+                && let Some(choices) = self.source_choices(*v)
             {
-                let node = self.add_node(Subject::Output(i), choices.clone());
+                let node = self.add_node(NodeKind::Output(i), choices.clone());
                 let asked: Vec<&Layout> = choices.candidates.iter().map(|c| &c.results[0]).collect();
                 self.add_reader(*v, node, &asked);
             }
@@ -531,13 +538,14 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Whether the result of an op is one of its operands: nothing is computed or moved.
+/// Whether the result of an op is one of its operands, so that nothing is computed or moved.
 pub(crate) fn is_alias(name: &str) -> bool {
     name == Alternatives::NAME || name == OptimizationBarrier::NAME
 }
 
-/// The costs `of` with a row for what is not made, which nobody can read, and a column for what is not read.
-fn with_nothing(n: usize, of: &dyn Fn(usize, usize) -> f64) -> Matrix {
+/// The costs `of` with a row for a value that is not made, which nothing can read, and a column for one that is not
+/// read.
+fn with_left_out(n: usize, of: &dyn Fn(usize, usize) -> f64) -> Matrix {
     let at = |from: usize, to: usize| match (from < n, to < n) {
         (_, false) => 0.0,
         (false, true) => f64::INFINITY,
@@ -547,8 +555,7 @@ fn with_nothing(n: usize, of: &dyn Fn(usize, usize) -> f64) -> Matrix {
     Matrix { rows: n + 1, cols: n + 1, data }
 }
 
-/// Which ops may be left out, by their position in the arena: those that are only there to be one of several operands of
-/// an `of.alternatives`.
+/// Ops that may be left out, by position in the arena: they only feed one of several operands of an `of.alternatives`.
 fn optional(g: &Graph) -> Vec<bool> {
     let mut out = vec![false; g.op_slots()];
     let ops: Vec<OpId> = g.region_ops(g.entry()).collect();
@@ -565,7 +572,7 @@ fn optional(g: &Graph) -> Vec<bool> {
     out
 }
 
-/// Arguments and results of ops, without those of ops that were erased.
+/// Arguments and results of ops that are not erased.
 pub(crate) fn live_values(g: &Graph) -> Vec<ValueId> {
     let results = g.walk().into_iter().flat_map(|op| g.op(op).results.clone());
     g.args().iter().copied().chain(results).collect()

@@ -1,11 +1,11 @@
-//! Collectives on simulated devices: what a transfer does to the parts, and how many elements it sends.
+//! Collectives on simulated devices: the effect of each step on the parts, and the number of elements sent.
 
 use of_ir::{PartialKind, Sbp};
 
 use crate::boxing::{Collective, overlap};
 use crate::layout::{self, Layout};
 
-/// What one device holds: elements in row-major order.
+/// The part of a tensor on one device, in row-major order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Part {
     /// Extent along each axis.
@@ -31,7 +31,7 @@ impl Part {
         Part { dims, data }
     }
 
-    /// Puts `other` at a block of its size.
+    /// Writes `other` to a block of its size.
     pub fn write(&mut self, block: &[(usize, usize)], other: &Part) {
         let strides = of_ops::shape::strides(&self.dims);
         let mut next = 0;
@@ -59,7 +59,7 @@ fn position(strides: &[usize], block: &[(usize, usize)], index: &[usize]) -> usi
     strides.iter().zip(block).zip(index).map(|((s, (start, _)), i)| s * (start + i)).sum()
 }
 
-/// Two partial values in one.
+/// Combines two partial values.
 pub fn combine(kind: PartialKind, a: f64, b: f64) -> f64 {
     match kind {
         PartialKind::Sum => a + b,
@@ -69,7 +69,7 @@ pub fn combine(kind: PartialKind, a: f64, b: f64) -> f64 {
     }
 }
 
-/// The value that changes nothing when it is combined.
+/// The neutral element of a reduction.
 pub fn neutral(kind: PartialKind) -> f64 {
     match kind {
         PartialKind::Sum => 0.0,
@@ -79,8 +79,8 @@ pub fn neutral(kind: PartialKind) -> f64 {
     }
 }
 
-/// What each device holds of `whole`. Where it is partial, the first device has the elements and the others have the
-/// neutral one.
+/// The part of `whole` on each device. Where it is partial, the first device has the elements and the others have the
+/// neutral element.
 pub fn scatter(whole: &Part, layout: &Layout, mesh: &[usize]) -> Vec<Part> {
     (0..mesh.iter().product())
         .map(|r| {
@@ -95,13 +95,13 @@ pub fn scatter(whole: &Part, layout: &Layout, mesh: &[usize]) -> Vec<Part> {
         .collect()
 }
 
-/// The whole tensor of dimensions `dims`, from all parts.
+/// The whole tensor of dimensions `dims` from all parts.
 pub fn gather(parts: &[Part], layout: &Layout, mesh: &[usize], dims: &[usize]) -> Part {
     let kind = layout::partial_kind(layout);
     let mut whole = Part::filled(dims, kind.map_or(f64::NAN, neutral));
     for (r, part) in parts.iter().enumerate() {
         let coords = layout::coords(mesh, r);
-        // Copies beyond the first are not counted twice.
+        // Replicas beyond the first are not counted twice.
         if layout.iter().zip(&coords).any(|(s, c)| *s == Sbp::Broadcast && *c != 0) {
             continue;
         }
@@ -116,8 +116,8 @@ pub fn gather(parts: &[Part], layout: &Layout, mesh: &[usize], dims: &[usize]) -
     whole
 }
 
-/// The parts after one step from layout `from` to `to`, and the number of elements that were sent from one device to
-/// another. `dims` are those of the whole tensor.
+/// The parts after one step from layout `from` to `to`, and the number of elements sent between devices. `dims` are
+/// those of the whole tensor.
 pub fn step(
     parts: &[Part],
     from: &Layout,
@@ -144,7 +144,7 @@ pub fn step(
     (out, sent)
 }
 
-/// The devices that differ along `axes` alone, in order along them.
+/// Groups of devices that differ only along `axes`, in order along them.
 fn groups(mesh: &[usize], axes: &[usize]) -> Vec<Vec<usize>> {
     let devices: usize = mesh.iter().product();
     let mut out: Vec<Vec<usize>> = Vec::new();
@@ -185,7 +185,7 @@ fn along(own: &[&Part], from: Sbp, to: Sbp, collective: Collective) -> (Vec<Part
         }
         Collective::ReduceScatter => reduce_scatter(own, dim(to), kind.unwrap_or(PartialKind::Sum)),
         Collective::AllReduce => {
-            // Scattered and gathered as a list of elements.
+            // Reduce-scatter and all-gather of the flat list of elements.
             let dims = own.first().map_or(Vec::new(), |x| x.dims.clone());
             let flat: Vec<Part> = own.iter().map(|x| Part { dims: vec![x.data.len()], data: x.data.clone() }).collect();
             let (slices, first) = reduce_scatter(&flat.iter().collect::<Vec<_>>(), 0, kind.unwrap_or(PartialKind::Sum));
@@ -255,7 +255,7 @@ fn concat(parts: &[&Part], dim: usize) -> Part {
     whole
 }
 
-/// Each device of the group keeps what it has of its new block and fetches the rest, every element once.
+/// Each device of the group keeps its elements of the new block and fetches the rest, every element once.
 fn exchange(
     group: &[usize],
     parts: &[Part],
@@ -275,7 +275,7 @@ fn exchange(
         let needed = layout::block(to, mesh, &layout::coords(mesh, *r), dims);
         let lengths: Vec<usize> = needed.iter().map(|(_, n)| *n).collect();
         let mut value = Part::filled(&lengths, f64::NAN);
-        // Its own first, then the others in order.
+        // Its own part first, then the others in order.
         for j in std::iter::once(i).chain((0..group.len()).filter(|j| *j != i)) {
             let common = overlap(&held[j], &needed);
             if common.iter().any(|(_, n)| *n == 0) {

@@ -1,16 +1,16 @@
-//! Every pair of layouts: the cheapest transfer gives the right tensor and sends what it claims, which is no more than
-//! the lower bound.
+//! Every pair of layouts: the cheapest transfer gives the right tensor, sends what its cost says, and is near the lower
+//! bound.
 
 use of_ir::{PartialKind, Sbp};
-use of_sharding::across::{Link, Side, across};
 use of_sharding::boxing::{Router, lower_bound};
+use of_sharding::cross_mesh::{self, Endpoint, Link};
 use of_sharding::simulate::{Part, gather, scatter, step};
 use of_sharding::{Layout, MeshAxis, MeshSpec, layout};
 
 /// A mesh on which only bytes count.
 fn mesh(shape: &[usize], latency: f64) -> MeshSpec {
     MeshSpec {
-        axes: shape.iter().map(|d| MeshAxis { devices: *d, bandwidth: 1.0, latency, short: Vec::new() }).collect(),
+        axes: shape.iter().map(|d| MeshAxis { devices: *d, bandwidth: 1.0, latency, cache: Vec::new() }).collect(),
         ..MeshSpec::named("cpu[1]").unwrap()
     }
 }
@@ -27,7 +27,7 @@ fn parts(x: &Part, l: &Layout, shape: &[usize]) -> Vec<Part> {
     if layout::partial_kind(l) != Some(PartialKind::Sum) {
         return parts;
     }
-    // What one device has more, the first of its group has less; copies along other axes get the same.
+    // A random term is added on one device and subtracted on the first of its group; copies along other axes agree.
     let devices: usize = shape.iter().product();
     for r in 0..devices {
         let coords = layout::coords(shape, r);
@@ -49,7 +49,7 @@ fn parts(x: &Part, l: &Layout, shape: &[usize]) -> Vec<Part> {
     parts
 }
 
-/// Runs the transfers between all pairs of layouts; gives their number.
+/// Runs the transfers between all pairs of layouts. Returns their number.
 fn all_pairs(shape: &[usize], dims: &[usize], latency: f64, kinds: &[PartialKind], even: bool) -> usize {
     let mesh = mesh(shape, latency);
     let router = Router::new(&mesh, dims.len(), kinds);
@@ -87,8 +87,8 @@ fn all_pairs(shape: &[usize], dims: &[usize], latency: f64, kinds: &[PartialKind
                 let bound = lower_bound(shape, from, to) * elements;
                 let free = |l: &Layout| layout::partial_kind(l).is_none();
                 let exact = shape.len() == 1 || (free(from) && free(to));
-                // Where partial values meet a second mesh axis, a bound in which every element is combined at the place
-                // that suits it best is not always reached by collectives along axes.
+                // With partial values and a second mesh axis, collectives along axes do not always reach a bound that
+                // combines every element at its best device.
                 let bound = if exact { bound } else { 2.0 * bound };
                 assert!(claimed <= bound + 1e-6, "{name}: claimed {claimed}, bound {bound}: {path:?}");
                 above += usize::from(claimed > lower_bound(shape, from, to) * elements + 1e-6);
@@ -103,14 +103,14 @@ fn all_pairs(shape: &[usize], dims: &[usize], latency: f64, kinds: &[PartialKind
 const SUM: &[PartialKind] = &[PartialKind::Sum];
 
 #[test]
-fn pairs_on_one_axis() {
+fn transfers_on_one_mesh_axis_reach_the_lower_bound() {
     for n in [2, 4, 8] {
         assert_eq!(all_pairs(&[n], &[8, 16], 0.0, &PartialKind::ALL, true), 49);
     }
 }
 
 #[test]
-fn pairs_on_two_axes() {
+fn transfers_on_two_mesh_axes_stay_near_the_lower_bound() {
     assert_eq!(all_pairs(&[2, 2], &[8, 8], 0.0, SUM, true), 16 * 16);
     assert_eq!(all_pairs(&[2, 4], &[8, 8], 0.0, SUM, true), 16 * 16);
     assert_eq!(all_pairs(&[4, 2], &[8, 8], 0.0, SUM, true), 16 * 16);
@@ -118,25 +118,26 @@ fn pairs_on_two_axes() {
 }
 
 #[test]
-fn latency_changes_the_way_and_not_the_tensor() {
+fn transfers_are_correct_under_high_latency() {
     all_pairs(&[2, 4], &[8, 8], 100.0, SUM, true);
     all_pairs(&[3, 2], &[12, 6], 10.0, SUM, true);
 }
 
 #[test]
-fn uneven_slices() {
+fn transfers_of_uneven_slices_are_correct() {
     all_pairs(&[2, 2], &[7, 5], 0.0, SUM, false);
     all_pairs(&[3], &[7, 5], 0.0, SUM, false);
     all_pairs(&[2, 3], &[7, 6], 0.0, SUM, false);
 }
 
-/// Between meshes of 4 and 2 devices: the right tensor, and what the published table says is sent.
+/// Between meshes of 4 and 2 devices: the right tensor, and no more bytes than published.
 #[test]
-fn from_one_mesh_to_another() {
+fn cross_mesh_transfers_send_no_more_than_published() {
     let dims = [8, 8];
     let meshes = [mesh(&[4], 0.0), mesh(&[2], 0.0)];
     let routers: Vec<Router> = meshes.iter().map(|m| Router::new(m, 2, SUM)).collect();
-    let sides: Vec<Side<'_>> = meshes.iter().zip(&routers).map(|(mesh, router)| Side { mesh, router }).collect();
+    let sides: Vec<Endpoint<'_>> =
+        meshes.iter().zip(&routers).map(|(mesh, router)| Endpoint { mesh, router }).collect();
     let link = Link { bandwidth: 1.0, latency: 0.0 };
     let mut rng = fastrand::Rng::with_seed(5);
     let x = whole(&dims, &mut rng);
@@ -145,7 +146,8 @@ fn from_one_mesh_to_another() {
         for from in &first.router.layouts {
             for to in &second.router.layouts {
                 let name = format!("{} to {}", layout::show(from), layout::show(to));
-                let t = across((first, from), (second, to), link, &dims, 64.0).unwrap_or_else(|| panic!("{name}"));
+                let t = cross_mesh::path((first, from), (second, to), link, &dims, 64.0)
+                    .unwrap_or_else(|| panic!("{name}"));
                 let run = |parts: Vec<Part>, at: &Layout, steps: &[of_sharding::boxing::Step], shape: &[usize]| {
                     let mut state = (parts, at.clone(), 0);
                     for s in steps {

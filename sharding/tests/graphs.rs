@@ -1,4 +1,4 @@
-//! Random graphs of ops: the search against brute force, and execution on simulated devices against the whole.
+//! Random graphs of ops: the search against brute force, and execution on simulated devices against the interpreter.
 
 use of_ir::{DType, Func, Graph, Rewriter, Type, ValueId};
 use of_ops::contraction::MatMul;
@@ -8,10 +8,10 @@ use of_ops::reduction::ReduceSum;
 use of_ops::sample::Rng;
 use of_ops::structural::{Alternatives, Constant, Return};
 use of_ops::{OpSpec, Value, interpret};
-use of_sharding::alternatives::settle;
-use of_sharding::decide::{Decision, decide, prepare, take, write};
+use of_sharding::alternatives::choose;
+use of_sharding::decide::{Decision, decide, prepare, select_alternatives, write};
 use of_sharding::search::Effort;
-use of_sharding::{MeshSpec, Meshes, Model, execute, lower};
+use of_sharding::{MeshSpec, Meshes, Model, alternatives, execute, lower};
 
 /// A function of up to eight ops on matrices of 8 by 8.
 fn random(seed: u64) -> Func {
@@ -42,7 +42,7 @@ fn random(seed: u64) -> Func {
     Func::numbered(graph)
 }
 
-/// A mesh on which arithmetic and transfers of such small tensors weigh about the same.
+/// A mesh on which arithmetic and transfers of small tensors weigh about the same.
 fn mesh(shape: &str, seed: u64) -> MeshSpec {
     let mut m = MeshSpec::named(&format!("cpu[{shape}]")).unwrap();
     let mut rng = Rng::new(seed);
@@ -55,13 +55,12 @@ fn mesh(shape: &str, seed: u64) -> MeshSpec {
     m
 }
 
-/// The least cost of all choices, with values of several readers chosen last, each by itself. What costs more than
-/// `enough` before all is chosen is not looked at further.
+/// Minimal cost by brute force. Shared nodes are minimized last, each on its own. Branches above `enough` are cut off.
 fn brute(model: &Model<'_>, enough: f64) -> f64 {
-    use of_sharding::model::Subject;
+    use of_sharding::model::NodeKind;
     let p = &model.problem;
     let n = p.nodes.len();
-    let shared: Vec<bool> = model.subjects.iter().map(|s| matches!(s, Subject::Shared(_))).collect();
+    let shared: Vec<bool> = model.node_kinds.iter().map(|s| matches!(s, NodeKind::Shared(_))).collect();
     // Depth first over the others, a partial sum at a time.
     let order: Vec<usize> = (0..n).filter(|i| !shared[*i]).collect();
     struct Search<'a, 'b> {
@@ -123,10 +122,10 @@ fn exact() -> Effort {
 }
 
 #[test]
-fn the_search_finds_what_brute_force_finds() {
+fn search_matches_brute_force() {
     let mut ops = 0;
     for seed in 0..500u64 {
-        // On two axes an op has some fifty ways to run: brute force takes fewer of them.
+        // On two axes an op has about fifty candidates: brute force handles fewer ops.
         let two = seed % 4 == 0;
         let func = (0..).map(|i| random(seed + 1000 * i)).find(|f| !two || f.graph.op_slots() <= 7).unwrap();
         let mesh = mesh(if two { "2x2" } else { "4" }, seed);
@@ -142,7 +141,7 @@ fn the_search_finds_what_brute_force_finds() {
 }
 
 #[test]
-fn what_is_decided_runs_on_simulated_devices() {
+fn sharded_functions_match_the_interpreter_on_simulated_devices() {
     let mut sent = 0.0;
     for seed in 0..60u64 {
         let mut func = random(seed);
@@ -181,43 +180,42 @@ fn what_is_decided_runs_on_simulated_devices() {
     assert!(sent > 0.0);
 }
 
-/// What costs least with values that are computed in one of several ways is what costs least of all functions in which
-/// they are computed in one.
+/// The joint minimum equals the minimum over functions with the alternatives fixed.
 #[test]
-fn ways_are_chosen_together_with_layouts() {
+fn alternatives_and_layouts_are_chosen_jointly() {
     let (mut several, mut chosen, mut proven) = (0, [0, 0], 0);
     let effort = Effort { gap: 0.0, rounds: 60, choices: 100_000 };
     for seed in 0..100u64 {
-        let func = with_ways(seed);
+        let func = with_alternatives(seed);
         let mesh = mesh(if seed % 4 == 0 { "2x2" } else { "4" }, seed);
-        let alternatives: Vec<_> =
+        let ops: Vec<_> =
             func.graph.walk().into_iter().filter(|op| func.graph.op(*op).name() == Alternatives::NAME).collect();
         let cost = |func: &Func| {
             let model = Model::new(func, &mesh).unwrap();
             decide(&model, f64::INFINITY, &effort).unwrap().cost
         };
         let mut settled = func.clone();
-        let s = settle(&mut settled, &mesh, f64::INFINITY, &effort).unwrap().unwrap();
+        let s = alternatives::choose(&mut settled, &mesh, f64::INFINITY, &effort).unwrap().unwrap();
         let (got, bound) = (cost(&settled), s.bound);
         let mut want = f64::INFINITY;
-        for choice in 0..1usize << alternatives.len() {
+        for choice in 0..1usize << ops.len() {
             let mut one = func.clone();
             let mut taken = vec![0; one.graph.op_slots()];
-            alternatives.iter().enumerate().for_each(|(i, op)| taken[op.index()] = choice >> i & 1);
-            take(&mut Rewriter::new(&mut one.graph, "test"), &taken);
+            ops.iter().enumerate().for_each(|(i, op)| taken[op.index()] = choice >> i & 1);
+            select_alternatives(&mut Rewriter::new(&mut one.graph, "test"), &taken);
             want = want.min(cost(&one));
         }
         assert!(bound <= want * (1.0 + 1e-9), "seed {seed}: bound {bound} of {want}\n{func:?}");
         assert!((got - want).abs() <= 1e-9 * want, "seed {seed}: {got} and {want}\n{func:?}");
         proven += usize::from(got - bound <= 1e-9 * got);
-        s.ways.iter().for_each(|w| chosen[w.taken] += 1);
-        several += alternatives.len();
+        s.choices.iter().for_each(|w| chosen[w.operand] += 1);
+        several += ops.len();
     }
     assert!(several > 100 && chosen.iter().all(|n| *n > 20) && proven > 50, "{several} {chosen:?} {proven}");
 }
 
-/// A random function in which some values are one of two others: they need not be equal to be chosen from.
-fn with_ways(seed: u64) -> Func {
+/// A random function with some `of.alternatives`, whose operands need not be equal.
+fn with_alternatives(seed: u64) -> Func {
     let mut rng = Rng::new(seed);
     let mut graph = Graph::new();
     let entry = graph.entry();
@@ -225,7 +223,7 @@ fn with_ways(seed: u64) -> Func {
     let ty = Type::fixed(DType::F32, &[8, 8]);
     let mut values: Vec<ValueId> = (0..2).map(|_| rw.add_arg(entry, ty.clone(), None)).collect();
     for _ in 0..rng.int(1, 2) {
-        let mut ways = Vec::new();
+        let mut operands = Vec::new();
         for _ in 0..2 {
             let mut v = rng.pick(&values);
             for _ in 0..rng.int(1, 3) {
@@ -240,9 +238,9 @@ fn with_ways(seed: u64) -> Func {
                     values.push(v);
                 }
             }
-            ways.push(v);
+            operands.push(v);
         }
-        values.push(rw.create_one(Alternatives {}, &ways).unwrap());
+        values.push(rw.create_one(Alternatives {}, &operands).unwrap());
     }
     let used = rw.create_one(Exp {}, &values[values.len() - 1..]).unwrap();
     rw.create(Return {}, &[used]).unwrap();

@@ -1,4 +1,4 @@
-//! The search against brute force over random problems.
+//! The search against brute force on random problems.
 
 use of_sharding::search::{Edge, Effort, Limit, Matrix, Problem, Usage, solve, solve_within};
 
@@ -17,9 +17,9 @@ fn random(rng: &mut fastrand::Rng, nodes: usize, density: f64) -> Problem {
             }
             let (rows, cols) = (rng.usize(1..=5), rng.usize(1..=5));
             let data = (0..rows * cols).map(|_| if rng.u8(..8) == 0 { 0.0 } else { rng.f64() * 4.0 }).collect();
-            let matrix = p.tables.add_matrix(Matrix { rows, cols, data });
-            let row = p.tables.add_places((0..sizes[a]).map(|_| rng.u32(..rows as u32)).collect());
-            let col = p.tables.add_places((0..sizes[b]).map(|_| rng.u32(..cols as u32)).collect());
+            let matrix = p.interner.add_matrix(Matrix { rows, cols, data });
+            let row = p.interner.add_indices((0..sizes[a]).map(|_| rng.u32(..rows as u32)).collect());
+            let col = p.interner.add_indices((0..sizes[b]).map(|_| rng.u32(..cols as u32)).collect());
             p.edges.push(Edge { a, b, row, col, matrix });
         }
     }
@@ -28,10 +28,10 @@ fn random(rng: &mut fastrand::Rng, nodes: usize, density: f64) -> Problem {
 
 /// The least cost of all choices within the limits.
 fn brute(p: &Problem, limits: &[Limit]) -> f64 {
-    let sizes: Vec<usize> = p.nodes.iter().map(|n| p.tables.costs(*n).len()).collect();
+    let sizes: Vec<usize> = p.nodes.iter().map(|n| p.interner.costs(*n).len()).collect();
     let mut best = f64::INFINITY;
     of_ops::shape::for_each_index(&sizes, |labels| {
-        if limits.iter().all(|l| l.usage.of(p, labels) <= l.most) {
+        if limits.iter().all(|l| l.usage.of(p, labels) <= l.capacity) {
             best = best.min(p.cost(labels));
         }
     });
@@ -39,7 +39,7 @@ fn brute(p: &Problem, limits: &[Limit]) -> f64 {
 }
 
 #[test]
-fn random_problems_are_solved() {
+fn search_is_exact_on_random_problems() {
     let exact = Effort { gap: 0.0, rounds: 100, choices: usize::MAX };
     let rough = Effort { gap: 0.05, rounds: 20, choices: 10 };
     let mut cores = 0;
@@ -59,7 +59,7 @@ fn random_problems_are_solved() {
 }
 
 #[test]
-fn limits_are_kept_and_bounds_hold() {
+fn limited_search_is_exact_on_random_problems() {
     let exact = Effort { gap: 0.0, rounds: 100, choices: usize::MAX };
     let mut found = 0;
     for seed in 0..120u64 {
@@ -68,20 +68,20 @@ fn limits_are_kept_and_bounds_hold() {
         let limits: Vec<Limit> = (0..1 + seed % 3)
             .map(|c| {
                 let mut some = |n: usize| -> Vec<f64> { (0..n).map(|_| f64::from(rng.u8(0..9))).collect() };
-                let nodes = p.nodes.iter().map(|n| some(p.tables.costs(*n).len())).collect();
+                let nodes = p.nodes.iter().map(|n| some(p.interner.costs(*n).len())).collect();
                 let mut usage = Usage { nodes, ..Usage::default() };
                 for (k, e) in p.edges.iter().enumerate().filter(|(k, _)| (seed + c + *k as u64).is_multiple_of(3)) {
-                    let Matrix { rows, cols, .. } = *p.tables.matrix(e.matrix);
+                    let Matrix { rows, cols, .. } = *p.interner.matrix(e.matrix);
                     usage.edges.insert(k, Matrix { rows, cols, data: some(rows * cols) }.into());
                 }
-                Limit { usage, most: f64::from(rng.u8(12..48)) }
+                Limit { usage, capacity: f64::from(rng.u8(12..48)) }
             })
             .collect();
         let want = brute(&p, &limits);
         match solve_within(&p, &limits, &exact) {
             Ok(l) => {
                 let s = &l.solution;
-                assert!(limits.iter().all(|l| l.usage.of(&p, &s.labels) <= l.most), "seed {seed}");
+                assert!(limits.iter().all(|l| l.usage.of(&p, &s.labels) <= l.capacity), "seed {seed}");
                 assert!((p.cost(&s.labels) - s.cost).abs() < 1e-9, "seed {seed}");
                 assert!((s.cost - want).abs() <= 1e-9, "seed {seed}: {s:?} and {want}");
                 assert!((s.bound - want).abs() <= 1e-6 * want, "seed {seed}: {s:?} and {want}");

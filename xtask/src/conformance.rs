@@ -204,7 +204,7 @@ fn markdown(version: Option<&str>, cases: &[Case], results: &[Outcome]) -> Strin
     let mut out = format!(
         "# Conformance\n\nONNX{of} comes with test cases: models of one node or a few, with inputs and the outputs that \
          are expected. Of these, **{}**. `cargo xtask conformance DIR` runs them and says whether this page is current; \
-         with `--bless` it writes the page. DIR is `onnx/backend/test/data` of the Python package, or has the same \
+         with `--bless` it writes the page. DIR is `backend/test/data` of the Python package onnx, or has the same \
          layout. A result passes if its type and shape are those expected, and each number is within {RTOL:e} of the \
          expected one's size plus {ATOL:e}, unless the case says otherwise.\n\n| folder | cases | pass | refused | fail \
          |\n|---|---|---|---|---|\n",

@@ -29,7 +29,7 @@ pub fn toolkit() -> Result<(), String> {
     Ok(())
 }
 
-/// As `of_codegen::cuda::nvrtc::toolkit` says.
+/// As `of_codegen::toolchain::nvrtc::toolkit` says.
 fn folder() -> Result<PathBuf, String> {
     let var = |n: &str| std::env::var_os(n).filter(|v| !v.is_empty()).map(PathBuf::from);
     let cache = || var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|d| d.join(".cache")));

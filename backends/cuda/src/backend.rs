@@ -1,9 +1,10 @@
 //! The compiler's side: a function becomes a plan of kernels for one device.
 
-use of_codegen::cuda::library::{Libraries, Library};
-use of_codegen::native::cache::Cache;
-use of_codegen::native::{Isa, isa};
-use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, roles, specialize};
+use of_codegen::analysis::roles;
+use of_codegen::isa::{self, Isa};
+use of_codegen::library::{Libraries, Library};
+use of_codegen::toolchain::cache::Cache;
+use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, specialize};
 use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Func, Graph, OpId};
 use of_plan::{Collective, Rendezvous};
@@ -63,7 +64,7 @@ impl Backend for Cuda {
         if specialize::is_fixed(&func) {
             return roles::fixed(graph, op);
         }
-        if !specialize::untold(&func).is_empty() {
+        if !specialize::unbound_symbols(&func).is_empty() {
             return Err("its extents are only known once it has run".into());
         }
         let some = specialize::anyhow(&func);

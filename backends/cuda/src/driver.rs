@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use of_codegen::cuda::library::Library;
+use of_codegen::library::Library;
 use of_runtime::{RankContext, Stopped};
 
 use crate::DeviceProgram;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::isa::SHIM;
+use of_codegen::isa::SHIM;
 use of_plan::{Arg, ElementType, PlanFile, Rendezvous};
 use of_runtime::{
     AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, RankContext, Readers,

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use of_codegen::native::cache::Cache;
 use of_codegen::physical::dtype_of;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, specialize};
 use of_ir::{Blob, Func, Graph, Rewriter};
 use of_ops::structural::Constant;

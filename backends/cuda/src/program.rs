@@ -1,6 +1,6 @@
 //! A plan for a device as memory and steps.
 
-use of_codegen::cuda::library::{Call, Library};
+use of_codegen::library::{Call, Library};
 use of_plan::{Arg, ArgSource, Exec, PlanFile, Port, Program, Regst, Rendezvous, Task};
 use of_runtime::{RankContext, Readers};
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use common::calls::{compare, compare_on_a_driver, inputs, inside, numbers};
 use common::{cache, emulated, function_of, plan, said, stub, to_runtime};
-use of_codegen::cuda::cublaslt::{Matrix, Product};
-use of_codegen::cuda::epilogue::Activation;
-use of_codegen::cuda::library::{Call, Libraries, Library};
-use of_codegen::native::Isa;
-use of_codegen::native::isa::SHIM;
+use of_codegen::Isa;
+use of_codegen::isa::SHIM;
+use of_codegen::library::cublaslt::{Matrix, Product};
+use of_codegen::library::epilogue::Activation;
+use of_codegen::library::{Call, Libraries, Library};
 use of_codegen::{CompileOptions, Target, compile};
 use of_cuda::{Device, DeviceProgram, Ends};
 use of_ir::{DType, Func};

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use common::calls::{compare, compare_on_a_driver, inside};
 use common::{cache, emulated, function_of, plan, said, stub};
-use of_codegen::cuda::cudnn::{Axis, Convolution};
-use of_codegen::cuda::epilogue::Activation;
-use of_codegen::cuda::library::{Call, Libraries, Library};
-use of_codegen::native::Isa;
-use of_codegen::native::isa::SHIM;
+use of_codegen::Isa;
+use of_codegen::isa::SHIM;
+use of_codegen::library::cudnn::{Axis, Convolution};
+use of_codegen::library::epilogue::Activation;
+use of_codegen::library::{Call, Libraries, Library};
 use of_codegen::{CompileOptions, Target, compile};
 use of_cuda::{Device, DeviceProgram, Ends};
 use of_ir::{DType, Func};

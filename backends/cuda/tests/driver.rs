@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use common::{placed, said};
 use of_codegen::Backend;
-use of_codegen::cuda::nvrtc;
-use of_codegen::native::cache::Cache;
 use of_codegen::place;
+use of_codegen::toolchain::cache::Cache;
+use of_codegen::toolchain::nvrtc;
 use of_cuda::{Cuda, Device};
 use of_plan::ElementType;
 use of_runtime::{LoadContext, Loader, Options, Session, Tensor};

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{cache, emulated, function_of, numbers, placed, plan, to_runtime};
-use of_codegen::native::cache::Cache;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, Pin, Request, place};
 use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Kept, Loaded};
 use of_ir::Func;
@@ -256,7 +256,7 @@ fn what_a_driver_refuses_is_an_error_before_the_run() {
 
 #[test]
 fn a_machine_without_a_driver_says_so_before_the_run() {
-    if of_codegen::cuda::nvrtc::identity().is_err() {
+    if of_codegen::toolchain::nvrtc::identity().is_err() {
         let text = "SKIPPED: no plan was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC\n";
         std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();
         return;

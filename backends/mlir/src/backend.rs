@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use of_codegen::Isa;
 use of_codegen::emit::Port;
-use of_codegen::native::Isa;
 use of_codegen::physical::element_type;
 use of_codegen::{Backend, Overhead, extract, specialize};
 use of_diag::{Code as ErrorCode, Diagnostic};
@@ -79,7 +79,7 @@ impl Backend for Mlir {
         if specialize::is_fixed(&func) {
             return emit::module(&func, self.isa).map(drop);
         }
-        match specialize::untold(&func)[..] {
+        match specialize::unbound_symbols(&func)[..] {
             [] => emit::module(&specialize::anyhow(&func), self.isa).map(drop),
             _ => Err("its extents are only known once it has run: code is made for fixed shapes".into()),
         }
@@ -87,7 +87,7 @@ impl Backend for Mlir {
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         let failed = |why: String| Diagnostic::error(ErrorCode::CODEGEN, func.loc.clone(), format!("mlir: {why}"));
-        if let Some(s) = specialize::untold(func).first() {
+        if let Some(s) = specialize::unbound_symbols(func).first() {
             return Err(failed(format!("no input of a region has the extent '{s}'"))
                 .hint("give it a number with --shape, or more to another backend with --backend-for"));
         }

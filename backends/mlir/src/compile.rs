@@ -10,7 +10,7 @@ use melior::pass::PassManager;
 use melior::utility::{
     parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes,
 };
-use of_codegen::native::object::flatten;
+use of_codegen::toolchain::object::flatten;
 
 use crate::ffi::llvm;
 use crate::memory;

@@ -1,15 +1,16 @@
 //! Kernels in the dialect `vector`: elementwise and row-wise nests of the code generator, printed as MLIR instead of C.
 //!
-//! A kernel has the arguments and the meaning of the C kernel of the same nest (`codegen/src/native`), so that one can
+//! A kernel has the arguments and the meaning of the C kernel of the same nest (`codegen/src/print/c`), so that one can
 //! stand for the other.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
-use of_codegen::lower::body::{Body, Node, Reduce};
-use of_codegen::native::extent::numbers;
-use of_codegen::native::space::{self, row_major};
-use of_codegen::native::{Extent, Isa, Nest};
+use of_codegen::Isa;
+use of_codegen::kernel::body::{Body, Node, Reduce};
+use of_codegen::kernel::extent::numbers;
+use of_codegen::kernel::space::{self, row_major};
+use of_codegen::kernel::{Extent, Nest};
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
@@ -410,10 +411,12 @@ impl Printer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use of_codegen::analysis::roles::Roles;
     use of_codegen::fuse::{self, Shape};
+    use of_codegen::kernel::expr;
     use of_codegen::lower::body;
-    use of_codegen::native::{Source, expr, toolchain};
-    use of_codegen::roles::Roles;
+    use of_codegen::print::Source;
+    use of_codegen::toolchain;
     use of_ir::{Graph, Tensor, ValueId};
     use of_runtime::AlignedBytes;
 

@@ -7,9 +7,9 @@ mod support;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use of_codegen::Isa;
 use of_codegen::Target;
-use of_codegen::native::Isa;
-use of_codegen::native::isa::SHIM;
+use of_codegen::isa::SHIM;
 use of_ir::{DType, Elements, Func, Tensor};
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};

@@ -7,9 +7,10 @@ mod support;
 use std::sync::Arc;
 
 use of_codegen::Target;
-use of_codegen::native::isa::SHIM;
-use of_codegen::native::{Isa, Source, toolchain};
+use of_codegen::isa::SHIM;
 use of_codegen::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work};
+use of_codegen::print::Source;
+use of_codegen::{Isa, toolchain};
 use of_ir::{DType, Func, Graph, Module, Rewriter, Tensor, Type};
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::{Add, Relu};
@@ -36,8 +37,11 @@ fn run(plan: PlanFile, inputs: &[Value]) -> Result<Vec<Value>, String> {
 fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, String> {
     let bytes = input.len() * 4;
     let body = format!("  SIZES({bytes}, {bytes});\n{text}");
-    let source =
-        Source { args: 2, scratch_bytes: of_codegen::cuda::shim::SCRATCH, ..Source::new(body, 2usize.into(), 1) };
+    let source = Source {
+        args: 2,
+        scratch_bytes: of_codegen::print::cuda::shim::SCRATCH,
+        ..Source::new(body, 2usize.into(), 1)
+    };
     let blob = toolchain::compile(&source, isa).unwrap_or_else(|e| panic!("{e}"));
     let environment =
         Environment { arch: isa.arch.into(), cpu_features: Vec::new(), threads: 1, ranks: 1, cuda_arch: None };

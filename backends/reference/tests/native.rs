@@ -6,8 +6,8 @@ mod support;
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
+use of_codegen::Isa;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::sample::Rng;

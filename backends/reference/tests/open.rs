@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{DType, Module, Tensor, text};
 use of_ops::sample::Rng;
@@ -25,8 +25,10 @@ impl Case {
     fn new(source: &str) -> Case {
         let parse = || text::parse_module(source, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
         let main = support::after_passes(parse());
-        let isas =
-            [Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH), of_codegen::cuda::shim::isa().ok()];
+        let isas = [
+            Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH),
+            of_codegen::toolchain::shim::isa().ok(),
+        ];
         let (mut sessions, mut left_out) = (Vec::new(), Vec::new());
         for isa in [Some(Isa::host())].into_iter().chain(isas).flatten() {
             let options = CompileOptions::new(Target::new(isa, &[&Reference]), support::cache());

@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
-use of_codegen::native::cache::Cache;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, Overhead, Pin, Request, place};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, OpId, Rewriter, Type, ValueId};

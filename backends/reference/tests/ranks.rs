@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 use of_codegen::{CompileOptions, MeshFuncs, Target, compile_mesh};
 use of_diag::Diagnostic;
 use of_ir::{DType, Func, Graph, Module, NdSbp, NewOp, PartialKind, Rewriter, Sbp, Tensor, TensorType, Type, ValueId};
@@ -23,7 +23,7 @@ use of_passes::sharding::{InsertBoxing, MeshOptions, Shard, ShardOptions};
 use of_plan::{Exec, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
-use of_sharding::{Layout, MeshSpec, Meshes, layout, local};
+use of_sharding::{Layout, MeshSpec, Meshes, layout, spmd};
 
 fn sbp(axes: &[Sbp]) -> Option<NdSbp> {
     Some(NdSbp { mesh: "mesh".into(), axes: axes.iter().copied().collect() })
@@ -97,7 +97,7 @@ fn plan_of(mut module: Module, how: ShardOptions) -> Arc<PlanFile> {
     let whole = module.main().unwrap();
     let rank = |rank: usize| {
         let mut part = Module { meshes: module.meshes.clone(), ..Module::default() };
-        let own = local::function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
+        let own = spmd::rank_function(whole, &meshes, rank).unwrap_or_else(|d| panic!("{d}"));
         part.funcs.insert("main".into(), own);
         support::after_passes(part)
     };
@@ -405,9 +405,9 @@ fn parts_differ_where_splits_are_uneven() {
     let func = Func::numbered(graph);
     // Every rank has its part as it is.
     let meshes = Meshes::from(&MeshSpec::named("cpu[3]").unwrap());
-    let part = local::function(&func, &meshes, 0).unwrap();
+    let part = spmd::rank_function(&func, &meshes, 0).unwrap();
     assert_eq!(part.input_types(), vec![Type::fixed(DType::F32, &[2])]);
-    assert_eq!(local::classes(&func, &meshes), vec![0, 1, 1]);
+    assert_eq!(spmd::rank_classes(&func, &meshes), vec![0, 1, 1]);
 }
 
 /// Layers `tanh(x w)` of 16 rows; with a step of their weights where `training`, and with what that reads of the batch.
@@ -488,10 +488,10 @@ fn what_is_not_cut_into_stages_is_said() {
         let e = manager.run(&mut module.clone(), &mut |_| ()).unwrap_err().to_string();
         assert!(e.contains(what), "{e}");
     };
-    says(layers(4, false), 3, 1, "no axis of the mesh [4] is cut into 3 stages");
-    says(layers(1, false), 4, 1, "4 stages are asked for");
-    says(layers(2, false), 2, 5, "a batch of 16 is not cut into 5 equal microbatches");
-    says(layers(2, false), 0, 1, "'stages' is a number from 1");
+    says(layers(4, false), 3, 1, "no axis of the mesh [4] can be cut into 3 stages");
+    says(layers(1, false), 4, 1, "4 stages were requested");
+    says(layers(2, false), 2, 5, "a batch of 16 cannot be split into 5 equal microbatches");
+    says(layers(2, false), 0, 1, "'stages' must be from 1");
     // Rows are compared with one another: no row is done before all are there.
     let text = "func @main(%x: tensor<8x4xf32>) -> (tensor<8x4xf32>) {
       %y = of.softmax %x {axis = 0} : (tensor<8x4xf32>) -> tensor<8x4xf32>

@@ -97,7 +97,7 @@ impl Backend for Xla {
         if specialize::is_fixed(&func) {
             return emit::module(&func).map(drop);
         }
-        match specialize::untold(&func)[..] {
+        match specialize::unbound_symbols(&func)[..] {
             [] => emit::module(&specialize::anyhow(&func)).map(drop),
             _ => Err("its extents are only known once it has run: XLA compiles for fixed shapes".into()),
         }
@@ -105,7 +105,7 @@ impl Backend for Xla {
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         let failed = |why: String| Diagnostic::error(Code::CODEGEN, func.loc.clone(), format!("xla: {why}"));
-        if let Some(s) = specialize::untold(func).first() {
+        if let Some(s) = specialize::unbound_symbols(func).first() {
             return Err(failed(format!("no input of a region has the extent '{s}'"))
                 .hint("give it a number with --shape, or more to another backend with --backend-for"));
         }

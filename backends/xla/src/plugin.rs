@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 
 use crate::ffi::{Client, Loaded, PluginError};
 

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use of_codegen::native::cache::Cache;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, Request, place};
 use of_ir::{Func, Tensor};
 use of_plan::{Exec, PlanFile};

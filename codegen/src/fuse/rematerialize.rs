@@ -9,8 +9,9 @@ use std::collections::{HashMap, HashSet};
 use of_ir::{OpId, ValueId};
 use of_ops::work::scalar_flops;
 
-use super::{Fuser, LONGEST, Role, Shape};
-use crate::lower::body::number;
+use crate::analysis::constant::number;
+use crate::analysis::roles::Role;
+use crate::fuse::{Fuser, LONGEST, Shape};
 
 impl Fuser<'_> {
     /// Has groups compute again what costs an instruction, and groups keep only what others still read of them.

@@ -10,23 +10,27 @@ use of_ops::contraction::MatMul;
 use of_ops::nn::{AvgPool, Conv, ConvInteger, MatMulInteger, MaxPool};
 use rayon::prelude::*;
 
-use super::body::Body;
-use super::{Lowering, points};
-use crate::cuda::cudnn;
-use crate::fuse::{Group, Role};
-use crate::native::contraction::{self, Contraction, Element, RowAxes, Tile};
-use crate::native::copy::Piece;
-use crate::native::schedule::{Scheduled, Schedules};
-use crate::native::space::row_major;
-use crate::native::window::{self, Axis, Kind, Window};
-use crate::native::winograd::Winograd;
-use crate::native::{Extent, Nest, Zeroed, extent};
+use crate::analysis::roles;
+use crate::analysis::roles::Role;
+use crate::fuse::Group;
+use crate::kernel::body::Body;
+use crate::kernel::contraction::{Contraction, Element, RowAxes, Tile};
+use crate::kernel::copy::Piece;
+use crate::kernel::extent::Extent;
+use crate::kernel::nest::Nest;
+use crate::kernel::schedule::{Scheduled, Schedules};
+use crate::kernel::space::row_major;
+use crate::kernel::window::{Axis, Kind, Window};
+use crate::kernel::winograd::Winograd;
+use crate::kernel::zero_filled::ZeroFilled;
+use crate::kernel::{contraction, extent, panels, window};
+use crate::library::cudnn;
+use crate::lower::{Lowering, points};
 use crate::physical::{Flops, Operand, Place};
-use crate::roles;
 
 /// Packed weights.
 enum Panels {
-    Floats(Zeroed<f32>),
+    Floats(ZeroFilled<f32>),
     F16(Vec<f16>),
     Bf16(Vec<bf16>),
     Bytes(Vec<u8>),
@@ -36,7 +40,7 @@ enum Panels {
 type Border = [(Extent, Extent, Extent); 4];
 
 /// What lowering a group gives: a step, an error of the plan, or why there is no kernel.
-pub(super) type Outcome = Result<Result<(), Diagnostic>, String>;
+pub(crate) type Outcome = Result<Result<(), Diagnostic>, String>;
 
 impl Lowering<'_, '_> {
     pub(super) fn anchor(&mut self, group: &Group) -> Outcome {
@@ -74,7 +78,7 @@ impl Lowering<'_, '_> {
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
         // A GPU reads a constant matrix as it is; a CPU wants it in panels.
-        let constant = extent::numbers(&db).filter(|_| !self.isa.is_gpu() && self.constants.tensor(w).is_some());
+        let constant = extent::numbers(&db).filter(|_| self.can.packed_weights && self.constants.tensor(w).is_some());
         let mut spec = Contraction {
             element: element(self.dtype(x)),
             a_batch: lead_strides(&da, &batch),
@@ -91,11 +95,11 @@ impl Lowering<'_, '_> {
             spec.b = self.panels_of(w);
         }
         let flops = Flops::products(2 * points(&[k]) * points(&dims));
-        if let Some(mut taken) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
-            let operands = self.untransposed(&mut taken, [x, w]);
+        if let Some(mut call) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
+            let operands = self.fold_transposes(&mut call, [x, w]);
             return Ok((|| {
                 let operands = [self.place(operands[0])?, self.place(operands[1])?];
-                self.called(group, taken, operands, b, flops)
+                self.library_call(group, call, operands, b, flops)
             })());
         }
         let (key, tile) = self.schedule(&spec);
@@ -129,7 +133,7 @@ impl Lowering<'_, '_> {
     /// Notes that the last step runs `spec`, and what that reads again and again.
     fn scheduled(&mut self, key: String, spec: &Contraction, tile: Tile) {
         let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidates(spec, self.isa));
-        if !self.isa.is_gpu() {
+        if self.can.packed_weights {
             self.out.physical.steps[step].again = contraction::again(spec, tile, self.isa);
         }
         self.out.scheduled.push(Scheduled { key, step, tiles });
@@ -144,9 +148,9 @@ impl Lowering<'_, '_> {
         if 4 * values.len() <= contraction::STAYS {
             contraction::Operand::Packed
         } else if all(|x| x.to_bits() & 0xffff == 0) {
-            contraction::Operand::Halves(DType::BF16)
+            contraction::Operand::PackedHalf(DType::BF16)
         } else if all(|x| x.to_bits() & 0x1fff == 0 && f16::from_f32(x).to_f32() == x) {
-            contraction::Operand::Halves(DType::F16)
+            contraction::Operand::PackedHalf(DType::F16)
         } else {
             contraction::Operand::Packed
         }
@@ -163,18 +167,18 @@ impl Lowering<'_, '_> {
                 let part = right(part, k, n, taps);
                 match spec.b {
                     contraction::Operand::RowMajor(_) => part.into_owned().into(),
-                    _ => contraction::pack(&part, k, n, width),
+                    _ => panels::pack(&part, k, n, width),
                 }
             });
-            let out: Zeroed<f32> = match values.len() / (k * n).max(1) {
+            let out: ZeroFilled<f32> = match values.len() / (k * n).max(1) {
                 1 => parts.next().unwrap_or_else(|| Vec::new().into()),
                 _ => parts.flat_map(|p| p.to_vec()).collect::<Vec<f32>>().into(),
             };
             Ok(match spec.b {
-                contraction::Operand::Halves(DType::F16) => {
+                contraction::Operand::PackedHalf(DType::F16) => {
                     Panels::F16(out.iter().map(|x| f16::from_f32(*x)).collect())
                 }
-                contraction::Operand::Halves(_) => Panels::Bf16(out.iter().map(|x| bf16::from_f32(*x)).collect()),
+                contraction::Operand::PackedHalf(_) => Panels::Bf16(out.iter().map(|x| bf16::from_f32(*x)).collect()),
                 _ => Panels::Floats(out),
             })
         } else if let Some(values) = tensor.as_slice::<i8>() {
@@ -183,7 +187,7 @@ impl Lowering<'_, '_> {
                 let part = right(part, k, n, taps);
                 match spec.b {
                     contraction::Operand::Packed => {
-                        let panel = contraction::pack_bytes(&part, spec, width);
+                        let panel = panels::pack_bytes(&part, spec, width);
                         out.extend(panel.ok_or("an extent is not known before the run")?);
                     }
                     _ => out.extend(part.iter().map(|b| *b as u8)),
@@ -197,7 +201,7 @@ impl Lowering<'_, '_> {
             if matches!(spec.b, contraction::Operand::RowMajor(_)) {
                 return Ok(Panels::Bf16(rows));
             }
-            let panels = rows.chunks_exact((k * n).max(1)).map(|part| contraction::pack_halves(part, spec, width));
+            let panels = rows.chunks_exact((k * n).max(1)).map(|part| panels::pack_half_floats(part, spec, width));
             let panels = panels.collect::<Option<Vec<_>>>().ok_or("an extent is not known before the run")?;
             Ok(Panels::Bf16(panels.concat()))
         } else {
@@ -243,10 +247,10 @@ impl Lowering<'_, '_> {
         let area = h.kernel * wa.kernel;
         let flops = Flops::products(2 * (area * cin_group) as u64 * points(&space));
         let shape = cudnn::Shape { dtype, samples: &n, axes: [&h, &wa], channels: (cin, cout), groups };
-        if let Some(taken) = self.convolution_call(op, &shape, b, &out) {
+        if let Some(call) = self.convolution_call(op, &shape, b, &out) {
             return Ok((|| {
                 let operands = [self.place(x)?, self.channels_last(op, w, [cout, cin_group, area])?];
-                self.called(group, taken, operands, b, flops)
+                self.library_call(group, call, operands, b, flops)
             })());
         }
         // A border of zeros is written around the input once, so that the kernel knows no edges.
@@ -260,7 +264,7 @@ impl Lowering<'_, '_> {
             && self.isa.multiplies(dtype)
             && self.winograd
             && known
-            && !self.isa.is_gpu()
+            && self.can.winograd
             && let Some(fast) = Winograd::choose(element(dtype), &n, (&h, &wa), (cin, cout), self.isa)
         {
             return self.winograd(group, &fast, (x, w), b);
@@ -328,7 +332,7 @@ impl Lowering<'_, '_> {
             taps,
             run: run.into(),
             columns: cout_group.into(),
-            b: if self.isa.is_gpu() || !known {
+            b: if !self.can.packed_weights || !known {
                 contraction::Operand::RowMajor(cout_group.into())
             } else {
                 self.panels_of(w)
@@ -336,17 +340,17 @@ impl Lowering<'_, '_> {
         };
         let (key, tile) = self.schedule(&spec);
         let width = tile.vectors * self.isa.lanes;
-        if groups > 1 && (self.isa.is_gpu() || !known) {
+        if groups > 1 && (!self.can.packed_weights || !known) {
             spec.b_batch[1] = (k * cout_group).into();
         } else if groups > 1 {
             spec.b_batch[1] = contraction::panel(&spec, width) * cout_group.div_ceil(width);
         }
         let packed = if known { Some(self.packed(w, &spec, width, Some(area))?) } else { None };
         let filters = [groups, area, cin_group, cout_group];
-        if let Some(taken) = self.product_call(op, &spec, &body, &row_axes, &out) {
+        if let Some(call) = self.product_call(op, &spec, &body, &row_axes, &out) {
             return Ok((|| {
                 let operands = [self.bordered(op, x, border)?, self.filters(op, w, packed, filters)?];
-                self.called(group, taken, operands, &body, flops)
+                self.library_call(group, call, operands, &body, flops)
             })());
         }
         let nest = Nest::Contraction { spec: spec.clone(), tile, body: body.clone(), axes: row_axes, out };
@@ -361,7 +365,8 @@ impl Lowering<'_, '_> {
     }
 
     fn winograd(&mut self, group: &Group, fast: &Winograd, (x, w): (ValueId, ValueId), b: &Body) -> Outcome {
-        let source = fast.source(b, self.isa)?;
+        let nest = Nest::Winograd { spec: Box::new(fast.clone()), body: b.clone() };
+        let source = nest.print(self.isa)?;
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let filters = match tensor.as_slice::<bf16>() {
             Some(halves) => halves.iter().map(|x| x.to_f32()).collect(),
@@ -491,7 +496,7 @@ fn rows<T: Copy + Default + Send + Sync>(values: &[T], k: usize, n: usize, taps:
 }
 
 /// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.
-pub(super) fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
+pub(crate) fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
     /// Rows that are written side by side: each read line of the cache is used up.
     const ROWS: usize = 16;
     let mut out = vec![T::default(); w.len()];
@@ -506,15 +511,8 @@ pub(super) fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin
 }
 
 /// Two image axes; one axis is a single line.
-pub(super) fn axes(w: &of_ops::nn::Windows<Dim>) -> Result<(Axis, Axis), String> {
-    let axis = |i: usize| Axis {
-        input: Extent::from(&w.input[i]),
-        output: Extent::from(&w.output[i]),
-        kernel: w.kernel[i],
-        stride: w.strides[i],
-        dilation: w.dilations[i],
-        pad: Extent::from(&w.pads_begin[i]),
-    };
+pub(crate) fn axes(w: &of_ops::nn::Windows<Dim>) -> Result<(Axis, Axis), String> {
+    let axis = |i: usize| Axis::of(w, i);
     let (one, zero) = (|| Extent::from(1usize), Extent::from(0usize));
     match w.input.len() {
         1 => Ok((Axis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero }, axis(0))),

@@ -5,12 +5,13 @@ use of_ir::{DType, OpId, ValueId};
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
-use super::view::View;
-use super::{Lowering, points};
-use crate::fuse::{Group, Role, Shape};
-use crate::native::Nest;
-use crate::native::attention::Attention;
-use crate::native::space::row_major;
+use crate::analysis::roles::Role;
+use crate::analysis::view::View;
+use crate::fuse::{Group, Shape};
+use crate::kernel::attention::Attention;
+use crate::kernel::nest::Nest;
+use crate::kernel::space::row_major;
+use crate::lower::{Lowering, points};
 use crate::physical::Flops;
 
 impl Lowering<'_, '_> {
@@ -65,9 +66,9 @@ impl Lowering<'_, '_> {
             depth,
             keys: dims[lead + 1].clone(),
             columns: second.space[lead + 1].clone(),
-            q: q.lies(batch, false)?,
-            k: k.lies(batch, true)?,
-            v: v.lies(batch, false)?,
+            q: q.layout(batch, false)?,
+            k: k.layout(batch, true)?,
+            v: v.layout(batch, false)?,
             scores,
             along,
             kept: numbers,

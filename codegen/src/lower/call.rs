@@ -8,20 +8,21 @@ use of_ops::contraction::MatMul;
 use of_ops::list::as_op;
 use of_ops::movement::Transpose;
 
-use super::Lowering;
-use super::anchor::by_taps;
-use super::body::Body;
-use crate::cuda::cublaslt::{self, Matrix};
-use crate::cuda::cudnn::{self, Convolution};
-use crate::cuda::library::{Call, Library};
 use crate::fuse::Group;
-use crate::native::contraction::{Contraction, RowAxes};
-use crate::native::{Extent, extent};
+use crate::kernel::body::Body;
+use crate::kernel::contraction::{Contraction, RowAxes};
+use crate::kernel::extent;
+use crate::kernel::extent::Extent;
+use crate::library::cublaslt::Matrix;
+use crate::library::cudnn::Convolution;
+use crate::library::{Call, Library, cublaslt, cudnn};
+use crate::lower::Lowering;
+use crate::lower::anchor::by_taps;
 use crate::physical::{Flops, Operand, Place, Work};
 use crate::place::Refused;
 
 /// A call, and the values that it adds; where its bias is none of them, it is this number for each channel.
-pub(super) struct Taken {
+pub(crate) struct LibraryCall {
     call: Call,
     adds: Vec<ValueId>,
     number: f64,
@@ -36,9 +37,9 @@ impl Lowering<'_, '_> {
         b: &Body,
         axes: &RowAxes,
         out: &[Extent],
-    ) -> Option<Taken> {
+    ) -> Option<LibraryCall> {
         let asked = self.libraries.has(Library::CublasLt).then(|| cublaslt::product(spec, b, axes, out, self.isa));
-        self.taken(op, Library::CublasLt, b, asked?.map(|(product, adds)| (Call::Product(product), adds, 0.0)))
+        self.accepted(op, Library::CublasLt, b, asked?.map(|(product, adds)| (Call::Product(product), adds, 0.0)))
     }
 
     /// The convolution `op` as a call of cuDNN, if those were asked for.
@@ -48,22 +49,22 @@ impl Lowering<'_, '_> {
         shape: &cudnn::Shape<'_>,
         b: &Body,
         out: &[Extent],
-    ) -> Option<Taken> {
+    ) -> Option<LibraryCall> {
         let asked = self.libraries.has(Library::Cudnn).then(|| cudnn::convolution(shape, b, out, self.isa));
-        self.taken(op, Library::Cudnn, b, asked?.map(|(c, adds, number)| (Call::Convolution(c), adds, number)))
+        self.accepted(op, Library::Cudnn, b, asked?.map(|(c, adds, number)| (Call::Convolution(c), adds, number)))
     }
 
     /// What a library said of `op`; where it is no call, the reason is kept for the user.
-    fn taken(
+    fn accepted(
         &mut self,
         op: OpId,
         library: Library,
         b: &Body,
         said: Result<(Call, Vec<usize>, f64), String>,
-    ) -> Option<Taken> {
+    ) -> Option<LibraryCall> {
         match said {
             Ok((call, adds, number)) => {
-                Some(Taken { call, adds: adds.iter().map(|l| b.loads[*l].value).collect(), number })
+                Some(LibraryCall { call, adds: adds.iter().map(|l| b.loads[*l].value).collect(), number })
             }
             Err(reason) => {
                 let (op, location) = (self.g.op(op).name().to_string(), self.g.op(op).loc.clone());
@@ -75,14 +76,14 @@ impl Lowering<'_, '_> {
     }
 
     /// The operands of a product that is a call: what was transposed for it alone is read as it lay before.
-    pub(super) fn untransposed(&mut self, taken: &mut Taken, operands: [ValueId; 2]) -> [ValueId; 2] {
-        let Call::Product(p) = &mut taken.call else { return operands };
+    pub(super) fn fold_transposes(&mut self, accepted: &mut LibraryCall, operands: [ValueId; 2]) -> [ValueId; 2] {
+        let Call::Product(p) = &mut accepted.call else { return operands };
         let mut out = operands;
         for ((matrix, rows), v) in [(&mut p.left, p.rows), (&mut p.right, p.depth)].into_iter().zip(&mut out) {
             // Rows of several matrices may be those of one, whose columns are not.
             let dims = extent::of_value(self.g, *v);
             let alone = dims[dims.len() - 2].is(rows as i64);
-            if let Some(op) = self.g.def_op(*v).filter(|op| alone && self.waiting.contains(op)) {
+            if let Some(op) = self.g.def_op(*v).filter(|op| alone && self.deferred.contains(op)) {
                 *matrix = Matrix { transposed: true, line: rows, ..*matrix };
                 *v = self.g.op(op).operands[0];
             }
@@ -91,17 +92,17 @@ impl Lowering<'_, '_> {
     }
 
     /// The step of a call.
-    pub(super) fn called(
+    pub(super) fn library_call(
         &mut self,
         group: &Group,
-        taken: Taken,
+        accepted: LibraryCall,
         operands: [Operand; 2],
         b: &Body,
         flops: Flops,
     ) -> Result<(), Diagnostic> {
-        let call = taken.call;
+        let call = accepted.call;
         let mut inputs = operands.to_vec();
-        for v in &taken.adds {
+        for v in &accepted.adds {
             inputs.push(self.place(*v)?);
         }
         let spans = call.spans().unwrap_or_default();
@@ -109,20 +110,20 @@ impl Lowering<'_, '_> {
         if inputs.len() + 1 < spans.len()
             && let Call::Convolution(c) = &call
         {
-            inputs.push(self.alike(c, taken.number)?);
+            inputs.push(self.constant_bias(c, accepted.number)?);
         }
         let outputs: Vec<usize> = b.stores.iter().map(|(v, _)| self.new_value(*v)).collect();
         let payload = self.constants.builder().add_payload(call.write());
         let bytes = spans.iter().sum::<u64>() * call.dtype().bits().map_or(4, |b| b as u64 / 8);
         let name = call.library().name();
         let (title, locations) = (format!("{name}: {}", self.title(&group.ops)), self.locations(&group.ops));
-        let work = Work::Backend { backend: name, payload, inputs, outputs, rendezvous: Vec::new(), beside: false };
+        let work = Work::Backend { backend: name, payload, inputs, outputs, rendezvous: Vec::new(), is_async: false };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
 
     /// The same bias for each channel of a convolution.
-    fn alike(&mut self, c: &Convolution, number: f64) -> Result<Operand, Diagnostic> {
+    fn constant_bias(&mut self, c: &Convolution, number: f64) -> Result<Operand, Diagnostic> {
         let (name, count) = (format!("bias {number}"), c.outputs as usize);
         let weight = match c.dtype {
             DType::F16 => self.constants.computed(&name, vec![f16::from_f64(number); count])?,
@@ -145,17 +146,17 @@ impl Lowering<'_, '_> {
         };
         let name = format!("{} (channels last)", self.constants.name(w));
         let weight = if let Some(halves) = tensor.as_slice::<f16>() {
-            self.constants.computed(&name, last(&halves, cin, taps))?
+            self.constants.computed(&name, channels_last(&halves, cin, taps))?
         } else if let Some(halves) = tensor.as_slice::<bf16>() {
-            self.constants.computed(&name, last(&halves, cin, taps))?
+            self.constants.computed(&name, channels_last(&halves, cin, taps))?
         } else {
-            self.constants.computed(&name, last(&tensor.as_slice::<f32>().unwrap_or_default(), cin, taps))?
+            self.constants.computed(&name, channels_last(&tensor.as_slice::<f32>().unwrap_or_default(), cin, taps))?
         };
         Ok(Operand::whole(Place::Weight(weight)))
     }
 
     /// Whether `op` transposes matrices for a product alone, which a call may read as they are.
-    pub(super) fn may_wait(&self, op: OpId) -> bool {
+    pub(super) fn may_defer(&self, op: OpId) -> bool {
         let asked = self.libraries.has(Library::CublasLt);
         let Some(t) = as_op::<Transpose>(self.g, op).filter(|_| asked) else { return false };
         let uses = self.g.uses(self.g.op(op).results[0]);
@@ -169,6 +170,6 @@ impl Lowering<'_, '_> {
 }
 
 /// Filters `[Cin, taps]`, one after another, as `[taps, Cin]`.
-fn last<T: Copy + Default + Send + Sync>(filters: &[T], cin: usize, taps: usize) -> Vec<T> {
+fn channels_last<T: Copy + Default + Send + Sync>(filters: &[T], cin: usize, taps: usize) -> Vec<T> {
     filters.chunks_exact(cin * taps).flat_map(|filter| by_taps(filter, 1, cin, taps)).collect()
 }

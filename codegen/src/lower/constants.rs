@@ -6,7 +6,7 @@ use of_diag::{Code, Diagnostic, Location};
 use of_ir::{Attr, Blob, Element, Graph, Tensor, ValueId};
 use of_plan::PlanBuilder;
 
-use crate::native::Zeroed;
+use crate::kernel::zero_filled::ZeroFilled;
 use crate::physical::element_type;
 
 /// Adds constants to the plan when they are first used.
@@ -52,7 +52,7 @@ impl<'g, 'b> Constants<'g, 'b> {
     ///
     /// # Errors
     /// When the plan cannot hold it.
-    pub fn computed<T: Element>(&mut self, name: &str, data: impl Into<Zeroed<T>>) -> Result<u32, Diagnostic> {
+    pub fn computed<T: Element>(&mut self, name: &str, data: impl Into<ZeroFilled<T>>) -> Result<u32, Diagnostic> {
         let data = data.into();
         let dims = [data.len() as i64];
         self.builder.add_weight(name, element_type(T::DTYPE), &dims, data).map_err(failed)

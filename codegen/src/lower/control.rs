@@ -6,10 +6,11 @@ use std::sync::Arc;
 use of_diag::{Code, Diagnostic};
 use of_ir::{Dim, OpId, RegionId, Type, ValueId};
 
-use super::{Lowered, Lowering};
+use crate::analysis::roles;
+use crate::analysis::roles::Roles;
 use crate::extract::read_by;
+use crate::lower::{Lowered, Lowering};
 use crate::physical::{Body, Flops, Operand, Work};
-use crate::roles::{self, Roles};
 
 impl Lowering<'_, '_> {
     /// A step that runs the regions of `op`.
@@ -64,15 +65,15 @@ impl Lowering<'_, '_> {
                 out.push(v);
             }
         }
-        let tells = |v: &ValueId, s: &Arc<str>| {
+        let binds = |v: &ValueId, s: &Arc<str>| {
             let shape = self.g.ty(*v).as_tensor().and_then(|t| t.shape.as_ref());
             shape.is_some_and(|d| d.iter().any(|d| d.as_symbol() == Some(s)))
         };
         let shapes = out.iter().filter_map(|v| self.g.ty(*v).as_tensor()?.shape.as_ref());
         let symbols: Vec<Arc<str>> = shapes.flatten().flat_map(Dim::symbols).collect();
         for s in symbols {
-            if let Some(teller) = self.roles.teller(&s).filter(|_| !out.iter().any(|v| tells(v, &s))) {
-                out.push(teller);
+            if let Some(binder) = self.roles.binder(&s).filter(|_| !out.iter().any(|v| binds(v, &s))) {
+                out.push(binder);
             }
         }
         out
@@ -89,11 +90,11 @@ impl Lowering<'_, '_> {
         let outputs: Vec<String> = (0..self.g.yields(region).len()).map(|i| i.to_string()).collect();
         let roles = Roles::of(self.g, region, &values);
         let outer = (mem::replace(&mut self.roles, roles), mem::take(&mut self.out));
-        let tables = (mem::take(&mut self.places), mem::take(&mut self.kernel_of));
+        let saved = (mem::take(&mut self.places), mem::take(&mut self.kernel_of));
         let result = self.region(region, &inputs, &outputs);
         let inner: Lowered = mem::replace(&mut self.out, outer.1);
         self.roles = outer.0;
-        (self.places, self.kernel_of) = tables;
+        (self.places, self.kernel_of) = saved;
         result?;
         self.out.inner.push(inner);
         Ok(self.out.inner.len() - 1)

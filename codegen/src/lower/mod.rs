@@ -2,24 +2,17 @@
 //!
 //! Groups of fused ops become kernels; what has no kernel goes to a backend, with the reason kept for the user.
 
-pub mod anchor;
+mod anchor;
 mod attention;
 pub mod body;
 mod call;
 mod constants;
 mod control;
-pub mod index;
-mod movement;
-pub mod own;
 mod pool;
-mod region;
-mod resize;
-mod table;
-pub(crate) mod transfer;
-pub mod view;
+mod score_matrix;
+mod transfer;
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
 use std::sync::Arc;
 
 use of_diag::{Code, Diagnostic, Location};
@@ -33,19 +26,27 @@ use of_ops::nn::MatMulInteger;
 use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
-use crate::Backend;
-use crate::cuda;
-use crate::cuda::library::Libraries;
+use crate::analysis::roles::{Role, Roles};
+use crate::analysis::{movement, roles, user_kernel};
+use crate::backend::Backend;
 use crate::extract::{extract, extract_region};
-use crate::fuse::{self, Group, Role, Shape};
-use crate::native::index::{self as indexed, Points};
-use crate::native::schedule::{self, Scheduled, Schedules};
-use crate::native::{Extent, Isa, Nest, Source, expr, extent};
+use crate::fuse::{Group, Shape};
+use crate::isa::Isa;
+use crate::kernel::body::Body;
+use crate::kernel::expr::unprintable;
+use crate::kernel::extent::Extent;
+use crate::kernel::indexed::Indexed;
+use crate::kernel::nest::Nest;
+use crate::kernel::prologue::{Check, Prologue};
+use crate::kernel::schedule::{Scheduled, Schedules};
+use crate::kernel::{extent, schedule};
+use crate::library::Libraries;
+use crate::lower::body::body;
+use crate::lower::constants::Constants;
 use crate::physical::{Flops, Operand, Physical, Place, PortSpec, Slot, Step, Work, dtype_of};
 use crate::place::Refused;
-use crate::roles::{self, Roles};
-use body::{Body, body};
-use constants::Constants;
+use crate::print::{Capabilities, Source, printer};
+use crate::{fuse, meeting};
 
 /// An op that runs on a backend rather than as native code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,7 +70,7 @@ pub struct Target<'a> {
     pub backends: &'a [&'a dyn Backend],
     /// Whether convolutions may take Winograd's algorithm, whose rounding errors are a little larger.
     pub winograd: bool,
-    /// Libraries whose calls take the place of kernels ([`crate::cuda::library`]); for GPUs alone.
+    /// Libraries whose calls take the place of kernels ([`crate::library`]); for GPUs alone.
     pub libraries: Libraries,
     /// Register tiles that were measured to be the fastest.
     pub schedules: &'a Schedules,
@@ -107,7 +108,7 @@ pub struct Lowered {
 /// # Errors
 /// When an op is claimed by no backend, with every reason.
 pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static>) -> Result<Lowered, Diagnostic> {
-    let graph = &func.graph;
+    let (graph, can) = (&func.graph, printer(target.isa.language).capabilities());
     let inputs: Vec<(ValueId, String)> = graph.args().iter().copied().zip(func.inputs.iter().cloned()).collect();
     let mut l = Lowering {
         g: graph,
@@ -115,8 +116,9 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
         isa: target.isa,
         backends: target.backends,
         winograd: target.winograd,
-        libraries: if target.isa.is_gpu() { target.libraries } else { Libraries::default() },
-        waiting: HashSet::new(),
+        can,
+        libraries: if can.library_calls { target.libraries } else { Libraries::default() },
+        deferred: HashSet::new(),
         schedules: target.schedules,
         constants: Constants::new(graph, builder),
         out: Lowered::default(),
@@ -127,15 +129,17 @@ pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static
     Ok(l.out)
 }
 
-struct Lowering<'g, 'b> {
+pub(crate) struct Lowering<'g, 'b> {
     g: &'g Graph,
     roles: Roles,
     isa: &'b Isa,
+    /// What kernels for it can do.
+    can: Capabilities,
     backends: &'b [&'b dyn Backend],
     winograd: bool,
     libraries: Libraries,
     /// Transposes that are lowered when something reads what they make: a call reads their operand.
-    waiting: HashSet<OpId>,
+    deferred: HashSet<OpId>,
     schedules: &'b Schedules,
     constants: Constants<'g, 'b>,
     out: Lowered,
@@ -147,12 +151,13 @@ impl<'g> Lowering<'g, '_> {
     /// Lowers the ops of a region.
     fn region(&mut self, region: RegionId, inputs: &[(ValueId, String)], outputs: &[String]) -> Result<(), Diagnostic> {
         self.out.physical.symbols = self.roles.symbols.clone();
-        self.out.physical.together = self.isa.is_gpu();
+        self.out.physical.merges_collectives = self.can.collectives;
         self.feed(inputs);
         // Tables that others need part of are in memory all the same.
-        let own = |t: &crate::table::Table| self.isa.is_gpu() && t.shared.is_empty();
-        let tables = crate::table::find(self.g, region, &self.roles).into_iter().filter(own).collect();
-        for group in &fuse::fuse(self.g, region, &self.roles, tables) {
+        let own = |t: &crate::analysis::score_matrix::ScoreMatrix| self.can.recomputed_scores && t.shared.is_empty();
+        let matrices =
+            crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
+        for group in &fuse::fuse(self.g, region, &self.roles, matrices) {
             self.group(group)?;
         }
         self.fetch(self.g.yields(region), outputs)
@@ -197,7 +202,7 @@ impl<'g> Lowering<'g, '_> {
         if let Some(w) = self.constants.plain(v)? {
             return Ok(Operand::whole(Place::Weight(w)));
         }
-        if let Some(op) = self.g.def_op(v).filter(|op| self.waiting.remove(op)) {
+        if let Some(op) = self.g.def_op(v).filter(|op| self.deferred.remove(op)) {
             match self.single(op) {
                 Ok(done) => done?,
                 Err(why) => self.backend(op, why)?,
@@ -235,9 +240,7 @@ impl<'g> Lowering<'g, '_> {
         let extents = self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
         // A register without extents is one that takes any, so a scalar lies in a buffer.
         if let (true, Some(op)) = (extents.is_empty(), self.g.def_op(v)) {
-            let t = expr::ctype(self.dtype(v));
-            let body = format!("  *ARG({t}, 1) = *ARG(const {t}, 0);\n");
-            let source = Nest::Once(body).print(self.isa).map_err(|why| self.broken(op, why))?;
+            let source = Nest::CopyScalar(self.dtype(v)).print(self.isa).map_err(|why| self.broken(op, why))?;
             self.kernel(&[op], source, vec![p], vec![dst], Flops::default());
             let whole = Operand::whole(Place::Slot(dst));
             self.places.insert(v, whole.clone());
@@ -262,17 +265,9 @@ impl<'g> Lowering<'g, '_> {
         while let Some(d) = self.g.def_op(from).filter(|d| *self.roles.get(*d) == Role::Alias) {
             from = self.g.op(d).operands[0];
         }
-        let element = indexed::word(self.dtype(v).bits().map_or(4, |b| b / 8));
-        let copy = Points {
-            dims: vec![self.dims(from).iter().product()],
-            element,
-            out: 1,
-            head: format!("  PTR(const {element}) from = ARG(const {element}, 0);\n"),
-            row: String::new(),
-            point: String::new(),
-            value: "from[x0]".into(),
-        };
-        let source = Nest::Points(copy).print(self.isa).map_err(|why| self.broken(op, why))?;
+        let bytes = self.dtype(v).bits().map_or(4, |b| b / 8);
+        let copy = Nest::Indexed(Indexed::Dense { count: self.dims(from).iter().product(), bytes });
+        let source = copy.print(self.isa).map_err(|why| self.broken(op, why))?;
         let dst = self.slot(v);
         self.kernel(&[op], source, vec![buffer], vec![dst], Flops::default());
         let whole = Operand::whole(Place::Slot(dst));
@@ -376,13 +371,14 @@ impl<'g> Lowering<'g, '_> {
         let count = reads.len() + writes.len();
         let mut source = source;
         source.args = count + usize::from(!symbols.is_empty());
-        let mut declarations = extent::declarations(&symbols, count, &|s| self.roles.index(s));
-        if self.isa.is_gpu() {
-            declarations += &self.sizes(&reads, &writes);
-        }
-        // A kernel of nothing is called too, as its operands may contradict its results all the same.
-        let nothing = if source.iterations.number().is_none() { "  if (begin == end) return 0;\n" } else { "" };
-        source.body.insert_str(0, &(declarations + &self.guards(ops) + nothing));
+        let prologue = Prologue {
+            arguments: count,
+            sizes: self.sizes(&reads, &writes),
+            checks: self.checks(ops),
+            may_be_empty: source.iterations.number().is_none(),
+            symbols: symbols.iter().map(|s| (s.clone(), self.roles.index(s))).collect(),
+        };
+        source.body.insert_str(0, &printer(self.isa.language).prologue(&prologue));
         let (iterations, grain, scratch_bytes) = (source.iterations.clone(), source.grain, source.scratch_bytes);
         let title = self.title(ops);
         let next = self.out.kernels.len();
@@ -402,8 +398,8 @@ impl<'g> Lowering<'g, '_> {
         self.step(title, locations, work, flops, bytes);
     }
 
-    /// What tells the emulated GPU how many bytes each argument has, -1 where that is not known; it checks accesses.
-    fn sizes(&mut self, reads: &[Operand], writes: &[usize]) -> String {
+    /// Bytes of each argument, where that is known.
+    fn sizes(&mut self, reads: &[Operand], writes: &[usize]) -> Vec<Option<Extent>> {
         let args = reads.iter().cloned().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s))));
         let mut list = Vec::new();
         for o in args.collect::<Vec<_>>() {
@@ -416,9 +412,9 @@ impl<'g> Lowering<'g, '_> {
                 s.extents.iter().map(Extent::from).fold(Extent::from(each), |a, b| a * b)
             });
             let known = self.bytes_of(&o).map(|b| Extent::from((b - o.offset.min(b)) as usize));
-            list.push(known.or(open).map_or("-1".to_string(), |e| e.to_string()));
+            list.push(known.or(open));
         }
-        format!("  SIZES({});\n", list.join(", "))
+        list
     }
 
     /// Values that the kernel of `ops` reads as others, whose bytes they show: the one in memory first.
@@ -438,12 +434,12 @@ impl<'g> Lowering<'g, '_> {
         out
     }
 
-    /// C that ends a kernel where operands of `ops` cannot be stretched to their results, or are read under a shape of
-    /// another size, as far as that is not known now.
-    fn guards(&self, ops: &[OpId]) -> String {
+    /// Checks that operands of `ops` broadcast to their results, and are not read under a shape of another size, as far as
+    /// that is not known now.
+    fn checks(&self, ops: &[OpId]) -> Vec<Check> {
         let count = |v: ValueId| self.dims(v).iter().product::<Extent>();
-        let sizes = self.aliases(ops).into_iter().filter_map(|(a, b)| extent::guard_equal(&count(a), &count(b)));
-        let mut out: Vec<String> = sizes.collect();
+        let sizes = self.aliases(ops).into_iter().filter_map(|(a, b)| Check::equal(&count(a), &count(b)));
+        let mut out: Vec<Check> = sizes.collect();
         for op in ops {
             let data = self.g.op(*op);
             if let Some(concat) = as_op::<Concat>(self.g, *op) {
@@ -451,7 +447,7 @@ impl<'g> Lowering<'g, '_> {
                 let along = of_ops::shape::axis(concat.axis, to.len()).ok();
                 let others = (0..to.len()).filter(|a| Some(*a) != along);
                 let pairs = others.flat_map(|a| data.operands.iter().map(move |v| (a, *v)));
-                out.extend(pairs.filter_map(|(a, v)| extent::guard_equal(&self.dims(v)[a], &to[a])));
+                out.extend(pairs.filter_map(|(a, v)| Check::equal(&self.dims(v)[a], &to[a])));
             }
             let matrix = match self.roles.get(*op) {
                 Role::Map(_) => 0,
@@ -463,7 +459,7 @@ impl<'g> Lowering<'g, '_> {
             if matrix == 2 {
                 let (a, b) = (self.dims(data.operands[0]), self.dims(data.operands[1]));
                 if let ([.., a], [.., b, _]) = (&a[..], &b[..]) {
-                    out.extend(extent::guard_equal(a, b));
+                    out.extend(Check::equal(a, b));
                 }
             }
             let mut operands: Vec<_> = self.roles.reads(self.g, *op).iter().map(|v| self.dims(*v)).collect();
@@ -473,12 +469,10 @@ impl<'g> Lowering<'g, '_> {
             }
             for own in operands {
                 let pairs = own.iter().rev().zip(to.iter().rev()).skip(matrix);
-                out.extend(pairs.filter_map(|(own, to)| extent::guard(own, to)));
+                out.extend(pairs.filter_map(|(own, to)| Check::broadcasts(own, to)));
             }
         }
-        out.sort();
-        out.dedup();
-        out.concat()
+        out
     }
 
     /// The symbols in the extents, and in the shapes among the values, that `ops` read and write: sorted.
@@ -520,9 +514,9 @@ impl<'g> Lowering<'g, '_> {
             Shape::Rowwise(inner) => self.rowwise(group, inner),
             Shape::Anchor => self.anchor(group),
             Shape::Attention => self.attention(group),
-            Shape::Table => self.table(group),
-            Shape::Single if self.may_wait(group.ops[0]) => {
-                self.waiting.insert(group.ops[0]);
+            Shape::ScoreMatrix => self.score_matrix(group),
+            Shape::Single if self.may_defer(group.ops[0]) => {
+                self.deferred.insert(group.ops[0]);
                 return Ok(());
             }
             Shape::Single => self.single(group.ops[0]),
@@ -559,7 +553,7 @@ impl<'g> Lowering<'g, '_> {
     /// The program of a group, or why it cannot be printed.
     fn body(&self, group: &Group, inner: usize) -> Result<Body, String> {
         let b = body(self.g, group, &self.roles, inner);
-        match expr::unprintable(&b) {
+        match unprintable(&b) {
             Some(why) => Err(why),
             None => Ok(b),
         }
@@ -624,7 +618,7 @@ impl<'g> Lowering<'g, '_> {
 
     /// How many parts a reduction is computed in, where it is.
     fn parts(&self, dims: &[Extent], axes: &[usize]) -> Option<usize> {
-        Some(if self.isa.is_gpu() { cuda::reduce::parts(dims, axes) } else { 1 }).filter(|parts| *parts > 1)
+        Some(printer(self.isa.language).reduction_parts(dims, axes)).filter(|parts| *parts > 1)
     }
 
     /// A reduction in two steps: in parts, then those.
@@ -667,7 +661,7 @@ impl<'g> Lowering<'g, '_> {
                 }
                 Nest::Reduce { kind: body::reduce_kind(name), dims, axes }
             }
-            _ if own::is_own(self.g, op) => own::kernel(self.g, op)?,
+            _ if user_kernel::is_user_op(self.g, op) => user_kernel::kernel(self.g, op)?,
             _ => movement::movement(self.g, op)?,
         };
         let source = nest.print(self.isa)?;
@@ -686,12 +680,7 @@ impl<'g> Lowering<'g, '_> {
     fn shape(&self, op: OpId) -> Result<Nest, String> {
         let y = self.g.op(op).results[0];
         let dims = self.g.dims_value(y).ok_or("its numbers are not known")?;
-        let t = expr::ctype(self.dtype(y));
-        let mut body = String::new();
-        for (i, d) in dims.iter().enumerate() {
-            let _ = writeln!(body, "  ARG({t}, 0)[{i}] = {};", Extent::from(d));
-        }
-        Ok(Nest::Once(body))
+        Ok(Nest::ShapeValues { values: dims.iter().map(Extent::from).collect(), dtype: self.dtype(y) })
     }
 
     /// The step of a region that was placed on a backend.
@@ -714,10 +703,10 @@ impl<'g> Lowering<'g, '_> {
         let (flops, bytes) = (Flops::products(work.flops as u64), work.bytes() as u64);
         let locations = self.locations(&[op]);
         let transfers = inner.iter().filter(|op| self.g.op(**op).name() == Transfer::NAME);
-        let rendezvous = transfers.map(|op| Ok(transfer::meeting(self.g, *op)?.0));
+        let rendezvous = transfers.map(|op| Ok(meeting(self.g, *op)?.0));
         let rendezvous = rendezvous.collect::<Result<Vec<_>, Diagnostic>>()?;
-        let beside = backend.is_async() && !open;
-        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, rendezvous, beside };
+        let is_async = backend.is_async() && !open;
+        let work = Work::Backend { backend: backend.name(), payload, inputs, outputs, rendezvous, is_async };
         self.step(title, locations, work, flops, bytes);
         Ok(())
     }
@@ -756,7 +745,7 @@ impl<'g> Lowering<'g, '_> {
                 inputs,
                 outputs,
                 rendezvous: Vec::new(),
-                beside: false,
+                is_async: false,
             };
             self.step(title, locations, work, Flops::products(own.flops as u64), own.bytes() as u64);
             return Ok(());
@@ -769,7 +758,7 @@ impl<'g> Lowering<'g, '_> {
 }
 
 /// Points of a space; 0 where they are not known.
-fn points(space: &[Extent]) -> u64 {
+pub(crate) fn points(space: &[Extent]) -> u64 {
     space.iter().product::<Extent>().number().unwrap_or(0) as u64
 }
 

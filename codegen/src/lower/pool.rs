@@ -1,20 +1,18 @@
 //! Pools: windows over image axes, channels on vectors.
 
-use std::fmt::Write;
 use std::ops::Range;
 
-use of_ir::{DType, Dim, Graph, OpId};
+use of_ir::{Dim, OpId};
 use of_ops::list::as_op;
 use of_ops::nn::{AvgPool, MaxPool, Windows};
 
-use super::anchor::{Outcome, axes};
-use super::body::Body;
-use super::{Lowering, points};
 use crate::fuse::Group;
-use crate::native::index::{Points, offset, word};
-use crate::native::space::row_major;
-use crate::native::window::{Kind, Window};
-use crate::native::{Extent, Nest, extent};
+use crate::kernel::body::Body;
+use crate::kernel::extent::Extent;
+use crate::kernel::nest::Nest;
+use crate::kernel::window::{Kind, Window};
+use crate::lower::anchor::{Outcome, axes};
+use crate::lower::{Lowering, points};
 use crate::physical::{Flops, Operand, Place};
 
 impl Lowering<'_, '_> {
@@ -49,55 +47,6 @@ impl Lowering<'_, '_> {
             self.finish(group, source, &image.body, first, flops)
         })())
     }
-}
-
-/// The loop nest of a largest pool that tells where it found what it gives: samples and channels outside.
-///
-/// # Errors
-/// Why it has none.
-pub fn found(g: &Graph, op: OpId) -> Result<Nest, String> {
-    let (x, y) = (g.op(op).operands[0], g.op(op).results[0]);
-    let pool: MaxPool = as_op(g, op).ok_or("its attributes do not decode")?;
-    let ty = g.ty(x).as_tensor().ok_or("no tensor")?;
-    if pool.channels_last || pool.storage_order != 0 || ty.dtype != DType::F32 {
-        return Err("places have native code for f32, channels before image axes, and rows in order".into());
-    }
-    let shape = ty.shape.clone().ok_or("the rank of its input is not known")?;
-    let windows = pool.geometry(&shape).map_err(|e| e.message)?.windows;
-    let rank = windows.input.len();
-    let input: Vec<Extent> = shape.iter().cloned().map(Extent::from).collect();
-    let dims = extent::of_value(g, y);
-    let names = |prefix: &str, axes: Range<usize>| axes.map(|a| format!("{prefix}{a}")).collect::<Vec<_>>();
-    // A window that lies in the padding altogether has found the first element of its channel.
-    let first = [names("x", 0..2), vec!["0".to_string(); rank]].concat();
-    let first = offset(&first, &row_major(&input));
-    let mut point = format!("      f32 top = -INF32; i64 at = {first}; i32 seen = 0;\n");
-    for a in 0..rank {
-        let (k, stride, dilation) = (windows.kernel[a], windows.strides[a], windows.dilations[a]);
-        let (pad, n) = (Extent::from(windows.pads_begin[a].clone()), Extent::from(windows.input[a].clone()));
-        let _ = write!(
-            point,
-            "      for (i64 k{a} = 0; k{a} < {k}; k{a}++) {{
-      const i64 p{a} = x{} * {stride} + k{a} * {dilation} - {pad};
-      if (p{a} < 0 || p{a} >= {n}) continue;\n",
-            a + 2
-        );
-    }
-    let from = [names("x", 0..2), names("p", 0..rank)].concat();
-    let _ = write!(
-        point,
-        "      const i64 place = {};
-      const f32 e = from[place];
-      if (!seen || e > top || (e != e && top == top)) {{ seen = 1; top = e; at = place; }}
-      {}
-      best[{}] = top;\n",
-        offset(&from, &row_major(&input)),
-        "}".repeat(rank),
-        offset(&names("x", 0..rank + 2), &row_major(&dims)),
-    );
-    let head = "  PTR(const f32) from = ARG(const f32, 0);\n  PTR(f32) best = ARG(f32, 1);\n".into();
-    let value = "(u64)at".into();
-    Ok(Nest::Points(Points { dims, element: word(8), out: 2, head, row: String::new(), point, value }))
 }
 
 /// A pool over `[N, H, W, C]`.

@@ -5,9 +5,9 @@
 //! depends on itself through ops outside of it; regions that are not worth a call are given back. What remains becomes an
 //! `of.subgraph` for each region, and a report says of every op that was left out why, and what would help.
 
-mod grow;
-mod meet;
+mod cluster;
 mod outline;
+mod rendezvous;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,22 +19,25 @@ use of_ops::control::Subgraph;
 use of_ops::list::as_op;
 use of_ops::structural::{Constant, NoneValue};
 
-use crate::Backend;
+use crate::analysis::roles;
+use crate::analysis::roles::{Role, Roles, is_rendezvous};
+use crate::backend::Backend;
 use crate::extract::read_by;
-use crate::fuse::{self, Role};
-use crate::lower::transfer;
-use crate::roles::{self, Roles, meets};
-use grow::Nodes;
+use crate::place::cluster::Nodes;
+use crate::{fuse, transfer};
 
-/// A name for native code where names of backends are asked for.
+/// A name for native code where names of backends are expected.
 pub const NATIVE: &str = "native";
 
 /// Seconds that a kernel of native code takes at least.
 const KERNEL: f64 = 1e-6;
+
 /// Operations a second of native code, of one core of today.
 const FLOPS: f64 = 5e10;
+
 /// Bytes a second that native code moves.
 const BANDWIDTH: f64 = 1e10;
+
 /// Operations a second of what has no native code.
 const INTERPRETED: f64 = 1e8;
 
@@ -47,7 +50,7 @@ pub struct Pin {
     pub backend: String,
 }
 
-/// What is asked of a placement.
+/// What a placement is asked for.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// Every backend there is.
@@ -124,7 +127,7 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
     for pin in request.pins.iter().filter(|p| p.backend != NATIVE) {
         backend(request, &pin.backend)?;
     }
-    let mut asked = Asked { request, wanted, used: vec![false; request.pins.len()], apart: BTreeMap::new() };
+    let mut placing = Placing { request, wanted, used: vec![false; request.pins.len()], on_host: BTreeMap::new() };
     let placements = loop {
         let mut placements = Vec::with_capacity(funcs.len());
         let mut placed: Vec<Func> = funcs.iter().map(|f| (**f).clone()).collect();
@@ -132,17 +135,17 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
             let mut placement = Placement::default();
             let entry = func.graph.entry();
             let inputs = func.graph.args().to_vec();
-            region(func, entry, &inputs, &mut asked, &mut placement)?;
+            region(func, entry, &inputs, &mut placing, &mut placement)?;
             placements.push(placement);
         }
-        let apart = meet::apart(&placed, request.known);
-        if apart.is_empty() {
+        let on_host = rendezvous::conflicts(&placed, request.known);
+        if on_host.is_empty() {
             funcs.iter_mut().zip(placed).for_each(|(func, placed)| **func = placed);
             break placements;
         }
-        asked.apart.extend(apart);
+        placing.on_host.extend(on_host);
     };
-    match request.pins.iter().zip(&asked.used).find(|(_, used)| !**used) {
+    match request.pins.iter().zip(&placing.used).find(|(_, used)| !**used) {
         None => Ok(placements),
         Some((pin, _)) => Err(Diagnostic::error(
             Code::INPUT,
@@ -191,7 +194,7 @@ fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Dia
 }
 
 /// Ops that are placed together, and what is known of them.
-struct Unit<'a> {
+pub(crate) struct Unit<'a> {
     ops: Vec<OpId>,
     /// The backend that takes them.
     on: Option<&'a dyn Backend>,
@@ -203,14 +206,14 @@ struct Unit<'a> {
     weighs: bool,
 }
 
-/// What is asked, and what came of it so far.
-struct Asked<'a> {
+/// The request, and what came of it so far.
+struct Placing<'a> {
     request: &'a Request<'a>,
     wanted: Vec<&'a dyn Backend>,
     /// Which pins named something.
     used: Vec<bool>,
     /// Transfers that stay on the host, and why: not all ranks would do them in the same way.
-    apart: BTreeMap<i64, &'static str>,
+    on_host: BTreeMap<i64, &'static str>,
 }
 
 /// Places the ops of one region, then those of the control flow that stays.
@@ -218,21 +221,21 @@ fn region(
     func: &mut Func,
     at: RegionId,
     inputs: &[ValueId],
-    asked: &mut Asked<'_>,
+    placing: &mut Placing<'_>,
     placement: &mut Placement,
 ) -> Result<(), Diagnostic> {
     let g = &func.graph;
     let roles = Roles::of(g, at, inputs);
     let mut units = Vec::new();
-    for ops in together(g, at, &roles) {
-        units.extend(choose(g, ops, &roles, asked, &mut placement.refused)?);
+    for ops in fusion_units(g, at, &roles) {
+        units.extend(choose(g, ops, &roles, placing, &mut placement.refused)?);
     }
     placement.ops += units.iter().filter(|u| u.weighs).map(|u| u.ops.len()).sum::<usize>();
     let mut nodes = Nodes::new(g, &units, &roles);
-    nodes.grow();
+    nodes.merge_clusters();
     let mut regions = Vec::new();
-    for members in nodes.regions() {
-        let placed = worth(g, &members, &units, asked.request, &mut placement.refused);
+    for members in nodes.clusters() {
+        let placed = worth(g, &members, &units, placing.request, &mut placement.refused);
         if let Some(placed) = placed {
             placement.regions.push(placed);
             regions.push(members);
@@ -263,14 +266,14 @@ fn region(
         for inner in bodies {
             let mut inputs = func.graph.region_args(inner).to_vec();
             read_by(&func.graph, op, &mut inputs);
-            region(func, inner, &inputs, asked, placement)?;
+            region(func, inner, &inputs, placing, placement)?;
         }
     }
     Ok(())
 }
 
 /// The ops of a region in groups that native code would fuse; constants and the terminator are in none.
-fn together(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
+fn fusion_units(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
     // What is made of groups with kernels of their own may be divided.
     let parts = |group: fuse::Group| if group.parts.is_empty() { vec![group] } else { group.parts };
     let mut out: Vec<Vec<OpId>> =
@@ -296,14 +299,14 @@ fn choose<'a>(
     g: &Graph,
     ops: Vec<OpId>,
     roles: &Roles,
-    asked: &mut Asked<'a>,
+    placing: &mut Placing<'a>,
     refused: &mut Vec<Refused>,
 ) -> Result<Vec<Unit<'a>>, Diagnostic> {
-    let (request, wanted) = (asked.request, asked.wanted.clone());
+    let (request, wanted) = (placing.request, placing.wanted.clone());
     let pins: Vec<Option<usize>> = ops.iter().map(|op| request.pins.iter().position(|p| fits(g, *op, &p.op))).collect();
     let mut names: Vec<&str> = Vec::new();
     for pin in pins.iter().flatten() {
-        asked.used[*pin] = true;
+        placing.used[*pin] = true;
         names.push(&request.pins[*pin].backend);
     }
     names.dedup();
@@ -311,7 +314,7 @@ fn choose<'a>(
     match names[..] {
         [] => {
             for b in wanted {
-                match refusals(g, &ops, roles, &asked.apart, b) {
+                match refusals(g, &ops, roles, &placing.on_host, b) {
                     list if list.is_empty() => {
                         on = Some(b);
                         break;
@@ -328,7 +331,7 @@ fn choose<'a>(
         }
         [name] => {
             let b = backend(request, name)?;
-            let list = refusals(g, &ops, roles, &asked.apart, b);
+            let list = refusals(g, &ops, roles, &placing.on_host, b);
             let by_hand = list.iter().find(|(op, _)| pins[ops.iter().position(|o| o == op).unwrap_or(0)].is_some());
             if let Some((op, why)) = by_hand {
                 let data = g.op(*op);
@@ -341,11 +344,11 @@ fn choose<'a>(
             }
             // What is fused with an op follows it, where it can.
             if !list.is_empty() {
-                return one_by_one(g, ops, roles, asked, refused);
+                return one_by_one(g, ops, roles, placing, refused);
             }
             on = Some(b);
         }
-        _ => return one_by_one(g, ops, roles, asked, refused),
+        _ => return one_by_one(g, ops, roles, placing, refused),
     }
     let computes =
         |op: &OpId| !matches!(roles.get(*op), Role::Nothing | Role::Alias | Role::Transfer) && !roles.is_shape(g, *op);
@@ -358,12 +361,12 @@ fn one_by_one<'a>(
     g: &Graph,
     ops: Vec<OpId>,
     roles: &Roles,
-    asked: &mut Asked<'a>,
+    placing: &mut Placing<'a>,
     refused: &mut Vec<Refused>,
 ) -> Result<Vec<Unit<'a>>, Diagnostic> {
     let mut out = Vec::new();
     for op in ops {
-        out.extend(choose(g, vec![op], roles, asked, refused)?);
+        out.extend(choose(g, vec![op], roles, placing, refused)?);
     }
     Ok(out)
 }
@@ -373,11 +376,11 @@ fn refusals(
     g: &Graph,
     ops: &[OpId],
     roles: &Roles,
-    apart: &BTreeMap<i64, &str>,
+    on_host: &BTreeMap<i64, &str>,
     b: &dyn Backend,
 ) -> Vec<(OpId, String)> {
     let why = |op: &OpId| match as_op::<Transfer>(g, *op) {
-        Some(t) if apart.contains_key(&t.id) => apart.get(&t.id).map(|why| (*why).into()),
+        Some(t) if on_host.contains_key(&t.id) => on_host.get(&t.id).map(|why| (*why).into()),
         // Regions of open extents are compiled during the run, by each rank for itself.
         Some(_) if !roles.symbols.is_empty() => Some("the function has extents that are told during the run".into()),
         Some(_) => transfer::exchanged(g, *op, b).err(),
@@ -482,11 +485,11 @@ fn worth(
         None => {
             let weighty = members.iter().filter(|u| units[**u].weighs).flat_map(|u| &units[*u].ops);
             let names = weighty.map(|op| g.op(*op).name().to_string()).collect();
-            let rendezvous = ops.iter().filter(|op| meets(g, **op)).map(|op| g.op(*op).loc.clone()).collect();
+            let rendezvous = ops.iter().filter(|op| is_rendezvous(g, **op)).map(|op| g.op(*op).loc.clone()).collect();
             Some(Placed { backend: name, ops: names, transfer, native, overhead, rendezvous })
         }
         Some((reason, fix)) => {
-            let told = |u: &&usize| units[**u].weighs || units[**u].ops.iter().any(|op| meets(g, *op));
+            let told = |u: &&usize| units[**u].weighs || units[**u].ops.iter().any(|op| is_rendezvous(g, *op));
             let ops = members.iter().filter(told).flat_map(|u| &units[*u].ops);
             refused.extend(ops.map(|op| left(g, *op, &name, reason.clone(), fix.clone())));
             None

@@ -1,4 +1,4 @@
-//! A backend in a shared library: sums, products and negations of f32, as a list of instructions that is walked through.
+//! A backend in a shared library: sums, products and negations of f32, as a list of instructions that is interpreted.
 //!
 //! It shows what a backend must say and what it can see: shapes, placements (SBP) and constants of the functions that it
 //! compiles, an artifact that the plan keeps, and an executable that is made of it when the plan is loaded.
@@ -29,14 +29,14 @@ fn instruction(op: &str) -> Option<&'static str> {
 
 /// Element type and extents, if it can hold the value.
 fn extents(g: &Graph, v: ValueId) -> Result<Vec<usize>, String> {
-    let ty: &TensorType = g.ty(v).as_tensor().ok_or("it takes tensors alone")?;
+    let ty: &TensorType = g.ty(v).as_tensor().ok_or("only tensors are supported")?;
     if ty.dtype != DType::F32 {
-        return Err(format!("it computes in f32, this is {}", ty.dtype));
+        return Err(format!("only f32 is supported, this is {}", ty.dtype));
     }
     if let Some(sbp) = &ty.sbp {
-        return Err(format!("it runs on one device, this lies as {sbp}"));
+        return Err(format!("only one device is supported, this has the layout {sbp}"));
     }
-    ty.fixed_dims().ok_or_else(|| "its extents are not all numbers".to_string())
+    ty.fixed_dims().ok_or_else(|| "its extents are not all fixed".to_string())
 }
 
 impl Backend for Toy {
@@ -47,7 +47,7 @@ impl Backend for Toy {
     fn claims(&self, g: &Graph, op: OpId) -> Result<(), String> {
         let data = g.op(op);
         if instruction(data.name()).is_none() {
-            return Err("it knows add, mul and neg".into());
+            return Err("only add, mul and neg are supported".into());
         }
         let result = extents(g, data.results[0])?;
         for v in &data.operands {
@@ -55,7 +55,7 @@ impl Backend for Toy {
             // A constant of one element becomes part of the instruction.
             let number = g.constant(*v).is_some_and(|c| c.len() == 1);
             if own != result && !number {
-                return Err(format!("it stretches no operand, {own:?} is not {result:?}"));
+                return Err(format!("broadcasting is not supported: {own:?} is not {result:?}"));
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! An op in a shared library: `of-opt --library` adds it to those of the program.
 //!
-//! It is declared as the program's own ops are. `swish.c` beside it does the same in C.
+//! Its declaration is like that of a built-in op. `swish.c` in this folder is the same op in C.
 
 use of_ir::{DType, OpError, OpView, Sbp, SbpSignature, Tensor, Type};
 use of_ops::sample::Rng;

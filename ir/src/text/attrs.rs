@@ -135,7 +135,7 @@ fn write_tensor(out: &mut String, t: &Tensor, options: &PrintOptions<'_>) {
     let ty = || crate::Type::Tensor(t.ty());
     let _ = match (&options.constants, t.bytes()) {
         (Constants::Elided, _) if large => write!(out, "dense_resource<__elided__> : {}", ty()),
-        (Constants::Beside(file), Some(bytes)) if large => {
+        (Constants::DataFile(file), Some(bytes)) if large => {
             let (offset, hash) = file.put(bytes);
             out.push_str("#of.data<");
             let _ = quote::write_string(out, file.name());
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write_is_understood() {
+    fn informal_attribute_syntax_parses() {
         for (text, want) in [
             ("-3", Attr::Int(-3)),
             ("3 : i32", Attr::Int(3)),

@@ -36,7 +36,7 @@ pub(super) struct Parser<'a> {
     depth: usize,
     /// Positions are asked for in order, so counting goes on from the last one.
     place: Cell<Place>,
-    /// Reads constants that lie beside the text.
+    /// Reads constants of data files.
     pub data: Loader<'a>,
 }
 

@@ -1,4 +1,4 @@
-//! Large constants beside the text: written once to a data file, mapped when read, never copied, always checked.
+//! Large constants in a data file next to the text: written once, mapped when read, never copied, always checked.
 //!
 //! `#of.data<"model.ofdata", offset, length, "blake3"> : tensor<…>`. The file is a plain sequence of constants, each
 //! at a multiple of 64 bytes; what is where, only the text says.
@@ -106,7 +106,7 @@ impl<'a> Loader<'a> {
         if let Some(b) = self.files.get(name) {
             return Ok(b.clone());
         }
-        let base = self.base.ok_or("this text was not read from a file, so nothing lies beside it")?;
+        let base = self.base.ok_or("this text was not read from a file, so it has no data file")?;
         let path = Path::new(name);
         let inside = |c: Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
         let read = |e: io::Error| format!("'{}' cannot be read: {e}", base.join(path).display());

@@ -1,4 +1,4 @@
-//! Modules in files: the text in one, the large constants in another beside it.
+//! Modules in files: the text in one, the large constants in a data file.
 
 use std::fs;
 use std::io::{self, BufWriter};
@@ -26,7 +26,7 @@ pub fn read_module(path: &Path, registry: &Registry, sources: &mut SourceMap) ->
 /// not made where there are none. `options.constants` is not used.
 ///
 /// Both files are complete before they get their names, so that a module may be written over the file whose data it
-/// has mapped. What is no regular file (a pipe) has nothing beside it and gets the constants inline.
+/// has mapped. A pipe has no data file and gets the constants inline.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -40,7 +40,7 @@ pub fn write_module(path: &Path, module: &Module, options: &PrintOptions<'_>) ->
         let data_name = data_path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let data_file = Pending::new(&data_path)?;
         let data = DataFile::new(data_name, BufWriter::new(data_file.create()?));
-        text_file.write(print_module(module, &PrintOptions { constants: Constants::Beside(&data), ..*options }))?;
+        text_file.write(print_module(module, &PrintOptions { constants: Constants::DataFile(&data), ..*options }))?;
         if data.finish()? > 0 {
             data_file.keep()?;
         }

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_says_why() {
+    fn invalid_tokens_report_the_reason() {
         for (text, why) in
             [("\"a", "closed"), ("\"a\\", "closed"), ("% ", "value name"), ("é", "begins nothing"), ("@\"a", "closed")]
         {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_ends_a_value_name() {
+    fn arrow_terminates_value_name() {
         assert_eq!(kinds("%a-b->").iter().map(|t| t.1).collect::<Vec<_>>(), ["%a-b", "->"]);
     }
 }

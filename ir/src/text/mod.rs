@@ -52,8 +52,8 @@ pub enum Constants<'a> {
     Inline,
     /// Nowhere: for people. Such text does not parse.
     Elided,
-    /// Into a file beside the text.
-    Beside(&'a DataFile),
+    /// Into a separate data file.
+    DataFile(&'a DataFile),
 }
 
 /// How to print.

@@ -1,4 +1,4 @@
-//! Attributes of ops as attributes of nodes.
+//! Op attributes to node attributes.
 
 use of_ir::Attr;
 

@@ -1,4 +1,4 @@
-//! Ops whose operators say the same in other words: what of an op is an operand there is an attribute, or is named.
+//! Attribute mapping: ops whose ONNX operator has an attribute where the op has an operand, or another name.
 
 use of_ir::{Attr, DType, Elements, Graph, OpData, OpId, Tensor, ValueId};
 use of_ops::list::as_op;
@@ -10,34 +10,34 @@ use of_ops::training::Gradient;
 use super::attribute::attribute;
 use crate::proto::AttributeProto;
 
-/// An operator as it is written.
-pub(super) struct Spelling {
+/// An ONNX operator with its operands and attributes, as it is exported.
+pub(super) struct AttributeMapping {
     /// Its name, with its domain.
     pub operator: &'static str,
     pub operands: Vec<ValueId>,
     pub attributes: Vec<AttributeProto>,
 }
 
-/// The spelling of an op that has one of its own; `None` for all others. `name` tells the names of values.
+/// The attribute mapping of an op that needs one; `None` for all others. `name` tells the names of values.
 ///
 /// # Errors
 /// When the operator cannot say what the op does.
-pub(super) fn spelling(
+pub(super) fn attribute_mapping(
     g: &Graph,
     id: OpId,
     name: &mut dyn FnMut(ValueId) -> String,
-) -> Option<Result<Spelling, String>> {
+) -> Option<Result<AttributeMapping, String>> {
     let data = g.op(id);
     let random = |op: [&'static str; 2], dtype: DType, seed: i64, numbers: [(&str, f64); 2]| {
         let (operator, operands, shape) = shaped(g, data, op)?;
         let mut attrs = vec![("dtype", Attr::DType(dtype)), ("seed", self::seed(seed)?)];
         attrs.extend(numbers.map(|(name, x)| (name, Attr::Float(x))));
         attrs.extend(shape.map(|s| ("shape", Attr::Ints(s))));
-        spell(operator, operands, &attrs)
+        mapping(operator, operands, &attrs)
     };
     let same = data.operands.to_vec();
     if as_op::<OptimizationBarrier>(g, id).is_some() {
-        return Some(spell("Identity", same, &[]));
+        return Some(mapping("Identity", same, &[]));
     }
     if let Some(op) = as_op::<RandomUniform>(g, id) {
         let operators = ["RandomUniform", "RandomUniformLike"];
@@ -48,33 +48,33 @@ pub(super) fn spelling(
         return Some(random(operators, op.dtype, op.seed, [("mean", op.mean), ("scale", op.scale)]));
     }
     if let Some(op) = as_op::<Multinomial>(g, id) {
-        let spelt = seed(op.seed).and_then(|seed| {
+        let mapped = seed(op.seed).and_then(|seed| {
             let size = Attr::Int(op.sample_size);
-            spell("Multinomial", same, &[("dtype", Attr::DType(op.dtype)), ("sample_size", size), ("seed", seed)])
+            mapping("Multinomial", same, &[("dtype", Attr::DType(op.dtype)), ("sample_size", size), ("seed", seed)])
         });
-        return Some(spelt);
+        return Some(mapped);
     }
     if let Some(op) = as_op::<LabelMap>(g, id) {
         let tensors = [("keys_tensor", op.keys), ("values_tensor", op.values), ("default_tensor", op.default)];
-        return Some(spell("ai.onnx.ml::LabelEncoder", same, &tensors.map(|(name, t)| (name, Attr::Tensor(t)))));
+        return Some(mapping("ai.onnx.ml::LabelEncoder", same, &tensors.map(|(name, t)| (name, Attr::Tensor(t)))));
     }
     if as_op::<Gradient>(g, id).is_some() {
         let (y, xs) = same.split_first()?;
         let names = xs.iter().map(|x| name(*x).into()).collect();
         let attrs = [("xs", Attr::Strs(names)), ("y", Attr::Str(name(*y).into()))];
-        return Some(spell("ai.onnx.preview.training::Gradient", xs.to_vec(), &attrs));
+        return Some(mapping("ai.onnx.preview.training::Gradient", xs.to_vec(), &attrs));
     }
     if let Some(op) = as_op::<PairwiseCoupling>(g, id) {
-        return Some(coupling(op.classes).and_then(|attrs| spell("ai.onnx.ml::SVMClassifier", same, &attrs)));
+        return Some(coupling(op.classes).and_then(|attrs| mapping("ai.onnx.ml::SVMClassifier", same, &attrs)));
     }
     let trees = as_op::<TreeEnsemble>(g, id)?;
     let dtype = g.ty(*data.operands.first()?).as_tensor()?.dtype;
-    Some(ensemble(&trees, dtype).and_then(|attrs| spell("ai.onnx.ml::TreeEnsemble", same, &attrs)))
+    Some(ensemble(&trees, dtype).and_then(|attrs| mapping("ai.onnx.ml::TreeEnsemble", same, &attrs)))
 }
 
-fn spell(operator: &'static str, operands: Vec<ValueId>, attrs: &[(&str, Attr)]) -> Result<Spelling, String> {
+fn mapping(operator: &'static str, operands: Vec<ValueId>, attrs: &[(&str, Attr)]) -> Result<AttributeMapping, String> {
     let attributes = attrs.iter().map(|(name, value)| attribute(name, value)).collect::<Result<_, _>>()?;
-    Ok(Spelling { operator, operands, attributes })
+    Ok(AttributeMapping { operator, operands, attributes })
 }
 
 type Shaped = (&'static str, Vec<ValueId>, Option<Vec<i64>>);

@@ -1,4 +1,4 @@
-//! Regions as graphs, ops as nodes.
+//! Regions to ONNX graphs, ops to nodes.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use of_ops::OpSpec;
 use of_ops::ml::PairwiseCoupling;
 
 use super::attribute::attribute;
-use super::attribute_mapping::{Spelling, spelling};
+use super::attribute_mapping::{AttributeMapping, attribute_mapping};
 use super::names::Names;
 use super::opset;
 use super::type_constraints;
@@ -44,7 +44,7 @@ pub(super) struct Writer<'g> {
     pub opset: i64,
     /// The newest one that may be used.
     pub newest: i64,
-    /// Domains of operators beside ONNX's own.
+    /// Domains of operators other than the default one.
     pub domains: Vec<&'static str>,
     pub errors: Vec<Diagnostic>,
 }
@@ -191,7 +191,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The nodes in front of a support vector machine that couples probabilities (see `spelling`): `log(1 / p - 1)`, with
+    /// The nodes in front of a support vector machine that couples probabilities (see `attribute_mapping`): `log(1 / p - 1)`, with
     /// `p` away from certainty. The machine also tells a label, which nothing reads.
     fn odds(&mut self, machine: &mut NodeProto) -> Vec<NodeProto> {
         const LEAST: f32 = 1e-7;
@@ -240,15 +240,15 @@ impl Writer<'_> {
             let what = format!("'{}' cannot be written as ONNX: {why}", data.name());
             Err(Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what).hint(hint))
         };
-        let spelt = match spelling(g, id, &mut |v| self.value_name(v)) {
+        let mapped = match attribute_mapping(g, id, &mut |v| self.value_name(v)) {
             Some(Err(why)) => return refuse(&why, "give it as operators that ONNX has"),
             Some(Ok(s)) => Some(s),
             None => None,
         };
-        let Some(full) = spelt.as_ref().map(|s| s.operator).or_else(|| operator(data)) else {
+        let Some(full) = mapped.as_ref().map(|s| s.operator).or_else(|| operator(data)) else {
             return refuse("ONNX has no such operator", "export the model before the pass that makes it");
         };
-        let operands = spelt.as_ref().map_or(&data.operands[..], |s| &s.operands);
+        let operands = mapped.as_ref().map_or(&data.operands[..], |s| &s.operands);
         let needed = opset::needed(g, data, full);
         if needed > self.newest {
             let why = format!("it needs operator set {needed}, {} is the newest that may be used", self.newest);
@@ -290,8 +290,8 @@ impl Writer<'_> {
             output,
             ..NodeProto::default()
         };
-        let attributes = match spelt {
-            Some(Spelling { attributes, .. }) => Ok(attributes),
+        let attributes = match mapped {
+            Some(AttributeMapping { attributes, .. }) => Ok(attributes),
             None => self.attributes(data, full),
         };
         match attributes {
@@ -311,7 +311,7 @@ impl Writer<'_> {
             Ok(list) => node.device_configurations = list,
             Err(why) => {
                 let hint = "insert the exchanges that make it whole before the export";
-                return refuse(&format!("ONNX has no word for its placement: {why}"), hint);
+                return refuse(&format!("ONNX cannot express its placement: {why}"), hint);
             }
         }
         Ok(node)

@@ -1,4 +1,4 @@
-//! Ops that ONNX has no word for, rewritten into ops that it has.
+//! Legalization: ops that ONNX lacks are rewritten into ops that it has.
 
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Attr, DType, Elements, Func, NewOp, OpId, Rewriter, Tensor, Type, ValueId};
@@ -93,8 +93,8 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
         Shr::NAME if dtype.is_signed_int() => b.replace(|b, v| shift_right(b, v[0], v[1], dtype)),
         Clip::NAME if !b.scalars(1) => expand(b.rw, op),
         Split::NAME => split(b.rw, op),
-        // ONNX stretches the slope alone.
-        PRelu::NAME if b.stretched() => expand(b.rw, op),
+        // ONNX broadcasts the slope alone.
+        PRelu::NAME if b.broadcasts() => expand(b.rw, op),
         OneHot::NAME if b.rank(x) == Some(0) => one_hot(&mut b),
         Cast::NAME if dtype.is_float() => saturate(&mut b, dtype),
         Hardmax::NAME if b.rank(x) == Some(0) => b.replace(|b, v| {
@@ -488,7 +488,7 @@ impl Build<'_, '_> {
     }
 
     /// Whether the result has another shape than the first operand, as far as is known.
-    fn stretched(&self) -> bool {
+    fn broadcasts(&self) -> bool {
         let data = self.rw.graph().op(self.op);
         let shape = |v: ValueId| self.rw.graph().ty(v).as_tensor().and_then(|t| t.shape.clone());
         shape(data.operands[0]) != shape(data.results[0])

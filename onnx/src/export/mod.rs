@@ -1,6 +1,6 @@
 //! From a module to a model.
 //!
-//! Ops that ONNX has no word for are rewritten first (`legalize`); what is left is written op by op, by the ops' own
+//! Ops that ONNX lacks are rewritten first (`legalize`); what is left is written op by op, by the ops' own
 //! declarations and the tables in `ops/schema.rs` that the import reads the other way (`graph`).
 
 mod attribute;
@@ -37,7 +37,7 @@ pub struct ExportOptions {
     /// The newest operator set that may be used, from [`OLDEST_WRITTEN`] to [`NEWEST_OPSET`]. A composite that came
     /// later is expanded. The model gets the oldest set that its operators need.
     pub newest_opset: i64,
-    /// Weights go to a file beside the model even if the model could hold them.
+    /// Weights go to an external data file even if the model could hold them.
     pub external_data: bool,
 }
 
@@ -67,7 +67,7 @@ const MOST_INLINE: usize = (1 << 31) - (1 << 26);
 /// Both files are complete before they get their names, so that a model may be written over the one it was read from.
 ///
 /// # Errors
-/// Everything that ONNX has no word for, and when a file cannot be written.
+/// Everything that ONNX lacks, and when a file cannot be written.
 pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Result<Exported, Diagnostics> {
     let func = entry(module)?;
     let with = |suffix: &str| {
@@ -76,9 +76,9 @@ pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Res
         path.with_file_name(name)
     };
     let data = with(".data");
-    let beside = options.external_data || inline_bytes(func) > MOST_INLINE;
+    let external = options.external_data || inline_bytes(func) > MOST_INLINE;
     let location = data.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let weights = if beside { Weights::beside(location) } else { Weights::default() };
+    let weights = if external { Weights::external(location) } else { Weights::default() };
     let (model, weights) = model(module, func, options, weights)?;
     let write = || -> io::Result<()> {
         let model_file = Pending::new(path)?;
@@ -104,7 +104,7 @@ pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Res
 /// The entry function of `module` as a model that holds its weights.
 ///
 /// # Errors
-/// Everything that ONNX has no word for, and more weights than a model can hold.
+/// Everything that ONNX lacks, and more weights than a model can hold.
 pub fn export_model(module: &Module, options: &ExportOptions) -> Result<ModelProto, Diagnostics> {
     let func = entry(module)?;
     if inline_bytes(func) > MOST_INLINE {

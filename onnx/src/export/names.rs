@@ -1,4 +1,4 @@
-//! Names of values and nodes: those that they have, made unique.
+//! Unique names of values and nodes.
 
 use std::collections::{HashMap, HashSet};
 

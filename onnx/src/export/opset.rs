@@ -1,4 +1,4 @@
-//! Which operator set a model must be of.
+//! The operator set that a model needs.
 
 use of_ir::{Attr, DType, Graph, OpData, Type};
 
@@ -8,7 +8,7 @@ use crate::ops::schema;
 /// The oldest operator set that is written: from it on, operators have the forms that the exporter writes.
 pub const OLDEST_WRITTEN: i64 = 21;
 
-/// What of an operator is younger than [`OLDEST_WRITTEN`], beside what `takes` knows: itself, and types.
+/// What of an operator is younger than [`OLDEST_WRITTEN`], apart from what `type_constraints` has: itself, and types.
 #[derive(Clone, Copy)]
 enum Part {
     /// An attribute, by its name in the IR.
@@ -36,7 +36,7 @@ const SINCE: &[(&str, Part, i64)] = &[
 /// Element types that came after [`OLDEST_WRITTEN`], to all operators that take them at once.
 const TYPES: &[(DType, i64)] = &[(DType::F4E2M1FN, 23), (DType::F8E8M0FNU, 24), (DType::I2, 25), (DType::U2, 25)];
 
-/// The version of a domain beside ONNX's own that has the operators as they are written.
+/// The version of a domain other than the default one that has the operators as they are written.
 pub(super) fn of_domain(domain: &str) -> i64 {
     if domain == "ai.onnx.ml" { 5 } else { 1 }
 }

@@ -1,4 +1,4 @@
-//! Element types that operators take and give: ops take more.
+//! Type constraints of ONNX operators: the element types that an operator accepts. Ops accept more.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_read() {
+    fn every_operator_table_line_parses() {
         assert_eq!(SCHEMAS.lines().filter_map(parse).count(), SCHEMAS.lines().count());
         let add = version("Add", 28).unwrap();
         assert_eq!(add.since, 14);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn wider_types_have_all_numbers() {
+    fn wider_types_represent_all_values() {
         assert!(holds(DType::I32, DType::U16) && !holds(DType::I32, DType::U32) && !holds(DType::F64, DType::I8));
         assert!(holds(DType::F32, DType::BF16) && !holds(DType::F32, DType::F64));
     }

@@ -1,4 +1,4 @@
-//! Where the data of constants goes: into the model, or into a file beside it.
+//! Storage of constants: in the model, or in an external data file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -25,8 +25,8 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Data in a file of this name, beside the model.
-    pub fn beside(location: String) -> Weights {
+    /// Data in a file of this name in the folder of the model.
+    pub fn external(location: String) -> Weights {
         Weights { location: Some(location), ..Weights::default() }
     }
 
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_begin_at_pages_and_small_ones_stay() {
-        let mut w = Weights::beside("d".into());
+    fn external_weights_are_page_aligned_and_small_ones_inline() {
+        let mut w = Weights::external("d".into());
         let small = w.store("s", &Tensor::scalar(1f32));
         assert!(small.raw_data.is_some() && w.is_empty());
         let big = |n: usize| Tensor::from_slice(&[n], &vec![7u8; n]).unwrap();

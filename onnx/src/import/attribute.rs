@@ -1,4 +1,4 @@
-//! Attributes of a node as typed values.
+//! Node attributes as typed values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

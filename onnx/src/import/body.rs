@@ -1,4 +1,4 @@
-//! Graphs: the model's own and those of regions; their inputs, constants, nodes and outputs.
+//! Import of a graph, the main graph or a subgraph: inputs, initializers, nodes, outputs.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Types that the model declares for values which inference types as well.
+//! Declared types of values, merged with inferred ones.
 
 use std::collections::HashMap;
 

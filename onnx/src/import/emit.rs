@@ -1,4 +1,4 @@
-//! From a node in the form of the newest operator set to an op of the IR, by the op's own declaration.
+//! A node in the form of the newest operator set to an op of the IR, by the op's own declaration.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

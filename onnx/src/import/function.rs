@@ -1,4 +1,4 @@
-//! Calls of the model's own functions: their bodies are imported where they are called.
+//! Local functions: their bodies are inlined at the call.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The model around the graph.
+//! Model-level fields: operator sets, functions, metadata.
 
 use std::collections::HashMap;
 

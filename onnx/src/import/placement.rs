@@ -1,4 +1,4 @@
-//! Where tensors lie on several devices: device configurations are meshes, sharding specs are SBP.
+//! Device configurations to meshes, sharding specs to SBP.
 
 use indexmap::IndexMap;
 use of_diag::{Code, Diagnostic, Location};

@@ -1,4 +1,4 @@
-//! Everything that is wrong or not supported, collected while the import goes on.
+//! Import errors and unsupported operators, collected until the import ends.
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location, Severity};
 use of_ir::OpError;

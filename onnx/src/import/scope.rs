@@ -1,4 +1,4 @@
-//! Which value a name stands for.
+//! Name scopes: the value that a name denotes.
 
 use std::collections::HashMap;
 

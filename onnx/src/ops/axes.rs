@@ -1,4 +1,4 @@
-//! Operators whose axes were attributes before they became operands.
+//! Operators whose axes were attributes before they became inputs.
 
 use of_ir::Attr;
 

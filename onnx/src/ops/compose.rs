@@ -1,4 +1,4 @@
-//! Operators that are made of several ops.
+//! Operators that become several ops.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Operators in the forms of the operator sets 1 to 6.
+//! Operators in the forms of operator sets 1 to 6.
 
 use std::sync::Arc;
 
@@ -227,7 +227,7 @@ pub(super) fn lp_pool_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values
     cx.emit(node)
 }
 
-/// `RNN`, `GRU` and `LSTM`, which said beside their outputs whether the sequence is one.
+/// `RNN`, `GRU` and `LSTM`, which have an attribute that says whether the sequence is an output.
 pub(super) fn recurrent_1(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
     node.attrs.take_flag("output_sequence")?;
     // The default of GRU 1 was misspelt, and so it was written by some.

@@ -51,7 +51,7 @@ fn flex_attention<'m>(cx: &mut Importer<'m, '_>, mut node: Node<'m>) -> Values {
         return Err(Fault::unsupported("the number of its heads is not known"));
     };
     if kv < 1 || heads % kv != 0 {
-        return Err(Fault::invalid(format!("{heads} heads of Q are no multiple of {kv} heads of K")));
+        return Err(Fault::invalid(format!("{heads} heads of Q are not a multiple of {kv} heads of K")));
     }
     let (k, v) = (repeat_heads(cx, k, heads, kv)?, repeat_heads(cx, v, heads, kv)?);
     // The root of the scale on both sides keeps 16-bit products in range.

@@ -1,4 +1,4 @@
-//! What the declarations of the IR's ops do not say about ONNX: names, defaults, and attributes without effect.
+//! ONNX facts that the op declarations lack: attribute names, defaults, attributes without effect.
 
 use std::fmt;
 

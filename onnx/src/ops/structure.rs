@@ -1,4 +1,4 @@
-//! Constants, aliases and other operators that compute nothing.
+//! Constants, aliases and other operators without computation.
 
 use of_ir::Attr;
 use of_ops::elementwise::Cast;

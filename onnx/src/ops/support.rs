@@ -1,4 +1,4 @@
-//! Which operators are read and which are not, for documentation and reports.
+//! The list of supported and refused operators, for documentation and reports.
 
 use of_ops::OpDecl;
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_read_by_the_sets_that_have_it() {
+    fn operator_set_selects_the_importer() {
         for o in operators() {
             let found = super::super::find(o.domain, o.name, o.sets[1]).is_some();
             assert!(found || matches!(o.reading, Reading::Refused(MISSING)), "{}", o.name);

@@ -1,4 +1,4 @@
-//! Every operator that needs more than its op's declaration.
+//! The table of importers: every operator that needs more than its op's declaration.
 
 use super::Entry;
 use super::{
@@ -109,7 +109,7 @@ mod tests {
     use crate::ops::ImportFn;
 
     #[test]
-    fn every_row_is_found_and_reads_what_it_must() {
+    fn every_table_row_is_found() {
         let find = |op, v| super::super::find("", op, v).map(|f| f as usize);
         for (i, row) in TABLE.iter().enumerate() {
             let before = TABLE[..i].last().filter(|e| e.op == row.op).map(|e| e.import as usize);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_choose_the_row() {
+    fn version_selects_the_row() {
         let find = |op, v| super::super::find("", op, v).map(|f| f as usize);
         assert_ne!(find("Squeeze", 12), find("Squeeze", 13));
         assert_eq!(find("Squeeze", 13), find("Squeeze", 21));

@@ -1,4 +1,4 @@
-//! Operators that cut, pad and pick, in the forms before their parameters became operands.
+//! Operators that slice, pad and gather, in the forms before their parameters became inputs.
 
 use of_ir::{Attr, Tensor};
 

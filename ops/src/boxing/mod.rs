@@ -14,9 +14,9 @@ use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
 /// The attribute of a function whose step is cut into microbatches that says into how many slices along which axis each
 /// input was cut, a pair for each. The slices of one stand side by side.
-pub const TURNS_INPUTS: &str = "of.turns_inputs";
+pub const MICROBATCH_INPUTS: &str = "of.microbatch_inputs";
 /// The same of outputs.
-pub const TURNS_OUTPUTS: &str = "of.turns_outputs";
+pub const MICROBATCH_OUTPUTS: &str = "of.microbatch_outputs";
 
 op! {
     /// The same tensor, lying on the mesh as `to` says: a choice that is made by hand.

@@ -185,7 +185,7 @@ fn product(
 ) -> Result<Option<ValueId>, Diagnostic> {
     let merged = |b: &Build<'_, '_>, t: &Term, l: &[Label]| l.iter().fold(Dim::from(1i64), |p, l| &p * &size(b, t, *l));
     let (m, n) = (merged(b, x, rows), merged(b, y, columns));
-    // A letter whose size differs in the operands (1 against n) stretches, which a product does not.
+    // A letter whose size differs in the operands (1 against n) broadcasts, which a product does not.
     if inner.iter().any(|l| size(b, x, *l) != size(b, y, *l)) {
         return Ok(None);
     }

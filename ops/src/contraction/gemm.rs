@@ -8,7 +8,7 @@ use crate::sample::Rng;
 use crate::{Expanded, Inferred, Op, op, op_basics, shape};
 
 op! {
-    /// `alpha * A' B' + beta * C`, where `A'` and `B'` are the operands or their transposes and `C` is stretched.
+    /// `alpha * A' B' + beta * C`, where `A'` and `B'` are the operands or their transposes and `C` is broadcast.
     ///
     /// Factors of 1 make no ops. Source: ONNX Gemm.
     pub struct Gemm = "of.gemm" [Composite, onnx: "Gemm"] {
@@ -70,7 +70,7 @@ impl Op for Gemm {
             && (c.len() > 2 || shape::broadcast(&[c, &result])?.iter().zip(&result).any(|(a, b)| a.provably_ne(b)))
         {
             return Err(OpError::shape(format!(
-                "c of shape {} does not stretch to {}",
+                "c of shape {} does not broadcast to {}",
                 shape::show(c),
                 shape::show(&result)
             )));

@@ -159,7 +159,7 @@ impl Op for MatMul {
         if rank(a)? < 2 || rank(b)? < 2 {
             return None;
         }
-        // dA = G B^T, dB = A^T G, summed over the axes along which an operand was stretched.
+        // dA = G B^T, dB = A^T G, summed over the axes along which an operand was broadcast.
         let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
             let bt = crate::movement::swap_last_axes(cx.rw, b)?;
             let at = crate::movement::swap_last_axes(cx.rw, a)?;

@@ -47,7 +47,7 @@ mod tests {
     use crate::structural::{Return, Yield};
 
     #[test]
-    fn runs_the_chosen_region_with_captures() {
+    fn if_runs_the_taken_region_with_captures() {
         let mut g = Graph::new();
         let entry = g.entry();
         let mut rw = Rewriter::new(&mut g, "test");

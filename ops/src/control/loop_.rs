@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_by_condition_or_limit() {
+    fn loop_ends_by_condition_or_trip_count() {
         let (out, types) = count_up(None);
         assert_eq!(out, [Tensor::scalar(8i64).into(), Tensor::from_i64s(&[2, 4, 6, 8]).into()]);
         assert_eq!(types[0], Type::fixed(DType::I64, &[]));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn optionals_hold_or_not() {
+    fn optional_has_element() {
         let x: Value = Tensor::scalar(1i64).into();
         let full = run(&OptionalOf { ty: None }, std::slice::from_ref(&x)).unwrap();
         let empty = run(&OptionalOf { ty: Some(Type::fixed(DType::I64, &[])) }, &[]).unwrap();

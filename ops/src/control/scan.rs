@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_along_an_axis_in_both_directions() {
+    fn scan_axes_and_directions() {
         let t = |d: &[usize], v: &[f32]| Value::Tensor(Tensor::from_slice(d, v).unwrap());
         let x = Tensor::from_slice(&[2, 3], &[1f32, 2., 3., 10., 20., 30.]).unwrap();
         let (out, types) = running_sum(&x, 0);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_of_nothing_is_empty_along_its_own_axis() {
+    fn scan_of_zero_length_is_empty_along_its_axis() {
         let (out, types) = running_sum(&Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap(), 0);
         assert_eq!(types[1], Type::fixed(DType::F32, &[2, 0]));
         assert_eq!(out[1], Value::Tensor(Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap()));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_change_at_positions() {
+    fn sequence_insert_and_erase() {
         let n = |v: i64| Value::Tensor(Tensor::scalar(v));
         let s = run(&SequenceConstruct {}, &[n(1), n(2)]).unwrap().remove(0);
         let s = run(&SequenceInsert {}, &[s, n(9), n(-1)]).unwrap().remove(0);

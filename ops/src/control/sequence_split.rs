@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_undoes_splitting() {
+    fn concat_from_sequence_inverts_split_to_sequence() {
         let x: Value = Tensor::from_slice(&[2, 5], &(0..10).collect::<Vec<i32>>()).unwrap().into();
         let split = |keepdims| SplitToSequence { axis: 1, keepdims };
         for by in [Tensor::scalar(2i64), Tensor::from_i64s(&[1, 0, 4])] {

@@ -45,7 +45,7 @@ mod tests {
     use crate::structural::{Return, Yield};
 
     #[test]
-    fn computes_its_region() {
+    fn subgraph_evaluates_its_region() {
         let mut g = Graph::new();
         let entry = g.entry();
         let mut rw = Rewriter::new(&mut g, "test");

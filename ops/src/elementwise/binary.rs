@@ -23,7 +23,7 @@ macro_rules! binary {
                 let mut r = Rng::new(seed);
                 let rank = r.int(1, 3) as usize;
                 let dims = r.dims(rank, 1, 5);
-                // The second operand misses axes or is stretched along them.
+                // The second operand misses axes or is broadcast along them.
                 let keep = r.int(0, rank as i64) as usize;
                 let other: Vec<usize> = dims[rank - keep..].iter().map(|d| if r.int(0, 3) == 0 { 1 } else { *d }).collect();
                 let dtype = Domain::$domain.sample();
@@ -168,7 +168,7 @@ fn signatures(op: ScalarOp, cx: &OpView<'_>) -> Vec<SbpSignature> {
 }
 
 impl GradCx<'_, '_> {
-    /// Sums a gradient over the axes along which `like` was stretched.
+    /// Sums a gradient over the axes along which `like` was broadcast.
     pub fn unbroadcast(&mut self, grad: ValueId, like: ValueId) -> Result<ValueId, Diagnostic> {
         crate::reduction::unbroadcast(self.rw, grad, like)
     }

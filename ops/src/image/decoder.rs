@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_lose_nothing_give_one_picture() {
+    fn lossless_formats_decode_equally() {
         let want = pixels(file!("lossless.ppm"));
         assert_eq!((want.0, want.1, want.2.len()), (7, 5, 105));
         for f in [
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn jpeg_files_give_the_pixels_of_libjpeg() {
+    fn jpeg_decoding_equals_libjpeg() {
         // Colours of half the width with restarts; of half the width and height, in several scans.
         assert!(pixels(file!("baseline.jpg")) == pixels(file!("baseline.ppm")));
         assert!(pixels(file!("progressive.jpg")) == pixels(file!("progressive.ppm")));
     }
 
     #[test]
-    fn damaged_files_are_refused_wherever_they_end() {
+    fn truncated_images_are_refused() {
         for f in [file!("baseline.jpg"), file!("progressive.jpg"), file!("lossless.png"), file!("lossless.jp2")] {
             for n in (0..f.len() - 32).step_by(7) {
                 assert!(decode(&f[..n], MOST_BYTES).is_err(), "{n} of {:?}", &f[..4]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn large_pictures_are_refused_before_memory_is_taken() {
+    fn oversized_images_are_refused_before_allocation() {
         for f in [b"P6 60000 60000 255 ".as_slice(), file!("baseline.jpg"), file!("lossless.jp2")] {
             let e = decode(f, if f.starts_with(b"P6") { MOST_BYTES } else { 100 }).err().unwrap();
             assert!(e.contains("limit") || e.contains("imits"), "{e}");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn grey_stays_grey() {
+    fn grayscale_decodes_to_grayscale() {
         assert!((0..=255).all(|x| grey(&[x, x, x]) == x));
         assert_eq!([grey(&[255, 0, 0]), grey(&[0, 255, 0]), grey(&[0, 0, 255])], [76, 150, 29]);
     }

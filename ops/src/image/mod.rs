@@ -1,4 +1,4 @@
-//! Pictures from files.
+//! Image decoding.
 
 mod decoder;
 mod jpeg;

@@ -9,7 +9,7 @@ use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics, shape};
 
 op! {
-    /// Replaces each element that is one of `keys` by the value beside it, any other by `default`.
+    /// Replaces each element that is one of `keys` by the value at its position, any other by `default`.
     ///
     /// Of equal keys the last counts; NaN is a key like any other. Source: ai.onnx.ml LabelEncoder.
     pub struct LabelMap = "of.label_map" [Primitive] {

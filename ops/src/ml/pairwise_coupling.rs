@@ -29,7 +29,7 @@ impl PairwiseCoupling {
     fn counts(&self) -> Result<(usize, usize), OpError> {
         match usize::try_from(self.classes) {
             Ok(k) if (2..1 << 12).contains(&k) => Ok((k, k * (k - 1) / 2)),
-            _ => Err(OpError::attr(format!("classes is {}, it must be at least 2 and moderate", self.classes))),
+            _ => Err(OpError::attr(format!("classes is {}, it must be at least 2 and fit in memory", self.classes))),
         }
     }
 }

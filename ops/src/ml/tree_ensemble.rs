@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn circles_are_refused() {
+    fn tree_cycles_are_refused() {
         let (_, good) = <TreeEnsemble as crate::OpSpec>::sample(1).unwrap();
         assert!(good.check().is_ok());
         let circle = TreeEnsemble { on_false: vec![1, 0, -1], ..good.clone() };

@@ -100,7 +100,7 @@ impl Op for Expand {
             match i.checked_sub(lead) {
                 _ if d.as_const() == Some(1) => {}
                 Some(j) if from[j] == *d => out.extend(split(j).map(|s| first_only(2, s, result))),
-                // Every device stretches to its own part.
+                // Every device broadcasts to its own part.
                 Some(j) if from[j].as_const() == Some(1) => out.push(first_only(2, Sbp::Broadcast, result)),
                 Some(_) => {}
                 None => out.push(first_only(2, Sbp::Broadcast, result)),

@@ -1,4 +1,4 @@
-//! Indices as gathers and scatters have them.
+//! Index arithmetic that gathers and scatters share.
 
 use of_ir::{Elements, OpError, Tensor, TensorType};
 

@@ -47,7 +47,7 @@ impl Reshape {
     pub fn resolve(&self, x: Option<&Shape>, spec: &[Dim]) -> Result<Shape, OpError> {
         let mut out = Vec::with_capacity(spec.len());
         let mut open = None;
-        // Axes that keep the operand's dimension leave both sides of the equation, so that a -1 can be solved beside
+        // Axes that keep the operand's dimension leave both sides of the equation, so that a -1 can be solved next to
         // an axis of length 0.
         let mut kept = vec![false; spec.len()];
         for (i, d) in spec.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Reshape {
             out[i] = if total.is_unknown() || rest.is_unknown() {
                 Dim::unknown()
             } else if rest.as_const() == Some(0) {
-                return Err(OpError::shape("-1 cannot be solved beside a dimension of 0"));
+                return Err(OpError::shape("-1 cannot be inferred when another dimension is 0"));
             } else if let Some(d) = total.exact_div(&rest) {
                 d
             } else if total.as_const().is_some() && rest.as_const().is_some() {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_begin_where_products_met() {
+    fn reshape_groups_begin_at_equal_products() {
         let g = |a: &[&str], b: &[&str]| group_starts(&s(a), &s(b));
         assert_eq!(g(&["N", "12", "64"], &["N", "768"]), [(0, 0), (1, 1)]);
         assert_eq!(g(&["N", "768"], &["N", "1", "12", "64"]), [(0, 0), (1, 2)]);

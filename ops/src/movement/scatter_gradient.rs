@@ -1,4 +1,4 @@
-//! The gradient of scatters of either kind: what an element of the result is made of gets what it changed.
+//! The gradient of both scatters.
 
 use of_diag::Diagnostic;
 use of_ir::{Rewriter, ValueId};

@@ -31,7 +31,7 @@ impl Transpose {
         let Some(perm) = &self.perm else { return Ok((0..rank).rev().collect()) };
         let p = perm.iter().map(|a| shape::axis(*a, rank)).collect::<Result<Vec<_>, _>>()?;
         if p.len() != rank || shape::axes(perm, rank).is_err() {
-            return Err(OpError::attr(format!("perm {:?} is no permutation of {rank} axes", perm)));
+            return Err(OpError::attr(format!("perm {:?} is not a permutation of {rank} axes", perm)));
         }
         Ok(p)
     }

@@ -158,7 +158,7 @@ impl Op for Attention {
             if let (Some(h), Some(kv)) = (a.heads.as_const(), b.heads.as_const())
                 && (kv < 1 || h % kv != 0)
             {
-                return Err(OpError::shape(format!("{h} heads of q are no multiple of {kv} heads of k")));
+                return Err(OpError::shape(format!("{h} heads of q are not a multiple of {kv} heads of k")));
             }
             let past = match cx.operand(4) {
                 None => Some(Dim::from(0i64)),

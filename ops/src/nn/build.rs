@@ -187,7 +187,7 @@ impl<'r, 'g> Build<'r, 'g> {
         self.op(Reshape { allowzero: false }, &[x, dims])
     }
 
-    /// `x` stretched to the given dimensions.
+    /// `x` broadcast to the given dimensions.
     pub fn expand(&mut self, x: ValueId, dims: ValueId) -> Made {
         self.op(Expand {}, &[x, dims])
     }

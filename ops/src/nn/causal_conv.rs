@@ -43,7 +43,7 @@ impl Op for CausalConv {
 
     fn infer(&self, cx: &OpView<'_>) -> Inferred {
         if !matches!(&*self.activation, "none" | "silu" | "swish") {
-            return Err(OpError::attr(format!("activation '{}' is none of none, silu and swish", self.activation)));
+            return Err(OpError::attr(format!("activation '{}' is not one of none, silu and swish", self.activation)));
         }
         let x = cx.tensor(0)?;
         let given: Vec<&TensorType> =

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backward_gives_the_input_size() {
+    fn max_pool_gradient_has_the_input_size() {
         for (input, pads) in [(7i64, (0, 0)), (8, (1, 1)), (6, (0, 2))] {
             let w = crate::nn::WindowAttrs {
                 strides: &[3],

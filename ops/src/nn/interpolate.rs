@@ -1,4 +1,4 @@
-//! Reading images between their elements, in simpler ops: which elements lie around a place and how much each counts.
+//! Interpolation: the neighbours of a sampling position and their weights, as ops.
 
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, ValueId};

@@ -63,7 +63,9 @@ impl LinearAttention {
             "gated" => Ok((true, false)),
             "delta" => Ok((false, true)),
             "gated_delta" => Ok((true, true)),
-            other => Err(OpError::attr(format!("update_rule '{other}' is none of linear, gated, delta, gated_delta"))),
+            other => {
+                Err(OpError::attr(format!("update_rule '{other}' is not one of linear, gated, delta, gated_delta")))
+            }
         }
     }
 }

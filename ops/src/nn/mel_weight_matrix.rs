@@ -61,7 +61,7 @@ impl Op for MelWeightMatrix {
         }
         let (low, high) = (number(3)?, number(4)?);
         if !(0.0..=rate / 2.0).contains(&low) || !(low..=rate / 2.0).contains(&high) {
-            return Err(OpError::eval(format!("{low} to {high} Hz is no part of what a rate of {rate} holds")));
+            return Err(OpError::eval(format!("{low} to {high} Hz is outside the band of a sample rate of {rate}")));
         }
         let dims = vec![(length / 2.0) as usize + 1, mels as usize];
         let total = shape::count(&dims)?;

@@ -66,7 +66,7 @@ impl Rect {
 }
 
 /// Lines of cells along one axis, so that a box is compared with those near it alone: no box is longer than a cell, so
-/// what it overlaps begins in its own cell or in one beside it. Detectors that move each class to a place of its own, to
+/// what it overlaps begins in its own cell or in a neighbouring one. Detectors that move each class to a place of its own, to
 /// treat all of them at once, have thousands of boxes that stay.
 struct Cells {
     axis: usize,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_that_are_compared_with_their_neighbours_alone_are_those_of_the_definition() {
+    fn nms_grid_search_equals_definition() {
         for seed in 0..300 {
             let mut r = Rng::new(seed);
             let b = r.int(1, 60) as usize;

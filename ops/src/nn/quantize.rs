@@ -151,7 +151,7 @@ fn check(cx: &OpView<'_>, axis: i64, block: i64) -> Result<(), OpError> {
 }
 
 /// A scale or zero point with dimensions that broadcast to the input's.
-fn stretched(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i64) -> Made {
+fn broadcast(b: &mut Build<'_, '_>, p: ValueId, x: ValueId, axis: i64, block: i64) -> Made {
     let (rank, ps) = (b.rank(x)?, b.shape(p).unwrap_or_default());
     if ps.is_empty() || rank == 0 {
         return Ok(p);
@@ -229,7 +229,7 @@ impl Op for QuantizeLinear {
         let x = operands[0];
         let zero = b.given(operands, 2);
         let to = zero.map_or(self.dtype.unwrap_or(DType::U8), |z| b.dtype(z));
-        let scale = stretched(&mut b, operands[1], x, self.axis, self.block_size)?;
+        let scale = broadcast(&mut b, operands[1], x, self.axis, self.block_size)?;
         // 16-bit floats divide in f32 unless another type is asked for, so that rounding sees the exact quotient.
         let wide = if b.dtype(scale) == DType::F64 { DType::F64 } else { DType::F32 };
         let divide = self.precision.unwrap_or(wide);
@@ -238,7 +238,7 @@ impl Op for QuantizeLinear {
         // Zero points may be larger than a narrow type holds exactly.
         let ratio = if divide.bits() < wide.bits() { b.cast(ratio, wide)? } else { ratio };
         let zero = match zero {
-            Some(z) => Some(stretched(&mut b, z, x, self.axis, self.block_size)?),
+            Some(z) => Some(broadcast(&mut b, z, x, self.axis, self.block_size)?),
             None => None,
         };
         let v = moved(&mut b, ratio, zero, to)?;
@@ -270,12 +270,12 @@ impl Op for DequantizeLinear {
     fn expand(&self, rw: &mut Rewriter<'_>, operands: &[ValueId]) -> Expanded {
         let mut b = Build::new(rw);
         let (x, to) = (operands[0], self.dtype.unwrap_or(b.dtype(operands[1])));
-        let scale = stretched(&mut b, operands[1], x, self.axis, self.block_size)?;
+        let scale = broadcast(&mut b, operands[1], x, self.axis, self.block_size)?;
         let wide = if b.dtype(scale) == DType::F64 { DType::F64 } else { DType::F32 };
         let exact = if b.dtype(x).is_float() { wide } else { DType::I32 };
         let mut v = b.cast(x, exact)?;
         if let Some(z) = b.given(operands, 2) {
-            let z = stretched(&mut b, z, x, self.axis, self.block_size)?;
+            let z = broadcast(&mut b, z, x, self.axis, self.block_size)?;
             let z = b.cast(z, exact)?;
             v = b.sub(v, z)?;
         }

@@ -227,7 +227,7 @@ fn plain(cx: &OpView<'_>, op: &dyn Op, operands: [usize; 2], to: DType) -> Infer
         .collect())
 }
 
-/// Checks that a parameter stretches to `whole`. One of rank 1 has an entry for each index of axis `along`.
+/// Checks that a parameter broadcasts to `whole`. One of rank 1 has an entry for each index of axis `along`.
 fn parameter(cx: &OpView<'_>, i: usize, whole: Option<&Shape>, along: Option<usize>) -> Result<(), OpError> {
     let (Some(p), Some(whole)) = (shape_of(cx, i), whole) else { return Ok(()) };
     let mut p = p.clone();

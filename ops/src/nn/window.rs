@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_attributes_are_refused() {
+    fn out_of_range_attributes_are_refused() {
         let w = |strides: &[i64], pads: &[i64], kernel: &[i64]| {
             WindowAttrs { strides, pads, dilations: &[], auto_pad: "NOTSET", ceil: false }
                 .windows(&[4i64.into()], kernel)

@@ -1,4 +1,4 @@
-//! The generator behind every random op.
+//! The random number generator of all random ops.
 
 /// Length of the state in words.
 const N: usize = 624;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_numpy() {
+    fn random_numbers_equal_numpy() {
         let mut g = Generator::new(0);
         let drawn: Vec<f64> = (0..3).map(|_| g.uniform()).collect();
         assert_eq!(drawn, [0.5488135039273248, 0.7151893663724195, 0.6027633760716439]);

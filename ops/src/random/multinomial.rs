@@ -91,7 +91,7 @@ mod tests {
     use crate::{OpSpec, Value};
 
     #[test]
-    fn classes_come_as_often_as_they_are_probable() {
+    fn multinomial_frequencies_match_probabilities() {
         let logits = Tensor::from_slice(&[1, 3], &[0.0f64, f64::NEG_INFINITY, 3f64.ln()]).unwrap();
         let op = Multinomial { dtype: DType::I32, sample_size: 4000, seed: 1 };
         let mut none = |_: usize, _: &[Value]| Err(OpError::eval("no region"));

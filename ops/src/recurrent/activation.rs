@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_go_to_the_functions_that_take_them() {
+    fn rnn_activation_parameters_are_assigned_in_order() {
         let names: Vec<Arc<str>> = ["tanh", "HardSigmoid", "LeakyRelu"].map(Arc::from).to_vec();
         let a = parse(&names, &[0.5], &[0.25], &["Sigmoid", "Tanh", "Tanh"], 1).unwrap();
         assert_eq!((a[0][1].alpha, a[0][1].beta, a[0][2].alpha), (0.5, 0.25, 0.01));

@@ -1,4 +1,4 @@
-//! Recurrent layers as a product for all steps and a scan: their composites' expansions.
+//! Expansion of recurrent layers: one product for all steps, then a scan.
 
 use of_diag::Diagnostic;
 use of_ir::{DType, OpError, TensorType, Type, ValueId};

@@ -106,7 +106,7 @@ mod tests {
     use crate::Value;
 
     #[test]
-    fn integers_that_floats_cannot_tell_apart_are_told_apart() {
+    fn top_k_distinguishes_large_integers() {
         let x: Value = Tensor::from_slice(&[3], &[u64::MAX - 1, u64::MAX, u64::MAX - 1]).unwrap().into();
         let values = [x];
         let mut inputs = Inputs { values: &values, types: &[], region: &mut |_, _| Ok(Vec::new()) };

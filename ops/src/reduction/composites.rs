@@ -175,7 +175,7 @@ mod tests {
     use crate::structural::Return;
 
     #[test]
-    fn elements_are_counted_whatever_they_are() {
+    fn size_counts_elements_of_any_type() {
         let mut g = Graph::new();
         let entry = g.entry();
         let mut rw = Rewriter::new(&mut g, "test");

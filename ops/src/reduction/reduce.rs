@@ -126,7 +126,7 @@ macro_rules! reductions {
                 let $g = cx.grads[0]?;
                 let keepdims = self.keepdims;
                 let mut run = || -> Result<Vec<Option<ValueId>>, Diagnostic> {
-                    let $g = cx.stretch($g, keepdims)?;
+                    let $g = cx.broadcast($g, keepdims)?;
                     let $cx = &mut *cx;
                     let grad: ValueId = $grad(keepdims)?;
                     Ok(vec![Some(grad), None])
@@ -167,8 +167,8 @@ fn signatures(cx: &OpView<'_>, keepdims: bool, kind: PartialKind) -> Vec<SbpSign
 }
 
 impl GradCx<'_, '_> {
-    /// The gradient of a reduction's result stretched to the shape of its operand.
-    fn stretch(&mut self, g: ValueId, keepdims: bool) -> Result<ValueId, Diagnostic> {
+    /// The gradient of a reduction's result broadcast to the shape of its operand.
+    fn broadcast(&mut self, g: ValueId, keepdims: bool) -> Result<ValueId, Diagnostic> {
         let g = if keepdims { g } else { self.keep(g)? };
         let dims = self.rw.create_one(ShapeOf { start: None, end: None }, &[self.operands[0]])?;
         self.rw.create_one(Expand {}, &[g, dims])
@@ -187,21 +187,21 @@ impl GradCx<'_, '_> {
 
     /// The gradient goes, in equal parts, to the elements that are equal to the result.
     fn make_equal(&mut self, g: ValueId, keepdims: bool) -> Result<ValueId, Diagnostic> {
-        let y = self.stretch(self.results[0], keepdims)?;
+        let y = self.broadcast(self.results[0], keepdims)?;
         let same = self.rw.create_one(Eq {}, &[self.operands[0], y])?;
         let dtype = self.rw.graph().ty(g).as_tensor().map_or(of_ir::DType::F32, |t| t.dtype);
         let same = self.rw.create_one(Cast::to(dtype), &[same])?;
         let mut operands = vec![same];
         operands.extend(self.operands.get(1));
         let count = self.rw.create_one(ReduceSum { keepdims }, &operands)?;
-        let count = self.stretch(count, keepdims)?;
+        let count = self.broadcast(count, keepdims)?;
         let share = self.rw.create_one(Div {}, &[same, count])?;
         self.rw.create_one(Mul {}, &[g, share])
     }
 
     /// The product of all others is the result divided by the element.
     fn of_product(&mut self, g: ValueId, keepdims: bool) -> Result<ValueId, Diagnostic> {
-        let y = self.stretch(self.results[0], keepdims)?;
+        let y = self.broadcast(self.results[0], keepdims)?;
         let rest = self.rw.create_one(Div {}, &[y, self.operands[0]])?;
         self.rw.create_one(Mul {}, &[g, rest])
     }
@@ -230,7 +230,7 @@ reductions! {
         grad |_cx, g| |_k: bool| Ok::<ValueId, Diagnostic>(g);
 }
 
-/// Sums `grad` over the axes along which `like` was stretched to its shape.
+/// Sums `grad` over the axes along which `like` was broadcast to its shape.
 ///
 /// # Errors
 /// When a rank is not known.

@@ -43,7 +43,7 @@ op! {
 fn signal_axis(axis: Option<i64>, rank: usize) -> Result<usize, OpError> {
     let axis = shape::axis(axis.unwrap_or(-2), rank)?;
     if axis + 1 == rank {
-        return Err(OpError::shape("the last axis holds real and imaginary parts, it is no axis of a signal"));
+        return Err(OpError::shape("the last axis holds real and imaginary parts, it is not a signal axis"));
     }
     Ok(axis)
 }

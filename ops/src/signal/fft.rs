@@ -115,7 +115,7 @@ mod tests {
     use crate::sample::Rng;
 
     #[test]
-    fn every_length_agrees_with_the_sum() {
+    fn fft_equals_dft_for_every_length() {
         let mut r = Rng::new(1);
         for n in (1..40).chain([64, 97, 128, 210]) {
             let x: Vec<Complex> = (0..n).map(|_| (r.float(-1.0, 1.0), r.float(-1.0, 1.0))).collect();

@@ -50,7 +50,7 @@ impl Stft {
         };
         let length = match (single(cx, 3)?, window) {
             (Some(Some(n)), Some(w)) if n.provably_ne(&w) => {
-                return Err(OpError::shape(format!("a frame of {n} elements has a window of {w}")));
+                return Err(OpError::shape(format!("the window has {w} elements, the frame {n}")));
             }
             (Some(Some(n)), _) => Some(n),
             (_, Some(w)) => Some(w),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_that_do_not_fit_are_refused() {
+    fn stft_frames_that_do_not_fit_are_refused() {
         let mut g = Graph::new();
         let entry = g.entry();
         let mut rw = Rewriter::new(&mut g, "test");

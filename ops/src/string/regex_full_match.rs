@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_those_of_re2() {
+    fn regex_patterns_follow_re2() {
         let m = |p: &str, s: &str| RegexFullMatch { pattern: p.into() }.compile().unwrap().is_match(s);
         assert!(m("a|ab", "ab") && !m("a", "ab") && !m("b", "ab"));
         assert!(m("[[a]", "[") && m("[]a]+", "]a") && m("[a&&b]+", "&ab"));

@@ -61,7 +61,7 @@ impl TfIdfVectorizer {
     fn width(&self) -> Result<usize, OpError> {
         let last = self.ngram_indexes.iter().copied().max().unwrap_or(-1);
         if self.ngram_indexes.iter().any(|i| *i < 0) || last >= 1 << 32 {
-            return Err(OpError::attr("ngram_indexes must not be negative, nor absurdly large"));
+            return Err(OpError::attr("ngram_indexes must not be negative or larger than memory"));
         }
         Ok((last + 1) as usize)
     }

@@ -41,7 +41,7 @@ mod tests {
     use crate::structural::Return;
 
     #[test]
-    fn running_it_fails() {
+    fn fail_op_returns_an_error() {
         let mut g = Graph::new();
         let entry = g.entry();
         let mut rw = Rewriter::new(&mut g, "test");

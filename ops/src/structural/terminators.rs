@@ -1,4 +1,4 @@
-//! `of.return` and `of.yield`: what a function and a region give back.
+//! `of.return` and `of.yield`: the terminators of functions and regions.
 
 use of_ir::OpView;
 

@@ -1,4 +1,4 @@
-//! Training: derivatives, and the updates of parameters by them.
+//! Training: gradients and parameter updates.
 
 mod adagrad;
 mod adam;
@@ -32,7 +32,9 @@ fn infer(cx: &OpView<'_>, states: usize) -> Inferred {
     let given = cx.operands.len() - 2;
     let kinds = 2 + states;
     if given == 0 || !given.is_multiple_of(kinds) {
-        return Err(OpError::ty(format!("{given} tensors are no multiple of {kinds}, one of each kind a parameter")));
+        return Err(OpError::ty(format!(
+            "{given} tensors are not a multiple of {kinds}, one of each kind a parameter"
+        )));
     }
     let n = given / kinds;
     let tensors = (2..cx.operands.len()).map(|i| cx.tensor(i)).collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! Regions again, with their derivatives.
+//! Gradients of regions: clones a body and differentiates it, for branches, scans and loops.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use of_ops::training::Gradient;
 
 use super::{Tape, is_float, resolve};
 
-/// The ops of `body` again, where the rewriter stands, with `args` for its arguments; what they yield.
-pub(super) fn again(rw: &mut Rewriter<'_>, body: RegionId, args: &[ValueId]) -> Vec<ValueId> {
+/// Clones the ops of `body` at the insertion point, with `args` for its arguments. Returns its yields.
+pub(super) fn clone_body(rw: &mut Rewriter<'_>, body: RegionId, args: &[ValueId]) -> Vec<ValueId> {
     let mut map: HashMap<ValueId, ValueId> =
         rw.graph().region_args(body).iter().copied().zip(args.iter().copied()).collect();
     let ops: Vec<OpId> = rw.graph().region_ops(body).collect();
@@ -25,8 +25,9 @@ pub(super) fn again(rw: &mut Rewriter<'_>, body: RegionId, args: &[ValueId]) -> 
     rw.graph().yields(body).iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect()
 }
 
-/// The derivatives by `xs`, given those by results: an [`Gradient`] of the sum of all products of a result with its.
-pub(super) fn derivatives(
+/// The gradients with respect to `xs`, given those of results: an [`Gradient`] of the sum of the products of each
+/// result with its gradient.
+pub(super) fn vector_jacobian(
     rw: &mut Rewriter<'_>,
     results: &[(ValueId, ValueId)],
     xs: &[ValueId],
@@ -40,21 +41,21 @@ pub(super) fn derivatives(
             None => part,
         });
     }
-    let y = y.ok_or_else(|| Diagnostic::error(Code::CODEGEN, Location::Unknown, "a region without derivatives"))?;
+    let y = y.ok_or_else(|| Diagnostic::error(Code::CODEGEN, Location::Unknown, "a region without gradients"))?;
     rw.create(Gradient {}, &[&[y], xs].concat())
 }
 
 impl Tape {
-    /// The floats from outside that the regions of `op` read and that a derivative is wanted for.
-    pub(super) fn reached_outside(&self, g: &Graph, op: OpId) -> Vec<ValueId> {
+    /// Active floats from outside that the regions of `op` capture.
+    pub(super) fn active_captures(&self, g: &Graph, op: OpId) -> Vec<ValueId> {
         g.captured(op).into_iter().filter(|v| self.active.contains(v) && is_float(g, *v)).collect()
     }
 
-    /// Carries the derivatives by the results of the branch `op` to what its regions read: a branch on the same
-    /// condition, whose regions are those again with their derivatives.
+    /// Propagates the gradients of the branch `op` to its captures: a branch on the same condition, whose regions are
+    /// clones with their gradients.
     pub(super) fn branch(&mut self, rw: &mut Rewriter<'_>, gradient: OpId, op: OpId) -> Result<(), Diagnostic> {
         let data = rw.graph().op(op).clone();
-        let xs = self.reached_outside(rw.graph(), op);
+        let xs = self.active_captures(rw.graph(), op);
         let given = |v: &ValueId| self.grads.get(v).copied();
         let by: Vec<Option<ValueId>> = data.results.iter().map(given).collect();
         rw.rewrite(op, &[gradient]);
@@ -62,9 +63,9 @@ impl Tape {
         let (mut regions, mut inner) = (Vec::new(), Vec::new());
         for body in &data.regions {
             let (region, made) = rw.region_with(|rw, _| -> Result<OpId, Diagnostic> {
-                let results = again(rw, *body, &[]);
+                let results = clone_body(rw, *body, &[]);
                 let seeds: Vec<_> = results.into_iter().zip(&by).filter_map(|(v, g)| Some((v, (*g)?))).collect();
-                let inner = derivatives(rw, &seeds, &xs)?;
+                let inner = vector_jacobian(rw, &seeds, &xs)?;
                 let out = rw.graph().op(inner).results.to_vec();
                 rw.create(Yield {}, &out)?;
                 Ok(inner)

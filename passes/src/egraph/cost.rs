@@ -1,4 +1,4 @@
-//! What an op costs on a target: the roofline of its arithmetic and its memory traffic.
+//! The cost model of `optimize`: the roofline of arithmetic and memory traffic of an op on a target.
 
 use std::path::Path;
 
@@ -13,45 +13,44 @@ use of_ops::work::{self, is_view};
 use of_ops::{Kind, OpSpec, list};
 use of_sharding::{MeshSpec, cost};
 
-use crate::facts::is_map;
+use crate::matchers::is_elementwise;
 
-/// What costs are of.
+/// The target of the cost model.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Target {
-    /// A machine that is known by name.
+    /// A built-in machine.
     Machine(&'static Machine),
-    /// One device of a mesh, as the search for layouts counts it.
+    /// One device of a mesh, costed as in the search for layouts.
     Device(MeshSpec),
 }
 
-/// A machine, as far as the choice between equal programs depends on it.
+/// The properties of a machine that decide between equal programs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Machine {
     /// Name in options.
     pub name: &'static str,
-    /// Arithmetic of contractions, operations a microsecond.
+    /// Contraction throughput in operations per microsecond.
     pub contraction: f64,
-    /// Arithmetic of anything else.
+    /// Throughput of other arithmetic.
     pub scalar: f64,
-    /// Memory, bytes a microsecond.
+    /// Memory bandwidth in bytes per microsecond.
     pub bandwidth: f64,
-    /// Microseconds to start a kernel.
+    /// Microseconds to launch a kernel.
     pub launch: f64,
-    /// The share of an elementwise op's traffic and start that is left where it joins the kernel before it. 1 on a
+    /// Share of the traffic and launch time of an elementwise op that remains when it fuses with its producer; 1 on a
     /// target that runs each op alone.
     pub fused: f64,
-    /// Whether the kernel of a contraction applies an activation to what it stores.
+    /// Whether contraction kernels apply an activation to their result.
     pub activations: bool,
-    /// Rows and columns of a contraction's result that a processor computes at a time: parts of tiles cost as much as
-    /// whole ones.
+    /// Rows and columns of the result tile of a contraction; partial tiles cost as much as whole ones.
     pub tile: [f64; 2],
     /// Processors; a kernel with fewer tiles than processors is as slow as a full one.
     pub processors: f64,
 }
 
-/// All of them, the default first.
+/// All machines, the default first.
 pub const MACHINES: &[Machine] = &[
-    // One core with AVX-512: what the kernels of this project reach, see docs/performance.md.
+    // One core with AVX-512: the throughput of this project's kernels, see docs/performance.md.
     Machine {
         name: "cpu",
         contraction: 150e3,
@@ -80,10 +79,10 @@ pub const MACHINES: &[Machine] = &[
 ];
 
 impl Target {
-    /// The target that `text` names: a machine, or a mesh.
+    /// The target that `text` names: a machine or a mesh.
     ///
     /// # Errors
-    /// When there is neither, or what describes the mesh is wrong.
+    /// When it names neither, or the mesh description is wrong.
     pub fn named(text: &str) -> Result<Target, Diagnostic> {
         if let Some(m) = MACHINES.iter().find(|m| m.name == text) {
             return Ok(Target::Machine(m));
@@ -92,24 +91,24 @@ impl Target {
             return MeshSpec::named(text).map(Target::Device);
         }
         let known: Vec<_> = MACHINES.iter().map(|m| m.name).collect();
-        let what = format!("there are no costs of target '{text}'");
-        let hint = format!("there are {}, and those of a mesh: NAME[AxB], or the path of a file", known.join(", "));
+        let what = format!("no cost model for target '{text}'");
+        let hint = format!("targets are {}, or a mesh: NAME[AxB], or the path of a file", known.join(", "));
         Err(Diagnostic::error(Code::PIPELINE, Location::Unknown, what).hint(hint))
     }
 
-    /// Microseconds that `op` takes. An elementwise op may join the kernel of an operand if one `joins`.
+    /// Microseconds of `op`. An elementwise op may fuse with an operand's kernel if one `joins`.
     pub fn cost(&self, graph: &Graph, op: OpId, joins: bool) -> f64 {
         let structural = list::get(graph, op).is_none_or(|i| i.decl().kind() == Kind::Structural);
         match self {
             _ if structural || is_view(graph.op(op).name()) => 0.0,
             Target::Machine(m) => m.cost(graph, op, joins),
-            Target::Device(mesh) => 1e6 * (cost::alone(graph, op, mesh) + mesh.overhead),
+            Target::Device(mesh) => 1e6 * (cost::single_device_seconds(graph, op, mesh) + mesh.overhead),
         }
     }
 
-    /// Microseconds that `map` takes in the kernel of `contraction`, whose result it reads alone; `None` where it has to be
-    /// a kernel of its own. Where every elementwise op may join the kernel before it, [`Target::cost`] says so already.
-    pub fn joined(&self, graph: &Graph, contraction: OpId, map: OpId) -> Option<f64> {
+    /// Microseconds of `contraction` with `map`, its only reader, fused as an activation; `None` where that needs a
+    /// kernel of its own. Where every elementwise op may fuse with its producer, [`Target::cost`] covers it.
+    pub fn fused_cost(&self, graph: &Graph, contraction: OpId, map: OpId) -> Option<f64> {
         let name = |op: OpId| graph.op(op).name();
         let activates = matches!(self, Target::Machine(m) if m.activations)
             && matches!(name(map), Relu::NAME | Sigmoid::NAME | Tanh::NAME)
@@ -118,7 +117,7 @@ impl Target {
     }
 }
 
-/// Whether an op copies in a kernel of its own, which no elementwise op joins.
+/// Whether an op copies in a kernel of its own, with which no elementwise op fuses.
 pub fn copies(graph: &Graph, op: OpId) -> bool {
     const COPIES: [&str; 7] = [
         Concat::NAME,
@@ -139,7 +138,7 @@ impl Machine {
         let w = work::of(graph, op);
         let view = graph.view(op);
         let types: Vec<_> = data.results.iter().map(|v| graph.ty(*v).clone()).collect();
-        let elementwise = is_map(data.name());
+        let elementwise = is_elementwise(data.name());
         let contracts = imp.flops(&view, &types).is_some();
         let share = if elementwise && joins { self.fused } else { 1.0 };
         let rate = if contracts { self.contraction } else { self.scalar };
@@ -147,13 +146,13 @@ impl Machine {
         share * self.launch + (w.flops * waste / rate).max(share * w.bytes() / self.bandwidth)
     }
 
-    /// How much more than a contraction's arithmetic whole rounds of whole tiles are.
+    /// The factor by which whole rounds of whole tiles exceed the arithmetic of a contraction.
     fn waste(&self, graph: &Graph, op: OpId) -> f64 {
         let Some(shape) = graph.ty(graph.op(op).results[0]).as_tensor().and_then(|t| t.shape.as_ref()) else {
             return 1.0;
         };
         let numbers: f64 = shape.iter().map(work::extent).product();
-        // Columns: the filters of one group, or those of a matrix.
+        // Columns: the filters of one group, or the columns of a matrix.
         let (groups, all) = match as_op::<Conv>(graph, op) {
             Some(c) => (c.group as f64, shape.get(if c.channels_last { shape.len() - 1 } else { 1 })),
             None => (1.0, shape.last()),
@@ -173,10 +172,9 @@ mod tests {
 
     use super::*;
 
-    /// By the element type, the bandwidth and the overhead of the mesh, as the search for layouts counts a device that has
-    /// all of an op.
+    /// A mesh device costs what the search for layouts says: by element type, bandwidth and overhead.
     #[test]
-    fn devices_of_a_mesh_cost_what_their_mesh_says() {
+    fn mesh_device_costs_follow_the_mesh_description() {
         let mut mesh = MeshSpec::named("dgx-h100[8]").unwrap();
         mesh.overhead = 2e-6;
         let cost = |dtype: DType, n: usize| {
@@ -195,6 +193,6 @@ mod tests {
         let want = 1e6 * 3.0 * 4.0 * 64.0 * 64.0 / mesh.bandwidth + 2.0;
         assert!((cost(DType::F32, 64) / want - 1.0).abs() < 1e-9);
         assert!(matches!(Target::named("dgx-h100[8]"), Ok(Target::Device(_))));
-        assert!(Target::named("abacus").unwrap_err().message.contains("no costs of target 'abacus'"));
+        assert!(Target::named("abacus").unwrap_err().message.contains("no cost model for target 'abacus'"));
     }
 }

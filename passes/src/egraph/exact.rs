@@ -1,10 +1,10 @@
-//! Extraction as integer programs: the best choice, or how good a choice can be at most.
+//! Exact extraction by integer programming: the best choice, or a lower bound of its cost.
 //!
-//! One variable a choice, 1 where it is taken: each root has one, and a taken one has one for each class it needs.
-//! What is needed whatever is taken links nothing, so that a graph falls into parts, each with a program of its
-//! own. In each the relaxation, in which variables are anything between 0 and 1, is solved first. Cycles are cut off where
-//! a choice has one; parts that one goes through become one part. After Yang et al. (2021), section 5, where cycles are
-//! forbidden by an order of the classes, which bounds far less.
+//! There is one binary variable per choice. Each root has one choice, and a taken choice requires one choice for each
+//! class it needs. Classes that every solution needs link nothing, so the graph falls into connected components, each
+//! with a program of its own. The linear relaxation is solved first. Cycles are cut off by constraints as they occur;
+//! components that a cycle joins are merged. After Yang et al. (2021), section 5, which forbids cycles by an order of
+//! the classes instead; that bounds far less.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,15 +13,18 @@ use good_lp::solvers::SolutionStatus;
 use good_lp::{
     Expression, ProblemVariables, Solution as _, SolverModel, Variable, WithTimeLimit, constraint, microlp, variable,
 };
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
+use petgraph::unionfind::UnionFind;
 
 use super::extract::{Problem, Solution};
 
-/// Cycles that are cut off in one round.
-const CUTS: usize = 200;
+/// Cycle constraints added per round.
+const MAX_CYCLE_CUTS: usize = 200;
 
-/// A choice for a class.
+/// A choice of an e-class.
 struct Choice {
-    /// Its position there.
+    /// Its position in the class.
     number: usize,
     cost: f64,
     needs: Vec<usize>,
@@ -29,15 +32,15 @@ struct Choice {
 
 /// A set of small numbers.
 #[derive(Clone, PartialEq)]
-struct Bits(Vec<u64>);
+struct BitSet(Vec<u64>);
 
-impl Bits {
-    fn none(n: usize) -> Bits {
-        Bits(vec![0; n.div_ceil(64)])
+impl BitSet {
+    fn none(n: usize) -> BitSet {
+        BitSet(vec![0; n.div_ceil(64)])
     }
 
-    fn full(n: usize) -> Bits {
-        Bits(vec![u64::MAX; n.div_ceil(64)])
+    fn full(n: usize) -> BitSet {
+        BitSet(vec![u64::MAX; n.div_ceil(64)])
     }
 
     fn has(&self, i: usize) -> bool {
@@ -52,56 +55,56 @@ impl Bits {
         self.0[i / 64] &= !(1 << (i % 64));
     }
 
-    fn add(&mut self, other: &Bits) {
+    fn add(&mut self, other: &BitSet) {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
     }
 
-    fn keep(&mut self, other: &Bits) {
+    fn keep(&mut self, other: &BitSet) {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a &= b);
     }
 }
 
-/// What is needed of the problem: choices by class, none of which another makes superfluous.
+/// The reachable, undominated choices of a problem, by class.
 struct Program {
     classes: BTreeMap<usize, Vec<Choice>>,
     roots: Vec<usize>,
-    /// The classes that a class needs whatever is taken, of those the nearest. Without them the relaxation
-    /// would pay a half of what both of two alternatives need.
-    always: BTreeMap<usize, Vec<usize>>,
-    /// The classes that the roots need whatever is taken.
-    certain: BTreeSet<usize>,
+    /// The nearest classes that each class needs in every solution (its dominators). Without these constraints the
+    /// relaxation would pay half of what both of two choices need.
+    mandatory: BTreeMap<usize, Vec<usize>>,
+    /// The classes that the roots need in every solution.
+    required: BTreeSet<usize>,
 }
 
 /// A cycle of classes, each needed by the one before it.
 type Cycle = Vec<usize>;
 
 /// Classes that choices link.
-type Part = BTreeSet<usize>;
+type Component = BTreeSet<usize>;
 
-/// How much of each choice is taken, by class.
-type Taken = BTreeMap<usize, Vec<f64>>;
+/// The fraction of each choice that is taken, by class.
+type Fractions = BTreeMap<usize, Vec<f64>>;
 
 impl Problem<'_> {
-    /// What no choice costs less than, and the best one that was found in so much time: `known`, or one that costs less.
-    /// Both cost the same unless time was short.
+    /// A lower bound, and the best solution found within this time: `known` or a cheaper one. Both cost the same unless
+    /// time ran out.
     pub fn exact(&self, known: Solution, time: Duration) -> (f64, Solution) {
         let until = Instant::now() + time;
         let program = Program::of(self);
         let mut cuts = BTreeSet::new();
-        let mut parts = program.parts();
-        let mut solved: BTreeMap<Part, (f64, Taken)> = BTreeMap::new();
+        let mut components = program.components();
+        let mut solved: BTreeMap<Component, (f64, Fractions)> = BTreeMap::new();
         loop {
-            for part in &parts {
-                if !solved.contains_key(part) {
-                    solved.insert(part.clone(), program.best(part, &mut cuts, until));
+            for component in &components {
+                if !solved.contains_key(component) {
+                    solved.insert(component.clone(), program.best(component, &mut cuts, until));
                 }
             }
-            let taken: Taken = parts.iter().flat_map(|p| solved[p].1.clone()).collect();
+            let taken: Fractions = components.iter().flat_map(|p| solved[p].1.clone()).collect();
             let cycles = program.cycles(&taken);
-            let before = parts.len();
-            cycles.iter().for_each(|c| join(&mut parts, c));
-            if parts.len() == before {
-                let bound: f64 = parts.iter().map(|p| solved[p].0).sum();
+            let before = components.len();
+            cycles.iter().for_each(|c| join(&mut components, c));
+            if components.len() == before {
+                let bound: f64 = components.iter().map(|p| solved[p].0).sum();
                 let found = self.with(&known, &program.chosen(&taken)).filter(|s| s.cost < known.cost - 1e-9);
                 let best = found.unwrap_or(known);
                 return (bound.min(best.cost), best);
@@ -111,12 +114,12 @@ impl Problem<'_> {
     }
 }
 
-/// Makes one part of those that a cycle goes through.
-fn join(parts: &mut Vec<Part>, cycle: &Cycle) {
-    let (through, mut rest): (Vec<Part>, Vec<Part>) =
-        parts.drain(..).partition(|p| cycle.iter().any(|c| p.contains(c)));
+/// Merges the components that a cycle passes through.
+fn join(components: &mut Vec<Component>, cycle: &Cycle) {
+    let (through, mut rest): (Vec<Component>, Vec<Component>) =
+        components.drain(..).partition(|p| cycle.iter().any(|c| p.contains(c)));
     rest.push(through.into_iter().flatten().collect());
-    *parts = rest;
+    *components = rest;
 }
 
 impl Program {
@@ -137,33 +140,33 @@ impl Program {
             stack.extend(list.iter().flat_map(|x| x.needs.iter().copied()));
             classes.insert(c, list);
         }
-        let mut program = Program { classes, roots, always: BTreeMap::new(), certain: BTreeSet::new() };
-        program.find_always();
+        let mut program = Program { classes, roots, mandatory: BTreeMap::new(), required: BTreeSet::new() };
+        program.find_mandatory();
         let mut open = program.roots.clone();
         while let Some(c) = open.pop() {
-            if program.certain.insert(c) {
-                open.extend(&program.always[&c]);
+            if program.required.insert(c) {
+                open.extend(&program.mandatory[&c]);
             }
         }
         program
     }
 
-    /// Finds what each class needs in every solution, and drops the choices that need their own class in every one.
-    fn find_always(&mut self) {
+    /// Finds the classes that each class needs in every solution, and drops choices that need their own class.
+    fn find_mandatory(&mut self) {
         let order = self.operands_first();
         let number: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
-        let mut always = vec![Bits::full(order.len()); order.len()];
-        let below = |x: &Choice, always: &[Bits]| {
-            let mut all = Bits::none(order.len());
-            x.needs.iter().for_each(|d| all.add(&always[number[d]]));
+        let mut mandatory = vec![BitSet::full(order.len()); order.len()];
+        let below = |x: &Choice, mandatory: &[BitSet]| {
+            let mut all = BitSet::none(order.len());
+            x.needs.iter().for_each(|d| all.add(&mandatory[number[d]]));
             all
         };
-        // From everything down to what holds.
+        // Greatest fixed point.
         let mut changed = true;
         while changed {
             changed = false;
             for (at, c) in order.iter().enumerate() {
-                let each = self.classes[c].iter().map(|x| below(x, &always)).filter(|b| !b.has(at));
+                let each = self.classes[c].iter().map(|x| below(x, &mandatory)).filter(|b| !b.has(at));
                 let Some(mut both) = each.reduce(|mut a, b| {
                     a.keep(&b);
                     a
@@ -171,28 +174,28 @@ impl Program {
                     continue;
                 };
                 both.insert(at);
-                if both != always[at] {
-                    always[at] = both;
+                if both != mandatory[at] {
+                    mandatory[at] = both;
                     changed = true;
                 }
             }
         }
         for (at, c) in order.iter().enumerate() {
             let list = self.classes.get_mut(c).into_iter();
-            list.for_each(|l| l.retain(|x| !x.needs.iter().any(|d| always[number[d]].has(at))));
-            // Only the nearest ones: the others follow from theirs.
-            let all: Vec<usize> = (0..order.len()).filter(|d| *d != at && always[at].has(*d)).collect();
-            let mut follows = Bits::none(order.len());
+            list.for_each(|l| l.retain(|x| !x.needs.iter().any(|d| mandatory[number[d]].has(at))));
+            // Only the nearest ones; the others follow.
+            let all: Vec<usize> = (0..order.len()).filter(|d| *d != at && mandatory[at].has(*d)).collect();
+            let mut follows = BitSet::none(order.len());
             for d in &all {
-                let mut own = always[*d].clone();
+                let mut own = mandatory[*d].clone();
                 own.remove(*d);
                 follows.add(&own);
             }
-            self.always.insert(*c, all.into_iter().filter(|d| !follows.has(*d)).map(|d| order[d]).collect());
+            self.mandatory.insert(*c, all.into_iter().filter(|d| !follows.has(*d)).map(|d| order[d]).collect());
         }
     }
 
-    /// The classes, each behind what it needs as far as there is no cycle.
+    /// The classes in post-order: operands first, except on cycles.
     fn operands_first(&self) -> Vec<usize> {
         let (mut seen, mut order) = (BTreeSet::new(), Vec::new());
         let mut stack: Vec<(usize, bool)> = self.roots.iter().map(|c| (*c, false)).collect();
@@ -207,50 +210,49 @@ impl Program {
         order
     }
 
-    /// Classes that choices link: by what they need besides what is needed anyway.
-    fn parts(&self) -> Vec<Part> {
-        let mut linked: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    /// Connected components of the classes: linked by needs that are not required anyway.
+    fn components(&self) -> Vec<Component> {
+        let order: Vec<usize> = self.classes.keys().copied().collect();
+        let number: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
+        let mut linked = UnionFind::new(order.len());
         for (c, list) in &self.classes {
-            for d in list.iter().flat_map(|x| &x.needs).filter(|d| !self.certain.contains(d)) {
-                linked.entry(*c).or_default().push(*d);
-                linked.entry(*d).or_default().push(*c);
+            for d in list.iter().flat_map(|x| &x.needs).filter(|d| !self.required.contains(d)) {
+                linked.union(number[c], number[d]);
             }
         }
-        let mut seen = BTreeSet::new();
-        let mut parts = Vec::new();
-        for c in self.classes.keys() {
-            let (mut part, mut open) = (Part::new(), vec![*c]);
-            while let Some(c) = open.pop() {
-                if seen.insert(c) {
-                    part.insert(c);
-                    open.extend(linked.get(&c).into_iter().flatten());
-                }
-            }
-            if !part.is_empty() {
-                parts.push(part);
-            }
+        // In the order of their first classes.
+        let mut components: Vec<Component> = Vec::new();
+        let mut position: BTreeMap<usize, usize> = BTreeMap::new();
+        for c in &order {
+            let at = *position.entry(linked.find_mut(number[c])).or_insert_with(|| {
+                components.push(Component::new());
+                components.len() - 1
+            });
+            components[at].insert(*c);
         }
-        parts
+        components
     }
 
-    /// What a part costs at least, and its best choice; where time is short, none.
-    fn best(&self, part: &Part, cuts: &mut BTreeSet<Cycle>, until: Instant) -> (f64, Taken) {
-        // A part that is hard leaves time for the others.
+    /// A lower bound of a component and its best choice; none where time runs out.
+    fn best(&self, component: &Component, cuts: &mut BTreeSet<Cycle>, until: Instant) -> (f64, Fractions) {
+        // A hard component leaves time for the others.
         let until = until - until.saturating_duration_since(Instant::now()) / 2;
         let least = |c: &usize| self.classes[c].iter().map(|x| x.cost).fold(f64::INFINITY, f64::min);
-        let mut bound: f64 = part.intersection(&self.certain).map(least).sum();
-        if let (1, Some(c)) = (part.len(), part.first().filter(|c| self.certain.contains(c))) {
+        let mut bound: f64 = component.intersection(&self.required).map(least).sum();
+        if let (1, Some(c)) = (component.len(), component.first().filter(|c| self.required.contains(c))) {
             let cheapest = self.classes[c].iter().position(|x| x.cost == bound);
             let taken = (0..self.classes[c].len()).map(|k| if Some(k) == cheapest { 1.0 } else { 0.0 });
-            return (bound, Taken::from([(*c, taken.collect())]));
+            return (bound, Fractions::from([(*c, taken.collect())]));
         }
-        cuts.extend(self.pairs(part));
+        cuts.extend(self.pairs(component));
         for whole in [false, true] {
             loop {
-                let Some((cost, taken)) = self.solve(part, cuts, whole, until) else { return (bound, Taken::new()) };
+                let Some((cost, taken)) = self.solve(component, cuts, whole, until) else {
+                    return (bound, Fractions::new());
+                };
                 bound = bound.max(cost);
                 let before = cuts.len();
-                cuts.extend(self.cycles(&taken).into_iter().take(CUTS));
+                cuts.extend(self.cycles(&taken).into_iter().take(MAX_CYCLE_CUTS));
                 if cuts.len() > before {
                     continue;
                 }
@@ -260,27 +262,33 @@ impl Program {
                 break;
             }
         }
-        (bound, Taken::new())
+        (bound, Fractions::new())
     }
 
     /// Cycles of two classes.
-    fn pairs(&self, part: &Part) -> BTreeSet<Cycle> {
+    fn pairs(&self, component: &Component) -> BTreeSet<Cycle> {
         let needs = |c: &usize, d: &usize| self.classes[c].iter().any(|x| x.needs.contains(d));
         let mut out = BTreeSet::new();
-        for c in part {
+        for c in component {
             let others = self.classes[c].iter().flat_map(|x| &x.needs);
-            out.extend(others.filter(|d| *d > c && part.contains(d) && needs(d, c)).map(|d| vec![*c, *d]));
+            out.extend(others.filter(|d| *d > c && component.contains(d) && needs(d, c)).map(|d| vec![*c, *d]));
         }
         out
     }
 
-    /// The optimum of a part, and how much of each choice it takes.
-    fn solve(&self, part: &Part, cuts: &BTreeSet<Cycle>, whole: bool, until: Instant) -> Option<(f64, Taken)> {
+    /// The optimum of a component, and the fraction of each choice that it takes.
+    fn solve(
+        &self,
+        component: &Component,
+        cuts: &BTreeSet<Cycle>,
+        whole: bool,
+        until: Instant,
+    ) -> Option<(f64, Fractions)> {
         let left = until.checked_duration_since(Instant::now()).filter(|t| !t.is_zero())?;
         let mut variables = ProblemVariables::new();
         let mut taken: BTreeMap<usize, Vec<Variable>> = BTreeMap::new();
         let mut objective = Expression::from(0.0);
-        for c in part {
+        for c in component {
             let own = self.classes[c].iter().map(|choice| {
                 let x = variables.add(if whole { variable().binary() } else { variable().bounds(0.0..=1.0) });
                 objective += choice.cost * x;
@@ -289,30 +297,30 @@ impl Program {
             taken.insert(*c, own.collect());
         }
         let mut model = variables.minimise(objective).using(microlp).with_time_limit(left.as_secs_f64());
-        for c in part.intersection(&self.certain) {
+        for c in component.intersection(&self.required) {
             let sum: Expression = taken[c].iter().sum();
             model = model.with(constraint!(sum >= 1.0));
         }
-        let open = |d: &&usize| !self.certain.contains(d);
-        for c in part {
-            // All choices of a class that need another one together: a class takes one of them.
+        let open = |d: &&usize| !self.required.contains(d);
+        for c in component {
+            // All choices of a class that need another class share one constraint, as a class takes one choice.
             let needed: BTreeSet<usize> = self.classes[c].iter().flat_map(|x| &x.needs).filter(open).copied().collect();
             for d in needed {
                 let sum: Expression = taken[&d].iter().sum();
                 model = model.with(constraint!(sum - self.through(&taken, *c, d) >= 0.0));
             }
-            for d in self.always[c].iter().filter(|d| part.contains(d)).filter(open) {
+            for d in self.mandatory[c].iter().filter(|d| component.contains(d)).filter(open) {
                 let (own, other): (Expression, Expression) = (taken[c].iter().sum(), taken[d].iter().sum());
                 model = model.with(constraint!(other - own >= 0.0));
             }
         }
-        for cycle in cuts.iter().filter(|cycle| cycle.iter().all(|c| part.contains(c))) {
+        for cycle in cuts.iter().filter(|cycle| cycle.iter().all(|c| component.contains(c))) {
             let sum: Expression = steps(cycle).map(|(c, d)| self.through(&taken, c, d)).sum();
             model = model.with(constraint!(sum <= cycle.len() as f64 - 1.0));
         }
         let solution = model.solve().ok().filter(|s| matches!(s.status(), SolutionStatus::Optimal))?;
         let values = |list: &Vec<Variable>| list.iter().map(|x| solution.value(*x)).collect();
-        let taken: Taken = taken.iter().map(|(c, list)| (*c, values(list))).collect();
+        let taken: Fractions = taken.iter().map(|(c, list)| (*c, values(list))).collect();
         let cost = taken.iter().flat_map(|(c, list)| self.classes[c].iter().zip(list)).map(|(n, x)| n.cost * x);
         Some((cost.sum(), taken))
     }
@@ -323,8 +331,8 @@ impl Program {
         list.filter(|(n, _)| n.needs.contains(&d)).map(|(_, x)| *x).sum()
     }
 
-    /// The choice for each class of which one is taken.
-    fn chosen(&self, taken: &Taken) -> Vec<(usize, usize)> {
+    /// The choice of each class that takes one.
+    fn chosen(&self, taken: &Fractions) -> Vec<(usize, usize)> {
         let one = |(c, list): (&usize, &Vec<f64>)| {
             let k = list.iter().position(|x| *x > 0.5)?;
             Some((*c, self.classes[c][k].number))
@@ -332,9 +340,9 @@ impl Program {
         taken.iter().filter_map(one).collect()
     }
 
-    /// Cycles that a fractional solution goes round more than an integer one could, shortest first.
-    fn cycles(&self, taken: &Taken) -> Vec<Cycle> {
-        // A step costs what is missing to taking it for sure; a cycle that costs less than 1 is cut off.
+    /// Violated cycle constraints of a fractional solution, shortest cycle first.
+    fn cycles(&self, taken: &Fractions) -> Vec<Cycle> {
+        // A step costs 1 minus its fraction; a cycle shorter than 1 violates its constraint.
         let mut steps: BTreeMap<usize, BTreeMap<usize, f64>> = BTreeMap::new();
         for (c, list) in taken {
             for (n, x) in self.classes[c].iter().zip(list).filter(|(_, x)| **x > 1e-6) {
@@ -343,34 +351,27 @@ impl Program {
                 }
             }
         }
-        peel(&mut steps);
+        keep_cyclic(&mut steps);
         let mut found: Vec<(f64, Cycle)> = steps.keys().filter_map(|c| shortest(&steps, *c)).collect();
         found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
         found.into_iter().map(|(_, c)| c).collect()
     }
 }
 
-/// Leaves out what leads nowhere: without cycles nothing is left.
-fn peel(steps: &mut BTreeMap<usize, BTreeMap<usize, f64>>) {
-    let mut readers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (c, to) in steps.iter() {
-        to.keys().for_each(|d| readers.entry(*d).or_default().push(*c));
-    }
-    let mut dead: Vec<usize> = readers.keys().copied().filter(|d| !steps.contains_key(d)).collect();
-    while let Some(d) = dead.pop() {
-        for c in readers.get(&d).into_iter().flatten() {
-            if let Some(to) = steps.get_mut(c) {
-                to.remove(&d);
-                if to.is_empty() {
-                    steps.remove(c);
-                    dead.push(*c);
-                }
-            }
-        }
-    }
+/// Keeps the steps within strongly connected components; without cycles none is left.
+fn keep_cyclic(steps: &mut BTreeMap<usize, BTreeMap<usize, f64>>) {
+    let edges = steps.iter().flat_map(|(c, to)| to.keys().map(|d| (*c, *d, ())));
+    let graph: DiGraphMap<usize, ()> = DiGraphMap::from_edges(edges);
+    let components = tarjan_scc(&graph).into_iter().enumerate();
+    let component: BTreeMap<usize, usize> =
+        components.flat_map(|(k, list)| list.into_iter().map(move |c| (c, k))).collect();
+    steps.retain(|c, to| {
+        to.retain(|d, _| component[c] == component[d]);
+        !to.is_empty()
+    });
 }
 
-/// The shortest cycle through `start` if it is shorter than 1, from its smallest class on.
+/// The shortest cycle through `start` if it is shorter than 1, rotated to its smallest class.
 fn shortest(steps: &BTreeMap<usize, BTreeMap<usize, f64>>, start: usize) -> Option<(f64, Cycle)> {
     const ENOUGH: f64 = 1.0 - 1e-4;
     let mut distance: BTreeMap<usize, (f64, usize)> = BTreeMap::new();
@@ -410,7 +411,7 @@ fn steps(cycle: &Cycle) -> impl Iterator<Item = (usize, usize)> + '_ {
     cycle.iter().copied().zip(cycle.iter().copied().cycle().skip(1)).take(cycle.len())
 }
 
-/// Without the choices that cost no less than another one that needs no more.
+/// Dominance pruning: drops choices that cost no less and need no less than another.
 fn undominated(list: Vec<Choice>) -> Vec<Choice> {
     let beats = |a: &Choice, b: &Choice| a.cost <= b.cost && a.needs.iter().all(|n| b.needs.contains(n));
     let keep: Vec<bool> = (0..list.len())
@@ -427,9 +428,9 @@ mod tests {
     use crate::egraph::extract::tests::random;
     use crate::egraph::graph::EGraph;
 
-    /// From any choice the best one is found, and it is proven to be the best, cycles or not.
+    /// From any choice the optimum is found and proved, with or without cycles.
     #[test]
-    fn it_is_what_brute_force_finds() {
+    fn exact_extraction_matches_brute_force() {
         let graph = EGraph::default();
         let (mut tried, mut better) = (0, 0);
         for seed in 0..400 {

@@ -1,7 +1,7 @@
-//! Extraction: one e-node for each class that is needed, so that the sum of their costs is small.
+//! Extraction: chooses one e-node per needed class so that the sum of their costs is small.
 //!
-//! A class that several others read is paid for once (DAG cost). The choice never has a cycle: the first solutions are
-//! built bottom up, and what improves them is checked.
+//! A class with several readers is paid for once (DAG cost). The choice is acyclic: initial solutions are built bottom
+//! up, and local search checks each change.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -12,40 +12,40 @@ use super::cost::Target;
 use super::graph::EGraph;
 use super::language::{Kind, Node};
 
-/// The cost of an op that is evaluated at compile time, and of a view: something, so that fewer are better.
-const NEXT_TO_NOTHING: f64 = 1e-4;
+/// Cost of ops evaluated at compile time and of views: small, so that fewer are better.
+const EPSILON_COST: f64 = 1e-4;
 
-/// One way to compute a class: an e-node, by its position there, in a kernel of its own or in that of its operand.
+/// A way to compute a class: an e-node in a kernel of its own, or fused with its operand's kernel.
 struct Choice {
     node: usize,
-    /// The class and the e-node of the operand that is computed in the same kernel, and stored nowhere.
+    /// Class and e-node of the operand that is fused and not stored.
     inside: Option<(usize, usize)>,
     cost: f64,
-    /// Each class once.
+    /// The classes it needs, each once.
     needs: Vec<usize>,
 }
 
-/// The problem: classes with the ways to compute them, by dense numbers.
+/// The extraction problem: classes with their choices, densely numbered.
 pub struct Problem<'a> {
     graph: &'a EGraph,
     ids: Vec<Id>,
     number: HashMap<Id, usize>,
-    /// First an e-node each, in their order.
+    /// First one choice per e-node, in their order.
     nodes: Vec<Vec<Choice>>,
-    /// Whether a class follows from constants, so that it costs next to nothing.
+    /// Whether a class depends only on constants, so that it is almost free.
     known: Vec<bool>,
     /// Choices that read a class: class and choice.
     readers: Vec<Vec<(usize, usize)>>,
     roots: Vec<usize>,
 }
 
-/// A solution: for each class a choice, and what the roots need costs.
+/// A solution: a choice for each class, and the cost of what the roots need.
 #[derive(Clone, Debug)]
 pub struct Solution {
     choice: Vec<Option<usize>>,
     /// Classes that the roots need, operands first.
     order: Vec<usize>,
-    /// The sum.
+    /// Total cost.
     pub cost: f64,
 }
 
@@ -71,7 +71,7 @@ impl<'a> Problem<'a> {
                 let [x] = n.children[..] else { continue };
                 let inner = graph.egg[graph.egg.find(x)].nodes.iter().enumerate();
                 list.extend(inner.filter_map(|(k, i)| {
-                    let cost = target.joined(graph.scratch(), i.made?, n.made?)? + NEXT_TO_NOTHING;
+                    let cost = target.fused_cost(graph.scratch(), i.scratch_op?, n.scratch_op?)? + EPSILON_COST;
                     Some(Choice { node, inside: Some((number[&graph.egg.find(x)], k)), cost, needs: needs_of(i) })
                 }));
             }
@@ -94,18 +94,18 @@ impl<'a> Problem<'a> {
         self.roots.iter().copied()
     }
 
-    /// The choices of a class: what each costs and which classes it needs.
+    /// The choices of a class: cost and needed classes.
     pub fn class(&self, c: usize) -> impl Iterator<Item = (f64, &[usize])> {
         self.nodes[c].iter().map(|n| (n.cost, n.needs.as_slice()))
     }
 
-    /// Whether a class follows from constants, so that it costs next to nothing.
+    /// Whether a class depends only on constants, so that it is almost free.
     pub fn is_known(&self, c: usize) -> bool {
         self.known[c]
     }
 
-    /// The e-nodes that a solution takes with their classes, operands first.
-    pub fn taken<'s>(&'s self, s: &'s Solution) -> impl Iterator<Item = (Id, &'a Node)> + 's {
+    /// The e-nodes of a solution with their classes, operands first.
+    pub fn selected<'s>(&'s self, s: &'s Solution) -> impl Iterator<Item = (Id, &'a Node)> + 's {
         let one = |c: usize, node: usize| (self.ids[c], &self.graph.egg[self.ids[c]].nodes[node]);
         s.order.iter().flat_map(move |c| {
             let choice = s.choice[*c].map(|k| &self.nodes[*c][k]);
@@ -114,10 +114,10 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The ops as they were; classes that none of them computes as `greedy` says.
-    fn first(&self, original: &[(Id, Node)], greedy: &[Option<usize>]) -> Vec<Option<usize>> {
+    /// The original ops; classes without one as `greedy` says.
+    fn original_choice(&self, original: &[(Id, Node)], greedy: &[Option<usize>]) -> Vec<Option<usize>> {
         let mut first = greedy.to_vec();
-        // Of several ops that turned out equal the first is taken: its operands come before it, so there is no cycle.
+        // Of several equal ops the first is taken: its operands come before it, so there is no cycle.
         for (id, node) in original.iter().rev() {
             let find = |list: &[Id]| list.iter().map(|i| self.graph.egg.find(*i)).collect::<Vec<_>>();
             let c = self.number[&self.graph.egg.find(*id)];
@@ -128,14 +128,14 @@ impl<'a> Problem<'a> {
         first
     }
 
-    /// Up to `most` e-nodes of each class from which the roots can be computed, classes in an order in which operands come
-    /// first whichever e-nodes are taken: what the ops were, what `best` takes, and of the others those that cost least
-    /// with all they need.
-    pub fn several(&self, original: &[(Id, Node)], best: &Solution, most: usize) -> Vec<(Id, Vec<&'a Node>)> {
+    /// Up to `most` e-nodes per class, such that every selection of them is acyclic and computes the roots, with the
+    /// classes in topological order. They are the original op, the choice of `best`, and those of the others with the
+    /// smallest total cost.
+    pub fn alternatives(&self, original: &[(Id, Node)], best: &Solution, most: usize) -> Vec<(Id, Vec<&'a Node>)> {
         let greedy = self.greedy();
-        let first = self.first(original, &greedy);
+        let first = self.original_choice(original, &greedy);
         let mut kept: Vec<Vec<usize>> = vec![Vec::new(); self.ids.len()];
-        for choice in [&first, &self.apart(best)] {
+        for choice in [&first, &self.unfused(best)] {
             self.add(&mut kept, &mut |c| choice[c].into_iter().collect(), 2);
         }
         let whole = self.whole_costs();
@@ -162,7 +162,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The choice of a solution with each e-node in a kernel of its own.
-    fn apart(&self, s: &Solution) -> Vec<Option<usize>> {
+    fn unfused(&self, s: &Solution) -> Vec<Option<usize>> {
         let mut choice = s.choice.clone();
         for c in &s.order {
             if let Some(k) = s.choice[*c]
@@ -175,7 +175,7 @@ impl<'a> Problem<'a> {
         choice
     }
 
-    /// Keeps e-nodes of the classes that the roots need so far, unless that makes a cycle.
+    /// Adds e-nodes to the classes that the roots need so far, unless that makes a cycle.
     fn add(&self, kept: &mut [Vec<usize>], wanted: &mut dyn FnMut(usize) -> Vec<usize>, most: usize) {
         let mut seen = vec![false; self.ids.len()];
         let mut open: VecDeque<usize> = self.roots.iter().copied().collect();
@@ -191,7 +191,7 @@ impl<'a> Problem<'a> {
             }
             open.extend(kept[c].iter().flat_map(|k| self.nodes[c][*k].needs.iter().copied()));
         }
-        // What cannot be computed without a cycle is of no use, nor is what needs it.
+        // Drops e-nodes that cannot be computed without a cycle.
         loop {
             let before: usize = kept.iter().map(Vec::len).sum();
             for c in 0..kept.len() {
@@ -206,7 +206,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Whether class `target` is among `from`, or what these need.
+    /// Whether class `target` is among `from` or their transitive needs.
     fn reaches(&self, kept: &[Vec<usize>], from: &[usize], target: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut open = from.to_vec();
@@ -221,7 +221,7 @@ impl<'a> Problem<'a> {
         false
     }
 
-    /// The least that each class costs with all it needs, where nothing is shared.
+    /// Tree cost: the least cost of each class with all its needs, without sharing.
     fn whole_costs(&self) -> Vec<f64> {
         let mut costs = vec![f64::INFINITY; self.ids.len()];
         loop {
@@ -238,7 +238,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The classes that the roots need, operands first.
+    /// The classes that the roots need, in topological order.
     fn sorted(&self, kept: &[Vec<usize>]) -> Vec<usize> {
         let (mut done, mut order) = (vec![false; self.ids.len()], Vec::new());
         let mut stack: Vec<(usize, bool)> = self.roots.iter().rev().map(|c| (*c, false)).collect();
@@ -257,10 +257,10 @@ impl<'a> Problem<'a> {
         order
     }
 
-    /// The best solution that is found from the ops as they were, in their order, and from the greedy one.
+    /// The best solution by local search from the original ops and from the greedy choice.
     pub fn solve(&self, original: &[(Id, Node)]) -> Option<Solution> {
         let greedy = self.greedy();
-        let first = self.first(original, &greedy);
+        let first = self.original_choice(original, &greedy);
         let mut best: Option<Solution> = None;
         for start in [first, greedy.clone()] {
             let Some(s) = self.evaluate(start) else { continue };
@@ -279,8 +279,8 @@ impl<'a> Problem<'a> {
         self.evaluate(choice)
     }
 
-    /// Bottom up in the order of cost, like Dijkstra's algorithm: a class is settled with the e-node whose needs,
-    /// together and each once, cost least. What it needs is settled before, so there is no cycle.
+    /// Greedy bottom-up extraction in order of cost, like Dijkstra's algorithm. A class is settled with the e-node
+    /// whose needs, each counted once, cost least. Its needs are settled before, so there is no cycle.
     fn greedy(&self) -> Vec<Option<usize>> {
         let n = self.ids.len();
         let own = |c: usize, k: usize| self.nodes[c][k].cost;
@@ -316,7 +316,7 @@ impl<'a> Problem<'a> {
         choice
     }
 
-    /// The solution of a choice; `None` where it has a cycle or a hole.
+    /// The solution of a choice; `None` where it has a cycle or an unset class.
     fn evaluate(&self, choice: Vec<Option<usize>>) -> Option<Solution> {
         const NEW: u8 = 0;
         const OPEN: u8 = 1;
@@ -354,13 +354,13 @@ impl<'a> Problem<'a> {
         Some(Solution { choice, order, cost })
     }
 
-    /// Changes the choice of single classes, and of all classes together that could share one, while that helps.
+    /// Local search: changes the choice of single classes, and of all classes that could share one.
     fn improve(&self, mut best: Solution, greedy: &[Option<usize>]) -> Solution {
         const PASSES: usize = 4;
         for _ in 0..PASSES {
             let before = best.cost;
-            self.flip(&mut best);
-            self.share(&mut best, greedy);
+            self.improve_single(&mut best);
+            self.improve_shared(&mut best, greedy);
             if best.cost > before - 1e-9 {
                 break;
             }
@@ -372,7 +372,7 @@ impl<'a> Problem<'a> {
         self.evaluate(choice).filter(|s| s.cost < best.cost - 1e-9)
     }
 
-    fn flip(&self, best: &mut Solution) {
+    fn improve_single(&self, best: &mut Solution) {
         for c in best.order.clone() {
             for k in 0..self.nodes[c].len() {
                 if best.choice[c] == Some(k) {
@@ -387,18 +387,18 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// A class that is not needed may pay once several others read it: a merged product of which each reader takes a
-    /// slice. For each such class, everything above it that is needed and can be computed from it is.
-    fn share(&self, best: &mut Solution, greedy: &[Option<usize>]) {
+    /// A class may pay off once several others read it, such as a merged product that each reader slices. For each
+    /// unused class, tries to compute all needed classes above it from it.
+    fn improve_shared(&self, best: &mut Solution, greedy: &[Option<usize>]) {
         for m in 0..self.ids.len() {
-            let works = self.nodes[m].iter().any(|n| n.cost > 2.0 * NEXT_TO_NOTHING);
+            let works = self.nodes[m].iter().any(|n| n.cost > 2.0 * EPSILON_COST);
             let users: BTreeSet<usize> = self.readers[m].iter().map(|(c, _)| *c).collect();
             if !works || users.len() < 2 || best.order.contains(&m) {
                 continue;
             }
             let (mut choice, flipped) = self.lift(m, best, greedy);
             let Some(mut s) = self.evaluate(choice.clone()) else { continue };
-            // Some of them may have been better off as they were.
+            // Reverts readers that were cheaper before.
             for c in flipped {
                 let kept = choice[c];
                 choice[c] = best.choice[c];
@@ -413,8 +413,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The choice in which what reads `m`, through at most a few classes that are not needed, is computed from it; and
-    /// the needed classes that changed.
+    /// The choice in which the readers of `m`, through a few unneeded classes, are computed from it; and the needed
+    /// classes that changed.
     fn lift(&self, m: usize, best: &Solution, greedy: &[Option<usize>]) -> (Vec<Option<usize>>, Vec<usize>) {
         const DEPTH: usize = 4;
         let mut choice = best.choice.clone();
@@ -443,7 +443,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// For each class the choices that need it: their class, and which.
+/// For each class the choices that need it: their class and position.
 fn readers(nodes: &[Vec<Choice>]) -> Vec<Vec<(usize, usize)>> {
     let mut out = vec![Vec::new(); nodes.len()];
     for (c, list) in nodes.iter().enumerate() {
@@ -454,7 +454,7 @@ fn readers(nodes: &[Vec<Choice>]) -> Vec<Vec<(usize, usize)>> {
     out
 }
 
-/// The union of sorted lists, with one more element.
+/// The union of sorted lists and one more element.
 fn union<'b>(lists: impl Iterator<Item = &'b Vec<u32>>, more: Option<u32>) -> Vec<u32> {
     let mut all: Vec<u32> = lists.flatten().copied().chain(more).collect();
     all.sort_unstable();
@@ -463,10 +463,10 @@ fn union<'b>(lists: impl Iterator<Item = &'b Vec<u32>>, more: Option<u32>) -> Ve
 }
 
 fn node_cost(graph: &EGraph, target: &Target, node: &Node, known: bool) -> f64 {
-    match (node.kind, node.made) {
+    match (node.kind, node.scratch_op) {
         (Kind::Leaf(_), _) | (Kind::Result(_), _) | (_, None) => 0.0,
-        _ if known => NEXT_TO_NOTHING,
-        (Kind::Op(_), Some(op)) => target.cost(graph.scratch(), op, graph.joins(&node.children)) + NEXT_TO_NOTHING,
+        _ if known => EPSILON_COST,
+        (Kind::Op(_), Some(op)) => target.cost(graph.scratch(), op, graph.joins(&node.children)) + EPSILON_COST,
     }
 }
 
@@ -476,7 +476,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A problem without an e-graph: few classes, each with some choices of any other classes.
+    /// A random problem without an e-graph: few classes, each with some choices of any other classes.
     pub fn random<'a>(graph: &'a EGraph, rng: &mut Rng) -> Problem<'a> {
         let classes = rng.int(2, 8) as usize;
         let choice = |rng: &mut Rng, node: usize| {

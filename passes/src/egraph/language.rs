@@ -1,4 +1,4 @@
-//! The language of the e-graph: whatever the list of ops holds. A new op needs no line here.
+//! The e-graph language: e-nodes for all ops of the registry. A new op needs no change here.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,26 +7,26 @@ use std::hash::{Hash, Hasher};
 use egg::{Id, Language};
 use of_ir::{Attr, Attrs, OpDef, OpId, Tensor};
 
-/// What an e-node is.
+/// The kind of an e-node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
-    /// A value from outside of the region, by its number.
+    /// A value from outside the segment, by its number.
     Leaf(u32),
-    /// An op with its attributes, by their number in [`Forms`]. With several results its class is their tuple.
+    /// An op with its attributes, by its number in [`OpInterner`]. With several results its class is their tuple.
     Op(u32),
     /// Result `.0` of the tuple that is the only child.
     Result(u32),
 }
 
-/// An e-node: what it is, and the classes of its operands.
+/// An e-node: its kind, and the classes of its operands.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Operands.
+    /// The classes of its operands.
     pub children: Vec<Id>,
-    /// The op of the scratch graph that stands for it, with its location: where it comes from. No part of its identity.
-    pub made: Option<OpId>,
+    /// Its op in the scratch graph, with the location. Not part of its identity.
+    pub scratch_op: Option<OpId>,
 }
 
 impl Node {
@@ -81,14 +81,14 @@ impl Language for Node {
     }
 }
 
-/// Ops with attributes, each once: equal ones have one number.
+/// Interned ops with attributes: equal ones have one number.
 #[derive(Default)]
-pub struct Forms {
+pub struct OpInterner {
     list: Vec<(&'static dyn OpDef, Attrs)>,
     index: HashMap<String, Vec<u32>>,
 }
 
-impl Forms {
+impl OpInterner {
     /// The number of an op with attributes.
     pub fn number(&mut self, def: &'static dyn OpDef, attrs: &Attrs) -> u32 {
         let bucket = self.index.entry(key(def, attrs)).or_default();
@@ -111,7 +111,7 @@ impl Forms {
 /// Tensors up to this many bytes are compared by content; larger ones are equal when they share memory.
 const SMALL: usize = 4096;
 
-/// Equal forms have equal keys.
+/// A hash key: equal ops with attributes have equal keys.
 fn key(def: &dyn OpDef, attrs: &Attrs) -> String {
     let mut out = String::from(def.name());
     for (name, attr) in attrs.iter() {
@@ -124,7 +124,7 @@ fn key(def: &dyn OpDef, attrs: &Attrs) -> String {
 }
 
 fn same(a: &Attrs, b: &Attrs) -> bool {
-    // All but the tensors is in the key.
+    // The key covers all but tensors.
     let tensor = |x: &Attr| if let Attr::Tensor(t) = x { Some(t.clone()) } else { None };
     a.iter().zip(b.iter()).all(|((_, x), (_, y))| match (tensor(x), tensor(y)) {
         (Some(x), Some(y)) => same_tensor(&x, &y),

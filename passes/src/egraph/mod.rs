@@ -1,11 +1,28 @@
-//! `optimize`: rewrites by equality saturation.
+//! E-graphs over ops: saturation with rewrite rules, and extraction of the cheapest expressions.
 //!
-//! A function is cut into regions ([`region`]). Each becomes an e-graph ([`graph`], [`language`]) whose classes hold
-//! equal expressions; the rules of [`crate::rules`] add more of them ([`saturate`]); what costs least on the target
-//! ([`cost`]) is taken out ([`extract`], and `exact`). Every op that is made says in its location which rules made it, and of what.
+//! A segment of a function ([`segment`]) becomes an e-graph ([`graph`], [`language`]) whose e-classes hold equal
+//! expressions. [`saturate`] applies the rules of [`crate::rules`], and [`extract`] and `exact` choose one e-node per
+//! class by the cost model ([`cost`]). The location of every new op names the rules that made it and their sources
+//! ([`provenance`]).
 //!
-//! Sources: Willsey et al., "egg: Fast and Extensible Equality Saturation" (2021); Yang et al., "Equality Saturation for
-//! Tensor Graph Superoptimization" (2021), from which the multi-pattern merges are.
+//! The e-graph is egg's: union-find, hash-consing, rebuilding and analysis. egg's `Pattern`, `Rewrite`, `Runner` and
+//! `Extractor` are not used, for these reasons:
+//!
+//! - 40 of the 88 rules are functions. Most of them compute attributes or shapes: permutations, pads, slice bounds,
+//!   filters enlarged by zeros. Others relate several e-classes at once, such as all products of one matrix. egg's
+//!   `Pattern` binds e-classes only, so these rules need code in any case. The other 48 are equations as text
+//!   ([`pattern`], 200 lines), which also match commuted operands, shapes and element types.
+//! - Adding an e-node can fail: inference may reject the operands or not know the shape. egg's `Analysis::make` cannot
+//!   refuse an e-node, and its `Pattern` applier adds nodes without such a check.
+//! - Every e-node carries the locations of the e-nodes that its rule matched. egg's explanations prove equalities of
+//!   terms but keep no such data per e-node.
+//! - Extraction has DAG cost, fuses an activation into its producer, keeps several alternatives per class, and returns
+//!   a lower bound. egg's `Extractor` has tree cost, and its `LpExtractor` needs the C library CBC.
+//! - With those replaced, egg's `Runner` would only be the loop of [`saturate`]. Its match limit with growing bans is
+//!   that of egg's `BackoffScheduler`.
+//!
+//! Sources: Willsey et al., "egg: Fast and Extensible Equality Saturation" (2021); Yang et al., "Equality Saturation
+//! for Tensor Graph Superoptimization" (2021), from which the multi-pattern merges are.
 
 pub mod cost;
 mod exact;
@@ -14,138 +31,7 @@ pub mod graph;
 pub mod language;
 pub mod pattern;
 pub mod provenance;
-pub mod region;
 pub mod rule;
 pub mod saturate;
+pub mod segment;
 pub mod view;
-
-use std::time::{Duration, Instant};
-
-use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_ir::{Func, Module, RegionId, Rewriter};
-
-use crate::{Pass, PassContext, pass_options};
-use cost::{MACHINES, Target};
-use region::{Outcome, Task, optimize, runs};
-use saturate::{Limits, Rules, Stop};
-
-pass_options! {
-    /// Options of `optimize`.
-    pub struct OptimizeOptions {
-        /// What the costs are of: cpu, t4 (each op a kernel), or the devices of a mesh: NAME[AxB] or a file
-        target: String = MACHINES[0].name.into(),
-        /// E-nodes of a region
-        nodes: usize = 6000,
-        /// Rounds of a region
-        rounds: usize = 8,
-        /// Ops of a region
-        region: usize = 200,
-        /// The last resort: no rule is tried after this many seconds
-        seconds: usize = 60,
-        /// Ways to compute each value that are left for 'shard' to choose from
-        alternatives: usize = 1,
-        /// Seconds for integer programs of the choice, which improve it and say what none costs less than; 0 for none
-        exact: f64 = 10.0,
-    }
-}
-
-/// The share by which the costs of a choice and of the best may differ for what is not counted, such as views.
-const SMALL: f64 = 1e-4;
-/// A day: no option asks for more.
-const MOST_SECONDS: f64 = 86400.0;
-
-/// The pass.
-pub struct Optimize;
-
-impl Pass for Optimize {
-    const NAME: &'static str = "optimize";
-    const SUMMARY: &'static str = "equal ops that cost less on the target, by equality saturation";
-    type Options = OptimizeOptions;
-
-    fn run(options: &OptimizeOptions, module: &mut Module, cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
-        if options.exact.is_nan() || options.exact < 0.0 {
-            return Err(
-                Diagnostic::error(Code::PIPELINE, Location::Unknown, "option 'exact' is seconds from 0 on").into()
-            );
-        }
-        let target = Target::named(&options.target)?;
-        let until = Instant::now().checked_add(Duration::from_secs(options.seconds as u64));
-        let limits = Limits { nodes: options.nodes, rounds: options.rounds, until };
-        let rules = Rules::new(crate::rules::all());
-        let mut total = Total::default();
-        for func in module.funcs.values_mut() {
-            total.function(func, &rules, &target, &limits, options)?;
-        }
-        total.report(options, cx);
-        Ok(())
-    }
-}
-
-/// What all regions together came to.
-#[derive(Default)]
-struct Total {
-    before: f64,
-    after: f64,
-    bound: f64,
-    regions: usize,
-    nodes: usize,
-    solving: Duration,
-    out_of_time: bool,
-}
-
-impl Total {
-    fn function(
-        &mut self,
-        func: &mut Func,
-        rules: &Rules,
-        target: &Target,
-        limits: &Limits,
-        options: &OptimizeOptions,
-    ) -> Result<(), Diagnostic> {
-        let mut rw = Rewriter::new(&mut func.graph, Optimize::NAME);
-        let mut blocks = vec![rw.graph().entry()];
-        while let Some(block) = blocks.pop() {
-            blocks.extend(inner_blocks(&rw, block));
-            for run in runs(rw.graph(), block, options.region) {
-                let exact = Duration::from_secs_f64(options.exact.min(MOST_SECONDS)).saturating_sub(self.solving);
-                let task = Task { rules, target, limits, exact, ways: options.alternatives };
-                if let Some(o) = optimize(&mut rw, &run, &task)? {
-                    self.add(o);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, o: Outcome) {
-        tracing::debug!(before = o.before, after = o.after, nodes = o.nodes, stop = ?o.stop, "region");
-        self.before += o.before;
-        self.after += o.after;
-        self.bound += o.bound.min(o.after);
-        self.regions += 1;
-        self.nodes += o.nodes;
-        self.solving += o.solving;
-        self.out_of_time |= o.stop == Stop::Time;
-    }
-
-    fn report(&self, options: &OptimizeOptions, cx: &mut PassContext<'_>) {
-        let ns = |us: f64| (us * 1e3).round() as usize;
-        cx.count("regions", self.regions);
-        cx.count("e-nodes", self.nodes);
-        cx.count("ns before", ns(self.before));
-        cx.count("ns after", ns(self.after));
-        let exact = options.exact > 0.0;
-        if exact {
-            cx.count("ns at least", ns(self.bound));
-        }
-        if self.out_of_time || (exact && self.bound < self.after * (1.0 - SMALL)) {
-            let what = "'optimize' ran out of time: another run may find more or less";
-            let d = Diagnostic::warning(Code::PIPELINE, Location::Unknown, what);
-            cx.warn(d.hint("fewer nodes or rounds, or more seconds: 'optimize{seconds=600,exact=600}'"));
-        }
-    }
-}
-
-fn inner_blocks(rw: &Rewriter<'_>, block: RegionId) -> Vec<RegionId> {
-    rw.graph().region_ops(block).flat_map(|op| rw.graph().op(op).regions.to_vec()).collect()
-}

@@ -1,11 +1,11 @@
-//! Equations as text: `mul(add(a, b), c) = add(mul(a, c), mul(b, c))`.
+//! Rewrite patterns as text: `mul(add(a, b), c) = add(mul(a, c), mul(b, c))`.
 //!
-//! A name with operands is an op of the list without attributes, `of.` left away. Any other name is a variable; one
-//! that starts with a capital letter stands for what is known at compile time. A number is a constant of which every
-//! element is that number. Operands of `add`, `mul`, `max` and `min` may stand either way round.
+//! A name with operands is an op without attributes and without the prefix `of.`. Any other name is a variable; a
+//! capital first letter restricts it to constants. A number is a constant whose elements all have that value. Patterns
+//! match the operands of `add`, `mul`, `max` and `min` in either order.
 //!
-//! What the variables are is said beside the equation: `x[*b m k] w[k n] s[]` gives shapes, in which equal names are
-//! equal extents and `*b` stands for any number of leading axes. A variable without brackets has any shape.
+//! Shapes of variables are declared beside the equation: in `x[*b m k] w[k n] s[]` equal names are equal extents, and
+//! `*b` stands for any number of leading axes. A variable without brackets has any shape.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ use super::view::{Term, View};
 /// One side of an equation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pattern {
-    /// Any class, the same wherever the name stands.
+    /// Any class; the same class for each occurrence of the name.
     Variable(String),
-    /// A constant whose elements are all this.
+    /// A constant whose elements all have this value.
     Number(f64),
-    /// An op: its full name, operands.
+    /// An op: its full name and operands.
     Op(String, Vec<Pattern>),
 }
 
-/// What a match bound: classes to variables, and the e-nodes that matched.
+/// A match: the classes bound to variables, and the matched e-nodes.
 #[derive(Clone, Default)]
 pub struct Match<'a> {
     /// Classes by variable.
@@ -37,19 +37,19 @@ pub struct Match<'a> {
     pub nodes: Vec<&'a Node>,
 }
 
-/// The shape of a variable.
+/// The declared shape of a variable.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Declared {
+pub struct ShapePattern {
     /// Name of the leading axes.
     pub lead: Option<String>,
     /// The other axes: names or numbers.
     pub axes: Vec<String>,
 }
 
-/// Reads a pattern.
+/// Parses a pattern.
 ///
 /// # Panics
-/// When it is malformed: patterns are part of the program, and a test reads them all.
+/// When it is malformed: patterns are part of the program, and a test parses them all.
 pub fn parse(text: &str) -> Pattern {
     let mut rest = text.trim();
     let p = term(&mut rest);
@@ -82,8 +82,8 @@ fn term(rest: &mut &str) -> Pattern {
     name.parse().map_or_else(|_| Pattern::Variable(name.into()), Pattern::Number)
 }
 
-/// Reads shapes of variables, see the top of the file.
-pub fn shapes(text: &str) -> BTreeMap<String, Declared> {
+/// Parses the shapes of variables, see the module documentation.
+pub fn shapes(text: &str) -> BTreeMap<String, ShapePattern> {
     let mut out = BTreeMap::new();
     let mut rest = text.trim();
     while let Some((name, tail)) = rest.split_once('[') {
@@ -93,14 +93,14 @@ pub fn shapes(text: &str) -> BTreeMap<String, Declared> {
         if lead.is_some() {
             axes.remove(0);
         }
-        out.insert(name.trim().to_owned(), Declared { lead, axes });
+        out.insert(name.trim().to_owned(), ShapePattern { lead, axes });
         rest = tail.trim_start();
     }
     out
 }
 
 /// Whether the classes of a match have the declared shapes.
-pub fn fits(view: &View<'_>, m: &Match<'_>, shapes: &BTreeMap<String, Declared>) -> bool {
+pub fn fits(view: &View<'_>, m: &Match<'_>, shapes: &BTreeMap<String, ShapePattern>) -> bool {
     let mut bound: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let mut bind = |name, dims: &[usize]| *bound.entry(name).or_insert_with(|| dims.to_vec()) == dims;
     shapes.iter().all(|(name, declared)| {
@@ -115,14 +115,13 @@ pub fn fits(view: &View<'_>, m: &Match<'_>, shapes: &BTreeMap<String, Declared>)
     })
 }
 
-/// Matches at one class that are looked for. Where classes read themselves there are as many as paths, more than any rule
-/// may say in a round.
-const MOST: usize = 1 << 12;
+/// Most matches per class. Cyclic classes have as many matches as paths, more than a rule may apply per round.
+const MAX_MATCHES: usize = 1 << 12;
 
 const COMMUTATIVE: &[&str] = &["of.add", "of.mul", "of.max", "of.min"];
 
-/// The matches of a pattern at a class, appended to `out`. No op is looked for in what follows from constants: it is computed
-/// at compile time, in whatever way it is written.
+/// Appends the matches of a pattern at a class to `out`. Classes that depend only on constants are not matched: they
+/// are computed at compile time in any form.
 pub fn matches<'a>(view: &View<'a>, p: &Pattern, class: Id, so_far: &Match<'a>, out: &mut Vec<Match<'a>>) {
     match p {
         Pattern::Variable(name) => {
@@ -135,16 +134,16 @@ pub fn matches<'a>(view: &View<'a>, p: &Pattern, class: Id, so_far: &Match<'a>, 
             out.push(m);
         }
         Pattern::Number(n) => {
-            // Written with few digits; models hold what their element type makes of it.
+            // Patterns have few digits; models hold the value rounded to their element type.
             if view.splat(class).is_some_and(|x| (x - n).abs() <= 1e-6 * n.abs()) {
                 out.push(so_far.clone());
             }
         }
         Pattern::Op(name, operands) if !view.known(class) => {
             for node in view.nodes(view.graph.egg.find(class)) {
-                if view.graph.form(node).is_none_or(|(def, _)| def.name() != name)
+                if view.graph.op_and_attrs(node).is_none_or(|(def, _)| def.name() != name)
                     || node.children.len() != operands.len()
-                    || out.len() > MOST
+                    || out.len() > MAX_MATCHES
                 {
                     continue;
                 }
@@ -172,7 +171,7 @@ fn at_node<'a>(
     for (i, p) in operands.iter().enumerate() {
         let child = node.children[if swapped { operands.len() - 1 - i } else { i }];
         let mut next = Vec::new();
-        for m in partial.iter().take(MOST) {
+        for m in partial.iter().take(MAX_MATCHES) {
             matches(view, p, child, m, &mut next);
         }
         partial = next;
@@ -180,7 +179,7 @@ fn at_node<'a>(
     out.append(&mut partial);
 }
 
-/// The term that a pattern stands for; `dtype` is that of numbers.
+/// The term of a pattern under a match; `dtype` is that of numbers.
 pub fn instantiate(p: &Pattern, m: &Match<'_>, dtype: DType) -> Option<Term> {
     Some(match p {
         Pattern::Variable(name) => Term::Class(*m.classes.get(name)?),
@@ -199,7 +198,7 @@ pub fn bare(name: &str) -> Option<(&'static dyn OpDef, Attrs)> {
     Some((decl.as_def(), Attrs::new()))
 }
 
-/// The names of the variables of a pattern, each once.
+/// The variables of a pattern, each once.
 pub fn variables(p: &Pattern, out: &mut Vec<String>) {
     match p {
         Pattern::Variable(v) if !out.contains(v) => out.push(v.clone()),

@@ -1,4 +1,4 @@
-//! What the optimiser made, for people: every op with the rules that made it and what it was made of.
+//! Provenance of optimized ops: the rules that made each op, and its source locations.
 
 use std::fmt::Write;
 
@@ -7,7 +7,8 @@ use of_ir::Module;
 
 use super::saturate::BY;
 
-/// An entry for each op but constants of `module` that `optimize` made: what it is, the rules, and the places that it comes from.
+/// One entry for each op of `module` that `optimize` made, except constants: the op, the rules, and its source
+/// locations.
 pub fn rewrites(module: &Module) -> String {
     let mut out = String::new();
     for (name, func) in &module.funcs {
@@ -28,7 +29,7 @@ pub fn rewrites(module: &Module) -> String {
     out
 }
 
-/// The rules that made an op, where it or what it was derived from since was made by some.
+/// The rules that made an op, where rules made it or an op that it derives from.
 fn made(loc: &Location) -> Option<(String, Vec<&Location>)> {
     let Location::Derived { by, from } = loc else { return None };
     match by.strip_prefix(BY) {

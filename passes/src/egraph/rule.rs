@@ -1,4 +1,4 @@
-//! A rewrite rule: a name, how it is found, and how the test makes an instance of it.
+//! Rewrite rules: a name, how instances are found, and how the test makes an example.
 
 use of_diag::Diagnostic;
 use of_ir::{DType, Rewriter, Type, ValueId};
@@ -10,11 +10,11 @@ use of_ops::structural::Constant;
 use super::pattern::{self, Match, Pattern};
 use super::view::{Equation, View};
 
-/// A rule.
+/// A rewrite rule.
 pub struct Rule {
     /// Name in locations: `optimize/name`.
     pub name: &'static str,
-    /// How it is found.
+    /// How instances are found.
     pub search: Search,
 }
 
@@ -23,29 +23,29 @@ pub struct Rule {
 pub enum Search {
     /// An equation as text.
     Text {
-        /// Both sides, `=` or `<=>` between them: from left to right, or both ways.
+        /// Both sides, with `=` for left to right or `<=>` for both directions.
         equation: &'static str,
         /// Shapes of the variables.
         shapes: &'static str,
-        /// Element types that it holds for.
+        /// Element types for which it holds.
         types: &'static [DType],
     },
-    /// A function that reads the e-graph.
+    /// A function over the e-graph.
     Code {
-        /// Says what is equal.
+        /// Finds equations.
         find: fn(&View<'_>, &mut Vec<Equation>),
-        /// Makes an instance of the left side.
-        example: fn(&mut Example<'_, '_>) -> Made,
+        /// Makes an example of the left side.
+        example: fn(&mut Example<'_, '_>) -> ExampleResult,
     },
 }
 
-/// What an example gives: the values whose equals are checked.
-pub type Made = Result<Vec<ValueId>, Diagnostic>;
+/// The values of an example, whose equations are checked.
+pub type ExampleResult = Result<Vec<ValueId>, Diagnostic>;
 
-/// One value of an example.
-pub type One = Result<ValueId, Diagnostic>;
+/// A value of an example.
+pub type ValueResult = Result<ValueId, Diagnostic>;
 
-/// Where the example of a rule is built.
+/// Builds the example of a rule.
 pub struct Example<'r, 'g> {
     /// Creates ops.
     pub rw: &'r mut Rewriter<'g>,
@@ -75,30 +75,30 @@ impl Example<'_, '_> {
     }
 
     /// A constant of numbers from -2 to 2.
-    pub fn known(&mut self, dims: &[usize]) -> One {
+    pub fn known(&mut self, dims: &[usize]) -> ValueResult {
         let value = self.rng.tensor(DType::F32, dims, -2.0, 2.0);
         self.rw.create_one(Constant { value }, &[])
     }
 
     /// A constant of numbers from 1/2 to 2.
-    pub fn known_positive(&mut self, dims: &[usize]) -> One {
+    pub fn known_positive(&mut self, dims: &[usize]) -> ValueResult {
         let value = self.rng.tensor(DType::F32, dims, 0.5, 2.0);
         self.rw.create_one(Constant { value }, &[])
     }
 
-    /// A constant of whole numbers from 0 to 8.
-    pub fn known_whole(&mut self, dims: &[usize], dtype: DType) -> One {
+    /// A constant of integers from 0 to 8.
+    pub fn known_whole(&mut self, dims: &[usize], dtype: DType) -> ValueResult {
         let value = self.rng.tensor(dtype, dims, 0.0, 8.0);
         self.rw.create_one(Constant { value }, &[])
     }
 
     /// A constant of rank 0.
-    pub fn number(&mut self, n: f64) -> One {
+    pub fn number(&mut self, n: f64) -> ValueResult {
         Constant::number(self.rw, n, DType::F32)
     }
 
     /// A constant list of integers.
-    pub fn ints(&mut self, list: &[i64]) -> One {
+    pub fn ints(&mut self, list: &[i64]) -> ValueResult {
         Constant::ints(self.rw, list)
     }
 
@@ -110,12 +110,12 @@ impl Example<'_, '_> {
     }
 
     /// A reshape.
-    pub fn reshape(&mut self, x: ValueId, dims: &[usize]) -> One {
-        crate::canonicalize::reshape_to(self.rw, x, dims)
+    pub fn reshape(&mut self, x: ValueId, dims: &[usize]) -> ValueResult {
+        crate::builders::reshape_to(self.rw, x, dims)
     }
 
     /// `length` elements along an axis.
-    pub fn slice(&mut self, x: ValueId, axis: i64, start: i64, length: i64) -> One {
+    pub fn slice(&mut self, x: ValueId, axis: i64, start: i64, length: i64) -> ValueResult {
         let mut operands = vec![x];
         for bound in [start, start + length, axis] {
             operands.push(self.ints(&[bound])?);
@@ -123,13 +123,13 @@ impl Example<'_, '_> {
         self.rw.create_one(Slice {}, &operands)
     }
 
-    /// A dequantised input.
-    pub fn quantised(&mut self, dims: &[usize]) -> One {
+    /// A dequantized input.
+    pub fn quantised(&mut self, dims: &[usize]) -> ValueResult {
         let (x, s, z) = (self.whole(dims, DType::U8), self.known_positive(&[])?, self.known_whole(&[], DType::U8)?);
         self.rw.create_one(DequantizeLinear { axis: 0, block_size: 0, dtype: None }, &[x, s, z])
     }
 
-    /// A plain convolution with pads all around.
+    /// A convolution with padding on all sides.
     pub fn conv_op(&mut self, pad: i64, most_stride: i64) -> Conv {
         let strides = [(); 2].map(|()| if most_stride > 1 { 2 } else { 1 });
         Conv {
@@ -142,7 +142,8 @@ impl Example<'_, '_> {
         }
     }
 
-    /// A convolution of an input with a known filter, of either layout, and dimensions of one number a channel of it.
+    /// A convolution with constant filters, in either layout, and the dimensions of one number per channel of its
+    /// result.
     pub fn conv(&mut self) -> Result<(ValueId, Vec<usize>), Diagnostic> {
         let channels_last = self.rng.int(0, 1) == 0;
         let x = self.input(if channels_last { &[1, 5, 4] } else { &[1, 4, 5] });
@@ -154,23 +155,23 @@ impl Example<'_, '_> {
     }
 }
 
-/// Where rounding alone makes the two sides of an algebraic equation differ, and integers wrap.
+/// Types for algebraic equations: both sides differ only by rounding, and integers wrap.
 pub const NUMBERS: &[DType] = &[DType::F32, DType::F64, DType::I32, DType::I64];
-/// Where numbers have inverses.
+/// Types with reciprocals.
 pub const FLOATS: &[DType] = &[DType::F32, DType::F64];
 /// Truth values.
 pub const BOOLS: &[DType] = &[DType::Bool];
 
-/// An equation as text, compiled.
+/// A compiled equation.
 pub struct Compiled {
     left: Pattern,
     right: Pattern,
-    shapes: std::collections::BTreeMap<String, pattern::Declared>,
+    shapes: std::collections::BTreeMap<String, pattern::ShapePattern>,
     types: &'static [DType],
 }
 
 impl Search {
-    /// The directions of an equation.
+    /// Compiles each direction of an equation.
     pub fn compile(&self) -> Vec<Compiled> {
         let Search::Text { equation, shapes, types } = *self else { return Vec::new() };
         let (both, (l, r)) = match equation.split_once("<=>") {
@@ -193,7 +194,7 @@ impl Compiled {
         &self.left
     }
 
-    /// Every instance in the e-graph.
+    /// Finds every instance in the e-graph.
     pub fn find(&self, view: &View<'_>, out: &mut Vec<Equation>) {
         let Pattern::Op(name, _) = &self.left else { return };
         let mut classes: Vec<_> = view.named(name).map(|(class, _)| class).collect();

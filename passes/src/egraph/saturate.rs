@@ -1,4 +1,5 @@
-//! Applies rules until nothing is new or a limit is reached. Each round first searches, then applies.
+//! Equality saturation: applies rules until nothing is new or a limit is reached. Each round first searches, then
+//! applies.
 
 use std::time::Instant;
 
@@ -9,87 +10,87 @@ use super::graph::EGraph;
 use super::rule::{Compiled, Rule, Search};
 use super::view::{Equation, Term, View};
 
-/// When to stop.
+/// Limits of saturation.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// E-nodes.
     pub nodes: usize,
     /// Rounds.
     pub rounds: usize,
-    /// The last resort; what was found until then depends on the machine.
+    /// Time limit as a last resort: results then depend on the machine.
     pub until: Option<Instant>,
 }
 
-/// Why it stopped.
+/// Why saturation stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stop {
-    /// No rule says anything new.
+pub enum StopReason {
+    /// No rule adds anything new.
     Saturated,
-    /// Rounds.
+    /// The limit of rounds.
     Rounds,
-    /// E-nodes.
+    /// The limit of e-nodes.
     Nodes,
-    /// Time.
+    /// The time limit.
     Time,
 }
 
-/// Rules that are ready to run.
+/// Compiled rules.
 pub struct Rules {
     rules: Vec<(&'static Rule, Vec<Compiled>)>,
 }
 
 impl Rules {
-    /// The rules of a table.
+    /// Compiles rules.
     pub fn new(rules: impl IntoIterator<Item = &'static Rule>) -> Rules {
         Rules { rules: rules.into_iter().map(|r| (r, r.search.compile())).collect() }
     }
 }
 
-/// Equations of one rule in one round; a rule that finds more rests for some rounds, each time twice as long, so that
-/// no rule starves the others.
-const MATCHES: usize = 1000;
+/// Matches of one rule per round. A rule with more is banned for some rounds, each time twice as long, so that it does
+/// not starve the others (as egg's `BackoffScheduler`).
+const MATCH_LIMIT: usize = 1000;
 
 /// Applies the rules.
-pub fn saturate(graph: &mut EGraph, rules: &Rules, limits: &Limits) -> Stop {
-    let mut rests = vec![(0usize, 0u32); rules.rules.len()];
+pub fn saturate(graph: &mut EGraph, rules: &Rules, limits: &Limits) -> StopReason {
+    let mut bans = vec![(0usize, 0u32); rules.rules.len()];
     graph.egg.rebuild();
     for round in 0..limits.rounds {
         let mut found = Vec::new();
         let view = View::new(graph);
-        for ((rule, compiled), (until, times)) in rules.rules.iter().zip(&mut rests) {
+        for ((rule, compiled), (until, times)) in rules.rules.iter().zip(&mut bans) {
             if round < *until {
                 continue;
             }
             let equations = search(rule, compiled, &view);
-            if equations.len() > MATCHES << *times {
+            if equations.len() > MATCH_LIMIT << *times {
                 *until = round + (2 << *times);
                 *times += 1;
                 continue;
             }
             found.extend(equations.into_iter().map(|e| (rule.name, e)));
             if limits.until.is_some_and(|t| Instant::now() > t) {
-                return Stop::Time;
+                return StopReason::Time;
             }
         }
-        let mut news = false;
+        let mut changed = false;
         for (name, equation) in found {
             if graph.egg.total_number_of_nodes() > limits.nodes {
                 graph.egg.rebuild();
-                return Stop::Nodes;
+                return StopReason::Nodes;
             }
             let before = graph.egg.total_number_of_nodes();
             let united = apply(graph, name, &equation).is_some_and(|id| graph.union(equation.class, id));
-            news |= united || graph.egg.total_number_of_nodes() > before;
+            changed |= united || graph.egg.total_number_of_nodes() > before;
         }
         graph.egg.rebuild();
-        if !news && rests.iter().all(|(until, _)| round >= *until) {
-            return Stop::Saturated;
+        if !changed && bans.iter().all(|(until, _)| round >= *until) {
+            return StopReason::Saturated;
         }
     }
-    Stop::Rounds
+    StopReason::Rounds
 }
 
-/// What one rule says.
+/// The equations that one rule finds.
 pub fn search(rule: &Rule, compiled: &[Compiled], view: &View<'_>) -> Vec<Equation> {
     let mut out = Vec::new();
     match rule.search {
@@ -116,10 +117,10 @@ fn add(graph: &mut EGraph, term: &Term, loc: &Location) -> Option<Id> {
     }
 }
 
-/// What locations of this pass start with.
+/// Prefix of the locations of this pass.
 pub const BY: &str = "optimize/";
 
-/// The location of an op made by a rule: the names of all rules on the way, and what they started from.
+/// The location of an op made by a rule: the names of all rules involved, and the original locations.
 pub fn derive(rule: &str, from: &[Location]) -> Location {
     let mut rules: Vec<&str> = Vec::new();
     let mut roots: Vec<&Location> = Vec::new();

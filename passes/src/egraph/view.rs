@@ -1,4 +1,4 @@
-//! What a rule sees of the e-graph, and what it says: that a class equals a term.
+//! The view that rules have of the e-graph, and the equations they return: a class equals a term.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use of_ops::structural::Constant;
 
 use super::graph::{EGraph, parts};
 use super::language::Node;
-use crate::facts::is_map;
+use crate::matchers::is_elementwise;
 
-/// An expression over classes: the right side of an equation.
+/// A term over classes: the right side of an equation.
 #[derive(Clone)]
 pub enum Term {
-    /// A class that is there.
+    /// An existing class.
     Class(Id),
     /// The first result of an op.
     Op(&'static dyn OpDef, Attrs, Vec<Term>),
@@ -34,29 +34,29 @@ impl Term {
         Term::Op(def, attrs, operands.into_iter().collect())
     }
 
-    /// A constant.
+    /// The value of a constant class.
     pub fn constant(value: Tensor) -> Term {
         Term::op(Constant { value }, [])
     }
 
-    /// A constant of rank 1.
+    /// The integers of a constant.
     pub fn ints(list: &[i64]) -> Term {
         Term::constant(Tensor::from_i64s(list))
     }
 }
 
-/// `class = term`, found at the given e-nodes.
+/// `class = term`, found at some e-nodes.
 pub struct Equation {
     /// The left side.
     pub class: Id,
     /// The right side.
     pub term: Term,
-    /// Where the left side comes from.
+    /// Locations of the left side.
     pub from: Vec<Location>,
 }
 
-/// An e-node of the op `T` with the class that holds it.
-pub struct Found<'a, T> {
+/// An e-node of the op `T` with its class.
+pub struct NodeMatch<'a, T> {
     /// Its attributes.
     pub op: T,
     /// The e-node.
@@ -65,27 +65,27 @@ pub struct Found<'a, T> {
     pub class: Id,
 }
 
-impl<T> Found<'_, T> {
+impl<T> NodeMatch<'_, T> {
     /// The class of operand `i`.
     pub fn operand(&self, i: usize) -> Id {
         self.node.children[i]
     }
 }
 
-/// The e-graph between two rounds, to search in.
+/// A read-only view of the e-graph between two rounds.
 pub struct View<'a> {
     /// The e-graph.
     pub graph: &'a EGraph,
     /// Classes in order.
     classes: Vec<Id>,
-    /// For each op, the classes that hold such an e-node, in order, and which e-node.
+    /// For each op the classes with such an e-node, in order, and the position of the e-node.
     by_op: HashMap<&'static str, Vec<(Id, usize)>>,
-    /// For each class, the e-nodes that read it: their class, which e-node, which operand.
+    /// For each class the e-nodes that read it: class, position, operand.
     users: HashMap<Id, Vec<(Id, usize, usize)>>,
 }
 
 impl<'a> View<'a> {
-    /// A view of a graph that has been rebuilt.
+    /// A view of a rebuilt e-graph.
     pub fn new(graph: &'a EGraph) -> View<'a> {
         let mut classes: Vec<Id> = graph.egg.classes().map(|c| c.id).collect();
         classes.sort_unstable();
@@ -93,7 +93,7 @@ impl<'a> View<'a> {
         let mut users: HashMap<Id, Vec<(Id, usize, usize)>> = HashMap::new();
         for id in &classes {
             for (i, node) in graph.egg[*id].nodes.iter().enumerate() {
-                if let Some((def, _)) = graph.form(node) {
+                if let Some((def, _)) = graph.op_and_attrs(node) {
                     by_op.entry(def.name()).or_default().push((*id, i));
                     for (k, child) in node.children.iter().enumerate() {
                         users.entry(graph.egg.find(*child)).or_default().push((*id, i, k));
@@ -109,25 +109,25 @@ impl<'a> View<'a> {
         &self.classes
     }
 
-    fn found<T: OpSpec>(&self, class: Id, i: usize) -> Option<Found<'a, T>> {
+    fn found<T: OpSpec>(&self, class: Id, i: usize) -> Option<NodeMatch<'a, T>> {
         let node = &self.graph.egg[class].nodes[i];
-        Some(Found { op: self.graph.as_op::<T>(node)?, node, class })
+        Some(NodeMatch { op: self.graph.as_op::<T>(node)?, node, class })
     }
 
     /// Every e-node of the op `T`.
-    pub fn all<T: OpSpec>(&self) -> Vec<Found<'a, T>> {
+    pub fn all<T: OpSpec>(&self) -> Vec<NodeMatch<'a, T>> {
         let list = self.by_op.get(T::NAME).map_or(&[][..], Vec::as_slice);
         list.iter().filter_map(|(class, i)| self.found(*class, *i)).collect()
     }
 
     /// The e-nodes of the op `T` in one class.
-    pub fn in_class<T: OpSpec>(&self, class: Id) -> Vec<Found<'a, T>> {
+    pub fn in_class<T: OpSpec>(&self, class: Id) -> Vec<NodeMatch<'a, T>> {
         let class = self.graph.egg.find(class);
         (0..self.graph.egg[class].nodes.len()).filter_map(|i| self.found(class, i)).collect()
     }
 
     /// The e-nodes of the op `T` that read a class as operand `operand`.
-    pub fn users<T: OpSpec>(&self, class: Id, operand: usize) -> Vec<Found<'a, T>> {
+    pub fn users<T: OpSpec>(&self, class: Id, operand: usize) -> Vec<NodeMatch<'a, T>> {
         let list = self.users.get(&self.graph.egg.find(class)).map_or(&[][..], Vec::as_slice);
         list.iter().filter(|(_, _, k)| *k == operand).filter_map(|(c, i, _)| self.found(*c, *i)).collect()
     }
@@ -143,18 +143,18 @@ impl<'a> View<'a> {
         &self.graph.egg[class].nodes
     }
 
-    /// Every e-node that computes element by element, with its class.
+    /// Every elementwise e-node, with its class.
     pub fn maps(&self) -> Vec<(Id, &'a Node)> {
         let nodes = self.classes.iter().flat_map(|c| self.graph.egg[*c].nodes.iter().map(move |n| (*c, n)));
-        nodes.filter(|(_, n)| self.is_map(n)).collect()
+        nodes.filter(|(_, n)| self.is_elementwise(n)).collect()
     }
 
-    /// Whether an e-node computes element by element.
-    pub fn is_map(&self, node: &Node) -> bool {
-        self.graph.form(node).is_some_and(|(def, _)| is_map(def.name())) && !node.children.is_empty()
+    /// Whether an e-node is elementwise.
+    pub fn is_elementwise(&self, node: &Node) -> bool {
+        self.graph.op_and_attrs(node).is_some_and(|(def, _)| is_elementwise(def.name())) && !node.children.is_empty()
     }
 
-    /// Whether two ids are one class.
+    /// Whether two ids are the same class.
     pub fn same(&self, a: Id, b: Id) -> bool {
         self.graph.egg.find(a) == self.graph.egg.find(b)
     }
@@ -182,22 +182,22 @@ impl<'a> View<'a> {
         self.constant(class)?.to_i64s()
     }
 
-    /// The number that all elements of a small constant have.
+    /// The value of a small splat constant.
     pub fn splat(&self, class: Id) -> Option<f64> {
-        crate::facts::splat(self.graph.scratch(), self.graph.value(class)?)
+        crate::matchers::splat(self.graph.scratch(), self.graph.value(class)?)
     }
 
-    /// Whether a class follows from constants.
+    /// Whether a class depends only on constants.
     pub fn known(&self, class: Id) -> bool {
         self.graph.egg[class].data.known
     }
 
-    /// Whether an operand is left out.
+    /// Whether an optional operand is absent.
     pub fn left_out(&self, class: Id) -> bool {
         self.graph.ty(class) == Type::None
     }
 
-    /// The equation `class = term`, made of the given e-nodes.
+    /// The equation `class = term`, with the locations of these e-nodes.
     pub fn equation(&self, class: Id, term: Term, from: &[&Node]) -> Equation {
         Equation { class, term, from: from.iter().map(|n| self.graph.location(n)).collect() }
     }

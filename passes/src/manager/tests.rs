@@ -1,3 +1,5 @@
+//! Tests of the pass manager.
+
 use of_ir::text::parse_module;
 
 use super::*;
@@ -58,7 +60,7 @@ fn passes_run_in_order_and_are_reported() {
 }
 
 #[test]
-fn what_changed_is_printed_once() {
+fn print_changed_prints_each_change_once() {
     let mut manager = Manager::parse("dce,dce,cse").unwrap();
     manager.settings.print_changed = true;
     let (_, out) = run(&manager, &mut module());
@@ -70,7 +72,7 @@ fn what_changed_is_printed_once() {
 }
 
 #[test]
-fn a_panic_leaves_a_reproducer() {
+fn panicking_pass_writes_a_reproducer() {
     let dir = tempfile::tempdir().unwrap();
     let mut manager = Manager::parse("dce").unwrap();
     manager.add::<Panics>(NoOptions).add::<crate::verify::Verify>(NoOptions);
@@ -88,7 +90,7 @@ fn a_panic_leaves_a_reproducer() {
 }
 
 #[test]
-fn a_module_that_does_not_verify_is_noticed() {
+fn verify_each_reports_broken_modules() {
     let mut manager = Manager::default();
     manager.add::<Breaks>(NoOptions);
     manager.settings.verify_each = true;
@@ -103,7 +105,7 @@ fn a_module_that_does_not_verify_is_noticed() {
 }
 
 #[test]
-fn what_does_not_exist_is_named_with_its_place() {
+fn unknown_names_are_reported_with_position() {
     let e = Manager::parse("dce,canonicalise,dce{x=1},simplify{a},specialize{n=z}").err().unwrap();
     let text: Vec<String> = e.0.iter().map(ToString::to_string).collect();
     assert_eq!(

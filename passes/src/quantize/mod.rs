@@ -1,10 +1,10 @@
-//! Quantisation after training: products and convolutions of floats become those of dequantised bytes, which
-//! `quantize-contractions` makes integer ones.
+//! Post-training quantization: contractions of floats become contractions of dequantized bytes, which
+//! `quantize-contractions` turns into integer ones.
 //!
-//! What is multiplied is rounded to unsigned bytes, over a [`Range`] that was seen when the model ran on data; weights to
-//! signed bytes with a scale for each column, symmetric. Everything else stays as it is.
+//! Activations are rounded to unsigned bytes over a [`Range`] observed on calibration inputs. Weights are rounded to
+//! signed bytes, symmetric, with a scale per column. Everything else stays.
 
-mod halves;
+mod float16;
 mod range;
 
 use std::collections::HashMap;
@@ -16,41 +16,41 @@ use of_ops::contraction::MatMul;
 use of_ops::nn::{Conv, DequantizeLinear, QuantizeLinear};
 use of_ops::structural::{Constant, NoneValue};
 
-use crate::facts::dims;
-use crate::quantize_contractions::changes_places;
+use crate::matchers::dims;
+use crate::quantize_contractions::commutes_with_dequantize;
 
-pub use halves::round_products;
+pub use float16::round_contractions;
 pub use range::{Histogram, Range};
 
-/// Terms of a sum at most: bytes by bytes must not overflow 32 bits.
-const DEEPEST: usize = 1 << 16;
+/// Most terms of a sum: products of bytes must not overflow 32 bits.
+const MAX_TERMS: usize = 1 << 16;
 
-/// Where a function multiplies by constants.
+/// The contractions of a function by constants: the places to quantize.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
-    /// The values whose range must be known, each once.
+    /// The values whose range must be observed, each once.
     pub values: Vec<ValueId>,
-    /// The first operands that are to be rounded, in order: whose they are, and the number of the value.
+    /// The ops whose first operand is rounded, in order, and the number of its value.
     readers: Vec<(OpId, usize)>,
-    /// Products and convolutions, and the axis of the weights' columns.
+    /// Contractions, and the axis of the weights' columns.
     products: Vec<(OpId, usize)>,
-    /// How many there are in loops and branches, where no range is observed.
+    /// Number of contractions in loops and branches, where no range is observed.
     pub inside: usize,
 }
 
 impl Sites {
-    /// Products and convolutions that become integer ones.
+    /// The number of contractions to quantize.
     pub fn len(&self) -> usize {
         self.products.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.products.is_empty()
     }
 }
 
-/// The products and convolutions of floats by constants in `func`, which holds primitives alone (pipeline `primitives`).
+/// The contractions of floats by constants in `func`, which holds only primitives (pipeline `primitives`).
 pub fn sites(func: &Func) -> Sites {
     let g = &func.graph;
     let mut out = Sites::default();
@@ -62,7 +62,7 @@ pub fn sites(func: &Func) -> Sites {
     for op in &outermost {
         let Some(axis) = product(g, *op) else { continue };
         let (mut reader, mut value) = (*op, g.op(*op).operands[0]);
-        // Bytes are moved rather than floats, and the largest of bytes is found rather than that of floats.
+        // Movements and max pools then work on bytes instead of floats.
         while let Some(mover) = g.def_op(value).filter(|d| moves(g, *d) && g.uses(value).len() == 1) {
             (reader, value) = (mover, g.op(mover).operands[0]);
         }
@@ -78,7 +78,7 @@ pub fn sites(func: &Func) -> Sites {
     out
 }
 
-/// Whether `op` multiplies floats by constant weights that bytes can stand for, and the axis of their columns.
+/// Whether `op` is a contraction of floats by constant weights that can be quantized, and the axis of their columns.
 fn product(g: &Graph, op: OpId) -> Option<usize> {
     let operands = &g.op(op).operands;
     let f32s = |v: ValueId| g.ty(v).as_tensor().filter(|t| t.dtype == DType::F32);
@@ -93,26 +93,27 @@ fn product(g: &Graph, op: OpId) -> Option<usize> {
     let fits = if axis == 1 { w.len() == 2 && rank >= 2 } else { w.len() >= 3 };
     let depth = w.iter().product::<usize>() / w[axis].max(1);
     let known = g.constant(operands[1]).is_some() && g.constant(operands[0]).is_none();
-    (fits && known && depth <= DEEPEST && depth > 0).then_some(axis)
+    (fits && known && depth <= MAX_TERMS && depth > 0).then_some(axis)
 }
 
-/// Ops that change places with a dequantisation.
+/// Whether an op commutes with dequantization.
 fn moves(g: &Graph, op: OpId) -> bool {
     let data = g.op(op);
-    changes_places(data.name()) && data.results.len() == 1 && g.constant(data.operands[0]).is_none()
+    commutes_with_dequantize(data.name()) && data.results.len() == 1 && g.constant(data.operands[0]).is_none()
 }
 
-/// `func` with the values of its sites as further outputs, in order.
+/// `func` with the values of its sites as additional outputs, in order (observers).
 ///
 /// # Errors
-/// When it has no end, a bug of who made it.
+/// When it has no terminator, a bug of its producer.
 pub fn observed(func: &Func, sites: &Sites) -> Result<Func, Diagnostics> {
     let mut out = func.clone();
     let mut rw = Rewriter::new(&mut out.graph, "quantize");
     let entry = rw.graph().entry();
-    let end = rw.graph().terminator(entry).ok_or_else(|| {
-        Diagnostic::error(Code::REGION, func.loc.clone(), "the function does not end with what it returns")
-    })?;
+    let end = rw
+        .graph()
+        .terminator(entry)
+        .ok_or_else(|| Diagnostic::error(Code::REGION, func.loc.clone(), "the function has no terminator"))?;
     for v in &sites.values {
         rw.push_operand(end, *v);
     }
@@ -120,7 +121,7 @@ pub fn observed(func: &Func, sites: &Sites) -> Result<Func, Diagnostics> {
     Ok(out)
 }
 
-/// Rounds what the sites of `func` multiply, with the range of each of their values.
+/// Quantizes the sites of `func`, with the range of each of their values.
 ///
 /// # Errors
 /// When an op that it makes does not fit, a bug of the pass.
@@ -128,7 +129,7 @@ pub fn quantize(func: &mut Func, sites: &Sites, ranges: &[Range]) -> Result<(), 
     let mut rw = Rewriter::new(&mut func.graph, "quantize");
     let mut rounded: HashMap<usize, ValueId> = HashMap::new();
     for (op, number) in &sites.readers {
-        // The first reader comes before all others.
+        // The first reader precedes all others.
         let v = match rounded.get(number) {
             Some(v) => *v,
             None => {
@@ -159,10 +160,10 @@ fn round(rw: &mut Rewriter<'_>, v: ValueId, range: Range) -> Result<ValueId, Dia
     rw.create_one(DequantizeLinear { axis: 0, block_size: 0, dtype: None }, &[q, scale, zero])
 }
 
-/// A dequantised constant: bytes, and a scale for each index of `axis`.
+/// Quantized constant weights: bytes, and a scale for each index of `axis`.
 fn weights(rw: &mut Rewriter<'_>, w: ValueId, axis: usize) -> Result<ValueId, Diagnostic> {
     let wrong = |what: &str| Diagnostic::error(Code::TYPE, Location::Unknown, what.to_owned());
-    let tensor = rw.graph().constant(w).ok_or_else(|| wrong("the weights are no constant"))?;
+    let tensor = rw.graph().constant(w).ok_or_else(|| wrong("the weights are not constant"))?;
     let numbers = tensor.as_slice::<f32>().ok_or_else(|| wrong("the weights are not f32"))?;
     let (columns, below) = (tensor.dims()[axis], tensor.dims()[axis + 1..].iter().product::<usize>().max(1));
     let column = |i: usize| i / below % columns;
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_close_to_floats_and_become_integer_products() {
+    fn quantized_model_is_close_and_uses_integer_products() {
         let mut r = Rng::new(7);
         let func = model(&mut r);
         let inputs: Vec<Value> =
@@ -261,13 +262,13 @@ mod tests {
         let g = &module.main().unwrap().graph;
         let names: Vec<&str> = g.walk().into_iter().map(|op| g.op(op).name()).collect();
         let of = |name: &str| names.iter().filter(|n| **n == name).count();
-        // The pool finds the largest of bytes: nothing but products is between what is rounded.
+        // The pool works on bytes: only contractions are between quantized values.
         assert_eq!((of("of.conv_integer"), of("of.matmul_integer"), of("of.round")), (2, 1, 3), "{names:?}");
         assert_eq!(tensor(&interpret::run_graph(g, &inputs).unwrap()[0]).dims(), [2, 5]);
     }
 
     #[test]
-    fn products_of_what_is_computed_stay() {
+    fn products_of_two_computed_operands_stay_float() {
         let text = "func @main(%x: tensor<2x3xf32>, %y: tensor<3x4xf32>) -> (tensor<2x4xf32>) {
   %0 = of.matmul %x, %y
   of.return %0

@@ -1,16 +1,16 @@
-//! Which interval of a value's numbers 256 steps are spread over.
+//! Calibration ranges: the interval of values that the 256 quantization steps cover.
 
-/// An interval that holds 0, which must be a step so that padding is exact.
+/// An interval that contains 0. Zero must be a step so that padding is exact.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Range {
-    /// Its start, 0 or below.
+    /// Lower end, 0 or below.
     pub low: f32,
-    /// Its end, 0 or above.
+    /// Upper end, 0 or above.
     pub high: f32,
 }
 
 impl Range {
-    /// The distance of two steps, and the number of the step that is 0.
+    /// Scale and zero point.
     pub fn parameters(self) -> (f32, u8) {
         let width = self.high - self.low;
         if width <= 0.0 || !width.is_normal() {
@@ -21,7 +21,7 @@ impl Range {
     }
 }
 
-/// How often numbers of which size were seen. Grows by powers of two, so that nothing need be known before.
+/// A histogram of observed values. Its range grows by powers of two, so that nothing need be known in advance.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Histogram {
     /// From `-limit` to `limit`.
@@ -41,7 +41,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds numbers. What is not finite has no place in a range, and is left out.
+    /// Adds values. Non-finite ones are ignored.
     pub fn add(&mut self, numbers: &[f32]) {
         let (low, high) = numbers
             .iter()
@@ -60,7 +60,7 @@ impl Histogram {
         }
     }
 
-    /// Makes room for numbers of this size.
+    /// Extends the range to values of this size.
     fn grow(&mut self, size: f32) {
         if size > self.limit && self.limit == 0.0 {
             self.limit = power_of_two(size);
@@ -75,7 +75,7 @@ impl Histogram {
         }
     }
 
-    /// The interval for which rounding to 256 steps and clipping what lies outside add up to the least squared error.
+    /// The interval with the least squared error of rounding to 256 steps and clipping.
     pub fn range(&self) -> Range {
         let mut best = (f64::INFINITY, Range { low: self.low, high: self.high });
         for percent in (20..=100).rev() {
@@ -89,7 +89,7 @@ impl Histogram {
         best.1
     }
 
-    /// The sum of squared errors: a twelfth of the squared step within, the distance outside.
+    /// The sum of squared errors: a twelfth of the squared step inside, the squared distance outside.
     fn error(&self, range: Range) -> f64 {
         let (low, high) = (f64::from(range.low), f64::from(range.high));
         let step = (high - low) / 255.0;
@@ -98,7 +98,7 @@ impl Histogram {
         for (i, n) in self.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
             let x = (i as f64 + 0.5 - HALF as f64) * width;
             let out = (low - x).max(x - high).max(0.0);
-            // What is 0 is exact, whatever the step: most numbers after an activation are.
+            // Zero is exact for any step, and most values after an activation are 0.
             let within = if (0.0..width).contains(&x) && low == 0.0 { 0.0 } else { step * step / 12.0 };
             sum += *n as f64 * if out > width { out * out } else { within };
         }
@@ -106,7 +106,7 @@ impl Histogram {
     }
 }
 
-/// The smallest power of two that is no less than `x`, which is positive.
+/// The smallest power of two that is at least `x`, which is positive.
 fn power_of_two(x: f32) -> f32 {
     let mut p = 1.0f32;
     while p < x && p < f32::MAX / 4.0 {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_is_a_step() {
+    fn zero_is_represented_exactly() {
         assert_eq!(Range { low: 0.0, high: 255.0 }.parameters(), (1.0, 0));
         assert_eq!(Range { low: -127.5, high: 127.5 }.parameters(), (1.0, 128));
         assert_eq!(Range { low: -2.0, high: 0.0 }.parameters().1, 255);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn bins_grow_and_lose_nothing() {
+    fn histogram_growth_keeps_all_counts() {
         let mut h = Histogram::default();
         h.add(&[0.0, 0.0]);
         h.add(&[0.5, -0.25, f32::NAN, f32::INFINITY]);
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn one_outlier_is_clipped_and_an_even_spread_is_not() {
+    fn range_clips_outliers_and_keeps_uniform_data() {
         let even: Vec<f32> = (0..10000).map(|i| i as f32 / 10000.0).collect();
         let mut h = Histogram::default();
         h.add(&even);
         assert!(h.range().high > 0.98, "{:?}", h.range());
-        // A hundred times as far as all others, once in a million numbers.
+        // One outlier far from all others, once in a million values.
         for _ in 0..100 {
             h.add(&even);
         }

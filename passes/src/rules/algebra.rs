@@ -1,11 +1,11 @@
-//! Sums, products and truth values, element by element. All shapes that broadcast are allowed: every operand of the
-//! left side stands on the right side as often or once, so the result has the same shape.
+//! Algebraic rules for sums, products and truth values, elementwise. Broadcasting is allowed: every operand of the left
+//! side occurs on the right side too, so the result has the same shape.
 
 use super::equation;
 use crate::egraph::rule::{BOOLS, FLOATS, NUMBERS, Rule, Search};
 
 pub const RULES: &[Rule] = &[
-    // What is known moves together, to be computed at compile time.
+    // Constants move together, to be folded.
     equation!("add-known", "add(add(x, A), B) = add(x, add(A, B))", "", NUMBERS),
     equation!("mul-known", "mul(mul(x, A), B) = mul(x, mul(A, B))", "", NUMBERS),
     equation!("add-add-known", "add(add(x, A), add(y, B)) = add(add(x, y), add(A, B))", "", NUMBERS),
@@ -30,7 +30,7 @@ pub const RULES: &[Rule] = &[
     equation!("one-over", "div(1, x) = recip(x)", "", FLOATS),
     equation!("exp-exp", "mul(exp(x), exp(y)) = exp(add(x, y))", "", FLOATS),
     equation!("exp-minus", "div(1, exp(x)) = exp(neg(x))", "", FLOATS),
-    // Largest and smallest.
+    // Maximum and minimum.
     equation!("max-same", "max(x, x) = x", "", NUMBERS),
     equation!("min-same", "min(x, x) = x", "", NUMBERS),
     equation!("max-max-known", "max(max(x, A), B) = max(x, max(A, B))", "", NUMBERS),

@@ -1,4 +1,5 @@
-//! Convolutions: scales and shifts join the weights, several convolutions become one, pools change places with maps.
+//! Convolution rules: scales and shifts fold into the weights, several convolutions merge into one, pools commute with
+//! elementwise ops.
 
 use egg::Id;
 use of_ir::{DType, Dim, Tensor};
@@ -9,8 +10,8 @@ use of_ops::nn::{BatchNorm, Conv, MaxPool};
 
 use super::code;
 use super::product::part;
-use crate::egraph::rule::{Example, Made, Rule, Search};
-use crate::egraph::view::{Equation, Found, Term, View};
+use crate::egraph::rule::{Example, ExampleResult, Rule, Search};
+use crate::egraph::view::{Equation, NodeMatch, Term, View};
 
 pub const RULES: &[Rule] = &[
     code!("batch-norm", batch_norm, batch_norm_example),
@@ -26,19 +27,19 @@ pub const RULES: &[Rule] = &[
     code!("pool-map", pool_map, pool_map_example),
 ];
 
-/// A convolution with everything about its windows as numbers.
+/// A convolution with all window parameters as numbers.
 struct Windows<'a> {
-    conv: Found<'a, Conv>,
+    conv: NodeMatch<'a, Conv>,
     kernel: Vec<usize>,
     strides: Vec<i64>,
     dilations: Vec<i64>,
-    /// Begin of every spatial axis, then end of every spatial axis.
+    /// Padding before every spatial axis, then after every spatial axis.
     pads: Vec<i64>,
     cout: usize,
 }
 
 impl<'a> Windows<'a> {
-    fn of(view: &View<'_>, conv: Found<'a, Conv>) -> Option<Windows<'a>> {
+    fn of(view: &View<'_>, conv: NodeMatch<'a, Conv>) -> Option<Windows<'a>> {
         let dims = |c: Id| -> Option<Vec<Dim>> { Some(view.dims(c)?.into_iter().map(Dim::from).collect()) };
         let (x, w) = (dims(conv.operand(0))?, dims(conv.operand(1))?);
         let kernel = view.dims(conv.operand(1))?[2..].to_vec();
@@ -57,7 +58,7 @@ impl<'a> Windows<'a> {
         })
     }
 
-    /// Whether both slide alike and one filter could do for both.
+    /// Whether two convolutions have the same windows, so that one filter could serve both.
     fn alike(&self, o: &Windows<'_>) -> bool {
         let attrs =
             self.conv.op.group == 1 && o.conv.op.group == 1 && self.conv.op.channels_last == o.conv.op.channels_last;
@@ -80,7 +81,7 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// All convolutions of a class that are known in all details.
+/// All convolutions of a class with fully known parameters.
 fn in_class<'a>(view: &View<'a>, class: Id) -> Vec<Windows<'a>> {
     view.in_class::<Conv>(class).into_iter().filter_map(|c| Windows::of(view, c)).collect()
 }
@@ -91,7 +92,7 @@ fn zeros(n: usize, dtype: DType) -> Option<Term> {
     Some(Term::op(ConstantOfShape { value: Some(value) }, [Term::ints(&[n as i64])]))
 }
 
-/// The biases one after another, zeros where there is none; nothing where none has one.
+/// The concatenated biases, zeros where one is missing; `None` inside where all are missing.
 fn biases(view: &View<'_>, list: &[Windows<'_>]) -> Option<Option<Term>> {
     if list.iter().all(|w| w.bias(view).is_none()) {
         return Some(None);
@@ -128,7 +129,7 @@ fn batch_norm(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn batch_norm_example(e: &mut Example<'_, '_>) -> Made {
+fn batch_norm_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [n, c, h, _] = e.extents();
     let channels_last = e.rng.int(0, 1) == 0;
     let x = e.input(&if channels_last { [n, h, c] } else { [n, c, h] });
@@ -136,7 +137,7 @@ fn batch_norm_example(e: &mut Example<'_, '_>) -> Made {
     Ok(vec![e.rw.create_one(BatchNorm { epsilon: 1e-5, channels_last }, &[x, s, b, m, v])?])
 }
 
-/// A known class that has one number, or one a channel of a convolution's result: as a list of them.
+/// A constant class with one number, or one per channel of a convolution's result, as a list.
 fn per_channel(view: &View<'_>, c: Id, w: &Windows<'_>) -> Option<Term> {
     let (own, rank) = (view.dims(c)?, w.kernel.len() + 2);
     let lead = rank.checked_sub(own.len())?;
@@ -146,9 +147,10 @@ fn per_channel(view: &View<'_>, c: Id, w: &Windows<'_>) -> Option<Term> {
     }
     let flat = |t: Term| Term::op(Reshape { allowzero: true }, [t, Term::ints(&[-1])]);
     if own.iter().product::<usize>() == w.cout {
+        // One number per channel.
         return Some(flat(Term::Class(c)));
     }
-    // One number: stretched.
+    // One number: broadcast.
     Some(Term::op(Add {}, [flat(Term::Class(c)), zeros(w.cout, view.dtype(c)?)?]))
 }
 
@@ -170,7 +172,7 @@ fn conv_mul(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn conv_mul_example(e: &mut Example<'_, '_>) -> Made {
+fn conv_mul_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (y, channels) = e.conv()?;
     let c = e.known(&channels)?;
     let one = e.known(&[])?;
@@ -194,20 +196,20 @@ fn conv_add(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn conv_add_example(e: &mut Example<'_, '_>) -> Made {
+fn conv_add_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (y, channels) = e.conv()?;
     let c = e.known(&channels)?;
     let one = e.known(&[])?;
     Ok(vec![e.rw.create_one(Add {}, &[c, y])?, e.rw.create_one(Add {}, &[y, one])?])
 }
 
-/// Whether a filter was made of others, by joining them or as a part of one.
+/// Whether a filter was made from others, by concatenation or slicing.
 fn derived(view: &View<'_>, w: Id) -> bool {
     !view.in_class::<Concat>(w).is_empty() || !view.in_class::<Slice>(w).is_empty()
 }
 
-/// conv(x, v) = conv(x, [v, w])[.., first], conv(x, w) = conv(x, [v, w])[.., rest]: all known filters over one tensor
-/// that slide alike are one filter.
+/// conv(x, v) = conv(x, [v, w])[.., first], conv(x, w) = conv(x, [v, w])[.., rest]: all constant filters with equal
+/// windows over one tensor become one filter
 fn merge(view: &View<'_>, out: &mut Vec<Equation>) {
     for x in view.classes() {
         let users = view.users::<Conv>(*x, 0);
@@ -241,14 +243,14 @@ fn merge(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn merge_example(e: &mut Example<'_, '_>) -> Made {
+fn merge_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let x = e.input(&[1, 2, 5, 5]);
     let op = e.conv_op(1, 1);
     let (v, w, b) = (e.known(&[3, 2, 3, 3])?, e.known(&[1, 2, 3, 3])?, e.known(&[1])?);
     Ok(vec![e.rw.create_one(op.clone(), &[x, v])?, e.rw.create_one(op, &[x, w, b])?])
 }
 
-/// conv(x, w) = conv(x, w with zeros around), so that it slides like another convolution of x with larger windows
+/// conv(x, w) = conv(x, w with zeros around), to match the windows of another convolution of x
 fn enlarge(view: &View<'_>, out: &mut Vec<Equation>) {
     for x in view.classes() {
         let users = view.users::<Conv>(*x, 0);
@@ -285,7 +287,7 @@ fn enlarge(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn enlarge_example(e: &mut Example<'_, '_>) -> Made {
+fn enlarge_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let x = e.input(&[1, 2, 5, 5]);
     let (small, large) = (e.conv_op(0, 2), e.conv_op(1, 2));
     let (v, w, b) = (e.known(&[3, 2, 1, 1])?, e.known(&[1, 2, 3, 3])?, e.known(&[3])?);
@@ -318,12 +320,12 @@ fn concat(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn concat_example(e: &mut Example<'_, '_>) -> Made {
+fn concat_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let made = merge_example(e)?;
     Ok(vec![e.rw.create_one(Concat { axis: 1 }, &made)?])
 }
 
-/// conv(x, v) + conv(y, w) = conv([x, y], [v, w]) with joined input channels
+/// conv(x, v) + conv(y, w) = conv([x, y], [v, w]) with concatenated input channels
 fn sum(view: &View<'_>, out: &mut Vec<Equation>) {
     for add in view.all::<Add>() {
         for l in in_class(view, add.operand(0)) {
@@ -357,7 +359,7 @@ fn without(view: &View<'_>, c: Id, axis: usize) -> Option<Vec<usize>> {
     Some(d)
 }
 
-fn sum_example(e: &mut Example<'_, '_>) -> Made {
+fn sum_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (x, y) = (e.input(&[1, 2, 5, 5]), e.input(&[1, 3, 5, 5]));
     let op = e.conv_op(1, 2);
     let (v, w, b) = (e.known(&[2, 2, 3, 3])?, e.known(&[2, 3, 3, 3])?, e.known(&[2])?);
@@ -366,7 +368,7 @@ fn sum_example(e: &mut Example<'_, '_>) -> Made {
     Ok(vec![e.rw.create_one(Add {}, &[l, r])?])
 }
 
-/// conv([x, y], w) = conv(x, w[.., x]) + conv(y, w[.., y]) of joined input channels, where w is known
+/// conv([x, y], w) = conv(x, w[.., x]) + conv(y, w[.., y]) of concatenated input channels, where w is constant
 fn parts(view: &View<'_>, out: &mut Vec<Equation>) {
     for conv in view.all::<Conv>() {
         let Some(conv) = Windows::of(view, conv).filter(|c| c.conv.op.group == 1) else { continue };
@@ -399,7 +401,7 @@ fn parts(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn parts_example(e: &mut Example<'_, '_>) -> Made {
+fn parts_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (x, y) = (e.input(&[1, 2, 5, 5]), e.input(&[1, 3, 5, 5]));
     let op = e.conv_op(1, 2);
     let (w, b) = (e.known(&[2, 5, 3, 3])?, e.known(&[2])?);
@@ -422,14 +424,14 @@ fn pool_concat(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn pool_concat_example(e: &mut Example<'_, '_>) -> Made {
+fn pool_concat_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (x, y) = (e.input(&[1, 2, 6, 6]), e.input(&[1, 3, 6, 6]));
     let both = e.rw.create_one(Concat { axis: 1 }, &[x, y])?;
     Ok(vec![e.rw.create_one(small_pool(), &[both])?])
 }
 
-/// conv(x, w) in g groups = conv(x, w') in g / k groups, where w' has zeros between the inputs and outputs of groups that
-/// became one: more arithmetic in wider tiles
+/// conv(x, w) in g groups = conv(x, w') in g / k groups, where w' has zeros between the inputs and outputs of merged
+/// groups: more arithmetic in wider tiles
 fn groups(view: &View<'_>, out: &mut Vec<Equation>) {
     for conv in view.all::<Conv>() {
         let (Some(dims), Some(dtype)) = (view.dims(conv.operand(1)), view.dtype(conv.class)) else { continue };
@@ -459,7 +461,7 @@ fn groups(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn groups_example(e: &mut Example<'_, '_>) -> Made {
+fn groups_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (group, ci) = (e.rng.pick(&[2, 4]), e.rng.int(1, 2) as usize);
     let x = e.input(&[1, group * ci, 4, 4]);
     let w = e.known(&[group * 3, ci, 3, 3])?;
@@ -467,12 +469,12 @@ fn groups_example(e: &mut Example<'_, '_>) -> Made {
     Ok(vec![e.rw.create_one(op, &[x, w])?])
 }
 
-/// maxpool(f(x)) = f(maxpool(x)) for f that never falls
+/// maxpool(f(x)) = f(maxpool(x)) for monotonic f
 fn pool_map(view: &View<'_>, out: &mut Vec<Equation>) {
     for pool in view.all::<MaxPool>().into_iter().filter(|p| !p.op.indices) {
         for node in view.nodes(view.graph.egg.find(pool.operand(0))) {
             let Some(x) = rises(view, node) else { continue };
-            let (Some((def, attrs)), Some(dims)) = (view.graph.form(node), view.dims(pool.operand(0))) else {
+            let (Some((def, attrs)), Some(dims)) = (view.graph.op_and_attrs(node), view.dims(pool.operand(0))) else {
                 continue;
             };
             if view.dims(x).as_ref() != Some(&dims) {
@@ -485,10 +487,11 @@ fn pool_map(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-/// The operand in which an e-node rises, where the others are one number: relu(x), max(x, c), min(x, c), tanh(x) …
+/// The operand in which an e-node is monotonically increasing, where the others are one number: relu(x), max(x, c),
+/// min(x, c), tanh(x) …
 fn rises(view: &View<'_>, node: &crate::egraph::language::Node) -> Option<Id> {
     use of_ops::elementwise::{Exp, Max, Min, Relu, Sigmoid, Tanh};
-    let (def, _) = view.graph.form(node)?;
+    let (def, _) = view.graph.op_and_attrs(node)?;
     match def.name() {
         Relu::NAME | Tanh::NAME | Sigmoid::NAME | Exp::NAME => Some(node.children[0]),
         Max::NAME | Min::NAME => {
@@ -500,7 +503,7 @@ fn rises(view: &View<'_>, node: &crate::egraph::language::Node) -> Option<Id> {
     }
 }
 
-fn pool_map_example(e: &mut Example<'_, '_>) -> Made {
+fn pool_map_example(e: &mut Example<'_, '_>) -> ExampleResult {
     use of_ops::elementwise::{Max, Relu};
     let x = e.input(&[1, 2, 6, 6]);
     let zero = e.known(&[])?;

@@ -1,4 +1,4 @@
-//! Conversions and quantisation change places with movements, so that what moves is small.
+//! Cast and dequantization rules: they commute with movements, so that narrow types move.
 
 use of_ir::DType;
 use of_ops::elementwise::Cast;
@@ -7,8 +7,9 @@ use of_ops::nn::DequantizeLinear;
 
 use super::code;
 use crate::egraph::language::Node;
-use crate::egraph::rule::{Example, Made, Rule, Search};
-use crate::egraph::view::{Equation, Found, Term, View};
+use crate::egraph::rule::{Example, ExampleResult, Rule, Search};
+use crate::egraph::view::{Equation, NodeMatch, Term, View};
+use crate::matchers::holds_all_values;
 
 pub const RULES: &[Rule] = &[
     code!("cast-cast", cast_cast, cast_cast_example),
@@ -34,7 +35,7 @@ pub const RULES: &[Rule] = &[
     }),
 ];
 
-/// cast_a(cast_b(x)) = cast_a(x) where b holds every value of x;  cast_t(x) = x for x of type t
+/// cast_a(cast_b(x)) = cast_a(x) where b represents every value of x;  cast_t(x) = x for x of type t
 fn cast_cast(view: &View<'_>, out: &mut Vec<Equation>) {
     for outer in view.all::<Cast>() {
         let x = outer.operand(0);
@@ -43,7 +44,7 @@ fn cast_cast(view: &View<'_>, out: &mut Vec<Equation>) {
         }
         for inner in view.in_class::<Cast>(x) {
             let source = inner.operand(0);
-            if view.dtype(source).is_some_and(|t| holds(inner.op.to, t)) {
+            if view.dtype(source).is_some_and(|t| holds_all_values(inner.op.to, t)) {
                 let term = Term::op(outer.op.clone(), [Term::Class(source)]);
                 out.push(view.equation(outer.class, term, &[outer.node, inner.node]));
             }
@@ -51,25 +52,7 @@ fn cast_cast(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-/// Whether every value of `narrow` is one of `wide`.
-pub fn holds(wide: DType, narrow: DType) -> bool {
-    use DType::{BF16, F16, F32, F64};
-    match (narrow, wide) {
-        (a, b) if a == b => true,
-        (F16 | BF16, F32 | F64) | (F32, F64) => true,
-        // A float of p bits of mantissa holds whole numbers up to 2^p.
-        (_, F32 | F64) => narrow.int_range().is_some_and(|(lo, hi)| {
-            let most = 1i128 << if wide == F32 { 24 } else { 53 };
-            lo >= -most && hi <= most
-        }),
-        _ => match (narrow.int_range(), wide.int_range()) {
-            (Some((a, b)), Some((lo, hi))) => lo <= a && b <= hi,
-            _ => false,
-        },
-    }
-}
-
-fn cast_cast_example(e: &mut Example<'_, '_>) -> Made {
+fn cast_cast_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (narrow, wide, to) = e.rng.pick(&[
         (DType::I32, DType::I64, DType::F32),
         (DType::F32, DType::F64, DType::F32),
@@ -80,16 +63,18 @@ fn cast_cast_example(e: &mut Example<'_, '_>) -> Made {
     Ok(vec![e.rw.create_one(Cast::to(to), &[y])?])
 }
 
-/// Whether a dequantisation has one scale for all.
+/// Whether a dequantization has a single scale.
 fn of_one_scale(view: &View<'_>, node: &Node) -> bool {
     view.dims(node.children[1]).is_some_and(|d| d.iter().all(|n| *n == 1))
 }
 
-/// m(dq(x)) = dq(m(x)) for what moves elements, with one scale
-fn dequantized<T>(view: &View<'_>, movements: Vec<Found<'_, T>>, out: &mut Vec<Equation>) {
+/// m(dq(x)) = dq(m(x)) for movements m, with a single scale
+fn dequantized<T>(view: &View<'_>, movements: Vec<NodeMatch<'_, T>>, out: &mut Vec<Equation>) {
     for m in movements {
         for dq in view.in_class::<DequantizeLinear>(m.node.children[0]) {
-            let Some((def, attrs)) = view.graph.form(m.node).filter(|_| of_one_scale(view, dq.node)) else { continue };
+            let Some((def, attrs)) = view.graph.op_and_attrs(m.node).filter(|_| of_one_scale(view, dq.node)) else {
+                continue;
+            };
             let rest = m.node.children[1..].iter().map(|c| Term::Class(*c));
             let moved = Term::Op(def, attrs.clone(), std::iter::once(Term::Class(dq.operand(0))).chain(rest).collect());
             let parameters = dq.node.children[1..].iter().map(|c| Term::Class(*c));
@@ -99,7 +84,7 @@ fn dequantized<T>(view: &View<'_>, movements: Vec<Found<'_, T>>, out: &mut Vec<E
     }
 }
 
-/// [dq(x), dq(y)] = dq([x, y]) for one scale
+/// [dq(x), dq(y)] = dq([x, y]) with the same scale
 fn dequantize_concat(view: &View<'_>, out: &mut Vec<Equation>) {
     for c in view.all::<Concat>() {
         let Some(first) = c.node.children.first().filter(|_| c.node.children.len() > 1) else { continue };

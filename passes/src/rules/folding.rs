@@ -1,5 +1,5 @@
-//! Small constants are evaluated in the e-graph, so that other rules can read them; large ones are left to
-//! `fold-constants`, as what follows from constants costs next to nothing.
+//! Folding rules: evaluate small constants in the e-graph, so that other rules can read them. `fold-constants`
+//! evaluates large ones; expressions of constants are almost free here.
 
 use egg::Id;
 use of_ir::Tensor;
@@ -9,12 +9,12 @@ use of_ops::{Inputs, OpSpec, Value};
 
 use super::code;
 use crate::egraph::language::Node;
-use crate::egraph::rule::{Example, Made, Rule, Search};
+use crate::egraph::rule::{Example, ExampleResult, Rule, Search};
 use crate::egraph::view::{Equation, Term, View};
 
 pub const RULES: &[Rule] = &[code!("fold", fold, fold_example), code!("neutral", neutral, neutral_example)];
 
-/// Elements of operands and results.
+/// Most elements of operands and results.
 const LARGEST: usize = 64;
 
 /// f(constants) = constant
@@ -31,7 +31,7 @@ fn fold(view: &View<'_>, out: &mut Vec<Equation>) {
 }
 
 fn evaluate(view: &View<'_>, class: Id, node: &Node) -> Option<Tensor> {
-    let (def, attrs) = view.graph.form(node)?;
+    let (def, attrs) = view.graph.op_and_attrs(node)?;
     let value = |c: &Id| match view.left_out(*c) {
         true => Some(Value::None),
         false => view.constant(*c).filter(|t| t.len() <= LARGEST).map(Value::Tensor),
@@ -46,12 +46,12 @@ fn evaluate(view: &View<'_>, class: Id, node: &Node) -> Option<Tensor> {
     }
 }
 
-fn fold_example(e: &mut Example<'_, '_>) -> Made {
+fn fold_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (a, b) = (e.known(&[2])?, e.known(&[2])?);
     Ok(vec![e.rw.create_one(Add {}, &[a, b])?])
 }
 
-/// x + 0 = x, x 1 = x, where the shape stays
+/// x + 0 = x, x 1 = x, where the shape stays the same
 fn neutral(view: &View<'_>, out: &mut Vec<Equation>) {
     for (name, number) in [(Add::NAME, 0.0), (Mul::NAME, 1.0)] {
         for (class, node) in view.named(name) {
@@ -64,7 +64,7 @@ fn neutral(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn neutral_example(e: &mut Example<'_, '_>) -> Made {
+fn neutral_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let x = e.input(&[2, 3]);
     let zero = e.rw.create_one(Constant { value: Tensor::scalar(0f32) }, &[])?;
     let one = e.rw.create_one(Constant { value: Tensor::scalar(1f32) }, &[])?;

@@ -1,4 +1,4 @@
-//! Rewrite rules for the e-graph, by topic. Each stands under its equation; a test makes instances of every one of them
+//! Rewrite rules of `optimize`, by topic. Each rule is documented by its equation. A test makes instances of every rule
 //! and compares both sides.
 
 mod algebra;

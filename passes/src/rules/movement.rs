@@ -1,4 +1,5 @@
-//! Movements of elements: they join, cancel, and change places with what computes element by element.
+//! Data movement rules: transposes, reshapes, slices and concatenations compose, cancel, and commute with elementwise
+//! ops.
 
 use egg::Id;
 use of_ops::contraction::MatMul;
@@ -7,10 +8,10 @@ use of_ops::movement::{Concat, Reshape, Slice, Transpose};
 
 use super::code;
 use super::product::part;
-use crate::canonicalize::{permutation, transpose_by};
+use crate::builders::{permutation, transpose_by};
 use crate::egraph::language::Node;
-use crate::egraph::rule::{Example, Made, Rule, Search};
-use crate::egraph::view::{Equation, Found, Term, View};
+use crate::egraph::rule::{Example, ExampleResult, Rule, Search};
+use crate::egraph::view::{Equation, NodeMatch, Term, View};
 
 pub const RULES: &[Rule] = &[
     code!("transpose-transpose", transpose_transpose, transpose_transpose_example),
@@ -46,7 +47,7 @@ fn transpose_transpose(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn transpose_transpose_example(e: &mut Example<'_, '_>) -> Made {
+fn transpose_transpose_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, c, _] = e.extents();
     let x = e.input(&[a, b, c]);
     let (p, q) = (e.permutation(3), e.permutation(3));
@@ -60,7 +61,7 @@ fn reshaped(x: Term, dims: &[usize]) -> Term {
     Term::op(Reshape { allowzero: true }, [x, Term::ints(&list)])
 }
 
-/// r(r(x)) = r(x);  r(x) = x where the shape stays
+/// r(r(x)) = r(x);  r(x) = x where the shape stays the same
 fn reshape_reshape(view: &View<'_>, out: &mut Vec<Equation>) {
     for outer in view.all::<Reshape>() {
         let Some(dims) = view.dims(outer.class) else { continue };
@@ -74,15 +75,15 @@ fn reshape_reshape(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn reshape_reshape_example(e: &mut Example<'_, '_>) -> Made {
+fn reshape_reshape_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, c, _] = e.extents();
     let x = e.input(&[a, b, c]);
     let y = e.reshape(x, &[a * b, c])?;
     Ok(vec![e.reshape(y, &[a, b * c])?])
 }
 
-/// One axis of a slice with steps of 1: axis, start, length.
-pub fn range(view: &View<'_>, s: &Found<'_, Slice>) -> Option<(usize, usize, usize)> {
+/// A slice along one axis with step 1: axis, start, length.
+pub fn range(view: &View<'_>, s: &NodeMatch<'_, Slice>) -> Option<(usize, usize, usize)> {
     let (from, to) = (view.dims(s.operand(0))?, view.dims(s.class)?);
     let axis = match s.node.children.get(3).filter(|a| !view.left_out(**a)) {
         Some(a) => *view.ints(*a)?.first().filter(|_| view.dims(*a) == Some(vec![1]))?,
@@ -116,7 +117,7 @@ fn slice_slice(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn slice_slice_example(e: &mut Example<'_, '_>) -> Made {
+fn slice_slice_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let x = e.input(&[3, 9]);
     let y = e.slice(x, 1, 2, 6)?;
     Ok(vec![e.slice(y, 1, 1, 3)?])
@@ -148,7 +149,7 @@ fn slice_concat(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn slice_concat_example(e: &mut Example<'_, '_>) -> Made {
+fn slice_concat_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, m, _] = e.extents();
     let (x, y) = (e.input(&[m, a]), e.input(&[m, b]));
     let c = e.rw.create_one(Concat { axis: 1 }, &[x, y])?;
@@ -185,7 +186,7 @@ fn concat_slices(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn concat_slices_example(e: &mut Example<'_, '_>) -> Made {
+fn concat_slices_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let x = e.input(&[2, 7]);
     let (a, b) = (e.slice(x, 1, 0, 3)?, e.slice(x, 1, 3, 2)?);
     let c = e.slice(x, 1, 5, 2)?;
@@ -210,14 +211,14 @@ fn concat_concat(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn concat_concat_example(e: &mut Example<'_, '_>) -> Made {
+fn concat_concat_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, c, m] = e.extents();
     let (x, y, z) = (e.input(&[m, a]), e.input(&[m, b]), e.input(&[m, c]));
     let xy = e.rw.create_one(Concat { axis: 1 }, &[x, y])?;
     Ok(vec![e.rw.create_one(Concat { axis: -1 }, &[z, xy])?])
 }
 
-/// How an operand of a map gets out from below a movement: it is moved too, or it is one number.
+/// An elementwise operand before a movement: moved likewise, or one number.
 fn unmoved(view: &View<'_>, x: Id, moved: impl Fn(Id) -> Option<Id>) -> Option<Term> {
     match view.dims(x) {
         Some(d) if d.is_empty() => Some(Term::Class(x)),
@@ -225,9 +226,9 @@ fn unmoved(view: &View<'_>, x: Id, moved: impl Fn(Id) -> Option<Id>) -> Option<T
     }
 }
 
-/// A map on other operands.
+/// An elementwise op on other operands.
 fn map_of(view: &View<'_>, node: &Node, operands: Vec<Term>) -> Option<Term> {
-    let (def, attrs) = view.graph.form(node)?;
+    let (def, attrs) = view.graph.op_and_attrs(node)?;
     Some(Term::Op(def, attrs.clone(), operands))
 }
 
@@ -252,7 +253,7 @@ fn map_transpose(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn map_transpose_example(e: &mut Example<'_, '_>) -> Made {
+fn map_transpose_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, c, _] = e.extents();
     let (x, y, s) = (e.input(&[a, b, c]), e.input(&[a, b, c]), e.input(&[]));
     let p = e.permutation(3);
@@ -265,7 +266,7 @@ fn map_transpose_example(e: &mut Example<'_, '_>) -> Made {
 fn transpose_map(view: &View<'_>, out: &mut Vec<Equation>) {
     for t in view.all::<Transpose>() {
         let x = t.operand(0);
-        for node in view.nodes(view.graph.egg.find(x)).iter().filter(|n| view.is_map(n)) {
+        for node in view.nodes(view.graph.egg.find(x)).iter().filter(|n| view.is_elementwise(n)) {
             let operands = lifted(view, node, x, |c| Term::op(t.op.clone(), [Term::Class(c)]));
             if let Some(term) = operands.and_then(|o| map_of(view, node, o)) {
                 out.push(view.equation(t.class, term, &[t.node, node]));
@@ -274,7 +275,7 @@ fn transpose_map(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-/// The operands of a map with `f` applied to those of the shape of `whole`; numbers stay, others are not moved.
+/// The operands of an elementwise op with `f` applied to those of the shape of `whole`; numbers stay, others fail.
 fn lifted(view: &View<'_>, node: &Node, whole: Id, f: impl Fn(Id) -> Term) -> Option<Vec<Term>> {
     let dims = view.dims(whole)?;
     let one = |c: &Id| match view.dims(*c)? {
@@ -285,7 +286,7 @@ fn lifted(view: &View<'_>, node: &Node, whole: Id, f: impl Fn(Id) -> Term) -> Op
     node.children.iter().map(one).collect()
 }
 
-fn transpose_map_example(e: &mut Example<'_, '_>) -> Made {
+fn transpose_map_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, c, _] = e.extents();
     let (x, y) = (e.input(&[a, b, c]), e.input(&[a, b, c]));
     let p = e.permutation(3);
@@ -297,7 +298,7 @@ fn transpose_map_example(e: &mut Example<'_, '_>) -> Made {
 fn reshape_map(view: &View<'_>, out: &mut Vec<Equation>) {
     for r in view.all::<Reshape>() {
         let (x, Some(dims)) = (r.operand(0), view.dims(r.class)) else { continue };
-        for node in view.nodes(view.graph.egg.find(x)).iter().filter(|n| view.is_map(n)) {
+        for node in view.nodes(view.graph.egg.find(x)).iter().filter(|n| view.is_elementwise(n)) {
             let operands = lifted(view, node, x, |c| reshaped(Term::Class(c), &dims));
             if let Some(term) = operands.and_then(|o| map_of(view, node, o)) {
                 out.push(view.equation(r.class, term, &[r.node, node]));
@@ -306,7 +307,7 @@ fn reshape_map(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn reshape_map_example(e: &mut Example<'_, '_>) -> Made {
+fn reshape_map_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, _, _] = e.extents();
     let (x, s) = (e.input(&[a, b]), e.input(&[]));
     let y = e.rw.create_one(Mul {}, &[x, s])?;
@@ -329,7 +330,7 @@ fn map_reshape(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn map_reshape_example(e: &mut Example<'_, '_>) -> Made {
+fn map_reshape_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, _, _] = e.extents();
     let (x, s) = (e.input(&[a, b]), e.input(&[]));
     let y = e.reshape(x, &[b, a])?;
@@ -341,7 +342,7 @@ fn slice_map(view: &View<'_>, out: &mut Vec<Equation>) {
     for s in view.all::<Slice>() {
         let Some((axis, start, length)) = range(view, &s) else { continue };
         let x = s.operand(0);
-        for node in view.nodes(view.graph.egg.find(x)).iter().filter(|n| view.is_map(n)) {
+        for node in view.nodes(view.graph.egg.find(x)).iter().filter(|n| view.is_elementwise(n)) {
             let operands = lifted(view, node, x, |c| part(Term::Class(c), start, length, axis));
             if let Some(term) = operands.and_then(|o| map_of(view, node, o)) {
                 out.push(view.equation(s.class, term, &[s.node, node]));
@@ -350,7 +351,7 @@ fn slice_map(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn slice_map_example(e: &mut Example<'_, '_>) -> Made {
+fn slice_map_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (x, y) = (e.input(&[2, 6]), e.input(&[2, 6]));
     let sum = e.rw.create_one(Add {}, &[x, y])?;
     Ok(vec![e.slice(sum, 1, 1, 4)?])
@@ -380,7 +381,7 @@ fn map_slice(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn map_slice_example(e: &mut Example<'_, '_>) -> Made {
+fn map_slice_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (x, y) = (e.input(&[2, 6]), e.input(&[2, 6]));
     let (a, b) = (e.slice(x, 1, 1, 4)?, e.slice(y, 1, 1, 4)?);
     Ok(vec![e.rw.create_one(Add {}, &[a, b])?])
@@ -390,7 +391,9 @@ fn map_slice_example(e: &mut Example<'_, '_>) -> Made {
 fn concat_maps(view: &View<'_>, out: &mut Vec<Equation>) {
     for c in view.all::<Concat>() {
         let Some(first) = c.node.children.first().filter(|_| c.node.children.len() > 1) else { continue };
-        for node in view.nodes(view.graph.egg.find(*first)).iter().filter(|n| n.children.len() == 1 && view.is_map(n)) {
+        for node in
+            view.nodes(view.graph.egg.find(*first)).iter().filter(|n| n.children.len() == 1 && view.is_elementwise(n))
+        {
             let pieces: Option<Vec<&Node>> = (c.node.children.iter())
                 .map(|piece| view.nodes(view.graph.egg.find(*piece)).iter().find(|n| n.kind == node.kind))
                 .collect();
@@ -404,14 +407,14 @@ fn concat_maps(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn concat_maps_example(e: &mut Example<'_, '_>) -> Made {
+fn concat_maps_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [a, b, m, _] = e.extents();
     let (x, y) = (e.input(&[m, a]), e.input(&[m, b]));
     let (x, y) = (e.rw.create_one(Tanh {}, &[x])?, e.rw.create_one(Tanh {}, &[y])?);
     Ok(vec![e.rw.create_one(Concat { axis: 1 }, &[x, y])?])
 }
 
-/// (x W)[.., a..b] = x W[.., a..b], where W is known
+/// (x W)[.., a..b] = x W[.., a..b], where W is constant
 fn slice_matmul(view: &View<'_>, out: &mut Vec<Equation>) {
     for s in view.all::<Slice>() {
         let Some((axis, start, length)) = range(view, &s) else { continue };
@@ -427,7 +430,7 @@ fn slice_matmul(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn slice_matmul_example(e: &mut Example<'_, '_>) -> Made {
+fn slice_matmul_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let x = e.input(&[2, 3]);
     let w = e.known(&[3, 5])?;
     let y = e.rw.create_one(MatMul {}, &[x, w])?;

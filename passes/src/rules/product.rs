@@ -1,12 +1,12 @@
-//! Products of matrices: associativity, distributivity, scales, and several products as one.
+//! Matrix product rules: associativity, distributivity, scaling, and merging several products into one.
 
 use of_ops::contraction::MatMul;
 use of_ops::elementwise::Add;
 use of_ops::movement::{Concat, Slice, Transpose};
 
 use super::{code, equation};
-use crate::egraph::rule::{Example, FLOATS, Made, NUMBERS, Rule, Search};
-use crate::egraph::view::{Equation, Found, Term, View};
+use crate::egraph::rule::{Example, ExampleResult, FLOATS, NUMBERS, Rule, Search};
+use crate::egraph::view::{Equation, NodeMatch, Term, View};
 
 pub const RULES: &[Rule] = &[
     equation!(
@@ -53,13 +53,13 @@ pub const RULES: &[Rule] = &[
     code!("matmul-transpose", transposed, transposed_example),
 ];
 
-/// The known matrices that `x` is multiplied with, each once.
-fn weights<'a>(view: &View<'a>, x: egg::Id) -> Vec<Found<'a, MatMul>> {
-    let mut out: Vec<Found<'a, MatMul>> = Vec::new();
+/// The constant matrices that `x` is multiplied with, each once.
+fn weights<'a>(view: &View<'a>, x: egg::Id) -> Vec<NodeMatch<'a, MatMul>> {
+    let mut out: Vec<NodeMatch<'a, MatMul>> = Vec::new();
     for m in view.users::<MatMul>(x, 0) {
         let w = m.operand(1);
         let matrix = view.dims(w).is_some_and(|d| d.len() == 2);
-        // What was merged is not merged again.
+        // Merged products are not merged again.
         let merged = !view.in_class::<Concat>(w).is_empty() || !view.in_class::<Slice>(w).is_empty();
         if matrix && view.known(w) && !merged && !out.iter().any(|o| view.same(o.operand(1), w)) {
             out.push(m);
@@ -74,7 +74,7 @@ pub fn part(whole: Term, start: usize, length: usize, axis: usize) -> Term {
     Term::op(Slice {}, [whole, bound(start), bound(start + length), bound(axis)])
 }
 
-/// x A = (x [A B])[.., a], x B = (x [A B])[.., b]: all products of one matrix with known ones are one product.
+/// x A = (x [A B])[.., a], x B = (x [A B])[.., b]: all products of one matrix with constants become one product
 fn merge_right(view: &View<'_>, out: &mut Vec<Equation>) {
     for x in view.classes() {
         let list = weights(view, *x);
@@ -91,7 +91,7 @@ fn merge_right(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn merge_right_example(e: &mut Example<'_, '_>) -> Made {
+fn merge_right_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [m, k, p, q] = e.extents();
     let x = e.input(&[m, k]);
     let (a, b) = (e.known(&[k, p])?, e.known(&[k, q])?);
@@ -121,7 +121,7 @@ fn sum(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn sum_example(e: &mut Example<'_, '_>) -> Made {
+fn sum_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [m, k, l, p] = e.extents();
     let (x, y) = (e.input(&[m, k]), e.input(&[m, l]));
     let (a, b) = (e.known(&[k, p])?, e.known(&[l, p])?);
@@ -134,7 +134,7 @@ fn concat(view: &View<'_>, out: &mut Vec<Equation>) {
     for c in view.all::<Concat>() {
         let Some(dims) = view.dims(c.class) else { continue };
         let Ok(axis) = of_ops::shape::axis(c.op.axis, dims.len()) else { continue };
-        let pieces: Option<Vec<Found<'_, MatMul>>> =
+        let pieces: Option<Vec<NodeMatch<'_, MatMul>>> =
             c.node.children.iter().map(|i| view.in_class::<MatMul>(*i).into_iter().next()).collect();
         let Some(pieces) = pieces.filter(|p| p.len() >= 2) else { continue };
         let from: Vec<_> = std::iter::once(c.node).chain(pieces.iter().map(|p| p.node)).collect();
@@ -155,7 +155,7 @@ fn concat(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn concat_example(e: &mut Example<'_, '_>) -> Made {
+fn concat_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [m, k, p, q] = e.extents();
     if e.rng.int(0, 1) == 0 {
         let (x, a, b) = (e.input(&[m, k]), e.input(&[k, p]), e.input(&[k, q]));
@@ -171,7 +171,7 @@ fn concat_example(e: &mut Example<'_, '_>) -> Made {
 fn transposed(view: &View<'_>, out: &mut Vec<Equation>) {
     for t in view.all::<Transpose>() {
         let Some(rank) = view.dims(t.class).map(|d| d.len()) else { continue };
-        let p = crate::canonicalize::permutation(&t.op, rank);
+        let p = crate::builders::permutation(&t.op, rank);
         let swaps = rank >= 2 && p.iter().enumerate().all(|(i, j)| if i + 2 < rank { i == *j } else { i != *j });
         if !swaps {
             continue;
@@ -186,7 +186,7 @@ fn transposed(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn transposed_example(e: &mut Example<'_, '_>) -> Made {
+fn transposed_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let [n, m, k, p] = e.extents();
     let (a, b) = (e.input(&[n, m, k]), e.input(&[n, k, p]));
     let y = e.rw.create_one(MatMul {}, &[a, b])?;

@@ -1,12 +1,13 @@
-//! What models spell out becomes one op again: a backend may claim it whole, and no intermediate result is stored.
+//! Recognition rules: a composite written as primitives becomes one op again. A backend may claim it whole, and stores
+//! no intermediate result.
 
 use of_ops::elementwise::{Div, Exp, Gelu, Log, Mul, Sigmoid, Sub, Swish};
 use of_ops::reduction::{LogSoftmax, ReduceMax, ReduceSum, Softmax};
 
 use super::{code, equation};
 use crate::egraph::pattern::{self, Match, Pattern};
-use crate::egraph::rule::{Example, FLOATS, Made, NUMBERS, Rule, Search};
-use crate::egraph::view::{Equation, Found, Term, View};
+use crate::egraph::rule::{Example, ExampleResult, FLOATS, NUMBERS, Rule, Search};
+use crate::egraph::view::{Equation, NodeMatch, Term, View};
 
 pub const RULES: &[Rule] = &[
     equation!("relu", "max(x, 0) = relu(x)", "", NUMBERS),
@@ -22,7 +23,7 @@ pub const RULES: &[Rule] = &[
     code!("log-softmax", log_softmax, log_softmax_example),
 ];
 
-/// Every match of a pattern, with its class and what `x` is.
+/// Every match of a pattern, with its class and that of `x`.
 fn of_x<'a>(view: &View<'a>, text: &str) -> Vec<(egg::Id, egg::Id, Match<'a>)> {
     let p = pattern::parse(text);
     let Pattern::Op(name, _) = &p else { return Vec::new() };
@@ -42,13 +43,13 @@ fn swish(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn swish_example(e: &mut Example<'_, '_>) -> Made {
+fn swish_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let x = e.input(&[2, 3]);
     let s = e.rw.create_one(Sigmoid {}, &[x])?;
     Ok(vec![e.rw.create_one(Mul {}, &[x, s])?])
 }
 
-/// x / 2 (1 + erf(x / sqrt 2)) = gelu(x), in each order in which the factors are written
+/// x / 2 (1 + erf(x / sqrt 2)) = gelu(x), for each order of the factors
 fn gelu(view: &View<'_>, out: &mut Vec<Equation>) {
     const ERF: [&str; 2] = ["erf(div(x, 1.41421356))", "erf(mul(x, 0.70710678))"];
     for erf in ERF {
@@ -62,7 +63,7 @@ fn gelu(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn gelu_example(e: &mut Example<'_, '_>) -> Made {
+fn gelu_example(e: &mut Example<'_, '_>) -> ExampleResult {
     use of_ops::elementwise::{Add, Erf};
     let x = e.input(&[2, 3]);
     let [root, one, half] = [std::f64::consts::SQRT_2, 1.0, 0.5].map(|n| e.number(n));
@@ -75,7 +76,7 @@ fn gelu_example(e: &mut Example<'_, '_>) -> Made {
 }
 
 /// The one axis of a reduction that keeps it.
-fn axis_of<T>(view: &View<'_>, r: &Found<'_, T>) -> Option<i64> {
+fn axis_of<T>(view: &View<'_>, r: &NodeMatch<'_, T>) -> Option<i64> {
     let [axis] = view.ints(*r.node.children.get(1)?)?[..] else { return None };
     let rank = view.dims(r.operand(0))?.len();
     Some(of_ops::shape::axis(axis, rank).ok()? as i64)
@@ -121,7 +122,7 @@ fn shifted_example(e: &mut Example<'_, '_>) -> Result<(of_ir::ValueId, of_ir::Va
     Ok((e.rw.create_one(Sub {}, &[x, m])?, axes))
 }
 
-fn softmax_example(e: &mut Example<'_, '_>) -> Made {
+fn softmax_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (d, axes) = shifted_example(e)?;
     let exp = e.rw.create_one(Exp {}, &[d])?;
     let sum = e.rw.create_one(ReduceSum { keepdims: true }, &[exp, axes])?;
@@ -148,7 +149,7 @@ fn log_softmax(view: &View<'_>, out: &mut Vec<Equation>) {
     }
 }
 
-fn log_softmax_example(e: &mut Example<'_, '_>) -> Made {
+fn log_softmax_example(e: &mut Example<'_, '_>) -> ExampleResult {
     let (d, axes) = shifted_example(e)?;
     let exp = e.rw.create_one(Exp {}, &[d])?;
     let sum = e.rw.create_one(ReduceSum { keepdims: true }, &[exp, axes])?;

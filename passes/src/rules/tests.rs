@@ -1,4 +1,4 @@
-//! Every rule, on random instances: both sides of each equation give the same numbers.
+//! Tests every rule on random instances: both sides of each equation compute the same.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::egraph::rule::{Example, Rule, Search};
 use crate::egraph::saturate::search;
 use crate::egraph::view::{Equation, Term, View};
 
-/// Instances that are made of each rule, of which this many at least must be found.
+/// Instances made of each rule, and how many of them must match at least.
 const INSTANCES: u64 = 24;
 const FOUND: usize = 4;
 
 #[test]
-fn both_sides_of_every_rule_are_equal() {
+fn both_sides_of_every_rule_compute_the_same() {
     let mut wrong = Vec::new();
     let mut names = std::collections::BTreeSet::new();
     for rule in super::all() {
@@ -46,7 +46,8 @@ fn both_sides_of_every_rule_are_equal() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Makes one instance and compares both sides of every equation that the rule finds in it; gives their number.
+/// Makes one instance and compares both sides of every equation that the rule finds in it. Returns the number of
+/// equations.
 fn check(rule: &Rule, direction: usize, seed: u64) -> Result<usize, String> {
     let mut graph = Graph::new();
     let mut rng = Rng::new(seed);
@@ -83,7 +84,7 @@ fn check(rule: &Rule, direction: usize, seed: u64) -> Result<usize, String> {
     if made.is_empty() { Err("the example gives no value".into()) } else { Ok(count) }
 }
 
-/// Numbers from which operands start: those of logarithms and roots are positive.
+/// Lower end of operand values; positive where logarithms and roots need it.
 fn low(dtype: DType) -> f64 {
     if dtype.is_float() { 0.25 } else { 0.0 }
 }
@@ -107,7 +108,7 @@ fn operands(
     rw: &mut Rewriter<'_>,
     rng: &mut Rng,
     left: &Pattern,
-    shapes: &BTreeMap<String, pattern::Declared>,
+    shapes: &BTreeMap<String, pattern::ShapePattern>,
     dtype: DType,
 ) -> Result<BTreeMap<String, ValueId>, Diagnostic> {
     let mut names = Vec::new();

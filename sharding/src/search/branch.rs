@@ -1,42 +1,43 @@
-//! Branch and bound: the best labels of what is left after reduction, where there is time to look at all that may be.
+//! Branch and bound over the core that reduction leaves, depth first, with the dual messages as lower bounds.
 
 use super::dual::Dual;
 use super::problem::{Edge, Problem};
 
-/// What branch and bound found.
-pub struct Branched {
-    /// Labels, one a node of the problem.
+/// The result of branch and bound.
+pub struct BranchResult {
+    /// Labels, one per node of the problem.
     pub labels: Vec<usize>,
-    /// What they cost.
+    /// Their cost.
     pub cost: f64,
-    /// Whether nothing costs less.
+    /// Whether they are proved to be optimal.
     pub proved: bool,
 }
 
-/// Looks for labels that cost less than those of `dual`, whose messages say what each label costs at least. It gives up
-/// after `budget` choices.
-pub fn branch(problem: &Problem, alive: &[bool], constant: f64, dual: &Dual, budget: usize) -> Branched {
+/// Searches labels cheaper than those of `dual`, whose messages bound each label from below. It stops after `budget`
+/// choices.
+pub fn branch(problem: &Problem, alive: &[bool], constant: f64, dual: &Dual, budget: usize) -> BranchResult {
     let nodes: Vec<usize> = (0..problem.nodes.len()).filter(|i| alive[*i]).collect();
-    let mut place = vec![usize::MAX; problem.nodes.len()];
-    nodes.iter().enumerate().for_each(|(k, i)| place[*i] = k);
-    let t = &problem.tables;
-    // Costs moved from edges to nodes as the messages say: every choice of labels costs what it did.
+    let mut position = vec![usize::MAX; problem.nodes.len()];
+    nodes.iter().enumerate().for_each(|(k, i)| position[*i] = k);
+    let t = &problem.interner;
+    // Reparametrization: the messages move costs from edges to nodes. The cost of every labelling stays the same.
     let mut own: Vec<Vec<f64>> = nodes.iter().map(|i| t.costs(problem.nodes[*i]).to_vec()).collect();
     for (k, e) in problem.edges.iter().enumerate() {
-        for (node, places, end) in [(e.a, e.row, 0), (e.b, e.col, 1)] {
-            let (own, told) = (&mut own[place[node]], dual.messages.told(k, end));
-            own.iter_mut().zip(t.places(places)).for_each(|(c, p)| *c += told[*p as usize]);
+        for (node, indices, end) in [(e.a, e.row, 0), (e.b, e.col, 1)] {
+            let (own, message) = (&mut own[position[node]], dual.messages.message(k, end));
+            own.iter_mut().zip(t.indices(indices)).for_each(|(c, p)| *c += message[*p as usize]);
         }
     }
+    // For each position the edges to earlier ones.
     let mut backward: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     let mut least = Vec::with_capacity(problem.edges.len());
     for (k, e) in problem.edges.iter().enumerate() {
-        backward[place[e.a].max(place[e.b])].push(k);
+        backward[position[e.a].max(position[e.b])].push(k);
         let labels = |n: usize| 0..t.costs(problem.nodes[n]).len();
         let all = labels(e.a).flat_map(|x| labels(e.b).map(move |y| (x, y)));
-        least.push(all.map(|(x, y)| moved(problem, dual, k, e, x, y)).fold(f64::INFINITY, f64::min));
+        least.push(all.map(|(x, y)| reparametrized(problem, dual, k, e, x, y)).fold(f64::INFINITY, f64::min));
     }
-    // The least that nodes from each position on, and the edges that end there, cost.
+    // Lower bound of the nodes from each position on, with the edges that end there.
     let mut rest = vec![0.0; nodes.len() + 1];
     for k in (0..nodes.len()).rev() {
         let edges: f64 = backward[k].iter().map(|e| least[*e]).sum();
@@ -44,19 +45,21 @@ pub fn branch(problem: &Problem, alive: &[bool], constant: f64, dual: &Dual, bud
     }
     let mut s = Search { problem, dual, nodes, own, backward, rest, labels: dual.labels.clone(), budget };
     s.labels.resize(problem.nodes.len(), 0);
-    let mut best = Branched { labels: s.labels.clone(), cost: dual.cost, proved: false };
-    s.from(0, constant, &mut best);
+    let mut best = BranchResult { labels: s.labels.clone(), cost: dual.cost, proved: false };
+    s.descend(0, constant, &mut best);
     best.proved = s.budget > 0;
     best
 }
 
-/// What edge `k` costs after costs were moved to the nodes.
-fn moved(problem: &Problem, dual: &Dual, k: usize, e: &Edge, x: usize, y: usize) -> f64 {
-    let t = &problem.tables;
-    let (row, col) = (t.places(e.row)[x] as usize, t.places(e.col)[y] as usize);
-    // What is impossible at a node is counted there.
-    let told = |x: f64| if x.is_finite() { x } else { 0.0 };
-    t.matrix(e.matrix).at(row, col) - told(dual.messages.told(k, 0)[row]) - told(dual.messages.told(k, 1)[col])
+/// Cost of edge `k` after reparametrization.
+fn reparametrized(problem: &Problem, dual: &Dual, k: usize, e: &Edge, x: usize, y: usize) -> f64 {
+    let t = &problem.interner;
+    let (row, col) = (t.indices(e.row)[x] as usize, t.indices(e.col)[y] as usize);
+    // An infinite message is already counted at the node.
+    let message = |x: f64| if x.is_finite() { x } else { 0.0 };
+    t.matrix(e.matrix).at(row, col)
+        - message(dual.messages.message(k, 0)[row])
+        - message(dual.messages.message(k, 1)[col])
 }
 
 struct Search<'p> {
@@ -72,7 +75,7 @@ struct Search<'p> {
 }
 
 impl Search<'_> {
-    fn from(&mut self, k: usize, cost: f64, best: &mut Branched) {
+    fn descend(&mut self, k: usize, cost: f64, best: &mut BranchResult) {
         if k == self.nodes.len() {
             if cost < best.cost {
                 (best.cost, best.labels) = (cost, self.labels.clone());
@@ -85,7 +88,7 @@ impl Search<'_> {
                 let edges = self.backward[k].iter().map(|i| {
                     let e = &self.problem.edges[*i];
                     let (a, b) = if e.a == node { (x, self.labels[e.b]) } else { (self.labels[e.a], x) };
-                    moved(self.problem, self.dual, *i, e, a, b)
+                    reparametrized(self.problem, self.dual, *i, e, a, b)
                 });
                 (self.own[k][x] + edges.sum::<f64>(), x)
             })
@@ -99,7 +102,7 @@ impl Search<'_> {
             }
             self.budget -= 1;
             self.labels[node] = x;
-            self.from(k + 1, cost + own, best);
+            self.descend(k + 1, cost + own, best);
         }
     }
 }

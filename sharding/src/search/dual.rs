@@ -1,42 +1,42 @@
-//! A lower bound for what is left after reduction, and labels that come close to it.
+//! Lower bound by dual message passing (TRW-S), and labels that come close to it.
 //!
 //! Sequential tree-reweighted message passing: Kolmogorov, "Convergent tree-reweighted message passing for energy
-//! minimization", IEEE PAMI 28 (2006). Nodes are passed in order and back; each hands its share of the costs on to the
-//! neighbours that are still to come. The bound never falls.
+//! minimization", IEEE PAMI 28 (2006). Passes visit the nodes forward and backward. Each node passes its share of the
+//! costs to the neighbours that follow. The bound never decreases.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::problem::{Edge, Matrix, Problem, Table};
+use super::problem::{Edge, Matrix, MatrixId, Problem};
 
-/// What message passing found.
+/// The result of message passing.
 pub struct Dual {
-    /// No choice of labels costs less.
+    /// Lower bound of the cost.
     pub bound: f64,
-    /// Labels, one a node of the problem.
+    /// Labels, one per node of the problem.
     pub labels: Vec<usize>,
-    /// What they cost.
+    /// Their cost.
     pub cost: f64,
-    /// What the ends of edges are told.
+    /// The messages to the ends of edges.
     pub messages: Messages,
 }
 
-/// For each edge what its `a` is told for each row of the matrix, and its `b` for each column; side by side, in the order in
-/// which they are read.
+/// For each edge the message to its `a`, by row of the matrix, and to its `b`, by column. They are stored one after
+/// another in the order in which they are read.
 #[derive(Clone, Default)]
 pub struct Messages {
     values: Vec<f64>,
-    /// For each edge where the message to its `a` begins, and that to its `b`; and where they end.
+    /// Start of each message: for each edge that to its `a`, then that to its `b`; and the end of all.
     starts: Vec<usize>,
 }
 
 impl Messages {
-    /// Messages that say nothing.
+    /// Zero messages.
     fn new(problem: &Problem) -> Messages {
         let mut starts = vec![0];
         let mut end = 0;
         for e in &problem.edges {
-            let m = problem.tables.matrix(e.matrix);
+            let m = problem.interner.matrix(e.matrix);
             for n in [m.rows, m.cols] {
                 end += n;
                 starts.push(end);
@@ -50,37 +50,38 @@ impl Messages {
         self.starts[at]..self.starts[at + 1]
     }
 
-    /// What an end of an edge is told: 0 for its `a`, 1 for its `b`.
-    pub fn told(&self, edge: usize, end: usize) -> &[f64] {
+    /// The message to an end of an edge: 0 for its `a`, 1 for its `b`.
+    pub fn message(&self, edge: usize, end: usize) -> &[f64] {
         &self.values[self.range(edge, end)]
     }
 
-    fn told_mut(&mut self, edge: usize, end: usize) -> &mut [f64] {
+    fn message_mut(&mut self, edge: usize, end: usize) -> &mut [f64] {
         let range = self.range(edge, end);
         &mut self.values[range]
     }
 }
 
-/// Rounds without progress after which it ends.
+/// Rounds without progress after which it stops.
 const PATIENCE: usize = 12;
 
-/// Bounds the nodes `alive` and their edges. It ends when cost and bound differ by less than `gap` of the cost, after
-/// `rounds`, or when neither moves.
+/// Bounds the cost of the nodes `alive` and their edges. It stops when cost and bound differ by less than `gap` of the
+/// cost, after `rounds`, or when neither improves.
 pub fn dual(problem: &Problem, alive: &[bool], constant: f64, gap: f64, rounds: usize) -> Dual {
     let nodes: Vec<usize> = (0..problem.nodes.len()).filter(|i| alive[*i]).collect();
-    let t = &problem.tables;
+    let t = &problem.interner;
+    // The edges of each node, and which end of the edge it is.
     let mut ends: Vec<Vec<(usize, usize)>> = vec![Vec::new(); problem.nodes.len()];
     for (i, e) in problem.edges.iter().enumerate() {
         ends[e.a].push((i, 0));
         ends[e.b].push((i, 1));
     }
-    let mut turned = HashMap::new();
+    let mut transposed = HashMap::new();
     for e in &problem.edges {
-        turned.entry(e.matrix).or_insert_with(|| t.matrix(e.matrix).transposed());
+        transposed.entry(e.matrix).or_insert_with(|| t.matrix(e.matrix).transposed());
     }
     let labels = vec![0; problem.nodes.len()];
     let messages = Messages::new(problem);
-    let mut p = Passing { problem, ends, turned, labels: labels.clone(), messages, own: Vec::new() };
+    let mut p = MessagePassing { problem, ends, transposed, labels: labels.clone(), messages, own: Vec::new() };
     let mut best = Dual { bound: f64::NEG_INFINITY, labels, cost: f64::INFINITY, messages: Messages::default() };
     let mut stale = 0;
     for _ in 0..rounds.max(1) {
@@ -103,40 +104,40 @@ pub fn dual(problem: &Problem, alive: &[bool], constant: f64, gap: f64, rounds: 
     best
 }
 
-struct Passing<'p> {
+struct MessagePassing<'p> {
     problem: &'p Problem,
     /// The edges of each node, and which end it is.
     ends: Vec<Vec<(usize, usize)>>,
-    /// Every matrix with its rows as columns, so that both directions go along rows.
-    turned: HashMap<Table, Matrix>,
+    /// Every matrix transposed, so that both directions read rows.
+    transposed: HashMap<MatrixId, Matrix>,
     labels: Vec<usize>,
     messages: Messages,
-    /// Room for [`Passing::send`].
+    /// Buffer of [`MessagePassing::send`].
     own: Vec<f64>,
 }
 
-impl Passing<'_> {
+impl MessagePassing<'_> {
     fn other(e: &Edge, end: usize) -> usize {
         if end == 0 { e.b } else { e.a }
     }
 
-    /// The position of each label of the end's node.
-    fn places(&self, e: &Edge, end: usize) -> &[u32] {
-        self.problem.tables.places(if end == 0 { e.row } else { e.col })
+    /// The row or column of each label of the end's node.
+    fn indices(&self, e: &Edge, end: usize) -> &[u32] {
+        self.problem.interner.indices(if end == 0 { e.row } else { e.col })
     }
 
-    /// One pass over the nodes. Forward it also chooses labels; backward it gives the bound.
+    /// One pass over the nodes. A forward pass also chooses labels; a backward pass returns the bound.
     fn pass(&mut self, nodes: impl Iterator<Item = usize>, forward: bool) -> f64 {
         let mut bound = 0.0;
         let mut costs = Vec::new();
         for i in nodes {
             let ends = std::mem::take(&mut self.ends[i]);
             costs.clear();
-            costs.extend_from_slice(self.problem.tables.costs(self.problem.nodes[i]));
+            costs.extend_from_slice(self.problem.interner.costs(self.problem.nodes[i]));
             for (k, end) in &ends {
-                let told = self.messages.told(*k, *end);
-                let places = self.places(&self.problem.edges[*k], *end);
-                costs.iter_mut().zip(places).for_each(|(c, p)| *c += told[*p as usize]);
+                let message = self.messages.message(*k, *end);
+                let indices = self.indices(&self.problem.edges[*k], *end);
+                costs.iter_mut().zip(indices).for_each(|(c, p)| *c += message[*p as usize]);
             }
             let problem = self.problem;
             let later = |k: usize, end: usize| {
@@ -159,45 +160,46 @@ impl Passing<'_> {
         bound
     }
 
-    /// The label that costs least with those of earlier nodes and what later ones say.
+    /// The cheapest label given the labels of earlier nodes and the messages of later ones.
     fn choose(&self, i: usize, ends: &[(usize, usize)]) -> usize {
-        let t = &self.problem.tables;
+        let t = &self.problem.interner;
         let mut costs = t.costs(self.problem.nodes[i]).to_vec();
         for (k, end) in ends {
             let e = &self.problem.edges[*k];
             let other = Self::other(e, *end);
-            let places = self.places(e, *end);
+            let indices = self.indices(e, *end);
             if other < i {
                 let m = t.matrix(e.matrix);
-                let at = self.places(e, 1 - *end)[self.labels[other]] as usize;
-                for (c, p) in costs.iter_mut().zip(places) {
+                let at = self.indices(e, 1 - *end)[self.labels[other]] as usize;
+                for (c, p) in costs.iter_mut().zip(indices) {
                     *c += if *end == 0 { m.at(*p as usize, at) } else { m.at(at, *p as usize) };
                 }
             } else {
-                let told = self.messages.told(*k, *end);
-                costs.iter_mut().zip(places).for_each(|(c, p)| *c += told[*p as usize]);
+                let message = self.messages.message(*k, *end);
+                costs.iter_mut().zip(indices).for_each(|(c, p)| *c += message[*p as usize]);
             }
         }
         (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0)
     }
 
-    /// Tells the other end of edge `k` the least that its labels cost; gives what was taken out to make that 0.
+    /// Sends the minimum over own labels to the other end of edge `k`, normalized to minimum 0. Returns the amount
+    /// subtracted.
     fn send(&mut self, k: usize, end: usize, costs: &[f64], share: f64) -> f64 {
         let e = self.problem.edges[k];
-        let m = if end == 0 { self.problem.tables.matrix(e.matrix) } else { &self.turned[&e.matrix] };
-        let t = &self.problem.tables;
-        let (places, others) = if end == 0 { (e.row, e.col) } else { (e.col, e.row) };
+        let m = if end == 0 { self.problem.interner.matrix(e.matrix) } else { &self.transposed[&e.matrix] };
+        let t = &self.problem.interner;
+        let (indices, others) = if end == 0 { (e.row, e.col) } else { (e.col, e.row) };
         let own = &mut self.own;
         own.clear();
         own.resize(m.rows, f64::INFINITY);
-        for (c, p) in costs.iter().zip(t.places(places)) {
+        for (c, p) in costs.iter().zip(t.indices(indices)) {
             let own = &mut own[*p as usize];
             *own = own.min(share * c);
         }
-        // What is impossible stays so.
-        let told = self.messages.told(k, end);
-        own.iter_mut().zip(told).filter(|(o, _)| o.is_finite()).for_each(|(o, t)| *o -= t);
-        let out = self.messages.told_mut(k, 1 - end);
+        // Infinite costs stay infinite.
+        let message = self.messages.message(k, end);
+        own.iter_mut().zip(message).filter(|(o, _)| o.is_finite()).for_each(|(o, t)| *o -= t);
+        let out = self.messages.message_mut(k, 1 - end);
         out.fill(f64::INFINITY);
         for (r, o) in own.iter().enumerate().filter(|(_, o)| o.is_finite()) {
             out.iter_mut().zip(m.row(r)).for_each(|(x, c)| {
@@ -205,16 +207,16 @@ impl Passing<'_> {
                 *x = if sum < *x { sum } else { *x };
             });
         }
-        // Positions that no label has do not matter, and must not be infinite either.
-        let least = t.places(others).iter().map(|p| out[*p as usize]).fold(f64::INFINITY, f64::min);
+        // Rows that no label uses do not matter, and must not be infinite either.
+        let least = t.indices(others).iter().map(|p| out[*p as usize]).fold(f64::INFINITY, f64::min);
         out.iter_mut().for_each(|x| *x -= least);
         least
     }
 
-    /// Changes labels one by one as long as that helps. After the first time only nodes are looked at of which a neighbour
-    /// has changed since.
+    /// Iterated conditional modes: changes single labels while that helps. After the first sweep it visits only nodes
+    /// with a changed neighbour.
     fn improve(&mut self, nodes: &[usize]) {
-        let t = &self.problem.tables;
+        let t = &self.problem.interner;
         let mut open = vec![true; self.labels.len()];
         let mut costs = Vec::new();
         for _ in 0..4 {
@@ -228,8 +230,8 @@ impl Passing<'_> {
                 for (k, end) in &self.ends[*i] {
                     let e = &self.problem.edges[*k];
                     let m = t.matrix(e.matrix);
-                    let at = self.places(e, 1 - *end)[self.labels[Self::other(e, *end)]] as usize;
-                    for (c, p) in costs.iter_mut().zip(self.places(e, *end)) {
+                    let at = self.indices(e, 1 - *end)[self.labels[Self::other(e, *end)]] as usize;
+                    for (c, p) in costs.iter_mut().zip(self.indices(e, *end)) {
                         *c += if *end == 0 { m.at(*p as usize, at) } else { m.at(at, *p as usize) };
                     }
                 }
@@ -248,7 +250,7 @@ impl Passing<'_> {
 
     fn cost(&self, nodes: &[usize]) -> f64 {
         let p = self.problem;
-        let own: f64 = nodes.iter().map(|i| p.tables.costs(p.nodes[*i])[self.labels[*i]]).sum();
+        let own: f64 = nodes.iter().map(|i| p.interner.costs(p.nodes[*i])[self.labels[*i]]).sum();
         own + p.edges.iter().map(|e| p.edge_cost(e, self.labels[e.a], self.labels[e.b])).sum::<f64>()
     }
 }

@@ -1,5 +1,8 @@
-//! The search for the cheapest choice: exact reduction, then a bound by message passing and branch and bound for what
-//! is left.
+//! Search: minimizes a sum of node and edge costs over discrete labels (a MAP problem on a graph).
+//!
+//! It applies exact reduction (dominance pruning and variable elimination). For the remaining core, dual message
+//! passing gives a lower bound and labels, and branch and bound closes the gap. [`solve_within`] adds limits, such as
+//! memory, by Lagrangian relaxation.
 
 mod branch;
 mod dual;
@@ -7,17 +10,17 @@ mod limit;
 mod problem;
 mod reduce;
 
-pub use limit::{Limit, Limited, TooLarge, Usage, solve_within};
-pub use problem::{Costs, Edge, Matrix, Places, Problem, Table, Tables};
+pub use limit::{Limit, LimitedSolution, LimitsExceeded, Usage, solve_within};
+pub use problem::{CostId, Edge, IndexId, Interner, Matrix, MatrixId, Problem};
 
-/// How hard to search.
+/// How much work the search may do.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Effort {
-    /// The difference of cost and bound, as a share of the cost, that is small enough.
+    /// The search ends when cost and bound differ by this share of the cost.
     pub gap: f64,
     /// Rounds of message passing.
     pub rounds: usize,
-    /// Choices of branch and bound.
+    /// Labels that branch and bound may try.
     pub choices: usize,
 }
 
@@ -27,16 +30,16 @@ impl Default for Effort {
     }
 }
 
-/// A choice of labels.
+/// Labels of a problem, with their cost and a lower bound.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Solution {
     /// The label of each node.
     pub labels: Vec<usize>,
-    /// What they cost.
+    /// Their cost.
     pub cost: f64,
-    /// No choice costs less.
+    /// Lower bound over all labels.
     pub bound: f64,
-    /// Nodes that reduction left to search.
+    /// Nodes that reduction left.
     pub core: usize,
 }
 
@@ -47,13 +50,13 @@ impl Solution {
     }
 }
 
-/// The labels that cost least, or nearly so; the bound says how nearly.
+/// Labels of minimal cost, or close to it as [`Effort`] permits. The bound tells how close.
 pub fn solve(problem: &Problem, effort: &Effort) -> Solution {
     let mut work = Workspace { problem: problem.clone(), memo: reduce::Memo::default() };
     work.solve(effort)
 }
 
-/// A problem that is solved several times with other costs of its nodes: what was computed once is kept.
+/// A problem that is solved repeatedly with other node costs; intermediate results are kept.
 struct Workspace {
     problem: Problem,
     memo: reduce::Memo,
@@ -61,18 +64,18 @@ struct Workspace {
 
 impl Workspace {
     fn solve(&mut self, effort: &Effort) -> Solution {
-        let tables = std::mem::take(&mut self.problem.tables);
-        let problem = Problem { tables, nodes: self.problem.nodes.clone(), edges: self.problem.edges.clone() };
+        let interner = std::mem::take(&mut self.problem.interner);
+        let problem = Problem { interner, nodes: self.problem.nodes.clone(), edges: self.problem.edges.clone() };
         let reduced = reduce::reduce(problem, std::mem::take(&mut self.memo));
         let (labels, bound, core) = finish(&reduced, effort);
-        self.problem.tables = reduced.problem.tables;
+        self.problem.interner = reduced.problem.interner;
         self.memo = reduced.memo;
         let cost = self.problem.cost(&labels);
         Solution { bound: bound.min(cost), cost, labels, core }
     }
 }
 
-/// Labels of all nodes, a bound, and the number of nodes that reduction left.
+/// Labels of all nodes, a lower bound, and the number of nodes that reduction left.
 fn finish(reduced: &reduce::Reduced, effort: &Effort) -> (Vec<usize>, f64, usize) {
     let core = reduced.alive.iter().filter(|a| **a).count();
     let (labels, bound) = if core == 0 {

@@ -1,8 +1,8 @@
-//! The search as a problem of its own: nodes that choose a label each, edges that cost what two labels cost together.
+//! The search problem: nodes that choose a label each, and edges with a cost for each pair of labels.
 
 use std::collections::HashMap;
 
-/// A table of costs, row by row.
+/// A cost matrix, row-major.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Matrix {
     /// Number of rows.
@@ -24,40 +24,40 @@ impl Matrix {
         &self.data[row * self.cols..][..self.cols]
     }
 
-    /// Rows become columns.
+    /// The transposed matrix.
     pub fn transposed(&self) -> Matrix {
         let data = (0..self.cols).flat_map(|c| (0..self.rows).map(move |r| self.at(r, c))).collect();
         Matrix { rows: self.cols, cols: self.rows, data }
     }
 }
 
-/// Number of a vector of costs in [`Tables`].
+/// Id of a cost vector in [`Interner`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Costs(u32);
-/// Number of a list of positions in [`Tables`].
+pub struct CostId(u32);
+/// Id of an index list in [`Interner`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Places(u32);
-/// Number of a matrix in [`Tables`].
+pub struct IndexId(u32);
+/// Id of a matrix in [`Interner`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Table(u32);
+pub struct MatrixId(u32);
 
-/// Everything that is computed, each under a number: equal things have one number, so that what was done for one layer
-/// of a model is found again for the next.
+/// Interned (hash-consed) vectors, index lists and matrices. Equal vectors have one id, so that results for one layer
+/// of a model are reused for the next.
 #[derive(Clone, Default)]
-pub struct Tables {
+pub struct Interner {
     costs: Vec<Vec<f64>>,
-    cost_of: HashMap<Vec<u64>, Costs>,
-    places: Vec<Vec<u32>>,
-    place_of: HashMap<Vec<u32>, Places>,
+    cost_of: HashMap<Vec<u64>, CostId>,
+    indices: Vec<Vec<u32>>,
+    index_of: HashMap<Vec<u32>, IndexId>,
     matrices: Vec<Matrix>,
-    transposed: HashMap<Table, Table>,
+    transposed: HashMap<MatrixId, MatrixId>,
 }
 
-impl Tables {
-    /// The number of a vector.
-    pub fn add_costs(&mut self, v: Vec<f64>) -> Costs {
+impl Interner {
+    /// The id of a cost vector.
+    pub fn add_costs(&mut self, v: Vec<f64>) -> CostId {
         let bits: Vec<u64> = v.iter().map(|x| x.to_bits()).collect();
-        let next = Costs(self.costs.len() as u32);
+        let next = CostId(self.costs.len() as u32);
         let id = *self.cost_of.entry(bits).or_insert(next);
         if id == next {
             self.costs.push(v);
@@ -65,25 +65,25 @@ impl Tables {
         id
     }
 
-    /// The number of a list of positions.
-    pub fn add_places(&mut self, v: Vec<u32>) -> Places {
-        if let Some(id) = self.place_of.get(&v) {
+    /// The id of an index list.
+    pub fn add_indices(&mut self, v: Vec<u32>) -> IndexId {
+        if let Some(id) = self.index_of.get(&v) {
             return *id;
         }
-        let id = Places(self.places.len() as u32);
-        self.places.push(v.clone());
-        self.place_of.insert(v, id);
+        let id = IndexId(self.indices.len() as u32);
+        self.indices.push(v.clone());
+        self.index_of.insert(v, id);
         id
     }
 
-    /// A new matrix; equal ones are not looked for.
-    pub fn add_matrix(&mut self, m: Matrix) -> Table {
+    /// Adds a matrix; equal matrices are not merged.
+    pub fn add_matrix(&mut self, m: Matrix) -> MatrixId {
         self.matrices.push(m);
-        Table(self.matrices.len() as u32 - 1)
+        MatrixId(self.matrices.len() as u32 - 1)
     }
 
-    /// The matrix whose rows are the columns of this one.
-    pub fn transpose(&mut self, m: Table) -> Table {
+    /// The id of the transposed matrix.
+    pub fn transpose(&mut self, m: MatrixId) -> MatrixId {
         if let Some(t) = self.transposed.get(&m) {
             return *t;
         }
@@ -94,23 +94,23 @@ impl Tables {
         t
     }
 
-    /// The vector of this number.
-    pub fn costs(&self, id: Costs) -> &[f64] {
+    /// The cost vector of this id.
+    pub fn costs(&self, id: CostId) -> &[f64] {
         &self.costs[id.0 as usize]
     }
 
-    /// The positions of this number.
-    pub fn places(&self, id: Places) -> &[u32] {
-        &self.places[id.0 as usize]
+    /// The index list of this id.
+    pub fn indices(&self, id: IndexId) -> &[u32] {
+        &self.indices[id.0 as usize]
     }
 
-    /// The matrix of this number.
-    pub fn matrix(&self, id: Table) -> &Matrix {
+    /// The matrix of this id.
+    pub fn matrix(&self, id: MatrixId) -> &Matrix {
         &self.matrices[id.0 as usize]
     }
 }
 
-/// What two nodes cost together: label `x` of `a` and `y` of `b` cost `matrix[row[x]][col[y]]`, never less than 0.
+/// The cost of two nodes together: label `x` of `a` and `y` of `b` cost `matrix[row[x]][col[y]]`, never less than 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Edge {
     /// A node.
@@ -118,20 +118,20 @@ pub struct Edge {
     /// Another.
     pub b: usize,
     /// The row of each label of `a`.
-    pub row: Places,
+    pub row: IndexId,
     /// The column of each label of `b`.
-    pub col: Places,
+    pub col: IndexId,
     /// The costs.
-    pub matrix: Table,
+    pub matrix: MatrixId,
 }
 
-/// A problem: the labels that cost least together.
+/// A problem: minimize the sum of node and edge costs.
 #[derive(Clone, Default)]
 pub struct Problem {
     /// All vectors and matrices.
-    pub tables: Tables,
-    /// The cost of each label, one vector a node.
-    pub nodes: Vec<Costs>,
+    pub interner: Interner,
+    /// The label costs of each node.
+    pub nodes: Vec<CostId>,
     /// The edges.
     pub edges: Vec<Edge>,
 }
@@ -139,20 +139,20 @@ pub struct Problem {
 impl Problem {
     /// Adds a node and gives its position.
     pub fn add_node(&mut self, costs: Vec<f64>) -> usize {
-        let costs = self.tables.add_costs(costs);
+        let costs = self.interner.add_costs(costs);
         self.nodes.push(costs);
         self.nodes.len() - 1
     }
 
-    /// What the edge costs for a label of its `a` and one of its `b`.
+    /// The cost of an edge for a label of its `a` and one of its `b`.
     pub fn edge_cost(&self, e: &Edge, x: usize, y: usize) -> f64 {
-        let t = &self.tables;
-        t.matrix(e.matrix).at(t.places(e.row)[x] as usize, t.places(e.col)[y] as usize)
+        let t = &self.interner;
+        t.matrix(e.matrix).at(t.indices(e.row)[x] as usize, t.indices(e.col)[y] as usize)
     }
 
-    /// What all labels cost together.
+    /// The total cost of labels.
     pub fn cost(&self, labels: &[usize]) -> f64 {
-        let nodes: f64 = self.nodes.iter().zip(labels).map(|(n, l)| self.tables.costs(*n)[*l]).sum();
+        let nodes: f64 = self.nodes.iter().zip(labels).map(|(n, l)| self.interner.costs(*n)[*l]).sum();
         nodes + self.edges.iter().map(|e| self.edge_cost(e, labels[e.a], labels[e.b])).sum::<f64>()
     }
 }

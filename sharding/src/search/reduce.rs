@@ -1,64 +1,64 @@
-//! Exact reduction: labels that another is never worse than, and nodes with at most two neighbours.
+//! Exact reduction: dominance pruning of labels, and elimination of nodes with at most two neighbours.
 
 use std::collections::HashMap;
 
-use super::problem::{Costs, Edge, Matrix, Places, Problem, Table};
+use super::problem::{CostId, Edge, IndexId, Matrix, MatrixId, Problem};
 
-/// A problem in which nodes have gone, and how to find their labels.
+/// A reduced problem, and how to recover the labels of eliminated nodes.
 pub struct Reduced {
-    /// The problem with the costs that what has gone left behind. Nodes that have gone have no edges.
+    /// The problem after elimination. Eliminated nodes have no edges.
     pub problem: Problem,
     /// Whether the node is still there.
     pub alive: Vec<bool>,
-    /// What nodes that have gone cost whatever the others choose.
+    /// Cost of the eliminated nodes that does not depend on other labels.
     pub constant: f64,
-    /// The labels of the original problem that are left of each node.
+    /// The labels of the original problem that remain of each node.
     labels: Vec<Vec<usize>>,
-    /// Of those, the ones that are left of a node that was not eliminated.
-    late: Vec<Option<Vec<usize>>>,
-    gone: Vec<Gone>,
+    /// Of those, the ones that remain after pruning the core.
+    core_labels: Vec<Option<Vec<usize>>>,
+    eliminated: Vec<Eliminated>,
     edges_of: Vec<Vec<usize>>,
     edges: Vec<Option<Edge>>,
-    /// What was computed on the way.
+    /// Memoized results.
     pub memo: Memo,
 }
 
-/// A node that was eliminated, with what its label depends on.
-struct Gone {
+/// An eliminated node, with the edges that its label depends on.
+struct Eliminated {
     node: usize,
-    costs: Costs,
+    costs: CostId,
     edges: Vec<Edge>,
 }
 
-/// An edge as one of its ends sees it: its positions, those of the other end, and the matrix from here to there.
+/// An edge seen from one end: its own index list, that of the other end, and the matrix from here to there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Side {
-    own: Places,
-    other: Places,
-    matrix: Table,
+    own: IndexId,
+    other: IndexId,
+    matrix: MatrixId,
 }
 
-/// A node as its edges see it.
-type Seen = (Costs, Vec<(Table, Places)>);
+/// Key of dominance pruning: costs of a node and its edges.
+type DominanceKey = (CostId, Vec<(MatrixId, IndexId)>);
 
-/// Results by what they were computed of; they hold as long as the tables do.
+/// Memoized results by their inputs; valid as long as the interner.
 #[derive(Default)]
 pub struct Memo {
-    gains: HashMap<Table, Table>,
-    kept: HashMap<Seen, Vec<usize>>,
-    messages: HashMap<(Costs, Places, Table), Costs>,
-    sums: HashMap<(Costs, Costs, Places), Costs>,
-    joined: HashMap<(Costs, Side, Side), (Places, Places, Table)>,
-    merged: HashMap<(Side, Side), (Places, Places, Table)>,
-    compact: HashMap<(Places, Places, Table), (Places, Places, Table)>,
-    chosen: HashMap<(Costs, Vec<usize>), Costs>,
-    places: HashMap<(Places, Vec<usize>), Places>,
+    max_excess: HashMap<MatrixId, MatrixId>,
+    kept: HashMap<DominanceKey, Vec<usize>>,
+    messages: HashMap<(CostId, IndexId, MatrixId), CostId>,
+    sums: HashMap<(CostId, CostId, IndexId), CostId>,
+    products: HashMap<(CostId, Side, Side), (IndexId, IndexId, MatrixId)>,
+    merged: HashMap<(Side, Side), (IndexId, IndexId, MatrixId)>,
+    compact: HashMap<(IndexId, IndexId, MatrixId), (IndexId, IndexId, MatrixId)>,
+    chosen: HashMap<(CostId, Vec<usize>), CostId>,
+    indices: HashMap<(IndexId, Vec<usize>), IndexId>,
 }
 
-/// Reduces `problem` as far as these rules go. `memo` is of the same tables, or empty.
+/// Reduces `problem` as far as the rules go. `memo` belongs to the same interner, or is empty.
 pub fn reduce(problem: Problem, memo: Memo) -> Reduced {
     let n = problem.nodes.len();
-    let labels = problem.nodes.iter().map(|c| (0..problem.tables.costs(*c).len()).collect()).collect();
+    let labels = problem.nodes.iter().map(|c| (0..problem.interner.costs(*c).len()).collect()).collect();
     let edges: Vec<Option<Edge>> = problem.edges.iter().copied().map(Some).collect();
     let mut edges_of = vec![Vec::new(); n];
     for (i, e) in problem.edges.iter().enumerate() {
@@ -70,28 +70,28 @@ pub fn reduce(problem: Problem, memo: Memo) -> Reduced {
         alive: vec![true; n],
         constant: 0.0,
         labels,
-        late: vec![None; n],
-        gone: Vec::new(),
+        core_labels: vec![None; n],
+        eliminated: Vec::new(),
         edges_of,
         edges,
         memo,
     };
-    (0..n).for_each(|i| r.drop_dominated(i));
+    (0..n).for_each(|i| r.prune_dominated(i));
     r.merge_all();
     r.eliminate();
-    r.drop_late();
+    r.prune_core();
     r.compact();
     r.problem.edges = r.edges.iter().flatten().copied().collect();
     r
 }
 
 impl Reduced {
-    /// The labels of all nodes of the original problem, from those of the nodes that are still there.
+    /// The labels of all nodes of the original problem, from those of the core.
     pub fn expand(&self, core: &[usize]) -> Vec<usize> {
-        let late = |(c, late): (&usize, &Option<Vec<usize>>)| late.as_ref().map_or(*c, |l| l[*c]);
-        let mut chosen: Vec<usize> = core.iter().zip(&self.late).map(late).collect();
-        let t = &self.problem.tables;
-        for g in self.gone.iter().rev() {
+        let core_labels = |(c, core_labels): (&usize, &Option<Vec<usize>>)| core_labels.as_ref().map_or(*c, |l| l[*c]);
+        let mut chosen: Vec<usize> = core.iter().zip(&self.core_labels).map(core_labels).collect();
+        let t = &self.problem.interner;
+        for g in self.eliminated.iter().rev() {
             let costs = t.costs(g.costs);
             let total = |x: usize| {
                 let edge = |e: &Edge| {
@@ -110,27 +110,27 @@ impl Reduced {
         if e.a == node {
             Side { own: e.row, other: e.col, matrix: e.matrix }
         } else {
-            Side { own: e.col, other: e.row, matrix: self.problem.tables.transpose(e.matrix) }
+            Side { own: e.col, other: e.row, matrix: self.problem.interner.transpose(e.matrix) }
         }
     }
 
-    /// Drops each label in whose place another one costs no more, whatever the neighbours choose.
-    fn drop_dominated(&mut self, node: usize) {
+    /// Drops each dominated label: another costs no more, whatever the neighbours choose.
+    fn prune_dominated(&mut self, node: usize) {
         let list: Vec<Edge> = self.edges_of[node].iter().filter_map(|i| self.edges[*i]).collect();
         let mut sides = Vec::with_capacity(list.len());
         for e in list {
             let s = self.side(&e, node);
-            sides.push((self.gain(s.matrix), s.own));
+            sides.push((self.max_excess(s.matrix), s.own));
         }
         let costs = self.problem.nodes[node];
         let key = (costs, sides);
         if !self.memo.kept.contains_key(&key) {
-            let t = &self.problem.tables;
+            let t = &self.problem.interner;
             let own = t.costs(costs);
-            let tables: Vec<(&Matrix, &[u32])> = key.1.iter().map(|(m, p)| (t.matrix(*m), t.places(*p))).collect();
+            let interner: Vec<(&Matrix, &[u32])> = key.1.iter().map(|(m, p)| (t.matrix(*m), t.indices(*p))).collect();
             let better = |x: usize, y: usize| {
                 let mut sum = own[x] - own[y];
-                for (m, p) in &tables {
+                for (m, p) in &interner {
                     sum += m.at(p[x] as usize, p[y] as usize);
                     if sum > 0.0 && sum.is_infinite() {
                         return false;
@@ -138,7 +138,7 @@ impl Reduced {
                 }
                 sum < 0.0 || (sum == 0.0 && x < y)
             };
-            // The cheapest first: they make most others go.
+            // Cheapest first: these dominate most others.
             let mut order: Vec<usize> = (0..own.len()).filter(|x| own[*x].is_finite()).collect();
             order.sort_by(|a, b| own[*a].total_cmp(&own[*b]).then(a.cmp(b)));
             let mut kept: Vec<usize> = Vec::new();
@@ -161,26 +161,26 @@ impl Reduced {
         for i in self.edges_of[node].clone() {
             if let Some(mut e) = self.edges[i] {
                 if e.a == node {
-                    e.row = self.choose_places(e.row, &kept);
+                    e.row = self.choose_indices(e.row, &kept);
                 }
                 if e.b == node {
-                    e.col = self.choose_places(e.col, &kept);
+                    e.col = self.choose_indices(e.col, &kept);
                 }
                 self.edges[i] = Some(e);
             }
         }
     }
 
-    /// What row `x` costs more than row `y` at most, in row `x` and column `y`.
-    fn gain(&mut self, m: Table) -> Table {
-        if let Some(g) = self.memo.gains.get(&m) {
+    /// The most that row `x` costs more than row `y`, in row `x` and column `y`.
+    fn max_excess(&mut self, m: MatrixId) -> MatrixId {
+        if let Some(g) = self.memo.max_excess.get(&m) {
             return *g;
         }
-        let t = self.problem.tables.matrix(m);
+        let t = self.problem.interner.matrix(m);
         let mut data = Vec::with_capacity(t.rows * t.rows);
         for x in 0..t.rows {
             for y in 0..t.rows {
-                // Where both are impossible, neither is worse.
+                // Where both are infinite, neither is worse.
                 let mut most = f64::NEG_INFINITY;
                 for (a, b) in t.row(x).iter().zip(t.row(y)) {
                     let more = if b.is_infinite() { f64::NEG_INFINITY } else { a - b };
@@ -190,50 +190,50 @@ impl Reduced {
             }
         }
         let g = Matrix { rows: t.rows, cols: t.rows, data };
-        let g = self.problem.tables.add_matrix(g);
-        self.memo.gains.insert(m, g);
+        let g = self.problem.interner.add_matrix(g);
+        self.memo.max_excess.insert(m, g);
         g
     }
 
-    fn choose_costs(&mut self, costs: Costs, kept: &[usize]) -> Costs {
+    fn choose_costs(&mut self, costs: CostId, kept: &[usize]) -> CostId {
         let key = (costs, kept.to_vec());
         if let Some(c) = self.memo.chosen.get(&key) {
             return *c;
         }
-        let own = self.problem.tables.costs(costs);
+        let own = self.problem.interner.costs(costs);
         let v = kept.iter().map(|x| own[*x]).collect();
-        let c = self.problem.tables.add_costs(v);
+        let c = self.problem.interner.add_costs(v);
         self.memo.chosen.insert(key, c);
         c
     }
 
-    fn choose_places(&mut self, places: Places, kept: &[usize]) -> Places {
-        let key = (places, kept.to_vec());
-        if let Some(p) = self.memo.places.get(&key) {
+    fn choose_indices(&mut self, indices: IndexId, kept: &[usize]) -> IndexId {
+        let key = (indices, kept.to_vec());
+        if let Some(p) = self.memo.indices.get(&key) {
             return *p;
         }
-        let own = self.problem.tables.places(places);
+        let own = self.problem.interner.indices(indices);
         let v = kept.iter().map(|x| own[*x]).collect();
-        let p = self.problem.tables.add_places(v);
-        self.memo.places.insert(key, p);
+        let p = self.problem.interner.add_indices(v);
+        self.memo.indices.insert(key, p);
         p
     }
 
-    /// What nodes that have gone left behind makes more labels needless.
-    fn drop_late(&mut self) {
+    /// Prunes the core again: elimination makes more labels dominated.
+    fn prune_core(&mut self) {
         for node in 0..self.alive.len() {
             if !self.alive[node] {
                 continue;
             }
             let before = self.labels[node].clone();
             self.labels[node] = (0..before.len()).collect();
-            self.drop_dominated(node);
+            self.prune_dominated(node);
             let left = std::mem::replace(&mut self.labels[node], before);
-            self.late[node] = Some(left);
+            self.core_labels[node] = Some(left);
         }
     }
 
-    /// Matrices without the rows and columns that no label has.
+    /// Drops matrix rows and columns that no label uses.
     fn compact(&mut self) {
         for i in 0..self.edges.len() {
             let Some(e) = self.edges[i] else { continue };
@@ -241,15 +241,15 @@ impl Reduced {
             let (row, col, matrix) = match self.memo.compact.get(&key) {
                 Some(found) => *found,
                 None => {
-                    let t = &self.problem.tables;
-                    let (rows, row_used) = used(t.places(e.row));
-                    let (cols, col_used) = used(t.places(e.col));
+                    let t = &self.problem.interner;
+                    let (rows, row_used) = used(t.indices(e.row));
+                    let (cols, col_used) = used(t.indices(e.col));
                     let m = t.matrix(e.matrix);
                     let pick = |r: &u32| col_used.iter().map(|c| m.row(*r as usize)[*c as usize]).collect::<Vec<_>>();
                     let data = row_used.iter().flat_map(pick).collect();
                     let m = Matrix { rows: row_used.len(), cols: col_used.len(), data };
-                    let tables = &mut self.problem.tables;
-                    let found = (tables.add_places(rows), tables.add_places(cols), tables.add_matrix(m));
+                    let interner = &mut self.problem.interner;
+                    let found = (interner.add_indices(rows), interner.add_indices(cols), interner.add_matrix(m));
                     self.memo.compact.insert(key, found);
                     found
                 }
@@ -266,7 +266,7 @@ impl Reduced {
         }
     }
 
-    /// The other ends of the edges of `node`, sorted, one an edge.
+    /// The other ends of the edges of `node`, sorted, one per edge.
     fn neighbours(&self, node: usize) -> Vec<usize> {
         let ends = self.edges_of[node].iter().filter_map(|i| self.edges[*i]);
         let mut out: Vec<usize> = ends.map(|e| if e.a == node { e.b } else { e.a }).collect();
@@ -274,7 +274,7 @@ impl Reduced {
         out
     }
 
-    /// Edges between the same two nodes become one.
+    /// Merges parallel edges between two nodes.
     fn merge(&mut self, a: usize, b: usize) {
         let between: Vec<usize> = self.edges_of[a]
             .iter()
@@ -295,13 +295,13 @@ impl Reduced {
         self.edges[*first] = Some(one);
     }
 
-    fn sum(&mut self, x: Side, y: Side) -> (Places, Places, Table) {
+    fn sum(&mut self, x: Side, y: Side) -> (IndexId, IndexId, MatrixId) {
         if let Some(found) = self.memo.merged.get(&(x, y)) {
             return *found;
         }
-        let t = &self.problem.tables;
-        let (rows, row_pairs) = pairs(t.places(x.own), t.places(y.own));
-        let (cols, col_pairs) = pairs(t.places(x.other), t.places(y.other));
+        let t = &self.problem.interner;
+        let (rows, row_pairs) = pairs(t.indices(x.own), t.indices(y.own));
+        let (cols, col_pairs) = pairs(t.indices(x.other), t.indices(y.other));
         let (mx, my) = (t.matrix(x.matrix), t.matrix(y.matrix));
         let mut data = Vec::with_capacity(row_pairs.len() * col_pairs.len());
         for (rx, ry) in &row_pairs {
@@ -309,8 +309,8 @@ impl Reduced {
             data.extend(col_pairs.iter().map(|(cx, cy)| rx[*cx as usize] + ry[*cy as usize]));
         }
         let m = Matrix { rows: row_pairs.len(), cols: col_pairs.len(), data };
-        let tables = &mut self.problem.tables;
-        let found = (tables.add_places(rows), tables.add_places(cols), tables.add_matrix(m));
+        let interner = &mut self.problem.interner;
+        let found = (interner.add_indices(rows), interner.add_indices(cols), interner.add_matrix(m));
         self.memo.merged.insert((x, y), found);
         found
     }
@@ -333,7 +333,7 @@ impl Reduced {
         }
     }
 
-    /// How soon a node may go: by its number of neighbours, and any node whose label is settled; `None` for never.
+    /// Elimination order: nodes with one label first, then by degree; `None` for nodes that stay.
     fn rank(&self, node: usize) -> Option<usize> {
         let degree = self.edges_of[node].len();
         let settled = self.labels[node].len() == 1;
@@ -351,36 +351,38 @@ impl Reduced {
         self.alive[node] = false;
         match edges.as_slice() {
             [] => {
-                let least = self.problem.tables.costs(costs).iter().copied().fold(f64::INFINITY, f64::min);
+                let least = self.problem.interner.costs(costs).iter().copied().fold(f64::INFINITY, f64::min);
                 self.constant += least;
             }
-            [x, y] if self.labels[node].len() > 1 => self.join(node, costs, *x, *y),
+            [x, y] if self.labels[node].len() > 1 => self.bypass(node, costs, *x, *y),
+            // One neighbour or one label: the cost becomes a cost of each neighbour. The node's own cost is counted
+            // once.
             list => {
-                // One neighbour, or one label: what it costs is a cost of each neighbour. Its own cost is counted once.
-                let zero = self.problem.tables.add_costs(vec![0.0; self.labels[node].len()]);
+                // One neighbour or one label: the cost moves to each neighbour. The node's own cost is counted once.
+                let zero = self.problem.interner.add_costs(vec![0.0; self.labels[node].len()]);
                 for (i, e) in list.iter().enumerate() {
                     let other = if e.a == node { e.b } else { e.a };
                     let s = self.side(e, node);
-                    self.tell(if i == 0 { costs } else { zero }, s, other);
+                    self.fold_into(if i == 0 { costs } else { zero }, s, other);
                 }
             }
         }
-        self.gone.push(Gone { node, costs, edges });
+        self.eliminated.push(Eliminated { node, costs, edges });
     }
 
-    /// Adds to the costs of `other` the least that a node costs by it.
-    fn tell(&mut self, costs: Costs, s: Side, other: usize) {
+    /// Adds to the costs of `other` the minimum over the labels of the eliminated node (min-sum message).
+    fn fold_into(&mut self, costs: CostId, s: Side, other: usize) {
         let key = (costs, s.own, s.matrix);
         let message = match self.memo.messages.get(&key) {
             Some(m) => *m,
             None => {
-                let t = &self.problem.tables;
+                let t = &self.problem.interner;
                 let m = t.matrix(s.matrix);
                 let mut least = vec![f64::INFINITY; m.cols];
-                for (c, p) in t.costs(costs).iter().zip(t.places(s.own)) {
+                for (c, p) in t.costs(costs).iter().zip(t.indices(s.own)) {
                     least.iter_mut().zip(m.row(*p as usize)).for_each(|(l, x)| *l = l.min(c + x));
                 }
-                let message = self.problem.tables.add_costs(least);
+                let message = self.problem.interner.add_costs(least);
                 self.memo.messages.insert(key, message);
                 message
             }
@@ -389,10 +391,10 @@ impl Reduced {
         let sum = match self.memo.sums.get(&key) {
             Some(c) => *c,
             None => {
-                let t = &self.problem.tables;
+                let t = &self.problem.interner;
                 let more = t.costs(message);
-                let v = t.costs(key.0).iter().zip(t.places(s.other)).map(|(c, p)| c + more[*p as usize]).collect();
-                let sum = self.problem.tables.add_costs(v);
+                let v = t.costs(key.0).iter().zip(t.indices(s.other)).map(|(c, p)| c + more[*p as usize]).collect();
+                let sum = self.problem.interner.add_costs(v);
                 self.memo.sums.insert(key, sum);
                 sum
             }
@@ -400,17 +402,17 @@ impl Reduced {
         self.problem.nodes[other] = sum;
     }
 
-    /// The node between two others becomes an edge between them.
-    fn join(&mut self, node: usize, costs: Costs, x: Edge, y: Edge) {
+    /// Replaces a node between two others by an edge between them.
+    fn bypass(&mut self, node: usize, costs: CostId, x: Edge, y: Edge) {
         let end = |e: &Edge| if e.a == node { e.b } else { e.a };
         let (a, b) = (end(&x), end(&y));
         let (sx, sy) = (self.side(&x, node), self.side(&y, node));
         let key = (costs, sx, sy);
-        let (row, col, matrix) = match self.memo.joined.get(&key) {
+        let (row, col, matrix) = match self.memo.products.get(&key) {
             Some(found) => *found,
             None => {
                 let found = self.product(costs, sx, sy);
-                self.memo.joined.insert(key, found);
+                self.memo.products.insert(key, found);
                 found
             }
         };
@@ -421,15 +423,16 @@ impl Reduced {
         self.merge(a.min(b), a.max(b));
     }
 
-    /// `min` over the labels of a node of its cost and both its edges, for each row of one and each column of the other.
-    fn product(&mut self, costs: Costs, x: Side, y: Side) -> (Places, Places, Table) {
-        let t = &self.problem.tables;
-        let (rows, row_used) = used(t.places(x.other));
-        let (cols, col_used) = used(t.places(y.other));
+    /// Minimum over the labels of a node of its cost and both its edges, for each row of one and each column of the
+    /// other.
+    fn product(&mut self, costs: CostId, x: Side, y: Side) -> (IndexId, IndexId, MatrixId) {
+        let t = &self.problem.interner;
+        let (rows, row_used) = used(t.indices(x.other));
+        let (cols, col_used) = used(t.indices(y.other));
         let (mx, my) = (t.matrix(x.matrix), t.matrix(y.matrix));
-        // Labels in the same row and column differ by their own cost alone.
+        // Labels with the same row and column differ only by their own cost.
         let mut own: HashMap<(u32, u32), f64> = HashMap::new();
-        for ((c, p), q) in t.costs(costs).iter().zip(t.places(x.own)).zip(t.places(y.own)) {
+        for ((c, p), q) in t.costs(costs).iter().zip(t.indices(x.own)).zip(t.indices(y.own)) {
             let least = own.entry((*p, *q)).or_insert(f64::INFINITY);
             *least = least.min(*c);
         }
@@ -449,6 +452,7 @@ impl Reduced {
                 if left.is_finite() {
                     // Compares instead of min, which would have to look for NaN.
                     out.iter_mut().zip(right).for_each(|(o, x)| {
+                        // A comparison instead of `min`, which would have to check for NaN.
                         let sum = left + x;
                         *o = if sum < *o { sum } else { *o };
                     });
@@ -456,21 +460,21 @@ impl Reduced {
             }
         }
         let m = Matrix { rows: row_used.len(), cols: col_used.len(), data };
-        let tables = &mut self.problem.tables;
-        (tables.add_places(rows), tables.add_places(cols), tables.add_matrix(m))
+        let interner = &mut self.problem.interner;
+        (interner.add_indices(rows), interner.add_indices(cols), interner.add_matrix(m))
     }
 }
 
-/// Positions numbered anew without gaps, and the old positions in order of the new ones.
-fn used(places: &[u32]) -> (Vec<u32>, Vec<u32>) {
-    let mut old: Vec<u32> = places.to_vec();
+/// Indices renumbered without gaps, and the old indices in the new order.
+fn used(indices: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let mut old: Vec<u32> = indices.to_vec();
     old.sort_unstable();
     old.dedup();
-    let new = places.iter().map(|p| old.binary_search(p).unwrap_or(0) as u32).collect();
+    let new = indices.iter().map(|p| old.binary_search(p).unwrap_or(0) as u32).collect();
     (new, old)
 }
 
-/// The pairs of positions that occur, numbered, and the pairs in that order.
+/// The pairs of indices that occur, numbered, and the pairs in that order.
 fn pairs(x: &[u32], y: &[u32]) -> (Vec<u32>, Vec<(u32, u32)>) {
     let mut all: Vec<(u32, u32)> = x.iter().copied().zip(y.iter().copied()).collect();
     all.sort_unstable();

@@ -1,4 +1,4 @@
-//! The search for the cuts into a given number of stages.
+//! The search for the cut into a given number of stages: stage bounds, dynamic programming, and joint layout search.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -8,20 +8,21 @@ use of_diag::Diagnostic;
 use of_ir::{OpId, ValueId};
 
 use super::Pipeline;
-use super::device::Stage;
-use super::levels::Levels;
+use super::device::StageDevice;
+use super::layers::Layers;
 use crate::MeshSpec;
-use crate::decide::{self, Decision, TooMuch};
+use crate::assignment::Assignment;
+use crate::decide::{self, Decision, OverMemory};
 use crate::layout;
-use crate::memory::{Device, Lying};
-use crate::microbatches::Spread;
-use crate::model::{Model, Subject};
-use crate::search::{Effort, Limit, Matrix, Problem, Table, solve_within};
+use crate::liveness::Device;
+use crate::microbatches::MicrobatchKind;
+use crate::model::{Model, NodeKind};
+use crate::search::{Effort, Limit, Matrix, MatrixId, Problem, solve_within};
 
-/// One choice of stages and microbatches.
-pub(super) struct Cut<'a> {
-    pub(super) levels: &'a Levels,
-    spread: &'a [Spread],
+/// The search for one number of stages and microbatches along one axis.
+pub(super) struct CutSearch<'a> {
+    pub(super) layers: &'a Layers,
+    kinds: &'a [MicrobatchKind],
     axis: usize,
     stages: usize,
     microbatches: usize,
@@ -29,128 +30,128 @@ pub(super) struct Cut<'a> {
     latency: f64,
 }
 
-/// Cuts that are tried.
-const TRIES: usize = 12;
-/// Nodes of all problems that are solved for a bound: some seconds.
-const MOST_SOLVED: usize = 30_000;
-/// Weights that are tried for what stages take, in a function of few nodes.
-const WEIGHTS: usize = 6;
-const FEW: usize = 2000;
-/// What is searched where memory is short counts so many times.
-const LIMITED: usize = 10;
+/// Cuts whose layouts are searched.
+const MAX_CUTS_TRIED: usize = 12;
+/// Total nodes of the problems solved for stage bounds: some seconds.
+const MAX_NODES_SOLVED: usize = 30_000;
+/// Rounds of stage weights, for functions of few nodes.
+const REWEIGHT_ROUNDS: usize = 6;
+const MAX_REWEIGHTED_NODES: usize = 2000;
+/// A problem that is short of memory counts this many times.
+const MEMORY_LIMITED_WEIGHT: usize = 10;
 
-/// The least that stages of some levels take where so many microbatches are in flight.
-type Runs = HashMap<(usize, Range<usize>), f64>;
+/// Lower bounds of stages, by microbatches in flight and layers.
+type StageBounds = HashMap<(usize, Range<usize>), f64>;
 
-/// Stages that were searched together.
-struct Tried {
+/// A cut whose layouts were searched.
+struct Attempt {
     seconds: Vec<f64>,
     last: Vec<usize>,
     decision: Decision,
 }
 
-impl Tried {
+impl Attempt {
     fn slowest(&self) -> f64 {
         self.seconds.iter().copied().fold(0.0, f64::max)
     }
 }
 
-/// A cut with its layouts and the levels before each next stage.
-pub(super) type Found = (Pipeline, Decision, Vec<usize>);
+/// A pipeline, its layouts, and the last layer of each stage but the last.
+pub(super) type FoundCut = (Pipeline, Decision, Vec<usize>);
 
-/// What stages take at least, each searched without the others, and whether their devices are short of memory: by what they
-/// run. Functions that differ in few ops have most stages in common.
-pub(super) type Alone = RefCell<HashMap<Vec<usize>, (f64, bool)>>;
+/// Stage bounds, and whether the stage is short of memory, by [`CutSearch::key`]. Functions with few different ops
+/// share most stages.
+pub(super) type StageBoundCache = RefCell<HashMap<Vec<usize>, (f64, bool)>>;
 
-/// What was found out about stages, by their position and their levels.
+/// Results for stages, by their number and layers.
 #[derive(Default)]
-struct Known {
+struct KnownStages {
     took: HashMap<(usize, Range<usize>), f64>,
-    /// Those that do not fit: no stage that has these levels and as many stages behind it does.
+    /// Stages that do not fit. A stage of these layers or more, with as many stages after it, does not fit either.
     too_large: Vec<(usize, Range<usize>)>,
 }
 
-impl Known {
-    fn seconds(&self, stage: usize, levels: &Range<usize>) -> Option<f64> {
-        let holds = |(k, l): &(usize, Range<usize>)| stage <= *k && levels.start <= l.start && l.end <= levels.end;
+impl KnownStages {
+    fn seconds(&self, stage: usize, layers: &Range<usize>) -> Option<f64> {
+        let holds = |(k, l): &(usize, Range<usize>)| stage <= *k && layers.start <= l.start && l.end <= layers.end;
         if self.too_large.iter().any(holds) {
             return Some(f64::INFINITY);
         }
-        self.took.get(&(stage, levels.clone())).copied()
+        self.took.get(&(stage, layers.clone())).copied()
     }
 }
 
-impl<'a> Cut<'a> {
+impl<'a> CutSearch<'a> {
     pub(super) fn new(
-        levels: &'a Levels,
-        spread: &'a [Spread],
+        layers: &'a Layers,
+        kinds: &'a [MicrobatchKind],
         (stages, microbatches): (usize, usize),
         mesh: &MeshSpec,
         axis: usize,
     ) -> Self {
         let link = &mesh.axes[axis];
-        Cut { levels, spread, axis, stages, microbatches, bandwidth: link.bandwidth, latency: link.latency }
+        CutSearch { layers, kinds, axis, stages, microbatches, bandwidth: link.bandwidth, latency: link.latency }
     }
 
-    /// The fastest that fits, if a step takes less than `enough` seconds; `alone` remembers stages between searches.
+    /// The fastest cut that fits, if a step takes less than `cutoff` seconds. `bounds` keeps stage bounds between
+    /// searches.
     ///
     /// # Errors
-    /// When none is found: the reason, and what none takes less than, which is infinite where it is certain that there is
-    /// none.
+    /// When none is found: the reason, and a lower bound, infinite where no cut fits.
     pub(super) fn search(
         &self,
         model: &Model<'_>,
         effort: &Effort,
-        enough: f64,
-        alone: &Alone,
-    ) -> Result<Found, (Diagnostic, f64)> {
+        cutoff: f64,
+        bounds: &StageBoundCache,
+    ) -> Result<FoundCut, (Diagnostic, f64)> {
         let (s, m) = (self.stages as f64, self.microbatches as f64);
-        let turns = (m + s - 1.0) / m;
-        let enough = enough / turns;
+        let fill_factor = (m + s - 1.0) / m;
+        let cutoff = cutoff / fill_factor;
         let memory = model.mesh.memory;
-        let level: Vec<usize> = (0..model.subjects.len()).map(|node| self.level(model, node)).collect();
-        let mut known = Known::default();
-        let mut best: Option<Tried> = None;
+        let layer: Vec<usize> = (0..model.node_kinds.len()).map(|node| self.layer(model, node)).collect();
+        let mut known = KnownStages::default();
+        let mut best: Option<Attempt> = None;
         let mut why = None;
         let mut tried: Vec<Vec<usize>> = Vec::new();
-        // Where it has to be faster than something, bounds of stages say first whether it can be.
-        let mut runs = if enough.is_finite() { self.runs(model, enough, effort, alone) } else { None };
+        // With a cutoff, stage bounds first tell whether it can be met.
+        let mut runs = if cutoff.is_finite() { self.runs(model, cutoff, effort, bounds) } else { None };
         let (mut labels, mut bound) = (Vec::new(), 0.0);
         if runs.is_none() {
-            // All stages together: each holds one microbatch at least, and none what is read no more.
-            let device = Stage { turn: 0, ..self.devices(model, 0..self.levels.cuts.len() + 1, 1) };
-            let at = model.peak(&Lying::everywhere(model), &device).0;
-            let all = Limit { usage: model.memory(at, &device), most: memory * s - model.fixed(&device) };
+            // All stages together: each holds at least one microbatch, and no value after its last reader.
+            let device = StageDevice { last_varying: 0, ..self.devices(model, 0..self.layers.cuts.len() + 1, 1) };
+            let at = model.peak(&Assignment::replicated(model), &device).0;
+            let all = Limit { usage: model.memory(at, &device), capacity: memory * s - model.fixed(&device) };
             let together = solve_within(&model.problem, &[all], effort)
-                .map_err(|e| (decide::too_large(model, memory, e.least / s), turns * e.bound / s))?;
+                .map_err(|e| (decide::memory_error(model, memory, e.least / s), fill_factor * e.bound / s))?;
             (labels, bound) = (together.solution.labels, together.solution.bound / s);
         }
-        for round in 0..=TRIES {
+        for round in 0..=MAX_CUTS_TRIED {
             if round == 1 && runs.is_none() {
-                let enough = best.as_ref().map_or(enough, Tried::slowest);
-                runs = self.runs(model, enough, effort, alone);
+                let cutoff = best.as_ref().map_or(cutoff, Attempt::slowest);
+                runs = self.runs(model, cutoff, effort, bounds);
             }
-            // Where no bound says what others promise, the first that fits is taken.
+            // Without stage bounds the first cut that fits is taken.
             if round > 0 && runs.is_none() && best.is_some() {
                 break;
             }
-            let of_labels = runs.is_none().then(|| self.of_labels(model, &labels));
-            let expected = |stage: usize, levels: Range<usize>| {
-                let guess = || match (&runs, &of_labels) {
-                    (Some(r), _) => self.least(r, stage, &levels),
-                    (None, Some(of)) => of(levels.clone()),
+            let stage_seconds = runs.is_none().then(|| self.stage_seconds(model, &labels));
+            let expected = |stage: usize, layers: Range<usize>| {
+                let guess = || match (&runs, &stage_seconds) {
+                    (Some(r), _) => self.least(r, stage, &layers),
+                    (None, Some(of)) => of(layers.clone()),
                     (None, None) => 0.0,
                 };
-                known.seconds(stage, &levels).unwrap_or_else(guess)
+                known.seconds(stage, &layers).unwrap_or_else(guess)
             };
             let (slowest, last) = self.fastest(&expected);
-            // A guess says nothing of what is possible.
-            let most = best.as_ref().map_or(if runs.is_some() { enough } else { f64::INFINITY }, Tried::slowest);
+            // A guess says nothing about feasibility.
+            let most = best.as_ref().map_or(if runs.is_some() { cutoff } else { f64::INFINITY }, Attempt::slowest);
             if slowest.is_infinite() || slowest >= most || tried.contains(&last) {
                 break;
             }
             tried.push(last.clone());
-            match self.within(model, &last, most, effort) {
+            match self.search_layouts(model, &last, most, effort) {
                 Ok(t) => {
                     for (k, seconds) in t.seconds.iter().enumerate() {
                         known.took.insert((k, self.run(&last, k)), *seconds);
@@ -161,18 +162,18 @@ impl<'a> Cut<'a> {
                     }
                 }
                 Err(e) => {
-                    // Where it is certain that a stage does not fit, none of more layers does.
+                    // If a stage certainly does not fit, none with more layers does.
                     let stages = (0..self.stages).map(|k| (k, self.run(&last, k)));
                     let large = |(k, l): &(usize, Range<usize>)| {
-                        self.alone(model, &level, l.clone(), self.in_flight(*k), effort, alone).0.is_infinite()
+                        self.stage_bound(model, &layer, l.clone(), self.in_flight(*k), effort, bounds).0.is_infinite()
                     };
                     let certain: Vec<(usize, Range<usize>)> = stages.filter(large).collect();
                     if certain.is_empty() {
                         known.took.insert((e.device, self.run(&last, e.device)), f64::INFINITY);
                     }
                     known.too_large.extend(certain);
-                    why = Some(decide::too_large(model, memory, e.least).note(format!(
-                        "stage {} of {} needs them, with what it keeps of {} microbatches",
+                    why = Some(decide::memory_error(model, memory, e.least).note(format!(
+                        "stage {} of {} needs this memory, with {} microbatches in flight",
                         e.device + 1,
                         self.stages,
                         self.in_flight(e.device)
@@ -180,10 +181,10 @@ impl<'a> Cut<'a> {
                 }
             }
         }
-        let least = |stage: usize, levels: Range<usize>| runs.as_ref().map_or(0.0, |r| self.least(r, stage, &levels));
+        let least = |stage: usize, layers: Range<usize>| runs.as_ref().map_or(0.0, |r| self.least(r, stage, &layers));
         bound = self.fastest(&least).0.max(bound);
         let Some(t) = best else {
-            return Err((why.unwrap_or_else(|| decide::nothing(model.func)), turns * bound));
+            return Err((why.unwrap_or_else(|| decide::no_stage_fits(model.func)), fill_factor * bound));
         };
         let slowest = t.slowest();
         let p = Pipeline {
@@ -191,67 +192,74 @@ impl<'a> Cut<'a> {
             stages: self.stages,
             microbatches: self.microbatches,
             mesh: model.mesh.clone(),
-            last: t.last.iter().map(|c| self.levels.forward[self.levels.cuts[*c].0]).collect(),
+            last: t.last.iter().map(|c| self.layers.forward[self.layers.cuts[*c].0]).collect(),
             seconds: t.seconds,
-            cost: slowest * turns,
-            bound: bound.min(slowest) * turns,
+            cost: slowest * fill_factor,
+            bound: bound.min(slowest) * fill_factor,
             memory: t.decision.memory,
         };
         Ok((p, t.decision, t.last))
     }
 
-    /// What a stage takes at least; those that are not known take too long.
-    fn least(&self, runs: &Runs, stage: usize, levels: &Range<usize>) -> f64 {
-        runs.get(&(self.in_flight(stage), levels.clone())).copied().unwrap_or(f64::INFINITY)
+    /// Lower bound of a stage; infinite where it is above the cutoff.
+    fn least(&self, runs: &StageBounds, stage: usize, layers: &Range<usize>) -> f64 {
+        runs.get(&(self.in_flight(stage), layers.clone())).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Microbatches of which a stage keeps what their backward ops need.
+    /// Microbatches in flight at a stage: it holds their activations.
     fn in_flight(&self, stage: usize) -> usize {
         (self.stages - stage).min(self.microbatches)
     }
 
-    /// The levels of a stage.
+    /// The layers of a stage.
     fn run(&self, last: &[usize], stage: usize) -> Range<usize> {
         let from = if stage == 0 { 0 } else { last[stage - 1] + 1 };
-        from..last.get(stage).map_or(self.levels.cuts.len() + 1, |c| c + 1)
+        from..last.get(stage).map_or(self.layers.cuts.len() + 1, |c| c + 1)
     }
 
-    /// The devices that run these levels with so many microbatches in flight.
-    fn devices<'m>(&'m self, model: &'m Model<'_>, own: Range<usize>, in_flight: usize) -> Stage<'m> {
-        let (graph, levels, spread, microbatches) = (&model.func.graph, self.levels, self.spread, self.microbatches);
-        let mut s = Stage { graph, levels, spread, own, turn: 0, microbatches, in_flight };
+    /// The devices that run these layers with this number of microbatches in flight.
+    fn devices<'m>(&'m self, model: &'m Model<'_>, layer_range: Range<usize>, in_flight: usize) -> StageDevice<'m> {
+        let (graph, layers, kinds, microbatches) = (&model.func.graph, self.layers, self.kinds, self.microbatches);
+        let mut s = StageDevice { graph, layers, kinds, layer_range, last_varying: 0, microbatches, in_flight };
         let varies = |op: OpId| {
             let mut results = graph.op(op).results.iter();
-            s.runs(op) && results.any(|v| matches!(spread[v.index()], Spread::Cut | Spread::Summed))
+            s.runs(op)
+                && results.any(|v| matches!(kinds[v.index()], MicrobatchKind::Split | MicrobatchKind::Accumulated))
         };
         let order = graph.region_ops(graph.entry()).enumerate();
-        s.turn = order.filter(|(_, op)| varies(*op)).map(|(at, _)| at).last().unwrap_or(0);
+        s.last_varying = order.filter(|(_, op)| varies(*op)).map(|(at, _)| at).last().unwrap_or(0);
         s
     }
 
     /// The devices of a stage.
-    pub(super) fn stage<'m>(&'m self, model: &'m Model<'_>, last: &[usize], stage: usize) -> Stage<'m> {
+    pub(super) fn stage<'m>(&'m self, model: &'m Model<'_>, last: &[usize], stage: usize) -> StageDevice<'m> {
         self.devices(model, self.run(last, stage), self.in_flight(stage))
     }
 
-    /// Searches the layouts of stages that are cut so: those that take least together, and from there those whose slowest
-    /// stage takes less, as what slow stages take weighs more; as long as it may take less than `most`.
-    fn within(&self, model: &Model<'_>, last: &[usize], most: f64, effort: &Effort) -> Result<Tried, TooMuch> {
-        let stages: Vec<Stage<'_>> = (0..self.stages).map(|k| self.stage(model, last, k)).collect();
+    /// Searches the layouts of a cut. It minimizes the sum of the stage times, then raises the weights of slow stages
+    /// to reduce the slowest, while that may take less than `most`.
+    fn search_layouts(
+        &self,
+        model: &Model<'_>,
+        last: &[usize],
+        most: f64,
+        effort: &Effort,
+    ) -> Result<Attempt, OverMemory> {
+        let stages: Vec<StageDevice<'_>> = (0..self.stages).map(|k| self.stage(model, last, k)).collect();
         let devices: Vec<&dyn Device> = stages.iter().map(|s| s as &dyn Device).collect();
         let mut weights = vec![1.0; self.stages];
-        let mut best: Option<Tried> = None;
-        for _ in 0..if model.subjects.len() <= FEW { WEIGHTS } else { 1 } {
-            let problem = self.weighed(model, last, &weights);
+        let mut best: Option<Attempt> = None;
+        for _ in 0..if model.node_kinds.len() <= MAX_REWEIGHTED_NODES { REWEIGHT_ROUNDS } else { 1 } {
+            let problem = self.weighted(model, last, &weights);
             let decision = match decide::decide_within(model, &problem, &devices, model.mesh.memory, effort) {
                 Ok(d) => d,
                 Err(e) => return best.ok_or(e),
             };
-            // No layouts of this cut take less.
+            // Lower bound of the slowest stage of this cut.
             let least = decision.bound / weights.iter().sum::<f64>();
-            let stage = self.of_labels(model, &decision.labels);
+            let stage = self.stage_seconds(model, &decision.labels);
             let seconds: Vec<f64> = (0..self.stages).map(|k| stage(self.run(last, k))).collect();
-            let t = Tried { seconds, last: last.to_vec(), decision };
+            let t = Attempt { seconds, last: last.to_vec(), decision };
             let slowest = t.slowest();
             weights.iter_mut().zip(&t.seconds).for_each(|(w, s)| *w *= (s / slowest).max(0.1));
             if best.as_ref().is_none_or(|b| slowest < b.slowest()) {
@@ -261,73 +269,73 @@ impl<'a> Cut<'a> {
                 break;
             }
         }
-        best.ok_or(TooMuch { device: 0, least: f64::INFINITY, bound: 0.0 })
+        best.ok_or(OverMemory { device: 0, least: f64::INFINITY, bound: 0.0 })
     }
 
-    /// The problem in which what stages take has these weights.
-    fn weighed(&self, model: &Model<'_>, last: &[usize], weights: &[f64]) -> Problem {
+    /// The problem with a weight on the time of each stage.
+    fn weighted(&self, model: &Model<'_>, last: &[usize], weights: &[f64]) -> Problem {
         let mut p = model.problem.clone();
         if weights.iter().all(|w| *w == 1.0) {
             return p;
         }
         let stage: Vec<usize> =
-            (0..p.nodes.len()).map(|node| last.partition_point(|c| *c < self.level(model, node))).collect();
+            (0..p.nodes.len()).map(|node| last.partition_point(|c| *c < self.layer(model, node))).collect();
         for (n, k) in p.nodes.iter_mut().zip(&stage) {
-            let costs = p.tables.costs(*n).iter().map(|c| c * weights[*k]).collect();
-            *n = p.tables.add_costs(costs);
+            let costs = p.interner.costs(*n).iter().map(|c| c * weights[*k]).collect();
+            *n = p.interner.add_costs(costs);
         }
-        let mut known: HashMap<(Table, usize), Table> = HashMap::new();
+        let mut known: HashMap<(MatrixId, usize), MatrixId> = HashMap::new();
         for e in &mut p.edges {
             let k = stage[e.b];
             e.matrix = *known.entry((e.matrix, k)).or_insert_with(|| {
-                let Matrix { rows, cols, .. } = *p.tables.matrix(e.matrix);
-                let data = p.tables.matrix(e.matrix).data.iter().map(|x| x * weights[k]).collect();
-                p.tables.add_matrix(Matrix { rows, cols, data })
+                let Matrix { rows, cols, .. } = *p.interner.matrix(e.matrix);
+                let data = p.interner.matrix(e.matrix).data.iter().map(|x| x * weights[k]).collect();
+                p.interner.add_matrix(Matrix { rows, cols, data })
             });
         }
         p
     }
 
-    /// The level of a node of the model.
-    pub(super) fn level(&self, model: &Model<'_>, node: usize) -> usize {
-        match model.subjects[node] {
-            Subject::Argument(v) | Subject::Shared(v) => self.levels.values[v.index()],
-            Subject::Op(op) => self.levels.ops[op.index()],
-            Subject::Output(i) => self.levels.values[model.func.graph.outputs()[i].index()],
+    /// The layer of a node of the model.
+    pub(super) fn layer(&self, model: &Model<'_>, node: usize) -> usize {
+        match model.node_kinds[node] {
+            NodeKind::Argument(v) | NodeKind::Shared(v) => self.layers.values[v.index()],
+            NodeKind::Op(op) => self.layers.ops[op.index()],
+            NodeKind::Output(i) => self.layers.values[model.func.graph.outputs()[i].index()],
         }
     }
 
-    /// Seconds for what crosses a cut to go on to the next stage, and for its gradient to come back, where a device has
-    /// this share of it.
-    pub(super) fn sent(&self, model: &Model<'_>, v: ValueId, share: f64) -> f64 {
-        let ways = if self.levels.training { 2.0 } else { 1.0 };
+    /// Seconds to send the value at a cut point to the next stage, and its gradient back, where a device has this share
+    /// of it.
+    pub(super) fn send_seconds(&self, model: &Model<'_>, v: ValueId, share: f64) -> f64 {
+        let directions = if self.layers.training { 2.0 } else { 1.0 };
         let bytes = model.transfers(v).map_or(0.0, |t| t.bytes * share);
-        ways * (bytes / self.bandwidth + self.latency * self.microbatches as f64)
+        directions * (bytes / self.bandwidth + self.latency * self.microbatches as f64)
     }
 
-    /// What stages of all runs of levels take at least, each alone in the memory of its devices; `None` where that takes too
-    /// long to say. Stages that take longer than `enough` are of no interest.
-    fn runs(&self, model: &Model<'_>, enough: f64, effort: &Effort, alone: &Alone) -> Option<Runs> {
-        let n = self.levels.cuts.len() + 1;
-        let mut left = MOST_SOLVED / model.subjects.len().max(1);
-        let level: Vec<usize> = (0..model.subjects.len()).map(|node| self.level(model, node)).collect();
+    /// Lower bounds of stages for all ranges of layers, each within the memory of its devices. `None` where there are
+    /// too many. Stages above `cutoff` are skipped.
+    fn runs(&self, model: &Model<'_>, cutoff: f64, effort: &Effort, bounds: &StageBoundCache) -> Option<StageBounds> {
+        let n = self.layers.cuts.len() + 1;
+        let mut left = MAX_NODES_SOLVED / model.node_kinds.len().max(1);
+        let layer: Vec<usize> = (0..model.node_kinds.len()).map(|node| self.layer(model, node)).collect();
         let smallest = 1.0 / model.mesh.devices() as f64;
-        let mut out = Runs::new();
+        let mut out = StageBounds::new();
         for from in 0..n {
             for to in from + 1..=n {
-                let crossing = self.levels.cuts.get(to - 1).filter(|_| to < n);
-                let sent = crossing.map_or(0.0, |(_, v)| self.sent(model, *v, smallest));
-                // Where most is in flight fits, less does too.
+                let crossing = self.layers.cuts.get(to - 1).filter(|_| to < n);
+                let sent = crossing.map_or(0.0, |(_, v)| self.send_seconds(model, *v, smallest));
+                // If the largest number in flight fits, smaller ones do too.
                 let mut free = None;
                 let mut least = f64::INFINITY;
                 for in_flight in (1..=self.in_flight(0)).rev() {
                     let own = match free {
                         Some(own) => own,
                         None => {
-                            let before = alone.borrow().len();
-                            let (own, limited) = self.alone(model, &level, from..to, in_flight, effort, alone);
-                            if alone.borrow().len() > before {
-                                left = left.checked_sub(if limited { LIMITED } else { 1 })?;
+                            let before = bounds.borrow().len();
+                            let (own, limited) = self.stage_bound(model, &layer, from..to, in_flight, effort, bounds);
+                            if bounds.borrow().len() > before {
+                                left = left.checked_sub(if limited { MEMORY_LIMITED_WEIGHT } else { 1 })?;
                             }
                             free = Some(own).filter(|_| !limited);
                             own
@@ -336,8 +344,8 @@ impl<'a> Cut<'a> {
                     out.insert((in_flight, from..to), own + sent);
                     least = least.min(own);
                 }
-                // More layers take no less, but for what they send.
-                if least > enough * 1.5 {
+                // More layers take no less, except for sends.
+                if least > cutoff * 1.5 {
                     break;
                 }
             }
@@ -345,34 +353,34 @@ impl<'a> Cut<'a> {
         Some(out)
     }
 
-    /// The search's bound for some levels without the rest, and whether their devices are short of memory.
-    fn alone(
+    /// The lower bound of some layers alone, and whether their devices are short of memory.
+    fn stage_bound(
         &self,
         model: &Model<'_>,
-        level: &[usize],
-        levels: Range<usize>,
+        layer: &[usize],
+        layers: Range<usize>,
         in_flight: usize,
         effort: &Effort,
-        known: &Alone,
+        known: &StageBoundCache,
     ) -> (f64, bool) {
-        let key = self.key(model, &levels, in_flight);
+        let key = self.key(model, &layers, in_flight);
         if let Some(found) = known.borrow().get(&key) {
             return *found;
         }
         let mut p = model.problem.clone();
-        for (node, at) in level.iter().enumerate() {
-            if !levels.contains(at) {
+        for (node, at) in layer.iter().enumerate() {
+            if !layers.contains(at) {
                 let free = vec![0.0; model.choices[node].seconds.len()];
-                p.nodes[node] = p.tables.add_costs(free);
+                p.nodes[node] = p.interner.add_costs(free);
             }
         }
-        let mut nothing: HashMap<(usize, usize), Table> = HashMap::new();
-        for e in p.edges.iter_mut().filter(|e| !levels.contains(&level[e.b])) {
-            let Matrix { rows, cols, .. } = *p.tables.matrix(e.matrix);
-            let free = || p.tables.add_matrix(Matrix { rows, cols, data: vec![0.0; rows * cols] });
+        let mut nothing: HashMap<(usize, usize), MatrixId> = HashMap::new();
+        for e in p.edges.iter_mut().filter(|e| !layers.contains(&layer[e.b])) {
+            let Matrix { rows, cols, .. } = *p.interner.matrix(e.matrix);
+            let free = || p.interner.add_matrix(Matrix { rows, cols, data: vec![0.0; rows * cols] });
             e.matrix = *nothing.entry((rows, cols)).or_insert_with(free);
         }
-        let device = self.devices(model, levels, in_flight);
+        let device = self.devices(model, layers, in_flight);
         let found = match decide::decide_within(model, &p, &[&device], model.mesh.memory, effort) {
             Ok(d) => (d.bound, d.price > 0.0),
             Err(e) => (e.bound, true),
@@ -381,17 +389,17 @@ impl<'a> Cut<'a> {
         found
     }
 
-    /// All that [`Cut::alone`] depends on where functions differ in the ways that were taken: which ops of the arena there
-    /// are, what they read, how many read that, and until when others wait for what is made.
-    fn key(&self, model: &Model<'_>, levels: &Range<usize>, in_flight: usize) -> Vec<usize> {
+    /// Everything that [`CutSearch::stage_bound`] depends on where functions differ in their alternatives: the ops and
+    /// their operands, the number of readers, and how long values wait to be sent.
+    fn key(&self, model: &Model<'_>, layers: &Range<usize>, in_flight: usize) -> Vec<usize> {
         let g = &model.func.graph;
-        let device = self.devices(model, levels.clone(), in_flight);
-        let value = |v: ValueId| [v.index(), g.uses(v).len(), self.spread[v.index()] as usize];
-        let own = |v: &&ValueId| levels.contains(&self.levels.values[v.index()]);
+        let device = self.devices(model, layers.clone(), in_flight);
+        let value = |v: ValueId| [v.index(), g.uses(v).len(), self.kinds[v.index()] as usize];
+        let own = |v: &&ValueId| layers.contains(&self.layers.values[v.index()]);
         let mut key = vec![in_flight];
         g.args().iter().filter(own).for_each(|v| key.extend(value(*v)));
         g.outputs().iter().filter(own).for_each(|v| key.extend(value(*v)));
-        // What is sent, and to whom; these stand between the own ops after which they read it.
+        // Values that are sent, and the foreign ops that read them, in order with the own ops.
         let mut sent: HashSet<ValueId> = HashSet::new();
         for op in g.region_ops(g.entry()) {
             let data = g.op(op);
@@ -407,10 +415,10 @@ impl<'a> Cut<'a> {
         key
     }
 
-    /// The cuts whose slowest stage is the fastest, and what that takes, where `stage` says what a stage takes by its position
-    /// and its levels.
+    /// Dynamic programming: the cut whose slowest stage is fastest, and the time of that stage. `stage` gives the time
+    /// of a stage by number and layers.
     fn fastest(&self, stage: &dyn Fn(usize, Range<usize>) -> f64) -> (f64, Vec<usize>) {
-        let n = self.levels.cuts.len() + 1;
+        let n = self.layers.cuts.len() + 1;
         let mut best = vec![vec![(f64::INFINITY, 0); n + 1]; self.stages + 1];
         best[0][0] = (0.0, 0);
         for k in 1..=self.stages {
@@ -437,23 +445,23 @@ impl<'a> Cut<'a> {
         (best[self.stages][n].0, last)
     }
 
-    /// What a stage of some levels takes with these labels.
-    fn of_labels(&self, model: &Model<'_>, labels: &[usize]) -> impl Fn(Range<usize>) -> f64 + use<> {
-        let levels = self.levels;
-        let mut own = vec![0.0; levels.cuts.len() + 1];
-        let level = |node: usize| self.level(model, node);
-        for node in 0..model.subjects.len() {
-            own[level(node)] += model.choices[node].seconds[labels[node]];
+    /// The time of a stage under these labels, by its layers.
+    fn stage_seconds(&self, model: &Model<'_>, labels: &[usize]) -> impl Fn(Range<usize>) -> f64 + use<> {
+        let layers = self.layers;
+        let mut own = vec![0.0; layers.cuts.len() + 1];
+        let layer = |node: usize| self.layer(model, node);
+        for node in 0..model.node_kinds.len() {
+            own[layer(node)] += model.choices[node].seconds[labels[node]];
         }
         for e in &model.problem.edges {
-            own[level(e.b)] += model.problem.edge_cost(e, labels[e.a], labels[e.b]);
+            own[layer(e.b)] += model.problem.edge_cost(e, labels[e.a], labels[e.b]);
         }
-        let lying = Lying::of(model, labels);
-        let share = |v: ValueId| lying.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
-        let mut sent: Vec<f64> = levels.cuts.iter().map(|(_, v)| self.sent(model, *v, share(*v))).collect();
+        let assignment = Assignment::from_labels(model, labels);
+        let share = |v: ValueId| assignment.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
+        let mut sent: Vec<f64> = layers.cuts.iter().map(|(_, v)| self.send_seconds(model, *v, share(*v))).collect();
         sent.push(0.0);
         let mut sums = vec![0.0];
         own.iter().for_each(|x| sums.push(sums[sums.len() - 1] + x));
-        move |levels| sums[levels.end] - sums[levels.start] + sent[levels.end - 1]
+        move |layers| sums[layers.end] - sums[layers.start] + sent[layers.end - 1]
     }
 }

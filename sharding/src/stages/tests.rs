@@ -1,4 +1,4 @@
-//! Stages compared with brute force over cuts, layouts and ways.
+//! Pipeline stages against brute force over cuts, layouts and alternatives.
 
 use of_diag::Location;
 use of_ir::{DType, Rewriter, Tensor, Type};
@@ -10,12 +10,12 @@ use of_ops::sample::Rng;
 use of_ops::structural::{Alternatives, Constant, OptimizationBarrier, Return};
 
 use super::*;
+use crate::assignment::Assignment;
 use crate::layout;
-use crate::memory::Lying;
 use crate::search::Usage;
 
-/// A chain of ops on a matrix of 8 by 8, with known weights. With `training` it has four rows, and what its gradients need
-/// follows: the results of two elementwise ops in a row, which may both be computed again of what the first of them reads.
+/// A chain of ops on an 8 by 8 matrix, with constant weights. With `training` it has four rows, and gradients follow.
+/// They read the results of two elementwise ops in a row, which may both be recomputed.
 fn chain(rng: &mut Rng, ops: i64, training: bool) -> Func {
     let mut graph = Graph::new();
     let entry = graph.entry();
@@ -58,48 +58,47 @@ fn chain(rng: &mut Rng, ops: i64, training: bool) -> Func {
     Func::numbered(graph)
 }
 
-/// The least that the slowest of two stages takes, over all cuts, layouts and ways that fit, where that is less than
-/// `enough`.
+/// The least time of the slower of two stages, over all cuts, layouts and alternatives that fit, where that is less
+/// than `best`.
 struct Brute<'a> {
-    cut: &'a Cut<'a>,
+    cut: &'a CutSearch<'a>,
     model: &'a Model<'a>,
-    level: Vec<usize>,
+    layer: Vec<usize>,
     /// For each node its edges to earlier ones.
     edges: Vec<Vec<usize>>,
-    /// For each node the least that it and those behind it cost, by their levels.
+    /// For each node a lower bound of its cost and that of later nodes, by layer.
     rest: Vec<Vec<f64>>,
-    /// For each cut and stage what labels take at least, where nothing is made in vain, and what each node and those
-    /// behind it do.
+    /// For each cut and stage the memory usage of labels, and lower bounds of the usage from each node on.
     room: Vec<(Usage, Vec<f64>)>,
     labels: Vec<usize>,
     best: f64,
-    /// Labels that are still looked at before it takes too long.
+    /// Labels that may still be tried.
     left: usize,
 }
 
 impl Brute<'_> {
-    fn run(cut: &Cut<'_>, model: &Model<'_>, enough: f64) -> Option<f64> {
-        let nodes = model.subjects.len();
+    fn run(cut: &CutSearch<'_>, model: &Model<'_>, cutoff: f64) -> Option<f64> {
+        let nodes = model.node_kinds.len();
         let mut edges = vec![Vec::new(); nodes];
         model.problem.edges.iter().enumerate().for_each(|(k, e)| edges[e.a.max(e.b)].push(k));
-        let level: Vec<usize> = (0..nodes).map(|node| cut.level(model, node)).collect();
-        let none = vec![0.0; cut.levels.cuts.len() + 1];
+        let layer: Vec<usize> = (0..nodes).map(|node| cut.layer(model, node)).collect();
+        let none = vec![0.0; cut.layers.cuts.len() + 1];
         let least = |of: &[f64]| of.iter().copied().fold(f64::INFINITY, f64::min);
         let mut rest = vec![none.clone(); nodes + 1];
         for node in (0..nodes).rev() {
             rest[node] = rest[node + 1].clone();
-            rest[node][level[node]] += least(&model.choices[node].seconds);
+            rest[node][layer[node]] += least(&model.choices[node].seconds);
         }
-        let room = (0..2 * cut.levels.cuts.len()).map(|i| {
+        let room = (0..2 * cut.layers.cuts.len()).map(|i| {
             let device = cut.stage(model, &[i / 2], i % 2);
-            let usage = model.memory(model.peak(&Lying::everywhere(model), &device).0, &device);
+            let usage = model.memory(model.peak(&Assignment::replicated(model), &device).0, &device);
             let mut rest = vec![model.fixed(&device); nodes + 1];
             (0..nodes).rev().for_each(|node| rest[node] = rest[node + 1] + least(&usage.nodes[node]));
             (usage, rest)
         });
         let room: Vec<_> = room.collect();
         let (labels, taken) = (vec![0; nodes], vec![0.0; room.len()]);
-        let mut b = Brute { cut, model, level, edges, rest, room, labels, best: enough, left: 60_000 };
+        let mut b = Brute { cut, model, layer, edges, rest, room, labels, best: cutoff, left: 60_000 };
         b.from(0, &none, &taken);
         (b.left > 0).then_some(b.best)
     }
@@ -118,12 +117,12 @@ impl Brute<'_> {
         }
         let (model, cut) = (self.model, self.cut);
         if node == self.labels.len() {
-            let lying = Lying::of(model, &self.labels);
+            let assignment = Assignment::from_labels(model, &self.labels);
             for at in cuts {
-                let v = cut.levels.cuts[at].1;
-                let share = lying.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
-                let slowest = at_best(at, cut.sent(model, v, share));
-                let peak = |k: usize| model.peak(&lying, &cut.stage(model, &[at], k)).1;
+                let v = cut.layers.cuts[at].1;
+                let share = assignment.layouts[v.index()].as_ref().map_or(1.0, |l| layout::share(l, &model.shape));
+                let slowest = at_best(at, cut.send_seconds(model, v, share));
+                let peak = |k: usize| model.peak(&assignment, &cut.stage(model, &[at], k)).1;
                 if slowest < self.best && (0..2).all(|k| peak(k) <= memory) {
                     self.best = slowest;
                 }
@@ -137,10 +136,10 @@ impl Brute<'_> {
             }
             self.labels[node] = label;
             let mut own = own.to_vec();
-            own[self.level[node]] += model.choices[node].seconds[label];
+            own[self.layer[node]] += model.choices[node].seconds[label];
             for k in &self.edges[node] {
                 let e = &model.problem.edges[*k];
-                own[self.level[e.b]] += model.problem.edge_cost(e, self.labels[e.a], self.labels[e.b]);
+                own[self.layer[e.b]] += model.problem.edge_cost(e, self.labels[e.a], self.labels[e.b]);
             }
             let taken: Vec<f64> = taken.iter().zip(&self.room).map(|(t, r)| t + r.0.nodes[node][label]).collect();
             self.from(node + 1, &own, &taken);
@@ -148,7 +147,7 @@ impl Brute<'_> {
     }
 }
 
-/// A mesh on which arithmetic and transfers of such small tensors weigh about the same.
+/// A mesh on which arithmetic and transfers of small tensors weigh about the same.
 fn small(name: &str, rng: &mut Rng) -> MeshSpec {
     let mut mesh = MeshSpec::named(name).unwrap();
     mesh.flops.values_mut().for_each(|f| *f = 1e9);
@@ -162,7 +161,7 @@ fn small(name: &str, rng: &mut Rng) -> MeshSpec {
 }
 
 #[test]
-fn bounds_of_stages_hold() {
+fn stage_bounds_are_lower_bounds() {
     let effort = Effort { gap: 0.0, rounds: 60, choices: 1_000_000 };
     let (mut tried, mut exact, mut off) = (0, 0, 0.0);
     for seed in 0..120u64 {
@@ -171,19 +170,19 @@ fn bounds_of_stages_hold() {
         let ops = rng.int(2, if two { 3 } else { 5 });
         let func = chain(&mut rng, ops, false);
         let mesh = small(if two { "cpu[2x4]" } else { "cpu[4]" }, &mut rng);
-        let levels = Levels::of(&func);
+        let layers = Layers::of(&func);
         let axis = usize::from(two);
-        let own = mesh.stage(axis, 2).unwrap();
+        let own = mesh.submesh(axis, 2).unwrap();
         let model = Model::new(&func, &own).unwrap();
-        if levels.cuts.is_empty() || model.choices.iter().map(|c| c.seconds.len()).product::<usize>() > 300_000 {
+        if layers.cuts.is_empty() || model.choices.iter().map(|c| c.seconds.len()).product::<usize>() > 300_000 {
             continue;
         }
         let microbatches = 1 << rng.int(0, 2);
-        let spread = Microbatches::of(&func, microbatches).unwrap().spread(&func.graph);
-        let cut = Cut::new(&levels, &spread, (2, microbatches), &mesh, axis);
-        let (p, ..) = cut.search(&model, &effort, f64::INFINITY, &Alone::default()).unwrap();
-        let turns = (microbatches as f64 + 1.0) / microbatches as f64;
-        let Some(want) = Brute::run(&cut, &model, p.cost * (1.0 + 1e-6)).map(|x| x * turns) else { continue };
+        let kinds = Microbatches::of(&func, microbatches).unwrap().kinds(&func.graph);
+        let cut = CutSearch::new(&layers, &kinds, (2, microbatches), &mesh, axis);
+        let (p, ..) = cut.search(&model, &effort, f64::INFINITY, &StageBoundCache::default()).unwrap();
+        let fill_factor = (microbatches as f64 + 1.0) / microbatches as f64;
+        let Some(want) = Brute::run(&cut, &model, p.cost * (1.0 + 1e-6)).map(|x| x * fill_factor) else { continue };
         assert!(p.bound <= want * (1.0 + 1e-9), "seed {seed}: bound {} of {want}", p.bound);
         assert!(p.cost >= want * (1.0 - 1e-9), "seed {seed}: {} and {want}", p.cost);
         tried += 1;
@@ -194,31 +193,31 @@ fn bounds_of_stages_hold() {
     assert!(tried > 40 && exact * 10 > tried * 8, "{tried} {exact}");
 }
 
-/// The least that a step takes over all ways, cuts and layouts that fit; `None` where that takes too long to say.
-fn best_of_ways(func: &Func, mesh: &MeshSpec, microbatches: usize, enough: f64) -> Option<f64> {
+/// The least step time over all alternatives, cuts and layouts that fit; `None` where that takes too long.
+fn best_over_alternatives(func: &Func, mesh: &MeshSpec, microbatches: usize, cutoff: f64) -> Option<f64> {
     let g = &func.graph;
     let alternatives: Vec<OpId> = g.walk().into_iter().filter(|op| g.op(*op).name() == Alternatives::NAME).collect();
-    let turns = (microbatches as f64 + 1.0) / microbatches as f64;
-    let own = mesh.stage(0, 2).unwrap();
-    let mut best = enough / turns;
-    for ways in 0..1usize << alternatives.len() {
+    let fill_factor = (microbatches as f64 + 1.0) / microbatches as f64;
+    let own = mesh.submesh(0, 2).unwrap();
+    let mut best = cutoff / fill_factor;
+    for choice in 0..1usize << alternatives.len() {
         let mut one = func.clone();
         let mut taken = vec![0; g.op_slots()];
-        alternatives.iter().enumerate().for_each(|(i, op)| taken[op.index()] = ways >> i & 1);
-        decide::take(&mut Rewriter::new(&mut one.graph, "test"), &taken);
+        alternatives.iter().enumerate().for_each(|(i, op)| taken[op.index()] = choice >> i & 1);
+        decide::select_alternatives(&mut Rewriter::new(&mut one.graph, "test"), &taken);
         let parts = Microbatches::of(&one, microbatches).unwrap();
-        let model = Model::of_turns(&one, &own, &|v| parts.part(&one.graph, v)).unwrap();
-        let levels = Levels::of(&one);
-        let spread = parts.spread(&one.graph);
-        best = Brute::run(&Cut::new(&levels, &spread, (2, microbatches), mesh, 0), &model, best)?;
+        let model = Model::for_microbatches(&one, &own, &|v| parts.part(&one.graph, v)).unwrap();
+        let layers = Layers::of(&one);
+        let kinds = parts.kinds(&one.graph);
+        best = Brute::run(&CutSearch::new(&layers, &kinds, (2, microbatches), mesh, 0), &model, best)?;
     }
-    Some(best * turns)
+    Some(best * fill_factor)
 }
 
-/// Cuts, layouts and what is computed again, where memory is short: brute force finds nothing below the bound that is
-/// said, nothing where nothing was found, and what is found fits.
+/// Cuts, layouts and recomputation under short memory. Brute force finds nothing below the bound, nothing where the
+/// search finds nothing, and the solution fits.
 #[test]
-fn bounds_hold_where_values_are_computed_again() {
+fn stage_bounds_hold_with_recomputation() {
     let effort = Effort { gap: 0.0, rounds: 60, choices: 5_000 };
     let (mut tried, mut exact, mut again, mut off, mut nothing, mut long, mut listed) = (0, 0, 0, 0.0, 0, 0, 0);
     for seed in 0..150u64 {
@@ -229,15 +228,15 @@ fn bounds_hold_where_values_are_computed_again() {
         let microbatches = 1 << rng.int(0, 2);
         let alternatives =
             func.graph.walk().iter().filter(|op| func.graph.op(**op).name() == Alternatives::NAME).count();
-        if alternatives == 0 || Levels::of(&func).cuts.is_empty() {
+        if alternatives == 0 || Layers::of(&func).cuts.is_empty() {
             continue;
         }
         let staged = |func: &mut Func, mesh: &MeshSpec| choose(func, mesh, 2, microbatches, &effort);
         mesh.memory = staged(&mut func.clone(), &mesh).unwrap().pipeline.memory - rng.float(0.0, 32.0);
-        let mut settled = func.clone();
-        let found = staged(&mut settled, &mesh).map(|s| s.pipeline);
-        let enough = found.as_ref().map_or(f64::INFINITY, |p| p.cost * (1.0 + 1e-6));
-        let Some(want) = best_of_ways(&func, &mesh, microbatches, enough) else {
+        let mut chosen = func.clone();
+        let found = staged(&mut chosen, &mesh).map(|s| s.pipeline);
+        let cutoff = found.as_ref().map_or(f64::INFINITY, |p| p.cost * (1.0 + 1e-6));
+        let Some(want) = best_over_alternatives(&func, &mesh, microbatches, cutoff) else {
             long += 1;
             continue;
         };
@@ -249,17 +248,16 @@ fn bounds_hold_where_values_are_computed_again() {
         assert!(p.memory <= mesh.memory, "seed {seed}: {} of {}", p.memory, mesh.memory);
         assert!(p.bound <= want * (1.0 + 1e-9), "seed {seed}: bound {} of {want}", p.bound);
         assert!(p.cost >= want * (1.0 - 1e-9), "seed {seed}: {} and {want}", p.cost);
-        // The list of all pipelines has it, with the ways settled for it.
+        // The list of all pipelines has it, with the choice chosen for it.
         if seed % 8 == 0 && microbatches > 1 {
             let all = pipelines(&func, &mesh, &[microbatches], &effort).unwrap();
-            let same = all.fit.iter().find(|q| (q.stages, q.microbatches) == (2, microbatches));
+            let same = all.feasible.iter().find(|q| (q.stages, q.microbatches) == (2, microbatches));
             assert_eq!(same.map(|q| (q.cost, q.memory)), Some((p.cost, p.memory)), "seed {seed}");
             listed += 1;
         }
         tried += 1;
-        again += usize::from(
-            settled.graph.walk().iter().any(|op| settled.graph.op(*op).name() == OptimizationBarrier::NAME),
-        );
+        again +=
+            usize::from(chosen.graph.walk().iter().any(|op| chosen.graph.op(*op).name() == OptimizationBarrier::NAME));
         exact += usize::from(p.cost <= want * (1.0 + 1e-9));
         off += (p.cost - p.bound) / p.cost;
     }

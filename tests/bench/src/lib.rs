@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
+use of_codegen::Isa;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_ops::sample::Rng;
 use of_passes::Manager;

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
+use of_codegen::Isa;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_ir::text::{PrintOptions, parse_module, print_module};
 use of_ir::{Dim, Func, verify_module};

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use of_codegen::native::cache::Cache;
+use of_codegen::toolchain::cache::Cache;
 use of_fuzz::check::{Checked, Failure, Ran};
 use of_fuzz::{Case, check, emit, generate, shrink};
 

@@ -1,6 +1,6 @@
 //! Graphs that were computed wrongly once, as the fuzzer found them and made them small.
 
-use of_codegen::native::cache::Cache;
+use of_codegen::toolchain::cache::Cache;
 use of_fuzz::Case;
 use of_fuzz::check::all;
 use of_fuzz::open::Opening;

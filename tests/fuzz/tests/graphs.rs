@@ -1,6 +1,6 @@
 //! A short run of the graph fuzzer: the seeds are fixed, so it finds the same every time.
 
-use of_codegen::native::cache::Cache;
+use of_codegen::toolchain::cache::Cache;
 use of_fuzz::check::{native, passes};
 use of_fuzz::generate::case;
 use of_fuzz::shrink::{show, shrink};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use of_codegen::native::Isa;
-use of_codegen::native::cache::Cache;
+use of_codegen::Isa;
+use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_frontend::Builder;
 use of_ir::{Attrs, DType, Tensor, Type};
@@ -73,7 +73,7 @@ fn the_commands_of_the_guide_make_an_op_outside_the_workspace_that_runs() {
     let mut runs = Vec::new();
     for line in commands.lines() {
         if line.contains("cuda:shim")
-            && let Err(why) = of_codegen::cuda::shim::isa()
+            && let Err(why) = of_codegen::toolchain::shim::isa()
         {
             eprintln!("skipped: the op on the emulated GPU: {why}");
             continue;
@@ -104,7 +104,7 @@ fn the_commands_of_the_guide_make_an_op_outside_the_workspace_that_runs() {
     // NVRTC takes its kernel.
     let library = built.join("release/libdemo_ops.so").display().to_string();
     let plan = dir.path().join("swish.plan").display().to_string();
-    match of_codegen::cuda::nvrtc::identity() {
+    match of_codegen::toolchain::nvrtc::identity() {
         Ok(_) => drop(said(
             &["compile", "examples/user-op/swish.of", "-o", &plan, "--target", "cuda:sm_90", "--library", &library],
             dir.path(),
@@ -199,7 +199,7 @@ fn an_op_in_c_does_the_same() {
     let sharded = said(&[own, "--passes", "cpu", "--library", library], dir.path());
     assert!(sharded.contains("clib.swish") && sharded.contains("tensor<?(N)x8xf32>"), "{sharded}");
     assert!(said(&["ops", "clib.swish", "--library", library], dir.path()).contains("alpha"));
-    match of_codegen::cuda::shim::isa() {
+    match of_codegen::toolchain::shim::isa() {
         Ok(_) => {
             let on = ["run", own, "--shape", "N=4", "--target", "cuda:shim", "--library", library];
             close(&said(&on, dir.path()), &plain);

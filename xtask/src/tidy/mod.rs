@@ -1,7 +1,9 @@
 //! `cargo xtask tidy`: invariants that neither the compiler nor clippy checks.
 
+mod circles;
 mod crates;
 mod lexer;
+mod links;
 mod paths;
 mod sources;
 
@@ -17,6 +19,8 @@ pub fn tidy() -> Result<(), String> {
     let mut wrong = crates::check(&root)?;
     wrong.extend(sources::check(&root, &files)?);
     wrong.extend(paths::check(&root, &files)?);
+    wrong.extend(circles::check(&root, &files)?);
+    wrong.extend(links::check(&root, &files)?);
     for w in &wrong {
         eprintln!("tidy: {w}");
     }

@@ -10,7 +10,7 @@ use crate::workspace::read;
 const LONGEST: usize = 900;
 
 /// Files and folders that may hold unsafe code. Backends add their `ffi.rs`, and the folder `ffi` beside it.
-const UNSAFE: &[&str] = &["codegen/src/cuda/nvrtc.rs", "runtime/src/device/", "plan/src/map.rs", "ir/src/blob.rs"];
+const UNSAFE: &[&str] = &["codegen/src/toolchain/nvrtc.rs", "runtime/src/device/", "plan/src/map.rs", "ir/src/blob.rs"];
 
 /// What must not stand in code, and why.
 const FORBIDDEN: &[(&str, &str)] = &[

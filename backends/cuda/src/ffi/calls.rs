@@ -1,7 +1,7 @@
 //! The calls of libraries in a program, ready to be put on a stream.
 
-use of_codegen::cuda::cublaslt::Product;
-use of_codegen::cuda::library::Call;
+use of_codegen::library::Call;
+use of_codegen::library::cublaslt::Product;
 
 use super::cublaslt::Multiplier;
 use super::cudnn::{Convolver, Planned};

@@ -7,9 +7,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use of_codegen::cuda::cublaslt::{Matrix, Product};
-use of_codegen::cuda::epilogue::Activation;
-use of_codegen::cuda::library::{Floats, Library};
+use of_codegen::library::cublaslt::{Matrix, Product};
+use of_codegen::library::epilogue::Activation;
+use of_codegen::library::{Floats, Library};
 use of_ir::DType;
 
 use super::{Address, Handle, api, library};

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use libloading::Library;
-use of_codegen::cuda::THREADS;
+use of_codegen::print::cuda::THREADS;
 use of_runtime::RankContext;
 
 use crate::driver::{Driver, DriverError, Kept, Loaded, Watch};

@@ -8,9 +8,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use of_codegen::cuda::cudnn::Convolution;
-use of_codegen::cuda::epilogue::Activation;
-use of_codegen::cuda::library::{Floats, Library};
+use of_codegen::library::cudnn::Convolution;
+use of_codegen::library::epilogue::Activation;
+use of_codegen::library::{Floats, Library};
 use of_ir::DType;
 
 use super::{Address, Handle, api, library};
@@ -381,7 +381,7 @@ impl Graph<'_> {
 
     fn forward(&mut self, x: Handle, w: Handle, y: Handle, scale: f32) -> Result<Handle, DriverError> {
         let axes = self.c.axes;
-        let of = |what: fn(&of_codegen::cuda::cudnn::Axis) -> u64| axes.map(|a| what(&a) as i64);
+        let of = |what: fn(&of_codegen::library::cudnn::Axis) -> u64| axes.map(|a| what(&a) as i64);
         let d = Descriptor::new(self.api, CONVOLUTION)?;
         d.set(CONVOLUTION_PRECISION, DATA_TYPE, &[0 as c_int])?;
         d.set(CONVOLUTION_WHICH, CONVOLUTION_MODE, &[CROSS_CORRELATION])?;

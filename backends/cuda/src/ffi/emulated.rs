@@ -7,7 +7,7 @@ use std::slice::from_raw_parts_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Mmap, MmapMut};
-use of_codegen::cuda::shim;
+use of_codegen::print::cuda::shim;
 use of_runtime::{AlignedBytes, RankContext, Share};
 
 use super::calls::Calls;

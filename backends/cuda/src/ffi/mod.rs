@@ -11,7 +11,7 @@ use std::ffi::{OsString, c_void};
 use std::path::PathBuf;
 
 use libloading::Library;
-use of_codegen::cuda::nvrtc;
+use of_codegen::toolchain::nvrtc;
 
 pub use cuda::CudaDriver;
 pub use emulated::EmulatedDriver;

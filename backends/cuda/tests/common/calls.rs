@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use of_codegen::Backend;
-use of_codegen::cuda::library::{Call, Library};
+use of_codegen::library::{Call, Library};
 use of_cuda::{Cuda, Device};
 use of_ir::{DType, Func, Graph};
 use of_ops::sample::Rng;

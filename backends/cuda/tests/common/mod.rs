@@ -56,7 +56,7 @@ pub fn emulated() -> bool {
         // Past the capture of the test runner: what was not tested is said.
         std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes()).unwrap();
     };
-    of_codegen::cuda::shim::isa().inspect_err(said).is_ok()
+    of_codegen::toolchain::shim::isa().inspect_err(said).is_ok()
 }
 
 /// A driver without a device, and cuBLASLt, cuDNN and NCCL without one: `stub.c`, `cublaslt.c`, `cudnn.c` and `nccl.c` as a shared library in

@@ -1,5 +1,5 @@
 //! Functions of f32 as arithmetic, so that what is compiled calls no library. They are those of the C kernels
-//! (`codegen/src/functions.c`), where the sources of the polynomials stand.
+//! (`codegen/src/print/functions.c`), where the sources of the polynomials stand.
 
 use of_ir::DType;
 

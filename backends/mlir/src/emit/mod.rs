@@ -20,9 +20,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
+use of_codegen::Isa;
 use of_codegen::emit::{Port, Print, Printer, Val, Values};
 use of_codegen::expand::expanded;
-use of_codegen::native::Isa;
 use of_ir::{DType, Func, OpId, Tensor, Type};
 
 use scalar::stored;

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 
 /// Rows and columns of the results that are computed together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

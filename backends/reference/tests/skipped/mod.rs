@@ -2,18 +2,18 @@
 
 use std::io::Write;
 
-use of_codegen::native::Isa;
+use of_codegen::Isa;
 
 /// The GPU that the CPU emulates, where it can.
 pub fn emulated_gpu() -> Option<&'static Isa> {
-    of_codegen::cuda::shim::isa().inspect_err(|why| say(why)).ok()
+    of_codegen::toolchain::shim::isa().inspect_err(|why| say(why)).ok()
 }
 
 /// Whether kernels can be compiled for GPUs.
 #[allow(dead_code, reason = "not every test file compiles for GPUs")]
 pub fn nvrtc() -> bool {
     let what = "no kernel was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC";
-    of_codegen::cuda::nvrtc::identity().inspect_err(|why| say(&format!("{what} ({why})"))).is_ok()
+    of_codegen::toolchain::nvrtc::identity().inspect_err(|why| say(&format!("{what} ({why})"))).is_ok()
 }
 
 /// Past the capture of the test runner.

@@ -1,4 +1,4 @@
-//! Constants beside the text.
+//! Constants in data files.
 
 use std::fs;
 

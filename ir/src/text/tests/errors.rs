@@ -91,7 +91,7 @@ const CASES: &[(&str, &[&str])] = &[
     ("func @f(%x: none {of.nam = \"x\"}) {}", &["t.of:1:19: error[E0201]: only of.name stands here"]),
     (
         "func @f() { t.any {a = #of.data<\"x\", 0, 4, \"0000000000000000000000000000000000000000000000000000000000000000\"> : tensor<f32>} }",
-        &["t.of:1:33: error[E0303]: this text was not read from a file, so nothing lies beside it"],
+        &["t.of:1:33: error[E0303]: this text was not read from a file, so it has no data file"],
     ),
 ];
 

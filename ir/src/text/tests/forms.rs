@@ -67,7 +67,7 @@ fn types_and_results_may_be_left_out() {
 }
 
 #[test]
-fn regions_and_attributes_are_told_apart() {
+fn regions_and_attribute_dictionaries_are_distinguished() {
     let m = module(
         "func @f(%x: tensor<i1>) {
   t.if %x { t.yield }, {t.yield}
@@ -91,7 +91,7 @@ fn regions_and_attributes_are_told_apart() {
 }
 
 #[test]
-fn what_upstream_prints_is_understood() {
+fn mlir_opt_output_parses() {
     let m = module(
         "module @n {
   \"of.func\"() ({
@@ -127,7 +127,7 @@ fn single_functions_and_ops() {
 }
 
 #[test]
-fn names_stay_and_repeat_with_a_number() {
+fn value_names_are_kept_and_numbered_if_duplicate() {
     let m = module(
         "func @f(%a: none, %a_1: none, %7: none) { t.loop { ^(%b: none): t.yield } t.loop {^(%b: none): t.yield} t.return }",
     );
@@ -137,7 +137,7 @@ fn names_stay_and_repeat_with_a_number() {
 }
 
 #[test]
-fn elided_constants_are_for_people() {
+fn elided_constants_do_not_parse() {
     let many = (0..65).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
     let m = module(&format!("func @f() {{ %c = t.const {{value = dense<[{many}]> : tensor<65xi8>}} t.return }}"));
     let options = PrintOptions { constants: crate::text::Constants::Elided, ..PrintOptions::default() };

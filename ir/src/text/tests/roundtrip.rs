@@ -18,7 +18,7 @@ fn both_forms_read_back() {
 }
 
 #[test]
-fn one_form_gives_the_other() {
+fn generic_and_pretty_forms_convert() {
     for seed in 0..MODULES {
         let m = random::module(seed);
         let (pretty, generic) = (show(&m, false), show(&m, true));

@@ -39,7 +39,7 @@ fn run(program: &PathBuf, text: &str) -> String {
 }
 
 #[test]
-fn upstream_reads_the_generic_form() {
+fn mlir_opt_reads_the_generic_form() {
     let Some(program) = mlir_opt() else {
         println!("skipped: mlir-opt not installed");
         return;

@@ -1,4 +1,4 @@
-//! Activations, with the biases that are fused into them.
+//! Activations with fused biases.
 
 use std::sync::Arc;
 

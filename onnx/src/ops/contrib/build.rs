@@ -1,4 +1,4 @@
-//! Short names for the ops that the importers here are made of.
+//! Builder helpers for the importers of this folder.
 
 use of_ir::{Attr, DType, ValueId};
 

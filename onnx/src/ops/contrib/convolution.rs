@@ -1,4 +1,4 @@
-//! Convolutions and poolings, with the layout or what is fused into them.
+//! Convolutions and pools with other layouts or fused activations.
 
 use of_ir::Attr;
 

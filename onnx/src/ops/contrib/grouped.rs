@@ -1,4 +1,4 @@
-//! `GroupQueryAttention`: heads of queries share heads of keys, with a cache.
+//! `GroupQueryAttention`: several query heads share a key head, with a cache.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::import::{Fault, Importer, Node, Values};
 pub(super) fn group_query(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Values {
     let (heads, kv_heads): (i64, i64) = (node.need("num_heads")?, node.need("kv_num_heads")?);
     if heads < 1 || kv_heads < 1 || heads % kv_heads != 0 {
-        return Err(Fault::invalid(format!("{heads} heads of queries are no multiple of {kv_heads} heads of keys")));
+        return Err(Fault::invalid(format!("{heads} heads of queries are not a multiple of {kv_heads} heads of keys")));
     }
     let softcap = node.attrs.take("softcap")?.unwrap_or(0.0);
     let scale = node.attrs.take("scale")?.filter(|s: &f64| *s != 0.0);
@@ -176,7 +176,7 @@ fn with_sink(
 ) -> Result<([ValueId; 3], ValueId), Fault> {
     let pads = cx.ints(&[0, 0, 0, 0, 0, 0, 1, 0])?;
     let (k, v) = (cx.op("Pad", &[k, pads])?, cx.op("Pad", &[v, pads])?);
-    // The mask is stretched over the heads, and the sink over all else.
+    // The mask is broadcast over the heads, and the sink over all else.
     let heads = cx.ints(&[1, heads, 1, 1])?;
     let mask = cx.op("Expand", &[mask, heads])?;
     let last = cx.slice(mask, 3, 0, 1)?;

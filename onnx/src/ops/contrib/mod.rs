@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_sorted_and_no_rows() {
+    fn refused_operators_are_sorted_and_have_no_table_row() {
         assert!(REFUSED.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert!(REFUSED.iter().all(|row| TABLE.iter().all(|e| e.op != row.0)));
     }

@@ -1,4 +1,4 @@
-//! Normalisations, with the sums that are fused into them.
+//! Normalisations with fused residual sums.
 
 use of_ir::{Attr, DType, ValueId};
 

@@ -1,4 +1,4 @@
-//! Positions: rotary embeddings, and biases by distance.
+//! Positional encodings: rotary embeddings and relative position biases.
 
 use of_ir::{Attr, DType, Tensor, ValueId};
 

@@ -1,4 +1,4 @@
-//! Matrix products of real numbers, with what is fused into them.
+//! Matrix products of floats with fused epilogues.
 
 use of_ir::{Attr, DType, ValueId};
 
@@ -65,7 +65,7 @@ pub(super) fn matmul_n_bits(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Va
         return Err(Fault::unsupported(format!("weights of {bits} bits")));
     }
     if k < 1 || n < 1 || !(1..=1 << 20).contains(&block) || block * bits % 8 != 0 || k.max(n) > 1 << 40 {
-        return Err(Fault::invalid(format!("K {k}, N {n} and block_size {block} are no matrix of blocks")));
+        return Err(Fault::invalid(format!("K {k}, N {n} and block_size {block} do not form a matrix of blocks")));
     }
     let blocks = (k + block - 1) / block;
     let (x, w, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);

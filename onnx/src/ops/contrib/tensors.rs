@@ -1,4 +1,4 @@
-//! Operators that make, cut, pad and sample tensors.
+//! Operators that create, crop, pad and sample tensors.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Preparation of features.
+//! Feature preprocessing.
 
 use std::sync::Arc;
 

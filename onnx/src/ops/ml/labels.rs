@@ -1,4 +1,4 @@
-//! Labels to labels.
+//! Label encoders.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ fn scores(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, rows: usize) -> Result
     let (w, b) = (floats(node, "coefficients")?, floats(node, "intercepts")?);
     if rows == 0 || w.is_empty() || w.len() % rows != 0 || !(b.is_empty() || b.len() == rows) {
         let (w, b) = (w.len(), b.len());
-        return Err(Fault::invalid(format!("{w} coefficients and {b} intercepts are no {rows} linear functions")));
+        return Err(Fault::invalid(format!("{w} coefficients and {b} intercepts do not form {rows} linear functions")));
     }
     let x = cast(cx, node.input(0)?, DType::F32)?;
     let w = matrix(cx, DType::F32, &[rows, w.len() / rows], w)?;
@@ -41,7 +41,7 @@ pub(super) fn classifier(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Value
     if rows == 1 && labels.len() == 2 {
         z = both_signs(cx, z)?;
     } else if rows != labels.len() {
-        return Err(Fault::invalid(format!("{rows} functions do not tell {} classes apart", labels.len())));
+        return Err(Fault::invalid(format!("{rows} functions do not separate {} classes", labels.len())));
     }
     let kind: Option<Arc<str>> = node.attrs.take("post_transform")?;
     let kind = kind.as_deref().unwrap_or("NONE").to_owned();

@@ -1,4 +1,4 @@
-//! The domain ai.onnx.ml: classical models, brought into linear algebra where they are that.
+//! The domain ai.onnx.ml: classical models, as linear algebra where they are that.
 
 mod features;
 mod labels;

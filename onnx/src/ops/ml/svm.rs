@@ -18,7 +18,7 @@ fn kernel(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId, vectors: u
         return Err(Fault::invalid("kernel_params must be gamma, coef0 and degree"));
     };
     if vectors == 0 || support.is_empty() || support.len() % vectors != 0 {
-        return Err(Fault::invalid(format!("{} numbers are no {vectors} support vectors", support.len())));
+        return Err(Fault::invalid(format!("{} numbers do not form {vectors} support vectors", support.len())));
     }
     let features = support.len() / vectors;
     // [F, V], so that a product gives all dot products.

@@ -85,7 +85,7 @@ impl Equation {
         Ok(Equation { operands, result })
     }
 
-    /// The size of every label; ellipsis axes of length 1 stretch.
+    /// The size of every label; ellipsis axes of length 1 broadcast.
     pub fn sizes(&self, shapes: &[Shape]) -> Result<HashMap<Label, Dim>, OpError> {
         let mut out: HashMap<Label, Dim> = HashMap::new();
         for (labels, shape) in self.operands.iter().zip(shapes) {

@@ -1,4 +1,4 @@
-//! Bits of a scan, and the codes that they are.
+//! The bit stream of a scan and its Huffman codes.
 
 use super::ENDS;
 

@@ -1,4 +1,4 @@
-//! Deformable convolution in simpler ops: what lies under each tap is read from the image, the rest is a product.
+//! Deformable convolution as a gather under each tap and a product.
 
 use of_diag::Diagnostic;
 use of_ir::{Dim, OpError, Rewriter, Shape, Tensor, ValueId};

@@ -77,7 +77,11 @@ impl DeformConv {
     /// Checks groups and shapes; gives the windows and how many taps an offset group has.
     fn windows(&self, x: &[Dim], w: &[Dim]) -> Result<Windows<Dim>, OpError> {
         if x.len() < 3 || x.len() > 8 || x.len() != w.len() {
-            return Err(OpError::shape(format!("x of rank {} and w of rank {} are no convolution", x.len(), w.len())));
+            return Err(OpError::shape(format!(
+                "x of rank {} and w of rank {} do not form a convolution",
+                x.len(),
+                w.len()
+            )));
         }
         if x[2..].iter().any(|d| d.as_const() == Some(0)) {
             return Err(OpError::shape(format!(

@@ -1,4 +1,4 @@
-//! Grid sampling in simpler ops.
+//! Grid sampling as gathers and weighted sums.
 
 use of_diag::Diagnostic;
 use of_ir::{Rewriter, Tensor, ValueId};

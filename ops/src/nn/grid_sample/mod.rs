@@ -144,7 +144,7 @@ fn result(x: &Shape, grid: &Shape) -> Result<Shape, OpError> {
     let rank = x.len().saturating_sub(2);
     if rank == 0 || grid.len() != x.len() || grid[grid.len() - 1].as_const().is_some_and(|c| c != rank as i64) {
         let (x, grid) = (shape::show(x), shape::show(grid));
-        return Err(OpError::shape(format!("a grid of shape {grid} does not name places of {x}")));
+        return Err(OpError::shape(format!("a grid of shape {grid} does not address positions of {x}")));
     }
     if x[0].provably_ne(&grid[0]) {
         return Err(OpError::shape(format!("the batch sizes {} and {} differ", x[0], grid[0])));

@@ -1,4 +1,4 @@
-//! The gradient of a resize: each axis is a product by a matrix of weights, so that its transpose leads back.
+//! The gradient of a resize: each axis is a product with a weight matrix, so the gradient multiplies by its transpose.
 
 use of_diag::Diagnostic;
 use of_ir::{Dim, Elements, Tensor, ValueId};

@@ -1,4 +1,4 @@
-//! Pooling of regions in simpler ops, for its derivative.
+//! ROI align as gathers and weighted sums, for its gradient.
 
 use of_diag::Diagnostic;
 use of_ir::{DType, Rewriter, Tensor, ValueId};

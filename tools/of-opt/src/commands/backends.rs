@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use of_codegen::cuda::nvrtc;
-use of_codegen::native::{Isa, Language, isa::ISAS, toolchain};
+use of_codegen::isa::{ISAS, Isa, Language};
+use of_codegen::toolchain;
+use of_codegen::toolchain::nvrtc;
 use of_diag::Diagnostics;
 use of_driver::Backends;
 

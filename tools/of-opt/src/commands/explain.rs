@@ -96,7 +96,7 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
     }
     let mut func = func.clone();
-    let settled = alternatives::settle(&mut func, &mesh, mesh.memory, &Effort::default())?;
+    let settled = alternatives::choose(&mut func, &mesh, mesh.memory, &Effort::default())?;
     let model = Sharding::new(&func, &mesh)?;
     let mut decision = decide::decide(&model, mesh.memory, &Effort::default())?;
     if let Some(s) = &settled {
@@ -112,8 +112,8 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
         of_files::write(path, page).map_err(|e| io_error(path, "written", &e))?;
         return Ok(());
     }
-    let ways = settled.map(|s| format!("\n{}", reasons::ways(&s))).unwrap_or_default();
-    console.print(&format!("{name}  {}\n{ways}", reasons::text(&model, &decision)))
+    let chosen_text = settled.map(|s| format!("\n{}", reasons::alternatives(&s))).unwrap_or_default();
+    console.print(&format!("{name}  {}\n{chosen_text}", reasons::text(&model, &decision)))
 }
 
 /// Every op that a backend was asked for and does not run, with the reason.

@@ -7,7 +7,7 @@ use clap::Args;
 use of_diag::Diagnostics;
 use of_driver::io_error;
 use of_driver::mesh_measurement;
-use of_sharding::{MeshSpec, Near};
+use of_sharding::{CacheLevel, MeshSpec};
 
 use crate::console::Console;
 
@@ -53,14 +53,14 @@ fn describe(mesh: &MeshSpec) -> String {
     for axis in &mesh.axes {
         let (n, bandwidth, latency) = (axis.devices, axis.bandwidth, axis.latency);
         let _ = writeln!(out, "[[axis]]\ndevices = {n}\nbandwidth = {bandwidth:.3e}\nlatency = {latency:.3e}");
-        let _ = writeln!(out, "short = [{}]", bandwidths(&axis.short));
+        let _ = writeln!(out, "cache = [{}]", bandwidths(&axis.cache));
     }
     out
 }
 
 /// A list of bandwidths by number of bytes.
-fn bandwidths(list: &[Near]) -> String {
-    let near = |n: &Near| format!("\n  {{ bytes = {:e}, bandwidth = {:.3e} }}", n.bytes, n.bandwidth);
+fn bandwidths(list: &[CacheLevel]) -> String {
+    let near = |n: &CacheLevel| format!("\n  {{ bytes = {:e}, bandwidth = {:.3e} }}", n.bytes, n.bandwidth);
     list.iter().map(near).collect::<Vec<_>>().join(",")
 }
 
@@ -72,9 +72,9 @@ mod tests {
     fn description_parses_back() {
         let mut mesh = MeshSpec::named("cpu[2x4]").unwrap();
         mesh.overhead = 2.5e-7;
-        mesh.caches = vec![Near { bytes: 1e6, bandwidth: 4e10 }, Near { bytes: 4e6, bandwidth: 2e10 }];
+        mesh.caches = vec![CacheLevel { bytes: 1e6, bandwidth: 4e10 }, CacheLevel { bytes: 4e6, bandwidth: 2e10 }];
         mesh.pointwise = Some(3e10);
-        mesh.axes[1].short = vec![Near { bytes: 65536.0, bandwidth: 1e10 }];
+        mesh.axes[1].cache = vec![CacheLevel { bytes: 65536.0, bandwidth: 1e10 }];
         mesh.cores = Some(2);
         assert_eq!(MeshSpec::parse(&describe(&mesh), "measured").unwrap(), mesh);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use of_codegen::native::schedule;
+use of_codegen::kernel::schedule;
 use of_diag::Diagnostics;
 use of_driver::mesh::{self, RankSelection};
 use of_driver::prepare::{main_func, verify};
@@ -20,7 +20,7 @@ use of_passes::specialize::Bindings;
 use of_plan::{Exec, Plan, PlanFile};
 use of_runtime::{RankClass, RanksOptions, RanksTimeline, TaskTiming};
 use of_sharding::MeshSpec;
-use of_sharding::html::{Bar, Lane};
+use of_sharding::html::{Event, Track};
 use serde_json::{Value, json};
 
 use super::bench::Limits;
@@ -124,7 +124,7 @@ pub fn timeline_rows(
     spec: &MeshSpec,
     mesh: &str,
     console: &Console,
-) -> Result<Vec<Lane>, Diagnostics> {
+) -> Result<Vec<Track>, Diagnostics> {
     let sharding = MeshOptions { mesh: mesh.into(), ..MeshOptions::default() };
     let options = CompileOptions { threads: 1, ..CompileOptions::default() };
     let (backends, selection) = (Backends::builtin(), RankSelection::OnePerClass);
@@ -141,7 +141,7 @@ pub fn timeline_rows(
     let Prediction { plan, timeline } = predict(&options, compiled.plan(), spec)?;
     let row = |c: &RankClass| {
         let tasks = &plan.programs[c.program as usize].tasks;
-        let bar = |e: &of_runtime::simulator::SimEvent| Bar {
+        let event = |e: &of_runtime::simulator::SimEvent| Event {
             name: tasks[e.task].name.clone(),
             start: e.start_ns as f64 * 1e-9,
             end: e.end_ns as f64 * 1e-9,
@@ -154,7 +154,7 @@ pub fn timeline_rows(
             ("scratch", c.scratch_bytes),
             ("inputs and outputs", c.port_bytes),
         ];
-        Lane { name: who(c), bars: c.timeline.events.iter().map(bar).collect(), memory }
+        Track { name: who(c), events: c.timeline.events.iter().map(event).collect(), memory }
     };
     Ok(timeline.classes.iter().map(row).collect())
 }

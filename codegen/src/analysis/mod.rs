@@ -1,0 +1,14 @@
+//! Analyses of the graph: the role of each op, and its kernel specification if it has a kernel of its own.
+//!
+//! A claim is a pure function from an op to a specification of the kernel IR, or to the reason why there is none.
+
+pub mod constant;
+pub mod indexed;
+pub mod movement;
+pub mod pool;
+pub mod resize;
+pub mod roi_align;
+pub mod roles;
+pub mod score_matrix;
+pub mod user_kernel;
+pub mod view;

@@ -1,0 +1,109 @@
+//! The specification of `of.resize`.
+//!
+//! Where extents are known, tables say which elements make one of the result; where they are open, the kernel computes it.
+
+use of_ir::{DType, Graph, OpId};
+use of_ops::list::as_op;
+use of_ops::nn::{Resize, Taps, Transform};
+
+use crate::kernel::extent::{self, Extent};
+use crate::kernel::indexed::{Indexed, TapTable, filter_taps};
+use crate::kernel::nest::Nest;
+
+/// Most elements that make one; more are better combined axis by axis.
+const MOST_TAPS: usize = 16;
+
+/// The kernel of `of.resize`.
+///
+/// # Errors
+/// Why it has none.
+pub fn resize(g: &Graph, op: OpId) -> Result<Nest, String> {
+    let data = g.op(op);
+    let r: Resize = as_op(g, op).ok_or("its attributes do not decode")?;
+    let from = extent::of_value(g, data.operands[0]);
+    let Some(dims) = extent::numbers(&from) else { return open(g, op, &r, &from) };
+    // Roi, scales and sizes: left out, empty or constant.
+    let constant = |i: usize| match data.operands.get(i).filter(|v| g.ty(**v).as_tensor().is_some()) {
+        Some(v) => match g.constant(*v) {
+            Some(t) => Ok(Some(t).filter(|t| !t.is_empty())),
+            None => Err(format!("operand {i} is not known before the run")),
+        },
+        None => Ok(None),
+    };
+    let floats = |i: usize| Ok::<_, String>(constant(i)?.and_then(|t| t.to_f64s()));
+    let (roi, scales) = (floats(1)?, floats(2)?);
+    let sizes = match data.operands.get(3).filter(|v| g.ty(**v).as_tensor().is_some()) {
+        Some(v) => {
+            let known = g.dims_value(*v).and_then(|d| d.iter().map(of_ir::Dim::as_const).collect::<Option<Vec<_>>>());
+            match known {
+                Some(sizes) => Some(sizes).filter(|s| !s.is_empty()),
+                None => return open(g, op, &r, &from),
+            }
+        }
+        None => None,
+    };
+    let taps = r.taps(&dims, roi.as_deref(), scales.as_deref(), sizes.as_deref()).map_err(|e| e.message.clone())?;
+    let copies = |axis: usize, taps: &[Taps]| {
+        taps.len() == dims[axis] && taps.iter().enumerate().all(|(i, t)| t.weights == [(i, 1.0)])
+    };
+    let mut axes = Vec::new();
+    for (axis, taps) in taps.into_iter().filter(|(axis, taps)| !copies(*axis, taps)) {
+        if taps.iter().any(|t| t.weights.is_empty()) {
+            return Err("elements outside of the region have no native code".into());
+        }
+        let each = taps.iter().map(|t| t.weights.len()).max().unwrap_or(1);
+        axes.push(TapTable { axis, taps: taps.into_iter().map(|t| t.weights).collect(), each });
+    }
+    let weighs = axes.iter().any(|a| a.each > 1);
+    let dtype = g.ty(data.operands[0]).as_tensor().map_or(DType::F32, |t| t.dtype);
+    if weighs && dtype != DType::F32 {
+        return Err(format!("interpolation of {dtype} has no native code"));
+    }
+    if axes.iter().map(|a| a.each).product::<usize>() > MOST_TAPS {
+        return Err(format!("more than {MOST_TAPS} elements make one"));
+    }
+    let (to, bytes) = (extent::of_value(g, data.results[0]), dtype.bits().map_or(4, |b| b / 8));
+    Ok(Nest::Indexed(Indexed::ResizeByTable { from, to, axes, bytes }))
+}
+
+/// The kernel where an extent is only known when it runs.
+fn open(g: &Graph, op: OpId, r: &Resize, from: &[Extent]) -> Result<Nest, String> {
+    let data = g.op(op);
+    let to = extent::of_value(g, data.results[0]);
+    let how = r.interpolation().map_err(|e| e.message.clone())?;
+    if how.antialias || how.exclude_outside || how.transform == Transform::CropAndResize {
+        return Err("filters of open extents that depend on the region or the scale have no native code".into());
+    }
+    if &*r.keep_aspect_ratio_policy != "stretch" {
+        return Err("sizes of open extents that keep the aspect ratio have no native code".into());
+    }
+    let given = |i: usize| data.operands.get(i).copied().filter(|v| g.ty(*v).as_tensor().is_some());
+    let scales = match given(2).map(|v| g.constant(v).ok_or("its scales are not known before the run")).transpose()? {
+        Some(t) if !t.is_empty() => t.to_f64s(),
+        _ => None,
+    };
+    let named: Vec<usize> = match &r.axes {
+        None => (0..from.len()).collect(),
+        Some(list) => {
+            list.iter().map(|a| of_ops::shape::axis(*a, from.len())).collect::<Result<_, _>>().map_err(|e| e.message)?
+        }
+    };
+    let taps = filter_taps(how.filter);
+    let dtype = g.ty(data.operands[0]).as_tensor().map_or(DType::F32, |t| t.dtype);
+    if taps > 1 && dtype != DType::F32 {
+        return Err(format!("interpolation of {dtype} has no native code"));
+    }
+    let mut axes = Vec::new();
+    for (i, a) in named.into_iter().enumerate() {
+        let scale = scales.as_ref().and_then(|s| s.get(i)).copied();
+        if scale.map_or(scales.is_none() && from[a] == to[a], |s| s == 1.0) {
+            continue;
+        }
+        axes.push((a, scale));
+    }
+    if taps.pow(axes.len() as u32) > MOST_TAPS {
+        return Err(format!("more than {MOST_TAPS} elements make one"));
+    }
+    let (from, bytes) = (from.to_vec(), dtype.bits().map_or(4, |b| b / 8));
+    Ok(Nest::Indexed(Indexed::ResizeOpen { from, to, axes, interpolation: how, bytes }))
+}

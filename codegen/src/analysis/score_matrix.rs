@@ -1,0 +1,281 @@
+//! Tables of rows by keys that need not be in memory: two products have their extents, elementwise ops compute others of
+//! these, and products alone read those. So is the gradient of attention: its weights are computed again of what they came
+//! from and of what the forward ops kept of each row, and tiles of them are multiplied as soon as they are there.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use of_ir::{DType, Graph, OpId, RegionId, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::list::as_op;
+use of_ops::movement::Transpose;
+
+use crate::analysis::roles::{Role, Roles};
+use crate::analysis::view::View;
+use crate::kernel::attention::MatrixLayout;
+use crate::kernel::extent;
+use crate::kernel::extent::Extent;
+
+/// Elementwise ops of a table at most.
+const LONGEST: usize = 48;
+
+/// Two products, what is computed of them, and the products that read that.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ScoreMatrix {
+    /// The products that have its extents, in the order of the region.
+    pub products: [OpId; 2],
+    /// Elementwise ops over it, in the order of the region.
+    pub maps: Vec<OpId>,
+    /// What reads it.
+    pub sums: Vec<Sum>,
+    /// Ops of it that others need too, in the order of the region.
+    pub shared: Vec<OpId>,
+}
+
+/// A product of a matrix, or of a transposed one, with an operand of one of its products.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sum {
+    /// The product.
+    pub op: OpId,
+    /// What it reads of the matrix.
+    pub value: ValueId,
+    /// What transposes that before, if anything.
+    pub transpose: Option<OpId>,
+    /// Which of its operands that is.
+    pub operand: usize,
+    /// Whether rows are added up rather than keys.
+    pub over_rows: bool,
+    /// Whose operand the other one is.
+    pub factor: usize,
+    /// What transposes the result, if nothing else reads it.
+    pub moved_by: Option<OpId>,
+}
+
+impl Sum {
+    /// Whether the result has the lines that the sums are for as its last axis.
+    pub fn across(&self) -> bool {
+        self.operand == 1
+    }
+
+    /// The operand that is no matrix.
+    pub fn other(&self, g: &Graph) -> ValueId {
+        g.op(self.op).operands[1 - self.operand]
+    }
+}
+
+impl ScoreMatrix {
+    /// All its ops.
+    pub fn ops(&self) -> Vec<OpId> {
+        let sums = self.sums.iter().flat_map(|s| s.transpose.into_iter().chain([s.op]).chain(s.moved_by));
+        self.products.iter().chain(&self.maps).copied().chain(sums).collect()
+    }
+
+    /// Operands of products that lie in memory: who reads which.
+    pub fn reads(&self) -> Vec<(OpId, usize)> {
+        let products = self.products.iter().flat_map(|p| [(*p, 0), (*p, 1)]);
+        products.chain(self.sums.iter().map(|s| (s.op, 1 - s.operand))).collect()
+    }
+
+    /// What moves its operands, where strides can express it.
+    pub fn movements(&self, g: &Graph, roles: &Roles) -> Vec<OpId> {
+        let views = self.reads().into_iter().map(|(op, i)| View::of(g, roles, g.op(op).operands[i]));
+        views.flat_map(|v| v.ops).collect()
+    }
+}
+
+/// The tables of a region, those with shared ops too.
+pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrix> {
+    let order: Vec<OpId> = g.region_ops(region).collect();
+    let f = Finder { g, roles, position: order.iter().copied().zip(0..).collect() };
+    let mut taken: HashSet<OpId> = HashSet::new();
+    let mut out = Vec::new();
+    for op in order {
+        if let Some(matrix) = f.matrix_read_by(op).filter(|t| t.ops().iter().all(|op| !taken.contains(op))) {
+            taken.extend(matrix.ops());
+            out.push(matrix);
+        }
+    }
+    out
+}
+
+struct Finder<'a> {
+    g: &'a Graph,
+    roles: &'a Roles,
+    position: HashMap<OpId, usize>,
+}
+
+/// What a value of a table is computed of.
+#[derive(Default)]
+struct Inputs {
+    products: BTreeSet<(usize, OpId)>,
+    maps: BTreeSet<(usize, OpId)>,
+    loads: BTreeSet<ValueId>,
+}
+
+impl Finder<'_> {
+    fn dims(&self, v: ValueId) -> Vec<Extent> {
+        extent::of_value(self.g, v)
+    }
+
+    /// Whether `op` is a product of f32.
+    fn is_product(&self, op: OpId) -> bool {
+        let data = self.g.op(op);
+        let f32s = |v: &ValueId| self.g.ty(*v).as_tensor().is_some_and(|t| t.dtype == DType::F32);
+        *self.roles.get(op) == Role::Anchor && data.name() == MatMul::NAME && data.results.iter().all(f32s)
+    }
+
+    /// The op that swaps the last two axes of another value to make `v`, and that value.
+    fn transposed(&self, v: ValueId) -> Option<(OpId, ValueId)> {
+        let op = self.g.def_op(v)?;
+        self.is_transpose(op).then(|| (op, self.g.op(op).operands[0]))
+    }
+
+    fn is_transpose(&self, op: OpId) -> bool {
+        let Some(t) = as_op::<Transpose>(self.g, op) else { return false };
+        let rank = self.dims(self.g.op(op).results[0]).len();
+        let swapped =
+            |p: Vec<usize>| rank >= 2 && (0..rank - 2).all(|i| p[i] == i) && p[rank - 2..] == [rank - 1, rank - 2];
+        *self.roles.get(op) == Role::Single && t.permutation(rank).is_ok_and(swapped)
+    }
+
+    /// The table that product `op` reads, if two products are behind that.
+    fn matrix_read_by(&self, op: OpId) -> Option<ScoreMatrix> {
+        if !self.is_product(op) {
+            return None;
+        }
+        let operands = self.g.op(op).operands.iter();
+        operands.map(|v| self.transposed(*v).map_or(*v, |(_, x)| x)).find_map(|x| self.matrix(x))
+    }
+
+    /// The table that `x` belongs to.
+    fn matrix(&self, x: ValueId) -> Option<ScoreMatrix> {
+        let space = self.dims(x);
+        let b = self.inputs(x, &space)?;
+        let [first, second] = b.products.iter().map(|p| p.1).collect::<Vec<_>>()[..] else { return None };
+        let products = [first, second];
+        let maps: Vec<OpId> = b.maps.iter().map(|m| m.1).collect();
+        let inside: HashSet<OpId> = products.iter().chain(&maps).copied().collect();
+        // What the table needs comes before it, such as the result of the forward pass.
+        let operands = products.iter().flat_map(|p| self.g.op(*p).operands.iter().copied());
+        let before = self.needed(b.loads.iter().copied().chain(operands), self.position[&first]);
+        let mut sums = Vec::new();
+        for op in products.iter().chain(&maps) {
+            let v = self.g.op(*op).results[0];
+            for u in self.g.uses(v) {
+                if self.is_transpose(u.op) {
+                    let transposed = self.g.op(u.op).results[0];
+                    if let [read] = self.g.uses(transposed) {
+                        sums.extend(self.sum(read.op, (v, read.operand as usize), Some(u.op), products));
+                    }
+                } else {
+                    sums.extend(self.sum(u.op, (v, u.operand as usize), None, products));
+                }
+            }
+        }
+        sums.retain(|s| !before.contains(&s.op) && !inside.contains(&s.op));
+        let mut matrix = ScoreMatrix { products, maps, sums, shared: Vec::new() };
+        let all: HashSet<OpId> = matrix.ops().into_iter().collect();
+        matrix.shared = self.shared(&inside, &all);
+        // One of the products is the table's alone: else all of it is computed elsewhere anyway.
+        let own = matrix.products.iter().any(|p| !matrix.shared.contains(p));
+        (own && !matrix.sums.is_empty()).then_some(matrix)
+    }
+
+    /// What `x` is computed of over its own extents.
+    fn inputs(&self, x: ValueId, space: &[Extent]) -> Option<Inputs> {
+        let [.., rows, keys] = space else { return None };
+        if rows.is(1) || keys.is(1) {
+            return None;
+        }
+        let (mut b, mut open, mut seen) = (Inputs::default(), vec![x], HashSet::new());
+        while let Some(v) = open.pop() {
+            if !seen.insert(v) || self.g.constant(v).is_some() {
+                continue;
+            }
+            let Some(op) = self.g.def_op(v).filter(|_| self.dims(v) == space) else {
+                b.loads.insert(v);
+                continue;
+            };
+            let at = *self.position.get(&op)?;
+            if self.is_product(op) {
+                b.products.insert((at, op));
+            } else if matches!(self.roles.get(op), Role::Map(_)) {
+                b.maps.insert((at, op));
+                open.extend(&self.g.op(op).operands);
+            } else {
+                b.loads.insert(v);
+            }
+            if b.products.len() > 2 || b.maps.len() > LONGEST {
+                return None;
+            }
+        }
+        Some(b)
+    }
+
+    /// The ops from position `from` on that `values` need.
+    fn needed(&self, values: impl Iterator<Item = ValueId>, from: usize) -> HashSet<OpId> {
+        let (mut out, mut open) = (HashSet::new(), values.collect::<Vec<_>>());
+        while let Some(v) = open.pop() {
+            let Some(op) = self.g.def_op(v) else { continue };
+            if self.position.get(&op).is_some_and(|p| *p >= from) && out.insert(op) {
+                open.extend(&self.g.op(op).operands);
+            }
+        }
+        out
+    }
+
+    /// Ops `inside` a table that ops other than `all` of it need, in order.
+    fn shared(&self, inside: &HashSet<OpId>, all: &HashSet<OpId>) -> Vec<OpId> {
+        let mut out: BTreeSet<(usize, OpId)> = BTreeSet::new();
+        let used = |op: &&OpId| self.g.uses(self.g.op(**op).results[0]).iter().any(|u| !all.contains(&u.op));
+        let mut open: Vec<OpId> = inside.iter().filter(used).copied().collect();
+        while let Some(op) = open.pop() {
+            if out.insert((self.position[&op], op)) {
+                let before = self.g.op(op).operands.iter().filter_map(|v| self.g.def_op(*v));
+                open.extend(before.filter(|d| inside.contains(d)));
+            }
+        }
+        out.into_iter().map(|o| o.1).collect()
+    }
+
+    /// Product `op` as a sum of `value` of a matrix, which is its operand with this number.
+    fn sum(
+        &self,
+        op: OpId,
+        (value, operand): (ValueId, usize),
+        transpose: Option<OpId>,
+        products: [OpId; 2],
+    ) -> Option<Sum> {
+        if !self.is_product(op) || products.contains(&op) {
+            return None;
+        }
+        // Lines of the left operand stay, those of the right one are added up.
+        let over_rows = (operand == 1) != transpose.is_some();
+        let y = self.g.op(op).results[0];
+        let alone = |y: ValueId| match self.g.uses(y) {
+            [u] => Some(u.op).filter(|op| self.g.op(*op).name() == Transpose::NAME),
+            _ => None,
+        };
+        let moved = alone(y).filter(|op| *self.roles.get(*op) == Role::Single);
+        let mut sum = Sum { op, value, transpose, operand, over_rows, factor: 0, moved_by: moved };
+        let lead = self.dims(value).len() - 2;
+        let batch = &self.dims(value)[..lead];
+        if self.dims(y).get(..lead) != Some(batch) || self.dims(y).len() != lead + 2 {
+            return None;
+        }
+        let other = self.layout(sum.other(self.g), batch, operand == 1)?;
+        let side = usize::from(!over_rows);
+        sum.factor = products
+            .iter()
+            .position(|p| self.layout(self.g.op(*p).operands[side], batch, side == 1).as_ref() == Some(&other))?;
+        Some(sum)
+    }
+
+    /// Where an operand of a product lies, through all that moves it.
+    fn layout(&self, v: ValueId, batch: &[Extent], across: bool) -> Option<(ValueId, MatrixLayout)> {
+        let view = View::through_shared(self.g, self.roles, v);
+        let float = self.g.ty(view.root).as_tensor().is_some_and(|t| t.dtype == DType::F32);
+        let layout = view.layout(batch, across).ok()?;
+        (float && self.g.constant(view.root).is_none()).then_some((view.root, layout))
+    }
+}

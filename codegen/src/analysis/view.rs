@@ -1,0 +1,200 @@
+//! Values that are other values seen along other axes: transposes, slices, broadcast axes and reshapes of them.
+//!
+//! A kernel with strides of its own reads the original value, and needs no copy.
+
+use of_ir::{Graph, OpId, ValueId};
+use of_ops::OpSpec;
+use of_ops::list::as_op;
+use of_ops::movement::{Expand, Gather, Slice, Transpose};
+
+use crate::analysis::movement;
+use crate::analysis::roles::{Role, Roles};
+use crate::kernel::attention::MatrixLayout;
+use crate::kernel::extent;
+use crate::kernel::extent::Extent;
+use crate::kernel::space::{row_major, single_stride};
+
+/// An axis as those of the memory that it walks, outermost first: extents and distances in elements.
+pub type Axis = Vec<(Extent, Extent)>;
+
+/// How a value lies in the memory of another.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    /// Whose memory.
+    pub root: ValueId,
+    /// Its first element there.
+    pub offset: Extent,
+    /// Its axes.
+    pub axes: Vec<Axis>,
+    /// Ops between the two that copy, from `root` on: what they make is read through this view alone.
+    pub ops: Vec<OpId>,
+}
+
+impl View {
+    /// `v` through all ops that only move it and that nothing else reads.
+    pub fn of(g: &Graph, roles: &Roles, v: ValueId) -> View {
+        View::traced(g, roles, v, false)
+    }
+
+    /// `v` through all ops that only move it, whoever reads what they make.
+    pub fn through_shared(g: &Graph, roles: &Roles, v: ValueId) -> View {
+        View::traced(g, roles, v, true)
+    }
+
+    fn traced(g: &Graph, roles: &Roles, v: ValueId, shared: bool) -> View {
+        let traced = |op: OpId| {
+            let alone = shared || g.uses(v).len() == 1;
+            let role = roles.get(op);
+            let moves = matches!(g.op(op).name(), Transpose::NAME | Slice::NAME | Expand::NAME | Gather::NAME);
+            if !alone || !(*role == Role::Alias || *role == Role::Single && moves && !roles.is_shape(g, op)) {
+                return None;
+            }
+            let x = View::traced(g, roles, g.op(op).operands[0], shared);
+            x.through(g, op).map(|mut y| {
+                if *role == Role::Single {
+                    y.ops.push(op);
+                }
+                y
+            })
+        };
+        g.def_op(v).and_then(traced).unwrap_or_else(|| View::whole(g, v))
+    }
+
+    /// `v` where it is.
+    fn whole(g: &Graph, v: ValueId) -> View {
+        let dims = extent::of_value(g, v);
+        let axes = dims.iter().cloned().zip(row_major(&dims)).map(|a| vec![a]).collect();
+        View { root: v, offset: 0usize.into(), axes, ops: Vec::new() }
+    }
+
+    /// Where it lies, seen along batch axes, lines and elements of these; `across` where lines are its last axis.
+    ///
+    /// # Errors
+    /// When its batches are no others stretched, or one distance along lines or elements does not do.
+    pub fn layout(&self, batch: &[Extent], across: bool) -> Result<MatrixLayout, String> {
+        let [lead @ .., a, b] = &self.axes[..] else { return Err("a product with a vector".into()) };
+        let (line, element) = if across { (b, a) } else { (a, b) };
+        let mut axes = Vec::new();
+        for (i, d) in batch.iter().enumerate() {
+            let own = (i + lead.len()).checked_sub(batch.len()).map(|i| &lead[i]);
+            let count: Option<Extent> = own.map(|own| own.iter().map(|(n, _)| n).product());
+            match (own, count) {
+                (Some(own), Some(count)) if count == *d => axes.extend(own.iter().cloned()),
+                (_, Some(count)) if !count.is(1) => return Err("whether batches are stretched is not known now".into()),
+                _ => axes.push((d.clone(), 0usize.into())),
+            }
+        }
+        Ok(MatrixLayout {
+            offset: self.offset.clone(),
+            batch: axes,
+            line: step(line).ok_or("its lines are not evenly apart")?,
+            step: step(element).ok_or("its elements are not evenly apart")?,
+        })
+    }
+
+    /// The result of `op`, whose first operand this is.
+    fn through(self, g: &Graph, op: OpId) -> Option<View> {
+        let data = g.op(op);
+        let to = extent::of_value(g, data.results[0]);
+        let (mut offset, mut axes) = (self.offset, self.axes);
+        if let Some(t) = as_op::<Transpose>(g, op) {
+            let perm = t.permutation(axes.len()).ok()?;
+            axes = perm.iter().map(|a| axes[*a].clone()).collect();
+        } else if data.name() == Slice::NAME {
+            let from = extent::of_value(g, data.operands[0]);
+            let own: Vec<Extent> = axes.iter().map(step).collect::<Option<_>>()?;
+            let (first, steps) = movement::slice(g, op, &from, &own).ok()?;
+            offset = offset + first;
+            axes = to.into_iter().zip(steps).map(|a| vec![a]).collect();
+        } else if data.name() == Expand::NAME {
+            let from = extent::of_value(g, data.operands[0]);
+            let lead = to.len() - from.len();
+            let stretch = |(i, d): (usize, &Extent)| match i.checked_sub(lead) {
+                Some(k) if from[k] == *d => Some(axes[k].clone()),
+                Some(k) if !from[k].is(1) => None,
+                _ => Some(vec![(d.clone(), 0usize.into())]),
+            };
+            axes = to.iter().enumerate().map(stretch).collect::<Option<_>>()?;
+        } else if let Some(gather) = as_op::<Gather>(g, op) {
+            // One known index takes an axis away.
+            let axis = of_ops::shape::axis(gather.axis, axes.len()).ok()?;
+            let index = g.constant(data.operands[1]).filter(|t| t.dims().is_empty())?.to_i64s()?[0];
+            let n = i64::try_from(extent::of_value(g, data.operands[0])[axis].number()?).ok()?;
+            let index = if index < 0 { index + n } else { index };
+            offset = offset + step(&axes.remove(axis)).filter(|_| (0..n).contains(&index))? * index;
+        } else {
+            axes = split(&axes, &to)?;
+        }
+        Some(View { root: self.root, offset, axes, ops: self.ops })
+    }
+}
+
+/// The one distance of the elements along an axis, where there is one.
+pub fn step(axis: &Axis) -> Option<Extent> {
+    let (dims, strides): (Vec<Extent>, Vec<Extent>) = axis.iter().cloned().unzip();
+    single_stride(&dims, &strides)
+}
+
+/// The same elements in the same order along axes of other extents.
+fn split(axes: &[Axis], to: &[Extent]) -> Option<Vec<Axis>> {
+    let mut left: Vec<(Extent, Extent)> = axes.iter().flatten().rev().cloned().collect();
+    let mut out = Vec::new();
+    for d in to {
+        let (mut need, mut own) = (d.clone(), Vec::new());
+        while !need.is(1) {
+            let (n, step) = left.pop()?;
+            if n.is(1) {
+                continue;
+            }
+            if let Some(more) = quotient(&need, &n) {
+                need = more;
+                own.push((n, step));
+            } else {
+                let rest = quotient(&n, &need)?;
+                own.push((need, &step * &rest));
+                left.push((rest, step));
+                need = 1usize.into();
+            }
+        }
+        out.push(own);
+    }
+    left.iter().all(|(n, _)| n.is(1)).then_some(out)
+}
+
+/// `a / b` where `b` divides `a` whatever the symbols.
+fn quotient(a: &Extent, b: &Extent) -> Option<Extent> {
+    let q = a.div_floor(b);
+    (&q * b == *a).then_some(q)
+}
+
+#[cfg(test)]
+mod tests {
+    use of_ir::Dim;
+
+    use super::*;
+
+    fn axis(list: &[(usize, usize)]) -> Axis {
+        list.iter().map(|(n, s)| ((*n).into(), (*s).into())).collect()
+    }
+
+    #[test]
+    fn axes_split_and_merge() {
+        let whole = [axis(&[(2, 96)]), axis(&[(96, 1)])];
+        let to = |list: &[usize]| list.iter().map(|n| Extent::from(*n)).collect::<Vec<_>>();
+        let heads = split(&whole, &to(&[2, 12, 8]));
+        assert_eq!(heads, Some(vec![axis(&[(2, 96)]), axis(&[(12, 8)]), axis(&[(8, 1)])]));
+        assert_eq!(split(&whole, &to(&[4, 1, 48])), Some(vec![axis(&[(2, 96), (2, 48)]), axis(&[]), axis(&[(48, 1)])]));
+        assert_eq!(split(&whole, &to(&[3, 64])), None);
+        assert_eq!(step(&axis(&[(2, 96), (2, 48)])), Some(48usize.into()));
+        assert_eq!(step(&axis(&[(2, 0), (2, 48)])), None);
+    }
+
+    #[test]
+    fn symbols_split_like_numbers() {
+        let n = Extent::from(Dim::symbol("n"));
+        let whole = [vec![(n.clone(), 96usize.into())], axis(&[(96, 1)])];
+        let heads = split(&whole, &[n.clone(), 12usize.into(), 8usize.into()]);
+        assert_eq!(heads, Some(vec![vec![(n.clone(), 96usize.into())], axis(&[(12, 8)]), axis(&[(8, 1)])]));
+        assert_eq!(split(&whole, &[&n * 12usize, 8usize.into()]).map(|a| a.len()), Some(2));
+    }
+}

@@ -1,0 +1,654 @@
+//! Fusion: which ops share a kernel.
+//!
+//! A group has an iteration space. It starts at an op and takes in elementwise ops (and reductions over trailing axes)
+//! that compute in the same space, as long as no dependency runs out of the group and back into it. What is fused is
+//! decided by role and shape alone, not by patterns of op names.
+
+mod rematerialize;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+use of_ir::{Graph, OpId, RegionId, ValueDef, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::list::as_op;
+use of_ops::movement::Transpose;
+
+use crate::analysis::roles;
+use crate::analysis::roles::{Role, Roles};
+use crate::analysis::score_matrix::ScoreMatrix;
+use crate::analysis::view::View;
+use crate::kernel::extent;
+use crate::kernel::extent::Extent;
+
+/// How a group is lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// Elementwise over the space.
+    Elementwise,
+    /// Rows with reductions over the last `.0` axes of the space.
+    Rowwise(usize),
+    /// An anchor with elementwise ops after it.
+    Anchor,
+    /// Two products and the rows between them: groups of their own, in [`Group::parts`].
+    Attention,
+    /// A table and the products that read it: [`Group::table`].
+    ScoreMatrix,
+    /// One op.
+    Single,
+    /// One op that runs its regions as programs.
+    Control,
+    /// One op at which ranks meet.
+    Transfer,
+    /// One op on the reference backend.
+    Reference,
+}
+
+/// Ops that share a kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    /// Members in execution order.
+    pub ops: Vec<OpId>,
+    /// How it is lowered.
+    pub shape: Shape,
+    /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
+    pub space: Vec<Extent>,
+    /// Ops of other groups, in order, that its kernel computes again before its own: they are not read.
+    pub again: Vec<OpId>,
+    /// Results that all who read them compute again: they are not stored.
+    pub dropped: HashSet<ValueId>,
+    /// Groups that it is made of, in execution order, where they have kernels of their own too.
+    pub parts: Vec<Group>,
+    /// The matrix, where it is one.
+    pub score_matrix: Option<Box<ScoreMatrix>>,
+    /// Groups that must run before.
+    deps: BTreeSet<usize>,
+}
+
+impl Group {
+    /// A group of some ops.
+    pub fn of(ops: Vec<OpId>, shape: Shape, space: Vec<Extent>) -> Group {
+        Group {
+            ops,
+            shape,
+            space,
+            again: Vec::new(),
+            dropped: HashSet::new(),
+            parts: Vec::new(),
+            score_matrix: None,
+            deps: BTreeSet::new(),
+        }
+    }
+}
+
+/// Elementwise ops that one kernel computes at most beside its anchor or its reductions.
+pub(crate) const LONGEST: usize = 48;
+
+/// Partitions the ops of `region`; those of `matrices`, which share no op with others, are groups. Groups come in execution
+/// order.
+pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrix>) -> Vec<Group> {
+    let mut order: Vec<OpId> = graph.region_ops(region).collect();
+    hoist(graph, roles, &mut order);
+    let mut taken: HashMap<OpId, usize> = HashMap::new();
+    for (i, t) in matrices.iter().enumerate() {
+        let ops: Vec<OpId> = t.ops().into_iter().chain(t.movements(graph, roles)).collect();
+        taken.extend(ops.iter().map(|op| (*op, i)));
+        gather(graph, roles, &ops.into_iter().collect(), &mut order);
+    }
+    // One that another came between, as they need each other, is no group.
+    let together = |i: usize| {
+        let mut at = order.iter().enumerate().filter(|(_, op)| taken.get(*op) == Some(&i)).map(|(at, _)| at);
+        let first = at.next().unwrap_or(0);
+        at.zip(first + 1..).all(|(at, next)| at == next)
+    };
+    let apart: Vec<usize> = (0..matrices.len()).filter(|i| !together(*i)).collect();
+    taken.retain(|_, i| !apart.contains(i));
+    let position = order.iter().enumerate().map(|(i, op)| (*op, i)).collect();
+    let mut f = Fuser {
+        graph,
+        roles,
+        position,
+        groups: Vec::new(),
+        levels: Vec::new(),
+        readers: Vec::new(),
+        group_of: HashMap::new(),
+        widened: Vec::new(),
+        last_rendezvous: None,
+        taken: taken.keys().copied().collect(),
+    };
+    let mut matrices: Vec<Option<ScoreMatrix>> = matrices.into_iter().map(Some).collect();
+    for op in &order {
+        if f.group_of.contains_key(op) {
+            continue;
+        }
+        match taken.get(op) {
+            Some(i) => {
+                if let Some(matrix) = matrices[*i].take() {
+                    let ops = order.iter().copied().filter(|op| taken.get(op) == Some(i)).collect();
+                    f.score_matrix(matrix, ops);
+                }
+            }
+            None => f.place(*op),
+        }
+    }
+    f.absorb();
+    f.return_widened();
+    f.fuse_attention();
+    f.rematerialize();
+    f.sorted()
+}
+
+/// Moves elementwise ops up to right behind what they need, so that an anchor after that finds them computed.
+fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
+    let mut place: HashMap<OpId, usize> = HashMap::new();
+    for (i, op) in order.iter().enumerate() {
+        let operands = graph.op(*op).operands.iter().filter_map(|v| graph.def_op(*v));
+        let read = operands.chain(roles.binders(graph, *op)).filter_map(|d| place.get(&d).copied());
+        let up =
+            matches!(roles.get(*op), Role::Map(_) | Role::Alias | Role::Nothing) && graph.op(*op).regions.is_empty();
+        let terminator = graph.op(*op).def.traits().terminator;
+        // What needs nothing comes before the first op, too.
+        place.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i + 1 });
+    }
+    order.sort_by_key(|op| place[op]);
+}
+
+/// Moves the ops of `set` together: what needs them comes behind, everything else before.
+fn gather(graph: &Graph, roles: &Roles, set: &BTreeSet<OpId>, order: &mut [OpId]) {
+    let at = |op: &OpId| set.contains(op);
+    let (Some(first), Some(last)) = (order.iter().position(at), order.iter().rposition(at)) else { return };
+    let (mut before, mut own, mut behind): (Vec<OpId>, Vec<OpId>, Vec<OpId>) = Default::default();
+    let mut late: BTreeSet<OpId> = set.clone();
+    for op in &order[first..=last] {
+        let inside = captured_ops(graph, *op);
+        let read = inside.iter().chain([op]).flat_map(|o| &graph.op(*o).operands).filter_map(|v| graph.def_op(*v));
+        if set.contains(op) {
+            own.push(*op);
+        } else if read.chain(roles.binders(graph, *op)).any(|d| late.contains(&d)) {
+            late.insert(*op);
+            behind.push(*op);
+        } else {
+            before.push(*op);
+        }
+    }
+    for (place, op) in order[first..=last].iter_mut().zip(before.into_iter().chain(own).chain(behind)) {
+        *place = op;
+    }
+}
+
+pub(crate) struct Fuser<'a> {
+    graph: &'a Graph,
+    roles: &'a Roles,
+    position: HashMap<OpId, usize>,
+    groups: Vec<Group>,
+    /// For each group a number above those of all groups that it needs, so that who needs whom is found nearby.
+    levels: Vec<usize>,
+    /// For each group those that need it.
+    readers: Vec<Vec<usize>>,
+    group_of: HashMap<OpId, usize>,
+    /// Groups of ops that widen what an anchor's group gives, with that group.
+    widened: Vec<(usize, usize, Vec<OpId>)>,
+    /// The last group at which ranks meet: all ranks must come to them in one order, whatever is fused.
+    last_rendezvous: Option<usize>,
+    /// Ops that are a table's.
+    taken: HashSet<OpId>,
+}
+
+impl Fuser<'_> {
+    /// Makes a group of a matrix, whose ops in order are `ops`.
+    fn score_matrix(&mut self, matrix: ScoreMatrix, ops: Vec<OpId>) {
+        let Some((first, rest)) = ops.split_first() else { return };
+        self.start(*first, Shape::ScoreMatrix);
+        let g = self.group_of[first];
+        rest.iter().for_each(|op| self.join(*op, g));
+        let alone = |op: &OpId| {
+            let shape = match self.roles.get(*op) {
+                Role::Anchor => Shape::Anchor,
+                Role::Map(_) => Shape::Elementwise,
+                _ => Shape::Single,
+            };
+            Group::of(vec![*op], shape, self.dims(*op))
+        };
+        let parts = ops.iter().map(alone).collect();
+        let space = self.dims(matrix.products[0]);
+        let group = &mut self.groups[g];
+        (group.parts, group.space, group.score_matrix) = (parts, space, Some(Box::new(matrix)));
+    }
+
+    fn place(&mut self, op: OpId) {
+        match self.roles.get(op).clone() {
+            Role::Nothing | Role::Alias => {}
+            Role::Reference(_) => self.start(op, Shape::Reference),
+            Role::Control => self.start(op, Shape::Control),
+            Role::Single => self.start(op, Shape::Single),
+            Role::Transfer => self.start(op, Shape::Transfer),
+            Role::Anchor => {
+                self.start(op, Shape::Anchor);
+                let g = self.group_of[&op];
+                let (own, wide) = self.epilogue(op);
+                for o in own {
+                    self.join(o, g);
+                }
+                if let Some((first, rest)) = wide.split_first() {
+                    self.start(*first, Shape::Elementwise);
+                    let w = self.group_of[first];
+                    rest.iter().for_each(|o| self.join(*o, w));
+                    self.widened.push((w, g, wide));
+                }
+            }
+            Role::Map(_) => {
+                let dims = self.dims(op);
+                let join = self.joinable(op, |g| match g.shape {
+                    Shape::Elementwise => g.space == dims,
+                    Shape::Rowwise(inner) => {
+                        g.space == dims || (row_dims(&g.space, inner) == dims && self.reads_rows(op, inner))
+                    }
+                    _ => false,
+                });
+                match join {
+                    Some(g) => self.join(op, g),
+                    None => self.start(op, Shape::Elementwise),
+                }
+            }
+            Role::RowReduce(inner) => {
+                let space = self.value_dims(self.graph.op(op).operands[0]);
+                let join = self.joinable(op, |g| {
+                    g.space == space && (g.shape == Shape::Elementwise || g.shape == Shape::Rowwise(inner))
+                });
+                match join.or_else(|| self.sibling(op, inner)) {
+                    Some(g) => {
+                        self.groups[g].shape = Shape::Rowwise(inner);
+                        self.join(op, g);
+                    }
+                    None => {
+                        self.start(op, Shape::Rowwise(inner));
+                        let g = self.group_of[&op];
+                        self.groups[g].space = space;
+                    }
+                }
+            }
+        }
+        if roles::is_rendezvous(self.graph, op)
+            && let Some(g) = self.group_of.get(&op).copied()
+        {
+            let last_rendezvous = self.last_rendezvous.replace(g);
+            self.need(g, last_rendezvous);
+        }
+    }
+
+    /// The youngest group of a producer that `accepts`, unless joining it would close a cycle.
+    fn joinable(&self, op: OpId, accepts: impl Fn(&Group) -> bool) -> Option<usize> {
+        let mut producers: Vec<usize> = self.producer_groups(op).into_iter().collect();
+        producers.reverse();
+        producers.iter().copied().find(|g| {
+            // Its operands must come straight from the group: an alias in between may have another space, and needs the
+            // value in memory before the kernel of the group runs.
+            let computed = |v: ValueId| self.graph.def_op(v).and_then(|o| self.group_of.get(&o)) == Some(g);
+            let operands = &self.graph.op(op).operands;
+            let direct = operands.iter().any(|v| computed(*v))
+                && operands.iter().all(|v| computed(*v) || !computed(self.alias_root(*v)));
+            direct && accepts(&self.groups[*g]) && producers.iter().all(|q| q == g || !self.depends(*q, *g))
+        })
+    }
+
+    /// Whether all operands have one value a row. One of an open extent that turns out to be 1 has not.
+    fn reads_rows(&self, op: OpId, inner: usize) -> bool {
+        let one = |v: &ValueId| self.value_dims(*v).iter().rev().take(inner).all(|d| d.is(1));
+        self.graph.op(op).operands.iter().all(one)
+    }
+
+    /// A group that already reduces the very rows that reduction `op` does: both in one walk.
+    fn sibling(&self, op: OpId, inner: usize) -> Option<usize> {
+        let x = self.graph.op(op).operands[0];
+        let producers = self.producer_groups(op);
+        let others = self.graph.uses(x).iter().filter(|u| u.op != op && u.operand == 0);
+        others.filter(|u| *self.roles.get(u.op) == Role::RowReduce(inner)).find_map(|u| {
+            let g = *self.group_of.get(&u.op)?;
+            (!producers.iter().any(|p| self.depends(*p, g))).then_some(g)
+        })
+    }
+
+    /// Elementwise ops after `root` that can be computed on its result before it is stored, so that one value leaves
+    /// the group. Everything else that they read is computed before `root`. Those behind the last value of the fewest bits
+    /// come apart: who reads them may rather read that value, such as a quantised one, and compute them again.
+    fn epilogue(&self, root: OpId) -> (Vec<OpId>, Vec<OpId>) {
+        let space = self.dims(root);
+        let start = self.position[&root];
+        let mut inside: Vec<OpId> = vec![root];
+        let bits = |v: ValueId| self.graph.ty(v).as_tensor().and_then(|t| t.dtype.bits()).unwrap_or(usize::MAX);
+        let (mut best, mut narrow) = (0, (usize::MAX, 0));
+        let mut frontier: BTreeSet<(usize, OpId)> = self.users(root);
+        while let Some((_, op)) = frontier.pop_first() {
+            if inside.len() > LONGEST {
+                break;
+            }
+            let fits = matches!(self.roles.get(op), Role::Map(_))
+                && !self.group_of.contains_key(&op)
+                && !self.taken.contains(&op)
+                && self.dims(op) == space;
+            let early = self.graph.op(op).operands.iter().all(|v| match self.graph.def_op(self.alias_root(*v)) {
+                None => true,
+                Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),
+            });
+            // Reading the group's value through an alias needs it in memory.
+            let direct = self.graph.op(op).operands.iter().all(|v| {
+                let through = self.graph.def_op(self.alias_root(*v)).is_some_and(|d| inside.contains(&d));
+                !through || self.graph.def_op(*v).is_some_and(|d| inside.contains(&d))
+            });
+            if !fits || !early || !direct {
+                continue;
+            }
+            inside.push(op);
+            frontier.extend(self.users(op));
+            let mut escaping = inside
+                .iter()
+                .flat_map(|o| self.graph.op(*o).results.iter().copied())
+                .filter(|v| self.graph.uses(*v).iter().any(|u| !inside.contains(&u.op)));
+            if let (Some(v), None) = (escaping.next(), escaping.next()) {
+                best = inside.len() - 1;
+                narrow = if bits(v) <= narrow.0 { (bits(v), best) } else { narrow };
+            }
+        }
+        let narrow = narrow.1.min(best);
+        (inside[1..=narrow].to_vec(), inside[narrow + 1..=best].to_vec())
+    }
+
+    fn users(&self, op: OpId) -> BTreeSet<(usize, OpId)> {
+        let results = self.graph.op(op).results.iter();
+        results.flat_map(|v| self.graph.uses(*v)).filter_map(|u| Some((*self.position.get(&u.op)?, u.op))).collect()
+    }
+
+    fn start(&mut self, op: OpId, shape: Shape) {
+        let deps = self.producer_groups(op);
+        let g = self.groups.len();
+        self.group_of.insert(op, g);
+        self.groups.push(Group::of(vec![op], shape, self.dims(op)));
+        self.levels.push(0);
+        self.readers.push(Vec::new());
+        self.need(g, deps);
+    }
+
+    /// Group `g` needs these.
+    fn need(&mut self, g: usize, deps: impl IntoIterator<Item = usize>) {
+        let mut open = Vec::new();
+        for d in deps {
+            if self.groups[g].deps.insert(d) {
+                self.readers[d].push(g);
+                open.push((g, self.levels[d] + 1));
+            }
+        }
+        while let Some((g, level)) = open.pop() {
+            if self.levels[g] < level {
+                self.levels[g] = level;
+                open.extend(self.readers[g].iter().map(|r| (*r, level + 1)));
+            }
+        }
+    }
+
+    fn join(&mut self, op: OpId, g: usize) {
+        let mut deps = self.producer_groups(op);
+        deps.remove(&g);
+        self.need(g, deps);
+        self.groups[g].ops.push(op);
+        self.group_of.insert(op, g);
+    }
+
+    /// Groups that compute the operands, also those that regions of the op read.
+    fn producer_groups(&self, op: OpId) -> BTreeSet<usize> {
+        let mut out = BTreeSet::new();
+        let mut visit = |o: OpId| {
+            for v in &self.graph.op(o).operands {
+                if let Some(d) = self.graph.def_op(self.alias_root(*v))
+                    && let Some(g) = self.group_of.get(&d)
+                {
+                    out.insert(*g);
+                }
+            }
+        };
+        visit(op);
+        captured_ops(self.graph, op).into_iter().for_each(&mut visit);
+        out.extend(self.roles.binders(self.graph, op).iter().filter_map(|o| self.group_of.get(o)));
+        out
+    }
+
+    /// The value whose bytes `v` shows under another type.
+    fn alias_root(&self, v: ValueId) -> ValueId {
+        let mut v = v;
+        while let ValueDef::Result(op, _) = self.graph.def(v)
+            && *self.roles.get(op) == Role::Alias
+        {
+            v = self.graph.op(op).operands[0];
+        }
+        v
+    }
+
+    /// Whether `a` needs `b`, directly or through others.
+    ///
+    /// Breadth first: a backward group needs a forward one of its own layer by a short way, and by one through all layers
+    /// behind it.
+    fn depends(&self, a: usize, b: usize) -> bool {
+        let mut seen = HashSet::new();
+        let mut open = VecDeque::from([a]);
+        while let Some(g) = open.pop_front() {
+            if g == b {
+                return true;
+            }
+            let between = |d: &&usize| **d == b || self.levels[**d] > self.levels[b];
+            open.extend(self.groups[g].deps.iter().filter(between).filter(|d| seen.insert(**d)));
+        }
+        false
+    }
+
+    fn dims(&self, op: OpId) -> Vec<Extent> {
+        self.graph.op(op).results.first().map(|v| self.value_dims(*v)).unwrap_or_default()
+    }
+
+    fn value_dims(&self, v: ValueId) -> Vec<Extent> {
+        extent::of_value(self.graph, v)
+    }
+
+    /// Puts elementwise groups that one other group reads, in the same space, into that group: nothing but that group
+    /// depends on them, so no cycle can close.
+    fn absorb(&mut self) {
+        for p in (0..self.groups.len()).rev() {
+            if self.groups[p].shape != Shape::Elementwise {
+                continue;
+            }
+            let Some(c) = self.only_reader(p) else { continue };
+            let from = std::mem::take(&mut self.groups[p].ops);
+            from.iter().for_each(|op| {
+                self.group_of.insert(*op, c);
+            });
+            let deps = std::mem::take(&mut self.groups[p].deps);
+            let to = &mut self.groups[c];
+            to.deps.remove(&p);
+            to.deps.extend(deps);
+            to.ops.extend(from);
+        }
+    }
+
+    /// Ops that widen the result of an anchor's group, and have stayed alone, are computed there.
+    fn return_widened(&mut self) {
+        for (w, g, ops) in std::mem::take(&mut self.widened) {
+            if self.groups[w].shape != Shape::Elementwise || self.groups[w].ops != ops {
+                continue;
+            }
+            ops.iter().for_each(|op| {
+                self.group_of.insert(*op, g);
+            });
+            self.groups[w].ops.clear();
+            let mut deps = std::mem::take(&mut self.groups[w].deps);
+            deps.remove(&g);
+            self.groups[g].deps.extend(deps);
+            self.groups[g].ops.extend(ops);
+            for reader in &mut self.groups {
+                if reader.deps.remove(&w) {
+                    reader.deps.insert(g);
+                }
+            }
+        }
+    }
+
+    /// The group that alone reads what elementwise group `p` computes, point by point in the same space: its values may be
+    /// results of the program too.
+    fn only_reader(&self, p: usize) -> Option<usize> {
+        let (mut reader, mut fetched) = (None, false);
+        for op in &self.groups[p].ops {
+            for v in self.graph.op(*op).operands.iter().chain(&self.graph.op(*op).results) {
+                // Wider elements have no vector form, which the reader may need.
+                if self.graph.ty(*v).as_tensor().and_then(|t| t.dtype.bits()).is_none_or(|b| b > 32) {
+                    return None;
+                }
+            }
+            for u in self.graph.op(*op).results.iter().flat_map(|v| self.graph.uses(*v)) {
+                // What a region yields is stored as well, where the reader stores more than one value.
+                if self.graph.op(u.op).def.traits().terminator {
+                    fetched = true;
+                    continue;
+                }
+                let g = *self.group_of.get(&u.op)?;
+                if g != p && (reader.is_some_and(|r| r != g) || !matches!(self.roles.get(u.op), Role::Map(_))) {
+                    return None;
+                }
+                reader = if g == p { reader } else { Some(g) };
+            }
+        }
+        let (from, to) = (&self.groups[p], &self.groups[reader?]);
+        let fits = from.space == to.space && from.ops.len() + to.ops.len() <= LONGEST;
+        let takes = match to.shape {
+            Shape::Elementwise | Shape::Rowwise(_) => true,
+            Shape::Anchor => !fetched,
+            _ => false,
+        };
+        (fits && takes).then_some(reader?)
+    }
+
+    /// Makes one group of two products and the rows between them, with the movements of their operands and of their result
+    /// that strides can express: nothing but the last of these groups is read by others, so no cycle can close.
+    fn fuse_attention(&mut self) {
+        for second in 0..self.groups.len() {
+            let Some(parts) = self.attention(second) else { continue };
+            let Some(last) = parts.last().copied() else { continue };
+            let space = self.groups[second].space.clone();
+            let deps =
+                parts.iter().flat_map(|p| &self.groups[*p].deps).filter(|d| !parts.contains(d)).copied().collect();
+            let mut taken = Vec::new();
+            for p in parts {
+                self.groups[p].ops.sort_by_key(|op| self.position[op]);
+                let none = Group::of(Vec::new(), Shape::Single, Vec::new());
+                taken.push(std::mem::replace(&mut self.groups[p], none));
+            }
+            let ops: Vec<OpId> = taken.iter().flat_map(|p| p.ops.clone()).collect();
+            ops.iter().for_each(|op| {
+                self.group_of.insert(*op, last);
+            });
+            self.groups[last] = Group { parts: taken, deps, ..Group::of(ops, Shape::Attention, space) };
+        }
+    }
+
+    /// The groups of an attention whose second product group `second` is: movements of operands, the first product, the
+    /// rows, the second product, a movement of the result.
+    fn attention(&self, second: usize) -> Option<Vec<usize>> {
+        let product = |g: usize| {
+            let is = |op: &OpId| self.graph.op(*op).name() == MatMul::NAME && *self.roles.get(*op) == Role::Anchor;
+            self.groups[g].ops.iter().copied().find(is).filter(|_| self.groups[g].shape == Shape::Anchor)
+        };
+        let last = product(second)?;
+        let [weights, values] = self.graph.op(last).operands[..] else { return None };
+        let rows = *self.group_of.get(&self.graph.def_op(weights)?)?;
+        let is_rows = self.groups[rows].shape == Shape::Rowwise(1);
+        // What else others read of the rows is a number of each: the gradient does.
+        let numbers = |v: &ValueId| self.value_dims(*v) == row_dims(&self.groups[rows].space, 1);
+        let read = self.results(rows);
+        let fits = read.iter().all(|v| *v == weights || numbers(v));
+        if !is_rows || !fits || !read.contains(&weights) || self.graph.uses(weights).len() != 1 {
+            return None;
+        }
+        let first = self.groups[rows].deps.iter().copied().find(|g| {
+            let inside = |op: OpId| self.group_of.get(&op).is_some_and(|o| *o == rows || o == g);
+            product(*g).is_some()
+                && self.groups[*g].space == self.groups[rows].space
+                && self.only_result(*g).is_some_and(|v| self.graph.uses(v).iter().all(|u| inside(u.op)))
+        })?;
+        let scores = self.graph.op(product(first)?).operands.to_vec();
+        let views: Vec<View> = scores.iter().chain([&values]).map(|v| View::of(self.graph, self.roles, *v)).collect();
+        // Weights are read in panels that are made before the run, and large ones block by block.
+        if views.iter().any(|v| self.graph.constant(v.root).is_some()) {
+            return None;
+        }
+        let mut moves: Vec<OpId> = views.into_iter().flat_map(|v| v.ops).collect();
+        moves.sort_by_key(|op| self.position[op]);
+        let mut parts: Vec<usize> = moves.iter().map(|op| self.group_of.get(op).copied()).collect::<Option<_>>()?;
+        parts.extend([first, rows, second]);
+        // The result may lie along other axes, if its rows stay contiguous.
+        if let Some(y) = self.only_result(second)
+            && let [u] = self.graph.uses(y)
+            && let Some(t) = as_op::<Transpose>(self.graph, u.op)
+            && *self.roles.get(u.op) == Role::Single
+            && let rank = self.value_dims(y).len()
+            && t.permutation(rank).is_ok_and(|p| p.last() == Some(&(rank - 1)))
+        {
+            parts.push(*self.group_of.get(&u.op)?);
+        }
+        Some(parts)
+    }
+
+    /// The only value of a group that others read.
+    fn only_result(&self, g: usize) -> Option<ValueId> {
+        if let [v] = self.results(g)[..] { Some(v) } else { None }
+    }
+
+    /// The values of a group that others read.
+    fn results(&self, g: usize) -> Vec<ValueId> {
+        let ops = &self.groups[g].ops;
+        let results = ops.iter().flat_map(|o| self.graph.op(*o).results.iter().copied());
+        results.filter(|v| self.graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect()
+    }
+
+    /// Groups in an order that respects dependencies: depth first from the last, which keeps lifetimes short.
+    fn sorted(self) -> Vec<Group> {
+        let n = self.groups.len();
+        let mut state = vec![0u8; n];
+        let mut out = Vec::with_capacity(n);
+        for root in 0..n {
+            let mut stack = vec![(root, false)];
+            while let Some((g, done)) = stack.pop() {
+                if done {
+                    state[g] = 2;
+                    out.push(g);
+                } else if state[g] == 0 {
+                    state[g] = 1;
+                    stack.push((g, true));
+                    stack.extend(self.groups[g].deps.iter().rev().filter(|d| state[**d] == 0).map(|d| (*d, false)));
+                }
+            }
+        }
+        let mut groups: Vec<Option<Group>> = self.groups.into_iter().map(Some).collect();
+        let mut sorted: Vec<Group> = out.into_iter().filter_map(|g| groups[g].take()).collect();
+        sorted.retain(|g| !g.ops.is_empty());
+        for g in &mut sorted {
+            g.ops.sort_by_key(|op| self.position[op]);
+        }
+        sorted
+    }
+}
+
+/// The space with its last `inner` axes reduced to 1.
+pub fn row_dims(space: &[Extent], inner: usize) -> Vec<Extent> {
+    let mut out = space.to_vec();
+    out[space.len() - inner..].fill(1usize.into());
+    out
+}
+
+/// Every op inside the regions of `op`.
+fn captured_ops(graph: &Graph, op: OpId) -> Vec<OpId> {
+    let mut out = Vec::new();
+    let mut stack: Vec<_> = graph.op(op).regions.to_vec();
+    while let Some(r) = stack.pop() {
+        for o in graph.region_ops(r) {
+            out.push(o);
+            stack.extend(&graph.op(o).regions);
+        }
+    }
+    out
+}

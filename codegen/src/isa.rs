@@ -1,0 +1,223 @@
+//! Instruction sets that kernels are compiled for.
+
+use of_ir::DType;
+
+/// What kernels for an instruction set are written in, and what compiles them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// C, by the machine's C compiler.
+    C,
+    /// CUDA C++, by NVRTC.
+    Cuda,
+    /// The text of [`Language::Cuda`], by the machine's C++ compiler with a header that emulates a GPU: threads of a
+    /// block are fibers, and wrong accesses and barriers that not all threads reach end the kernel with a status.
+    Shim,
+}
+
+/// An instruction set: what the compiler is told, and what the machine must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Isa {
+    /// Name in plans and on the command line.
+    pub name: &'static str,
+    /// What its kernels are written in.
+    pub language: Language,
+    /// Floats in a vector; 1 where threads stand for lanes.
+    pub lanes: usize,
+    /// Vector registers.
+    pub registers: usize,
+    /// Flags for the C compiler.
+    pub flags: &'static [&'static str],
+    /// CPU features by rustc's names; on a GPU what its kernels may do.
+    pub features: &'static [&'static str],
+    /// 16-bit floats that are multiplied as they are in memory, with sums in f32.
+    pub half_products: &'static [DType],
+    /// Architecture by rustc's name.
+    pub arch: &'static str,
+}
+
+/// Bytes of a line of the cache.
+pub const LINE: usize = 64;
+
+/// Bytes of a core's second cache, as kernels are cut for.
+pub const SECOND_CACHE: usize = 1 << 20;
+
+/// What every machine of the most common architecture has.
+const BASELINE: Isa = Isa {
+    name: "x86-64",
+    language: Language::C,
+    lanes: 4,
+    registers: 16,
+    flags: &[],
+    features: &[],
+    half_products: &[],
+    arch: "x86_64",
+};
+
+/// Every instruction set, best first within an architecture.
+pub const ISAS: &[Isa] = &[
+    avx512("avx512bf16", 8),
+    avx512("avx512vnni", 7),
+    avx512("avx512", 6),
+    Isa {
+        name: "avx2",
+        language: Language::C,
+        lanes: 8,
+        registers: 16,
+        flags: &["-mavx2", "-mfma", "-mf16c"],
+        features: &["avx2", "fma", "f16c"],
+        half_products: &[],
+        arch: "x86_64",
+    },
+    BASELINE,
+    Isa {
+        name: "aarch64",
+        language: Language::C,
+        lanes: 4,
+        registers: 32,
+        flags: &[],
+        features: &["neon"],
+        half_products: &[],
+        arch: "aarch64",
+    },
+    gpu("sm_80", SM_80, &[]),
+    gpu("sm_80+tf32", SM_80, &["tf32"]),
+    gpu("sm_80+tf32x3", SM_80, &["tf32x3"]),
+    gpu("sm_80+bf16", SM_80, &["bf16"]),
+    gpu("sm_80+f16", SM_80, &["f16"]),
+    gpu("sm_90", SM_90, &[]),
+    gpu("sm_90+tf32", SM_90, &["tf32"]),
+    gpu("sm_90+tf32x3", SM_90, &["tf32x3"]),
+    gpu("sm_90+bf16", SM_90, &["bf16"]),
+    gpu("sm_90+f16", SM_90, &["f16"]),
+    gpu("sm_100", SM_100, &[]),
+    gpu("sm_100+tf32", SM_100, &["tf32"]),
+    gpu("sm_100+tf32x3", SM_100, &["tf32x3"]),
+    gpu("sm_100+bf16", SM_100, &["bf16"]),
+    gpu("sm_100+f16", SM_100, &["f16"]),
+    gpu(SHIM, &[], &[]),
+    gpu("cuda-shim+tf32", &[], &["tf32"]),
+    gpu("cuda-shim+tf32x3", &[], &["tf32x3"]),
+    gpu("cuda-shim+bf16", &[], &["bf16"]),
+    gpu("cuda-shim+f16", &[], &["f16"]),
+];
+
+/// The GPU that the CPU emulates.
+pub const SHIM: &str = "cuda-shim";
+
+const SM_80: &[&str] = &["--gpu-architecture=sm_80"];
+
+const SM_90: &[&str] = &["--gpu-architecture=sm_90"];
+
+const SM_100: &[&str] = &["--gpu-architecture=sm_100"];
+
+/// What the sets of 512-bit vectors are made of, each of the first so many.
+const AVX512: &[&str] = &["avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx2", "avx512vnni", "avx512bf16"];
+
+const AVX512_FLAGS: &[&str] = &[
+    "-mprefer-vector-width=512",
+    "-mavx512f",
+    "-mavx512bw",
+    "-mavx512vl",
+    "-mavx512dq",
+    "-mfma",
+    "-mavx2",
+    "-mavx512vnni",
+    "-mavx512bf16",
+];
+
+/// A set of 512-bit vectors with so many of [`AVX512`].
+const fn avx512(name: &'static str, count: usize) -> Isa {
+    let (features, flags) = (AVX512.split_at(count).0, AVX512_FLAGS.split_at(1 + count).0);
+    let half_products: &[DType] = if count == AVX512.len() { &[DType::BF16] } else { &[] };
+    Isa { name, language: Language::C, lanes: 16, registers: 32, flags, features, half_products, arch: "x86_64" }
+}
+
+/// A GPU, or without flags the emulated one, with what was asked for: `tf32` multiplies f32 on tensor cores with ten bits
+/// of its mantissa, `tf32x3` in three such products that together keep nearly all bits, `bf16` and `f16` rounded to those
+/// types; sums are f32.
+const fn gpu(name: &'static str, flags: &'static [&'static str], features: &'static [&'static str]) -> Isa {
+    let (language, arch) = if flags.is_empty() { (Language::Shim, "x86_64") } else { (Language::Cuda, "cuda") };
+    let half_products = &[DType::F16, DType::BF16];
+    Isa { name, language, lanes: 1, registers: 255, flags, features, half_products, arch }
+}
+
+impl Isa {
+    /// The instruction set called `name`.
+    pub fn by_name(name: &str) -> Option<&'static Isa> {
+        ISAS.iter().find(|i| i.name == name)
+    }
+
+    /// The best instruction set of this machine.
+    pub fn host() -> &'static Isa {
+        ISAS.iter().find(|i| i.runs_here()).unwrap_or(&BASELINE)
+    }
+
+    /// Whether this machine has it.
+    pub fn runs_here(&self) -> bool {
+        self.arch == std::env::consts::ARCH && self.features.iter().all(|f| has(f))
+    }
+
+    /// Whether one instruction multiplies bytes four at a time and adds the products exactly.
+    pub fn multiplies_bytes(&self) -> bool {
+        self.features.contains(&"avx512vnni")
+    }
+
+    /// Whether it multiplies floats of this type as they lie in memory and adds the products up in f32.
+    pub fn multiplies(&self, dtype: DType) -> bool {
+        match dtype {
+            DType::F32 => true,
+            _ => self.half_products.contains(&dtype),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has(feature: &str) -> bool {
+    match feature {
+        "avx512f" => std::is_x86_feature_detected!("avx512f"),
+        "avx512bw" => std::is_x86_feature_detected!("avx512bw"),
+        "avx512vl" => std::is_x86_feature_detected!("avx512vl"),
+        "avx512dq" => std::is_x86_feature_detected!("avx512dq"),
+        "avx512vnni" => std::is_x86_feature_detected!("avx512vnni"),
+        "avx512bf16" => std::is_x86_feature_detected!("avx512bf16"),
+        "avx2" => std::is_x86_feature_detected!("avx2"),
+        "fma" => std::is_x86_feature_detected!("fma"),
+        "f16c" => std::is_x86_feature_detected!("f16c"),
+        _ => false,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has(feature: &str) -> bool {
+    feature == "neon"
+}
+
+/// How operands are multiplied on tensor cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Products {
+    /// f32, rounded to ten bits of mantissa.
+    Tf32,
+    /// f32, each operand as the sum of two such numbers; the product of the small ones is left out.
+    Three,
+    /// f32, rounded to bf16.
+    Bf16,
+    /// f32, rounded to f16.
+    F16,
+    /// 16-bit floats of this type, as they are.
+    Half(DType),
+}
+
+impl Products {
+    /// How `isa` multiplies floats of this type there, if it does.
+    pub fn of(isa: &Isa, dtype: DType) -> Option<Products> {
+        match isa.features {
+            _ if matches!(dtype, DType::F16 | DType::BF16) => Some(Products::Half(dtype)),
+            _ if dtype != DType::F32 => None,
+            ["tf32"] => Some(Products::Tf32),
+            ["tf32x3"] => Some(Products::Three),
+            ["bf16"] => Some(Products::Bf16),
+            ["f16"] => Some(Products::F16),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Kernels of products and convolutions: a register tile of accumulators, then the epilogue, then the store.
+//!
+//! `c[row, col] = sum_k a[row, k] * b[k, col]`. Rows are walked by three strides (batch, outer, inner), `k` by taps and a
+//! contiguous run: that covers products, batched products and channels-last convolutions over a padded input. `b` is
+//! packed in panels of `tile.vectors` vectors of columns, or read from a row-major matrix.
+//!
+//! Products of bytes take four elements along `k` at once, those of 16-bit floats two, from each run by itself; where a run
+//! is no multiple of that, its last bytes overlap those before, with weights of 0, and a last float is alone.
+
+use of_ir::DType;
+use of_plan::Again;
+
+use crate::isa::Isa;
+use crate::kernel::body::Body;
+use crate::kernel::extent::Extent;
+use crate::kernel::space;
+
+/// What is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Element {
+    /// f32 by f32, summed in f32.
+    Float,
+    /// 16-bit floats of this type, summed in f32, where the instruction set [multiplies](Isa::multiplies) them.
+    Half(DType),
+    /// Unsigned bytes by signed bytes, summed in i32.
+    Unsigned,
+    /// Signed bytes by signed bytes, summed in i32. The left ones are moved up by 128; sums start with what that adds.
+    Signed,
+}
+
+impl Element {
+    /// Elements along `k` that a CPU multiplies at once in each lane of 32 bits.
+    pub fn group(self) -> usize {
+        match self {
+            Element::Float => 1,
+            Element::Half(_) => 2,
+            Element::Unsigned | Element::Signed => 4,
+        }
+    }
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        4 / self.group()
+    }
+
+    /// Whether products are added up as bytes are: exactly.
+    pub fn exact(self) -> bool {
+        matches!(self, Element::Unsigned | Element::Signed)
+    }
+}
+
+/// A contraction.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Contraction {
+    /// What is multiplied; strides count these elements.
+    pub element: Element,
+    /// Extents of the batch axes; each batch has rows of its own.
+    pub batch: Vec<Extent>,
+    /// Elements between batches of `a`, one stride a batch axis.
+    pub a_batch: Vec<Extent>,
+    /// Elements between batches of `b`; all 0 where all batches share it.
+    pub b_batch: Vec<Extent>,
+    /// Outer rows (lines of an image) and their distance in `a`.
+    pub outer: (Extent, Extent),
+    /// Inner rows (points of a line, or all rows of a product) and their distance in `a`.
+    pub inner: (Extent, Extent),
+    /// Taps of the kernel: extent and distance in `a`; the product of the extents and `run` is K.
+    pub taps: Vec<(usize, Extent)>,
+    /// Contiguous elements of `a` at each tap.
+    pub run: Extent,
+    /// Columns.
+    pub columns: Extent,
+    /// How `b` lies in memory.
+    pub b: Operand,
+}
+
+/// How the right operand lies in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// Panels made by [`pack`].
+    Packed,
+    /// The same, in 16-bit floats of this type that hold every element exactly: half as much to read and to keep.
+    PackedHalf(DType),
+    /// Row-major `[K, columns]` with this distance between rows.
+    RowMajor(Extent),
+    /// Row-major `[columns, K]` with this distance between rows; packed into scratch by the kernel.
+    Transposed(Extent),
+}
+
+/// A register tile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tile {
+    /// Rows.
+    pub rows: usize,
+    /// Vectors of columns.
+    pub vectors: usize,
+}
+
+/// Terms of a long sum of floats that are added up by themselves.
+pub const PIECE: usize = 128;
+
+/// The order of a large product of floats: a block of the left operand, some rows by some terms, stays in the second
+/// cache while panels go by; the sums of a group of panels wait in scratch for the next terms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Blocks {
+    /// Terms of a block; the last may have fewer.
+    pub terms: usize,
+    /// Tiles of rows.
+    pub tiles: usize,
+    /// Panels of a group.
+    pub group: usize,
+}
+
+impl Blocks {
+    /// Terms of a block at most, of floats.
+    const TERMS: usize = 768;
+
+    /// Bytes of a block.
+    const LEFT: usize = 3 << 18;
+
+    /// Bytes of the sums of a group.
+    const SUMS: usize = 1 << 19;
+
+    /// Nothing where the left operand and two panels stay in the second cache as they are.
+    pub fn choose(c: &Contraction, tile: Tile, width: usize) -> Option<Self> {
+        let (k, columns) = (c.run.number()?, c.columns.number()?);
+        let (size, group) = (c.element.size(), c.element.group());
+        let plain = !c.element.exact() && c.taps.iter().all(|t| t.0 == 1) && c.outer.0.is(1);
+        if !plain || !k.is_multiple_of(group) || matches!(c.b, Operand::Transposed(_)) {
+            return None;
+        }
+        let rows = c.inner.0.guess();
+        if size * k * (rows + 2 * width) < 2 * Self::LEFT || rows < 4 * tile.rows {
+            return None;
+        }
+        let parts = k.div_ceil(Self::TERMS * group);
+        let terms = k.div_ceil(parts).next_multiple_of(group);
+        let (all, panels) = (rows.div_ceil(tile.rows), columns.div_ceil(width));
+        let most = (Self::LEFT / (size * terms * tile.rows)).max(1);
+        // All parts of one size, and enough of them for several workers.
+        let tiles = all.div_ceil(all.div_ceil(most).max(16usize.div_ceil(panels)));
+        let group = (Self::SUMS / (4 * tiles * tile.rows * width)).clamp(1, panels);
+        let group = if parts == 1 { panels } else { panels.div_ceil(panels.div_ceil(group)) };
+        Some(Blocks { terms, tiles, group })
+    }
+
+    /// Whether sums wait.
+    pub fn wait(self, c: &Contraction) -> bool {
+        c.run.number() != Some(self.terms)
+    }
+
+    /// Floats of scratch; rows that fill no tile are one more.
+    pub fn scratch(self, c: &Contraction, tile: Tile, width: usize) -> usize {
+        if self.wait(c) { self.group * (self.tiles + 1) * tile.rows * width } else { 0 }
+    }
+}
+
+/// Length of the sum.
+pub fn depth(c: &Contraction) -> Extent {
+    &c.run * c.taps.iter().map(|t| t.0).product::<usize>()
+}
+
+/// Elements of `b` in a panel of `width` columns, [`pack`]ed.
+pub fn panel(c: &Contraction, width: usize) -> Extent {
+    match c.element {
+        Element::Signed => (groups(c) + 1usize) * (4 * width),
+        _ => groups(c) * (c.element.group() * width),
+    }
+}
+
+/// Groups of elements along `k` that are multiplied at once.
+pub(crate) fn groups(c: &Contraction) -> Extent {
+    match c.element.group() {
+        1 => depth(c),
+        group => c.run.div_ceil(&group.into()) * c.taps.iter().map(|t| t.0).product::<usize>(),
+    }
+}
+
+/// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
+pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
+    let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
+    for (cycles, tile) in tiles(c, isa) {
+        if cycles < best.0 * 0.995 {
+            best = (cycles, tile);
+        }
+    }
+    best.1
+}
+
+/// The tiles that may be the fastest: [`tile`] first, then those that need few more cycles.
+pub fn candidates(c: &Contraction, isa: &Isa) -> Vec<Tile> {
+    const MOST: usize = 8;
+    let first = tile(c, isa);
+    let mut all = tiles(c, isa);
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let few = all.first().map_or(0.0, |best| best.0 * 1.3);
+    let others = all.into_iter().filter(|(cycles, tile)| *tile != first && *cycles <= few);
+    std::iter::once(first).chain(others.map(|(_, tile)| tile)).take(MOST).collect()
+}
+
+/// Every tile that fits the registers, with the cycles that it needs by the model.
+pub(crate) fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
+    let bytes = c.element.exact();
+    // Cycles of an addition of products.
+    let latency = [4.0, 6.0, 5.0][c.element.group() / 2];
+    let (all_rows, columns) = (c.inner.0.guess().max(1), c.columns.guess());
+    let mut out = Vec::new();
+    for vectors in 1..=4usize {
+        for rows in 1..=14usize {
+            // Accumulators, one vector of b each, one broadcast of a; bytes that are widened need more.
+            let others = if bytes && !isa.multiplies_bytes() { 2 * vectors + 4 } else { vectors + 1 };
+            if rows * vectors + others > isa.registers || rows > all_rows || crowd(rows, c) > WAYS {
+                continue;
+            }
+            let cycles = |r: usize| {
+                let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
+                // A chain of dependent additions takes their latency a step; the loop itself and misses of the first cache
+                // cost about one more.
+                fma.max(loads).max(latency) + 1.0
+            };
+            let lines = (all_rows / rows) as f64 * cycles(rows)
+                + if !all_rows.is_multiple_of(rows) { cycles(all_rows % rows) } else { 0.0 };
+            let panels = columns.div_ceil(vectors * isa.lanes) as f64;
+            out.push((lines * panels, Tile { rows, vectors }));
+        }
+    }
+    out
+}
+
+/// Lines that a set of the first cache holds, some of them left to the right operand. Sets repeat every 4096 bytes.
+const WAYS: usize = 8;
+
+/// Lines of the left operand that a tile of `rows` rows needs at once in the fullest set of the first cache; 1 where the
+/// distance of the rows is not known.
+fn crowd(rows: usize, c: &Contraction) -> usize {
+    let size = c.element.size();
+    let Some(step) = c.inner.1.number() else { return 1 };
+    let mut lines: Vec<usize> = (0..rows).map(|row| row * step * size / 64).collect();
+    lines.dedup();
+    lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
+}
+
+/// What of the right operand comes from beyond the second cache once for each tile of rows: a panel that is larger than what
+/// stays there, where the product is not done in blocks. Nothing where that is not known.
+pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Again> {
+    let size = if matches!(c.b, Operand::PackedHalf(_)) { 2 } else { c.element.size() };
+    let width = tile.vectors * isa.lanes;
+    let (k, columns) = (depth(c).number()?, c.columns.number()?);
+    if c.element.exact() || size * k * width <= STAYS || Blocks::choose(c, tile, width).is_some() {
+        return None;
+    }
+    let lines: Extent = c.batch.iter().chain([&c.outer.0]).product();
+    let tiles = (lines * c.inner.0.div_ceil(&tile.rows.into())).number()?;
+    Some(Again { bytes: (size * k * columns * tiles.saturating_sub(1)) as u64, after: (size * k * width) as u64 })
+}
+
+/// Bytes of a right operand that stays in the second cache.
+pub const STAYS: usize = 1 << 19;
+
+/// How the axes of the group's space stand for batch, outer rows and inner rows (columns are the last axis).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RowAxes {
+    /// Extents of all axes.
+    pub dims: Vec<Extent>,
+    /// Leading axes that are the batch.
+    pub batch: usize,
+    /// Axes after those that are the outer rows.
+    pub outer: usize,
+}
+
+/// Strides of an access of the epilogue.
+pub struct AccessStrides {
+    /// Along the batch axes.
+    pub batch: Vec<Extent>,
+    /// Along the outer rows.
+    pub outer: Extent,
+    /// Along the inner rows.
+    pub inner: Extent,
+    /// Along the columns.
+    pub column: Extent,
+}
+
+impl RowAxes {
+    /// How an access with these strides goes along; `None` where it does not follow the rows.
+    pub fn walk(&self, strides: &[Extent]) -> Option<AccessStrides> {
+        let columns = self.dims.len() - 1;
+        let rows = self.batch + self.outer;
+        Some(AccessStrides {
+            batch: strides[..self.batch].to_vec(),
+            outer: space::single_stride(&self.dims[self.batch..rows], &strides[self.batch..rows])?,
+            inner: space::single_stride(&self.dims[rows..columns], &strides[rows..columns])?,
+            column: strides[columns].clone(),
+        })
+    }
+
+    /// Whether every load of `body` can be followed.
+    pub fn follows(&self, body: &Body) -> bool {
+        body.loads.iter().all(|l| self.walk(&l.strides).is_some())
+    }
+}

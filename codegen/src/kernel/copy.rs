@@ -1,0 +1,50 @@
+//! Kernels that move elements: transposes, slices, broadcasts, concatenation, padding, gathering of rows.
+
+use of_ir::DType;
+
+use crate::kernel::extent::Extent;
+
+/// A box of elements and where it is read and written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Extents.
+    pub dims: Vec<Extent>,
+    /// Argument that is read.
+    pub arg: usize,
+    /// First element read, and the distance along each axis.
+    pub from: (Extent, Vec<Extent>),
+    /// First element written, and the distance along each axis.
+    pub to: (Extent, Vec<Extent>),
+}
+
+/// The axes of a padding; one that is not padded is part of the elements of the one before it.
+pub fn merged(axes: &[(Extent, Extent, Extent)]) -> Vec<(Extent, Extent, Extent)> {
+    let mut merged: Vec<(Extent, Extent, Extent)> = Vec::new();
+    for (out, own, before) in axes {
+        match merged.last_mut() {
+            Some(last) if out == own && before.is(0) => {
+                *last = (&last.0 * out, &last.1 * out, &last.2 * out);
+            }
+            _ => merged.push((out.clone(), own.clone(), before.clone())),
+        }
+    }
+    merged
+}
+
+/// Gathers rows: `to[o, j, i] = from[o, index[j], i]`. Arguments are the data, the indices and the output. A negative
+/// index counts from the end; one out of range ends the kernel with the status 1.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Gather {
+    /// Product of the extents before the axis.
+    pub outer: Extent,
+    /// Extent of the axis.
+    pub axis: Extent,
+    /// Product of the extents after it.
+    pub inner: Extent,
+    /// Number of indices.
+    pub indices: Extent,
+    /// Type of the indices.
+    pub index: DType,
+    /// Bytes of an element.
+    pub bytes: usize,
+}

@@ -1,0 +1,54 @@
+//! Which scalar programs kernels can compute at all.
+//!
+//! 16-bit floats are f32 between loads and stores: reading widens them, writing narrows what was rounded to their type.
+
+use of_ir::DType;
+use of_ops::scalar::ScalarOp;
+
+use crate::kernel::body::{Body, Node};
+
+/// Whether values of this type are computed as f32: f32 itself, and 16-bit floats.
+pub fn is_float(dtype: DType) -> bool {
+    dtype == DType::F32 || is_half(dtype)
+}
+
+/// Whether this is a 16-bit float.
+pub fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// Functions of floats that the preludes compute in f32.
+pub(crate) fn function(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    let trigonometric = matches!(op, Sin | Cos | Tan | Asin | Acos | Atan);
+    let hyperbolic = matches!(op, Sinh | Cosh | Tanh | Asinh | Acosh | Atanh);
+    let rounding = matches!(op, Ceil | Floor | Round);
+    trigonometric || hyperbolic || rounding || matches!(op, Sqrt | Rsqrt | Exp | Log | Pow | Erf | Sigmoid)
+}
+
+/// Why a body cannot be printed at all, if so.
+pub fn unprintable(body: &Body) -> Option<String> {
+    for t in &body.nodes {
+        let Node::Op(op, args) = &t.node else { continue };
+        let float = |d: DType| d == DType::F32;
+        let operand = args.last().map_or(t.dtype, |a| body.nodes[*a].dtype);
+        use ScalarOp::*;
+        let needs_f32 = (function(*op) || matches!(op, Mod | Fmod)) && operand.is_float();
+        if needs_f32 && !float(operand) {
+            return Some(format!("{op:?} of {operand} has no native code"));
+        }
+        if *op == Pow && !float(operand) {
+            return Some(format!("powers of {operand} have no native code"));
+        }
+        if matches!(op, Mod | Fmod) && operand.is_float() {
+            return Some("the remainder of floats has no native code".into());
+        }
+    }
+    // What f32 does not hold would be rounded twice. Integers that are too large for it are infinite as f16.
+    body.nodes.iter().find_map(|t| {
+        let Node::Op(ScalarOp::Cast(to), args) = &t.node else { return None };
+        let from = body.nodes[args[0]].dtype;
+        let wide = from == DType::F64 || (*to == DType::BF16 && from.is_int() && from.bits().is_some_and(|b| b > 16));
+        (is_half(*to) && wide).then(|| format!("the conversion of {from} to {to} has no native code"))
+    })
+}

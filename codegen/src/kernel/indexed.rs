@@ -1,0 +1,246 @@
+//! Kernels in which the position that an element comes from, or goes to, is computed or read from memory.
+//!
+//! [`Indexed`] computes each element of a result from its position; [`Scatter`] writes slices of an operand where indices
+//! say. Indices count from the end of their axis where they are negative; one out of range ends the kernel with status 1.
+
+use of_ir::DType;
+use of_ops::nn::{Filter, Interpolation};
+
+use super::body::Reduce;
+use super::extent::Extent;
+use super::window::Axis;
+
+/// A result whose elements are computed one by one.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Indexed {
+    /// The elements of a dense operand, in order.
+    Dense {
+        /// Number of elements.
+        count: Extent,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// ONNX `GatherElements`: an index for each element of the result, along one axis.
+    GatherElements {
+        /// Extents of the data.
+        from: Vec<Extent>,
+        /// Extents of the indices and of the result.
+        to: Vec<Extent>,
+        /// The indexed axis.
+        axis: usize,
+        /// Type of the indices.
+        index: DType,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// ONNX `GatherND`: an index tuple for each slice of the result.
+    GatherSlices {
+        /// Extents of the data.
+        from: Vec<Extent>,
+        /// Extents of the indices.
+        indices: Vec<Extent>,
+        /// Leading axes that data and indices share.
+        batch: usize,
+        /// Axes that a tuple indexes.
+        named: usize,
+        /// Type of the indices.
+        index: DType,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// ONNX `Tile`: repetition along each axis.
+    Tile {
+        /// Extents of the operand.
+        from: Vec<Extent>,
+        /// Extents of the result.
+        to: Vec<Extent>,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// Padding with elements of the operand itself.
+    Pad {
+        /// Extents of the operand.
+        from: Vec<Extent>,
+        /// Extents of the result.
+        to: Vec<Extent>,
+        /// The padded axes.
+        axes: Vec<PaddedAxis>,
+        /// Where elements beyond the border come from.
+        mode: PadMode,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// ONNX `Trilu`: the upper or lower triangle of matrices, zeros elsewhere.
+    Triangle {
+        /// Extents.
+        dims: Vec<Extent>,
+        /// Whether the upper triangle is kept.
+        upper: bool,
+        /// Type of the operand that says which diagonal bounds it; the main one where there is none.
+        diagonal: Option<DType>,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// ONNX `ReverseSequence`: the first elements along the time axis, reversed for each batch.
+    ReverseSequence {
+        /// Extents.
+        dims: Vec<Extent>,
+        /// Number of lengths.
+        lengths: Extent,
+        /// The batch axis.
+        batch: usize,
+        /// The time axis.
+        time: usize,
+        /// Type of the lengths.
+        index: DType,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// ONNX `OneHot`: the second of two values where the position along an axis is the index, else the first.
+    OneHot {
+        /// Product of the extents of the indices before the axis.
+        outer: Extent,
+        /// Extent of the axis.
+        depth: Extent,
+        /// Product of the extents of the indices after the axis.
+        inner: Extent,
+        /// Type of the indices.
+        index: DType,
+        /// Bytes of a value.
+        bytes: usize,
+    },
+    /// ONNX `Range`: `start + i * delta`.
+    Range {
+        /// Extents of the result.
+        dims: Vec<Extent>,
+        /// Type of its elements.
+        dtype: DType,
+    },
+    /// The positions of the maxima of a pool over `[N, C, ...]`, and as another result the maxima.
+    PoolArgMax {
+        /// Extents of the input.
+        input: Vec<Extent>,
+        /// Extents of the result.
+        dims: Vec<Extent>,
+        /// The windows along the image axes.
+        windows: Vec<Axis>,
+    },
+    /// Resizing where extents are known: tables say which elements make one of the result.
+    ResizeByTable {
+        /// Extents of the operand.
+        from: Vec<Extent>,
+        /// Extents of the result.
+        to: Vec<Extent>,
+        /// The resized axes.
+        axes: Vec<TapTable>,
+        /// Bytes of an element; elements are f32 where several are weighed.
+        bytes: usize,
+    },
+    /// Resizing where extents are open: the kernel computes which elements make one of the result.
+    ResizeOpen {
+        /// Extents of the operand.
+        from: Vec<Extent>,
+        /// Extents of the result.
+        to: Vec<Extent>,
+        /// The resized axes, with their scales where these are known.
+        axes: Vec<(usize, Option<f64>)>,
+        /// The interpolation.
+        interpolation: Interpolation,
+        /// Bytes of an element; elements are f32 where several are weighed.
+        bytes: usize,
+    },
+}
+
+/// Padding along one axis; negative numbers cut elements off.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PaddedAxis {
+    /// The axis.
+    pub axis: usize,
+    /// Elements added before the first.
+    pub before: Extent,
+    /// Elements added after the last.
+    pub after: Extent,
+}
+
+/// Where elements beyond the border come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PadMode {
+    /// The nearest element.
+    Edge,
+    /// The other end.
+    Wrap,
+    /// The mirror image, without the border itself.
+    Reflect,
+}
+
+/// The input elements that make each result element along an axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TapTable {
+    /// The axis.
+    pub axis: usize,
+    /// Positions and weights, for each result element.
+    pub taps: Vec<Vec<(usize, f64)>>,
+    /// Most input elements of a result element.
+    pub each: usize,
+}
+
+/// Input elements that make one result element along an axis.
+pub fn filter_taps(filter: Filter) -> usize {
+    match filter {
+        Filter::Nearest(_) => 1,
+        Filter::Linear => 2,
+        Filter::Cubic(_) => 4,
+    }
+}
+
+/// Slices of updates that are written into a copy of the data where indices say, in order. Arguments are the data, the
+/// indices, the updates and the result.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Scatter {
+    /// Extents of the data.
+    pub to: Vec<Extent>,
+    /// Extents of the indices.
+    pub indices: Vec<Extent>,
+    /// Extents of the updates.
+    pub updates: Vec<Extent>,
+    /// What the indices name.
+    pub target: ScatterTarget,
+    /// Type of the indices.
+    pub index: DType,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// How an update combines with what is there; it replaces that where there is nothing.
+    pub combine: Option<Reduce>,
+}
+
+/// What the indices of a [`Scatter`] name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScatterTarget {
+    /// Single elements, along this axis (ONNX `ScatterElements`).
+    Elements(usize),
+    /// Slices, by tuples of so many indices (ONNX `ScatterND`).
+    Slices(usize),
+}
+
+impl Scatter {
+    /// Elements of the result.
+    pub fn total(&self) -> Extent {
+        self.to.iter().product()
+    }
+
+    /// Number of slices.
+    pub fn slices(&self) -> Extent {
+        match self.target {
+            ScatterTarget::Elements(_) => self.indices.iter().product(),
+            ScatterTarget::Slices(_) => self.indices[..self.indices.len() - 1].iter().product(),
+        }
+    }
+
+    /// Elements of a slice.
+    pub fn inner(&self) -> Extent {
+        match self.target {
+            ScatterTarget::Elements(_) => 1usize.into(),
+            ScatterTarget::Slices(named) => self.to[named..].iter().product(),
+        }
+    }
+}

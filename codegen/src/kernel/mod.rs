@@ -1,0 +1,29 @@
+//! The kernel IR: loop nests over scalar expressions, and a specification for each kind of kernel.
+//!
+//! Nothing here knows a language or the text of an instruction set; nothing here imports another folder of this crate. What an
+//! instruction set has (lanes, registers) comes from [`crate::isa`].
+
+pub mod attention;
+pub mod body;
+pub mod contraction;
+pub mod copy;
+pub mod expr;
+pub mod extent;
+pub mod indexed;
+pub mod nest;
+pub mod panels;
+pub mod prologue;
+pub mod roi_align;
+pub mod rowwise;
+pub mod schedule;
+pub mod score_matrix;
+pub mod space;
+pub mod user_kernel;
+pub mod walk;
+pub mod window;
+pub mod winograd;
+pub mod zero_filled;
+
+pub use extent::Extent;
+pub use nest::Nest;
+pub use zero_filled::ZeroFilled;

@@ -1,0 +1,70 @@
+//! Right operands in panels, as kernels read them.
+
+use rayon::prelude::*;
+
+use crate::kernel::contraction::{Contraction, Element, depth, panel};
+use crate::kernel::zero_filled::ZeroFilled;
+
+/// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, zeros beyond the last column.
+pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> ZeroFilled<f32> {
+    let panels = columns.div_ceil(width);
+    let mut out = ZeroFilled::new(panels * k * width);
+    out.par_chunks_exact_mut((k * width).max(1)).enumerate().for_each(|(p, panel)| {
+        let n = width.min(columns - p * width);
+        for (row, to) in panel.chunks_exact_mut(width).enumerate() {
+            to[..n].copy_from_slice(&b[row * columns + p * width..][..n]);
+        }
+    });
+    out
+}
+
+/// Packs bytes `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: the start of the sums where the
+/// left operand is signed, then groups `[width][4]`. Nothing where an extent is not known now.
+pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
+    let (columns, depth, size) = (c.columns.number()?, depth(c).number()?, panel(c, width).number()?);
+    let mut out = vec![0u8; columns.div_ceil(width) * size];
+    let header = if c.element == Element::Signed { 4 * width } else { 0 };
+    into_groups(bytemuck::cast_slice(b), c, width, header, &mut out)?;
+    for (p, panel) in out.chunks_exact_mut(size.max(1)).enumerate().filter(|_| header > 0) {
+        for column in 0..width.min(columns - p * width) {
+            let sum: i32 = (0..depth).map(|k| i32::from(b[k * columns + p * width + column])).sum();
+            panel[4 * column..][..4].copy_from_slice(&(-128 * sum).to_le_bytes());
+        }
+    }
+    Some(out)
+}
+
+/// Packs 16-bit floats `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: groups `[width][2]`. Nothing
+/// where an extent is not known now.
+pub fn pack_half_floats<T: Copy + Default + Send + Sync>(b: &[T], c: &Contraction, width: usize) -> Option<Vec<T>> {
+    let (columns, size) = (c.columns.number()?, panel(c, width).number()?);
+    let mut out = vec![T::default(); columns.div_ceil(width) * size];
+    into_groups(b, c, width, 0, &mut out)?;
+    Some(out)
+}
+
+/// Fills panels, each behind a header of so many elements, with the groups of their columns.
+fn into_groups<T: Copy + Send + Sync>(
+    b: &[T],
+    c: &Contraction,
+    width: usize,
+    header: usize,
+    out: &mut [T],
+) -> Option<()> {
+    let (run, columns, size) = (c.run.number()?, c.columns.number()?, panel(c, width).number()?);
+    let many = c.element.group();
+    let groups = run.div_ceil(many);
+    out.par_chunks_exact_mut(size.max(1)).enumerate().for_each(|(p, panel)| {
+        let count = width.min(columns - p * width);
+        for (g, group) in panel[header..].chunks_exact_mut(many * width).enumerate() {
+            let (tap, first) = (g / groups, g % groups * many);
+            // The last group of a run of bytes reads its last elements; those of the group before count nothing here.
+            let from = if c.element.exact() && first + many > run && run >= many { run - many } else { first };
+            for i in (0..many).filter(|i| (first..run).contains(&(from + i))) {
+                let row = &b[(tap * run + from + i) * columns + p * width..][..count];
+                row.iter().enumerate().for_each(|(column, x)| group[many * column + i] = *x);
+            }
+        }
+    });
+    Some(())
+}

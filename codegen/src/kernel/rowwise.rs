@@ -1,0 +1,67 @@
+//! Stages of a row-wise program: a row is walked once for each stage, and a reduction ends a stage.
+//!
+//! Values that a later stage needs again are kept if they were expensive to compute, else computed again.
+
+use std::collections::BTreeSet;
+
+use of_ops::scalar::ScalarOp;
+
+use crate::kernel::body::{Body, Node};
+use crate::kernel::expr;
+
+/// The stage in which each node is computed; a reduction's value is there in the next.
+pub fn stages(body: &Body) -> Vec<usize> {
+    let mut out: Vec<usize> = Vec::with_capacity(body.nodes.len());
+    for t in &body.nodes {
+        let ready = |a: usize, out: &[usize]| out[a] + usize::from(matches!(body.nodes[a].node, Node::Reduce(..)));
+        let s = match &t.node {
+            Node::Load(_) | Node::Const(_) | Node::Anchor => 0,
+            Node::Op(_, args) => args.iter().map(|a| ready(*a, &out)).max().unwrap_or(0),
+            Node::Reduce(_, a) => ready(*a, &out),
+        };
+        out.push(s);
+    }
+    out
+}
+
+/// Nodes whose values are kept for later stages.
+pub fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
+    let mut out = BTreeSet::new();
+    for (i, t) in body.nodes.iter().enumerate() {
+        let used_later = body.nodes.iter().enumerate().any(|(j, u)| match &u.node {
+            Node::Op(_, args) => args.contains(&i) && stages[j] > stages[i],
+            Node::Reduce(_, a) => *a == i && stages[j] > stages[i],
+            _ => false,
+        });
+        if used_later && !t.per_row && expr::is_float(t.dtype) && dear(body, i, stages[i], stages) {
+            out.insert(i);
+        }
+    }
+    out.into_iter().collect()
+}
+
+/// Whether computing node `i` again in a later stage costs more than reading it.
+fn dear(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
+    use ScalarOp::*;
+    match &body.nodes[i].node {
+        Node::Op(op, args) => {
+            matches!(op, Exp | Log | Tanh | Erf | Sigmoid | Sin | Cos | Sqrt | Rsqrt | Div | Recip)
+                || args.iter().any(|a| !body.nodes[*a].per_row && stages[*a] == stage && dear(body, *a, stage, stages))
+        }
+        _ => false,
+    }
+}
+
+/// Adds what must be computed at each point of the walk of `stage` so that `node` is there; `saved` are not computed again.
+pub fn need(body: &Body, stages: &[usize], saved: &[usize], node: usize, stage: usize, out: &mut BTreeSet<usize>) {
+    let t = &body.nodes[node];
+    if t.per_row || matches!(t.node, Node::Const(_)) || !out.insert(node) {
+        return;
+    }
+    if saved.contains(&node) && stages[node] < stage {
+        return;
+    }
+    if let Node::Op(_, args) = &t.node {
+        args.iter().for_each(|a| need(body, stages, saved, *a, stage, out));
+    }
+}

@@ -1,0 +1,87 @@
+//! Sliding windows over `[N, H, W, C]`: pools and depthwise convolutions.
+
+use of_ir::{DType, Dim};
+use of_ops::nn::Windows;
+
+use crate::isa::Isa;
+use crate::kernel::extent::Extent;
+
+/// What is computed over a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The largest element.
+    Max,
+    /// The sum times a factor for each output point, the second argument (`[H, W]` of the output).
+    Mean,
+    /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes the
+    /// weights are those of [`quads`], the sum is i32, and every window lies inside the input.
+    Depthwise,
+}
+
+/// A window over one image axis.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Axis {
+    /// Extent of the input.
+    pub input: Extent,
+    /// Extent of the output.
+    pub output: Extent,
+    /// Taps.
+    pub kernel: usize,
+    /// Distance between windows.
+    pub stride: usize,
+    /// Distance between taps.
+    pub dilation: usize,
+    /// Elements before the input that do not exist.
+    pub pad: Extent,
+}
+
+impl Axis {
+    /// Image axis number `i` of windows.
+    pub fn of(w: &Windows<Dim>, i: usize) -> Axis {
+        Axis {
+            input: Extent::from(&w.input[i]),
+            output: Extent::from(&w.output[i]),
+            kernel: w.kernel[i],
+            stride: w.strides[i],
+            dilation: w.dilations[i],
+            pad: Extent::from(&w.pads_begin[i]),
+        }
+    }
+}
+
+/// A sliding window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// Samples.
+    pub n: Extent,
+    /// Lines.
+    pub h: Axis,
+    /// Points of a line.
+    pub w: Axis,
+    /// Channels.
+    pub c: usize,
+    /// What is computed.
+    pub kind: Kind,
+    /// Element type of the input: f32, or bytes, which [`Kind::Mean`] does not take.
+    pub dtype: DType,
+}
+
+/// Weights of bytes `[C, rows, columns]` as `[rows / 4, columns, C]`: those of four rows in the bytes of one number, rows of
+/// `C` padded to whole vectors. Where the input is signed it is moved up by 128, and what that adds comes first, negative.
+pub fn quads(w: &[i8], spec: &Window, isa: &Isa) -> Vec<i32> {
+    let (rows, columns) = (spec.h.kernel, spec.w.kernel);
+    let padded = spec.c.next_multiple_of(isa.lanes);
+    let starts = usize::from(spec.dtype == DType::I8);
+    let mut out = vec![0i32; (starts + rows.div_ceil(4) * columns) * padded];
+    for (channel, filter) in w.chunks_exact(rows * columns).enumerate() {
+        for (tap, x) in filter.iter().enumerate() {
+            let (row, column) = (tap / columns, tap % columns);
+            let byte = u32::from(*x as u8) << (8 * (row % 4));
+            out[(starts + row / 4 * columns + column) * padded + channel] |= byte as i32;
+            if starts > 0 {
+                out[channel] -= 128 * i32::from(*x);
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,78 @@
+//! Zeroed memory for weights that are brought into another order.
+
+use std::ops::{Deref, DerefMut};
+
+use bytemuck::Pod;
+use memmap2::MmapMut;
+
+/// Elements, zero at first. Many of them lie in pages of their own, large ones where the machine has some.
+pub struct ZeroFilled<T>(Memory<T>);
+
+enum Memory<T> {
+    Few(Vec<T>),
+    Many(MmapMut, usize),
+}
+
+/// From this many bytes on memory is mapped.
+const MANY: usize = 4 << 20;
+
+impl<T: Pod> ZeroFilled<T> {
+    /// `len` zeros.
+    pub fn new(len: usize) -> ZeroFilled<T> {
+        let bytes = len * size_of::<T>();
+        let map = (bytes >= MANY).then(|| of_plan::zeroed_pages(bytes).ok()).flatten();
+        ZeroFilled(match map {
+            Some(map) => Memory::Many(map, len),
+            None => Memory::Few(vec![T::zeroed(); len]),
+        })
+    }
+}
+
+impl<T> From<Vec<T>> for ZeroFilled<T> {
+    fn from(v: Vec<T>) -> Self {
+        ZeroFilled(Memory::Few(v))
+    }
+}
+
+impl<T: Pod> AsRef<[u8]> for ZeroFilled<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
+impl<T: Pod> Deref for ZeroFilled<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match &self.0 {
+            Memory::Few(v) => v,
+            Memory::Many(map, len) => &bytemuck::cast_slice(map)[..*len],
+        }
+    }
+}
+
+impl<T: Pod> DerefMut for ZeroFilled<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match &mut self.0 {
+            Memory::Few(v) => v,
+            Memory::Many(map, len) => &mut bytemuck::cast_slice_mut(map)[..*len],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many() {
+        for len in [0, 3, MANY / 4, MANY / 4 + 5] {
+            let mut z = ZeroFilled::<f32>::new(len);
+            assert!(z.len() == len && z.iter().all(|x| *x == 0.0));
+            if let Some(last) = z.last_mut() {
+                *last = 1.0;
+                assert_eq!(z.as_ref()[4 * len - 4..], 1f32.to_ne_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Products as calls of cuBLASLt, with what it computes at their end: which ones, and what stands in a plan for a call.
+//!
+//! The library is taken for whole fused groups or not at all. A product is a call where operands and result are of one type
+//! (f32, f16 or bf16), rows, columns and terms of a sum are [`LEAST`] or more, all extents are numbers, and all that is fused
+//! with it is `activation(scale * left right + more * added + bias)`, with at most one tensor of the result's extents, one
+//! line of its columns, and a ReLU or the GELU by tanh. 16-bit floats are rounded once, at the end.
+
+use of_ir::DType;
+
+use crate::isa::Isa;
+use crate::kernel::body::Body;
+use crate::kernel::contraction::{Contraction, Element, Operand, RowAxes, depth};
+use crate::kernel::extent::Extent;
+use crate::kernel::space;
+use crate::library::epilogue::{Activation, Epilogue};
+use crate::library::{Floats, Words, kinds};
+
+/// Rows, columns and terms of a sum, at least: below that, a call has little to multiply.
+pub const LEAST: usize = 16;
+
+/// How a matrix lies in memory: lines of neighbouring elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Matrix {
+    /// Whether its columns are the lines, rather than its rows.
+    pub transposed: bool,
+    /// Elements from one line to the next.
+    pub line: u64,
+    /// Elements from one matrix of a batch to the next; 0 where all are the same one.
+    pub batch: u64,
+}
+
+/// A call: `activation(scale * left right + more * added + bias)` for each matrix of a batch. Its arguments are `left`,
+/// `right`, `added` and `bias` where they are there, and the result.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Product {
+    /// Type of all elements.
+    pub dtype: DType,
+    /// How f32 is multiplied.
+    pub floats: Floats,
+    /// Rows of the left operand and of the result.
+    pub rows: u64,
+    /// Columns of the right operand and of the result.
+    pub columns: u64,
+    /// Terms of each sum.
+    pub depth: u64,
+    /// Matrices in a batch.
+    pub batches: u64,
+    /// The left operand, `rows` by `depth`.
+    pub left: Matrix,
+    /// The right operand, `depth` by `columns`.
+    pub right: Matrix,
+    /// The result, whose lines are its rows.
+    pub result: Matrix,
+    /// What products are multiplied by.
+    pub scale: f32,
+    /// What a tensor that lies as the result does is multiplied by before it is added, where there is one.
+    pub added: Option<f32>,
+    /// Whether a line is added to each row.
+    pub bias: bool,
+    /// What is computed at the end.
+    pub activation: Activation,
+}
+
+/// A contraction with its epilogue as a call, and which loads of the body are the tensor and the line that it adds.
+///
+/// # Errors
+/// Why it is none, in one sentence.
+pub fn product(
+    spec: &Contraction,
+    body: &Body,
+    axes: &RowAxes,
+    out: &[Extent],
+    isa: &Isa,
+) -> Result<(Product, Vec<usize>), String> {
+    let dtype = match spec.element {
+        Element::Float => DType::F32,
+        Element::Half(dtype) => dtype,
+        Element::Unsigned | Element::Signed => return Err("it multiplies bytes".into()),
+    };
+    let floats = Floats::of(isa, dtype)?;
+    let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
+    if spec.taps.iter().any(|(n, _)| *n != 1) || !spec.outer.0.is(1) {
+        return Err("its rows do not lie evenly apart: it is a convolution of several points".into());
+    }
+    let (rows, columns, depth) = (number(&spec.inner.0)?, number(&spec.columns)?, number(&depth(spec))?);
+    if [rows, columns, depth].into_iter().min() < Some(LEAST as u64) {
+        return Err(format!("it has {rows} rows, {columns} columns and sums of {depth}: one is less than {LEAST}"));
+    }
+    let Operand::RowMajor(right) = &spec.b else { return Err("its right operand is in panels".into()) };
+    let to = axes.walk(out).filter(|w| w.column.is(1)).ok_or("its result has no rows")?;
+    let of = |l: usize| axes.walk(&body.loads[l].strides).ok_or("an operand of its epilogue does not follow its rows");
+    let is_line = |l: usize| {
+        let w = of(l)?;
+        Ok(w.column.is(1) && w.inner.is(0) && w.batch.iter().all(|s| s.is(0)))
+    };
+    let is_alike = |l: usize| {
+        let w = of(l)?;
+        Ok(w.column.is(1) && w.inner == to.inner && w.batch == to.batch)
+    };
+    let e = Epilogue::of(body, dtype, &is_line, &is_alike)?;
+    has(e.activation)?;
+    if e.number.is_some() {
+        return Err("it adds one number to every element".into());
+    }
+    let space = space::collapse(&spec.batch, &[spec.a_batch.clone(), spec.b_batch.clone(), to.batch.clone()]);
+    let [batches] = &space.dims[..] else { return Err("its batches do not lie evenly apart".into()) };
+    let matrix = |line: &Extent, at: usize| {
+        Ok::<_, String>(Matrix { transposed: false, line: number(line)?, batch: number(&space.strides[at][0])? })
+    };
+    let product = Product {
+        dtype,
+        floats,
+        rows,
+        columns,
+        depth,
+        batches: number(batches)?,
+        left: matrix(&spec.inner.1, 0)?,
+        right: matrix(right, 1)?,
+        result: matrix(&to.inner, 2)?,
+        scale: e.scale as f32,
+        added: e.added.map(|(_, factor)| factor as f32),
+        bias: e.bias.is_some(),
+        activation: e.activation,
+    };
+    product.spans().ok_or("its rows overlap")?;
+    Ok((product, e.adds()))
+}
+
+/// Whether the library has an activation, or why not.
+fn has(activation: Activation) -> Result<(), String> {
+    match activation {
+        Activation::None | Activation::Relu | Activation::GeluByTanh => Ok(()),
+        Activation::Gelu => Err("its GELU is the exact one, the library's is the one by tanh".into()),
+        Activation::Silu => Err("the library has no SiLU at the end".into()),
+    }
+}
+
+impl Product {
+    /// Elements that each argument spans, from its first one on; `None` where lines overlap or the numbers are too large.
+    pub fn spans(&self) -> Option<Vec<u64>> {
+        let span = |m: &Matrix, rows: u64, columns: u64| {
+            let (lines, long) = if m.transposed { (columns, rows) } else { (rows, columns) };
+            let all = m.batch.checked_mul(self.batches.checked_sub(1)?)?;
+            let own = m.line.checked_mul(lines.checked_sub(1)?)?.checked_add(long)?;
+            (m.line >= long && long > 0).then(|| all.checked_add(own))?
+        };
+        let result = span(&self.result, self.rows, self.columns)?;
+        let mut out = vec![span(&self.left, self.rows, self.depth)?, span(&self.right, self.depth, self.columns)?];
+        out.extend(self.added.map(|_| result));
+        out.extend(self.bias.then_some(self.columns));
+        out.push(result);
+        (!self.result.transposed).then_some(out)
+    }
+
+    /// What stands in a plan for the call.
+    pub(super) fn words(&self) -> Vec<u64> {
+        let mut words = kinds(self.dtype, self.floats, self.activation);
+        words.extend([self.rows, self.columns, self.depth, self.batches]);
+        for m in [self.left, self.right, self.result] {
+            words.extend([u64::from(m.transposed), m.line, m.batch]);
+        }
+        let added = self.added.unwrap_or_default();
+        words.extend([self.scale, added].map(|x| u64::from(x.to_bits())));
+        words.extend([self.added.is_some(), self.bias].map(u64::from));
+        words
+    }
+
+    /// The inverse of [`Product::words`].
+    pub(super) fn of(words: &mut Words<'_>) -> Option<Product> {
+        let (dtype, floats, activation) = words.kinds()?;
+        has(activation).ok()?;
+        let [rows, columns, depth, batches] = words.numbers()?;
+        let mut matrix = || Some(Matrix { transposed: words.flag()?, line: words.number()?, batch: words.number()? });
+        let (left, right, result) = (matrix()?, matrix()?, matrix()?);
+        let (scale, added) = (words.float()?, words.float()?);
+        let added = words.flag()?.then_some(added);
+        let bias = words.flag()?;
+        Some(Product {
+            dtype,
+            floats,
+            rows,
+            columns,
+            depth,
+            batches,
+            left,
+            right,
+            result,
+            scale,
+            added,
+            bias,
+            activation,
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! Convolutions as calls of cuDNN, with what it computes at their end: which ones, and what stands in a plan for a call.
+//!
+//! The library is taken for whole fused groups or not at all. A convolution is a call where its operands and its result are
+//! of one type (f32, f16 or bf16), all extents are numbers, and all that is fused with it is
+//! `activation(scale * sums + more * added + bias)`: what the library documents as one pattern, and has engines for whatever
+//! the extents, strides, dilations, pads and groups are. It multiplies sums by a number only where nothing else is fused with
+//! them, or beside a tensor that it adds, and adds a bias whenever it does anything else. GELU and SiLU are left to
+//! engines that are compiled when the plan is loaded: they are calls on tensor cores alone, where channels fill whole words of
+//! [`WORD`] bytes. 16-bit floats are rounded once, at the end.
+
+use of_ir::DType;
+
+use crate::isa::Isa;
+use crate::kernel::body::Body;
+use crate::kernel::expr::is_half;
+use crate::kernel::extent::Extent;
+use crate::kernel::window;
+use crate::library::epilogue::{Activation, Epilogue};
+use crate::library::{Floats, Words, kinds};
+
+/// Bytes that engines which are compiled at run time read and write at once.
+const WORD: u64 = 16;
+
+/// One of the two axes of an image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Axis {
+    /// Extent of the input.
+    pub input: u64,
+    /// Taps of the filters.
+    pub kernel: u64,
+    /// Distance between windows.
+    pub stride: u64,
+    /// Distance between taps.
+    pub dilation: u64,
+    /// Zeros before the input.
+    pub before: u64,
+    /// Zeros behind it.
+    pub after: u64,
+}
+
+impl Axis {
+    /// Extent of the result; `None` where no window fits or the numbers are too large.
+    pub fn output(&self) -> Option<u64> {
+        let padded = self.input.checked_add(self.before)?.checked_add(self.after)?;
+        let reach = self.kernel.checked_sub(1)?.checked_mul(self.dilation)?.checked_add(1)?;
+        (self.stride > 0 && self.dilation > 0 && self.input > 0)
+            .then(|| padded.checked_sub(reach))?
+            .map(|rest| rest / self.stride + 1)
+    }
+}
+
+/// A call: `activation(scale * sums + more * added + bias)`, channels last. Its arguments are the images
+/// `[samples, height, width, inputs]`, the filters `[outputs, height, width, inputs / groups]`, `added` (as the result) and
+/// `bias` where they are there, and the result `[samples, height, width, outputs]`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Convolution {
+    /// Type of all elements.
+    pub dtype: DType,
+    /// How f32 is multiplied.
+    pub floats: Floats,
+    /// Images.
+    pub samples: u64,
+    /// Channels of the images.
+    pub inputs: u64,
+    /// Channels of the result.
+    pub outputs: u64,
+    /// Groups of channels that have filters of their own.
+    pub groups: u64,
+    /// Height and width.
+    pub axes: [Axis; 2],
+    /// What sums are multiplied by.
+    pub scale: f32,
+    /// What a tensor that lies as the result does is multiplied by before it is added, where there is one.
+    pub added: Option<f32>,
+    /// Whether a number is added to each channel.
+    pub bias: bool,
+    /// What is computed at the end.
+    pub activation: Activation,
+}
+
+/// A convolution of images with channels last, before it is known whether it is a call.
+pub struct Shape<'a> {
+    /// Type of its operands.
+    pub dtype: DType,
+    /// Images.
+    pub samples: &'a Extent,
+    /// Height and width.
+    pub axes: [&'a window::Axis; 2],
+    /// Channels of the images and of the result.
+    pub channels: (usize, usize),
+    /// Groups of channels.
+    pub groups: usize,
+}
+
+/// A convolution with its epilogue as a call, and which loads of the body are the tensor and the line that it adds. Loads of the
+/// body have a stride for each axis of the result, whose own are `out`. The call has a bias wherever it adds a tensor or ends in an
+/// activation: where the body has none, it is the number in the end for each channel.
+///
+/// # Errors
+/// Why it is none, in one sentence.
+pub fn convolution(
+    shape: &Shape<'_>,
+    body: &Body,
+    out: &[Extent],
+    isa: &Isa,
+) -> Result<(Convolution, Vec<usize>, f64), String> {
+    let dtype = shape.dtype;
+    if dtype != DType::F32 && !is_half(dtype) {
+        return Err("it multiplies bytes".into());
+    }
+    let floats = match Floats::of(isa, dtype)? {
+        Floats::Bf16 | Floats::F16 => return Err("the library has no products of f32 rounded to 16 bits".into()),
+        floats => floats,
+    };
+    let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
+    let (h, w) = (axis(shape.axes[0])?, axis(shape.axes[1])?);
+    let (inputs, outputs) = (shape.channels.0 as u64, shape.channels.1 as u64);
+    let samples = number(shape.samples)?;
+    let space = [samples, h.output().unwrap_or(0), w.output().unwrap_or(0), outputs];
+    // Where there is one element, no stride is taken.
+    let walks = |l: usize, steps: [bool; 4]| {
+        let strides = &body.loads[l].strides;
+        strides.len() == 4
+            && (0..4).filter(|i| space[*i] > 1).all(|i| if steps[i] { strides[i] == out[i] } else { strides[i].is(0) })
+    };
+    let is_line = |l: usize| Ok(walks(l, [false, false, false, true]));
+    let is_alike = |l: usize| Ok(walks(l, [true; 4]));
+    let e = Epilogue::of(body, dtype, &is_line, &is_alike)?;
+    if e.bias.is_some() && e.number.is_some() {
+        return Err("it adds a line and one number to every element".into());
+    }
+    let more = e.bias.is_some() || e.number.is_some() || e.activation != Activation::None;
+    if e.scale != 1.0 && more && e.added.is_none() {
+        return Err("the library multiplies sums by a number only beside a tensor that it adds".into());
+    }
+    if !matches!(e.activation, Activation::None | Activation::Relu) {
+        let tensor_cores = is_half(dtype) || floats == Floats::Tf32;
+        let word = WORD * 8 / dtype.bits().map_or(32, |b| b as u64);
+        if !tensor_cores || shape.groups != 1 || !inputs.is_multiple_of(word) || !outputs.is_multiple_of(word) {
+            return Err(format!(
+                "the library has GELU and SiLU on tensor cores alone, for one group of channels in multiples of {word}"
+            ));
+        }
+        if e.scale != 1.0 || e.added.is_some_and(|(_, factor)| factor != 1.0) {
+            return Err("the library multiplies nothing by a number before a GELU or a SiLU".into());
+        }
+    }
+    let convolution = Convolution {
+        dtype,
+        floats,
+        samples,
+        inputs,
+        outputs,
+        groups: shape.groups as u64,
+        axes: [h, w],
+        scale: e.scale as f32,
+        added: e.added.map(|(_, factor)| factor as f32),
+        bias: more || e.added.is_some(),
+        activation: e.activation,
+    };
+    convolution.spans().ok_or("it has no elements, or too many")?;
+    Ok((convolution, e.adds(), e.number.unwrap_or(0.0)))
+}
+
+/// An axis in numbers, with as many zeros behind the input as before it where the result is the same: what engines have most.
+fn axis(a: &window::Axis) -> Result<Axis, String> {
+    let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
+    let (input, output, before) = (number(&a.input)?, number(&a.output)?, number(&a.pad)?);
+    let (kernel, stride, dilation) = (a.kernel as u64, a.stride as u64, a.dilation as u64);
+    let alike = Axis { input, kernel, stride, dilation, before, after: before };
+    if alike.output() == Some(output) {
+        return Ok(alike);
+    }
+    let reach = output.saturating_sub(1) * stride + kernel.saturating_sub(1) * dilation + 1;
+    let own = Axis { after: reach.saturating_sub(input + before), ..alike };
+    if own.output() == Some(output) { Ok(own) } else { Err("its windows do not fit its input".into()) }
+}
+
+impl Convolution {
+    /// Elements that each argument spans; `None` where the numbers are none of a convolution.
+    pub fn spans(&self) -> Option<Vec<u64>> {
+        let product = |list: &[u64]| list.iter().try_fold(1u64, |n, x| n.checked_mul(*x)).filter(|n| *n > 0);
+        let whole =
+            self.groups > 0 && self.inputs.is_multiple_of(self.groups) && self.outputs.is_multiple_of(self.groups);
+        let [h, w] = self.axes;
+        let images = product(&[self.samples, h.input, w.input, self.inputs])?;
+        let filters = product(&[self.outputs, h.kernel, w.kernel, self.inputs.checked_div(self.groups)?])?;
+        let result = product(&[self.samples, h.output()?, w.output()?, self.outputs])?;
+        let mut out = vec![images, filters];
+        out.extend(self.added.map(|_| result));
+        out.extend(self.bias.then_some(self.outputs));
+        out.push(result);
+        // What is fused has a bias; the library counts in signed numbers.
+        let fused = self.added.is_none() && self.activation == Activation::None || self.bias;
+        (whole && fused && out.iter().all(|n| i64::try_from(*n).is_ok())).then_some(out)
+    }
+
+    /// What stands in a plan for the call.
+    pub(super) fn words(&self) -> Vec<u64> {
+        let mut words = kinds(self.dtype, self.floats, self.activation);
+        words.extend([self.samples, self.inputs, self.outputs, self.groups]);
+        for a in self.axes {
+            words.extend([a.input, a.kernel, a.stride, a.dilation, a.before, a.after]);
+        }
+        let added = self.added.unwrap_or_default();
+        words.extend([self.scale, added].map(|x| u64::from(x.to_bits())));
+        words.extend([self.added.is_some(), self.bias].map(u64::from));
+        words
+    }
+
+    /// The inverse of [`Convolution::words`].
+    pub(super) fn of(words: &mut Words<'_>) -> Option<Convolution> {
+        let (dtype, floats, activation) = words.kinds()?;
+        let [samples, inputs, outputs, groups] = words.numbers()?;
+        let mut axis = || {
+            let [input, kernel, stride, dilation, before, after] = words.numbers()?;
+            Some(Axis { input, kernel, stride, dilation, before, after })
+        };
+        let axes = [axis()?, axis()?];
+        let (scale, added) = (words.float()?, words.float()?);
+        let added = words.flag()?.then_some(added);
+        let bias = words.flag()?;
+        Some(Convolution { dtype, floats, samples, inputs, outputs, groups, axes, scale, added, bias, activation })
+    }
+}

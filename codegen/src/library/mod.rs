@@ -1,0 +1,271 @@
+//! Calls of NVIDIA's libraries in place of kernels: which libraries there are, and how a plan stores a call.
+
+pub mod cublaslt;
+pub mod cudnn;
+pub mod epilogue;
+
+use std::fmt;
+
+use of_ir::DType;
+
+use crate::isa::{Isa, Products};
+use crate::library::cublaslt::Product;
+use crate::library::cudnn::Convolution;
+use crate::library::epilogue::Activation;
+
+/// A library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Library {
+    /// Products, by cuBLASLt.
+    CublasLt,
+    /// Convolutions, by cuDNN.
+    Cudnn,
+}
+
+impl Library {
+    /// All of them, in the order in which they are asked.
+    pub const ALL: [Library; 2] = [Library::Cudnn, Library::CublasLt];
+
+    /// Name of its steps in plans, and of the flag behind an architecture.
+    pub fn name(self) -> &'static str {
+        match self {
+            Library::CublasLt => "cublaslt",
+            Library::Cudnn => "cudnn",
+        }
+    }
+
+    /// The library of this name.
+    pub fn by_name(name: &str) -> Option<Library> {
+        Library::ALL.into_iter().find(|l| l.name() == name)
+    }
+
+    /// What its maker calls it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Library::CublasLt => "cuBLASLt",
+            Library::Cudnn => "cuDNN",
+        }
+    }
+
+    /// What it computes, for people.
+    pub fn computes(self) -> &'static str {
+        match self {
+            Library::CublasLt => "products",
+            Library::Cudnn => "convolutions",
+        }
+    }
+
+    /// The variable of the environment that names its file.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Library::CublasLt => "OF_CUBLASLT",
+            Library::Cudnn => "OF_CUDNN",
+        }
+    }
+
+    /// The first word of what stands in a plan for a call of it.
+    fn magic(self) -> &'static str {
+        match self {
+            Library::CublasLt => "of-cublaslt-1",
+            Library::Cudnn => "of-cudnn-1",
+        }
+    }
+}
+
+/// Libraries that may be called.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Libraries {
+    cublaslt: bool,
+    cudnn: bool,
+}
+
+impl Libraries {
+    /// Whether a library is one of them.
+    pub fn has(self, library: Library) -> bool {
+        match library {
+            Library::CublasLt => self.cublaslt,
+            Library::Cudnn => self.cudnn,
+        }
+    }
+
+    /// These and one more.
+    #[must_use]
+    pub fn with(self, library: Library) -> Libraries {
+        match library {
+            Library::CublasLt => Libraries { cublaslt: true, ..self },
+            Library::Cudnn => Libraries { cudnn: true, ..self },
+        }
+    }
+
+    /// An architecture without the libraries that stand behind it as flags, in any order, and these.
+    pub fn of(arch: &str) -> (&str, Libraries) {
+        let (mut rest, mut found) = (arch, Libraries::default());
+        while let Some((before, library)) =
+            rest.rsplit_once('+').and_then(|(before, name)| Some((before, Library::by_name(name)?)))
+        {
+            (rest, found) = (before, found.with(library));
+        }
+        (rest, found)
+    }
+}
+
+impl fmt::Display for Libraries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Library::ALL.iter().filter(|l| self.has(**l)).try_for_each(|l| write!(f, "+{}", l.name()))
+    }
+}
+
+/// How f32 is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Floats {
+    AsTheyAre,
+    Tf32,
+    Bf16,
+    F16,
+}
+
+impl Floats {
+    /// How an instruction set multiplies floats of this type.
+    ///
+    /// # Errors
+    /// Where no library multiplies so.
+    pub(super) fn of(isa: &Isa, dtype: DType) -> Result<Floats, String> {
+        match Products::of(isa, dtype) {
+            None | Some(Products::Half(_)) => Ok(Floats::AsTheyAre),
+            Some(Products::Tf32) => Ok(Floats::Tf32),
+            Some(Products::Bf16) => Ok(Floats::Bf16),
+            Some(Products::F16) => Ok(Floats::F16),
+            Some(Products::Three) => Err("the library has no products of f32 in three of ten bits".into()),
+        }
+    }
+}
+
+/// A call of a library.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Call {
+    /// Of cuBLASLt.
+    Product(Product),
+    /// Of cuDNN.
+    Convolution(Convolution),
+}
+
+impl Call {
+    /// Which library is called.
+    pub fn library(&self) -> Library {
+        match self {
+            Call::Product(_) => Library::CublasLt,
+            Call::Convolution(_) => Library::Cudnn,
+        }
+    }
+
+    /// Type of all elements.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Call::Product(p) => p.dtype,
+            Call::Convolution(c) => c.dtype,
+        }
+    }
+
+    /// Elements that each argument spans, from its first one on; `None` where the numbers are none of a call.
+    pub fn spans(&self) -> Option<Vec<u64>> {
+        match self {
+            Call::Product(p) => p.spans(),
+            Call::Convolution(c) => c.spans(),
+        }
+    }
+
+    /// What stands in a plan for the call.
+    pub fn write(&self) -> Vec<u8> {
+        let words = match self {
+            Call::Product(p) => p.words(),
+            Call::Convolution(c) => c.words(),
+        };
+        let words: Vec<String> = words.iter().map(u64::to_string).collect();
+        format!("{} {}", self.library().magic(), words.join(" ")).into_bytes()
+    }
+
+    /// The inverse of [`Call::write`].
+    ///
+    /// # Errors
+    /// When the bytes are none of ours, or damaged.
+    pub fn read(library: Library, bytes: &[u8]) -> Result<Call, String> {
+        let mut words = std::str::from_utf8(bytes).unwrap_or_default().split(' ');
+        let ours = words.next() == Some(library.magic());
+        let mut words = Words(&mut words.map_while(|w| w.parse().ok()));
+        let call = match library {
+            _ if !ours => None,
+            Library::CublasLt => Product::of(&mut words).map(Call::Product),
+            Library::Cudnn => Convolution::of(&mut words).map(Call::Convolution),
+        };
+        let call = call.filter(|c| c.spans().is_some());
+        call.ok_or_else(|| format!("it is no call of {}, or one of another version", library.title()))
+    }
+}
+
+/// Numbers of a call as they stand in a plan.
+pub(crate) struct Words<'a>(&'a mut dyn Iterator<Item = u64>);
+
+impl Words<'_> {
+    pub fn number(&mut self) -> Option<u64> {
+        self.0.next()
+    }
+
+    pub fn numbers<const N: usize>(&mut self) -> Option<[u64; N]> {
+        let mut out = [0; N];
+        out.iter_mut().try_for_each(|x| self.number().map(|n| *x = n))?;
+        Some(out)
+    }
+
+    pub fn flag(&mut self) -> Option<bool> {
+        self.number().map(|n| n == 1)
+    }
+
+    pub fn float(&mut self) -> Option<f32> {
+        u32::try_from(self.number()?).ok().map(f32::from_bits)
+    }
+
+    /// Type, how f32 is multiplied, and what is computed at the end.
+    pub fn kinds(&mut self) -> Option<(DType, Floats, Activation)> {
+        let [dtype, floats, activation] = self.numbers()?.map(|n| n as usize);
+        Some((*DTYPES.get(dtype)?, *FLOATS.get(floats)?, *ACTIVATIONS.get(activation)?))
+    }
+}
+
+/// The inverse of [`Words::kinds`].
+pub(crate) fn kinds(dtype: DType, floats: Floats, activation: Activation) -> Vec<u64> {
+    let place = |found: Option<usize>| found.unwrap_or_default() as u64;
+    vec![
+        place(DTYPES.iter().position(|d| *d == dtype)),
+        place(FLOATS.iter().position(|f| *f == floats)),
+        place(ACTIVATIONS.iter().position(|a| *a == activation)),
+    ]
+}
+
+/// What elements may be, and the others of what is written as a number.
+const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+const FLOATS: [Floats; 4] = [Floats::AsTheyAre, Floats::Tf32, Floats::Bf16, Floats::F16];
+
+const ACTIVATIONS: [Activation; 5] =
+    [Activation::None, Activation::Relu, Activation::GeluByTanh, Activation::Gelu, Activation::Silu];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_stand_behind_an_architecture_in_any_order() {
+        for (text, rest, shown) in [
+            ("sm_90", "sm_90", ""),
+            ("sm_90+tf32", "sm_90+tf32", ""),
+            ("sm_90+tf32+cublaslt", "sm_90+tf32", "+cublaslt"),
+            ("sm_90+cublaslt+cudnn", "sm_90", "+cudnn+cublaslt"),
+            ("shim+cudnn+cublaslt", "shim", "+cudnn+cublaslt"),
+            ("sm_90+cudnn+tf32", "sm_90+cudnn+tf32", ""),
+        ] {
+            let (arch, libraries) = Libraries::of(text);
+            assert_eq!((arch, &libraries.to_string()[..]), (rest, shown), "{text}");
+        }
+    }
+}

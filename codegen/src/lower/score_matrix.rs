@@ -1,0 +1,117 @@
+//! Tables of two products that products read.
+
+use of_diag::Diagnostic;
+use of_ir::{DType, OpId, ValueId};
+use of_ops::list::as_op;
+use of_ops::movement::Transpose;
+use of_ops::work;
+
+use crate::analysis::score_matrix::Sum;
+use crate::analysis::view::View;
+use crate::fuse::{Group, Shape};
+use crate::kernel::body::Node;
+use crate::kernel::extent::Extent;
+use crate::kernel::nest::Nest;
+use crate::kernel::score_matrix::ScoreMatrix;
+use crate::kernel::space::row_major;
+use crate::kernel::{expr, score_matrix};
+use crate::lower::body::body;
+use crate::lower::{Lowering, points};
+use crate::physical::Flops;
+
+impl Lowering<'_, '_> {
+    /// One kernel for what is added up over keys, one for what is added up over rows: each computes the table for itself.
+    pub(super) fn score_matrix(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
+        let found = group.score_matrix.as_deref().ok_or("the group has no table")?;
+        let dims = &group.space;
+        let [batch @ .., rows, keys] = &dims[..] else { return Err("a product with a vector".into()) };
+        let inside: Vec<OpId> =
+            group.ops.iter().copied().filter(|op| found.products.contains(op) || found.maps.contains(op)).collect();
+        let at = |op: &OpId| inside.iter().position(|o| o == op);
+        if at(&found.products[0]) > at(&found.products[1]) {
+            return Err("its products are in another order".into());
+        }
+        let body = body(self.g, &Group::of(inside, Shape::Elementwise, dims.clone()), &self.roles, 0);
+        if let Some(why) = expr::unprintable(&body) {
+            return Err(why);
+        }
+        let views = |side: usize| found.products.map(|p| View::of(self.g, &self.roles, self.g.op(p).operands[side]));
+        let (left, right) = (views(0), views(1));
+        let layouts =
+            |v: &[View; 2], across: bool| Ok::<_, String>([v[0].layout(batch, across)?, v[1].layout(batch, across)?]);
+        let depth = |p: OpId| self.dims(self.g.op(p).operands[0]).last().cloned().ok_or("a product with a vector");
+        let nest = ScoreMatrix {
+            batch: batch.to_vec(),
+            rows: rows.clone(),
+            keys: keys.clone(),
+            depth: [depth(found.products[0])?, depth(found.products[1])?],
+            left: layouts(&left, false)?,
+            right: layouts(&right, true)?,
+            body,
+            over_rows: false,
+            sums: Vec::new(),
+        };
+        let mut kernels = Vec::new();
+        let maps: f64 = found.maps.iter().map(|op| work::of(self.g, *op).flops).sum();
+        let pointwise = if points(dims) > 0 { maps as u64 } else { 0 };
+        for over_rows in [false, true] {
+            let sums: Vec<&Sum> = found.sums.iter().filter(|s| s.over_rows == over_rows).collect();
+            if sums.is_empty() {
+                continue;
+            }
+            let views = if over_rows { &left } else { &right };
+            let own = sums.iter().map(|s| self.sum(s, &nest, views)).collect::<Result<Vec<_>, _>>()?;
+            let flops: Extent = own.iter().map(|s| &nest.depth[s.0.factor]).chain(&nest.depth).sum();
+            let (own, values): (Vec<_>, Vec<ValueId>) = own.into_iter().unzip();
+            let source =
+                Nest::ScoreMatrix(Box::new(ScoreMatrix { over_rows, sums: own, ..nest.clone() })).print(self.isa)?;
+            let products = 2 * points(dims) * points(&[flops]);
+            kernels.push((source, values, Flops { products, pointwise }));
+        }
+        let loads: Vec<ValueId> = nest.body.loads.iter().map(|l| l.value).collect();
+        // People look for the products first.
+        let ops: Vec<OpId> = found.ops().into_iter().chain(group.ops.iter().copied()).collect();
+        let ops: Vec<OpId> = ops.iter().enumerate().filter(|(i, op)| !ops[..*i].contains(op)).map(|o| *o.1).collect();
+        Ok((|| {
+            for (source, values, flops) in kernels {
+                let read = left.iter().chain(&right).map(|v| v.root).chain(loads.iter().copied());
+                let reads = read.map(|v| self.place(v)).collect::<Result<Vec<_>, _>>()?;
+                let writes = values.into_iter().map(|v| self.new_value(v)).collect();
+                self.kernel(&ops, source, reads, writes, flops);
+            }
+            Ok(())
+        })())
+    }
+
+    /// A sum, and the value that it is; `views` are those of the operands with the lines that are added up.
+    fn sum(&self, s: &Sum, nest: &ScoreMatrix, views: &[View; 2]) -> Result<(score_matrix::Sum, ValueId), String> {
+        let (_, node) = nest.body.stores.iter().find(|(v, _)| *v == s.value).ok_or("a sum of what is not there")?;
+        if nest.body.nodes[*node].dtype != DType::F32 || matches!(nest.body.nodes[*node].node, Node::Const(_)) {
+            return Err("only sums of f32 have one kernel".into());
+        }
+        let other = View::of(self.g, &self.roles, s.other(self.g));
+        let (factor, own) = (&views[s.factor], if s.over_rows { &nest.left } else { &nest.right });
+        if other.root != factor.root || other.layout(&nest.batch, s.across())? != own[s.factor] {
+            return Err("a sum reads lines of another operand".into());
+        }
+        let y = self.g.op(s.op).results[0];
+        let mut out = row_major(&self.dims(y));
+        let value = match s.moved_by {
+            None => y,
+            Some(op) => {
+                let to = self.g.op(op).results[0];
+                let own = row_major(&self.dims(to));
+                let t = as_op::<Transpose>(self.g, op).ok_or("the result is moved by no transpose")?;
+                for (axis, from) in t.permutation(own.len()).map_err(|e| e.message)?.into_iter().enumerate() {
+                    out[from] = own[axis].clone();
+                }
+                to
+            }
+        };
+        if s.across() {
+            let last = out.len() - 1;
+            out.swap(last - 1, last);
+        }
+        Ok((score_matrix::Sum { node: *node, factor: s.factor, out }, value))
+    }
+}

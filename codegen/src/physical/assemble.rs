@@ -1,0 +1,229 @@
+//! The program of a physical graph: lifetimes, memory, tasks, registers and control edges.
+
+use of_ir::{Dim, DimFn, Factor};
+use of_plan::{
+    Arg, BackendExec, Block, BodyExec, BoxingExec, Chunk, ControlExec, CopyExec, ElementType, Exec, KernelExec,
+    MemoryKind, ObjectStorage, Port, PortExec, Program, Regst, Storage, Task, TaskId, TaskKind, ThreadDesc,
+};
+
+use crate::physical::memory::Buffer;
+use crate::physical::{ALIGN, Operand, Physical, PortSpec, Step, Work, element_type, memory};
+
+impl Physical {
+    /// The program: one CPU thread that owns every task, memory packed by lifetime, control edges where memory is
+    /// used again.
+    pub fn assemble(&self, name: &str, inner: bool) -> Program {
+        let n = self.slots.len();
+        let (mut first, mut last) = (vec![u32::MAX; n], vec![0u32; n]);
+        let mut consumers: Vec<Vec<u64>> = vec![Vec::new(); n];
+        let mut producer = vec![0u64; n];
+        let ids: Vec<u64> =
+            (0..self.steps.len()).map(|i| TaskId::new(0, 0, 0, i as u32).map_or(0, |t| t.raw())).collect();
+        for (i, step) in self.steps.iter().enumerate() {
+            for s in step.writes() {
+                first[s] = first[s].min(i as u32);
+                last[s] = last[s].max(i as u32);
+                producer[s] = ids[i];
+            }
+            for s in step.reads() {
+                last[s] = last[s].max(i as u32);
+                consumers[s].push(ids[i]);
+            }
+        }
+        for (i, step) in self.steps.iter().enumerate().filter(|_| self.merges_collectives) {
+            // Then none may use memory that another is done with. What is computed beside them, up to the next one or to what reads
+            // what they make, may not either.
+            let meets = |i: &usize| matches!(self.steps[*i].work, Work::Boxing { .. });
+            let run = || (0..=i).rev().take_while(meets).last().zip((i..self.steps.len()).take_while(meets).last());
+            if let Some((from, to)) = run() {
+                step.writes().iter().for_each(|s| first[*s] = first[*s].min(from as u32));
+                let makes = step.writes();
+                let ends = |k: &usize| meets(k) || self.steps[*k].reads().iter().any(|s| makes.contains(s));
+                let until = (to + 1..self.steps.len()).find(ends).unwrap_or(self.steps.len()) - 1;
+                step.reads().iter().for_each(|s| last[*s] = last[*s].max(until as u32));
+            }
+        }
+        let blocks: Vec<usize> = (0..n).filter(|s| self.slots[*s].bytes.is_some()).collect();
+        let buffers: Vec<Buffer> = blocks
+            .iter()
+            .map(|s| Buffer { bytes: self.slots[*s].bytes.unwrap_or(0).max(1), first: first[*s], last: last[*s] })
+            .collect();
+        let packing = memory::pack(&buffers, ALIGN);
+        let mut offset_of = vec![0u64; n];
+        blocks.iter().zip(&packing.offsets).for_each(|(s, o)| offset_of[*s] = *o);
+
+        let regsts = (0..n)
+            .map(|s| {
+                let slot = &self.slots[s];
+                let storage = match slot.bytes {
+                    Some(bytes) => Storage::Block(Block {
+                        chunk: 0,
+                        offset: offset_of[s],
+                        bytes: bytes.max(1),
+                        first: first[s],
+                        last: last[s],
+                    }),
+                    None => Storage::Object(ObjectStorage {}),
+                };
+                Regst {
+                    id: s as u32,
+                    name: slot.name.clone(),
+                    producer: producer[s],
+                    consumers: consumers[s].clone(),
+                    num: 1,
+                    dtype: slot.dtype.map_or(ElementType::Unknown, element_type) as i32,
+                    dims: slot.dims.clone(),
+                    inplace_of: Vec::new(),
+                    storage: Some(storage),
+                    extents: slot.extents.iter().map(|d| self.extent(d)).collect(),
+                }
+            })
+            .collect();
+        let tasks = self.steps.iter().zip(&ids).map(|(step, id)| self.task(step, *id)).collect();
+        let chunks = if packing.peak > 0 {
+            vec![Chunk { id: 0, memory: MemoryKind::Host as i32, bytes: packing.peak, align: 4096 }]
+        } else {
+            Vec::new()
+        };
+        let mut program = Program {
+            name: name.to_string(),
+            inputs: self.ports(&self.inputs, true),
+            outputs: self.ports(&self.outputs, false),
+            threads: vec![ThreadDesc { id: 0, device: "cpu".into(), stream: 0, machine: 0 }],
+            peak_bytes: packing.peak,
+            lower_bound_bytes: packing.lower_bound,
+            chunks,
+            regsts,
+            tasks,
+            pipelined: false,
+            symbols: self.symbols.iter().map(|s| s.to_string()).collect(),
+            inner: inner || self.steps.iter().any(|s| matches!(s.work, Work::Boxing { .. })),
+        };
+        of_plan::chain_threads(&mut program);
+        program
+    }
+
+    fn ports(&self, specs: &[PortSpec], feeds: bool) -> Vec<Port> {
+        let mut regsts: Vec<Option<usize>> = vec![None; specs.len()];
+        for step in &self.steps {
+            let (port, slot) = match step.work {
+                Work::Feed { port, dst } if feeds => (port, dst),
+                Work::Fetch { port, src } if !feeds => (port, src),
+                _ => continue,
+            };
+            if let Some(regst) = regsts.get_mut(port as usize) {
+                regst.get_or_insert(slot);
+            }
+        }
+        let port = |(spec, regst): (&PortSpec, Option<usize>)| Port {
+            name: spec.name.clone(),
+            dtype: spec.dtype.map_or(ElementType::Unknown, element_type) as i32,
+            dims: spec.dims.clone(),
+            object: spec.object,
+            regst: regst.unwrap_or(0) as u32,
+        };
+        specs.iter().zip(regsts).map(port).collect()
+    }
+
+    fn task(&self, step: &Step, id: u64) -> Task {
+        let args = |list: &[Operand]| list.iter().map(Operand::arg).collect::<Vec<_>>();
+        let (kind, exec) = match &step.work {
+            Work::Kernel { code, args: list, symbols, iterations, grain, scratch_bytes, .. } => (
+                TaskKind::Compute,
+                Exec::Kernel(KernelExec {
+                    code: *code,
+                    args: list.iter().map(|o| self.kernel_arg(o)).collect(),
+                    iterations: iterations.dim().as_const().unwrap_or(0),
+                    dynamic: (*symbols || self.has_objects(list)).then(|| self.extent(iterations.dim())),
+                    grain: *grain,
+                    scratch_bytes: *scratch_bytes,
+                    flops: step.flops.all(),
+                    pointwise: step.flops.pointwise,
+                    again: step.again,
+                    bytes: step.bytes,
+                }),
+            ),
+            Work::Backend { backend, payload, inputs, outputs, rendezvous, .. } => (
+                TaskKind::Compute,
+                Exec::Backend(BackendExec {
+                    backend: (*backend).to_string(),
+                    offset: payload.0,
+                    len: payload.1,
+                    inputs: args(inputs),
+                    outputs: outputs.iter().map(|s| *s as u32).collect(),
+                    flops: step.flops.all(),
+                    bytes: step.bytes,
+                    rendezvous: rendezvous.clone(),
+                }),
+            ),
+            Work::Control { kind, inputs, given, bodies, outputs } => (
+                TaskKind::Compute,
+                Exec::Control(ControlExec {
+                    kind: *kind as i32,
+                    inputs: args(inputs),
+                    given: given.clone(),
+                    bodies: bodies
+                        .iter()
+                        .map(|b| BodyExec { program: b.program as u32, captures: b.captures.clone() })
+                        .collect(),
+                    outputs: outputs.iter().map(|s| *s as u32).collect(),
+                }),
+            ),
+            Work::Copy { src, dst } => {
+                let bytes = self.slots[*dst].bytes.unwrap_or(0);
+                (TaskKind::Copy, Exec::Copy(CopyExec { src: src.arg(), dst: Arg::regst(*dst as u32, 0), bytes }))
+            }
+            Work::Boxing { transfer, src, dst } => {
+                let (transfer, src, dst) = (transfer.clone(), src.arg(), *dst as u32);
+                (TaskKind::Boxing, Exec::Boxing(BoxingExec { transfer, src, dst }))
+            }
+            Work::Feed { port, .. } => (TaskKind::Copy, Exec::Feed(PortExec { port: *port })),
+            Work::Fetch { port, .. } => (TaskKind::Copy, Exec::Fetch(PortExec { port: *port })),
+        };
+        let ids = |v: Vec<usize>| v.into_iter().map(|s| s as u32).collect::<Vec<_>>();
+        Task {
+            id,
+            name: step.name.clone(),
+            locations: step.locations.clone(),
+            kind: kind as i32,
+            thread: 0,
+            consumes: ids(step.reads()),
+            produces: ids(step.writes()),
+            exec: Some(exec),
+        }
+    }
+
+    /// Kernels look at bytes alone; a view of an object, or under extents that the run gives, says nothing to them.
+    fn kernel_arg(&self, o: &Operand) -> Arg {
+        let object = o.slot().is_some_and(|s| self.slots[s].bytes.is_none());
+        let open = o.view.as_ref().is_some_and(|(_, dims)| dims.contains(&-1));
+        if object || open { Operand { view: None, ..o.clone() }.arg() } else { o.arg() }
+    }
+
+    fn has_objects(&self, args: &[Operand]) -> bool {
+        args.iter().filter_map(Operand::slot).any(|s| self.slots[s].bytes.is_none())
+    }
+
+    /// A dimension as the plan writes it.
+    fn extent(&self, dim: &Dim) -> of_plan::Extent {
+        let place = |s: &str| self.symbols.iter().position(|o| &**o == s).unwrap_or(usize::MAX) as u32;
+        let factor = |f: Factor<'_>| match f {
+            Factor::Symbol(s) => of_plan::Factor::of_symbol(place(s)),
+            Factor::Call(f, a, b) => of_plan::Factor::of_call(function(f), self.extent(a), self.extent(b)),
+        };
+        let terms =
+            dim.terms().map(|(c, factors)| of_plan::Term { coefficient: c, factors: factors.map(factor).collect() });
+        of_plan::Extent { constant: dim.constant(), terms: terms.collect() }
+    }
+}
+
+/// The plan's name of a function of dimensions.
+fn function(f: DimFn) -> of_plan::ExtentFn {
+    match f {
+        DimFn::FloorDiv => of_plan::ExtentFn::FloorDiv,
+        DimFn::CeilDiv => of_plan::ExtentFn::CeilDiv,
+        DimFn::Mod => of_plan::ExtentFn::Mod,
+        DimFn::Max => of_plan::ExtentFn::Max,
+        DimFn::Min => of_plan::ExtentFn::Min,
+    }
+}

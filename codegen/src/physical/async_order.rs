@@ -1,0 +1,126 @@
+//! The order of steps where some are asynchronous to the host.
+//!
+//! A thread runs its steps in one order, and waits at the first that reads a result that is not ready. So asynchronous steps are
+//! launched as early as possible, what they need comes before other steps, and readers of their results come last.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+
+use crate::physical::{Physical, Step, Work};
+
+/// Brings the steps into that order. Where symbols or transfers order them, too, they stay as they are.
+pub fn order(physical: &mut Physical) {
+    let steps = &physical.steps;
+    let is_async: Vec<bool> = steps.iter().map(|s| matches!(s.work, Work::Backend { is_async: true, .. })).collect();
+    let meets = |s: &Step| match &s.work {
+        Work::Boxing { .. } => true,
+        Work::Backend { rendezvous, .. } => !rendezvous.is_empty(),
+        _ => false,
+    };
+    if !is_async.contains(&true) || !physical.symbols.is_empty() || steps.iter().any(meets) {
+        return;
+    }
+    let needs = needs(steps);
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
+    needs.iter().enumerate().for_each(|(s, all)| all.iter().for_each(|n| readers[*n].push(s)));
+    let mut needed = is_async.clone();
+    for s in (0..steps.len()).rev() {
+        needed[s] |= readers[s].iter().any(|r| needed[*r]);
+    }
+    // The greatest comes next.
+    let priority = |s: usize| {
+        let waits = !is_async[s] && needs[s].iter().any(|n| is_async[*n]);
+        (is_async[s], !waits, needed[s], Reverse(s))
+    };
+    let mut left: Vec<usize> = needs.iter().map(BTreeSet::len).collect();
+    let mut ready: BTreeSet<_> = (0..steps.len()).filter(|s| left[*s] == 0).map(priority).collect();
+    let mut out = Vec::with_capacity(steps.len());
+    while let Some((.., Reverse(s))) = ready.pop_last() {
+        out.push(s);
+        for r in &readers[s] {
+            left[*r] -= 1;
+            if left[*r] == 0 {
+                ready.insert(priority(*r));
+            }
+        }
+    }
+    let mut steps: Vec<Option<Step>> = std::mem::take(&mut physical.steps).into_iter().map(Some).collect();
+    physical.steps = out.into_iter().filter_map(|s| steps[s].take()).collect();
+}
+
+/// For each step those that must come before it: who wrote what it reads, and who used what it writes.
+fn needs(steps: &[Step]) -> Vec<BTreeSet<usize>> {
+    let (mut wrote, mut used): (HashMap<usize, usize>, HashMap<usize, Vec<usize>>) = Default::default();
+    let mut out = Vec::with_capacity(steps.len());
+    for (s, step) in steps.iter().enumerate() {
+        let (reads, writes) = (step.reads(), step.writes());
+        let mut own: BTreeSet<usize> = reads.iter().filter_map(|slot| wrote.get(slot).copied()).collect();
+        own.extend(writes.iter().filter_map(|slot| used.get(slot)).flatten());
+        reads.iter().chain(&writes).for_each(|slot| used.entry(*slot).or_default().push(s));
+        wrote.extend(writes.iter().map(|slot| (*slot, s)));
+        own.remove(&s);
+        out.push(own);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::physical::{Flops, Operand, Place};
+
+    /// Steps by what they read and the slot that they write; those in capitals go on beside the host.
+    fn physical(steps: &[(&str, &[usize], usize)]) -> Physical {
+        let step = |(name, reads, write): &(&str, &[usize], usize)| Step {
+            name: (*name).into(),
+            locations: Vec::new(),
+            work: Work::Backend {
+                backend: "gpu",
+                payload: (0, 0),
+                inputs: reads.iter().map(|s| Operand::whole(Place::Slot(*s))).collect(),
+                outputs: vec![*write],
+                rendezvous: Vec::new(),
+                is_async: name.chars().all(char::is_uppercase),
+            },
+            flops: Flops::default(),
+            bytes: 0,
+            again: None,
+        };
+        Physical { steps: steps.iter().map(step).collect(), ..Physical::default() }
+    }
+
+    fn ordered(steps: &[(&str, &[usize], usize)]) -> String {
+        let mut physical = physical(steps);
+        order(&mut physical);
+        physical.steps.iter().map(|s| &s.name[..]).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_goes_on_beside_the_host_comes_first_and_its_readers_last() {
+        // a branch, a region with what it needs, its reader, a branch behind that
+        let steps: &[(&str, &[usize], usize)] = &[
+            ("x", &[], 0),
+            ("branch", &[0], 1),
+            ("pre", &[0], 2),
+            ("R", &[2], 3),
+            ("reader", &[3], 4),
+            ("b2", &[1], 5),
+        ];
+        assert_eq!(ordered(steps), "x pre R branch b2 reader");
+        // What a second region needs of the first comes before other readers.
+        let steps: &[(&str, &[usize], usize)] =
+            &[("x", &[], 0), ("R", &[0], 1), ("out", &[1], 2), ("mid", &[1], 3), ("S", &[1, 3], 4), ("end", &[4], 5)];
+        assert_eq!(ordered(steps), "x R mid S out end");
+        // Without a region nothing moves, nor where a step writes again what others read.
+        assert_eq!(ordered(&[("b", &[], 1), ("a", &[], 0), ("c", &[1], 2)]), "b a c");
+        assert_eq!(ordered(&[("x", &[], 0), ("y", &[0], 1), ("again", &[], 0), ("R", &[0], 2)]), "x y again R");
+    }
+
+    #[test]
+    fn symbols_keep_their_order() {
+        let mut physical = physical(&[("branch", &[], 0), ("R", &[], 1)]);
+        physical.symbols.push("N".into());
+        order(&mut physical);
+        assert_eq!(physical.steps[0].name, "branch");
+    }
+}

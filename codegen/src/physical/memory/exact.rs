@@ -1,0 +1,142 @@
+//! A complete search for the packing that needs the least memory, for few buffers.
+//!
+//! Buffers that fit however the others lie are left out of it.
+//!
+//! Of the packings of least height take the one whose offsets have the least sum. Each buffer in it lies on the bottom or on
+//! a buffer that it lives together with, and none could be moved below the place of one that lies higher. So it is found when
+//! buffers are placed by rising offset, each as low as those before let it, and a choice that leaves a hole for another one
+//! is passed over. A branch ends where what is not yet placed cannot fit under the height that is tried; the least height
+//! that any branch asked for is tried next, as in iterative deepening (Korf 1985). The order and the bounds are those of
+//! MiniMalloc (Moffitt 2023).
+
+use crate::physical::memory::{Buffer, Packing, put};
+
+/// Buffers times sections that the search may look at: a tenth of a second.
+const WORK: usize = 20_000_000;
+
+/// Makes `best` the packing of least height and its lower bound the same, unless the work is spent before; the bound then
+/// is what was proven until then.
+pub fn settle(buffers: &[Buffer], best: &mut Packing) {
+    let mut work = WORK;
+    while best.lower_bound < best.peak {
+        let height = best.lower_bound;
+        let (hard, easy) = sorted(buffers, height);
+        let own: Vec<Buffer> = hard.iter().map(|i| buffers[*i]).collect();
+        let mut search = Search { height, next: best.peak, work, ..Search::new(&own) };
+        match search.place(0, 0) {
+            Some(true) => {
+                let mut offsets = vec![0; buffers.len()];
+                hard.iter().zip(&search.offsets).for_each(|(i, offset)| offsets[*i] = *offset);
+                let mut placed: Vec<(Buffer, u64)> = own.iter().copied().zip(search.offsets).collect();
+                placed.sort_by_key(|(_, offset)| *offset);
+                easy.iter().rev().for_each(|i| offsets[*i] = put(&mut placed, buffers[*i]));
+                (best.peak, best.offsets) = (height, offsets);
+            }
+            Some(false) => best.lower_bound = search.next,
+            None => return,
+        }
+        work = search.work;
+    }
+}
+
+/// Buffers that have to be searched for a height, and the others: each of those fits wherever the ones that are searched
+/// and the others behind it lie. `k` buffers leave `k + 1` gaps, the largest of which is as large as their mean.
+fn sorted(buffers: &[Buffer], height: u64) -> (Vec<usize>, Vec<usize>) {
+    let (mut hard, mut easy): (Vec<usize>, Vec<usize>) = ((0..buffers.len()).collect(), Vec::new());
+    let fits = |i: usize, among: &[usize]| {
+        let others = among.iter().filter(|j| **j != i && buffers[**j].overlaps(&buffers[i])).map(|j| buffers[*j].bytes);
+        let (count, taken) = others.fold((0, 0), |(count, taken), bytes| (count + 1, taken + bytes));
+        height.saturating_sub(taken) >= buffers[i].bytes.saturating_mul(count + 1)
+    };
+    while let Some(at) = hard.iter().position(|i| fits(*i, &hard)) {
+        easy.push(hard.remove(at));
+    }
+    (hard, easy)
+}
+
+/// Where a search stands.
+struct Search<'a> {
+    buffers: &'a [Buffer],
+    /// Sections of time, each beginning where a buffer does: from the first to behind the last in which each buffer lives.
+    lives: Vec<(usize, usize)>,
+    /// The end of what lies highest in each section.
+    tops: Vec<u64>,
+    /// Bytes that live in each section and are not placed.
+    left: Vec<u64>,
+    /// Offsets of those that are placed.
+    offsets: Vec<u64>,
+    /// Those that are not placed.
+    waiting: Vec<usize>,
+    /// The height that is tried.
+    height: u64,
+    /// The least height above it that some branch needs.
+    next: u64,
+    /// What may still be looked at.
+    work: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(buffers: &'a [Buffer]) -> Search<'a> {
+        let mut begins: Vec<u32> = buffers.iter().map(|b| b.first).collect();
+        begins.sort_unstable();
+        begins.dedup();
+        let section = |end: &dyn Fn(u32) -> bool| begins.partition_point(|t| end(*t));
+        let lives: Vec<(usize, usize)> =
+            buffers.iter().map(|b| (section(&|t| t < b.first), section(&|t| t <= b.last))).collect();
+        let mut left = vec![0; begins.len()];
+        for (b, (from, to)) in buffers.iter().zip(&lives) {
+            left[*from..*to].iter_mut().for_each(|l| *l += b.bytes);
+        }
+        let (tops, offsets) = (vec![0; begins.len()], vec![0; buffers.len()]);
+        let waiting = (0..buffers.len()).collect();
+        Search { buffers, lives, tops, left, offsets, waiting, height: 0, next: 0, work: 0 }
+    }
+
+    /// Whether what waits fits under the height, with all offsets at least `lowest`, and at `lowest` only buffers from
+    /// `after` on; `None` when the work is spent.
+    fn place(&mut self, lowest: u64, after: usize) -> Option<bool> {
+        if self.waiting.is_empty() {
+            return Some(true);
+        }
+        self.work = self.work.checked_sub(self.waiting.len() * self.tops.len())?;
+        // How low each can lie, and how low anything can in each section.
+        let mut floors = vec![u64::MAX; self.tops.len()];
+        let mut needs = 0;
+        let mut hole = u64::MAX;
+        let mut choices = Vec::new();
+        for &i in &self.waiting {
+            let (from, to) = self.lives[i];
+            let top = self.tops[from..to].iter().copied().max().unwrap_or(0);
+            let at = top.max(lowest);
+            let end = at + self.buffers[i].bytes;
+            floors[from..to].iter_mut().for_each(|f| *f = (*f).min(at));
+            (needs, hole) = (needs.max(end), hole.min(end));
+            if (top, i) >= (lowest, after) {
+                choices.push((at, std::cmp::Reverse(end), i));
+            }
+        }
+        for (floor, left) in floors.iter().zip(&self.left).filter(|(_, left)| **left > 0) {
+            needs = needs.max(floor + left);
+        }
+        if needs > self.height {
+            self.next = self.next.min(needs);
+            return Some(false);
+        }
+        choices.sort_unstable();
+        for (at, _, i) in choices.into_iter().take_while(|(at, ..)| *at < hole) {
+            let (bytes, (from, to)) = (self.buffers[i].bytes, self.lives[i]);
+            let tops = self.tops[from..to].to_vec();
+            self.tops[from..to].fill(at + bytes);
+            self.left[from..to].iter_mut().for_each(|l| *l -= bytes);
+            self.waiting.retain(|j| *j != i);
+            self.offsets[i] = at;
+            if self.place(at, i + 1)? {
+                return Some(true);
+            }
+            self.waiting.push(i);
+            self.left[from..to].iter_mut().for_each(|l| *l += bytes);
+            self.tops[from..to].copy_from_slice(&tops);
+        }
+        Some(false)
+    }
+}

@@ -1,0 +1,277 @@
+//! Static memory planning: where each buffer lies in one chunk, given when it lives.
+
+mod exact;
+
+/// A buffer with the range of steps, both ends included, during which it holds a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Buffer {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// The step that writes it first.
+    pub first: u32,
+    /// The last step that reads it.
+    pub last: u32,
+}
+
+impl Buffer {
+    /// Whether both hold a value at some step.
+    fn overlaps(&self, other: &Buffer) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// Offsets in one chunk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packing {
+    /// One offset a buffer, in the order given.
+    pub offsets: Vec<u64>,
+    /// Size of the chunk.
+    pub peak: u64,
+    /// No packing needs less: the most bytes that live at one step, or what a complete search proved.
+    pub lower_bound: u64,
+}
+
+/// What buffers are sorted by, largest first.
+type Order = fn(&Buffer) -> (u64, u64);
+
+/// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders, then changes the best of them
+/// step by step until nothing is above the lower bound or the steps are spent; few buffers are then searched completely. Of
+/// very many the first order that comes near the bound is taken.
+///
+/// Each order is placed by best fit: a buffer goes into the smallest gap that holds it between buffers that live at
+/// the same time, else on top of them.
+pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
+    let sized: Vec<Buffer> = buffers.iter().map(|b| Buffer { bytes: b.bytes.next_multiple_of(align), ..*b }).collect();
+    let lower_bound = most_alive(&sized);
+    let orders: [Order; 4] = [
+        |b| (b.bytes, u64::from(b.last - b.first)),
+        |b| (b.bytes.saturating_mul(u64::from(b.last - b.first + 1)), b.bytes),
+        |b| (u64::from(b.last - b.first), b.bytes),
+        |b| (u64::MAX - u64::from(b.first), b.bytes),
+    ];
+    let mut best = Packing { offsets: Vec::new(), peak: u64::MAX, lower_bound };
+    let mut best_order = Vec::new();
+    for key in orders {
+        let mut order: Vec<usize> = (0..sized.len()).collect();
+        order.sort_by_key(|i| (std::cmp::Reverse(key(&sized[*i])), *i));
+        let (offsets, peak) = place(&sized, &order);
+        if peak < best.peak {
+            (best.offsets, best.peak, best_order) = (offsets, peak, order);
+        }
+        let off = if buffers.len() > MANY { lower_bound / 1000 } else { 0 };
+        if best.peak - lower_bound <= off {
+            return best;
+        }
+    }
+    climb(&sized, best_order, &mut best);
+    if buffers.len() <= FEW {
+        exact::settle(&sized, &mut best);
+    }
+    best
+}
+
+/// Of more buffers than this, a thousandth above the bound is near enough: each order takes seconds.
+const MANY: usize = 20_000;
+
+/// Up to so many buffers a complete search is tried.
+const FEW: usize = 200;
+
+/// Pairs of buffers that the improvement of an order may look at: a tenth of a second.
+const PAIRS: usize = 40_000_000;
+
+/// Improves a packing: again and again one of the buffers at its top is placed earlier, before one that it lives
+/// together with, and the order is kept unless that makes the top higher. The same input gives the same result.
+fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
+    let n = buffers.len();
+    let (mut offsets, mut peak) = (best.offsets.clone(), best.peak);
+    // A linear congruential generator (Knuth's constants), of which the upper bits are used.
+    let mut state = 1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below.max(1)
+    };
+    for _ in 0..(PAIRS / (n * n).max(1)).min(4000) {
+        let top: Vec<usize> = (0..n).filter(|k| offsets[order[*k]] + buffers[order[*k]].bytes == peak).collect();
+        let from = top[random(top.len())];
+        let own = buffers[order[from]];
+        let before: Vec<usize> = (0..from).filter(|k| own.overlaps(&buffers[order[*k]])).collect();
+        // With nothing before it that it lives with, it lies at the bottom: it is as large as the bound.
+        let Some(to) = before.get(random(before.len())) else { return };
+        let mut next = order.clone();
+        let moved = next.remove(from);
+        next.insert(*to, moved);
+        let (o, p) = place(buffers, &next);
+        if p <= peak {
+            (order, offsets, peak) = (next, o, p);
+        }
+        if peak < best.peak {
+            (best.offsets, best.peak) = (offsets.clone(), peak);
+        }
+        if peak == best.lower_bound {
+            return;
+        }
+    }
+}
+
+fn most_alive(buffers: &[Buffer]) -> u64 {
+    // At each step the births come before the deaths: both ends are included.
+    let mut events: Vec<(u64, i128)> = Vec::with_capacity(2 * buffers.len());
+    for b in buffers {
+        events.push((u64::from(b.first), i128::from(b.bytes)));
+        events.push((u64::from(b.last) + 1, -i128::from(b.bytes)));
+    }
+    events.sort_unstable();
+    let (mut alive, mut most) = (0i128, 0i128);
+    for (_, change) in events {
+        alive += change;
+        most = most.max(alive);
+    }
+    most as u64
+}
+
+fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
+    let mut offsets = vec![0u64; buffers.len()];
+    // Side by side, as every buffer looks at all that were placed before.
+    let mut placed: Vec<(Buffer, u64)> = Vec::with_capacity(buffers.len());
+    let mut peak = 0;
+    for &i in order {
+        offsets[i] = put(&mut placed, buffers[i]);
+        peak = peak.max(offsets[i] + buffers[i].bytes);
+    }
+    (offsets, peak)
+}
+
+/// Puts a buffer into the smallest gap that holds it between those placed, which are sorted by their offsets, else on top.
+pub(crate) fn put(placed: &mut Vec<(Buffer, u64)>, b: Buffer) -> u64 {
+    let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
+    for (c, offset) in placed.iter() {
+        if !c.overlaps(&b) || c.bytes == 0 {
+            continue;
+        }
+        if let Some(gap) = offset.checked_sub(end)
+            && gap >= b.bytes
+            && gap < best_gap
+        {
+            (at, best_gap) = (Some(end), gap);
+        }
+        end = end.max(offset + c.bytes);
+    }
+    let own = at.unwrap_or(end);
+    let position = placed.partition_point(|(_, offset)| *offset <= own);
+    placed.insert(position, (b, own));
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(seed: u64, n: usize) -> Vec<Buffer> {
+        let mut r = of_ops::sample::Rng::new(seed);
+        (0..n)
+            .map(|_| {
+                let first = r.int(0, 40) as u32;
+                Buffer { bytes: r.int(0, 1000) as u64, first, last: first + r.int(0, 12) as u32 }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn buffers_that_live_together_do_not_overlap() {
+        for seed in 0..200 {
+            let b = random(seed, 40);
+            check(&b, &pack(&b, 64), &format!("seed {seed}"));
+        }
+    }
+
+    fn check(b: &[Buffer], p: &Packing, what: &str) {
+        assert!(p.peak >= p.lower_bound);
+        for i in 0..b.len() {
+            assert!(p.offsets[i].is_multiple_of(64) && p.offsets[i] + b[i].bytes <= p.peak);
+            for j in 0..i {
+                let apart = p.offsets[i] + b[i].bytes <= p.offsets[j] || p.offsets[j] + b[j].bytes <= p.offsets[i];
+                assert!(!b[i].overlaps(&b[j]) || apart, "{what}: {i} and {j}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_packing_of_few_buffers_needs_less() {
+        for seed in 0..100 {
+            let p = pack(&random(seed, 40), 64);
+            assert_eq!(p.peak, p.lower_bound, "seed {seed}");
+        }
+    }
+
+    /// Every packing that cannot be pushed down comes from some order, each buffer put as low as those before it let it.
+    fn least(buffers: &[Buffer], placed: &mut Vec<(Buffer, u64)>, waiting: &[usize]) -> u64 {
+        let peak = placed.iter().map(|(b, at)| at + b.bytes).max().unwrap_or(0);
+        let tried = waiting.iter().map(|i| {
+            let b = buffers[*i];
+            let top = |(c, at): &(Buffer, u64)| if c.overlaps(&b) { at + c.bytes } else { 0 };
+            let at = placed.iter().map(top).max().unwrap_or(0);
+            placed.push((b, at));
+            let rest: Vec<usize> = waiting.iter().copied().filter(|j| j != i).collect();
+            let peak = least(buffers, placed, &rest);
+            placed.pop();
+            peak
+        });
+        tried.min().unwrap_or(peak)
+    }
+
+    /// The least memory is found and proven.
+    fn settles(buffers: &[Buffer], what: &str) -> Packing {
+        let lower_bound = most_alive(buffers);
+        let mut p = Packing { offsets: Vec::new(), peak: u64::MAX, lower_bound };
+        exact::settle(buffers, &mut p);
+        let all: Vec<usize> = (0..buffers.len()).collect();
+        assert_eq!(p.peak, least(buffers, &mut Vec::new(), &all), "{what}");
+        assert_eq!(p.lower_bound, p.peak, "{what}");
+        check(buffers, &p, what);
+        p
+    }
+
+    #[test]
+    fn the_complete_search_finds_the_least() {
+        for seed in 0..300 {
+            let mut r = of_ops::sample::Rng::new(seed);
+            let buffers: Vec<Buffer> = (0..7)
+                .map(|_| {
+                    let first = r.int(0, 5) as u32;
+                    Buffer { bytes: 64 * r.int(0, 6) as u64, first, last: first + r.int(0, 3) as u32 }
+                })
+                .collect();
+            settles(&buffers, &format!("seed {seed}"));
+        }
+    }
+
+    #[test]
+    fn what_lives_at_one_step_may_not_be_enough() {
+        let of = [
+            (2, 0, 0),
+            (2, 0, 1),
+            (2, 0, 0),
+            (1, 1, 2),
+            (3, 1, 3),
+            (1, 2, 2),
+            (1, 2, 3),
+            (2, 3, 4),
+            (2, 4, 4),
+            (2, 4, 4),
+        ];
+        let buffers = of.map(|(units, first, last)| Buffer { bytes: 64 * units, first, last });
+        assert_eq!((most_alive(&buffers), settles(&buffers, "six units live").peak), (6 * 64, 7 * 64));
+    }
+
+    #[test]
+    fn nothing_takes_nothing() {
+        assert_eq!(pack(&[], 64), Packing { offsets: Vec::new(), peak: 0, lower_bound: 0 });
+    }
+
+    #[test]
+    fn a_chain_needs_its_two_largest_neighbours() {
+        let b: Vec<Buffer> = (0..10).map(|i| Buffer { bytes: 64, first: i, last: i + 1 }).collect();
+        let p = pack(&b, 64);
+        assert_eq!((p.peak, p.lower_bound), (128, 128));
+    }
+}

@@ -1,0 +1,305 @@
+//! The physical graph: steps in execution order over buffers, and its translation to a program of the plan.
+//!
+//! Lowering produces a [`Physical`]; [`Physical::assemble`] finds lifetimes, packs the memory, and writes tasks,
+//! registers and control edges. Nothing here knows ops.
+
+mod assemble;
+pub mod async_order;
+pub mod memory;
+
+use std::sync::Arc;
+
+use of_ir::{DType, Dim};
+use of_plan::{Again, Arg, ControlKind, ElementType, Rendezvous, Transfer};
+
+use crate::kernel::extent::Extent;
+
+/// Buffers start at multiples of this many bytes.
+pub const ALIGN: u64 = 64;
+
+/// A buffer or a runtime-owned object.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// Logical name, `op/tensor`.
+    pub name: String,
+    /// Element type; `None` for sequences and optionals.
+    pub dtype: Option<DType>,
+    /// Extents; -1 where an object's are not known.
+    pub dims: Vec<i64>,
+    /// Bytes of a buffer; `None` for an object.
+    pub bytes: Option<u64>,
+    /// Extents of an object as functions of the symbols; none where they are not known.
+    pub extents: Vec<Dim>,
+}
+
+/// Where an operand lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In a slot, by index.
+    Slot(usize),
+    /// In a weight of the plan, by index.
+    Weight(u32),
+}
+
+/// An operand: a place, an offset, and the type under which it is seen where that is not the slot's own.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Operand {
+    /// What it lies in.
+    pub place: Place,
+    /// Bytes from the start of the place.
+    pub offset: u64,
+    /// Another type for the same bytes.
+    pub view: Option<(DType, Vec<i64>)>,
+}
+
+impl Operand {
+    /// All of `place`.
+    pub fn whole(place: Place) -> Self {
+        Operand { place, offset: 0, view: None }
+    }
+
+    fn slot(&self) -> Option<usize> {
+        match self.place {
+            Place::Slot(s) => Some(s),
+            Place::Weight(_) => None,
+        }
+    }
+
+    fn arg(&self) -> Arg {
+        let arg = match self.place {
+            Place::Slot(s) => Arg::regst(s as u32, self.offset),
+            Place::Weight(w) => Arg::weight(w, self.offset),
+        };
+        match &self.view {
+            Some((dtype, dims)) => arg.with_view(element_type(*dtype), dims.clone()),
+            None => arg,
+        }
+    }
+}
+
+/// A region that a step runs.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// Index among the inner programs; in the plan once they are there.
+    pub program: usize,
+    /// Which inputs of the step the region captures, in the order of its program's inputs after its own arguments.
+    pub captures: Vec<u32>,
+}
+
+/// What a step runs.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A kernel of the plan.
+    Kernel {
+        /// Index in the plan's code.
+        code: u32,
+        /// Buffers in the kernel's order, reads and writes.
+        args: Vec<Operand>,
+        /// Slots that it writes.
+        writes: Vec<usize>,
+        /// Whether it computes with the values of symbols.
+        symbols: bool,
+        /// Iterations of the outer loop, the fewest worth a worker, and each worker's scratch bytes.
+        iterations: Extent,
+        /// See `iterations`.
+        grain: i64,
+        /// See `iterations`.
+        scratch_bytes: u64,
+    },
+    /// An executable of a backend.
+    Backend {
+        /// Name of the backend.
+        backend: &'static str,
+        /// Offset and length in the payload section.
+        payload: (u64, u64),
+        /// Operands in order.
+        inputs: Vec<Operand>,
+        /// Slots in order of the results.
+        outputs: Vec<usize>,
+        /// Transfers that it does the rank's share in.
+        rendezvous: Vec<Rendezvous>,
+        /// Whether it goes on beside the host.
+        is_async: bool,
+    },
+    /// Regions.
+    Control {
+        /// How they are run.
+        kind: ControlKind,
+        /// The operands that are there, then what the regions capture.
+        inputs: Vec<Operand>,
+        /// Which operands are there.
+        given: Vec<bool>,
+        /// The regions.
+        bodies: Vec<Body>,
+        /// Slots in order of the results.
+        outputs: Vec<usize>,
+    },
+    /// A copy into a slot.
+    Copy {
+        /// From.
+        src: Operand,
+        /// To.
+        dst: usize,
+    },
+    /// The share of a rank in a transfer between ranks.
+    Boxing {
+        /// What is transferred.
+        transfer: Transfer,
+        /// The rank's part before.
+        src: Operand,
+        /// Its part after.
+        dst: usize,
+    },
+    /// The caller's input into a slot.
+    Feed {
+        /// Index of the input.
+        port: u32,
+        /// To.
+        dst: usize,
+    },
+    /// A slot to the caller.
+    Fetch {
+        /// Index of the output.
+        port: u32,
+        /// From.
+        src: usize,
+    },
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Name for people.
+    pub name: String,
+    /// The ops it came from.
+    pub locations: Vec<String>,
+    /// What it runs.
+    pub work: Work,
+    /// Floating-point operations.
+    pub flops: Flops,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// What a kernel reads again and again, where it is too large for the second cache.
+    pub again: Option<Again>,
+}
+
+/// Floating-point operations of a step, by the rate at which a machine does them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flops {
+    /// Multiplications and additions of sums of products.
+    pub products: u64,
+    /// Operations on elements one by one, and sums of them.
+    pub pointwise: u64,
+}
+
+impl Flops {
+    /// Those of a product.
+    pub fn products(products: u64) -> Self {
+        Self { products, pointwise: 0 }
+    }
+
+    /// Those on elements.
+    pub fn pointwise(pointwise: u64) -> Self {
+        Self { products: 0, pointwise }
+    }
+
+    /// All of them.
+    pub fn all(self) -> u64 {
+        self.products + self.pointwise
+    }
+}
+
+/// Name, element type and extents of an input or output.
+#[derive(Clone, Debug)]
+pub struct PortSpec {
+    /// As the model calls it.
+    pub name: String,
+    /// Element type; `None` for sequences and optionals.
+    pub dtype: Option<DType>,
+    /// Extents; -1 where not known.
+    pub dims: Vec<i64>,
+    /// Whether it is a runtime-owned object.
+    pub object: bool,
+}
+
+/// A lowered function.
+#[derive(Clone, Debug, Default)]
+pub struct Physical {
+    /// Slots; the index is the register's id.
+    pub slots: Vec<Slot>,
+    /// Steps in execution order.
+    pub steps: Vec<Step>,
+    /// Inputs.
+    pub inputs: Vec<PortSpec>,
+    /// Outputs.
+    pub outputs: Vec<PortSpec>,
+    /// Symbols whose values are found during the run.
+    pub symbols: Vec<Arc<str>>,
+    /// Whether transfers that follow one another may be made together.
+    pub merges_collectives: bool,
+}
+
+impl Step {
+    /// Slots that it reads.
+    pub(crate) fn reads(&self) -> Vec<usize> {
+        let mut out: Vec<usize> = match &self.work {
+            Work::Kernel { args, writes, .. } => {
+                args.iter().filter_map(Operand::slot).filter(|s| !writes.contains(s)).collect()
+            }
+            Work::Backend { inputs, .. } | Work::Control { inputs, .. } => {
+                inputs.iter().filter_map(Operand::slot).collect()
+            }
+            Work::Copy { src, .. } | Work::Boxing { src, .. } => src.slot().into_iter().collect(),
+            Work::Fetch { src, .. } => vec![*src],
+            Work::Feed { .. } => Vec::new(),
+        };
+        out.sort_unstable();
+        out.dedup();
+        out
+    }
+
+    /// Slots that it writes.
+    pub(crate) fn writes(&self) -> Vec<usize> {
+        match &self.work {
+            Work::Kernel { writes, .. } => writes.clone(),
+            Work::Backend { outputs, .. } | Work::Control { outputs, .. } => outputs.clone(),
+            Work::Copy { dst, .. } | Work::Boxing { dst, .. } | Work::Feed { dst, .. } => vec![*dst],
+            Work::Fetch { .. } => Vec::new(),
+        }
+    }
+}
+
+/// The plan's name of an element type.
+pub fn element_type(dtype: DType) -> ElementType {
+    match dtype {
+        DType::F64 => ElementType::F64,
+        DType::F32 => ElementType::F32,
+        DType::F16 => ElementType::F16,
+        DType::BF16 => ElementType::Bf16,
+        DType::F8E4M3FN => ElementType::F8E4M3FN,
+        DType::F8E4M3FNUZ => ElementType::F8E4M3FNUZ,
+        DType::F8E5M2 => ElementType::F8E5M2,
+        DType::F8E5M2FNUZ => ElementType::F8E5M2FNUZ,
+        DType::F8E8M0FNU => ElementType::F8E8M0FNU,
+        DType::F4E2M1FN => ElementType::F4E2M1FN,
+        DType::I2 => ElementType::I2,
+        DType::I4 => ElementType::I4,
+        DType::I8 => ElementType::I8,
+        DType::I16 => ElementType::I16,
+        DType::I32 => ElementType::I32,
+        DType::I64 => ElementType::I64,
+        DType::U2 => ElementType::Ui2,
+        DType::U4 => ElementType::Ui4,
+        DType::U8 => ElementType::Ui8,
+        DType::U16 => ElementType::Ui16,
+        DType::U32 => ElementType::Ui32,
+        DType::U64 => ElementType::Ui64,
+        DType::Bool => ElementType::I1,
+        DType::String => ElementType::String,
+    }
+}
+
+/// The inverse of [`element_type`]; `None` for `Unknown`.
+pub fn dtype_of(e: ElementType) -> Option<DType> {
+    DType::ALL.into_iter().find(|d| element_type(*d) == e)
+}

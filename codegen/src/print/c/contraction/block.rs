@@ -1,0 +1,187 @@
+//! Products of some rows at a time, as a part of another kernel.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use crate::isa::Isa;
+use crate::kernel::body::Body;
+use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, Tile, depth, panel};
+use crate::kernel::extent::Extent;
+use crate::print::c::contraction::Emit;
+use crate::print::c::contraction::sums::{Columns, Sums};
+use crate::print::c::{copy, vector};
+use crate::print::expr::ctype;
+use crate::print::index;
+
+/// A product of some rows at a time by all of its columns, as a part of a kernel that makes the left operand or uses the
+/// result itself.
+pub struct Block<'a> {
+    /// What is multiplied; panels and rows that lie one after another, whatever the batch.
+    pub spec: &'a Contraction,
+    /// The register tile.
+    pub tile: Tile,
+    /// The epilogue; its first load is this argument of the kernel.
+    pub body: &'a Body,
+    /// The same.
+    pub first_load: usize,
+    /// How its loads go along.
+    pub walk: &'a [AccessStrides],
+    /// How the result does.
+    pub to: &'a AccessStrides,
+    /// C expressions: the left operand at the first row of the block, the right one, the result at that row.
+    pub left: &'a str,
+    /// The same.
+    pub right: &'a str,
+    /// The same.
+    pub result: &'a str,
+    /// C: a number for each row of the block that multiplies its sums.
+    pub factors: Option<&'a str>,
+}
+
+impl Block<'_> {
+    /// Floats of scratch for sums of many terms.
+    pub fn sums(&self, isa: &Isa) -> usize {
+        if self.pieces() { self.tile.rows * self.tile.vectors * isa.lanes } else { 0 }
+    }
+
+    fn pieces(&self) -> bool {
+        self.spec.element == Element::Float && depth(self.spec).guess() > 2 * PIECE
+    }
+
+    /// Prints the product of the `count` rows from `first` on (C variables), where every block but the last has whole
+    /// tiles; `batch` is a C variable too. Sums of many terms wait at `sums`.
+    ///
+    /// # Errors
+    /// When the right operand is kept in fewer bits than it is multiplied in, or how long sums are is not known.
+    pub fn print(&self, sums: &str, isa: &Isa, c: &mut String) -> Result<(), String> {
+        let Block { spec, tile, body, .. } = self;
+        let width = tile.vectors * isa.lanes;
+        let panels = spec.columns.div_ceil(&width.into());
+        vector::vector_constants(body, c);
+        if self.pieces() {
+            let _ = writeln!(c, "    f32 *const S = {sums};");
+        }
+        let [t, u, ..] = spec.element.names();
+        let _ = writeln!(c, "    const {t} *const A = {};", self.left);
+        let _ = writeln!(c, "    for (i64 panel = 0; panel < {panels}; panel++) {{");
+        let step = match &spec.b {
+            Operand::Packed => panel(spec, width),
+            Operand::PackedHalf(_) => return Err("the products of an attention read what they multiply".into()),
+            Operand::RowMajor(_) => width.into(),
+            Operand::Transposed(line) => line * width,
+        };
+        let run = match (spec.element, &spec.b) {
+            (Element::Half(_), Operand::Packed) => {
+                Some(spec.run.number().ok_or("a product of groups of unknown depth")?)
+            }
+            _ => None,
+        };
+        let _ = writeln!(c, "    const {u} *const B = {} + panel * {step};", self.right);
+        for (i, (l, w)) in body.loads.iter().zip(self.walk).enumerate() {
+            let t = ctype(l.dtype);
+            let at = index::flat_offset(&spec.batch, &w.batch, "batch");
+            let _ = writeln!(
+                c,
+                "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + first * {} + panel * {};",
+                self.first_load + i,
+                w.inner,
+                &w.column * width
+            );
+        }
+        let made = body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype);
+        let _ = writeln!(c, "    {} *const Q0 = {} + panel * {width};", ctype(made), self.result);
+        let dots = matches!(spec.b, Operand::Transposed(_));
+        let sums = Sums {
+            spec,
+            run,
+            stored: None,
+            pieces: self.pieces(),
+            blocks: None,
+            tile: *tile,
+            isa,
+            width,
+            ahead: None,
+            dots,
+        };
+        let emit = Emit { sums, body, walk: self.walk, to: self.to, panels: &panels, factors: self.factors };
+        let _ = writeln!(c, "    const i64 o = 0; i64 m = 0;");
+        let _ = writeln!(c, "    for (; m + {0} <= count; m += {0}) {{", tile.rows);
+        emit.columns(tile.rows, c);
+        c.push_str("    }\n");
+        match spec.inner.0.number() {
+            Some(rows) if rows.is_multiple_of(tile.rows) => {}
+            Some(rows) => {
+                c.push_str("    if (m < count) {\n");
+                emit.columns(rows % tile.rows, c);
+                c.push_str("    }\n");
+            }
+            None => {
+                for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
+                    let _ = writeln!(c, "    for (; m + {rows} <= count; m += {rows}) {{");
+                    emit.columns(rows, c);
+                    c.push_str("    }\n");
+                }
+            }
+        }
+        c.push_str("    }\n");
+        Ok(())
+    }
+}
+
+impl Sums<'_> {
+    /// The sums `c0_0` of a row with as many columns as a vector has lanes: of each column in a vector along its terms (whole
+    /// groups of them),
+    /// then the vectors' own sums, by halves that change places as in a transpose.
+    pub(super) fn dots(&self, line: &Extent, columns: &Columns, c: &mut String) {
+        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
+        let [t, _, _, dot] = spec.element.names();
+        // Columns that there are not are the last one again.
+        let last = match columns {
+            Columns::First(n) => n - 1,
+            Columns::Unknown => lanes - 1,
+        };
+        let list: Vec<String> = (0..lanes).map(|i| format!("r{i}_0 = {{0}}")).collect();
+        let _ = writeln!(c, "        const {t} *a = A + m * {};\n        vf {};", spec.inner.1, list.join(", "));
+        let step = |part: Option<&str>, c: &mut String| {
+            // Pairs of 16-bit floats are loaded as words.
+            let load = |at: String| match (many, part) {
+                (1, _) => vector::load(DType::F32, &at, &1usize.into(), part),
+                (_, None) => format!("load_i32((const i32 *)({at}))"),
+                (_, Some(n)) => format!("load_part_i32((const i32 *)({at}), {n})"),
+            };
+            let _ =
+                writeln!(c, "          const {} x = {};", if many == 1 { "vf" } else { "vi" }, load("a + kk".into()));
+            for i in 0..lanes {
+                let y = load(format!("B + {} + kk", line * i.min(last)));
+                let _ = match many {
+                    1 => writeln!(c, "          r{i}_0 += x * {y};"),
+                    _ => writeln!(c, "          r{i}_0 = {dot}(r{i}_0, x, {y});"),
+                };
+            }
+        };
+        let step_by = many * lanes;
+        let _ = writeln!(c, "        for (i64 kk = 0; kk + {step_by} <= {}; kk += {step_by}) {{", spec.run);
+        step(None, c);
+        let _ = writeln!(
+            c,
+            "        }}\n        if ({0} % {step_by}) {{ const i64 kk = {0} / {step_by} * {step_by};",
+            spec.run
+        );
+        step(Some(&format!("({} - kk) / {many}", spec.run)), c);
+        c.push_str("        }\n");
+        for step in 0..lanes.trailing_zeros() {
+            let s = 1 << step;
+            for i in (0..lanes).step_by(2 * s) {
+                let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
+                let (low, high) = copy::swapped_blocks(lanes, s);
+                let _ = writeln!(
+                    c,
+                    "        const vf r{i}_{} = SHUFFLE({a}, {b}, {low}) + SHUFFLE({a}, {b}, {high});",
+                    step + 1
+                );
+            }
+        }
+        let _ = writeln!(c, "        const vf c0_0 = r0_{};", lanes.trailing_zeros());
+    }
+}

@@ -1,0 +1,392 @@
+//! Contractions in C: a register tile of accumulators, then the epilogue, then the store.
+
+mod block;
+mod sums;
+
+pub use block::Block;
+
+use std::fmt::Write;
+
+use crate::isa::{Isa, LINE};
+use crate::kernel::body::{Body, Node};
+use crate::kernel::contraction::{
+    AccessStrides, Blocks, Contraction, Element, Operand, PIECE, RowAxes, STAYS, Tile, depth, panel,
+};
+use crate::kernel::extent::Extent;
+use crate::print::c::contraction::sums::{Columns, Sums};
+use crate::print::c::vector;
+use crate::print::c::vector::vtype;
+use crate::print::expr::ctype;
+use crate::print::{Source, index};
+
+impl Element {
+    /// The C types of an element of the left operand and of the right one, of a vector of sums, and what adds products to it.
+    pub fn names(self) -> [&'static str; 4] {
+        match self {
+            Element::Float => ["f32", "f32", "vf", ""],
+            Element::Half(_) => ["bf16", "bf16", "vf", "dot2_bf16"],
+            Element::Unsigned | Element::Signed => ["u8", "i8", "vi", "dot4"],
+        }
+    }
+}
+
+impl Blocks {
+    /// C for how many terms the block at `k0` has, of `k`.
+    fn count(self, k: &Extent) -> String {
+        match k.number() {
+            Some(k) if k.is_multiple_of(self.terms) => self.terms.to_string(),
+            _ => format!("dim_min({}, {k} - k0)", self.terms),
+        }
+    }
+}
+
+/// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores. The last axes of the space of `body` are
+/// batch, outer rows, inner rows and columns with the extents of `axes`; `out` are the strides of the stores along them.
+///
+/// # Errors
+/// When the epilogue has no vector form or an access of it cannot follow the rows.
+pub fn contraction(
+    spec: &Contraction,
+    tile: Tile,
+    body: &Body,
+    axes: &RowAxes,
+    out: &[Extent],
+    isa: &Isa,
+) -> Result<Source, String> {
+    if let Element::Half(dtype) = spec.element
+        && !isa.multiplies(dtype)
+    {
+        return Err(format!("{} does not multiply {dtype}; the pass widen-floats makes f32 of it", isa.name));
+    }
+    if !vector::vectorizable(body) {
+        return Err("the epilogue has no vector form".into());
+    }
+    let (k, width) = (depth(spec), tile.vectors * isa.lanes);
+    let panels = spec.columns.div_ceil(&width.into());
+    let batches: Extent = spec.batch.iter().product();
+    // Outer rows are cut so that there is work for several workers; where there is one outer row, inner tiles are.
+    let tiles = spec.inner.0.div_ceil(&tile.rows.into());
+    let lines = !spec.outer.0.is(1);
+    let blocks = Blocks::choose(spec, tile, width);
+    let (cuts, per_cut) = match blocks {
+        Some(b) => (tiles.div_ceil(&b.tiles.into()).max(&1usize.into()), b.tiles.into()),
+        None if lines => cut(&spec.outer.0),
+        None => cut(&tiles),
+    };
+    let mut walk = Vec::new();
+    for l in &body.loads {
+        walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
+    }
+    let to = axes.walk(out).ok_or("the result does not follow the rows")?;
+    // 16-bit floats are widened once for many tiles, or as they are read for few, of which one that is alone must be fast.
+    let many = (&spec.inner.0 * &spec.outer.0).number().is_some_and(|rows| rows > FEW_TILES * tile.rows);
+    let widened = matches!(spec.b, Operand::PackedHalf(_)) && many;
+    let stored = if let Operand::PackedHalf(d) = spec.b { Some(d).filter(|_| !widened) } else { None };
+    let own_panel = widened || matches!(spec.b, Operand::Transposed(_));
+    let sums_at = match k.number() {
+        Some(k) if own_panel => blocks.map_or(k, |b| b.terms) * width,
+        None if own_panel => return Err("the length of its sum is not known before the run".into()),
+        _ => 0,
+    };
+    // Rounding errors grow with the length of a sum: pieces keep them small.
+    let long = k.guess() > 2 * PIECE && spec.run.guess() >= PIECE / 2;
+    let pieces = spec.element == Element::Float && long && blocks.is_none();
+    let mut c = String::new();
+    vector::vector_constants(body, &mut c);
+    if pieces {
+        let _ = writeln!(c, "  f32 *const S = (f32 *)scratch + {sums_at};");
+    }
+    let all = &panels * &cuts;
+    if let Some(b) = blocks {
+        let _ = writeln!(c, "  for (i64 i0 = begin, i1; i0 < end; i0 = i1) {{");
+        let _ = writeln!(c, "  i1 = dim_min(dim_min(end, i0 + {}), (i0 / {panels} + 1) * {panels});", b.group);
+        let _ = writeln!(c, "  for (i64 k0 = 0; k0 < {k}; k0 += {0}) {{ const i64 kn = {1};", b.terms, b.count(&k));
+        let _ = writeln!(c, "  for (i64 it = i0; it < i1; it++) {{");
+        let _ = writeln!(c, "    const i64 batch = it / {all}, part = it / {panels} % {cuts}, panel = it % {panels};");
+        if b.wait(spec) {
+            let rows = (b.tiles + 1) * tile.rows;
+            let _ = writeln!(
+                c,
+                "    f32 *const S = (f32 *)scratch + {sums_at} + ((it - i0) * {rows} - part * {}) * {width};",
+                b.tiles * tile.rows
+            );
+        }
+    } else {
+        let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
+        let _ = writeln!(c, "    const i64 batch = it / {all}, panel = it / {cuts} % {panels}, part = it % {cuts};");
+    }
+    let first = if blocks.is_some() { "k0" } else { "0" };
+    let [t, u, ..] = spec.element.names();
+    let run = match (spec.element, &spec.b) {
+        (Element::Float, _) | (Element::Half(_), Operand::RowMajor(_)) => None,
+        (_, Operand::Packed) => Some(spec.run.number().ok_or("a product of groups of unknown depth")?),
+        _ => return Err("a product of groups whose right operand is not known before the run".into()),
+    };
+    let a_at = index::flat_offset(&spec.batch, &spec.a_batch, "batch");
+    let b_at = index::flat_offset(&spec.batch, &spec.b_batch, "batch");
+    let _ = writeln!(c, "    const {t} *const A = (const {t} *)args[0] + ({a_at}) + {first};");
+    match &spec.b {
+        Operand::Packed => {
+            let size = panel(spec, width);
+            let _ = writeln!(
+                c,
+                "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {size} + {first} * {width};"
+            );
+            if blocks.is_some() {
+                // What is read after this block of the panel: that of the next panel, or the next of the first panel.
+                let _ = writeln!(
+                    c,
+                    "    const {u} *const N = it + 1 < i1 ? B + {size} : k0 + kn < {k} ? B - (it - i0) * {size} + kn * {width} : B;"
+                );
+            }
+        }
+        Operand::PackedHalf(d) => {
+            let at = format!("({b_at}) + panel * {} + {first} * {width}", panel(spec, width));
+            let name = if widened { "H" } else { "B" };
+            let _ = writeln!(c, "    const {d} *const {name} = (const {d} *)args[1] + {at};");
+            if widened {
+                let (each, terms) = match blocks {
+                    Some(_) => ("", "kn".into()),
+                    None => ("if (part == 0 || it == begin) ", k.to_string()),
+                };
+                let _ = writeln!(c, "    f32 *const B = (f32 *)scratch;");
+                let _ = writeln!(
+                    c,
+                    "    {each}for (i64 j = 0; j < {terms} * {width}; j += LANES) store(B + j, load_{d}(H + j));"
+                );
+            }
+        }
+        Operand::RowMajor(ld) => {
+            let _ = writeln!(
+                c,
+                "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {width} + {first} * {ld};"
+            );
+        }
+        Operand::Transposed(ld) => {
+            let _ = writeln!(c, "    const f32 *const BT = (const f32 *)args[1] + ({b_at}) + panel * {};", ld * width);
+            let _ = writeln!(c, "    f32 *const B = (f32 *)scratch;");
+            // Packed once for all parts of a panel that this worker runs.
+            let _ = writeln!(
+                c,
+                "    if (part == 0 || it == begin) {{ const i64 n = {} - panel * {width} < {width} ? {} - panel * {width} : {width};",
+                spec.columns, spec.columns
+            );
+            let _ = writeln!(
+                c,
+                "      for (i64 j = 0; j < n; j++) for (i64 kk = 0; kk < {k}; kk++) B[kk * {width} + j] = BT[j * {ld} + kk];"
+            );
+            let _ = writeln!(
+                c,
+                "      for (i64 j = n; j < {width}; j++) for (i64 kk = 0; kk < {k}; kk++) B[kk * {width} + j] = 0; }}"
+            );
+        }
+    }
+    for (i, l) in body.loads.iter().enumerate() {
+        let t = ctype(l.dtype);
+        let at = index::flat_offset(&spec.batch, &walk[i].batch, "batch");
+        let _ = writeln!(
+            c,
+            "    const {t} *const P{i} = (const {t} *)args[{}] + ({at}) + panel * {};",
+            2 + i,
+            &walk[i].column * width
+        );
+    }
+    let to_at = index::flat_offset(&spec.batch, &to.batch, "batch");
+    for (s, (_, v)) in body.stores.iter().enumerate() {
+        let t = ctype(body.nodes[*v].dtype);
+        let _ = writeln!(
+            c,
+            "    {t} *const Q{s} = ({t} *)args[{}] + ({to_at}) + panel * {width};",
+            2 + body.loads.len() + s
+        );
+    }
+    let bytes = spec.element.size() * depth(spec).guess() * spec.columns.guess();
+    let ahead = ahead(spec, tile, blocks, bytes, isa);
+    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, ahead, dots: false };
+    let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels, factors: None };
+    let full = spec.inner.0.div_floor(&tile.rows.into());
+    if lines {
+        let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
+        let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
+        let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", &full * tile.rows, tile.rows);
+    } else {
+        let _ = writeln!(c, "    const i64 o = 0, m1 = dim_min((part + 1) * {per_cut}, {full});");
+        let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
+    }
+    emit.columns(tile.rows, &mut c);
+    c.push_str("      }\n");
+    let only_last = if lines { String::new() } else { format!("if (part == {cuts} - 1) ") };
+    match spec.inner.0.number() {
+        Some(rows) if rows.is_multiple_of(tile.rows) => {}
+        Some(rows) => {
+            let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", rows / tile.rows * tile.rows);
+            emit.columns(rows % tile.rows, &mut c);
+            c.push_str("      }\n");
+        }
+        // The rows that are left of an unknown number go by fours, then one by one.
+        None => {
+            let _ = writeln!(c, "      {only_last}{{ i64 m = {};", &full * tile.rows);
+            for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
+                let _ = writeln!(c, "      for (; m + {rows} <= {}; m += {rows}) {{", spec.inner.0);
+                emit.columns(rows, &mut c);
+                c.push_str("      }\n");
+            }
+            c.push_str("      }\n");
+        }
+    }
+    c.push_str("    }\n  }\n");
+    if blocks.is_some() {
+        c.push_str("  }\n  }\n");
+    }
+    let waiting = blocks.map_or(0, |b| b.scratch(spec, tile, width));
+    let scratch = (sums_at + waiting + if pieces { tile.rows * width } else { 0 }) * 4;
+    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * cuts, 1) })
+}
+
+/// Prints the product of the rows of `spec`, whole tiles of them, with one packed panel of floats: from `A` and `B` to
+/// `Q`, rows of a panel's width. Of `bytes` of panels each is read once before the first is read again.
+pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
+    let width = tile.vectors * isa.lanes;
+    let ahead = ahead(spec, tile, None, bytes, isa);
+    let sums =
+        Sums { spec, run: None, stored: None, pieces: false, blocks: None, tile, isa, width, ahead, dots: false };
+    let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
+    sums.tile(tile.rows, &Columns::First(width), c);
+    for (r, v) in (0..tile.rows).flat_map(|r| (0..tile.vectors).map(move |v| (r, v))) {
+        let _ = writeln!(c, "        store(Q + (m + {r}) * {width} + {}, c{r}_{v});", v * isa.lanes);
+    }
+    c.push_str("      }\n");
+}
+
+/// Tiles of rows for which 16-bit floats are widened as they are read.
+const FEW_TILES: usize = 2;
+
+/// Lines of the next panel that each step of the sum of a tile asks for. Panels come from far away, and are read once for
+/// all tiles of rows: without it the first of them waits. `bytes` are all that is read before the first panel is read again.
+fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, isa: &Isa) -> Option<usize> {
+    let tiles = match blocks {
+        Some(b) => b.tiles,
+        None => spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows),
+    };
+    // A step takes four bytes of each column.
+    let lines = (4 * tile.vectors * isa.lanes).div_ceil(LINE);
+    let packed = spec.b == Operand::Packed;
+    // A single tile of rows cannot hide anything: the memory is the limit, and the hardware asks ahead by itself.
+    (packed && bytes > STAYS && tiles > 1).then(|| lines.div_ceil(tiles))
+}
+
+/// Cuts `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
+fn cut(n: &Extent) -> (Extent, Extent) {
+    let per = n.div_ceil(&8usize.into()).max(&1usize.into());
+    (n.div_ceil(&per), per)
+}
+
+/// Prints tiles with their epilogue.
+pub(crate) struct Emit<'a> {
+    sums: Sums<'a>,
+    body: &'a Body,
+    walk: &'a [AccessStrides],
+    to: &'a AccessStrides,
+    panels: &'a Extent,
+    /// C: a number for each row that multiplies its sums.
+    factors: Option<&'a str>,
+}
+
+impl Emit<'_> {
+    /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or those that the last panel has.
+    fn columns(&self, rows: usize, c: &mut String) {
+        let Sums { spec, width, .. } = self.sums;
+        let rest = match spec.columns.number() {
+            Some(n) if n.is_multiple_of(width) => None,
+            Some(n) => Some(Columns::First(n % width)),
+            None => Some(Columns::Unknown),
+        };
+        let only = self.panels.is(1);
+        match rest {
+            None => self.tile(rows, &Columns::First(width), c),
+            Some(rest) if only => self.tile(rows, &rest, c),
+            Some(rest) => {
+                let whole = match rest {
+                    Columns::First(_) => format!("panel + 1 < {}", self.panels),
+                    Columns::Unknown => format!("(panel + 1) * {} <= {}", width, spec.columns),
+                };
+                let _ = writeln!(c, "        if ({whole}) {{");
+                self.tile(rows, &Columns::First(width), c);
+                c.push_str("        } else {\n");
+                if matches!(rest, Columns::Unknown) {
+                    let _ = writeln!(c, "        const i64 rest = {} - panel * {};", spec.columns, width);
+                }
+                self.tile(rows, &rest, c);
+                c.push_str("        }\n");
+            }
+        }
+    }
+
+    fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
+        let Sums { spec, blocks, .. } = self.sums;
+        let vectors = self.sums.vectors(columns);
+        self.ask_ahead(rows, vectors, c);
+        self.sums.tile(rows, columns, c);
+        let waits = blocks.is_some_and(|b| b.wait(spec));
+        if waits {
+            c.push_str("        if (k0 > 0) {\n");
+            self.sums.each(rows, vectors, "{c} += load({s});", c);
+            let _ = writeln!(c, "        }}\n        if (k0 + kn < {}) {{", spec.run);
+            self.sums.each(rows, vectors, "store({s}, {c});", c);
+            c.push_str("        } else {\n");
+        }
+        for r in 0..rows {
+            for v in 0..vectors {
+                self.epilogue(r, v, self.sums.part(columns, v).as_deref(), c);
+            }
+        }
+        if waits {
+            c.push_str("        }\n");
+        }
+    }
+
+    /// Asks for what the epilogue reads of tensors as large as the result, which comes while the sums are made: a tile reads
+    /// a few lines of many rows, ahead of which the hardware does not ask.
+    fn ask_ahead(&self, rows: usize, vectors: usize, c: &mut String) {
+        let lanes = self.sums.isa.lanes;
+        for (i, (l, w)) in self.body.loads.iter().zip(self.walk).enumerate() {
+            let (Some(bits), true) = (l.dtype.bits(), w.column.is(1) && !w.inner.is(0)) else { continue };
+            let step = 8 * LINE / bits;
+            for (r, at) in (0..rows).flat_map(|r| (0..vectors * lanes).step_by(step).map(move |at| (r, at))) {
+                let _ = writeln!(
+                    c,
+                    "        __builtin_prefetch(P{i} + o * {} + (m + {r}) * {} + {at}, 0, 2);",
+                    w.outer, w.inner
+                );
+            }
+        }
+    }
+
+    /// The epilogue on one vector of the tile.
+    fn epilogue(&self, r: usize, v: usize, part: Option<&str>, c: &mut String) {
+        let (body, lanes) = (self.body, self.sums.isa.lanes);
+        let name = |i: usize| format!("t{i}");
+        c.push_str("        {");
+        for (i, t) in body.nodes.iter().enumerate() {
+            let value = match &t.node {
+                Node::Const(_) | Node::Reduce(..) => continue,
+                Node::Anchor => match self.factors {
+                    Some(f) => format!("c{r}_{v} * SPLAT({f}[m + {r}])"),
+                    None => format!("c{r}_{v}"),
+                },
+                Node::Load(l) => {
+                    let w = &self.walk[*l];
+                    let at = format!("P{l} + o * {} + (m + {r}) * {} + {}", w.outer, w.inner, &w.column * (v * lanes));
+                    vector::load(t.dtype, &at, &w.column, part)
+                }
+                Node::Op(op, args) => vector::vector(body, *op, args, &name),
+            };
+            let _ = write!(c, " const {} t{i} = {value};", vtype(t.dtype));
+        }
+        for (s, (_, node)) in body.stores.iter().enumerate() {
+            let at = format!("Q{s} + o * {} + (m + {r}) * {} + {}", self.to.outer, self.to.inner, v * lanes);
+            let _ = write!(c, " {}", vector::store(body, *node, &at, part));
+        }
+        c.push_str(" }\n");
+    }
+}

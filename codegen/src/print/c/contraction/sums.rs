@@ -1,0 +1,266 @@
+//! The sums of a register tile, whatever is multiplied.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use crate::isa::{Isa, LINE};
+use crate::kernel::contraction::{Blocks, Contraction, Element, Operand, PIECE, Tile, groups, panel};
+use crate::kernel::extent::Extent;
+use crate::print::c::vector;
+use crate::print::expr::ctype;
+
+/// Bytes that 16-bit floats are asked for ahead.
+const HALF_PREFETCH_BYTES: usize = 4096;
+
+/// The columns of a panel that there are.
+pub(crate) enum Columns {
+    /// So many.
+    First(usize),
+    /// The C variable `rest` says.
+    Unknown,
+}
+
+/// Prints the sums of a tile.
+pub(crate) struct Sums<'a> {
+    pub spec: &'a Contraction,
+    /// The contiguous elements of `a` at each tap where they meet groups; nothing where rows of `b` are read.
+    pub run: Option<usize>,
+    /// The type of the panel's elements where these are 16-bit floats.
+    pub stored: Option<DType>,
+    /// Whether a long sum is made of sums over pieces, which are added up in scratch.
+    pub pieces: bool,
+    /// Whether the terms are those of a block: `kn` from `k0` on.
+    pub blocks: Option<Blocks>,
+    pub tile: Tile,
+    pub isa: &'a Isa,
+    pub width: usize,
+    /// Lines of the cache that a step of the sum asks for ahead; nothing where the right operand stays in the cache.
+    pub ahead: Option<usize>,
+    /// Whether each sum is that of a vector along its terms, from a right operand whose columns are contiguous.
+    pub dots: bool,
+}
+
+impl Sums<'_> {
+    /// The sums `c0_0`, `c0_1` … of `rows` rows from `(o, m)` on.
+    pub(super) fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
+        let (spec, lanes) = (self.spec, self.isa.lanes);
+        if let (true, Operand::Transposed(line)) = (self.dots, &spec.b) {
+            return self.dots(line, columns, c);
+        }
+        let vectors = self.vectors(columns);
+        let [t, u, sum, _] = spec.element.names();
+        let u = self.stored.map_or(u, ctype);
+        let _ = writeln!(c, "        const {t} *a0 = A + o * {} + m * {};", spec.outer.1, spec.inner.1);
+        let header = if spec.element == Element::Signed { 4 * self.width } else { 0 };
+        let _ = writeln!(c, "        const {u} *b = B + {header};");
+        if let Some(lines) = self.ahead {
+            // Each tile asks for its share of the panel that comes next, all of which is there when it is needed.
+            let (share, group) = (lines * self.line(), spec.element.group());
+            if let Some(b) = self.blocks {
+                let number = format!("(m / {} - part * {})", self.tile.rows, b.tiles);
+                let _ = writeln!(
+                    c,
+                    "        const {u} *f = {number} * {share} < {0} ? N + {number} * {share} * (kn / {group}) : B;",
+                    group * self.width
+                );
+            } else {
+                let (size, step) = (panel(spec, self.width), groups(spec) * share);
+                let number =
+                    format!("(o * {} + m / {})", spec.inner.0.div_ceil(&self.tile.rows.into()), self.tile.rows);
+                let _ = writeln!(
+                    c,
+                    "        const {u} *f = B + ({number} * {step} < {size} ? {size} + {number} * {step} : 0);"
+                );
+            }
+        }
+        let start = |v: usize| {
+            if header > 0 { format!("load_i32((const i32 *)B + {})", v * lanes) } else { "{0}".into() }
+        };
+        for r in 0..rows {
+            let list: Vec<String> = (0..vectors).map(|v| format!("c{r}_{v} = {}", start(v))).collect();
+            let _ = writeln!(c, "        {sum} {};", list.join(", "));
+        }
+        if self.pieces {
+            self.each(rows, vectors, "store({s}, (vf){0});", c);
+        }
+        let mut a = String::from("a0");
+        for (t, (n, step)) in spec.taps.iter().enumerate() {
+            if *n > 1 {
+                let _ = writeln!(c, "        for (i64 k{t} = 0; k{t} < {n}; k{t}++)");
+                let _ = write!(a, " + k{t} * {step}");
+            }
+        }
+        let _ = writeln!(c, "        {{ const {t} *a = {a};");
+        match (self.run, spec.element) {
+            (Some(run), _) => self.groups(run, rows, vectors, c),
+            (None, Element::Half(_)) => self.pairs(rows, columns, c),
+            (None, _) => self.floats(rows, columns, c),
+        }
+        c.push_str("        }\n");
+        if self.pieces {
+            self.each(rows, vectors, "{c} = load({s});", c);
+        }
+        debug_assert!(self.tile.rows >= rows);
+    }
+
+    /// Vectors that have columns.
+    pub(super) fn vectors(&self, columns: &Columns) -> usize {
+        match columns {
+            Columns::First(n) => n.div_ceil(self.isa.lanes),
+            Columns::Unknown => self.tile.vectors,
+        }
+    }
+
+    /// How many lanes of a vector are columns: a C expression, nothing for all.
+    pub(super) fn part(&self, columns: &Columns, v: usize) -> Option<String> {
+        let (lanes, before) = (self.isa.lanes, v * self.isa.lanes);
+        match columns {
+            Columns::First(n) if n - before >= lanes => None,
+            Columns::First(n) => Some((n - before).to_string()),
+            Columns::Unknown => Some(format!("dim_min(dim_max(rest - {before}, 0), LANES)")),
+        }
+    }
+
+    /// Elements of the right operand in a line of the cache.
+    fn line(&self) -> usize {
+        LINE / self.spec.element.size()
+    }
+
+    /// Asks for what comes next of the panels.
+    fn ask_ahead(&self, c: &mut String) {
+        let Some(lines) = self.ahead else { return };
+        for line in 0..lines {
+            let _ = writeln!(c, "          __builtin_prefetch(f + {}, 0, 2);", line * self.line());
+        }
+        let _ = writeln!(c, "          f += {};", lines * self.line());
+    }
+
+    /// The sum over one run of floats.
+    fn floats(&self, rows: usize, columns: &Columns, c: &mut String) {
+        let (spec, lanes, vectors) = (self.spec, self.isa.lanes, self.vectors(columns));
+        if self.pieces {
+            let _ = writeln!(c, "        for (i64 from = 0; from < {}; from += {PIECE}) {{", spec.run);
+            let _ = writeln!(c, "        const i64 to = dim_min(from + {PIECE}, {});", spec.run);
+            c.push_str("        for (i64 kk = from; kk < to; kk++) {\n");
+        } else {
+            let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
+            let _ = writeln!(c, "        for (i64 kk = 0; kk < {terms}; kk++) {{");
+        }
+        self.ask_ahead(c);
+        if self.stored.is_some() {
+            // Few bytes a step: the hardware asks for too little ahead of them.
+            for line in (0..2 * vectors * lanes).step_by(LINE) {
+                let _ = writeln!(c, "          __builtin_prefetch(b + {});", (HALF_PREFETCH_BYTES + line) / 2);
+            }
+        }
+        for v in 0..vectors {
+            let packed = !matches!(spec.b, Operand::RowMajor(_));
+            let part = self.part(columns, v).filter(|_| !packed);
+            let dtype = self.stored.unwrap_or(DType::F32);
+            let b = vector::load(dtype, &format!("b + {}", v * lanes), &1usize.into(), part.as_deref());
+            let _ = writeln!(c, "          const vf b{v} = {b};");
+        }
+        for r in 0..rows {
+            let _ = write!(c, "          {{ const vf x = SPLAT(a[kk + {}]);", &spec.inner.1 * r);
+            for v in 0..vectors {
+                let _ = write!(c, " c{r}_{v} += x * b{v};");
+            }
+            c.push_str(" }\n");
+        }
+        let b_step = match &spec.b {
+            Operand::RowMajor(ld) => ld.clone(),
+            _ => self.width.into(),
+        };
+        let _ = writeln!(c, "          b += {b_step};\n        }}");
+        if self.pieces {
+            self.each(rows, vectors, "store({s}, load({s}) + {c}); {c} = (vf){0};", c);
+            c.push_str("        }\n");
+        }
+    }
+
+    /// A statement for each accumulator `{c}` and its place `{s}` in scratch.
+    pub(super) fn each(&self, rows: usize, vectors: usize, statement: &str, c: &mut String) {
+        for r in 0..rows {
+            for v in 0..vectors {
+                let at = (r * self.tile.vectors + v) * self.isa.lanes;
+                let place =
+                    if self.blocks.is_some() { format!("S + m * {} + {at}", self.width) } else { format!("S + {at}") };
+                let _ =
+                    writeln!(c, "        {}", statement.replace("{s}", &place).replace("{c}", &format!("c{r}_{v}")));
+            }
+        }
+    }
+
+    /// The sum over one run, so many elements of it at a time as are multiplied at once.
+    fn groups(&self, run: usize, rows: usize, vectors: usize, c: &mut String) {
+        let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
+        let [t, ..] = spec.element.names();
+        let group = |word: &dyn Fn(Extent) -> String, c: &mut String| {
+            for v in 0..vectors {
+                let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
+            }
+            self.ask_ahead(c);
+            // A panel waits in the second cache.
+            for line in (0..vectors * lanes * 4).step_by(LINE) {
+                let at = (2048 + line) / spec.element.size();
+                let _ = writeln!(c, "          __builtin_prefetch(b + {at});");
+            }
+            self.multiply(rows, vectors, word, c);
+            let _ = writeln!(c, "          b += {};\n        }}", many * self.width);
+        };
+        let (full, rest) = (run / many, run % many);
+        if full > 0 {
+            let full = if self.blocks.is_some() { format!("kn / {many}") } else { full.to_string() };
+            let _ = writeln!(c, "        for (i64 kk = 0; kk < {full}; kk++) {{");
+            group(&|at| format!("word(a + kk * {many} + {at})"), c);
+        }
+        if rest > 0 {
+            c.push_str("        {\n");
+            match run.checked_sub(many).filter(|_| spec.element.exact()) {
+                Some(last) => group(&|at| format!("word(a + {})", at + last), c),
+                // A float read twice, once for nothing, might be infinite.
+                None => {
+                    group(&|at| format!("word_part((const u8 *)(a + {}), {rest} * sizeof({t}))", at + (run - rest)), c)
+                }
+            }
+        }
+    }
+
+    /// Adds the products of a group of each row, the word at `word` of its place, with the vectors `b0`, `b1` … of columns.
+    fn multiply(&self, rows: usize, vectors: usize, word: &dyn Fn(Extent) -> String, c: &mut String) {
+        let [.., dot] = self.spec.element.names();
+        let flip = if self.spec.element == Element::Signed { " ^ (i32)0x80808080" } else { "" };
+        for r in 0..rows {
+            let _ = write!(c, "          {{ const vi x = SPLATI({}{flip});", word(&self.spec.inner.1 * r));
+            for v in 0..vectors {
+                let _ = write!(c, " c{r}_{v} = {dot}(c{r}_{v}, x, b{v});");
+            }
+            c.push_str(" }\n");
+        }
+    }
+
+    /// The sum over one run of 16-bit floats, two at a time, whose right operand lies in rows.
+    fn pairs(&self, rows: usize, columns: &Columns, c: &mut String) {
+        let (spec, vectors) = (self.spec, self.vectors(columns));
+        let Operand::RowMajor(ld) = &spec.b else { return };
+        let step = |load: &str, word: &dyn Fn(Extent) -> String, c: &mut String| {
+            for v in 0..vectors {
+                let at = format!("b + {}", v * self.isa.lanes);
+                let (part, count) = self.part(columns, v).map_or(("", String::new()), |n| ("_part", format!(", {n}")));
+                let load = load.replace("{part}", part).replace("{at}", &at).replace("{count}", &count);
+                let _ = writeln!(c, "          const vi b{v} = {load};");
+            }
+            self.multiply(rows, vectors, word, c);
+        };
+        let terms = if self.blocks.is_some() { "kn".into() } else { spec.run.to_string() };
+        let _ = writeln!(c, "        i64 kk = 0;\n        for (; kk + 2 <= {terms}; kk += 2) {{");
+        step(&format!("load{{part}}_pair({{at}}, {ld}{{count}})"), &|at| format!("word(a + kk + {at})"), c);
+        let _ = writeln!(c, "          b += 2 * {ld};\n        }}");
+        if !spec.run.number().is_some_and(|k| k.is_multiple_of(2)) {
+            let _ = writeln!(c, "        if (kk < {terms}) {{");
+            step("load{part}_u16({at}{count})", &|at| format!("a[kk + {at}]"), c);
+            c.push_str("        }\n");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Kernels that move elements: transposes, slices, broadcasts, concatenation, padding, gathering of rows.
+
+use std::fmt::Write;
+
+use crate::isa::Isa;
+use crate::kernel::copy::{Gather, Piece, merged};
+use crate::kernel::extent::Extent;
+use crate::kernel::space;
+use crate::kernel::space::Space;
+use crate::print::expr::ctype;
+use crate::print::index::word;
+use crate::print::{Source, index};
+
+/// Copies pieces; arguments are the inputs, then the output (number `out`).
+pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize, isa: &Isa) -> Source {
+    let t = word(element_bytes);
+    let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
+    let mut base = Extent::from(0usize);
+    let mut largest = 1;
+    for p in pieces {
+        let s = space::collapse(&p.dims, &[p.from.1.clone(), p.to.1.clone()]);
+        let plan = CopyLoop::of(&s, element_bytes);
+        let rows = plan.rows();
+        let blocks = plan.blocks();
+        let _ = writeln!(
+            c,
+            "    if (it >= {base} && it < {}) {{ const i64 row = (it - {base}) / {blocks}, block = (it - {base}) % {blocks};",
+            &base + &rows
+        );
+        let _ = writeln!(
+            c,
+            "      const {t} *from = (const {t} *)args[{}] + {} + ({});",
+            p.arg,
+            p.from.0,
+            index::flat_offset(&plan.outer, &plan.from, "row")
+        );
+        let _ = writeln!(
+            c,
+            "      {t} *to = ({t} *)args[{out}] + {} + ({});",
+            p.to.0,
+            index::flat_offset(&plan.outer, &plan.to, "row")
+        );
+        plan.body(isa, &mut c);
+        c.push_str("    }\n");
+        base = base + &rows;
+        largest = largest.max(plan.inner());
+    }
+    c.push_str("  }\n");
+    Source::new(c, base, (16384 / largest.max(1)).max(1) as i64)
+}
+
+/// How one piece is walked: outer rows, then one or two inner axes.
+struct CopyLoop {
+    outer: Vec<Extent>,
+    from: Vec<Extent>,
+    to: Vec<Extent>,
+    /// (extent, from, to) of the inner axes; two where reading and writing are contiguous along different axes.
+    inner: Vec<(Extent, Extent, Extent)>,
+    /// Bytes of an element.
+    bytes: usize,
+}
+
+impl CopyLoop {
+    fn of(s: &Space, bytes: usize) -> CopyLoop {
+        let n = s.dims.len();
+        let axis = |i: usize| (s.dims[i].clone(), s.strides[0][i].clone(), s.strides[1][i].clone());
+        let last = axis(n - 1);
+        // A transpose: some other axis is the contiguous one of the source.
+        let scattered = !last.1.is(1) && !last.1.is(0);
+        let other = if scattered { (0..n - 1).find(|i| s.strides[0][*i].is(1)) } else { None };
+        let keep: Vec<usize> = (0..n - 1).filter(|i| Some(*i) != other).collect();
+        let inner = other.map(axis).into_iter().chain([last]).collect();
+        CopyLoop {
+            outer: keep.iter().map(|i| s.dims[*i].clone()).collect(),
+            from: keep.iter().map(|i| s.strides[0][*i].clone()).collect(),
+            to: keep.iter().map(|i| s.strides[1][*i].clone()).collect(),
+            inner,
+            bytes,
+        }
+    }
+
+    /// Whether squares of words go through vectors.
+    fn in_vectors(&self) -> bool {
+        matches!(&self.inner[..], [(_, fa, _), (_, _, tb)] if self.bytes == 4 && fa.is(1) && tb.is(1))
+    }
+
+    /// Rows and columns of a block of a transpose: it stays in the first cache, and lines are read whole.
+    fn block(&self) -> usize {
+        if self.in_vectors() { 32 } else { 16 }
+    }
+
+    /// Iterations: rows, times blocks of the first inner axis of a transpose.
+    fn rows(&self) -> Extent {
+        self.outer.iter().product::<Extent>() * self.blocks()
+    }
+
+    fn blocks(&self) -> Extent {
+        if self.inner.len() == 2 { self.inner[0].0.div_ceil(&self.block().into()) } else { 1usize.into() }
+    }
+
+    fn inner(&self) -> usize {
+        self.inner.iter().map(|a| a.0.guess()).product()
+    }
+
+    fn body(&self, isa: &Isa, c: &mut String) {
+        /// Columns that are written out one by one.
+        const FEW: usize = 4;
+        if let [(n, from, to)] = &self.inner[..] {
+            if from.is(1) && to.is(1) {
+                let _ = writeln!(c, "      move(to, from, {});", n * self.bytes);
+                return;
+            }
+            let value = if from.is(0) { "from[0]".into() } else { format!("from[i * {from}]") };
+            let _ = writeln!(c, "      for (i64 i = 0; i < {n}; i++) to[i * {to}] = {value};");
+        } else if let [(n, fa, ta), (m, fb, tb)] = &self.inner[..] {
+            // Square blocks fit the first cache; inside, writes are contiguous.
+            let side = self.block();
+            let _ = writeln!(c, "      const i64 i0 = block * {side}, i1 = i0 + {side} < {n} ? i0 + {side} : {n};");
+            if let Some(m) = m.number().filter(|m| *m <= FEW) {
+                c.push_str("      for (i64 i = i0; i < i1; i++) {");
+                for j in 0..m {
+                    let _ = write!(c, " to[i * {ta} + {}] = from[i * {fa} + {}];", tb * j, fb * j);
+                }
+                c.push_str(" }\n");
+                return;
+            }
+            if self.in_vectors() {
+                let _ = writeln!(c, "      i64 b = 0, i2 = i0 + (i1 - i0) / LANES * LANES;");
+                let _ = writeln!(c, "      for (; b + LANES <= {m}; b += LANES) {{");
+                let _ = writeln!(c, "        for (i64 i = i0; i < i2; i += LANES) {{");
+                let _ = writeln!(c, "          const f32 *p = (const f32 *)from + i + b * {fb};");
+                let _ = writeln!(c, "          f32 *q = (f32 *)to + i * {ta} + b;");
+                square(fb, ta, isa.lanes, c);
+                c.push_str("        }\n");
+                let _ = writeln!(
+                    c,
+                    "        for (i64 i = i2; i < i1; i++) for (i64 j = b; j < b + LANES; j++) to[i * {ta} + j] = from[i + j * {fb}];\n      }}"
+                );
+                let _ = writeln!(
+                    c,
+                    "      for (i64 i = i0; i < i1; i++) for (i64 j = b; j < {m}; j++) to[i * {ta} + j] = from[i + j * {fb}];"
+                );
+                return;
+            }
+            let _ = writeln!(c, "      for (i64 b = 0; b < {m}; b += {side}) for (i64 i = i0; i < i1; i++)");
+            let _ = writeln!(
+                c,
+                "        for (i64 j = b; j < b + {side} && j < {m}; j++) to[i * {ta} + j * {tb}] = from[i * {fa} + j * {fb}];"
+            );
+        }
+    }
+}
+
+/// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: the halves of lines change places,
+/// then the quarters, and so on.
+pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
+    for i in 0..lanes {
+        let _ = writeln!(c, "          const vf r{i}_0 = load(p + {});", from * i);
+    }
+    let steps = lanes.trailing_zeros();
+    for (step, s) in (0..steps).map(|step| (step, 1 << step)) {
+        let (low, high) = swapped_blocks(lanes, s);
+        for i in (0..lanes).filter(|i| i & s == 0) {
+            let (a, b) = (format!("r{i}_{step}"), format!("r{}_{step}", i + s));
+            let _ = writeln!(c, "          const vf r{i}_{} = SHUFFLE({a}, {b}, {low});", step + 1);
+            let _ = writeln!(c, "          const vf r{}_{} = SHUFFLE({a}, {b}, {high});", i + s, step + 1);
+        }
+    }
+    for i in 0..lanes {
+        let _ = writeln!(c, "          store(q + {}, r{i}_{steps});", to * i);
+    }
+}
+
+/// Which lanes of two vectors, one after the other, make the two in which blocks of `s` lanes have changed places.
+pub fn swapped_blocks(lanes: usize, s: usize) -> (String, String) {
+    let list = |of: &dyn Fn(usize) -> usize| (0..lanes).map(|l| of(l).to_string()).collect::<Vec<_>>().join(", ");
+    let low = list(&|l| if l & s > 0 { lanes + l - s } else { l });
+    let high = list(&|l| if l & s > 0 { lanes + l } else { l + s });
+    (low, high)
+}
+
+/// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis. Elements
+/// before may be negative, which cuts.
+pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -> Source {
+    let t = word(element_bytes);
+    let axes = &merged(axes);
+    let out: Vec<Extent> = axes.iter().map(|a| a.0.clone()).collect();
+    let input: Vec<Extent> = axes.iter().map(|a| a.1.clone()).collect();
+    let strides = space::row_major(&input);
+    let n = axes.len() - 1;
+    let rows: Extent = out[..n].iter().product();
+    let (width, own, before) = &axes[n];
+    let mut c = String::from("  for (i64 row = begin; row < end; row++) {\n");
+    let _ = writeln!(c, "    {t} *to = ({t} *)args[1] + row * {width};");
+    let mut below = Extent::from(1usize);
+    let (mut inside, mut at) = (vec!["1".to_string()], vec!["0".to_string()]);
+    for axis in (0..n).rev() {
+        let _ = writeln!(c, "    const i64 x{axis} = row / {below} % {} - ({});", out[axis], axes[axis].2);
+        inside.push(format!("x{axis} >= 0 && x{axis} < {}", axes[axis].1));
+        at.push(format!("x{axis} * {}", strides[axis]));
+        below = below * &out[axis];
+    }
+    let first = before.max(&0usize.into()).min(width);
+    let last = (before + own).max(&first).min(width);
+    let _ = writeln!(c, "    if ({}) {{", inside.join(" && "));
+    let _ = writeln!(c, "      const {t} *from = (const {t} *)args[0] + ({}) - ({before});", at.join(" + "));
+    let _ = writeln!(c, "      for (i64 i = 0; i < {first}; i++) to[i] = ({t}){fill}ULL;");
+    let _ = writeln!(c, "      move(to + {first}, from + {first}, {});", (&last - &first) * element_bytes);
+    let _ = writeln!(c, "      for (i64 i = {last}; i < {width}; i++) to[i] = ({t}){fill}ULL;");
+    let _ = writeln!(c, "    }} else for (i64 i = 0; i < {width}; i++) to[i] = ({t}){fill}ULL;\n  }}");
+    Source::new(c, rows, (16384 / width.guess().max(1)).max(1) as i64)
+}
+
+/// Gathers the rows that indices name.
+pub fn gather(g: &Gather) -> Source {
+    let Gather { outer, axis, inner, indices, index, bytes } = g;
+    let (t, index) = (word(*bytes), ctype(*index));
+    let mut c = String::from("  for (i64 it = begin; it < end; it++) {\n");
+    let _ = writeln!(c, "    const i64 o = it / {indices}, j = it % {indices};");
+    let _ = writeln!(c, "    i64 k = ((const {index} *)args[1])[j]; if (k < 0) k += {axis};");
+    let _ = writeln!(c, "    if (k < 0 || k >= {axis}) return 1;");
+    let _ = writeln!(c, "    const {t} *from = (const {t} *)args[0] + (o * {axis} + k) * {inner};");
+    let _ = writeln!(c, "    {t} *to = ({t} *)args[2] + it * {inner};");
+    let _ = writeln!(c, "    move(to, from, {});\n  }}", inner * *bytes);
+    Source::new(c, outer * indices, (16384 / inner.guess().max(1)).max(1) as i64)
+}

@@ -1,0 +1,95 @@
+//! Kernels for CPUs: C on vectors, in GNU C with vector extensions.
+
+mod attention;
+mod contraction;
+mod copy;
+mod elementwise;
+mod indexed;
+mod reduce;
+mod roi_align;
+mod rowwise;
+mod vector;
+mod window;
+mod winograd;
+
+use of_plan::Environment;
+
+use crate::isa::Isa;
+use crate::kernel::nest::Nest;
+use crate::kernel::prologue::Prologue;
+use crate::print::printer::{Capabilities, Printer};
+use crate::print::source::Source;
+use crate::print::{expr, prologue, walk};
+
+/// The head of every kernel's text: types, vector helpers, mathematical functions.
+const PRELUDE: &str = concat!(include_str!("prelude.c"), include_str!("../functions.c"));
+
+/// The printer of C.
+pub struct C;
+
+impl Printer for C {
+    fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String> {
+        Ok(match nest {
+            Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims, isa),
+            Nest::Rows { body, dims, inner } => rowwise::rowwise(body, dims, *inner, isa)?,
+            Nest::Contraction { spec, tile, body, axes, out } => {
+                contraction::contraction(spec, *tile, body, axes, out, isa)?
+            }
+            Nest::Attention(a) => attention::attention(a, isa)?,
+            Nest::ScoreMatrix(_) => return Err("score matrices that are not in memory are for GPUs".into()),
+            Nest::Window { spec, body } => window::window(spec, body, isa)?,
+            Nest::Winograd { spec, body } => winograd::winograd(spec, body, isa)?,
+            Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes, isa),
+            Nest::Partial { .. } => return Err("reductions in parts are for GPUs".into()),
+            Nest::Copy { pieces, bytes, out } => copy::copy(pieces, *bytes, *out, isa),
+            Nest::Pad { axes, bytes, fill } => copy::pad(axes, *bytes, *fill),
+            Nest::Gather(gather) => copy::gather(gather),
+            Nest::Indexed(kernel) => indexed::indexed(kernel),
+            Nest::Scatter(scatter) => indexed::scatter(scatter),
+            Nest::RoiAlign(r) => roi_align::roi_align(r),
+            Nest::Walk(w) => {
+                let text = format!(
+                    "{}  for (i64 it = begin; it < end; it++) {{\n{}{}  }}\n",
+                    walk::head(w),
+                    walk::position(w),
+                    walk::body(w)
+                );
+                let grain = (4096 / w.axis.n.guess().max(1)).max(1) as i64;
+                Source::new(text, &w.axis.outer * &w.axis.inner, grain)
+            }
+            Nest::ShapeValues { values, dtype } => once(expr::shape_values(values, *dtype)),
+            Nest::CopyScalar(dtype) => once(expr::copy_scalar(*dtype)),
+            Nest::User(_) => return Err("its kernel for CPUs is in the library that it comes from".into()),
+        })
+    }
+
+    fn prologue(&self, p: &Prologue) -> String {
+        prologue::declarations(p) + &prologue::checks(p)
+    }
+
+    fn text(&self, source: &Source, isa: &Isa) -> String {
+        format!(
+            "#define LANES {}\n{PRELUDE}\ni32 kernel(void *const *restrict args, i64 begin, i64 end, void *restrict scratch) {{\n{}  return 0;\n}}\n",
+            isa.lanes, source.body
+        )
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { packed_weights: true, winograd: true, ..Capabilities::default() }
+    }
+
+    fn environment(&self, isa: &Isa, threads: u32) -> Environment {
+        Environment {
+            arch: isa.arch.into(),
+            cpu_features: isa.features.iter().map(|f| (*f).to_string()).collect(),
+            threads,
+            ranks: 1,
+            cuda_arch: None,
+        }
+    }
+}
+
+/// A kernel that runs once.
+fn once(body: String) -> Source {
+    Source::new(body, 1usize.into(), 1)
+}

@@ -1,0 +1,260 @@
+//! Scalar programs as C on vectors: loads, functions and stores of all lanes or the first of them.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+use of_ops::scalar::ScalarOp;
+
+use crate::kernel::body::{Body, Node};
+use crate::kernel::expr::{function, is_float, is_half};
+use crate::kernel::extent::Extent;
+use crate::print::expr::{comparison, ctype, literal, widened};
+
+/// Whether the nodes of `body` can be computed on vectors of 32-bit lanes: floats, truth values, integers of up to 32
+/// bits, and functions that the prelude has for them.
+pub fn vectorizable(body: &Body) -> bool {
+    body.nodes.iter().all(|t| {
+        lanes(t.dtype)
+            && match &t.node {
+                Node::Op(ScalarOp::Cast(_), args) => lanes(body.nodes[args[0]].dtype),
+                Node::Op(op, args) => {
+                    let operand = args.last().map_or(t.dtype, |a| body.nodes[*a].dtype);
+                    match operand {
+                        DType::F32 | DType::Bool => float_op(*op),
+                        DType::I32 => int_op(*op) || matches!(op, ScalarOp::Neg | ScalarOp::Abs) || wraps(*op),
+                        _ => int_op(*op),
+                    }
+                }
+                _ => true,
+            }
+    }) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype != DType::Bool)
+}
+
+/// Whether vectors hold elements of this type.
+fn lanes(dtype: DType) -> bool {
+    use DType::*;
+    matches!(dtype, F32 | F16 | BF16 | Bool | I8 | U8 | I16 | U16 | I32)
+}
+
+/// Functions of integers whose result is no wider than its operands.
+fn int_op(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    matches!(op, Max | Min | Eq | Ne | Lt | Le | Gt | Ge | Select | BitAnd | BitOr | BitXor)
+}
+
+/// Functions that wrap around.
+fn wraps(op: ScalarOp) -> bool {
+    matches!(op, ScalarOp::Add | ScalarOp::Sub | ScalarOp::Mul)
+}
+
+fn float_op(op: ScalarOp) -> bool {
+    use ScalarOp::*;
+    let arithmetic = matches!(op, Neg | Abs | Recip | Sign | Add | Sub | Mul | Div | Max | Min);
+    let logic = matches!(op, Not | And | Or | Xor | Select | IsNan | IsInf);
+    function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
+}
+
+/// The C type that holds a node on vectors: integers widened to 32 bits, a mask for truth values.
+pub fn vtype(dtype: DType) -> &'static str {
+    if is_float(dtype) { "vf" } else { "vi" }
+}
+
+/// Reads a vector of elements from the address `at` that lie `stride` apart: all lanes, or the first `part` (a C
+/// expression).
+pub fn load(dtype: DType, at: &str, stride: &Extent, part: Option<&str>) -> String {
+    let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
+    let lanes = part.unwrap_or("LANES");
+    let dense = || match part {
+        None => format!("load{t}({at})"),
+        Some(n) => format!("load_part{t}({at}, {n})"),
+    };
+    match (dtype, stride.number()) {
+        // Truth values are bytes of 0 and 1, masks 0 and -1.
+        (DType::Bool, Some(1)) => match part {
+            None => format!("-load_u8({at})"),
+            Some(n) => format!("-load_part_u8({at}, {n})"),
+        },
+        (DType::Bool, _) => format!("load_mask({at}, {stride}, {lanes})"),
+        (_, Some(0)) => splat(dtype, at),
+        (_, Some(1)) => dense(),
+        (_, Some(_)) => format!("load_step{t}({at}, {stride}, {lanes})"),
+        // Most strides that are not known turn out to be 1.
+        (_, None) => format!("({stride} == 1 ? {} : load_step{t}({at}, {stride}, {lanes}))", dense()),
+    }
+}
+
+/// The element at the address `at` in all lanes.
+pub fn splat(dtype: DType, at: &str) -> String {
+    match dtype {
+        _ if is_float(dtype) => format!("SPLAT({})", widened(dtype, &format!("*({at})"))),
+        DType::Bool => format!("SPLATI(-(i32)*({at}))"),
+        _ => format!("SPLATI(*({at}))"),
+    }
+}
+
+/// Writes all lanes of node `n`, the variable `t` with its number, to the address `at`, or the first `part` (a C
+/// expression).
+pub fn store(body: &Body, n: usize, at: &str, part: Option<&str>) -> String {
+    let dtype = body.nodes[n].dtype;
+    let value = match &body.nodes[n].node {
+        // Stores of 16-bit floats round by themselves.
+        Node::Op(ScalarOp::Cast(to), args) if is_half(*to) && body.nodes[args[0]].dtype == DType::F32 => args[0],
+        _ => n,
+    };
+    let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
+    match part {
+        None => format!("store{t}({at}, t{value});"),
+        Some(n) => format!("store_part{t}({at}, t{value}, {n});"),
+    }
+}
+
+/// `x / c`: the product with the reciprocal where that is exact, else corrected by what it leaves.
+fn quotient(x: &str, c: f32) -> String {
+    let (by, r) = (literal(f64::from(c), DType::F32), 1.0 / c);
+    if !(c.is_normal() && r.is_normal()) {
+        return format!("{x} / SPLAT({by})");
+    }
+    let r_text = literal(f64::from(r), DType::F32);
+    if c.to_bits() << 9 == 0 { format!("{x} * SPLAT({r_text})") } else { format!("vquotient({x}, {by}, {r_text})") }
+}
+
+/// The conversion of `round(x)` or `round(x) + c` to a narrow integer, which hardware rounds by itself.
+fn rounded(body: &Body, node: usize, to: DType, name: &dyn Fn(usize) -> String) -> Option<String> {
+    let of = |n: usize, op: ScalarOp| match &body.nodes[n].node {
+        Node::Op(o, args) if *o == op => Some(args),
+        _ => None,
+    };
+    if !matches!(to, DType::U8 | DType::I8 | DType::U16 | DType::I16) || body.nodes[node].dtype != DType::F32 {
+        return None;
+    }
+    let (round, c) = match of(node, ScalarOp::Add) {
+        Some(args) => match body.nodes[args[1]].node {
+            Node::Const(c) if c.fract() == 0.0 && c.abs() < 65536.0 => (args[0], c),
+            _ => return None,
+        },
+        None => (node, 0.0),
+    };
+    let x = name(*of(round, ScalarOp::Round)?.first()?);
+    let (lo, hi) = to.int_range()?;
+    let x = if lo == 0 { x } else { format!("pick({x} == {x}, {x}, SPLAT({}))", -c) };
+    let shift = if c == 0.0 { String::new() } else { format!(" + {}", c as i64) };
+    Some(format!("(vround_narrow({x}, {}, {}){shift})", lo as f64 - c, hi as f64 - c))
+}
+
+/// A conversion on vectors.
+fn convert(x: String, from: DType, to: DType) -> String {
+    use DType::*;
+    let range = |t: DType| t.int_range().unwrap_or((0, 1));
+    match (from, to) {
+        _ if from == to => x,
+        (F16 | BF16, _) => convert(x, F32, to),
+        (_, F16 | BF16) => format!("round_{to}({})", convert(x, from, F32)),
+        (F32, Bool) => format!("({x} != SPLAT(0))"),
+        (_, Bool) => format!("({x} != 0)"),
+        (Bool, F32) => format!("pick({x}, SPLAT(1), SPLAT(0))"),
+        (Bool, _) => format!("({x} & 1)"),
+        (F32, I32) => format!("vtoint({x})"),
+        (F32, U8 | U16) => format!("vnarrow({x}, 0, {})", range(to).1),
+        (F32, _) => format!("vnarrow(pick({x} == {x}, {x}, SPLAT(0)), {}, {})", range(to).0, range(to).1),
+        (_, F32) => format!("__builtin_convertvector({x}, vf)"),
+        _ if range(from).0 >= range(to).0 && range(from).1 <= range(to).1 => x,
+        (_, U8) => format!("({x} & 255)"),
+        (_, U16) => format!("({x} & 65535)"),
+        (_, I8) => format!("(({x} << 24) >> 24)"),
+        _ => format!("(({x} << 16) >> 16)"),
+    }
+}
+
+/// One node on vectors; operands are the variables `name(i)`.
+pub fn vector(body: &Body, op: ScalarOp, args: &[usize], name: &dyn Fn(usize) -> String) -> String {
+    let a = |i: usize| name(args[i]);
+    let constant = |i: usize| match body.nodes[args[i]].node {
+        Node::Const(c) if !c.is_nan() => Some(literal(c, DType::F32)),
+        _ => None,
+    };
+    let operand = args.last().map_or(DType::F32, |a| body.nodes[*a].dtype);
+    let ints = !matches!(operand, DType::F32 | DType::Bool);
+    use ScalarOp::*;
+    match op {
+        Neg if ints => format!("(vi)(0 - (vu){})", a(0)),
+        Abs if ints => format!("ipick({0} < 0, (vi)(0 - (vu){0}), {0})", a(0)),
+        Add if ints => format!("(vi)((vu){} + (vu){})", a(0), a(1)),
+        Sub if ints => format!("(vi)((vu){} - (vu){})", a(0), a(1)),
+        Mul if ints => format!("(vi)((vu){} * (vu){})", a(0), a(1)),
+        Max if ints => format!("imax({}, {})", a(0), a(1)),
+        Min if ints => format!("imin({}, {})", a(0), a(1)),
+        Neg => format!("-{}", a(0)),
+        Abs => format!("vabs({})", a(0)),
+        Ceil => format!("vceil({})", a(0)),
+        Floor => format!("vfloor({})", a(0)),
+        Round => format!("vround({})", a(0)),
+        Sqrt => format!("vsqrt({})", a(0)),
+        Rsqrt => format!("SPLAT(1) / vsqrt({})", a(0)),
+        Recip => format!("SPLAT(1) / {}", a(0)),
+        Exp => format!("vexp({})", a(0)),
+        Log => format!("vlog({})", a(0)),
+        Sin => format!("vsin({})", a(0)),
+        Cos => format!("vcos({})", a(0)),
+        Tan => format!("vtan({})", a(0)),
+        Asin => format!("vasin({})", a(0)),
+        Acos => format!("vacos({})", a(0)),
+        Atan => format!("vatan({})", a(0)),
+        Sinh => format!("vsinh({})", a(0)),
+        Cosh => format!("vcosh({})", a(0)),
+        Tanh => format!("vtanh({})", a(0)),
+        Asinh => format!("vasinh({})", a(0)),
+        Acosh => format!("vacosh({})", a(0)),
+        Atanh => format!("vatanh({})", a(0)),
+        Pow => format!("vpow({}, {})", a(0), a(1)),
+        Erf => format!("verf({})", a(0)),
+        Sigmoid => format!("vsigmoid({})", a(0)),
+        Sign => {
+            format!("pick({0} == {0}, pick({0} > SPLAT(0), SPLAT(1), pick({0} < SPLAT(0), SPLAT(-1), {0})), {0})", a(0))
+        }
+        Not => format!("~{}", a(0)),
+        IsNan => format!("({0} != {0})", a(0)),
+        IsInf => format!("(vabs({}) == (vf)SPLATI(0x7f800000))", a(0)),
+        Add => format!("{} + {}", a(0), a(1)),
+        Sub => format!("{} - {}", a(0), a(1)),
+        Mul => format!("{} * {}", a(0), a(1)),
+        Div => match body.nodes[args[1]].node {
+            Node::Const(c) => quotient(&a(0), c as f32),
+            _ => format!("{} / {}", a(0), a(1)),
+        },
+        Max | Min => {
+            let f = if op == Max { "vmax" } else { "vmin" };
+            match (constant(0), constant(1)) {
+                (_, Some(c)) => format!("{f}c({c}, {})", a(0)),
+                (Some(c), _) => format!("{f}c({c}, {})", a(1)),
+                _ => format!("{f}({}, {})", a(0), a(1)),
+            }
+        }
+        And | BitAnd => format!("{} & {}", a(0), a(1)),
+        Or | BitOr => format!("{} | {}", a(0), a(1)),
+        Xor | BitXor => format!("{} ^ {}", a(0), a(1)),
+        Eq | Ne | Lt | Le | Gt | Ge => format!("({} {} {})", a(0), comparison(op), a(1)),
+        Select => {
+            let (x, y) = (a(1), a(2));
+            if body.nodes[args[1]].dtype != DType::F32 {
+                format!("(({0} & {x}) | (~{0} & {y}))", a(0))
+            } else {
+                format!("pick({}, {x}, {y})", a(0))
+            }
+        }
+        Cast(to) => rounded(body, args[0], to, name).unwrap_or_else(|| convert(a(0), operand, to)),
+        _ => unreachable!("vectorizable() was asked first"),
+    }
+}
+
+/// Statements that declare constants once, as vectors, outside of all loops.
+pub fn vector_constants(body: &Body, out: &mut String) {
+    for (i, t) in body.nodes.iter().enumerate() {
+        if let Node::Const(c) = t.node {
+            let _ = match t.dtype {
+                DType::Bool => writeln!(out, "  const vi t{i} = SPLATI({});", if c != 0.0 { -1 } else { 0 }),
+                d if is_float(d) => writeln!(out, "  const vf t{i} = SPLAT({});", literal(c, d)),
+                d => writeln!(out, "  const vi t{i} = SPLATI({});", literal(c, d)),
+            };
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Kernels that slide a window over `[N, H, W, C]`: pools and depthwise convolutions, channels on vectors.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use crate::isa::{Isa, LINE, SECOND_CACHE};
+use crate::kernel::body::{Body, Node};
+use crate::kernel::window::{Axis, Kind, Window};
+use crate::print::Source;
+use crate::print::c::vector;
+use crate::print::c::vector::vtype;
+use crate::print::expr::ctype;
+use crate::print::index::window_range;
+
+/// Terms of the sums of a block that are printed one by one.
+const UNROLLED: usize = 128;
+
+/// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
+/// whose space is `[N, H, W, C]`.
+///
+/// # Errors
+/// When the epilogue has no vector form.
+pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
+    if !vector::vectorizable(body) {
+        return Err("the epilogue has no vector form".into());
+    }
+    let (h, w) = (&spec.h, &spec.w);
+    let second = usize::from(spec.kind != Kind::Max);
+    let mut c = String::new();
+    vector::vector_constants(body, &mut c);
+    let lanes = isa.lanes;
+    let whole = spec.c / lanes * lanes;
+    let together = together(spec, isa);
+    let groups = spec.c.div_ceil(together);
+    let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
+    if groups == 1 {
+        let _ = writeln!(c, "    const i64 n = it / {}, y = it % {};", h.output, h.output);
+    } else {
+        let _ = writeln!(c, "    const i64 group = it / {0}, y = it % {0}, n = group / {groups};", h.output);
+        let _ =
+            writeln!(c, "    const i64 i0 = group % {groups} * {together}, i1 = dim_min(i0 + {together}, {whole});");
+    }
+    let t = ctype(spec.dtype);
+    let _ = writeln!(c, "    const {t} *const X = (const {t} *)args[0] + n * {};", &h.input * &w.input * spec.c);
+    if second == 1 {
+        let t = if spec.dtype == DType::F32 { "f32" } else { "i32" };
+        let _ = writeln!(c, "    const {t} *const W = (const {t} *)args[1];");
+    }
+    for (i, l) in body.loads.iter().enumerate() {
+        let t = ctype(l.dtype);
+        let _ = writeln!(
+            c,
+            "    const {t} *const P{i} = (const {t} *)args[{}] + n * {} + y * {};",
+            1 + second + i,
+            l.strides[0],
+            l.strides[1]
+        );
+    }
+    for (s, (_, v)) in body.stores.iter().enumerate() {
+        let t = ctype(body.nodes[*v].dtype);
+        let _ = writeln!(
+            c,
+            "    {t} *const Q{s} = ({t} *)args[{}] + (n * {} + y) * {};",
+            1 + second + body.loads.len() + s,
+            h.output,
+            &w.output * spec.c
+        );
+    }
+    window_range("y", "ky", h, &mut c);
+    let _ = writeln!(c, "    for (i64 x = 0; x < {};) {{", w.output);
+    window_range("x", "kx", w, &mut c);
+    let channels = |print: &dyn Fn(usize, &mut String), c: &mut String| {
+        if whole > 0 {
+            let part = if groups == 1 { format!("i = 0; i < {whole}") } else { "i = i0; i < i1".into() };
+            let _ = writeln!(c, "      for (i64 {part}; i += LANES) {{");
+            print(lanes, c);
+            c.push_str("      }\n");
+        }
+        if whole < spec.c {
+            let last = if groups == 1 { String::new() } else { format!("if (i0 + {together} >= {}) ", spec.c) };
+            let _ = writeln!(c, "      {last}{{ const i64 i = {whole};");
+            print(spec.c - whole, c);
+            c.push_str("      }\n");
+        }
+    };
+    if let Some(size) = block_size(spec, isa) {
+        let _ = writeln!(c, "      if (xi >= 0 && xi + {} < {}) {{", reach(w, size), w.input);
+        channels(&|n, c| block(spec, body, n, size, isa, c), &mut c);
+        let _ = writeln!(c, "      x += {size}; continue; }}");
+    }
+    if quartered(spec) {
+        channels(&|n, c| block(spec, body, n, 1, isa, c), &mut c);
+    } else {
+        channels(&|n, c| point(spec, body, n, isa, c), &mut c);
+    }
+    c.push_str("      x++;\n    }\n  }\n");
+    Ok(Source::new(c, &spec.n * &h.output * groups, 1))
+}
+
+/// Channels that are walked down all lines of a sample before the next ones: as many as let the lines under a window stay
+/// in half of the second cache, so that the next line finds there all but one of its own.
+fn together(spec: &Window, isa: &Isa) -> usize {
+    let element = if spec.dtype == DType::F32 { 4 } else { 1 };
+    let bytes = spec.h.kernel * spec.w.input.guess() * element;
+    let most = (SECOND_CACHE / 2 / bytes.max(1)).max(isa.lanes);
+    let vectors = spec.c.div_ceil(isa.lanes);
+    let groups = vectors.div_ceil(most / isa.lanes);
+    vectors.div_ceil(groups) * isa.lanes
+}
+
+/// Elements from the first tap of a window to the last tap of the one `n - 1` windows on.
+pub(crate) fn reach(a: &Axis, n: usize) -> usize {
+    (n - 1) * a.stride + (a.kernel - 1) * a.dilation
+}
+
+/// Whether four taps at a time are multiplied: products of bytes.
+fn quartered(spec: &Window) -> bool {
+    spec.kind == Kind::Depthwise && spec.dtype != DType::F32
+}
+
+/// How many neighbouring points of a line are computed at once, so that they share what they read and no sum waits for
+/// itself: as many as leave the fewest points of the line over.
+fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
+    let w = &spec.w;
+    let (input, pad) = (w.input.guess(), w.pad.guess());
+    let first = pad.div_ceil(w.stride);
+    let end = ((input + pad).checked_sub(reach(w, 1) + 1)? / w.stride + 1).min(w.output.guess());
+    let inside = end.checked_sub(first)?;
+    let most = if isa.registers > 16 { 8 } else { 4 };
+    let least = (2..=most).filter(|b| *b <= inside).min_by_key(|b| (inside % b + inside / b / 4, most - b));
+    least.filter(|_| (spec.dtype == DType::F32 || quartered(spec)) && w.kernel <= 11)
+}
+
+/// The sums of `size` neighbouring points whose windows lie inside the line, each with its epilogue.
+fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    let part = (n != isa.lanes).then(|| n.to_string());
+    let row = &w.input * spec.c;
+    let padded = spec.c.next_multiple_of(isa.lanes);
+    let (sum, t) = if spec.dtype == DType::F32 { ("vf", "f32") } else { ("vi", "u8") };
+    let first = match spec.dtype {
+        DType::I8 => "load_i32(W + i)",
+        _ => start(spec),
+    };
+    for p in 0..size {
+        let _ = writeln!(c, "        {sum} acc{p} = {first};");
+    }
+    let _ = writeln!(c, "        const {t} *const a = (const {t} *)X + yi * {row} + xi * {} + i;", spec.c);
+    let used = |j: &usize| (0..size).any(|p| (0..w.kernel).any(|k| p * w.stride + k * w.dilation == *j));
+    let columns: Vec<usize> = (0..=reach(w, size)).filter(used).collect();
+    if quartered(spec) {
+        quarters(spec, size, &columns, part.as_deref(), padded, c);
+    } else {
+        ask_ahead(spec, size, isa, c);
+        // Loads that stand for themselves have steps of their own, which the hardware learns and runs ahead of.
+        let apart = h.kernel * w.kernel * size <= UNROLLED;
+        if apart {
+            let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {}) {{", h.kernel);
+            for ky in 0..h.kernel {
+                line(spec, &ky.to_string(), size, &columns, part.as_deref(), padded, c);
+            }
+            c.push_str("        } else\n");
+        }
+        c.push_str("        for (i64 ky = ky0; ky < ky1; ky++)\n");
+        line(spec, "ky", size, &columns, part.as_deref(), padded, c);
+    }
+    for p in 0..size {
+        let _ = writeln!(c, "        {{ {sum} acc = acc{p};");
+        epilogue(spec, body, &format!("(x + {p})"), part.as_deref(), c);
+        c.push_str("        }\n");
+    }
+}
+
+/// Asks for what the windows of the next line read beyond these, where the input is too large to lie in the cache: they
+/// read few bytes at many places, ahead of which the hardware does not ask.
+fn ask_ahead(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    if spec.n.guess() * h.input.guess() * w.input.guess() * spec.c * 4 <= SECOND_CACHE / 2 {
+        return;
+    }
+    let first = reach(h, 1) + 1;
+    let (row, line) = (&w.input * spec.c, LINE / 4);
+    if line > isa.lanes {
+        let _ = write!(c, "        if (i % {line} == 0)");
+    }
+    c.push_str("        {\n");
+    for (y, x) in (first..first + h.stride).flat_map(|y| (0..size * w.stride).map(move |x| (y, x))) {
+        let _ = writeln!(c, "          __builtin_prefetch(a + {}, 0, 2);", &row * y + x * spec.c);
+    }
+    c.push_str("        }\n");
+}
+
+/// What line `ky` of the window, a C expression, adds to the sums.
+fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    let _ = writeln!(c, "        {{ const f32 *const r = a + {ky} * {};", &w.input * spec.c * h.dilation);
+    for j in columns {
+        let value = vector::load(spec.dtype, &format!("r + {}", j * spec.c), &1usize.into(), part);
+        let _ = writeln!(c, "          const vf x{j} = {value};");
+    }
+    for k in 0..w.kernel {
+        if spec.kind == Kind::Depthwise {
+            let _ = writeln!(c, "          const vf w{k} = load(W + ({ky} * {} + {k}) * {padded} + i);", w.kernel);
+        }
+        for p in 0..size {
+            let x = format!("x{}", p * w.stride + k * w.dilation);
+            let _ = match spec.kind {
+                Kind::Max => writeln!(c, "          acc{p} = vmax({x}, acc{p});"),
+                Kind::Mean => writeln!(c, "          acc{p} += {x};"),
+                Kind::Depthwise => writeln!(c, "          acc{p} += {x} * w{k};"),
+            };
+        }
+    }
+    c.push_str("        }\n");
+}
+
+/// The sums of bytes over four lines of the window at a time, one byte of each in a number. Neighbouring points share them.
+fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    let row = &w.input * spec.c;
+    let (flip, starts) = if spec.dtype == DType::I8 { (" ^ (i32)0x80808080", 1) } else { ("", 0) };
+    for four in 0..h.kernel.div_ceil(4) {
+        c.push_str("        {\n");
+        for j in columns {
+            let lines = (4 * four..h.kernel.min(4 * four + 4)).map(|ky| {
+                let at = format!("a + {}", &row * (ky * h.dilation) + j * spec.c);
+                let x = vector::load(DType::U8, &at, &1usize.into(), part);
+                if ky % 4 == 0 { x } else { format!("({x} << {})", 8 * (ky % 4)) }
+            });
+            let lines: Vec<String> = lines.collect();
+            let _ = writeln!(c, "          const vi x{j} = ({}){flip};", lines.join(" | "));
+        }
+        for k in 0..w.kernel {
+            let line = starts + four * w.kernel + k;
+            let _ = writeln!(c, "          const vi w{k} = load_i32(W + {} + i);", line * padded);
+            for p in 0..size {
+                let _ = writeln!(c, "          acc{p} = dot4(acc{p}, x{}, w{k});", p * w.stride + k * w.dilation);
+            }
+        }
+        c.push_str("        }\n");
+    }
+}
+
+/// What the sum of a window begins with.
+fn start(spec: &Window) -> &'static str {
+    match (spec.kind, spec.dtype != DType::F32) {
+        (Kind::Max, true) => "SPLATI(-128)",
+        (_, true) => "{0}",
+        (Kind::Max, false) => "SPLAT(-__builtin_inff())",
+        (_, false) => "SPLAT(0)",
+    }
+}
+
+/// One output vector: the window, the epilogue, the store.
+fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
+    let (h, w) = (&spec.h, &spec.w);
+    let part = (n != isa.lanes).then(|| n.to_string());
+    let bytes = spec.dtype != DType::F32;
+    let load = |p: String| vector::load(spec.dtype, &p, &1usize.into(), part.as_deref());
+    let row = &w.input * spec.c;
+    let padded = spec.c.next_multiple_of(isa.lanes);
+    let step = |value: String, tap: String| match spec.kind {
+        Kind::Max if bytes => format!("acc = imax(acc, {value});"),
+        Kind::Max => format!("acc = vmax({value}, acc);"),
+        Kind::Mean => format!("acc += {value};"),
+        Kind::Depthwise => format!("acc += {value} * load(W + ({tap}) * {padded} + i);"),
+    };
+    let _ = writeln!(c, "        {} acc = {};", if bytes { "vi" } else { "vf" }, start(spec));
+    let _ = writeln!(c, "        const {} *const a = X + yi * {row} + xi * {} + i;", ctype(spec.dtype), spec.c);
+    let few = h.kernel * w.kernel <= 64;
+    if few {
+        let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {} && kx0 == 0 && kx1 == {}) {{", h.kernel, w.kernel);
+        let at = |tap: usize| {
+            let (ky, kx) = (tap / w.kernel, tap % w.kernel);
+            load(format!("a + {}", &row * (ky * h.dilation) + kx * w.dilation * spec.c))
+        };
+        for tap in 0..h.kernel * w.kernel {
+            let _ = writeln!(c, "          {}", step(at(tap), tap.to_string()));
+        }
+        c.push_str("        } else {\n");
+    } else {
+        c.push_str("        {\n");
+    }
+    let at = format!("a + ky * {} + kx * {}", &row * h.dilation, w.dilation * spec.c);
+    let _ = writeln!(
+        c,
+        "          for (i64 ky = ky0; ky < ky1; ky++) for (i64 kx = kx0; kx < kx1; kx++) {{ {} }}",
+        step(load(at), format!("ky * {} + kx", w.kernel))
+    );
+    c.push_str("        }\n");
+    epilogue(spec, body, "x", part.as_deref(), c);
+}
+
+/// What is done with the sum `acc` of the point `x` of the line.
+fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
+    if spec.kind == Kind::Mean {
+        let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + {x}]);", spec.w.output);
+    }
+    let name = |i: usize| format!("t{i}");
+    for (i, t) in body.nodes.iter().enumerate() {
+        let value = match &t.node {
+            Node::Const(_) | Node::Reduce(..) => continue,
+            Node::Anchor => "acc".into(),
+            Node::Load(l) => {
+                let s = &body.loads[*l].strides;
+                vector::load(t.dtype, &format!("P{l} + {x} * {} + i * {}", s[2], s[3]), &s[3], part)
+            }
+            Node::Op(op, args) => vector::vector(body, *op, args, &name),
+        };
+        let _ = writeln!(c, "        const {} t{i} = {value};", vtype(t.dtype));
+    }
+    for (s, (_, v)) in body.stores.iter().enumerate() {
+        let at = format!("Q{s} + {x} * {} + i", spec.c);
+        let _ = writeln!(c, "        {}", vector::store(body, *v, &at, part));
+    }
+}

@@ -1,0 +1,244 @@
+//! Products and convolutions: a block computes a tile of the result from tiles of both operands in shared memory, each
+//! of its threads a small tile in registers; then the epilogue, then the store.
+//!
+//! While a tile is multiplied, the elements of the next one are on their way from memory into registers.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use crate::isa::{Isa, Products};
+use crate::kernel::body::Body;
+use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, RowAxes, depth};
+use crate::kernel::extent::Extent;
+use crate::print::cuda::points::{Points, WIDE, pointers};
+use crate::print::cuda::{THREADS, tensor};
+use crate::print::expr::ctype;
+use crate::print::{Source, expr, index};
+
+/// Terms of the sum that are in shared memory at a time.
+const DEPTH: usize = 16;
+
+/// Floats between rows in shared memory that keep its banks apart.
+const GAP: usize = 4;
+
+/// A tile of the result: rows and columns of a block, and of a thread (as many of both).
+#[derive(Clone, Copy)]
+struct Tile {
+    block: usize,
+    thread: usize,
+}
+
+/// Tiles, the largest first: large ones read less, small ones are more.
+const TILES: [Tile; 3] = [Tile { block: 128, thread: 8 }, Tile { block: 64, thread: 4 }, Tile { block: 32, thread: 2 }];
+
+/// Blocks that keep a GPU busy.
+const BUSY: usize = 256;
+
+impl Tile {
+    fn choose(rows: &Extent, columns: &Extent, batches: &Extent) -> Tile {
+        let blocks = |t: &Tile| rows.guess().div_ceil(t.block) * columns.guess().div_ceil(t.block) * batches.guess();
+        TILES.into_iter().find(|t| blocks(t) >= BUSY).unwrap_or(TILES[TILES.len() - 1])
+    }
+
+    /// Neighbouring rows, or columns, of a thread; its groups of them lie apart, so that reads from shared memory go to
+    /// all banks.
+    fn group(self) -> usize {
+        self.thread.min(WIDE)
+    }
+
+    /// C that reads the thread's elements `a` and `b` of line `kk` of both tiles.
+    fn reads(self, pitch: usize, sum: &str) -> String {
+        let g = self.group();
+        let mut c = String::new();
+        for (name, t) in [("a", "ty"), ("b", "tx")] {
+            for first in (0..self.thread).step_by(g) {
+                let at = format!("tile_{name} + kk * {pitch} + {t} * {g} + {}", first * self.block / self.thread);
+                if g == WIDE {
+                    let _ = writeln!(c, "        const Four<{sum}> {name}{first} = load4({at});");
+                }
+                for i in 0..g {
+                    let value = if g == WIDE { format!("{name}{first}.at[{i}]") } else { format!("*({at} + {i})") };
+                    let _ = writeln!(c, "        {name}[{}] = {value};", first + i);
+                }
+            }
+        }
+        c
+    }
+
+    /// C: the row or column number `i` of the thread at `t`.
+    fn place(self, i: &str, t: &str) -> String {
+        let g = self.group();
+        if g == self.thread {
+            format!("{t} * {g} + {i}")
+        } else {
+            format!("{i} / {g} * {} + {t} * {g} + {i} % {g}", g * self.block / self.thread)
+        }
+    }
+}
+
+/// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores.
+///
+/// # Errors
+/// When an access of the epilogue cannot follow the rows.
+pub fn contraction(
+    spec: &Contraction,
+    body: &Body,
+    axes: &RowAxes,
+    out: &[Extent],
+    isa: &Isa,
+) -> Result<Source, String> {
+    let mut walk = Vec::new();
+    for l in &body.loads {
+        walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
+    }
+    let to = axes.walk(out).ok_or("the result does not follow the rows")?;
+    let ((t, u, sum), dtype) = match spec.element {
+        Element::Half(dtype) => ((ctype(dtype), ctype(dtype), "f32"), dtype),
+        Element::Float => (("f32", "f32", "f32"), DType::F32),
+        Element::Unsigned => (("u8", "i8", "i32"), DType::U8),
+        Element::Signed => (("i8", "i8", "i32"), DType::I8),
+    };
+    if let Some(products) = Products::of(isa, dtype) {
+        return tensor::contraction(spec, products, body, &walk, &to);
+    }
+    let float = spec.element == Element::Float;
+    let k = depth(spec);
+    let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
+    let tile = Tile::choose(&rows, &spec.columns, &batches);
+    let Tile { block, thread } = tile;
+    let side = block / thread;
+    let (tm, tn) = (rows.div_ceil(&block.into()), spec.columns.div_ceil(&block.into()));
+    // Elements that a thread brings of each operand, and the distance of their rows.
+    let (each, a_rows, b_rows) = (block * DEPTH / THREADS, THREADS / DEPTH, THREADS / block);
+    let pitch = block + GAP;
+    // Rounding errors grow with the length of a sum: pieces keep them small.
+    let pieces = float && k.guess() > 2 * PIECE;
+
+    let mut c = String::new();
+    pointers(body, 2, &mut c);
+    expr::scalar_constants(body, &mut c);
+    let row_at = |r: &str| match spec.outer.0.is(1) {
+        true => format!("{r} * {}", spec.inner.1),
+        false => format!("{r} / {} * {} + {r} % {} * {}", spec.inner.0, spec.outer.1, spec.inner.0, spec.inner.1),
+    };
+    let (mut k_dims, mut k_steps): (Vec<Extent>, Vec<Extent>) =
+        spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
+    k_dims.push(spec.run.clone());
+    k_steps.push(1usize.into());
+    let k_at = index::flat_offset(&k_dims, &k_steps, "k");
+    let b_at = match &spec.b {
+        Operand::RowMajor(ld) => format!("k * {ld} + n"),
+        Operand::Transposed(ld) => format!("n * {ld} + k"),
+        Operand::Packed | Operand::PackedHalf(_) => return Err("panels are for CPUs".into()),
+    };
+    let fetch = |k0: &str| {
+        format!(
+            "      {{ const i64 k = {k0} + ak, at = {k_at};
+        #pragma unroll
+        for (i32 i = 0; i < {each}; i++) next_a[i] = k < {k} && row_at[i] >= 0 ? ({sum})A[row_at[i] + at] : ({sum})0; }}
+      {{ const i64 n = n0 + bn;
+        #pragma unroll
+        for (i32 i = 0; i < {each}; i++) {{
+          const i64 k = {k0} + bk + i * {b_rows};
+          next_b[i] = k < {k} && n < {columns} ? ({sum})B[{b_at}] : ({sum})0;
+        }} }}\n",
+            columns = spec.columns,
+        )
+    };
+    let _ = write!(
+        c,
+        "  SHARED({sum}, tile_a, {size});
+  SHARED({sum}, tile_b, {size});
+  const i32 ak = threadIdx.x % {DEPTH}, ar = threadIdx.x / {DEPTH}, bn = threadIdx.x % {block}, bk = threadIdx.x / {block};
+  const i32 tx = threadIdx.x % {side}, ty = threadIdx.x / {side};
+  BLOCKS(block) {{
+    const i64 batch = block / {per_batch}, m0 = block / {tn} % {tm} * {block}, n0 = block % {tn} * {block};
+    PTR(const {t}) A = ARG(const {t}, 0) + ({a_batch});
+    PTR(const {u}) B = ARG(const {u}, 1) + ({b_batch});
+    i64 row_at[{each}];
+    #pragma unroll
+    for (i32 i = 0; i < {each}; i++) {{ const i64 r = m0 + ar + i * {a_rows}; row_at[i] = r < {rows} ? {at} : -1; }}
+    {sum} acc[{thread}][{thread}] = {{}}, next_a[{each}], next_b[{each}];
+",
+        size = DEPTH * pitch,
+        per_batch = &tm * &tn,
+        a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
+        b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
+        at = row_at("r"),
+    );
+    if pieces {
+        let _ = writeln!(c, "    {sum} whole[{thread}][{thread}] = {{}};");
+    }
+    c.push_str(&fetch("0"));
+    let _ = write!(
+        c,
+        "    for (i64 k0 = 0; k0 < {k}; k0 += {DEPTH}) {{
+      #pragma unroll
+      for (i32 i = 0; i < {each}; i++) {{
+        tile_a[ak * {pitch} + ar + i * {a_rows}] = next_a[i];
+        tile_b[(bk + i * {b_rows}) * {pitch} + bn] = next_b[i];
+      }}
+      __syncthreads();
+{}      #pragma unroll
+      for (i32 kk = 0; kk < {DEPTH}; kk++) {{
+        {sum} a[{thread}], b[{thread}];
+{}        #pragma unroll
+        for (i32 i = 0; i < {thread}; i++)
+          #pragma unroll
+          for (i32 j = 0; j < {thread}; j++) acc[i][j] += a[i] * b[j];
+      }}
+",
+        fetch(&format!("k0 + {DEPTH}")),
+        tile.reads(pitch, sum),
+    );
+    let all = format!("for (i32 i = 0; i < {thread}; i++) for (i32 j = 0; j < {thread}; j++)");
+    if pieces {
+        let _ = writeln!(c, "      if (k0 % {PIECE} == {})", PIECE - DEPTH);
+        let _ = writeln!(c, "        {all} {{ whole[i][j] += acc[i][j]; acc[i][j] = 0; }}");
+    }
+    c.push_str("      __syncthreads();\n    }\n");
+    if pieces {
+        let _ = writeln!(c, "    {all} acc[i][j] += whole[i][j];");
+    }
+    let _ = write!(
+        c,
+        "    #pragma unroll
+    for (i32 i = 0; i < {thread}; i++)
+      #pragma unroll
+      for (i32 j = 0; j < {thread}; j++) {{
+      const i64 r = m0 + {}, n = n0 + {};
+",
+        tile.place("i", "ty"),
+        tile.place("j", "tx"),
+    );
+    epilogue(spec, body, &walk, &to, "acc[i][j]", &mut c);
+    c.push_str("    }\n  }\n");
+    Ok(Source::new(c, batches * tm * tn, 1))
+}
+
+/// What is done with `sum`, the element of row `r` and column `n`; nothing where these are beyond the result.
+pub fn epilogue(
+    spec: &Contraction,
+    body: &Body,
+    walk: &[AccessStrides],
+    to: &AccessStrides,
+    sum: &str,
+    c: &mut String,
+) {
+    let inner = &spec.inner.0;
+    let _ = writeln!(c, "      if (r >= {} || n >= {}) continue;", &spec.outer.0 * inner, spec.columns);
+    let _ = writeln!(c, "      const i64 o = r / {inner}, m = r % {inner};");
+    let place = |w: &AccessStrides| {
+        let batch = index::flat_offset(&spec.batch, &w.batch, "batch");
+        format!("({batch}) + o * {} + m * {} + n * {}", w.outer, w.inner, w.column)
+    };
+    let p = Points { body, width: 1 };
+    let at = |l: usize| (format!("p{l} + {}", place(&walk[l])), 0usize.into(), false);
+    for node in 0..body.nodes.len() {
+        p.node(node, &at, &|_| sum.into(), c);
+    }
+    for (s, (_, node)) in body.stores.iter().enumerate() {
+        p.store(*node, &format!("q{s} + {}", place(to)), c);
+    }
+}

@@ -1,0 +1,180 @@
+//! Kernels for GPUs: CUDA C++, for NVIDIA's compiler and for a CPU that emulates a GPU.
+//!
+//! A kernel's text is a function `body(args, begin, end)` behind `prelude.cuh`. It runs the iterations `[begin, end)`, an
+//! iteration a block of [`THREADS`] threads, and each thread returns a status as kernels for CPUs do. The same text is
+//! compiled by NVRTC for a GPU, where the largest status of all threads becomes the kernel's, and behind `shim.h` for a CPU
+//! that emulates one, as an ordinary kernel of the plan ([`shim`]).
+
+mod attention;
+mod contraction;
+mod copy;
+mod elementwise;
+mod points;
+mod reduce;
+mod rowwise;
+mod score_matrix;
+pub mod shim;
+mod tensor;
+mod window;
+
+use std::fmt::Write;
+
+use of_ir::DType;
+use of_plan::Environment;
+
+use crate::isa::Isa;
+use crate::kernel::extent::Extent;
+use crate::kernel::nest::Nest;
+use crate::kernel::prologue::Prologue;
+use crate::kernel::user_kernel::UserKernel;
+use crate::print::expr::ctype;
+use crate::print::printer::{Capabilities, Printer};
+use crate::print::source::Source;
+use crate::print::{expr, indexed, prologue, roi_align, walk};
+
+/// Threads of every block.
+pub const THREADS: usize = 256;
+
+/// The head of every kernel's text: types, accesses, mathematical functions.
+const PRELUDE: &str = concat!(include_str!("prelude.cuh"), include_str!("../functions.c"));
+
+/// The printer of CUDA C++.
+pub struct Cuda;
+
+/// The printer of the same text for a CPU that emulates a GPU.
+pub struct Shim;
+
+impl Printer for Cuda {
+    fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String> {
+        kernel(nest, isa)
+    }
+
+    fn prologue(&self, p: &Prologue) -> String {
+        prologue::declarations(p) + &prologue::sizes(p) + &prologue::checks(p)
+    }
+
+    fn text(&self, source: &Source, _isa: &Isa) -> String {
+        text(source, "")
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { recomputed_scores: true, library_calls: true, collectives: true, ..Capabilities::default() }
+    }
+
+    fn reduction_parts(&self, dims: &[Extent], axes: &[usize]) -> usize {
+        reduce::parts(dims, axes)
+    }
+
+    fn environment(&self, isa: &Isa, threads: u32) -> Environment {
+        // The host of a GPU runs what has no kernel: any machine does.
+        let (arch, cuda_arch) = (std::env::consts::ARCH.into(), Some(isa.name.to_string()));
+        Environment { arch, cpu_features: Vec::new(), threads, ranks: 1, cuda_arch }
+    }
+}
+
+impl Printer for Shim {
+    fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String> {
+        Ok(Source { scratch_bytes: shim::SCRATCH, ..kernel(nest, isa)? })
+    }
+
+    fn prologue(&self, p: &Prologue) -> String {
+        Cuda.prologue(p)
+    }
+
+    fn text(&self, source: &Source, _isa: &Isa) -> String {
+        text(source, shim::HEADER)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Cuda.capabilities()
+    }
+
+    fn reduction_parts(&self, dims: &[Extent], axes: &[usize]) -> usize {
+        Cuda.reduction_parts(dims, axes)
+    }
+
+    fn environment(&self, isa: &Isa, threads: u32) -> Environment {
+        Environment { arch: isa.arch.into(), cpu_features: Vec::new(), threads, ranks: 1, cuda_arch: None }
+    }
+}
+
+/// The kernel of a nest.
+fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
+    Ok(match nest {
+        Nest::Elementwise { body, dims } => elementwise::elementwise(body, dims),
+        Nest::Rows { body, dims, inner } => rowwise::rows(body, dims, *inner)?,
+        Nest::Contraction { spec, body, axes, out, .. } => contraction::contraction(spec, body, axes, out, isa)?,
+        Nest::Attention(a) => attention::attention(a, isa)?,
+        Nest::ScoreMatrix(m) => score_matrix::score_matrix(m)?,
+        Nest::Window { spec, body } => window::window(spec, body),
+        Nest::Winograd { .. } => return Err("Winograd's algorithm is for CPUs".into()),
+        Nest::Reduce { kind, dims, axes } => reduce::reduce(*kind, dims, axes),
+        Nest::Partial { kind, dims, axes, parts } => reduce::partial(*kind, dims, axes, *parts),
+        Nest::Copy { pieces, bytes, out } => copy::copy(pieces, *bytes, *out),
+        Nest::Pad { axes, bytes, fill } => copy::pad(axes, *bytes, *fill),
+        Nest::Gather(gather) => copy::gather(gather),
+        Nest::Indexed(kernel) => copy::points(&indexed::points(kernel)),
+        Nest::Scatter(scatter) => copy::scatter(scatter),
+        Nest::RoiAlign(r) => copy::points(&roi_align::points(r)),
+        Nest::Walk(w) => {
+            let text = walk::position(w) + &walk::body(w);
+            each(&(&w.axis.outer * &w.axis.inner), "it", &walk::head(w), &text)
+        }
+        Nest::ShapeValues { values, dtype } => once(&expr::shape_values(values, *dtype)),
+        Nest::CopyScalar(dtype) => once(&expr::copy_scalar(*dtype)),
+        Nest::User(user) => user_kernel(user),
+    })
+}
+
+/// The whole text of a kernel behind a header.
+fn text(source: &Source, header: &str) -> String {
+    let mut out = format!("#define ARGS {}\n{header}{PRELUDE}\n", source.args.max(1));
+    out.push_str("static __device__ i32 body(const Args &args, const i64 begin, const i64 end) {\n");
+    let _ = write!(out, "{}  return 0;\n}}\nENTRY\n", source.body);
+    out
+}
+
+/// The kernel that a user's op brings, behind declarations of its arguments.
+fn user_kernel(user: &UserKernel) -> Source {
+    let mut head = String::new();
+    for (i, a) in user.arguments.iter().enumerate() {
+        // Kernels know other elements by their size alone.
+        let ty = match a.dtype {
+            DType::F16 | DType::BF16 => "u16",
+            dtype => ctype(dtype),
+        };
+        let constant = if a.written { "" } else { "const " };
+        let _ = writeln!(head, "  PTR({constant}{ty}) {} = ARG({constant}{ty}, {i});", a.name);
+    }
+    if user.per_thread {
+        return each(&user.count.into(), "i", &head, &user.text);
+    }
+    let c = format!("{head}  BLOCKS(block) {{\n{}  __syncthreads();\n  }}\n", user.text);
+    Source::new(c, user.count.into(), 1)
+}
+
+/// A kernel of one thread for each number `name` below `count`: `head` stands before everything, `text` is for one number.
+fn each(count: &Extent, name: &str, head: &str, text: &str) -> Source {
+    let mut c = head.to_string();
+    c.push_str("  BLOCKS(block) {\n");
+    let _ = writeln!(c, "    const i64 {name} = block * THREADS + threadIdx.x;");
+    let _ = writeln!(c, "    if ({name} >= {count}) continue;\n{text}  }}");
+    Source::new(c, count.div_ceil(&THREADS.into()), 1)
+}
+
+/// A kernel of a single thread.
+fn once(text: &str) -> Source {
+    let c = format!("  BLOCKS(block) {{\n    if (threadIdx.x != 0) continue;\n{text}  }}\n");
+    Source::new(c, 1usize.into(), 1)
+}
+
+/// The C type of an index below each of these numbers: short where they are known to be small, as division is slow.
+fn index_type<'a>(most: impl IntoIterator<Item = &'a Extent>) -> &'static str {
+    const SMALL: usize = 1 << 30;
+    if most.into_iter().all(|n| n.number().is_some_and(|n| n < SMALL)) { "i32" } else { "i64" }
+}
+
+/// The elements that an access walks over, at most.
+fn span(dims: &[Extent], strides: &[Extent]) -> Extent {
+    dims.iter().zip(strides).fold(Extent::from(1usize), |n, (d, s)| n + (d - 1usize) * s)
+}

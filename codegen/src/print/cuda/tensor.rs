@@ -1,0 +1,262 @@
+//! Products on tensor cores, of 16-bit floats always and of f32 where lower precision was asked for: a block computes a tile
+//! of the result, its eight warps parts of it by `mma`. Tiles of the operands are copied to shared memory, as they are in
+//! memory, while those before are multiplied. Sums are f32.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use crate::isa::Products;
+use crate::kernel::body::Body;
+use crate::kernel::contraction::{AccessStrides, Contraction, Operand, depth};
+use crate::kernel::extent::Extent;
+use crate::print::cuda::THREADS;
+use crate::print::cuda::contraction::epilogue;
+use crate::print::cuda::points::pointers;
+use crate::print::expr::ctype;
+use crate::print::{Source, expr, index};
+
+impl Products {
+    /// The type of the operands, in memory and in shared memory.
+    pub fn element(self) -> DType {
+        if let Products::Half(dtype) = self { dtype } else { DType::F32 }
+    }
+
+    /// How many neighbouring elements one copy to shared memory may take, the most first.
+    pub fn copies(self) -> &'static [usize] {
+        if let Products::Half(_) = self { &[8, 2, 1] } else { &[4, 1] }
+    }
+
+    /// Terms of the sum that are in shared memory at a time, and what keeps its banks apart: elements behind each row of the
+    /// left operand, and of the right one.
+    fn tile(self) -> (usize, usize, usize) {
+        if let Products::Half(_) = self { (32, 8, 8) } else { (16, 4, 8) }
+    }
+
+    /// C that multiplies what is in shared memory; `at_a` and `at_b` are the first elements of the warp's part number `i` or
+    /// `j` of both tiles, of `mi` by `ni`.
+    fn step(self, (mi, ni): (usize, usize), (left, right): (usize, usize), at_a: &str, at_b: &str) -> String {
+        let depth = self.tile().0;
+        let (terms, a, b, product) = match self {
+            Products::Half(dtype) => return format!(
+                "      #pragma unroll
+      for (i32 kk = 0; kk < {depth}; kk += 16) {{
+        u32 a[{mi}][4], b[{ni}][2];
+        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++)
+          matrices(a[i][0], a[i][1], a[i][2], a[i][3], {at_a} + lane % 16 * {left} + kk + lane / 16 * 8);
+        #pragma unroll
+        for (i32 j = 0; j < {ni}; j += 2)
+          matrices_turned(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], {at_b} + (kk + lane % 16) * {right} + lane / 16 * 8);
+        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++)
+          #pragma unroll
+          for (i32 j = 0; j < {ni}; j++) mma_{dtype}(acc[i][j], a[i], b[j]);
+      }}
+"
+            ),
+            Products::Tf32 | Products::Three => {
+                let small = |name: &str, i: &str| match self {
+                    Products::Three => {
+                        format!(" small_{name}[{i}][e] = tf32(x[e] - __int_as_float((i32){name}[{i}][e]));")
+                    }
+                    _ => String::new(),
+                };
+                let load = |name: &str, i: &str, n: usize, list: String| {
+                    format!(
+                        "const f32 x[{n}] = {{{list}}};
+          #pragma unroll
+          for (i32 e = 0; e < {n}; e++) {{ {name}[{i}][e] = tf32(x[e]);{} }}",
+                        small(name, i)
+                    )
+                };
+                let product = match self {
+                    Products::Three => {
+                        "mma(acc[i][j], small_a[i], b[j]); mma(acc[i][j], a[i], small_b[j]); mma(acc[i][j], a[i], b[j]);"
+                    }
+                    _ => "mma(acc[i][j], a[i], b[j]);",
+                };
+                let a = load("a", "i", 4, format!("p[t], p[{left} * 8 + t], p[t + 4], p[{left} * 8 + t + 4]"));
+                let b = load("b", "j", 2, format!("p[t * {right}], p[(t + 4) * {right}]"));
+                (8, a, b, product.to_string())
+            }
+            Products::Bf16 | Products::F16 => {
+                let ty = if self == Products::Bf16 { "bf16" } else { "f16" };
+                let a: Vec<String> = [0, left * 8, 8, left * 8 + 8]
+                    .iter()
+                    .enumerate()
+                    .map(|(e, at)| format!("a[i][{e}] = pack_{ty}(p[2 * t + {at}], p[2 * t + {at} + 1]);"))
+                    .collect();
+                let b: Vec<String> = [0, 8]
+                    .iter()
+                    .enumerate()
+                    .map(|(e, k)| {
+                        format!("b[j][{e}] = pack_{ty}(p[(2 * t + {k}) * {right}], p[(2 * t + {k} + 1) * {right}]);")
+                    })
+                    .collect();
+                (16, a.join(" "), b.join(" "), format!("mma_{ty}(acc[i][j], a[i], b[j]);"))
+            }
+        };
+        let small = if self == Products::Three {
+            format!("        u32 small_a[{mi}][4], small_b[{ni}][2];\n")
+        } else {
+            String::new()
+        };
+        format!(
+            "      #pragma unroll
+      for (i32 kk = 0; kk < {depth}; kk += {terms}) {{
+        u32 a[{mi}][4], b[{ni}][2];
+{small}        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++) {{
+          const auto p = {at_a} + g * {left} + kk;
+          {a}
+        }}
+        #pragma unroll
+        for (i32 j = 0; j < {ni}; j++) {{
+          const auto p = {at_b} + g + kk * {right};
+          {b}
+        }}
+        #pragma unroll
+        for (i32 i = 0; i < {mi}; i++)
+          #pragma unroll
+          for (i32 j = 0; j < {ni}; j++) {{ {product} }}
+      }}
+"
+        )
+    }
+}
+
+/// Rows and columns of a warp's `mma`.
+const ROWS: usize = 16;
+
+const COLUMNS: usize = 8;
+
+/// Blocks that keep a GPU busy.
+const BUSY: usize = 256;
+
+/// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores.
+///
+/// # Errors
+/// When the right operand lies in panels.
+pub fn contraction(
+    spec: &Contraction,
+    products: Products,
+    body: &Body,
+    walk: &[AccessStrides],
+    to: &AccessStrides,
+) -> Result<Source, String> {
+    let k = depth(spec);
+    let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
+    let blocks = |t: usize| rows.guess().div_ceil(t) * spec.columns.guess().div_ceil(t) * batches.guess();
+    let tile = if blocks(128) >= BUSY { 128 } else { 64 };
+    let (tm, tn) = (rows.div_ceil(&tile.into()), spec.columns.div_ceil(&tile.into()));
+    // Two by four warps.
+    let (warp_rows, warp_columns) = (tile / 2, tile / 4);
+    let (mi, ni) = (warp_rows / ROWS, warp_columns / COLUMNS);
+    let (deep, left_gap, right_gap) = products.tile();
+    let (left, right) = (deep + left_gap, tile + right_gap);
+
+    let (mut k_dims, mut k_steps): (Vec<Extent>, Vec<Extent>) =
+        spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
+    let a_apart = [&spec.run, &spec.outer.1, &spec.inner.1].into_iter().chain(&k_steps).chain(&spec.a_batch);
+    let a_by = widest(products.copies(), a_apart);
+    k_dims.push(spec.run.clone());
+    k_steps.push(1usize.into());
+    let (b_at, b_by) = match &spec.b {
+        Operand::RowMajor(ld) => {
+            let apart = [ld, &spec.columns].into_iter().chain(&spec.b_batch);
+            (format!("k * {ld} + n"), widest(products.copies(), apart))
+        }
+        Operand::Transposed(ld) => (format!("n * {ld} + k"), 1),
+        Operand::Packed | Operand::PackedHalf(_) => return Err("panels are for CPUs".into()),
+    };
+    let (a_count, b_count) = (tile * deep / a_by / THREADS, tile * deep / b_by / THREADS);
+    let (a_line, b_line) = (deep / a_by, tile / b_by);
+    let row_at = match spec.outer.0.is(1) {
+        true => format!("r * {}", spec.inner.1),
+        false => format!("r / {} * {} + r % {} * {}", spec.inner.0, spec.outer.1, spec.inner.0, spec.inner.1),
+    };
+    let fetch = |stage: &str, k0: &str| {
+        format!(
+            "      #pragma unroll
+      for (i32 i = 0; i < {a_count}; i++) {{
+        const i32 e = threadIdx.x + i * THREADS, row = e / {a_line}, kk = e % {a_line} * {a_by};
+        const i64 k = {k0} + kk, at = row_at[i] + {k_at};
+        const bool there = row_at[i] >= 0 && k < {k};
+        async_copy<{a_by}>(tile_a + {stage} * {a_size} + row * {left} + kk, A + (there ? at : 0), there);
+      }}
+      #pragma unroll
+      for (i32 i = 0; i < {b_count}; i++) {{
+        const i32 e = threadIdx.x + i * THREADS, kk = e / {b_line}, column = e % {b_line} * {b_by};
+        const i64 k = {k0} + kk, n = n0 + column;
+        const bool there = k < {k} && n < {columns};
+        async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (there ? {b_at} : 0), there);
+      }}
+      async_commit();\n",
+            k_at = index::flat_offset(&k_dims, &k_steps, "k"),
+            a_size = tile * left,
+            b_size = deep * right,
+            columns = spec.columns,
+        )
+    };
+    let mut c = String::new();
+    pointers(body, 2, &mut c);
+    expr::scalar_constants(body, &mut c);
+    let _ = write!(
+        c,
+        "  SHARED({element}, tile_a, {a_size});
+  SHARED({element}, tile_b, {b_size});
+  const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const i32 wm = warp / 4 * {warp_rows}, wn = warp % 4 * {warp_columns};
+  BLOCKS(block) {{
+    const i64 batch = block / {per_batch}, m0 = block / {tn} % {tm} * {tile}, n0 = block % {tn} * {tile};
+    PTR(const {element}) A = ARG(const {element}, 0) + ({a_batch});
+    PTR(const {element}) B = ARG(const {element}, 1) + ({b_batch});
+    i64 row_at[{a_count}];
+    #pragma unroll
+    for (i32 i = 0; i < {a_count}; i++) {{
+      const i64 r = m0 + (threadIdx.x + i * THREADS) / {a_line};
+      row_at[i] = r < {rows} ? {row_at} : -1;
+    }}
+    f32 acc[{mi}][{ni}][4] = {{}};
+    i32 stage = 0;
+    {{
+{}    }}
+    for (i64 k0 = 0; k0 < {k}; k0 += {deep}, stage ^= 1) {{
+{}      async_wait<1>();
+      __syncthreads();
+{}      __syncthreads();
+    }}
+    async_wait<0>();
+    #pragma unroll
+    for (i32 i = 0; i < {mi}; i++)
+      #pragma unroll
+      for (i32 j = 0; j < {ni}; j++)
+      #pragma unroll
+      for (i32 e = 0; e < 4; e++) {{
+      const i64 r = m0 + wm + i * {ROWS} + g + e / 2 * 8, n = n0 + wn + j * {COLUMNS} + 2 * t + e % 2;
+",
+        fetch("0", "0"),
+        fetch("(stage ^ 1)", &format!("k0 + {deep}")),
+        products.step(
+            (mi, ni),
+            (left, right),
+            &format!("tile_a + stage * {} + (wm + i * {ROWS}) * {left}", tile * left),
+            &format!("tile_b + stage * {} + wn + j * {COLUMNS}", deep * right),
+        ),
+        element = ctype(products.element()),
+        a_size = 2 * tile * left,
+        b_size = 2 * deep * right,
+        per_batch = &tm * &tn,
+        a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
+        b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
+    );
+    epilogue(spec, body, walk, to, "acc[i][j][e]", &mut c);
+    c.push_str("    }\n  }\n");
+    Ok(Source::new(c, batches * tm * tn, 1))
+}
+
+/// The most elements of `by` that may be copied at once where these extents and distances are between copies.
+pub fn widest<'a>(by: &[usize], apart: impl Iterator<Item = &'a Extent> + Clone) -> usize {
+    by.iter().copied().find(|n| apart.clone().all(|e| e.is_multiple_of(*n))).unwrap_or(1)
+}

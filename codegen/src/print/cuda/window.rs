@@ -1,0 +1,101 @@
+//! Windows that slide over `[N, H, W, C]`: a thread computes one element, or four neighbouring channels.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use crate::kernel::body::Body;
+use crate::kernel::window::{Kind, Window};
+use crate::print::cuda::each;
+use crate::print::cuda::points::{Points, WIDE, pointers};
+use crate::print::expr::ctype;
+use crate::print::index::window_range;
+use crate::print::{Source, expr};
+
+/// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
+/// whose space is `[N, H, W, C]`.
+pub fn window(spec: &Window, body: &Body) -> Source {
+    let Window { n, h, w, c: channels, kind, dtype } = spec;
+    let (bytes, second) = (*dtype != DType::F32, usize::from(*kind != Kind::Max));
+    let (t, sum) = (ctype(*dtype), if bytes { "i32" } else { "f32" });
+    // Neighbouring channels lie side by side.
+    let width = if !bytes && channels.is_multiple_of(WIDE) { WIDE } else { 1 };
+    let mut head = format!("  PTR(const {t}) X = ARG(const {t}, 0);\n");
+    if second == 1 {
+        let _ = writeln!(head, "  PTR(const {sum}) W = ARG(const {sum}, 1);");
+    }
+    pointers(body, 1 + second, &mut head);
+    expr::scalar_constants(body, &mut head);
+    let line = channels / width;
+    let mut c = format!(
+        "    const i64 i = it % {line} * {width}, x = it / {line} % {}, y = it / {} % {}, n = it / {};\n",
+        w.output,
+        &w.output * line,
+        h.output,
+        &h.output * &w.output * line
+    );
+    window_range("y", "ky", h, &mut c);
+    window_range("x", "kx", w, &mut c);
+    let start = match (kind, bytes) {
+        (Kind::Max, true) => "-128",
+        (Kind::Max, false) => "-INF32",
+        _ => "0",
+    };
+    let lanes = |text: &dyn Fn(usize) -> String| (0..width).map(text).collect::<Vec<_>>().join(" ");
+    // The elements that begin at an address, by number.
+    let load = |name: &str, pointer: &str, at: String| match width {
+        1 => format!("const {sum} {name}0 = {pointer}[{at}];"),
+        _ => format!(
+            "const Four<f32> {name} = load4({pointer} + {at}); {}",
+            lanes(&|v| format!("const f32 {name}{v} = {name}.at[{v}];"))
+        ),
+    };
+    let step = match kind {
+        Kind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
+        Kind::Mean => lanes(&|v| format!("acc{v} += v{v};")),
+        // Four rows share a number. What comes before them is for those who multiply unsigned bytes.
+        Kind::Depthwise if bytes => format!(
+            "acc0 += v0 * (i8)(W[({} + ky / 4 * {} + kx) * {channels} + i] >> (8 * (ky % 4)));",
+            i32::from(*dtype == DType::I8),
+            w.kernel
+        ),
+        Kind::Depthwise => {
+            let products = lanes(&|v| format!("acc{v} += v{v} * w{v};"));
+            format!("{} {products}", load("w", "W", format!("tap * {channels} + i")))
+        }
+    };
+    let at = format!(
+        "((n * {} + yi + ky * {}) * {} + xi + kx * {}) * {channels} + i",
+        h.input, h.dilation, w.input, w.dilation
+    );
+    let _ = write!(
+        c,
+        "    {sum} {};
+    for (i64 ky = ky0; ky < ky1; ky++) for (i64 kx = kx0; kx < kx1; kx++) {{
+      const i64 tap = ky * {} + kx;
+      {}
+      {step}
+    }}
+",
+        (0..width).map(|v| format!("acc{v} = {start}")).collect::<Vec<_>>().join(", "),
+        w.kernel,
+        load("v", "X", at),
+    );
+    if *kind == Kind::Mean {
+        let _ = writeln!(c, "    const f32 factor = W[y * {} + x];", w.output);
+        let _ = writeln!(c, "    {}", lanes(&|v| format!("acc{v} *= factor;")));
+    }
+    let p = Points { body, width };
+    let at = |l: usize| {
+        let s = &body.loads[l].strides;
+        let wide = s[3].is(1) && s[..3].iter().all(|s| s.is_multiple_of(WIDE));
+        (format!("p{l} + n * {} + y * {} + x * {} + i * {}", s[0], s[1], s[2], s[3]), s[3].clone(), wide)
+    };
+    for node in 0..body.nodes.len() {
+        p.node(node, &at, &|v| format!("acc{v}"), &mut c);
+    }
+    for (k, (_, node)) in body.stores.iter().enumerate() {
+        p.store(*node, &format!("q{k} + it * {width}"), &mut c);
+    }
+    each(&(n * &h.output * &w.output * line), "it", &head, &c)
+}

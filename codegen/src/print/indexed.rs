@@ -1,0 +1,456 @@
+//! [`Indexed`] and [`Scatter`] kernels as statements of the C family.
+//!
+//! The statements are the same in C and CUDA; the printers put their own loops around them.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+use of_ops::nn::{Filter, Interpolation, Nearest, Transform};
+
+use crate::kernel::body::Reduce;
+use crate::kernel::extent::Extent;
+use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarget, TapTable, filter_taps};
+use crate::kernel::space::row_major;
+use crate::kernel::window::Axis;
+use crate::print::expr::ctype;
+use crate::print::index::{at_most, equal, offset, place, word};
+
+/// The text of a result whose elements are computed one by one, over the variables `x0`, `x1` … of their position.
+pub struct Points {
+    /// Extents of the result.
+    pub dims: Vec<Extent>,
+    /// C type of its elements.
+    pub element: &'static str,
+    /// Number of the argument that it is.
+    pub out: usize,
+    /// Statements before the loops: pointers to operands, checks of extents.
+    pub head: String,
+    /// Statements for each row, which know all variables but the last, and `row`, the number of the row.
+    pub row: String,
+    /// Statements for each element.
+    pub point: String,
+    /// Expression of an element.
+    pub value: String,
+}
+
+impl Points {
+    /// A result whose elements are those of argument 0, or like them; `reads` operands come before it.
+    fn of(dims: Vec<Extent>, bytes: usize, reads: usize) -> Points {
+        let element = word(bytes);
+        let head = format!("  PTR(const {element}) from = ARG(const {element}, 0);\n");
+        Points { dims, element, out: reads, head, row: String::new(), point: String::new(), value: String::new() }
+    }
+}
+
+/// The text of an indexed kernel.
+pub fn points(kernel: &Indexed) -> Points {
+    match kernel {
+        Indexed::Dense { count, bytes } => {
+            Points { value: "from[x0]".into(), ..Points::of(vec![count.clone()], *bytes, 1) }
+        }
+        Indexed::GatherElements { from, to, axis, index, bytes } => gather_elements(from, to, *axis, *index, *bytes),
+        Indexed::GatherSlices { from, indices, batch, named, index, bytes } => {
+            gather_slices((from, indices), *batch, *named, *index, *bytes)
+        }
+        Indexed::Tile { from, to, bytes } => tile(from, to, *bytes),
+        Indexed::Pad { from, to, axes, mode, bytes } => pad(from, to, axes, *mode, *bytes),
+        Indexed::Triangle { dims, upper, diagonal, bytes } => triangle(dims, *upper, *diagonal, *bytes),
+        Indexed::ReverseSequence { dims, lengths, batch, time, index, bytes } => {
+            reverse_sequence(dims, lengths, (*batch, *time), *index, *bytes)
+        }
+        Indexed::OneHot { outer, depth, inner, index, bytes } => one_hot((outer, depth, inner), *index, *bytes),
+        Indexed::Range { dims, dtype } => range(dims, *dtype),
+        Indexed::PoolArgMax { input, dims, windows } => pool_arg_max(input, dims, windows),
+        Indexed::ResizeByTable { from, to, axes, bytes } => resize_by_table(from, to, axes, *bytes),
+        Indexed::ResizeOpen { from, to, axes, interpolation, bytes } => {
+            resize_open(from, to, axes, interpolation, *bytes)
+        }
+    }
+}
+
+/// The names of the variables of a position.
+fn variables(rank: usize) -> Vec<String> {
+    (0..rank).map(|a| format!("x{a}")).collect()
+}
+
+fn gather_elements(from: &[Extent], to: &[Extent], axis: usize, index: DType, bytes: usize) -> Points {
+    let mut p = Points::of(to.to_vec(), bytes, 2);
+    for a in (0..from.len()).filter(|a| *a != axis) {
+        p.head += &at_most(&to[a], &from[a]);
+    }
+    let last = to.len() - 1;
+    let load = format!("ARG(const {}, 1)[row * {} + x{last}]", ctype(index), to[last]);
+    p.point = format!("      {}", place("k", &load, &from[axis]));
+    let mut at = variables(from.len());
+    at[axis] = "k".into();
+    p.value = format!("from[{}]", offset(&at, &row_major(from)));
+    p
+}
+
+/// C that declares `k0`, `k1` …, the positions in `axes` that the index tuple at the row `row` of argument 1 names.
+fn places(index: DType, axes: &[Extent], row: &str) -> String {
+    let n = axes.len();
+    let load = |k: usize| format!("ARG(const {}, 1)[{row} * {n} + {k}]", ctype(index));
+    axes.iter().enumerate().map(|(k, d)| format!("    {}", place(&format!("k{k}"), &load(k), d))).collect()
+}
+
+fn gather_slices(
+    (from, indices): (&[Extent], &[Extent]),
+    batch: usize,
+    named: usize,
+    index: DType,
+    bytes: usize,
+) -> Points {
+    let outer = &indices[..indices.len() - 1];
+    let inner: Extent = from[batch + named..].iter().product();
+    let each: Extent = outer[batch..].iter().product();
+    let size: Extent = from[batch..].iter().product();
+    // A row is the slice that one tuple names.
+    let mut p = Points::of(vec![outer.iter().product(), inner], bytes, 2);
+    p.head += &from[..batch].iter().zip(outer).map(|(a, b)| equal(a, b)).collect::<String>();
+    let own = row_major(from);
+    let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
+    p.row = places(index, &from[batch..batch + named], "row");
+    p.row += &format!(
+        "    from = ARG(const {t}, 0) + row / {each} * {size} + {};\n",
+        offset(&at, &own[batch..]),
+        t = p.element
+    );
+    p.value = "from[x1]".into();
+    p
+}
+
+fn tile(from: &[Extent], to: &[Extent], bytes: usize) -> Points {
+    let mut p = Points::of(to.to_vec(), bytes, 1);
+    let at: Vec<String> = (0..from.len())
+        .map(|a| if from[a] == to[a] { format!("x{a}") } else { format!("x{a} % {}", from[a]) })
+        .collect();
+    p.value = format!("from[{}]", offset(&at, &row_major(from)));
+    p
+}
+
+fn pad(from: &[Extent], to: &[Extent], axes: &[PaddedAxis], mode: PadMode, bytes: usize) -> Points {
+    let zero = Extent::from(0usize);
+    let mut p = Points::of(to.to_vec(), bytes, 1);
+    let mut at = variables(from.len());
+    for PaddedAxis { axis: a, before, after } in axes {
+        let a = *a;
+        // Elements that are left after shortening, and how many before them are not.
+        let left = &from[a] + before.min(&zero) + after.min(&zero);
+        let skip = (&zero - before).max(&zero);
+        let index = format!("x{a} - {}", before.max(&zero));
+        let inside = match mode {
+            PadMode::Edge => format!("dim_min(dim_max({index}, 0), {left} - 1)"),
+            PadMode::Wrap => format!("dim_mod({index}, {left})"),
+            PadMode::Reflect => {
+                let period = ((&left - 1usize) * 2usize).max(&1usize.into());
+                let folded = format!("dim_mod({index}, {period})");
+                format!("dim_min(dim_min({folded}, {period} - {folded}), {left} - 1)")
+            }
+        };
+        // An empty result needs no element.
+        let some = to.iter().product::<Extent>().min(&1usize.into());
+        p.head += &at_most(&some, &left);
+        let text = format!("    const i64 k{a} = {inside} + {skip};\n");
+        if a + 1 == from.len() {
+            p.point += &text
+        } else {
+            p.row += &text
+        }
+        at[a] = format!("k{a}");
+    }
+    p.value = format!("from[{}]", offset(&at, &row_major(from)));
+    p
+}
+
+fn triangle(dims: &[Extent], upper: bool, diagonal: Option<DType>, bytes: usize) -> Points {
+    let mut p = Points::of(dims.to_vec(), bytes, 1 + usize::from(diagonal.is_some()));
+    let (row, column) = (dims.len() - 2, dims.len() - 1);
+    p.head += &match diagonal {
+        Some(index) => format!("  const i64 k = *ARG(const {}, 1);\n", ctype(index)),
+        None => "  const i64 k = 0;\n".to_string(),
+    };
+    let inside = if upper { ">=" } else { "<=" };
+    p.value = format!("x{column} - x{row} {inside} k ? from[row * {} + x{column}] : 0", dims[column]);
+    p
+}
+
+fn reverse_sequence(
+    dims: &[Extent],
+    lengths: &Extent,
+    (batch, time): (usize, usize),
+    index: DType,
+    bytes: usize,
+) -> Points {
+    let mut p = Points::of(dims.to_vec(), bytes, 2);
+    p.head += &equal(lengths, &dims[batch]);
+    p.point = format!(
+        "      const i64 n = ARG(const {}, 1)[x{batch}]; if (n < 0 || n > {}) return 1;\n      const i64 t = x{time} < n ? n - 1 - x{time} : x{time};\n",
+        ctype(index),
+        dims[time]
+    );
+    let mut at = variables(dims.len());
+    at[time] = "t".into();
+    p.value = format!("from[{}]", offset(&at, &row_major(dims)));
+    p
+}
+
+fn one_hot((outer, depth, inner): (&Extent, &Extent, &Extent), index: DType, bytes: usize) -> Points {
+    // Indices are compared as numbers that hold them all.
+    let wide = if index.is_float() || index == DType::U64 { "f64" } else { "i64" };
+    let mut p = Points::of(vec![outer.clone(), depth.clone(), inner.clone()], bytes, 2);
+    let element = p.element;
+    p.head = format!("  PTR(const {element}) values = ARG(const {element}, 1);\n");
+    p.point = format!("      const {wide} k = ARG(const {}, 0)[x0 * {inner} + x2];\n", ctype(index));
+    p.value = format!("values[k == x1 || k == x1 - {depth}]");
+    p
+}
+
+fn range(dims: &[Extent], dtype: DType) -> Points {
+    let t = ctype(dtype);
+    let wide = if dtype.is_float() { "f64" } else { "u64" };
+    let head = format!("  const {wide} start = *ARG(const {t}, 0), delta = *ARG(const {t}, 1);\n");
+    let value = format!("({t})(start + ({wide})x0 * delta)");
+    Points { dims: dims.to_vec(), element: t, out: 2, head, row: String::new(), point: String::new(), value }
+}
+
+fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[Axis]) -> Points {
+    let rank = windows.len();
+    let names = |prefix: &str, axes: std::ops::Range<usize>| axes.map(|a| format!("{prefix}{a}")).collect::<Vec<_>>();
+    // A window that lies in the padding altogether has found the first element of its channel.
+    let first = [names("x", 0..2), vec!["0".to_string(); rank]].concat();
+    let first = offset(&first, &row_major(input));
+    let mut point = format!("      f32 top = -INF32; i64 at = {first}; i32 seen = 0;\n");
+    for (a, w) in windows.iter().enumerate() {
+        let (k, stride, dilation, pad, n) = (w.kernel, w.stride, w.dilation, &w.pad, &w.input);
+        let _ = write!(
+            point,
+            "      for (i64 k{a} = 0; k{a} < {k}; k{a}++) {{
+      const i64 p{a} = x{} * {stride} + k{a} * {dilation} - {pad};
+      if (p{a} < 0 || p{a} >= {n}) continue;\n",
+            a + 2
+        );
+    }
+    let from = [names("x", 0..2), names("p", 0..rank)].concat();
+    let _ = write!(
+        point,
+        "      const i64 place = {};
+      const f32 e = from[place];
+      if (!seen || e > top || (e != e && top == top)) {{ seen = 1; top = e; at = place; }}
+      {}
+      best[{}] = top;\n",
+        offset(&from, &row_major(input)),
+        "}".repeat(rank),
+        offset(&names("x", 0..rank + 2), &row_major(dims)),
+    );
+    let head = "  PTR(const f32) from = ARG(const f32, 0);\n  PTR(f32) best = ARG(f32, 1);\n".into();
+    let value = "(u64)at".into();
+    Points { dims: dims.to_vec(), element: word(8), out: 2, head, row: String::new(), point, value }
+}
+
+/// C tables of positions and, where elements are weighed, weights.
+fn tap_table(table: &TapTable) -> String {
+    let (n, a) = (table.each, table.axis);
+    let (mut places, mut weights) = (String::new(), String::new());
+    for taps in &table.taps {
+        let mut all = taps.clone();
+        // Where there are fewer, one is taken twice at half its weight: infinity at weight 0 would be NaN.
+        while let (Some((at, weight)), true) = (all.last().copied(), all.len() < n) {
+            all.pop();
+            all.extend([(at, weight / 2.0); 2]);
+        }
+        for (at, weight) in all {
+            let _ = write!(places, "{at},");
+            let _ = write!(weights, "{:?}f,", weight as f32);
+        }
+    }
+    let count = table.taps.len();
+    let mut c = format!("  static const i32 place{a}[{count}][{n}] = {{{places}}};\n");
+    if n > 1 {
+        let _ = writeln!(c, "  static const f32 weight{a}[{count}][{n}] = {{{weights}}};");
+    }
+    c
+}
+
+fn resize_by_table(from: &[Extent], to: &[Extent], axes: &[TapTable], bytes: usize) -> Points {
+    let element = if axes.iter().any(|a| a.each > 1) { "f32" } else { word(bytes) };
+    let head: String = axes.iter().map(tap_table).collect();
+    let list: Vec<(usize, usize)> = axes.iter().map(|a| (a.axis, a.each)).collect();
+    let value = combined(from, &list, &|a, k| {
+        let weight = if list.contains(&(a, 1)) { String::new() } else { format!("weight{a}[x{a}][{k}]") };
+        (format!("place{a}[x{a}][{k}]"), weight)
+    });
+    let head = format!("{head}  PTR(const {element}) from = ARG(const {element}, 0);\n");
+    Points { dims: to.to_vec(), element, out: 1, head, row: String::new(), point: String::new(), value }
+}
+
+/// The sum over every choice of one tap an axis, of an input of extents `from`. `tap` gives the expressions of position and
+/// weight of a tap of an axis; a weight that is empty is 1.
+fn combined(from: &[Extent], axes: &[(usize, usize)], tap: &dyn Fn(usize, usize) -> (String, String)) -> String {
+    let (own, mut pick, mut terms) = (row_major(from), vec![0; axes.len()], Vec::new());
+    loop {
+        let mut at = variables(from.len());
+        let mut term = String::new();
+        for ((axis, _), k) in axes.iter().zip(&pick) {
+            let (place, weight) = tap(*axis, *k);
+            at[*axis] = place;
+            if !weight.is_empty() {
+                let _ = write!(term, "{weight} * ");
+            }
+        }
+        terms.push(format!("{term}from[{}]", offset(&at, &own)));
+        let Some(next) = (0..axes.len()).rev().find(|i| pick[*i] + 1 < axes[*i].1) else { break };
+        pick[next] += 1;
+        pick[next + 1..].fill(0);
+    }
+    terms.join(" + ")
+}
+
+fn resize_open(
+    from: &[Extent],
+    to: &[Extent],
+    resized: &[(usize, Option<f64>)],
+    how: &Interpolation,
+    bytes: usize,
+) -> Points {
+    let taps = filter_taps(how.filter);
+    let element = if taps > 1 { "f32" } else { word(bytes) };
+    let (mut head, mut row, mut point) = (String::new(), String::new(), String::new());
+    for (a, scale) in resized {
+        let scale = scale.map_or_else(|| format!("(f64){} / {}", to[*a], from[*a]), |s| format!("{s:?}"));
+        let _ =
+            writeln!(head, "  if ({0} < 1 && {1} > 0) return 2;\n  const f64 scale{a} = {scale};", from[*a], to[*a]);
+        // What is the same for a whole row is computed once.
+        let lines = if a + 1 == from.len() { &mut point } else { &mut row };
+        lines.push_str(&taps_at(how, *a, &from[*a], &to[*a]));
+    }
+    let axes: Vec<(usize, usize)> = resized.iter().map(|(a, _)| (*a, taps)).collect();
+    let value = combined(from, &axes, &|a, k| {
+        (format!("p{a}_{k}"), if taps > 1 { format!("w{a}_{k}") } else { String::new() })
+    });
+    let _ = writeln!(head, "  PTR(const {element}) from = ARG(const {element}, 0);");
+    Points { dims: to.to_vec(), element, out: 1, head, row, point, value }
+}
+
+/// C that finds the taps of the position `x{a}` of an axis: `p{a}_0` … and, where there are several, `w{a}_0` … It computes
+/// what [`of_ops::nn::Interpolation::taps`] says.
+fn taps_at(how: &Interpolation, a: usize, from: &Extent, to: &Extent) -> String {
+    let half = format!("(x{a} + 0.5) / scale{a} - 0.5");
+    let length = format!("scale{a} * {from}");
+    let source = match how.transform {
+        Transform::HalfPixelSymmetric => format!("{from} / 2.0 * (1 - {to} / ({length})) + ({half})"),
+        Transform::PytorchHalfPixel => format!("{length} == 1 ? -0.5 : {half}"),
+        Transform::AlignCorners => format!("{length} == 1 ? 0 : x{a} * ({from} - 1.0) / ({length} - 1)"),
+        Transform::Asymmetric => format!("x{a} / scale{a}"),
+        Transform::HalfPixel | Transform::CropAndResize => half,
+    };
+    let mut c = format!("    f64 s{a} = {source};\n");
+    // Beyond the border all is alike.
+    let _ = writeln!(c, "    s{a} = s{a} > -4 ? s{a} : -4; s{a} = s{a} < {from} + 4 ? s{a} : {from} + 4;");
+    match how.filter {
+        Filter::Nearest(mode) => nearest_tap(mode, a, from, &mut c),
+        Filter::Linear | Filter::Cubic(_) => weighed_taps(how.filter, a, from, &mut c),
+    }
+    c
+}
+
+/// C that rounds the coordinate `s{a}` to the position `p{a}_0`.
+fn nearest_tap(mode: Nearest, a: usize, from: &Extent, c: &mut String) {
+    let (shift, up) = match mode {
+        Nearest::RoundPreferFloor => ("- 0.5", true),
+        Nearest::RoundPreferCeil => ("+ 0.5", false),
+        Nearest::Floor => ("", false),
+        Nearest::Ceil => ("", true),
+    };
+    let _ = writeln!(c, "    s{a} = s{a} {shift}; i64 p{a}_0 = (i64)s{a};");
+    let _ = writeln!(c, "    p{a}_0 {};", if up { format!("+= p{a}_0 < s{a}") } else { format!("-= p{a}_0 > s{a}") });
+    let _ = writeln!(c, "    p{a}_0 = dim_max(0, dim_min(p{a}_0, {from} - 1));");
+}
+
+/// C that finds the neighbours of the coordinate `s{a}` and their weights.
+fn weighed_taps(filter: Filter, a: usize, from: &Extent, c: &mut String) {
+    let _ = writeln!(c, "    i64 b{a} = (i64)s{a}; b{a} -= b{a} > s{a};\n    s{a} -= b{a};");
+    let (taps, before) = if filter == Filter::Linear { (2i32, 0) } else { (4, 1) };
+    for k in 0..taps {
+        let distance = k - before;
+        let weight = match filter {
+            Filter::Cubic(q) => {
+                let d = if distance <= 0 { format!("(s{a} + {})", -distance) } else { format!("({distance} - s{a})") };
+                if (0..=1).contains(&distance) {
+                    format!("(({} * {d} - {}) * {d} * {d} + 1)", number(q + 2.0), number(q + 3.0))
+                } else {
+                    let [one, two, three, four] = [q, 5.0 * q, 8.0 * q, 4.0 * q].map(number);
+                    format!("((({one} * {d} - {two}) * {d} + {three}) * {d} - {four})")
+                }
+            }
+            _ if k == 0 => format!("(1 - s{a})"),
+            _ => format!("s{a}"),
+        };
+        // An element itself is taken several times: infinity at weight 0 would be NaN.
+        let _ = writeln!(c, "    const f32 w{a}_{k} = s{a} == 0 ? {:?}f : (f32){weight};", 1.0 / f64::from(taps));
+        let at = format!("s{a} == 0 ? b{a} : b{a} + {distance}");
+        let _ = writeln!(c, "    const i64 p{a}_{k} = dim_max(0, dim_min({at}, {from} - 1));");
+    }
+}
+
+/// A number in C, also a negative one after a sign.
+fn number(x: f64) -> String {
+    format!("({x:?})")
+}
+
+/// The text of a [`Scatter`].
+pub struct ScatterText {
+    /// C type of the elements.
+    pub element: &'static str,
+    /// Statements before the loops.
+    pub head: String,
+    /// Statements for the slice `i`, which declare its offset `at`.
+    pub slice: String,
+    /// Expression of an element from `a`, what is there, and `b`, the update.
+    pub combine: String,
+}
+
+/// The text of a scatter.
+pub fn scatter(s: &Scatter) -> ScatterText {
+    let (element, combine) = combine(s);
+    let (mut head, slice);
+    match s.target {
+        ScatterTarget::Elements(axis) => {
+            head = s.indices.iter().zip(&s.updates).map(|(a, b)| equal(a, b)).collect::<String>();
+            for a in (0..s.to.len()).filter(|a| *a != axis) {
+                head += &at_most(&s.indices[a], &s.to[a]);
+            }
+            let steps = row_major(&s.indices);
+            let mut at: Vec<String> = (0..s.to.len()).map(|a| format!("i / {} % {}", steps[a], s.indices[a])).collect();
+            at[axis] = "k".into();
+            let load = format!("ARG(const {}, 1)[i]", ctype(s.index));
+            let position = place("k", &load, &s.to[axis]);
+            slice = format!("    {position}    const i64 at = {};", offset(&at, &row_major(&s.to)));
+        }
+        ScatterTarget::Slices(named) => {
+            let outer = &s.indices[..s.indices.len() - 1];
+            let expected = outer.iter().chain(&s.to[named..]);
+            head = expected.zip(&s.updates).map(|(a, b)| equal(a, b)).collect();
+            let at: Vec<String> = (0..named).map(|k| format!("k{k}")).collect();
+            let positions = places(s.index, &s.to[..named], "i");
+            slice = format!("{positions}    const i64 at = {};", offset(&at, &row_major(&s.to)));
+        }
+    }
+    ScatterText { element, head, slice, combine }
+}
+
+/// The C type of the elements of a scatter, and what becomes of one (`a`) when an update (`b`) is written.
+fn combine(s: &Scatter) -> (&'static str, String) {
+    let Some(kind) = s.combine else { return (word(s.dtype.bits().map_or(4, |b| b / 8)), "b".into()) };
+    let (t, int) = (ctype(s.dtype), s.dtype.is_int());
+    let nan = |c: &str| format!("a != a ? a : b != b ? b : a {c} b ? a : b");
+    let text = match kind {
+        Reduce::Sum if int => format!("({t})((u64)a + (u64)b)"),
+        Reduce::Prod if int => format!("({t})((u64)a * (u64)b)"),
+        Reduce::Sum => "a + b".into(),
+        Reduce::Prod => "a * b".into(),
+        Reduce::Max => nan(">"),
+        Reduce::Min => nan("<"),
+    };
+    (t, text)
+}

@@ -1,0 +1,47 @@
+//! Printers: kernels of the kernel IR as text.
+//!
+//! A printer is a folder here and a line in [`printer`]. What printers of the C family share lies beside the folders.
+
+pub mod c;
+pub mod cuda;
+pub mod expr;
+pub mod extent;
+pub mod index;
+pub mod indexed;
+mod printer;
+mod prologue;
+mod roi_align;
+pub mod source;
+mod walk;
+
+pub use printer::{Capabilities, Printer};
+pub use source::Source;
+
+use crate::isa::{Isa, Language};
+use crate::kernel::nest::Nest;
+
+/// The printer of a language.
+pub fn printer(language: Language) -> &'static dyn Printer {
+    match language {
+        Language::C => &c::C,
+        Language::Cuda => &cuda::Cuda,
+        Language::Shim => &cuda::Shim,
+    }
+}
+
+impl Nest {
+    /// The kernel in the language of `isa`.
+    ///
+    /// # Errors
+    /// Why it has none.
+    pub fn print(&self, isa: &Isa) -> Result<Source, String> {
+        printer(isa.language).print(self, isa)
+    }
+}
+
+impl Source {
+    /// The whole text for `isa`.
+    pub fn text(&self, isa: &Isa) -> String {
+        printer(isa.language).text(self, isa)
+    }
+}

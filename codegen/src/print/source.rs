@@ -1,0 +1,30 @@
+//! A printed kernel, before it is compiled.
+
+use crate::kernel::extent::Extent;
+
+/// A kernel before compilation: the statements of its function and how to run it.
+///
+/// The function is `i32 kernel(void *const *args, i64 begin, i64 end, void *scratch)`; it runs the iterations
+/// `[begin, end)` of its outer loop and returns 0, 1 for an index out of range, or 2 for
+/// extents that do not broadcast. Buffers and scratch are 64-byte aligned. On a GPU an iteration is a block of threads
+/// (see [`crate::print::cuda`]).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// Statements.
+    pub body: String,
+    /// Iterations of the outer loop.
+    pub iterations: Extent,
+    /// The fewest iterations worth handing to a worker.
+    pub grain: i64,
+    /// Scratch memory of each worker.
+    pub scratch_bytes: u64,
+    /// Arguments; counted when the kernel becomes a step, and read by printers that must declare them.
+    pub args: usize,
+}
+
+impl Source {
+    /// A kernel without scratch memory.
+    pub fn new(body: String, iterations: Extent, grain: i64) -> Source {
+        Source { body, iterations, grain, scratch_bytes: 0, args: 0 }
+    }
+}

@@ -1,0 +1,124 @@
+//! [`Walk`] kernels as statements of the C family.
+
+use std::fmt::Write;
+
+use of_ir::DType;
+
+use crate::kernel::body::Reduce;
+use crate::kernel::extent::Extent;
+use crate::kernel::walk::{Axis, Walk, WalkKind};
+use crate::print::expr::{ctype, int_literal};
+
+/// C statements before the loops: checks of extents.
+pub fn head(walk: &Walk) -> String {
+    let n = &walk.axis.n;
+    match &walk.kind {
+        // An empty axis has no best element.
+        WalkKind::ArgExtremum { .. } => format!("  if ({n} < 1) return 2;\n"),
+        WalkKind::TopK { k, .. } => format!("  if ({k} < 1 || {k} > {n}) return {k} == 0 ? 0 : 2;\n"),
+        WalkKind::CumulativeSum { .. } | WalkKind::Fold(_) => String::new(),
+    }
+}
+
+/// C that declares what [`body`] knows: `o` and `i`, the position outside and inside of the axis, and `p`, which points to
+/// the first element; `it` is the number of the position.
+pub fn position(walk: &Walk) -> String {
+    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
+    let mut c = format!("    const i64 o = it / {inner}, i = it % {inner};\n");
+    let _ = writeln!(c, "    PTR(const {element}) p = ARG(const {element}, 0) + o * {n} * {inner} + i;");
+    c
+}
+
+/// C statements that walk the axis once.
+pub fn body(walk: &Walk) -> String {
+    match &walk.kind {
+        WalkKind::ArgExtremum { largest, last } => arg_extremum(walk, *largest, *last),
+        WalkKind::CumulativeSum { exclusive, reverse } => cumulative_sum(walk, *exclusive, *reverse),
+        WalkKind::Fold(kind) => fold(walk, *kind),
+        WalkKind::TopK { k, largest } => top_k(walk, k, *largest),
+    }
+}
+
+fn arg_extremum(walk: &Walk, largest: bool, last: bool) -> String {
+    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
+    let (better, equal) = (if largest { ">" } else { "<" }, if last { " || a == b" } else { "" });
+    format!(
+        "    i64 best = 0;
+    for (i64 k = 1; k < {n}; k++) {{
+      const {element} a = p[k * {inner}], b = p[best * {inner}];
+      if (a {better} b || (a != a && b == b){equal}) best = k;
+    }}
+    ARG(i64, 1)[it] = best;
+"
+    )
+}
+
+fn cumulative_sum(walk: &Walk, exclusive: bool, reverse: bool) -> String {
+    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
+    let sum = if walk.dtype.is_float() { "f64" } else { "u64" };
+    let at = if reverse { format!("{n} - 1 - k") } else { "k".into() };
+    let store = format!("q[at] = ({element})sum;");
+    let (before, after) = if exclusive { (store.as_str(), "") } else { ("", store.as_str()) };
+    format!(
+        "    PTR({element}) q = ARG({element}, 1) + o * {n} * {inner} + i;
+    {sum} sum = 0;
+    for (i64 k = 0; k < {n}; k++) {{
+      const i64 at = ({at}) * {inner};
+      const {sum} own = ({sum})p[at];
+      {before} sum += own; {after}
+    }}
+"
+    )
+}
+
+fn fold(walk: &Walk, kind: Reduce) -> String {
+    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
+    let (low, high) = walk.dtype.int_range().unwrap_or_default();
+    // Sums and products wrap; those of 64 bits hold those of every type.
+    let (sum, first, combine) = match kind {
+        Reduce::Max => (element, int_literal(low), "b > a ? b : a"),
+        Reduce::Min => (element, int_literal(high), "b < a ? b : a"),
+        Reduce::Prod => ("u64", "1".into(), "a * b"),
+        Reduce::Sum => ("u64", "0".into(), "a + b"),
+    };
+    format!(
+        "    {sum} a = {first};
+    for (i64 k = 0; k < {n}; k++) {{ const {sum} b = ({sum})p[k * {inner}]; a = {combine}; }}
+    ARG({element}, 1)[it] = ({element})a;
+"
+    )
+}
+
+fn top_k(walk: &Walk, k: &Extent, largest: bool) -> String {
+    let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
+    // An i64 that is larger for what comes first, of the element `e`.
+    let key = match walk.dtype {
+        DType::F32 => "order32(e)",
+        DType::F64 => "order64(e)",
+        DType::U64 => "(i64)(e ^ 0x8000000000000000ULL)",
+        _ => "(i64)e",
+    };
+    // The complement turns the order around, also of the least number.
+    let key = if largest { key.to_string() } else { format!("(~{key})") };
+    // Positions are kept in order in the result; an element that is before the last of them moves up.
+    format!(
+        "    PTR({element}) q = ARG({element}, 1) + o * {k} * {inner} + i;
+    PTR(i64) r = ARG(i64, 2) + o * {k} * {inner} + i;
+    i64 held = 0, worst = 0;
+    for (i64 j = 0; j < {n}; j++) {{
+      const {element} own = p[j * {inner}];
+      i64 mine; {{ const {element} e = own; mine = {key}; }}
+      if (held == {k} && mine <= worst) continue;
+      i64 at = held < {k} ? held++ : held - 1;
+      for (; at > 0; at--) {{
+        const {element} e = q[(at - 1) * {inner}];
+        if ({key} >= mine) break;
+        q[at * {inner}] = e; r[at * {inner}] = r[(at - 1) * {inner}];
+      }}
+      q[at * {inner}] = own; r[at * {inner}] = j;
+      const {element} e = q[(held - 1) * {inner}];
+      worst = {key};
+    }}
+"
+    )
+}

@@ -1,0 +1,64 @@
+//! A rewrite that gives each recomputed score matrix its own copies of the ops that others need too.
+//!
+//! The forward pass and the gradient of attention share the scores. A kernel that recomputes them needs ops of its own.
+
+use std::collections::{HashMap, HashSet};
+
+use of_ir::{Func, OpId, Rewriter, ValueId};
+
+use crate::analysis::roles::{Role, Roles};
+use crate::analysis::score_matrix::{ScoreMatrix, find};
+use crate::analysis::view::View;
+
+/// The function with copies of its own for every table whose shared ops are those of a softmax along its rows; `None`
+/// where there is none. Their operands get movements of their own, too.
+pub fn separated(func: &Func) -> Option<Func> {
+    let g = &func.graph;
+    let roles = Roles::of(g, g.entry(), g.args());
+    let is_reduced = |op: &OpId| g.uses(g.op(*op).results[0]).iter().any(|u| *roles.get(u.op) == Role::RowReduce(1));
+    let tables: Vec<ScoreMatrix> =
+        find(g, g.entry(), &roles).into_iter().filter(|t| t.shared.iter().any(is_reduced)).collect();
+    if tables.is_empty() {
+        return None;
+    }
+    let mut out = func.clone();
+    let mut rw = Rewriter::new(&mut out.graph, "separate-tables");
+    for table in tables {
+        let own: HashSet<OpId> = table.ops().into_iter().filter(|op| !table.shared.contains(op)).collect();
+        let is_shared = |v: &ValueId| g.def_op(*v).is_some_and(|op| table.shared.contains(&op));
+        // What they need is there before anything reads them.
+        let reads = |op: &OpId| own.contains(op) && g.op(*op).operands.iter().any(is_shared);
+        let Some(first) = g.region_ops(g.entry()).find(reads) else { continue };
+        rw.before(first);
+        let mut copies: HashMap<OpId, OpId> = HashMap::new();
+        let mut values: HashMap<ValueId, ValueId> = HashMap::new();
+        for op in &table.shared {
+            copies.insert(*op, rw.copy_op(*op, &mut values));
+        }
+        for op in &own {
+            for (i, v) in g.op(*op).operands.iter().enumerate() {
+                if let Some(new) = values.get(v) {
+                    rw.set_operand(*op, i, *new);
+                }
+            }
+        }
+        for (op, i) in table.reads() {
+            let v = g.op(op).operands[i];
+            let root = View::through_shared(g, &roles, v).root;
+            let mut chain: Vec<OpId> = Vec::new();
+            let mut at = v;
+            while let Some(op) = g.def_op(at).filter(|_| at != root) {
+                chain.push(op);
+                at = g.op(op).operands[0];
+            }
+            let reader = copies.get(&op).copied().unwrap_or(op);
+            rw.before(reader);
+            let mut values = HashMap::new();
+            for op in chain.into_iter().rev() {
+                rw.copy_op(op, &mut values);
+            }
+            rw.set_operand(reader, i, values.get(&v).copied().unwrap_or(v));
+        }
+    }
+    Some(out)
+}

@@ -1,0 +1,460 @@
+//! `canonicalize`: local rewrites that help on every target. One function per rule, documented by its equation.
+
+mod resize;
+mod zero_points;
+
+use of_diag::{Diagnostic, Diagnostics};
+use of_ir::{Func, Graph, OpId, Rewriter, Tensor, ValueId};
+use of_ops::OpSpec;
+use of_ops::contraction::MatMul;
+use of_ops::elementwise::{Add, Cast, Div, Mul, Pow, Sub};
+use of_ops::movement::{Concat, Expand, Reshape, ScatterElements, ScatterNd, Slice, Split, Transpose};
+use of_ops::nn::Conv;
+use of_ops::reduction::{ReduceMax, ReduceMin, ReduceProd, ReduceSum};
+use of_ops::structural::Constant;
+
+use crate::builders::{permutation, reshape_to, transpose_by};
+use crate::matchers::holds_all_values;
+use crate::matchers::{def, dims, ints, single_use, splat};
+use resize::resize_whole;
+use zero_points::{conv_zero_points, matmul_zero_points};
+
+/// A rule rewrites `op` and returns whether it did.
+type Rule = fn(&mut Rewriter<'_>, OpId) -> Result<bool, Diagnostic>;
+
+/// Every rule, tried in this order on every op.
+const RULES: &[(&str, Rule)] = &[
+    ("neutral", neutral),
+    ("pow-small", pow_small),
+    ("same-type", same_type),
+    ("cast-cast", cast_cast),
+    ("transpose-transpose", transpose_transpose),
+    ("transpose-of-ones", transpose_of_ones),
+    ("reshape-reshape", reshape_reshape),
+    ("split-known", split_known),
+    ("reduce-keepdims", reduce_keepdims),
+    ("expand-operand", expand_operand),
+    ("resize-whole", resize_whole),
+    ("scatter-rows", scatter_rows),
+    ("conv-mul", conv_mul),
+    ("conv-add", conv_add),
+    ("matmul-vector", matmul_vector),
+    ("matmul-row-sums", matmul_row_sums),
+    ("matmul-zero-points", matmul_zero_points),
+    ("conv-zero-points", conv_zero_points),
+];
+
+/// Applies the rules until none matches.
+///
+/// # Errors
+/// When a rule makes an op that does not fit, a bug of the rule.
+pub fn canonicalize(func: &mut Func) -> Result<(), Diagnostics> {
+    /// Limit for rules that undo one another; real graphs converge within a few rounds.
+    const ROUNDS: usize = 32;
+    for _ in 0..ROUNDS {
+        let mut changed = false;
+        let mut rw = Rewriter::new(&mut func.graph, "canonicalize");
+        for op in rw.graph().walk() {
+            for (name, rule) in RULES {
+                if !rw.graph().is_live(op) {
+                    break;
+                }
+                let did = rule(&mut rw, op)?;
+                if did {
+                    tracing::trace!(rule = name, "applied");
+                }
+                changed |= did;
+            }
+        }
+        if !changed {
+            break;
+        }
+        crate::dce::dce(func);
+    }
+    Ok(())
+}
+
+fn replace(rw: &mut Rewriter<'_>, op: OpId, by: ValueId) -> Result<bool, Diagnostic> {
+    rw.replace(op, &[by]);
+    Ok(true)
+}
+
+fn as_op<T: OpSpec>(rw: &Rewriter<'_>, op: OpId) -> Option<T> {
+    of_ops::list::as_op::<T>(rw.graph(), op)
+}
+
+/// The only result of `op`.
+fn result(rw: &Rewriter<'_>, op: OpId) -> ValueId {
+    rw.graph().op(op).results[0]
+}
+
+fn same_tensor_type(rw: &Rewriter<'_>, a: ValueId, b: ValueId) -> bool {
+    let g = rw.graph();
+    g.ty(a) == g.ty(b) && g.ty(a).as_tensor().is_some_and(|t| t.shape.is_some())
+}
+
+/// x + 0 = x - 0 = x * 1 = x / 1 = x
+fn neutral(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let (neutral, commutes) = match rw.graph().op(op).name() {
+        Add::NAME => (0.0, true),
+        Sub::NAME => (0.0, false),
+        Mul::NAME => (1.0, true),
+        Div::NAME => (1.0, false),
+        _ => return Ok(false),
+    };
+    let (a, b, r) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1], result(rw, op));
+    // Adding +0 turns -0 into +0. The two compare equal, so no model can observe it.
+    if splat(rw.graph(), b) == Some(neutral) && same_tensor_type(rw, a, r) {
+        return replace(rw, op, a);
+    }
+    if commutes && splat(rw.graph(), a) == Some(neutral) && same_tensor_type(rw, b, r) {
+        return replace(rw, op, b);
+    }
+    Ok(false)
+}
+
+/// x^1 = x;  x^2 = x x;  x^3 = x x x. A power of 1/2 is not a square root: they differ for -0 and -inf.
+fn pow_small(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<Pow>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (x, r) = (rw.graph().op(op).operands[0], result(rw, op));
+    let Some(exponent) = splat(rw.graph(), rw.graph().op(op).operands[1]) else { return Ok(false) };
+    if !same_tensor_type(rw, x, r) {
+        return Ok(false);
+    }
+    if exponent == 1.0 {
+        return replace(rw, op, x);
+    } else if exponent == 2.0 {
+        rw.replace_with(op, Mul {}, &[x, x])?;
+    } else if exponent == 3.0 {
+        rw.rewrite(op, &[]);
+        let square = rw.create_one(Mul {}, &[x, x])?;
+        let cube = rw.create_one(Mul {}, &[square, x])?;
+        rw.replace(op, &[cube]);
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// Casts, movements and concatenations that are the identity.
+fn same_type(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let data = rw.graph().op(op);
+    let Some(&x) = data.operands.first() else { return Ok(false) };
+    let whole = match data.name() {
+        // A reshape or expansion to the same shape keeps every element; so does a full slice.
+        Reshape::NAME | Expand::NAME | Cast::NAME => true,
+        Slice::NAME => {
+            data.operands.get(4).is_none_or(|s| ints(rw.graph(), *s).is_some_and(|s| s.iter().all(|x| *x == 1)))
+        }
+        Concat::NAME => data.operands.len() == 1,
+        _ => false,
+    };
+    if whole && same_tensor_type(rw, x, result(rw, op)) { replace(rw, op, x) } else { Ok(false) }
+}
+
+/// cast(cast x) = cast x where the first cast preserves every value
+fn cast_cast(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(outer) = as_op::<Cast>(rw, op) else { return Ok(false) };
+    let wide = rw.graph().op(op).operands[0];
+    let Some(x) = def::<Cast>(rw.graph(), wide).map(|(inner, _)| rw.graph().op(inner).operands[0]) else {
+        return Ok(false);
+    };
+    let dtype = |v: ValueId| rw.graph().ty(v).as_tensor().map(|t| t.dtype);
+    if !dtype(wide).zip(dtype(x)).is_some_and(|(wide, narrow)| holds_all_values(wide, narrow)) {
+        return Ok(false);
+    }
+    rw.replace_with(op, outer, &[x])?;
+    Ok(true)
+}
+
+/// transpose_p(transpose_q(x)) = transpose_(q∘p)(x);  transpose_id(x) = x
+fn transpose_transpose(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(outer) = as_op::<Transpose>(rw, op) else { return Ok(false) };
+    let x = rw.graph().op(op).operands[0];
+    let Some(rank) = rw.graph().ty(x).as_tensor().and_then(|t| t.rank()) else { return Ok(false) };
+    let p = permutation(&outer, rank);
+    if p.iter().enumerate().all(|(i, j)| i == *j) {
+        return replace(rw, op, x);
+    }
+    let Some((inner_op, inner)) = def::<Transpose>(rw.graph(), x) else { return Ok(false) };
+    let q = permutation(&inner, rank);
+    let composed: Vec<usize> = p.iter().map(|i| q[*i]).collect();
+    let source = rw.graph().op(inner_op).operands[0];
+    rw.rewrite(op, &[inner_op]);
+    let new = rw.create_one(transpose_by(&composed), &[source])?;
+    replace(rw, op, new)
+}
+
+/// A transpose that moves only axes of extent 1 is a reshape.
+fn transpose_of_ones(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(t) = as_op::<Transpose>(rw, op) else { return Ok(false) };
+    let (x, r) = (rw.graph().op(op).operands[0], result(rw, op));
+    let (Some(from), Some(to)) = (dims(rw.graph(), x), dims(rw.graph(), r)) else { return Ok(false) };
+    let p = permutation(&t, from.len());
+    let moved: Vec<usize> = p.into_iter().filter(|a| from[*a] != 1).collect();
+    if !moved.is_sorted() {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[]);
+    let new = reshape_to(rw, x, &to)?;
+    replace(rw, op, new)
+}
+
+/// reshape(reshape(x)) = reshape(x), where the result's dimensions are fixed
+fn reshape_reshape(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<Reshape>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (x, r) = (rw.graph().op(op).operands[0], result(rw, op));
+    let Some((inner, _)) = def::<Reshape>(rw.graph(), x) else { return Ok(false) };
+    let Some(to) = dims(rw.graph(), r) else { return Ok(false) };
+    let source = rw.graph().op(inner).operands[0];
+    rw.rewrite(op, &[inner]);
+    let new = reshape_to(rw, source, &to)?;
+    replace(rw, op, new)
+}
+
+/// split(x) = slices of x, where the lengths are fixed
+fn split_known(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(split) = as_op::<Split>(rw, op) else { return Ok(false) };
+    let (x, results) = (rw.graph().op(op).operands[0], rw.graph().op(op).results.clone());
+    let length = |v: &ValueId| {
+        let shape = rw.graph().ty(*v).as_tensor()?.shape.as_ref()?;
+        let axis = of_ops::shape::axis(split.axis, shape.len()).ok()?;
+        Some((axis, shape[axis].as_const()?))
+    };
+    let Some(pieces) = results.iter().map(length).collect::<Option<Vec<_>>>() else { return Ok(false) };
+    rw.rewrite(op, &[]);
+    let (mut slices, mut start) = (Vec::new(), 0);
+    for (axis, length) in pieces {
+        let end = start + length;
+        let mut operands = vec![x];
+        for bound in [start, end, axis as i64] {
+            let value = Tensor::from_i64s(&[bound]);
+            operands.push(rw.create_one(Constant { value }, &[])?);
+        }
+        slices.push(rw.create_one(Slice {}, &operands)?);
+        start = end;
+    }
+    rw.replace(op, &slices);
+    Ok(true)
+}
+
+/// reduce(x) without kept axes = reshape(reduce(x) with kept axes)
+fn reduce_keepdims(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let operands = rw.graph().op(op).operands.clone();
+    let Some(to) = rw.graph().op(op).results.first().and_then(|v| dims(rw.graph(), *v)) else { return Ok(false) };
+    macro_rules! keep {
+        ($($op:ident),*) => {$(
+            if let Some(r) = as_op::<$op>(rw, op) && !r.keepdims {
+                rw.rewrite(op, &[]);
+                let kept = rw.create_one($op { keepdims: true }, &operands)?;
+                let new = reshape_to(rw, kept, &to)?;
+                return replace(rw, op, new);
+            }
+        )*};
+    }
+    keep!(ReduceSum, ReduceMax, ReduceMin, ReduceProd);
+    Ok(false)
+}
+
+/// map(expand(x), y) = map(x, y) where y has the shape of the result: elementwise ops broadcast their operands
+fn expand_operand(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    if of_ops::list::get(g, op).is_none_or(|o| o.scalar().is_none()) {
+        return Ok(false);
+    }
+    let shape = |v: ValueId| g.ty(v).as_tensor()?.shape.as_deref();
+    let (operands, Some(to)) = (&g.op(op).operands, shape(result(rw, op))) else { return Ok(false) };
+    let stretched = |v: ValueId| {
+        let x = g.op(def::<Expand>(g, v)?.0).operands[0];
+        let own = shape(x)?;
+        let aligned = to.get(to.len().checked_sub(own.len())?..)?;
+        own.iter().zip(aligned).all(|(d, to)| d.as_const() == Some(1) || d == to).then_some(x)
+    };
+    let found = operands.iter().enumerate().find_map(|(i, v)| {
+        let whole = operands.iter().enumerate().any(|(j, y)| j != i && shape(*y) == Some(to));
+        if whole { Some((i, stretched(*v)?)) } else { None }
+    });
+    let Some((i, x)) = found else { return Ok(false) };
+    rw.set_operand(op, i, x);
+    Ok(true)
+}
+
+/// scatter_elements(x, expand(i), u) = scatter_nd(x, i, u) where all elements of a row of u go to one row of x
+fn scatter_rows(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(ScatterElements { axis, reduction }) = as_op(rw, op) else { return Ok(false) };
+    let [x, indices, updates] = rw.graph().op(op).operands[..] else { return Ok(false) };
+    let Some((expand, _)) = def::<Expand>(rw.graph(), indices) else { return Ok(false) };
+    let rows = rw.graph().op(expand).operands[0];
+    let shape = |v: ValueId| rw.graph().ty(v).as_tensor()?.shape.clone();
+    let (Some(to), Some(own), Some(all), Some(from)) = (shape(x), shape(rows), shape(indices), shape(updates)) else {
+        return Ok(false);
+    };
+    let whole = of_ops::shape::axis(axis, to.len()) == Ok(0) && to[1..] == from[1..] && all == from;
+    let one_a_row = own.len() == from.len() && own[0] == from[0] && own[1..].iter().all(|d| d.as_const() == Some(1));
+    if to.len() < 2 || !whole || !one_a_row {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[]);
+    let column = rw.create_one(Constant { value: Tensor::from_i64s(&[0, 1]) }, &[])?;
+    let rows = rw.create_one(Reshape { allowzero: false }, &[rows, column])?;
+    rw.replace_with(op, ScatterNd { reduction }, &[x, rows, updates])?;
+    Ok(true)
+}
+
+/// The convolution that defines `v` and has no other reader, and `c` as one number per channel of it.
+fn conv_and_channels(rw: &Rewriter<'_>, v: ValueId, c: ValueId) -> Option<(OpId, Conv, Tensor)> {
+    let g = rw.graph();
+    let (conv_op, conv) = def::<Conv>(g, v)?;
+    if !single_use(g, v) {
+        return None;
+    }
+    let (rank, channels) = (dims(g, v)?.len(), dims(g, g.op(conv_op).operands[1])?[0]);
+    let constant = g.constant(c)?;
+    let own = constant.dims();
+    // Aligned at the last axis, only the channel axis may differ from 1.
+    let channel_axis = if conv.channels_last { rank - 1 } else { 1 };
+    let lead = rank.checked_sub(own.len())?;
+    // Aligned at the last axis, only the channel axis may differ from 1.
+    let fits = own.iter().enumerate().all(|(i, d)| *d == 1 || (lead + i == channel_axis && *d == channels));
+    if !fits || !constant.dtype().is_float() {
+        return None;
+    }
+    if constant.len() == channels {
+        return Some((conv_op, conv, constant.reshaped(vec![channels]).ok()?));
+    }
+    let value = constant.elements();
+    let of_ir::Elements::Float(one) = value else { return None };
+    let all = vec![*one.first()?; channels];
+    Some((conv_op, conv, Tensor::from_elements(constant.dtype(), vec![channels], of_ir::Elements::Float(all)).ok()?))
+}
+
+/// conv(x, w, b) * c = conv(x, w * c, b * c)
+fn conv_mul(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<Mul>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
+    let Some((conv_op, conv, scale)) = conv_and_channels(rw, a, b).or_else(|| conv_and_channels(rw, b, a)) else {
+        return Ok(false);
+    };
+    let operands = rw.graph().op(conv_op).operands.clone();
+    // Only constant weights: otherwise every run would compute the product.
+    if rw.graph().constant(operands[1]).is_none() {
+        return Ok(false);
+    }
+    let Some(weight_dims) = dims(rw.graph(), operands[1]) else { return Ok(false) };
+    let mut column = vec![1; weight_dims.len()];
+    column[0] = weight_dims[0];
+    let column =
+        scale.reshaped(column).map_err(|e| of_ir::OpError::from(e).at("of.mul", &of_diag::Location::Unknown))?;
+    rw.rewrite(op, &[conv_op]);
+    let column = rw.create_one(Constant { value: column }, &[])?;
+    let w = rw.create_one(Mul {}, &[operands[1], column])?;
+    let mut new = vec![operands[0], w];
+    if let Some(bias) = operands.get(2).filter(|b| *rw.graph().ty(**b) != of_ir::Type::None) {
+        let scale = rw.create_one(Constant { value: scale }, &[])?;
+        new.push(rw.create_one(Mul {}, &[*bias, scale])?);
+    }
+    let y = rw.create_one(conv, &new)?;
+    replace(rw, op, y)
+}
+
+/// conv(x, w, b) + c = conv(x, w, b + c)
+fn conv_add(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<Add>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
+    let Some((conv_op, conv, shift)) = conv_and_channels(rw, a, b).or_else(|| conv_and_channels(rw, b, a)) else {
+        return Ok(false);
+    };
+    let operands = rw.graph().op(conv_op).operands.clone();
+    rw.rewrite(op, &[conv_op]);
+    let shift = rw.create_one(Constant { value: shift }, &[])?;
+    let bias = match operands.get(2).filter(|b| *rw.graph().ty(**b) != of_ir::Type::None) {
+        Some(bias) => rw.create_one(Add {}, &[*bias, shift])?,
+        None => shift,
+    };
+    let y = rw.create_one(conv, &[operands[0], operands[1], bias])?;
+    replace(rw, op, y)
+}
+
+/// A product with a vector becomes one with a matrix that has an axis of 1, so that backends see matrices only.
+fn matmul_vector(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    if as_op::<MatMul>(rw, op).is_none() {
+        return Ok(false);
+    }
+    let (a, b) = (rw.graph().op(op).operands[0], rw.graph().op(op).operands[1]);
+    let (Some(da), Some(db), Some(to)) = (dims(rw.graph(), a), dims(rw.graph(), b), dims(rw.graph(), result(rw, op)))
+    else {
+        return Ok(false);
+    };
+    if da.len() > 1 && db.len() > 1 {
+        return Ok(false);
+    }
+    rw.rewrite(op, &[]);
+    let a = if da.len() == 1 { reshape_to(rw, a, &[1, da[0]])? } else { a };
+    let b = if db.len() == 1 { reshape_to(rw, b, &[db[0], 1])? } else { b };
+    let y = rw.create_one(MatMul {}, &[a, b])?;
+    let y = reshape_to(rw, y, &to)?;
+    replace(rw, op, y)
+}
+
+/// sum_n p[r, n] (g v^T)[r, n] = sum_c g[r, c] (p v)[r, c], where p v is computed already. In the gradient of attention
+/// the row sum then does not need the score matrix.
+fn matmul_row_sums(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let g = rw.graph();
+    let (Some(sum), [x, axes]) = (of_ops::list::as_op::<ReduceSum>(g, op), &g.op(op).operands[..]) else {
+        return Ok(false);
+    };
+    let (Some((product, _)), Some(axes_read)) = (def::<Mul>(g, *x), ints(g, *axes)) else { return Ok(false) };
+    let shape = |v: ValueId| g.ty(v).as_tensor()?.shape.clone();
+    let rank = shape(*x).map_or(0, |s| s.len());
+    let last = matches!(axes_read[..], [a] if of_ops::shape::axis(a, rank) == Ok(rank - 1));
+    if rank < 2 || !sum.keepdims || !last {
+        return Ok(false);
+    }
+    let [a, b] = g.op(product).operands[..] else { return Ok(false) };
+    let found = [(a, b), (b, a)].into_iter().find_map(|(p, gv)| {
+        let (second, _) = def::<MatMul>(g, gv)?;
+        let [grad, vt] = g.op(second).operands[..] else { return None };
+        let is_first = |u: &of_ir::Use| u.operand == 0 && of_ops::list::as_op::<MatMul>(g, u.op).is_some();
+        let firsts = g.uses(p).iter().filter(|u| is_first(u)).map(|u| u.op);
+        let first = firsts.into_iter().find(|first| swapped(g, g.op(*first).operands[1], vt))?;
+        let y = g.op(first).results[0];
+        let same = shape(p) == shape(gv) && shape(y).is_some() && shape(y) == shape(grad);
+        (same && before(g, first, second)).then_some((grad, y))
+    });
+    let Some((grad, y)) = found else { return Ok(false) };
+    let axes = *axes;
+    rw.rewrite(op, &[product]);
+    let new = rw.create_one(Mul {}, &[grad, y])?;
+    let new = rw.create_one(sum, &[new, axes])?;
+    replace(rw, op, new)
+}
+
+/// Whether `b` is `a` with its last two axes swapped.
+fn swapped(g: &Graph, a: ValueId, b: ValueId) -> bool {
+    let seen = |v: ValueId| {
+        let rank = g.ty(v).as_tensor().and_then(|t| t.rank()).unwrap_or(0);
+        match def::<Transpose>(g, v).and_then(|(op, t)| Some((op, t.permutation(rank).ok()?))) {
+            Some((op, perm)) => (g.op(op).operands[0], perm),
+            None => (v, (0..rank).collect()),
+        }
+    };
+    let ((of, mut perm), (other, own)) = (seen(a), seen(b));
+    if let [.., x, y] = &mut perm[..] {
+        std::mem::swap(x, y);
+    }
+    of == other && own.len() > 1 && perm == own
+}
+
+/// Whether `a` stands before `b` in one region.
+fn before(g: &Graph, a: OpId, b: OpId) -> bool {
+    let region = g.op(a).parent;
+    region == g.op(b).parent && g.region_ops(region).find(|op| *op == a || *op == b) == Some(a)
+}

@@ -1,0 +1,59 @@
+//! Rules of `canonicalize` for resizing (resampling) ops that only move data.
+
+use of_diag::Diagnostic;
+use of_ir::{OpId, Rewriter, Tensor};
+use of_ops::list::as_op;
+use of_ops::movement::Expand;
+use of_ops::nn::Resize;
+use of_ops::structural::Constant;
+
+use crate::builders::reshape_to;
+use crate::matchers::dims;
+
+/// resize_nearest(x) = repeat(x), where every axis grows by an integer factor
+pub fn resize_whole(rw: &mut Rewriter<'_>, op: OpId) -> Result<bool, Diagnostic> {
+    let Some(resize) = as_op::<Resize>(rw.graph(), op) else { return Ok(false) };
+    let data = rw.graph().op(op);
+    let (x, y) = (data.operands[0], data.results[0]);
+    let (Some(from), Some(to)) = (dims(rw.graph(), x), dims(rw.graph(), y)) else { return Ok(false) };
+    // In these modes, output i reads input floor(i / factor): (i + 1/2) / factor - 1/2 is within 1/2 of it, never
+    // halfway.
+    let below = matches!(
+        (&*resize.coordinate_transformation_mode, &*resize.nearest_mode),
+        ("asymmetric", "floor") | ("half_pixel", "round_prefer_floor" | "round_prefer_ceil")
+    );
+    let whole = from.iter().zip(&to).all(|(d, e)| *d > 0 && *e > 0 && e % d == 0);
+    if &*resize.mode != "nearest" || !below || !whole || &*resize.keep_aspect_ratio_policy != "stretch" {
+        return Ok(false);
+    }
+    let factors: Vec<usize> = from.iter().zip(&to).map(|(d, e)| e / d).collect();
+    if let Some(scales) = data.operands.get(2).filter(|v| rw.graph().ty(**v).as_tensor().is_some()) {
+        // The given scale, not the ratio of the sizes, defines the position of an output.
+        let Some(scales) = rw.graph().constant(*scales).and_then(|t| t.to_f64s()) else { return Ok(false) };
+        let rank = from.len() as i64;
+        let all: Vec<i64> = (0..rank).collect();
+        let axes = resize.axes.as_ref().unwrap_or(&all);
+        let agrees =
+            |(a, s): (&i64, &f64)| factors.get(a.rem_euclid(rank.max(1)) as usize).is_some_and(|f| *f as f64 == *s);
+        if axes.len() != scales.len() || !axes.iter().zip(&scales).all(agrees) {
+            return Ok(false);
+        }
+    }
+    rw.rewrite(op, &[]);
+    let (mut split, mut repeated) = (Vec::new(), Vec::new());
+    for (d, f) in from.iter().zip(&factors) {
+        split.push(*d);
+        repeated.push(*d);
+        if *f > 1 {
+            split.push(1);
+            repeated.push(*f);
+        }
+    }
+    let column = reshape_to(rw, x, &split)?;
+    let shape: Vec<i64> = repeated.iter().map(|d| *d as i64).collect();
+    let shape = rw.create_one(Constant { value: Tensor::from_i64s(&shape) }, &[])?;
+    let wide = rw.create_one(Expand {}, &[column, shape])?;
+    let y = reshape_to(rw, wide, &to)?;
+    rw.replace(op, &[y]);
+    Ok(true)
+}

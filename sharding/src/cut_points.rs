@@ -1,0 +1,93 @@
+//! Cut points: positions in the forward ops where one value alone is live, as between the layers of a model.
+
+use std::collections::{HashMap, HashSet};
+
+use of_diag::Location;
+use of_ir::{Func, Graph, OpId, ValueId};
+use of_ops::training::CARRIED;
+
+/// The forward and backward ops of a training step.
+pub struct Phases {
+    /// Ops that compute the loss, in order; all ops where no backward op is known.
+    pub forward: Vec<OpId>,
+    /// Ops that compute gradients.
+    pub backward: HashSet<OpId>,
+}
+
+impl Phases {
+    /// The phases of a function. Locations tell which ops `differentiate` and `recompute` made. Without such locations,
+    /// as in an imported training step, the backward ops are those that only the next step reads.
+    pub fn of(func: &Func) -> Phases {
+        let g = &func.graph;
+        let order = || g.region_ops(g.entry());
+        let made: HashSet<OpId> = order().filter(|op| is_derived(&g.op(*op).loc)).collect();
+        let backward = if made.is_empty() { for_next_step(func) } else { made };
+        let ends = |op: &OpId| g.op(*op).def.traits().terminator;
+        let forward = match order().find(|op| backward.contains(op)) {
+            None => order().collect(),
+            // After the first backward op come backward ops and updates. In an imported step, forward ops may follow
+            // too.
+            Some(first) if is_derived(&g.op(first).loc) => order().take_while(|op| *op != first).collect(),
+            Some(_) => order().filter(|op| !backward.contains(op) && !ends(op)).collect(),
+        };
+        Phases { forward, backward }
+    }
+}
+
+fn is_derived(loc: &Location) -> bool {
+    match loc {
+        Location::Derived { by, from } => matches!(&**by, "differentiate" | "recompute") || from.iter().any(is_derived),
+        _ => false,
+    }
+}
+
+/// The ops that only carried outputs need. Empty where all outputs are carried, or none.
+fn for_next_step(func: &Func) -> HashSet<OpId> {
+    let g = &func.graph;
+    let carried: Vec<i64> = func.attrs.typed(CARRIED).unwrap_or_default();
+    let is_result = |i: usize| carried.get(i).is_none_or(|input| *input < 0);
+    let results = g.outputs();
+    if (0..results.len()).all(is_result) || !(0..results.len()).any(is_result) {
+        return HashSet::new();
+    }
+    let mut needed: HashSet<ValueId> =
+        results.iter().enumerate().filter(|(i, _)| is_result(*i)).map(|(_, v)| *v).collect();
+    let order: Vec<OpId> = g.region_ops(g.entry()).collect();
+    let mut rest = HashSet::new();
+    for op in order.into_iter().rev() {
+        let data = g.op(op);
+        if data.results.iter().any(|v| needed.contains(v)) {
+            needed.extend(data.operands.iter().copied().chain(g.captured(op)));
+        } else if !data.def.traits().constant && !data.def.traits().terminator {
+            rest.insert(op);
+        }
+    }
+    rest
+}
+
+/// For each cut point the position of the op before it, and the value that crosses it. Constants and inputs are
+/// available everywhere.
+pub fn cut_points(g: &Graph, forward: &[OpId]) -> Vec<(usize, ValueId)> {
+    let at: HashMap<OpId, usize> = forward.iter().copied().zip(0..).collect();
+    // The last forward reader of each value, and the values by their last reader.
+    let mut last: HashMap<ValueId, usize> = HashMap::new();
+    let mut ends: Vec<Vec<ValueId>> = vec![Vec::new(); forward.len()];
+    for op in forward.iter().filter(|op| !g.op(**op).def.traits().constant) {
+        for v in &g.op(*op).results {
+            if let Some(end) = g.uses(*v).iter().filter_map(|u| at.get(&u.op)).max() {
+                ends[*end].push(*v);
+                last.insert(*v, *end);
+            }
+        }
+    }
+    let mut live: Vec<ValueId> = Vec::new();
+    let mut out = Vec::new();
+    for (i, op) in forward.iter().enumerate() {
+        live.retain(|v| !ends[i].contains(v));
+        live.extend(g.op(*op).results.iter().filter(|v| last.contains_key(v)));
+        if let [only] = live.as_slice() {
+            out.push((i, *only));
+        }
+    }
+    out
+}

@@ -1,0 +1,363 @@
+//! SPMD partitioning: makes the program of each rank from a sharded function.
+//!
+//! Types become those of the rank's parts, constants are sliced, and every collective becomes an `of.transfer`, a
+//! rendezvous of ranks. All ranks of a stage run the same ops in the same order. Where splits are even they also have
+//! the same types, and differ only in their constants. Ops on the meshes of other stages are left out.
+
+use std::collections::HashMap;
+
+use of_diag::{Code, Diagnostic};
+use of_ir::{Blob, Func, Graph, NdSbp, OpId, Rewriter, Tensor, TensorType, Type, ValueId};
+use of_ops::OpSpec;
+use of_ops::boxing::{Place, Send, Transfer};
+use of_ops::structural::Constant;
+
+use crate::Meshes;
+use crate::layout::{self, Layout};
+use crate::lower::collective;
+
+/// Transfer ids per collective, since a collective may take two steps.
+const IDS_PER_TRANSFER: i64 = 2;
+
+/// The function that rank `rank` runs.
+///
+/// # Errors
+/// A value without a layout, or an op that does not produce the rank's part.
+pub fn rank_function(func: &Func, meshes: &Meshes, rank: usize) -> Result<Func, Diagnostic> {
+    let mut out = Func {
+        graph: Graph::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        attrs: func.attrs.clone(),
+        loc: func.loc.clone(),
+    };
+    let entry = out.graph.entry();
+    let mut builder = RankBuilder { whole: &func.graph, meshes, coords: meshes.coords(rank), values: HashMap::new() };
+    let here = |builder: &RankBuilder<'_>, values: &[ValueId], names: &[String]| {
+        values.iter().zip(names).filter(|(v, _)| builder.is_here(**v)).map(|(_, n)| n.clone()).collect()
+    };
+    out.inputs = here(&builder, func.graph.args(), &func.inputs);
+    out.outputs = here(&builder, func.graph.outputs(), &func.outputs);
+    let mut rw = Rewriter::new(&mut out.graph, "spmd");
+    for v in func.graph.args().iter().filter(|v| builder.is_here(**v)).collect::<Vec<_>>() {
+        let arg = rw.add_arg(entry, builder.ty(*v), func.graph.name(*v).cloned());
+        builder.values.insert(*v, arg);
+    }
+    let mut next = IDS_PER_TRANSFER;
+    for op in func.graph.region_ops(func.graph.entry()) {
+        builder.op(&mut rw, op, &mut next)?;
+    }
+    Ok(out)
+}
+
+/// For each rank, the first rank of its stage whose parts of all values have the same extents.
+pub fn rank_classes(func: &Func, meshes: &Meshes) -> Vec<usize> {
+    let g = &func.graph;
+    let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
+    let values = (0..g.value_slots()).filter_map(|i| g.value_at(i));
+    let sbp = |v: ValueId| g.ty(v).as_tensor()?.sbp.clone();
+    let whole: Vec<(NdSbp, Vec<usize>)> =
+        values.filter_map(|v| Some((sbp(v)?, layout_of(g, v)?.1))).filter(|(s, _)| uneven(&s.axes)).collect();
+    let stages: Vec<NdSbp> = (0..g.value_slots()).filter_map(|i| sbp(g.value_at(i)?)).collect();
+    let mut names: Vec<&str> = stages.iter().map(|s| &*s.mesh).collect();
+    names.sort_unstable();
+    names.dedup();
+    (0..meshes.ranks().devices())
+        .map(|rank| {
+            let coords = meshes.coords(rank);
+            let extents = |(s, dims): &(NdSbp, Vec<usize>)| match meshes.coords_on(&s.mesh, &coords) {
+                Some(own) => layout::block(&s.axes, &meshes.spec(&s.mesh).shape(), &own, dims),
+                None => Vec::new(),
+            };
+            let here = names.iter().map(|n| usize::from(meshes.coords_on(n, &coords).is_some()));
+            let parts = whole.iter().flat_map(|w| extents(w).into_iter().map(|(_, n)| n));
+            let key = here.chain(parts).collect();
+            *seen.entry(key).or_insert(rank)
+        })
+        .collect()
+}
+
+fn uneven(layout: &Layout) -> bool {
+    layout.iter().any(|s| matches!(s, of_ir::Sbp::Split(_)))
+}
+
+/// Layout and dimensions of a value; `None` where it has no layout and is replicated.
+fn layout_of(g: &Graph, v: ValueId) -> Option<(Layout, Vec<usize>)> {
+    let t = g.ty(v).as_tensor()?;
+    Some((t.sbp.as_ref()?.axes.clone(), t.fixed_dims()?))
+}
+
+struct RankBuilder<'a> {
+    whole: &'a Graph,
+    meshes: &'a Meshes,
+    /// Coordinates of the rank on the mesh of all ranks.
+    coords: Vec<usize>,
+    values: HashMap<ValueId, ValueId>,
+}
+
+impl RankBuilder<'_> {
+    fn sbp(&self, v: ValueId) -> Option<&NdSbp> {
+        self.whole.ty(v).as_tensor()?.sbp.as_ref()
+    }
+
+    /// Whether the rank has a part of a value. A value without a layout is on every rank.
+    fn is_here(&self, v: ValueId) -> bool {
+        self.sbp(v).is_none_or(|s| self.meshes.coords_on(&s.mesh, &self.coords).is_some())
+    }
+
+    /// The block of a value that the rank holds.
+    fn block(&self, v: ValueId) -> Option<Vec<(usize, usize)>> {
+        let (layout, dims) = layout_of(self.whole, v)?;
+        let mesh = &self.sbp(v)?.mesh;
+        let own = self.meshes.coords_on(mesh, &self.coords)?;
+        Some(layout::block(&layout, &self.meshes.spec(mesh).shape(), &own, &dims))
+    }
+
+    fn part(&self, v: ValueId) -> Option<Vec<usize>> {
+        Some(self.block(v)?.into_iter().map(|(_, n)| n).collect())
+    }
+
+    fn is_whole(&self, v: ValueId) -> bool {
+        layout_of(self.whole, v).is_none_or(|(l, _)| l.iter().all(|s| *s == of_ir::Sbp::Broadcast))
+    }
+
+    /// Operands of `op`, and values that ops inside its regions read.
+    fn operands_and_captures(&self, op: OpId) -> Vec<ValueId> {
+        let data = self.whole.op(op);
+        let inner =
+            data.regions.iter().flat_map(|r| self.whole.region_ops(*r)).flat_map(|o| self.operands_and_captures(o));
+        data.operands.iter().copied().chain(inner).collect()
+    }
+
+    /// The type of the rank's part.
+    fn ty(&self, v: ValueId) -> Type {
+        match (self.whole.ty(v), self.part(v)) {
+            (Type::Tensor(t), Some(part)) => Type::Tensor(TensorType::fixed(t.dtype, &part)),
+            (Type::Tensor(t), None) => Type::Tensor(TensorType { sbp: None, ..t.clone() }),
+            (other, _) => other.clone(),
+        }
+    }
+
+    fn op(&mut self, rw: &mut Rewriter<'_>, op: OpId, next: &mut i64) -> Result<(), Diagnostic> {
+        let g = self.whole;
+        let data = g.op(op);
+        rw.set_location(data.loc.clone());
+        let error = |what: &str| Diagnostic::error(Code::SBP, data.loc.clone(), format!("'{}': {what}", data.name()));
+        if data.name() == Send::NAME {
+            *next += IDS_PER_TRANSFER;
+            return self.send(rw, op, *next - IDS_PER_TRANSFER);
+        }
+        if data.def.traits().terminator {
+            let here = data.operands.iter().filter(|v| self.is_here(**v));
+            let operands: Option<Vec<ValueId>> = here.map(|v| self.values.get(v).copied()).collect();
+            let operands = operands.ok_or_else(|| error("a value is read before it is computed"))?;
+            rw.create((data.def, data.attrs.clone()), &operands)?;
+            return Ok(());
+        }
+        if !data.results.iter().all(|v| self.is_here(*v)) {
+            *next += if collective(data.name()).is_some() { IDS_PER_TRANSFER } else { 0 };
+            return Ok(());
+        }
+        if let ([v], true) = (data.results.as_slice(), data.def.traits().constant) {
+            let made = match (self.block(*v), g.constant(*v)) {
+                (Some(block), Some(value)) if block.iter().zip(value.dims()).any(|((_, n), d)| n != d) => {
+                    let value = slice_constant(&value, &block)
+                        .ok_or_else(|| error("elements smaller than a byte cannot be split"))?;
+                    rw.create_one(Constant { value }, &[])?
+                }
+                _ => {
+                    let copy = rw.clone_op(g, op, &mut self.values);
+                    rw.graph().op(copy).results[0]
+                }
+            };
+            return self.bind_results(rw, op, &[made]);
+        }
+        let mut operands: Vec<ValueId> = Vec::with_capacity(data.operands.len());
+        for v in &data.operands {
+            operands.push(*self.values.get(v).ok_or_else(|| error("a value is read before it is computed"))?);
+        }
+        if collective(data.name()).is_some() {
+            let transfer = self.transfer(op, *next).ok_or_else(|| error("an operand or result has no layout"))?;
+            *next += IDS_PER_TRANSFER;
+            let y = rw.create_one(transfer, &operands)?;
+            return self.bind_results(rw, op, &[y]);
+        }
+        if data.name() == Place::NAME {
+            return Err(error("layout changes must be lowered to collectives first").hint("run 'insert-boxing' before"));
+        }
+        if !data.regions.is_empty() {
+            if self.operands_and_captures(op).into_iter().any(|v| !self.is_whole(v)) {
+                return Err(error("values that its regions read must be replicated on every rank"));
+            }
+            let copy = rw.clone_op(g, op, &mut self.values);
+            let results = rw.graph().op(copy).results.to_vec();
+            return self.bind_results(rw, op, &results);
+        }
+        localize_shape_operand(rw, g, op, &mut operands, |v| self.part(v))?;
+        let made = rw.create((data.def, data.attrs.clone()), &operands)?;
+        let results = rw.graph().op(made).results.to_vec();
+        self.bind_results(rw, op, &results)
+    }
+
+    /// Binds the results of `op` to these values, which must be the rank's parts of them.
+    fn bind_results(&mut self, rw: &mut Rewriter<'_>, op: OpId, values: &[ValueId]) -> Result<(), Diagnostic> {
+        let data = self.whole.op(op);
+        for (v, own) in data.results.iter().zip(values) {
+            let (is, must) = (rw.graph().ty(*own).clone(), self.ty(*v));
+            let fixed = |t: &Type| t.as_tensor().and_then(TensorType::fixed_dims);
+            if let (Some(a), Some(b)) = (fixed(&is), fixed(&must))
+                && a != b
+            {
+                let what =
+                    format!("'{}' makes {is} from the rank's parts, but its part of the result is {must}", data.name());
+                return Err(Diagnostic::error(Code::SBP, data.loc.clone(), what));
+            }
+            if is != must {
+                rw.set_type(*own, must);
+            }
+            if let Some(name) = self.whole.name(*v) {
+                rw.set_name(*own, name.clone());
+            }
+            self.values.insert(*v, *own);
+        }
+        Ok(())
+    }
+
+    /// The rank's share of a collective.
+    fn transfer(&self, op: OpId, id: i64) -> Option<Transfer> {
+        let data = self.whole.op(op);
+        let (x, y) = (data.operands[0], data.results[0]);
+        let (from, to) = (self.sbp(x)?, self.sbp(y)?);
+        let axes: Vec<i64> = data.attrs.typed("axes").ok()?;
+        let mesh = self.meshes.spec(&to.mesh).shape();
+        let own = self.meshes.coords_on(&to.mesh, &self.coords)?;
+        // The ranks of the rendezvous together hold the block that the other mesh axes leave.
+        let others: Vec<usize> = (0..mesh.len()).filter(|a| !axes.contains(&(*a as i64))).collect();
+        let layout: Layout = others.iter().map(|a| from.axes[*a]).collect();
+        let shape: Vec<usize> = others.iter().map(|a| mesh[*a]).collect();
+        let coords: Vec<usize> = others.iter().map(|a| own[*a]).collect();
+        let dims = layout::block(&layout, &shape, &coords, &layout_of(self.whole, x)?.1);
+        let along = |a: &i64| Some(*mesh.get(usize::try_from(*a).ok()?)? as i64);
+        let axis = |a: &i64| Some(self.meshes.axis(&to.mesh, usize::try_from(*a).ok()?) as i64);
+        Some(Transfer {
+            id,
+            ranks: axes.iter().map(along).collect::<Option<_>>()?,
+            axes: axes.iter().map(axis).collect::<Option<_>>()?,
+            dims: to_i64s(dims.into_iter().map(|(_, n)| n).collect()),
+            from: self.on_all_ranks(from),
+            to: self.on_all_ranks(to),
+            part: to_i64s(self.part(y)?),
+            stages: Vec::new(),
+        })
+    }
+
+    /// The layout with an entry for every axis of the mesh of all ranks.
+    fn on_all_ranks(&self, sbp: &NdSbp) -> NdSbp {
+        let mut axes = sbp.axes.clone();
+        if let Some(p) = self.meshes.part(&sbp.mesh) {
+            axes.insert(p.axis, of_ir::Sbp::Broadcast);
+        }
+        NdSbp { mesh: sbp.mesh.clone(), axes }
+    }
+
+    /// The rank's share of a send between stages; nothing where it belongs to neither.
+    fn send(&mut self, rw: &mut Rewriter<'_>, op: OpId, id: i64) -> Result<(), Diagnostic> {
+        let data = self.whole.op(op);
+        let (x, y) = (data.operands[0], data.results[0]);
+        let error = |what: &str| Diagnostic::error(Code::SBP, data.loc.clone(), format!("'{}': {what}", data.name()));
+        let sides = self.sbp(x).zip(self.sbp(y)).zip(layout_of(self.whole, x));
+        let ((from, to), (_, dims)) = sides.ok_or_else(|| error("an operand or result has no layout"))?;
+        let parts = self.meshes.part(&from.mesh).zip(self.meshes.part(&to.mesh));
+        let (a, b) = parts.ok_or_else(|| error("its meshes are not stages"))?;
+        if !self.is_here(x) && !self.is_here(y) {
+            return Ok(());
+        }
+        let (from, to) = (self.on_all_ranks(from), self.on_all_ranks(to));
+        // Where both layouts are equal, only ranks with equal coordinates take part.
+        let shape = self.meshes.ranks().shape();
+        let alike = from.axes == to.axes;
+        let axes: Vec<usize> = (0..shape.len()).filter(|i| *i == a.axis || !alike).collect();
+        let others: Vec<usize> = (0..shape.len()).filter(|i| !axes.contains(i)).collect();
+        let pick = |list: &[usize]| others.iter().map(|i| list[*i]).collect::<Vec<_>>();
+        let layout: Layout = others.iter().map(|i| from.axes[*i]).collect();
+        let dims = layout::block(&layout, &pick(&shape), &pick(&self.coords), &dims);
+        let Type::Tensor(t) = self.whole.ty(y) else { return Err(error("it accepts only tensors")) };
+        // A rank without a part gets one element that nothing reads.
+        let part = if self.is_here(y) { self.part(y).unwrap_or_default() } else { vec![1] };
+        let source = match self.values.get(&x) {
+            Some(v) => *v,
+            None => {
+                let bytes = t.dtype.bits().unwrap_or(0).div_ceil(8);
+                let value = Tensor::from_bytes(t.dtype, vec![1], Blob::new(vec![0; bytes]));
+                rw.create_one(Constant { value: value.map_err(|e| error(&e.to_string()))? }, &[])?
+            }
+        };
+        let transfer = Transfer {
+            id,
+            ranks: axes.iter().map(|i| shape[*i] as i64).collect(),
+            axes: to_i64s(axes),
+            dims: to_i64s(dims.into_iter().map(|(_, n)| n).collect()),
+            from,
+            to,
+            part: to_i64s(part),
+            stages: to_i64s(vec![a.axis, a.index, b.index]),
+        };
+        let result = rw.create_one(transfer, &[source])?;
+        if self.is_here(y) { self.bind_results(rw, op, &[result]) } else { Ok(()) }
+    }
+}
+
+fn to_i64s(list: Vec<usize>) -> Vec<i64> {
+    list.into_iter().map(|n| n as i64).collect()
+}
+
+/// A block of a constant. Slices along the outermost axis share its memory. `None` where elements are smaller than a
+/// byte.
+pub(crate) fn slice_constant(value: &Tensor, block: &[(usize, usize)]) -> Option<Tensor> {
+    let (bytes, bits) = (value.bytes()?, value.dtype().bits()?);
+    if bits < 8 {
+        return None;
+    }
+    let size = bits / 8;
+    let dims: Vec<usize> = block.iter().map(|(_, n)| *n).collect();
+    let inner: usize = value.dims().iter().skip(1).product::<usize>() * size;
+    let outermost = block.iter().zip(value.dims()).skip(1).all(|((_, n), d)| n == d);
+    if let (true, Some((start, n))) = (outermost, block.first()) {
+        let part = bytes.slice(start * inner..(start + n) * inner)?;
+        return Tensor::from_bytes(value.dtype(), dims, part).ok();
+    }
+    let strides = of_ops::shape::strides(value.dims());
+    // Rows along the last axis are copied whole.
+    let (row, rows) = (dims.last().copied().unwrap_or(1) * size, &dims[..dims.len().saturating_sub(1)]);
+    let first: usize = block.iter().zip(&strides).map(|((start, _), s)| start * s).sum();
+    let mut out = Vec::with_capacity(dims.iter().product::<usize>() * size);
+    of_ops::shape::for_each_index(rows, |i| {
+        let at = (first + i.iter().zip(&strides).map(|(i, s)| i * s).sum::<usize>()) * size;
+        out.extend_from_slice(&bytes[at..at + row]);
+    });
+    Tensor::from_bytes(value.dtype(), dims, Blob::new(out)).ok()
+}
+
+/// Where an operand of `op` gives the extents of its result: replaces the extents of the whole tensor by those of the
+/// part, which `part` gives.
+///
+/// # Errors
+/// When the constant cannot be made.
+pub(crate) fn localize_shape_operand(
+    rw: &mut Rewriter<'_>,
+    whole: &Graph,
+    op: OpId,
+    operands: &mut [ValueId],
+    part: impl FnOnce(ValueId) -> Option<Vec<usize>>,
+) -> Result<(), Diagnostic> {
+    let Some(k) = of_ops::get(whole, op).and_then(|o| o.shape_operand()) else { return Ok(()) };
+    let result = whole.op(op).results[0];
+    let dims = whole.ty(result).as_tensor().and_then(TensorType::fixed_dims);
+    if let Some(part) = part(result).filter(|p| dims.as_ref() != Some(p))
+        && operands.get(k).is_some_and(|v| rw.graph().ty(*v).as_tensor().is_some())
+    {
+        let part: Vec<i64> = part.iter().map(|n| *n as i64).collect();
+        operands[k] = rw.create_one(Constant { value: Tensor::from_i64s(&part) }, &[])?;
+    }
+    Ok(())
+}

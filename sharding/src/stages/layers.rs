@@ -1,0 +1,125 @@
+//! Layers: assigns each op and value to the interval between two cut points that it belongs to.
+
+use std::collections::{HashMap, HashSet};
+
+use of_ir::{Func, Graph, OpId, ValueId};
+use of_ops::OpSpec;
+use of_ops::structural::{Alternatives, OptimizationBarrier};
+
+use crate::cut_points::{self, Phases};
+
+/// The layers of a function.
+pub(super) struct Layers {
+    /// The ops before the first backward one.
+    pub(super) forward: Vec<OpId>,
+    /// For each cut point the position of the op before it, and the value that crosses it.
+    pub(super) cuts: Vec<(usize, ValueId)>,
+    /// The layer of each op, by position in the arena.
+    pub(super) ops: Vec<usize>,
+    /// The layer of each value, by position in the arena.
+    pub(super) values: Vec<usize>,
+    /// Whether there are backward ops.
+    pub(super) training: bool,
+}
+
+impl Layers {
+    pub(super) fn of(func: &Func) -> Layers {
+        let g = &func.graph;
+        let Phases { forward, backward } = Phases::of(func);
+        let cuts = cut_points::cut_points(g, &forward);
+        let mut ops: Vec<Option<usize>> = vec![None; g.op_slots()];
+        for (i, op) in forward.iter().enumerate() {
+            ops[op.index()] = Some(cuts.partition_point(|(at, _)| *at < i));
+        }
+        // Inputs and constants belong to the layer of their first reader.
+        let source = |v: ValueId| g.def_op(v).is_none_or(|op| g.op(op).def.traits().constant);
+        let first = |v: ValueId, ops: &[Option<usize>]| g.uses(v).iter().filter_map(|u| ops[u.op.index()]).min();
+        let order: Vec<OpId> = g.region_ops(g.entry()).collect();
+        // The terminator tells nothing about layers.
+        let computes = |op: &OpId| !g.op(*op).def.traits().terminator;
+        let forward_set: HashSet<OpId> = forward.iter().copied().collect();
+        let backward_ops: Vec<OpId> =
+            order.iter().copied().filter(|op| !forward_set.contains(op) && computes(op)).collect();
+        // A backward op belongs to the layer of the forward values and parameters that it reads, else to that of its
+        // gradients.
+        let recomputed = Recomputed::of(g, &forward, &backward_ops);
+        let mut certain = vec![false; g.op_slots()];
+        for op in &backward_ops {
+            let data = g.op(*op);
+            // A recomputed op belongs to the layer of its original, an optimization barrier to that of its readers.
+            let first_time = recomputed.originals[op.index()].and_then(|t| ops[t.index()]);
+            let held = (data.name() == OptimizationBarrier::NAME)
+                .then(|| first(recomputed.original_value(data.operands[0]), &ops))
+                .flatten();
+            if let Some(layer) = first_time.or(held) {
+                (ops[op.index()], certain[op.index()]) = (Some(layer), true);
+                continue;
+            }
+            // A constant may be shared by unrelated layers.
+            let constant = |v: ValueId| g.def_op(v).is_some_and(|d| g.op(d).def.traits().constant);
+            let known = |v: &ValueId| !constant(*v) && (!source(*v) || first(*v, &ops).is_some());
+            let layer = |v: ValueId| match g.def_op(v) {
+                Some(d) if !source(v) => ops[d.index()],
+                _ => first(v, &ops),
+            };
+            let operands = || data.operands.iter().map(|v| recomputed.original_value(*v)).filter(known);
+            let kept = |v: &ValueId| source(*v) || g.def_op(*v).is_some_and(|d| !backward.contains(&d));
+            let own = operands().filter(kept).filter_map(layer).max();
+            ops[op.index()] = own.or_else(|| operands().filter_map(layer).min());
+        }
+        // Ops that only later layers read belong to them, as gradients of parameters do.
+        for op in backward_ops.iter().rev().filter(|op| !certain[op.index()]) {
+            let readers = g.op(*op).results.iter().flat_map(|v| g.uses(*v)).filter_map(|u| ops[u.op.index()]);
+            ops[op.index()] = ops[op.index()].max(readers.min());
+        }
+        let ops: Vec<usize> = ops.into_iter().map(|l| l.unwrap_or(0)).collect();
+        let live = |v: &ValueId| g.def_op(*v).is_none_or(|op| g.is_live(op));
+        let values = (0..g.value_slots())
+            .map(|i| match g.value_at(i).filter(live) {
+                None => 0,
+                Some(v) if source(v) => g.uses(v).iter().map(|u| ops[u.op.index()]).min().unwrap_or(0),
+                Some(v) => g.def_op(v).map_or(0, |op| ops[op.index()]),
+            })
+            .collect();
+        Layers { training: !backward_ops.is_empty(), forward, cuts, ops, values }
+    }
+}
+
+/// Recomputed values: the forward op or value that each backward op or value repeats.
+struct Recomputed {
+    /// The forward op that each op repeats, by position in the arena.
+    originals: Vec<Option<OpId>>,
+    /// The forward value that each value equals; `None` for other values.
+    values: Vec<Option<ValueId>>,
+}
+
+impl Recomputed {
+    fn of(g: &Graph, forward: &[OpId], backward_ops: &[OpId]) -> Recomputed {
+        let mut out = Recomputed { originals: vec![None; g.op_slots()], values: vec![None; g.value_slots()] };
+        let mut seen: HashMap<(&str, Vec<ValueId>), Vec<OpId>> = HashMap::new();
+        for op in forward {
+            seen.entry((g.op(*op).name(), g.op(*op).operands.to_vec())).or_default().push(*op);
+        }
+        for op in backward_ops {
+            let data = g.op(*op);
+            let operands: Vec<ValueId> = data.operands.iter().map(|v| out.original_value(*v)).collect();
+            if [OptimizationBarrier::NAME, Alternatives::NAME].contains(&data.name()) {
+                out.values[data.results[0].index()] = Some(operands[0]);
+                continue;
+            }
+            let same = |original: &&OpId| data.regions.is_empty() && g.op(**original).attrs == data.attrs;
+            let originals = seen.get(&(data.name(), operands));
+            let Some(original) = originals.and_then(|list| list.iter().find(same)) else { continue };
+            out.originals[op.index()] = Some(*original);
+            for (own, first) in data.results.iter().zip(&g.op(*original).results) {
+                out.values[own.index()] = Some(*first);
+            }
+        }
+        out
+    }
+
+    /// The forward value that this one equals, or itself.
+    fn original_value(&self, v: ValueId) -> ValueId {
+        self.values[v.index()].unwrap_or(v)
+    }
+}
