@@ -71,6 +71,8 @@ fn graph(crates: &[Crate]) -> Vec<String> {
         let may: Vec<&str> = match c.folder.as_str() {
             f if f.starts_with("tools/") => crates.iter().map(|c| c.name.as_str()).filter(|n| *n != "xtask").collect(),
             f if f.starts_with("backends/") => BACKEND.to_vec(),
+            // The driver uses everything except the tools above it.
+            "driver" => crates.iter().filter(|c| !c.folder.starts_with("tools/")).map(|c| c.name.as_str()).collect(),
             _ => match allowed.get(c.name.as_str()) {
                 Some(list) => list.to_vec(),
                 None => {
