@@ -156,7 +156,7 @@ pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Resul
     let mut known: Vec<Rank> = Vec::with_capacity(funcs.len());
     if programs.len() > funcs.len() {
         // Programs that run others name them by their index, so none is left out.
-        known.extend((0..funcs.len()).map(|i| Rank { program: i as u32, own: Vec::new() }));
+        known.extend((0..funcs.len()).map(|i| Rank { program: i as u32, weight_overrides: Vec::new() }));
         programs.into_iter().for_each(|p| {
             builder.add_program(p);
         });
@@ -165,8 +165,8 @@ pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Resul
             let templates = builder.plan().programs.iter().zip(0..);
             let shared = templates.into_iter().find_map(|(t, i)| Some((i, mesh::unify(t, &program, &builder)?)));
             known.push(match shared {
-                Some((program, own)) => Rank { program, own },
-                None => Rank { program: builder.add_program(program), own: Vec::new() },
+                Some((program, weight_overrides)) => Rank { program, weight_overrides },
+                None => Rank { program: builder.add_program(program), weight_overrides: Vec::new() },
             });
         }
     }
@@ -211,7 +211,7 @@ fn programs(
     summary.kernels = builder.plan().code.len();
     if summary.kernels == 0 {
         // What runs on backends alone asks nothing of the host.
-        builder.runs_anywhere();
+        builder.clear_cpu_requirements();
     }
     options.cache.trim();
     Ok((builder, programs, summary))

@@ -7,7 +7,6 @@
 pub mod analysis;
 mod backend;
 mod compile;
-pub mod emit;
 pub mod expand;
 pub mod extract;
 pub mod fuse;

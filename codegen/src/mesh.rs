@@ -121,7 +121,13 @@ pub fn unify(template: &Program, own: &Program, builder: &PlanBuilder<'_>) -> Op
     };
     let swaps: Vec<(u32, u32)> = swaps.into_iter().collect();
     let fits = own == *template && swaps.iter().all(same_type);
-    fits.then(|| swaps.into_iter().filter(differ).map(|(of, by)| WeightOverride { of, by }).collect())
+    fits.then(|| {
+        swaps
+            .into_iter()
+            .filter(differ)
+            .map(|(original, replacement)| WeightOverride { original, replacement })
+            .collect()
+    })
 }
 
 fn args(exec: &Exec) -> Vec<&Arg> {

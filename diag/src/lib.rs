@@ -1,7 +1,7 @@
-//! Locations and diagnostics.
+//! Diagnostics and source locations.
 //!
-//! Two concepts: a [`Location`] (source text, ONNX node, or derived by a pass from other locations) and a
-//! [`Diagnostic`] (severity, code, message, location, hint). Every error that a user can see passes through here.
+//! A [`Location`] says where an operation comes from: source text, an ONNX node, or other locations that a pass derived it
+//! from. A [`Diagnostic`] has a severity, code, message, location and hint. Every error that a user can see is one.
 
 mod diagnostic;
 mod location;

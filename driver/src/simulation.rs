@@ -2,7 +2,7 @@
 
 use of_diag::{Code, Diagnostics};
 use of_plan::{ElementType, Plan, Program};
-use of_runtime::{Link, Machine, Near, RanksOptions, RanksTimeline, simulate_ranks};
+use of_runtime::{CacheLevel, Link, Machine, RanksOptions, RanksTimeline, simulate_ranks};
 use of_sharding::{MeshAxis, MeshSpec};
 
 use crate::error::error;
@@ -34,7 +34,7 @@ pub fn simulate(plan: &Plan, spec: &MeshSpec, options: &RanksOptions) -> Result<
 /// The simulator's machine for a mesh.
 fn machine(spec: &MeshSpec) -> Machine {
     let near = |list: &[of_sharding::CacheLevel]| {
-        list.iter().map(|n| Near { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
+        list.iter().map(|n| CacheLevel { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
     };
     let link = |a: &MeshAxis| Link { bandwidth: a.bandwidth, latency: a.latency, short: near(&a.cache) };
     let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);

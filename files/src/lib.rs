@@ -1,8 +1,8 @@
-//! Files that appear whole or not at all.
+//! Atomic file replacement: a file appears completely or not at all.
 //!
-//! A file is written under a temporary name in its folder and renamed when it is complete: a reader sees the
-//! old file or the new one, what is read may be overwritten (maps of the old file stay as they are), and an error
-//! leaves nothing behind. Durability after a power failure is left to the file system.
+//! A file is written under a temporary name in the target's folder and renamed when it is complete. So a reader sees the
+//! old file or the new one, a mapped old file stays valid, and an error leaves no file behind. Durability after a power
+//! failure depends on the file system.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -10,16 +10,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file on its way to `path`. Dropped without [`keep`](Pending::keep), it leaves no trace.
+/// A file that will atomically replace `path`. Dropped without [`keep`](AtomicFile::keep), it leaves no trace.
 #[derive(Debug)]
-pub struct Pending {
+pub struct AtomicFile {
     /// Where it gets to.
     path: PathBuf,
     /// Where it is written; none where that is `path` itself, and none once it is kept.
     part: Option<PathBuf>,
 }
 
-impl Pending {
+impl AtomicFile {
     /// A file for `path`. A link is followed. What is no regular file (a device, a pipe) cannot be replaced: it is
     /// written to as it is.
     ///
@@ -28,16 +28,16 @@ impl Pending {
     pub fn new(path: &Path) -> io::Result<Self> {
         let path = match fs::metadata(path) {
             Ok(m) if m.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(m) if !m.is_file() => return Ok(Pending { path: path.to_owned(), part: None }),
+            Ok(m) if !m.is_file() => return Ok(AtomicFile { path: path.to_owned(), part: None }),
             Ok(_) => fs::canonicalize(path)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => path.to_owned(),
             Err(e) => return Err(e),
         };
         let part = Some(part_of(&path));
-        Ok(Pending { path, part })
+        Ok(AtomicFile { path, part })
     }
 
-    /// Whether it takes a place among other files, so that a temporary file can stand next to it.
+    /// Whether it is a regular file, so that a second file can be next to it.
     pub fn is_regular(&self) -> bool {
         self.part.is_some()
     }
@@ -76,7 +76,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
             // What was begun is of no use; where it was not even created, or cannot be removed, an earlier error matters.
@@ -88,14 +88,14 @@ impl Drop for Pending {
 /// Writes a file whole or not at all.
 ///
 /// # Errors
-/// As [`Pending`]'s functions.
+/// As [`AtomicFile`]'s functions.
 pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-    let file = Pending::new(path.as_ref())?;
+    let file = AtomicFile::new(path.as_ref())?;
     file.write(bytes)?;
     file.keep()
 }
 
-/// An unused name in the folder of `path`.
+/// A unique temporary name in the folder of `path`.
 fn part_of(path: &Path) -> PathBuf {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let mut name = OsString::from(".");
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn the_old_file_stays_until_the_new_one_is_whole() {
+    fn old_file_stays_until_the_new_one_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         write(&path, "old").unwrap();
-        let file = Pending::new(&path).unwrap();
+        let file = AtomicFile::new(&path).unwrap();
         file.write("new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         file.keep().unwrap();
@@ -129,9 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_leaves_no_trace() {
+    fn dropped_file_leaves_no_trace() {
         let dir = tempfile::tempdir().unwrap();
-        let file = Pending::new(&dir.path().join("f")).unwrap();
+        let file = AtomicFile::new(&dir.path().join("f")).unwrap();
         file.write("half").unwrap();
         drop(file);
         assert_eq!(names(dir.path()), [""; 0]);
@@ -141,7 +141,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_are_followed_and_pipes_are_written_to() {
+    fn symlinks_are_followed_and_pipes_written_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let (real, link) = (dir.path().join("real"), dir.path().join("link"));
         write(&real, "old").unwrap();

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 /// How partial values combine to the global one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum PartialKind {
     Sum,
     Max,

@@ -4,10 +4,11 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use of_ir::{Func, Graph, Module, Rewriter, Tensor};
+use of_ir::Module;
 use of_onnx::{ExportOptions, export_model};
-use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Sample, Value, interpret, list};
+use of_test_support::compare::{Tolerance, difference};
+use of_test_support::op::{is_parameter, one_op_func};
 use support::*;
 
 const SEEDS: u64 = 6;
@@ -20,45 +21,11 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 /// A module of one op; small integers that may be shapes are constants. The other operands come back.
-fn one_op(sample: &Sample) -> (Module, Vec<Value>) {
-    let mut graph = Graph::new();
-    let entry = graph.entry();
-    let mut rw = Rewriter::new(&mut graph, "test");
-    let (mut ids, mut args) = (Vec::new(), Vec::new());
-    let parameter = |i: usize, t: &Tensor| i > 0 && t.dtype().is_int() && t.dims().len() <= 1;
-    for (i, v) in sample.operands.iter().enumerate() {
-        ids.push(match v {
-            Value::None => rw.create_one(NoneValue {}, &[]).unwrap(),
-            Value::Tensor(t) if parameter(i, t) => rw.create_one(Constant { value: t.clone() }, &[]).unwrap(),
-            other => {
-                args.push(other.clone());
-                rw.add_arg(entry, interpret::type_of(other), None)
-            }
-        });
-    }
-    let id = rw.create((sample.op.decl().as_def(), sample.op.attrs()), &ids).unwrap();
-    let results = rw.graph().op(id).results.to_vec();
-    rw.create(Return {}, &results).unwrap();
-    let func = Func::numbered(graph);
+fn module_of(sample: &Sample) -> (Module, Vec<Value>) {
+    let (func, args) = one_op_func(&*sample.op, &sample.operands, is_parameter);
     let mut m = Module::default();
     m.funcs.insert("main".into(), func);
     (m, args)
-}
-
-fn close(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Tensor(a), Value::Tensor(b)) => {
-            let near =
-                |(p, q): (f64, f64)| p == q || (p.is_nan() && q.is_nan()) || (p - q).abs() <= 1e-4 * (1.0 + q.abs());
-            a.dims() == b.dims()
-                && a.dtype() == b.dtype()
-                && match (a.to_f64s(), b.to_f64s()) {
-                    (Some(x), Some(y)) => x.into_iter().zip(y).all(near),
-                    _ => a == b,
-                }
-        }
-        _ => a == b,
-    }
 }
 
 fn run_all(module: &Module, args: &[Value]) -> Vec<Value> {
@@ -74,7 +41,7 @@ fn every_op_exports_or_reports_the_reason() {
         for d in list::ALL {
             for seed in 0..SEEDS {
                 let Some(sample) = d.sample(seed) else { continue };
-                let (module, args) = one_op(&sample);
+                let (module, args) = module_of(&sample);
                 let model = match export_model(&module, &ExportOptions { newest_opset, ..ExportOptions::default() }) {
                     Ok(model) => model,
                     Err(errors) => {
@@ -91,8 +58,8 @@ fn every_op_exports_or_reports_the_reason() {
                     import(&model).unwrap_or_else(|e| panic!("{} {seed}: {:#?}\n{module:?}", d.name(), e.0)).module;
                 verified(&back);
                 let (was, is) = (run_all(&module, &args), run_all(&back, &args));
-                let same = was.len() == is.len() && was.iter().zip(&is).all(|(a, b)| close(a, b));
-                assert!(same, "{} {seed}:\n{module:?}\n{back:?}\n{was:?}\n{is:?}", d.name());
+                let apart = difference(&is, &was, Tolerance::elementwise(1e-4));
+                assert!(apart.is_none(), "{} {seed}: {apart:?}\n{module:?}\n{back:?}", d.name());
                 written += 1;
             }
         }

@@ -31,7 +31,7 @@ macro_rules! op {
     ) => {
         $(#[doc = $doc])*
         #[derive(Clone, PartialEq, Debug)]
-        pub struct $name { $($(#[doc = $adoc])* #[allow(missing_docs)] pub $attr: $ty,)* }
+        pub struct $name { $($(#[doc = $adoc])* #[allow(missing_docs, reason = "ONNX documents attributes that have no comment")] pub $attr: $ty,)* }
 
         impl $crate::OpSpec for $name {
             const NAME: &'static str = $opname;
@@ -53,11 +53,11 @@ macro_rules! op {
             const KIND: $crate::Kind = $crate::Kind::$kind;
             const ONNX: &'static [&'static str] = &[$($($onnx),+)?];
             const DECL: &'static dyn $crate::OpDecl = &$crate::Decl::<$name>::NEW;
-            #[allow(unused_variables)]
+            #[allow(unused_variables, reason = "some ops have no attributes or no sample")]
             fn from_attrs(attrs: &of_ir::Attrs) -> Result<Self, of_ir::OpError> {
                 Ok($name { $($attr: attrs.typed(stringify!($attr))?),* })
             }
-            #[allow(unused_variables)]
+            #[allow(unused_variables, reason = "some ops have no attributes or no sample")]
             fn sample($seed: u64) -> Option<(Vec<$crate::Value>, Self)> {
                 $samples
             }
@@ -74,7 +74,7 @@ macro_rules! op {
         }
 
         impl $name {
-            #[allow(unused_mut, dead_code)]
+            #[allow(unused_mut, dead_code, reason = "some ops have no attributes")]
             fn attrs_of(&self) -> of_ir::Attrs {
                 let mut a = of_ir::Attrs::new();
                 $(a.put(stringify!($attr), self.$attr.clone());)*

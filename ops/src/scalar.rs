@@ -10,7 +10,7 @@ use of_ir::DType;
 ///
 /// Unless noted, operands and result have one common element type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-#[allow(missing_docs)] // the names are the functions
+#[allow(missing_docs, reason = "the names are the functions")]
 pub enum ScalarOp {
     // one operand
     Neg,

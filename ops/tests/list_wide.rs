@@ -2,49 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use of_diag::Diagnostic;
 use of_ir::text::{self, PrintOptions};
 use of_ir::{DType, Elements, Func, Graph, Module, PartialKind, Rewriter, Sbp, Tensor, Type, ValueId, verify_module};
 use of_ops::sample::Rng;
-use of_ops::structural::{Constant, NoneValue, Return};
-use of_ops::{GradCx, Kind, Op, OpDecl, Sample, Value, interpret, list};
+use of_ops::structural::{Constant, Return};
+use of_ops::{GradCx, Kind, OpDecl, Sample, Value, interpret, list};
+use of_test_support::compare::{Tolerance, difference};
+use of_test_support::op::{self, is_parameter, one_op};
 
 const SEEDS: u64 = 12;
 
 /// Every sample of every op.
 fn samples() -> impl Iterator<Item = (&'static dyn OpDecl, u64, Sample)> {
-    list::ALL.iter().flat_map(|d| (0..SEEDS).filter_map(move |seed| Some((*d, seed, d.sample(seed)?))))
-}
-
-/// A graph of one op. Operands for which `fixed` holds are constants; the others are arguments, which come back.
-fn one_op(
-    op: &dyn Op,
-    operands: &[Value],
-    fixed: impl Fn(usize, &Tensor) -> bool,
-) -> Result<(Graph, Vec<Value>), Diagnostic> {
-    let mut graph = Graph::new();
-    let entry = graph.entry();
-    let mut rw = Rewriter::new(&mut graph, "test");
-    let (mut ids, mut args) = (Vec::new(), Vec::new());
-    for (i, v) in operands.iter().enumerate() {
-        ids.push(match v {
-            Value::None => rw.create_one(NoneValue {}, &[])?,
-            Value::Tensor(t) if fixed(i, t) => rw.create_one(Constant { value: t.clone() }, &[])?,
-            other => {
-                args.push(other.clone());
-                rw.add_arg(entry, interpret::type_of(other), None)
-            }
-        });
-    }
-    let id = rw.create((op.decl().as_def(), op.attrs()), &ids)?;
-    let results = rw.graph().op(id).results.to_vec();
-    rw.create(Return {}, &results)?;
-    Ok((graph, args))
-}
-
-/// Shapes, axes and the like: what inference wants to know.
-fn parameters(i: usize, t: &Tensor) -> bool {
-    i > 0 && t.dtype().is_int() && t.dims().len() <= 1
+    op::samples(SEEDS)
 }
 
 fn module(graph: Graph) -> Module {
@@ -54,26 +24,9 @@ fn module(graph: Graph) -> Module {
     m
 }
 
-fn close(a: &Value, b: &Value, tolerance: f64) -> Result<(), String> {
-    match (a, b) {
-        (Value::Tensor(a), Value::Tensor(b)) => {
-            if a.dims() != b.dims() || a.dtype() != b.dtype() {
-                return Err(format!("{} {:?} and {} {:?}", a.dtype(), a.dims(), b.dtype(), b.dims()));
-            }
-            let (Some(x), Some(y)) = (a.to_f64s(), b.to_f64s()) else {
-                return if a == b { Ok(()) } else { Err("strings differ".into()) };
-            };
-            for (i, (p, q)) in x.iter().zip(&y).enumerate() {
-                let same = p == q || (p.is_nan() && q.is_nan()) || (p - q).abs() <= tolerance * (1.0 + q.abs());
-                if !same {
-                    return Err(format!("element {i} is {p} and {q}"));
-                }
-            }
-            Ok(())
-        }
-        _ if a == b => Ok(()),
-        _ => Err("values of different kinds".into()),
-    }
+fn close(a: &Value, b: &Value, part: f64) -> Result<(), String> {
+    let (a, b) = (std::slice::from_ref(a), std::slice::from_ref(b));
+    difference(a, b, Tolerance::elementwise(part)).map_or(Ok(()), Err)
 }
 
 #[test]
@@ -93,7 +46,7 @@ fn declarations_are_complete() {
 fn inference_agrees_with_evaluation() {
     for (d, seed, s) in samples() {
         for fixed in [true, false] {
-            let (graph, args) = one_op(&*s.op, &s.operands, |i, t| fixed && parameters(i, t))
+            let (graph, args) = one_op(&*s.op, &s.operands, |i, t| fixed && is_parameter(i, t))
                 .unwrap_or_else(|e| panic!("{} {seed}: {e}", d.name()));
             let types: Vec<Type> = graph.outputs().iter().map(|v| graph.ty(*v).clone()).collect();
             let values = interpret::run_graph(&graph, &args).unwrap_or_else(|e| panic!("{} {seed}: {e}", d.name()));
@@ -110,7 +63,7 @@ fn inference_agrees_with_evaluation() {
 #[test]
 fn text_round_trips() {
     for (d, seed, s) in samples() {
-        let (graph, _) = one_op(&*s.op, &s.operands, parameters).unwrap_or_else(|e| panic!("{}: {e}", d.name()));
+        let (graph, _) = one_op(&*s.op, &s.operands, is_parameter).unwrap_or_else(|e| panic!("{}: {e}", d.name()));
         let m = module(graph);
         for generic in [false, true] {
             let options = PrintOptions { generic, ..PrintOptions::default() };
@@ -126,7 +79,7 @@ fn text_round_trips() {
 fn expansions_agree_with_evaluations() {
     let mut compared = 0;
     for (d, seed, s) in samples().filter(|(.., s)| s.op.expands()) {
-        let (graph, args) = one_op(&*s.op, &s.operands, parameters).unwrap_or_else(|e| panic!("{}: {e}", d.name()));
+        let (graph, args) = one_op(&*s.op, &s.operands, is_parameter).unwrap_or_else(|e| panic!("{}: {e}", d.name()));
         let want = interpret::run_graph(&graph, &args).unwrap_or_else(|e| panic!("{} {seed}: {e}", d.name()));
         let mut expanded = graph.clone();
         let op = expanded.walk()[expanded.walk().len() - 2];
@@ -186,7 +139,7 @@ fn gradients_agree_with_finite_differences() {
     let mut without = BTreeSet::new();
     for (d, seed, s) in samples().filter(|(d, ..)| d.kind() == Kind::Primitive) {
         let operands: Vec<Value> = s.operands.iter().map(widen).collect();
-        let Ok((mut graph, args)) = one_op(&*s.op, &operands, parameters) else { continue };
+        let Ok((mut graph, args)) = one_op(&*s.op, &operands, is_parameter) else { continue };
         let Ok(values) = interpret::run_graph(&graph, &args) else { continue };
         let mut rng = Rng::new(seed + 1);
         let weights: Vec<Vec<f64>> =
@@ -240,7 +193,7 @@ fn gradients_agree_with_finite_differences() {
             let (Value::Tensor(x), Value::Tensor(g)) = (&args[*i], g) else { continue };
             assert_eq!(x.dims(), g.dims(), "{} {seed}: shape of the gradient of operand {i}", d.name());
             let (point, g) = (x.to_f64s().unwrap(), g.to_f64s().unwrap());
-            let (forward, _) = one_op(&*s.op, &operands, parameters).unwrap();
+            let (forward, _) = one_op(&*s.op, &operands, is_parameter).unwrap();
             for k in 0..point.len().min(6) {
                 const STEP: f64 = 1e-5;
                 let at = |delta: f64| {
@@ -395,7 +348,7 @@ fn every_sbp_signature_agrees_with_sharded_execution() {
     let mut wrong: Vec<String> = Vec::new();
     for (d, seed, s) in samples() {
         let operands: Vec<Value> = s.operands.iter().map(widen).collect();
-        let Ok((graph, args)) = one_op(&*s.op, &operands, parameters) else { continue };
+        let Ok((graph, args)) = one_op(&*s.op, &operands, is_parameter) else { continue };
         let Ok(whole) = interpret::run_graph(&graph, &args) else { continue };
         let op = graph.walk()[graph.walk().len() - 2];
         for signature in s.op.sbp(&graph.view(op)) {
@@ -427,7 +380,7 @@ fn every_sbp_signature_agrees_with_sharded_execution() {
                     if own.iter().any(|v| matches!(v, Value::Tensor(t) if t.is_empty())) {
                         break;
                     }
-                    let run = one_op(&*s.op, &own, parameters).and_then(|(g, a)| interpret::run_graph(&g, &a));
+                    let run = one_op(&*s.op, &own, is_parameter).and_then(|(g, a)| interpret::run_graph(&g, &a));
                     match run {
                         Ok(v) => parts.push(v),
                         Err(e) => wrong.push(format!("{} {seed}: {signature} on {devices} devices: {e}", d.name())),

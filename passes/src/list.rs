@@ -17,6 +17,7 @@ macro_rules! list {
 }
 
 list! {
+    BindShapeSymbols,
     Canonicalize,
     ChannelsLast,
     Cse,
@@ -35,7 +36,6 @@ list! {
     crate::sharding::Shard,
     Specialize,
     StackAppends,
-    BindShapeSymbols,
     crate::verify::Verify,
     WidenFloats,
 }

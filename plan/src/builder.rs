@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::pieces::Pieces;
+use crate::blobs::Blobs;
 use crate::{BuildError, ElementType, Environment, KernelCode, MeshProgram, Plan, PlanInfo, Program, Weight};
 
 /// Collects the structure and the bytes of a plan, and writes them (see [`PlanBuilder::write_file`]).
@@ -10,9 +10,9 @@ use crate::{BuildError, ElementType, Environment, KernelCode, MeshProgram, Plan,
 #[derive(Debug)]
 pub struct PlanBuilder<'a> {
     pub(crate) plan: Plan,
-    pub(crate) weights: Pieces<'a>,
-    pub(crate) code: Pieces<'a>,
-    pub(crate) payload: Pieces<'a>,
+    pub(crate) weights: Blobs<'a>,
+    pub(crate) code: Blobs<'a>,
+    pub(crate) payload: Blobs<'a>,
     /// Kernels by the offset and the length of their bytes and by their entry.
     kernels: HashMap<(u64, u64, u64), u32>,
 }
@@ -23,15 +23,15 @@ impl<'a> PlanBuilder<'a> {
         let plan = Plan { info, environment, ..Plan::default() };
         Self {
             plan,
-            weights: Pieces::default(),
-            code: Pieces::default(),
-            payload: Pieces::default(),
+            weights: Blobs::default(),
+            code: Blobs::default(),
+            payload: Blobs::default(),
             kernels: HashMap::new(),
         }
     }
 
-    /// Takes back what the plan asks of processors, for plans without native code.
-    pub fn runs_anywhere(&mut self) {
+    /// Clears the required CPU features, for plans without native code.
+    pub fn clear_cpu_requirements(&mut self) {
         self.plan.environment.cpu_features.clear();
     }
 

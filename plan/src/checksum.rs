@@ -1,7 +1,8 @@
 //! Checksums of sections.
 //!
-//! XXH3 with 128 bits, over those of leaves of 1 MiB, so that all cores share the work: reading a mapped file is then
-//! bound by its page faults. They find what a disk or a transfer damaged; they are no signature.
+//! A section's checksum is the XXH3-128 of the XXH3-128 checksums of its leaves of 1 MiB. So all cores share the work, and
+//! page faults bound the time to read a mapped file. Checksums detect damage by a disk or a transfer; they are no
+//! signature.
 
 use rayon::prelude::*;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
@@ -11,7 +12,7 @@ pub(crate) type Checksum = [u8; 16];
 
 const LEAF: usize = 1 << 20;
 
-/// The checksum of bytes that are at hand.
+/// The checksum of bytes in memory.
 pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
     let leaves: Vec<Checksum> = bytes.par_chunks(LEAF).map(leaf).collect();
     leaf(leaves.as_flattened())
@@ -21,11 +22,11 @@ fn leaf(bytes: &[u8]) -> Checksum {
     xxh3_128(bytes).to_le_bytes()
 }
 
-/// The checksum of bytes that come piece by piece.
+/// An incremental checksum.
 #[derive(Default)]
 pub(crate) struct Hasher {
     leaves: Vec<Checksum>,
-    /// The last leaf, with so many bytes.
+    /// The last, incomplete leaf and its length.
     last: Xxh3,
     filled: usize,
 }
@@ -61,9 +62,9 @@ impl Hasher {
 mod tests {
     use super::*;
 
-    /// Pieces of any lengths give what the whole gives, at the ends of leaves too.
+    /// An incremental checksum equals that of the whole, at the ends of leaves too.
     #[test]
-    fn pieces() {
+    fn incremental_checksum_equals_that_of_the_whole() {
         let mut random = fastrand::Rng::with_seed(1);
         for len in [0, 1, 1000, LEAF - 1, LEAF, LEAF + 1, 2 * LEAF, 3 * LEAF + 17] {
             let bytes: Vec<u8> = (0..len).map(|_| random.u8(..)).collect();
@@ -79,7 +80,7 @@ mod tests {
 
     /// A changed bit changes the checksum, wherever it is.
     #[test]
-    fn changes() {
+    fn any_changed_bit_changes_the_checksum() {
         let mut bytes = vec![0; 2 * LEAF + 5];
         let whole = checksum(&bytes);
         for at in [0, LEAF - 1, LEAF, 2 * LEAF + 4] {

@@ -1,90 +1,91 @@
-//! A rank's share in a transfer as calls of a library of collectives.
+//! Lowering of a transfer to calls of a collective library (NCCL): one rank's part.
 //!
-//! Such libraries know a few patterns, of which each rank's part is one run of elements. A transfer is any of its layouts: so
-//! what a rank gives is packed into a run where it is none, the library is called, and what came is unpacked. Which calls a
-//! transfer becomes follows from its layouts and the number of ranks alone, so that all ranks make the same ones.
+//! Such a library knows a few patterns (all-reduce, all-gather, send ...) on contiguous elements. A transfer has arbitrary
+//! layouts. So a rank packs its data into contiguous staging memory where needed, calls the library, and unpacks the
+//! result. The calls depend only on the layouts and the number of ranks, so all ranks issue the same ones.
 
-use crate::transfer::{Block, Taken};
+use crate::transfer::{Block, BlockCopy};
 use crate::{AxisLayout, Group, LayoutKind, Transfer};
 
-/// A rank's share in a transfer: moves, then calls that go together, then moves. Places and sizes are in elements.
+/// One rank's part of a transfer: packing copies, one group of library calls, unpacking copies. Offsets and sizes are in
+/// elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collective {
-    /// The ranks that the library connects, by the numbers that they have for it; it is not called where there is one.
+    /// The ranks of the library's communicator, in its numbering. With a single rank no call is made.
     pub ranks: Vec<u32>,
-    /// Which of them it is.
+    /// The index of this rank in `ranks`.
     pub me: usize,
-    /// How values combine, where calls combine them.
+    /// The reduction of the calls, where they reduce.
     pub combines: Option<LayoutKind>,
-    /// The kind of a partial value that arises: before anything else, all of the part after gets what changes nothing when values
-    /// of this kind are combined.
+    /// The kind of a partial value that this transfer creates. All of the target is first filled with the identity element of
+    /// this reduction.
     pub fills: Option<LayoutKind>,
-    /// What is moved before.
-    pub pack: Vec<Move>,
-    /// What the library does.
+    /// Copies before the calls.
+    pub pack: Vec<StridedCopy>,
+    /// The library's calls.
     pub calls: Vec<CollectiveCall>,
-    /// What is moved after.
-    pub unpack: Vec<Move>,
-    /// Elements of memory to pack into and unpack from.
+    /// Copies after the calls.
+    pub unpack: Vec<StridedCopy>,
+    /// Elements of staging memory.
     pub staging: usize,
 }
 
-/// Where elements lie: so many behind the first of a memory.
+/// An offset in elements into one of a transfer's three buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spot {
-    /// The rank's part before.
+pub enum BufferOffset {
+    /// Into the source: the rank's part before the transfer.
     Before(usize),
-    /// The rank's part after.
+    /// Into the target: the rank's part after the transfer.
     After(usize),
-    /// What is packed.
+    /// Into the staging memory.
     Staging(usize),
 }
 
-/// Elements that go from one place to another, in runs that lie apart.
+/// A copy of strided runs of elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Move {
+pub struct StridedCopy {
     /// The first element.
-    pub from: Spot,
-    /// Where it goes.
-    pub to: Spot,
+    pub from: BufferOffset,
+    /// The first element of the destination.
+    pub to: BufferOffset,
     /// Elements of a run.
     pub len: usize,
-    /// How often, and how far apart there and here, from the outermost.
+    /// For each nested loop, outermost first: count, source stride, destination stride.
     pub steps: Vec<(usize, usize, usize)>,
 }
 
 /// One call of a library; ranks are numbers in [`Collective::ranks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // From where, to where and how many elements are what they are called.
+#[allow(missing_docs, reason = "the fields `from`, `to`, `count`, `peer` and `root` explain themselves")]
 pub enum CollectiveCall {
-    /// All get the combination of what all have.
-    AllReduce { from: Spot, to: Spot, count: usize },
-    /// Of the combination of what all have, cut into as many equal parts, each gets its own, of `count` elements.
-    ReduceScatter { from: Spot, to: Spot, count: usize },
-    /// One gets the combination of what all have.
-    Reduce { from: Spot, to: Spot, count: usize, root: usize },
-    /// All get what all have, of `count` elements each, one behind the other.
-    AllGather { from: Spot, to: Spot, count: usize },
-    /// To another, who receives as many.
-    Send { from: Spot, count: usize, peer: usize },
-    /// From another, who sends as many.
-    Receive { to: Spot, count: usize, peer: usize },
+    /// Every rank gets the reduction of all ranks' values.
+    AllReduce { from: BufferOffset, to: BufferOffset, count: usize },
+    /// The reduction of all ranks' values is cut into equal parts; each rank gets its own, of `count` elements.
+    ReduceScatter { from: BufferOffset, to: BufferOffset, count: usize },
+    /// One rank, `root`, gets the reduction of all ranks' values.
+    Reduce { from: BufferOffset, to: BufferOffset, count: usize, root: usize },
+    /// Every rank gets all ranks' values, `count` elements each, concatenated.
+    AllGather { from: BufferOffset, to: BufferOffset, count: usize },
+    /// To another rank, which receives as many elements.
+    Send { from: BufferOffset, count: usize, peer: usize },
+    /// From another rank, which sends as many elements.
+    Receive { to: BufferOffset, count: usize, peer: usize },
 }
 
-impl Spot {
-    /// The memory's place `at`, counted from this one on.
+impl BufferOffset {
+    /// The offset `at` elements after this one.
     fn behind(self, at: usize) -> Self {
         match self {
-            Spot::Before(first) => Spot::Before(first + at),
-            Spot::After(first) => Spot::After(first + at),
-            Spot::Staging(first) => Spot::Staging(first + at),
+            BufferOffset::Before(first) => BufferOffset::Before(first + at),
+            BufferOffset::After(first) => BufferOffset::After(first + at),
+            BufferOffset::Staging(first) => BufferOffset::Staging(first + at),
         }
     }
 }
 
-impl Move {
-    /// The elements of `block` from where `held` lies to where `needed` does; both are row-major.
-    fn of(block: &Block, (from, held): (Spot, &Block), (to, needed): (Spot, &Block)) -> Self {
+impl StridedCopy {
+    /// The copy of `block` from a buffer that stores `held` to one that stores `needed`; both are row-major.
+    fn of(block: &Block, (from, held): (BufferOffset, &Block), (to, needed): (BufferOffset, &Block)) -> Self {
         let (mut strides, mut starts) = ((1, 1), (0, 0));
         let mut steps: Vec<(usize, usize, usize)> = vec![(1, 1, 1)];
         for (((at, n), (s, m)), (t, k)) in block.iter().zip(held).zip(needed).rev() {
@@ -108,12 +109,12 @@ impl Move {
         self.steps.is_empty()
     }
 
-    /// How many elements go.
+    /// How many elements are copied.
     pub fn elements(&self) -> usize {
         self.len * self.steps.iter().map(|(n, ..)| n).product::<usize>()
     }
 
-    /// How many elements there are there, and here, from the first that goes to the last.
+    /// The span of elements from the first to the last, in the source and in the destination.
     pub fn spans(&self) -> (usize, usize) {
         let far = |of: fn(&(usize, usize, usize)) -> usize| {
             self.len + self.steps.iter().map(|step| (step.0 - 1) * of(step)).sum::<usize>()
@@ -123,10 +124,10 @@ impl Move {
 }
 
 impl Collective {
-    /// The share of a rank in a transfer on a mesh of this shape.
+    /// One rank's part of a transfer on a mesh of this shape.
     ///
     /// # Errors
-    /// Why it is not the work of such a library. What is well formed for one rank is for all.
+    /// Why the library cannot do it. If one rank succeeds, all do.
     pub fn of(transfer: &Transfer, mesh: &[usize], rank: u32) -> Result<Self, String> {
         transfer.check(mesh)?;
         let group = transfer.group(mesh, rank);
@@ -138,13 +139,13 @@ impl Collective {
             let share = if pairs().all(|(from, to)| split(from) && everywhere(to)) {
                 gather(transfer, &group)
             } else {
-                exchange(transfer, &group, transfer.meeting(mesh, rank))
+                exchange(transfer, &group, transfer.participants(mesh, rank))
             };
             return Ok(Self { fills: transfer.partial_kind().filter(|_| transfer.leaves_gaps()), ..share });
         }
         if pairs().all(combines) && transfer.to.iter().all(everywhere) {
             let count = transfer.elements(&group, group.me, false);
-            let call = CollectiveCall::AllReduce { from: Spot::Before(0), to: Spot::After(0), count };
+            let call = CollectiveCall::AllReduce { from: BufferOffset::Before(0), to: BufferOffset::After(0), count };
             return Ok(Self { calls: vec![call], combines: transfer.partial_kind(), ..Self::among(&group) });
         }
         if pairs().all(combines) && transfer.to.iter().all(split) {
@@ -161,30 +162,30 @@ impl Collective {
     }
 
     /// Room for more packed elements.
-    fn room(&mut self, elements: usize) -> Spot {
+    fn room(&mut self, elements: usize) -> BufferOffset {
         self.staging += elements;
-        Spot::Staging(self.staging - elements)
+        BufferOffset::Staging(self.staging - elements)
     }
 
     /// Where elements of the part before lie as one run: packed where they are none.
-    fn run_of(&mut self, block: &Block, held: &Block) -> Spot {
-        let there = Move::of(block, (Spot::Before(0), held), (Spot::Before(0), block));
+    fn run_of(&mut self, block: &Block, held: &Block) -> BufferOffset {
+        let there = StridedCopy::of(block, (BufferOffset::Before(0), held), (BufferOffset::Before(0), block));
         if there.is_run() || there.elements() == 0 {
             return there.from;
         }
         let room = self.room(there.elements());
-        self.pack.push(Move { to: room, ..there });
+        self.pack.push(StridedCopy { to: room, ..there });
         room
     }
 
     /// Where one run of elements of the part after is received: where it belongs, or to be unpacked.
-    fn run_for(&mut self, block: &Block, needed: &Block) -> Spot {
-        let there = Move::of(block, (Spot::After(0), block), (Spot::After(0), needed));
+    fn run_for(&mut self, block: &Block, needed: &Block) -> BufferOffset {
+        let there = StridedCopy::of(block, (BufferOffset::After(0), block), (BufferOffset::After(0), needed));
         if there.is_run() {
             return there.to;
         }
         let room = self.room(there.elements());
-        self.unpack.push(Move { from: room, ..there });
+        self.unpack.push(StridedCopy { from: room, ..there });
         room
     }
 }
@@ -198,17 +199,18 @@ fn gather(transfer: &Transfer, group: &Group) -> Collective {
     if all.iter().any(|b| elements(b) != count) {
         return exchange(transfer, group, group.ranks.clone());
     }
-    let moves = |from: Spot| -> Vec<Move> {
-        let of =
-            |(i, block): (usize, &Block)| Move::of(block, (from.behind(i * count), block), (Spot::After(0), &whole));
+    let moves = |from: BufferOffset| -> Vec<StridedCopy> {
+        let of = |(i, block): (usize, &Block)| {
+            StridedCopy::of(block, (from.behind(i * count), block), (BufferOffset::After(0), &whole))
+        };
         all.iter().enumerate().map(of).collect()
     };
-    let in_place = moves(Spot::After(0)).iter().all(|m| m.is_run() && m.from == m.to);
-    let to = if in_place { Spot::After(0) } else { out.room(count * all.len()) };
+    let in_place = moves(BufferOffset::After(0)).iter().all(|m| m.is_run() && m.from == m.to);
+    let to = if in_place { BufferOffset::After(0) } else { out.room(count * all.len()) };
     if !in_place {
         out.unpack = moves(to);
     }
-    out.calls.push(CollectiveCall::AllGather { from: Spot::Before(0), to, count });
+    out.calls.push(CollectiveCall::AllGather { from: BufferOffset::Before(0), to, count });
     out
 }
 
@@ -218,16 +220,16 @@ fn scatter(transfer: &Transfer, group: &Group) -> Collective {
     let all: Vec<Block> = (0..group.ranks.len()).map(|i| transfer.held(group, i, true)).collect();
     let whole = transfer.held(group, group.me, false);
     let count = elements(&all[0]);
-    let runs: Vec<Spot> = all.iter().map(|block| out.run_of(block, &whole)).collect();
+    let runs: Vec<BufferOffset> = all.iter().map(|block| out.run_of(block, &whole)).collect();
     let in_order = runs.iter().enumerate().all(|(i, run)| *run == runs[0].behind(i * count));
     if in_order && all.iter().all(|b| elements(b) == count) {
-        out.calls.push(CollectiveCall::ReduceScatter { from: runs[0], to: Spot::After(0), count });
+        out.calls.push(CollectiveCall::ReduceScatter { from: runs[0], to: BufferOffset::After(0), count });
         return out;
     }
     for ((root, block), from) in all.iter().enumerate().zip(runs) {
         let count = elements(block);
         if count > 0 {
-            out.calls.push(CollectiveCall::Reduce { from, to: Spot::After(0), count, root });
+            out.calls.push(CollectiveCall::Reduce { from, to: BufferOffset::After(0), count, root });
         }
     }
     out
@@ -241,21 +243,21 @@ fn exchange(transfer: &Transfer, group: &Group, met: Vec<u32>) -> Collective {
         let given = transfer.taken(group, group.me, at);
         if at == group.me {
             out.me = peer;
-            out.pack.extend(given.map(|Taken { common, held, needed, .. }| {
-                Move::of(&common, (Spot::Before(0), &held), (Spot::After(0), &needed))
+            out.pack.extend(given.map(|BlockCopy { common, held, needed, .. }| {
+                StridedCopy::of(&common, (BufferOffset::Before(0), &held), (BufferOffset::After(0), &needed))
             }));
             continue;
         }
-        if let Some(Taken { common, held, .. }) = given {
+        if let Some(BlockCopy { common, held, .. }) = given {
             let from = out.run_of(&common, &held);
             out.calls.push(CollectiveCall::Send { from, count: elements(&common), peer });
         }
-        if let Some(Taken { common, needed, .. }) = transfer.taken(group, at, group.me) {
+        if let Some(BlockCopy { common, needed, .. }) = transfer.taken(group, at, group.me) {
             let to = out.run_for(&common, &needed);
             out.calls.push(CollectiveCall::Receive { to, count: elements(&common), peer });
         }
     }
-    // What nobody sends to anybody concerns no other rank.
+    // A transfer without messages concerns no other rank.
     let all = || 0..group.ranks.len();
     let sent = || all().any(|a| all().any(|b| a != b && transfer.taken(group, a, b).is_some()));
     if out.calls.is_empty() && !sent() {
@@ -284,15 +286,15 @@ mod tests {
     }
 
     impl Memory {
-        fn at(&mut self, spot: Spot) -> &mut [f64] {
+        fn at(&mut self, spot: BufferOffset) -> &mut [f64] {
             match spot {
-                Spot::Before(at) => &mut self.before[at..],
-                Spot::After(at) => &mut self.after[at..],
-                Spot::Staging(at) => &mut self.staging[at..],
+                BufferOffset::Before(at) => &mut self.before[at..],
+                BufferOffset::After(at) => &mut self.after[at..],
+                BufferOffset::Staging(at) => &mut self.staging[at..],
             }
         }
 
-        fn go(&mut self, m: &Move) {
+        fn go(&mut self, m: &StridedCopy) {
             let count: usize = m.steps.iter().map(|s| s.0).product();
             for i in 0..count {
                 let (mut rest, mut from, mut to) = (i, 0, 0);
@@ -379,9 +381,9 @@ mod tests {
         })
     }
 
-    /// Every rank ends with its part of the tensor, whatever lies how; what is refused is refused on all ranks alike.
+    /// Every rank ends with its part of the tensor for all layouts, and all ranks refuse the same transfers.
     #[test]
-    fn the_calls_of_all_ranks_make_the_transfer() {
+    fn collective_calls_implement_every_transfer() {
         let (mut made, mut refused, mut filled) = (0, 0, 0);
         for (mesh, dims) in
             [(vec![3], vec![6, 3]), (vec![3], vec![5, 4]), (vec![4], vec![2, 3, 8]), (vec![2, 2], vec![7, 4])]
@@ -452,35 +454,38 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_lie_in_order_are_not_packed() {
+    fn contiguous_parts_need_no_packing() {
         let of = |dims: &[i64], from, to| {
             let t = Transfer { id: 1, axes: vec![0], dims: dims.to_vec(), from: vec![from], to: vec![to] };
             Collective::of(&t, &[4], 1).unwrap()
         };
         let (whole, sum) = (AxisLayout::of(LayoutKind::Broadcast), AxisLayout::of(LayoutKind::Sum));
         let rows = of(&[8, 6], AxisLayout::split(0), whole);
-        let (from, after) = (Spot::Before(0), Spot::After(0));
+        let (from, after) = (BufferOffset::Before(0), BufferOffset::After(0));
         assert_eq!(rows.calls, [CollectiveCall::AllGather { from, to: after, count: 12 }]);
         assert_eq!((rows.staging, rows.pack.len(), rows.unpack.len()), (0, 0, 0));
         let columns = of(&[6, 8], AxisLayout::split(1), whole);
-        assert_eq!(columns.calls, [CollectiveCall::AllGather { from, to: Spot::Staging(0), count: 12 }]);
+        assert_eq!(columns.calls, [CollectiveCall::AllGather { from, to: BufferOffset::Staging(0), count: 12 }]);
         assert_eq!(
             columns.unpack[1],
-            Move { from: Spot::Staging(12), to: Spot::After(2), len: 2, steps: vec![(6, 2, 8)] }
+            StridedCopy { from: BufferOffset::Staging(12), to: BufferOffset::After(2), len: 2, steps: vec![(6, 2, 8)] }
         );
         assert_eq!(columns.unpack[1].spans(), (12, 42));
         let sums = of(&[8, 6], sum, AxisLayout::split(0));
         assert_eq!(sums.calls, [CollectiveCall::ReduceScatter { from, to: after, count: 12 }]);
         assert_eq!((sums.combines, sums.staging), (Some(LayoutKind::Sum), 0));
         let uneven = of(&[6, 6], sum, AxisLayout::split(0));
-        assert_eq!(uneven.calls[3], CollectiveCall::Reduce { from: Spot::Before(30), to: after, count: 6, root: 3 });
+        assert_eq!(
+            uneven.calls[3],
+            CollectiveCall::Reduce { from: BufferOffset::Before(30), to: after, count: 6, root: 3 }
+        );
         // Nothing is sent where a rank cuts its slice.
         let cut = of(&[8, 6], whole, AxisLayout::split(0));
         assert_eq!((cut.ranks, cut.me, cut.calls.len(), cut.pack.len()), (vec![1], 0, 0, 1));
     }
 
     #[test]
-    fn stages_connect_the_ranks_that_have_something() {
+    fn pipeline_stages_send_and_receive() {
         let t = Transfer {
             id: 1,
             axes: vec![0, 1],
@@ -492,6 +497,6 @@ mod tests {
         assert_eq!((of(1).ranks, of(1).me), (vec![0, 1, 2, 3], 1));
         assert_eq!(of(1).calls.len(), 2);
         let got = of(2).calls;
-        assert_eq!(got[1], CollectiveCall::Receive { to: Spot::After(4), count: 4, peer: 1 });
+        assert_eq!(got[1], CollectiveCall::Receive { to: BufferOffset::After(4), count: 4, peer: 1 });
     }
 }

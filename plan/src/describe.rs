@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    Arg, ArgSource, AxisLayout, Chunk, Exec, KernelCode, LayoutKind, Links, MeshPort, MeshProgram, PlanFile, Port,
-    Program, Regst, SectionKind, Storage, Task, TaskKind, Transfer, Weight,
+    Arg, ArgSource, AxisLayout, Chunk, Exec, KernelCode, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program,
+    Regst, SectionKind, Storage, Task, TaskGraph, TaskKind, Transfer, Weight,
 };
 
 /// What `of-opt inspect` says of a plan; [`std::fmt::Display`] writes it for people.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)] // The fields say what they are, as the structure that they describe does.
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct Description {
     pub model: String,
     pub compiler_version: String,
@@ -31,7 +31,7 @@ pub struct Description {
 
 /// An entry point that several ranks run together.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct MeshText {
     pub name: String,
     pub shape: Vec<u32>,
@@ -43,7 +43,7 @@ pub struct MeshText {
 
 /// An input or output of all ranks together.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct MeshPortText {
     pub name: String,
     pub dtype: &'static str,
@@ -55,7 +55,7 @@ pub struct MeshPortText {
 
 /// What the machine must offer.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct EnvironmentText {
     pub arch: String,
     pub cpu_features: Vec<String>,
@@ -66,7 +66,7 @@ pub struct EnvironmentText {
 
 /// A section of the file.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct SectionText {
     pub kind: &'static str,
     pub bytes: u64,
@@ -75,7 +75,7 @@ pub struct SectionText {
 
 /// The constants in total, and one by one.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct WeightsText {
     pub count: usize,
     pub bytes: u64,
@@ -84,7 +84,7 @@ pub struct WeightsText {
 
 /// A constant.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct WeightText {
     pub name: String,
     pub dtype: &'static str,
@@ -95,7 +95,7 @@ pub struct WeightText {
 
 /// A kernel.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct CodeText {
     pub name: String,
     pub isa: String,
@@ -105,7 +105,7 @@ pub struct CodeText {
 
 /// A program.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct ProgramText {
     pub name: String,
     pub pipelined: bool,
@@ -121,7 +121,7 @@ pub struct ProgramText {
 
 /// An input or output.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct PortText {
     pub name: String,
     pub dtype: &'static str,
@@ -133,7 +133,7 @@ pub struct PortText {
 
 /// A thread.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct ThreadText {
     pub id: u32,
     pub device: String,
@@ -143,7 +143,7 @@ pub struct ThreadText {
 
 /// A chunk of memory.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct ChunkText {
     pub id: u32,
     pub bytes: u64,
@@ -152,7 +152,7 @@ pub struct ChunkText {
 
 /// A task.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct TaskText {
     pub id: String,
     pub name: String,
@@ -169,7 +169,7 @@ pub struct TaskText {
 
 /// A register.
 #[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the fields are those of the structure that they describe")]
 pub struct RegstText {
     pub id: u32,
     pub name: String,
@@ -253,7 +253,7 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
         stream: thread.stream,
         machine: thread.machine,
     };
-    let links = Links::of(program);
+    let graph = TaskGraph::of(program);
     ProgramText {
         name: program.name.clone(),
         pipelined: program.pipelined,
@@ -264,7 +264,7 @@ fn program_text(program: &Program, code: &[KernelCode]) -> ProgramText {
         lower_bound_bytes: program.lower_bound_bytes,
         chunks: program.chunks.iter().map(chunk_text).collect(),
         tasks: program.tasks.iter().map(|task| task_text(task, code)).collect(),
-        regsts: program.regsts.iter().map(|regst| regst_text(regst, program, links.as_ref())).collect(),
+        regsts: program.regsts.iter().map(|regst| regst_text(regst, program, graph.as_ref())).collect(),
     }
 }
 
@@ -327,8 +327,9 @@ fn exec_text(task: &Task, code: &[KernelCode]) -> String {
         }
         Some(Exec::Backend(exec)) => {
             let outputs: Vec<_> = exec.outputs.iter().map(|id| format!("%{id}")).collect();
-            let meets: String = exec.rendezvous.iter().map(|m| format!(", {}", transfer_text(&m.transfer))).collect();
-            format!("{}[{} bytes]({}) -> {}{meets}", exec.backend, exec.len, list(&exec.inputs), outputs.join(", "))
+            let transfers: String =
+                exec.rendezvous.iter().map(|m| format!(", {}", transfer_text(&m.transfer))).collect();
+            format!("{}[{} bytes]({}) -> {}{transfers}", exec.backend, exec.len, list(&exec.inputs), outputs.join(", "))
         }
         Some(Exec::Control(exec)) => {
             let kind = if exec.kind() == crate::ControlKind::If { "if" } else { "loop" };
@@ -375,7 +376,7 @@ fn arg_text(arg: &Arg) -> String {
     format!("{base}{offset}{view}")
 }
 
-fn regst_text(regst: &Regst, program: &Program, links: Option<&Links>) -> RegstText {
+fn regst_text(regst: &Regst, program: &Program, graph: Option<&TaskGraph>) -> RegstText {
     let name = |task: u32| program.tasks[task as usize].name.clone();
     let block = regst.block();
     let index = regst.id as usize;
@@ -385,9 +386,9 @@ fn regst_text(regst: &Regst, program: &Program, links: Option<&Links>) -> RegstT
         dtype: regst.dtype().name(),
         dims: regst.dims.clone(),
         num: regst.num,
-        producer: links.map(|links| name(links.producer[index])).unwrap_or_default(),
-        consumers: links
-            .map(|links| links.consumers[index].iter().map(|&task| name(task)).collect())
+        producer: graph.map(|graph| name(graph.producer[index])).unwrap_or_default(),
+        consumers: graph
+            .map(|graph| graph.consumers[index].iter().map(|&task| name(task)).collect())
             .unwrap_or_default(),
         storage: match regst.storage {
             Some(Storage::Block(_)) => "block",

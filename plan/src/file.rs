@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::checksum::checksum;
 use crate::format::{Section, SectionKind, damaged, decode_header, malformed};
-use crate::map::Map;
+use crate::mapped_bytes::MappedBytes;
 use crate::{Arg, ArgSource, BackendExec, Finding, OpenError, Plan, PlanBuilder, WriteError, ranges, verify};
 
 /// A structure larger than this is refused before it is decoded.
@@ -17,7 +17,7 @@ const MAX_STRUCTURE: u64 = 1 << 28;
 /// An open plan. Its ranges and indexes were checked, so its accessors cannot fail for what the plan itself names.
 pub struct PlanFile {
     plan: Plan,
-    map: Map,
+    map: MappedBytes,
     sections: Vec<Section>,
     path: Option<PathBuf>,
 }
@@ -26,13 +26,14 @@ impl PlanFile {
     /// Maps and verifies a file: version, layout, every checksum, and all ranges and indexes of the structure.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let map = Map::file(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        let map = MappedBytes::file(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Self::from_map(map, Some(path.to_owned()))
     }
 
     /// The same for bytes in memory, which are copied once to give them the alignment of a mapped file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, OpenError> {
-        let map = Map::copy(bytes).map_err(|source| OpenError::Io { path: PathBuf::from("<memory>"), source })?;
+        let map =
+            MappedBytes::copy(bytes).map_err(|source| OpenError::Io { path: PathBuf::from("<memory>"), source })?;
         Self::from_map(map, None)
     }
 
@@ -41,7 +42,7 @@ impl PlanFile {
         Ok(Self::from_map(builder.to_map()?, None)?)
     }
 
-    fn from_map(map: Map, path: Option<PathBuf>) -> Result<Self, OpenError> {
+    fn from_map(map: MappedBytes, path: Option<PathBuf>) -> Result<Self, OpenError> {
         let bytes = map.bytes();
         let sections = decode_header(bytes)?;
         for section in &sections {

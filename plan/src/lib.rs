@@ -1,23 +1,26 @@
-//! The Plan: everything the runtime needs and nothing it must work out.
+//! The Plan: the serialized program that the runtime executes, with all decisions already made.
 //!
 //! A plan is plain data. The compiler fills a [`PlanBuilder`] and writes a file; the runtime opens it as a
 //! [`PlanFile`], which maps the file, verifies every checksum and bounds-checks every range before it hands out
-//! anything. Weights are read where they lie in the map and never copied. The same data always gives the same bytes:
-//! there are no timestamps and the order of every table is the order in which it was filled.
+//! anything. Weights are read from the mapped file and never copied. The same data always gives the same bytes:
+//! a plan has no timestamps, and every list keeps the order in which it was filled.
 //!
 //! A plan holds one or more [`Program`]s (one for each shape variant of a model), which share weights and kernel code.
 //! A program is a graph of [`Task`]s (actors) joined by [`Regst`]s (registers: buffers or values with one producer and
 //! any number of consumers). [`verify()`] proves before the run that the register tokens cannot deadlock and that two
-//! registers that share memory are never live at once.
+//! registers that share memory are never live at the same time.
 //!
 //! A [`MeshProgram`] is an entry point that several ranks run together: each runs a program on its own parts of the
-//! tensors and meets others at [`Transfer`]s. Ranks that do the same share one program, their template.
+//! tensors and exchanges data with other ranks at a [`Transfer`], which is a rendezvous. Ranks with equal programs
+//! share one, their template.
 
 #![deny(unsafe_code)]
 
+mod blobs;
 mod builder;
 mod checksum;
 mod collective;
+mod control_edges;
 mod describe;
 mod dtype;
 mod error;
@@ -25,22 +28,21 @@ mod extent;
 mod file;
 mod find;
 mod format;
-mod links;
-#[allow(unsafe_code)] // Mapping a file is the one thing that cannot be done without.
-mod map;
+#[allow(unsafe_code, reason = "mapping a file is unsafe: another process can change the file")]
+mod mapped_bytes;
 mod mesh;
-mod order;
-mod pieces;
 mod ranges;
 mod structure;
 mod task;
+mod task_graph;
 mod task_id;
 mod transfer;
 mod verify;
 mod write;
 
 pub use builder::PlanBuilder;
-pub use collective::{Collective, CollectiveCall, Move, Spot};
+pub use collective::{BufferOffset, Collective, CollectiveCall, StridedCopy};
+pub use control_edges::{chain_threads, order_reuse};
 pub use describe::{Description, describe, json, text};
 pub use dtype::ElementType;
 pub use error::{BuildError, OpenError, WriteError};
@@ -48,18 +50,17 @@ pub use extent::{Call, Extent, ExtentFn, Factor, Term};
 pub use file::{BuildOrOpenError, PlanFile};
 pub use find::{FindError, InputDims};
 pub use format::{FORMAT_VERSION, SECTION_ALIGN, SectionKind, VALUE_ALIGN};
-pub use links::Links;
-pub use map::zeroed_pages;
+pub use mapped_bytes::zeroed_pages;
 pub use mesh::{AxisLayout, LayoutKind, MeshPort, MeshProgram, Microbatches, Rank, WeightOverride, holds, parts};
-pub use order::{chain_threads, order_reuse};
 pub use structure::{
     Block, Chunk, ControlStorage, Environment, InputHash, KernelCode, MemoryKind, ObjectStorage, Plan, PlanInfo, Port,
     Program, Regst, Storage, ThreadDesc, Weight,
 };
 pub use task::{
-    Again, Arg, ArgSource, BackendExec, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec,
-    PortExec, Rendezvous, Task, TaskKind, View,
+    Arg, ArgSource, BackendExec, BodyExec, BoxingExec, ControlExec, ControlKind, CopyExec, Exec, KernelExec, PortExec,
+    Rendezvous, Reread, Task, TaskKind, View,
 };
+pub use task_graph::TaskGraph;
 pub use task_id::TaskId;
-pub use transfer::{Group, Piece, Runs, Transfer, block, coords, partial_kind};
+pub use transfer::{BlockTransfer, Group, Runs, Transfer, block, coords, partial_kind};
 pub use verify::{Finding, FindingKind, overlapping_blocks, verify};

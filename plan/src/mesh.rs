@@ -29,10 +29,10 @@ impl LayoutKind {
     }
 }
 
-/// How a tensor lies along one axis of a mesh, and which of its own axes is split there, or which rank has it.
+/// The layout of a tensor along one axis of a mesh (one SBP component).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct AxisLayout {
-    /// How.
+    /// The kind of layout.
     #[prost(enumeration = "LayoutKind", tag = "1")]
     pub kind: i32,
     /// The tensor's axis, for a split; the rank that has it, where one has.
@@ -41,7 +41,7 @@ pub struct AxisLayout {
 }
 
 impl AxisLayout {
-    /// A layout that is no split.
+    /// A layout without an axis or rank.
     pub fn of(kind: LayoutKind) -> Self {
         Self { kind: kind as i32, dim: 0 }
     }
@@ -57,7 +57,7 @@ impl AxisLayout {
     }
 }
 
-/// Whether the rank at `coords` of a mesh has a part of what lies so.
+/// Whether the rank at `coords` of a mesh has a part of a tensor with this layout.
 pub fn holds(layout: &[AxisLayout], coords: &[usize]) -> bool {
     layout.iter().zip(coords).all(|(l, c)| l.kind() != LayoutKind::At || l.dim as usize == *c)
 }
@@ -71,10 +71,10 @@ pub struct MeshProgram {
     /// Ranks along each axis of the mesh; the last axis varies fastest.
     #[prost(uint32, repeated, tag = "2")]
     pub shape: Vec<u32>,
-    /// What the caller gives, whole.
+    /// Whole inputs, which the caller gives.
     #[prost(message, repeated, tag = "3")]
     pub inputs: Vec<MeshPort>,
-    /// What the caller gets, whole.
+    /// Whole outputs, which the caller gets.
     #[prost(message, repeated, tag = "4")]
     pub outputs: Vec<MeshPort>,
     /// What each rank runs.
@@ -94,83 +94,83 @@ pub struct MeshPort {
     /// Extents of the whole tensor.
     #[prost(int64, repeated, tag = "3")]
     pub dims: Vec<i64>,
-    /// How it lies, along each axis of the mesh.
+    /// Its layout along each axis of the mesh.
     #[prost(message, repeated, tag = "4")]
     pub layout: Vec<AxisLayout>,
-    /// Where it is cut into slices each of which lies so, and is an input or output of the ranks by itself: those of the
-    /// microbatches of a step.
+    /// The microbatches of a pipelined step. Each microbatch is a slice of the tensor with this layout, and a separate input or
+    /// output of the ranks.
     #[prost(message, optional, tag = "5")]
     pub microbatches: Option<Microbatches>,
 }
 
-/// Equal slices of a tensor.
+/// Microbatches: equal slices of a tensor along one axis.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct Microbatches {
     /// The tensor's axis.
     #[prost(uint32, tag = "1")]
     pub axis: u32,
-    /// Slices.
+    /// Number of microbatches.
     #[prost(uint32, tag = "2")]
     pub count: u32,
 }
 
 impl MeshPort {
-    /// How many inputs or outputs of a rank stand for it.
+    /// How many inputs or outputs of a rank belong to it: one for each microbatch.
     pub fn count(&self) -> usize {
         self.microbatches.map_or(1, |t| t.count as usize)
     }
 
-    /// Start and length along each axis of slice `turn`; all of it where it is not cut.
-    pub fn slice(&self, turn: usize) -> Vec<(usize, usize)> {
+    /// Start and length along each axis of a microbatch; the whole tensor where there are no microbatches.
+    pub fn slice(&self, microbatch: usize) -> Vec<(usize, usize)> {
         let mut all: Vec<(usize, usize)> = self.dims.iter().map(|d| (0, usize::try_from(*d).unwrap_or(0))).collect();
         if let Some(t) = self.microbatches
             && let Some((start, len)) = all.get_mut(t.axis as usize)
         {
             *len /= (t.count as usize).max(1);
-            *start = turn * *len;
+            *start = microbatch * *len;
         }
         all
     }
 
-    /// Start and length along each axis of what the rank at `coords` has of slice `turn`.
-    pub fn block(&self, mesh: &[usize], coords: &[usize], turn: usize) -> Vec<(usize, usize)> {
-        let slice = self.slice(turn);
+    /// Start and length along each axis of the part of a microbatch that the rank at `coords` has.
+    pub fn block(&self, mesh: &[usize], coords: &[usize], microbatch: usize) -> Vec<(usize, usize)> {
+        let slice = self.slice(microbatch);
         let dims: Vec<usize> = slice.iter().map(|(_, len)| *len).collect();
         let own = crate::block(&self.layout, mesh, coords, &dims);
         own.into_iter().zip(slice).map(|((at, len), (start, _))| (start + at, len)).collect()
     }
 }
 
-/// For each input or output of the rank at `coords`, which of `ports` it is a part of, and of which slice.
+/// For each input or output of the rank at `coords`: the index in `ports` that it is a part of, and its microbatch.
 pub fn parts(ports: &[MeshPort], coords: &[usize]) -> Vec<(usize, usize)> {
     let held = ports.iter().enumerate().filter(|(_, p)| holds(&p.layout, coords));
-    held.flat_map(|(i, p)| (0..p.count()).map(move |turn| (i, turn))).collect()
+    held.flat_map(|(i, p)| (0..p.count()).map(move |microbatch| (i, microbatch))).collect()
 }
 
 /// What one rank runs.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Rank {
-    /// Index in `Plan::programs` of its template, which ranks that do the same share.
+    /// Index in `Plan::programs` of its template, a program that equal ranks share.
     #[prost(uint32, tag = "1")]
     pub program: u32,
-    /// Weights that it has in place of the template's: its own parts of them.
+    /// Weights that replace the template's: the rank's own parts of them.
     #[prost(message, repeated, tag = "2")]
-    pub own: Vec<WeightOverride>,
+    pub weight_overrides: Vec<WeightOverride>,
 }
 
-/// A weight in place of another.
+/// A rank's weight that replaces one of its template.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct WeightOverride {
-    /// The template's.
+    /// Index of the template's weight.
     #[prost(uint32, tag = "1")]
-    pub of: u32,
-    /// The rank's, of the same type.
+    pub original: u32,
+    /// Index of the rank's weight, of the same type.
     #[prost(uint32, tag = "2")]
-    pub by: u32,
+    pub replacement: u32,
 }
 
 impl MeshProgram {
-    /// The axis along which the stages of a pipeline lie, where there are some.
+    /// The mesh axis of the pipeline stages, where there are stages.
     pub fn stages(&self) -> Option<usize> {
         let at = |p: &MeshPort| p.layout.iter().position(|l| l.kind() == LayoutKind::At);
         self.inputs.iter().chain(&self.outputs).find_map(at)
@@ -181,7 +181,7 @@ impl MeshProgram {
         self.shape.iter().map(|n| *n as usize).collect()
     }
 
-    /// Whether inputs of these types fit; the error says which does not, and why.
+    /// Checks inputs of these types; the error names the input that does not fit, and why.
     pub fn accepts(&self, inputs: &[InputDims<'_>]) -> Result<(), FindError> {
         let ports: Vec<_> = self.inputs.iter().map(|p| format!("{}: {}{:?}", p.name, p.dtype(), p.dims)).collect();
         let variants = format!("the plan takes ({})", ports.join(", "));

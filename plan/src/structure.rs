@@ -147,12 +147,12 @@ pub struct Program {
     /// A proven lower bound for `peak_bytes`: the most bytes that are live at one time, or more where that cannot be reached.
     #[prost(uint64, tag = "9")]
     pub lower_bound_bytes: u64,
-    /// Whether a task may start on the next piece before all tasks have ended the last one. The verifier then proves
-    /// memory safety across pieces too.
+    /// Whether a task may start on the next iteration before all tasks have ended the last one. The verifier then proves
+    /// memory safety across iterations too.
     #[prost(bool, tag = "10")]
     pub pipelined: bool,
     /// Names of the symbols that extents of objects depend on. The first value of a run whose extent is the symbol
-    /// itself tells the symbol's value.
+    /// itself binds the symbol.
     #[prost(string, repeated, tag = "11")]
     pub symbols: Vec<String>,
     /// Whether it is no entry point: a task of a program before it runs it, or the ranks of a mesh.
@@ -203,13 +203,13 @@ pub struct ThreadDesc {
 pub enum MemoryKind {
     /// Host memory.
     Host = 0,
-    /// Host memory that a device can reach directly.
+    /// Host memory that a device can order directly.
     Pinned = 1,
     /// Device memory.
     Device = 2,
 }
 
-/// A piece of memory that is allocated once, at the start.
+/// A range of memory that is allocated once, at the start.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Chunk {
     /// Id; `chunks[i].id == i`.
@@ -227,7 +227,7 @@ pub struct Chunk {
 }
 
 /// A register: what one task produces and others consume. It has `num` copies (registers proper), so that its
-/// producer can run ahead of its consumers by that many pieces.
+/// producer can run ahead of its consumers by that many iterations.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Regst {
     /// Id, its index in `Program::regsts`.

@@ -6,17 +6,17 @@ use crate::{ElementType, Extent, Program, TaskId, Transfer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum TaskKind {
-    /// Computes: one piece of every input gives one piece of every output.
+    /// Computes: one iteration of every input gives one iteration of every output.
     Compute = 0,
-    /// Moves data, piece by piece.
+    /// Moves data, iteration by iteration.
     Copy = 1,
-    /// Moves data between layouts on a mesh, piece by piece.
+    /// Moves data between layouts on a mesh, iteration by iteration.
     Boxing = 2,
-    /// Gives the same piece several times. Reserved.
+    /// Gives the same iteration several times. Reserved.
     Repeat = 3,
-    /// Sums several pieces into one. Reserved.
+    /// Sums several iterations into one. Reserved.
     Acc = 4,
-    /// Cuts a piece into several. Reserved.
+    /// Cuts an iteration into several. Reserved.
     Unpack = 5,
     /// Passes tokens on and moves no data.
     Tick = 6,
@@ -80,7 +80,7 @@ impl Task {
         TaskId::from_raw(self.id)
     }
 
-    /// The transfers at which it meets other ranks, in the order of their numbers, each with the type of its elements.
+    /// The transfers in which it takes part, in the order of their numbers, each with its element type.
     pub fn rendezvous<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = (&'a Transfer, ElementType)> + 'a {
         let (own, of_backend) = match &self.exec {
             Some(Exec::Boxing(exec)) => (Some(exec), &[][..]),
@@ -119,7 +119,7 @@ pub enum Exec {
     Boxing(BoxingExec),
 }
 
-/// A rank's share in a transfer.
+/// A rank's part of a transfer.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BoxingExec {
     /// What is transferred.
@@ -209,20 +209,20 @@ pub struct KernelExec {
     /// How many of `flops` are operations on elements one by one, which take longer than those of a product.
     #[prost(uint64, tag = "9")]
     pub pointwise: u64,
-    /// What is read again and again, where it is too large for the second cache.
+    /// Operands that are read repeatedly and exceed the second-level cache.
     #[prost(message, optional, tag = "10")]
-    pub again: Option<Again>,
+    pub reread: Option<Reread>,
 }
 
-/// Bytes that a kernel reads again.
+/// Repeated reads of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct Again {
-    /// How many, besides those that it reads once.
+pub struct Reread {
+    /// Bytes read again, in addition to the first read of each.
     #[prost(uint64, tag = "1")]
     pub bytes: u64,
-    /// How many are read before the same come again.
+    /// Reuse distance: bytes read before the same bytes are read again.
     #[prost(uint64, tag = "2")]
-    pub after: u64,
+    pub distance: u64,
 }
 
 /// A call of an executable that a backend loads from payload bytes.
@@ -249,12 +249,12 @@ pub struct BackendExec {
     /// Bytes moved, for people and for the simulator.
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
-    /// Transfers that the executable does the rank's share in by itself, in the order of their numbers.
+    /// Transfers that the executable performs itself, in the order of their numbers.
     #[prost(message, repeated, tag = "8")]
     pub rendezvous: Vec<Rendezvous>,
 }
 
-/// A transfer inside of an executable.
+/// A rendezvous: a transfer that an executable performs.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Rendezvous {
     /// What is transferred.

@@ -1,41 +1,41 @@
-//! Transfers between ranks: who gets what from whom, worked out from how a tensor lies before and after.
+//! Transfers between ranks (boxing): which rank sends which block to which, from the SBP layouts before and after.
 //!
-//! One rule serves all collectives. A rank needs its part of the tensor as it lies afterwards. It takes every element
-//! of it from ranks that have it: from itself along axes on which the tensor is whole, from whoever has the slice along
-//! those on which it is split, from the one that has it where one has, and from every rank along those on which partial
-//! values are combined. So an all-gather, a reduce-scatter, an all-to-all, a slice and what one stage of a pipeline sends
-//! to the next are the same task with other layouts.
+//! One rule serves all collectives. A rank needs its part of the tensor in the target layout. It takes each element from
+//! a rank that has it: from itself along broadcast axes, from the owner of the slice along split axes, from the one
+//! owner of a pipeline stage, and from every rank along partial axes, whose values are reduced. So all-gather,
+//! reduce-scatter, all-to-all, slice and the send of a pipeline stage are one task with different layouts.
 
 use crate::mesh::{AxisLayout, LayoutKind, holds};
 
-/// What a tensor's transfer is, for all ranks that take part.
+/// The transfer of a tensor between layouts: the same description for all ranks that take part.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Transfer {
-    /// Number of the transfer. Ranks meet at equal numbers, and each comes to its own in ascending order.
+    /// Number of the transfer, its rendezvous key: ranks with equal numbers exchange data. Each rank executes its transfers in
+    /// ascending order.
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// Axes of the mesh along which ranks take part, ascending. Ranks that differ along others do not meet.
+    /// Axes of the mesh along which ranks exchange data, ascending. Ranks that differ along other axes do not take part.
     #[prost(uint32, repeated, tag = "2")]
     pub axes: Vec<u32>,
-    /// Extents of what those ranks hold together.
+    /// Extents of the tensor that those ranks hold together.
     #[prost(int64, repeated, tag = "3")]
     pub dims: Vec<i64>,
-    /// How it lies before, along each of `axes`.
+    /// The layout before, along each of `axes`.
     #[prost(message, repeated, tag = "4")]
     pub from: Vec<AxisLayout>,
-    /// How it lies after, along each of `axes`.
+    /// The layout after, along each of `axes`.
     #[prost(message, repeated, tag = "5")]
     pub to: Vec<AxisLayout>,
 }
 
-/// The ranks of which one takes part in a transfer.
+/// The group of ranks that exchange data in a transfer, as one of them sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Ranks along each of the transfer's axes.
     pub shape: Vec<usize>,
     /// The ranks, the last axis varying fastest.
     pub ranks: Vec<u32>,
-    /// Which of them it is.
+    /// The index of this rank in `ranks`.
     pub me: usize,
 }
 
@@ -46,35 +46,35 @@ pub struct Runs {
     start: usize,
     /// Elements of a run.
     len: usize,
-    /// How often, and how far apart, from the outermost.
+    /// Count and stride of each nested loop, outermost first.
     steps: Vec<(usize, usize)>,
 }
 
-/// What a rank takes from a rank of its group.
+/// A block that a rank receives from a rank of its group, possibly itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// From whom, by its place in the group.
+pub struct BlockTransfer {
+    /// The sender, an index in the group.
     pub peer: usize,
-    /// Where it lies in that rank's part before.
+    /// The block within the sender's part before.
     pub theirs: Runs,
-    /// Where it goes in the own part after.
+    /// The block within the receiver's part after.
     pub mine: Runs,
-    /// Whether it is combined with what is there by then.
+    /// Whether it is reduced into the values that are there, rather than overwriting them.
     pub combines: bool,
 }
 
 /// Start and length along each axis of a tensor.
 pub(crate) type Block = Vec<(usize, usize)>;
 
-/// A block that one takes from another.
-pub(crate) struct Taken {
-    /// The block, of the tensor.
+/// A block that a receiver copies from a sender, in coordinates of the whole tensor.
+pub(crate) struct BlockCopy {
+    /// The block.
     pub common: Block,
-    /// What the one who gives it has before.
+    /// The sender's part before.
     pub held: Block,
-    /// What the one who takes it has after.
+    /// The receiver's part after.
     pub needed: Block,
-    /// Whether it is combined with what is there by then.
+    /// Whether it is reduced into the values that are there.
     pub combines: bool,
 }
 
@@ -109,13 +109,13 @@ pub fn coords(mesh: &[usize], mut rank: usize) -> Vec<usize> {
     out
 }
 
-/// How partial values combine, where there are any.
+/// The reduction of partial values, where a layout has any.
 pub fn partial_kind(layout: &[AxisLayout]) -> Option<LayoutKind> {
     layout.iter().map(AxisLayout::kind).find(|k| k.is_partial())
 }
 
 impl Runs {
-    /// A block of the tensor, or part of one, that `outer` is.
+    /// The runs of `block` in memory that stores `outer` in row-major order.
     pub fn of(block: &[(usize, usize)], outer: &[(usize, usize)]) -> Self {
         let (mut len, mut stride, mut start) = (1, 1, 0);
         let mut steps = Vec::new();
@@ -176,7 +176,7 @@ impl Transfer {
             return Err(format!("its axes {:?} are not those of a mesh of {}", self.axes, mesh.len()));
         }
         if self.from.len() != self.axes.len() || self.to.len() != self.axes.len() {
-            return Err("it does not say how the tensor lies along each axis".into());
+            return Err("it has no layout for each of its axes".into());
         }
         let all = || self.from.iter().chain(&self.to);
         if all().any(|l| LayoutKind::try_from(l.kind).is_err()) {
@@ -197,7 +197,7 @@ impl Transfer {
         count.map(|_| ()).ok_or_else(|| format!("no tensor has extents {:?}", self.dims))
     }
 
-    /// The ranks that `rank` meets on a mesh of this shape.
+    /// The group of `rank` on a mesh of this shape.
     pub fn group(&self, mesh: &[usize], rank: u32) -> Group {
         let own = coords(mesh, rank as usize);
         let shape: Vec<usize> = self.axes.iter().map(|a| mesh[*a as usize]).collect();
@@ -234,9 +234,9 @@ impl Transfer {
         block(layout, &group.shape, &coords(&group.shape, i), &self.extents())
     }
 
-    /// The ranks that meet `rank`, itself among them: all of its group that have a part before or after; none where it has
+    /// The participants of the rendezvous of `rank`, itself included: those of its group that have a part before or after; none where it has
     /// none itself.
-    pub fn meeting(&self, mesh: &[usize], rank: u32) -> Vec<u32> {
+    pub fn participants(&self, mesh: &[usize], rank: u32) -> Vec<u32> {
         let group = self.group(mesh, rank);
         let member = |i: &usize| {
             let coords = coords(&group.shape, *i);
@@ -253,19 +253,19 @@ impl Transfer {
         partial_kind(&self.from).or_else(|| partial_kind(&self.to))
     }
 
-    /// Whether a rank's part may hold places that it takes from nobody: they get what changes nothing when combined.
+    /// Whether a rank's target may have elements that no block fills: they get the identity element of the reduction.
     pub fn leaves_gaps(&self) -> bool {
         self.from.iter().zip(&self.to).any(|(from, to)| to.kind().is_partial() && !from.kind().is_partial())
     }
 
     /// What member `to` takes from member `from`.
-    fn piece(&self, group: &Group, from: usize, to: usize) -> Option<Piece> {
-        let Taken { common, held, needed, combines } = self.taken(group, from, to)?;
-        Some(Piece { peer: from, theirs: Runs::of(&common, &held), mine: Runs::of(&common, &needed), combines })
+    fn part(&self, group: &Group, from: usize, to: usize) -> Option<BlockTransfer> {
+        let BlockCopy { common, held, needed, combines } = self.taken(group, from, to)?;
+        Some(BlockTransfer { peer: from, theirs: Runs::of(&common, &held), mine: Runs::of(&common, &needed), combines })
     }
 
     /// The block that member `to` takes from member `from`.
-    pub(crate) fn taken(&self, group: &Group, from: usize, to: usize) -> Option<Taken> {
+    pub(crate) fn taken(&self, group: &Group, from: usize, to: usize) -> Option<BlockCopy> {
         let (theirs, mine) = (coords(&group.shape, from), coords(&group.shape, to));
         let mut combines = false;
         for (a, (before, after)) in self.from.iter().zip(&self.to).enumerate() {
@@ -298,19 +298,19 @@ impl Transfer {
                 (len > 0).then_some((start, len))
             })
             .collect();
-        Some(Taken { common: common?, held, needed, combines })
+        Some(BlockCopy { common: common?, held, needed, combines })
     }
 
     /// What a rank takes, from itself too, in the order in which it is combined: the same on all ranks, so that all get
     /// the same bits.
-    pub fn receives(&self, group: &Group) -> Vec<Piece> {
-        (0..group.ranks.len()).filter_map(|from| self.piece(group, from, group.me)).collect()
+    pub fn receives(&self, group: &Group) -> Vec<BlockTransfer> {
+        (0..group.ranks.len()).filter_map(|from| self.part(group, from, group.me)).collect()
     }
 
     /// What a rank gives to others: to whom, by place in the group, and which of its elements.
     pub fn sends(&self, group: &Group) -> Vec<(usize, Runs)> {
         let others = (0..group.ranks.len()).filter(|to| *to != group.me);
-        others.filter_map(|to| Some((to, self.piece(group, group.me, to)?.theirs))).collect()
+        others.filter_map(|to| Some((to, self.part(group, group.me, to)?.theirs))).collect()
     }
 }
 
@@ -389,7 +389,7 @@ mod tests {
                 _ => assert_eq!((before, after, from, to), (0, 0, vec![], vec![])),
             }
             let met = if rank < 4 { vec![0, 1, 2, 3] } else { vec![] };
-            assert_eq!(t.meeting(&mesh, rank), met);
+            assert_eq!(t.participants(&mesh, rank), met);
         }
         assert!(t.check(&[1, 2]).is_err());
     }

@@ -3,13 +3,13 @@
 use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use of_files::Pending;
+use of_files::AtomicFile;
 use prost::Message;
 
+use crate::blobs::Blob;
 use crate::checksum::Hasher;
 use crate::format::{SECTION_ALIGN, Section, SectionKind, align_up, encode_header};
-use crate::map::Map;
-use crate::pieces::Piece;
+use crate::mapped_bytes::MappedBytes;
 use crate::{PlanBuilder, WriteError, verify};
 
 impl PlanBuilder<'_> {
@@ -19,7 +19,7 @@ impl PlanBuilder<'_> {
         let path = path.as_ref();
         verify(&self.plan).map_err(WriteError::Invalid)?;
         let write = || {
-            let file = Pending::new(path)?;
+            let file = AtomicFile::new(path)?;
             let mut writer = BufWriter::with_capacity(1 << 20, file.create()?);
             self.stream(&mut writer)?;
             writer.flush()?;
@@ -41,7 +41,7 @@ impl PlanBuilder<'_> {
     }
 
     /// Verifies the plan and packs it into memory that can be opened as it is.
-    pub(crate) fn to_map(&self) -> Result<Map, WriteError> {
+    pub(crate) fn to_map(&self) -> Result<MappedBytes, WriteError> {
         verify(&self.plan).map_err(WriteError::Invalid)?;
         let structure = self.plan.encoded_len() as u64;
         let sections = [structure, end(&self.code), end(&self.weights), end(&self.payload)];
@@ -49,7 +49,7 @@ impl PlanBuilder<'_> {
             .into_iter()
             .filter(|len| *len > 0)
             .fold(SECTION_ALIGN, |at, len| align_up(at, SECTION_ALIGN) + len);
-        Map::fill(len as usize, |to| self.stream(&mut Cursor::new(to)))
+        MappedBytes::fill(len as usize, |to| self.stream(&mut Cursor::new(to)))
             .map_err(|source| WriteError::Io { path: PathBuf::from("<memory>"), source })
     }
 
@@ -64,7 +64,7 @@ impl PlanBuilder<'_> {
         let mut writer = SectionWriter { out, position: 0, sections: Vec::new() };
         // The header is known only at the end, when everything is hashed; its place is kept free.
         writer.pad_to(SECTION_ALIGN)?;
-        writer.section(SectionKind::Structure, &[Piece::new(0, structure)])?;
+        writer.section(SectionKind::Structure, &[Blob::new(0, structure)])?;
         writer.section(SectionKind::Code, &self.code)?;
         writer.section(SectionKind::Weights, &self.weights)?;
         writer.section(SectionKind::Payload, &self.payload)?;
@@ -82,8 +82,8 @@ struct SectionWriter<'a, W> {
 }
 
 impl<W: Write> SectionWriter<'_, W> {
-    fn section(&mut self, kind: SectionKind, pieces: &[Piece<'_>]) -> io::Result<()> {
-        let len = end(pieces);
+    fn section(&mut self, kind: SectionKind, blobs: &[Blob<'_>]) -> io::Result<()> {
+        let len = end(blobs);
         // An empty section is left out, so that the file ends with the last byte of the last section.
         if len == 0 {
             return Ok(());
@@ -91,11 +91,11 @@ impl<W: Write> SectionWriter<'_, W> {
         self.pad_to(align_up(self.position, SECTION_ALIGN))?;
         let offset = self.position;
         let mut hasher = Hasher::default();
-        for piece in pieces {
-            let gap = offset + piece.offset - self.position;
+        for blob in blobs {
+            let gap = offset + blob.offset - self.position;
             hasher.update(&ZEROS[..gap as usize]);
-            self.pad_to(offset + piece.offset)?;
-            let bytes = piece.bytes();
+            self.pad_to(offset + blob.offset)?;
+            let bytes = blob.bytes();
             hasher.update(bytes);
             self.out.write_all(bytes)?;
             self.position += bytes.len() as u64;
@@ -112,8 +112,8 @@ impl<W: Write> SectionWriter<'_, W> {
 }
 
 /// Bytes of a section.
-fn end(pieces: &[Piece<'_>]) -> u64 {
-    pieces.last().map_or(0, Piece::end)
+fn end(blobs: &[Blob<'_>]) -> u64 {
+    blobs.last().map_or(0, Blob::end)
 }
 
 /// No gap is larger than a section's alignment.

@@ -61,7 +61,7 @@ fn plan(templates: Vec<Program>, ranks: [u32; 2]) -> Plan {
         shape: vec![2],
         inputs: vec![port("x", AxisLayout::split(0))],
         outputs: vec![port("y", AxisLayout::of(LayoutKind::Broadcast))],
-        ranks: ranks.iter().map(|program| Rank { program: *program, own: Vec::new() }).collect(),
+        ranks: ranks.iter().map(|program| Rank { program: *program, weight_overrides: Vec::new() }).collect(),
     });
     plan.plan().clone()
 }
@@ -148,8 +148,8 @@ fn transfers_inside_of_executables_are_those_of_all_ranks() {
     assert_eq!(findings(&plan(vec![both.clone(), by("main/1", "gpu", [2, 0])], [0, 1])), []);
     let other = Program { name: "main/1".into(), ..host.clone() };
     for (ranks, words) in [
-        ([both.clone(), by("main/1", "other", [1, 1])], "does not meet it there"),
-        ([both, other], "does not meet it there"),
+        ([both.clone(), by("main/1", "other", [1, 1])], "does not take part in the rendezvous"),
+        ([both, other], "does not take part in the rendezvous"),
     ] {
         let found = findings(&plan(ranks.to_vec(), [0, 1]));
         let told = found.iter().any(|(kind, text)| *kind == FindingKind::Deadlock && text.contains(words));
@@ -181,7 +181,7 @@ fn parts_must_fit_and_ports_must_be_parts() {
     lone.programs[0].inner = false;
     assert!(findings(&lone)[0].1.contains("no rank"));
     let mut own = plan(vec![template(&[gather(1, 4)])], [0, 0]);
-    own.meshes[0].ranks[1].own = vec![WeightOverride { of: 0, by: 1 }];
+    own.meshes[0].ranks[1].weight_overrides = vec![WeightOverride { original: 0, replacement: 1 }];
     assert!(findings(&own)[0].1.contains("weight 1 in place of 0"));
 }
 

@@ -94,7 +94,7 @@ fn parallel_branches_cannot_share_memory_without_an_order() {
 
 /// Only neighbours in time are looked at; whether any two registers that share memory lack an order must follow from that.
 #[test]
-fn the_proof_of_neighbours_is_one_of_all() {
+fn successive_blocks_prove_all_overlaps() {
     let (mut sound, mut unsound) = (0, 0);
     for seed in 0..2000 {
         let mut r = fastrand::Rng::with_seed(seed);
@@ -112,9 +112,9 @@ fn the_proof_of_neighbours_is_one_of_all() {
         }
         let program = graph.finish();
         // Whether a task ends before another begins, by the transitive closure.
-        let links = Links::of(&program).unwrap();
+        let graph = TaskGraph::of(&program).unwrap();
         let mut before = vec![vec![false; tasks]; tasks];
-        links.edges().for_each(|(a, b)| before[a as usize][b as usize] = true);
+        graph.edges().for_each(|(a, b)| before[a as usize][b as usize] = true);
         for via in 0..tasks {
             for a in 0..tasks {
                 for b in 0..tasks {
@@ -123,8 +123,8 @@ fn the_proof_of_neighbours_is_one_of_all() {
             }
         }
         let done = |a: u32, b: u32| {
-            let (producer, filled) = (links.producer[a as usize], links.producer[b as usize] as usize);
-            links.consumers[a as usize].iter().chain([&producer]).all(|task| before[*task as usize][filled])
+            let (producer, filled) = (graph.producer[a as usize], graph.producer[b as usize] as usize);
+            graph.consumers[a as usize].iter().chain([&producer]).all(|task| before[*task as usize][filled])
         };
         let conflict = overlapping_blocks(&program).into_iter().any(|(a, b)| !done(a, b) && !done(b, a));
         let found = findings(program);
@@ -136,7 +136,7 @@ fn the_proof_of_neighbours_is_one_of_all() {
 }
 
 #[test]
-fn pipelined_programs_need_an_order_across_pieces() {
+fn pipelined_programs_need_an_order_across_iterations() {
     let build = |back_edge: bool| {
         let mut graph = chain([0, 64, 0]);
         graph.0.pipelined = true;
@@ -149,7 +149,7 @@ fn pipelined_programs_need_an_order_across_pieces() {
     assert_eq!(build(true), []);
     let found = build(false);
     assert_eq!(found.len(), 1);
-    assert!(found[0].message.contains("end a piece before `a` acts on the next one"), "{}", found[0]);
+    assert!(found[0].message.contains("end a iteration before `a` acts on the next one"), "{}", found[0]);
 }
 
 #[test]

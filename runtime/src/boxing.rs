@@ -1,44 +1,44 @@
-//! A rank's share in a transfer: it gives others what they need of its part, and takes what it needs of theirs.
+//! Boxing at run time: one rank's part of a transfer. It sends blocks of its part and receives blocks of others'.
 
 use of_plan::{BoxingExec, ElementType, Runs, Transfer};
 
 use crate::RunError;
+use crate::bound_task::Context;
 use crate::combine::{Combine, combine, neutral};
 use crate::device::Buffer;
 use crate::rank_context::RankContext;
-use crate::transport::{Offer, Stopped};
-use crate::work::Context;
+use crate::transport::{Stopped, TransferBlock};
 
-/// A rank's share in a transfer, over its transport.
+/// A rank's part of a transfer, over its transport.
 #[derive(Debug)]
-pub struct Share {
+pub struct RankTransfer {
     id: u32,
     rank_context: RankContext,
     /// Bytes of an element, and of the rank's parts before and after.
     element: usize,
     bytes: (usize, usize),
-    /// What places get that nobody fills.
+    /// The identity element for elements of the target that no block fills.
     gaps: Option<Vec<u8>>,
-    /// To whom, and which block of the own part.
-    offers: Vec<(u32, Runs)>,
-    /// From whom, in the order in which they are combined.
+    /// Blocks to send: the receiver, and the block within this rank's part.
+    sends: Vec<(u32, Runs)>,
+    /// The senders, in the order of reduction.
     from: Vec<u32>,
-    /// Where each goes.
-    places: Vec<Place>,
-    /// Before which of them the rank's own block comes, and which block that is.
-    own: Option<(usize, Runs, Place)>,
+    /// The target block of each sender.
+    targets: Vec<TargetBlock>,
+    /// The rank's own block: its position in the order of reduction, source and target.
+    own: Option<(usize, Runs, TargetBlock)>,
 }
 
-/// Where a block goes.
+/// A block of the target.
 #[derive(Debug)]
-struct Place {
+struct TargetBlock {
     block: Runs,
-    /// How it is combined with what is there; nothing to overwrite it.
+    /// Its reduction into the values that are there; none to overwrite them.
     combine: Option<Combine>,
 }
 
-impl Share {
-    /// The share of the rank at a rank context; `None` where elements of the type do not combine, or are no whole bytes.
+impl RankTransfer {
+    /// The part of a rank; `None` where elements of the type cannot be reduced, or are smaller than a byte.
     pub fn new(transfer: &Transfer, rank_context: &RankContext, dtype: ElementType) -> Option<Self> {
         let group = transfer.group(&rank_context.mesh, rank_context.rank);
         let element = dtype.bits() as usize / 8;
@@ -49,27 +49,27 @@ impl Share {
             Some((kind, _)) if transfer.leaves_gaps() => Some(neutral(dtype, kind)?),
             _ => None,
         };
-        let (mut from, mut places, mut own) = (Vec::new(), Vec::new(), None);
-        for piece in transfer.receives(&group) {
-            let how: Option<Combine> = if piece.combines { Some(combined?.1?) } else { None };
-            let place = Place { block: piece.mine, combine: how };
-            if piece.peer == group.me {
-                own = Some((places.len(), piece.theirs, place));
+        let (mut from, mut targets, mut own) = (Vec::new(), Vec::new(), None);
+        for part in transfer.receives(&group) {
+            let how: Option<Combine> = if part.combines { Some(combined?.1?) } else { None };
+            let block = TargetBlock { block: part.mine, combine: how };
+            if part.peer == group.me {
+                own = Some((targets.len(), part.theirs, block));
             } else {
-                from.push(group.ranks[piece.peer]);
-                places.push(place);
+                from.push(group.ranks[part.peer]);
+                targets.push(block);
             }
         }
-        let offers = transfer.sends(&group).into_iter().map(|(to, block)| (group.ranks[to], block)).collect();
+        let sends = transfer.sends(&group).into_iter().map(|(to, block)| (group.ranks[to], block)).collect();
         Some(Self {
             id: transfer.id,
             rank_context: rank_context.clone(),
             element,
             bytes,
             gaps,
-            offers,
+            sends,
             from,
-            places,
+            targets,
             own,
         })
     }
@@ -79,7 +79,7 @@ impl Share {
         self.bytes
     }
 
-    /// Meets the other ranks: makes the part after of the part before.
+    /// Executes the rendezvous with the other ranks: computes the target part from the source part.
     ///
     /// # Errors
     /// When a rank stopped.
@@ -89,40 +89,40 @@ impl Share {
         }
         let element = self.element;
         let mut own = self.own.as_ref();
-        // The own block comes at its place in the order, so that all ranks combine alike.
+        // The rank's own block has its position in the order, so that all ranks reduce in the same order.
         let mut put_own = |before: usize, target: &mut [u8]| {
-            if let Some((_, from, place)) = own.take_if(|(at, ..)| *at <= before) {
-                place.put(target, Block { bytes: mine, runs: from, element });
+            if let Some((_, from, block)) = own.take_if(|(at, ..)| *at <= before) {
+                block.put(target, Block { bytes: mine, runs: from, element });
             }
         };
-        if !self.from.is_empty() || !self.offers.is_empty() {
-            let offers: Vec<Offer<'_>> =
-                self.offers.iter().map(|(to, block)| Offer { to: *to, bytes: mine, block, element }).collect();
+        if !self.from.is_empty() || !self.sends.is_empty() {
+            let blocks: Vec<TransferBlock<'_>> =
+                self.sends.iter().map(|(to, block)| TransferBlock { to: *to, bytes: mine, block, element }).collect();
             self.rank_context.transport.rendezvous(
                 self.rank_context.rank,
                 self.id,
-                &offers,
+                &blocks,
                 &self.from,
-                &mut |place, offer| {
-                    put_own(place, target);
-                    self.places[place].put(target, Block { bytes: offer.bytes, runs: offer.block, element });
+                &mut |sender, received| {
+                    put_own(sender, target);
+                    self.targets[sender].put(target, Block { bytes: received.bytes, runs: received.block, element });
                 },
             )?;
         }
-        put_own(self.places.len(), target);
+        put_own(self.targets.len(), target);
         Ok(())
     }
 }
 
-/// A rank's share in a transfer from one of its registers to another.
+/// A rank's part of a transfer from one of its registers to another.
 pub(crate) struct BoxingCall {
-    share: Share,
+    transfer: RankTransfer,
     src: Buffer,
     dst: Buffer,
 }
 
 impl BoxingCall {
-    /// Binds a transfer for the rank of a rank context; `None` where its elements do not combine or buffers are too short.
+    /// Binds a rank's transfer; `None` where its elements cannot be reduced or a buffer is too short.
     pub fn new(
         exec: &BoxingExec,
         rank_context: &RankContext,
@@ -130,16 +130,16 @@ impl BoxingCall {
         src: Buffer,
         dst: Buffer,
     ) -> Option<Self> {
-        let share = Share::new(&exec.transfer, rank_context, dtype)?;
-        let (before, after) = share.bytes();
-        Some(Self { src: src.truncate(before as u64)?, dst: dst.truncate(after as u64)?, share })
+        let transfer = RankTransfer::new(&exec.transfer, rank_context, dtype)?;
+        let (before, after) = transfer.bytes();
+        Some(Self { src: src.truncate(before as u64)?, dst: dst.truncate(after as u64)?, transfer })
     }
 
-    /// Meets the other ranks.
+    /// Executes the rendezvous with the other ranks.
     pub fn run(&self, context: &Context<'_>) -> Result<(), RunError> {
-        let target = self.dst.bytes_mut(context.piece);
+        let target = self.dst.bytes_mut(context.iteration);
         let target = target.ok_or_else(|| context.internal("receives into a constant"))?;
-        self.share.run(self.src.bytes(context.piece), target).map_err(|Stopped| RunError::Stopped)
+        self.transfer.run(self.src.bytes(context.iteration), target).map_err(|Stopped| RunError::Stopped)
     }
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Block<'a> {
     pub element: usize,
 }
 
-impl Place {
+impl TargetBlock {
     fn put(&self, target: &mut [u8], from: Block<'_>) {
         put(target, &self.block, &from, self.combine);
     }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_of_other_shapes_meet() {
+    fn blocks_of_different_shapes_are_copied_and_reduced() {
         // Columns 1 and 2 of a 2 x 4 matrix into rows 1 and 2 of a 4 x 2 one.
         let from = Runs::of(&[(0, 2), (1, 2)], &[(0, 2), (0, 4)]);
         let to = Runs::of(&[(1, 2), (0, 2)], &[(0, 4), (0, 2)]);

@@ -1,94 +1,94 @@
-//! The message bus: a plain local queue, drained first, and a channel to each other thread.
+//! The message bus: a local queue, drained first, and a channel to each other thread.
 //!
-//! The channels are bounded, so that they allocate once; their bounds come from the register tokens, of which there are
-//! only so many, and therefore sending never blocks.
+//! The channels are bounded, so that they allocate once. The number of register tokens (credits) bounds the messages in
+//! flight, so sending never blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use of_plan::{Links, Program};
+use of_plan::{Program, TaskGraph};
 
 use crate::OnComplete;
 use crate::actor::{ActorId, Msg};
 
-/// How long a thread polls its channel before it sleeps. A message between threads is due within microseconds while a
-/// piece is on its way.
+/// How long a thread polls its channel before it sleeps. Messages between threads follow within microseconds
+/// during an iteration.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// What travels between threads.
+/// A message to a thread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Mail {
+pub(crate) enum ThreadMsg {
     /// A message to an actor.
     Actor(ActorId, Msg),
-    /// The work that an actor began is over, since then.
-    Over(ActorId, Instant),
+    /// The asynchronous work of an actor completed, at that time.
+    Completed(ActorId, Instant),
     /// To the caller's thread: another thread has acted on all its tasks.
-    PieceDone,
-    /// To the caller's thread: another thread broke down.
+    IterationDone,
+    /// To the caller's thread: another thread failed.
     Died,
-    /// To another thread: end at once, because the session is of no use any more.
+    /// To another thread: end at once, because the session failed.
     Quit,
 }
 
-/// Where actors live.
+/// The thread of each actor, and its slot there.
 #[derive(Debug)]
-pub(crate) struct Routes {
+pub(crate) struct ActorLocations {
     /// For each actor, its thread.
     pub thread: Vec<u32>,
-    /// For each actor, its place on that thread.
-    pub place: Vec<u32>,
+    /// For each actor, its slot on that thread.
+    pub slot: Vec<u32>,
 }
 
 /// One thread's end of the bus.
 #[derive(Debug)]
 pub(crate) struct Bus {
     me: u32,
-    routes: Arc<Routes>,
+    locations: Arc<ActorLocations>,
     local: VecDeque<(ActorId, Msg)>,
-    peers: Vec<SyncSender<Mail>>,
-    inbox: Receiver<Mail>,
+    peers: Vec<SyncSender<ThreadMsg>>,
+    inbox: Receiver<ThreadMsg>,
 }
 
-/// The most messages that can wait for a thread at one time.
+/// The most messages that can be queued for a thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bound {
+pub(crate) struct QueueCapacity {
     /// From its own actors.
     pub local: usize,
     /// From other threads.
-    pub mail: usize,
+    pub remote: usize,
 }
 
-impl Routes {
-    /// The bounds of each thread, from the tokens of a program. A register's copy is full at each consumer once and
-    /// acknowledged by it once; besides, every edge ends once, work of every task is over once, and every thread gets a few
-    /// commands.
-    pub fn bounds(&self, program: &Program, links: &Links, threads: usize) -> Vec<Bound> {
+impl ActorLocations {
+    /// The queue capacity of each thread, from the register tokens of a program. Each copy of a register causes one message
+    /// to each consumer and one acknowledgement. In addition, every edge ends once, every task completes once, and every
+    /// thread gets a few commands.
+    pub fn capacities(&self, program: &Program, graph: &TaskGraph, threads: usize) -> Vec<QueueCapacity> {
         let tasks = program.tasks.len();
-        let mut bounds = vec![Bound { local: tasks, mail: 3 * tasks + 4 * threads }; threads];
+        let mut capacities = vec![QueueCapacity { local: tasks, remote: 3 * tasks + 4 * threads }; threads];
         for regst in &program.regsts {
-            let from = self.thread[links.producer[regst.id as usize] as usize];
-            for &consumer in &links.consumers[regst.id as usize] {
+            let from = self.thread[graph.producer[regst.id as usize] as usize];
+            for &consumer in &graph.consumers[regst.id as usize] {
                 let to = self.thread[consumer as usize];
                 let tokens = regst.num as usize + 1;
                 for thread in [from, to] {
-                    let bound = &mut bounds[thread as usize];
-                    *(if from == to { &mut bound.local } else { &mut bound.mail }) += tokens;
+                    let capacity = &mut capacities[thread as usize];
+                    *(if from == to { &mut capacity.local } else { &mut capacity.remote }) += tokens;
                 }
             }
         }
-        bounds
+        capacities
     }
 }
 
-/// A bus of as many threads as there are bounds.
-pub(crate) fn connect(bounds: &[Bound], routes: &Arc<Routes>) -> Vec<Bus> {
-    let (peers, inboxes): (Vec<_>, Vec<_>) = bounds.iter().map(|bound| sync_channel(bound.mail)).unzip();
+/// A bus of as many threads as there are capacities.
+pub(crate) fn connect(capacities: &[QueueCapacity], locations: &Arc<ActorLocations>) -> Vec<Bus> {
+    let (peers, inboxes): (Vec<_>, Vec<_>) = capacities.iter().map(|capacity| sync_channel(capacity.remote)).unzip();
     let ends = inboxes.into_iter().enumerate().map(|(me, inbox)| Bus {
         me: me as u32,
-        routes: Arc::clone(routes),
-        local: VecDeque::with_capacity(bounds[me].local),
+        locations: Arc::clone(locations),
+        local: VecDeque::with_capacity(capacities[me].local),
         peers: peers.clone(),
         inbox,
     });
@@ -99,23 +99,23 @@ impl Bus {
     /// Sends a message to an actor, wherever it lives. `false` when its thread is gone.
     #[inline]
     pub fn send(&mut self, to: ActorId, msg: Msg) -> bool {
-        let thread = self.routes.thread[to as usize];
+        let thread = self.locations.thread[to as usize];
         if thread == self.me {
             self.local.push_back((to, msg));
             return true;
         }
-        self.mail(thread, Mail::Actor(to, msg))
+        self.send_to_thread(thread, ThreadMsg::Actor(to, msg))
     }
 
-    /// Sends mail to a thread. `false` when it is gone.
-    pub fn mail(&self, thread: u32, mail: Mail) -> bool {
+    /// Sends a message to a thread. `false` when it is gone.
+    pub fn send_to_thread(&self, thread: u32, mail: ThreadMsg) -> bool {
         let Some(peer) = self.peers.get(thread as usize) else {
             return false;
         };
         match peer.try_send(mail) {
             Ok(()) => true,
             Err(TrySendError::Disconnected(_)) => false,
-            // The bounds rule this out; were one wrong, waiting is right all the same.
+            // The capacities rule this out; were one wrong, waiting is right all the same.
             Err(TrySendError::Full(mail)) => peer.send(mail).is_ok(),
         }
     }
@@ -126,15 +126,15 @@ impl Bus {
         self.local.pop_front()
     }
 
-    /// The next mail from another thread, if one is there.
-    pub fn poll(&self) -> Option<Mail> {
-        // A bus end holds a sender to itself, so its channel never closes: no mail only means that none is there.
+    /// The next message from another thread, if one is there.
+    pub fn poll(&self) -> Option<ThreadMsg> {
+        // A bus end holds a sender to itself, so its channel never closes: an error means that the channel is empty.
         self.inbox.try_recv().ok()
     }
 
-    /// The next mail from another thread. Polls for a moment, then sleeps; `None` after `patience`. Who waits for a device
-    /// polls on, as the device's driver does: waking takes as long as short work does.
-    pub fn wait(&self, patience: Duration, for_a_device: bool) -> Option<Mail> {
+    /// The next message from another thread. Polls for a moment, then sleeps; `None` after `timeout`. A thread that waits for a device
+    /// keeps polling, as the device's driver does, because waking takes as long as short work does.
+    pub fn wait(&self, timeout: Duration, for_a_device: bool) -> Option<ThreadMsg> {
         let start = Instant::now();
         loop {
             for _ in 0..16 {
@@ -144,31 +144,31 @@ impl Bus {
                 std::hint::spin_loop();
             }
             let waited = start.elapsed();
-            if waited >= SPIN && (!for_a_device || waited >= patience) {
-                return self.inbox.recv_timeout(patience).ok();
+            if waited >= SPIN && (!for_a_device || waited >= timeout) {
+                return self.inbox.recv_timeout(timeout).ok();
             } else if waited >= SPIN {
                 std::thread::yield_now();
             }
         }
     }
 
-    /// What tells this thread that the work of one of its actors is over.
-    pub fn over(&self, actor: ActorId) -> Option<OnComplete> {
+    /// A callback that tells this thread that an actor's asynchronous work completed.
+    pub fn on_complete(&self, actor: ActorId) -> Option<OnComplete> {
         let mine = self.peers.get(self.me as usize)?.clone();
         Some(Arc::new(move || {
-            // When the thread is gone there is nobody left to tell.
-            let _ = mine.send(Mail::Over(actor, Instant::now()));
+            // When the thread is gone, nothing waits for the message.
+            let _ = mine.send(ThreadMsg::Completed(actor, Instant::now()));
         }))
     }
 
     /// A way to reach the caller's thread when this end of the bus is lost.
-    pub fn to_caller(&self) -> Option<SyncSender<Mail>> {
+    pub fn to_caller(&self) -> Option<SyncSender<ThreadMsg>> {
         self.peers.first().cloned()
     }
 
-    /// The place of an actor on this thread.
+    /// The slot of an actor on this thread.
     #[inline]
-    pub fn place(&self, actor: ActorId) -> usize {
-        self.routes.place[actor as usize] as usize
+    pub fn slot(&self, actor: ActorId) -> usize {
+        self.locations.slot[actor as usize] as usize
     }
 }

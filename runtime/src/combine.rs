@@ -1,4 +1,4 @@
-//! Combining partial values, element by element.
+//! Reduction of partial values (sum, product, maximum, minimum), element by element.
 
 use half::{bf16, f16};
 use of_plan::{ElementType, LayoutKind};
@@ -13,12 +13,12 @@ pub(crate) fn combine(dtype: ElementType, kind: LayoutKind) -> Option<Combine> {
             match kind {
                 LayoutKind::Sum => Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, $sum)),
                 LayoutKind::Prod => Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, $prod)),
-                // What is no number is no number with anything.
-                #[allow(clippy::eq_op)]
+                // NaN propagates.
+                #[allow(clippy::eq_op, reason = "`x != x` tests for NaN")]
                 LayoutKind::Max => {
                     Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, |x, y| if x > y || x != x { x } else { y }))
                 }
-                #[allow(clippy::eq_op)]
+                #[allow(clippy::eq_op, reason = "`x != x` tests for NaN")]
                 LayoutKind::Min => {
                     Some(|a, b| each::<$t, { size_of::<$t>() }>(a, b, |x, y| if x < y || x != x { x } else { y }))
                 }

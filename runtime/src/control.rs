@@ -2,9 +2,9 @@
 
 use of_plan::{ControlKind, ElementType};
 
+use crate::bound_task::{Context, Operand, RegisterRef};
 use crate::device::AlignedBytes;
 use crate::objects::Objects;
-use crate::work::{Context, Operand, Place};
 use crate::{ExecError, RunError, Session, Tensor, Value};
 
 /// A loop that runs longer has no bound.
@@ -24,7 +24,7 @@ pub(crate) struct ControlCall {
     /// For each operand, whether it is given.
     pub given: Vec<bool>,
     pub bodies: Vec<Body>,
-    pub outputs: Vec<Place>,
+    pub outputs: Vec<RegisterRef>,
 }
 
 impl ControlCall {

@@ -49,7 +49,7 @@ pub enum SessionError {
         /// How many there are.
         count: usize,
     },
-    /// A task meets other ranks, and there are none.
+    /// A task takes part in a rendezvous, and there are no other ranks.
     #[error("the program is a rank's, and runs only beside the others")]
     Alone,
     /// A transfer combines elements that do not combine, or that do not fit their buffers.

@@ -7,7 +7,7 @@ use of_plan::{BackendExec, ElementType, Exec, Program, Task};
 
 use crate::{RankContext, Value};
 
-/// A dense tensor in someone else's memory.
+/// A dense tensor in borrowed memory.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRef<'a> {
     /// Element type.
@@ -41,22 +41,22 @@ pub enum ValueRef<'a> {
 /// An output of an executable.
 #[derive(Debug)]
 pub enum ValueMut<'a> {
-    /// Memory that the plan laid out; all of it must be filled, unless all who read it have a handle ([`Executable::handle`]).
+    /// Memory that the plan laid out; all of it must be filled, unless all readers have a handle ([`Executable::handle`]).
     Dense(TensorMut<'a>),
     /// A value that the runtime will own; it must be set.
     Object(&'a mut Option<Value>),
 }
 
-/// A handle of a value that an executable leaves where its backend computes, such as a device's memory. What it is, is the
-/// backend's own affair.
+/// A handle of a value that an executable leaves in its backend's memory, such as a device's. Its type is known to the
+/// backend only.
 pub type Handle = Arc<dyn Any + Send + Sync>;
 
-/// Who reads an output of an executable.
+/// The kinds of readers of an executable's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readers {
-    /// Executables of the same backend: they get the handle of it, if there is one.
+    /// Executables of the same backend, which receive its handle if there is one.
     pub inside: bool,
-    /// Anybody else, who finds it in the memory of the host.
+    /// Other tasks, which read it in host memory.
     pub outside: bool,
 }
 
@@ -66,35 +66,35 @@ pub trait Executable: Send {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError>;
 
     /// The handle of an output, by its number: other executables of the backend that read the output must read it by this, so
-    /// that it need not be filled where nobody else reads it ([`LoadContext::readers`]).
+    /// that it need not be filled where no other task reads it ([`LoadContext::readers`]).
     fn handle(&self, _output: usize) -> Option<Handle> {
         None
     }
 
-    /// Itself, where its work goes on beside the host: then it is begun and ended rather than run. It says the same every time.
+    /// Its asynchronous interface, if it has one: then it is begun and ended instead of run. The answer never changes.
     fn as_async(&mut self) -> Option<&mut dyn AsyncExecutable> {
         None
     }
 }
 
-/// Says that work which was begun is over, well or not; from any thread, once.
+/// The completion callback of asynchronous work, successful or not. It is called once, from any thread.
 pub type OnComplete = Arc<dyn Fn() + Send + Sync>;
 
-/// An executable whose work goes on beside the host, such as a device's. While it does, its thread does what need not wait for
-/// it. An executable that is dropped meanwhile waits for its work or gives it up.
+/// An executable with asynchronous work, such as that of a device. Meanwhile its actor thread executes independent tasks. An
+/// executable that is dropped with work in flight waits for it or cancels it.
 pub trait AsyncExecutable {
-    /// Puts the work on its way and comes back. The inputs are read by then: they may be others' afterwards. `over` is called
-    /// once the work is over, unless this is an error, after which nothing is on its way.
+    /// Launches the work and returns. The inputs have been read by then, so their memory may be reused. `on_complete` is
+    /// called when the work completes. After an error nothing was launched.
     ///
-    /// Inputs and outputs that executables of the backend hand on by a handle alone have no bytes: the one that reads such a
-    /// value may be begun before the one that makes it is over, and has its work wait for the other's where they compute.
-    fn begin(&mut self, inputs: &[ValueRef<'_>], over: &OnComplete) -> Result<(), ExecError>;
+    /// Inputs and outputs that executables of the backend pass by handle only have no bytes. The consumer of such a value may
+    /// begin before its producer completes; its work then waits for the producer's on the device.
+    fn begin(&mut self, inputs: &[ValueRef<'_>], on_complete: &OnComplete) -> Result<(), ExecError>;
 
-    /// Fills the outputs with what the work made, or says why it failed. It waits for the work if that is not over.
+    /// Fills the outputs with the results of the work, or returns its error. It waits for the work if that is still in flight.
     fn end(&mut self, outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError>;
 }
 
-/// What a loader may want to know of the task that it loads an executable for.
+/// The context in which a loader loads an executable.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadContext<'a> {
     /// The program.
@@ -109,14 +109,14 @@ pub struct LoadContext<'a> {
     /// machine has fewer counts on from its first.
     pub device: usize,
     /// Where the program is one of several ranks: what an executable that does transfers needs. Ranks load at the same time,
-    /// each on its own thread, and come to their tasks in order, so that they may meet there.
+    /// each on its own thread, in the order of its tasks, so a loader may hold a rendezvous.
     pub rank_context: Option<&'a RankContext>,
     /// For each input, the handle of it that another executable of the backend gave ([`Executable::handle`]).
     pub handles: &'a [Option<Handle>],
 }
 
 impl LoadContext<'_> {
-    /// Who reads an output, by its number. A value that is no dense tensor of one place is left to anybody.
+    /// The readers of an output, by its number. An object, or a register with several copies, counts as read by other tasks.
     pub fn readers(&self, output: usize) -> Readers {
         let regst = self.exec.outputs.get(output).and_then(|id| self.program.regsts.get(*id as usize));
         let Some(regst) = regst.filter(|r| r.num == 1 && r.block().is_some()) else {

@@ -7,7 +7,7 @@ use of_plan::{Port, Program};
 use crate::symbols::Symbols;
 use crate::{RunError, Value};
 
-/// One place for each port. The caller fills them before a piece and empties them after it.
+/// One place for each port. The caller fills them before an iteration and empties them after it.
 #[derive(Debug)]
 pub(crate) struct Ports {
     pub inputs: Vec<Mutex<Option<Value>>>,
@@ -26,7 +26,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Checks the number and the types of the inputs, which tell the values of symbols.
+/// Checks the number and the types of the inputs, and binds the shape symbols of their extents.
 pub(crate) fn check_inputs(program: &Program, symbols: &Symbols, inputs: &[Value]) -> Result<(), RunError> {
     let ports = &program.inputs;
     if ports.len() != inputs.len() {
@@ -38,12 +38,12 @@ pub(crate) fn check_inputs(program: &Program, symbols: &Symbols, inputs: &[Value
         problem.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
     }
     symbols.reset();
-    // Twice: an extent may be a function of a symbol that a later input tells.
+    // Twice: an extent may be a function of a symbol that a later input binds.
     for (index, (port, value)) in ports.iter().zip(inputs).enumerate().chain(ports.iter().zip(inputs).enumerate()) {
         if let Some(tensor) = value.as_tensor()
             && let Some(regst) = program.regsts.get(port.regst as usize)
         {
-            let learnt = symbols.learn(regst, tensor.dims());
+            let learnt = symbols.bind(regst, tensor.dims());
             learnt.map_err(|problem| RunError::Input { input: port.name.clone(), index, problem })?;
         }
     }

@@ -1,83 +1,87 @@
-//! Who hears of a register before its producer is done.
+//! Consumers notified at launch of asynchronous work, before its producer is done.
 //!
-//! When work that goes on beside the host is on its way, it has read what it reads on the host, and what it will write there
-//! are registers that others only look at once they hear that it is over. So two kinds of consumers go on meanwhile: those that
-//! merely come after it, by a control register, and executables of the same backend that also work beside the host and get the
-//! value by its handle, whose work waits where both compute.
+//! When asynchronous work is launched, it has read its host inputs, and other actors read its host outputs only after
+//! completion. So two kinds of consumers may proceed at launch. The first are consumers of a control register. The second
+//! are asynchronous executables of the same backend that receive the value by its handle: their work waits on the device.
 //!
-//! The order that the verifier proves memory with stays one: before whoever fills memory again come all who use it, and a user
-//! that is on its way uses it no more, or has a reader, which waits.
+//! The happens-before relation of the verifier still proves memory safety: a task that reuses memory comes after all users
+//! of that memory. A user that was launched no longer accesses the memory, or it has a consumer that waits for completion.
 
 use std::collections::HashMap;
 
-use of_plan::{ArgSource, Exec, Links, Program};
+use of_plan::{ArgSource, Exec, Program, TaskGraph};
 
 use crate::Handle;
 use crate::actor::{Actor, ActorId};
-use crate::work::{Operand, Work};
+use crate::bound_task::{BoundTask, Operand};
 
-/// Registers with consumers that hear of them early.
+/// Pairs of a register and a consumer that is notified at launch.
 pub(crate) struct LaunchNotifications(Vec<(u32, ActorId)>);
 
 impl LaunchNotifications {
-    /// Those of a program, from its works in the order of the tasks and the handles that their executables gave.
-    pub fn of(program: &Program, links: &Links, works: &[Work], handles: &HashMap<u32, (&str, Handle)>) -> Self {
-        let beside = |task: u32| works[task as usize].is_async();
+    /// The launch notifications of a program, from its bound tasks and the handles of their outputs.
+    pub fn of(
+        program: &Program,
+        graph: &TaskGraph,
+        bound_tasks: &[BoundTask],
+        handles: &HashMap<u32, (&str, Handle)>,
+    ) -> Self {
+        let is_async = |task: u32| bound_tasks[task as usize].is_async();
         let backend = |task: u32| match &program.tasks[task as usize].exec {
             Some(Exec::Backend(exec)) => Some(&exec.backend[..]),
             _ => None,
         };
-        let readers = |regst: &u32| &links.consumers[*regst as usize];
+        let readers = |regst: &u32| &graph.consumers[*regst as usize];
         let mut out = Vec::new();
-        for (task, producer) in program.tasks.iter().zip(0..).filter(|(_, id)| beside(*id)) {
+        for (task, producer) in program.tasks.iter().zip(0..).filter(|(_, id)| is_async(*id)) {
             let control = |regst: &u32| program.regsts[*regst as usize].is_control();
-            // What nobody reads holds nobody back from its memory, and an object may tell extents.
+            // An output without readers cannot delay reuse of its memory, and an object may bind shape symbols.
             let block = |regst: &u32| program.regsts[*regst as usize].block().is_some() && !readers(regst).is_empty();
             let settled = task.produces.iter().all(|regst| control(regst) || block(regst));
             for regst in &task.produces {
-                let handed = handles.get(regst).is_some_and(|(by, _)| backend(producer) == Some(by));
-                let inside = |to: u32| handed && beside(to) && backend(to) == backend(producer);
-                let early = |to: &&u32| if control(regst) { settled } else { inside(**to) };
-                out.extend(readers(regst).iter().filter(early).map(|to| (*regst, *to)));
+                let has_handle = handles.get(regst).is_some_and(|(by, _)| backend(producer) == Some(by));
+                let same_backend = |to: u32| has_handle && is_async(to) && backend(to) == backend(producer);
+                let at_launch = |to: &&u32| if control(regst) { settled } else { same_backend(**to) };
+                out.extend(readers(regst).iter().filter(at_launch).map(|to| (*regst, *to)));
             }
         }
         Self(out)
     }
 
-    /// Has the actors of the program tell those consumers.
-    pub fn tell(&self, program: &Program, actors: &mut [Actor]) {
+    /// Makes the producers' actors notify those consumers at launch.
+    pub fn enable(&self, program: &Program, actors: &mut [Actor]) {
         for (task, actor) in program.tasks.iter().zip(actors) {
             for (output, regst) in task.produces.iter().enumerate() {
-                let consumers = self.0.iter().filter(|(own, _)| own == regst);
+                let consumers = self.0.iter().filter(|(notified, _)| notified == regst);
                 consumers.for_each(|(_, consumer)| actor.notify_at_launch(output, *consumer));
             }
         }
     }
 
-    /// Whether a consumer hears of a register early.
-    fn hears(&self, regst: u32, consumer: ActorId) -> bool {
+    /// Whether a consumer is notified of a register at launch.
+    fn is_notified(&self, regst: u32, consumer: ActorId) -> bool {
         self.0.contains(&(regst, consumer))
     }
 
-    /// Takes the bytes from what such executables hand on: some would be written while others are begun. Each learns whose end
-    /// its work waits for.
-    pub fn apply(&self, program: &Program, links: &Links, works: &mut [Work]) {
+    /// Removes the host bytes of values that such executables pass on by handle: they could be written while a consumer is
+    /// launched. Each consumer records the tasks whose completion its work waits for.
+    pub fn apply(&self, program: &Program, graph: &TaskGraph, bound_tasks: &mut [BoundTask]) {
         if self.0.is_empty() {
             return;
         }
-        for ((task, work), id) in program.tasks.iter().zip(works).zip(0..) {
-            let (Work::Backend(call), Some(Exec::Backend(exec))) = (work, &task.exec) else { continue };
+        for ((task, work), id) in program.tasks.iter().zip(bound_tasks).zip(0..) {
+            let (BoundTask::Backend(call), Some(Exec::Backend(exec))) = (work, &task.exec) else { continue };
             for (operand, arg) in call.inputs.iter_mut().zip(&exec.inputs) {
-                if let (Operand::Place(place), Some(ArgSource::Regst(regst))) = (operand, arg.source)
-                    && self.hears(regst, id)
+                if let (Operand::Register(place), Some(ArgSource::Regst(regst))) = (operand, arg.source)
+                    && self.is_notified(regst, id)
                 {
                     place.without_bytes();
-                    call.after.push(links.producer[regst as usize] as usize);
+                    call.after.push(graph.producer[regst as usize] as usize);
                 }
             }
             for (place, regst) in call.outputs.iter_mut().zip(&exec.outputs) {
-                let readers = &links.consumers[*regst as usize];
-                if !readers.is_empty() && readers.iter().all(|reader| self.hears(*regst, *reader)) {
+                let readers = &graph.consumers[*regst as usize];
+                if !readers.is_empty() && readers.iter().all(|reader| self.is_notified(*regst, *reader)) {
                     place.without_bytes();
                 }
             }

@@ -1,31 +1,32 @@
 //! The runtime: actors that run a plan.
 //!
-//! [`Session`] opens a program of a [`of_plan::PlanFile`], lays out its memory once, maps its kernels, lets backends
-//! load their executables, and then runs it any number of times without allocating or choosing anything. Every task is
-//! an [`actor::Actor`], a pure state machine over messages; threads own actors and pass messages over a bus. The same
-//! actors are driven by the seeded [`simulator`], which checks the runtime's promises and predicts a timeline.
+//! [`Session`] opens a program of a [`of_plan::PlanFile`], allocates its memory arena once, maps its kernels and lets
+//! backends load their executables. It then runs the program any number of times without allocation. Every task is an
+//! [`actor::Actor`], a pure state machine over messages. Threads own actors and exchange messages over a message bus. The
+//! seeded [`simulator`] drives the same actors; it checks the runtime's invariants and predicts a timeline.
 //!
-//! A [`MeshSession`] runs what several ranks run together: a session for each, on a thread of its own; where they meet,
-//! they reach one another through a [`Transport`].
+//! A [`MeshSession`] runs a program of several ranks: a session for each, on its own thread. Ranks exchange data in
+//! rendezvous over a [`Transport`]. A [`SessionPool`] serves concurrent requests with several sessions of one program.
 //!
-//! Nothing here knows the compiler: the plan is all there is. All `unsafe` code lies in `device/`.
+//! The runtime does not depend on the compiler: the plan is its only input. All `unsafe` code lies in `device/`.
 
 #![deny(unsafe_code)]
 
 pub mod actor;
+mod binder;
+mod bound_task;
 mod boxing;
 mod bus;
 mod combine;
 mod control;
 mod cpu;
-#[allow(unsafe_code)] // Memory, machine code and shared jobs; nothing else has any.
+#[allow(unsafe_code, reason = "memory, machine code and shared jobs; no other module has unsafe code")]
 mod device;
 mod error;
 mod executable;
 mod io;
 mod launch_notifications;
-mod load;
-mod mesh;
+mod mesh_session;
 mod objects;
 mod pool;
 mod profile;
@@ -37,9 +38,8 @@ mod symbols;
 mod thread;
 mod transport;
 mod value;
-mod work;
 
-pub use boxing::Share;
+pub use boxing::RankTransfer;
 pub use combine::neutral;
 pub use device::AlignedBytes;
 pub use error::{RunError, SessionError};
@@ -47,15 +47,15 @@ pub use executable::{
     AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, Readers, TensorMut,
     TensorRef, ValueMut, ValueRef,
 };
-pub use mesh::MeshSession;
+pub use mesh_session::MeshSession;
 pub use pool::Pool;
 pub use profile::TaskTiming;
 pub use rank_context::RankContext;
 pub use session::{Options, Session, find_program};
 pub use session_pool::SessionPool;
 pub use simulator::{
-    Link, Machine, Near, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,
+    CacheLevel, Link, Machine, RankClass, RanksOptions, RanksTimeline, SimError, SimOptions, Timeline, simulate,
     simulate_ranks,
 };
-pub use transport::{Offer, SharedMemory, Stopped, Transport};
+pub use transport::{SharedMemory, Stopped, TransferBlock, Transport};
 pub use value::{Element, Tensor, TensorData, Value, ValueError};

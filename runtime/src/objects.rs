@@ -1,4 +1,4 @@
-//! Runtime-owned values of object registers.
+//! The values of object registers, which the runtime owns, and reuse of their memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,31 +34,31 @@ struct Memory {
     most: usize,
 }
 
-/// More pieces of free memory than this are given back to the system, those that are free the longest first.
+/// More free blocks than this are given back to the system, those that are free the longest first.
 const MAX_FREE: usize = 256;
 
 /// Free memory of so many bytes is kept in any case.
 const KEPT: usize = 1 << 20;
 
 /// Free memory may take this many times what values took when they took most: values of different sizes come and go, and
-/// a run that finds the pieces of the one before it touches no new page.
+/// a run that finds the blocks of the one before it touches no new page.
 const SPARE: usize = 2;
 
 impl Memory {
-    /// The smallest piece that holds so many bytes and is not much larger.
+    /// The smallest free block that holds so many bytes and is not much larger.
     fn take(&mut self, len: usize) -> Option<AlignedBytes> {
         let fits = |bytes: &AlignedBytes| bytes.capacity() >= len && bytes.capacity() / 2 <= len.max(4096);
         let best = (0..self.free.len()).filter(|&i| fits(&self.free[i])).min_by_key(|&i| self.free[i].capacity())?;
-        let piece = self.free.remove(best)?;
-        self.bytes -= piece.capacity();
-        Some(piece.with_len(len))
+        let block = self.free.remove(best)?;
+        self.bytes -= block.capacity();
+        Some(block.with_len(len))
     }
 
-    /// Keeps a piece. What is free has a limit: a loop whose value grows leaves many pieces that are too small for what
+    /// Keeps a block of memory. Free memory has a limit: a loop whose value grows leaves many blocks that are too small for what
     /// comes.
-    fn keep(&mut self, piece: AlignedBytes) {
-        self.bytes += piece.capacity();
-        self.free.push_back(piece);
+    fn keep(&mut self, block: AlignedBytes) {
+        self.bytes += block.capacity();
+        self.free.push_back(block);
         while self.free.len() > MAX_FREE || self.bytes > (SPARE * self.most).max(KEPT) {
             let Some(oldest) = self.free.pop_front() else { break };
             self.bytes -= oldest.capacity();
@@ -101,7 +101,7 @@ impl Objects {
         AlignedBytes::try_zeroed(len).map_err(|e| ExecError::Input(format!("a value takes {len} bytes of memory: {e}")))
     }
 
-    /// Keeps the memory of a value that nobody needs any more.
+    /// Keeps the memory of a dead value for reuse.
     fn recycle(&self, value: Option<Value>) {
         let Some(value) = value else { return };
         let mut memory = lock(&self.memory);
@@ -118,19 +118,19 @@ impl Objects {
         self.any
     }
 
-    fn slot(&self, regst: u32, piece: u64) -> Option<&Slot> {
+    fn slot(&self, regst: u32, iteration: u64) -> Option<&Slot> {
         let copies = self.slots.get(regst as usize).filter(|copies| !copies.is_empty())?;
-        copies.get((piece % copies.len() as u64) as usize)
+        copies.get((iteration % copies.len() as u64) as usize)
     }
 
     /// The value of a register, to be looked at while the guard lives.
-    pub fn read(&self, regst: u32, piece: u64) -> Option<RwLockReadGuard<'_, Option<Value>>> {
-        Some(self.slot(regst, piece)?.value.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn read(&self, regst: u32, iteration: u64) -> Option<RwLockReadGuard<'_, Option<Value>>> {
+        Some(self.slot(regst, iteration)?.value.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Gives a register its value.
-    pub fn write(&self, regst: u32, piece: u64, value: Value) {
-        if let Some(slot) = self.slot(regst, piece) {
+    pub fn write(&self, regst: u32, iteration: u64, value: Value) {
+        if let Some(slot) = self.slot(regst, iteration) {
             let mut memory = lock(&self.memory);
             memory.live += size(&value);
             memory.most = memory.most.max(memory.live);
@@ -140,8 +140,8 @@ impl Objects {
     }
 
     /// Takes the value for the caller: moved out for its last consumer, a copy otherwise.
-    pub fn fetch(&self, regst: u32, piece: u64) -> Option<Value> {
-        let slot = self.slot(regst, piece)?;
+    pub fn fetch(&self, regst: u32, iteration: u64) -> Option<Value> {
+        let slot = self.slot(regst, iteration)?;
         if slot.readers.load(Ordering::Acquire) == 1 {
             let value = slot.take();
             let mut memory = lock(&self.memory);
@@ -151,9 +151,9 @@ impl Objects {
         slot.value.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says that the producer has acted, before its consumers hear of it.
-    pub fn produced(&self, regst: u32, piece: u64) {
-        if let Some(slot) = self.slot(regst, piece) {
+    /// Records that the producer has acted, before its consumers are notified.
+    pub fn produced(&self, regst: u32, iteration: u64) {
+        if let Some(slot) = self.slot(regst, iteration) {
             let consumers = self.consumers[regst as usize];
             slot.readers.store(consumers, Ordering::Release);
             if consumers == 0 {
@@ -162,9 +162,9 @@ impl Objects {
         }
     }
 
-    /// Says that a consumer has acted. The last one frees the value.
-    pub fn consumed(&self, regst: u32, piece: u64) {
-        if let Some(slot) = self.slot(regst, piece)
+    /// Records that a consumer has acted. The last one frees the value.
+    pub fn consumed(&self, regst: u32, iteration: u64) {
+        if let Some(slot) = self.slot(regst, iteration)
             && slot.readers.fetch_sub(1, Ordering::AcqRel) == 1
         {
             self.recycle(slot.take());
@@ -179,12 +179,12 @@ mod tests {
     #[test]
     fn free_memory_is_used_again_and_bounded() {
         let mut memory = Memory { most: 2 * KEPT, ..Memory::default() };
-        let piece = AlignedBytes::zeroed(KEPT);
-        let at = piece.as_ptr();
-        memory.keep(piece);
+        let block = AlignedBytes::zeroed(KEPT);
+        let at = block.as_ptr();
+        memory.keep(block);
         assert_eq!(memory.take(KEPT / 4), None, "much larger than what is asked for");
         assert_eq!(memory.take(KEPT - 100).map(|b| (b.as_ptr(), b.len())), Some((at, KEPT - 100)));
-        // A value that grows: each piece is too small for the next.
+        // A value that grows: each block is too small for the next.
         for n in 1..20 {
             assert_eq!(memory.take(n * KEPT / 2), None);
             memory.keep(AlignedBytes::zeroed(n * KEPT / 4));

@@ -87,7 +87,7 @@ impl Pool {
                 }
             });
             if let Err(payload) = catch_unwind(parts) {
-                // The rest of the loop is of no use to anybody.
+                // The rest of the loop is not needed.
                 next.store(grains, Ordering::Relaxed);
                 panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
             }
@@ -143,7 +143,7 @@ impl Shared {
                 }
             }
             self.asleep[number].store(true, Ordering::SeqCst);
-            // A job that was opened before the flag was up wakes nobody, so look again.
+            // A job that was opened before the flag was up wakes no worker, so look again.
             while self.slot.open_job(seen).is_none() && !self.quit.load(Ordering::SeqCst) {
                 std::thread::park();
                 if !self.asleep[number].load(Ordering::SeqCst) {

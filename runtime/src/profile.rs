@@ -1,4 +1,4 @@
-//! Time spent in tasks, on request.
+//! Optional profiling: the time spent in each task.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub struct TaskTiming {
     pub start: Duration,
     /// Time of the last call.
     pub last: Duration,
-    /// Whether it goes on beside the host, so that other tasks of its thread may run meanwhile.
+    /// Whether it is asynchronous, so that other tasks of its thread may run meanwhile.
     pub is_async: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct TaskTiming {
 pub(crate) struct Clocks {
     made: Instant,
     clocks: Vec<Mutex<Clock>>,
-    /// For each task, see [`TaskTiming::beside`].
+    /// For each task, see [`TaskTiming::is_async`].
     is_async: Vec<bool>,
 }
 
@@ -54,7 +54,7 @@ impl Clock {
 }
 
 impl Clocks {
-    /// Clocks for tasks, for each of which it is known whether it goes on beside the host.
+    /// Clocks for tasks, given for each whether it is asynchronous.
     pub fn new(is_async: Vec<bool>, on: bool) -> Self {
         let count = if on { is_async.len() } else { 0 };
         Self { made: Instant::now(), clocks: (0..count).map(|_| Mutex::default()).collect(), is_async }

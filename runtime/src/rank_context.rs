@@ -1,45 +1,46 @@
-//! Where a rank sits among the others of its mesh.
+//! The rank context: a rank's number, its mesh, and its transport to the other ranks.
 
 use std::fmt;
 use std::sync::Arc;
 
 use of_plan::Runs;
 
-use crate::transport::{Offer, Stopped, Transport};
+use crate::transport::{Stopped, TransferBlock, Transport};
 
-/// What a rank's session, and an executable that takes part in transfers, needs besides the program that ranks share.
+/// What a rank has besides the program that ranks share. Its session and executables with transfers use it.
 #[derive(Clone)]
 pub struct RankContext {
     /// The rank.
     pub rank: u32,
     /// Ranks along each axis of the mesh.
     pub mesh: Vec<usize>,
-    /// How it reaches the others.
+    /// The transport to the other ranks.
     pub transport: Arc<dyn Transport>,
-    /// The weights that it has in place of the template's.
-    pub(crate) own: Vec<of_plan::WeightOverride>,
+    /// Weights that replace the template's.
+    pub(crate) weight_overrides: Vec<of_plan::WeightOverride>,
 }
 
 impl RankContext {
-    /// The weight that stands for one of the template's.
+    /// The weight that replaces one of the template's, or that weight itself.
     pub(crate) fn weight(&self, of: u32) -> u32 {
-        self.own.iter().find(|own| own.of == of).map_or(of, |own| own.by)
+        self.weight_overrides.iter().find(|entry| entry.original == of).map_or(of, |entry| entry.replacement)
     }
 
-    /// Meets `ranks`, itself among them, at the number of a transfer: gives all of them the same bytes, and gets what each
-    /// gave, in the order of `ranks`.
+    /// An all-gather over `ranks`, which include this one, in the rendezvous with number `id`: sends `bytes` to all, and
+    /// returns the bytes of each in the order of `ranks`.
     ///
     /// # Errors
     /// When a rank stopped.
     pub fn gather(&self, id: u32, ranks: &[u32], bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stopped> {
         let block = Runs::of(&[(0, bytes.len())], &[(0, bytes.len())]);
         let others: Vec<u32> = ranks.iter().copied().filter(|rank| *rank != self.rank).collect();
-        let offer = |to: &u32| Offer { to: *to, bytes, block: &block, element: 1 };
-        let offers: Vec<Offer<'_>> = others.iter().map(offer).collect();
+        let send = |to: &u32| TransferBlock { to: *to, bytes, block: &block, element: 1 };
+        let blocks: Vec<TransferBlock<'_>> = others.iter().map(send).collect();
         let mut got = vec![Vec::new(); others.len()];
         if !others.is_empty() {
-            self.transport
-                .rendezvous(self.rank, id, &offers, &others, &mut |from, offer| got[from] = offer.bytes.to_vec())?;
+            self.transport.rendezvous(self.rank, id, &blocks, &others, &mut |from, received| {
+                got[from] = received.bytes.to_vec()
+            })?;
         }
         let mut got = got.into_iter();
         let of = |rank: &u32| if *rank == self.rank { bytes.to_vec() } else { got.next().unwrap_or_default() };

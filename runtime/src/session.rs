@@ -1,4 +1,4 @@
-//! A program, ready to run.
+//! A session: a program with its arena, kernels, executables and actor threads, ready to run.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, Links, PlanFile, Program};
+use of_plan::{ElementType, FindError, Finding, FindingKind, InputDims, PlanFile, Program, TaskGraph};
 
 use crate::actor::{Actor, ActorId, Msg};
-use crate::bus::{Mail, Routes, connect};
+use crate::binder::Binder;
+use crate::bound_task::{BoundTask, panic_text};
+use crate::bus::{ActorLocations, ThreadMsg, connect};
 use crate::device::{Arena, CodeMap, Scratch};
 use crate::io::{Ports, check_inputs, lock};
 use crate::launch_notifications::LaunchNotifications;
-use crate::load::Binder;
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::{Clocks, TaskTiming};
 use crate::symbols::Symbols;
 use crate::thread::{ActorThread, Local, Shared};
-use crate::work::{Work, panic_text};
 use crate::{Loader, RankContext, RunError, SessionError, Tensor, Value, cpu};
 
 /// How a session is made.
@@ -88,7 +88,7 @@ impl Session {
         Self::with(plan, program, options, shared, loaders, Some(rank_context), rank_context.rank as usize)
     }
 
-    /// A program that a task of another session runs, or that runs beside others: on given workers and device, with
+    /// A program that a task of another session runs, or a session of a pool: on given workers and device, with
     /// shared code.
     pub(crate) fn inner(
         plan: &Arc<PlanFile>,
@@ -112,16 +112,16 @@ impl Session {
         let count = plan.plan().programs.len();
         let desc = plan.plan().programs.get(program).ok_or(SessionError::Program { index: program, count })?;
         plan.verify_program(program).map_err(SessionError::Invalid)?;
-        let links = Links::of(desc).ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
+        let graph = TaskGraph::of(desc).ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
         let threads = pool.threads();
 
         let arena = Arc::new(arena(plan, desc)?);
         let handles = HashMap::new();
         let mut binder =
             Binder { plan, program: desc, arena, code, loaders, pool: &pool, rank_context, device, handles };
-        let mut works = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
-        let early = LaunchNotifications::of(desc, &links, &works, &binder.handles);
-        early.apply(desc, &links, &mut works);
+        let mut bound_tasks = desc.tasks.iter().map(|task| binder.work(task)).collect::<Result<Vec<_>, _>>()?;
+        let notifications = LaunchNotifications::of(desc, &graph, &bound_tasks, &binder.handles);
+        notifications.apply(desc, &graph, &mut bound_tasks);
 
         let shared = Arc::new(Shared {
             program,
@@ -129,19 +129,19 @@ impl Session {
             objects: Objects::new(desc),
             symbols: Symbols::new(desc),
             pool: Arc::clone(&pool),
-            clocks: Clocks::new(works.iter().map(Work::is_async).collect(), options.profile),
+            clocks: Clocks::new(bound_tasks.iter().map(BoundTask::is_async).collect(), options.profile),
             failing: AtomicBool::new(false),
             failure: Default::default(),
             plan: Arc::clone(plan),
         });
         let bytes = scratch_bytes(desc);
         let scratch = Scratch::new(bytes, threads - 1).map_err(|source| memory("scratch", bytes, source))?;
-        let mut actors = Actor::of_program(desc, &links);
-        early.tell(desc, &mut actors);
+        let mut actors = Actor::of_program(desc, &graph);
+        notifications.enable(desc, &mut actors);
         let sources = actors.iter().zip(0..).filter(|(actor, _)| actor.is_source()).map(|(_, id)| id).collect();
-        let locals = actors.into_iter().zip(works).enumerate();
+        let locals = actors.into_iter().zip(bound_tasks).enumerate();
         let locals = locals.map(|(task, (actor, work))| Local { task, actor, work, begun: None }).collect();
-        let mut ends = actor_threads(&shared, desc, &links, locals, &scratch)?.into_iter();
+        let mut ends = actor_threads(&shared, desc, &graph, locals, &scratch)?.into_iter();
         let caller = ends.next().ok_or_else(|| SessionError::Invalid(vec![unlinked(desc)]))?;
         let mut session = Self { shared, caller, sources, others: Vec::new(), poison: None, retired: false };
         for end in ends {
@@ -157,8 +157,8 @@ impl Session {
         let serve = move || {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| thread.serve())) {
                 shared.fail(RunError::Internal(format!("an actor thread panicked: {}", panic_text(&*payload))));
-                // When the caller's thread is gone too there is nobody left to tell.
-                let _ = caller.map(|caller| caller.send(Mail::Died));
+                // When the caller's thread is gone too nothing waits for the message.
+                let _ = caller.map(|caller| caller.send(ThreadMsg::Died));
             }
         };
         let name = format!("of-actors-{}", self.others.len() + 1);
@@ -187,7 +187,7 @@ impl Session {
         for (slot, value) in self.shared.ports.inputs.iter().zip(inputs) {
             *lock(slot) = Some(value);
         }
-        let result = self.guarded_piece();
+        let result = self.run_guarded();
         self.shared.ports.inputs.iter().for_each(|slot| *lock(slot) = None);
         let outputs: Vec<_> = self.shared.ports.outputs.iter().map(|slot| lock(slot).take()).collect();
         result?;
@@ -206,7 +206,7 @@ impl Session {
         let ports = &Arc::clone(&self.shared).ports;
         let given = inputs.iter_mut().zip(&ports.inputs).chain(outputs.iter_mut().zip(&ports.outputs));
         given.for_each(|(value, slot)| *lock(slot) = Some(std::mem::replace(value, Value::Optional(None))));
-        let result = self.guarded_piece();
+        let result = self.run_guarded();
         let taken = inputs.iter_mut().zip(&ports.inputs).chain(outputs.iter_mut().zip(&ports.outputs));
         taken.for_each(|(value, slot)| *value = lock(slot).take().unwrap_or(Value::Optional(None)));
         result
@@ -229,7 +229,7 @@ impl Session {
             return Err(RunError::Poisoned(why.clone()));
         }
         let result = self.retire();
-        // The other threads wait for an end that never comes, so they must be told to quit.
+        // The other threads wait for an end that never comes, so they get the command to quit.
         self.poison = result.as_ref().err().map(RunError::to_string);
         result
     }
@@ -251,11 +251,11 @@ impl Session {
         }
     }
 
-    /// Runs a piece; what leaves the actors in an unknown state poisons the session.
-    fn guarded_piece(&mut self) -> Result<(), RunError> {
+    /// Runs an iteration; what leaves the actors in an unknown state poisons the session.
+    fn run_guarded(&mut self) -> Result<(), RunError> {
         // Should the caller's thread unwind, this stays.
         self.poison = Some("a run was cut off".into());
-        let result = self.piece();
+        let result = self.run_actors();
         let failure = lock(&self.shared.failure).take();
         self.shared.failing.store(false, Ordering::Release);
         let result = failure.map_or(result, Err);
@@ -264,20 +264,20 @@ impl Session {
         result
     }
 
-    /// One piece from the sources to the end. All actors are then ready for the next one.
-    fn piece(&mut self) -> Result<(), RunError> {
+    /// One iteration from the sources to the end. All actors are then ready for the next one.
+    fn run_actors(&mut self) -> Result<(), RunError> {
         let caller = &mut self.caller;
         caller.left = caller.actors.len();
         caller.running = self.others.len();
         for &source in &self.sources {
-            caller.bus.send(source, Msg::Start { pieces: 1 });
+            caller.bus.send(source, Msg::Start { iterations: 1 });
         }
         loop {
             caller.drain()?;
             if caller.left == 0 && caller.running == 0 {
                 return Ok(());
             }
-            if self.others.is_empty() && caller.on_the_way == 0 {
+            if self.others.is_empty() && caller.in_flight == 0 {
                 return Err(RunError::Internal(stalled(caller)));
             }
             if let Some(mail) = caller.wait(Duration::from_secs(3600)) {
@@ -315,7 +315,7 @@ impl Drop for Session {
         let retired = self.poison.is_none() && self.retire().is_ok();
         if !retired {
             for thread in 1..=self.others.len() {
-                self.caller.bus.mail(thread as u32, Mail::Quit);
+                self.caller.bus.send_to_thread(thread as u32, ThreadMsg::Quit);
             }
         }
         for handle in self.others.drain(..) {
@@ -343,7 +343,7 @@ fn arena(plan: &Arc<PlanFile>, program: &Program) -> Result<Arena, SessionError>
 fn actor_threads(
     shared: &Arc<Shared>,
     program: &Program,
-    links: &Links,
+    graph: &TaskGraph,
     locals: Vec<Local>,
     scratch: &Scratch,
 ) -> Result<Vec<ActorThread>, SessionError> {
@@ -352,29 +352,29 @@ fn actor_threads(
     let caller = ids.first().copied();
     ids.retain(|id| Some(*id) == caller || used(id));
     let mut dealt: Vec<Vec<Local>> = ids.iter().map(|_| Vec::new()).collect();
-    let mut routes = Routes { thread: Vec::new(), place: Vec::new() };
+    let mut locations = ActorLocations { thread: Vec::new(), slot: Vec::new() };
     for local in locals {
         let id = program.tasks[local.task].thread;
         let thread = ids.iter().position(|&other| other == id).unwrap_or(0);
-        routes.thread.push(thread as u32);
-        routes.place.push(dealt[thread].len() as u32);
+        locations.thread.push(thread as u32);
+        locations.slot.push(dealt[thread].len() as u32);
         dealt[thread].push(local);
     }
-    let bounds = routes.bounds(program, links, ids.len());
-    let ends = connect(&bounds, &Arc::new(routes)).into_iter().zip(dealt).enumerate();
+    let capacities = locations.capacities(program, graph, ids.len());
+    let ends = connect(&capacities, &Arc::new(locations)).into_iter().zip(dealt).enumerate();
     let ends = ends.map(|(number, (bus, mut actors))| {
         for local in &mut actors {
-            if let Work::Backend(call) = &mut local.work
+            if let BoundTask::Backend(call) = &mut local.work
                 && call.is_async
             {
-                call.over = bus.over(local.task as ActorId);
+                call.on_complete = bus.on_complete(local.task as ActorId);
             }
         }
         let scratch = if number == 0 { Ok(scratch.clone()) } else { scratch.for_thread() };
         let scratch = scratch.map_err(|source| memory("scratch", scratch_bytes(program), source))?;
         let count = actors.len();
-        let (shared, on_the_way, running) = (Arc::clone(shared), 0, 0);
-        Ok(ActorThread { shared, bus, actors, scratch, left: count, on_the_way, running, alive: count })
+        let (shared, in_flight, running) = (Arc::clone(shared), 0, 0);
+        Ok(ActorThread { shared, bus, actors, scratch, left: count, in_flight, running, alive: count })
     });
     ends.collect()
 }

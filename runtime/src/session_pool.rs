@@ -1,4 +1,4 @@
-//! Several requests at once.
+//! The session pool: concurrent requests to one program, each in its own session.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -9,9 +9,9 @@ use crate::pool::Pool;
 use crate::session::worker_count;
 use crate::{Loader, Options, RunError, Session, SessionError, Value};
 
-/// A program that several callers run at the same time, each in a lane of its own: a session with a copy of every register,
-/// on its share of the workers. Weights and code are there once. More workers for one request make it faster, more lanes
-/// make more of them a second, since what is shared out among workers has to wait for the slowest of them.
+/// A pool of sessions of one program, for concurrent callers. Each session has its own registers and an equal share of the
+/// workers; weights and code are shared. More workers per session reduce latency. More sessions raise throughput, since
+/// a parallel loop waits for its slowest worker.
 pub struct SessionPool {
     idle: Mutex<Idle>,
     freed: Condvar,
@@ -21,13 +21,13 @@ struct Idle {
     sessions: Vec<Session>,
     /// Lanes that still work, those that run now included.
     alive: usize,
-    /// What broke the last one that does not.
+    /// Why the last unusable session failed.
     broken: Option<String>,
 }
 
 impl SessionPool {
-    /// So many lanes, one at least, for a program of a plan. [`Options::threads`] are those of all lanes together; each has
-    /// one at least.
+    /// A pool of `sessions` sessions, at least one, of a program. [`Options::threads`] is the total of all sessions; each has
+    /// at least one.
     ///
     /// # Errors
     /// When this machine cannot run the program.
@@ -35,50 +35,50 @@ impl SessionPool {
         plan: &Arc<PlanFile>,
         program: usize,
         options: Options,
-        lanes: usize,
+        sessions: usize,
         loaders: &[Arc<dyn Loader>],
     ) -> Result<SessionPool, SessionError> {
-        let lanes = lanes.max(1);
-        let threads = (worker_count(options, plan.plan().environment.threads) / lanes).max(1);
+        let sessions = sessions.max(1);
+        let threads = (worker_count(options, plan.plan().environment.threads) / sessions).max(1);
         let code = Session::code(plan)?;
         let session = |_| {
             let pool = Pool::new(threads).map_err(SessionError::Thread)?;
             Session::inner(plan, program, (Arc::new(pool), Arc::clone(&code)), loaders, 0)
         };
-        let sessions = (0..lanes).map(session).collect::<Result<Vec<_>, _>>()?;
+        let sessions = (0..sessions).map(session).collect::<Result<Vec<_>, _>>()?;
         let idle = Idle { alive: sessions.len(), sessions, broken: None };
         Ok(SessionPool { idle: Mutex::new(idle), freed: Condvar::new() })
     }
 
-    /// Runs the program on these inputs in a lane that is free, as soon as there is one.
+    /// Runs the program on these inputs in the next free session.
     ///
     /// # Errors
-    /// Those of [`Session::run`]. A lane that cannot run again is given up; the others go on.
+    /// Those of [`Session::run`]. A session that cannot run again is removed from the pool.
     pub fn run(&self, inputs: Vec<Value>) -> Result<Vec<Value>, RunError> {
         self.with(|session| session.run(inputs))
     }
 
-    /// The same without giving memory away or taking any: [`Session::run_into`].
+    /// The same with the caller's buffers: [`Session::run_into`].
     ///
     /// # Errors
-    /// Those of [`Session::run_into`]. A lane that cannot run again is given up; the others go on.
+    /// Those of [`Session::run_into`]. A session that cannot run again is removed from the pool.
     pub fn run_into(&self, inputs: &mut [Value], outputs: &mut [Value]) -> Result<(), RunError> {
         self.with(|session| session.run_into(inputs, outputs))
     }
 
-    /// Room for the outputs of [`SessionPool::run_into`]: [`Session::new_outputs`].
+    /// Buffers for the outputs of [`SessionPool::run_into`]: [`Session::new_outputs`].
     ///
     /// # Errors
-    /// When no lane can run any more.
+    /// When no session can run any more.
     pub fn new_outputs(&self) -> Result<Vec<Value>, RunError> {
         self.with(|session| Ok(session.new_outputs()))
     }
 
     fn with<T>(&self, run: impl FnOnce(&mut Session) -> Result<T, RunError>) -> Result<T, RunError> {
-        let mut lane = Lane { lanes: self, session: Some(self.take()?) };
-        match &mut lane.session {
+        let mut session = PooledSession { pool: self, session: Some(self.take()?) };
+        match &mut session.session {
             Some(session) => run(session),
-            None => Err(RunError::Internal("a lane without a session".into())),
+            None => Err(RunError::Internal("a session without a session".into())),
         }
     }
 
@@ -97,15 +97,15 @@ impl SessionPool {
 }
 
 /// A session on loan, which goes back however the run ends.
-struct Lane<'a> {
-    lanes: &'a SessionPool,
+struct PooledSession<'a> {
+    pool: &'a SessionPool,
     session: Option<Session>,
 }
 
-impl Drop for Lane<'_> {
+impl Drop for PooledSession<'_> {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
-        let mut idle = lock(&self.lanes.idle);
+        let mut idle = lock(&self.pool.idle);
         match session.poison() {
             None => idle.sessions.push(session),
             Some(why) => {
@@ -113,7 +113,7 @@ impl Drop for Lane<'_> {
                 idle.broken = Some(why.to_owned());
             }
         }
-        // Those who wait for the last lane must learn that it is gone.
-        if idle.alive == 0 { self.lanes.freed.notify_all() } else { self.lanes.freed.notify_one() }
+        // Callers that wait for the last session must see that it is gone.
+        if idle.alive == 0 { self.pool.freed.notify_all() } else { self.pool.freed.notify_one() }
     }
 }

@@ -1,13 +1,13 @@
-//! The values of a program's symbols during a run.
+//! The values of a program's shape symbols during a run.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use of_plan::{Extent, Program, Regst};
 
-/// What a symbol holds before anything told its value.
+/// The value of an unbound symbol.
 const UNKNOWN: i64 = -1;
 
-/// One value for each symbol. Tasks that tell a value run before those that need it: the plan orders them.
+/// One value for each shape symbol. The plan orders tasks that bind a symbol before tasks that use it.
 #[derive(Debug)]
 pub(crate) struct Symbols {
     names: Vec<String>,
@@ -20,19 +20,19 @@ impl Symbols {
         Self { names: program.symbols.clone(), values }
     }
 
-    /// Forgets all values.
+    /// Unbinds all symbols.
     pub fn reset(&self) {
         self.values.iter().for_each(|value| value.store(UNKNOWN, Ordering::Release));
     }
 
-    /// The values, negative where nothing told them.
+    /// The values; negative where a symbol is unbound.
     pub fn values(&self) -> Vec<i64> {
         self.values.iter().map(|value| value.load(Ordering::Acquire)).collect()
     }
 
-    /// Compares the extents of a value with those of its register, and learns the symbols that it tells. The error says
+    /// Compares the extents of a value with those of its register, and binds the symbols among them. The error says
     /// which dimension does not fit.
-    pub fn learn(&self, regst: &Regst, dims: &[i64]) -> Result<(), String> {
+    pub fn bind(&self, regst: &Regst, dims: &[i64]) -> Result<(), String> {
         if regst.extents.is_empty() {
             return Ok(());
         }
@@ -41,13 +41,13 @@ impl Symbols {
         }
         for (extent, &dim) in regst.extents.iter().zip(dims) {
             if let Some(value) = extent.as_symbol().and_then(|symbol| self.values.get(symbol as usize)) {
-                // Only the first value tells; others must agree with it, which is checked below.
+                // Only the first value binds; others must agree with it, which is checked below.
                 let _ = value.compare_exchange(UNKNOWN, dim, Ordering::AcqRel, Ordering::Acquire);
             }
         }
         let values = self.values();
         for (axis, (extent, &dim)) in regst.extents.iter().zip(dims).enumerate() {
-            // An extent of symbols that are not told yet is checked by the values that tell them.
+            // An extent of unbound symbols is checked when they are bound.
             if let Some(expected) = extent.eval(&values)
                 && expected != dim
             {

@@ -1,4 +1,4 @@
-//! Actor threads: each owns the actors of one of the plan's threads and does their work.
+//! Actor threads: each owns the actors of one of the plan's threads, delivers their messages and executes their tasks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use of_plan::{PlanFile, Program};
 
 use crate::RunError;
 use crate::actor::{Action, Actor, ActorId, Msg};
-use crate::bus::{Bus, Mail};
+use crate::bound_task::{BoundTask, Context};
+use crate::bus::{Bus, ThreadMsg};
 use crate::device::Scratch;
 use crate::io::{Ports, lock};
 use crate::objects::Objects;
 use crate::pool::Pool;
 use crate::profile::Clocks;
 use crate::symbols::Symbols;
-use crate::work::{Context, Work};
 
 /// What all threads of a session share.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub symbols: Symbols,
     pub pool: Arc<Pool>,
     pub clocks: Clocks,
-    /// Set while a piece fails: work is skipped, and the tokens still go their way, so that the actors are ready for
-    /// the next piece.
+    /// Set while an iteration fails: work is skipped, and the tokens still go their way, so that the actors are ready for
+    /// the next iteration.
     pub failing: AtomicBool,
     pub failure: Mutex<Option<RunError>>,
 }
@@ -38,7 +38,7 @@ impl Shared {
         &self.plan.plan().programs[self.program]
     }
 
-    /// Keeps the first failure of a piece.
+    /// Keeps the first failure of an iteration.
     pub fn fail(&self, error: RunError) {
         lock(&self.failure).get_or_insert(error);
         self.failing.store(true, Ordering::Release);
@@ -52,10 +52,10 @@ pub(crate) struct ActorThread {
     /// In the order of their places.
     pub actors: Vec<Local>,
     pub scratch: Scratch,
-    /// Acts that are left of this piece.
+    /// Acts that are left of this iteration.
     pub left: usize,
     /// Acts whose work is on its way.
-    pub on_the_way: usize,
+    pub in_flight: usize,
     /// For the caller's thread: others that have acts left.
     pub running: usize,
     /// Actors that have not ended.
@@ -66,17 +66,17 @@ pub(crate) struct ActorThread {
 pub(crate) struct Local {
     pub task: usize,
     pub actor: Actor,
-    pub work: Work,
-    /// The piece whose work is on its way, and since when.
+    pub work: BoundTask,
+    /// The iteration whose work is on its way, and since when.
     pub begun: Option<(u64, Instant)>,
 }
 
 impl ActorThread {
-    /// Delivers local messages until there are none; in between, what was told of work that is over.
+    /// Delivers local messages until there are none. In between, handles completions of asynchronous work.
     pub fn drain(&mut self) -> Result<(), RunError> {
         while let Some((to, msg)) = self.bus.next_local() {
             self.deliver(to, msg)?;
-            if self.on_the_way > 0
+            if self.in_flight > 0
                 && let Some(mail) = self.bus.poll()
             {
                 self.handle(mail)?;
@@ -86,46 +86,46 @@ impl ActorThread {
     }
 
     /// The next mail, if it comes within some time.
-    pub fn wait(&self, patience: Duration) -> Option<Mail> {
-        self.bus.wait(patience, self.on_the_way > 0)
+    pub fn wait(&self, timeout: Duration) -> Option<ThreadMsg> {
+        self.bus.wait(timeout, self.in_flight > 0)
     }
 
     /// Does what a mail asks for.
-    pub fn handle(&mut self, mail: Mail) -> Result<(), RunError> {
+    pub fn handle(&mut self, mail: ThreadMsg) -> Result<(), RunError> {
         match mail {
-            Mail::Actor(to, msg) => self.deliver(to, msg),
-            Mail::Over(actor, at) => self.over(actor, at),
-            Mail::PieceDone => {
+            ThreadMsg::Actor(to, msg) => self.deliver(to, msg),
+            ThreadMsg::Completed(actor, at) => self.completed(actor, at),
+            ThreadMsg::IterationDone => {
                 self.running = self.running.saturating_sub(1);
                 Ok(())
             }
-            Mail::Died => Err(RunError::Internal("an actor thread broke down".into())),
-            Mail::Quit => Ok(()),
+            ThreadMsg::Died => Err(RunError::Internal("an actor thread broke down".into())),
+            ThreadMsg::Quit => Ok(()),
         }
     }
 
     /// Delivers a message and does all the work that follows from it at once.
     #[inline]
     pub fn deliver(&mut self, to: ActorId, msg: Msg) -> Result<(), RunError> {
-        let Self { shared, bus, actors, scratch, left, on_the_way, alive, .. } = self;
-        let local = &mut actors[bus.place(to)];
+        let Self { shared, bus, actors, scratch, left, in_flight, alive, .. } = self;
+        let local = &mut actors[bus.slot(to)];
         let mut msg = msg;
         loop {
             let mut act = None;
             let mut reachable = true;
             let step = local.actor.on_message(msg, &mut |action| match action {
                 Action::Send { to, msg } => reachable &= bus.send(to, msg),
-                Action::Act { piece } => act = Some(piece),
+                Action::Act { iteration } => act = Some(iteration),
                 Action::Done => *alive -= 1,
             });
             step.map_err(|error| RunError::Internal(error.to_string()))?;
             if !reachable {
                 return Err(RunError::Internal("a thread of the session is gone".into()));
             }
-            let Some(piece) = act else { return Ok(()) };
-            msg = if do_work(shared, local, piece, scratch) {
-                *on_the_way += 1;
-                Msg::Begun
+            let Some(iteration) = act else { return Ok(()) };
+            msg = if do_work(shared, local, iteration, scratch) {
+                *in_flight += 1;
+                Msg::Launched
             } else {
                 *left -= 1;
                 Msg::Acted
@@ -134,21 +134,21 @@ impl ActorThread {
     }
 
     /// The work that an actor began was over at some time: takes what it made.
-    fn over(&mut self, to: ActorId, at: Instant) -> Result<(), RunError> {
-        let local = &mut self.actors[self.bus.place(to)];
-        let Some((piece, start)) = local.begun.take() else {
+    fn completed(&mut self, to: ActorId, at: Instant) -> Result<(), RunError> {
+        let local = &mut self.actors[self.bus.slot(to)];
+        let Some((iteration, start)) = local.begun.take() else {
             let name = &self.shared.program().tasks[local.task].name;
             return Err(RunError::Internal(format!("task `{name}` is over and was not on its way")));
         };
         let Local { task, work, .. } = local;
-        if let Err(error) = work.end(&context(&self.shared, *task, piece, &self.scratch)) {
+        if let Err(error) = work.end(&context(&self.shared, *task, iteration, &self.scratch)) {
             self.shared.fail(error);
         }
-        if let Work::Backend(call) = work {
+        if let BoundTask::Backend(call) = work {
             self.shared.clocks.add(*task, start, at, &call.after);
         }
-        acted(&self.shared, *task, piece);
-        self.on_the_way -= 1;
+        acted(&self.shared, *task, iteration);
+        self.in_flight -= 1;
         self.left -= 1;
         self.deliver(to, Msg::Acted)
     }
@@ -160,36 +160,36 @@ impl ActorThread {
             let Some(mail) = self.wait(Duration::from_secs(3600)) else {
                 continue;
             };
-            if matches!(mail, Mail::Quit) {
+            if matches!(mail, ThreadMsg::Quit) {
                 return;
             }
             if let Err(error) = self.handle(mail).and_then(|()| self.drain()) {
                 self.shared.fail(error);
-                self.bus.mail(0, Mail::Died);
+                self.bus.send_to_thread(0, ThreadMsg::Died);
                 return;
             }
             if self.left == 0 {
                 self.left = count;
-                self.bus.mail(0, Mail::PieceDone);
+                self.bus.send_to_thread(0, ThreadMsg::IterationDone);
             }
         }
     }
 }
 
-fn context<'a>(shared: &'a Shared, task: usize, piece: u64, scratch: &'a Scratch) -> Context<'a> {
+fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scratch) -> Context<'a> {
     let Shared { ports, objects, symbols, pool, .. } = shared;
-    Context { program: shared.program(), task, piece, ports, objects, symbols, pool, scratch }
+    Context { program: shared.program(), task, iteration, ports, objects, symbols, pool, scratch }
 }
 
 /// Does the work of an actor, or puts it on its way. Whether it is on its way.
 #[inline]
-fn do_work(shared: &Shared, local: &mut Local, piece: u64, scratch: &Scratch) -> bool {
+fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch) -> bool {
     let Local { task, work, begun, .. } = local;
     if !shared.failing.load(Ordering::Acquire) {
         let start = (shared.clocks.is_on() || work.is_async()).then(Instant::now);
-        match work.begin(&context(shared, *task, piece, scratch)) {
+        match work.begin(&context(shared, *task, iteration, scratch)) {
             Ok(true) => {
-                *begun = start.map(|start| (piece, start));
+                *begun = start.map(|start| (iteration, start));
                 return true;
             }
             Ok(false) => {}
@@ -199,17 +199,17 @@ fn do_work(shared: &Shared, local: &mut Local, piece: u64, scratch: &Scratch) ->
             shared.clocks.add(*task, start, Instant::now(), &[]);
         }
     }
-    acted(shared, *task, piece);
+    acted(shared, *task, iteration);
     false
 }
 
 /// Objects go on, and back to where they came from.
 #[inline]
-fn acted(shared: &Shared, task: usize, piece: u64) {
+fn acted(shared: &Shared, task: usize, iteration: u64) {
     let objects = &shared.objects;
     if objects.any() {
         let desc = &shared.program().tasks[task];
-        desc.produces.iter().for_each(|&regst| objects.produced(regst, piece));
-        desc.consumes.iter().for_each(|&regst| objects.consumed(regst, piece));
+        desc.produces.iter().for_each(|&regst| objects.produced(regst, iteration));
+        desc.consumes.iter().for_each(|&regst| objects.consumed(regst, iteration));
     }
 }

@@ -1,17 +1,17 @@
-//! How ranks reach one another: one small trait, of which shared memory is one kind.
+//! Transports: how ranks exchange data in a rendezvous. Shared memory is one implementation of the trait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use of_plan::Runs;
 
-use crate::device::Lending;
+use crate::device::PublishedBlocks;
 
-/// A block that a rank gives to another.
+/// A block of elements that one rank sends to another.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
-    /// To whom.
+pub struct TransferBlock<'a> {
+    /// The receiver.
     pub to: u32,
-    /// The bytes of the whole part that the block lies in.
+    /// The bytes of the sender's whole part, which contains the block.
     pub bytes: &'a [u8],
     /// The block, in elements.
     pub block: &'a Runs,
@@ -19,16 +19,16 @@ pub struct Offer<'a> {
     pub element: usize,
 }
 
-/// Another rank failed, so that this one waits for nothing.
+/// Another rank failed, so this one must not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another rank stopped")]
 pub struct Stopped;
 
-/// A way for ranks to reach one another. Transfers know nothing of how bytes travel: between threads they are read
-/// where they lie; a transport between processes packs a block, sends it, and hands over what came.
+/// A way for ranks to exchange data. Transfers do not depend on it: threads read one another's memory in place; a
+/// transport between processes would pack, send and receive blocks.
 pub trait Transport: Send + Sync {
-    /// Rank `me` meets others at number `id`: gives them `offers`, and hands what each of the ranks `from` gives it to
-    /// `take`, in that order, with its place in `from`. Nobody reads the offers any more when this returns.
+    /// Rank `me` takes part in the rendezvous with number `id`. It sends `blocks`, and passes the block from each rank of
+    /// `from` to `take`, in that order, with its index in `from`. When this returns, no other rank reads `blocks`.
     ///
     /// # Errors
     /// When a rank stopped, now or before.
@@ -36,12 +36,12 @@ pub trait Transport: Send + Sync {
         &self,
         me: u32,
         id: u32,
-        offers: &[Offer<'_>],
+        blocks: &[TransferBlock<'_>],
         from: &[u32],
-        take: &mut dyn FnMut(usize, Offer<'_>),
+        take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped>;
 
-    /// Ends every meeting that ranks wait in, and all to come.
+    /// Ends every rendezvous that ranks wait in, and all later ones.
     fn stop(&self);
 
     /// Whether that was done.
@@ -51,22 +51,22 @@ pub trait Transport: Send + Sync {
 /// Ranks that are threads of one process: they read one another's parts in place.
 #[derive(Debug)]
 pub struct SharedMemory {
-    ranks: Vec<Lending>,
+    ranks: Vec<PublishedBlocks>,
     stopped: AtomicBool,
-    /// How often a rank looks before it sleeps.
+    /// How often a rank polls before it sleeps.
     spins: u32,
 }
 
 impl SharedMemory {
-    /// For so many ranks. They spin for a moment before they sleep where each has a core of its own.
+    /// A transport for so many ranks. They spin for a moment before they sleep if each has a core.
     pub fn new(ranks: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // About a millisecond: a rank that slept is late by what waking takes, and then the others sleep until it comes.
+        // About a millisecond: a rank that slept arrives later by the time of waking, and then the others sleep too.
         let spins = if ranks <= cores { 1 << 16 } else { 0 };
-        Self { ranks: (0..ranks).map(|_| Lending::default()).collect(), stopped: AtomicBool::new(false), spins }
+        Self { ranks: (0..ranks).map(|_| PublishedBlocks::default()).collect(), stopped: AtomicBool::new(false), spins }
     }
 
-    /// Lets ranks meet again after they were stopped. Only while none is in a meeting.
+    /// Allows rendezvous again after a stop. Only while no rank is in one.
     pub fn restart(&self) {
         self.stopped.store(false, Ordering::SeqCst);
     }
@@ -77,15 +77,15 @@ impl Transport for SharedMemory {
         &self,
         me: u32,
         id: u32,
-        offers: &[Offer<'_>],
+        blocks: &[TransferBlock<'_>],
         from: &[u32],
-        take: &mut dyn FnMut(usize, Offer<'_>),
+        take: &mut dyn FnMut(usize, TransferBlock<'_>),
     ) -> Result<(), Stopped> {
         let own = self.ranks.get(me as usize).ok_or(Stopped)?;
-        own.lend(id, offers, &self.stopped, self.spins, || {
-            for (place, peer) in from.iter().enumerate() {
+        own.publish(id, blocks, &self.stopped, self.spins, || {
+            for (index, peer) in from.iter().enumerate() {
                 let peer = self.ranks.get(*peer as usize).ok_or(Stopped)?;
-                peer.borrow(id, me, &self.stopped, self.spins, &mut |offer| take(place, offer))?;
+                peer.receive(id, me, &self.stopped, self.spins, &mut |block| take(index, block))?;
             }
             Ok(())
         })
@@ -93,7 +93,7 @@ impl Transport for SharedMemory {
 
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        self.ranks.iter().for_each(Lending::wake);
+        self.ranks.iter().for_each(PublishedBlocks::wake);
     }
 
     fn stopped(&self) -> bool {
@@ -113,12 +113,12 @@ mod tests {
             let mut sum = 0;
             for round in 0..rounds {
                 let bytes = [me as u8 + round as u8];
-                let offer = |to: &u32| Offer { to: *to, bytes: &bytes, block: &block, element: 1 };
-                let offers: Vec<_> = others.iter().map(offer).collect();
+                let send = |to: &u32| TransferBlock { to: *to, bytes: &bytes, block: &block, element: 1 };
+                let blocks: Vec<_> = others.iter().map(send).collect();
                 let mut order = Vec::new();
-                transport.rendezvous(me, round + 1, &offers, &others, &mut |place, offer| {
-                    order.push(place);
-                    sum += u32::from(offer.bytes[0]);
+                transport.rendezvous(me, round + 1, &blocks, &others, &mut |index, received| {
+                    order.push(index);
+                    sum += u32::from(received.bytes[0]);
                 })?;
                 assert_eq!(order, (0..others.len()).collect::<Vec<_>>());
             }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_what_everybody_gives() {
+    fn every_rank_receives_every_block() {
         for ranks in [1, 2, 3, 8] {
             let transport = SharedMemory::new(ranks as usize);
             let all: u32 = (0..ranks).sum();
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_stops_frees_all_that_wait() {
+    fn a_stopped_rank_releases_all_waiting_ranks() {
         let transport = SharedMemory::new(3);
         let (bytes, block) = ([1u8], Runs::of(&[(0, 1)], &[(0, 1)]));
         std::thread::scope(|scope| {
             let waits = |me: u32| {
-                let offers = [Offer { to: 2, bytes: &bytes, block: &block, element: 1 }];
-                transport.rendezvous(me, 1, &offers, &[2], &mut |_, _| ())
+                let blocks = [TransferBlock { to: 2, bytes: &bytes, block: &block, element: 1 }];
+                transport.rendezvous(me, 1, &blocks, &[2], &mut |_, _| ())
             };
             let threads = [0, 1].map(|me| scope.spawn(move || waits(me)));
             std::thread::sleep(std::time::Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Work that goes on beside the host, on a device that is a thread: what runs meanwhile, what is put behind it, how it fails.
+//! Asynchronous executables on a device that is a thread: overlap, launch notification, and failures.
 
 #[path = "../../plan/tests/common/mod.rs"]
 mod common;
@@ -237,7 +237,7 @@ fn finished(mut plan: PlanBuilder<'_>, graph: Graph) -> Arc<PlanFile> {
 }
 
 #[test]
-fn the_host_goes_on_beside_it() {
+fn host_tasks_overlap_asynchronous_work() {
     let device = Device::new(&[("first", "branch")], Duration::ZERO);
     let mut session = device.session(&branches("beside", ("host", "branch")));
     for round in 0..20 {
@@ -249,7 +249,7 @@ fn the_host_goes_on_beside_it() {
 }
 
 #[test]
-fn what_reads_it_there_is_put_behind_it_at_once() {
+fn same_backend_consumer_is_launched_at_once() {
     for threads in [1, 2] {
         let device = Device::new(&[("first", "second begins")], Duration::ZERO);
         let mut session = device.session(&line(threads, "host"));
@@ -265,7 +265,7 @@ fn what_reads_it_there_is_put_behind_it_at_once() {
 }
 
 #[test]
-fn what_nobody_reads_holds_its_memory_to_the_end() {
+fn unread_output_keeps_its_memory_until_completion() {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", 1);
     let source = graph.task("in", 0, feed(0));
@@ -286,7 +286,7 @@ fn what_nobody_reads_holds_its_memory_to_the_end() {
 }
 
 #[test]
-fn an_error_that_comes_late_is_the_tasks_own() {
+fn late_error_names_its_task() {
     // All that are on the way fail, and the first of them says why.
     let device = Device::new(&[("first", "second begins")], Duration::ZERO);
     let mut session = device.session(&line(1, "beside"));
@@ -303,7 +303,7 @@ fn an_error_that_comes_late_is_the_tasks_own() {
 }
 
 #[test]
-fn a_failure_beside_it_waits_for_it() {
+fn failure_waits_for_work_in_flight() {
     let device = Device::new(&[("first", "branch")], Duration::from_millis(5));
     let mut session = device.session(&branches("beside", ("host", "branch")));
     let error = session.run(vec![tensor(&[FAIL; 4])]).unwrap_err();
@@ -314,7 +314,7 @@ fn a_failure_beside_it_waits_for_it() {
 }
 
 #[test]
-fn a_session_may_be_dropped_while_it_is_on_the_way() {
+fn session_can_be_dropped_with_work_in_flight() {
     // One that says it is over twice ends the run at once, while the other is on the way.
     let device = Device::new(&[("first", "run ends")], Duration::ZERO);
     let other = Device::new(&[], Duration::ZERO);
@@ -346,7 +346,7 @@ impl Loader for Named {
     }
 }
 
-/// Two tasks beside the host, each on a device of its own.
+/// Two asynchronous tasks, each on its own device.
 fn two_devices() -> Arc<PlanFile> {
     let mut plan = common::builder();
     let mut graph = Graph::new("main", 1);
@@ -366,7 +366,7 @@ fn two_devices() -> Arc<PlanFile> {
 }
 
 #[test]
-fn times_are_those_of_the_work() {
+fn timings_measure_asynchronous_work() {
     let takes = Duration::from_millis(30);
     let device = Device::new(&[], takes);
     let mut session = device.session(&line(1, "host"));
@@ -390,7 +390,7 @@ fn times_are_those_of_the_work() {
 
 /// Random graphs, on some threads and a device, compute what a plain loop computes.
 #[test]
-fn random_graphs_beside_a_device() {
+fn random_graphs_with_an_asynchronous_device() {
     for seed in 0..24 {
         let mut random = fastrand::Rng::with_seed(seed);
         let threads = random.u32(1..4);

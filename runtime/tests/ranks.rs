@@ -8,8 +8,8 @@ use std::sync::Arc;
 use common::{Graph, builder, feed, fetch};
 use of_plan::*;
 use of_runtime::{
-    Link, Machine, MeshSession, Near, Options, RanksOptions, RanksTimeline, RunError, SessionError, SimError, Tensor,
-    Value, simulate_ranks,
+    CacheLevel, Link, Machine, MeshSession, Options, RanksOptions, RanksTimeline, RunError, SessionError, SimError,
+    Tensor, Value, simulate_ranks,
 };
 
 /// Ranks along `axes` of a mesh sum a vector of so many elements.
@@ -78,7 +78,7 @@ fn plan(shape: &[u32], templates: Vec<Program>, ranks: Vec<u32>, input: LayoutKi
         shape: shape.to_vec(),
         inputs: vec![port("x", input)],
         outputs: vec![port("y", LayoutKind::Broadcast)],
-        ranks: ranks.into_iter().map(|program| Rank { program, own: Vec::new() }).collect(),
+        ranks: ranks.into_iter().map(|program| Rank { program, weight_overrides: Vec::new() }).collect(),
     });
     plan
 }
@@ -89,7 +89,7 @@ fn open(plan: &PlanBuilder<'_>) -> Result<MeshSession, SessionError> {
 }
 
 #[test]
-fn ranks_sum_what_they_have() {
+fn all_reduce_sums_the_ranks() {
     let x: Vec<f32> = (0..8).map(|x| x as f32).collect();
     let given: Value = Tensor::from_elements([8], &x).unwrap().into();
     for (shape, ranks) in [(vec![1], 1), (vec![3], 3), (vec![2, 2], 4), (vec![8], 8)] {
@@ -113,7 +113,7 @@ fn ranks_sum_what_they_have() {
 }
 
 #[test]
-fn what_cannot_be_combined_is_said_before_the_run() {
+fn unsupported_reduction_is_reported_before_the_run() {
     let sums = [sum(1, &[0], 8)];
     let input = LayoutKind::Broadcast;
     let plan = plan(&[2], vec![template("t", ElementType::F8E5M2, &sums)], vec![0, 0], input);
@@ -144,7 +144,7 @@ fn simulated(plan: &PlanBuilder<'_>, options: &RanksOptions) -> Result<RanksTime
 }
 
 #[test]
-fn a_thousand_ranks_that_do_the_same_are_one() {
+fn a_thousand_equivalent_ranks_are_simulated_as_one() {
     let sums = [sum(1, &[1], 8), sum(2, &[0], 8), sum(3, &[0, 1], 8)];
     let plan = plan(&[16, 64], vec![template("t", ElementType::F32, &sums)], vec![0; 1024], LayoutKind::Broadcast);
     let t = simulated(&plan, &RanksOptions::default()).unwrap();
@@ -161,7 +161,7 @@ fn a_thousand_ranks_that_do_the_same_are_one() {
 }
 
 #[test]
-fn ranks_wait_for_those_they_meet() {
+fn ranks_wait_in_a_rendezvous() {
     // Rank 5 of 2 x 4 is slow: first its row waits, then all.
     let sums = [sum(1, &[1], 8), sum(2, &[0], 8)];
     let both = vec![template("fast", ElementType::F32, &sums), template("slow", ElementType::F32, &sums)];
@@ -184,7 +184,7 @@ fn ranks_wait_for_those_they_meet() {
 }
 
 #[test]
-fn ranks_take_turns_on_cores() {
+fn ranks_share_cores() {
     let template = || vec![template("t", ElementType::F32, &[sum(1, &[0], 8)])];
     let plan = plan(&[4], template(), vec![0; 4], LayoutKind::Broadcast);
     for (cores, takes) in [(1, 4400), (2, 2200), (4, 1100)] {
@@ -193,24 +193,24 @@ fn ranks_take_turns_on_cores() {
     }
 }
 
-/// What a stage of several does with so many microbatches: it receives from the one before, works, and sends to the next.
+/// What a stage of several does with so many microbatches: it receives from the one before, bound_tasks, and sends to the next.
 fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
     let mut graph = Graph::new(&format!("stage {number}"), 1);
-    let transfer = |from: u32, turn: u32| Transfer {
-        id: 1 + turn * stages + from,
+    let transfer = |from: u32, microbatch: u32| Transfer {
+        id: 1 + microbatch * stages + from,
         axes: vec![0],
         dims: vec![8],
         from: vec![AxisLayout::at(from)],
         to: vec![AxisLayout::at(from + 1)],
     };
-    for turn in 0..microbatches {
+    for microbatch in 0..microbatches {
         if number > 0 {
-            let exec = BoxingExec { transfer: transfer(number - 1, turn), src: Arg::regst(0, 0), dst: 0 };
+            let exec = BoxingExec { transfer: transfer(number - 1, microbatch), src: Arg::regst(0, 0), dst: 0 };
             graph.task("receive", 0, Some(Exec::Boxing(exec)));
         }
         graph.task("work", 0, None);
         if number + 1 < stages {
-            let exec = BoxingExec { transfer: transfer(number, turn), src: Arg::regst(0, 0), dst: 0 };
+            let exec = BoxingExec { transfer: transfer(number, microbatch), src: Arg::regst(0, 0), dst: 0 };
             graph.task("send", 0, Some(Exec::Boxing(exec)));
         }
     }
@@ -221,7 +221,7 @@ fn stage(number: u32, stages: u32, microbatches: u32) -> Program {
 
 #[test]
 fn a_pipeline_has_its_bubble() {
-    // M microbatches on S stages take M + S - 1 turns, where each takes as long as all others and transfers nothing.
+    // M microbatches on S stages take M + S - 1 steps, if all take equally long and transfers are free.
     for (stages, microbatches) in [(1, 3), (2, 1), (2, 8), (4, 8)] {
         let mut plan = builder();
         (0..stages).for_each(|s| {
@@ -230,7 +230,7 @@ fn a_pipeline_has_its_bubble() {
         plan.add_mesh(MeshProgram {
             name: "main".into(),
             shape: vec![stages, 2],
-            ranks: (0..2 * stages).map(|r| Rank { program: r / 2, own: Vec::new() }).collect(),
+            ranks: (0..2 * stages).map(|r| Rank { program: r / 2, weight_overrides: Vec::new() }).collect(),
             ..MeshProgram::default()
         });
         let plan = plan.plan();
@@ -251,7 +251,7 @@ fn a_pipeline_has_its_bubble() {
 }
 
 #[test]
-fn what_would_deadlock_is_found() {
+fn simulator_finds_deadlocks() {
     let templates = vec![
         template("a", ElementType::F32, &[sum(1, &[0], 8), sum(2, &[0], 8)]),
         template("b", ElementType::F32, &[sum(2, &[0], 8), sum(1, &[0], 8)]),
@@ -262,7 +262,7 @@ fn what_would_deadlock_is_found() {
 }
 
 #[test]
-fn tasks_take_what_the_machine_takes() {
+fn task_costs_follow_the_machine_model() {
     let plan = plan(&[4], vec![template("t", ElementType::F32, &[sum(1, &[0], 8)])], vec![0; 4], LayoutKind::Broadcast);
     let plan = plan.plan();
     let machine = Machine {
@@ -279,8 +279,8 @@ fn tasks_take_what_the_machine_takes() {
     // 32 bytes in and out; for the sum two rounds and 96 bytes from others.
     assert_eq!(costs, [1064, 1064, 1000 + 10_000 + 96, 1064]);
     // All of it is in a cache after the first run, and short messages are faster.
-    let near = vec![Near { bytes: 1 << 20, bandwidth: 4e9 }];
-    let link = Link { short: vec![Near { bytes: 1 << 10, bandwidth: 2e9 }], ..machine.links[0].clone() };
+    let near = vec![CacheLevel { bytes: 1 << 20, bandwidth: 4e9 }];
+    let link = Link { short: vec![CacheLevel { bytes: 1 << 10, bandwidth: 2e9 }], ..machine.links[0].clone() };
     let machine = Machine { caches: near, links: vec![link], ..machine };
     let costs = machine.costs_ns(plan, &plan.meshes[0], 0, &plan.programs[0]);
     assert_eq!(costs, [1016, 1016, 1000 + 10_000 + 48, 1016]);

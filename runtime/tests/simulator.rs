@@ -1,4 +1,4 @@
-//! The actors under random orders of delivery: everything ends, pieces keep their order, no live register is destroyed.
+//! The actors under random orders of delivery: everything ends, iterations keep their order, no live register is destroyed.
 
 #[path = "../../plan/tests/common/mod.rs"]
 mod common;
@@ -10,12 +10,12 @@ use of_runtime::{SimError, SimOptions, simulate};
 
 const SEEDS: u64 = 250;
 
-fn check(program: &Program, pieces: u64) {
+fn check(program: &Program, iterations: u64) {
     verify(&Plan { programs: vec![program.clone()], ..Plan::default() }).unwrap();
     for seed in 0..SEEDS {
-        let options = SimOptions { seed, pieces, costs_ns: Vec::new(), latency_ns: 3000 };
+        let options = SimOptions { seed, iterations, costs_ns: Vec::new(), latency_ns: 3000 };
         let timeline = simulate(program, &options).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        assert_eq!(timeline.events.len() as u64, pieces * program.tasks.len() as u64);
+        assert_eq!(timeline.events.len() as u64, iterations * program.tasks.len() as u64);
         assert_eq!(simulate(program, &options).unwrap(), timeline, "seed {seed} is not deterministic");
     }
 }
@@ -100,13 +100,13 @@ fn random_graphs_with_ordered_reuse() {
         let plan = Plan { programs: vec![program.clone()], ..Plan::default() };
         assert_eq!(verify(&plan), Ok(()), "seed {seed}");
         for sim in 0..20 {
-            let options = SimOptions { seed: sim, pieces: 3, costs_ns: Vec::new(), latency_ns: 2500 };
+            let options = SimOptions { seed: sim, iterations: 3, costs_ns: Vec::new(), latency_ns: 2500 };
             simulate(&program, &options).unwrap_or_else(|error| panic!("graph {seed}, seed {sim}: {error}"));
         }
         let mut chained = plan.programs[0].clone();
         chain_threads(&mut chained);
         assert_eq!(verify(&Plan { programs: vec![chained.clone()], ..Plan::default() }), Ok(()), "seed {seed}");
-        simulate(&chained, &SimOptions { seed, pieces: 2, latency_ns: 1000, ..SimOptions::default() }).unwrap();
+        simulate(&chained, &SimOptions { seed, iterations: 2, latency_ns: 1000, ..SimOptions::default() }).unwrap();
     }
 }
 
@@ -139,17 +139,17 @@ fn cycles_end_in_a_deadlock() {
     assert!(matches!(&error, SimError::Deadlock { waiting, .. } if waiting.contains(&"`b`".to_owned())), "{error}");
 }
 
-/// Two registers at each step let all tasks of a chain work at the same time: the makespan is the fill plus the pieces.
+/// Two registers at each step let all tasks of a chain work at the same time: the makespan is the fill plus the iterations.
 #[test]
 fn pipelining_and_back_pressure_show_in_the_timeline() {
     let makespan = |num| {
-        let options = SimOptions { pieces: 10, costs_ns: vec![100; 4], ..SimOptions::default() };
+        let options = SimOptions { iterations: 10, costs_ns: vec![100; 4], ..SimOptions::default() };
         simulate(&chain(4, 4, num), &options).unwrap().makespan_ns
     };
     assert_eq!(makespan(2), 100 * (4 + 9));
-    // With one register a task and its neighbour take turns.
+    // With one register a task and its neighbour alternate.
     assert_eq!(makespan(1), 100 * (4 + 2 * 9));
-    let slow_end = SimOptions { pieces: 10, costs_ns: vec![1, 1, 1, 1000], ..SimOptions::default() };
+    let slow_end = SimOptions { iterations: 10, costs_ns: vec![1, 1, 1, 1000], ..SimOptions::default() };
     let timeline = simulate(&chain(4, 4, 2), &slow_end).unwrap();
     assert_eq!(timeline.makespan_ns, 3 + 10 * 1000);
     // The source is held back by the free registers, not by its own speed.
@@ -163,7 +163,7 @@ fn bad_options_are_refused() {
     let program = chain(3, 1, 1);
     let costs = SimOptions { costs_ns: vec![1], ..SimOptions::default() };
     assert!(matches!(simulate(&program, &costs), Err(SimError::Setup { .. })));
-    let none = SimOptions { pieces: 0, ..SimOptions::default() };
+    let none = SimOptions { iterations: 0, ..SimOptions::default() };
     assert!(matches!(simulate(&program, &none), Err(SimError::Setup { .. })));
     let changes: [fn(&mut Program); 5] = [
         |program| program.regsts[0].num = 0,
@@ -182,18 +182,18 @@ fn bad_options_are_refused() {
 #[test]
 fn actors_refuse_messages_they_cannot_get() {
     let program = chain(2, 1, 1);
-    let links = Links::of(&program).unwrap();
-    let fresh = || Actor::of_program(&program, &links);
+    let graph = TaskGraph::of(&program).unwrap();
+    let fresh = || Actor::of_program(&program, &graph);
     let mut actors = fresh();
     let (source, sink) = actors.split_at_mut(1);
     let mut none = |action: Action| panic!("{action:?}");
-    assert!(sink[0].on_message(Msg::Filled { input: 1, piece: 0 }, &mut none).is_err());
-    assert!(sink[0].on_message(Msg::Filled { input: 0, piece: 1 }, &mut none).is_err());
-    assert!(sink[0].on_message(Msg::Start { pieces: 1 }, &mut none).is_err());
+    assert!(sink[0].on_message(Msg::Filled { input: 1, iteration: 0 }, &mut none).is_err());
+    assert!(sink[0].on_message(Msg::Filled { input: 0, iteration: 1 }, &mut none).is_err());
+    assert!(sink[0].on_message(Msg::Start { iterations: 1 }, &mut none).is_err());
     assert!(sink[0].on_message(Msg::Acted, &mut none).is_err());
-    assert!(source[0].on_message(Msg::Acked { output: 0, piece: 0 }, &mut none).is_err());
-    assert!(source[0].on_message(Msg::Start { pieces: 0 }, &mut none).is_err());
+    assert!(source[0].on_message(Msg::Acked { output: 0, iteration: 0 }, &mut none).is_err());
+    assert!(source[0].on_message(Msg::Start { iterations: 0 }, &mut none).is_err());
     let mut actions = Vec::new();
-    fresh()[0].on_message(Msg::Start { pieces: 2 }, &mut |action| actions.push(action)).unwrap();
-    assert_eq!(actions, [Action::Act { piece: 0 }]);
+    fresh()[0].on_message(Msg::Start { iterations: 2 }, &mut |action| actions.push(action)).unwrap();
+    assert_eq!(actions, [Action::Act { iteration: 0 }]);
 }

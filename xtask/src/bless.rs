@@ -1,9 +1,9 @@
-//! `cargo xtask bless`: what is printed now becomes what is expected. Read the difference before you keep it.
+//! `cargo xtask bless`: the current output becomes the expected output. Read the difference before you keep it.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::workspace::{cargo, of_opt, read, run, write};
+use crate::workspace::{cargo, files, of_opt, read, root, run, write};
 
 /// Updates snapshots, or the CHECK lines of the given lit tests.
 ///
@@ -11,8 +11,13 @@ use crate::workspace::{cargo, of_opt, read, run, write};
 /// When a test cannot be run or is not of the simple kind that can be updated.
 pub fn bless(files: &[&str]) -> Result<(), String> {
     if files.is_empty() {
-        // A test without snapshots that fails is not to be blessed: it still fails.
-        return run(cargo().args(["test", "--workspace"]).env("INSTA_UPDATE", "always"));
+        let mut command = cargo();
+        command.args(["test", "--no-fail-fast"]).env("INSTA_UPDATE", "always");
+        for name in crates_with_snapshots()? {
+            command.args(["--package", &name]);
+        }
+        // A test that fails for another reason still fails.
+        return run(&mut command);
     }
     run(cargo().args(["build", "--quiet", "--package", "of-opt"]))?;
     let of_opt = of_opt("debug");
@@ -31,6 +36,19 @@ pub fn bless(files: &[&str]) -> Result<(), String> {
         eprintln!("updated {f}");
     }
     Ok(())
+}
+
+/// The crates whose tests use insta.
+fn crates_with_snapshots() -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for file in files(&root())?.iter().filter(|f| f.ends_with("Cargo.toml") && f.components().count() > 1) {
+        let text = read(&root().join(file))?;
+        let name = text.lines().find_map(|l| l.strip_prefix("name = \"")?.strip_suffix('"'));
+        if text.contains("\ninsta.workspace = true") {
+            names.extend(name.map(str::to_owned));
+        }
+    }
+    Ok(names)
 }
 
 /// The arguments of the only RUN line.

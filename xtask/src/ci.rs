@@ -20,6 +20,10 @@ fn llvm() -> Option<PathBuf> {
 /// Builds and tests the backend that needs LLVM; says so where that is not installed.
 fn mlir(with_tests: bool) -> Result<(), String> {
     let Some(prefix) = llvm() else {
+        let required = std::env::var("OF_REQUIRE").unwrap_or_default();
+        if required.split(',').any(|n| ["mlir", "all"].contains(&n.trim())) {
+            return Err("OF_REQUIRE names mlir, and LLVM and MLIR 22 are not installed (docs/backends.md)".into());
+        }
         eprintln!(
             "SKIPPED: the feature mlir is neither built nor tested, as LLVM and MLIR 22 are not installed (docs/backends.md); \
              MLIR_SYS_220_PREFIX says where they are"
@@ -34,6 +38,22 @@ fn mlir(with_tests: bool) -> Result<(), String> {
     };
     run(with_feature(&["clippy", "--all-targets"]).args(["--", "-D", "warnings"]))?;
     if with_tests { run(&mut with_feature(&["test", "--release"])) } else { Ok(()) }
+}
+
+/// Checks licences and sources of dependencies by cargo-deny. Without it that is skipped, unless OF_REQUIRE names it.
+fn deny() -> Result<(), String> {
+    let found = cargo().args(["deny", "--version"]).output().is_ok_and(|o| o.status.success());
+    if found {
+        return run(cargo().args(["deny", "--offline", "check", "licenses", "bans", "sources"]));
+    }
+    let missing = "cargo-deny is not installed ('cargo install --locked cargo-deny')";
+    let required =
+        std::env::var("OF_REQUIRE").is_ok_and(|list| list.split(',').any(|name| name.trim() == "cargo-deny"));
+    if required {
+        return Err(missing.into());
+    }
+    eprintln!("SKIPPED: the rules of deny.toml are not checked, as {missing}");
+    Ok(())
 }
 
 /// Runs everything and says what failed; later steps run although earlier ones failed.
@@ -55,6 +75,7 @@ pub fn ci(args: &[&str]) -> Result<(), String> {
     };
     step("format", run(cargo().args(["fmt", "--all", "--check"])));
     step("tidy", tidy());
+    step("dependencies", deny());
     step("lints", run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])));
     if with_tests {
         step("tests", run(cargo().args(TEST)));

@@ -25,11 +25,18 @@ pub fn toolkit() -> Result<(), String> {
         fs::copy(file.path(), lib.join(file.file_name())).map_err(|e| failed(&file.path(), e))?;
     }
     fs::remove_dir_all(&work).map_err(|e| failed(&work, e))?;
-    println!("NVRTC is in {}", lib.display());
+    eprintln!("NVRTC is in {}", lib.display());
     Ok(())
 }
 
-/// As `of_codegen::toolchain::nvrtc::toolkit` says.
+/// Whether NVRTC is in that folder.
+pub fn installed() -> bool {
+    let lib = folder().and_then(|f| fs::read_dir(f.join("lib")).map_err(|e| e.to_string()));
+    let is_nvrtc = |f: fs::DirEntry| f.file_name().to_string_lossy().starts_with("libnvrtc.so");
+    lib.is_ok_and(|files| files.filter_map(Result::ok).any(is_nvrtc))
+}
+
+/// As `of_cuda_sys::toolkit` says.
 fn folder() -> Result<PathBuf, String> {
     let var = |n: &str| std::env::var_os(n).filter(|v| !v.is_empty()).map(PathBuf::from);
     let cache = || var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|d| d.join(".cache")));

@@ -3,12 +3,17 @@
 mod bench;
 mod bless;
 mod ci;
+mod components;
 mod conformance;
 mod cuda;
 mod fuzz;
 mod gpu;
 mod new;
+mod pjrt_bindings;
 mod pjrt_plugin;
+mod proto;
+mod prose;
+mod python;
 mod round_trip;
 mod tensorrt;
 mod tidy;
@@ -19,7 +24,8 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask ci [--without-tests]                      format, lints, tidy, tests: everything that must hold
-cargo xtask tidy                                      the project's invariants alone
+cargo xtask tidy [--words]                            the project's invariants alone; how often words occur that are being replaced
+cargo xtask prose FILE …                              how long the sentences of Markdown and of comments are
 cargo xtask bless [FILE.of …]                         update expected outputs: snapshots, CHECK lines of lit tests
 cargo xtask bench --models DIR --peer NAME=COMMAND …   times beside other tools, as ratios; [--threads 1,2] [--sets b1,b8]
                                                    [--rounds N] [--json FILE] [--markdown FILE] [MODEL …]
@@ -36,7 +42,12 @@ cargo xtask new op NAME --kind KIND --family FAMILY   a new op; KIND is primitiv
 cargo xtask new pass NAME                             a new pass
 cargo xtask new backend NAME --out DIR                a backend in a crate of its own, loaded with --library
 cargo xtask new ops NAME --out DIR                    ops in a crate of their own, loaded with --library
+cargo xtask proto                                      generates the types of ONNX's protocol buffers, onnx/proto/onnx.rs
 cargo xtask pjrt-plugin                               installs XLA's plugin for CPUs for this user, from PyPI
+cargo xtask python-packages                           onnxruntime, onnx, numpy and jaxlib in an environment of their own, from PyPI
+cargo xtask components                                installs what tests need and registries have: the plugin, NVRTC, Python packages;
+                                                   prints the OF_REQUIRE that makes tests fail without them
+cargo xtask pjrt-bindings HEADER                      generates the XLA backend's declarations from pjrt_c_api.h, by bindgen
 cargo xtask tensorrt [--sdk DIR]                      TensorRT-RTX from PyPI, or the one in DIR, with the shim in front of it
 ";
 
@@ -46,13 +57,19 @@ fn main() -> ExitCode {
     let result = match args.as_slice() {
         ["ci", rest @ ..] => ci::ci(rest),
         ["tidy"] => tidy::tidy(),
+        ["tidy", "--words"] => tidy::words(),
         ["bench", rest @ ..] => bench::bench(rest),
         ["conformance", rest @ ..] => conformance::conformance(rest),
+        ["prose", files @ ..] => prose::prose(files),
         ["round-trip", rest @ ..] => round_trip::round_trip(rest),
         ["fuzz-graphs", rest @ ..] => fuzz::fuzz(rest),
         ["gpu", rest @ ..] => gpu::gpu(rest),
         ["cuda-toolkit"] => cuda::toolkit(),
         ["bless", files @ ..] => bless::bless(files),
+        ["proto"] => proto::generate(),
+        ["components"] => components::components(),
+        ["python-packages"] => python::packages(),
+        ["pjrt-bindings", header] => pjrt_bindings::generate(header),
         ["pjrt-plugin"] => pjrt_plugin::install(),
         ["tensorrt", rest @ ..] => tensorrt::install(rest),
         ["new", rest @ ..] => new::new(rest),

@@ -1,7 +1,7 @@
 //! The compiler's side: a function becomes a plan of kernels for one device.
 
 use of_codegen::analysis::roles;
-use of_codegen::isa::{self, Isa};
+use of_codegen::isa::{self, Isa, Language};
 use of_codegen::library::{Libraries, Library};
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, CompileOptions, Overhead, Target, compile, extract, specialize};
@@ -11,7 +11,7 @@ use of_plan::{Collective, Rendezvous};
 use of_runtime::neutral;
 
 use crate::ffi::nccl;
-use crate::open;
+use crate::payload;
 
 /// Name in plans.
 pub const NAME: &str = "cuda";
@@ -35,9 +35,12 @@ impl Cuda {
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
         let (arch, libraries) = Libraries::of(arch);
         let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
-        let isa = Isa::by_name(&name).filter(|i| i.is_gpu()).ok_or_else(|| {
-            let known: Vec<_> =
-                isa::ISAS.iter().filter(|i| i.is_gpu()).map(|i| i.name.trim_start_matches("cuda-")).collect();
+        let isa = Isa::by_name(&name).filter(|i| i.language != Language::C).ok_or_else(|| {
+            let known: Vec<_> = isa::ISAS
+                .iter()
+                .filter(|i| i.language != Language::C)
+                .map(|i| i.name.trim_start_matches("cuda-"))
+                .collect();
             format!(
                 "there is no GPU architecture '{arch}'; there are {}, each also with +cublaslt and +cudnn behind it",
                 known.join(", ")
@@ -100,7 +103,7 @@ impl Backend for Cuda {
 
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic> {
         if !specialize::is_fixed(func) {
-            return Ok(open::write(func, &self.arch()));
+            return Ok(payload::write(func, &self.arch()));
         }
         let options = CompileOptions {
             model: String::new(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use of_codegen::library::Library;
 use of_runtime::{RankContext, Stopped};
 
-use crate::DeviceProgram;
+use crate::program::DeviceProgram;
 
 /// Why a program cannot be loaded or run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,10 +59,10 @@ pub enum DriverError {
     SharedDevice(u32, u32),
     /// An input is kept by another driver, so that the program does not find it.
     #[error("a value is not kept on the device that the program runs on")]
-    Elsewhere,
+    NotOnDevice,
     /// A rank's program without its rank context.
     #[error("the program takes part in transfers, and runs only beside other ranks")]
-    Alone,
+    NoRankContext,
     /// Another rank failed, so that this one stopped.
     #[error("another rank stopped")]
     Stopped,
@@ -97,24 +97,24 @@ pub trait Driver: Send + Sync {
         program: &DeviceProgram<'_>,
         device: usize,
         rank_context: Option<&RankContext>,
-        kept: &[Option<Arc<dyn Kept>>],
-    ) -> Result<Box<dyn Loaded>, DriverError>;
+        device_inputs: &[Option<Arc<dyn DeviceValue>>],
+    ) -> Result<Box<dyn LoadedProgram>, DriverError>;
 }
 
 /// A value that a program keeps on its device for others: what its last run left there.
-pub trait Kept: Any + Send + Sync {
+pub trait DeviceValue: Any + Send + Sync {
     /// Bytes of it.
     fn bytes(&self) -> u64;
 }
 
 /// Sees how far a device is.
-pub trait Watch: Send + Sync {
+pub trait Completion: Send + Sync {
     /// Whether what was put on it is through, well or not. A program whose steps wait for another's is not through before that.
-    fn is_through(&self) -> bool;
+    fn is_complete(&self) -> bool;
 }
 
 /// A program on a device.
-pub trait Loaded: Send {
+pub trait LoadedProgram: Send {
     /// The host's end of uploads and downloads, [`DeviceProgram::staging`] bytes.
     fn staging(&mut self) -> &mut [u8];
 
@@ -122,7 +122,7 @@ pub trait Loaded: Send {
     ///
     /// # Errors
     /// When the device breaks; then nothing is on its way.
-    fn put(&mut self) -> Result<(), DriverError>;
+    fn enqueue(&mut self) -> Result<(), DriverError>;
 
     /// Waits for what was put.
     ///
@@ -131,10 +131,10 @@ pub trait Loaded: Send {
     fn wait(&mut self) -> Result<(), DriverError>;
 
     /// What sees from any thread that what was put is through, where putting it needs no waiting.
-    fn watch(&self) -> Option<Arc<dyn Watch>> {
+    fn completion(&self) -> Option<Arc<dyn Completion>> {
         None
     }
 
     /// What it keeps for others, by the number of the output.
-    fn kept(&self, output: usize) -> Option<Arc<dyn Kept>>;
+    fn device_value(&self, output: usize) -> Option<Arc<dyn DeviceValue>>;
 }

@@ -1,103 +1,65 @@
-//! The runtime's side: a payload becomes a program on a device.
+//! A program of fixed extents on a device, as an executable of the runtime.
 
 use std::sync::Arc;
 
 use of_codegen::isa::SHIM;
 use of_plan::{Arg, ElementType, PlanFile, Rendezvous};
 use of_runtime::{
-    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, Loader, OnComplete, RankContext, Readers,
-    Tensor, TensorMut, TensorRef, Value, ValueMut, ValueRef,
+    AsyncExecutable, ExecError, Executable, Handle, LoadContext, LoadError, OnComplete, RankContext, Readers, Tensor,
+    TensorMut, TensorRef, Value, ValueMut, ValueRef,
 };
 
-use crate::driver::{Driver, DriverError, Kept, Loaded, Watch};
+use crate::driver::{Completion, DeviceValue, Driver, DriverError, LoadedProgram};
 use crate::ffi::{CudaDriver, EmulatedDriver};
-use crate::open::Open;
 use crate::poller::Poller;
-use crate::{DeviceProgram, Ends, NAME};
+use crate::program::{DeviceProgram, Endpoints};
 
-/// The loader of programs for GPUs. Plans for the emulated GPU run on the CPU.
-#[derive(Clone, Default)]
-pub struct Device {
-    driver: Option<Arc<dyn Driver>>,
-}
-
-impl Device {
-    /// With a driver of one's own.
-    pub fn with(driver: Arc<dyn Driver>) -> Device {
-        Device { driver: Some(driver) }
-    }
-}
-
-impl Loader for Device {
-    fn backend(&self) -> &str {
-        NAME
-    }
-
-    fn load(&self, payload: &[u8], context: LoadContext<'_>) -> Result<Box<dyn Executable>, LoadError> {
-        match Open::read(payload, context, self.driver.clone())? {
-            Some(open) if context.exec.rendezvous.is_empty() => Ok(Box::new(open)),
-            Some(_) => Err(LoadError::Payload("what is compiled during the run has no transfers".into())),
-            None => {
-                let readers = (0..context.exec.outputs.len()).map(|i| context.readers(i)).collect();
-                let (device, rank_context, kept) = (context.device, context.rank_context, kept(&context)?);
-                let loaded =
-                    load(payload, &Site { driver: self.driver.as_ref(), device, rank_context, kept, readers })?;
-                // What the plan says that it does is what was proven of it.
-                if !loaded.rendezvous.iter().eq(&context.exec.rendezvous) {
-                    return Err(LoadError::Payload("it has other transfers than the plan says".into()));
-                }
-                Ok(Box::new(loaded))
-            }
-        }
-    }
-}
-
-/// An input that another program keeps on the device, and where in that value it begins.
-pub(crate) type KeptInput = Option<(Arc<dyn Kept>, u64)>;
+/// An input that lies on the device, in a value of another program, and the offset at which it begins there.
+pub(crate) type DeviceInput = Option<(Arc<dyn DeviceValue>, u64)>;
 
 /// What [`Executable::handle`] gives to other programs.
-struct OnItsDevice(Arc<dyn Kept>);
+struct ValueHandle(Arc<dyn DeviceValue>);
 
 /// The inputs of a task that other programs keep on the device.
-pub(crate) fn kept(context: &LoadContext<'_>) -> Result<Vec<KeptInput>, LoadError> {
+pub(crate) fn device_inputs(context: &LoadContext<'_>) -> Result<Vec<DeviceInput>, LoadError> {
     let one = |(handle, arg): (&Option<Handle>, &Arg)| {
         let Some(handle) = handle else { return Ok(None) };
-        let own = handle.downcast_ref::<OnItsDevice>();
-        let own = own.ok_or_else(|| LoadError::Failed("a value is kept by another loader".into()))?;
+        let own = handle.downcast_ref::<ValueHandle>();
+        let own = own.ok_or_else(|| LoadError::Failed("a value lies on a device of another loader".into()))?;
         Ok(Some((Arc::clone(&own.0), arg.byte_offset)))
     };
     context.handles.iter().zip(&context.exec.inputs).map(one).collect()
 }
 
 /// Where a program is brought to, and what is around it.
-pub(crate) struct Site<'a> {
+pub(crate) struct LoadTarget<'a> {
     /// The driver, if it is not that of the program's architecture.
     pub driver: Option<&'a Arc<dyn Driver>>,
     /// The number of the device.
     pub device: usize,
     /// What a program needs that exchanges with other ranks.
     pub rank_context: Option<&'a RankContext>,
-    /// See [`kept`].
-    pub kept: Vec<KeptInput>,
+    /// See [`device_inputs`].
+    pub device_inputs: Vec<DeviceInput>,
     /// Who reads its outputs; the host alone those that are not here.
     pub readers: Vec<Readers>,
 }
 
 /// Brings a program of fixed extents to a device.
-pub(crate) fn load(payload: &[u8], site: &Site<'_>) -> Result<OnDevice, LoadError> {
+pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExecutable, LoadError> {
     let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
-    let places = site.kept.iter().map(|k| k.as_ref().map(|(_, from)| *from)).collect();
-    let ends = Ends { kept: places, readers: site.readers.clone() };
+    let offsets = target.device_inputs.iter().map(|k| k.as_ref().map(|(_, from)| *from)).collect();
+    let ends = Endpoints { device_inputs: offsets, readers: target.readers.clone() };
     let program = DeviceProgram::of(&plan, &ends).map_err(LoadError::Payload)?;
-    let kept: Vec<_> = site.kept.iter().map(|k| k.as_ref().map(|(value, _)| Arc::clone(value))).collect();
-    for (input, from, bytes) in program.takes() {
-        let all = kept[input].as_ref().map_or(0, |value| value.bytes());
+    let values: Vec<_> = target.device_inputs.iter().map(|k| k.as_ref().map(|(value, _)| Arc::clone(value))).collect();
+    for (input, from, bytes) in program.copies_in() {
+        let all = values[input].as_ref().map_or(0, |value| value.bytes());
         if from.checked_add(bytes).is_none_or(|end| end > all) {
             return Err(LoadError::Payload("it takes more than there is of a value on the device".into()));
         }
     }
-    let (emulated, device) = (program.isa.starts_with(SHIM), site.device);
-    let driver: &dyn Driver = match site.driver {
+    let (emulated, device) = (program.isa.starts_with(SHIM), target.device);
+    let driver: &dyn Driver = match target.driver {
         Some(driver) => &**driver,
         None if emulated => &EmulatedDriver,
         None => &CudaDriver,
@@ -107,38 +69,39 @@ pub(crate) fn load(payload: &[u8], site: &Site<'_>) -> Result<OnDevice, LoadErro
         DriverError::Memory { .. } | DriverError::Call { .. } => LoadError::Failed(e.to_string()),
         _ => LoadError::Unsupported(e.to_string()),
     };
-    let loaded = driver.load(&program, device, site.rank_context, &kept).map_err(failed)?;
-    let watch = loaded.watch().map(|watch| Ok((watch, Poller::get().map_err(failed)?))).transpose()?;
+    let loaded = driver.load(&program, device, target.rank_context, &values).map_err(failed)?;
+    let watch = loaded.completion().map(|watch| Ok((watch, Poller::get().map_err(failed)?))).transpose()?;
     tracing::debug!(memory = program.memory, steps = program.steps.len(), emulated, device, "a program is on a device");
     let ports = plan.plan().programs.first().map_or(&[][..], |p| &p.outputs);
     let results = ports.iter().map(|p| (p.dtype(), p.dims.clone())).collect();
     let rendezvous = program.exchanges().map(|e| e.meeting.clone()).collect();
-    let given = |i: usize| ends.kept.get(i).is_none_or(Option::is_none);
+    let given = |i: usize| ends.device_inputs.get(i).is_none_or(Option::is_none);
     let fetched = |i: usize| ends.readers.get(i).is_none_or(|r| r.outside);
     let there = |of: &[(u64, u64)], host: &dyn Fn(usize) -> bool| {
         of.iter().enumerate().map(|(i, place)| host(i).then_some(*place)).collect()
     };
     let (inputs, outputs) = (there(&program.inputs, &given), there(&program.outputs, &fetched));
     let DeviceProgram { statuses, names, .. } = program;
-    Ok(OnDevice { loaded, watch, inputs, outputs, results, statuses: statuses.1, names, rendezvous })
+    Ok(DeviceExecutable { loaded, watch, inputs, outputs, results, statuses: statuses.1, names, rendezvous })
 }
 
 /// A program on a device, with the places of what goes in and out in staging memory; none of what stays on the device.
-pub(crate) struct OnDevice {
-    loaded: Box<dyn Loaded>,
+pub(crate) struct DeviceExecutable {
+    loaded: Box<dyn LoadedProgram>,
     /// Where it goes on beside the host.
-    watch: Option<(Arc<dyn Watch>, &'static Poller)>,
+    watch: Option<(Arc<dyn Completion>, &'static Poller)>,
     inputs: Vec<Option<(u64, u64)>>,
     outputs: Vec<Option<(u64, u64)>>,
     results: Vec<(ElementType, Vec<i64>)>,
     statuses: u64,
     names: Vec<String>,
-    rendezvous: Vec<Rendezvous>,
+    /// The transfers in which it takes part, in order.
+    pub rendezvous: Vec<Rendezvous>,
 }
 
-impl OnDevice {
+impl DeviceExecutable {
     /// Brings the inputs to staging memory and puts the program on the device.
-    fn put(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), ExecError> {
+    fn enqueue(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), ExecError> {
         if inputs.len() != self.inputs.len() {
             return Err(ExecError::Failed("the program has other inputs".into()));
         }
@@ -158,7 +121,7 @@ impl OnDevice {
                 }
             }
         }
-        self.loaded.put().map_err(failed)
+        self.loaded.enqueue().map_err(failed)
     }
 
     /// Waits for the program and takes the outputs from staging memory.
@@ -194,14 +157,14 @@ impl OnDevice {
     }
 }
 
-impl Executable for OnDevice {
+impl Executable for DeviceExecutable {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
-        self.put(inputs)?;
+        self.enqueue(inputs)?;
         self.take(outputs)
     }
 
     fn handle(&self, output: usize) -> Option<Handle> {
-        self.loaded.kept(output).map(|value| Arc::new(OnItsDevice(value)) as Handle)
+        self.loaded.device_value(output).map(|value| Arc::new(ValueHandle(value)) as Handle)
     }
 
     fn as_async(&mut self) -> Option<&mut dyn AsyncExecutable> {
@@ -209,9 +172,9 @@ impl Executable for OnDevice {
     }
 }
 
-impl AsyncExecutable for OnDevice {
+impl AsyncExecutable for DeviceExecutable {
     fn begin(&mut self, inputs: &[ValueRef<'_>], over: &OnComplete) -> Result<(), ExecError> {
-        self.put(inputs)?;
+        self.enqueue(inputs)?;
         match &self.watch {
             Some((watch, poller)) => poller.watch(Arc::clone(watch), Arc::clone(over)),
             None => over(),

@@ -4,7 +4,7 @@
 //! needs NVRTC there.
 //!
 //! [`Cuda`] compiles a function of fixed extents as the CPU's is, with the printers for GPUs, into a plan of its own, which
-//! is the payload. Its loader, [`Device`], turns that plan into a [`DeviceProgram`]: one piece of device memory, and steps
+//! is the payload. Its loader, [`Device`], segments that plan into a [`DeviceProgram`]: one piece of device memory, and steps
 //! that never change, so that a driver records them once (a CUDA graph) and each run replays them. A driver is thin
 //! ([`Driver`]); there is one for CUDA and one that runs the very same program on the CPU, where a plan for the emulated
 //! GPU runs. A program on a GPU goes on beside the host: one thread of the process looks whether it is through. All `unsafe` code lies in `ffi`.
@@ -13,13 +13,15 @@ mod backend;
 mod driver;
 mod executable;
 mod ffi;
+mod loader;
 mod open;
-mod parts;
+mod payload;
 mod poller;
 mod program;
+mod segments;
 
 pub use backend::{Cuda, NAME};
-pub use driver::{Driver, DriverError, Kept, Loaded, Watch};
-pub use executable::Device;
-pub use parts::Part;
-pub use program::{Code, DeviceProgram, Ends, Exchange, Operand, Step, WORKSPACE};
+pub use driver::{Completion, DeviceValue, Driver, DriverError, LoadedProgram};
+pub use loader::Device;
+pub use program::{DeviceProgram, Endpoints, Exchange, KernelCode, Operand, Step, WORKSPACE};
+pub use segments::Segment;

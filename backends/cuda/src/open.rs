@@ -11,34 +11,27 @@ use of_ops::structural::Constant;
 use of_plan::{ArgSource, ElementType};
 use of_runtime::{ExecError, Executable, LoadContext, LoadError, ValueMut, ValueRef};
 
-use crate::Cuda;
+use crate::backend::Cuda;
 use crate::driver::Driver;
-use crate::executable::{self, KeptInput, OnDevice, Site};
+use crate::executable::{self, DeviceExecutable, DeviceInput, LoadTarget};
+use crate::payload;
 
-/// The first words of a payload; the architecture follows, as [`Cuda::new`] takes it.
-const MAGIC: &str = "of-cuda open ";
-
-/// The payload of a function.
-pub fn write(func: &Func, arch: &str) -> Vec<u8> {
-    format!("{MAGIC}{arch}\n{}", specialize::write(func)).into_bytes()
-}
-
-/// A region whose extents are told by its inputs.
-pub struct Open {
+/// A function whose extents are bound by its inputs at each run.
+pub struct DynamicShapes {
     func: Func,
     compiler: Cuda,
     driver: Option<Arc<dyn Driver>>,
     /// The number of the device.
     device: usize,
     /// Which inputs other programs keep on the device.
-    kept: Vec<KeptInput>,
+    device_inputs: Vec<DeviceInput>,
     /// Which inputs are constants of the plan: they become part of programs.
     weights: Vec<bool>,
     /// By the extents of the other inputs.
-    programs: HashMap<Vec<Vec<i64>>, OnDevice>,
+    programs: HashMap<Vec<Vec<i64>>, DeviceExecutable>,
 }
 
-impl Open {
+impl DynamicShapes {
     /// The region of a payload; nothing where it is one of fixed extents.
     ///
     /// # Errors
@@ -47,34 +40,31 @@ impl Open {
         payload: &[u8],
         context: LoadContext<'_>,
         driver: Option<Arc<dyn Driver>>,
-    ) -> Result<Option<Open>, LoadError> {
-        let Some(rest) = payload.strip_prefix(MAGIC.as_bytes()) else { return Ok(None) };
-        let wrong = |why: &str| LoadError::Payload(why.into());
-        let end = rest.iter().position(|b| *b == b'\n').ok_or_else(|| wrong("there is no text"))?;
-        let arch = std::str::from_utf8(&rest[..end]).map_err(|_| wrong("the architecture is not UTF-8"))?;
-        Ok(Some(Open {
-            func: specialize::read(&rest[end + 1..]).map_err(LoadError::Payload)?,
-            compiler: Cuda::new(arch, Cache::user()).map_err(|why| wrong(&why))?,
+    ) -> Result<Option<DynamicShapes>, LoadError> {
+        let Some((arch, func)) = payload::read(payload)? else { return Ok(None) };
+        Ok(Some(DynamicShapes {
+            func,
+            compiler: Cuda::new(arch, Cache::user()).map_err(LoadError::Payload)?,
             driver,
             device: context.device,
-            kept: executable::kept(&context)?,
+            device_inputs: executable::device_inputs(&context)?,
             weights: context.exec.inputs.iter().map(|a| matches!(a.source, Some(ArgSource::Weight(_)))).collect(),
             programs: HashMap::new(),
         }))
     }
 
     /// The program for these inputs.
-    fn program(&self, inputs: &[Input<'_>]) -> Result<OnDevice, ExecError> {
+    fn program(&self, inputs: &[Input<'_>]) -> Result<DeviceExecutable, ExecError> {
         let dims: Vec<Option<&[i64]>> = inputs.iter().map(|i| Some(i.1)).collect();
         let mut func = specialize::specialize(&self.func, &dims).map_err(ExecError::Input)?;
         func = self.with_weights(&func, inputs)?;
         let payload = self.compiler.compile(&func).map_err(|d| ExecError::Unsupported(d.to_string()))?;
-        let kept = self.kept.iter().zip(&self.weights).filter(|(_, weight)| !**weight);
-        let site = Site {
+        let device_inputs = self.device_inputs.iter().zip(&self.weights).filter(|(_, weight)| !**weight);
+        let site = LoadTarget {
             driver: self.driver.as_ref(),
             device: self.device,
             rank_context: None,
-            kept: kept.map(|(kept, _)| kept.clone()).collect(),
+            device_inputs: device_inputs.map(|(input, _)| input.clone()).collect(),
             readers: Vec::new(),
         };
         executable::load(&payload, &site).map_err(|e| match e {
@@ -123,7 +113,7 @@ fn seen<'a>(v: &'a ValueRef<'_>) -> Result<Input<'a>, ExecError> {
     tensor.ok_or_else(|| ExecError::Unsupported("GPUs take tensors of numbers alone".into()))
 }
 
-impl Executable for Open {
+impl Executable for DynamicShapes {
     fn run(&mut self, inputs: &[ValueRef<'_>], outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         let seen = inputs.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
         let weight = |i: usize| self.weights.get(i).is_some_and(|w| *w);

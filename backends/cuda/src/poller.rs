@@ -4,11 +4,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use of_runtime::OnComplete;
 
-use crate::driver::{DriverError, Watch};
+use crate::driver::{Completion, DriverError};
 
 /// Work that was put on a device, and whom to tell.
 struct Watched {
-    work: Arc<dyn Watch>,
+    work: Arc<dyn Completion>,
     over: OnComplete,
     through: bool,
 }
@@ -37,7 +37,7 @@ impl Poller {
     }
 
     /// Has `over` called once what was put on a device is through.
-    pub fn watch(&self, work: Arc<dyn Watch>, over: OnComplete) {
+    pub fn watch(&self, work: Arc<dyn Completion>, over: OnComplete) {
         self.lock().push(Watched { work, over, through: false });
         self.wake.notify_one();
     }
@@ -57,7 +57,7 @@ impl Poller {
             drop(come);
             // What waits for others on the device was put later. It is looked at before them, so that they are through where it
             // is, and told of after them.
-            watched.iter_mut().rev().for_each(|w| w.through = w.work.is_through());
+            watched.iter_mut().rev().for_each(|w| w.through = w.work.is_complete());
             watched.iter().filter(|w| w.through).for_each(|w| (w.over)());
             watched.retain(|w| !w.through);
             std::thread::yield_now();

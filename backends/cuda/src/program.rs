@@ -4,8 +4,6 @@ use of_codegen::library::{Call, Library};
 use of_plan::{Arg, ArgSource, Exec, PlanFile, Port, Program, Regst, Rendezvous, Task};
 use of_runtime::{RankContext, Readers};
 
-use crate::parts::overlap;
-
 /// Buffers on a device start at multiples of this many bytes.
 const ALIGN: u64 = 256;
 
@@ -14,7 +12,7 @@ pub const WORKSPACE: u64 = 32 << 20;
 
 /// A kernel of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code<'a> {
+pub struct KernelCode<'a> {
     /// A cubin, or code for the CPU that emulates a GPU.
     pub bytes: &'a [u8],
     /// Offset of the entry point in code for a CPU.
@@ -43,7 +41,7 @@ pub enum Step {
         bytes: u64,
     },
     /// From a value that another program keeps on the device.
-    Take {
+    CopyIn {
         /// Which input of the program it is.
         input: usize,
         /// In the value.
@@ -54,7 +52,7 @@ pub enum Step {
         bytes: u64,
     },
     /// To a value that is kept on the device for other programs.
-    Keep {
+    CopyOut {
         /// Which output of the program it is.
         output: usize,
         /// On the device.
@@ -108,12 +106,17 @@ pub struct Operand {
 
 /// Where inputs of a program come from, and where its outputs go.
 #[derive(Clone, Debug, Default)]
-pub struct Ends {
+pub struct Endpoints {
     /// For each input that another program keeps on the device, where in that value it begins; what is not here comes from the
     /// host.
-    pub kept: Vec<Option<u64>>,
+    pub device_inputs: Vec<Option<u64>>,
     /// Who reads each output; what is not here goes to the host.
     pub readers: Vec<Readers>,
+}
+
+/// Whether two pieces of memory have a byte in common.
+pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
+    a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }
 
 /// The share of a rank in a transfer.
@@ -158,7 +161,7 @@ pub struct DeviceProgram<'a> {
     /// What lies on the device before the first run, and where.
     pub constants: Vec<(u64, &'a [u8])>,
     /// Kernels.
-    pub kernels: Vec<Code<'a>>,
+    pub kernels: Vec<KernelCode<'a>>,
     /// Steps in their order.
     pub steps: Vec<Step>,
     /// Place and bytes of each input in staging memory.
@@ -178,7 +181,7 @@ impl<'a> DeviceProgram<'a> {
     ///
     /// # Errors
     /// What in the plan no device can do.
-    pub fn of(plan: &'a PlanFile, ends: &Ends) -> Result<DeviceProgram<'a>, String> {
+    pub fn of(plan: &'a PlanFile, ends: &Endpoints) -> Result<DeviceProgram<'a>, String> {
         let program = plan.plan().programs.first().ok_or("the plan has no program")?;
         plan.verify_program(0).map_err(|f| f.first().map_or_else(String::new, ToString::to_string))?;
         let mut out = DeviceProgram {
@@ -206,7 +209,7 @@ impl<'a> DeviceProgram<'a> {
             if code.isa != out.isa {
                 return Err(format!("a kernel is for {} in a program for {}", code.isa, out.isa));
             }
-            out.kernels.push(Code { bytes, entry: code.entry });
+            out.kernels.push(KernelCode { bytes, entry: code.entry });
         }
         let place = Places { program, weights };
         let launches = program.tasks.iter().filter(|t| matches!(t.exec, Some(Exec::Kernel(_)))).count() as u64;
@@ -217,11 +220,11 @@ impl<'a> DeviceProgram<'a> {
         }
         out.statuses.0 = out.memory;
         out.memory += (4 * launches).next_multiple_of(ALIGN);
-        let kept = |i: usize| ends.kept.get(i).copied().flatten();
+        let on_device = |i: usize| ends.device_inputs.get(i).copied().flatten();
         let readers = |i: usize| ends.readers.get(i).copied().unwrap_or(Readers { inside: false, outside: true });
         // What stays on the device needs no memory of the host.
         let size = |p: &Port, host: bool| place.regst(p.regst).map(|(_, n)| if host { n } else { 0 });
-        out.inputs = out.room(program.inputs.iter().enumerate().map(|(i, p)| size(p, kept(i).is_none())))?;
+        out.inputs = out.room(program.inputs.iter().enumerate().map(|(i, p)| size(p, on_device(i).is_none())))?;
         out.outputs = out.room(program.outputs.iter().enumerate().map(|(i, p)| size(p, readers(i).outside)))?;
         out.statuses.1 = out.room(std::iter::once(Some(4 * launches)))?[0].0;
         for task in &program.tasks {
@@ -245,8 +248,8 @@ impl<'a> DeviceProgram<'a> {
                     let port = program.inputs.get(p.port as usize).ok_or_else(|| refuse("has no port"))?;
                     let (to, bytes) = place.regst(port.regst).ok_or_else(|| refuse("feeds no buffer"))?;
                     let input = p.port as usize;
-                    match kept(input) {
-                        Some(from) => out.steps.push(Step::Take { input, from, to, bytes }),
+                    match on_device(input) {
+                        Some(from) => out.steps.push(Step::CopyIn { input, from, to, bytes }),
                         None if bytes > 0 => out.steps.push(Step::Upload { from: out.inputs[input].0, to, bytes }),
                         None => {}
                     }
@@ -256,7 +259,7 @@ impl<'a> DeviceProgram<'a> {
                     let (from, bytes) = place.regst(port.regst).ok_or_else(|| refuse("fetches no buffer"))?;
                     let output = p.port as usize;
                     if readers(output).inside {
-                        out.steps.push(Step::Keep { output, from, bytes });
+                        out.steps.push(Step::CopyOut { output, from, bytes });
                     }
                     if readers(output).outside && bytes > 0 {
                         out.steps.push(Step::Download { from, to: out.outputs[output].0, bytes });
@@ -308,17 +311,17 @@ impl<'a> DeviceProgram<'a> {
     }
 
     /// What it takes of values that other programs keep: number of the input, place in the value, bytes.
-    pub fn takes(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
+    pub fn copies_in(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
         self.steps.iter().filter_map(|step| match *step {
-            Step::Take { input, from, bytes, .. } => Some((input, from, bytes)),
+            Step::CopyIn { input, from, bytes, .. } => Some((input, from, bytes)),
             _ => None,
         })
     }
 
     /// What it keeps for other programs: number of the output, bytes.
-    pub fn keeps(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+    pub fn copies_out(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.steps.iter().filter_map(|step| match *step {
-            Step::Keep { output, bytes, .. } => Some((output, bytes)),
+            Step::CopyOut { output, bytes, .. } => Some((output, bytes)),
             _ => None,
         })
     }
@@ -343,7 +346,9 @@ impl<'a> DeviceProgram<'a> {
             Step::Download { from, to, bytes } => {
                 inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.staging)
             }
-            Step::Take { to: at, bytes, .. } | Step::Keep { from: at, bytes, .. } => inside(*at, *bytes, self.memory),
+            Step::CopyIn { to: at, bytes, .. } | Step::CopyOut { from: at, bytes, .. } => {
+                inside(*at, *bytes, self.memory)
+            }
             Step::Copy { from, to, bytes } => inside(*from, *bytes, self.memory) && inside(*to, *bytes, self.memory),
             Step::Call { call, args, .. } => {
                 let each = call.dtype().bits().map_or(0, |b| b as u64 / 8);
@@ -361,10 +366,10 @@ impl<'a> DeviceProgram<'a> {
             }
         };
         let constants = self.constants.iter().all(|(at, b)| inside(*at, b.len() as u64, self.memory));
-        let mut kept: Vec<usize> = self.keeps().map(|(output, _)| output).collect();
-        kept.sort_unstable();
-        if kept.windows(2).any(|w| w[0] == w[1]) {
-            return Err("an output is kept twice".into());
+        let mut outputs: Vec<usize> = self.copies_out().map(|(output, _)| output).collect();
+        outputs.sort_unstable();
+        if outputs.windows(2).any(|w| w[0] == w[1]) {
+            return Err("an output is copied to the device value twice".into());
         }
         if constants && self.steps.iter().all(fits) { Ok(()) } else { Err("a step reaches out of its memory".into()) }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{cache, emulated, function_of, numbers, placed, plan, to_runtime};
 use of_codegen::toolchain::cache::Cache;
 use of_codegen::{Backend, Pin, Request, place};
-use of_cuda::{Cuda, Device, DeviceProgram, Driver, DriverError, Kept, Loaded};
+use of_cuda::{Cuda, Device, DeviceProgram, DeviceValue, Driver, DriverError, LoadedProgram};
 use of_ir::Func;
 use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
@@ -238,8 +238,8 @@ impl Driver for Full {
         program: &DeviceProgram<'_>,
         _: usize,
         _: Option<&RankContext>,
-        _: &[Option<Arc<dyn Kept>>],
-    ) -> Result<Box<dyn Loaded>, DriverError> {
+        _: &[Option<Arc<dyn DeviceValue>>],
+    ) -> Result<Box<dyn LoadedProgram>, DriverError> {
         Err(DriverError::Memory { needed: program.memory, free: 7 })
     }
 }

@@ -7,6 +7,7 @@ use of_codegen::emit::Port;
 use of_codegen::physical::element_type;
 use of_codegen::{Backend, Overhead, extract, specialize};
 use of_diag::{Code as ErrorCode, Diagnostic};
+use of_emit::Port;
 use of_ir::{Func, Graph, OpId};
 use of_plan::ElementType;
 use of_runtime::{

@@ -1,8 +1,8 @@
 //! What stands in a plan for a region: a line that says what follows, then machine code, or text where extents are open.
 
-use of_codegen::emit::{Port, port_of_word, port_word};
-use of_codegen::specialize;
 use of_codegen::toolchain::object::Blob;
+use of_codegen::specialize;
+use of_emit::{Port, port_of_word, port_word};
 use of_ir::Func;
 
 const CODE: &str = "of-mlir 1 code ";

@@ -4,13 +4,13 @@
 //! stand for the other.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Write;
 
 use of_codegen::Isa;
 use of_codegen::kernel::body::{Body, Node, Reduce};
 use of_codegen::kernel::extent::numbers;
 use of_codegen::kernel::space::{self, row_major};
 use of_codegen::kernel::{Extent, Nest};
+use of_emit::Text;
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
@@ -39,10 +39,10 @@ pub fn kernel(nest: &Nest, isa: &Isa) -> Result<Kernel, String> {
         Nest::Rows { body, dims, inner } => Rows::of(body, dims, *inner)?,
         _ => return Err("elementwise and row-wise nests alone have a form in the vector dialect".into()),
     };
-    let mut printer = Printer { rows: &rows, lanes: isa.lanes, text: String::new(), next: 0, reduced: HashMap::new() };
+    let mut printer = Printer { rows: &rows, lanes: isa.lanes, text: Text::new("%v"), reduced: HashMap::new() };
     printer.print()?;
     let iterations = rows.outer.iter().product();
-    Ok(Kernel { text: crate::emit::kernel(&printer.text, "%status", &BTreeSet::new(), isa)?, iterations })
+    Ok(Kernel { text: crate::emit::kernel(&printer.text.lines, "%status", &BTreeSet::new(), isa)?, iterations })
 }
 
 /// Rows of a space, and how each argument is read or written along them.
@@ -116,8 +116,7 @@ impl<'b> Rows<'b> {
 struct Printer<'r> {
     rows: &'r Rows<'r>,
     lanes: usize,
-    text: String,
-    next: usize,
+    text: Text,
     /// Results of reductions of the row, in all lanes.
     reduced: HashMap<usize, Item>,
 }
@@ -135,12 +134,11 @@ struct Arg {
 
 impl Printer<'_> {
     fn line(&mut self, text: &str) {
-        let _ = writeln!(self.text, "    {text}");
+        self.text.line(text);
     }
 
     fn name(&mut self, text: &str) -> String {
-        let name = format!("%v{}", self.next);
-        self.next += 1;
+        let name = self.text.fresh();
         self.line(&format!("{name} = {text}"));
         name
     }
@@ -150,7 +148,7 @@ impl Printer<'_> {
     }
 
     fn scalars(&mut self) -> Scalars<'_> {
-        Scalars::new(&mut self.text, &mut self.next, Some(self.lanes))
+        Scalars::new(&mut self.text, Some(self.lanes))
     }
 
     fn print(&mut self) -> Result<(), String> {
@@ -161,7 +159,7 @@ impl Printer<'_> {
         let mut args = Vec::new();
         for (i, dtype) in dtypes.iter().enumerate() {
             let elements = rows.elements(i);
-            let memory = pointer::argument(&mut self.text, &mut self.next, i, stored(*dtype)?, &[elements]);
+            let memory = pointer::argument(&mut self.text, i, stored(*dtype)?, &[elements]);
             let ty = format!("memref<{elements}x{}>", stored(*dtype)?);
             args.push(Arg { memory, ty, dtype: *dtype, base: String::new(), step: rows.strides[i].1 });
         }
@@ -221,8 +219,7 @@ impl Printer<'_> {
         let whole = inner - inner % lanes;
         if whole > 0 {
             let (from, to, step) = (self.index(0), self.index(whole), self.index(lanes));
-            let at = format!("%i{}", self.next);
-            self.next += 1;
+            let at = format!("%i{}", self.text.number());
             self.line(&format!("scf.for {at} = {from} to {to} step {step} {{"));
             body(self, &at, None)?;
             self.line("}");
@@ -357,8 +354,8 @@ impl Printer<'_> {
         let whole = inner - inner % lanes;
         if whole > 0 {
             let (from, to, step) = (self.index(0), self.index(whole), self.index(lanes));
-            let (at, own, all) = (format!("%i{}", self.next), format!("%a{}", self.next), format!("%r{}", self.next));
-            self.next += 1;
+            let number = self.text.number();
+            let (at, own, all) = (format!("%i{number}"), format!("%a{number}"), format!("%r{number}"));
             self.line(&format!(
                 "{all} = scf.for {at} = {from} to {to} step {step} iter_args({own} = {}) -> ({vector}) {{",
                 first.name

@@ -1,9 +1,5 @@
 //! Attention as one kernel, on CPUs and on the emulated GPU, against the interpreter.
 
-mod skipped;
-#[path = "../../tests/mod.rs"]
-mod support;
-
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -16,7 +12,9 @@ use of_ops::{Value, interpret};
 use of_plan::{ElementType, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
-use skipped::{emulated_gpu, nvrtc};
+use of_test_support::compare::{Tolerance, assert_close};
+use of_test_support::component::{CPU_BF16, available};
+use of_test_support::plans::{self as support, emulated_gpu, nvrtc};
 use support::function_of as function;
 
 /// What is attended to.
@@ -266,17 +264,8 @@ fn check_function(what: &str, isa: &'static Isa, f: &Func, inputs: &[Value], ker
         let mut session = Session::new(Arc::clone(&plan), 0, options, &[Arc::new(Reference)]).unwrap();
         let values = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
         let got = session.run(values).unwrap_or_else(|e| panic!("{what}: {e}"));
-        for (r, (got, want)) in got.iter().zip(&want).enumerate() {
-            let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(got).unwrap(), want) else { panic!("{what}") };
-            assert_eq!(g.dims(), w.dims(), "{what}");
-            let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-            let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
-            let differs = |(a, b): (&f64, &f64)| !((a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * largest);
-            if let Some(i) = g.iter().zip(&w).position(differs) {
-                let (g, w) = (g[i], w[i]);
-                panic!("{what}, {threads} threads: element {i} of result {r} is {g}, the interpreter says {w}");
-            }
-        }
+        let got: Vec<Value> = got.iter().map(|v| from_runtime(v).unwrap()).collect();
+        assert_close(&format!("{what}, {threads} threads"), &got, &want, Tolerance::of_largest(tolerance));
     }
 }
 
@@ -337,7 +326,7 @@ fn attention_is_one_kernel_on_cpus() {
 #[test]
 fn attention_to_bf16_is_one_kernel_where_a_cpu_multiplies_it() {
     let isa = Isa::host();
-    if !isa.multiplies(DType::BF16) {
+    if !available(&CPU_BF16, isa.multiplies(DType::BF16).then_some(()).ok_or(isa.name)) {
         return;
     }
     for (seed, (name, case)) in cases().into_iter().enumerate() {

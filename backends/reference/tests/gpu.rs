@@ -1,9 +1,5 @@
 //! Kernels for GPUs on the emulated one: its errors, and shapes that take every path of their schedules.
 
-mod skipped;
-#[path = "../../tests/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 
 use of_codegen::Target;
@@ -23,7 +19,8 @@ use of_ops::{Value, interpret};
 use of_plan::{ElementType, Environment, Exec, PlanBuilder, PlanFile, PlanInfo};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, Session};
-use skipped::{emulated_gpu, nvrtc};
+use of_test_support::compare::{Tolerance, assert_close};
+use of_test_support::plans::{self as support, emulated_gpu, nvrtc};
 
 fn run(plan: PlanFile, inputs: &[Value]) -> Result<Vec<Value>, String> {
     let options = Options { threads: 2, profile: false };
@@ -83,7 +80,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
         inputs: vec![port()],
         outputs: vec![port()],
         symbols: Vec::new(),
-        together: true,
+        merges_collectives: true,
     };
     builder.add_program(physical.assemble("main", false));
     let plan = PlanFile::from_builder(&builder).unwrap();
@@ -146,14 +143,7 @@ fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value
     let want = interpret::run_graph(&graph, inputs).unwrap_or_else(|d| panic!("{name}: {d}"));
     let plan = planned(isa, graph);
     let got = run(plan, inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
-    for (g, w) in got.iter().zip(&want) {
-        let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("{name}: no tensors") };
-        assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{name}");
-        let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-        let largest = w.iter().fold(1e-3f64, |m, x| m.max(x.abs()));
-        let bad = g.iter().zip(&w).position(|(a, b)| (a - b).abs() > tolerance * largest || a.is_nan());
-        assert!(bad.is_none(), "{name}: element {bad:?} is {}, it should be {}", g[bad.unwrap()], w[bad.unwrap()]);
-    }
+    assert_close(name, &got, &want, Tolerance::of_largest(tolerance));
 }
 
 /// The plan of a graph after the passes.

@@ -1,8 +1,4 @@
-//! Native code against the interpreter: every op of the list on its samples, and random graphs.
-
-mod skipped;
-#[path = "../../tests/mod.rs"]
-mod support;
+//! Native code against the interpreter: random graphs, control flow, and kernels with several schedules.
 
 use std::sync::Arc;
 
@@ -11,12 +7,14 @@ use of_codegen::toolchain::cache::Cache;
 use of_codegen::{CompileOptions, Target, compile};
 use of_ir::{Dim, Func, Graph, Module, NewOp, Rewriter, Tensor, TensorType, Type, ValueId};
 use of_ops::sample::Rng;
-use of_ops::structural::{Constant, NoneValue, Return};
-use of_ops::{Value, interpret, list};
+use of_ops::structural::{Constant, Return};
+use of_ops::{Value, interpret};
 use of_passes::Manager;
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, RunError, Session};
-use skipped::{emulated_gpu, nvrtc};
+use of_test_support::compare::{self, Tolerance};
+use of_test_support::op;
+use of_test_support::plans::{self as support, emulated_gpu, nvrtc};
 
 /// Runs `f` through the passes, code generation, a plan and the runtime.
 fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Vec<Value> {
@@ -39,245 +37,14 @@ fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::D
     Ok(compile(&[("main".into(), &support::after_passes(module))], &options)?.open()?)
 }
 
-/// Largest difference over largest magnitude; exact equality for anything that is no float.
+/// Fails where results differ by more than rounding.
 fn assert_close(what: &str, got: &[Value], want: &[Value]) {
     assert_within(2e-6, what, got, want);
 }
 
 /// The same, with what rounding may change as a part of the largest number.
 fn assert_within(part: f64, what: &str, got: &[Value], want: &[Value]) {
-    assert_eq!(got.len(), want.len(), "{what}");
-    for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else {
-            assert_eq!(g, w, "{what}: output {i}");
-            continue;
-        };
-        assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{what}: output {i}");
-        if !w.dtype().is_float() {
-            // Rounding to a quantised number may fall to either side when the exact value lies in the middle.
-            let quantised = what.contains("quantize") || what.contains("qlinear");
-            let step = g
-                .to_i64s()
-                .zip(w.to_i64s())
-                .map(|(a, b)| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).max().unwrap_or(0));
-            assert!(
-                g == w || (quantised && step == Some(1)),
-                "{what}: output {i} is {:?}, the interpreter says {:?}",
-                g.to_i64s(),
-                w.to_i64s()
-            );
-            continue;
-        }
-        let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-        let largest = w.iter().filter(|x| x.is_finite()).fold(1e-3f64, |m, x| m.max(x.abs()));
-        for (k, (a, b)) in g.iter().zip(&w).enumerate() {
-            let same = (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= part * largest + part * b.abs();
-            assert!(same, "{what}: output {i}[{k}] is {a}, the interpreter says {b}");
-        }
-    }
-}
-
-/// One op on its sample; small integer tensors (shapes, axes) are constants, the rest are inputs. `open` leaves the
-/// extents of the inputs open: equal numbers become the same symbol. Then there may be no such op.
-fn one_op(op: &dyn of_ops::Op, operands: &[Value], open: bool) -> Option<(Func, Vec<Value>)> {
-    let mut graph = Graph::new();
-    let entry = graph.entry();
-    let mut inputs = Vec::new();
-    let mut rw = Rewriter::new(&mut graph, "test");
-    let mut ids: Vec<ValueId> = Vec::new();
-    for (i, v) in operands.iter().enumerate() {
-        let weight = i == 1 && op.decl().name().starts_with("of.conv");
-        ids.push(match v {
-            Value::None => rw.create_one(NoneValue {}, &[]).unwrap(),
-            Value::Tensor(t) if weight || (i > 0 && !t.dtype().is_float()) => {
-                rw.create_one(Constant { value: t.clone() }, &[]).unwrap()
-            }
-            other => {
-                inputs.push(other.clone());
-                let ty = interpret::type_of(other);
-                rw.add_arg(entry, if open { opened(&ty) } else { ty }, None)
-            }
-        });
-    }
-    let id = match rw.create((op.decl().as_def(), op.attrs()), &ids) {
-        Err(_) if open => return None,
-        id => id.unwrap_or_else(|d| panic!("{d}")),
-    };
-    let results = rw.graph().op(id).results.to_vec();
-    rw.create(Return {}, &results).unwrap();
-    Some((Func::numbered(graph), inputs))
-}
-
-/// The type with a symbol for each extent.
-fn opened(ty: &Type) -> Type {
-    ty.map_dims(&mut |d| d.as_const().filter(|n| *n > 1).map_or(d.clone(), |n| Dim::symbol(format!("d{n}"))))
-}
-
-/// Calls `check` with every op of the list on samples of it: a name for people, a function and inputs of it.
-fn each_op(seeds: u64, open: bool, mut check: impl FnMut(&str, u64, &Func, &[Value])) {
-    for decl in list::ALL {
-        for seed in 0..seeds {
-            let Some(sample) = decl.sample(seed) else { continue };
-            if decl.traits().effect || decl.name() == "of.none" {
-                continue;
-            }
-            let Some((f, inputs)) = one_op(&*sample.op, &sample.operands, open) else { continue };
-            check(decl.name(), seed, &f, &inputs);
-        }
-    }
-}
-
-fn every_op(isa: &'static Isa, seeds: u64, open: bool) {
-    let mut run = 0;
-    each_op(seeds, open, |name, seed, f, inputs| {
-        let want = match interpret::run_graph(&f.graph, inputs) {
-            Err(_) if open => return,
-            want => want.unwrap_or_else(|d| panic!("{name}: {d}")),
-        };
-        let got = run_compiled(f, inputs, isa, 1 + (seed as usize % 2));
-        assert_close(&format!("{name} (seed {seed}, {})", isa.name), &got, &want);
-        run += 1;
-    });
-    assert!(run > 50, "only {run} samples ran");
-}
-
-#[test]
-fn every_op_agrees_with_the_interpreter() {
-    every_op(Isa::host(), 4, false);
-}
-
-/// With an element that is no number, infinite or the other zero. The functions are those of other tests, which are compiled.
-fn every_op_on_extremes(isa: &'static Isa, seeds: u64) {
-    let (mut run, mut apart) = (0, Vec::new());
-    each_op(seeds, false, |name, seed, f, inputs| {
-        // Multiplies what lies outside by zero.
-        if name == "of.deform_conv" {
-            return;
-        }
-        let Some(inputs) = support::with_extremes(inputs, seed) else { return };
-        let Ok(want) = interpret::run_graph(&f.graph, &inputs) else { return };
-        run += 1;
-        let got = run_compiled(f, &inputs, isa, 1);
-        apart.extend(support::difference(&got, &want, 1e-5, 1).map(|far| format!("{name} (seed {seed}): {far}")));
-    });
-    assert!(run > 100, "only {run} samples ran");
-    assert!(apart.is_empty(), "{} of {run}:\n{}", apart.len(), apart.join("\n"));
-}
-
-#[test]
-fn every_op_agrees_on_extremes() {
-    every_op_on_extremes(Isa::host(), 4);
-}
-
-#[test]
-fn every_op_agrees_on_the_baseline_instruction_set() {
-    if let Some(isa) = Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH) {
-        every_op(isa, 2, false);
-    }
-}
-
-#[test]
-fn every_op_agrees_where_extents_are_open() {
-    every_op(Isa::host(), 3, true);
-}
-
-/// Every op that takes 16-bit floats in the place of f32. The interpreter computes exactly and rounds once, native code
-/// wherever the expansion of a composite has a value.
-fn every_op_in(dtype: of_ir::DType, isa: &'static Isa, seeds: u64) {
-    let unit = if dtype == of_ir::DType::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
-    let mut run = 0;
-    for decl in list::ALL {
-        for seed in 0..seeds {
-            let Some(sample) = decl.sample(seed) else { continue };
-            let mut halves = 0;
-            let operands: Vec<Value> = sample.operands.iter().map(|v| halved(v, dtype, &mut halves)).collect();
-            if decl.traits().effect || decl.name() == "of.none" || halves == 0 {
-                continue;
-            }
-            let name = decl.name();
-            let Some((f, inputs)) = one_op(&*sample.op, &operands, true) else { continue };
-            let Ok(want) = interpret::run_graph(&f.graph, &inputs) else { continue };
-            let got = run_compiled(&f, &inputs, isa, 1);
-            assert_within(8.0 * unit, &format!("{name} of {dtype} (seed {seed}, {})", isa.name), &got, &want);
-            run += 1;
-        }
-    }
-    assert!(run > 50, "only {run} samples ran");
-}
-
-/// The value, of type `dtype` where it is f32.
-fn halved(v: &Value, dtype: of_ir::DType, count: &mut usize) -> Value {
-    match v {
-        Value::Tensor(t) if t.dtype() == of_ir::DType::F32 => {
-            *count += 1;
-            Tensor::from_elements(dtype, t.dims().to_vec(), t.elements()).unwrap().into()
-        }
-        other => other.clone(),
-    }
-}
-
-#[test]
-fn every_op_agrees_on_16_bit_floats() {
-    for dtype in [of_ir::DType::F16, of_ir::DType::BF16] {
-        every_op_in(dtype, Isa::host(), 1);
-    }
-}
-
-#[test]
-fn every_op_agrees_on_16_bit_floats_on_an_emulated_gpu() {
-    if let Some(isa) = emulated_gpu() {
-        every_op_in(of_ir::DType::F16, isa, 1);
-    }
-}
-
-/// All 16-bit floats become f32, and f32 between and beyond them the nearest of them, as the interpreter says.
-#[test]
-fn conversions_of_16_bit_floats_are_exact() {
-    use of_ir::DType;
-    use of_ops::elementwise::Cast;
-    let all: Vec<u16> = (0..=u16::MAX).collect();
-    let near = |bits: u32| [bits.wrapping_sub(1), bits, bits.wrapping_add(1)];
-    for dtype in [DType::F16, DType::BF16] {
-        let bytes = all.iter().flat_map(|h| h.to_le_bytes()).collect::<Vec<u8>>();
-        let halves = Tensor::from_bytes(dtype, vec![all.len()], of_ir::Blob::new(bytes)).unwrap();
-        // The middle between neighbours is where rounding turns, and what is next to it.
-        let values: Vec<f32> = halves.to_f64s().unwrap().iter().map(|x| *x as f32).collect();
-        let middles = values.windows(2).map(|w| (w[0] + w[1]) / 2.0);
-        let floats: Vec<f32> = middles.flat_map(|m| near(m.to_bits())).map(f32::from_bits).collect();
-        let floats = Tensor::from_slice(&[floats.len()], &floats).unwrap();
-        for (x, to) in [(halves, DType::F32), (floats, dtype)] {
-            let (f, inputs) = one_op(&Cast::to(to), &[x.into()], false).unwrap();
-            let want = interpret::run_graph(&f.graph, &inputs).unwrap();
-            for isa in
-                ["avx2", "x86-64"].into_iter().filter_map(Isa::by_name).chain([Isa::host()]).chain(emulated_gpu())
-            {
-                if isa.runs_here() {
-                    assert_within(0.0, &format!("{to} on {}", isa.name), &run_compiled(&f, &inputs, isa, 1), &want);
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn every_op_agrees_on_an_emulated_gpu() {
-    if let Some(isa) = emulated_gpu() {
-        every_op(isa, 2, false);
-    }
-}
-
-#[test]
-fn every_op_agrees_on_extremes_on_an_emulated_gpu() {
-    if let Some(isa) = emulated_gpu() {
-        every_op_on_extremes(isa, 2);
-    }
-}
-
-#[test]
-fn every_op_agrees_on_an_emulated_gpu_where_extents_are_open() {
-    if let Some(isa) = emulated_gpu() {
-        every_op(isa, 1, true);
-    }
+    compare::assert_close(what, got, want, Tolerance { relative: part, ..Tolerance::of_largest(part) });
 }
 
 /// A random chain of fused work: products, convolutions, elementwise ops, reductions, movements.
@@ -400,7 +167,7 @@ fn the_compiler_for_gpus_takes_every_kernel() {
         kernels.extend(plan.plan().code.iter().map(|c| c.blake3.clone()));
     };
     for open in [false, true] {
-        each_op(2, open, |name, _, f, _| take(name, f));
+        op::functions(2, open).for_each(|o| take(o.decl.name(), &o.func));
     }
     (0..20).for_each(|seed| take(&format!("graph {seed}"), &random_graph(seed, seed % 3 == 2).0));
     for arch in ["sm_80", "sm_100", "sm_80+tf32", "sm_90+tf32x3", "sm_100+bf16", "sm_80+f16"] {
@@ -880,7 +647,7 @@ fn functions_agree_on_numbers_of_all_sizes() {
     let isas: Vec<&'static Isa> = isas.chain([Isa::host()]).chain(emulated_gpu()).collect();
     for (op, operands, most) in cases {
         let values: Vec<Value> = operands.iter().map(|x| Tensor::from_slice(&[x.len()], x).unwrap().into()).collect();
-        let (f, inputs) = one_op(op, &values, false).unwrap();
+        let (f, inputs) = op::function(op, &values, false).unwrap();
         let want = interpret::run_graph(&f.graph, &inputs).unwrap();
         let want = floats(&want[0]);
         for isa in &isas {

@@ -1,8 +1,5 @@
 //! Native code of extents that depend on data, against the interpreter.
 
-#[path = "../../tests/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 
 use of_codegen::Isa;
@@ -12,6 +9,8 @@ use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Options, RunError, Session};
+use of_test_support::compare::{Tolerance, assert_close};
+use of_test_support::plans as support;
 
 /// A program on the host, and on the emulated GPU where there is one.
 struct Case {
@@ -25,10 +24,7 @@ impl Case {
     fn new(source: &str) -> Case {
         let parse = || text::parse_module(source, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}"));
         let main = support::after_passes(parse());
-        let isas = [
-            Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH),
-            of_codegen::toolchain::shim::isa().ok(),
-        ];
+        let isas = [Isa::by_name("x86-64").filter(|i| i.arch == std::env::consts::ARCH), support::emulated_gpu()];
         let (mut sessions, mut left_out) = (Vec::new(), Vec::new());
         for isa in [Some(Isa::host())].into_iter().chain(isas).flatten() {
             let options = CompileOptions::new(Target::new(isa, &[&Reference]), support::cache());
@@ -47,15 +43,7 @@ impl Case {
         let want = interpret::run_graph(&main.graph, inputs).unwrap_or_else(|d| panic!("{what}: {d}"));
         for (isa, session) in &mut self.sessions {
             let got = run(session, inputs).unwrap_or_else(|e| panic!("{what} on {isa}: {e}"));
-            for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-                let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("{what}: {g:?}, {w:?}") };
-                assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{what} on {isa}: output {i}");
-                let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-                for (k, (a, b)) in g.iter().zip(&w).enumerate() {
-                    let same = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 * (1.0 + b.abs());
-                    assert!(same, "{what} on {isa}: output {i}[{k}] is {a}, the interpreter says {b}");
-                }
-            }
+            assert_close(&format!("{what} on {isa}"), &got, &want, Tolerance::elementwise(1e-5));
         }
     }
 
@@ -109,7 +97,7 @@ fn what_a_loop_appends_to_is_stacked() {
 
 /// Sizes that are only known when they were computed: tensors of the right extents are made by native code all the same.
 #[test]
-fn sizes_in_memory_tell_extents() {
+fn sizes_in_memory_bind_shape_symbols() {
     let mut case = Case::new(
         "func @main(%x: tensor<1x3xf32>, %s: tensor<2xi64>) -> (tensor<?x?x3xf32>, tensor<?x?xf32>) {
   %two = of.constant {value = dense<[2]> : tensor<1xi64>}

@@ -1,8 +1,5 @@
 //! Placement: whatever a backend claims, the regions need one another without a cycle and compute the same.
 
-#[path = "../../tests/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 
 use of_codegen::toolchain::cache::Cache;
@@ -18,6 +15,8 @@ use of_ops::structural::{Constant, Return};
 use of_ops::{OpSpec, Value, interpret};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{Executable, LoadContext, LoadError, Loader, Options, Session};
+use of_test_support::compare::{Tolerance, assert_close};
+use of_test_support::plans as support;
 
 /// The interpreter, as a backend that claims ops at random, or by name.
 struct Picky {
@@ -89,14 +88,7 @@ fn random(seed: u64) -> Func {
 }
 
 fn close(what: &str, got: &[Value], want: &[Value]) {
-    assert_eq!(got.len(), want.len(), "{what}");
-    for (g, w) in got.iter().zip(want) {
-        let (Value::Tensor(g), Value::Tensor(w)) = (g, w) else { panic!("{what}: no tensors") };
-        for (a, b) in g.to_f64s().unwrap().iter().zip(w.to_f64s().unwrap()) {
-            let same = a == &b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 * b.abs() + 1e-5;
-            assert!(same, "{what}: {a}, not {b}");
-        }
-    }
+    assert_close(what, got, want, Tolerance { relative: 1e-4, absolute: 1e-5, ..Tolerance::EXACT });
 }
 
 fn subgraphs(f: &Func) -> Vec<OpId> {

@@ -1,8 +1,5 @@
 //! Ranks as threads of one process against the interpreter: every transfer, and models under known strategies.
 
-#[path = "../../tests/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 
 use of_codegen::Isa;
@@ -24,6 +21,8 @@ use of_plan::{Exec, PlanFile};
 use of_reference::{Reference, from_runtime, to_runtime};
 use of_runtime::{MeshSession, Options, RunError, Session, SessionError};
 use of_sharding::{Layout, MeshSpec, Meshes, layout, spmd};
+use of_test_support::compare::{Tolerance, assert_close};
+use of_test_support::plans as support;
 
 fn sbp(axes: &[Sbp]) -> Option<NdSbp> {
     Some(NdSbp { mesh: "mesh".into(), axes: axes.iter().copied().collect() })
@@ -136,15 +135,8 @@ fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
     let given: Vec<_> = inputs.iter().map(|v| to_runtime(v).unwrap()).collect();
     for _ in 0..2 {
         let got = session.run(&given).unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert_eq!(got.len(), want.len());
-        for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-            let (Value::Tensor(g), Value::Tensor(w)) = (from_runtime(g).unwrap(), w) else { panic!("no tensor") };
-            assert_eq!((g.dtype(), g.dims()), (w.dtype(), w.dims()), "{what}: output {i}");
-            let (g, w) = (g.to_f64s().unwrap(), w.to_f64s().unwrap());
-            let most = w.iter().fold(0f64, |m, x| m.max(x.abs()));
-            let far = g.iter().zip(&w).fold(0f64, |m, (a, b)| if (a - b).abs() <= m { m } else { (a - b).abs() });
-            assert!(far <= 2e-6 * most.max(1.0), "{what}: output {i} is {far} away of {most}");
-        }
+        let got: Vec<Value> = got.iter().map(|v| from_runtime(v).unwrap()).collect();
+        assert_close(what, &got, &want, Tolerance { absolute: 2e-6, ..Tolerance::of_largest(2e-6) });
     }
 }
 
@@ -260,7 +252,7 @@ fn constants_of_ranks_are_their_parts() {
     Rewriter::new(&mut func.graph, "test").set_type(v, lies(&[8, 6], &[split(0)]));
     let plan = check("constant", &module, "cpu[4]");
     assert_eq!(plan.plan().programs.len(), 1);
-    let own: Vec<usize> = plan.plan().meshes[0].ranks.iter().map(|r| r.own.len()).collect();
+    let own: Vec<usize> = plan.plan().meshes[0].ranks.iter().map(|r| r.weight_overrides.len()).collect();
     assert_eq!(own, [0, 1, 1, 1]);
 }
 
@@ -470,7 +462,7 @@ fn stages_of_a_pipeline() {
             for (rank, own) in ranks.iter().enumerate() {
                 for task in &templates[own.program as usize].tasks {
                     if let Some(Exec::Boxing(b)) = &task.exec {
-                        let met = b.transfer.meeting(&plan.plan().meshes[0].extents(), rank as u32);
+                        let met = b.transfer.participants(&plan.plan().meshes[0].extents(), rank as u32);
                         assert!(met.contains(&(rank as u32)), "{what}: rank {rank}");
                     }
                 }

@@ -5,6 +5,10 @@ use of_ir::text::parse_module;
 use of_ir::{Func, OpId};
 use of_runtime::{LoadContext, LoadError, Loader};
 use of_tensorrt::{Range, Ranges, TensorRt};
+use of_test_support::claims::Claims;
+use of_test_support::component::{TENSORRT, require};
+use of_test_support::op;
+use of_test_support::plans::one_op;
 
 /// A convolution, a softmax and a product, with weights.
 const NET: &str = "
@@ -32,15 +36,10 @@ fn ops(func: &Func) -> Vec<OpId> {
     g.region_ops(g.entry()).filter(own).filter(|op| g.op(*op).name() != "of.none").collect()
 }
 
-/// Whether there is TensorRT; says that something is skipped where there is none.
+/// Whether TensorRT is installed.
+#[track_caller]
 fn installed() -> bool {
-    match of_tensorrt::shim() {
-        Ok(_) => true,
-        Err(e) => {
-            eprintln!("skipped: engines of TensorRT: {e}");
-            false
-        }
-    }
+    require(&TENSORRT, of_tensorrt::shim()).is_some()
 }
 
 fn load(backend: &TensorRt, bytes: &[u8]) -> Result<(), LoadError> {
@@ -164,7 +163,8 @@ fn what_it_does_not_take_has_a_reason() {
 #[test]
 fn without_tensorrt_it_says_what_to_do() {
     match of_tensorrt::shim() {
-        Ok(_) => eprintln!("skipped: TensorRT is installed"),
+        // Then the other tests of this file do their work.
+        Ok(_) => {}
         Err(e) => {
             let f = func(NET);
             assert_eq!(TensorRt::default().claims(&f.graph, ops(&f)[0]), Err(e.to_string()));
@@ -173,4 +173,23 @@ fn without_tensorrt_it_says_what_to_do() {
             assert!(matches!(load(&TensorRt::default(), bytes.as_bytes()), Err(LoadError::Unsupported(_))));
         }
     }
+}
+
+/// TensorRT's parser decides what it takes, so that the list is known only where TensorRT is installed.
+#[test]
+fn the_ops_that_tensorrt_takes() {
+    if !installed() {
+        return;
+    }
+    let backend = TensorRt::default();
+    let mut claims = Claims::default();
+    for (decl, _, sample) in op::samples(4).filter(|(d, ..)| !d.traits().effect && !d.traits().terminator) {
+        let (func, _) = one_op(&*sample.op, &sample.operands, false);
+        let op = func.graph.walk()[func.graph.walk().len() - 2];
+        if func.graph.op(op).name() == decl.name() {
+            let taken = backend.claims(&func.graph, op);
+            claims.add(decl.name(), taken.is_ok(), || taken.clone().unwrap_err());
+        }
+    }
+    insta::assert_snapshot!("tensorrt", claims);
 }

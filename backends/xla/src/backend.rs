@@ -14,7 +14,7 @@ use of_runtime::{
 
 use crate::clique::Clique;
 use crate::emit::{self, Module};
-use crate::ffi::{Buffer, Client, Loaded, PluginError};
+use crate::ffi::{self, Buffer, Client, LoadedExecutable, PluginError};
 use crate::payload::{self, Compiled, Payload};
 use crate::plugin;
 
@@ -50,10 +50,11 @@ impl Backend for Serialized {
         let module = emit::module(func).map_err(failed)?;
         let by = plugin::build().map_err(|e| failed(e.to_string()))?;
         let client = plugin::client().map_err(|e| failed(e.to_string()))?;
-        let program = client.compile(&module.text, &[]).and_then(|p| p.serialize()).map_err(|e| {
-            failed(e.to_string())
-                .hint("plans of --backend xla hold text, which any plugin compiles where they are loaded")
-        })?;
+        let program =
+            LoadedExecutable::compile(&client, &module.text, &[]).and_then(|p| p.serialize()).map_err(|e| {
+                failed(e.to_string())
+                    .hint("plans of --backend xla hold text, which any plugin compiles where they are loaded")
+            })?;
         let Module { results, checked, .. } = module;
         Ok(Payload::Compiled(Compiled { by, results, checked, program }).write())
     }
@@ -180,7 +181,8 @@ impl Loader for Xla {
                         c.by
                     )));
                 }
-                let loaded = region.client.load(&c.program).map_err(|e| LoadError::Failed(e.to_string()))?;
+                let loaded = LoadedExecutable::deserialize(&region.client, &c.program)
+                    .map_err(|e| LoadError::Failed(e.to_string()))?;
                 region.programs.insert(Vec::new(), Program::of(On::One(loaded), &c.results, c.checked));
             }
         }
@@ -198,7 +200,7 @@ struct Program {
 /// Who runs a program.
 enum On {
     /// The rank by itself.
-    One(Loaded),
+    One(LoadedExecutable),
     /// Ranks together, of which it is the one of this number and has this rank context.
     Many(Arc<Clique>, usize, RankContext),
 }
@@ -287,7 +289,7 @@ impl Executable for Region {
                 continue;
             }
             let ty = buffer_type(*dtype).ok_or_else(|| ExecError::Unsupported(format!("XLA takes no {dtype}")))?;
-            let buffer = Arc::new(self.client.buffer(self.device, bytes, ty, dims).map_err(failed)?);
+            let buffer = Arc::new(Buffer::from_host(&self.client, self.device, bytes, ty, dims).map_err(failed)?);
             if let Some((true, place)) = self.weights.get_mut(i) {
                 *place = Some(buffer.clone());
             }
@@ -351,21 +353,21 @@ fn seen<'a>(input: &'a ValueRef<'_>) -> Result<(ElementType, &'a [i64], &'a [u8]
 }
 
 /// The number of an element type in PJRT.
-fn buffer_type(dtype: ElementType) -> Option<u32> {
+fn buffer_type(dtype: ElementType) -> Option<ffi::PJRT_Buffer_Type> {
     Some(match dtype {
-        ElementType::I1 => 1,
-        ElementType::I8 => 2,
-        ElementType::I16 => 3,
-        ElementType::I32 => 4,
-        ElementType::I64 => 5,
-        ElementType::Ui8 => 6,
-        ElementType::Ui16 => 7,
-        ElementType::Ui32 => 8,
-        ElementType::Ui64 => 9,
-        ElementType::F16 => 10,
-        ElementType::F32 => 11,
-        ElementType::F64 => 12,
-        ElementType::Bf16 => 13,
+        ElementType::I1 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_PRED,
+        ElementType::I8 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_S8,
+        ElementType::I16 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_S16,
+        ElementType::I32 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_S32,
+        ElementType::I64 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_S64,
+        ElementType::Ui8 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_U8,
+        ElementType::Ui16 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_U16,
+        ElementType::Ui32 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_U32,
+        ElementType::Ui64 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_U64,
+        ElementType::F16 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_F16,
+        ElementType::F32 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_F32,
+        ElementType::F64 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_F64,
+        ElementType::Bf16 => ffi::PJRT_Buffer_Type_PJRT_Buffer_Type_BF16,
         _ => return None,
     })
 }
@@ -381,12 +383,12 @@ pub fn evaluate(
     inputs: &[&of_ir::Tensor],
 ) -> Result<Vec<of_ir::Tensor>, String> {
     let text = |e: PluginError| e.to_string();
-    let program = client.compile(&module.text, &[]).map_err(text)?;
+    let program = LoadedExecutable::compile(client, &module.text, &[]).map_err(text)?;
     let mut buffers = Vec::new();
     for t in inputs {
         let ty = buffer_type(element_type(t.dtype())).ok_or_else(|| format!("XLA takes no {}", t.dtype()))?;
         let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
-        buffers.push(client.buffer(device, t.bytes().ok_or("XLA has no text")?, ty, &dims).map_err(text)?);
+        buffers.push(Buffer::from_host(client, device, t.bytes().ok_or("XLA has no text")?, ty, &dims).map_err(text)?);
     }
     let results = program.execute(device, &buffers.iter().collect::<Vec<_>>(), &[]).map_err(text)?;
     let mut held = [1u8];

@@ -9,7 +9,7 @@ use std::time::Duration;
 use of_plan::Group;
 use of_runtime::{ExecError, LoadError, RankContext};
 
-use crate::ffi::{Buffer, Loaded, PluginError};
+use crate::ffi::{Buffer, LoadedExecutable, PluginError};
 
 /// How often a rank that waits looks whether others stopped.
 const LOOK: Duration = Duration::from_millis(20);
@@ -21,7 +21,7 @@ pub struct Clique {
 }
 
 struct State {
-    program: Loaded,
+    program: LoadedExecutable,
     /// What each rank gives, from when it comes until all are here.
     given: Vec<Option<Given>>,
     /// What each rank gets, until it takes it.
@@ -52,7 +52,7 @@ impl Clique {
         group: &Group,
         id: u32,
         key: &[u8],
-        program: impl FnOnce() -> Result<Loaded, LoadError>,
+        program: impl FnOnce() -> Result<LoadedExecutable, LoadError>,
     ) -> Result<Arc<Clique>, LoadError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let mut number = 0;
@@ -124,7 +124,7 @@ impl State {
         let mut kept: Vec<i64> = given.iter().flat_map(|g| g.kept.clone()).collect();
         kept.sort_unstable();
         kept.dedup();
-        let results = self.program.execute_together(&args, &kept);
+        let results = self.program.execute_replicas(&args, &kept);
         self.results = match results {
             Ok(results) => results.into_iter().map(|r| Some(Ok(r))).collect(),
             Err(e) => given.iter().map(|_| Some(Err(e.clone()))).collect(),

@@ -1,8 +1,8 @@
 //! What stands in a plan for a region that XLA compiles: a line that says what follows, then text, or the program that the
 //! plugin made of it.
 
-use of_codegen::emit::{Port, port_of_word, port_word};
 use of_codegen::specialize;
+use of_emit::{Port, port_of_word, port_word};
 use of_ir::Func;
 
 use crate::emit::{self, Module};

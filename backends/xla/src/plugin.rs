@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use of_codegen::Isa;
 
-use crate::ffi::{Client, Loaded, PluginError};
+use crate::ffi::{Client, LoadedExecutable, PluginError};
 
 /// The file that the plugin is installed as.
 pub const FILE: &str = "pjrt_c_api_cpu_plugin.so";
@@ -102,14 +102,16 @@ fn identity() -> String {
 ///
 /// # Errors
 /// What the compiler says.
-pub fn program(client: &Arc<Client>, text: &str, devices: &[usize]) -> Result<Loaded, PluginError> {
+pub fn program(client: &Arc<Client>, text: &str, devices: &[usize]) -> Result<LoadedExecutable, PluginError> {
     let key = [FORMAT, identity().as_str(), &client.platform, &format!("{devices:?}"), text].join("\0");
     let key = blake3::hash(key.as_bytes());
     let file = cache().map(|d| d.join("xla").join(key.to_hex().as_str()));
-    if let Some(loaded) = file.as_deref().and_then(read).and_then(|bytes| client.load(&bytes).ok()) {
+    if let Some(loaded) =
+        file.as_deref().and_then(read).and_then(|bytes| LoadedExecutable::deserialize(client, &bytes).ok())
+    {
         return Ok(loaded);
     }
-    let loaded = client.compile(text, devices)?;
+    let loaded = LoadedExecutable::compile(client, text, devices)?;
     if let Some(file) = &file
         && let Err(e) = loaded.serialize().map_err(std::io::Error::other).and_then(|bytes| write(file, &bytes))
     {

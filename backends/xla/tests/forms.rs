@@ -15,9 +15,10 @@ use of_ops::sample::Rng;
 use of_ops::signal::Dft;
 use of_ops::string::TfIdfVectorizer;
 use of_ops::{Op, Value, interpret};
+use of_test_support::compare::{Tolerance, difference};
 use of_xla::{Client, Xla};
 
-use common::support::{self, difference, one_op};
+use common::support::{self, one_op};
 use common::{run, verified};
 
 /// Results of ops beside the interpreter's; MLIR has a look at all modules when this is dropped.
@@ -45,7 +46,12 @@ impl Cases {
     fn check(&mut self, op: &dyn Op, operands: &[Tensor]) {
         for open in [false, true].into_iter().take(operands.len()) {
             let (got, want) = self.try_run(op, operands, open).unwrap_or_else(|e| panic!("{:?}: {e}", op.attrs()));
-            assert_eq!(difference(&got, &want, 1e-5, 0), None, "{:?} {operands:?}", op.attrs());
+            assert_eq!(
+                difference(&got, &want, Tolerance::of_largest(1e-5).with_16_bit_rounding()),
+                None,
+                "{:?} {operands:?}",
+                op.attrs()
+            );
         }
     }
 
@@ -94,7 +100,7 @@ fn elements_go_where_indices_say_and_nowhere_else() {
         let (func, _) = one_op(&op, &[x.clone(), at.clone(), Tensor::from_i64s(&dims)].map(Value::Tensor), false);
         assert!(func.graph.ty(func.graph.outputs()[0]).as_tensor().unwrap().fixed_dims().is_some());
         let (got, want) = cases.try_run(&op, &[x.clone(), at.clone(), Tensor::from_i64s(&dims)], false).unwrap();
-        assert_eq!(difference(&got, &want, 0.0, 0), None, "{dims:?}");
+        assert_eq!(difference(&got, &want, Tolerance::of_largest(0.0).with_16_bit_rounding()), None, "{dims:?}");
     }
     let ints = of(&[1, 1, 2, 2], &[1i32, -2, 3, 4]);
     cases.check(&op, &[ints, at.clone()]);
@@ -251,7 +257,12 @@ fn random_numbers_are_those_of_the_seed() {
             ];
             for op in ops {
                 let (got, want) = cases.try_run(op, std::slice::from_ref(&shape), false).unwrap();
-                assert_eq!(difference(&got, &want, 1e-7, 0), None, "{:?}", op.attrs());
+                assert_eq!(
+                    difference(&got, &want, Tolerance::of_largest(1e-7).with_16_bit_rounding()),
+                    None,
+                    "{:?}",
+                    op.attrs()
+                );
             }
         }
         let logits = Rng::new(3).tensor(DType::F32, &[3, 5], -2.0, 2.0);
@@ -278,7 +289,11 @@ fn transforms_are_of_any_length_and_along_any_axis() {
             let x = Rng::new(n as u64).tensor(DType::F64, &[&dims[..3], &[parts]].concat(), -1.0, 1.0);
             let operands = [x, Tensor::scalar(n as i64), Tensor::scalar(axis as i64)];
             let (got, want) = cases.try_run(&Dft { inverse, onesided }, &operands, false).unwrap();
-            assert_eq!(difference(&got, &want, 1e-9, 0), None, "{n} {inverse} {onesided} {axis}");
+            assert_eq!(
+                difference(&got, &want, Tolerance::of_largest(1e-9).with_16_bit_rounding()),
+                None,
+                "{n} {inverse} {onesided} {axis}"
+            );
         }
     }
     cases.done();
@@ -292,7 +307,7 @@ fn images_of_blocks_grids_and_choices() {
     for dtype in [DType::F32, DType::F16, DType::I32] {
         let x = Rng::new(5).tensor(dtype, &[2, 3 * 6, 4 * 4], -9.0, 9.0);
         let (got, want) = cases.try_run(&op, &[x, ints(&[6, 5]), ints(&[3, 2])], false).unwrap();
-        assert_eq!(difference(&got, &want, 1e-5, 0), None, "{dtype}");
+        assert_eq!(difference(&got, &want, Tolerance::of_largest(1e-5).with_16_bit_rounding()), None, "{dtype}");
     }
     let x = support::floats(&[2, 18, 15], 5);
     assert!(cases.try_run(&op, &[x, ints(&[6, 5]), ints(&[3, 2])], false).is_err());
@@ -301,13 +316,13 @@ fn images_of_blocks_grids_and_choices() {
             let rank = size.len() - 2;
             let theta = support::floats(&[size[0] as usize, rank, rank + 1], 1);
             let (got, want) = cases.try_run(&AffineGrid { align_corners }, &[theta, ints(size)], false).unwrap();
-            assert_eq!(difference(&got, &want, 1e-6, 0), None, "{size:?}");
+            assert_eq!(difference(&got, &want, Tolerance::of_largest(1e-6).with_16_bit_rounding()), None, "{size:?}");
         }
     }
     for (axis, list) in [(None, &[1, 0, 1, 1, 0][..]), (Some(-1), &[0, 1]), (Some(0), &[])] {
         let condition = Tensor::from_elements(DType::Bool, vec![list.len()], Elements::Int(list.to_vec())).unwrap();
         let (got, want) = cases.try_run(&Compress { axis }, &[support::floats(&[3, 4], 2), condition], false).unwrap();
-        assert_eq!(difference(&got, &want, 0.0, 0), None, "{axis:?}");
+        assert_eq!(difference(&got, &want, Tolerance::of_largest(0.0).with_16_bit_rounding()), None, "{axis:?}");
     }
     cases.done();
 }
@@ -352,7 +367,7 @@ fn scans_go_both_ways_along_any_axis() {
         assert!(module.text.contains("stablehlo.while") || n == 0);
         let got = run(&client, &module, &inputs).unwrap_or_else(|e| panic!("{e}\n{}", module.text));
         let want = interpret::run_graph(&func.graph, &inputs).unwrap_or_else(|d| panic!("{d}"));
-        assert_eq!(difference(&got, &want, 1e-5, 0), None);
+        assert_eq!(difference(&got, &want, Tolerance::of_largest(1e-5).with_16_bit_rounding()), None);
         modules.push((format!("scan of {n}"), module.text));
     }
     let parsed = of_ir::text::parse_module(&text(4, "2"), "test", &registry, None).unwrap();

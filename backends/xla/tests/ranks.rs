@@ -4,7 +4,6 @@ mod common;
 
 use std::sync::Arc;
 
-use common::ranks::{self, NETWORK, all_pairs, embedded, layers, module, moved, plan, transfers};
 use common::support::to_runtime;
 use of_codegen::Pin;
 use of_ir::Module;
@@ -12,6 +11,7 @@ use of_ops::Value;
 use of_plan::{Exec, PlanFile};
 use of_runtime::{Loader, MeshSession};
 use of_sharding::layout;
+use of_test_support::ranks::{self, NETWORK, all_pairs, embedded, layers, module, moved, plan, transfers};
 use of_xla::Xla;
 
 fn loader() -> Arc<dyn Loader> {

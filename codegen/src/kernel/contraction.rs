@@ -8,7 +8,7 @@
 //! is no multiple of that, its last bytes overlap those before, with weights of 0, and a last float is alone.
 
 use of_ir::DType;
-use of_plan::Again;
+use of_plan::Reread;
 
 use crate::isa::Isa;
 use crate::kernel::body::Body;
@@ -242,7 +242,7 @@ fn crowd(rows: usize, c: &Contraction) -> usize {
 
 /// What of the right operand comes from beyond the second cache once for each tile of rows: a panel that is larger than what
 /// stays there, where the product is not done in blocks. Nothing where that is not known.
-pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Again> {
+pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
     let size = if matches!(c.b, Operand::PackedHalf(_)) { 2 } else { c.element.size() };
     let width = tile.vectors * isa.lanes;
     let (k, columns) = (depth(c).number()?, c.columns.number()?);
@@ -251,7 +251,7 @@ pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Again> {
     }
     let lines: Extent = c.batch.iter().chain([&c.outer.0]).product();
     let tiles = (lines * c.inner.0.div_ceil(&tile.rows.into())).number()?;
-    Some(Again { bytes: (size * k * columns * tiles.saturating_sub(1)) as u64, after: (size * k * width) as u64 })
+    Some(Reread { bytes: (size * k * columns * tiles.saturating_sub(1)) as u64, distance: (size * k * width) as u64 })
 }
 
 /// Bytes of a right operand that stays in the second cache.

@@ -9,7 +9,7 @@ use crate::kernel::body::{Body, Node};
 
 /// What is computed of each element at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum Activation {
     None,
     Relu,

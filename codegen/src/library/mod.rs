@@ -117,7 +117,7 @@ impl fmt::Display for Libraries {
 
 /// How f32 is multiplied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum Floats {
     AsTheyAre,
     Tf32,

@@ -139,7 +139,7 @@ impl Physical {
                     scratch_bytes: *scratch_bytes,
                     flops: step.flops.all(),
                     pointwise: step.flops.pointwise,
-                    again: step.again,
+                    reread: step.again,
                     bytes: step.bytes,
                 }),
             ),

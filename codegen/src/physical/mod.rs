@@ -10,7 +10,7 @@ pub mod memory;
 use std::sync::Arc;
 
 use of_ir::{DType, Dim};
-use of_plan::{Again, Arg, ControlKind, ElementType, Rendezvous, Transfer};
+use of_plan::{Reread, Arg, ControlKind, ElementType, Rendezvous, Transfer};
 
 use crate::kernel::extent::Extent;
 
@@ -180,7 +180,7 @@ pub struct Step {
     /// Bytes moved.
     pub bytes: u64,
     /// What a kernel reads again and again, where it is too large for the second cache.
-    pub again: Option<Again>,
+    pub again: Option<Reread>,
 }
 
 /// Floating-point operations of a step, by the rate at which a machine does them.

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location, SourceMap};
-use of_files::Pending;
+use of_files::AtomicFile;
 
 use super::{Constants, DataFile, PrintOptions, parse_module, print_module};
 use crate::{Module, Registry};
@@ -32,13 +32,13 @@ pub fn read_module(path: &Path, registry: &Registry, sources: &mut SourceMap) ->
 /// When a file cannot be written.
 pub fn write_module(path: &Path, module: &Module, options: &PrintOptions<'_>) -> Result<(), Diagnostics> {
     let write = || -> io::Result<()> {
-        let text_file = Pending::new(path)?;
+        let text_file = AtomicFile::new(path)?;
         if !text_file.is_regular() {
             return text_file.write(print_module(module, &PrintOptions { constants: Constants::Inline, ..*options }));
         }
         let data_path = path.with_extension("ofdata");
         let data_name = data_path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let data_file = Pending::new(&data_path)?;
+        let data_file = AtomicFile::new(&data_path)?;
         let data = DataFile::new(data_name, BufWriter::new(data_file.create()?));
         text_file.write(print_module(module, &PrintOptions { constants: Constants::DataFile(&data), ..*options }))?;
         if data.finish()? > 0 {

@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
-use of_files::Pending;
+use of_files::AtomicFile;
 use of_ir::{Func, Module};
 use prost::Message;
 
@@ -81,10 +81,10 @@ pub fn export_file(path: &Path, module: &Module, options: &ExportOptions) -> Res
     let weights = if external { Weights::external(location) } else { Weights::default() };
     let (model, weights) = model(module, func, options, weights)?;
     let write = || -> io::Result<()> {
-        let model_file = Pending::new(path)?;
+        let model_file = AtomicFile::new(path)?;
         model_file.write(model.encode_to_vec())?;
         if !weights.is_empty() {
-            let data_file = Pending::new(&data)?;
+            let data_file = AtomicFile::new(&data)?;
             weights.write(data_file.create()?)?;
             data_file.keep()?;
         }

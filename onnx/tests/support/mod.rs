@@ -1,7 +1,6 @@
 //! A small builder of models, and their runs through the interpreter.
 
-// Every test binary uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "every test file uses another part")]
 
 use bytes::Bytes;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};

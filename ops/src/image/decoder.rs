@@ -1,13 +1,12 @@
 //! `of.image_decoder`.
 
-use std::io::Cursor;
 use std::sync::Arc;
 
 use hayro_jpeg2000::{ColorSpace, DecodeSettings, DecoderContext};
-use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 use of_ir::{DType, Dim, OpError, OpView, Tensor, Type};
 
-use super::jpeg;
+use super::rgb::{Rgb, check_size};
+use super::{bmp, jpeg, png, pnm, tiff, webp};
 use crate::sample::Rng;
 use crate::{Evaluated, Inferred, Inputs, Op, op, op_basics};
 
@@ -38,17 +37,6 @@ op! {
 /// Files of a few bytes may claim to hold pictures of any size. Larger ones are refused before memory is taken.
 const MOST_BYTES: usize = 512 << 20;
 
-/// Whether three bytes a pixel fit into `most`.
-///
-/// # Errors
-/// When they do not.
-pub(super) fn check_size(width: usize, height: usize, most: usize) -> Result<(), String> {
-    match width.checked_mul(height).and_then(|n| n.checked_mul(3)) {
-        Some(n) if n <= most => Ok(()),
-        _ => Err(format!("its size, {width} x {height}, is above the limit of {} MiB", most >> 20)),
-    }
-}
-
 /// Which order of channels is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Channels {
@@ -57,43 +45,41 @@ enum Channels {
     Grey,
 }
 
-/// A picture of three bytes a pixel.
-struct Rgb {
-    width: usize,
-    height: usize,
-    pixels: Vec<u8>,
-}
+/// Reads a picture of at most so many bytes, or says why not.
+type Decode = fn(&[u8], usize) -> Result<Rgb, String>;
+
+/// The formats: what a file begins with (a dot is any byte), its name, and its decoder.
+const FORMATS: &[(&[u8], &str, Decode)] = &[
+    (b"\x00\x00\x00\x0cjP  ", "JPEG 2000", jpeg_2000),
+    (b"\xff\x4f\xff\x51", "JPEG 2000", jpeg_2000),
+    (b"\xff\xd8\xff", "JPEG", jpeg),
+    (b"\x89PNG\r\n\x1a\n", "PNG", png::decode),
+    (b"RIFF....WEBP", "WebP", webp::decode),
+    (b"MM\x00*", "TIFF", tiff::decode),
+    (b"II*\x00", "TIFF", tiff::decode),
+    (b"BM", "BMP", bmp::decode),
+    (b"P1", "PNM", pnm::decode),
+    (b"P2", "PNM", pnm::decode),
+    (b"P3", "PNM", pnm::decode),
+    (b"P4", "PNM", pnm::decode),
+    (b"P5", "PNM", pnm::decode),
+    (b"P6", "PNM", pnm::decode),
+    (b"P7", "PNM", pnm::decode),
+];
 
 /// The picture in a file, of at most `most` bytes.
 fn decode(file: &[u8], most: usize) -> Result<Rgb, String> {
-    if file.starts_with(b"\x00\x00\x00\x0cjP  ") || file.starts_with(b"\xff\x4f\xff\x51") {
-        return jpeg_2000(file, most).map_err(|e| format!("this JPEG 2000 file cannot be decoded: {e}"));
-    }
-    let format = image::guess_format(file).map_err(|_| {
+    let begins =
+        |with: &[u8]| file.len() >= with.len() && with.iter().zip(file).all(|(want, b)| want == b || *want == b'.');
+    let (_, name, decode) = FORMATS.iter().find(|(with, ..)| begins(with)).ok_or_else(|| {
         "the bytes are no picture of a known format: BMP, JPEG, JPEG 2000, PNG, PNM, TIFF or WebP".to_owned()
     })?;
-    if format == ImageFormat::Jpeg {
-        let p = jpeg::decode(file, most).map_err(|e| format!("this JPEG file cannot be decoded: {e}"))?;
-        let pixels = if p.channels == 3 { p.pixels } else { p.pixels.iter().flat_map(|x| [*x; 3]).collect() };
-        return Ok(Rgb { width: p.width, height: p.height, pixels });
-    }
-    let failed = |e: image::ImageError| {
-        let name = format.extensions_str().first().unwrap_or(&"picture");
-        format!("this file ({name}) cannot be decoded: {e}")
-    };
-    let mut reader = ImageReader::with_format(Cursor::new(file), format);
-    let mut limits = Limits::default();
-    limits.max_alloc = Some(most as u64);
-    reader.limits(limits);
-    let picture = reader.decode().map_err(failed)?;
-    let picture = match picture {
-        DynamicImage::ImageRgb8(p) => p,
-        other => {
-            check_size(other.width() as usize, other.height() as usize, most)?;
-            other.into_rgb8()
-        }
-    };
-    Ok(Rgb { width: picture.width() as usize, height: picture.height() as usize, pixels: picture.into_raw() })
+    decode(file, most).map_err(|e| format!("this {name} file cannot be decoded: {e}"))
+}
+
+fn jpeg(file: &[u8], most: usize) -> Result<Rgb, String> {
+    let p = jpeg::decode(file, most)?;
+    Rgb::from_samples(p.width, p.height, p.channels, &p.pixels)
 }
 
 fn jpeg_2000(file: &[u8], most: usize) -> Result<Rgb, String> {
@@ -114,8 +100,7 @@ fn jpeg_2000(file: &[u8], most: usize) -> Result<Rgb, String> {
     if bytes.len() != width * height * channels {
         return Err("its colours differ in size".into());
     }
-    let pixels = bytes.chunks_exact(channels).flat_map(|p| [p[0], p[colours / 2], p[colours - 1]]).collect();
-    Ok(Rgb { width, height, pixels })
+    Rgb::from_samples(width, height, channels, &bytes)
 }
 
 impl ImageDecoder {

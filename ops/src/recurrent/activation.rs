@@ -6,7 +6,7 @@ use of_ir::OpError;
 
 /// The function of an activation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // named as in ONNX
+#[allow(missing_docs, reason = "named as in ONNX")]
 pub enum Function {
     Relu,
     Tanh,

@@ -107,7 +107,7 @@ impl Layer {
 
     /// The outputs of all steps, `[steps, batch, hidden]`, and the last states. Sequences that are shorter than the
     /// longest keep their states behind their ends and give zeros there.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "they are the operands of the op")]
     fn steps(
         &self,
         b: &mut Build<'_, '_>,

@@ -14,7 +14,6 @@ use of_ops::structural::{Constant, ShapeOf};
 use of_ops::training::Gradient;
 use of_ops::{GradCx, Kind, OpSpec};
 
-use crate::Pass;
 use crate::expand_composites;
 
 /// Replaces every `of.gradient` by reverse accumulation over the ops between its operands. Gradients are replaced in

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use egg::Id;
 use of_diag::{Diagnostic, Location};
-use of_ir::{DType, Elements, Graph, Rewriter, Tensor, Type, ValueId};
+use of_ir::{DType, Graph, Rewriter, Tensor, Type, ValueId};
 use of_ops::Value;
 use of_ops::interpret::run_graph;
 use of_ops::sample::Rng;
 use of_ops::structural::{Constant, Return};
+use of_test_support::compare::{Tolerance, difference};
 
 use crate::egraph::graph::EGraph;
 use crate::egraph::pattern::{self, Pattern};
@@ -219,12 +220,6 @@ fn term(rw: &mut Rewriter<'_>, t: &Term, find: &impl Fn(Id) -> Option<ValueId>) 
 
 /// Floats differ by rounding: by little against the largest of them.
 fn close(a: &Tensor, b: &Tensor) -> bool {
-    match (a.elements(), b.elements()) {
-        (Elements::Float(x), Elements::Float(y)) => {
-            let largest = x.iter().chain(&y).filter(|v| v.is_finite()).fold(1e-3f64, |m, v| m.max(v.abs()));
-            let unit = if a.dtype() == DType::F64 { 1e-12 } else { 1e-5 };
-            x.len() == y.len() && x.iter().zip(&y).all(|(p, q)| p == q || (p - q).abs() <= 20.0 * unit * largest)
-        }
-        (x, y) => x == y,
-    }
+    let unit = if a.dtype() == DType::F64 { 1e-12 } else { 1e-5 };
+    difference(&[a.clone().into()], &[b.clone().into()], Tolerance::of_largest(20.0 * unit)).is_none()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which promise does not hold.
+/// The class of a finding: which invariant is violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FindingKind {
@@ -30,10 +30,10 @@ pub enum FindingKind {
     Reserved,
 }
 
-/// One thing that does not hold: where, and what.
+/// A violated invariant: where, and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which promise does not hold.
+    /// The violated invariant.
     pub kind: FindingKind,
     /// Where: program, task, register.
     pub place: String,

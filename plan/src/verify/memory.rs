@@ -1,37 +1,37 @@
-//! The proof that two registers that share memory are never live at once.
+//! Memory safety: a proof that two registers that share memory are never live at the same time.
 
 use std::collections::BTreeSet;
 
-use super::order::positions;
-use super::{Finding, FindingKind, Reach};
-use crate::{Links, Program, Regst};
+use super::happens_before::positions;
+use super::{Finding, FindingKind, HappensBefore};
+use crate::{Program, Regst, TaskGraph};
 
-/// More findings than this say nothing new.
+/// At most this many findings are reported.
 const MAX_FINDINGS: usize = 16;
 
-pub(super) fn check(program: &Program, links: &Links) -> Vec<Finding> {
-    let pairs = successive_blocks(program, links, &positions(program, links));
+pub(super) fn check(program: &Program, graph: &TaskGraph) -> Vec<Finding> {
+    let pairs = successive_blocks(program, graph, &positions(program, graph));
     if pairs.is_empty() {
         return Vec::new();
     }
-    let within = Reach::within_piece(program, links);
-    let across = program.pipelined.then(|| Reach::across_pieces(program, links));
-    let proof = Proof { program, links, within, across };
+    let within = HappensBefore::within_iteration(program, graph);
+    let across = program.pipelined.then(|| HappensBefore::across_iterations(program, graph));
+    let proof = Proof { program, graph, within, across };
     let conflicts = pairs.into_iter().filter_map(|(a, b)| proof.conflict(a, b));
     conflicts.take(MAX_FINDINGS).collect()
 }
 
 /// Pairs of registers that share a byte, one filled right after the other by the `positions` of their producers, a
-/// topological order; in a pipelined program also the first and the last that share it. That no two registers of a program
-/// are live in the same byte follows from these pairs: who is done before its successor is filled is done before all that
-/// come after it. There are few, while all pairs that overlap grow with the square of how often memory is used again.
-pub(crate) fn successive_blocks(program: &Program, links: &Links, positions: &[usize]) -> Vec<(u32, u32)> {
+/// topological order; in a pipelined program also the first and the last that share it. It is
+/// enough to check these pairs: a register that is done before its successor is filled is done before all later ones. There
+/// are few such pairs, while the number of overlapping pairs grows with the square of how often memory is reused.
+pub(crate) fn successive_blocks(program: &Program, graph: &TaskGraph, positions: &[usize]) -> Vec<(u32, u32)> {
     let mut events = Vec::new();
     for regst in &program.regsts {
         let Some(block) = regst.block() else { continue };
         let end = block.offset.saturating_add(block.extent(regst.num));
         if end > block.offset {
-            let key = (positions[links.producer[regst.id as usize] as usize], regst.id);
+            let key = (positions[graph.producer[regst.id as usize] as usize], regst.id);
             // Ends come before starts at the same place.
             events.push((block.chunk, block.offset, true, key));
             events.push((block.chunk, end, false, key));
@@ -82,9 +82,9 @@ pub fn overlapping_blocks(program: &Program) -> Vec<(u32, u32)> {
 
 struct Proof<'a> {
     program: &'a Program,
-    links: &'a Links,
-    within: Reach,
-    across: Option<Reach>,
+    graph: &'a TaskGraph,
+    within: HappensBefore,
+    across: Option<HappensBefore>,
 }
 
 impl Proof<'_> {
@@ -95,20 +95,20 @@ impl Proof<'_> {
             (Err(task), Err(_)) => task,
         };
         let task = &self.program.tasks[first_fail as usize].name;
-        let producer = &self.program.tasks[self.links.producer[b as usize] as usize].name;
+        let producer = &self.program.tasks[self.graph.producer[b as usize] as usize].name;
         let text =
             format!("nothing makes `{task}` (which uses the one) end before `{producer}` (which fills the other) acts");
         Some(self.finding(a, b, text))
     }
 
-    /// In a pipelined program, the later of the two must also be done before the earlier is filled with the next piece.
+    /// In a pipelined program, the later of the two must also be done before the earlier is filled with the next iteration.
     fn conflict_across(&self, earlier: u32, later: u32) -> Option<Finding> {
         let across = self.across.as_ref()?;
-        let producer = self.links.producer[earlier as usize];
+        let producer = self.graph.producer[earlier as usize];
         let late = self.uses(later).find(|&task| task != producer && !across.before_next(task, producer))?;
         let tasks = &self.program.tasks;
         let (late, producer) = (&tasks[late as usize].name, &tasks[producer as usize].name);
-        let text = format!("nothing makes `{late}` end a piece before `{producer}` acts on the next one");
+        let text = format!("nothing makes `{late}` end a iteration before `{producer}` acts on the next one");
         Some(self.finding(earlier, later, text))
     }
 
@@ -120,7 +120,7 @@ impl Proof<'_> {
 
     /// Whether `a` is done before `b` is filled; otherwise a task that may still use `a`.
     fn precedes(&self, a: u32, b: u32) -> Result<(), u32> {
-        let producer = self.links.producer[b as usize];
+        let producer = self.graph.producer[b as usize];
         // The task that fills `b` may read `a` while it does so, if it says that it works in place.
         let inplace = self.regst(b).inplace_of.contains(&a);
         let late = self.uses(a).find(|&task| !(self.within.before(task, producer) || inplace && task == producer));
@@ -128,8 +128,8 @@ impl Proof<'_> {
     }
 
     fn uses(&self, regst: u32) -> impl Iterator<Item = u32> + '_ {
-        let consumers = &self.links.consumers[regst as usize];
-        std::iter::once(self.links.producer[regst as usize]).chain(consumers.iter().copied())
+        let consumers = &self.graph.consumers[regst as usize];
+        std::iter::once(self.graph.producer[regst as usize]).chain(consumers.iter().copied())
     }
 
     fn regst(&self, id: u32) -> &Regst {

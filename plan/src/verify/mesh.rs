@@ -1,26 +1,28 @@
-//! The proof that ranks cannot deadlock, and that each has what the transfers take from it.
+//! Deadlock analysis across ranks: a proof that the rendezvous of a mesh cannot deadlock, and that each rank's buffers hold
+//! the data of its transfers.
 //!
-//! On every rank transfers come in ascending order of their numbers, by edges that the register tokens respect, and
-//! whoever takes part in one meets the same one on all ranks of its group. So of all transfers that wait, the one with
-//! the smallest number waits for nobody: some rank would have to be at a smaller one.
+//! On every rank, transfers execute in ascending order of their numbers, enforced by edges of the task graph. All ranks of
+//! a transfer's group take part in the same transfer. So of all waiting transfers, the one with the smallest number can
+//! proceed: a rank that is missing there would have to wait at a smaller number. The condition is local to each pair of
+//! successive transfers, so no search for a cycle is needed, and the finding names the pair that breaks the order.
 //!
-//! Executables of backends may do a rank's share in transfers by themselves, one after another. Then those of all ranks that
-//! meet there do, and by the same backend.
+//! A backend's executable may perform a rank's part of transfers itself, one after another. Then the executables of all
+//! participants do, with the same backend.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::exec::bytes_left;
-use super::{Finding, FindingKind, Reach};
+use super::{Finding, FindingKind, HappensBefore};
 use crate::mesh::parts;
 use crate::transfer::coords;
-use crate::{ElementType, Exec, Links, MeshPort, MeshProgram, Plan, Port, Program, Transfer, Weight};
+use crate::{ElementType, Exec, MeshPort, MeshProgram, Plan, Port, Program, TaskGraph, Transfer, Weight};
 
-/// No mesh has more ranks.
-const MOST_RANKS: usize = 1 << 16;
-/// More findings than this say nothing new.
+/// The most ranks of a mesh.
+const MAX_RANKS: usize = 1 << 16;
+/// At most this many findings are reported.
 const MAX_FINDINGS: usize = 16;
 
-/// Everything that does not hold of the plan's meshes. Their programs are sound by themselves.
+/// All findings about the plan's meshes. Their programs were verified one by one before.
 pub(crate) fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut templates = HashSet::new();
@@ -47,26 +49,26 @@ fn rendezvous(program: &Program) -> impl Iterator<Item = (usize, &Transfer, Elem
     tasks.flat_map(move |(at, task)| task.rendezvous(program).map(move |(transfer, dtype)| (at, transfer, dtype)))
 }
 
-/// A transfer of a template.
+/// The use of a transfer by a task of a template.
 #[derive(Clone, Copy)]
-struct Met<'a> {
+struct TransferUse<'a> {
     transfer: &'a Transfer,
     dtype: ElementType,
-    /// The backend that does it; nothing where the runtime does.
+    /// The backend that performs it; empty where the runtime does.
     by: &'a str,
     /// Index of its task.
     task: usize,
 }
 
-impl Met<'_> {
-    /// Whether ranks that come to both meet.
-    fn fits(&self, other: &Met<'_>) -> bool {
+impl TransferUse<'_> {
+    /// Whether two ranks' uses are one rendezvous.
+    fn fits(&self, other: &TransferUse<'_>) -> bool {
         (self.transfer, self.dtype, self.by) == (other.transfer, other.dtype, other.by)
     }
 }
 
-/// The transfers of a template by their numbers.
-type Meets<'a> = BTreeMap<u32, Met<'a>>;
+/// A template's uses of transfers, by number.
+type TemplateTransfers<'a> = BTreeMap<u32, TransferUse<'a>>;
 
 struct Checker<'a> {
     plan: &'a Plan,
@@ -85,7 +87,7 @@ impl<'a> Checker<'a> {
     fn mesh(&mut self) {
         let count = self.mesh.shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d as usize));
         let ranks = self.mesh.ranks.len();
-        if count != Some(ranks) || ranks == 0 || ranks > MOST_RANKS {
+        if count != Some(ranks) || ranks == 0 || ranks > MAX_RANKS {
             return self.report(FindingKind::Range, "", format!("{:?} is no shape of {ranks} ranks", self.mesh.shape));
         }
         if self.mesh.ranks.iter().any(|r| r.program as usize >= self.plan.programs.len()) {
@@ -95,7 +97,7 @@ impl<'a> Checker<'a> {
             self.weights(rank);
             self.ports(rank);
         }
-        let templates: BTreeMap<u32, Meets<'a>> = self
+        let templates: BTreeMap<u32, TemplateTransfers<'a>> = self
             .mesh
             .ranks
             .iter()
@@ -118,14 +120,14 @@ impl<'a> Checker<'a> {
     fn weights(&mut self, rank: usize) {
         let weight = |index: u32| self.plan.weights.get(index as usize);
         let same = |a: &Weight, b: &Weight| a.dtype == b.dtype && a.dims == b.dims && a.len == b.len;
-        for own in &self.mesh.ranks[rank].own {
-            let fits = weight(own.of).zip(weight(own.by)).is_some_and(|(a, b)| same(a, b));
+        for entry in &self.mesh.ranks[rank].weight_overrides {
+            let fits = weight(entry.original).zip(weight(entry.replacement)).is_some_and(|(a, b)| same(a, b));
             // Arguments were checked for alignment against the template's weight.
-            let aligned = weight(own.of)
-                .zip(weight(own.by))
+            let aligned = weight(entry.original)
+                .zip(weight(entry.replacement))
                 .is_some_and(|(a, b)| a.offset % crate::VALUE_ALIGN == b.offset % crate::VALUE_ALIGN);
             if !fits || !aligned {
-                let message = format!("weight {} in place of {} is of another type", own.by, own.of);
+                let message = format!("weight {} in place of {} is of another type", entry.replacement, entry.original);
                 self.report(FindingKind::Type, &format!("rank {rank}"), message);
             }
         }
@@ -135,7 +137,7 @@ impl<'a> Checker<'a> {
         let (program, mesh) = (self.program(rank), self.mesh);
         let place = format!("rank {rank}");
         if program.pipelined {
-            self.report(FindingKind::Reserved, &place, "pieces of a program on a mesh do not overlap");
+            self.report(FindingKind::Reserved, &place, "iterations of a program on a mesh do not overlap");
         }
         for (whole, own, what) in
             [(&mesh.inputs, &program.inputs, "inputs"), (&mesh.outputs, &program.outputs, "outputs")]
@@ -149,9 +151,9 @@ impl<'a> Checker<'a> {
     }
 
     /// Whether a rank's port is its part of a slice of the whole one.
-    fn fits(&self, whole: &MeshPort, turn: usize, own: &Port, rank: usize) -> bool {
+    fn fits(&self, whole: &MeshPort, microbatch: usize, own: &Port, rank: usize) -> bool {
         let mesh = self.mesh.extents();
-        // A port is a tensor that lies somehow along all axes of the mesh.
+        // A port's layout is well formed if the identity transfer of it is.
         let axes = (0..mesh.len() as u32).collect();
         let (from, to) = (whole.layout.clone(), whole.layout.clone());
         let sound = Transfer { id: 0, axes, dims: whole.dims.clone(), from, to }.check(&mesh).is_ok();
@@ -160,17 +162,17 @@ impl<'a> Checker<'a> {
             t.count > 0 && extent.is_some_and(|n| n % i64::from(t.count) == 0)
         };
         sound && whole.microbatches.is_none_or(cut) && whole.dtype().bits() >= 8 && {
-            let part = whole.block(&mesh, &coords(&mesh, rank), turn);
+            let part = whole.block(&mesh, &coords(&mesh, rank), microbatch);
             let part: Vec<i64> = part.iter().map(|(_, n)| *n as i64).collect();
             !own.object && own.dtype == whole.dtype && own.dims == part
         }
     }
 
     /// The transfers of a template by their numbers.
-    fn template(&mut self, index: u32) -> Meets<'a> {
+    fn template(&mut self, index: u32) -> TemplateTransfers<'a> {
         let program = &self.plan.programs[index as usize];
         let mut out = BTreeMap::new();
-        let reach = Links::of(program).map(|links| Reach::within_piece(program, &links));
+        let order = TaskGraph::of(program).map(|graph| HappensBefore::within_iteration(program, &graph));
         let mut last: Option<(usize, u32)> = None;
         for (task, transfer, dtype) in rendezvous(program) {
             let place = format!("program `{}`, task `{}`", program.name, program.tasks[task].name);
@@ -180,8 +182,8 @@ impl<'a> Checker<'a> {
             }
             let id = transfer.id;
             if let Some((before, number)) = last {
-                // What is in one task comes in the order in which it stands there.
-                let edge = || reach.as_ref().is_some_and(|r| r.before(before as u32, task as u32));
+                // A task performs its own transfers in their listed order.
+                let edge = || order.as_ref().is_some_and(|r| r.before(before as u32, task as u32));
                 if number >= id || !(before == task || edge()) {
                     let other = &program.tasks[before].name;
                     let message = format!("transfer {id} does not come after transfer {number} of `{other}`");
@@ -193,24 +195,25 @@ impl<'a> Checker<'a> {
                 Some(Exec::Backend(exec)) => &exec.backend[..],
                 _ => "",
             };
-            out.insert(id, Met { transfer, dtype, by, task });
+            out.insert(id, TransferUse { transfer, dtype, by, task });
         }
         out
     }
 
-    /// What a rank meets is what the others of its group meet, and it has room for its parts.
-    fn transfers(&mut self, rank: usize, templates: &BTreeMap<u32, Meets<'a>>) {
+    /// Checks that all participants of a rank's transfers agree, and that its buffers hold its parts.
+    fn transfers(&mut self, rank: usize, templates: &BTreeMap<u32, TemplateTransfers<'a>>) {
         let mesh = self.mesh.extents();
         let own = self.mesh.ranks[rank].program;
         let program = self.program(rank);
         for mine in templates[&own].values() {
             let (t, task) = (mine.transfer, &program.tasks[mine.task]);
-            let others = t.meeting(&mesh, rank as u32).into_iter().map(|r| (r, self.mesh.ranks[r as usize].program));
+            let others =
+                t.participants(&mesh, rank as u32).into_iter().map(|r| (r, self.mesh.ranks[r as usize].program));
             let mut others = others.filter(|(_, p)| *p != own);
             let odd = others.find(|(_, p)| !templates[p].get(&t.id).is_some_and(|o| o.fits(mine)));
             let place = format!("rank {rank}, task `{}`", task.name);
             if let Some((other, _)) = odd {
-                let message = format!("rank {other}, which it meets at transfer {}, does not meet it there", t.id);
+                let message = format!("rank {other} does not take part in the rendezvous of transfer {}", t.id);
                 self.report(FindingKind::Deadlock, &place, message);
             }
             let Some(Exec::Boxing(exec)) = &task.exec else { continue };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::exec::check_exec;
 use super::{Finding, FindingKind};
-use crate::links::task_indexes;
+use crate::task_graph::task_indexes;
 use crate::{Block, Chunk, ElementType, Exec, MemoryKind, Plan, Program, Regst, Storage, Task, TaskKind};
 
 /// Checks the structure of every program; needs no section sizes.
@@ -46,9 +46,9 @@ impl<'a> Checker<'a> {
             self.regst(program, number, regst, &index);
         }
         let consumers = |regst: &'a Regst| regst.consumers.iter().map(move |task| (regst.id, *task));
-        let links: HashSet<(u32, u64)> = program.regsts.iter().flat_map(consumers).collect();
+        let consumers_of: HashSet<(u32, u64)> = program.regsts.iter().flat_map(consumers).collect();
         for task in &program.tasks {
-            self.task(program, task, &links);
+            self.task(program, task, &consumers_of);
         }
         self.ports(program);
     }
@@ -142,7 +142,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn task(&mut self, program: &'a Program, task: &Task, links: &HashSet<(u32, u64)>) {
+    fn task(&mut self, program: &'a Program, task: &Task, consumers_of: &HashSet<(u32, u64)>) {
         let place = format!("task `{}`", task.name);
         match task.task_id() {
             None => self.report(FindingKind::Index, &place, "its id is malformed"),
@@ -165,15 +165,15 @@ impl<'a> Checker<'a> {
             ),
             Ok(_) => {}
         }
-        let sound = self.registers(program, task, links, &place);
+        let sound = self.registers(program, task, consumers_of, &place);
         if sound {
             check_exec(self, program, task, &place);
         }
     }
 
-    /// Both lists must name existing registers, each once, and the registers must name the task; `links` are registers and
+    /// Both lists must name existing registers, each once, and the registers must name the task; `consumers_of` are registers and
     /// their consumers.
-    fn registers(&mut self, program: &Program, task: &Task, links: &HashSet<(u32, u64)>, place: &str) -> bool {
+    fn registers(&mut self, program: &Program, task: &Task, consumers_of: &HashSet<(u32, u64)>, place: &str) -> bool {
         let before = self.findings.len();
         let mut seen = HashSet::new();
         for (id, consumed) in
@@ -186,7 +186,7 @@ impl<'a> Checker<'a> {
             if !seen.insert(id) {
                 self.report(FindingKind::Duplicate, place, format!("register {id} is listed twice"));
             }
-            let known = if consumed { links.contains(&(*id, task.id)) } else { regst.producer == task.id };
+            let known = if consumed { consumers_of.contains(&(*id, task.id)) } else { regst.producer == task.id };
             if !known {
                 let role = if consumed { "consumer" } else { "producer" };
                 self.report(FindingKind::Ownership, place, format!("register {id} does not name it as its {role}"));

@@ -1,5 +1,5 @@
 //! Programs by hand, for tests: the two sides of every edge are kept in agreement.
-#![allow(dead_code)] // Every test file uses another part.
+#![allow(dead_code, reason = "every test file uses another part")]
 
 use of_plan::*;
 
@@ -102,7 +102,7 @@ pub fn kernel(code: u32, args: Vec<Arg>, iterations: i64) -> Option<Exec> {
         scratch_bytes: 256,
         flops: 1,
         pointwise: 0,
-        again: None,
+        reread: None,
         bytes: 4,
         dynamic: None,
     }))

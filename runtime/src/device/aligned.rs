@@ -101,7 +101,7 @@ impl AlignedBytes {
         Ok(Self { memory: Arc::new(Memory::Pages(Memory::mapped(len)?)), len })
     }
 
-    /// Whether nobody else has them.
+    /// Whether no other clone shares them.
     pub(crate) fn is_own(&mut self) -> bool {
         Arc::get_mut(&mut self.memory).is_some()
     }
@@ -146,7 +146,7 @@ impl Deref for AlignedBytes {
 impl DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         match Arc::make_mut(&mut self.memory) {
-            // SAFETY: as in `deref`; `self` is borrowed exclusively and shares its lines with nobody now; every byte
+            // SAFETY: as in `deref`; `self` is borrowed exclusively and shares its lines with no clone now; every byte
             // pattern is a valid `Line`.
             Memory::Lines(lines) => unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), self.len) },
             Memory::Pages(map) => &mut map[..self.len],

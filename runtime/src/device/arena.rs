@@ -87,40 +87,40 @@ impl Buffer {
         self.len = 0;
     }
 
-    /// Whether the address depends on the piece.
+    /// Whether the address depends on the iteration.
     pub fn slides(&self) -> bool {
         self.num > 1
     }
 
-    /// The address for a piece.
-    pub fn address(&self, piece: u64) -> *mut u8 {
-        let copy = if self.num == 1 { 0 } else { (piece % self.num as u64) as usize };
+    /// The address for an iteration.
+    pub fn address(&self, iteration: u64) -> *mut u8 {
+        let copy = if self.num == 1 { 0 } else { (iteration % self.num as u64) as usize };
         self.start.as_ptr().wrapping_add(copy * self.stride)
     }
 
-    /// The bytes for a piece. Only for an actor that holds the register and acts on that piece.
-    pub fn bytes(&self, piece: u64) -> &[u8] {
+    /// The bytes for an iteration. Only for an actor that holds the register and acts on that iteration.
+    pub fn bytes(&self, iteration: u64) -> &[u8] {
         // SAFETY: `block` and `weight` checked that all copies lie in memory that `_arena` keeps alive, which is
-        // initialised (zero pages or the plan's bytes). The actor holds the register, so nobody writes to it.
-        unsafe { std::slice::from_raw_parts(self.address(piece), self.len) }
+        // initialised (zero pages or the plan's bytes). The actor holds the register, so no other actor writes to it.
+        unsafe { std::slice::from_raw_parts(self.address(iteration), self.len) }
     }
 
-    /// The bytes for a piece, to be filled; `None` for a weight. Only for the actor that produces the register and
-    /// acts on that piece, once at a time.
-    #[allow(clippy::mut_from_ref)]
-    pub fn bytes_mut(&self, piece: u64) -> Option<&mut [u8]> {
+    /// The bytes for an iteration, to be filled; `None` for a weight. Only for the actor that produces the register and
+    /// acts on that iteration, once at a time.
+    #[allow(clippy::mut_from_ref, reason = "the register tokens give one actor at a time exclusive access")]
+    pub fn bytes_mut(&self, iteration: u64) -> Option<&mut [u8]> {
         // SAFETY: the place is valid as in `bytes`, and writable as it lies in a chunk. The actor holds the register's
-        // free copy, so nobody else reads or writes it, nor any register that shares its memory.
-        self.writable.then(|| unsafe { std::slice::from_raw_parts_mut(self.address(piece), self.len) })
+        // free copy, so no other actor reads or writes it, nor any register that shares its memory.
+        self.writable.then(|| unsafe { std::slice::from_raw_parts_mut(self.address(iteration), self.len) })
     }
 
     /// Copies the first bytes of another buffer, which may overlap; `false` when one is too short or not writable.
-    pub fn copy_from(&self, src: &Buffer, bytes: usize, piece: u64) -> bool {
+    pub fn copy_from(&self, src: &Buffer, bytes: usize, iteration: u64) -> bool {
         if !self.writable || bytes > self.len.min(src.len) {
             return false;
         }
         // SAFETY: both places are valid for `bytes` bytes as in `bytes` and `bytes_mut`; `copy` allows overlap.
-        unsafe { std::ptr::copy(src.address(piece), self.address(piece), bytes) };
+        unsafe { std::ptr::copy(src.address(iteration), self.address(iteration), bytes) };
         true
     }
 }

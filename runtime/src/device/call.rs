@@ -14,9 +14,9 @@ pub(crate) struct KernelCall {
     args: Vec<*mut u8>,
     /// The arguments' memory, which they keep alive.
     buffers: Vec<Buffer>,
-    /// Which arguments have an address that depends on the piece.
+    /// Which arguments have an address that depends on the iteration.
     sliding: Vec<usize>,
-    iterations: i64,
+    loop_iterations: i64,
     grain: i64,
     _code: Arc<CodeMap>,
 }
@@ -26,33 +26,33 @@ unsafe impl Send for KernelCall {}
 
 impl KernelCall {
     /// Binds a kernel of `code` to its arguments.
-    pub fn new(code: Arc<CodeMap>, entry: KernelFn, buffers: Vec<Buffer>, iterations: i64, grain: i64) -> Self {
+    pub fn new(code: Arc<CodeMap>, entry: KernelFn, buffers: Vec<Buffer>, loop_iterations: i64, grain: i64) -> Self {
         let args = buffers.iter().map(|buffer| buffer.address(0)).collect();
         let sliding =
             buffers.iter().enumerate().filter(|(_, buffer)| buffer.slides()).map(|(index, _)| index).collect();
-        Self { entry, args, buffers, sliding, iterations, grain, _code: code }
+        Self { entry, args, buffers, sliding, loop_iterations, grain, _code: code }
     }
 
-    /// Runs the kernel on a piece; the error is the status of one of its parts.
-    pub fn run(&mut self, piece: u64, pool: &Pool, scratch: &Scratch) -> Result<(), i32> {
+    /// Runs the kernel on an iteration; the error is the status of one of its parts.
+    pub fn run(&mut self, iteration: u64, pool: &Pool, scratch: &Scratch) -> Result<(), i32> {
         for &index in &self.sliding {
-            self.args[index] = self.buffers[index].address(piece);
+            self.args[index] = self.buffers[index].address(iteration);
         }
-        call(self.entry, Args(self.args.as_ptr()), self.iterations, self.grain, pool, scratch)
+        call(self.entry, Args(self.args.as_ptr()), self.loop_iterations, self.grain, pool, scratch)
     }
 }
 
 /// Memory that a kernel is called on: for as long as the call lasts.
 pub(crate) enum Memory<'a> {
-    /// A place that the plan laid out.
-    Place(&'a Buffer),
+    /// Memory that the plan laid out.
+    Buffer(&'a Buffer),
     /// Bytes of a value that the runtime owns.
     Read(&'a [u8]),
     /// Bytes of a value that the kernel fills.
     Write(&'a mut [u8]),
 }
 
-/// A kernel whose arguments or iterations are only known when it runs.
+/// A kernel whose arguments or loop_iterations are only known when it runs.
 #[derive(Debug)]
 pub(crate) struct DynamicKernel {
     entry: KernelFn,
@@ -72,19 +72,19 @@ impl DynamicKernel {
         &self,
         memory: &mut [Memory<'_>],
         symbols: &[i64],
-        iterations: i64,
-        piece: u64,
+        loop_iterations: i64,
+        iteration: u64,
         pool: &Pool,
         scratch: &Scratch,
     ) -> Result<(), i32> {
         let address = |m: &mut Memory<'_>| match m {
-            Memory::Place(buffer) => buffer.address(piece),
+            Memory::Buffer(buffer) => buffer.address(iteration),
             Memory::Read(bytes) => bytes.as_ptr().cast_mut(),
             Memory::Write(bytes) => bytes.as_mut_ptr(),
         };
         let mut table: Vec<*mut u8> = memory.iter_mut().map(address).collect();
         table.push(symbols.as_ptr().cast_mut().cast());
-        if iterations == 0 {
+        if loop_iterations == 0 {
             // Nothing to compute, but the kernel checks the symbols before it does.
             // SAFETY: as in `call`; over an empty range the kernel reads nothing but the symbols.
             return match unsafe { (self.entry)(table.as_ptr(), 0, 0, scratch.of(0)) } {
@@ -92,14 +92,21 @@ impl DynamicKernel {
                 status => Err(status),
             };
         }
-        call(self.entry, Args(table.as_ptr()), iterations, self.grain, pool, scratch)
+        call(self.entry, Args(table.as_ptr()), loop_iterations, self.grain, pool, scratch)
     }
 }
 
-/// Shares the iterations of a kernel among the workers.
-fn call(entry: KernelFn, args: Args, iterations: i64, grain: i64, pool: &Pool, scratch: &Scratch) -> Result<(), i32> {
+/// Shares the loop_iterations of a kernel among the workers.
+fn call(
+    entry: KernelFn,
+    args: Args,
+    loop_iterations: i64,
+    grain: i64,
+    pool: &Pool,
+    scratch: &Scratch,
+) -> Result<(), i32> {
     let failed = AtomicI32::new(0);
-    pool.parallel_for(iterations, grain, |begin, end, worker| {
+    pool.parallel_for(loop_iterations, grain, |begin, end, worker| {
         // SAFETY: the arguments point to memory that the caller keeps alive and that the acting actor holds; the
         // kernel's parts may run at the same time by its contract; the scratch part belongs to this worker alone.
         let status = unsafe { entry(args.get(), begin, end, scratch.of(worker)) };

@@ -9,7 +9,7 @@ mod arena;
 mod call;
 mod code;
 mod job;
-mod lending;
+mod published_blocks;
 mod scratch;
 
 pub use aligned::AlignedBytes;
@@ -17,5 +17,5 @@ pub(crate) use arena::{Arena, Buffer};
 pub(crate) use call::{DynamicKernel, KernelCall, Memory};
 pub(crate) use code::CodeMap;
 pub(crate) use job::JobSlot;
-pub(crate) use lending::Lending;
+pub(crate) use published_blocks::PublishedBlocks;
 pub(crate) use scratch::Scratch;

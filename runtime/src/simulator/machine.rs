@@ -1,4 +1,4 @@
-//! How long tasks take on a machine, from what a plan says that they do.
+//! The cost model of the simulator: how long tasks and transfers take on a machine (a roofline with caches and links).
 
 use of_plan::{ElementType, Exec, Group, KernelExec, MeshProgram, Plan, Program, Task, Transfer};
 
@@ -15,9 +15,9 @@ pub struct Machine {
     pub pointwise: f64,
     /// Bytes a second from and to memory.
     pub bandwidth: f64,
-    /// What is nearer than memory, the nearest first.
-    pub caches: Vec<Near>,
-    /// How many ranks take turns on a core: by so much further is what a task before has touched.
+    /// The cache levels, the fastest first.
+    pub caches: Vec<CacheLevel>,
+    /// How many ranks share a core: reuse distances grow by this factor.
     pub ranks_per_core: f64,
     /// Seconds that a task takes besides its work.
     pub overhead: f64,
@@ -25,16 +25,16 @@ pub struct Machine {
     pub links: Vec<Link>,
 }
 
-/// Bytes that come faster than others.
+/// A level of the memory hierarchy, or a message size, with its bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Near {
-    /// Up to so many: since they were touched last, or of a message.
+pub struct CacheLevel {
+    /// The largest reuse distance, or message, that it serves, in bytes.
     pub bytes: u64,
     /// Bytes a second.
     pub bandwidth: f64,
 }
 
-/// What lies between the ranks along an axis of a mesh.
+/// The link between ranks along an axis of a mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     /// Bytes a second that a rank receives.
@@ -42,11 +42,11 @@ pub struct Link {
     /// Seconds until the first byte arrives.
     pub latency: f64,
     /// The bandwidth of messages that are short enough for a cache, the shortest first.
-    pub short: Vec<Near>,
+    pub short: Vec<CacheLevel>,
 }
 
 /// The rate of so many bytes.
-fn rate(bytes: u64, near: &[Near], far: f64) -> f64 {
+fn rate(bytes: u64, near: &[CacheLevel], far: f64) -> f64 {
     near.iter().find(|n| bytes <= n.bytes).map_or(far, |n| n.bandwidth)
 }
 
@@ -55,7 +55,8 @@ impl Machine {
     /// again and again from beyond the second cache; a transfer what its algorithm takes to receive what the rank lacks. Memory is as near as a run before has left it.
     pub fn costs_ns(&self, plan: &Plan, mesh: &MeshProgram, rank: u32, program: &Program) -> Vec<u64> {
         let extents = mesh.extents();
-        let seconds = |bytes: u64, distance: u64| self.comes(bytes, (distance as f64 * self.ranks_per_core) as u64);
+        let seconds =
+            |bytes: u64, distance: u64| self.seconds_to_load(bytes, (distance as f64 * self.ranks_per_core) as u64);
         let mut reuse = Reuse::default();
         reuse.run(plan, program, &seconds);
         let moves = reuse.run(plan, program, &seconds);
@@ -65,8 +66,8 @@ impl Machine {
             |t: &Transfer, dtype: ElementType| self.transfer(t, &t.group(&extents, rank), u64::from(dtype.bits() / 8));
         let work = |task: &Task, moves: (u64, f64)| match &task.exec {
             Some(Exec::Kernel(e)) => {
-                let again = e.again.map_or(0.0, |again| self.comes(again.bytes, again.after));
-                self.arithmetic(e, produced(task, program)).max(share(e.bytes, moves)) + again
+                let reread = e.reread.map_or(0.0, |reread| self.seconds_to_load(reread.bytes, reread.distance));
+                self.arithmetic(e, produced(task, program)).max(share(e.bytes, moves)) + reread
             }
             Some(Exec::Backend(e)) => {
                 let work = (e.flops as f64 / self.peak(produced(task, program))).max(share(e.bytes, moves));
@@ -82,8 +83,8 @@ impl Machine {
         tasks.map(|(task, moves)| ((self.overhead + work(task, moves)) * 1e9).round() as u64).collect()
     }
 
-    /// Seconds in which bytes come that so many were touched after.
-    fn comes(&self, bytes: u64, distance: u64) -> f64 {
+    /// Seconds to load bytes with this reuse distance.
+    fn seconds_to_load(&self, bytes: u64, distance: u64) -> f64 {
         bytes as f64 / rate(distance, &self.caches, self.bandwidth)
     }
 
@@ -100,10 +101,10 @@ impl Machine {
     /// What a rank receives over the slowest link that takes part, and the rounds that it takes. What it keeps of its own
     /// goes along with what it receives. `None` where it receives nothing.
     fn transfer(&self, transfer: &Transfer, group: &Group, element: u64) -> Option<f64> {
-        let others = transfer.receives(group).into_iter().filter(|piece| piece.peer != group.me);
+        let others = transfer.receives(group).into_iter().filter(|part| part.peer != group.me);
         let (mut bytes, mut peers) = (0, 0u32);
-        for piece in others {
-            bytes += piece.theirs.elements() as u64 * element;
+        for part in others {
+            bytes += part.theirs.elements() as u64 * element;
             peers += 1;
         }
         let links = || transfer.axes.iter().filter_map(|a| self.links.get(*a as usize));

@@ -1,23 +1,23 @@
-//! The seeded simulator: drives the actors of a program through random orders of delivery, checks the runtime's
-//! promises on the way, and gives a timeline. The same seed always gives the same run.
+//! The simulator: drives the actors of a program through seeded random message orders, checks the runtime's invariants,
+//! and gives a timeline. The same seed always gives the same run.
 //!
-//! Of several ranks, those that do the same at the same times are simulated once: see [`ranks`].
+//! Ranks with equal behaviour are simulated once: see [`ranks`].
 
-mod live;
+mod liveness;
 mod machine;
 mod queue;
 mod ranks;
 mod reuse;
 
-pub use machine::{Link, Machine, Near};
+pub use machine::{CacheLevel, Link, Machine};
 pub use ranks::{RankClass, RanksOptions, RanksTimeline, simulate_ranks};
 
 use std::collections::{BTreeMap, VecDeque};
 
-use of_plan::{Links, Program};
+use of_plan::{Program, TaskGraph};
 
 use crate::actor::{Action, Actor, ActorId, Msg, ProtocolError};
-use live::Live;
+use liveness::LiveRegisters;
 use queue::{Event, Queue};
 
 /// What is simulated.
@@ -26,7 +26,7 @@ pub struct SimOptions {
     /// Seed of the random orders and latencies.
     pub seed: u64,
     /// Pieces to run.
-    pub pieces: u64,
+    pub iterations: u64,
     /// Nanoseconds that each task takes, in the order of the tasks; empty for 1000 each.
     pub costs_ns: Vec<u64>,
     /// Messages take a random time up to this many nanoseconds; 0 gives the timeline of an ideal bus.
@@ -35,7 +35,7 @@ pub struct SimOptions {
 
 impl Default for SimOptions {
     fn default() -> Self {
-        Self { seed: 0, pieces: 1, costs_ns: Vec::new(), latency_ns: 0 }
+        Self { seed: 0, iterations: 1, costs_ns: Vec::new(), latency_ns: 0 }
     }
 }
 
@@ -44,8 +44,8 @@ impl Default for SimOptions {
 pub struct SimEvent {
     /// Index of the task.
     pub task: usize,
-    /// The piece it worked on.
-    pub piece: u64,
+    /// The iteration it worked on.
+    pub iteration: u64,
     /// When it began, in nanoseconds.
     pub start_ns: u64,
     /// When it ended, in nanoseconds.
@@ -97,15 +97,15 @@ pub enum SimError {
         /// What it destroyed.
         live: String,
     },
-    /// A task worked on a piece out of order, or on a register that holds another piece.
-    #[error("at {at_ns} ns task `{task}` works on piece {piece} out of order")]
+    /// A task worked on an iteration out of order, or on a register that holds another iteration.
+    #[error("at {at_ns} ns task `{task}` bound_tasks on iteration {iteration} out of order")]
     Order {
         /// When.
         at_ns: u64,
         /// Who.
         task: String,
-        /// Which piece.
-        piece: u64,
+        /// Which iteration.
+        iteration: u64,
     },
     /// An actor got a message that it cannot get.
     #[error(transparent)]
@@ -115,57 +115,57 @@ pub enum SimError {
 /// Runs a program's actors until all have ended.
 pub fn simulate(program: &Program, options: &SimOptions) -> Result<Timeline, SimError> {
     let setup = |problem: &str| SimError::Setup { program: program.name.clone(), problem: problem.into() };
-    let links = Links::of(program).ok_or_else(|| setup("a register names a task that does not exist"))?;
-    if !is_sound(program, &links) {
+    let graph = TaskGraph::of(program).ok_or_else(|| setup("a register names a task that does not exist"))?;
+    if !is_sound(program, &graph) {
         return Err(setup("its tasks and registers do not agree"));
     }
     if !options.costs_ns.is_empty() && options.costs_ns.len() != program.tasks.len() {
         return Err(setup("there must be a cost for every task"));
     }
-    if options.pieces == 0 {
-        return Err(setup("there must be at least one piece"));
+    if options.iterations == 0 {
+        return Err(setup("there must be at least one iteration"));
     }
-    let template = Template::new(program, links);
+    let template = Template::new(program, graph);
     let costs: Vec<u64> = match options.costs_ns.as_slice() {
         [] => vec![1000; program.tasks.len()],
         given => given.to_vec(),
     };
-    let rank_context = RankContext::new(&template, costs, Vec::new());
-    let mut timelines = Simulator::new(vec![rank_context], options, usize::MAX).run()?;
+    let sim_rank = SimRank::new(&template, costs, Vec::new());
+    let mut timelines = Simulator::new(vec![sim_rank], options, usize::MAX).run()?;
     Ok(timelines.pop().unwrap_or_default())
 }
 
 /// Whether the actors can be made and wired: what the verifier checks first. The simulator also takes programs that the
 /// verifier refuses for deadlock or overlap, to show them failing.
-fn is_sound(program: &Program, links: &Links) -> bool {
+fn is_sound(program: &Program, graph: &TaskGraph) -> bool {
     let in_order = program.regsts.iter().zip(0..).all(|(regst, id)| regst.id == id && regst.num > 0);
     let tasks = || program.tasks.iter().zip(0u32..);
-    let mine = |regst: &u32, task| links.producer.get(*regst as usize) == Some(&task);
-    let read = |regst: &u32, task| links.consumers.get(*regst as usize).is_some_and(|all| all.contains(&task));
+    let mine = |regst: &u32, task| graph.producer.get(*regst as usize) == Some(&task);
+    let read = |regst: &u32, task| graph.consumers.get(*regst as usize).is_some_and(|all| all.contains(&task));
     let known = tasks().all(|(desc, task)| {
         desc.produces.iter().all(|regst| mine(regst, task)) && desc.consumes.iter().all(|regst| read(regst, task))
     });
     // Each side lists as many ends as the other, so none is missing.
     let produced: usize = program.tasks.iter().map(|task| task.produces.len()).sum();
     let consumed: usize = program.tasks.iter().map(|task| task.consumes.len()).sum();
-    let ends: usize = links.consumers.iter().map(Vec::len).sum();
+    let ends: usize = graph.consumers.iter().map(Vec::len).sum();
     in_order && known && produced == program.regsts.len() && consumed == ends && !program.threads.is_empty()
 }
 
 /// A program with what all that run it share.
 struct Template<'a> {
     program: &'a Program,
-    links: Links,
+    graph: TaskGraph,
     neighbours: Vec<Vec<u32>>,
     /// For each task, its thread.
     thread_of: Vec<usize>,
 }
 
 impl<'a> Template<'a> {
-    fn new(program: &'a Program, links: Links) -> Self {
+    fn new(program: &'a Program, graph: TaskGraph) -> Self {
         let place = |task: &of_plan::Task| program.threads.iter().position(|thread| thread.id == task.thread);
         let thread_of = program.tasks.iter().map(|task| place(task).unwrap_or(0)).collect();
-        Self { program, links, neighbours: live::neighbours(program), thread_of }
+        Self { program, graph, neighbours: liveness::neighbours(program), thread_of }
     }
 }
 
@@ -176,30 +176,30 @@ struct SimThread {
     inbox: VecDeque<(ActorId, Msg)>,
 }
 
-/// Someone who runs a program: the only one, a rank, or all ranks that do the same at the same times.
-struct RankContext<'a> {
+/// A simulated rank: the only one, a rank of a mesh, or a class of equivalent ranks.
+struct SimRank<'a> {
     template: &'a Template<'a>,
     actors: Vec<Actor>,
     threads: Vec<SimThread>,
-    live: Live<'a>,
+    live: LiveRegisters<'a>,
     timeline: Timeline,
     costs_ns: Vec<u64>,
-    /// For each task the rendezvous that it comes to, one after another: number, and the seats that meet there, this one
+    /// For each task its rendezvous in order: number, and the simulated ranks that take part, this one
     /// included.
     meets: Vec<Vec<(u32, Vec<usize>)>>,
-    /// Acts until the piece is over, where pieces do not overlap.
+    /// Acts until the iteration is over, where iterations do not overlap.
     left: usize,
     started: u64,
 }
 
-impl<'a> RankContext<'a> {
+impl<'a> SimRank<'a> {
     fn new(template: &'a Template<'a>, costs_ns: Vec<u64>, meets: Vec<Vec<(u32, Vec<usize>)>>) -> Self {
         let program = template.program;
         Self {
             template,
-            actors: Actor::of_program(program, &template.links),
+            actors: Actor::of_program(program, &template.graph),
             threads: program.threads.iter().map(|_| SimThread::default()).collect(),
-            live: Live::new(program, &template.links, &template.neighbours),
+            live: LiveRegisters::new(program, &template.graph, &template.neighbours),
             timeline: Timeline::default(),
             costs_ns,
             meets,
@@ -212,123 +212,123 @@ impl<'a> RankContext<'a> {
 /// A task that is ready to be worked on.
 #[derive(Clone, Copy)]
 struct Ready {
-    rank_context: usize,
+    sim_rank: usize,
     task: usize,
-    piece: u64,
+    iteration: u64,
     since: u64,
-    /// How many rendezvous it has been at.
-    met: usize,
+    /// How many rendezvous it has passed.
+    passed: usize,
     /// How long the work takes.
     cost: u64,
 }
 
 struct Simulator<'a> {
     options: &'a SimOptions,
-    seats: Vec<RankContext<'a>>,
+    sim_ranks: Vec<SimRank<'a>>,
     queue: Queue,
     now: u64,
-    /// Who waits for others, by the number of the transfer and the seats that meet.
+    /// Ranks that wait in a rendezvous, by the number of the transfer and its participants.
     rendezvous: BTreeMap<(u32, Vec<usize>, u64), Vec<Ready>>,
-    /// Cores that nobody works on, and who waits for one.
+    /// Cores that are idle, and the tasks that wait for one.
     cores: usize,
     waiting: VecDeque<Ready>,
 }
 
 impl<'a> Simulator<'a> {
-    fn new(seats: Vec<RankContext<'a>>, options: &'a SimOptions, cores: usize) -> Self {
+    fn new(sim_ranks: Vec<SimRank<'a>>, options: &'a SimOptions, cores: usize) -> Self {
         let queue = Queue::new(options.seed, options.latency_ns);
-        Self { options, seats, queue, now: 0, rendezvous: BTreeMap::new(), cores, waiting: VecDeque::new() }
+        Self { options, sim_ranks, queue, now: 0, rendezvous: BTreeMap::new(), cores, waiting: VecDeque::new() }
     }
 
     fn run(mut self) -> Result<Vec<Timeline>, SimError> {
-        for rank_context in 0..self.seats.len() {
-            self.start(rank_context);
+        for sim_rank in 0..self.sim_ranks.len() {
+            self.start(sim_rank);
         }
         while let Some((at, event)) = self.queue.pop() {
             self.now = at;
             match event {
-                Event::Deliver { rank_context, to, msg } => {
-                    let thread = self.seats[rank_context].template.thread_of[to as usize];
-                    self.seats[rank_context].threads[thread].inbox.push_back((to, msg));
-                    self.go_on(rank_context, thread)?;
+                Event::Deliver { sim_rank, to, msg } => {
+                    let thread = self.sim_ranks[sim_rank].template.thread_of[to as usize];
+                    self.sim_ranks[sim_rank].threads[thread].inbox.push_back((to, msg));
+                    self.go_on(sim_rank, thread)?;
                 }
-                Event::Finish { rank_context, task, piece, start, waited } => {
-                    self.finish(rank_context, task, piece, (start, waited))?
+                Event::Finish { sim_rank, task, iteration, start, waited } => {
+                    self.finish(sim_rank, task, iteration, (start, waited))?
                 }
             }
         }
-        let stuck = self.seats.iter().flat_map(|rank_context| {
-            let tasks = rank_context.actors.iter().zip(&rank_context.template.program.tasks);
+        let stuck = self.sim_ranks.iter().flat_map(|sim_rank| {
+            let tasks = sim_rank.actors.iter().zip(&sim_rank.template.program.tasks);
             tasks.filter(|(actor, _)| !actor.is_done()).map(|(_, task)| format!("`{}`", task.name))
         });
         let waiting: Vec<String> = stuck.collect();
         if waiting.is_empty() {
-            return Ok(self.seats.into_iter().map(|rank_context| rank_context.timeline).collect());
+            return Ok(self.sim_ranks.into_iter().map(|sim_rank| sim_rank.timeline).collect());
         }
         Err(SimError::Deadlock { at_ns: self.now, waiting })
     }
 
-    /// Starts the next piece, or all of them where pieces may overlap; after the last one comes the end.
-    fn start(&mut self, rank_context: usize) {
-        let Self { seats, queue, options, now, .. } = self;
-        let own = &mut seats[rank_context];
-        let pieces = if own.template.program.pipelined { options.pieces } else { 1 };
-        let over = own.started == options.pieces;
-        let msg = if over { Msg::Stop } else { Msg::Start { pieces } };
+    /// Starts the next iteration, or all of them where iterations may overlap; after the last one comes the end.
+    fn start(&mut self, sim_rank: usize) {
+        let Self { sim_ranks, queue, options, now, .. } = self;
+        let own = &mut sim_ranks[sim_rank];
+        let iterations = if own.template.program.pipelined { options.iterations } else { 1 };
+        let over = own.started == options.iterations;
+        let msg = if over { Msg::Stop } else { Msg::Start { iterations } };
         for source in 0..own.actors.len() {
             if own.actors[source].is_source() {
-                queue.send(*now, rank_context, (u32::MAX, source as ActorId), msg);
+                queue.send(*now, sim_rank, (u32::MAX, source as ActorId), msg);
             }
         }
         if over {
             own.left = usize::MAX;
             return;
         }
-        own.started += pieces;
-        own.left = own.actors.len() * pieces as usize;
+        own.started += iterations;
+        own.left = own.actors.len() * iterations as usize;
     }
 
     /// Lets an idle thread handle its inbox until it has work to do.
-    fn go_on(&mut self, rank_context: usize, thread: usize) -> Result<(), SimError> {
-        while !self.seats[rank_context].threads[thread].busy {
-            let Some((to, msg)) = self.seats[rank_context].threads[thread].inbox.pop_front() else {
+    fn go_on(&mut self, sim_rank: usize, thread: usize) -> Result<(), SimError> {
+        while !self.sim_ranks[sim_rank].threads[thread].busy {
+            let Some((to, msg)) = self.sim_ranks[sim_rank].threads[thread].inbox.pop_front() else {
                 break;
             };
-            self.handle(rank_context, to, msg)?;
+            self.handle(sim_rank, to, msg)?;
         }
         Ok(())
     }
 
-    fn handle(&mut self, rank_context: usize, to: ActorId, msg: Msg) -> Result<(), SimError> {
+    fn handle(&mut self, sim_rank: usize, to: ActorId, msg: Msg) -> Result<(), SimError> {
         let mut act = None;
         let (queue, now) = (&mut self.queue, self.now);
-        let own = &mut self.seats[rank_context];
+        let own = &mut self.sim_ranks[sim_rank];
         own.actors[to as usize].on_message(msg, &mut |action| match action {
-            Action::Send { to: receiver, msg } => queue.send(now, rank_context, (to, receiver), msg),
-            Action::Act { piece } => act = Some(piece),
+            Action::Send { to: receiver, msg } => queue.send(now, sim_rank, (to, receiver), msg),
+            Action::Act { iteration } => act = Some(iteration),
             Action::Done => {}
         })?;
-        let Some(piece) = act else { return Ok(()) };
+        let Some(iteration) = act else { return Ok(()) };
         let task = to as usize;
-        own.live.begin(task, piece, now)?;
+        own.live.begin(task, iteration, now)?;
         own.timeline.peak_live_bytes = own.timeline.peak_live_bytes.max(own.live.bytes());
         own.threads[own.template.thread_of[task]].busy = true;
         let cost = own.costs_ns[task];
-        self.go_to(Ready { rank_context, task, piece, since: now, met: 0, cost });
+        self.go_to(Ready { sim_rank, task, iteration, since: now, passed: 0, cost });
         Ok(())
     }
 
-    /// To the next meeting of a task, or to its work.
+    /// Proceeds to the next rendezvous of a task, or to its work.
     fn go_to(&mut self, ready: Ready) {
-        match self.seats[ready.rank_context].meets.get(ready.task).and_then(|all| all.get(ready.met)) {
+        match self.sim_ranks[ready.sim_rank].meets.get(ready.task).and_then(|all| all.get(ready.passed)) {
             Some(meeting) => self.rendezvous(ready, meeting.clone()),
             None => self.work(ready),
         }
     }
 
-    /// A rank comes to a transfer. When all are there, it takes as long as it takes the slowest.
+    /// A rank arrives at a rendezvous. When all participants have arrived, the transfer takes as long as for the slowest.
     fn rendezvous(&mut self, ready: Ready, (id, others): (u32, Vec<usize>)) {
-        let (all, key) = (others.len(), (id, others, ready.piece));
+        let (all, key) = (others.len(), (id, others, ready.iteration));
         let here = self.rendezvous.entry(key.clone()).or_default();
         here.push(ready);
         if here.len() < all {
@@ -336,42 +336,42 @@ impl<'a> Simulator<'a> {
         }
         let here = self.rendezvous.remove(&key).unwrap_or_default();
         let cost = here.iter().map(|r| r.cost).max().unwrap_or(0);
-        here.into_iter().for_each(|r| self.go_to(Ready { cost, met: r.met + 1, ..r }));
+        here.into_iter().for_each(|r| self.go_to(Ready { cost, passed: r.passed + 1, ..r }));
     }
 
-    /// Works on a task as soon as there is a core.
+    /// Executes a task as soon as a core is free.
     fn work(&mut self, ready: Ready) {
         if self.cores == 0 {
             return self.waiting.push_back(ready);
         }
         self.cores -= 1;
-        let Ready { rank_context, task, piece, since, cost, .. } = ready;
-        let event = Event::Finish { rank_context, task, piece, start: since, waited: self.now - since };
+        let Ready { sim_rank, task, iteration, since, cost, .. } = ready;
+        let event = Event::Finish { sim_rank, task, iteration, start: since, waited: self.now - since };
         self.queue.at(self.now.saturating_add(cost), event);
     }
 
     fn finish(
         &mut self,
-        rank_context: usize,
+        sim_rank: usize,
         task: usize,
-        piece: u64,
+        iteration: u64,
         (start, waited): (u64, u64),
     ) -> Result<(), SimError> {
         let now = self.now;
-        let own = &mut self.seats[rank_context];
-        own.timeline.events.push(SimEvent { task, piece, start_ns: start, end_ns: now, waited_ns: waited });
+        let own = &mut self.sim_ranks[sim_rank];
+        own.timeline.events.push(SimEvent { task, iteration, start_ns: start, end_ns: now, waited_ns: waited });
         own.timeline.makespan_ns = now;
-        own.live.end(task, piece);
+        own.live.end(task, iteration);
         let thread = own.template.thread_of[task];
         own.threads[thread].busy = false;
         self.cores += 1;
-        self.handle(rank_context, task as ActorId, Msg::Acted)?;
-        self.seats[rank_context].left -= 1;
-        if self.seats[rank_context].left == 0 {
-            self.start(rank_context);
+        self.handle(sim_rank, task as ActorId, Msg::Acted)?;
+        self.sim_ranks[sim_rank].left -= 1;
+        if self.sim_ranks[sim_rank].left == 0 {
+            self.start(sim_rank);
         }
-        self.go_on(rank_context, thread)?;
-        // Ranks take turns on the cores.
+        self.go_on(sim_rank, thread)?;
+        // Ranks share the cores in the order of arrival.
         while self.cores > 0
             && let Some(next) = self.waiting.pop_front()
         {

@@ -1,4 +1,5 @@
-//! Events in time, with random latencies. Messages between the same two actors keep their order, as on the real bus.
+//! The event queue of the simulator, with random latencies. Messages between two actors keep their order, as on the real
+//! bus.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -8,9 +9,9 @@ use crate::actor::{ActorId, Msg};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A message arrives.
-    Deliver { rank_context: usize, to: ActorId, msg: Msg },
+    Deliver { sim_rank: usize, to: ActorId, msg: Msg },
     /// A task's work is done.
-    Finish { rank_context: usize, task: usize, piece: u64, start: u64, waited: u64 },
+    Finish { sim_rank: usize, task: usize, iteration: u64, start: u64, waited: u64 },
 }
 
 /// Events by time; those of the same time come in random order, or in the order they were made where there is no
@@ -39,13 +40,13 @@ impl Queue {
         }
     }
 
-    pub fn send(&mut self, now: u64, rank_context: usize, (from, to): (ActorId, ActorId), msg: Msg) {
-        let event = Event::Deliver { rank_context, to, msg };
+    pub fn send(&mut self, now: u64, sim_rank: usize, (from, to): (ActorId, ActorId), msg: Msg) {
+        let event = Event::Deliver { sim_rank, to, msg };
         if self.latency == 0 {
             return self.at(now, event);
         }
         let arrival = now + self.random.next() % (self.latency + 1);
-        let last = self.last.entry((rank_context, from, to)).or_insert(0);
+        let last = self.last.entry((sim_rank, from, to)).or_insert(0);
         *last = arrival.max(*last + 1);
         let at = *last;
         self.at(at, event);

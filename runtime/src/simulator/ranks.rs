@@ -1,16 +1,16 @@
-//! Ranks of a mesh: their actors, which wait for one another where they meet.
+//! Simulation of the ranks of a mesh: their actors, which wait for one another in rendezvous.
 //!
-//! Ranks that run the same template, take the same time for it and meet ranks that do so too are always at the same
-//! point: they are simulated once. What ranks meet is refined until it says nothing new, as colours of a graph are
-//! (Weisfeiler, Leman, 1968). A mesh of 1,024 ranks with even splits is one rank to simulate.
+//! Ranks are equivalent if they run the same template with the same costs and exchange data with equivalent ranks. Such
+//! ranks always have the same state, so one of each class is simulated. Colour refinement of the communication graph gives
+//! the classes (Weisfeiler, Leman, 1968). A mesh of 1,024 ranks with even splits is one class.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-use of_plan::{ArgSource, Exec, Links, MeshProgram, Plan, Program, Task};
+use of_plan::{ArgSource, Exec, MeshProgram, Plan, Program, Task, TaskGraph};
 
 use super::queue::Random;
-use super::{RankContext, SimError, SimOptions, Simulator, Template, Timeline, is_sound};
+use super::{SimError, SimOptions, SimRank, Simulator, Template, Timeline, is_sound};
 
 /// How ranks are simulated.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,7 +18,7 @@ pub struct RanksOptions {
     /// Seed of what is random.
     pub seed: u64,
     /// How often the program runs; 0 counts as 1.
-    pub pieces: u64,
+    pub iterations: u64,
     /// Ranks that compute at one time, where they share the cores of a machine.
     pub cores: Option<usize>,
     /// Each rank takes longer than it should for each task, by a random share of its time up to this.
@@ -83,22 +83,22 @@ pub fn simulate_ranks(
     for rank in &mesh.ranks {
         let Entry::Vacant(place) = templates.entry(rank.program) else { continue };
         let program = plan.programs.get(rank.program as usize).ok_or_else(|| setup("a program does not exist"))?;
-        let links = Links::of(program).filter(|links| is_sound(program, links));
-        let links = links.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
+        let graph = TaskGraph::of(program).filter(|graph| is_sound(program, graph));
+        let graph = graph.ok_or_else(|| setup("the tasks and registers of a program do not agree"))?;
         let mut transfers = program.tasks.iter().flat_map(|task| task.rendezvous(program));
         if transfers.any(|(t, _)| t.check(&mesh.extents()).is_err()) {
             return Err(setup("a transfer is not one of its mesh"));
         }
-        place.insert(Template::new(program, links));
+        place.insert(Template::new(program, graph));
     }
     let apart = options.jitter > 0.0 || options.cores.is_some_and(|n| n < mesh.ranks.len());
     let groups = Groups::of(plan, mesh);
     let classes = if apart { (0..mesh.ranks.len()).collect() } else { groups.classes(mesh) };
-    let seats = classes.iter().max().map_or(0, |last| last + 1);
-    let mut members: Vec<Vec<u32>> = vec![Vec::new(); seats];
+    let sim_ranks = classes.iter().max().map_or(0, |last| last + 1);
+    let mut members: Vec<Vec<u32>> = vec![Vec::new(); sim_ranks];
     classes.iter().zip(0..).for_each(|(class, rank)| members[*class].push(rank));
     let mut random = Random(options.seed);
-    let mut made = Vec::with_capacity(seats);
+    let mut made = Vec::with_capacity(sim_ranks);
     for ranks in &members {
         let rank = ranks[0];
         let template = &templates[&mesh.ranks[rank as usize].program];
@@ -112,7 +112,7 @@ pub fn simulate_ranks(
         }
         let meets = |task: &Task| {
             let meeting = |(transfer, _): (&of_plan::Transfer, _)| {
-                let met = transfer.meeting(&mesh.extents(), rank);
+                let met = transfer.participants(&mesh.extents(), rank);
                 let mut met: Vec<usize> = met.iter().map(|r| classes[*r as usize]).collect();
                 met.sort_unstable();
                 met.dedup();
@@ -121,9 +121,9 @@ pub fn simulate_ranks(
             task.rendezvous(template.program).map(meeting).filter(|(_, met)| met.len() > 1).collect()
         };
         let meets = template.program.tasks.iter().map(meets).collect();
-        made.push(RankContext::new(template, costs, meets));
+        made.push(SimRank::new(template, costs, meets));
     }
-    let run = SimOptions { seed: options.seed, pieces: options.pieces.max(1), ..SimOptions::default() };
+    let run = SimOptions { seed: options.seed, iterations: options.iterations.max(1), ..SimOptions::default() };
     let timelines = Simulator::new(made, &run, options.cores.unwrap_or(usize::MAX)).run()?;
     let makespan_ns = timelines.iter().map(|t| t.makespan_ns).max().unwrap_or(0);
     let class = |(ranks, timeline): (Vec<u32>, Timeline)| {
@@ -183,7 +183,7 @@ fn scratch(program: &Program) -> u64 {
 /// The ranks of each group along some axes, and each rank's group.
 type Along = (Vec<Vec<u32>>, Vec<usize>);
 
-/// Who meets whom, for every set of axes along which ranks meet.
+/// The groups of ranks that exchange data, for every set of mesh axes of a transfer.
 struct Groups {
     by_axes: HashMap<Vec<u32>, Along>,
     /// The sets of axes in order.
@@ -217,11 +217,11 @@ impl Groups {
         groups
     }
 
-    /// For each rank its class: ranks of one class have the same template and meet the same classes.
+    /// For each rank its class: ranks of one class have the same template and exchange data with the same classes.
     fn classes(&self, mesh: &MeshProgram) -> Vec<usize> {
         let mut classes: Vec<usize> = number(mesh.ranks.iter().map(|r| r.program));
         loop {
-            // What is met in each group, once for all that meet there.
+            // The classes in each group, computed once for all its members.
             let met: Vec<(Vec<Vec<usize>>, &Vec<usize>)> = self
                 .axes
                 .iter()

@@ -1,15 +1,15 @@
-//! How far what a task touches is from the processor: by how much the rank touched since it touched the same memory last.
+//! Reuse distance: how many bytes a rank touched since it last touched the same memory. It selects the cache level.
 //!
-//! Memory is looked at in pieces; of each it is known how much had been touched by then. What was touched twice counts twice, so
-//! the distance of Mattson et al., "Evaluation techniques for storage hierarchies" (1970), is this at most. It is never more
-//! than all that a rank touches.
+//! Memory is tracked in pages. For each page the model keeps how many bytes had been touched by its last use. Bytes that are
+//! touched twice count twice, so this is an upper bound of the stack distance of Mattson et al., "Evaluation techniques
+//! for storage hierarchies" (1970). It is capped by the number of bytes that the rank touches at all.
 
 use std::collections::HashMap;
 
 use of_plan::{Arg, ArgSource, Exec, Plan, Program, Task};
 
-/// Bytes of a piece.
-const PIECE: u64 = 1 << 16;
+/// Bytes of a page.
+const PAGE: u64 = 1 << 16;
 
 /// Where memory lies: a chunk, the weights, an input or output of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,12 +46,12 @@ impl Reuse {
     }
 
     fn touch(&mut self, range: Range, seconds: &dyn Fn(u64, u64) -> f64) -> (u64, f64) {
-        let (end, all) = (range.start + range.bytes, PIECE * self.last.len() as u64);
+        let (end, all) = (range.start + range.bytes, PAGE * self.last.len() as u64);
         let mut sum = 0.0;
-        for piece in range.start / PIECE..end.div_ceil(PIECE) {
-            let bytes = end.min((piece + 1) * PIECE) - range.start.max(piece * PIECE);
+        for page in range.start / PAGE..end.div_ceil(PAGE) {
+            let bytes = end.min((page + 1) * PAGE) - range.start.max(page * PAGE);
             self.clock += bytes;
-            let before = self.last.insert((range.space, piece), self.clock);
+            let before = self.last.insert((range.space, page), self.clock);
             sum += seconds(bytes, before.map_or(u64::MAX, |before| (self.clock - before).min(all)));
         }
         (range.bytes, sum)
@@ -100,14 +100,14 @@ mod tests {
         let mut reuse = Reuse::default();
         let distance = |_: u64, distance: u64| distance as f64;
         let at = |start, bytes| Range { space: Space::Weights, start, bytes };
-        assert_eq!(reuse.touch(at(0, PIECE), &distance).1, u64::MAX as f64);
-        assert_eq!(reuse.touch(at(PIECE, PIECE), &distance).1, u64::MAX as f64);
+        assert_eq!(reuse.touch(at(0, PAGE), &distance).1, u64::MAX as f64);
+        assert_eq!(reuse.touch(at(PAGE, PAGE), &distance).1, u64::MAX as f64);
         // Itself, and the other in between; both when there are only these.
-        assert_eq!(reuse.touch(at(0, PIECE), &distance), (PIECE, (2 * PIECE) as f64));
-        assert_eq!(reuse.touch(at(0, PIECE), &distance), (PIECE, PIECE as f64));
+        assert_eq!(reuse.touch(at(0, PAGE), &distance), (PAGE, (2 * PAGE) as f64));
+        assert_eq!(reuse.touch(at(0, PAGE), &distance), (PAGE, PAGE as f64));
         for _ in 0..9 {
-            reuse.touch(at(PIECE, PIECE), &distance);
+            reuse.touch(at(PAGE, PAGE), &distance);
         }
-        assert_eq!(reuse.touch(at(0, PIECE), &distance), (PIECE, (2 * PIECE) as f64));
+        assert_eq!(reuse.touch(at(0, PAGE), &distance), (PAGE, (2 * PAGE) as f64));
     }
 }

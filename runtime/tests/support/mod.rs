@@ -1,5 +1,5 @@
 //! Plans and executables for tests of the runtime.
-#![allow(dead_code)] // Every test file uses another part.
+#![allow(dead_code, reason = "every test file uses another part")]
 
 use std::sync::Arc;
 

@@ -5,12 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use of_diag::Diagnostic;
-use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, Rewriter, Tensor, ValueId};
+use of_ir::{Attrs, DType, Dim, Elements, Graph, OpDef, Tensor, ValueId};
 use of_ops::control::{Loop, Scan};
 use of_ops::elementwise::{Add, Sub};
-use of_ops::interpret::{run_graph_around, type_of};
+use of_ops::interpret::run_graph_around;
 use of_ops::reduction::ReduceProd;
-use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{OpSpec, Value};
 
 use crate::compare::{MARGIN, numbers};
@@ -157,26 +156,8 @@ fn is_parameter(v: &Value) -> bool {
 /// # Errors
 /// When operands and attributes do not fit the op.
 pub fn one_op(def: &'static dyn OpDef, attrs: &Attrs, operands: &[Value]) -> Result<(Graph, Vec<Value>), Diagnostic> {
-    let mut graph = Graph::new();
-    let entry = graph.entry();
-    let mut rw = Rewriter::new(&mut graph, "fuzz");
-    let (mut ids, mut args) = (Vec::new(), Vec::new());
-    for v in operands {
-        ids.push(match v {
-            Value::None => rw.create_one(NoneValue {}, &[])?,
-            Value::Tensor(t) if t.len() <= 64 && !t.dtype().is_float() => {
-                rw.create_one(Constant { value: t.clone() }, &[])?
-            }
-            other => {
-                args.push(other.clone());
-                rw.add_arg(entry, type_of(other), None)
-            }
-        });
-    }
-    let op = rw.create((def, attrs.clone()), &ids)?;
-    let results = rw.graph().op(op).results.to_vec();
-    rw.create(Return {}, &results)?;
-    Ok((graph, args))
+    let small = |_: usize, t: &Tensor| t.len() <= 64 && !t.dtype().is_float();
+    of_test_support::op::build((def, attrs.clone()), operands, small, |ty| ty)
 }
 
 /// Whether the results hold nothing but elements of the operands, integers, or truth values: movements, comparisons,

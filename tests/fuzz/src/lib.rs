@@ -5,14 +5,18 @@
 //! left open ([`open`]), and compares. How far floats may lie
 //! apart is measured, not guessed: [`evaluate`] also runs with rounding errors thrown in, and [`compare`] allows what
 //! these change. [`shrink`] makes what fails small.
+//!
+//! [`targets`] are the readers of files as fuzz targets, and [`mutate`] changes files for them.
 
 pub mod check;
 pub mod compare;
 pub mod emit;
 pub mod evaluate;
 pub mod generate;
+pub mod mutate;
 pub mod open;
 pub mod shrink;
+pub mod targets;
 
 use of_ir::{Func, Graph, Module};
 use of_ops::Value;

@@ -1,6 +1,6 @@
 //! `RUN:` lines: pipelines of programs, without a shell.
 //!
-//! Understood are `|`, `2>&1`, `> file`, quotes, `not` or `exits N` before a program, and the built-in programs
+//! Understood are `|`, `2>&1`, `> file`, quotes, `env NAME=VALUE`, `not` or `exits N` before a program, and the built-in programs
 //! `FileCheck FILE`, `cat FILE…` and `diff A B`. A program must end with 0, after `not` with anything else, after
 //! `exits N` with N, but never by a crash.
 
@@ -36,6 +36,8 @@ struct Stage {
     /// The exit code that it must end with, where one is asked for.
     exits: Option<i32>,
     args: Vec<String>,
+    /// Environment variables.
+    variables: Vec<(String, String)>,
     stderr_too: bool,
     to_file: Option<String>,
 }
@@ -124,6 +126,11 @@ fn parse(line: &str) -> Result<Vec<Stage>, String> {
                 let code = list.next().and_then(|(w, _)| w.parse().ok());
                 stage.exits = Some(code.ok_or("a number must follow 'exits'")?);
             }
+            "env" if stage.args.is_empty() => {
+                let (word, _) = list.next().unwrap_or_default();
+                let (name, value) = word.split_once('=').ok_or("NAME=VALUE must follow 'env'")?;
+                stage.variables.push((name.into(), value.into()));
+            }
             w if !quoted && w.contains(['>', '<', ';', '&', '`', '$']) => {
                 return Err(format!("'{w}' needs a shell, and there is none; quote it if it is meant as it stands"));
             }
@@ -155,7 +162,7 @@ fn external(stage: &Stage, name: &str, args: &[String], input: &[u8], cx: &Conte
     let program = if name == "of-opt" { cx.of_opt.clone() } else { PathBuf::from(name) };
     let io = |e: std::io::Error| format!("'{}' cannot be run: {e}", program.display());
     let mut command = Command::new(&program);
-    command.args(args).stdin(Stdio::piped());
+    command.args(args).envs(stage.variables.iter().map(|(n, v)| (n, v))).stdin(Stdio::piped());
     // Merged output goes through one pipe, so that its order is kept.
     let (reader, errors) = if stage.stderr_too {
         let (reader, writer) = std::io::pipe().map_err(io)?;

@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use of_test_support::component::{self, Component};
+
 use crate::command::{self, Context};
 
 /// What became of one file.
@@ -14,7 +16,7 @@ pub enum Outcome {
     /// Everything as it says.
     Passed,
     /// Something that it requires is not installed.
-    Skipped(String),
+    Skipped(&'static Component),
     /// What went wrong.
     Failed(String),
 }
@@ -53,9 +55,13 @@ pub fn run_file(file: &Path, of_opt: &Path, temp: &Path) -> Outcome {
         Ok(t) => t,
         Err(e) => return Outcome::Failed(e.to_string()),
     };
-    for program in directives(&text, "REQUIRES:") {
-        if !installed(&program) {
-            return Outcome::Skipped(format!("{program} is not installed"));
+    for name in directives(&text, "REQUIRES:") {
+        match component::ALL.into_iter().find(|c| c.name == name) {
+            None => {
+                return Outcome::Failed(format!("REQUIRES names '{name}', which is no component of of-test-support"));
+            }
+            Some(component) if !installed(&name) => return Outcome::Skipped(component),
+            Some(_) => {}
         }
     }
     let lines = directives(&text, "RUN:");
@@ -182,6 +188,6 @@ mod tests {
         assert!(matches!(&all[0], Outcome::Failed(why) if why.contains("bad.of:2: this is not found")), "{all:?}");
         assert_eq!(all[1], Outcome::Passed);
         assert_eq!(all[2], Outcome::Failed("there is no RUN: line".into()));
-        assert_eq!(all[3], Outcome::Skipped("no-such-program is not installed".into()));
+        assert!(matches!(&all[3], Outcome::Failed(why) if why.contains("no-such-program")), "{:?}", all[3]);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use of_lit::suite::{self, Outcome};
+use of_test_support::component::require;
 
 #[test]
 fn lit() {
@@ -18,7 +19,9 @@ fn lit() {
         let name = file.strip_prefix(root).unwrap_or(file).display();
         match outcome {
             Outcome::Passed => println!("ok      {name}"),
-            Outcome::Skipped(why) => println!("skipped {name}: {why}"),
+            Outcome::Skipped(component) => {
+                require(component, Err::<(), _>(format!("{name} needs it in PATH")));
+            }
             Outcome::Failed(why) => {
                 failed += 1;
                 println!("FAILED  {name}\n{why}\n");

@@ -7,7 +7,8 @@ use of_diag::{Code, Diagnostics};
 use of_driver::{Cache, CompileOptions, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error};
 
 use crate::commands::{
-    bench, compile, explain, export, import, inspect, measure, ops, opt, passes, profile, run, simulate, verify,
+    bench, compile, completions, explain, export, import, inspect, man, measure, ops, opt, passes, profile, run,
+    simulate, verify,
 };
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
@@ -88,6 +89,10 @@ pub enum Command {
     Ops(ops::Ops),
     /// List what can execute ops on this machine
     Backends,
+    /// Print a script that completes this command line in a shell
+    Completions(completions::Completions),
+    /// Print the manual page, or write all of them into a folder
+    Man(man::ManPages),
 }
 
 /// Shapes for a model whose dimensions have names.

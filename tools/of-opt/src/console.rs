@@ -47,9 +47,11 @@ impl Console {
     /// # Errors
     /// When stdout cannot be written.
     pub fn print(&self, text: &str) -> Result<(), Diagnostics> {
-        progress::clear_line();
-        let mut out = std::io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        let written = progress::suspend(|| {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        });
+        match written {
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
             Err(e) => Err(of_driver::error(Code::IO, format!("the output cannot be written: {e}")).into()),
             Ok(()) => Ok(()),
@@ -66,15 +68,13 @@ impl Observer for Console {
 
     fn diagnostic(&self, d: &Diagnostic) {
         if d.severity == Severity::Error || !self.quiet {
-            progress::clear_line();
-            eprint!("{}", self.renderer.borrow().render(d));
+            progress::suspend(|| eprint!("{}", self.renderer.borrow().render(d)));
         }
     }
 
     fn note(&self, text: &str) {
         if !self.quiet {
-            progress::clear_line();
-            eprintln!("{text}");
+            progress::suspend(|| eprintln!("{text}"));
         }
     }
 
@@ -83,8 +83,7 @@ impl Observer for Console {
     }
 
     fn ir(&self, text: &str) {
-        progress::clear_line();
-        eprint!("{text}");
+        progress::suspend(|| eprint!("{text}"));
     }
 
     fn placed(&self, placements: &[Placement], ranks: Option<&[usize]>) {

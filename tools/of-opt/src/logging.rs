@@ -2,8 +2,10 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, registry};
 
 use crate::cli::{Color, MessageOptions};
 
@@ -16,20 +18,26 @@ pub fn start(options: &MessageOptions) {
         (_, 2) => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    // With -v the flag wins over RUST_LOG for what RUST_LOG does not name.
-    let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
+    let named = std::env::var("RUST_LOG").unwrap_or_default();
+    let (filter, invalid) = match named.parse::<Targets>() {
+        // An empty text is one directive, which turns everything off.
+        _ if named.trim().is_empty() => (Targets::new(), None),
+        Ok(targets) => (targets, None),
+        Err(e) => (Targets::new(), Some(e)),
+    };
+    // The flags give the level of modules that RUST_LOG does not name.
+    let filter = if filter.default_level().is_some() { filter } else { filter.with_default(level) };
     let detailed = options.verbose > 1;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| Stderr)
-        .with_ansi(color(options.color))
-        .with_target(detailed)
-        .compact();
-    // A second start would be a bug, but no reason to stop.
+    let log = fmt::layer().with_writer(|| Stderr).with_ansi(color(options.color)).with_target(detailed).compact();
+    let registry = registry().with(filter);
+    // A second start would be a bug of this program, and is no reason to stop.
     if detailed {
-        let _ = log.with_timer(tracing_subscriber::fmt::time::uptime()).try_init();
+        let _ = registry.with(log.with_timer(fmt::time::uptime())).try_init();
     } else {
-        let _ = log.without_time().try_init();
+        let _ = registry.with(log.without_time()).try_init();
+    }
+    if let Some(e) = invalid {
+        tracing::warn!("RUST_LOG='{named}' has no effect: {e}; write LEVEL or MODULE=LEVEL, separated by commas");
     }
 }
 
@@ -42,13 +50,12 @@ pub fn color(choice: Color) -> bool {
     }
 }
 
-/// Stderr; the line of progress is cleared before a log line.
+/// Stderr, where a line of progress makes room first.
 struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        crate::progress::clear_line();
-        io::stderr().write(bytes)
+        crate::progress::suspend(|| io::stderr().write(bytes))
     }
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()

@@ -42,6 +42,8 @@ fn main() -> ExitCode {
         Some(Command::Measure(c)) => commands::measure::measure(&c, console),
         Some(Command::Passes(c)) => commands::passes::passes(&c, console),
         Some(Command::Ops(c)) => commands::ops::ops(&c, console),
+        Some(Command::Completions(c)) => commands::completions::completions(&c, console),
+        Some(Command::Man(c)) => commands::man::man(&c, console),
         Some(Command::Backends) => commands::backends::backends(console),
     });
     match result {

@@ -1,6 +1,6 @@
 //! A panic is a bug: say so in a few lines, and how to report it.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::panic::PanicHookInfo;
 
 /// Replaces the message of a panic. The exit code stays Rust's 101, which nothing else uses.
@@ -9,7 +9,6 @@ pub fn install() {
 }
 
 fn report(info: &PanicHookInfo<'_>) {
-    crate::progress::clear_line();
     let place = info.location().map(|l| format!(" ({}:{})", l.file(), l.line())).unwrap_or_default();
     let payload = info.payload();
     let what = payload.downcast_ref::<&str>().map(|s| (*s).to_string());
@@ -20,6 +19,10 @@ fn report(info: &PanicHookInfo<'_>) {
         env!("CARGO_PKG_VERSION"),
         args.join(" ")
     );
+    // A line of progress gives way. Its lock may be held by the thread that panicked.
+    if std::io::stderr().is_terminal() {
+        let _ = std::io::stderr().write_all(b"\r\x1b[K");
+    }
     // Nobody is left to tell when stderr is closed.
     let _ = std::io::stderr().write_all(text.as_bytes());
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {

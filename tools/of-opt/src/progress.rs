@@ -1,115 +1,104 @@
-//! One line on a terminal that says what takes long. Nothing elsewhere, and nothing for work below a second.
+//! The progress line on a terminal. Output that is no terminal, and work below a second, have none.
 
-use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// Work that takes less is not worth a line.
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+/// Shorter work shows no line.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the line is written again.
 const REFRESH: Duration = Duration::from_millis(150);
 
-/// Whether the line is on the terminal now.
-static VISIBLE: AtomicBool = AtomicBool::new(false);
+/// The line that may be on the terminal now.
+static CURRENT: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Takes the line away, so that something else can be printed.
-pub fn clear_line() {
-    if VISIBLE.swap(false, Ordering::AcqRel) {
-        // What cannot be written to a terminal that is gone does not matter.
-        let _ = std::io::stderr().write_all(b"\r\x1b[K");
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Values are replaced as a whole, so a panic leaves no half of one.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Clears the line while `print` writes something else.
+pub fn suspend<T>(print: impl FnOnce() -> T) -> T {
+    let bar = lock(&CURRENT).clone();
+    match bar {
+        Some(bar) => bar.suspend(print),
+        None => print(),
     }
 }
 
-/// What is going on; the line vanishes when this is dropped.
-pub struct Progress {
-    shared: Arc<Shared>,
-    ticker: Option<std::thread::JoinHandle<()>>,
-}
-
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-struct State {
-    what: String,
-    done: Option<(usize, usize)>,
-    since: Instant,
-    over: bool,
-}
+/// A piece of work with a progress line, which is cleared on drop.
+pub struct Progress(Reporter);
 
 /// Tells a [`Progress`] how far the work is; may go to other threads.
 #[derive(Clone)]
-pub struct Reporter(Arc<Shared>);
+pub struct Reporter {
+    bar: ProgressBar,
+    what: Arc<Mutex<String>>,
+}
 
 impl Progress {
     /// Begins a piece of work.
     pub fn begin(what: &str, quiet: bool) -> Progress {
         tracing::info!("{what}");
-        let state = State { what: what.into(), done: None, since: Instant::now(), over: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        let on = !quiet && std::io::stderr().is_terminal();
-        let for_ticker = Arc::clone(&shared);
-        // Without a thread there is no line, which is no reason to stop.
-        let ticker = on.then(|| std::thread::Builder::new().spawn(move || for_ticker.tick()).ok()).flatten();
-        Progress { shared, ticker }
+        let what = Arc::new(Mutex::new(what.to_owned()));
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        bar.set_style(style(Arc::clone(&what)));
+        if !quiet && std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(REFRESH);
+            *lock(&CURRENT) = Some(bar.clone());
+        }
+        Progress(Reporter { bar, what })
     }
 
     /// Something that reports how far the work is.
     pub fn reporter(&self) -> Reporter {
-        Reporter(Arc::clone(&self.shared))
+        self.0.clone()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        *lock(&CURRENT) = None;
+        self.0.bar.finish_and_clear();
     }
 }
 
 impl Reporter {
     /// The work is now `what`, and `done` of `all` of it is over.
     pub fn at(&self, what: &str, done: usize, all: usize) {
-        let mut s = self.0.lock();
-        if s.what != what {
-            s.what = what.into();
+        let mut current = lock(&self.what);
+        if *current != what {
+            *current = what.into();
         }
-        s.done = Some((done, all));
+        // The ticker locks the bar first.
+        drop(current);
+        self.bar.update(|s| {
+            s.set_len(all as u64);
+            s.set_pos(done as u64);
+        });
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is replaced field by field and never left half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tick(&self) {
-        let mut s = self.lock();
-        while !s.over {
-            let wait = if s.since.elapsed() < PATIENCE { PATIENCE - s.since.elapsed() } else { REFRESH };
-            s = self.changed.wait_timeout(s, wait).unwrap_or_else(PoisonError::into_inner).0;
-            if !s.over && s.since.elapsed() >= PATIENCE {
-                let line = line(&s);
-                VISIBLE.store(true, Ordering::Release);
-                let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
-            }
+/// One line, empty at first.
+fn style(what: Arc<Mutex<String>>) -> ProgressStyle {
+    let write = move |s: &ProgressState, out: &mut dyn Write| {
+        if s.elapsed() >= PATIENCE {
+            // Writing to a string cannot fail.
+            let _ = out.write_str(&line(&lock(&what), s.len().map(|all| (s.pos(), all)), s.elapsed()));
         }
-    }
+    };
+    ProgressStyle::with_template("{line}").unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", write)
 }
 
-fn line(s: &State) -> String {
-    let seconds = s.since.elapsed().as_secs_f64();
-    match s.done {
-        Some((done, all)) => format!("{} {done}/{all}  {seconds:.1} s", s.what),
-        None => format!("{} …  {seconds:.1} s", s.what),
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.shared.lock().over = true;
-        self.shared.changed.notify_all();
-        if let Some(t) = self.ticker.take() {
-            // The ticker cannot panic; if it did, the line stays and that is all.
-            let _ = t.join();
-        }
-        clear_line();
+fn line(what: &str, done: Option<(u64, u64)>, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    match done {
+        Some((done, all)) => format!("{what} {done}/{all}  {seconds:.1} s"),
+        None => format!("{what} …  {seconds:.1} s"),
     }
 }
 
@@ -119,9 +108,10 @@ mod tests {
 
     #[test]
     fn lines_say_how_far_the_work_is() {
-        let p = Progress::begin("working", true);
-        p.reporter().at("compiling kernels", 3, 7);
-        let text = line(&p.shared.lock());
-        assert!(text.starts_with("compiling kernels 3/7  0."), "{text}");
+        assert_eq!(
+            line("compiling kernels", Some((3, 7)), Duration::from_millis(1250)),
+            "compiling kernels 3/7  1.2 s"
+        );
+        assert_eq!(line("importing", None, Duration::from_secs(2)), "importing …  2.0 s");
     }
 }

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use of_test_support::component::{BROWSER, require};
+
 const MODEL: &str = "func @main(%x: tensor<512x256xf32>, %w: tensor<256x1024xf32>, %v: tensor<1024x256xf32>) \
     -> (tensor<512x256xf32>) {
   %h = of.matmul %x, %w
@@ -51,10 +53,7 @@ fn a_browser_shows_it() {
         let arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"];
         Command::new(browser).args(arguments).arg(&page).output().ok().filter(|o| o.status.success())
     });
-    let Some(shown) = shown else {
-        eprintln!("skipped: none of {BROWSERS:?} is installed");
-        return;
-    };
+    let Some(shown) = require(&BROWSER, shown.ok_or(format!("none of {BROWSERS:?} runs"))) else { return };
     let dom = String::from_utf8_lossy(&shown.stdout);
     assert!(dom.contains("<rect") && dom.contains("Communication"), "{dom}");
 }

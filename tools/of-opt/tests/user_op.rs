@@ -13,6 +13,7 @@ use of_ir::{Attrs, DType, Tensor, Type};
 use of_ops::elementwise::{Add, Mul};
 use of_reference::{Reference, to_runtime};
 use of_runtime::{Options, Session};
+use of_test_support::plans::{emulated_gpu, nvrtc};
 
 /// What stands before the commands.
 const MARK: &str = "<!-- tested by tools/of-opt/tests/user_op.rs -->\n```sh\n";
@@ -72,10 +73,7 @@ fn the_commands_of_the_guide_make_an_op_outside_the_workspace_that_runs() {
     let built = Path::new(env!("CARGO_BIN_EXE_of-opt")).parent().and_then(Path::parent).unwrap();
     let mut runs = Vec::new();
     for line in commands.lines() {
-        if line.contains("cuda:shim")
-            && let Err(why) = of_codegen::toolchain::shim::isa()
-        {
-            eprintln!("skipped: the op on the emulated GPU: {why}");
+        if line.contains("cuda:shim") && emulated_gpu().is_none() {
             continue;
         }
         let line = line
@@ -104,12 +102,11 @@ fn the_commands_of_the_guide_make_an_op_outside_the_workspace_that_runs() {
     // NVRTC takes its kernel.
     let library = built.join("release/libdemo_ops.so").display().to_string();
     let plan = dir.path().join("swish.plan").display().to_string();
-    match of_codegen::toolchain::nvrtc::identity() {
-        Ok(_) => drop(said(
+    if nvrtc() {
+        said(
             &["compile", "examples/user-op/swish.of", "-o", &plan, "--target", "cuda:sm_90", "--library", &library],
             dir.path(),
-        )),
-        Err(why) => eprintln!("skipped: the op's kernel in NVRTC: {why}"),
+        );
     }
 }
 
@@ -199,12 +196,9 @@ fn an_op_in_c_does_the_same() {
     let sharded = said(&[own, "--passes", "cpu", "--library", library], dir.path());
     assert!(sharded.contains("clib.swish") && sharded.contains("tensor<?(N)x8xf32>"), "{sharded}");
     assert!(said(&["ops", "clib.swish", "--library", library], dir.path()).contains("alpha"));
-    match of_codegen::toolchain::shim::isa() {
-        Ok(_) => {
-            let on = ["run", own, "--shape", "N=4", "--target", "cuda:shim", "--library", library];
-            close(&said(&on, dir.path()), &plain);
-        }
-        Err(why) => eprintln!("skipped: the op on the emulated GPU: {why}"),
+    if emulated_gpu().is_some() {
+        let on = ["run", own, "--shape", "N=4", "--target", "cuda:shim", "--library", library];
+        close(&said(&on, dir.path()), &plain);
     }
     // What the op refuses is an error with its words.
     let wrong = dir.path().join("wrong.of");

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::workspace::{cargo, read};
 
-/// What each crate may depend on, of the crates of this workspace; tests may depend on more.
-const ALLOWED: &[(&str, &[&str])] = &[
+/// What each crate depends on, of the crates of this workspace: exactly these. Tests may need more.
+const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("of-diag", &[]),
     ("of-files", &[]),
     ("of-ir", &["of-diag", "of-files"]),
@@ -18,20 +18,63 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("of-sharding", &["of-diag", "of-ir", "of-ops"]),
     ("of-passes", &["of-diag", "of-files", "of-ir", "of-ops", "of-sharding"]),
     ("of-plan", &["of-files"]),
-    ("of-codegen", &["of-diag", "of-ir", "of-ops", "of-passes", "of-plan"]),
+    ("of-codegen", &["of-diag", "of-ir", "of-ops", "of-plan", "of-cuda-sys"]),
+    ("of-cuda-sys", &[]),
+    ("of-emit", &["of-ir", "of-ops"]),
     ("of-runtime", &["of-plan"]),
-    ("of-lit", &[]),
+    ("of-cuda", &["of-cuda-sys", "of-diag", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-library", &["of-diag", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-mlir", &["of-diag", "of-emit", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-reference", &["of-diag", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-tensorrt", &["of-diag", "of-files", "of-ir", "of-ops", "of-onnx", "of-plan", "of-codegen", "of-runtime"]),
+    ("of-xla", &["of-diag", "of-emit", "of-ir", "of-ops", "of-plan", "of-codegen", "of-runtime"]),
     (
-        "of-fuzz",
-        &["of-diag", "of-ir", "of-ops", "of-onnx", "of-passes", "of-plan", "of-codegen", "of-runtime", "of-reference"],
+        "of-opt",
+        &[
+            "of-diag",
+            "of-files",
+            "of-ir",
+            "of-ops",
+            "of-onnx",
+            "of-sharding",
+            "of-passes",
+            "of-plan",
+            "of-codegen",
+            "of-runtime",
+            "of-cuda",
+            "of-library",
+            "of-mlir",
+            "of-reference",
+            "of-tensorrt",
+            "of-xla",
+        ],
     ),
     ("of-bench", &["of-ir", "of-ops", "of-passes", "of-codegen", "of-runtime", "of-reference"]),
+    (
+        "of-fuzz",
+        &[
+            "of-diag",
+            "of-ir",
+            "of-ops",
+            "of-onnx",
+            "of-passes",
+            "of-plan",
+            "of-codegen",
+            "of-runtime",
+            "of-reference",
+            "of-test-support",
+        ],
+    ),
+    ("of-lit", &["of-test-support"]),
+    (
+        "of-test-support",
+        &["of-diag", "of-ir", "of-ops", "of-sharding", "of-passes", "of-plan", "of-codegen", "of-runtime"],
+    ),
     ("xtask", &[]),
 ];
 
-/// What a backend may depend on: never another backend. Compilers that read ONNX get it from the crate that writes it,
-/// and what is kept between runs is written whole.
-const BACKEND: &[&str] = &["of-diag", "of-files", "of-ir", "of-ops", "of-onnx", "of-codegen", "of-plan", "of-runtime"];
+/// What stands before the rules.
+const RULES: &str = "Dependencies point one way:\n";
 
 struct Crate {
     name: String,
@@ -49,6 +92,10 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     let crates = crates(root)?;
     let mut wrong = graph(&crates);
     let architecture = read(&root.join("ARCHITECTURE.md"))?;
+    let rules = architecture.split_once(RULES).ok_or(format!("ARCHITECTURE.md has no line '{RULES}'"))?.1;
+    // The indented lines below.
+    let rules: Vec<&str> = rules.lines().skip_while(|l| l.is_empty()).take_while(|l| l.starts_with("    ")).collect();
+    wrong.extend(against(&rules.join("\n"), &crates));
     for c in &crates {
         if !architecture.contains(&format!("| {} |", c.name)) {
             wrong.push(format!("ARCHITECTURE.md: the code map has no row for {}", c.name));
@@ -61,35 +108,58 @@ pub fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
+/// Edges that the list lacks, and those that it has and no crate.
 fn graph(crates: &[Crate]) -> Vec<String> {
-    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
-    let backends: Vec<&str> =
-        crates.iter().filter(|c| c.folder.starts_with("backends/")).map(|c| c.name.as_str()).collect();
+    let list: BTreeMap<&str, &[&str]> = DEPENDENCIES.iter().copied().collect();
+    let is_backend = |name: &str| crates.iter().any(|c| c.name == name && c.folder.starts_with("backends/"));
     let mut wrong = Vec::new();
     for c in crates {
-        // The command line may use everything.
-        let may: Vec<&str> = match c.folder.as_str() {
-            f if f.starts_with("tools/") => crates.iter().map(|c| c.name.as_str()).filter(|n| *n != "xtask").collect(),
-            f if f.starts_with("backends/") => BACKEND.to_vec(),
-            // The driver uses everything except the tools above it.
-            "driver" => crates.iter().filter(|c| !c.folder.starts_with("tools/")).map(|c| c.name.as_str()).collect(),
-            _ => match allowed.get(c.name.as_str()) {
-                Some(list) => list.to_vec(),
-                None => {
-                    wrong.push(format!(
-                        "{}: xtask/src/tidy/crates.rs does not say what {} may depend on",
-                        c.folder, c.name
-                    ));
-                    continue;
-                }
-            },
+        let (folder, name) = (&c.folder, &c.name);
+        let Some(exact) = list.get(name.as_str()) else {
+            wrong.push(format!("{folder}: xtask/src/tidy/crates.rs does not say what {name} depends on"));
+            continue;
         };
-        for n in c.needs.iter().filter(|n| !may.contains(&n.as_str())) {
-            wrong.push(format!("{}/Cargo.toml: {} must not depend on {n}", c.folder, c.name));
+        for n in c.needs.iter().filter(|n| !exact.contains(&n.as_str())) {
+            wrong.push(format!("{folder}/Cargo.toml: {name} must not depend on {n}"));
         }
-        let is_backend = backends.contains(&c.name.as_str());
-        for n in c.tests_need.iter().filter(|n| is_backend && backends.contains(&n.as_str())) {
-            wrong.push(format!("{}/Cargo.toml: not even the tests of a backend may depend on another, {n}", c.folder));
+        for n in exact.iter().filter(|n| !c.needs.contains(**n)) {
+            wrong.push(format!("xtask/src/tidy/crates.rs: {name} does not depend on {n} any more"));
+        }
+        for n in c.tests_need.iter().filter(|n| is_backend(name) && is_backend(n)) {
+            wrong.push(format!("{folder}/Cargo.toml: not even the tests of a backend may depend on another, {n}"));
+        }
+    }
+    wrong
+}
+
+/// Edges that ARCHITECTURE.md's rules, `a <- b` for "b may depend on a", do not have.
+fn against(rules: &str, crates: &[Crate]) -> Vec<String> {
+    let short = |c: &Crate| if c.folder.contains('/') { c.folder.clone() } else { c.name.replacen("of-", "", 1) };
+    let set = |text: &str| -> Vec<String> {
+        text.trim().trim_matches(['{', '}']).split(',').map(|n| n.trim().to_owned()).collect()
+    };
+    let mut direct: Vec<(String, String)> = Vec::new();
+    for rule in rules.split([';', '\n']).filter(|r| r.contains("<-")) {
+        let sets: Vec<Vec<String>> = rule.split("<-").map(set).collect();
+        for pair in sets.windows(2) {
+            direct.extend(pair[1].iter().flat_map(|b| pair[0].iter().map(move |a| (b.clone(), a.clone()))));
+        }
+    }
+    let named = |rule: &str, name: &str| {
+        rule == "everything" || rule == name || rule.strip_suffix('*').is_some_and(|folder| name.starts_with(folder))
+    };
+    let mut wrong = Vec::new();
+    for c in crates.iter().filter(|c| !c.folder.starts_with("tests/")) {
+        // What the rules allow, and what these may depend on.
+        let (mut may, mut at) = (vec![short(c)], 0);
+        while let Some(from) = may.get(at).cloned() {
+            let next = direct.iter().filter(|(b, _)| named(b, &from)).map(|(_, a)| a.clone());
+            let new: Vec<String> = next.filter(|a| !may.contains(a)).collect();
+            may.extend(new);
+            at += 1;
+        }
+        for need in crates.iter().filter(|n| c.needs.contains(&n.name) && !may.iter().any(|m| named(m, &short(n)))) {
+            wrong.push(format!("ARCHITECTURE.md: no rule lets {} depend on {}", c.name, need.name));
         }
     }
     wrong
@@ -141,22 +211,36 @@ mod tests {
     }
 
     #[test]
-    fn edges_that_the_design_does_not_have_are_found() {
+    fn edges_that_the_list_lacks_are_found() {
         let wrong = graph(&[
             of("of-runtime", "runtime", &["of-plan", "of-ir"], &["of-ops"]),
-            of("of-a", "backends/a", &["of-codegen"], &["of-b"]),
-            of("of-b", "backends/b", &["of-a"], &[]),
-            of("of-opt", "tools/of-opt", &["of-a", "of-b"], &[]),
+            of("of-files", "files", &[], &[]),
+            of("of-plan", "plan", &[], &[]),
+            of("of-xla", "backends/xla", DEPENDENCIES.iter().find(|d| d.0 == "of-xla").unwrap().1, &["of-mlir"]),
+            of("of-mlir", "backends/mlir", DEPENDENCIES.iter().find(|d| d.0 == "of-mlir").unwrap().1, &[]),
             of("of-new", "new", &[], &[]),
         ]);
         assert_eq!(
             wrong,
             [
                 "runtime/Cargo.toml: of-runtime must not depend on of-ir",
-                "backends/a/Cargo.toml: not even the tests of a backend may depend on another, of-b",
-                "backends/b/Cargo.toml: of-b must not depend on of-a",
-                "new: xtask/src/tidy/crates.rs does not say what of-new may depend on",
+                "xtask/src/tidy/crates.rs: of-plan does not depend on of-files any more",
+                "backends/xla/Cargo.toml: not even the tests of a backend may depend on another, of-mlir",
+                "new: xtask/src/tidy/crates.rs does not say what of-new depends on",
             ]
         );
+    }
+
+    #[test]
+    fn edges_against_the_rules_are_found() {
+        let crates = [
+            of("of-ir", "ir", &[], &[]),
+            of("of-plan", "plan", &["of-ir"], &[]),
+            of("of-a", "backends/a", &["of-ir", "of-plan"], &[]),
+            of("of-b", "backends/b", &["of-a"], &[]),
+            of("of-opt", "tools/of-opt", &["of-a", "of-b"], &[]),
+        ];
+        let rules = "ir <- ops <- {plan, x}; plan <- backends/*\neverything <- tools/of-opt";
+        assert_eq!(against(rules, &crates), ["ARCHITECTURE.md: no rule lets of-b depend on of-a"]);
     }
 }

@@ -6,6 +6,7 @@ mod lexer;
 mod links;
 mod paths;
 mod sources;
+mod words;
 
 use crate::workspace::{files, root};
 
@@ -20,6 +21,7 @@ pub fn tidy() -> Result<(), String> {
     wrong.extend(sources::check(&root, &files)?);
     wrong.extend(paths::check(&root, &files)?);
     wrong.extend(circles::check(&root, &files)?);
+    wrong.extend(words::check(&root, &files)?);
     wrong.extend(links::check(&root, &files)?);
     for w in &wrong {
         eprintln!("tidy: {w}");
@@ -28,4 +30,13 @@ pub fn tidy() -> Result<(), String> {
         0 => Ok(()),
         n => Err(format!("tidy found {n} things")),
     }
+}
+
+/// Prints how often words occur that are still being replaced.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn words() -> Result<(), String> {
+    let root = root();
+    words::count(&root, &files(&root)?)
 }

@@ -15,8 +15,7 @@ const TEXT: &[&str] = &["rs", "md", "toml", "sh", "py", "of", "yml", "yaml", "js
 pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>, String> {
     let mut wrong = Vec::new();
     for f in files {
-        let is_text = f.extension().is_none_or(|e| TEXT.iter().any(|t| e == *t));
-        if !is_text {
+        if !is_text(f) {
             continue;
         }
         let bytes = std::fs::read(root.join(f)).map_err(|e| format!("{}: {e}", f.display()))?;
@@ -28,6 +27,11 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>, String> {
         }
     }
     Ok(wrong)
+}
+
+/// Whether a file holds text, by its name.
+pub fn is_text(f: &Path) -> bool {
+    f.extension().is_none_or(|e| TEXT.iter().any(|t| e == *t))
 }
 
 /// An absolute path below a home folder.

@@ -3,24 +3,24 @@
 use of_codegen::library::Call;
 use of_codegen::library::cublaslt::Product;
 
-use super::cublaslt::Multiplier;
-use super::cudnn::{Convolver, Planned};
-use super::{Address, Handle};
-use crate::DeviceProgram;
+use super::cublaslt::CublasLt;
+use super::cudnn::{ConvolutionPlan, Cudnn};
+use super::{Address, Stream};
 use crate::driver::DriverError;
+use crate::program::DeviceProgram;
 
 /// The calls of a program, with the libraries that it needs. What was planned is given back before its library.
 #[derive(Default)]
 pub struct Calls {
-    ready: Vec<Ready>,
-    multiplier: Option<Multiplier>,
-    convolver: Option<Convolver>,
+    ready: Vec<PlannedCall>,
+    cublaslt: Option<CublasLt>,
+    cudnn: Option<Cudnn>,
 }
 
 /// A call and the addresses of its arguments.
-enum Ready {
+enum PlannedCall {
     Product(Product, Vec<Address>),
-    Convolution(Planned),
+    Convolution(ConvolutionPlan),
 }
 
 impl Calls {
@@ -35,19 +35,19 @@ impl Calls {
             let args: Vec<Address> = args.iter().map(|a| base + a.at).collect();
             out.ready.push(match call {
                 Call::Product(product) => {
-                    if out.multiplier.is_none() {
-                        out.multiplier = Some(Multiplier::open(workspace)?);
+                    if out.cublaslt.is_none() {
+                        out.cublaslt = Some(CublasLt::open(workspace)?);
                     }
-                    Ready::Product(*product, args)
+                    PlannedCall::Product(*product, args)
                 }
                 Call::Convolution(convolution) => {
-                    let convolver = match out.convolver.take() {
-                        Some(convolver) => convolver,
-                        None => Convolver::open(workspace)?,
+                    let cudnn = match out.cudnn.take() {
+                        Some(cudnn) => cudnn,
+                        None => Cudnn::open(workspace)?,
                     };
-                    let planned = convolver.plan(convolution, &args);
-                    out.convolver = Some(convolver);
-                    Ready::Convolution(planned?)
+                    let planned = cudnn.plan(convolution, &args);
+                    out.cudnn = Some(cudnn);
+                    PlannedCall::Convolution(planned?)
                 }
             });
         }
@@ -62,12 +62,14 @@ impl Calls {
     /// # Safety
     /// The memory that the calls were opened with is the device's and as large as the program says, and what the call writes and
     /// the workspace are nobody else's until the stream is through.
-    pub unsafe fn put(&self, number: usize, stream: Handle) -> Result<(), DriverError> {
+    pub unsafe fn enqueue(&self, number: usize, stream: Stream) -> Result<(), DriverError> {
         // SAFETY: the caller says so.
         unsafe {
-            match (self.ready.get(number), &self.multiplier, &self.convolver) {
-                (Some(Ready::Product(product, args)), Some(library), _) => library.multiply(product, args, stream),
-                (Some(Ready::Convolution(planned)), _, Some(library)) => library.convolve(planned, stream),
+            match (self.ready.get(number), &self.cublaslt, &self.cudnn) {
+                (Some(PlannedCall::Product(product, args)), Some(library), _) => {
+                    library.multiply(product, args, stream)
+                }
+                (Some(PlannedCall::Convolution(planned)), _, Some(library)) => library.convolve(planned, stream),
                 _ => Ok(()),
             }
         }

@@ -4,16 +4,26 @@
 //! finalized. Its heuristics name configurations of engines for a graph, the best first; the first one that computes as we do
 //! and is content with our workspace becomes a plan, which is executed with the addresses of its tensors.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use of_codegen::library::cudnn::Convolution;
 use of_codegen::library::epilogue::Activation;
 use of_codegen::library::{Floats, Library};
+use of_cuda_sys::cudnn as sys;
+use of_cuda_sys::{call, functions, open_first};
 use of_ir::DType;
+use sys::cudnnBackendAttributeName_t::*;
+use sys::cudnnBackendAttributeType_t::*;
+use sys::cudnnBackendDescriptorType_t::*;
+use sys::cudnnBackendHeurMode_t::*;
+use sys::cudnnBackendNumericalNote_t::*;
+use sys::cudnnConvolutionMode_t;
+use sys::cudnnDataType_t::*;
+use sys::cudnnPointwiseMode_t::*;
 
-use super::{Address, Handle, api, library};
+use super::{Address, Handle, Stream};
 use crate::driver::DriverError;
 use crate::program::WORKSPACE;
 
@@ -22,95 +32,15 @@ const NAMES: &[&str] = &["libcudnn.so.9"];
 /// The first version of the library that is known to work so.
 const VERSION: usize = 9_00_00;
 
-api! {
-    version = "cudnnGetVersion" () -> usize;
-    words = "cudnnGetErrorString" (c_int) -> *const c_char;
-    create = "cudnnCreate" (*mut Handle);
-    destroy = "cudnnDestroy" (Handle);
-    set_stream = "cudnnSetStream" (Handle, Handle);
-    descriptor = "cudnnBackendCreateDescriptor" (c_int, *mut Handle);
-    destroy_descriptor = "cudnnBackendDestroyDescriptor" (Handle);
-    set = "cudnnBackendSetAttribute" (Handle, c_int, c_int, i64, *const c_void);
-    get = "cudnnBackendGetAttribute" (Handle, c_int, c_int, i64, *mut i64, *mut c_void);
-    finalize = "cudnnBackendFinalize" (Handle);
-    execute = "cudnnBackendExecute" (Handle, Handle, Handle);
+functions! {
+    /// The functions of cuDNN that are used.
+    struct Api {
+        cudnnGetVersion, cudnnGetErrorString, cudnnCreate, cudnnDestroy, cudnnSetStream, cudnnBackendCreateDescriptor,
+        cudnnBackendDestroyDescriptor, cudnnBackendSetAttribute, cudnnBackendGetAttribute, cudnnBackendFinalize,
+        cudnnBackendExecute,
+    }
 }
 
-// Numbers of the library's header: kinds of descriptors,
-const POINTWISE: c_int = 0;
-const CONVOLUTION: c_int = 1;
-const ENGINE: c_int = 2;
-const CONFIGURATION: c_int = 3;
-const HEURISTICS: c_int = 4;
-const PLAN: c_int = 5;
-const FORWARD_OPERATION: c_int = 10;
-const POINTWISE_OPERATION: c_int = 13;
-const GRAPH: c_int = 15;
-const VARIANT_PACK: c_int = 16;
-const TENSOR: c_int = 17;
-// types of attributes,
-const HANDLE: c_int = 0;
-const DATA_TYPE: c_int = 1;
-const BOOLEAN: c_int = 2;
-const INT64: c_int = 3;
-const FLOAT: c_int = 4;
-const POINTER: c_int = 6;
-const CONVOLUTION_MODE: c_int = 7;
-const HEURISTIC_MODE: c_int = 8;
-const NUMERICAL_NOTE: c_int = 11;
-const POINTWISE_MODE: c_int = 14;
-const DESCRIPTOR: c_int = 15;
-// attributes of each kind,
-const POINTWISE_WHICH: c_int = 0;
-const POINTWISE_PRECISION: c_int = 1;
-const CONVOLUTION_PRECISION: c_int = 100;
-const CONVOLUTION_WHICH: c_int = 101;
-const CONVOLUTION_DILATIONS: c_int = 102;
-const CONVOLUTION_STRIDES: c_int = 103;
-const CONVOLUTION_AFTER: c_int = 104;
-const CONVOLUTION_BEFORE: c_int = 105;
-const CONVOLUTION_AXES: c_int = 106;
-const HEURISTICS_MODE: c_int = 200;
-const HEURISTICS_GRAPH: c_int = 201;
-const HEURISTICS_RESULTS: c_int = 202;
-const CONFIGURATION_ENGINE: c_int = 300;
-const PLAN_HANDLE: c_int = 400;
-const PLAN_CONFIGURATION: c_int = 401;
-const PLAN_WORKSPACE: c_int = 402;
-const FORWARD_ALPHA: c_int = 700;
-const FORWARD_BETA: c_int = 701;
-const FORWARD_CONVOLUTION: c_int = 702;
-const FORWARD_W: c_int = 703;
-const FORWARD_X: c_int = 704;
-const FORWARD_Y: c_int = 705;
-const OPERATION_POINTWISE: c_int = 750;
-const OPERATION_X: c_int = 751;
-const OPERATION_B: c_int = 752;
-const OPERATION_Y: c_int = 753;
-const OPERATION_ALPHA: [c_int; 2] = [754, 755];
-const GRAPH_HANDLE: c_int = 800;
-const GRAPH_OPERATIONS: c_int = 801;
-const TENSOR_ALIGNMENT: c_int = 900;
-const TENSOR_TYPE: c_int = 901;
-const TENSOR_DIMENSIONS: c_int = 902;
-const TENSOR_STRIDES: c_int = 903;
-const TENSOR_ID: c_int = 906;
-const TENSOR_VIRTUAL: c_int = 907;
-const PACK_IDS: c_int = 1000;
-const PACK_POINTERS: c_int = 1001;
-const PACK_WORKSPACE: c_int = 1003;
-const ENGINE_NOTES: c_int = 1303;
-// and values.
-const CROSS_CORRELATION: c_int = 1;
-const ADD: c_int = 0;
-const RELU: c_int = 100;
-const GELU: c_int = 104;
-const SWISH: c_int = 106;
-const GELU_BY_TANH: c_int = 107;
-const MODE_A: c_int = 3;
-const MODE_FALLBACK: c_int = 2;
-const TENSOR_CORE: c_int = 0;
-const STRICT_NAN: c_int = 9;
 /// More notes than an engine has.
 const NOTES: usize = 32;
 /// What the library takes the alignment of a tensor to be, at most.
@@ -120,9 +50,9 @@ impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
         let load = || {
-            let api = Api::bind(library(Library::Cudnn.variable(), NAMES)?).map_err(|e| e.to_string())?;
+            let api = Api::bind(open_first(Library::Cudnn.variable(), NAMES)?).map_err(|e| e.to_string())?;
             // SAFETY: the function takes nothing.
-            match unsafe { (api.version)() } {
+            match unsafe { call!(api, cudnnGetVersion()) } {
                 version if version < VERSION => Err(format!("its version is {version}, which is older than {VERSION}")),
                 _ => Ok(api),
             }
@@ -131,13 +61,13 @@ impl Api {
         API.get_or_init(load).as_ref().map_err(missing)
     }
 
-    fn check(&self, call: &'static str, status: c_int) -> Result<(), DriverError> {
+    fn check(&self, call: &'static str, status: u32) -> Result<(), DriverError> {
         if status == 0 {
             return Ok(());
         }
         // SAFETY: the library has a constant string for every number.
         let words = unsafe {
-            let words = (self.words)(status);
+            let words = call!(self, cudnnGetErrorString(status));
             if words.is_null() { "unknown".into() } else { CStr::from_ptr(words).to_string_lossy().into_owned() }
         };
         Err(DriverError::Call { call, words: format!("{words} ({status})") })
@@ -145,60 +75,60 @@ impl Api {
 }
 
 /// The library with what it may write to while it computes.
-pub struct Convolver {
+pub struct Cudnn {
     api: &'static Api,
     handle: Handle,
     workspace: Address,
 }
 
 // SAFETY: the library's handle may be used by any thread, one at a time.
-unsafe impl Send for Convolver {}
+unsafe impl Send for Cudnn {}
 
 /// A convolution on its way: a plan of the library, its addresses, and what both were made of.
-pub struct Planned {
+pub struct ConvolutionPlan {
     plan: Descriptor,
     pack: Descriptor,
     _made_of: Vec<Descriptor>,
 }
 
 // SAFETY: as above.
-unsafe impl Send for Planned {}
+unsafe impl Send for ConvolutionPlan {}
 
-impl Convolver {
+impl Cudnn {
     /// The library, for the calling thread's context; [`WORKSPACE`] bytes from `workspace` on are its own.
     ///
     /// # Errors
     /// When the machine does not have it, it is too old, or it does not start.
-    pub fn open(workspace: Address) -> Result<Convolver, DriverError> {
+    pub fn open(workspace: Address) -> Result<Cudnn, DriverError> {
         let api = Api::get()?;
-        let mut handle = null_mut();
+        let mut handle: Handle = null_mut();
         // SAFETY: the pointer is that of a local variable.
-        api.check("cudnnCreate", unsafe { (api.create)(&mut handle) })?;
-        Ok(Convolver { api, handle, workspace })
+        api.check("cudnnCreate", unsafe { call!(api, cudnnCreate((&raw mut handle).cast())) })?;
+        Ok(Cudnn { api, handle, workspace })
     }
 
     /// Plans a convolution; `args` are addresses as [`Convolution`] has them.
     ///
     /// # Errors
     /// When the library does not take it.
-    pub fn plan(&self, c: &Convolution, args: &[Address]) -> Result<Planned, DriverError> {
+    pub fn plan(&self, c: &Convolution, args: &[Address]) -> Result<ConvolutionPlan, DriverError> {
         let mut parts = Graph { api: self.api, c, args, ids: Vec::new(), made: Vec::new() };
         let operations = parts.operations()?;
-        let graph = self.descriptor(GRAPH)?;
-        graph.set(GRAPH_HANDLE, HANDLE, &[self.handle])?;
-        graph.set(GRAPH_OPERATIONS, DESCRIPTOR, &operations)?;
+        let graph = self.descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
+        graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, &[self.handle])?;
+        graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, &operations)?;
         graph.finalize()?;
-        let pack = self.descriptor(VARIANT_PACK)?;
-        pack.set(PACK_IDS, INT64, &parts.ids)?;
-        pack.set(PACK_POINTERS, POINTER, args)?;
-        pack.set(PACK_WORKSPACE, POINTER, &[self.workspace])?;
+        let pack = self.descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+        pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, &parts.ids)?;
+        pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, args)?;
+        pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &[self.workspace])?;
         pack.finalize()?;
         let mut made = parts.made;
         let mut why = None;
-        for mode in [MODE_A, MODE_FALLBACK] {
-            let heuristics = self.descriptor(HEURISTICS)?;
-            heuristics.set(HEURISTICS_GRAPH, DESCRIPTOR, &[graph.it])?;
-            heuristics.set(HEURISTICS_MODE, HEURISTIC_MODE, &[mode])?;
+        for mode in [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK] {
+            let heuristics = self.descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+            heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[graph.it])?;
+            heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &[mode])?;
             let found = heuristics.finalize().and_then(|()| self.configurations(&heuristics));
             let configurations = match found {
                 Ok(list) => list,
@@ -214,7 +144,7 @@ impl Convolver {
                 match self.made_of(&configuration) {
                     Ok((plan, bytes)) if bytes <= WORKSPACE => {
                         made.extend([configuration, heuristics, graph]);
-                        return Ok(Planned { plan, pack, _made_of: made });
+                        return Ok(ConvolutionPlan { plan, pack, _made_of: made });
                     }
                     Ok(_) => {}
                     Err(e) => why = Some(e),
@@ -231,39 +161,43 @@ impl Convolver {
         Err(DriverError::Call { call: "planning a convolution by cuDNN", words })
     }
 
-    fn descriptor(&self, kind: c_int) -> Result<Descriptor, DriverError> {
+    fn descriptor(&self, kind: sys::cudnnBackendDescriptorType_t) -> Result<Descriptor, DriverError> {
         Descriptor::new(self.api, kind)
     }
 
     /// What heuristics found.
     fn configurations(&self, heuristics: &Descriptor) -> Result<Vec<Descriptor>, DriverError> {
-        let count = heuristics.get::<Handle>(HEURISTICS_RESULTS, DESCRIPTOR, &mut [])?;
-        let all = (0..count).map(|_| self.descriptor(CONFIGURATION)).collect::<Result<Vec<_>, _>>()?;
+        let count = heuristics.get::<Handle>(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [])?;
+        let all =
+            (0..count).map(|_| self.descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)).collect::<Result<Vec<_>, _>>()?;
         let mut handles: Vec<Handle> = all.iter().map(|d| d.it).collect();
-        let count = heuristics.get(HEURISTICS_RESULTS, DESCRIPTOR, &mut handles)?;
+        let count = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut handles)?;
         Ok(all.into_iter().take(count).collect())
     }
 
     /// Whether the engine of a configuration multiplies and adds up as was asked for, and in the same way in every run.
     fn computes_so(&self, c: &Convolution, configuration: &Descriptor) -> Result<bool, DriverError> {
-        let engine = self.descriptor(ENGINE)?;
-        configuration.get(CONFIGURATION_ENGINE, DESCRIPTOR, &mut [engine.it])?;
+        let engine = self.descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+        configuration.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.it])?;
         let mut notes: [c_int; NOTES] = [0; NOTES];
-        let count = engine.get(ENGINE_NOTES, NUMERICAL_NOTE, &mut notes)?;
+        let count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, &mut notes)?;
         let tensor_cores = c.dtype != DType::F32 || c.floats == Floats::Tf32;
         // The other notes are operands or sums of fewer bits, transforms that round (FFT, Winograd), and sums in any order.
-        let plain = |note: &c_int| *note == STRICT_NAN || (*note == TENSOR_CORE && tensor_cores);
+        let plain = |note: &c_int| {
+            *note == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP as c_int
+                || (*note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE as c_int && tensor_cores)
+        };
         Ok(notes[..count.min(NOTES)].iter().all(plain))
     }
 
     /// The plan of a configuration, and bytes of the workspace that it needs.
     fn made_of(&self, configuration: &Descriptor) -> Result<(Descriptor, u64), DriverError> {
-        let plan = self.descriptor(PLAN)?;
-        plan.set(PLAN_HANDLE, HANDLE, &[self.handle])?;
-        plan.set(PLAN_CONFIGURATION, DESCRIPTOR, &[configuration.it])?;
+        let plan = self.descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &[self.handle])?;
+        plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[configuration.it])?;
         plan.finalize()?;
         let mut bytes = [0i64];
-        plan.get(PLAN_WORKSPACE, INT64, &mut bytes)?;
+        plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, &mut bytes)?;
         Ok((plan, bytes[0].unsigned_abs()))
     }
 
@@ -275,20 +209,20 @@ impl Convolver {
     /// # Safety
     /// What the convolution spans from each address on, and the workspace, is the device's memory, and that of the result and the
     /// workspace is nobody else's until the stream is through.
-    pub unsafe fn convolve(&self, planned: &Planned, stream: Handle) -> Result<(), DriverError> {
+    pub unsafe fn convolve(&self, planned: &ConvolutionPlan, stream: Stream) -> Result<(), DriverError> {
         let api = self.api;
         // SAFETY: the handle and the stream are alive.
-        api.check("cudnnSetStream", unsafe { (api.set_stream)(self.handle, stream) })?;
+        api.check("cudnnSetStream", unsafe { call!(api, cudnnSetStream(self.handle.cast(), stream.cast())) })?;
         // SAFETY: plan and addresses are finalized and alive; the caller says so of the memory.
-        let status = unsafe { (api.execute)(self.handle, planned.plan.it, planned.pack.it) };
+        let status = unsafe { call!(api, cudnnBackendExecute(self.handle.cast(), planned.plan.it, planned.pack.it)) };
         api.check("cudnnBackendExecute", status)
     }
 }
 
-impl Drop for Convolver {
+impl Drop for Cudnn {
     fn drop(&mut self) {
         // SAFETY: the handle is alive and used for the last time; there is nobody left to tell of an error.
-        unsafe { (self.api.destroy)(self.handle) };
+        unsafe { call!(self.api, cudnnDestroy(self.handle.cast())) };
     }
 }
 
@@ -319,10 +253,10 @@ impl Graph<'_> {
         let bias = c.bias.then(|| self.tensor([1, c.outputs, 1, 1], true)).transpose()?;
         let activation = match c.activation {
             Activation::None => None,
-            Activation::Relu => Some(RELU),
-            Activation::GeluByTanh => Some(GELU_BY_TANH),
-            Activation::Gelu => Some(GELU),
-            Activation::Silu => Some(SWISH),
+            Activation::Relu => Some(CUDNN_POINTWISE_RELU_FWD),
+            Activation::GeluByTanh => Some(CUDNN_POINTWISE_GELU_APPROX_TANH_FWD),
+            Activation::Gelu => Some(CUDNN_POINTWISE_GELU_FWD),
+            Activation::Silu => Some(CUDNN_POINTWISE_SWISH_FWD),
         };
         let y = self.tensor(result, true)?;
         let mut after = [added.is_some(), bias.is_some(), activation.is_some()].into_iter().filter(|s| *s).count();
@@ -337,12 +271,12 @@ impl Graph<'_> {
         let mut operations = vec![self.forward(x, filters, last, scale)?];
         if let (Some(added), Some(more)) = (added, c.added) {
             let sum = to(self)?;
-            operations.push(self.pointwise(ADD, [last, added], sum, [c.scale, more])?);
+            operations.push(self.pointwise(CUDNN_POINTWISE_ADD, [last, added], sum, [c.scale, more])?);
             last = sum;
         }
         if let Some(bias) = bias {
             let sum = to(self)?;
-            operations.push(self.pointwise(ADD, [last, bias], sum, [1.0, 1.0])?);
+            operations.push(self.pointwise(CUDNN_POINTWISE_ADD, [last, bias], sum, [1.0, 1.0])?);
             last = sum;
         }
         if let Some(activation) = activation {
@@ -358,23 +292,27 @@ impl Graph<'_> {
         let [_, channels, height, width] = dims;
         let strides = [height * width * channels, 1, width * channels, channels];
         let element = match self.c.dtype {
-            _ if !argument => 0,
-            DType::F16 => 2,
-            DType::BF16 => 9,
-            _ => 0,
+            _ if !argument => CUDNN_DATA_FLOAT,
+            DType::F16 => CUDNN_DATA_HALF,
+            DType::BF16 => CUDNN_DATA_BFLOAT16,
+            _ => CUDNN_DATA_FLOAT,
         };
-        let d = Descriptor::new(self.api, TENSOR)?;
+        let d = Descriptor::new(self.api, CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         let (id, address) = (self.made.len() as i64 + 1, self.args.get(self.ids.len()).copied().unwrap_or_default());
         let aligned = 1i64 << address.trailing_zeros().min(MOST_ALIGNED.trailing_zeros());
-        d.set(TENSOR_TYPE, DATA_TYPE, &[element as c_int])?;
-        d.set(TENSOR_DIMENSIONS, INT64, &dims.map(|n| n as i64))?;
-        d.set(TENSOR_STRIDES, INT64, &strides.map(|n| n as i64))?;
-        d.set(TENSOR_ID, INT64, &[id])?;
-        d.set(TENSOR_ALIGNMENT, INT64, &[if argument { aligned } else { MOST_ALIGNED as i64 }])?;
+        d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, &[element])?;
+        d.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, &dims.map(|n| n as i64))?;
+        d.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, &strides.map(|n| n as i64))?;
+        d.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, &[id])?;
+        d.set(
+            CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT,
+            CUDNN_TYPE_INT64,
+            &[if argument { aligned } else { MOST_ALIGNED as i64 }],
+        )?;
         if argument {
             self.ids.push(id);
         } else {
-            d.set(TENSOR_VIRTUAL, BOOLEAN, &[1u8])?;
+            d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, &[1u8])?;
         }
         self.keep(d)
     }
@@ -382,45 +320,51 @@ impl Graph<'_> {
     fn forward(&mut self, x: Handle, w: Handle, y: Handle, scale: f32) -> Result<Handle, DriverError> {
         let axes = self.c.axes;
         let of = |what: fn(&of_codegen::library::cudnn::Axis) -> u64| axes.map(|a| what(&a) as i64);
-        let d = Descriptor::new(self.api, CONVOLUTION)?;
-        d.set(CONVOLUTION_PRECISION, DATA_TYPE, &[0 as c_int])?;
-        d.set(CONVOLUTION_WHICH, CONVOLUTION_MODE, &[CROSS_CORRELATION])?;
-        d.set(CONVOLUTION_AXES, INT64, &[axes.len() as i64])?;
-        d.set(CONVOLUTION_DILATIONS, INT64, &of(|a| a.dilation))?;
-        d.set(CONVOLUTION_STRIDES, INT64, &of(|a| a.stride))?;
-        d.set(CONVOLUTION_BEFORE, INT64, &of(|a| a.before))?;
-        d.set(CONVOLUTION_AFTER, INT64, &of(|a| a.after))?;
+        let d = Descriptor::new(self.api, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
+        d.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, &[CUDNN_DATA_FLOAT])?;
+        d.set(
+            CUDNN_ATTR_CONVOLUTION_CONV_MODE,
+            CUDNN_TYPE_CONVOLUTION_MODE,
+            &[cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION],
+        )?;
+        d.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, &[axes.len() as i64])?;
+        d.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, &of(|a| a.dilation))?;
+        d.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, &of(|a| a.stride))?;
+        d.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, &of(|a| a.before))?;
+        d.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, &of(|a| a.after))?;
         let convolution = self.keep(d)?;
-        let d = Descriptor::new(self.api, FORWARD_OPERATION)?;
-        d.set(FORWARD_CONVOLUTION, DESCRIPTOR, &[convolution])?;
-        d.set(FORWARD_X, DESCRIPTOR, &[x])?;
-        d.set(FORWARD_W, DESCRIPTOR, &[w])?;
-        d.set(FORWARD_Y, DESCRIPTOR, &[y])?;
-        d.set(FORWARD_ALPHA, FLOAT, &[scale])?;
-        d.set(FORWARD_BETA, FLOAT, &[0f32])?;
+        let d = Descriptor::new(self.api, CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)?;
+        d.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[convolution])?;
+        d.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[x])?;
+        d.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[w])?;
+        d.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[y])?;
+        d.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_TYPE_FLOAT, &[scale])?;
+        d.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, &[0f32])?;
         self.keep(d)
     }
 
     /// An operation on single elements, of one operand or two.
     fn pointwise(
         &mut self,
-        mode: c_int,
+        mode: sys::cudnnPointwiseMode_t,
         [x, b]: [Handle; 2],
         y: Handle,
         factors: [f32; 2],
     ) -> Result<Handle, DriverError> {
-        let d = Descriptor::new(self.api, POINTWISE)?;
-        d.set(POINTWISE_WHICH, POINTWISE_MODE, &[mode])?;
-        d.set(POINTWISE_PRECISION, DATA_TYPE, &[0 as c_int])?;
+        let d = Descriptor::new(self.api, CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
+        d.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, &[mode])?;
+        d.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, &[CUDNN_DATA_FLOAT])?;
         let pointwise = self.keep(d)?;
-        let d = Descriptor::new(self.api, POINTWISE_OPERATION)?;
-        d.set(OPERATION_POINTWISE, DESCRIPTOR, &[pointwise])?;
-        d.set(OPERATION_X, DESCRIPTOR, &[x])?;
-        d.set(OPERATION_Y, DESCRIPTOR, &[y])?;
+        let d = Descriptor::new(self.api, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
+        d.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[pointwise])?;
+        d.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[x])?;
+        d.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[y])?;
         if !b.is_null() {
-            d.set(OPERATION_B, DESCRIPTOR, &[b])?;
-            for (what, factor) in OPERATION_ALPHA.into_iter().zip(factors) {
-                d.set(what, FLOAT, &[factor])?;
+            d.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, &[b])?;
+            for (what, factor) in
+                [CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2].into_iter().zip(factors)
+            {
+                d.set(what, CUDNN_TYPE_FLOAT, &[factor])?;
             }
         }
         self.keep(d)
@@ -442,39 +386,53 @@ struct Descriptor {
 }
 
 impl Descriptor {
-    fn new(api: &'static Api, kind: c_int) -> Result<Descriptor, DriverError> {
+    fn new(api: &'static Api, kind: sys::cudnnBackendDescriptorType_t) -> Result<Descriptor, DriverError> {
         let mut it = null_mut();
         // SAFETY: the pointer is that of a local variable.
-        api.check("cudnnBackendCreateDescriptor", unsafe { (api.descriptor)(kind, &mut it) })?;
+        api.check("cudnnBackendCreateDescriptor", unsafe { call!(api, cudnnBackendCreateDescriptor(kind, &mut it)) })?;
         Ok(Descriptor { api, it })
     }
 
     /// Sets an attribute; `T` is what the library's type of it stands for.
-    fn set<T>(&self, what: c_int, kind: c_int, values: &[T]) -> Result<(), DriverError> {
+    fn set<T>(
+        &self,
+        name: sys::cudnnBackendAttributeName_t,
+        kind: sys::cudnnBackendAttributeType_t,
+        values: &[T],
+    ) -> Result<(), DriverError> {
         // SAFETY: there are so many values, which are copied.
-        let status = unsafe { (self.api.set)(self.it, what, kind, values.len() as i64, values.as_ptr().cast()) };
+        let status = unsafe {
+            call!(self.api, cudnnBackendSetAttribute(self.it, name, kind, values.len() as i64, values.as_ptr().cast()))
+        };
         self.api.check("cudnnBackendSetAttribute", status)
     }
 
     /// How many values an attribute has; those that there is room for are written.
-    fn get<T>(&self, what: c_int, kind: c_int, room: &mut [T]) -> Result<usize, DriverError> {
+    fn get<T>(
+        &self,
+        name: sys::cudnnBackendAttributeName_t,
+        kind: sys::cudnnBackendAttributeType_t,
+        room: &mut [T],
+    ) -> Result<usize, DriverError> {
         let mut count = 0;
         let to: *mut c_void = if room.is_empty() { null_mut() } else { room.as_mut_ptr().cast() };
         // SAFETY: there is room for so many values.
-        let status = unsafe { (self.api.get)(self.it, what, kind, room.len() as i64, &mut count, to) };
+        let status = unsafe {
+            call!(self.api, cudnnBackendGetAttribute(self.it, name, kind, room.len() as i64, &mut count, to))
+        };
         self.api.check("cudnnBackendGetAttribute", status)?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
     fn finalize(&self) -> Result<(), DriverError> {
         // SAFETY: the descriptor is alive.
-        self.api.check("cudnnBackendFinalize", unsafe { (self.api.finalize)(self.it) })
+        self.api.check("cudnnBackendFinalize", unsafe { call!(self.api, cudnnBackendFinalize(self.it)) })
     }
 }
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: the descriptor is alive and used for the last time.
-        unsafe { (self.api.destroy_descriptor)(self.it) };
+        unsafe { call!(self.api, cudnnBackendDestroyDescriptor(self.it)) };
     }
 }

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{Mmap, MmapMut};
 use of_codegen::print::cuda::shim;
+use of_cuda_sys::from_variable;
 use of_runtime::{AlignedBytes, RankContext, Share};
 
 use super::calls::Calls;
-use super::named;
-use super::nccl::{self, Exchanges, Local};
-use crate::driver::{Driver, DriverError, Kept, Loaded};
-use crate::{DeviceProgram, Exchange, Step};
+use super::nccl::{self, Exchanges, LocalWork};
+use crate::driver::{DeviceValue, Driver, DriverError, LoadedProgram};
+use crate::program::{DeviceProgram, Exchange, Step};
 
 /// The GPU that the CPU emulates; each program has one of its own, whatever the number. Calls of cuBLASLt and cuDNN are
 /// computed by the libraries that `$OF_CUBLASLT` and `$OF_CUDNN` name, whose memory is then the host's. Ranks exchange through
@@ -31,11 +31,11 @@ impl Driver for EmulatedDriver {
         program: &DeviceProgram<'_>,
         _device: usize,
         rank_context: Option<&RankContext>,
-        kept: &[Option<Arc<dyn Kept>>],
-    ) -> Result<Box<dyn Loaded>, DriverError> {
+        device_inputs: &[Option<Arc<dyn DeviceValue>>],
+    ) -> Result<Box<dyn LoadedProgram>, DriverError> {
         let failed = |e: std::io::Error| DriverError::Call { call: "mapping a kernel", words: e.to_string() };
-        let exchanged = Exchanged::of(program, rank_context)?;
-        let mut memory = AlignedBytes::zeroed((program.memory + exchanged.staging()) as usize);
+        let exchanger = Exchanger::of(program, rank_context)?;
+        let mut memory = AlignedBytes::zeroed((program.memory + exchanger.staging()) as usize);
         for (at, bytes) in &program.constants {
             memory[*at as usize..][..bytes.len()].copy_from_slice(bytes);
         }
@@ -47,26 +47,27 @@ impl Driver for EmulatedDriver {
         }
         for (call, _) in program.calls() {
             let library = call.library();
-            if named(library.variable()).is_none() {
+            if from_variable(library.variable()).is_none() {
                 let why = format!("the emulated GPU has none, and {} names none", library.variable());
                 return Err(DriverError::NoLibrary { library, why });
             }
         }
         let calls = Calls::open(program, memory.as_mut_ptr() as u64)?;
-        let own = |value: &Option<Arc<dyn Kept>>| {
+        let own = |value: &Option<Arc<dyn DeviceValue>>| {
             let value: Arc<dyn Any + Send + Sync> = value.clone()?;
-            value.downcast::<KeptBytes>().ok()
+            value.downcast::<EmulatedValue>().ok()
         };
-        let taken: Vec<_> = kept.iter().map(own).collect();
-        if program.takes().any(|(input, ..)| taken.get(input).is_none_or(Option::is_none)) {
-            return Err(DriverError::Elsewhere);
+        let inputs_on_device: Vec<_> = device_inputs.iter().map(own).collect();
+        if program.copies_in().any(|(input, ..)| inputs_on_device.get(input).is_none_or(Option::is_none)) {
+            return Err(DriverError::NotOnDevice);
         }
-        let keep = |(output, bytes): (usize, u64)| (output, Arc::new(KeptBytes(Mutex::new(vec![0; bytes as usize]))));
+        let keep =
+            |(output, bytes): (usize, u64)| (output, Arc::new(EmulatedValue(Mutex::new(vec![0; bytes as usize]))));
         Ok(Box::new(Emulated {
-            taken,
-            kept: program.keeps().map(keep).collect(),
+            inputs_on_device,
+            outputs_on_device: program.copies_out().map(keep).collect(),
             calls,
-            exchanged,
+            exchanger,
             memory,
             staging: AlignedBytes::zeroed(program.staging as usize),
             scratch: AlignedBytes::zeroed(shim::SCRATCH as usize),
@@ -77,10 +78,10 @@ impl Driver for EmulatedDriver {
 }
 
 /// A share in a transfer, and where its parts before and after lie.
-type Placed = (Share, Range<usize>, Range<usize>);
+type Placed = (RankTransfer, Range<usize>, Range<usize>);
 
 /// How ranks exchange.
-enum Exchanged {
+enum Exchanger {
     /// Nothing.
     Not,
     /// Through the memory of the host: the shares of each step that exchanges.
@@ -89,21 +90,21 @@ enum Exchanged {
     ByLibrary(Exchanges),
 }
 
-impl Exchanged {
-    fn of(program: &DeviceProgram<'_>, rank_context: Option<&RankContext>) -> Result<Exchanged, DriverError> {
+impl Exchanger {
+    fn of(program: &DeviceProgram<'_>, rank_context: Option<&RankContext>) -> Result<Exchanger, DriverError> {
         if nccl::is_named() {
-            let Some(mut exchanges) = Exchanges::of(program, rank_context)? else { return Ok(Exchanged::Not) };
+            let Some(mut exchanges) = Exchanges::of(program, rank_context)? else { return Ok(Exchanger::Not) };
             exchanges.connect()?;
-            return Ok(Exchanged::ByLibrary(exchanges));
+            return Ok(Exchanger::ByLibrary(exchanges));
         }
         let mut steps = Vec::new();
         for step in &program.steps {
             let Step::Exchange(together) = step else { continue };
-            let rank_context = rank_context.ok_or(DriverError::Alone)?;
+            let rank_context = rank_context.ok_or(DriverError::NoRankContext)?;
             let share = |e: &Exchange| {
                 let wrong = |words: String| DriverError::Call { call: "a transfer", words };
                 e.check(rank_context).map_err(wrong)?;
-                let share = Share::new(&e.meeting.transfer, rank_context, e.meeting.dtype());
+                let share = RankTransfer::new(&e.meeting.transfer, rank_context, e.meeting.dtype());
                 let share = share.ok_or_else(|| wrong(format!("{} does not combine", e.meeting.dtype())))?;
                 let (before, after) = share.bytes();
                 let (from, to) = (e.from.0 as usize, e.to.0 as usize);
@@ -111,13 +112,13 @@ impl Exchanged {
             };
             steps.push(together.iter().map(share).collect::<Result<_, DriverError>>()?);
         }
-        Ok(if steps.is_empty() { Exchanged::Not } else { Exchanged::InMemory(steps) })
+        Ok(if steps.is_empty() { Exchanger::Not } else { Exchanger::InMemory(steps) })
     }
 
     /// Bytes of memory behind the program's.
     fn staging(&self) -> u64 {
         match self {
-            Exchanged::ByLibrary(exchanges) => exchanges.staging(),
+            Exchanger::ByLibrary(exchanges) => exchanges.staging(),
             _ => 0,
         }
     }
@@ -125,8 +126,8 @@ impl Exchanged {
     /// Runs a step, by its number among those that exchange.
     fn run(&self, step: usize, memory: &mut [u8]) -> Result<(), DriverError> {
         match self {
-            Exchanged::Not => Ok(()),
-            Exchanged::InMemory(steps) => {
+            Exchanger::Not => Ok(()),
+            Exchanger::InMemory(steps) => {
                 for (share, from, to) in &steps[step] {
                     // The two lie apart, one before the other.
                     let overlap = || DriverError::Call { call: "a transfer", words: "its parts overlap".into() };
@@ -141,12 +142,12 @@ impl Exchanged {
                 }
                 Ok(())
             }
-            Exchanged::ByLibrary(exchanges) => {
+            Exchanger::ByLibrary(exchanges) => {
                 let base = memory.as_mut_ptr();
-                let mut local = |what: Local<'_>| {
+                let mut local = |what: LocalWork<'_>| {
                     let rows = match what {
-                        Local::Copy(rows) => rows,
-                        Local::Fill { to, element, count } => {
+                        LocalWork::Copy(rows) => rows,
+                        LocalWork::Fill { to, element, count } => {
                             // SAFETY: what is filled is the part of a share, which fits the memory (`Exchange::check`).
                             let all = unsafe { from_raw_parts_mut(to as *mut u8, element.len() * count) };
                             all.chunks_exact_mut(element.len()).for_each(|x| x.copy_from_slice(element));
@@ -164,22 +165,22 @@ impl Exchanged {
                 };
                 // SAFETY: the memory is the program's and the staging behind it, which nothing else uses meanwhile; the library
                 // was named as one for the host's memory.
-                unsafe { exchanges.put(step, base as u64, std::ptr::null_mut(), &mut local) }
+                unsafe { exchanges.enqueue(step, base as u64, std::ptr::null_mut(), &mut local) }
             }
         }
     }
 }
 
 /// A value that a program keeps. Programs that read it run when it is not written.
-struct KeptBytes(Mutex<Vec<u8>>);
+struct EmulatedValue(Mutex<Vec<u8>>);
 
-impl KeptBytes {
+impl EmulatedValue {
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept for KeptBytes {
+impl DeviceValue for EmulatedValue {
     fn bytes(&self) -> u64 {
         self.lock().len() as u64
     }
@@ -187,22 +188,22 @@ impl Kept for KeptBytes {
 
 struct Emulated {
     /// Inputs that others keep.
-    taken: Vec<Option<Arc<KeptBytes>>>,
+    inputs_on_device: Vec<Option<Arc<EmulatedValue>>>,
     /// Outputs that it keeps, by their numbers.
-    kept: HashMap<usize, Arc<KeptBytes>>,
+    outputs_on_device: HashMap<usize, Arc<EmulatedValue>>,
     calls: Calls,
-    exchanged: Exchanged,
+    exchanger: Exchanger,
     memory: AlignedBytes,
     staging: AlignedBytes,
     scratch: AlignedBytes,
     steps: Vec<Step>,
-    /// Code and the place of its entry point.
+    /// KernelCode and the place of its entry point.
     kernels: Vec<(Arc<Mmap>, usize)>,
 }
 
-impl Loaded for Emulated {
-    fn kept(&self, output: usize) -> Option<Arc<dyn Kept>> {
-        self.kept.get(&output).map(|value| Arc::clone(value) as Arc<dyn Kept>)
+impl LoadedProgram for Emulated {
+    fn device_value(&self, output: usize) -> Option<Arc<dyn DeviceValue>> {
+        self.outputs_on_device.get(&output).map(|value| Arc::clone(value) as Arc<dyn DeviceValue>)
     }
 
     fn staging(&mut self) -> &mut [u8] {
@@ -213,7 +214,7 @@ impl Loaded for Emulated {
         Ok(())
     }
 
-    fn put(&mut self) -> Result<(), DriverError> {
+    fn enqueue(&mut self) -> Result<(), DriverError> {
         let range = |at: &u64, bytes: &u64| *at as usize..(*at + *bytes) as usize;
         let mut exchanges = 0..;
         for step in &self.steps {
@@ -224,22 +225,23 @@ impl Loaded for Emulated {
                 Step::Download { from, to, bytes } => {
                     self.staging[range(to, bytes)].copy_from_slice(&self.memory[range(from, bytes)]);
                 }
-                Step::Take { input, from, to, bytes } => {
-                    let value = self.taken.get(*input).and_then(Option::as_ref).ok_or(DriverError::Elsewhere)?;
+                Step::CopyIn { input, from, to, bytes } => {
+                    let value =
+                        self.inputs_on_device.get(*input).and_then(Option::as_ref).ok_or(DriverError::NotOnDevice)?;
                     self.memory[range(to, bytes)].copy_from_slice(&value.lock()[range(from, bytes)]);
                 }
-                Step::Keep { output, from, bytes } => {
-                    let value = self.kept.get(output).ok_or(DriverError::Elsewhere)?;
+                Step::CopyOut { output, from, bytes } => {
+                    let value = self.outputs_on_device.get(output).ok_or(DriverError::NotOnDevice)?;
                     value.lock().copy_from_slice(&self.memory[range(from, bytes)]);
                 }
                 Step::Copy { from, to, bytes } => self.memory.copy_within(range(from, bytes), *to as usize),
                 Step::Exchange(_) => {
                     let number = exchanges.next().unwrap_or(0);
-                    self.exchanged.run(number, &mut self.memory)?;
+                    self.exchanger.run(number, &mut self.memory)?;
                 }
                 // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which nothing else uses meanwhile, and
                 // so does the workspace; the library was named as one for the host's memory.
-                Step::Call { number, .. } => unsafe { self.calls.put(*number, std::ptr::null_mut())? },
+                Step::Call { number, .. } => unsafe { self.calls.enqueue(*number, std::ptr::null_mut())? },
                 Step::Launch { kernel, args, blocks, status } => {
                     let (code, entry) = &self.kernels[*kernel];
                     let base = self.memory.as_mut_ptr();

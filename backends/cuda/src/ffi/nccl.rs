@@ -1,17 +1,22 @@
 //! NCCL, loaded when it is needed: the share of a rank in transfers, as calls between recorded parts of a program.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use of_plan::{Collective, CollectiveCall, ElementType, LayoutKind, Move, Spot};
+use of_cuda_sys::nccl as sys;
+use of_cuda_sys::{call, from_variable, functions, open_first};
+use of_plan::{Collective, CollectiveCall, ElementType, LayoutKind, StridedCopy, BufferOffset};
 use of_runtime::{RankContext, Transport, neutral};
 
-use super::{Address, Handle, api, library, named};
+use sys::ncclDataType_t::*;
+use sys::ncclRedOp_t::*;
+
+use super::{Address, Stream};
 use crate::driver::DriverError;
-use crate::{DeviceProgram, Exchange, Step};
+use crate::program::{DeviceProgram, Exchange, Step};
 
 const NAMES: &[&str] = &["libnccl.so.2"];
 /// Names another file than those where it is looked for.
@@ -19,46 +24,28 @@ const VARIABLE: &str = "OF_NCCL";
 /// Packed elements start at multiples of this many bytes.
 const ALIGN: u64 = 256;
 
-/// `ncclUniqueId`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct UniqueId([u8; 128]);
-
-api! {
-    unique = "ncclGetUniqueId" (*mut UniqueId);
-    join = "ncclCommInitRank" (*mut Handle, c_int, UniqueId, c_int);
-    destroy = "ncclCommDestroy" (Handle);
-    abort = "ncclCommAbort" (Handle);
-    failure = "ncclCommGetAsyncError" (Handle, *mut c_int);
-    begin = "ncclGroupStart" ();
-    end = "ncclGroupEnd" ();
-    all_reduce = "ncclAllReduce" (Address, Address, usize, c_int, c_int, Handle, Handle);
-    reduce_scatter = "ncclReduceScatter" (Address, Address, usize, c_int, c_int, Handle, Handle);
-    reduce = "ncclReduce" (Address, Address, usize, c_int, c_int, c_int, Handle, Handle);
-    all_gather = "ncclAllGather" (Address, Address, usize, c_int, Handle, Handle);
-    send = "ncclSend" (Address, usize, c_int, c_int, Handle, Handle);
-    receive = "ncclRecv" (Address, usize, c_int, c_int, Handle, Handle);
+functions! {
+    /// The functions of NCCL that are used.
+    struct Api {
+        ncclGetUniqueId, ncclCommInitRank, ncclCommDestroy, ncclCommAbort, ncclCommGetAsyncError, ncclGroupStart,
+        ncclGroupEnd, ncclAllReduce, ncclReduceScatter, ncclReduce, ncclAllGather, ncclSend, ncclRecv,
+    }
 }
 
-// Numbers of the library's header.
-const SUCCESS: c_int = 0;
-const IN_PROGRESS: c_int = 7;
-const UINT8: c_int = 1;
-
 /// The library's number of an element type that it combines.
-fn number(dtype: ElementType) -> Option<c_int> {
+fn number(dtype: ElementType) -> Option<sys::ncclDataType_t> {
     Some(match dtype {
-        ElementType::I8 => 0,
+        ElementType::I8 => ncclInt8,
         // Truth values are 0 and 1; only the largest and the smallest are taken of them.
-        ElementType::Ui8 | ElementType::I1 => UINT8,
-        ElementType::I32 => 2,
-        ElementType::Ui32 => 3,
-        ElementType::I64 => 4,
-        ElementType::Ui64 => 5,
-        ElementType::F16 => 6,
-        ElementType::F32 => 7,
-        ElementType::F64 => 8,
-        ElementType::Bf16 => 9,
+        ElementType::Ui8 | ElementType::I1 => ncclUint8,
+        ElementType::I32 => ncclInt32,
+        ElementType::Ui32 => ncclUint32,
+        ElementType::I64 => ncclInt64,
+        ElementType::Ui64 => ncclUint64,
+        ElementType::F16 => ncclFloat16,
+        ElementType::F32 => ncclFloat32,
+        ElementType::F64 => ncclFloat64,
+        ElementType::Bf16 => ncclBfloat16,
         _ => return None,
     })
 }
@@ -69,26 +56,26 @@ pub fn combines(dtype: ElementType) -> bool {
 }
 
 /// The library's number of how values combine.
-fn operation(kind: LayoutKind) -> c_int {
+fn operation(kind: LayoutKind) -> sys::ncclRedOp_t {
     match kind {
-        LayoutKind::Prod => 1,
-        LayoutKind::Max => 2,
-        LayoutKind::Min => 3,
-        _ => 0,
+        LayoutKind::Prod => ncclProd,
+        LayoutKind::Max => ncclMax,
+        LayoutKind::Min => ncclMin,
+        _ => ncclSum,
     }
 }
 
 impl Api {
     fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
-        let load = || Api::bind(library(VARIABLE, NAMES)?).map_err(|e| e.to_string());
+        let load = || Api::bind(open_first(VARIABLE, NAMES)?).map_err(|e| e.to_string());
         API.get_or_init(load).as_ref().map_err(|why| DriverError::NoNccl(why.clone()))
     }
 }
 
-fn check(call: &'static str, status: c_int) -> Result<(), DriverError> {
+fn check(call: &'static str, status: u32) -> Result<(), DriverError> {
     let words = match status {
-        SUCCESS => return Ok(()),
+        0 => return Ok(()),
         1 => "a call of CUDA failed",
         2 => "a call of the system failed",
         4 => "it takes no such value",
@@ -99,16 +86,21 @@ fn check(call: &'static str, status: c_int) -> Result<(), DriverError> {
     Err(DriverError::Call { call, words: format!("{words} ({status}); NCCL_DEBUG=WARN says more") })
 }
 
+/// The bytes of the number that ranks find each other by.
+fn bytes_of(unique: &sys::ncclUniqueId) -> [u8; 128] {
+    unique.internal.map(|byte| byte as u8)
+}
+
 /// Whether a library is named for GPUs that the CPU emulates.
 pub fn is_named() -> bool {
-    named(VARIABLE).is_some()
+    from_variable(VARIABLE).is_some()
 }
 
 /// Ranks that the library connects.
 struct Communicator {
     api: &'static Api,
     /// Null once it was aborted.
-    handle: AtomicPtr<c_void>,
+    handle: AtomicPtr<sys::ncclComm>,
     /// What it is known by stays alive as long as it does.
     _transport: Arc<dyn Transport>,
 }
@@ -125,18 +117,19 @@ impl Communicator {
         if let Some(there) = known().get(&key).and_then(Weak::upgrade) {
             return Ok(there);
         }
-        let (api, mut unique, mut handle) = (Api::get()?, UniqueId([0; 128]), null_mut());
+        let (api, mut unique, mut handle) = (Api::get()?, sys::ncclUniqueId { internal: [0; 128] }, null_mut());
         if share.me == 0 {
             // SAFETY: the pointer is that of a local variable.
-            check("ncclGetUniqueId", unsafe { (api.unique)(&mut unique) })?;
+            check("ncclGetUniqueId", unsafe { call!(api, ncclGetUniqueId(&mut unique)) })?;
         }
         // Once all are here, nothing is left to fail before they come to the library.
-        let got = rank_context.gather(id, &share.ranks, &unique.0)?;
+        let got = rank_context.gather(id, &share.ranks, &bytes_of(&unique))?;
         let first = got.first().and_then(|bytes| bytes[..].try_into().ok());
-        let unique = UniqueId(first.ok_or(DriverError::Stopped)?);
+        let first: [u8; 128] = first.ok_or(DriverError::Stopped)?;
+        let unique = sys::ncclUniqueId { internal: first.map(|byte| byte as c_char) };
         let (count, me) = (share.ranks.len() as c_int, share.me as c_int);
         // SAFETY: the device's context is current; the pointer is that of a local variable.
-        check("ncclCommInitRank", unsafe { (api.join)(&mut handle, count, unique, me) })?;
+        check("ncclCommInitRank", unsafe { call!(api, ncclCommInitRank(&mut handle, count, unique, me)) })?;
         let handle = AtomicPtr::new(handle);
         let made = Arc::new(Communicator { api, handle, _transport: Arc::clone(&rank_context.transport) });
         let mut known = known();
@@ -145,7 +138,7 @@ impl Communicator {
         Ok(made)
     }
 
-    fn handle(&self) -> Result<Handle, DriverError> {
+    fn handle(&self) -> Result<sys::ncclComm_t, DriverError> {
         let handle = self.handle.load(Ordering::Acquire);
         if handle.is_null() {
             let words = "ranks were parted when one of them broke; make a new session".into();
@@ -156,18 +149,20 @@ impl Communicator {
 
     /// Whether something failed since it was last called.
     fn failed(&self) -> Result<(), DriverError> {
-        let mut status = SUCCESS;
+        let mut status = 0u32;
         // SAFETY: the handle is alive, and the pointer is that of a local variable.
-        check("ncclCommGetAsyncError", unsafe { (self.api.failure)(self.handle()?, &mut status) })?;
-        if status == IN_PROGRESS { Ok(()) } else { check("NCCL", status) }
+        check("ncclCommGetAsyncError", unsafe {
+            call!(self.api, ncclCommGetAsyncError(self.handle()?, (&raw mut status).cast()))
+        })?;
+        if status == sys::ncclResult_t::ncclInProgress as u32 { Ok(()) } else { check("NCCL", status) }
     }
 
-    /// Ends what the device waits for.
+    /// Endpoints what the device waits for.
     fn abort(&self) {
         let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
             // SAFETY: the handle is alive and used for the last time; there is nobody left to tell of an error.
-            unsafe { (self.api.abort)(handle) };
+            unsafe { call!(self.api, ncclCommAbort(handle)) };
         }
     }
 }
@@ -177,7 +172,7 @@ impl Drop for Communicator {
         let handle = *self.handle.get_mut();
         if !handle.is_null() {
             // SAFETY: as in `abort`.
-            unsafe { (self.api.destroy)(handle) };
+            unsafe { call!(self.api, ncclCommDestroy(handle)) };
         }
     }
 }
@@ -188,7 +183,7 @@ struct Share {
     collective: Collective,
     element: u64,
     /// The library's type, and how many of it an element is.
-    dtype: (c_int, usize),
+    dtype: (sys::ncclDataType_t, usize),
     /// What the part after is filled with, and how many times.
     fill: Option<(Vec<u8>, usize)>,
     from: Address,
@@ -214,7 +209,7 @@ pub struct Rows {
 
 /// What is done on the device itself.
 #[derive(Clone, Copy, Debug)]
-pub enum Local<'a> {
+pub enum LocalWork<'a> {
     /// Bytes are copied.
     Copy(Rows),
     /// Elements of 1, 2, 4 or 8 bytes, one behind the other, get a value.
@@ -249,7 +244,7 @@ impl Exchanges {
         if program.exchanges().next().is_none() {
             return Ok(None);
         }
-        let rank_context = rank_context.ok_or(DriverError::Alone)?;
+        let rank_context = rank_context.ok_or(DriverError::NoRankContext)?;
         let base = program.memory.next_multiple_of(ALIGN);
         let mut out = Exchanges { rank_context: rank_context.clone(), steps: Vec::new(), staging: 0 };
         for step in &program.steps {
@@ -294,12 +289,12 @@ impl Exchanges {
     /// # Safety
     /// `memory` is the device's, as large as the program's and [`Exchanges::staging`] together, and nobody else's until the
     /// stream is through.
-    pub unsafe fn put(
+    pub unsafe fn enqueue(
         &self,
         step: usize,
         memory: Address,
-        stream: Handle,
-        local: &mut dyn FnMut(Local<'_>) -> Result<(), DriverError>,
+        stream: Stream,
+        local: &mut dyn FnMut(LocalWork<'_>) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let mut rest = self.steps.get(step).map_or(&[][..], |shares| shares);
         while let Some(first) = rest.first() {
@@ -317,18 +312,18 @@ impl Exchanges {
             let (now, later) = rest.split_at(count);
             for share in now {
                 if let Some((element, count)) = &share.fill {
-                    local(Local::Fill { to: share.address(memory, Spot::After(0)), element, count: *count })?;
+                    local(LocalWork::Fill { to: share.address(memory, BufferOffset::After(0)), element, count: *count })?;
                 }
                 share.moves(&share.collective.pack, memory, local)?;
             }
             if let Some(communicator) = &first.communicator {
                 let (api, handle) = (communicator.api, communicator.handle()?);
                 // SAFETY: takes nothing.
-                check("ncclGroupStart", unsafe { (api.begin)() })?;
+                check("ncclGroupStart", unsafe { call!(api, ncclGroupStart()) })?;
                 // SAFETY: the caller says so of the memory.
                 let made = now.iter().try_for_each(|share| unsafe { share.call(api, memory, handle, stream) });
                 // SAFETY: as above; a group that was begun is ended whatever came of it.
-                made.and(check("ncclGroupEnd", unsafe { (api.end)() }))?;
+                made.and(check("ncclGroupEnd", unsafe { call!(api, ncclGroupEnd()) }))?;
             }
             for share in now {
                 share.moves(&share.collective.unpack, memory, local)?;
@@ -351,7 +346,7 @@ impl Exchanges {
         self.communicators().try_for_each(|c| c.failed())
     }
 
-    /// Ends what devices wait for: ranks are not connected any more.
+    /// Endpoints what devices wait for: ranks are not connected any more.
     pub fn abort(&self) {
         self.communicators().for_each(|c| c.abort());
     }
@@ -369,7 +364,7 @@ impl Share {
         let collective = Collective::of(&meeting.transfer, &rank_context.mesh, rank_context.rank).map_err(wrong)?;
         let element = u64::from(dtype.bits() / 8);
         // What is only moved is bytes.
-        let as_bytes = (UINT8, element as usize);
+        let as_bytes = (ncclUint8, element as usize);
         let dtype = match collective.combines {
             Some(_) => (number(dtype).ok_or_else(|| wrong(format!("it does not combine {dtype}")))?, 1),
             None => as_bytes,
@@ -388,11 +383,11 @@ impl Share {
         Ok(Share { id, collective, element, dtype, fill, from, to, staging: own, communicator })
     }
 
-    fn address(&self, memory: Address, spot: Spot) -> Address {
+    fn address(&self, memory: Address, spot: BufferOffset) -> Address {
         let (base, at) = match spot {
-            Spot::Before(at) => (self.from, at),
-            Spot::After(at) => (self.to, at),
-            Spot::Staging(at) => (self.staging, at),
+            BufferOffset::Before(at) => (self.from, at),
+            BufferOffset::After(at) => (self.to, at),
+            BufferOffset::Staging(at) => (self.staging, at),
         };
         memory + base + at as u64 * self.element
     }
@@ -400,9 +395,9 @@ impl Share {
     /// Copies as `moves` say: the innermost step as rows, those around it one by one.
     fn moves(
         &self,
-        moves: &[Move],
+        moves: &[StridedCopy],
         memory: Address,
-        local: &mut dyn FnMut(Local<'_>) -> Result<(), DriverError>,
+        local: &mut dyn FnMut(LocalWork<'_>) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let element = self.element as usize;
         for m in moves {
@@ -413,7 +408,7 @@ impl Share {
                 for (n, there, here) in outer.iter().rev() {
                     (from, to, rest) = (from + rest % n * there, to + rest % n * here, rest / n);
                 }
-                local(Local::Copy(Rows {
+                local(LocalWork::Copy(Rows {
                     from: self.address(memory, m.from) + (from * element) as u64,
                     to: self.address(memory, m.to) + (to * element) as u64,
                     bytes: m.len * element,
@@ -429,35 +424,51 @@ impl Share {
     ///
     /// # Safety
     /// As [`Exchanges::put`].
-    unsafe fn call(&self, api: &Api, memory: Address, on: Handle, stream: Handle) -> Result<(), DriverError> {
-        let at = |spot| self.address(memory, spot);
+    unsafe fn call(&self, api: &Api, memory: Address, on: sys::ncclComm_t, stream: Stream) -> Result<(), DriverError> {
+        let at = |spot| self.address(memory, spot) as *const c_void;
+        let into = |spot| self.address(memory, spot) as *mut c_void;
+        let stream = stream.cast();
         let (dtype, times) = self.dtype;
-        let how = self.collective.combines.map_or(0, operation);
+        let how = self.collective.combines.map_or(ncclSum, operation);
         for call in &self.collective.calls {
             // SAFETY: places and counts are those of a share that fits its memory (`Exchange::check`); the caller says so of the
             // memory, and the communicator and the stream are alive.
             unsafe {
                 match *call {
                     CollectiveCall::AllReduce { from, to, count } => {
-                        let status = (api.all_reduce)(at(from), at(to), count * times, dtype, how, on, stream);
+                        let status =
+                            call!(api, ncclAllReduce(at(from), into(to), count * times, dtype, how, on, stream));
                         check("ncclAllReduce", status)?;
                     }
                     CollectiveCall::ReduceScatter { from, to, count } => {
-                        let status = (api.reduce_scatter)(at(from), at(to), count * times, dtype, how, on, stream);
+                        let status =
+                            call!(api, ncclReduceScatter(at(from), into(to), count * times, dtype, how, on, stream));
                         check("ncclReduceScatter", status)?;
                     }
                     CollectiveCall::Reduce { from, to, count, root } => {
-                        let (from, to, root) = (at(from), at(to), root as c_int);
-                        check("ncclReduce", (api.reduce)(from, to, count * times, dtype, how, root, on, stream))?;
+                        let (from, to, root) = (at(from), into(to), root as c_int);
+                        check(
+                            "ncclReduce",
+                            call!(api, ncclReduce(from, to, count * times, dtype, how, root, on, stream)),
+                        )?;
                     }
                     CollectiveCall::AllGather { from, to, count } => {
-                        check("ncclAllGather", (api.all_gather)(at(from), at(to), count * times, dtype, on, stream))?;
+                        check(
+                            "ncclAllGather",
+                            call!(api, ncclAllGather(at(from), into(to), count * times, dtype, on, stream)),
+                        )?;
                     }
                     CollectiveCall::Send { from, count, peer } => {
-                        check("ncclSend", (api.send)(at(from), count * times, dtype, peer as c_int, on, stream))?;
+                        check(
+                            "ncclSend",
+                            call!(api, ncclSend(at(from), count * times, dtype, peer as c_int, on, stream)),
+                        )?;
                     }
                     CollectiveCall::Receive { to, count, peer } => {
-                        check("ncclRecv", (api.receive)(at(to), count * times, dtype, peer as c_int, on, stream))?;
+                        check(
+                            "ncclRecv",
+                            call!(api, ncclRecv(into(to), count * times, dtype, peer as c_int, on, stream)),
+                        )?;
                     }
                 }
             }

@@ -10,6 +10,7 @@ use of_ops::sample::Rng;
 use of_ops::{Value, interpret};
 use of_plan::{Exec, PlanFile};
 use of_runtime::{Options, Session, Tensor};
+use of_test_support::compare::{Tolerance, assert_numbers_close};
 
 use super::{cache, to_runtime};
 
@@ -53,8 +54,7 @@ pub fn compare(name: &str, before: &Func, plan: Arc<PlanFile>, dtype: DType, tol
     for _ in 0..2 {
         let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
         let (got, want) = (numbers(&got[0], dtype), want.to_f64s().unwrap());
-        let close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * b.abs().max(1.0);
-        assert!(got.len() == want.len() && got.iter().zip(&want).all(close), "{name}: {got:?} {want:?}");
+        assert_numbers_close(name, &got, &want, Tolerance::elementwise(tolerance));
     }
 }
 

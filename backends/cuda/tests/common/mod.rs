@@ -15,13 +15,8 @@ use of_ir::Func;
 use of_plan::PlanFile;
 use of_runtime::Tensor;
 
-#[path = "../../../tests/ranks.rs"]
-mod of_ranks;
-#[path = "../../../tests/mod.rs"]
-mod support;
-
 #[allow(unused_imports, reason = "each test uses its part")]
-pub use support::{after_passes, cache, function_of, placed, to_runtime};
+pub use of_test_support::plans::{after_passes, cache, function_of, placed, to_runtime};
 
 /// The plan of a function that runs on a GPU of this architecture alone.
 pub fn plan(f: &Func, arch: &str) -> PlanFile {
@@ -50,13 +45,10 @@ pub fn numbers(v: &of_runtime::Value) -> Vec<f64> {
     bytes.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect()
 }
 
-/// Whether GPUs can be emulated here; what is skipped is said.
+/// Whether GPUs can be emulated here.
+#[track_caller]
 pub fn emulated() -> bool {
-    let said = |why: &String| {
-        // Past the capture of the test runner: what was not tested is said.
-        std::io::Write::write_all(&mut std::io::stderr(), format!("SKIPPED: {why}\n").as_bytes()).unwrap();
-    };
-    of_codegen::toolchain::shim::isa().inspect_err(said).is_ok()
+    of_test_support::plans::emulated_gpu().is_some()
 }
 
 /// A driver without a device, and cuBLASLt, cuDNN and NCCL without one: `stub.c`, `cublaslt.c`, `cudnn.c` and `nccl.c` as a shared library in
@@ -72,10 +64,10 @@ pub fn stub(dir: &Path) -> PathBuf {
     out
 }
 
-/// What a test of this program says in a process of its own, under these variables.
+/// What an ignored test of this program prints in a process of its own, under these variables.
 pub fn said(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).envs(variables.iter().copied());
+    command.args([test, "--exact", "--nocapture", "--ignored"]).envs(variables.iter().copied());
     let out = command.output().unwrap();
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }

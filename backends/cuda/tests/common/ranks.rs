@@ -8,9 +8,9 @@ use of_ir::Module;
 use of_plan::{Exec, PlanFile, Task};
 use of_runtime::{Loader, MeshSession, SessionError};
 
-use super::of_ranks;
+use of_test_support::ranks as of_ranks;
 #[allow(unused_imports, reason = "each test uses its part")]
-pub use super::of_ranks::{
+pub use of_test_support::ranks::{
     NETWORK, all_pairs, close, embedded, inputs, layers, module, moved, numbers, plan, rank_3_fails, transfers,
 };
 

@@ -1,7 +1,6 @@
 //! Ops of linalg and tensor, as functions from values to values.
 
-use std::fmt::Write;
-
+use of_emit::{hex, list};
 use of_ir::{DType, Tensor};
 
 use super::scalar::{Item, Scalars, literal, stored};
@@ -25,11 +24,6 @@ pub fn axes(list: impl IntoIterator<Item = usize>) -> Map {
     list.into_iter().map(|a| format!("d{a}")).collect()
 }
 
-/// `[1, 2]`.
-fn list<T: std::fmt::Display>(list: &[T]) -> String {
-    format!("[{}]", list.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
-}
-
 /// Names of operands, `a, b`, and their types, `T, U`.
 fn names_and_types(values: &[&Val]) -> (String, String) {
     let names: Vec<&str> = values.iter().map(|v| v.name.as_str()).collect();
@@ -50,11 +44,7 @@ impl Emitter<'_> {
         stored(t.dtype())?;
         let bytes = t.bytes().ok_or("there is no form for text")?;
         let out = Val { name: self.fresh(), dtype: t.dtype(), dims: t.dims().to_vec() };
-        let digits = bytes.iter().fold(String::new(), |mut s, b| {
-            let _ = write!(s, "{b:02X}");
-            s
-        });
-        let value = if t.is_empty() { String::new() } else { format!("\"0x{digits}\"") };
+        let value = if t.is_empty() { String::new() } else { format!("\"0x{}\"", hex(bytes.iter())) };
         self.line(&format!("{} = arith.constant dense<{value}> : {}", out.name, out.ty()));
         Ok(out)
     }
@@ -123,7 +113,7 @@ impl Emitter<'_> {
             items.push(Item { name, dtype: v.dtype });
         }
         self.line(&format!("^bb0({}):", arguments.join(", ")));
-        let mut s = Scalars::new(&mut self.text, &mut self.next, None);
+        let mut s = Scalars::new(&mut self.text, None);
         let mut items: Vec<Item> = items.into_iter().map(|x| s.loaded(x)).collect();
         let so_far = items.pop().ok_or("an op without results")?;
         let y = body(&mut s, &items, &so_far)?;

@@ -1,6 +1,6 @@
 //! MLIR: a function as the text of a kernel, linalg on tensors.
 //!
-//! Every op has a row in the table of its topic ([`of_codegen::emit`]).
+//! Every op has a row in the table of its topic ([`of_emit`]).
 //!
 //! The function in the text is called as kernels of plans are: `i32 kernel(args, begin, end, scratch)`, inputs before
 //! outputs, and it gives back 0, or 1 where an index is out of range. It makes tensors of its pointers, and writes its results to others.
@@ -17,18 +17,17 @@ pub mod schedule;
 mod window;
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
-use of_codegen::Isa;
-use of_codegen::emit::{Port, Print, Printer, Val, Values};
 use of_codegen::expand::expanded;
+use of_codegen::Isa;
+use of_emit::{Function, Port, Print, Printer, Val, find, shaped, tensor_type};
 use of_ir::{DType, Func, OpId, Tensor, Type};
 
 use scalar::stored;
 use schedule::Tile;
 
-/// Rows of op names.
+/// Ops of one topic by name, and how each is printed.
 type Table = &'static [(&'static str, fn(&mut Emitter<'_>, OpId) -> Result<Vec<Val>, String>)];
 
 /// A kernel as text.
@@ -49,14 +48,7 @@ pub struct Module {
 pub fn module(func: &Func, isa: &Isa) -> Result<Module, String> {
     let func = expanded(func, "mlir", |name| Emitter::row(name).is_some())?;
     let g = &func.graph;
-    let mut e = Emitter {
-        values: Values::new(g, tensor_of),
-        isa,
-        text: String::new(),
-        next: 0,
-        checks: Vec::new(),
-        tiles: BTreeSet::new(),
-    };
+    let mut e = Emitter { function: Function::new(g, tensor_of, "%v"), isa, tiles: BTreeSet::new() };
     let mut inputs = Vec::new();
     for v in g.args() {
         let port = tensor_of(g.ty(*v))?;
@@ -72,7 +64,7 @@ pub fn module(func: &Func, isa: &Isa) -> Result<Module, String> {
         outputs.push((val.dtype, val.dims));
     }
     let status = e.status();
-    Ok(Module { text: kernel(&e.text, &status, &e.tiles, isa)?, inputs, outputs })
+    Ok(Module { text: kernel(&e.text.lines, &status, &e.tiles, isa)?, inputs, outputs })
 }
 
 /// The module whose kernel has these statements and gives back the i32 `status`, with products in `tiles`.
@@ -94,7 +86,7 @@ fn attributes(isa: &Isa) -> Result<String, String> {
     let features: Vec<String> = isa.features.iter().map(|f| format!("+{f}")).collect();
     let features = format!("[\"target-features\", \"{}\"]", features.join(","));
     match (isa.arch, isa.lanes) {
-        ("x86_64", lanes @ (8 | 16)) if !isa.is_gpu() => Ok(format!("{features}, {}", width(32 * lanes))),
+        ("x86_64", lanes @ (8 | 16)) => Ok(format!("{features}, {}", width(32 * lanes))),
         ("aarch64", _) => Ok(features),
         _ => Err(format!("no code is made for {}: rounding needs instructions that AVX2 came with", isa.name)),
     }
@@ -124,47 +116,42 @@ impl Typed for Val {
 }
 
 fn type_text(dtype: DType, dims: &[usize]) -> String {
-    format!("tensor<{}>", shape_text(dtype, dims))
+    tensor_type(stored(dtype).unwrap_or("none"), dims)
 }
 
 /// `2x3xf32`.
 fn shape_text(dtype: DType, dims: &[usize]) -> String {
-    let dims: String = dims.iter().map(|d| format!("{d}x")).collect();
-    format!("{dims}{}", stored(dtype).unwrap_or("none"))
+    shaped(stored(dtype).unwrap_or("none"), dims)
 }
 
 /// Prints one function.
 struct Emitter<'g> {
-    values: Values<'g>,
+    function: Function<'g>,
     isa: &'g Isa,
-    text: String,
-    next: usize,
-    /// Truth values of rank 0: whether the indices of an op are in range.
-    checks: Vec<Val>,
     /// How its products are computed.
     tiles: BTreeSet<Tile>,
 }
 
 impl<'g> Deref for Emitter<'g> {
-    type Target = Values<'g>;
+    type Target = Function<'g>;
 
-    fn deref(&self) -> &Values<'g> {
-        &self.values
+    fn deref(&self) -> &Function<'g> {
+        &self.function
     }
 }
 
 impl<'g> DerefMut for Emitter<'g> {
-    fn deref_mut(&mut self) -> &mut Values<'g> {
-        &mut self.values
+    fn deref_mut(&mut self) -> &mut Function<'g> {
+        &mut self.function
     }
 }
 
 impl<'g> Printer<'g> for Emitter<'g> {
-    const FORM: &'static str = "linalg";
+    const DIALECT: &'static str = "linalg";
 
     fn row(name: &str) -> Option<Print<Self>> {
         let tables = [elementwise::TABLE, contraction::TABLE, window::TABLE, movement::TABLE, reduction::TABLE];
-        tables.iter().flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, f)| *f as Print<Self>)
+        find(&tables, name).map(|print| print as Print<Self>)
     }
 
     fn elementwise() -> Print<Self> {
@@ -181,18 +168,9 @@ impl<'g> Printer<'g> for Emitter<'g> {
 }
 
 impl Emitter<'_> {
-    fn fresh(&mut self) -> String {
-        self.next += 1;
-        format!("%v{}", self.next - 1)
-    }
-
-    fn line(&mut self, text: &str) {
-        let _ = writeln!(self.text, "    {text}");
-    }
-
     /// The tensor that argument `i` of the kernel points to.
     fn argument(&mut self, i: usize, (dtype, dims): &Port) -> Result<Val, String> {
-        let memory = pointer::argument(&mut self.text, &mut self.next, i, stored(*dtype)?, dims);
+        let memory = pointer::argument(&mut self.text, i, stored(*dtype)?, dims);
         let val = Val { name: self.fresh(), dtype: *dtype, dims: dims.clone() };
         let (shape, ty) = (shape_text(*dtype, dims), val.ty());
         self.line(&format!("{} = bufferization.to_tensor {memory} restrict : memref<{shape}> to {ty}", val.name));
@@ -201,7 +179,7 @@ impl Emitter<'_> {
 
     /// Writes a result to where argument `i` of the kernel points.
     fn give(&mut self, i: usize, val: &Val) -> Result<(), String> {
-        let memory = pointer::argument(&mut self.text, &mut self.next, i, stored(val.dtype)?, &val.dims);
+        let memory = pointer::argument(&mut self.text, i, stored(val.dtype)?, &val.dims);
         let (shape, ty) = (shape_text(val.dtype, &val.dims), val.ty());
         self.line(&format!(
             "bufferization.materialize_in_destination {} in restrict writable {memory} : ({ty}, memref<{shape}>) -> ()",
@@ -217,7 +195,7 @@ impl Emitter<'_> {
         for check in std::mem::take(&mut self.checks) {
             let element = self.fresh();
             self.line(&format!("{element} = tensor.extract {}[] : {}", check.name, check.ty()));
-            let mut s = scalar::Scalars::new(&mut self.text, &mut self.next, None);
+            let mut s = scalar::Scalars::new(&mut self.text, None);
             let held = s.loaded(scalar::Item { name: element, dtype: DType::Bool });
             let (failed, own) = (s.number(DType::I32, 1.0), scalar::Item { name: status, dtype: DType::I32 });
             status = s.select(&held, &own, &failed).name;

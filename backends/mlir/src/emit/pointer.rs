@@ -2,17 +2,15 @@
 
 use std::fmt::Write;
 
+use of_emit::{Text, list, shaped};
+
 /// Prints the memref of the tensor that argument `i` of the kernel points to, and gives its name. `element` is a type of
-/// MLIR; `next` counts the names that were given.
-pub fn argument(text: &mut String, next: &mut usize, i: usize, element: &str, dims: &[usize]) -> String {
-    let mut name = || {
-        *next += 1;
-        format!("%v{}", *next - 1)
-    };
-    let (place, pointer, memory) = (name(), name(), name());
-    let _ = writeln!(text, "    {place} = llvm.getelementptr %args[{i}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr");
-    let _ = writeln!(text, "    {pointer} = llvm.load {place} : !llvm.ptr -> !llvm.ptr");
-    memref(text, &memory, &pointer, element, dims);
+/// MLIR.
+pub fn argument(text: &mut Text, i: usize, element: &str, dims: &[usize]) -> String {
+    let (place, pointer, memory) = (text.fresh(), text.fresh(), text.fresh());
+    text.line(&format!("{place} = llvm.getelementptr %args[{i}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr"));
+    text.line(&format!("{pointer} = llvm.load {place} : !llvm.ptr -> !llvm.ptr"));
+    memref(&mut text.lines, &memory, &pointer, element, dims);
     memory
 }
 
@@ -32,13 +30,12 @@ pub fn memref(text: &mut String, name: &str, pointer: &str, element: &str, dims:
         text,
         "    {name}.one = builtin.unrealized_conversion_cast {last} : {DESCRIPTOR} to memref<{element}>"
     );
-    let shape: String = dims.iter().map(|d| format!("{d}x")).collect();
-    let list = |n: &[usize]| n.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let _ = writeln!(
         text,
-        "    {name} = memref.reinterpret_cast {name}.one to offset: [0], sizes: [{}], strides: [{}] : memref<{element}> \
-         to memref<{shape}{element}>",
+        "    {name} = memref.reinterpret_cast {name}.one to offset: [0], sizes: {}, strides: {} : memref<{element}> \
+         to memref<{}>",
         list(dims),
-        list(&of_ops::shape::strides(dims))
+        list(&of_ops::shape::strides(dims)),
+        shaped(element, dims)
     );
 }

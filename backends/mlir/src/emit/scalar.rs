@@ -1,8 +1,7 @@
 //! The scalar language in the dialects `arith` and `math`, on single elements or on vectors of them.
 
-use std::fmt::Write;
-
-use of_ir::{DType, Elements, Tensor};
+use of_emit::{Text, element_bytes, hex};
+use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use super::math;
@@ -18,8 +17,7 @@ pub struct Item {
 
 /// Prints computations, one a line.
 pub struct Scalars<'t> {
-    text: &'t mut String,
-    next: &'t mut usize,
+    text: &'t mut Text,
     /// Elements of a vector; none where values are single elements.
     lanes: Option<usize>,
 }
@@ -44,19 +42,10 @@ pub fn stored(dtype: DType) -> Result<&'static str, String> {
 
 /// An element as MLIR writes constants: bits of a float, a signed integer.
 pub fn literal(dtype: DType, x: f64) -> String {
-    // The largest i64 is no f64: the next number that is one stands for it.
-    let (low, high) = dtype.int_range().unwrap_or((i128::MIN, i128::MAX));
-    let int = Elements::Int(vec![(x as i128).clamp(low, high)]);
-    let one = |e| Tensor::from_elements(dtype, vec![], e).ok().and_then(|t| Some(t.bytes()?.to_vec()));
+    let bytes = element_bytes(dtype, x);
     if dtype.is_float() {
-        let bytes = one(Elements::Float(vec![x])).unwrap_or_default();
-        let digits = bytes.iter().rev().fold(String::new(), |mut s, b| {
-            let _ = write!(s, "{b:02X}");
-            s
-        });
-        return format!("0x{digits}");
+        return format!("0x{}", hex(bytes.iter().rev()));
     }
-    let bytes = one(int).unwrap_or_default();
     let negative = bytes.last().is_some_and(|b| b & 0x80 != 0);
     let mut wide = [if negative { 0xff } else { 0 }; 8];
     wide[..bytes.len()].copy_from_slice(&bytes);
@@ -68,9 +57,9 @@ fn is_half(dtype: DType) -> bool {
 }
 
 impl<'t> Scalars<'t> {
-    /// Appends to `text`; `next` counts the names that were given.
-    pub fn new(text: &'t mut String, next: &'t mut usize, lanes: Option<usize>) -> Self {
-        Scalars { text, next, lanes }
+    /// Appends to `text`.
+    pub fn new(text: &'t mut Text, lanes: Option<usize>) -> Self {
+        Scalars { text, lanes }
     }
 
     /// The type of a value.
@@ -84,9 +73,8 @@ impl<'t> Scalars<'t> {
 
     /// A line that names a value.
     pub fn line(&mut self, dtype: DType, text: &str) -> Item {
-        let name = format!("%v{}", self.next);
-        *self.next += 1;
-        let _ = writeln!(self.text, "    {name} = {text}");
+        let name = self.text.fresh();
+        self.text.line(&format!("{name} = {text}"));
         Item { name, dtype }
     }
 

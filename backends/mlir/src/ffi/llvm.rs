@@ -16,7 +16,7 @@ struct RawOperation {
     ptr: Ref,
 }
 
-#[allow(non_snake_case)]
+#[allow(non_snake_case, reason = "named as in LLVM's C interface")]
 unsafe extern "C" {
     fn mlirTranslateModuleToLLVMIR(module: RawOperation, context: Ref) -> Ref;
     fn LLVMContextCreate() -> Ref;
@@ -57,7 +57,7 @@ unsafe extern "C" {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[allow(non_snake_case)]
+#[allow(non_snake_case, reason = "named as in LLVM's C interface")]
 unsafe extern "C" {
     fn LLVMInitializeX86TargetInfo();
     fn LLVMInitializeX86Target();
@@ -66,7 +66,7 @@ unsafe extern "C" {
 }
 
 #[cfg(target_arch = "aarch64")]
-#[allow(non_snake_case)]
+#[allow(non_snake_case, reason = "named as in LLVM's C interface")]
 unsafe extern "C" {
     fn LLVMInitializeAArch64TargetInfo();
     fn LLVMInitializeAArch64Target();

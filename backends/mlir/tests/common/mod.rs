@@ -1,22 +1,17 @@
 //! What the tests share: runs of a function.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use std::io::Write;
-
 use of_ir::Func;
 use of_mlir::{COMPILES, HINT, Mlir};
 use of_ops::Value;
 
-#[path = "../../../tests/mod.rs"]
-pub mod support;
+use of_test_support::component::{MLIR, available};
+pub use of_test_support::plans as support;
 
-/// Whether there is MLIR; where there is none, a test says loudly what it does not test.
+/// Whether this build has MLIR.
+#[track_caller]
 pub fn compiles() -> bool {
-    if !COMPILES {
-        // Past the capture of the test's output.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: nothing is compiled by MLIR; {HINT}");
-    }
-    COMPILES
+    available(&MLIR, if COMPILES { Ok(()) } else { Err(HINT) })
 }
 
 /// The results of a function.

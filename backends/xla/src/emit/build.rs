@@ -1,8 +1,7 @@
 //! The ops of StableHLO, as functions from values to values. Source: the StableHLO specification.
 
-use std::fmt::Write;
-
-use of_ir::{DType, Elements, Tensor};
+use of_emit::{element_bytes, hex, list};
+use of_ir::{DType, Tensor};
 
 use super::{Emitter, Typed, Val, type_text};
 
@@ -12,11 +11,6 @@ pub fn array<T: std::fmt::Display>(list: &[T]) -> String {
     if list.is_empty() { "array<i64>".into() } else { format!("array<i64: {}>", list.join(", ")) }
 }
 
-/// `[1, 2]`.
-pub fn list<T: std::fmt::Display>(list: &[T]) -> String {
-    format!("[{}]", list.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
-}
-
 /// Low and high padding of every axis as an attribute.
 pub fn padding(pads: &[(i64, i64)]) -> String {
     let rows: Vec<String> = pads.iter().map(|(l, h)| format!("[{l}, {h}]")).collect();
@@ -24,14 +18,9 @@ pub fn padding(pads: &[(i64, i64)]) -> String {
     format!("dense<{body}> : tensor<{}x2xi64>", pads.len())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(2 * bytes.len() + 4);
-    out.push_str("\"0x");
-    bytes.iter().for_each(|b| {
-        let _ = write!(out, "{b:02X}");
-    });
-    out.push('"');
-    out
+/// Bytes as the literal of a dense attribute.
+fn bytes_literal(bytes: &[u8]) -> String {
+    format!("\"0x{}\"", hex(bytes))
 }
 
 impl Emitter<'_> {
@@ -59,7 +48,7 @@ impl Emitter<'_> {
             let all: Vec<&str> = bytes.iter().map(|b| if *b == 0 { "false" } else { "true" }).collect();
             if let [one] = all[..] { one.to_string() } else { list(&all) }
         } else {
-            hex(bytes)
+            bytes_literal(bytes)
         };
         // A list has as many brackets as its tensor has axes, so bools come as one row.
         let flat = t.dtype() == DType::Bool && t.len() > 1;
@@ -71,17 +60,10 @@ impl Emitter<'_> {
 
     /// The same number everywhere.
     pub fn splat(&mut self, dtype: DType, dims: &[usize], x: f64) -> Val {
-        let one = |dtype: DType| {
-            // The largest i64 is no f64: the next number that is one stands for it.
-            let (low, high) = dtype.int_range().unwrap_or((i128::MIN, i128::MAX));
-            let int = (x as i128).clamp(low, high);
-            let e = if dtype.is_float() { Elements::Float(vec![x]) } else { Elements::Int(vec![int]) };
-            Tensor::from_elements(dtype, vec![], e).ok()?.bytes().map(|b| b.to_vec())
-        };
         let text = match dtype {
             _ if dims.contains(&0) => String::new(),
             DType::Bool => if x == 0.0 { "false" } else { "true" }.to_string(),
-            _ => hex(&one(dtype).unwrap_or_default()),
+            _ => bytes_literal(&element_bytes(dtype, x)),
         };
         let ty = type_text(dtype, dims);
         self.emit("stablehlo.constant", &[], &format!("value = dense<{text}> : {ty}"), dtype, dims)

@@ -100,7 +100,7 @@ fn det(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let regular = e.splat(DType::Bool, &[count], 0.0);
     let end = e.like(&first, n as f64);
     let rows = e.iota(DType::I64, &[count, n], 1);
-    let turned = e.turns(
+    let turned = e.while_loop(
         &[first, matrices, product, regular],
         |e, s| Ok(e.compare("LT", &s[0], &end)),
         |e, s| {

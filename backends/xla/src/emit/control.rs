@@ -1,6 +1,6 @@
 //! Branches, loops, scans, and what is not to be looked through.
 
-use of_codegen::emit::{Port, Printer};
+use of_emit::{Port, Printer};
 use of_ir::{DType, OpId, RegionId, ValueId};
 use of_ops::control::Scan;
 use of_ops::shape;
@@ -69,7 +69,7 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         state.push(e.splat(dtype, &dims, 0.0));
     }
     state.push(e.truth(true));
-    let results = e.turns(
+    let results = e.while_loop(
         &state,
         |e, s| {
             let below = e.compare("LT", &s[0], &limit);
@@ -129,7 +129,7 @@ fn scan(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     }
     state.push(e.truth(true));
     let last = e.splat(DType::I64, &[], length as f64 - 1.0);
-    let results = e.turns(
+    let results = e.while_loop(
         &state,
         |e, s| Ok(e.compare("LE", &s[0], &last)),
         |e, s| {
@@ -176,7 +176,7 @@ impl Emitter<'_> {
     }
 
     /// A loop: as long as `goes` holds of the state, `body` makes the next one of it.
-    pub fn turns(
+    pub fn while_loop(
         &mut self,
         first: &[Val],
         goes: impl FnOnce(&mut Self, &[Val]) -> Result<Val, String>,

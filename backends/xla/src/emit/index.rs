@@ -202,7 +202,7 @@ impl Emitter<'_> {
         let attrs = format!(
             "dimension_numbers = #stablehlo.gather<offset_dims = {}, collapsed_slice_dims = [{axis}], \
              start_index_map = [{axis}], index_vector_dim = {}>, slice_sizes = {}, indices_are_sorted = false",
-            super::build::list(&offset),
+            of_emit::list(&offset),
             indices.rank(),
             array(&sizes)
         );

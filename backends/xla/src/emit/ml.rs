@@ -34,7 +34,7 @@ fn leaves(e: &mut Emitter<'_>, trees: &TreeEnsemble, x: &Val) -> Result<Val, Str
     let mut branch = roots;
     if !trees.features.is_empty() {
         let nodes = Nodes::of(e, trees)?;
-        let down = e.turns(
+        let down = e.while_loop(
             &[branch],
             |e, s| {
                 let inner = e.compare("GE", &s[0], &none);
@@ -127,7 +127,7 @@ fn where_mode(e: &mut Emitter<'_>, mode: &Val, is: usize, own: &Val, other: &Val
 fn member(e: &mut Emitter<'_>, [begins, ends, members]: &[Val; 3], node: &Val, value: &Val) -> Result<Val, String> {
     let (begin, end) = (e.take(begins, node, 0), e.take(ends, node, 0));
     let none = e.splat(DType::Bool, &node.dims, 0.0);
-    let found = e.turns(
+    let found = e.while_loop(
         &[begin, none],
         |e, s| {
             let more = e.compare("LT", &s[0], &end);
@@ -205,7 +205,7 @@ fn pairwise_coupling(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> 
     let first = e.splat(DType::I64, &[], 0.0);
     let even = e.splat(DType::F64, &dims, 1.0 / k as f64);
     let all = e.splat(DType::Bool, &dims[..1], 1.0);
-    let done = e.turns(
+    let done = e.while_loop(
         &[first, even, all],
         |e, s| {
             let below = e.compare("LT", &s[0], &most);
@@ -279,7 +279,7 @@ fn round(e: &mut Emitter<'_>, q: &Val, state: [Val; 3]) -> Result<Val, String> {
     let first = e.splat(DType::I64, &[], 0.0);
     let end = e.like(&first, k as f64);
     let [p, qp, pqp] = state;
-    let done = e.turns(
+    let done = e.while_loop(
         &[first, p, qp, pqp],
         |e, s| Ok(e.compare("LT", &s[0], &end)),
         |e, s| {

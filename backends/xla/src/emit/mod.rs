@@ -1,6 +1,6 @@
 //! StableHLO: a function as the text of an MLIR module that XLA compiles.
 //!
-//! Every op has a row in the table of its topic ([`of_codegen::emit`]).
+//! Every op has a row in the table of its topic ([`of_emit`]).
 //!
 //! XLA clamps an index that is out of range; here that is an error. What reads through indices adds a check, and the
 //! last result of the module says whether all of them held.
@@ -19,16 +19,15 @@ mod signal;
 mod transfer;
 mod window;
 
-use std::fmt::Write;
 use std::ops::{Deref, DerefMut};
 
-use of_codegen::emit::{Port, Print, Printer, Val, Values};
 use of_codegen::expand::expanded;
+use of_emit::{Function, Port, Print, Printer, Val, find, tensor_type};
 use of_ir::{DType, Func, OpId, Tensor, Type, ValueDef};
 
 pub use transfer::exchanges;
 
-/// Rows of op names.
+/// Ops of one topic by name, and how each is printed.
 type Table = &'static [(&'static str, fn(&mut Emitter<'_>, OpId) -> Result<Vec<Val>, String>)];
 
 /// A module as text.
@@ -53,7 +52,7 @@ pub fn module(func: &Func) -> Result<Module, String> {
     let func = expanded(func, "stablehlo", |name| Emitter::row(name).is_some())?;
     let g = &func.graph;
     let mesh = transfer::mesh(g)?;
-    let mut e = Emitter { values: Values::new(g, tensor_of), text: String::new(), next: 0, checks: Vec::new(), mesh };
+    let mut e = Emitter { function: Function::new(g, tensor_of, "%"), mesh };
     let mut args = Vec::new();
     for (i, v) in g.args().iter().enumerate() {
         let (dtype, dims) = tensor_of(g.ty(*v))?;
@@ -76,7 +75,7 @@ pub fn module(func: &Func) -> Result<Module, String> {
     let text = format!(
         "module @subgraph {{\n  func.func public @main({}) -> ({types}) {{\n{}    {end}\n  }}\n}}\n",
         args.join(", "),
-        e.text
+        e.text.lines
     );
     Ok(Module { text, results: own, checked, mesh: e.mesh })
 }
@@ -122,37 +121,32 @@ impl Typed for Val {
 }
 
 fn type_text(dtype: DType, dims: &[usize]) -> String {
-    let dims: String = dims.iter().map(|d| format!("{d}x")).collect();
-    format!("tensor<{dims}{}>", dtype.mlir_name())
+    tensor_type(dtype.mlir_name(), dims)
 }
 
 /// Prints one function.
 struct Emitter<'g> {
-    values: Values<'g>,
-    text: String,
-    next: usize,
-    /// i1 of rank 0, one for each use of indices in the region that is printed: whether they are in range.
-    checks: Vec<Val>,
+    function: Function<'g>,
     /// See [`Module::mesh`].
     mesh: Vec<usize>,
 }
 
 impl<'g> Deref for Emitter<'g> {
-    type Target = Values<'g>;
+    type Target = Function<'g>;
 
-    fn deref(&self) -> &Values<'g> {
-        &self.values
+    fn deref(&self) -> &Function<'g> {
+        &self.function
     }
 }
 
 impl<'g> DerefMut for Emitter<'g> {
-    fn deref_mut(&mut self) -> &mut Values<'g> {
-        &mut self.values
+    fn deref_mut(&mut self) -> &mut Function<'g> {
+        &mut self.function
     }
 }
 
 impl<'g> Printer<'g> for Emitter<'g> {
-    const FORM: &'static str = "StableHLO";
+    const DIALECT: &'static str = "StableHLO";
 
     fn row(name: &str) -> Option<Print<Self>> {
         let tables = [
@@ -169,7 +163,7 @@ impl<'g> Printer<'g> for Emitter<'g> {
             transfer::TABLE,
             control::TABLE,
         ];
-        tables.iter().flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, f)| *f as Print<Self>)
+        find(&tables, name).map(|print| print as Print<Self>)
     }
 
     fn elementwise() -> Print<Self> {
@@ -206,15 +200,6 @@ impl Emitter<'_> {
         let held = self.emit("stablehlo.optimization_barrier", &[&x], "", x.dtype, &x.dims);
         self.set(v, held.clone());
         Ok(held)
-    }
-
-    fn fresh(&mut self) -> String {
-        self.next += 1;
-        format!("%{}", self.next - 1)
-    }
-
-    fn line(&mut self, text: &str) {
-        let _ = writeln!(self.text, "    {text}");
     }
 
     /// Whether every check of the region held.

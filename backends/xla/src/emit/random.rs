@@ -90,7 +90,7 @@ fn uniform(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> 
     let (first, words) = (e.splat(DType::I64, &[], 0.0), start(e, seed)?);
     let room = e.splat(DType::F64, &[turns, WORDS / 2], 0.0);
     let end = e.like(&first, turns as f64);
-    let done = e.turns(
+    let done = e.while_loop(
         &[first, words, room],
         |e, s| Ok(e.compare("LT", &s[0], &end)),
         |e, s| {
@@ -114,7 +114,7 @@ fn normal(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
     let (none, words) = (e.splat(DType::I64, &[], 0.0), start(e, seed)?);
     let room = e.splat(DType::F64, &[pairs, 2], 0.0);
     let end = e.like(&none, pairs as f64);
-    let done = e.turns(
+    let done = e.while_loop(
         &[none, words, room],
         |e, s| Ok(e.compare("LT", &s[0], &end)),
         |e, s| {

@@ -1,12 +1,13 @@
 //! Transfers between ranks that run the program together: StableHLO's collectives, along one axis of the mesh after another.
 
 use of_codegen::meeting;
+use of_emit::list;
 use of_ir::{DType, Graph, OpId};
 use of_ops::OpSpec;
 use of_ops::boxing;
 use of_plan::{AxisLayout, ElementType, LayoutKind, Rendezvous, Transfer, coords};
 
-use super::build::{array, list};
+use super::build::array;
 use super::reduction::start;
 use super::{Emitter, Table, Typed, Val, type_text};
 

@@ -1,5 +1,6 @@
 //! Convolutions, pools and resampling.
 
+use of_emit::list;
 use of_ir::{DType, Dim, OpId, Tensor, Type};
 use of_ops::nn::{
     AffineGrid, AvgPool, Col2Im, Conv, ConvGeometry, ConvInteger, ConvTranspose, LpPool, MaxPool, MaxUnpool,
@@ -7,7 +8,7 @@ use of_ops::nn::{
 };
 use of_ops::shape;
 
-use super::build::{Window, array, list, padding};
+use super::build::{Window, array, padding};
 use super::contraction::{PRECISE, product, shifted};
 use super::{Emitter, Table, Val};
 

@@ -9,19 +9,13 @@ use of_ops::Value;
 use of_xla::emit::Module;
 use of_xla::{Client, plugin};
 
-#[path = "../../../tests/ranks.rs"]
-pub mod ranks;
-#[path = "../../../tests/mod.rs"]
-pub mod support;
+use of_test_support::component::{JAXLIB, XLA, python_with, require};
+pub use of_test_support::plans as support;
 
-use support::{after_passes, cache, to_runtime};
-
-/// The plugin's client; without one a test says loudly that it tests nothing.
+/// The plugin's client, if a plugin is installed.
+#[track_caller]
 pub fn client() -> Option<Arc<Client>> {
-    if plugin::path().is_none() {
-        eprintln!("SKIPPED: no PJRT plugin is installed; 'cargo xtask pjrt-plugin' installs one");
-        return None;
-    }
+    require(&XLA, plugin::path().ok_or("no plugin was found"))?;
     Some(plugin::client().unwrap_or_else(|e| panic!("{e}")))
 }
 
@@ -36,7 +30,8 @@ pub fn run_on(client: &Arc<Client>, device: usize, module: &Module, inputs: &[Va
     Ok(results.into_iter().map(Value::Tensor).collect())
 }
 
-/// Has MLIR parse and verify the modules, where a Python with jaxlib is found.
+/// Has MLIR parse and verify the modules, if a Python with jaxlib is found.
+#[track_caller]
 pub fn verified(modules: &[(String, String)]) {
     const SCRIPT: &str = r"
 import sys
@@ -58,12 +53,7 @@ for name, text in zip(parts[0::2], parts[1::2]):
         sys.exit(f'{name}: {error}\n{text}')
 print(len(parts) // 2, 'modules are valid')
 ";
-    let python = std::env::var("OF_JAX_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has = Command::new(&python).args(["-c", "import jaxlib.mlir"]).stderr(Stdio::null()).status();
-    if !has.is_ok_and(|s| s.success()) {
-        eprintln!("SKIPPED: MLIR does not verify the modules, as '{python}' has no jaxlib; OF_JAX_PYTHON names one");
-        return;
-    }
+    let Some(python) = require(&JAXLIB, python_with(&["jaxlib.mlir"])) else { return };
     let mut child =
         Command::new(&python).args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();

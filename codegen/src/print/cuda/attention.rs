@@ -13,7 +13,7 @@ use crate::kernel::attention::{Attention, MatrixLayout};
 use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
-use crate::print::cuda::THREADS;
+use crate::print::cuda::launch::THREADS;
 use crate::print::cuda::points::Points;
 use crate::print::cuda::tensor::widest;
 use crate::print::expr::ctype;

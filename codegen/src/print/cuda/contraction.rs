@@ -11,8 +11,9 @@ use crate::isa::{Isa, Products};
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, RowAxes, depth};
 use crate::kernel::extent::Extent;
+use crate::print::cuda::launch::THREADS;
+use crate::print::cuda::tensor;
 use crate::print::cuda::points::{Points, WIDE, pointers};
-use crate::print::cuda::{THREADS, tensor};
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
@@ -118,20 +119,7 @@ pub fn contraction(
     let mut c = String::new();
     pointers(body, 2, &mut c);
     expr::scalar_constants(body, &mut c);
-    let row_at = |r: &str| match spec.outer.0.is(1) {
-        true => format!("{r} * {}", spec.inner.1),
-        false => format!("{r} / {} * {} + {r} % {} * {}", spec.inner.0, spec.outer.1, spec.inner.0, spec.inner.1),
-    };
-    let (mut k_dims, mut k_steps): (Vec<Extent>, Vec<Extent>) =
-        spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
-    k_dims.push(spec.run.clone());
-    k_steps.push(1usize.into());
-    let k_at = index::flat_offset(&k_dims, &k_steps, "k");
-    let b_at = match &spec.b {
-        Operand::RowMajor(ld) => format!("k * {ld} + n"),
-        Operand::Transposed(ld) => format!("n * {ld} + k"),
-        Operand::Packed | Operand::PackedHalf(_) => return Err("panels are for CPUs".into()),
-    };
+    let (k_at, b_at) = (term_offset(spec), right_offset(spec)?);
     let fetch = |k0: &str| {
         format!(
             "      {{ const i64 k = {k0} + ak, at = {k_at};
@@ -165,7 +153,7 @@ pub fn contraction(
         per_batch = &tm * &tn,
         a_batch = index::flat_offset(&spec.batch, &spec.a_batch, "batch"),
         b_batch = index::flat_offset(&spec.batch, &spec.b_batch, "batch"),
-        at = row_at("r"),
+        at = row_start(spec),
     );
     if pieces {
         let _ = writeln!(c, "    {sum} whole[{thread}][{thread}] = {{}};");
@@ -215,6 +203,35 @@ pub fn contraction(
     epilogue(spec, body, &walk, &to, "acc[i][j]", &mut c);
     c.push_str("    }\n  }\n");
     Ok(Source::new(c, batches * tm * tn, 1))
+}
+
+/// C: where row `r` of the left operand begins.
+pub fn row_start(spec: &Contraction) -> String {
+    match spec.outer.0.is(1) {
+        true => format!("r * {}", spec.inner.1),
+        false => format!("r / {} * {} + r % {} * {}", spec.inner.0, spec.outer.1, spec.inner.0, spec.inner.1),
+    }
+}
+
+/// C: the offset of term `k` of the left operand in its row.
+pub fn term_offset(spec: &Contraction) -> String {
+    let (mut dims, mut steps): (Vec<Extent>, Vec<Extent>) =
+        spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
+    dims.push(spec.run.clone());
+    steps.push(1usize.into());
+    index::flat_offset(&dims, &steps, "k")
+}
+
+/// C: the offset of term `k` and column `n` of the right operand.
+///
+/// # Errors
+/// When it lies in panels.
+pub fn right_offset(spec: &Contraction) -> Result<String, String> {
+    match &spec.b {
+        Operand::RowMajor(ld) => Ok(format!("k * {ld} + n")),
+        Operand::Transposed(ld) => Ok(format!("n * {ld} + k")),
+        Operand::Packed | Operand::PackedHalf(_) => Err("panels are for CPUs".into()),
+    }
 }
 
 /// What is done with `sum`, the element of row `r` and column `n`; nothing where these are beyond the result.

@@ -7,7 +7,7 @@ use crate::kernel::extent::Extent;
 use crate::kernel::indexed::Scatter;
 use crate::kernel::space::Space;
 use crate::kernel::{copy, space};
-use crate::print::cuda::{THREADS, each, index_type, span};
+use crate::print::cuda::launch::{THREADS, each, index_type, span};
 use crate::print::expr::ctype;
 use crate::print::index::{self, word};
 use crate::print::indexed::{self, Points};

@@ -6,7 +6,7 @@ use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::kernel::space::Space;
-use crate::print::cuda::THREADS;
+use crate::print::cuda::launch::THREADS;
 use crate::print::cuda::points::{Points, WIDE, pointers, position_type};
 use crate::print::{Source, expr, index};
 

@@ -9,6 +9,7 @@ mod attention;
 mod contraction;
 mod copy;
 mod elementwise;
+mod launch;
 mod points;
 mod reduce;
 mod rowwise;
@@ -22,6 +23,9 @@ use std::fmt::Write;
 use of_ir::DType;
 use of_plan::Environment;
 
+pub use launch::THREADS;
+use launch::{each, once};
+
 use crate::isa::Isa;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
@@ -31,9 +35,6 @@ use crate::print::expr::ctype;
 use crate::print::printer::{Capabilities, Printer};
 use crate::print::source::Source;
 use crate::print::{expr, indexed, prologue, roi_align, walk};
-
-/// Threads of every block.
-pub const THREADS: usize = 256;
 
 /// The head of every kernel's text: types, accesses, mathematical functions.
 const PRELUDE: &str = concat!(include_str!("prelude.cuh"), include_str!("../functions.c"));
@@ -151,30 +152,4 @@ fn user_kernel(user: &UserKernel) -> Source {
     }
     let c = format!("{head}  BLOCKS(block) {{\n{}  __syncthreads();\n  }}\n", user.text);
     Source::new(c, user.count.into(), 1)
-}
-
-/// A kernel of one thread for each number `name` below `count`: `head` stands before everything, `text` is for one number.
-fn each(count: &Extent, name: &str, head: &str, text: &str) -> Source {
-    let mut c = head.to_string();
-    c.push_str("  BLOCKS(block) {\n");
-    let _ = writeln!(c, "    const i64 {name} = block * THREADS + threadIdx.x;");
-    let _ = writeln!(c, "    if ({name} >= {count}) continue;\n{text}  }}");
-    Source::new(c, count.div_ceil(&THREADS.into()), 1)
-}
-
-/// A kernel of a single thread.
-fn once(text: &str) -> Source {
-    let c = format!("  BLOCKS(block) {{\n    if (threadIdx.x != 0) continue;\n{text}  }}\n");
-    Source::new(c, 1usize.into(), 1)
-}
-
-/// The C type of an index below each of these numbers: short where they are known to be small, as division is slow.
-fn index_type<'a>(most: impl IntoIterator<Item = &'a Extent>) -> &'static str {
-    const SMALL: usize = 1 << 30;
-    if most.into_iter().all(|n| n.number().is_some_and(|n| n < SMALL)) { "i32" } else { "i64" }
-}
-
-/// The elements that an access walks over, at most.
-fn span(dims: &[Extent], strides: &[Extent]) -> Extent {
-    dims.iter().zip(strides).fold(Extent::from(1usize), |n, (d, s)| n + (d - 1usize) * s)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::kernel::body::{Body, Load, Node};
 use crate::kernel::extent::Extent;
-use crate::print::cuda::{index_type, span};
+use crate::print::cuda::launch::{index_type, span};
 use crate::print::expr;
 use crate::print::expr::{ctype, stype};
 

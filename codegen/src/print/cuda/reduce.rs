@@ -5,8 +5,8 @@ use std::fmt::Write;
 use crate::kernel::body::Reduce;
 use crate::kernel::extent::{Extent, numbers};
 use crate::kernel::space;
+use crate::print::cuda::launch::{THREADS, each};
 use crate::print::cuda::rowwise::operation;
-use crate::print::cuda::{THREADS, each};
 use crate::print::expr::neutral;
 use crate::print::{Source, index};
 

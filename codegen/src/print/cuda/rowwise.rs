@@ -12,7 +12,7 @@ use crate::kernel::body::{Body, Node, Reduce};
 use crate::kernel::extent::Extent;
 use crate::kernel::rowwise::{need, saved, stages};
 use crate::kernel::space;
-use crate::print::cuda::THREADS;
+use crate::print::cuda::launch::THREADS;
 use crate::print::cuda::points::{Points, WIDE, pointers};
 use crate::print::expr::{ctype, neutral};
 use crate::print::{Source, expr, index};

@@ -10,8 +10,8 @@ use crate::isa::Products;
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{AccessStrides, Contraction, Operand, depth};
 use crate::kernel::extent::Extent;
-use crate::print::cuda::THREADS;
-use crate::print::cuda::contraction::epilogue;
+use crate::print::cuda::contraction::{epilogue, right_offset, row_start, term_offset};
+use crate::print::cuda::launch::THREADS;
 use crate::print::cuda::points::pointers;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
@@ -156,26 +156,17 @@ pub fn contraction(
     let (deep, left_gap, right_gap) = products.tile();
     let (left, right) = (deep + left_gap, tile + right_gap);
 
-    let (mut k_dims, mut k_steps): (Vec<Extent>, Vec<Extent>) =
-        spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
-    let a_apart = [&spec.run, &spec.outer.1, &spec.inner.1].into_iter().chain(&k_steps).chain(&spec.a_batch);
+    let steps = spec.taps.iter().map(|(_, step)| step);
+    let a_apart = [&spec.run, &spec.outer.1, &spec.inner.1].into_iter().chain(steps).chain(&spec.a_batch);
     let a_by = widest(products.copies(), a_apart);
-    k_dims.push(spec.run.clone());
-    k_steps.push(1usize.into());
-    let (b_at, b_by) = match &spec.b {
-        Operand::RowMajor(ld) => {
-            let apart = [ld, &spec.columns].into_iter().chain(&spec.b_batch);
-            (format!("k * {ld} + n"), widest(products.copies(), apart))
-        }
-        Operand::Transposed(ld) => (format!("n * {ld} + k"), 1),
-        Operand::Packed | Operand::PackedHalf(_) => return Err("panels are for CPUs".into()),
+    let b_by = match &spec.b {
+        Operand::RowMajor(ld) => widest(products.copies(), [ld, &spec.columns].into_iter().chain(&spec.b_batch)),
+        _ => 1,
     };
+    let (k_at, b_at) = (term_offset(spec), right_offset(spec)?);
     let (a_count, b_count) = (tile * deep / a_by / THREADS, tile * deep / b_by / THREADS);
     let (a_line, b_line) = (deep / a_by, tile / b_by);
-    let row_at = match spec.outer.0.is(1) {
-        true => format!("r * {}", spec.inner.1),
-        false => format!("r / {} * {} + r % {} * {}", spec.inner.0, spec.outer.1, spec.inner.0, spec.inner.1),
-    };
+    let row_at = row_start(spec);
     let fetch = |stage: &str, k0: &str| {
         format!(
             "      #pragma unroll
@@ -193,7 +184,6 @@ pub fn contraction(
         async_copy<{b_by}>(tile_b + {stage} * {b_size} + kk * {right} + column, B + (there ? {b_at} : 0), there);
       }}
       async_commit();\n",
-            k_at = index::flat_offset(&k_dims, &k_steps, "k"),
             a_size = tile * left,
             b_size = deep * right,
             columns = spec.columns,

@@ -6,7 +6,7 @@ use of_ir::DType;
 
 use crate::kernel::body::Body;
 use crate::kernel::window::{Kind, Window};
-use crate::print::cuda::each;
+use crate::print::cuda::launch::each;
 use crate::print::cuda::points::{Points, WIDE, pointers};
 use crate::print::expr::ctype;
 use crate::print::index::window_range;

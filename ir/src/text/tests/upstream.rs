@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use of_test_support::component::{MLIR_OPT, require};
+
 use super::{module, random, show};
 use crate::text::{PrintOptions, print_module};
 
@@ -40,10 +42,7 @@ fn run(program: &PathBuf, text: &str) -> String {
 
 #[test]
 fn mlir_opt_reads_the_generic_form() {
-    let Some(program) = mlir_opt() else {
-        println!("skipped: mlir-opt not installed");
-        return;
-    };
+    let Some(program) = require(&MLIR_OPT, mlir_opt().ok_or("it is not in PATH")) else { return };
     for seed in 0..40 {
         let m = random::module(seed);
         let options = PrintOptions { generic: true, locations: true, ..PrintOptions::default() };

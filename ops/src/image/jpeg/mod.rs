@@ -175,7 +175,7 @@ impl State {
         if width == 0 || height == 0 {
             return Err(format!("it has the size {width} x {height}"));
         }
-        super::decoder::check_size(width, height, most)?;
+        super::rgb::check_size(width, height, most)?;
         let list: Vec<&[u8]> = list.chunks_exact(3).take(usize::from(*n)).collect();
         if list.len() != usize::from(*n) {
             return Err(ENDS.into());

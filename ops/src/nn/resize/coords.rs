@@ -4,7 +4,7 @@ use of_ir::OpError;
 
 /// How result coordinates map to input coordinates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // named as in ONNX
+#[allow(missing_docs, reason = "named as in ONNX")]
 pub enum Transform {
     HalfPixel,
     HalfPixelSymmetric,
@@ -32,7 +32,7 @@ impl Transform {
 
 /// How a coordinate between two elements is rounded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // named as in ONNX
+#[allow(missing_docs, reason = "named as in ONNX")]
 pub enum Nearest {
     RoundPreferFloor,
     RoundPreferCeil,

@@ -3,10 +3,12 @@
 pub mod backends;
 pub mod bench;
 pub mod compile;
+pub mod completions;
 pub mod explain;
 pub mod export;
 pub mod import;
 pub mod inspect;
+pub mod man;
 pub mod measure;
 pub mod ops;
 pub mod ops_markdown;

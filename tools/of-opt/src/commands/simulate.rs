@@ -78,7 +78,7 @@ pub fn simulate(c: &Simulate, console: &Console) -> Result<(), Diagnostics> {
     }
     c.limits.check()?;
     let spec = MeshSpec::named(&sharding.mesh)?;
-    let options = RanksOptions { seed: c.seed, pieces: 1, cores: spec.cores, jitter: c.jitter };
+    let options = RanksOptions { seed: c.seed, iterations: 1, cores: spec.cores, jitter: c.jitter };
     // What is resident before the plan is: its weights are part of what the ranks take.
     let before = process::restart_peak();
     match model_file::open(&c.model.model, console)? {

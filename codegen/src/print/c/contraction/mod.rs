@@ -96,35 +96,75 @@ pub fn contraction(
     if pieces {
         let _ = writeln!(c, "  f32 *const S = (f32 *)scratch + {sums_at};");
     }
-    let all = &panels * &cuts;
-    if let Some(b) = blocks {
-        let _ = writeln!(c, "  for (i64 i0 = begin, i1; i0 < end; i0 = i1) {{");
-        let _ = writeln!(c, "  i1 = dim_min(dim_min(end, i0 + {}), (i0 / {panels} + 1) * {panels});", b.group);
-        let _ = writeln!(c, "  for (i64 k0 = 0; k0 < {k}; k0 += {0}) {{ const i64 kn = {1};", b.terms, b.count(&k));
-        let _ = writeln!(c, "  for (i64 it = i0; it < i1; it++) {{");
-        let _ = writeln!(c, "    const i64 batch = it / {all}, part = it / {panels} % {cuts}, panel = it % {panels};");
-        if b.wait(spec) {
-            let rows = (b.tiles + 1) * tile.rows;
-            let _ = writeln!(
-                c,
-                "    f32 *const S = (f32 *)scratch + {sums_at} + ((it - i0) * {rows} - part * {}) * {width};",
-                b.tiles * tile.rows
-            );
-        }
-    } else {
-        let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
-        let _ = writeln!(c, "    const i64 batch = it / {all}, panel = it / {cuts} % {panels}, part = it % {cuts};");
-    }
+    let at = Iteration { panels: &panels, cuts: &cuts, sums_at, width };
+    at.open(spec, blocks, tile, &mut c);
     let first = if blocks.is_some() { "k0" } else { "0" };
-    let [t, u, ..] = spec.element.names();
+    let [t, ..] = spec.element.names();
     let run = match (spec.element, &spec.b) {
         (Element::Float, _) | (Element::Half(_), Operand::RowMajor(_)) => None,
         (_, Operand::Packed) => Some(spec.run.number().ok_or("a product of groups of unknown depth")?),
         _ => return Err("a product of groups whose right operand is not known before the run".into()),
     };
     let a_at = index::flat_offset(&spec.batch, &spec.a_batch, "batch");
-    let b_at = index::flat_offset(&spec.batch, &spec.b_batch, "batch");
     let _ = writeln!(c, "    const {t} *const A = (const {t} *)args[0] + ({a_at}) + {first};");
+    right_operand(spec, blocks, widened, width, &mut c);
+    epilogue_pointers(spec, body, (&walk, &to), width, &mut c);
+    let bytes = spec.element.size() * depth(spec).guess() * spec.columns.guess();
+    let ahead = ahead(spec, tile, blocks, bytes, isa);
+    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, ahead, dots: false };
+    let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels, factors: None };
+    emit.part(&per_cut, &cuts, &mut c);
+    c.push_str("    }\n  }\n");
+    if blocks.is_some() {
+        c.push_str("  }\n  }\n");
+    }
+    let waiting = blocks.map_or(0, |b| b.scratch(spec, tile, width));
+    let scratch = (sums_at + waiting + if pieces { tile.rows * width } else { 0 }) * 4;
+    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * cuts, 1) })
+}
+
+/// What an iteration of the outer loop is: a panel of columns and a part of the rows, of each batch.
+struct Iteration<'a> {
+    panels: &'a Extent,
+    cuts: &'a Extent,
+    /// Floats of scratch before the sums that wait.
+    sums_at: usize,
+    width: usize,
+}
+
+impl Iteration<'_> {
+    /// Prints the heads of the loops, and declares `batch`, `part` and `panel`.
+    fn open(&self, spec: &Contraction, blocks: Option<Blocks>, tile: Tile, c: &mut String) {
+        let Iteration { panels, cuts, sums_at, width } = self;
+        let (k, all) = (depth(spec), *panels * *cuts);
+        if let Some(b) = blocks {
+            let _ = writeln!(c, "  for (i64 i0 = begin, i1; i0 < end; i0 = i1) {{");
+            let _ = writeln!(c, "  i1 = dim_min(dim_min(end, i0 + {}), (i0 / {panels} + 1) * {panels});", b.group);
+            let _ = writeln!(c, "  for (i64 k0 = 0; k0 < {k}; k0 += {0}) {{ const i64 kn = {1};", b.terms, b.count(&k));
+            let _ = writeln!(c, "  for (i64 it = i0; it < i1; it++) {{");
+            let _ =
+                writeln!(c, "    const i64 batch = it / {all}, part = it / {panels} % {cuts}, panel = it % {panels};");
+            if b.wait(spec) {
+                let rows = (b.tiles + 1) * tile.rows;
+                let _ = writeln!(
+                    c,
+                    "    f32 *const S = (f32 *)scratch + {sums_at} + ((it - i0) * {rows} - part * {}) * {width};",
+                    b.tiles * tile.rows
+                );
+            }
+        } else {
+            let _ = writeln!(c, "  for (i64 it = begin; it < end; it++) {{");
+            let _ =
+                writeln!(c, "    const i64 batch = it / {all}, panel = it / {cuts} % {panels}, part = it % {cuts};");
+        }
+    }
+}
+
+/// Prints where the panel `B` of the right operand lies, and brings it there where it must be widened or packed.
+fn right_operand(spec: &Contraction, blocks: Option<Blocks>, widened: bool, width: usize, c: &mut String) {
+    let (k, [_, u, ..]) = (depth(spec), spec.element.names());
+    let first = if blocks.is_some() { "k0" } else { "0" };
+    let b_at = index::flat_offset(&spec.batch, &spec.b_batch, "batch");
     match &spec.b {
         Operand::Packed => {
             let size = panel(spec, width);
@@ -181,6 +221,16 @@ pub fn contraction(
             );
         }
     }
+}
+
+/// Prints pointers to what the epilogue loads and stores.
+fn epilogue_pointers(
+    spec: &Contraction,
+    body: &Body,
+    (walk, to): (&[AccessStrides], &AccessStrides),
+    width: usize,
+    c: &mut String,
+) {
     for (i, l) in body.loads.iter().enumerate() {
         let t = ctype(l.dtype);
         let at = index::flat_offset(&spec.batch, &walk[i].batch, "batch");
@@ -200,47 +250,6 @@ pub fn contraction(
             2 + body.loads.len() + s
         );
     }
-    let bytes = spec.element.size() * depth(spec).guess() * spec.columns.guess();
-    let ahead = ahead(spec, tile, blocks, bytes, isa);
-    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, ahead, dots: false };
-    let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels, factors: None };
-    let full = spec.inner.0.div_floor(&tile.rows.into());
-    if lines {
-        let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
-        let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
-        let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", &full * tile.rows, tile.rows);
-    } else {
-        let _ = writeln!(c, "    const i64 o = 0, m1 = dim_min((part + 1) * {per_cut}, {full});");
-        let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
-    }
-    emit.columns(tile.rows, &mut c);
-    c.push_str("      }\n");
-    let only_last = if lines { String::new() } else { format!("if (part == {cuts} - 1) ") };
-    match spec.inner.0.number() {
-        Some(rows) if rows.is_multiple_of(tile.rows) => {}
-        Some(rows) => {
-            let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", rows / tile.rows * tile.rows);
-            emit.columns(rows % tile.rows, &mut c);
-            c.push_str("      }\n");
-        }
-        // The rows that are left of an unknown number go by fours, then one by one.
-        None => {
-            let _ = writeln!(c, "      {only_last}{{ i64 m = {};", &full * tile.rows);
-            for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
-                let _ = writeln!(c, "      for (; m + {rows} <= {}; m += {rows}) {{", spec.inner.0);
-                emit.columns(rows, &mut c);
-                c.push_str("      }\n");
-            }
-            c.push_str("      }\n");
-        }
-    }
-    c.push_str("    }\n  }\n");
-    if blocks.is_some() {
-        c.push_str("  }\n  }\n");
-    }
-    let waiting = blocks.map_or(0, |b| b.scratch(spec, tile, width));
-    let scratch = (sums_at + waiting + if pieces { tile.rows * width } else { 0 }) * 4;
-    Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * cuts, 1) })
 }
 
 /// Prints the product of the rows of `spec`, whole tiles of them, with one packed panel of floats: from `A` and `B` to
@@ -293,6 +302,42 @@ pub(crate) struct Emit<'a> {
 }
 
 impl Emit<'_> {
+    /// The tiles of a part of the rows: whole ones, then those with the rows that are left.
+    fn part(&self, per_cut: &Extent, cuts: &Extent, c: &mut String) {
+        let Sums { spec, tile, .. } = self.sums;
+        let lines = !spec.outer.0.is(1);
+        let full = spec.inner.0.div_floor(&tile.rows.into());
+        if lines {
+            let _ = writeln!(c, "    const i64 o1 = dim_min((part + 1) * {per_cut}, {});", spec.outer.0);
+            let _ = writeln!(c, "    for (i64 o = part * {per_cut}; o < o1; o++) {{");
+            let _ = writeln!(c, "      for (i64 m = 0; m < {}; m += {}) {{", &full * tile.rows, tile.rows);
+        } else {
+            let _ = writeln!(c, "    const i64 o = 0, m1 = dim_min((part + 1) * {per_cut}, {full});");
+            let _ = writeln!(c, "    {{ for (i64 m = part * {per_cut} * {0}; m < m1 * {0}; m += {0}) {{", tile.rows);
+        }
+        self.columns(tile.rows, c);
+        c.push_str("      }\n");
+        let only_last = if lines { String::new() } else { format!("if (part == {cuts} - 1) ") };
+        match spec.inner.0.number() {
+            Some(rows) if rows.is_multiple_of(tile.rows) => {}
+            Some(rows) => {
+                let _ = writeln!(c, "      {only_last}{{ const i64 m = {};", rows / tile.rows * tile.rows);
+                self.columns(rows % tile.rows, c);
+                c.push_str("      }\n");
+            }
+            // The rows that are left of an unknown number go by fours, then one by one.
+            None => {
+                let _ = writeln!(c, "      {only_last}{{ i64 m = {};", &full * tile.rows);
+                for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
+                    let _ = writeln!(c, "      for (; m + {rows} <= {}; m += {rows}) {{", spec.inner.0);
+                    self.columns(rows, c);
+                    c.push_str("      }\n");
+                }
+                c.push_str("      }\n");
+            }
+        }
+    }
+
     /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or those that the last panel has.
     fn columns(&self, rows: usize, c: &mut String) {
         let Sums { spec, width, .. } = self.sums;

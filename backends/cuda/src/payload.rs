@@ -1,0 +1,26 @@
+//! Payloads of functions of open extents: the architecture, then the function as text. Those of fixed extents are plans.
+
+use of_codegen::specialize;
+use of_ir::Func;
+use of_runtime::LoadError;
+
+/// The first words of a payload; the architecture follows, as [`crate::Cuda::new`] takes it.
+const MAGIC: &str = "of-cuda open ";
+
+/// The payload of a function.
+pub fn write(func: &Func, arch: &str) -> Vec<u8> {
+    format!("{MAGIC}{arch}\n{}", specialize::write(func)).into_bytes()
+}
+
+/// The architecture and the function of a payload; nothing where it is a plan.
+///
+/// # Errors
+/// When it is damaged.
+pub fn read(payload: &[u8]) -> Result<Option<(&str, Func)>, LoadError> {
+    let Some(rest) = payload.strip_prefix(MAGIC.as_bytes()) else { return Ok(None) };
+    let wrong = |why: &str| LoadError::Payload(why.into());
+    let end = rest.iter().position(|b| *b == b'\n').ok_or_else(|| wrong("there is no text"))?;
+    let arch = std::str::from_utf8(&rest[..end]).map_err(|_| wrong("the architecture is not UTF-8"))?;
+    let func = specialize::read(&rest[end + 1..]).map_err(LoadError::Payload)?;
+    Ok(Some((arch, func)))
+}

@@ -1,0 +1,65 @@
+//! The contents of a section while a plan is built: blobs at offsets, each distinct one stored once.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+
+use crate::checksum::{Checksum, checksum};
+use crate::format::{VALUE_ALIGN, align_up};
+
+/// Bytes and their offset in a section. They are copied only when the file is written.
+pub(crate) struct Blob<'a> {
+    pub offset: u64,
+    bytes: Box<dyn AsRef<[u8]> + 'a>,
+}
+
+impl<'a> Blob<'a> {
+    /// Bytes at an offset.
+    pub fn new(offset: u64, bytes: impl AsRef<[u8]> + 'a) -> Self {
+        Self { offset, bytes: Box::new(bytes) }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        (*self.bytes).as_ref()
+    }
+
+    /// The offset of its end in the section.
+    pub fn end(&self) -> u64 {
+        self.offset + self.bytes().len() as u64
+    }
+}
+
+impl fmt::Debug for Blob<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {}", self.bytes().len(), self.offset)
+    }
+}
+
+/// The blobs of a section, by ascending offset. Equal bytes are kept once.
+#[derive(Debug, Default)]
+pub(crate) struct Blobs<'a> {
+    all: Vec<Blob<'a>>,
+    by_checksum: HashMap<Checksum, Vec<usize>>,
+}
+
+impl<'a> Blobs<'a> {
+    /// Adds bytes, unless equal ones are there already, and returns their offset.
+    pub fn add(&mut self, bytes: impl AsRef<[u8]> + 'a) -> u64 {
+        let alike = self.by_checksum.entry(checksum(bytes.as_ref())).or_default();
+        if let Some(&i) = alike.iter().find(|i| self.all[**i].bytes() == bytes.as_ref()) {
+            return self.all[i].offset;
+        }
+        alike.push(self.all.len());
+        let offset = align_up(self.all.last().map_or(0, Blob::end), VALUE_ALIGN);
+        self.all.push(Blob::new(offset, bytes));
+        offset
+    }
+}
+
+impl<'a> Deref for Blobs<'a> {
+    type Target = [Blob<'a>];
+
+    fn deref(&self) -> &[Blob<'a>] {
+        &self.all
+    }
+}

@@ -1,0 +1,232 @@
+//! The binder: resolves the tasks of a plan to memory, kernels and executables before the run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use of_plan::{
+    Arg, ArgSource, BackendExec, BoxingExec, ControlExec, CopyExec, ElementType, Exec, KernelExec, PlanBuilder,
+    PlanFile, Program, Task,
+};
+
+use crate::bound_task::{BackendCall, BoundTask, DynamicArg, DynamicCall, Operand, RegisterRef};
+use crate::boxing::BoxingCall;
+use crate::control::{Body, ControlCall};
+use crate::device::{Arena, Buffer, CodeMap, DynamicKernel, KernelCall};
+use crate::pool::Pool;
+use crate::{Handle, LoadContext, Loader, RankContext, Session, SessionError, Tensor};
+
+/// What binding needs.
+pub(crate) struct Binder<'a> {
+    pub plan: &'a Arc<PlanFile>,
+    pub program: &'a Program,
+    pub arena: Arc<Arena>,
+    pub code: Arc<CodeMap>,
+    pub loaders: &'a [Arc<dyn Loader>],
+    pub pool: &'a Arc<Pool>,
+    /// Where the program is one of several ranks.
+    pub rank_context: Option<&'a RankContext>,
+    /// See [`LoadContext::device`].
+    pub device: usize,
+    /// What executables that are loaded gave for others of their backend, by register.
+    pub handles: HashMap<u32, (&'a str, Handle)>,
+}
+
+impl<'a> Binder<'a> {
+    /// The work of a task.
+    pub fn work(&mut self, task: &'a Task) -> Result<BoundTask, SessionError> {
+        match &task.exec {
+            None => Ok(BoundTask::Join),
+            Some(Exec::Kernel(exec)) => self.kernel(task, exec),
+            Some(Exec::Backend(exec)) => self.backend(task, exec),
+            Some(Exec::Control(exec)) => self.control(task, exec),
+            Some(Exec::Copy(exec)) => self.copy(task, exec),
+            Some(Exec::Boxing(exec)) => self.boxing(task, exec),
+            Some(Exec::Feed(exec)) => {
+                let port = exec.port as usize;
+                let to = self.program.inputs.get(port).and_then(|port| self.regst_place(port.regst));
+                Ok(BoundTask::Feed { port, to: to.ok_or_else(|| broken(task))? })
+            }
+            Some(Exec::Fetch(exec)) => {
+                let port = exec.port as usize;
+                let from = self.program.outputs.get(port).and_then(|port| self.regst_place(port.regst));
+                Ok(BoundTask::Fetch { port, from: from.ok_or_else(|| broken(task))? })
+            }
+        }
+    }
+
+    fn kernel(&self, task: &Task, exec: &KernelExec) -> Result<BoundTask, SessionError> {
+        let code = self.plan.plan().code.get(exec.code as usize);
+        let entry = code.and_then(|code| self.code.entry(code)).ok_or_else(|| broken(task))?;
+        if let Some(iterations) = &exec.dynamic {
+            let args = exec.args.iter().map(|arg| self.dynamic_arg(task, arg)).collect::<Option<_>>();
+            let kernel = DynamicKernel::new(Arc::clone(&self.code), entry, exec.grain);
+            let args = args.ok_or_else(|| broken(task))?;
+            return Ok(BoundTask::Dynamic(DynamicCall { kernel, args, loop_iterations: iterations.clone() }));
+        }
+        let buffers = exec.args.iter().map(|arg| self.buffer(arg)).collect::<Option<_>>();
+        let buffers = buffers.ok_or_else(|| broken(task))?;
+        Ok(BoundTask::Kernel(KernelCall::new(Arc::clone(&self.code), entry, buffers, exec.iterations, exec.grain)))
+    }
+
+    fn dynamic_arg(&self, task: &Task, arg: &Arg) -> Option<DynamicArg> {
+        match self.object(arg) {
+            Some(regst) if task.produces.contains(&regst) => Some(DynamicArg::Write(regst)),
+            Some(regst) => Some(DynamicArg::Read(regst)),
+            None => self.buffer(arg).map(DynamicArg::Buffer),
+        }
+    }
+
+    fn backend(&mut self, task: &'a Task, exec: &'a BackendExec) -> Result<BoundTask, SessionError> {
+        if !exec.rendezvous.is_empty() && self.rank_context.is_none() {
+            return Err(SessionError::Alone);
+        }
+        let loader = self.loaders.iter().find(|loader| loader.backend() == exec.backend);
+        let loader = loader.ok_or_else(|| self.missing(task, &exec.backend))?;
+        let payload = self.plan.payload(exec).ok_or_else(|| broken(task))?;
+        let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
+        let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
+        let outputs = outputs.ok_or_else(|| broken(task))?;
+        let (threads, device, rank_context) = (self.pool.threads(), self.device, self.rank_context);
+        let handles: Vec<_> = exec.inputs.iter().map(|arg| self.handle(arg, &exec.backend)).collect();
+        let context =
+            LoadContext { program: self.program, task, exec, threads, device, rank_context, handles: &handles };
+        let mut executable = loader.load(payload, context).map_err(|source| SessionError::Load {
+            task: task.name.clone(),
+            backend: exec.backend.clone(),
+            source,
+        })?;
+        let given = exec.outputs.iter().zip(0..).filter_map(|(regst, i)| Some((*regst, executable.handle(i)?)));
+        self.handles.extend(given.map(|(regst, handle)| (regst, (&exec.backend[..], handle))));
+        let is_async = executable.as_async().is_some();
+        Ok(BoundTask::Backend(BackendCall {
+            executable,
+            inputs,
+            outputs,
+            is_async,
+            on_complete: None,
+            after: Vec::new(),
+        }))
+    }
+
+    /// The handle of an argument that an executable of this backend gave.
+    fn handle(&self, arg: &Arg, backend: &str) -> Option<Handle> {
+        let Some(ArgSource::Regst(id)) = arg.source else { return None };
+        self.handles.get(&id).filter(|(by, _)| *by == backend).map(|(_, handle)| Arc::clone(handle))
+    }
+
+    fn control(&self, task: &Task, exec: &ControlExec) -> Result<BoundTask, SessionError> {
+        let inputs = exec.inputs.iter().map(|arg| self.operand(task, arg)).collect::<Result<_, _>>()?;
+        let outputs = exec.outputs.iter().map(|&regst| self.regst_place(regst)).collect::<Option<_>>();
+        let bodies = exec.bodies.iter().map(|body| {
+            let shared = (Arc::clone(self.pool), Arc::clone(&self.code));
+            let session = Session::inner(self.plan, body.program as usize, shared, self.loaders, self.device)?;
+            Ok(Body { session, captures: body.captures.iter().map(|&c| c as usize).collect() })
+        });
+        let bodies = bodies.collect::<Result<_, SessionError>>()?;
+        let outputs = outputs.ok_or_else(|| broken(task))?;
+        Ok(BoundTask::Control(Box::new(ControlCall {
+            kind: exec.kind(),
+            inputs,
+            given: exec.given.clone(),
+            bodies,
+            outputs,
+        })))
+    }
+
+    fn missing(&self, task: &Task, backend: &str) -> SessionError {
+        let names: Vec<_> = self.loaders.iter().map(|loader| format!("`{}`", loader.backend())).collect();
+        let available = if names.is_empty() { "no backend".into() } else { names.join(", ") };
+        SessionError::Backend { task: task.name.clone(), backend: backend.into(), available }
+    }
+
+    fn copy(&self, task: &Task, exec: &CopyExec) -> Result<BoundTask, SessionError> {
+        if let (Some(src), Some(dst)) = (self.object(&exec.src), self.object(&exec.dst)) {
+            return Ok(BoundTask::CopyObject { src, dst });
+        }
+        let buffers = self.buffer(&exec.src).zip(self.buffer(&exec.dst)).zip(usize::try_from(exec.bytes).ok());
+        let ((src, dst), bytes) = buffers.ok_or_else(|| broken(task))?;
+        Ok(BoundTask::Copy { src, dst, bytes })
+    }
+
+    fn boxing(&self, task: &Task, exec: &BoxingExec) -> Result<BoundTask, SessionError> {
+        let rank_context = self.rank_context.ok_or(SessionError::Alone)?;
+        let dtype = self.program.regsts.get(exec.dst as usize).map(|regst| regst.dtype());
+        let buffers = self.buffer(&exec.src).zip(self.buffer(&Arg::regst(exec.dst, 0))).zip(dtype);
+        let ((src, dst), dtype) = buffers.ok_or_else(|| broken(task))?;
+        let call = BoxingCall::new(exec, rank_context, dtype, src, dst);
+        let call = call.ok_or_else(|| SessionError::Combine { task: task.name.clone(), dtype: dtype.name() })?;
+        Ok(BoundTask::Boxing(Box::new(call)))
+    }
+
+    /// The weight that an argument names, where ranks have their own.
+    fn weight(&self, index: u32) -> u32 {
+        self.rank_context.map_or(index, |rank_context| rank_context.weight(index))
+    }
+
+    fn object(&self, arg: &Arg) -> Option<u32> {
+        let Some(ArgSource::Regst(id)) = arg.source else {
+            return None;
+        };
+        self.program.regsts.get(id as usize).filter(|regst| regst.is_object()).map(|regst| regst.id)
+    }
+
+    /// The bytes that an argument names, to the end of its register or weight.
+    fn buffer(&self, arg: &Arg) -> Option<Buffer> {
+        match arg.source? {
+            ArgSource::Weight(index) => self.arena.weight(self.weight(index), arg.byte_offset),
+            ArgSource::Regst(id) => {
+                let regst = self.program.regsts.get(id as usize)?;
+                let block = regst.block()?;
+                let all = self.arena.block(block.chunk, block.offset, block.bytes, block.stride(), regst.num)?;
+                all.skip(arg.byte_offset)
+            }
+        }
+    }
+
+    fn operand(&self, task: &Task, arg: &Arg) -> Result<Operand, SessionError> {
+        if let Some(ArgSource::Weight(index)) = arg.source
+            && let Some(weight) = self.plan.plan().weights.get(index as usize)
+            && weight.dtype() == ElementType::String
+            && arg.view.is_none()
+        {
+            let strings = self.plan.weight(self.weight(index)).and_then(PlanBuilder::decode_strings);
+            let tensor = strings.and_then(|strings| Tensor::from_strings(weight.dims.as_slice(), strings).ok());
+            let tensor = tensor.ok_or_else(|| SessionError::Strings { weight: weight.name.clone() })?;
+            return Ok(Operand::Constant(tensor.into()));
+        }
+        self.arg_place(arg).map(Operand::Register).ok_or_else(|| broken(task))
+    }
+
+    fn arg_place(&self, arg: &Arg) -> Option<RegisterRef> {
+        if let Some(regst) = self.object(arg) {
+            return Some(RegisterRef::Object(regst));
+        }
+        let (dtype, dims) = match (&arg.view, arg.source?) {
+            (Some(view), _) => (view.dtype(), &view.dims),
+            (None, ArgSource::Regst(id)) => {
+                let regst = self.program.regsts.get(id as usize)?;
+                (regst.dtype(), &regst.dims)
+            }
+            (None, ArgSource::Weight(index)) => {
+                let weight = self.plan.plan().weights.get(index as usize)?;
+                (weight.dtype(), &weight.dims)
+            }
+        };
+        let buffer = self.buffer(arg)?.truncate(dtype.byte_len(dims)?)?;
+        Some(RegisterRef::Dense { buffer, dtype, dims: dims.clone() })
+    }
+
+    fn regst_place(&self, id: u32) -> Option<RegisterRef> {
+        self.arg_place(&Arg::regst(id, 0))
+    }
+}
+
+/// A plan that was verified never comes here.
+fn broken(task: &Task) -> SessionError {
+    let finding = of_plan::Finding {
+        kind: of_plan::FindingKind::Range,
+        place: format!("task `{}`", task.name),
+        message: "it does not fit into its memory".into(),
+    };
+    SessionError::Invalid(vec![finding])
+}

@@ -1,0 +1,390 @@
+//! A mesh session: the ranks of a mesh as threads of this process. It scatters inputs and gathers outputs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use of_plan::{
+    InputDims, LayoutKind, MeshPort, MeshProgram, PlanFile, Port, Program, Runs, coords, holds, partial_kind, parts,
+};
+
+use crate::bound_task::panic_text;
+use crate::boxing::{Block, put};
+use crate::combine::{combine, neutral};
+use crate::device::{AlignedBytes, CodeMap};
+use crate::session::{memory, worker_count};
+use crate::transport::{SharedMemory, Transport};
+use crate::{LoadError, Loader, Options, RankContext, RunError, Session, SessionError, TaskTiming, Tensor, Value, cpu};
+
+/// A program on a mesh, ready to run: a session for each rank, on a thread of its own. It takes whole inputs and gives
+/// whole outputs.
+pub struct MeshSession {
+    plan: Arc<PlanFile>,
+    mesh: usize,
+    transport: Arc<SharedMemory>,
+    ranks: Vec<Worker>,
+    outcomes: Receiver<Outcome>,
+    /// For each rank its parts, which a run needs no new memory for.
+    buffers: Vec<RankBuffers>,
+    step: Duration,
+    threads: usize,
+    poison: Option<String>,
+}
+
+/// A rank's thread.
+struct Worker {
+    jobs: Sender<Job>,
+    handle: Option<JoinHandle<()>>,
+}
+
+/// A rank's parts of the inputs and outputs.
+#[derive(Default)]
+struct RankBuffers {
+    inputs: Vec<Value>,
+    outputs: Vec<Value>,
+}
+
+enum Job {
+    Run(RankBuffers),
+    Timings(Sender<Vec<TaskTiming>>),
+    Reset,
+}
+
+/// How a rank's run ended.
+struct Outcome {
+    rank: usize,
+    began: Instant,
+    ended: Instant,
+    part_buffers: RankBuffers,
+    result: Result<(), RunError>,
+}
+
+impl MeshSession {
+    /// Proves that the ranks of a plan's mesh can run together, makes a session for each and starts their threads.
+    /// [`Options::threads`] are those of all ranks together; each has one at least.
+    pub fn new(
+        plan: Arc<PlanFile>,
+        mesh: usize,
+        options: Options,
+        loaders: &[Arc<dyn Loader>],
+    ) -> Result<Self, SessionError> {
+        let count = plan.plan().meshes.len();
+        let desc = plan.plan().meshes.get(mesh).ok_or(SessionError::Mesh { index: mesh, count })?;
+        plan.verify_meshes().map_err(SessionError::Invalid)?;
+        for port in desc.inputs.iter().chain(&desc.outputs) {
+            if partial_kind(&port.layout).is_some_and(|kind| combine(port.dtype(), kind).is_none()) {
+                return Err(SessionError::Combine { task: port.name.clone(), dtype: port.dtype().name() });
+            }
+        }
+        cpu::check(&plan.plan().environment, !plan.plan().code.is_empty())?;
+        let code = CodeMap::new(&plan).map_err(|source| memory("kernels", plan.file_len(), source))?;
+        let code = Arc::new(code);
+        let all = worker_count(options, plan.plan().environment.threads);
+        let threads = (all / desc.ranks.len()).max(1);
+        let options = Options { threads, ..options };
+        let transport = Arc::new(SharedMemory::new(desc.ranks.len()));
+        let (done, outcomes) = channel();
+        let mut ranks = Vec::with_capacity(desc.ranks.len());
+        let mut loading = Vec::with_capacity(desc.ranks.len());
+        for (rank, own) in desc.ranks.iter().enumerate() {
+            let to_others = Arc::clone(&transport) as Arc<dyn Transport>;
+            let rank_context = RankContext {
+                rank: rank as u32,
+                mesh: desc.extents(),
+                weight_overrides: own.weight_overrides.clone(),
+                transport: to_others,
+            };
+            let (plan, code, loaders, program) = (Arc::clone(&plan), Arc::clone(&code), loaders.to_vec(), own.program);
+            let load = move |rank_context: &RankContext| {
+                let session = Session::of_rank(&plan, program as usize, options, &code, &loaders, rank_context)?;
+                let part_buffers =
+                    RankBuffers { inputs: zeros_for(&session.program().inputs)?, outputs: session.new_outputs() };
+                Ok((session, part_buffers))
+            };
+            let (loaded, part_buffers) = channel();
+            loading.push(part_buffers);
+            let worker = Worker::start(rank_context, load, loaded, done.clone());
+            ranks.push(worker.inspect_err(|_| transport.stop())?);
+        }
+        let gone = || Err(SessionError::Thread(std::io::Error::other("a rank's thread is gone")));
+        let loaded: Vec<_> =
+            loading.into_iter().map(|part_buffers| part_buffers.recv().unwrap_or_else(|_| gone())).collect();
+        // A rank that stopped because of another does not know the cause.
+        let silent = |e: &SessionError| matches!(e, SessionError::Load { source: LoadError::Stopped, .. });
+        let (mut buffers, mut failure) = (Vec::with_capacity(loaded.len()), None);
+        for part_buffers in loaded {
+            match part_buffers {
+                Ok(part_buffers) => buffers.push(part_buffers),
+                Err(e) if failure.as_ref().is_none_or(silent) => failure = Some(e),
+                Err(_) => {}
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        tracing::debug!(mesh = %desc.name, ranks = ranks.len(), threads, "session of ranks");
+        Ok(Self {
+            transport,
+            ranks,
+            outcomes,
+            buffers,
+            mesh,
+            step: Duration::ZERO,
+            threads: threads * desc.ranks.len(),
+            plan: Arc::clone(&plan),
+            poison: None,
+        })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &MeshProgram {
+        &self.plan.plan().meshes[self.mesh]
+    }
+
+    /// The template that a rank runs; `None` when there is no such rank.
+    pub fn template(&self, rank: usize) -> Option<&Program> {
+        let program = self.program().ranks.get(rank)?.program;
+        self.plan.plan().programs.get(program as usize)
+    }
+
+    /// Threads of all ranks together.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// How long the last run took from the first rank's start to the last one's end: without the cutting of inputs and
+    /// the putting together of outputs.
+    pub fn step(&self) -> Duration {
+        self.step
+    }
+
+    /// Runs the program on whole inputs.
+    pub fn run(&mut self, inputs: &[Value]) -> Result<Vec<Value>, RunError> {
+        if let Some(why) = &self.poison {
+            return Err(RunError::Poisoned(why.clone()));
+        }
+        let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
+        self.check(&dims)?;
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let cut = buffers
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(rank, part_buffers)| self.scatter(inputs, rank, &mut part_buffers.inputs));
+        if let Err(error) = cut {
+            self.buffers = buffers;
+            return Err(error);
+        }
+        self.buffers.resize_with(buffers.len(), RankBuffers::default);
+        for (worker, part_buffers) in self.ranks.iter().zip(buffers) {
+            if worker.jobs.send(Job::Run(part_buffers)).is_err() {
+                return Err(self.broken("a rank's thread is gone"));
+            }
+        }
+        let (mut first, mut last, mut failure): (Option<Instant>, Option<Instant>, Option<RunError>) =
+            Default::default();
+        for _ in 0..self.ranks.len() {
+            let Ok(outcome) = self.outcomes.recv() else { return Err(self.broken("the ranks' threads are gone")) };
+            first = Some(first.map_or(outcome.began, |t| t.min(outcome.began)));
+            last = Some(last.map_or(outcome.ended, |t| t.max(outcome.ended)));
+            self.buffers[outcome.rank] = outcome.part_buffers;
+            match outcome.result {
+                Ok(()) => {}
+                // A rank that stopped because of another does not know the cause.
+                Err(error) => {
+                    let rank = RunError::Rank { rank: outcome.rank as u32, source: Box::new(error.clone()) };
+                    let silent =
+                        |e: &RunError| matches!(e, RunError::Rank { source, .. } if **source == RunError::Stopped);
+                    if failure.as_ref().is_none_or(silent) {
+                        failure = Some(rank);
+                    }
+                    if matches!(error, RunError::Panic { .. } | RunError::Internal(_) | RunError::Poisoned(_)) {
+                        self.poison = Some(error.to_string());
+                    }
+                }
+            }
+        }
+        self.transport.restart();
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        self.step = first.zip(last).map_or(Duration::ZERO, |(a, b)| b - a);
+        (0..self.program().outputs.len()).map(|i| self.gather(i)).collect()
+    }
+
+    /// Time spent in each task of a rank since the session was made or reset; empty without [`Options::profile`].
+    pub fn timings(&self, rank: usize) -> Vec<TaskTiming> {
+        let (to, from) = channel();
+        let asked = self.ranks.get(rank).is_some_and(|worker| worker.jobs.send(Job::Timings(to)).is_ok());
+        if asked { from.recv().unwrap_or_default() } else { Vec::new() }
+    }
+
+    /// Forgets the times taken so far.
+    pub fn reset_timings(&self) {
+        for worker in &self.ranks {
+            // A rank whose thread is gone has no times.
+            let _ = worker.jobs.send(Job::Reset);
+        }
+    }
+
+    fn broken(&mut self, what: &str) -> RunError {
+        self.poison = Some(what.into());
+        self.transport.stop();
+        RunError::Internal(what.into())
+    }
+
+    fn check(&self, inputs: &[InputDims<'_>]) -> Result<(), RunError> {
+        use of_plan::FindError;
+        let names = || self.program().inputs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+        self.program().accepts(inputs).map_err(|error| match error {
+            FindError::Input { input, index, problem, .. } => RunError::Input { input, index, problem },
+            _ => RunError::InputCount { expected: self.program().inputs.len(), names: names(), got: inputs.len() },
+        })
+    }
+
+    /// A rank's parts of the inputs. Of a partial one, the first rank has the elements and the others what changes
+    /// nothing.
+    fn scatter(&self, inputs: &[Value], rank: usize, own: &mut [Value]) -> Result<(), RunError> {
+        let mesh = self.program().extents();
+        let coords = coords(&mesh, rank);
+        let ports = &self.program().inputs;
+        for ((index, microbatch), part) in parts(ports, &coords).into_iter().zip(own) {
+            let port = &ports[index];
+            let whole =
+                inputs.get(index).and_then(Value::as_tensor).and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+            let Value::Tensor(part) = part else { return Err(odd(port)) };
+            let bytes = part.bytes_mut().ok_or_else(|| odd(port))?;
+            let (dims, element) = sizes(port);
+            let block = port.block(&mesh, &coords, microbatch);
+            if first_of_partial(port, &coords) {
+                let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
+                let from = Block { bytes: whole, runs: &Runs::of(&block, &all), element };
+                put(bytes, &Runs::of(&block, &block), &from, None);
+            } else if let Some(none) = partial_kind(&port.layout).and_then(|kind| neutral(port.dtype(), kind)) {
+                bytes.chunks_exact_mut(none.len()).for_each(|x| x.copy_from_slice(&none));
+            }
+        }
+        Ok(())
+    }
+
+    /// Output `index` whole, from the parts of all ranks.
+    fn gather(&self, index: usize) -> Result<Value, RunError> {
+        let ports = &self.program().outputs;
+        let port = &ports[index];
+        let mesh = self.program().extents();
+        let (dims, element) = sizes(port);
+        let mut bytes = AlignedBytes::zeroed(dims.iter().product::<usize>() * element);
+        let kind = partial_kind(&port.layout).and_then(|kind| combine(port.dtype(), kind));
+        for (rank, part_buffers) in self.buffers.iter().enumerate() {
+            let coords = coords(&mesh, rank);
+            let copy = |(l, c): (&of_plan::AxisLayout, &usize)| l.kind() == LayoutKind::Broadcast && *c > 0;
+            if !holds(&port.layout, &coords) || port.layout.iter().zip(&coords).any(copy) {
+                continue;
+            }
+            let all: Vec<_> = dims.iter().map(|d| (0, *d)).collect();
+            for ((of, microbatch), part) in parts(ports, &coords).into_iter().zip(&part_buffers.outputs) {
+                if of == index {
+                    let part = part.as_tensor().and_then(Tensor::bytes).ok_or_else(|| odd(port))?;
+                    let own = port.block(&mesh, &coords, microbatch);
+                    let from = Block { bytes: part, runs: &Runs::of(&own, &own), element };
+                    put(&mut bytes, &Runs::of(&own, &all), &from, kind.filter(|_| !first_of_partial(port, &coords)));
+                }
+            }
+        }
+        let dims = port.dims.clone();
+        Ok(Tensor::new(port.dtype(), dims, bytes).map_err(|_| odd(port))?.into())
+    }
+}
+
+impl Drop for MeshSession {
+    fn drop(&mut self) {
+        // A closed channel ends a thread. All end at the same time, because executables may have a last rendezvous when they are dropped.
+        self.ranks.iter_mut().for_each(|worker| worker.jobs = channel().0);
+        for worker in &mut self.ranks {
+            if let Some(handle) = worker.handle.take() {
+                // A panic was caught and reported where it happened.
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Starts the thread of the rank at a rank context, which loads its session, says so to `loaded`, and then does its jobs.
+    fn start(
+        rank_context: RankContext,
+        load: impl FnOnce(&RankContext) -> Result<(Session, RankBuffers), SessionError> + Send + 'static,
+        loaded: Sender<Result<RankBuffers, SessionError>>,
+        done: Sender<Outcome>,
+    ) -> Result<Self, SessionError> {
+        let (jobs, inbox) = channel();
+        let (rank, transport) = (rank_context.rank as usize, Arc::clone(&rank_context.transport));
+        let work = move || {
+            let panicked = |payload: Box<dyn std::any::Any + Send>| {
+                let what = format!("a rank panicked while it was loaded: {}", panic_text(&*payload));
+                Err(SessionError::Thread(std::io::Error::other(what)))
+            };
+            let mut session = match catch_unwind(AssertUnwindSafe(|| load(&rank_context))).unwrap_or_else(panicked) {
+                Ok((session, part_buffers)) => {
+                    // Who asked may be gone; then there are no jobs either.
+                    let _ = loaded.send(Ok(part_buffers));
+                    session
+                }
+                Err(error) => {
+                    transport.stop();
+                    let _ = loaded.send(Err(error));
+                    return;
+                }
+            };
+            for job in inbox {
+                match job {
+                    Job::Run(mut part_buffers) => {
+                        let began = Instant::now();
+                        let RankBuffers { inputs, outputs } = &mut part_buffers;
+                        let run = catch_unwind(AssertUnwindSafe(|| session.run_into(inputs, outputs)));
+                        let result = run.unwrap_or_else(|payload| {
+                            Err(RunError::Internal(format!("a rank panicked: {}", panic_text(&*payload))))
+                        });
+                        if result.is_err() {
+                            transport.stop();
+                        }
+                        if done.send(Outcome { rank, began, ended: Instant::now(), part_buffers, result }).is_err() {
+                            return;
+                        }
+                    }
+                    // Who asked may be gone.
+                    Job::Timings(to) => drop(to.send(session.timings())),
+                    Job::Reset => session.reset_timings(),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("of-rank-{rank}"));
+        Ok(Self { jobs, handle: Some(thread.spawn(work).map_err(SessionError::Thread)?) })
+    }
+}
+
+/// Zeros of the types of ports, which are tensors.
+fn zeros_for(ports: &[Port]) -> Result<Vec<Value>, SessionError> {
+    let zeros = |port: &Port| {
+        let bytes = port.dtype().byte_len(&port.dims).unwrap_or(u64::MAX);
+        let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+        let zeros = Tensor::zeros(port.dtype(), port.dims.as_slice());
+        Ok(zeros.map_err(|_| memory(&format!("input `{}`", port.name), bytes, source))?.into())
+    };
+    ports.iter().map(zeros).collect()
+}
+
+/// Extents and bytes of an element of a port, which was verified.
+fn sizes(port: &MeshPort) -> (Vec<usize>, usize) {
+    (port.dims.iter().map(|d| *d as usize).collect(), port.dtype().bits() as usize / 8)
+}
+
+/// Whether a rank comes first along all axes on which a port is partial.
+fn first_of_partial(port: &MeshPort, coords: &[usize]) -> bool {
+    port.layout.iter().zip(coords).all(|(l, c)| !l.kind().is_partial() || *c == 0)
+}
+
+fn odd(port: &MeshPort) -> RunError {
+    RunError::Internal(format!("`{}` is not of its type", port.name))
+}

@@ -1,0 +1,138 @@
+//! Liveness in the simulator: which registers are live, and the invariants of their memory.
+
+use of_plan::{Program, TaskGraph, overlapping_blocks};
+
+use super::SimError;
+
+/// The live copies of a program's registers.
+pub(super) struct LiveRegisters<'a> {
+    program: &'a Program,
+    graph: &'a TaskGraph,
+    /// For each register, its copies.
+    copies: Vec<Vec<Option<Copy>>>,
+    /// For each register, those that share memory with it.
+    neighbours: &'a [Vec<u32>],
+    /// The iteration that each task works on next.
+    next: Vec<u64>,
+    bytes: u64,
+}
+
+/// What a live copy holds.
+struct Copy {
+    iteration: u64,
+    /// Whether its producer is done.
+    full: bool,
+    /// Consumers that have not worked on it yet.
+    readers: Vec<u32>,
+}
+
+/// For each register, those that share memory with it.
+pub(super) fn neighbours(program: &Program) -> Vec<Vec<u32>> {
+    let mut neighbours = vec![Vec::new(); program.regsts.len()];
+    for (a, b) in overlapping_blocks(program) {
+        neighbours[a as usize].push(b);
+        neighbours[b as usize].push(a);
+    }
+    neighbours
+}
+
+impl<'a> LiveRegisters<'a> {
+    pub fn new(program: &'a Program, graph: &'a TaskGraph, neighbours: &'a [Vec<u32>]) -> Self {
+        let copies = program.regsts.iter().map(|regst| (0..regst.num).map(|_| None).collect());
+        let next = vec![0; program.tasks.len()];
+        Self { program, graph, copies: copies.collect(), neighbours, next, bytes: 0 }
+    }
+
+    /// Bytes of all live registers.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A task begins its work: its inputs must hold this very iteration, and what it fills must destroy nothing.
+    pub fn begin(&mut self, task: usize, iteration: u64, now: u64) -> Result<(), SimError> {
+        let desc = &self.program.tasks[task];
+        let order = || SimError::Order { at_ns: now, task: desc.name.clone(), iteration };
+        if std::mem::replace(&mut self.next[task], iteration + 1) != iteration {
+            return Err(order());
+        }
+        for &regst in &desc.consumes {
+            let copy = self.copies[regst as usize][self.copy_of(regst, iteration)].as_ref();
+            if copy
+                .is_none_or(|copy| copy.iteration != iteration || !copy.full || !copy.readers.contains(&(task as u32)))
+            {
+                return Err(order());
+            }
+        }
+        for &regst in &desc.produces {
+            let copy = self.copy_of(regst, iteration);
+            let destroyed = if self.copies[regst as usize][copy].is_some() { Some(regst) } else { None };
+            if let Some(live) = destroyed.or_else(|| self.destroyed(task as u32, regst, copy)) {
+                let name = |regst: u32| self.program.regsts[regst as usize].name.clone();
+                let (regst, live) = (name(regst), name(live));
+                return Err(SimError::Overlap { at_ns: now, task: desc.name.clone(), regst, live });
+            }
+            let readers = self.graph.consumers[regst as usize].clone();
+            self.copies[regst as usize][copy] = Some(Copy { iteration, full: false, readers });
+            self.bytes += self.size(regst);
+        }
+        Ok(())
+    }
+
+    /// A task has ended its work.
+    pub fn end(&mut self, task: usize, iteration: u64) {
+        let desc = &self.program.tasks[task];
+        for &regst in &desc.produces {
+            let copy = self.copy_of(regst, iteration);
+            if let Some(copy) = &mut self.copies[regst as usize][copy] {
+                copy.full = true;
+            }
+            self.free_if_read(regst, copy);
+        }
+        for &regst in &desc.consumes {
+            let copy = self.copy_of(regst, iteration);
+            if let Some(copy) = &mut self.copies[regst as usize][copy] {
+                copy.readers.retain(|&reader| reader != task as u32);
+            }
+            self.free_if_read(regst, copy);
+        }
+    }
+
+    fn free_if_read(&mut self, regst: u32, copy: usize) {
+        let slot = &mut self.copies[regst as usize][copy];
+        if slot.as_ref().is_some_and(|copy| copy.full && copy.readers.is_empty()) {
+            *slot = None;
+            self.bytes -= self.size(regst);
+        }
+    }
+
+    /// A live register that filling this copy would destroy. Taking over memory in place is allowed to a register's
+    /// last reader.
+    fn destroyed(&self, task: u32, regst: u32, copy: usize) -> Option<u32> {
+        let desc = &self.program.regsts[regst as usize];
+        let (start, end) = self.span(regst, copy)?;
+        let conflict = |other: u32| {
+            let inplace = desc.inplace_of.contains(&other);
+            self.copies[other as usize].iter().enumerate().any(|(number, live)| {
+                let Some(live) = live else { return false };
+                let apart = self.span(other, number).is_none_or(|(from, to)| to <= start || from >= end);
+                let taken_over = inplace && live.full && live.readers == [task];
+                !apart && !taken_over
+            })
+        };
+        self.neighbours[regst as usize].iter().copied().find(|&other| conflict(other))
+    }
+
+    fn span(&self, regst: u32, copy: usize) -> Option<(u64, u64)> {
+        let block = self.program.regsts[regst as usize].block()?;
+        let start = block.offset + block.stride() * copy as u64;
+        Some((start, start + block.bytes))
+    }
+
+    fn copy_of(&self, regst: u32, iteration: u64) -> usize {
+        (iteration % self.copies[regst as usize].len().max(1) as u64) as usize
+    }
+
+    fn size(&self, regst: u32) -> u64 {
+        self.program.regsts[regst as usize].block().map_or(0, |block| block.bytes)
+    }
+}

@@ -1,0 +1,47 @@
+//! `cargo xtask python-packages`: the Python packages that tests compare with, in an environment of their own.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What the environment holds: onnxruntime with onnx and numpy, and jaxlib, whose MLIR verifies StableHLO.
+const PACKAGES: [&str; 4] = ["numpy", "onnx", "onnxruntime", "jaxlib"];
+/// Their versions, in the same order.
+const VERSIONS: [&str; 4] = ["2.4.6", "1.23.2", "1.32.0", "0.10.2"];
+
+/// Makes a virtual environment in `~/.cache/of-opt/python` and installs the packages in it.
+///
+/// # Errors
+/// When there is no Python with pip, or the registry cannot be reached.
+pub fn packages() -> Result<(), String> {
+    let to = folder()?;
+    // Without pip of its own: the pip that makes it installs into it.
+    run(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&to))?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--python"]).arg(to.join("bin/python3"));
+    pip.args(["install", "--quiet", "--only-binary=:all:"]);
+    pip.args(PACKAGES.iter().zip(VERSIONS).map(|(name, version)| format!("{name}=={version}")));
+    run(&mut pip)?;
+    eprintln!("{}: tests find it there", to.display());
+    Ok(())
+}
+
+/// Whether the environment has the packages in these versions.
+pub fn installed() -> bool {
+    let names = PACKAGES.map(|p| format!("'{p}'")).join(",");
+    let script = format!("from importlib.metadata import version as v\nprint(*[v(p) for p in [{names}]])");
+    let Ok(folder) = folder() else { return false };
+    let out = Command::new(folder.join("bin/python3")).args(["-c", &script]).output();
+    out.is_ok_and(|o| o.status.success() && String::from_utf8_lossy(&o.stdout).split_whitespace().eq(VERSIONS))
+}
+
+/// Where `of_test_support::component::python_with` looks.
+fn folder() -> Result<PathBuf, String> {
+    let var = |n: &str| std::env::var_os(n).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let cache = var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|d| d.join(".cache")));
+    Ok(cache.ok_or("neither XDG_CACHE_HOME nor HOME is set")?.join("of-opt/python"))
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|e| format!("python3 cannot be run: {e}"))?;
+    if status.success() { Ok(()) } else { Err("python3 failed; its messages are above".into()) }
+}
