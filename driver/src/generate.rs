@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::observer::Observer;
 use crate::options::CompileOptions;
 
-/// What code generation needs beside the functions.
+/// What code generation needs in addition to the functions.
 pub struct Generator<'a> {
     /// The model that the functions come from.
     pub model: &'a Model,
