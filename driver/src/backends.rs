@@ -45,7 +45,7 @@ pub fn load_libraries(paths: &[PathBuf]) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// Both halves of every backend.
+/// The compiler and the loader of every backend.
 pub struct Backends {
     compilers: Vec<Arc<dyn Backend>>,
     /// Those that load what the compilers wrote.

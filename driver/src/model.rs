@@ -36,7 +36,7 @@ enum Format {
 }
 
 impl Model {
-    /// Reads a model file: ONNX or IR text, told apart by name and content.
+    /// Reads a model file: ONNX or IR text, detected by name and content.
     ///
     /// # Errors
     /// When the file cannot be read, is damaged, is a plan, or holds an unsupported op.
@@ -79,7 +79,7 @@ impl Model {
     }
 }
 
-/// Reads a model or a plan, told apart by name and content.
+/// Reads a model or a plan, detected by name and content.
 ///
 /// # Errors
 /// When the file cannot be read, is damaged, or holds an unsupported op.

@@ -268,7 +268,7 @@ pub struct InputFiles {
 /// A model file.
 #[derive(Args, Debug, Clone)]
 pub struct ModelFile {
-    /// Model: .onnx, .of or .plan, told apart by their content
+    /// Model: .onnx, .of or .plan, detected by their content
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
 }

@@ -20,7 +20,7 @@ pub fn start(options: &MessageOptions) {
     };
     let named = std::env::var("RUST_LOG").unwrap_or_default();
     let (filter, invalid) = match named.parse::<Targets>() {
-        // An empty text is one directive, which turns everything off.
+        // An empty text is one directive, which disables all logs.
         _ if named.trim().is_empty() => (Targets::new(), None),
         Ok(targets) => (targets, None),
         Err(e) => (Targets::new(), Some(e)),

@@ -32,7 +32,7 @@ pub struct Compile {
     #[command(flatten)]
     pub inputs: InputFiles,
     /// Measure for so long which register tiles are the fastest for this model's products and convolutions, on this
-    /// machine and with these threads. What was found is kept beside compiled kernels; 0 takes what is there
+    /// machine and with these threads. The cache keeps the result; 0 only reads the cache
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["mesh", "target"])]
     pub tune: Option<f64>,
     /// Code generation.

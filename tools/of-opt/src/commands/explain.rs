@@ -62,7 +62,7 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     };
     let (name, codegen) = (&sharding.mesh, &c.codegen);
     if !codegen.backend.is_empty() || !codegen.backend_for.is_empty() || codegen.target.is_some() {
-        let what = "how a model lies on a mesh does not depend on backends";
+        let what = "the layout of a model on a mesh does not depend on backends";
         let hint = "--placement says what each rank gives them, and why not more";
         return Err(error(Code::INPUT, what).hint(hint).into());
     }

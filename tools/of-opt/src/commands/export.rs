@@ -31,7 +31,7 @@ pub struct Export {
     /// The newest operator set that may be used; composites that came later are expanded
     #[arg(long, value_name = "N", default_value_t = of_onnx::NEWEST_OPSET)]
     pub opset: i64,
-    /// Write weights to a file beside the model even if it could hold them
+    /// Write weights to a separate file even if the model could hold them
     #[arg(long)]
     pub external_data: bool,
 }

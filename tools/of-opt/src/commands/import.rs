@@ -16,7 +16,7 @@ pub struct Import {
     /// The ONNX model
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
-    /// Where the IR goes, `-` for stdout; large constants go to a file beside it, or into the text on stdout
+    /// Where the IR goes, `-` for stdout; large constants go to a file of the same name with the extension ofdata, or into the text on stdout
     #[arg(short, long, value_name = "MODEL.of")]
     pub output: PathBuf,
     /// Print the form that upstream MLIR reads
