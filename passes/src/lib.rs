@@ -46,7 +46,10 @@ pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use optimize::{Optimize, OptimizeOptions};
 pub use options::{NoOptions, OptionError, OptionSlot, OptionValue, PassOptions};
 pub use pass::{AnyPass, Configured, Pass, PassContext, each_func, each_op};
-pub use pipelines::{PIPELINES, Pipeline, pipeline};
+pub use pipelines::{
+    CPU_PIPELINE, PIPELINES, PRIMITIVES_PIPELINE, Pipeline, SHARDING_AFTER_OPTIMIZE_PIPELINE, SHARDING_PIPELINE,
+    pipeline,
+};
 pub use print::{Print, PrintPassOptions};
 pub use report::{PassRun, Report};
 pub use syntax::{FILE as PIPELINE_FILE, Item, parse_items};

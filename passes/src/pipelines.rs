@@ -1,4 +1,4 @@
-//! Every pipeline, as the text that `--passes=` takes.
+//! The named pipelines, each as the text that `--passes=` takes.
 
 /// A named pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,7 +11,16 @@ pub struct Pipeline {
     pub summary: &'static str,
 }
 
-/// All of them.
+/// The pipeline that prepares a function for the CPU code generator.
+pub const CPU_PIPELINE: &str = "cpu";
+/// The pipeline that leaves primitives and structural ops only.
+pub const PRIMITIVES_PIPELINE: &str = "primitives";
+/// The pipeline that prepares a function for the sharding search.
+pub const SHARDING_PIPELINE: &str = "sharding";
+/// The pipeline between `optimize` and the sharding search: the composites that `optimize` matches are expanded.
+pub const SHARDING_AFTER_OPTIMIZE_PIPELINE: &str = "sharding-after-optimize";
+
+/// All pipelines.
 pub const PIPELINES: &[Pipeline] = &[
     Pipeline {
         name: "simplify",
@@ -19,14 +28,24 @@ pub const PIPELINES: &[Pipeline] = &[
         summary: "what helps on every target and changes no result",
     },
     Pipeline {
-        name: "primitives",
+        name: PRIMITIVES_PIPELINE,
         text: "simplify,expand-composites,simplify",
         summary: "nothing but primitives and structure, for backends that know no composite",
     },
     Pipeline {
-        name: "cpu",
+        name: CPU_PIPELINE,
         text: "quantize-contractions,primitives,widen-floats,scan-to-loop,stack-appends,bind-shape-symbols,channels-last,simplify",
         summary: "what the CPU code generator takes",
+    },
+    Pipeline {
+        name: SHARDING_PIPELINE,
+        text: "differentiate,fold-constants,infer-shapes,canonicalize,expand-composites{keep=[of.alternatives, of.adam, of.adagrad, of.momentum]},fold-constants,canonicalize,cse,dce",
+        summary: "what the sharding search takes: primitives, alternatives, and whole updates of parameters",
+    },
+    Pipeline {
+        name: SHARDING_AFTER_OPTIMIZE_PIPELINE,
+        text: "expand-composites{keep=[of.alternatives, of.adam, of.adagrad, of.momentum]},fold-constants,dce",
+        summary: "what the sharding search takes after 'optimize'",
     },
 ];
 

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use of_diag::{Code, Diagnostics};
+use of_driver::{Cache, CompileOptions, MeshOptions, PlacementOptions, Precision, Search, Stages, Target, error};
 
 use crate::commands::{
     bench, compile, completions, explain, export, import, inspect, man, measure, ops, opt, passes, profile, run,
     simulate, verify,
 };
-use crate::exit;
-use crate::precision::Precision;
 
 /// A tensor compiler: imports ONNX models, rewrites them, compiles them to plans and runs those.
 #[derive(Parser, Debug)]
@@ -25,24 +24,24 @@ pub struct Cli {
     /// Running passes.
     #[command(flatten)]
     pub opt: opt::Opt,
-    /// How to talk.
+    /// Messages.
     #[command(flatten)]
-    pub talk: Talk,
+    pub messages: MessageOptions,
     /// A shared library that holds ops, a backend, or both; may be repeated
     #[arg(long, global = true, value_name = "PATH", help_heading = "Libraries")]
     pub library: Vec<PathBuf>,
 }
 
-/// How much is said on stderr.
+/// Options of messages on stderr.
 #[derive(Args, Debug, Clone, Default)]
-pub struct Talk {
-    /// Say more: -v what is done, -vv details, -vvv everything.
+pub struct MessageOptions {
+    /// Print more: -v steps and decisions, -vv details, -vvv everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Messages")]
     pub verbose: u8,
-    /// Say nothing but errors.
+    /// Print errors only
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
     pub quiet: bool,
-    /// Colours.
+    /// When to use colours
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", help_heading = "Messages")]
     pub color: Color,
 }
@@ -129,7 +128,7 @@ pub struct Codegen {
     pub no_winograd: bool,
     /// Compute products and convolutions in this precision. What that changes on the --calibration data is reported
     #[arg(long, value_enum, value_name = "PRECISION", conflicts_with = "mesh")]
-    pub precision: Option<Precision>,
+    pub precision: Option<PrecisionArg>,
     /// Sets of inputs that the model is to do well on: folders as --inputs takes them, folders of such folders, or NAME=FILE
     #[arg(long, value_name = "DIR|NAME=FILE", num_args = 1.., requires = "precision", required_if_eq("precision", "int8"))]
     pub calibration: Vec<String>,
@@ -139,7 +138,7 @@ pub struct Codegen {
     pub mesh: Option<String>,
     /// What is chosen together with how tensors lie on the mesh
     #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "mesh")]
-    pub search: Vec<Search>,
+    pub search: Vec<SearchArg>,
     /// Cut the layers into S stages, each on a part of the mesh, and a step into M microbatches that pass through them
     #[arg(long, value_name = "S[xM]", requires = "mesh", value_parser = Stages::parse)]
     pub stages: Option<Stages>,
@@ -167,11 +166,54 @@ fn threads(text: &str) -> Result<usize, String> {
 }
 
 impl Codegen {
-    /// Refuses flags that say how to compile where there is a plan, which is compiled already, but for those in `taken`.
+    /// The flags as typed options of the driver.
+    ///
+    /// # Errors
+    /// When --target names no target.
+    pub fn options(&self) -> Result<CompileOptions, Diagnostics> {
+        let target = self.target.as_deref().map_or(Ok(Target::host()), Target::parse)?;
+        Ok(CompileOptions {
+            threads: self.threads.unwrap_or(0),
+            target: Target { isa: self.isa.clone(), ..target },
+            pipeline: self.passes.clone(),
+            winograd: !self.no_winograd,
+            precision: self.precision(),
+            calibration: self.calibration.clone(),
+            mesh: self.mesh_options(),
+            placement: PlacementOptions {
+                backends: self.backend.clone(),
+                pins: self.backend_for.clone(),
+                min_ops: self.min_region,
+            },
+            cache: if self.no_cache { Cache::none() } else { Cache::user() },
+            ..CompileOptions::default()
+        })
+    }
+
+    /// The mesh of --mesh, with --search and --stages.
+    pub fn mesh_options(&self) -> Option<MeshOptions> {
+        let search = self.search.iter().map(|s| match s {
+            SearchArg::Rewrites => Search::Rewrites,
+            SearchArg::Recompute => Search::Recompute,
+        });
+        let mesh = self.mesh.clone()?;
+        Some(MeshOptions { mesh, search: search.collect(), stages: self.stages })
+    }
+
+    fn precision(&self) -> Precision {
+        match self.precision {
+            None | Some(PrecisionArg::Model) => Precision::Model,
+            Some(PrecisionArg::Int8) => Precision::Int8,
+            Some(PrecisionArg::Bf16) => Precision::Bf16,
+            Some(PrecisionArg::F16) => Precision::F16,
+        }
+    }
+
+    /// Rejects compilation flags that have no effect on a plan, except those in `allowed`.
     ///
     /// # Errors
     /// The first such flag.
-    pub fn checks_plan(&self, taken: &[&str]) -> Result<(), Diagnostics> {
+    pub fn check_no_compile_flags(&self, allowed: &[&str]) -> Result<(), Diagnostics> {
         let flags = [
             ("--mesh", self.mesh.is_some()),
             ("--stages", self.stages.is_some()),
@@ -183,49 +225,50 @@ impl Codegen {
             ("--backend", !self.backend.is_empty()),
             ("--backend-for", !self.backend_for.is_empty()),
         ];
-        match flags.into_iter().find(|(flag, given)| *given && !taken.contains(flag)) {
+        match flags.into_iter().find(|(flag, given)| *given && !allowed.contains(flag)) {
             Some((flag, _)) => {
                 let what = format!("a plan is compiled already: {flag} has no effect on it");
-                Err(exit::error(Code::INPUT, what).hint(format!("give {flag} to 'compile', or give the model")).into())
+                Err(error(Code::INPUT, what).hint(format!("give {flag} to 'compile', or give the model")).into())
             }
             None => Ok(()),
         }
     }
 }
 
-/// What the search for layouts may choose besides.
+/// What the sharding search chooses in addition to layouts.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Search {
-    /// Which of the equal ops that the rules of 'optimize' find are run
+pub enum SearchArg {
+    /// Which of the equivalent ops that the rules of 'optimize' find are executed
     Rewrites,
-    /// Which values of the forward pass are kept for the backward pass, and which are computed again
+    /// Which values of the forward pass are kept for the backward pass, and which are recomputed
     Recompute,
 }
 
-/// Stages and microbatches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stages {
-    /// Parts of the mesh.
-    pub stages: i64,
-    /// Parts of a step.
-    pub microbatches: i64,
+/// Precisions of products and convolutions.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrecisionArg {
+    /// As the model's types state
+    Model,
+    /// 8-bit integers, with ranges from the calibration inputs; sums are exact
+    Int8,
+    /// Operands rounded to bf16, sums in f32; uses bf16 instructions where the CPU has them
+    Bf16,
+    /// Operands rounded to f16, whose range is small; sums in f32
+    F16,
 }
 
-impl Stages {
-    /// `4` or `4x8`.
-    fn parse(text: &str) -> Result<Stages, String> {
-        let (stages, microbatches) = text.split_once('x').unwrap_or((text, "1"));
-        let number = |t: &str| t.parse().ok().filter(|n| *n > 0);
-        let both = number(stages).zip(number(microbatches));
-        let both = both.map(|(stages, microbatches)| Stages { stages, microbatches });
-        both.ok_or_else(|| "stages are S, or SxM with M microbatches, such as 4x8".into())
-    }
+/// Input files.
+#[derive(Args, Debug, Clone, Default)]
+pub struct InputFiles {
+    /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz
+    #[arg(long = "inputs", value_name = "DIR|NAME=FILE", num_args = 1..)]
+    pub inputs: Vec<String>,
 }
 
 /// A model file.
 #[derive(Args, Debug, Clone)]
 pub struct ModelFile {
-    /// Model: .onnx, .of or .plan, told apart by their content
+    /// Model: .onnx, .of or .plan, detected by their content
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
 }
@@ -236,17 +279,17 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn global_flags_may_stand_anywhere() {
+    fn global_flags_are_accepted_anywhere() {
         let c = Cli::try_parse_from(["of-opt", "-v", "inspect", "x.onnx"]).unwrap();
-        assert_eq!(c.talk.verbose, 1);
+        assert_eq!(c.messages.verbose, 1);
         let c = Cli::try_parse_from(["of-opt", "inspect", "x.onnx", "-vv"]).unwrap();
-        assert_eq!(c.talk.verbose, 2);
+        assert_eq!(c.messages.verbose, 2);
         let c = Cli::try_parse_from(["of-opt", "x.of", "--passes=dce", "-q"]).unwrap();
-        assert!(c.command.is_none() && c.talk.quiet);
+        assert!(c.command.is_none() && c.messages.quiet);
     }
 }

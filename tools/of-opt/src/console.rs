@@ -1,58 +1,48 @@
-//! Everything that is said to people, apart from logs: results on stdout, diagnostics and notes on stderr.
+//! Console output, apart from logs: results on stdout, diagnostics and notes on stderr.
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
+use of_codegen::place::Placement;
 use of_diag::{Code, Diagnostic, Diagnostics, Renderer, Severity};
+use of_driver::{Activity, Observer};
 
-use crate::cli::Talk;
-use crate::logging;
+use crate::cli::MessageOptions;
 use crate::progress::{self, Progress};
+use crate::{logging, placement_report};
 
-/// Where everything is said.
+/// Prints results, diagnostics and notes.
 pub struct Console {
-    /// Prints diagnostics; its sources grow as files are read.
-    pub renderer: Renderer,
-    /// Only errors.
+    /// Renders diagnostics; sources are added as files are read.
+    renderer: RefCell<Renderer>,
+    /// Print errors only.
     pub quiet: bool,
     /// How often `-v` was given.
     pub verbose: u8,
 }
 
 impl Console {
-    /// A console as the flags want it.
-    pub fn new(talk: &Talk) -> Self {
-        let renderer = Renderer { color: logging::color(talk.color), ..Renderer::default() };
-        Console { renderer, quiet: talk.quiet, verbose: talk.verbose }
+    /// A console with these options.
+    pub fn new(options: &MessageOptions) -> Self {
+        let renderer = Renderer { color: logging::color(options.color), ..Renderer::default() };
+        Console { renderer: RefCell::new(renderer), quiet: options.quiet, verbose: options.verbose }
     }
 
-    /// Prints diagnostics to stderr; warnings are left out where only errors are wanted.
+    /// Prints diagnostics to stderr; with `--quiet`, errors only.
     pub fn report(&self, list: &Diagnostics) {
         for d in &list.0 {
-            self.say(d);
+            self.diagnostic(d);
         }
     }
 
-    /// Prints one diagnostic.
-    pub fn say(&self, d: &Diagnostic) {
-        if d.severity == Severity::Error || !self.quiet {
-            progress::suspend(|| eprint!("{}", self.renderer.render(d)));
-        }
-    }
-
-    /// A line on stderr.
-    pub fn note(&self, text: &str) {
-        if !self.quiet {
-            progress::suspend(|| eprintln!("{text}"));
-        }
-    }
-
-    /// Begins work that may take long.
+    /// Begins a step that may take long.
     pub fn progress(&self, what: &str) -> Progress {
         Progress::begin(what, self.quiet)
     }
 
-    /// Writes a result to stdout. A reader that went away (`| head`) ends the program quietly.
+    /// Writes a result to stdout. A closed pipe (`| head`) ends the program with success.
     ///
     /// # Errors
     /// When stdout cannot be written.
@@ -63,9 +53,46 @@ impl Console {
         });
         match written {
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-            Err(e) => Err(crate::exit::error(Code::IO, format!("the output cannot be written: {e}")).into()),
+            Err(e) => Err(of_driver::error(Code::IO, format!("the output cannot be written: {e}")).into()),
             Ok(()) => Ok(()),
         }
+    }
+}
+
+impl Observer for Console {
+    fn begin(&self, step: &str) -> Activity {
+        let progress = self.progress(step);
+        let reporter = progress.reporter();
+        Activity::new(Arc::new(move |what, done, all| reporter.at(what, done, all)), Box::new(progress))
+    }
+
+    fn diagnostic(&self, d: &Diagnostic) {
+        if d.severity == Severity::Error || !self.quiet {
+            progress::suspend(|| eprint!("{}", self.renderer.borrow().render(d)));
+        }
+    }
+
+    fn note(&self, text: &str) {
+        if !self.quiet {
+            progress::suspend(|| eprintln!("{text}"));
+        }
+    }
+
+    fn source(&self, file: &str, text: &str) {
+        self.renderer.borrow_mut().sources.add(file, text);
+    }
+
+    fn ir(&self, text: &str) {
+        progress::suspend(|| eprint!("{text}"));
+    }
+
+    fn placed(&self, placements: &[Placement], ranks: Option<&[usize]>) {
+        let all = self.verbose > 0;
+        let lines = match ranks {
+            Some(ranks) => placement_report::by_rank(placements, ranks, all),
+            None => placements.iter().flat_map(|p| placement_report::lines(p, all)).collect(),
+        };
+        lines.iter().for_each(|line| self.note(line));
     }
 }
 

@@ -1,10 +1,11 @@
-//! What the exit code says: 0 done, 1 failed, 2 bad input, 3 not supported.
+//! Exit codes: 0 done, 1 failed, 2 bad input, 3 not supported.
 
 use std::process::ExitCode;
 
-use of_diag::{Code, Diagnostic, Diagnostics, Location, Severity};
+use of_diag::{Code, Diagnostic, Diagnostics, Severity};
+use of_driver::error;
 
-/// The exit code for these errors. One thing that is not supported outweighs what follows from it.
+/// The exit code for these errors. An unsupported op or option decides over errors that follow from it.
 pub fn code(errors: &Diagnostics) -> ExitCode {
     ExitCode::from(number(errors))
 }
@@ -20,19 +21,9 @@ fn number(errors: &Diagnostics) -> u8 {
     }
 }
 
-/// An error without a place.
-pub fn error(code: Code, what: impl Into<String>) -> Diagnostic {
-    Diagnostic::error(code, Location::Unknown, what)
-}
-
-/// The command line does not make sense.
+/// A wrong command line.
 pub fn usage(what: impl Into<String>) -> Diagnostic {
-    error(Code::INPUT, what).hint("'of-opt --help' shows what there is")
-}
-
-/// A file cannot be read or written.
-pub fn io(path: &std::path::Path, what: &str, e: &std::io::Error) -> Diagnostic {
-    error(Code::IO, format!("'{}' cannot be {what}: {e}", path.display()))
+    error(Code::INPUT, what).hint("'of-opt --help' lists commands and options")
 }
 
 #[cfg(test)]
@@ -40,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_decides() {
+    fn unsupported_decides_over_other_errors() {
         let of = |codes: &[Code]| number(&Diagnostics(codes.iter().map(|c| error(*c, "x")).collect()));
         assert_eq!(of(&[Code::SYNTAX]), 2);
         assert_eq!(of(&[Code::SHAPE, Code::UNSUPPORTED]), 3);

@@ -5,7 +5,7 @@
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location, Severity};
 
-use crate::exit;
+use of_driver::error;
 
 #[derive(PartialEq, Eq, Debug)]
 struct Expected {
@@ -61,7 +61,7 @@ fn read(file: &str, text: &str) -> (Vec<Expected>, Diagnostics) {
                 }
                 None => {
                     let what = "this expectation is none: write expected-error {{text}}";
-                    wrong.0.push(exit::error(Code::SYNTAX, what).or_at(&Location::source(file, n, 1)));
+                    wrong.0.push(error(Code::SYNTAX, what).or_at(&Location::source(file, n, 1)));
                 }
             }
         }

@@ -7,11 +7,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
-use crate::cli::{Color, Talk};
+use crate::cli::{Color, MessageOptions};
 
 /// Starts logging.
-pub fn start(talk: &Talk) {
-    let level = match (talk.quiet, talk.verbose) {
+pub fn start(options: &MessageOptions) {
+    let level = match (options.quiet, options.verbose) {
         (true, _) => LevelFilter::ERROR,
         (_, 0) => LevelFilter::WARN,
         (_, 1) => LevelFilter::INFO,
@@ -20,15 +20,15 @@ pub fn start(talk: &Talk) {
     };
     let named = std::env::var("RUST_LOG").unwrap_or_default();
     let (filter, invalid) = match named.parse::<Targets>() {
-        // An empty text is one directive, which turns everything off.
+        // An empty text is one directive, which disables all logs.
         _ if named.trim().is_empty() => (Targets::new(), None),
         Ok(targets) => (targets, None),
         Err(e) => (Targets::new(), Some(e)),
     };
     // The flags give the level of modules that RUST_LOG does not name.
     let filter = if filter.default_level().is_some() { filter } else { filter.with_default(level) };
-    let detailed = talk.verbose > 1;
-    let log = fmt::layer().with_writer(|| Stderr).with_ansi(color(talk.color)).with_target(detailed).compact();
+    let detailed = options.verbose > 1;
+    let log = fmt::layer().with_writer(|| Stderr).with_ansi(color(options.color)).with_target(detailed).compact();
     let registry = registry().with(filter);
     // A second start would be a bug of this program, and is no reason to stop.
     if detailed {

@@ -1,32 +1,18 @@
-//! `of-opt`: the command line. Wiring only; everything that it does is in the libraries.
+//! `of-opt`: the command line. It parses arguments, calls `of_driver` and the libraries, and prints.
 
-mod backends;
 mod cli;
 mod commands;
-mod compare;
 mod console;
-mod driver;
-mod engine;
 mod exit;
 mod expected;
-mod inputs;
 mod logging;
-mod machine;
-mod model;
-mod npy;
+mod model_file;
 mod panics;
-mod precision;
+mod placement_report;
 mod progress;
-mod random;
-mod ranks;
-mod ready;
-mod roofline;
-mod shapes;
 mod show;
-mod support;
 mod trace;
-mod tune;
-mod values;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -37,13 +23,12 @@ use crate::console::Console;
 
 fn main() -> ExitCode {
     panics::install();
-    let Cli { command, opt, talk, library } = Cli::parse();
-    logging::start(&talk);
-    let mut console = Console::new(&talk);
-    let console = &mut console;
-    let result = backends::load(&library).and_then(|()| match command {
+    let Cli { command, opt, messages, library } = Cli::parse();
+    logging::start(&messages);
+    let console = &Console::new(&messages);
+    let result = of_driver::load_libraries(&library).and_then(|()| match command {
         None => commands::opt::opt(&opt, console),
-        Some(_) if opt.is_given() => Err(exit::usage("a command and passes to run on a file were both given").into()),
+        Some(_) if opt.is_given() => Err(exit::usage("a command and a file to run passes on were both given").into()),
         Some(Command::Import(c)) => commands::import::import(&c, console),
         Some(Command::Export(c)) => commands::export::export(&c, console),
         Some(Command::Compile(c)) => commands::compile::compile(&c, console),

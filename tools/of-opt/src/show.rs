@@ -7,7 +7,7 @@ use of_diag::Diagnostics;
 use of_ir::{Elements, Tensor};
 use of_ops::Value;
 
-use crate::exit;
+use of_driver::io_error;
 
 /// Larger tensors are summarised.
 const WHOLE: usize = 200;
@@ -27,11 +27,6 @@ pub fn bytes(n: u64) -> String {
         unit += 1;
     }
     format!("{x:.1} {}", UNITS[unit])
-}
-
-/// A number of things: `1 kernel`, `3 kernels`.
-pub fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A time in the unit that suits it.
@@ -155,7 +150,7 @@ impl Labels {
     /// # Errors
     /// When the file cannot be read.
     pub fn read(path: &Path) -> Result<Labels, Diagnostics> {
-        let text = std::fs::read_to_string(path).map_err(|e| exit::io(path, "read", &e))?;
+        let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
         Ok(Labels(text.lines().map(|l| l.trim().to_string()).collect()))
     }
 }

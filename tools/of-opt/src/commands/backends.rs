@@ -6,15 +6,15 @@ use of_codegen::isa::{ISAS, Isa, Language};
 use of_codegen::toolchain;
 use of_codegen::toolchain::nvrtc;
 use of_diag::Diagnostics;
+use of_driver::Backends;
 
-use crate::backends::Backends;
 use crate::console::Console;
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
+pub fn backends(console: &Console) -> Result<(), Diagnostics> {
     let mut out = String::new();
     let host = Isa::host();
     let compiler = match &*toolchain::identity(Isa::host()) {
@@ -37,7 +37,7 @@ pub fn backends(console: &mut Console) -> Result<(), Diagnostics> {
         gpus.join(", ")
     );
     let _ = writeln!(out, "            compiler: {nvrtc}");
-    for b in Backends::all().compilers() {
+    for b in Backends::builtin().compilers() {
         let _ = writeln!(out, "{:10}  {}", b.name(), about(b.name()));
     }
     console.print(&out)

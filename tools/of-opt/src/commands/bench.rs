@@ -1,4 +1,4 @@
-//! `of-opt bench`: how long a run takes.
+//! `of-opt bench`: latency and throughput of a model or plan.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -6,17 +6,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use of_diag::Diagnostics;
+use of_driver::session::{find_program, run_error, session_pool};
+use of_driver::{Backends, Observer, Session, SessionOptions, process};
 use of_runtime::{RunError, SessionPool, Value};
 use serde_json::json;
 
-use crate::backends::Backends;
-use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
-use crate::engine::Engine;
-use crate::inputs::InputFiles;
-use crate::ready::Request;
-use crate::show::count;
-use crate::{driver, exit, machine};
+use crate::exit;
+use crate::workload::workload;
+use of_driver::count;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -30,10 +29,10 @@ pub struct Bench {
     /// Shapes, where no inputs are given.
     #[command(flatten)]
     pub shapes: Shapes,
-    /// How long to measure.
+    /// Measurement limits.
     #[command(flatten)]
     pub limits: Limits,
-    /// Requests in flight at once, each on its share of the threads
+    /// Concurrent requests, each on its share of the threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub concurrency: usize,
     /// Code generation, for models that are not compiled yet.
@@ -41,57 +40,53 @@ pub struct Bench {
     pub codegen: Codegen,
 }
 
-/// How long to measure.
+/// Limits of a measurement.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct Limits {
-    /// At most so many runs
+    /// The largest number of runs
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub iters: usize,
-    /// At most so long, after at least five runs
+    /// The time limit in seconds; at least five runs are measured
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     pub max_seconds: f64,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the inputs do not fit, something is not supported, or a run fails.
-pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn bench(c: &Bench, console: &Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
     c.limits.check()?;
     if c.concurrency == 0 || (c.concurrency > 1 && c.codegen.mesh.is_some()) {
         return Err(exit::usage("--concurrency is 1 or more, and 1 with --mesh").into());
     }
-    let summary = super::compile::summary;
-    let backends = Backends::of(&c.codegen)?;
-    let request = Request {
-        model: &c.model,
-        inputs: &c.inputs,
-        shapes: &c.shapes,
-        codegen: &c.codegen,
-        backends: &backends,
-        makes_up: true,
-        summary,
-    };
-    let (plan, mut values) = request.ready(console)?;
-    let threads = driver::threads(c.codegen.threads);
+    let options = c.codegen.options()?;
+    let backends = Backends::new(&options)?;
+    let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
+    if let Some(summary) = &workload.summary {
+        super::compile::note_summary(summary, console);
+    }
+    let (plan, mut values) = (workload.plan, workload.inputs);
+    let threads = options.worker_threads();
+    let session_options = SessionOptions { threads, profile: false };
     if c.concurrency > 1 {
         let plan = Arc::new(plan);
-        let program = driver::find_program(&plan, &values)?;
-        let lanes = driver::lanes(&plan, program, threads, c.concurrency, &backends)?;
+        let program = find_program(&plan, &values)?;
+        let pool = session_pool(&plan, program, c.concurrency, &session_options, &backends)?;
         let load = started.elapsed();
         let progress = console.progress("measuring");
-        let measured = c.limits.measure_lanes(&lanes, c.concurrency, &values)?;
+        let measured = c.limits.measure_pool(&pool, c.concurrency, &values)?;
         drop(progress);
-        return say(console, &report(&measured, load, threads, c.concurrency));
+        return print(console, &report(&measured, load, threads, c.concurrency));
     }
-    let mut engine = Engine::open(Arc::new(plan), &values, threads, &backends)?;
+    let mut session = Session::for_inputs(Arc::new(plan), &values, &session_options, &backends)?;
     let load = started.elapsed();
-    let mut outputs = engine.new_outputs();
+    let mut outputs = session.new_outputs();
     let mut run = || -> Result<(Duration, Duration), Diagnostics> {
-        let cpu = machine::cpu_time();
-        let wall = engine.timed(&mut values, &mut outputs)?;
-        Ok((wall, machine::cpu_time().saturating_sub(cpu)))
+        let cpu = process::cpu_time();
+        let wall = session.run_timed(&mut values, &mut outputs)?;
+        Ok((wall, process::cpu_time().saturating_sub(cpu)))
     };
     let (first, _) = run()?;
     let progress = console.progress("measuring");
@@ -99,10 +94,10 @@ pub fn bench(c: &Bench, console: &mut Console) -> Result<(), Diagnostics> {
     let runs = c.limits.measure(&mut run)?;
     drop(progress);
     let elapsed = runs.iter().map(|r| r.0).sum();
-    say(console, &report(&Measured { first, runs, elapsed }, load, threads, 1))
+    print(console, &report(&Measured { first, runs, elapsed }, load, threads, 1))
 }
 
-/// What a measurement is made of.
+/// The times of a measurement.
 struct Measured {
     /// The first run.
     first: Duration,
@@ -112,13 +107,13 @@ struct Measured {
     elapsed: Duration,
 }
 
-fn say(console: &mut Console, result: &serde_json::Value) -> Result<(), Diagnostics> {
+fn print(console: &Console, result: &serde_json::Value) -> Result<(), Diagnostics> {
     let number = |key: &str| result[key].as_u64().unwrap_or(0) as usize;
     let (runs, threads) = (count(number("iters"), "run"), count(number("threads"), "thread"));
-    let (median, rate, at_once) = (&result["median_ms"], &result["requests_per_s"], number("concurrency"));
-    let note = match at_once {
+    let (median, rate, concurrency) = (&result["median_ms"], &result["requests_per_s"], number("concurrency"));
+    let note = match concurrency {
         1 => format!("median {median} ms of {runs} on {threads}"),
-        _ => format!("{rate} requests a second, {at_once} at once, median {median} ms of {runs} on {threads}"),
+        _ => format!("{rate} requests/s with {concurrency} concurrent, median {median} ms of {runs} on {threads}"),
     };
     console.note(&note);
     console.print(&format!("{result}\n"))
@@ -150,20 +145,20 @@ impl Limits {
     }
 
     /// Keeps so many requests in flight until either limit.
-    fn measure_lanes(&self, lanes: &SessionPool, at_once: usize, inputs: &[Value]) -> Result<Measured, Diagnostics> {
-        let failed = |e: RunError| driver::run_error(&e);
-        let ready = Barrier::new(at_once);
+    fn measure_pool(&self, pool: &SessionPool, concurrency: usize, inputs: &[Value]) -> Result<Measured, Diagnostics> {
+        let failed = |e: RunError| run_error(&e);
+        let ready = Barrier::new(concurrency);
         let begun = AtomicUsize::new(0);
         let caller = || -> Result<_, Diagnostics> {
-            let (mut inputs, mut outputs) = (inputs.to_vec(), lanes.new_outputs().map_err(failed)?);
+            let (mut inputs, mut outputs) = (inputs.to_vec(), pool.new_outputs().map_err(failed)?);
             let mut once = || {
                 let start = Instant::now();
-                lanes.run_into(&mut inputs, &mut outputs).map_err(failed).map(|()| start.elapsed())
+                pool.run_into(&mut inputs, &mut outputs).map_err(failed).map(|()| start.elapsed())
             };
             let first = once().and_then(|first| once().map(|_| first));
-            // All callers come here, those that failed too.
+            // Failed callers reach the barrier, too.
             ready.wait();
-            let (first, start, cpu) = (first?, Instant::now(), machine::cpu_time());
+            let (first, start, cpu) = (first?, Instant::now(), process::cpu_time());
             let mut walls = Vec::new();
             while begun.fetch_add(1, Ordering::Relaxed) < self.iters {
                 walls.push(once()?);
@@ -171,10 +166,10 @@ impl Limits {
                     break;
                 }
             }
-            Ok((first, walls, start.elapsed(), machine::cpu_time().saturating_sub(cpu)))
+            Ok((first, walls, start.elapsed(), process::cpu_time().saturating_sub(cpu)))
         };
         let results: Vec<_> = std::thread::scope(|scope| {
-            let callers: Vec<_> = (0..at_once).map(|_| scope.spawn(caller)).collect();
+            let callers: Vec<_> = (0..concurrency).map(|_| scope.spawn(caller)).collect();
             callers.into_iter().map(|c| c.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         });
         let (mut all, mut cpu) =
@@ -228,7 +223,7 @@ fn report(measured: &Measured, load: Duration, threads: usize, concurrency: usiz
         "cpu_ms": ms(quantile(&cpu, 0.5)), "share": (share * 1e3).round() / 1e3,
         "load_ms": ms(load), "first_ms": ms(measured.first), "iters": runs.len(),
         "requests_per_s": (rate * 1e3).round() / 1e3, "concurrency": concurrency,
-        "peak_rss_mb": machine::peak_rss_mb(), "threads": threads, "version": env!("CARGO_PKG_VERSION"),
+        "peak_rss_mb": process::peak_rss_mb(), "threads": threads, "version": env!("CARGO_PKG_VERSION"),
     })
 }
 
@@ -237,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_has_every_number() {
+    fn report_has_every_number() {
         let run = |ms: u64| (Duration::from_millis(ms), Duration::from_millis(2 * ms));
         let runs: Vec<_> = (1..=10).map(run).collect();
         let elapsed = runs.iter().map(|r| r.0).sum();

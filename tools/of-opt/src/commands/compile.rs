@@ -1,23 +1,17 @@
-//! `of-opt compile`: a model becomes a plan.
+//! `of-opt compile`: compiles a model to a plan.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use of_codegen::Summary;
-use of_codegen::kernel::schedule::Schedules;
-use of_diag::{Code, Diagnostics};
-use of_passes::specialize::Bindings;
-use of_tensorrt::Ranges;
+use of_diag::Diagnostics;
+use of_driver::{CompileOptions, Compiler, Observer, count, io_error};
 
-use crate::backends::Backends;
-use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
-use crate::inputs::{self, InputFiles};
-use crate::model::{Model, Source, load};
-use crate::ranks::{self, Which};
-use crate::show::{bytes, count, time};
-use crate::{driver, exit, precision, shapes, tune};
+use crate::show::{bytes, time};
+use crate::{exit, model_file};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -38,7 +32,7 @@ pub struct Compile {
     #[command(flatten)]
     pub inputs: InputFiles,
     /// Measure for so long which register tiles are the fastest for this model's products and convolutions, on this
-    /// machine and with these threads. What was found is kept beside compiled kernels; 0 takes what is there
+    /// machine and with these threads. The cache keeps the result; 0 only reads the cache
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["mesh", "target"])]
     pub tune: Option<f64>,
     /// Code generation.
@@ -46,94 +40,41 @@ pub struct Compile {
     pub codegen: Codegen,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the model is damaged, shapes do not fit, or something is not supported.
-pub fn compile(c: &Compile, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn compile(c: &Compile, console: &Console) -> Result<(), Diagnostics> {
     let started = Instant::now();
-    let Model::Module(mut source) = load(&c.model.model, console)? else {
-        return Err(exit::error(Code::INPUT, format!("'{}' is a plan already", c.model.model.display())).into());
-    };
-    driver::verify(&source.module)?;
-    precision::lower(&mut source, &c.codegen, console)?;
-    let (variants, ranges) = variants(c, &source)?;
-    let backends = Backends::within(&c.codegen, &ranges)?;
-    if let Some(mesh) = &c.codegen.mesh {
-        return compile_mesh(c, mesh, &source, &variants, &backends, started, console);
+    let model = model_file::open_model(&c.model.model, console)?;
+    if c.codegen.mesh.is_some() && !c.variant.is_empty() {
+        return Err(exit::usage("a plan for a mesh holds one program: --variant cannot be used with --mesh").into());
     }
-    let funcs = driver::prepare(&source.module, &variants, &c.codegen, &backends, console)?;
-    let schedules = match c.tune {
-        Some(seconds) => tune::tune(&funcs, &source, &c.codegen, &backends, seconds, console)?,
-        None => Schedules::default(),
-    };
-    let compiled = driver::compile(&funcs, &source, &c.codegen, &backends, flags(c), &schedules, console)?;
+    let tuning = c.tune.map(Duration::try_from_secs_f64).transpose();
+    let tuning = tuning.map_err(|_| exit::usage("--tune takes a number of seconds, 0 or more"))?;
+    let options = CompileOptions { tuning, recorded_flags: flags(c), ..c.codegen.options()? };
+    let compiler = Compiler::with_options(options)
+        .shapes(&c.shapes.shape)
+        .variants(&c.variant)
+        .shapes_of_files(&c.inputs.inputs)
+        .observer(console);
+    let compiled = compiler.compile(model)?;
     let progress = console.progress(&format!("writing {}", c.output.display()));
-    compiled.write(&c.output)?;
+    compiled.save(&c.output)?;
     drop(progress);
-    let size = std::fs::metadata(&c.output).map_err(|e| exit::io(&c.output, "read", &e))?.len();
-    let ops: usize = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
-    let (programs, ops, took) = (count(funcs.len(), "program"), count(ops, "op"), time(started.elapsed()));
-    console.note(&format!("{}: {programs}, {ops}, {} in {took}", c.output.display(), bytes(size)));
-    summary(&compiled.summary, console);
-    Ok(())
-}
-
-/// A plan for the ranks of a mesh.
-fn compile_mesh(
-    c: &Compile,
-    mesh: &str,
-    source: &Source,
-    variants: &[Bindings],
-    backends: &Backends,
-    started: Instant,
-    console: &mut Console,
-) -> Result<(), Diagnostics> {
-    let [bindings] = variants else {
-        return Err(exit::usage("a plan for a mesh holds one program: --variant does not go with --mesh").into());
-    };
-    let ranked = ranks::prepare(&source.module, bindings, &c.codegen, mesh, Which::All, backends, console)?;
-    let compiled = ranks::compile(&ranked, source, &c.codegen, backends, flags(c), console)?;
-    compiled.write(&c.output)?;
-    let size = std::fs::metadata(&c.output).map_err(|e| exit::io(&c.output, "read", &e))?.len();
-    let plan = compiled.plan();
-    let (ranks, templates) = (count(ranked.ranks.len(), "rank"), count(plan.programs.len(), "template"));
-    let took = time(started.elapsed());
-    console.note(&format!("{}: {ranks}, {templates}, {} in {took}", c.output.display(), bytes(size)));
-    summary(&compiled.summary, console);
-    Ok(())
-}
-
-/// The numbers of every program that the plan gets, and ranges. What they leave open stays open: the program takes any legal
-/// shape, and its engines those in the ranges.
-fn variants(c: &Compile, source: &Source) -> Result<(Vec<Bindings>, Ranges), Diagnostics> {
-    let func = driver::main_func(&source.module)?;
-    let mut base = Bindings::new();
-    let given = inputs::read(&c.inputs, func)?;
-    inputs::bind(&given, func, &mut base)?;
-    let mut ranges = Ranges::new();
-    shapes::bind_ranges(&c.shapes.shape, func, &mut base, &mut ranges)?;
-    let mut all = Vec::new();
-    if c.variant.is_empty() || !base.is_empty() || !ranges.is_empty() {
-        all.push(base.clone());
-    }
-    for v in &c.variant {
-        // A variant may say otherwise than --shape; what it leaves open is as --shape says.
-        let mut own = Bindings::new();
-        let specs: Vec<String> = v.split(',').map(str::to_owned).collect();
-        shapes::bind(&specs, func, &mut own)?;
-        all.push(base.iter().map(|(k, n)| (k.clone(), *n)).chain(own).collect());
-    }
-    let mut distinct: Vec<Bindings> = Vec::new();
-    for b in all {
-        if !distinct.contains(&b) {
-            distinct.push(b);
+    let size = std::fs::metadata(&c.output).map_err(|e| io_error(&c.output, "read", &e))?.len();
+    let content = match compiled.plan().meshes.first() {
+        Some(mesh) => {
+            format!("{}, {}", count(mesh.ranks.len(), "rank"), count(compiled.programs, "template"))
         }
-    }
-    Ok((distinct, ranges))
+        None => format!("{}, {}", count(compiled.programs, "program"), count(compiled.ops, "op")),
+    };
+    console.note(&format!("{}: {content}, {} in {}", c.output.display(), bytes(size), time(started.elapsed())));
+    note_summary(compiled.summary(), console);
+    Ok(())
 }
 
-/// The flags that shape the result, as the plan remembers them: paths are left out, so that equal inputs give equal plans.
+/// The flags that determine the result, as the plan records them, without paths: equal inputs give equal plans.
 fn flags(c: &Compile) -> Vec<String> {
     let mut out: Vec<String> = c.shapes.shape.iter().map(|s| format!("--shape={s}")).collect();
     out.extend(c.variant.iter().map(|v| format!("--variant={v}")));
@@ -155,30 +96,30 @@ fn flags(c: &Compile) -> Vec<String> {
     out
 }
 
-/// Says what became of the ops; nothing falls back silently.
-pub fn summary(s: &Summary, console: &Console) {
+/// Notes the numbers of the generated code, and the ops without native code: no fallback is silent.
+pub fn note_summary(s: &Summary, console: &Console) {
     let (steps, kernels) = (count(s.steps, "step"), count(s.kernels, "kernel"));
     let cached = if s.compiled < s.kernels { ", the others from the cache" } else { "" };
-    // A backend that takes whole functions keeps its kernels to itself.
+    // The kernels of a backend that executes whole functions are not counted.
     match s.kernels {
         0 => console.note(&format!("  {steps}")),
         _ => console.note(&format!("  {steps}, {kernels} ({} compiled now{cached})", s.compiled)),
     }
     console.note(&format!(
-        "  memory {} at its peak; no layout needs less than {}",
+        "  peak memory {}; the lower bound of all allocations is {}",
         bytes(s.peak_bytes),
         bytes(s.lower_bound_bytes)
     ));
-    left_out(s, console);
+    note_left_out(s, console);
 }
 
-/// Says which ops run on a backend rather than as native code.
-pub fn left_out(s: &Summary, console: &Console) {
+/// Notes the ops that a backend executes because there is no native code for them.
+pub fn note_left_out(s: &Summary, console: &Console) {
     let n = s.left_out.len();
     if n == 0 {
         return;
     }
-    let more = if console.verbose > 0 { ":" } else { "; -v says which and why" };
+    let more = if console.verbose > 0 { ":" } else { "; -v lists them and the reasons" };
     let (ops, run) = if n == 1 { ("op", "runs") } else { ("ops", "run") };
     console.note(&format!("  {n} {ops} {run} without native code{more}"));
     if console.verbose > 0 {

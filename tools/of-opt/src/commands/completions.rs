@@ -17,11 +17,11 @@ pub struct Completions {
     pub shell: Shell,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub fn completions(c: &Completions, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn completions(c: &Completions, console: &Console) -> Result<(), Diagnostics> {
     let mut script = Vec::new();
     clap_complete::generate(c.shell, &mut Cli::command(), "of-opt", &mut script);
     console.print(&String::from_utf8_lossy(&script))

@@ -5,20 +5,21 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use of_diag::{Code, Diagnostics};
+use of_driver::mesh::{self, RankSelection, add_alternatives};
+use of_driver::prepare::{main_func, run_passes, verify};
+use of_driver::{Backends, Observer, error, io_error, shapes};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
-use of_passes::{Manager, PIPELINE_FILE};
+use of_passes::{Manager, PIPELINE_FILE, SHARDING_PIPELINE};
 use of_sharding::search::Effort;
 use of_sharding::{MeshSpec, Model as Sharding, alternatives, decide, explain as reasons, stages};
 use of_tensorrt::Ranges;
 
-use crate::backends::{self, Backends};
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
-use crate::model::{Model, load};
-use crate::ranks::Which;
-use crate::show::count;
-use crate::{driver, exit, ranks, shapes};
+use crate::model_file;
+use crate::{exit, placement_report};
+use of_driver::count;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -48,22 +49,22 @@ pub struct Explain {
     pub codegen: Codegen,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the model or the mesh cannot be read, or no choice fits.
-pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     if c.placement {
         return placement(c, console);
     }
-    let Some(name) = &c.codegen.mesh else {
+    let Some(sharding) = c.codegen.mesh_options() else {
         return Err(exit::usage("--mesh MESH or --placement is needed: what is to be explained").into());
     };
-    let codegen = &c.codegen;
+    let (name, codegen) = (&sharding.mesh, &c.codegen);
     if !codegen.backend.is_empty() || !codegen.backend_for.is_empty() || codegen.target.is_some() {
-        let what = "how a model lies on a mesh does not depend on backends";
+        let what = "the layout of a model on a mesh does not depend on backends";
         let hint = "--placement says what each rank gives them, and why not more";
-        return Err(exit::error(Code::INPUT, what).hint(hint).into());
+        return Err(error(Code::INPUT, what).hint(hint).into());
     }
     if c.codegen.stages.is_some() {
         return Err(exit::usage("explain compares stages: --microbatches M says with how many microbatches").into());
@@ -75,23 +76,21 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         }
         mesh.memory = memory;
     }
-    let Model::Module(source) = load(&c.model.model, console)? else {
-        return Err(exit::usage("a plan is compiled already: explain takes a model").into());
-    };
-    driver::verify(&source.module)?;
-    let func = driver::main_func(&source.module)?;
+    let source = model_file::open_model(&c.model.model, console)?;
+    verify(&source.module)?;
+    let func = main_func(&source.module)?;
     let mut bindings = Bindings::default();
     shapes::bind(&c.shapes.shape, func, &mut bindings)?;
-    let text = c.codegen.passes.as_deref().unwrap_or(ranks::PIPELINE);
-    console.renderer.sources.add(PIPELINE_FILE, text);
+    let text = c.codegen.passes.as_deref().unwrap_or(SHARDING_PIPELINE);
+    console.source(PIPELINE_FILE, text);
     let mut own = Module { meshes: source.module.meshes.clone(), ..Module::default() };
     own.funcs.insert("main".into(), func.clone());
     let mut manager = Manager::default();
     manager.add::<of_passes::Specialize>(bindings).append(text)?;
-    ranks::offer(&mut manager, &c.codegen.search, name)?;
-    let report = manager.run(&mut own, &mut |s| eprint!("{s}"))?;
+    add_alternatives(&mut manager, &sharding.search, name)?;
+    let report = manager.run(&mut own, &mut |s| console.ir(s))?;
     console.report(&report.warnings);
-    let func = driver::main_func(&own)?;
+    let func = main_func(&own)?;
     if !c.microbatches.is_empty() {
         let all = stages::pipelines(func, &mesh, &c.microbatches, &Effort::default())?;
         return console.print(&format!("{name}  {}", reasons::pipelines(func, &all)));
@@ -104,44 +103,44 @@ pub fn explain(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
         decision.bound = decision.bound.min(s.bound);
     }
     if let Some(path) = &c.html {
-        // What is shown runs as it was chosen.
+        // The timeline is that of the chosen alternatives.
         let mut chosen = own.clone();
         chosen.funcs.insert("main".into(), func.clone());
-        let lanes = super::simulate::lanes(&chosen, &source, &mesh, name, console)?;
+        let rows = super::simulate::timeline_rows(&chosen, &source, &mesh, name, console)?;
         let title = format!("{} on {name}", source.module.name);
-        let page = of_sharding::html::page(&title, &model, &decision, &lanes);
-        of_files::write(path, page).map_err(|e| exit::io(path, "written", &e))?;
+        let page = of_sharding::html::page(&title, &model, &decision, &rows);
+        of_files::write(path, page).map_err(|e| io_error(path, "written", &e))?;
         return Ok(());
     }
-    let ways = settled.map(|s| format!("\n{}", reasons::alternatives(&s))).unwrap_or_default();
-    console.print(&format!("{name}  {}\n{ways}", reasons::text(&model, &decision)))
+    let chosen_text = settled.map(|s| format!("\n{}", reasons::alternatives(&s))).unwrap_or_default();
+    console.print(&format!("{name}  {}\n{chosen_text}", reasons::text(&model, &decision)))
 }
 
 /// Every op that a backend was asked for and does not run, with the reason.
-fn placement(c: &Explain, console: &mut Console) -> Result<(), Diagnostics> {
+fn placement(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     let asked = &c.codegen;
     let host = asked.target.as_deref().is_none_or(|target| target == "cpu");
     if host && asked.backend.is_empty() && asked.backend_for.is_empty() {
         let what = "--placement needs --backend: which backends to ask, best first; or a --target that is a GPU";
         return Err(exit::usage(what).into());
     }
-    let Model::Module(source) = load(&c.model.model, console)? else {
-        return Err(exit::usage("a plan is compiled already: explain takes a model").into());
-    };
-    driver::verify(&source.module)?;
+    let source = model_file::open_model(&c.model.model, console)?;
+    verify(&source.module)?;
+    let options = c.codegen.options()?;
     let (mut bindings, mut ranges) = (Bindings::default(), Ranges::new());
-    shapes::bind_ranges(&c.shapes.shape, driver::main_func(&source.module)?, &mut bindings, &mut ranges)?;
-    let backends = Backends::within(&c.codegen, &ranges)?;
-    if let Some(mesh) = &c.codegen.mesh {
-        let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, Which::OneOfEach, &backends, console)?;
-        return console.print(&(ranked.placed(true).join("\n") + "\n"));
+    shapes::bind_ranges(&c.shapes.shape, main_func(&source.module)?, &mut bindings, &mut ranges)?;
+    let backends = Backends::with_ranges(&options, &ranges)?;
+    if let Some(sharding) = &options.mesh {
+        let one = RankSelection::OnePerClass;
+        let ranks = mesh::prepare(&source.module, &bindings, sharding, &options, one, &backends, console)?;
+        return console.print(&(placement_report::by_rank(&ranks.placements, &ranks.ranks, true).join("\n") + "\n"));
     }
     let mut text = String::new();
-    let mut passed = driver::passed(&source.module, &[bindings], &c.codegen, console)?;
+    let mut passed = run_passes(&source.module, &[bindings], &options, console)?;
     let mut funcs: Vec<_> = passed.iter_mut().map(|(_, f)| f).collect();
-    for p in backends.place(&mut funcs, &c.codegen)?.iter().flatten() {
+    for p in backends.place(&mut funcs, &options)?.iter().flatten() {
         text += &format!("{}, as native code fuses and counts them\n", count(p.ops, "op"));
-        backends::lines(p, true).iter().for_each(|l| text += &format!("{l}\n"));
+        placement_report::lines(p, true).iter().for_each(|l| text += &format!("{l}\n"));
     }
     console.print(&text)
 }

@@ -4,14 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use of_diag::{Code, Diagnostics};
+use of_driver::prepare::verify;
+use of_driver::{Observer, error, io_error};
 use of_onnx::ExportOptions;
 use of_passes::{Manager, PIPELINE_FILE};
 
 use crate::cli::ModelFile;
 use crate::console::Console;
-use crate::model::{Model, load};
-use crate::show::{bytes, count};
-use crate::{driver, exit};
+use crate::model_file;
+use crate::show::bytes;
+use of_driver::ModelOrPlan;
+use of_driver::count;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -28,34 +31,34 @@ pub struct Export {
     /// The newest operator set that may be used; composites that came later are expanded
     #[arg(long, value_name = "N", default_value_t = of_onnx::NEWEST_OPSET)]
     pub opset: i64,
-    /// Write weights to a file beside the model even if it could hold them
+    /// Write weights to a separate file even if the model could hold them
     #[arg(long)]
     pub external_data: bool,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the model is damaged, a pass fails, or ONNX has no word for something.
-pub fn export(c: &Export, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn export(c: &Export, console: &Console) -> Result<(), Diagnostics> {
     let text = c.passes.as_deref().unwrap_or_default();
-    console.renderer.sources.add(PIPELINE_FILE, text);
+    console.source(PIPELINE_FILE, text);
     // The pipeline first: a typing error in it should not wait for a large file.
     let mut manager = Manager::parse(text)?;
-    let Model::Module(source) = load(&c.model.model, console)? else {
+    let ModelOrPlan::Model(source) = model_file::open(&c.model.model, console)? else {
         let what = format!("'{}' is a plan, which cannot be exported", c.model.model.display());
-        return Err(exit::error(Code::INPUT, what).hint("export the model that it was compiled from").into());
+        return Err(error(Code::INPUT, what).hint("export the model that it was compiled from").into());
     };
     let mut module = source.module;
-    driver::verify(&module)?;
+    verify(&module)?;
     manager.settings.reproducers = Some(std::env::temp_dir());
-    let report = manager.run(&mut module, &mut |s| eprint!("{s}"))?;
+    let report = manager.run(&mut module, &mut |s| console.ir(s))?;
     console.report(&report.warnings);
     let progress = console.progress(&format!("writing {}", c.output.display()));
     let options = ExportOptions { newest_opset: c.opset, external_data: c.external_data };
     let exported = of_onnx::export_file(&c.output, &module, &options)?;
     drop(progress);
-    let size = |path: &PathBuf| std::fs::metadata(path).map(|m| m.len()).map_err(|e| exit::io(path, "read", &e));
+    let size = |path: &PathBuf| std::fs::metadata(path).map(|m| m.len()).map_err(|e| io_error(path, "read", &e));
     let data = match &exported.data {
         Some(path) => format!(" and {} of weights", bytes(size(path)?)),
         None => String::new(),

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use of_diag::Diagnostics;
+use of_driver::model;
+use of_driver::prepare::verify;
 use of_ir::text::{Constants, PrintOptions, print_module, write_module};
 
 use crate::console::{Console, is_dash};
-use crate::{driver, model};
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -15,7 +16,7 @@ pub struct Import {
     /// The ONNX model
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
-    /// Where the IR goes, `-` for stdout; large constants go to a file beside it, or into the text on stdout
+    /// Where the IR goes, `-` for stdout; large constants go to a file of the same name with the extension ofdata, or into the text on stdout
     #[arg(short, long, value_name = "MODEL.of")]
     pub output: PathBuf,
     /// Print the form that upstream MLIR reads
@@ -29,13 +30,13 @@ pub struct Import {
     pub elide_constants: bool,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the model is damaged or holds what is not supported.
-pub fn import(c: &Import, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn import(c: &Import, console: &Console) -> Result<(), Diagnostics> {
     let module = model::import(&c.model, console)?.module;
-    driver::verify(&module)?;
+    verify(&module)?;
     let constants = if c.elide_constants { Constants::Elided } else { Constants::Inline };
     let options = PrintOptions { generic: c.print_generic, locations: c.print_locations, constants };
     let _progress = console.progress(&format!("writing {}", c.output.display()));
@@ -43,7 +44,7 @@ pub fn import(c: &Import, console: &mut Console) -> Result<(), Diagnostics> {
         console.print(&print_module(&module, &options))
     } else if c.elide_constants {
         of_files::write(&c.output, print_module(&module, &options))
-            .map_err(|e| crate::exit::io(&c.output, "written", &e).into())
+            .map_err(|e| of_driver::io_error(&c.output, "written", &e).into())
     } else {
         write_module(&c.output, &module, &options)
     }

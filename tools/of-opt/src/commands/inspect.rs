@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::cli::ModelFile;
 use crate::console::Console;
-use crate::model::{Model, load};
+use crate::model_file;
 use crate::show::bytes;
+use of_driver::ModelOrPlan;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -24,15 +25,15 @@ pub struct Inspect {
     pub json: bool,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn inspect(c: &Inspect, console: &mut Console) -> Result<(), Diagnostics> {
-    let text = match load(&c.model.model, console)? {
-        Model::Plan(plan) if c.json => of_plan::json(&plan) + "\n",
-        Model::Plan(plan) => of_plan::text(&plan),
-        Model::Module(source) => {
+pub fn inspect(c: &Inspect, console: &Console) -> Result<(), Diagnostics> {
+    let text = match model_file::open(&c.model.model, console)? {
+        ModelOrPlan::Plan(plan) if c.json => of_plan::json(&plan) + "\n",
+        ModelOrPlan::Plan(plan) => of_plan::text(&plan),
+        ModelOrPlan::Model(source) => {
             let facts: Vec<Facts> = source.module.funcs.iter().map(|(n, f)| Facts::of(n, f)).collect();
             if c.json { as_json(&source.module, &facts) } else { as_text(&source.module, &facts) }
         }

@@ -8,7 +8,6 @@ use of_diag::{Code, Diagnostics};
 
 use crate::cli::Cli;
 use crate::console::Console;
-use crate::exit;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -18,17 +17,17 @@ pub struct ManPages {
     pub out: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When stdout or a page cannot be written.
-pub fn man(c: &ManPages, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn man(c: &ManPages, console: &Console) -> Result<(), Diagnostics> {
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     match &c.out {
         None => console.print(&page(program)?),
         Some(folder) => {
-            std::fs::create_dir_all(folder).map_err(|e| exit::io(folder, "written", &e))?;
+            std::fs::create_dir_all(folder).map_err(|e| of_driver::io_error(folder, "written", &e))?;
             for command in program.get_subcommands() {
                 write(folder, command.clone())?;
             }
@@ -40,7 +39,7 @@ pub fn man(c: &ManPages, console: &mut Console) -> Result<(), Diagnostics> {
 /// Writes a command's page; the one of `run` is `of-opt-run.1`.
 fn write(folder: &Path, command: Command) -> Result<(), Diagnostics> {
     let path = folder.join(format!("{}.1", command.get_display_name().unwrap_or(command.get_name())));
-    of_files::write(&path, page(command)?).map_err(|e| exit::io(&path, "written", &e).into())
+    of_files::write(&path, page(command)?).map_err(|e| of_driver::io_error(&path, "written", &e).into())
 }
 
 /// A command's page as roff.
@@ -48,6 +47,6 @@ fn page(command: Command) -> Result<String, Diagnostics> {
     let mut text = Vec::new();
     Man::new(command)
         .render(&mut text)
-        .map_err(|e| exit::error(Code::IO, format!("the page cannot be rendered: {e}")))?;
+        .map_err(|e| of_driver::error(Code::IO, format!("the page cannot be rendered: {e}")))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use clap::Args;
 use of_diag::{Code, Diagnostics};
+use of_driver::error;
 use of_ir::{Arity, Slot};
 use of_ops::list::ALL;
 use of_ops::{Kind, OpDecl};
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::ops_markdown;
 use crate::console::Console;
-use crate::exit;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -27,11 +27,11 @@ pub struct Ops {
     pub json: bool,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When there is no such op.
-pub fn ops(c: &Ops, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn ops(c: &Ops, console: &Console) -> Result<(), Diagnostics> {
     let chosen = match &c.name {
         // What libraries add is no part of the documentation.
         None if c.markdown => ALL.to_vec(),
@@ -66,7 +66,7 @@ fn named(name: &str) -> Result<Vec<&'static dyn OpDecl>, Diagnostics> {
     let near: Vec<_> = all().into_iter().map(|d| d.name()).filter(|n| n.contains(&part)).collect();
     let hint =
         if near.is_empty() { "'of-opt ops' lists them all".into() } else { format!("there are {}", near.join(", ")) };
-    Err(exit::error(Code::UNKNOWN_OP, format!("there is no op '{name}'")).hint(hint).into())
+    Err(error(Code::UNKNOWN_OP, format!("there is no op '{name}'")).hint(hint).into())
 }
 
 pub(super) fn kind(d: &dyn OpDecl) -> &'static str {

@@ -9,7 +9,7 @@ use of_ops::list::ALL;
 use of_ops::{Kind, OpDecl};
 
 use super::ops::{kind, slots};
-use crate::support::{Runs, Support, probe};
+use of_driver::op_support::{Runs, Support, probe};
 
 const HEAD: &str = "\
 # Operators

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory};
 use of_diag::{Diagnostics, Location};
+use of_driver::prepare::verify;
+use of_driver::{Observer, error, io_error, model};
 use of_ir::Module;
 use of_ir::text::{Constants, PrintOptions, print_module, write_module};
 use of_passes::{Manager, PIPELINE_FILE, Settings};
@@ -11,7 +13,7 @@ use of_passes::{Manager, PIPELINE_FILE, Settings};
 use crate::cli::Cli;
 use crate::console::{Console, is_dash};
 use crate::expected;
-use crate::{driver, exit, model};
+use crate::{exit, model_file};
 
 /// Flags of the pass runner.
 #[derive(Args, Debug, Default)]
@@ -23,7 +25,7 @@ pub struct Opt {
     /// Passes and pipelines, e.g. simplify,specialize{batch=8}
     #[arg(long, value_name = "PIPELINE")]
     pub passes: Option<String>,
-    /// Where the IR goes; large constants go to a file beside it [default: stdout]
+    /// Where the IR goes; large constants go to a file of the same name with the extension ofdata [default: stdout]
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// Print the IR to stderr after these passes; '*' for all
@@ -76,18 +78,18 @@ impl Opt {
     }
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the text, the pipeline or a pass is wrong.
-pub fn opt(o: &Opt, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn opt(o: &Opt, console: &Console) -> Result<(), Diagnostics> {
     let Some(input) = &o.input else {
         console.note(&Cli::command().render_help().to_string());
         return Err(exit::usage("neither a file nor a command was given").into());
     };
     if !is_dash(input) && !input.exists() && input.extension().is_none() {
         let what = format!("there is no file and no command '{}'", input.display());
-        return Err(exit::error(of_diag::Code::IO, what).hint("'of-opt --help' lists the commands").into());
+        return Err(error(of_diag::Code::IO, what).hint("'of-opt --help' lists the commands").into());
     }
     let outcome = transform(o, input, console);
     if o.verify_diagnostics {
@@ -98,7 +100,7 @@ pub fn opt(o: &Opt, console: &mut Console) -> Result<(), Diagnostics> {
         let text = if is_dash(input) {
             None
         } else {
-            Some(std::fs::read_to_string(input).map_err(|e| exit::io(input, "read", &e))?)
+            Some(std::fs::read_to_string(input).map_err(|e| io_error(input, "read", &e))?)
         };
         let Some(text) = text else { return Err(exit::usage("--verify-diagnostics needs a file").into()) };
         return expected::compare(&input.display().to_string(), &text, &found);
@@ -109,19 +111,19 @@ pub fn opt(o: &Opt, console: &mut Console) -> Result<(), Diagnostics> {
 }
 
 /// The module after all passes, and the warnings on the way.
-fn transform(o: &Opt, input: &Path, console: &mut Console) -> Result<(Module, Diagnostics), Diagnostics> {
+fn transform(o: &Opt, input: &Path, console: &Console) -> Result<(Module, Diagnostics), Diagnostics> {
     let text = o.passes.as_deref().unwrap_or_default();
-    console.renderer.sources.add(PIPELINE_FILE, text);
+    console.source(PIPELINE_FILE, text);
     // The pipeline first: a typing error in it should not wait for a large file.
     let mut manager = Manager::parse(text)?;
     manager.settings = o.settings();
     check_names(&o.print_after)?;
     let mut module = match input.extension().and_then(|e| e.to_str()) {
         Some("onnx") => model::import(input, console)?.module,
-        _ => model::read_text(input, console)?,
+        _ => model_file::read_text(input, console)?.module,
     };
-    driver::verify(&module)?;
-    let report = manager.run(&mut module, &mut |s| crate::progress::suspend(|| eprint!("{s}")))?;
+    verify(&module)?;
+    let report = manager.run(&mut module, &mut |s| console.ir(s))?;
     if o.time_passes {
         eprint!("{}", report.table());
     }
@@ -152,7 +154,7 @@ fn write(o: &Opt, module: &Module, console: &Console) -> Result<(), Diagnostics>
     match &o.output {
         Some(path) if !is_dash(path) && !o.elide_constants => write_module(path, module, &options),
         Some(path) if !is_dash(path) => {
-            of_files::write(path, print_module(module, &options)).map_err(|e| exit::io(path, "written", &e).into())
+            of_files::write(path, print_module(module, &options)).map_err(|e| io_error(path, "written", &e).into())
         }
         _ => console.print(&print_module(module, &options)),
     }

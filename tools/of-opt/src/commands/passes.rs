@@ -17,11 +17,11 @@ pub struct Passes {
     pub json: bool,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub fn passes(c: &Passes, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn passes(c: &Passes, console: &Console) -> Result<(), Diagnostics> {
     console.print(&if c.json { as_json() } else { as_text() })
 }
 

@@ -1,4 +1,4 @@
-//! `of-opt profile`: where the time of a run goes, and how far each kernel is from what the machine can do.
+//! `of-opt profile`: the time of each task, and how close each kernel is to the roofline.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use clap::Args;
 use of_diag::Diagnostics;
+use of_driver::roofline::Roofline;
+use of_driver::session::{find_program, program_session, run_error};
+use of_driver::{Backends, Observer, SessionOptions, io_error};
 use of_plan::{ArgSource, ElementType, Exec, Plan, Program, Task};
 use of_runtime::TaskTiming;
 use serde_json::{Value, json};
 
 use super::bench::Limits;
-use crate::backends::Backends;
-use crate::cli::{Codegen, ModelFile, Shapes};
+use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
-use crate::inputs::InputFiles;
-use crate::ready::Request;
-use crate::roofline::Roofline;
-use crate::show::{self, count};
-use crate::{driver, exit, trace};
+use crate::show::{self};
+use crate::trace;
+use crate::workload::workload;
+use of_driver::count;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -50,7 +51,7 @@ pub struct Profile {
     pub codegen: Codegen,
 }
 
-/// A task and what is known of it.
+/// A task: its times and its work.
 struct Row {
     timing: TaskTiming,
     thread: u32,
@@ -86,51 +87,47 @@ impl Row {
         self.timing.min.as_secs_f64().max(1e-9)
     }
 
-    /// The share of the best call that no faster kernel could save; nothing where the plan does not say what it does.
+    /// The roofline's time over the time of the best call; `None` where the plan does not state the work of the task.
     fn of_limit(&self, limits: &Roofline) -> Option<f64> {
         (self.flops + self.bytes > 0).then(|| limits.seconds(self.of, self.flops, self.bytes) / self.best())
     }
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the inputs do not fit, something is not supported, or a run fails.
-pub fn profile(c: &Profile, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn profile(c: &Profile, console: &Console) -> Result<(), Diagnostics> {
     c.limits.check()?;
-    let threads = driver::threads(c.codegen.threads);
-    let summary = super::compile::left_out;
-    let backends = Backends::of(&c.codegen)?;
-    let request = Request {
-        model: &c.model,
-        inputs: &c.inputs,
-        shapes: &c.shapes,
-        codegen: &c.codegen,
-        backends: &backends,
-        makes_up: true,
-        summary,
-    };
-    let (plan, mut values) = request.ready(console)?;
-    let number = driver::find_program(&plan, &values)?;
+    let options = c.codegen.options()?;
+    let threads = options.worker_threads();
+    let backends = Backends::new(&options)?;
+    let workload = workload(&c.model, &c.inputs, &c.shapes, true, &c.codegen, &backends, console)?;
+    if let Some(summary) = &workload.summary {
+        super::compile::note_left_out(summary, console);
+    }
+    let (plan, mut values) = (workload.plan, workload.inputs);
+    let number = find_program(&plan, &values)?;
     let plan = Arc::new(plan);
     let program = &plan.plan().programs[number];
     let types: Vec<ElementType> = program.tasks.iter().map(|t| first_operand(t, program, plan.plan())).collect();
-    let limits = Roofline::measure(&c.codegen, threads, &types, console)?;
-    let mut session = driver::session(Arc::clone(&plan), number, Some(threads), true, &backends)?;
+    let limits = Roofline::measure(&options, threads, &types, console)?;
+    let mut session =
+        program_session(Arc::clone(&plan), number, &SessionOptions { threads, profile: true }, &backends)?;
     let mut outputs = session.new_outputs();
-    let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e));
+    let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| run_error(&e));
     let progress = console.progress("measuring");
     run()?;
     c.limits.warm_up(&mut run)?;
     session.reset_timings();
-    let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| driver::run_error(&e));
+    let mut run = || session.run_into(&mut values, &mut outputs).map_err(|e| run_error(&e));
     let runs = c.limits.measure(&mut run)?.len();
     drop(progress);
     let mut rows: Vec<Row> =
         session.timings().into_iter().filter(|t| t.calls > 0).map(|t| Row::new(t, program, plan.plan())).collect();
     if let Some(path) = &c.trace {
         let text = timeline(&rows, &plan.plan().info.model).to_string();
-        of_files::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
+        of_files::write(path, text).map_err(|e| io_error(path, "written", &e))?;
         console.note(&format!("the last run is in {}", path.display()));
     }
     if c.in_order {
@@ -230,26 +227,26 @@ fn timeline(rows: &[Row], model: &str) -> Value {
     let next = threads.last().map_or(0, |last| last + 1);
     let mut events = vec![trace::name("process_name", 0, 0, &format!("of-opt {model}"))];
     events.extend(threads.into_iter().map(|t| trace::name("thread_name", 0, t, &format!("actors {t}"))));
-    let event = |r: &Row, line: u32| {
+    let event = |r: &Row, track: u32| {
         let args = json!({
             "task": r.timing.task, "flops": r.flops, "bytes": show::bytes(r.bytes), "from": r.locations,
         });
         let when = (us(r.timing.start - begin), us(r.timing.last));
-        trace::event(&r.timing.name, r.kind, (0, line), when, args)
+        trace::event(&r.timing.name, r.kind, (0, track), when, args)
     };
     events.extend(rows.iter().filter(|r| !r.timing.is_async).map(|r| event(r, r.thread)));
-    // What goes on beside its thread has lines of its own, on none of which two overlap.
+    // Asynchronous tasks get timeline rows of their own, so that no two events of a row overlap.
     let mut is_async: Vec<&Row> = rows.iter().filter(|r| r.timing.is_async).collect();
     is_async.sort_by_key(|r| r.timing.start);
     let mut ends: Vec<Duration> = Vec::new();
     for r in is_async {
         let free = ends.iter().position(|end| *end <= r.timing.start);
-        let line = free.unwrap_or(ends.len());
-        ends.resize(ends.len().max(line + 1), Duration::ZERO);
-        ends[line] = r.timing.start + r.timing.last;
-        events.push(event(r, next + line as u32));
+        let row = free.unwrap_or(ends.len());
+        ends.resize(ends.len().max(row + 1), Duration::ZERO);
+        ends[row] = r.timing.start + r.timing.last;
+        events.push(event(r, next + row as u32));
     }
-    events.extend((next..).zip(&ends).map(|(line, _)| trace::name("thread_name", 0, line, "is_async the host")));
+    events.extend((next..).zip(&ends).map(|(row, _)| trace::name("thread_name", 0, row, "asynchronous")));
     trace::file(events)
 }
 
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_compared_with_the_machine() {
+    fn tasks_are_compared_with_the_roofline() {
         let limits = Roofline { flops: 1e11, others: vec![(ElementType::Bf16, 2e11)], memory: 1e9, cache: 1e10 };
         let rows = [row("matmul", 20, 1_000_000), row("neg", 2, 0)];
         assert_eq!(rows[0].of_limit(&limits), Some(0.5));
@@ -287,13 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_begins_at_zero() {
+    fn trace_begins_at_zero() {
         let t = timeline(&[row("neg", 2, 0)], "m");
         let last = &t["traceEvents"][2];
         assert_eq!((&last["ph"], &last["ts"], &last["dur"]), (&json!("X"), &json!(0.0), &json!(2.0)));
     }
+
     #[test]
-    fn what_goes_on_beside_the_host_has_lines_of_its_own() {
+    fn asynchronous_tasks_have_separate_timeline_rows() {
         let at = |name: &str, start: u64, us: u64, is_async: bool| {
             let mut row = row(name, us, 0);
             (row.timing.start, row.timing.is_async) = (Duration::from_micros(start), is_async);

@@ -1,22 +1,18 @@
-//! `of-opt run`: inputs in, outputs out.
+//! `of-opt run`: executes a model or plan on inputs, and prints, writes or compares the outputs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
-use of_codegen::Summary;
 use of_diag::Diagnostics;
+use of_driver::compare::{self, Tolerance};
+use of_driver::{Backends, Session, SessionOptions, io_error, tensor_files};
 
-use crate::backends::Backends;
-use crate::cli::{Codegen, ModelFile, Shapes};
-use crate::compare::{self, Tolerance};
+use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
 use crate::console::Console;
-use crate::engine::Engine;
-use crate::inputs::InputFiles;
-use crate::ready::Request;
 use crate::show::{self, Labels};
-use crate::{driver, exit, values};
+use crate::workload::workload;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -27,7 +23,7 @@ pub struct Run {
     /// Inputs.
     #[command(flatten)]
     pub inputs: InputFiles,
-    /// Shapes; without --inputs, random inputs of these shapes are made up.
+    /// Shapes; without --inputs, random inputs of these shapes.
     #[command(flatten)]
     pub shapes: Shapes,
     /// Folder for output_0.pb, output_1.pb … in the order of the graph; without it the outputs are printed
@@ -45,10 +41,10 @@ pub struct Run {
     /// Compare with the output_0.pb (or .npy) … in a folder; exit code 1 where they differ
     #[arg(long, value_name = "DIR")]
     pub expect: Option<PathBuf>,
-    /// How far floats may be from --expect, as a share of the number expected
+    /// Relative tolerance of floats against --expect
     #[arg(long, value_name = "X", default_value_t = 1e-3, requires = "expect")]
     pub rtol: f64,
-    /// How far floats may be from --expect, whatever their size
+    /// Absolute tolerance of floats against --expect
     #[arg(long, value_name = "X", default_value_t = 1e-7, requires = "expect")]
     pub atol: f64,
     /// Code generation, for models that are not compiled yet.
@@ -65,35 +61,27 @@ pub enum Format {
     Npy,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the inputs do not fit, something is not supported, or the run fails.
-pub fn run(c: &Run, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn run(c: &Run, console: &Console) -> Result<(), Diagnostics> {
     let labels = c.labels.as_deref().map(Labels::read).transpose()?;
-    let summary = |summary: &Summary, console: &Console| {
-        if console.verbose > 0 {
-            super::compile::left_out(summary, console);
-        }
-    };
-    let backends = Backends::of(&c.codegen)?;
-    let request = Request {
-        model: &c.model,
-        inputs: &c.inputs,
-        shapes: &c.shapes,
-        codegen: &c.codegen,
-        backends: &backends,
-        makes_up: !c.shapes.shape.is_empty(),
-        summary,
-    };
-    let (plan, inputs) = request.ready(console)?;
-    let mut engine = Engine::open(Arc::new(plan), &inputs, driver::threads(c.codegen.threads), &backends)?;
-    let outputs = engine.run(inputs)?;
-    let names = engine.output_names();
+    let options = c.codegen.options()?;
+    let backends = Backends::new(&options)?;
+    let random = !c.shapes.shape.is_empty();
+    let workload = workload(&c.model, &c.inputs, &c.shapes, random, &c.codegen, &backends, console)?;
+    if let Some(summary) = workload.summary.as_ref().filter(|_| console.verbose > 0) {
+        super::compile::note_left_out(summary, console);
+    }
+    let session = SessionOptions { threads: options.worker_threads(), profile: false };
+    let mut session = Session::for_inputs(Arc::new(workload.plan), &workload.inputs, &session, &backends)?;
+    let outputs = session.run_values(workload.inputs)?;
+    let names = session.output_names();
     let results: Vec<(&str, of_ops::Value)> = names
         .iter()
         .zip(&outputs)
-        .map(|(name, value)| Ok((name.as_str(), values::from_runtime(value)?)))
+        .map(|(name, value)| Ok((name.as_str(), tensor_files::from_runtime(value)?)))
         .collect::<Result<_, Diagnostics>>()?;
     write(c, &results, labels.as_ref(), console)?;
     match &c.expect {
@@ -119,11 +107,11 @@ fn write(
         let text: String = results.iter().map(show).collect();
         return console.print(&text);
     };
-    std::fs::create_dir_all(dir).map_err(|e| exit::io(dir, "made", &e))?;
+    std::fs::create_dir_all(dir).map_err(|e| io_error(dir, "created", &e))?;
     for (i, (name, value)) in results.iter().enumerate() {
         match c.output_format {
-            Format::Pb => values::write_pb(&dir.join(format!("output_{i}.pb")), name, value)?,
-            Format::Npy => values::write_npy(&dir.join(format!("output_{i}.npy")), name, value)?,
+            Format::Pb => tensor_files::write_pb(&dir.join(format!("output_{i}.pb")), name, value)?,
+            Format::Npy => tensor_files::write_npy(&dir.join(format!("output_{i}.npy")), name, value)?,
         }
     }
     Ok(())

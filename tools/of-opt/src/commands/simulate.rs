@@ -6,24 +6,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use of_diag::{Code, Diagnostics};
+use of_codegen::kernel::schedule;
+use of_diag::Diagnostics;
+use of_driver::mesh::{self, RankSelection};
+use of_driver::prepare::{main_func, verify};
+use of_driver::session::{entry_point, mesh_session, run_error};
+use of_driver::{
+    Backends, CompileOptions, Generator, MeshOptions, Model, ModelOrPlan, Observer, SessionOptions, io_error, process,
+    random_inputs, shapes, simulation, tensor_files,
+};
 use of_ir::Module;
 use of_passes::specialize::Bindings;
-use of_plan::{ElementType, Exec, Plan, PlanFile, Program};
-use of_runtime::{CacheLevel, Link, Machine, RankClass, RanksOptions, RanksTimeline, TaskTiming, simulate_ranks};
+use of_plan::{Exec, Plan, PlanFile};
+use of_runtime::{RankClass, RanksOptions, RanksTimeline, TaskTiming};
+use of_sharding::MeshSpec;
 use of_sharding::html::{Event, Track};
-use of_sharding::{MeshAxis, MeshSpec};
 use serde_json::{Value, json};
 
 use super::bench::Limits;
-use crate::backends::Backends;
 use crate::cli::{Codegen, ModelFile, Shapes};
 use crate::console::Console;
-use crate::engine;
-use crate::model::{Model, Source, load};
-use crate::ranks::{self, Which};
-use crate::show::{bytes, count};
-use crate::{driver, exit, machine, random, shapes, trace, values};
+use crate::show::bytes;
+use crate::{exit, model_file, trace};
+use of_driver::count;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -60,67 +65,83 @@ pub struct Simulate {
 /// A task that takes so many times as long is later than anybody waits for.
 const MOST_JITTER: f64 = 1e6;
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// When the model or the mesh cannot be read, nothing fits, or something is not supported.
-pub fn simulate(c: &Simulate, console: &mut Console) -> Result<(), Diagnostics> {
-    let Some(mesh) = &c.codegen.mesh else {
+pub fn simulate(c: &Simulate, console: &Console) -> Result<(), Diagnostics> {
+    let Some(sharding) = c.codegen.mesh_options() else {
         return Err(exit::usage("--mesh is needed, e.g. cpu[2] or dgx-h100[4x8]").into());
     };
     if !(0.0..=MOST_JITTER).contains(&c.jitter) {
         return Err(exit::usage(format!("--jitter is a number from 0 to {MOST_JITTER}")).into());
     }
     c.limits.check()?;
-    let spec = MeshSpec::named(mesh)?;
+    let spec = MeshSpec::named(&sharding.mesh)?;
     let options = RanksOptions { seed: c.seed, iterations: 1, cores: spec.cores, jitter: c.jitter };
     // What is resident before the plan is: its weights are part of what the ranks take.
-    let before = machine::restart_peak();
-    match load(&c.model.model, console)? {
-        Model::Plan(plan) => {
-            c.codegen.checks_plan(&["--mesh"])?;
+    let before = process::restart_peak();
+    match model_file::open(&c.model.model, console)? {
+        ModelOrPlan::Plan(plan) => {
+            c.codegen.check_no_compile_flags(&["--mesh"])?;
             let plan: Arc<PlanFile> = Arc::from(plan);
             let predicted = predict(&options, plan.plan(), &spec)?;
-            let real = if c.run { Some(Measured::of(c, Arc::clone(&plan), before, console)?) } else { None };
-            say(c, &predicted, real, console)
+            let real = if c.run { Some(Measured::run(c, Arc::clone(&plan), before, console)?) } else { None };
+            print(c, &predicted, real, console)
         }
-        Model::Module(source) => {
-            driver::verify(&source.module)?;
-            let func = driver::main_func(&source.module)?;
+        ModelOrPlan::Model(source) => {
+            verify(&source.module)?;
+            let func = main_func(&source.module)?;
             let mut bindings = Bindings::default();
             shapes::bind(&c.shapes.shape, func, &mut bindings)?;
-            let backends = Backends::of(&c.codegen)?;
-            let which = if c.run { Which::All } else { Which::OneOfEach };
-            let ranked = ranks::prepare(&source.module, &bindings, &c.codegen, mesh, which, &backends, console)?;
-            let compiled = ranks::compile(&ranked, &source, &c.codegen, &backends, Vec::new(), console)?;
+            let compile = c.codegen.options()?;
+            let backends = Backends::new(&compile)?;
+            let selection = if c.run { RankSelection::All } else { RankSelection::OnePerClass };
+            let funcs = mesh::prepare(&source.module, &bindings, &sharding, &compile, selection, &backends, console)?;
+            let generator = Generator {
+                model: &source,
+                options: &compile,
+                backends: &backends,
+                schedules: &schedule::NONE,
+                observer: console,
+            };
+            let compiled = mesh::compile(&funcs, &generator)?;
             let predicted = predict(&options, compiled.plan(), &spec)?;
-            let before = machine::restart_peak();
-            let real = if c.run { Some(Measured::of(c, Arc::new(compiled.open()?), before, console)?) } else { None };
-            say(c, &predicted, real, console)
+            let before = process::restart_peak();
+            let real = if c.run { Some(Measured::run(c, Arc::new(compiled.open()?), before, console)?) } else { None };
+            print(c, &predicted, real, console)
         }
     }
 }
 
-/// What kinds of ranks do when they run a module, for a page that shows it.
+/// The timeline rows of the classes of ranks that execute a module, for an HTML page.
 ///
 /// # Errors
 /// As [`simulate`].
-pub fn lanes(
+pub fn timeline_rows(
     module: &Module,
-    source: &Source,
+    source: &Model,
     spec: &MeshSpec,
     mesh: &str,
-    console: &mut Console,
+    console: &Console,
 ) -> Result<Vec<Track>, Diagnostics> {
-    let codegen = Codegen { mesh: Some(mesh.into()), threads: Some(1), ..Codegen::default() };
-    let (backends, which) = (Backends::all(), Which::OneOfEach);
-    let ranked = ranks::prepare(module, &Bindings::default(), &codegen, mesh, which, &backends, console)?;
-    let compiled = ranks::compile(&ranked, source, &codegen, &backends, Vec::new(), console)?;
+    let sharding = MeshOptions { mesh: mesh.into(), ..MeshOptions::default() };
+    let options = CompileOptions { threads: 1, ..CompileOptions::default() };
+    let (backends, selection) = (Backends::builtin(), RankSelection::OnePerClass);
+    let funcs = mesh::prepare(module, &Bindings::default(), &sharding, &options, selection, &backends, console)?;
+    let generator = Generator {
+        model: source,
+        options: &options,
+        backends: &backends,
+        schedules: &schedule::NONE,
+        observer: console,
+    };
+    let compiled = mesh::compile(&funcs, &generator)?;
     let options = RanksOptions { cores: spec.cores, ..RanksOptions::default() };
-    let Predicted { plan, timeline } = predict(&options, compiled.plan(), spec)?;
-    let lane = |c: &RankClass| {
+    let Prediction { plan, timeline } = predict(&options, compiled.plan(), spec)?;
+    let row = |c: &RankClass| {
         let tasks = &plan.programs[c.program as usize].tasks;
-        let bar = |e: &of_runtime::simulator::SimEvent| Event {
+        let event = |e: &of_runtime::simulator::SimEvent| Event {
             name: tasks[e.task].name.clone(),
             start: e.start_ns as f64 * 1e-9,
             end: e.end_ns as f64 * 1e-9,
@@ -133,9 +154,9 @@ pub fn lanes(
             ("scratch", c.scratch_bytes),
             ("inputs and outputs", c.port_bytes),
         ];
-        Track { name: who(c), events: c.timeline.events.iter().map(bar).collect(), memory }
+        Track { name: who(c), events: c.timeline.events.iter().map(event).collect(), memory }
     };
-    Ok(timeline.classes.iter().map(lane).collect())
+    Ok(timeline.classes.iter().map(row).collect())
 }
 
 /// `rank 0 and 7 alike`.
@@ -144,32 +165,14 @@ fn who(c: &RankClass) -> String {
     if others == 0 { format!("rank {first}") } else { format!("rank {first} and {others} alike") }
 }
 
-/// What was predicted for a plan.
-struct Predicted<'p> {
+/// The predicted step of a plan.
+struct Prediction<'p> {
     plan: &'p Plan,
     timeline: RanksTimeline,
 }
 
-fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Result<Predicted<'p>, Diagnostics> {
-    let mesh = plan
-        .meshes
-        .first()
-        .ok_or_else(|| exit::error(Code::INPUT, "the plan is for one rank").hint("compile it with --mesh"))?;
-    let stages = mesh.stages().and_then(|axis| Some((axis, *mesh.extents().get(axis)?)));
-    let given = spec.shape();
-    let spec = &stages.map_or_else(|| spec.clone(), |(axis, stages)| spec.with_stage_axis(axis, stages));
-    if mesh.extents() != spec.shape() {
-        let cut = stages.map(|(axis, _)| format!(", axis {axis} of which are stages")).unwrap_or_default();
-        let what = format!("the plan is for a mesh of {:?}{cut}, the given one is {given:?}", mesh.extents());
-        let devices: usize = mesh.extents().iter().product();
-        let hint = format!("the mesh that it was compiled for has {devices} devices");
-        return Err(exit::error(Code::INPUT, what).hint(hint).into());
-    }
-    let machine = machine_of(spec);
-    let mut costs = |rank: u32, program: &Program| machine.costs_ns(plan, mesh, rank, program);
-    let timeline = simulate_ranks(plan, mesh, options, &mut costs)
-        .map_err(|e| Diagnostics::from(exit::error(Code::RUN, e.to_string())))?;
-    Ok(Predicted { plan, timeline })
+fn predict<'p>(options: &RanksOptions, plan: &'p Plan, spec: &MeshSpec) -> Result<Prediction<'p>, Diagnostics> {
+    Ok(Prediction { plan, timeline: simulation::simulate(plan, spec, options)? })
 }
 
 /// What a run took.
@@ -185,37 +188,37 @@ struct Measured {
 
 impl Measured {
     /// Runs a plan; `before` are the bytes of the process without it.
-    fn of(c: &Simulate, plan: Arc<PlanFile>, before: Option<u64>, console: &Console) -> Result<Measured, Diagnostics> {
+    fn run(c: &Simulate, plan: Arc<PlanFile>, before: Option<u64>, console: &Console) -> Result<Measured, Diagnostics> {
         let _progress = console.progress("measuring");
-        let program = engine::entry(&plan)?;
-        let types = program.inputs.iter().map(|p| (p.name.as_str(), values::port_type(p)));
-        let inputs = values::to_runtime_all(random::values(types)?)?;
+        let program = entry_point(&plan)?;
+        let types = program.inputs.iter().map(|p| (p.name.as_str(), tensor_files::port_type(p)));
+        let inputs = tensor_files::to_runtime_all(random_inputs::values(types)?)?;
         drop(program);
-        let mut session = driver::mesh_session(
-            Arc::clone(&plan),
-            0,
-            Some(driver::threads(c.codegen.threads)),
-            true,
-            &Backends::all(),
-        )?;
+        let options = SessionOptions { threads: c.codegen.options()?.worker_threads(), profile: true };
+        let mut session = mesh_session(Arc::clone(&plan), 0, &options, &Backends::builtin())?;
         let mut run = || -> Result<Duration, Diagnostics> {
-            session.run(&inputs).map_err(|e| driver::run_error(&e))?;
+            session.run(&inputs).map_err(|e| run_error(&e))?;
             Ok(session.step())
         };
         c.limits.warm_up(&mut || run().map(drop))?;
         let mut times = c.limits.measure(&mut run)?;
         times.sort();
-        let memory = before.zip(machine::peak_bytes()).map(|(a, b)| b.saturating_sub(a));
+        let memory = before.zip(process::peak_bytes()).map(|(a, b)| b.saturating_sub(a));
         let (best, median) = (times[0].as_secs_f64(), times[times.len() / 2].as_secs_f64());
         Ok(Measured { best, median, memory, tasks: session.timings(0) })
     }
 }
 
-fn say(c: &Simulate, predicted: &Predicted<'_>, real: Option<Measured>, console: &Console) -> Result<(), Diagnostics> {
-    let Predicted { plan, timeline } = predicted;
+fn print(
+    c: &Simulate,
+    predicted: &Prediction<'_>,
+    real: Option<Measured>,
+    console: &Console,
+) -> Result<(), Diagnostics> {
+    let Prediction { plan, timeline } = predicted;
     if let Some(path) = &c.trace {
         let text = events(timeline, plan).to_string();
-        of_files::write(path, text).map_err(|e| exit::io(path, "write", &e))?;
+        of_files::write(path, text).map_err(|e| io_error(path, "written", &e))?;
         console.note(&format!("the timeline is in {}", path.display()));
     }
     if c.json {
@@ -276,25 +279,6 @@ fn tasks(out: &mut String, t: &RanksTimeline, real: &[TaskTiming]) {
         let predicted = ms((e.end_ns - e.start_ns - e.waited_ns) as f64 * 1e-9);
         let mean = ms(r.total.as_secs_f64() / r.calls.max(1) as f64);
         let _ = writeln!(out, "{predicted:>12}{mean:>12}{:>12}  {}", ms(r.min.as_secs_f64()), r.name);
-    }
-}
-
-/// The machine of a mesh.
-fn machine_of(spec: &MeshSpec) -> Machine {
-    let near = |list: &[of_sharding::CacheLevel]| {
-        list.iter().map(|n| CacheLevel { bytes: n.bytes as u64, bandwidth: n.bandwidth }).collect::<Vec<_>>()
-    };
-    let link = |a: &MeshAxis| Link { bandwidth: a.bandwidth, latency: a.latency, short: near(&a.cache) };
-    let element = |name: &String| ElementType::ALL.iter().copied().find(|t| t.name() == *name);
-    Machine {
-        flops: spec.flops.iter().filter_map(|(name, peak)| Some((element(name)?, *peak))).collect(),
-        other_flops: spec.flops.get("other").copied().unwrap_or(f64::INFINITY),
-        pointwise: spec.pointwise.unwrap_or(f64::INFINITY),
-        bandwidth: spec.bandwidth,
-        caches: near(&spec.caches),
-        ranks_per_core: spec.cores.map_or(1.0, |cores| (spec.devices() as f64 / cores as f64).max(1.0)),
-        overhead: spec.overhead,
-        links: spec.axes.iter().map(link).collect(),
     }
 }
 

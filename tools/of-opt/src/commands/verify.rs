@@ -2,13 +2,15 @@
 
 use clap::Args;
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
+use of_driver::prepare;
 use of_plan::PlanFile;
 
 use crate::cli::ModelFile;
 use crate::console::Console;
-use crate::driver;
-use crate::model::{Model, load};
-use crate::show::{bytes, count};
+use crate::model_file;
+use crate::show::bytes;
+use of_driver::ModelOrPlan;
+use of_driver::count;
 
 /// Flags.
 #[derive(Args, Debug)]
@@ -18,19 +20,19 @@ pub struct Verify {
     pub model: ModelFile,
 }
 
-/// Runs it.
+/// Executes the subcommand.
 ///
 /// # Errors
 /// Everything that is wrong.
-pub fn verify(c: &Verify, console: &mut Console) -> Result<(), Diagnostics> {
+pub fn verify(c: &Verify, console: &Console) -> Result<(), Diagnostics> {
     let path = c.model.model.display();
-    let text = match load(&c.model.model, console)? {
-        Model::Module(source) => {
-            driver::verify(&source.module)?;
+    let text = match model_file::open(&c.model.model, console)? {
+        ModelOrPlan::Model(source) => {
+            prepare::verify(&source.module)?;
             let ops: usize = source.module.funcs.values().map(|f| f.graph.walk().len()).sum();
             format!("{path}: valid, {}, {}\n", count(source.module.funcs.len(), "function"), count(ops, "op"))
         }
-        Model::Plan(plan) => {
+        ModelOrPlan::Plan(plan) => {
             prove(&plan)?;
             let programs = &plan.plan().programs;
             let peak = programs.iter().map(|p| p.peak_bytes).max().unwrap_or(0);

@@ -9,11 +9,10 @@ use of_diag::Location;
 use of_ir::{Attrs, DType, Func, Graph, Module, Rewriter, Type, ValueId};
 use of_ops::structural::{Constant, NoneValue, Return};
 use of_ops::{Op, OpDecl, Value, interpret};
-use of_passes::Manager;
+use of_passes::{CPU_PIPELINE, Manager};
 use of_plan::{Environment, PlanBuilder, PlanInfo};
 
 use crate::backends::Backends;
-use crate::driver::CPU_PIPELINE;
 
 /// How many samples of an op are tried.
 const SAMPLES: u64 = 12;
@@ -119,7 +118,7 @@ fn left_out(func: Func) -> Option<Vec<String>> {
     let info =
         PlanInfo { compiler_version: String::new(), model: String::new(), flags: Vec::new(), inputs: Vec::new() };
     let mut builder = PlanBuilder::new(info, environment);
-    let backends = Backends::all();
+    let backends = Backends::builtin();
     let compilers = backends.compilers();
     let target = Target::new(isa, &compilers);
     let lowered = lower(module.main()?, &target, &mut builder).ok()?;

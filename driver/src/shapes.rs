@@ -1,4 +1,4 @@
-//! `--shape` and `--variant`: numbers and ranges for what a model leaves open.
+//! Shape bindings as text: numbers and ranges for the open dimensions of a model.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,9 @@ use of_passes::specialize::{Bindings, bind_input, open_symbols};
 use of_plan::{Port, Program};
 use of_tensorrt::{Range, Ranges};
 
-use crate::console::Console;
-use crate::{exit, values};
+use crate::error::error;
+use crate::observer::Observer;
+use crate::tensor_files as values;
 
 /// Reads `batch=8` (a named dimension) or `x=1x3x224x224` (an input's shape) into `bindings`.
 ///
@@ -49,8 +50,7 @@ pub fn bind_ranges(
 
 /// A spec with three ends: what is the same at all of them is a number.
 fn bind_range(spec: &str, func: &Func, bindings: &mut Bindings, ranges: &mut Ranges) -> Result<(), Diagnostic> {
-    let wrong =
-        |what: String| exit::error(Code::INPUT, what).hint("MIN:OPT:MAX are numbers or shapes that rise from 1 on");
+    let wrong = |what: String| error(Code::INPUT, what).hint("MIN:OPT:MAX are numbers or shapes that rise from 1 on");
     let (name, value) = spec.rsplit_once('=').unwrap_or((spec, ""));
     let Ok([min, opt, max]) = <[&str; 3]>::try_from(value.split(':').collect::<Vec<_>>()) else {
         return Err(wrong(format!("'{value}' is no range (of '{name}')")));
@@ -80,29 +80,27 @@ fn bind_range(spec: &str, func: &Func, bindings: &mut Bindings, ranges: &mut Ran
 fn parse(spec: &str) -> Result<(&str, Vec<usize>), Diagnostic> {
     let Some((name, value)) = spec.rsplit_once('=') else {
         let what = format!("'{spec}' is no shape");
-        return Err(
-            exit::error(Code::INPUT, what).hint("write NAME=NUMBER for a dimension or NAME=1x3x224x224 for an input")
-        );
+        return Err(error(Code::INPUT, what).hint("write NAME=NUMBER for a dimension or NAME=1x3x224x224 for an input"));
     };
     if value.contains(':') {
         let what = format!("'{spec}' is a range, and here a number is needed");
-        return Err(exit::error(Code::INPUT, what).hint("--shape of compile and of explain --placement takes ranges"));
+        return Err(error(Code::INPUT, what).hint("--shape of compile and of explain --placement takes ranges"));
     }
     let Some(dims) = parse_dims(value) else {
         let what = format!("'{value}' is no shape (of '{name}')");
-        return Err(exit::error(Code::INPUT, what).hint("numbers from 0 joined by 'x', e.g. 1x3x224x224"));
+        return Err(error(Code::INPUT, what).hint("numbers from 0 joined by 'x', e.g. 1x3x224x224"));
     };
     Ok((name, dims))
 }
 
 fn given_twice<T: std::fmt::Display>(name: &str, a: T, b: T) -> Diagnostic {
-    exit::error(Code::INPUT, format!("dimension '{name}' is given as {a} and as {b}"))
+    error(Code::INPUT, format!("dimension '{name}' is given as {a} and as {b}"))
 }
 
 fn no_such(name: &str, symbols: &[String], inputs: &[String]) -> Diagnostic {
     let list = |names: &[String]| if names.is_empty() { "none".to_string() } else { names.join(", ") };
     let hint = format!("its open dimensions are {}; its inputs are {}", list(symbols), list(inputs));
-    exit::error(Code::INPUT, format!("the model has no dimension or input '{name}'")).hint(hint)
+    error(Code::INPUT, format!("the model has no dimension or input '{name}'")).hint(hint)
 }
 
 fn bind_one(spec: &str, func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostic> {
@@ -129,26 +127,26 @@ fn parse_dims(text: &str) -> Option<Vec<usize>> {
     text.split('x').map(|d| d.trim().parse().ok()).collect()
 }
 
-/// Gives 1 to every dimension that is still open, with a warning that names them.
+/// Binds every open dimension to 1, with a warning that names them.
 pub fn default_open(func: &Func, bindings: &mut Bindings) -> Option<Diagnostic> {
     let open: Vec<String> = open_symbols(func).into_iter().filter(|s| !bindings.contains_key(s)).collect();
     for name in &open {
         bindings.insert(name.clone(), 1);
     }
-    taken_as_one(&open)
+    assumed_as_one(&open)
 }
 
-/// The warning that names dimensions which nothing is said of.
-fn taken_as_one(open: &[String]) -> Option<Diagnostic> {
+/// The warning that names unbound dimensions.
+fn assumed_as_one(open: &[String]) -> Option<Diagnostic> {
     if open.is_empty() {
         return None;
     }
     let list: Vec<String> = open.iter().map(|s| format!("'{s}'")).collect();
     let flags: Vec<String> = open.iter().map(|s| format!("{s}=NUMBER")).collect();
     let what = format!(
-        "nothing says how large {} {}: 1 is taken",
-        list.join(", "),
-        if open.len() == 1 { "is" } else { "are" }
+        "no extent for {} {}: 1 is assumed",
+        if open.len() == 1 { "dimension" } else { "dimensions" },
+        list.join(", ")
     );
     Some(
         Diagnostic::warning(Code::INPUT, of_diag::Location::Unknown, what)
@@ -158,24 +156,24 @@ fn taken_as_one(open: &[String]) -> Option<Diagnostic> {
 
 /// The types of the inputs of a program, with numbers for its open dimensions as [`bind`] takes them.
 ///
-/// A named dimension that nothing is said of becomes 1, with a warning. An input that stays open has no type here.
+/// An unbound dimension becomes 1, with a warning. An input of unknown shape has no type here.
 ///
 /// # Errors
 /// When a name does not exist, a shape does not fit its input, or two of them contradict each other.
-pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result<Vec<Option<Type>>, Diagnostics> {
+pub fn of_plan(specs: &[String], program: &Program, observer: &dyn Observer) -> Result<Vec<Option<Type>>, Diagnostics> {
     let mut symbols = vec![-1; program.symbols.len()];
     let mut shapes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for spec in specs.iter().map(|s| s.trim()).filter(|s| !s.is_empty()) {
         let (name, dims) = parse(spec)?;
         if let (Some(symbol), [n]) = (program.symbols.iter().position(|s| s == name), &dims[..]) {
-            tell(program, &mut symbols, symbol, i64::try_from(*n).unwrap_or(i64::MAX))?;
+            set_symbol(program, &mut symbols, symbol, i64::try_from(*n).unwrap_or(i64::MAX))?;
         } else if let Some(port) = program.inputs.iter().find(|p| p.name == name) {
             let extents: Vec<i64> = dims.iter().map(|d| i64::try_from(*d).unwrap_or(i64::MAX)).collect();
             port.accepts(Some((port.dtype(), &extents)), program)
-                .map_err(|e| exit::error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
+                .map_err(|e| error(Code::INPUT, format!("--shape {spec}: it {e}")))?;
             for (axis, n) in extents.iter().enumerate() {
                 if let Some((symbol, n)) = port.extent(axis, program).and_then(|e| e.solve(*n)) {
-                    tell(program, &mut symbols, symbol as usize, n)?;
+                    set_symbol(program, &mut symbols, symbol as usize, n)?;
                 }
             }
             shapes.insert(name, dims);
@@ -184,7 +182,7 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
             return Err(no_such(name, &program.symbols, &inputs).into());
         }
     }
-    // Symbols that are extents of inputs; the others are told by results.
+    // Symbols that are extents of inputs; results determine the others.
     let extents = |p: &Port| (0..p.dims.len()).filter_map(|a| p.extent(a, program)?.as_symbol()).collect::<Vec<_>>();
     let named = program.inputs.iter().filter(|p| !shapes.contains_key(p.name.as_str())).flat_map(extents);
     let mut open: Vec<usize> = named.map(|s| s as usize).filter(|s| symbols.get(*s) == Some(&-1)).collect();
@@ -192,8 +190,8 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
     open.dedup();
     open.iter().for_each(|s| symbols[*s] = 1);
     let names: Vec<String> = open.iter().map(|s| program.symbols[*s].clone()).collect();
-    if let Some(warning) = taken_as_one(&names) {
-        console.say(&warning);
+    if let Some(warning) = assumed_as_one(&names) {
+        observer.diagnostic(&warning);
     }
     let dim = |p: &Port, axis: usize| match p.dims[axis] {
         d if d >= 0 => Dim::from(d),
@@ -214,7 +212,7 @@ pub fn of_plan(specs: &[String], program: &Program, console: &Console) -> Result
 }
 
 /// A symbol has this value.
-fn tell(program: &Program, symbols: &mut [i64], symbol: usize, n: i64) -> Result<(), Diagnostic> {
+fn set_symbol(program: &Program, symbols: &mut [i64], symbol: usize, n: i64) -> Result<(), Diagnostic> {
     match symbols.get_mut(symbol) {
         Some(old) if *old >= 0 && *old != n => Err(given_twice(&program.symbols[symbol], *old, n)),
         Some(old) => {
@@ -225,7 +223,7 @@ fn tell(program: &Program, symbols: &mut [i64], symbol: usize, n: i64) -> Result
     }
 }
 
-/// What a program is called that was made for these numbers.
+/// The name of the program for these bindings.
 pub fn program_name(bindings: &Bindings) -> String {
     if bindings.is_empty() {
         return "main".into();
@@ -261,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_and_unknown_names_are_refused() {
+    fn contradictions_and_unknown_names_are_rejected() {
         assert_eq!(bound(&["batch=1", "batch=2"]).unwrap_err(), "dimension 'batch' is given as 1 and as 2");
         assert_eq!(bound(&["q=1"]).unwrap_err(), "the model has no dimension or input 'q'");
         assert_eq!(bound(&["x=axb"]).unwrap_err(), "'axb' is no shape (of 'x')");
@@ -270,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_those_of_symbols() {
+    fn ranges_bind_symbols() {
         let ranged = |specs: &[&str]| -> Result<(Bindings, Vec<String>), String> {
             let (mut b, mut r) = (Bindings::new(), Ranges::new());
             let specs: Vec<String> = specs.iter().map(|s| (*s).to_string()).collect();
@@ -295,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_open_is_one_and_named() {
+    fn unbound_dimensions_default_to_one_with_a_warning() {
         let mut b = bound(&["s=3"]).unwrap();
         let w = default_open(&func(), &mut b).unwrap();
-        assert_eq!(w.message, "nothing says how large 'batch' is: 1 is taken");
+        assert_eq!(w.message, "no extent for dimension 'batch': 1 is assumed");
         assert_eq!(b["batch"], 1);
         assert!(default_open(&func(), &mut b).is_none());
     }

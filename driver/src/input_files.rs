@@ -1,27 +1,20 @@
-//! `--inputs`: from files to values in the order of the model's inputs.
+//! Input files: from folders, `.pb`, `.npy` and `.npz` files to values in the order of the model's inputs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use of_diag::{Code, Diagnostic, Diagnostics};
 use of_ir::{Func, Type};
 use of_ops::Value;
 use of_passes::specialize::{Bindings, bind_input};
 use of_plan::PlanFile;
 
-use crate::{engine, exit, values};
-
-/// Where inputs come from.
-#[derive(Args, Debug, Clone, Default)]
-pub struct InputFiles {
-    /// A folder with input_0.pb, input_1.npy … or NAME.npy, or files: NAME=FILE, FILE in order, FILE.npz
-    #[arg(long = "inputs", value_name = "DIR|NAME=FILE", num_args = 1..)]
-    pub inputs: Vec<String>,
-}
+use crate::error::{error, io_error};
+use crate::session::entry_point;
+use crate::tensor_files as values;
 
 /// A value for an input.
-pub struct Given {
+pub struct NamedValue {
     /// Name of the input.
     pub name: String,
     /// Its value.
@@ -41,11 +34,11 @@ enum Key {
     Name(String),
 }
 
-/// Reads what is given for the inputs of `func`, in any order; not all need be there.
+/// Reads values for inputs of `func`, in any order; inputs may be missing.
 ///
 /// # Errors
 /// When a file cannot be read, or is for no input or for the same as another.
-pub fn read(files: &InputFiles, func: &Func) -> Result<Vec<Given>, Diagnostics> {
+pub fn read(files: &[String], func: &Func) -> Result<Vec<NamedValue>, Diagnostics> {
     let ports: Vec<Port> =
         func.inputs.iter().zip(func.input_types()).map(|(n, ty)| Port { name: n.clone(), ty: Some(ty) }).collect();
     read_ports(files, &ports)
@@ -55,8 +48,8 @@ pub fn read(files: &InputFiles, func: &Func) -> Result<Vec<Given>, Diagnostics> 
 ///
 /// # Errors
 /// As [`read`], and when one is missing.
-pub fn read_for_plan(files: &InputFiles, plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
-    let program = engine::entry(plan)?;
+pub fn read_for_plan(files: &[String], plan: &PlanFile) -> Result<Vec<Value>, Diagnostics> {
+    let program = entry_point(plan)?;
     let ports: Vec<Port> =
         program.inputs.iter().map(|p| Port { name: p.name.clone(), ty: values::port_type(p) }).collect();
     let text: Vec<String> = program.inputs.iter().map(|p| format!("{}: {}", p.name, p.type_text(&program))).collect();
@@ -65,11 +58,11 @@ pub fn read_for_plan(files: &InputFiles, plan: &PlanFile) -> Result<Vec<Value>, 
     Ok(ordered.into_iter().map(|g| g.value).collect())
 }
 
-/// Brings what is given into the order of the inputs of `func` and checks that it fits them.
+/// Sorts values into the order of the inputs of `func`, and checks their element types.
 ///
 /// # Errors
 /// When one is missing or has another type.
-pub fn in_order(given: Vec<Given>, func: &Func) -> Result<Vec<Given>, Diagnostics> {
+pub fn in_order(given: Vec<NamedValue>, func: &Func) -> Result<Vec<NamedValue>, Diagnostics> {
     let types = func.input_types();
     let text: Vec<String> = func.inputs.iter().zip(&types).map(|(n, t)| format!("{n}: {t}")).collect();
     let ordered = order(given, func.inputs.iter().map(String::as_str), &text)?;
@@ -85,11 +78,11 @@ pub fn in_order(given: Vec<Given>, func: &Func) -> Result<Vec<Given>, Diagnostic
     errors.into_result(ordered)
 }
 
-/// Learns the numbers of named dimensions from values.
+/// Binds named dimensions to the extents of values.
 ///
 /// # Errors
 /// When shapes contradict the model or each other.
-pub fn bind(given: &[Given], func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostics> {
+pub fn bind(given: &[NamedValue], func: &Func, bindings: &mut Bindings) -> Result<(), Diagnostics> {
     let mut errors = Diagnostics::default();
     for g in given {
         if let Value::Tensor(t) = &g.value
@@ -102,11 +95,11 @@ pub fn bind(given: &[Given], func: &Func, bindings: &mut Bindings) -> Result<(),
 }
 
 fn order<'a>(
-    given: Vec<Given>,
+    given: Vec<NamedValue>,
     names: impl Iterator<Item = &'a str>,
     text: &[String],
-) -> Result<Vec<Given>, Diagnostics> {
-    let mut by_name: BTreeMap<String, Given> = given.into_iter().map(|g| (g.name.clone(), g)).collect();
+) -> Result<Vec<NamedValue>, Diagnostics> {
+    let mut by_name: BTreeMap<String, NamedValue> = given.into_iter().map(|g| (g.name.clone(), g)).collect();
     let (mut ordered, mut missing) = (Vec::new(), Vec::new());
     for (name, text) in names.zip(text) {
         match by_name.remove(name) {
@@ -117,17 +110,17 @@ fn order<'a>(
     if missing.is_empty() {
         return Ok(ordered);
     }
-    let what = format!("nothing is given for {}", missing.join(", "));
-    Err(exit::error(Code::INPUT, what).hint(
-        "--inputs takes a folder with input_0.pb (or .npy) …, or NAME=FILE; --shape NAME=1x3 instead has values of that shape made up"
+    let what = format!("no value for input {}", missing.join(", "));
+    Err(error(Code::INPUT, what).hint(
+        "--inputs takes a folder with input_0.pb (or .npy) …, or NAME=FILE; --shape NAME=1x3 takes random values of that shape"
     ).into())
 }
 
-fn read_ports(files: &InputFiles, ports: &[Port]) -> Result<Vec<Given>, Diagnostics> {
+fn read_ports(files: &[String], ports: &[Port]) -> Result<Vec<NamedValue>, Diagnostics> {
     let mut found: BTreeMap<Key, PathBuf> = BTreeMap::new();
     let mut given: Vec<(String, Value)> = Vec::new();
     let mut next = 0;
-    for item in &files.inputs {
+    for item in files {
         let (name, path) = split(item, ports);
         if name.is_none() && path.is_dir() {
             folder(&path, ports, &mut found)?;
@@ -143,9 +136,9 @@ fn read_ports(files: &InputFiles, ports: &[Port]) -> Result<Vec<Given>, Diagnost
     let mut seen: BTreeMap<String, ()> = BTreeMap::new();
     let twice = given.iter().find(|(n, _)| seen.insert(n.clone(), ()).is_some());
     if let Some((name, _)) = twice {
-        return Err(exit::error(Code::INPUT, format!("input '{name}' is given twice")).into());
+        return Err(error(Code::INPUT, format!("input '{name}' is given twice")).into());
     }
-    Ok(given.into_iter().map(|(name, value)| Given { name, value }).collect())
+    Ok(given.into_iter().map(|(name, value)| NamedValue { name, value }).collect())
 }
 
 /// `NAME=FILE`, or a file or folder whose name may hold `=`.
@@ -168,12 +161,12 @@ fn has_extension(path: &Path, ext: &str) -> bool {
     path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ext))
 }
 
-/// `input_3.pb`, or `NAME.npy` for an input of that name. Everything else in the folder is somebody else's.
+/// `input_3.pb`, or `NAME.npy` for an input of that name. Other files in the folder are ignored.
 fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Result<(), Diagnostics> {
-    let entries = std::fs::read_dir(dir).map_err(|e| exit::io(dir, "read", &e))?;
+    let entries = std::fs::read_dir(dir).map_err(|e| io_error(dir, "read", &e))?;
     let mut any = false;
     for entry in entries {
-        let path = entry.map_err(|e| exit::io(dir, "read", &e))?.path();
+        let path = entry.map_err(|e| io_error(dir, "read", &e))?.path();
         let Some(stem) = path.file_stem().and_then(|s| s.to_str()) else { continue };
         if !has_extension(&path, "pb") && !has_extension(&path, "npy") {
             continue;
@@ -187,7 +180,7 @@ fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Res
         any = true;
         if let Some(other) = found.insert(key, path.clone()) {
             let what = format!("'{}' and '{}' are for the same input", other.display(), path.display());
-            return Err(exit::error(Code::INPUT, what).into());
+            return Err(error(Code::INPUT, what).into());
         }
     }
     if any || ports.is_empty() {
@@ -195,7 +188,7 @@ fn folder(dir: &Path, ports: &[Port], found: &mut BTreeMap<Key, PathBuf>) -> Res
     }
     let names: Vec<&str> = ports.iter().map(|p| p.name.as_str()).collect();
     let what = format!("'{}' holds no inputs", dir.display());
-    Err(exit::error(Code::INPUT, what)
+    Err(error(Code::INPUT, what)
         .hint(format!("it must hold input_0.pb (or .npy) …, or NAME.npy for {}", names.join(", ")))
         .into())
 }
@@ -215,7 +208,7 @@ fn archive(path: &Path, ports: &[Port]) -> Result<Vec<(String, Value)>, Diagnost
 fn values_of(found: &BTreeMap<Key, PathBuf>, ports: &[Port]) -> Result<Vec<(String, Value)>, Diagnostics> {
     let mut out = Vec::new();
     // The names that the files themselves give.
-    let mut own_names: Vec<Option<String>> = Vec::new();
+    let mut names_in_files: Vec<Option<String>> = Vec::new();
     for (key, path) in found {
         let port = match key {
             Key::Index(i) => ports.get(*i),
@@ -223,15 +216,15 @@ fn values_of(found: &BTreeMap<Key, PathBuf>, ports: &[Port]) -> Result<Vec<(Stri
         };
         let Some(port) = port else { return Err(no_input(key, path, ports)) };
         let file = values::read(path, port.ty.as_ref())?;
-        own_names.push(if matches!(key, Key::Index(_)) { file.name } else { Some(port.name.clone()) });
+        names_in_files.push(if matches!(key, Key::Index(_)) { file.name } else { Some(port.name.clone()) });
         out.push((port.name.clone(), file.value));
     }
-    // Files that say which inputs they are for are believed, when all do so and without contradiction.
-    let mut believed: Vec<&str> = own_names.iter().flatten().map(String::as_str).collect();
-    believed.sort_unstable();
-    believed.dedup();
-    if believed.len() == out.len() && believed.iter().all(|n| ports.iter().any(|p| p.name == **n)) {
-        for ((name, _), own) in out.iter_mut().zip(own_names) {
+    // Names in the files decide when every file has one and they do not conflict.
+    let mut names: Vec<&str> = names_in_files.iter().flatten().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() == out.len() && names.iter().all(|n| ports.iter().any(|p| p.name == **n)) {
+        for ((name, _), own) in out.iter_mut().zip(names_in_files) {
             *name = own.unwrap_or_default();
         }
     }
@@ -247,7 +240,7 @@ fn no_input(key: &Key, path: &Path, ports: &[Port]) -> Diagnostics {
     let what = format!("the model has no {which}, which '{}' is for", path.display());
     let hint =
         if names.is_empty() { "it has no inputs".into() } else { format!("its inputs are {}", names.join(", ")) };
-    exit::error(Code::INPUT, what).hint(hint).into()
+    error(Code::INPUT, what).hint(hint).into()
 }
 
 #[cfg(test)]
@@ -282,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_type() {
+    fn missing_inputs_are_named_with_their_types() {
         let e = order(Vec::new(), ["x"].into_iter(), &["x: tensor<1xf32>".into()]).err().unwrap();
-        assert_eq!(e.0[0].message, "nothing is given for x: tensor<1xf32>");
+        assert_eq!(e.0[0].message, "no value for input x: tensor<1xf32>");
     }
 }

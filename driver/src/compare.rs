@@ -1,4 +1,4 @@
-//! `--expect`: whether results are those that files say.
+//! Comparison of outputs with expected values in files.
 
 use std::path::Path;
 
@@ -6,9 +6,10 @@ use of_diag::{Code, Diagnostics};
 use of_ir::{DType, Elements, Tensor, Type};
 use of_ops::Value;
 
-use crate::{exit, values};
+use crate::error::error;
+use crate::tensor_files as values;
 
-/// How far floats may lie apart: `|a - b| <= absolute + relative * |b|`, where b is what is expected.
+/// Tolerance of floats: `|a - b| <= absolute + relative * |b|`, where b is what is expected.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     /// Of the expected number's size.
@@ -28,14 +29,14 @@ pub fn with_folder(dir: &Path, results: &[(&str, Value)], tolerance: Tolerance) 
         let path = if pb.is_file() { pb } else { dir.join(format!("output_{i}.npy")) };
         let expected = values::read(&path, kind(value).as_ref())?.value;
         if let Err(why) = compare(value, &expected, tolerance) {
-            let what = format!("output '{name}' is not what is expected: {why}");
-            errors.0.push(exit::error(Code::RUN, what));
+            let what = format!("output '{name}' differs from the expected value: {why}");
+            errors.0.push(error(Code::RUN, what));
         }
     }
     errors.into_result(())
 }
 
-/// What kind of value a file is to hold: one like this.
+/// The type that a file is read as: that of the result.
 fn kind(value: &Value) -> Option<Type> {
     match value {
         Value::Sequence(_) => Some(Type::Sequence(Box::new(Type::None))),
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_may_differ_a_little() {
+    fn floats_are_compared_with_tolerance() {
         let inf = f32::INFINITY;
         of(&[1.0005, 0.0, f32::NAN, inf], &[1.0, 1e-8, f32::NAN, inf]).unwrap();
         assert_eq!(
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_values_are_told_apart() {
+    fn different_kinds_of_values_differ() {
         let one = || Value::Tensor(Tensor::scalar(1i64));
         let list = |n: usize| Value::Sequence(vec![one(); n]);
         let some = Value::Optional(Some(Box::new(list(1))));

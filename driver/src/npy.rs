@@ -7,7 +7,7 @@ use std::path::Path;
 use of_diag::{Code, Diagnostic};
 use of_ir::{Blob, DType, Tensor};
 
-use crate::exit;
+use crate::error::{error, io_error};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -16,7 +16,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// # Errors
 /// When the file cannot be read, is damaged, or holds elements that no tensor has.
 pub fn read(path: &Path) -> Result<Tensor, Diagnostic> {
-    let bytes = std::fs::read(path).map_err(|e| exit::io(path, "read", &e))?;
+    let bytes = std::fs::read(path).map_err(|e| io_error(path, "read", &e))?;
     array(&bytes).map_err(|why| damaged(path, &why))
 }
 
@@ -25,7 +25,7 @@ pub fn read(path: &Path) -> Result<Tensor, Diagnostic> {
 /// # Errors
 /// As [`read`].
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
-    let file = File::open(path).map_err(|e| exit::io(path, "read", &e))?;
+    let file = File::open(path).map_err(|e| io_error(path, "read", &e))?;
     let mut archive = zip::ZipArchive::new(file).map_err(|e| damaged(path, &e.to_string()))?;
     let mut arrays = Vec::new();
     for i in 0..archive.len() {
@@ -45,7 +45,7 @@ pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
 pub fn write(path: &Path, tensor: &Tensor) -> Result<(), Diagnostic> {
     let (Some(descr), Some(data)) = (descr(tensor.dtype()), tensor.bytes()) else {
         let what = format!("NumPy has no array of {}", tensor.dtype());
-        return Err(exit::error(Code::INPUT, what).hint("--output-format pb writes any value"));
+        return Err(error(Code::INPUT, what).hint("--output-format pb writes any value"));
     };
     let dims: Vec<String> = tensor.dims().iter().map(|d| format!("{d},")).collect();
     let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
@@ -53,13 +53,13 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<(), Diagnostic> {
     let padded = (header.len() + 11).next_multiple_of(64) - 11;
     header.extend(std::iter::repeat_n(' ', padded - header.len()));
     header.push('\n');
-    let length = u16::try_from(header.len()).map_err(|_| exit::error(Code::INPUT, "the array has too many axes"))?;
+    let length = u16::try_from(header.len()).map_err(|_| error(Code::INPUT, "the array has too many axes"))?;
     let bytes = [MAGIC, &[1, 0], &length.to_le_bytes(), header.as_bytes(), data].concat();
-    of_files::write(path, bytes).map_err(|e| exit::io(path, "write", &e))
+    of_files::write(path, bytes).map_err(|e| io_error(path, "written", &e))
 }
 
 fn damaged(path: &Path, why: &str) -> Diagnostic {
-    exit::error(Code::INPUT, format!("{} is not a NumPy file that can be read: {why}", path.display()))
+    error(Code::INPUT, format!("{} is not a NumPy file that can be read: {why}", path.display()))
 }
 
 /// The types that both sides know.

@@ -8,7 +8,8 @@ use of_ir::{Dim, TensorType, Type};
 use of_ops::Value;
 use of_plan::Port;
 
-use crate::{exit, npy};
+use crate::error::error;
+use crate::npy;
 
 /// A value and the name that its file gives it.
 pub struct Named {
@@ -55,7 +56,7 @@ pub fn write_npy(path: &Path, name: &str, value: &Value) -> Result<(), Diagnosti
         Value::Tensor(t) => Ok(npy::write(path, t)?),
         _ => {
             let what = format!("output '{name}' is no tensor, which is all that .npy can hold");
-            Err(exit::error(Code::INPUT, what).hint("--output-format pb writes any value").into())
+            Err(error(Code::INPUT, what).hint("--output-format pb writes any value").into())
         }
     }
 }
@@ -68,7 +69,7 @@ pub fn to_runtime_all(values: Vec<Value>) -> Result<Vec<of_runtime::Value>, Diag
     // Each is gone before the next is made, so that memory holds one set of them.
     values
         .into_iter()
-        .map(|v| of_reference::to_runtime(&v).map_err(|e| exit::error(Code::INPUT, e.to_string()).into()))
+        .map(|v| of_reference::to_runtime(&v).map_err(|e| error(Code::INPUT, e.to_string()).into()))
         .collect()
 }
 
@@ -77,7 +78,7 @@ pub fn to_runtime_all(values: Vec<Value>) -> Result<Vec<of_runtime::Value>, Diag
 /// # Errors
 /// When it contradicts its own type.
 pub fn from_runtime(v: &of_runtime::Value) -> Result<Value, Diagnostics> {
-    of_reference::from_runtime(v).map_err(|e| exit::error(Code::RUN, e.to_string()).into())
+    of_reference::from_runtime(v).map_err(|e| error(Code::RUN, e.to_string()).into())
 }
 
 /// The type of a tensor; nothing for other values.

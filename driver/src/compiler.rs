@@ -1,0 +1,287 @@
+//! The compiler: from a model and typed options to a compiled model.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use of_codegen::kernel::schedule::{self, Schedules};
+use of_codegen::toolchain::cache::Cache;
+use of_codegen::{Compiled, Summary};
+use of_diag::{Code, Diagnostics};
+use of_ir::{Func, Type};
+use of_passes::specialize::Bindings;
+use of_plan::PlanFile;
+use of_tensorrt::Ranges;
+
+use crate::backends::Backends;
+use crate::error::error;
+use crate::generate::Generator;
+use crate::mesh::RankSelection;
+use crate::model::Model;
+use crate::observer::{Observer, Silent};
+use crate::options::{CompileOptions, MeshOptions, Precision, SessionOptions, Target};
+use crate::prepare::{main_func, prepare, verify};
+use crate::session::Session;
+use crate::{input_files, mesh, precision, shapes, tune};
+
+/// Compiles models. Each method sets one option; [`Compiler::compile`] does the work.
+#[derive(Clone)]
+pub struct Compiler<'o> {
+    options: CompileOptions,
+    shapes: Vec<String>,
+    variants: Vec<String>,
+    input_files: Vec<String>,
+    observer: &'o dyn Observer,
+}
+
+impl Default for Compiler<'_> {
+    fn default() -> Self {
+        Compiler::new()
+    }
+}
+
+impl<'o> Compiler<'o> {
+    /// A compiler for this machine's CPU that keeps every dimension open that the model leaves open.
+    pub fn new() -> Compiler<'o> {
+        Compiler::with_options(CompileOptions::default())
+    }
+
+    /// A compiler with these options.
+    pub fn with_options(options: CompileOptions) -> Compiler<'o> {
+        let (shapes, variants, input_files) = Default::default();
+        Compiler { options, shapes, variants, input_files, observer: &Silent }
+    }
+
+    /// The machine to generate code for.
+    pub fn target(mut self, target: Target) -> Self {
+        self.options.target = target;
+        self
+    }
+
+    /// The number of worker threads that the plan is scheduled for; 0 takes all cores.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.options.threads = threads;
+        self
+    }
+
+    /// Binds a named dimension of the model to a number.
+    pub fn shape(mut self, dimension: &str, extent: usize) -> Self {
+        self.shapes.push(format!("{dimension}={extent}"));
+        self
+    }
+
+    /// Binds dimensions as text: `batch=8`, `x=1x3x224x224`, or ranges `batch=1:8:64` for engines of TensorRT.
+    pub fn shapes(mut self, specs: &[String]) -> Self {
+        self.shapes.extend_from_slice(specs);
+        self
+    }
+
+    /// Adds a program for further shapes, such as `batch=8,seq=128`.
+    pub fn variants(mut self, specs: &[String]) -> Self {
+        self.variants.extend_from_slice(specs);
+        self
+    }
+
+    /// Binds dimensions to the shapes of the inputs in these files.
+    pub fn shapes_of_files(mut self, files: &[String]) -> Self {
+        self.input_files.extend_from_slice(files);
+        self
+    }
+
+    /// Adds a backend that executes the ops it supports, after those added before.
+    pub fn backend(mut self, name: &str) -> Self {
+        self.options.placement.backends.push(name.into());
+        self
+    }
+
+    /// Shards the model over a mesh of devices.
+    pub fn mesh(mut self, mesh: MeshOptions) -> Self {
+        self.options.mesh = Some(mesh);
+        self
+    }
+
+    /// Lowers products and convolutions to this precision; `calibration` names sets of calibration inputs.
+    pub fn precision(mut self, precision: Precision, calibration: &[String]) -> Self {
+        self.options.precision = precision;
+        self.options.calibration = calibration.to_vec();
+        self
+    }
+
+    /// Tunes register tiles by measurement for so long.
+    pub fn tune(mut self, limit: Duration) -> Self {
+        self.options.tuning = Some(limit);
+        self
+    }
+
+    /// Where compiled kernels are kept.
+    pub fn cache(mut self, cache: Cache) -> Self {
+        self.options.cache = cache;
+        self
+    }
+
+    /// Receives progress, warnings and notes.
+    pub fn observer(mut self, observer: &'o dyn Observer) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    /// Compiles a model: verification, precision lowering, passes, sharding, placement, tuning and code generation.
+    ///
+    /// # Errors
+    /// When the model is invalid, shapes do not fit, or an op or an option is not supported.
+    pub fn compile(&self, mut model: Model) -> Result<CompiledModel, Diagnostics> {
+        verify(&model.module)?;
+        precision::lower(&mut model, &self.options, self.observer)?;
+        let (variants, ranges) = self.bindings(main_func(&model.module)?)?;
+        let backends = Backends::with_ranges(&self.options, &ranges)?;
+        let built = match &self.options.mesh {
+            None => build(&model, &variants, &self.options, &backends, self.observer)?,
+            Some(mesh) => {
+                let [bindings] = &variants[..] else {
+                    let what = "a plan for a mesh holds one program: variants cannot be combined with a mesh";
+                    return Err(error(Code::INPUT, what).into());
+                };
+                build_mesh(&model, bindings, mesh, &self.options, &backends, self.observer)?
+            }
+        };
+        Ok(CompiledModel { code: built.code, programs: built.programs, ops: built.ops, backends })
+    }
+
+    /// The bindings of every program of the plan, without duplicates, and ranges. A dimension that they leave open stays
+    /// open: the program accepts every legal shape, and TensorRT's engines those in the ranges.
+    fn bindings(&self, func: &Func) -> Result<(Vec<Bindings>, Ranges), Diagnostics> {
+        let (mut base, mut ranges) = (Bindings::new(), Ranges::new());
+        input_files::bind(&input_files::read(&self.input_files, func)?, func, &mut base)?;
+        shapes::bind_ranges(&self.shapes, func, &mut base, &mut ranges)?;
+        let mut all: Vec<Bindings> = Vec::new();
+        if self.variants.is_empty() || !base.is_empty() || !ranges.is_empty() {
+            all.push(base.clone());
+        }
+        for variant in &self.variants {
+            // A variant overrides the base; dimensions that it does not name are those of the base.
+            let mut overrides = Bindings::new();
+            let specs: Vec<String> = variant.split(',').map(str::to_owned).collect();
+            shapes::bind(&specs, func, &mut overrides)?;
+            let merged: Bindings = base.iter().map(|(k, n)| (k.clone(), *n)).chain(overrides).collect();
+            if !all.contains(&merged) {
+                all.push(merged);
+            }
+        }
+        Ok((all, ranges))
+    }
+}
+
+/// A compiled model: a plan, and the backends that load it.
+pub struct CompiledModel {
+    code: Compiled,
+    /// Programs of the plan, one for each set of shapes; for a mesh, the templates that its ranks share.
+    pub programs: usize,
+    /// Ops after all passes; 0 for a mesh.
+    pub ops: usize,
+    backends: Backends,
+}
+
+impl CompiledModel {
+    /// Writes the plan to a file. `of_plan::PlanFile` and `of_runtime::Session` open it without the compiler.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Diagnostics> {
+        Ok(self.code.write(path.as_ref())?)
+    }
+
+    /// The bytes of the plan.
+    ///
+    /// # Errors
+    /// When the plan does not verify, which is a bug.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Diagnostics> {
+        Ok(self.code.bytes()?)
+    }
+
+    /// The structure of the plan.
+    pub fn plan(&self) -> &of_plan::Plan {
+        self.code.plan()
+    }
+
+    /// The plan, as opened from a file.
+    ///
+    /// # Errors
+    /// When the plan does not verify, which is a bug.
+    pub fn open(&self) -> Result<PlanFile, Diagnostics> {
+        Ok(self.code.open()?)
+    }
+
+    /// Numbers about the generated code: kernels, steps, peak memory, ops without native code.
+    pub fn summary(&self) -> &Summary {
+        &self.code.summary
+    }
+
+    /// Opens a session on the first program of the plan.
+    ///
+    /// # Errors
+    /// When this machine cannot execute the plan.
+    pub fn session(&self, options: &SessionOptions) -> Result<Session, Diagnostics> {
+        Session::first(Arc::new(self.open()?), options, &self.backends)
+    }
+}
+
+/// What code generation made.
+pub(crate) struct Built {
+    /// The plan and its summary.
+    pub code: Compiled,
+    /// Name and type of each input of the first program.
+    pub inputs: Vec<(String, Type)>,
+    /// Programs of the plan.
+    pub programs: usize,
+    /// Ops of all programs.
+    pub ops: usize,
+}
+
+/// Compiles a verified model for one set of bindings, for one rank or for the mesh of the options.
+pub(crate) fn compile_bound(
+    model: &Model,
+    bindings: Bindings,
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<Built, Diagnostics> {
+    match &options.mesh {
+        None => build(model, &[bindings], options, backends, observer),
+        Some(mesh) => build_mesh(model, &bindings, mesh, options, backends, observer),
+    }
+}
+
+fn build(
+    model: &Model,
+    variants: &[Bindings],
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<Built, Diagnostics> {
+    let funcs = prepare(&model.module, variants, options, backends, observer)?;
+    let schedules = match options.tuning {
+        Some(limit) => tune::tune(&funcs, model, options, backends, limit, observer)?,
+        None => Schedules::default(),
+    };
+    let code = Generator { model, options, backends, schedules: &schedules, observer }.compile(&funcs)?;
+    let ops = funcs.iter().map(|(_, f)| f.graph.walk().len()).sum();
+    Ok(Built { code, inputs: funcs.first().map(|(_, f)| inputs_of(f)).unwrap_or_default(), programs: funcs.len(), ops })
+}
+
+fn build_mesh(
+    model: &Model,
+    bindings: &Bindings,
+    mesh: &MeshOptions,
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<Built, Diagnostics> {
+    let funcs = mesh::prepare(&model.module, bindings, mesh, options, RankSelection::All, backends, observer)?;
+    let code = mesh::compile(&funcs, &Generator { model, options, backends, schedules: &schedule::NONE, observer })?;
+    let programs = code.plan().programs.len();
+    Ok(Built { code, inputs: inputs_of(main_func(&funcs.module)?), programs, ops: 0 })
+}
+
+fn inputs_of(func: &Func) -> Vec<(String, Type)> {
+    func.inputs.iter().cloned().zip(func.input_types()).collect()
+}

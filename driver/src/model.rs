@@ -1,0 +1,194 @@
+//! Models: reading them from files, bytes, text or a module.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use of_diag::{Code, Diagnostics};
+use of_ir::Module;
+use of_ir::text::parse_module;
+use of_plan::{OpenError, PlanFile};
+
+use crate::error::{error, io_error};
+use crate::observer::{Observer, Silent};
+
+/// A model that is not compiled yet.
+pub struct Model {
+    /// The IR, not verified.
+    pub module: Module,
+    /// Names (without folders) and blake3 hashes of the files that the model was read from; a plan records them.
+    pub files: Vec<(String, [u8; 32])>,
+}
+
+/// The content of a file: a model, or a plan.
+pub enum ModelOrPlan {
+    /// A model that is not compiled yet.
+    Model(Box<Model>),
+    /// A compiled plan.
+    Plan(Box<PlanFile>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    Text,
+    Onnx,
+    Plan,
+}
+
+impl Model {
+    /// Reads a model file: ONNX or IR text, detected by name and content.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is damaged, is a plan, or holds an unsupported op.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, Diagnostics> {
+        let path = path.as_ref();
+        match open(path, &Silent)? {
+            ModelOrPlan::Model(model) => Ok(*model),
+            ModelOrPlan::Plan(_) => Err(already_compiled(path).into()),
+        }
+    }
+
+    /// A model from the bytes of an ONNX file without external data.
+    ///
+    /// # Errors
+    /// When the bytes are damaged or hold an unsupported op.
+    pub fn from_onnx(bytes: Vec<u8>) -> Result<Model, Diagnostics> {
+        Ok(Model::from_module(of_onnx::import_bytes(bytes, &of_onnx::Options::default())?))
+    }
+
+    /// A model from IR text. `file` names the text in diagnostics; `folder` is where its data files lie.
+    ///
+    /// # Errors
+    /// When the text cannot be parsed.
+    pub fn from_text(text: &str, file: &str, folder: Option<&Path>) -> Result<Model, Diagnostics> {
+        Ok(Model::from_module(parse_module(text, file, &of_ops::registry(), folder)?))
+    }
+
+    /// A model from IR, such as that of `of_frontend`.
+    pub fn from_module(module: Module) -> Model {
+        Model { module, files: Vec::new() }
+    }
+
+    /// The same model, with the file that it was read from.
+    fn read_from(mut self, path: &Path) -> Result<Model, Diagnostics> {
+        if self.module.name.is_empty() {
+            self.module.name = stem(path);
+        }
+        self.files = vec![(file_name(path), hash(path)?)];
+        Ok(self)
+    }
+}
+
+/// Reads a model or a plan, detected by name and content.
+///
+/// # Errors
+/// When the file cannot be read, is damaged, or holds an unsupported op.
+pub fn open(path: &Path, observer: &dyn Observer) -> Result<ModelOrPlan, Diagnostics> {
+    match format(path)? {
+        Format::Plan => Ok(ModelOrPlan::Plan(Box::new(open_plan(path)?))),
+        Format::Onnx => Ok(ModelOrPlan::Model(Box::new(import(path, observer)?))),
+        Format::Text => Ok(ModelOrPlan::Model(Box::new(read_text(path, observer)?))),
+    }
+}
+
+/// Imports an ONNX file.
+///
+/// # Errors
+/// When it cannot be read, is damaged, or holds an unsupported op.
+pub fn import(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
+    let _activity = observer.begin(&format!("importing {}", path.display()));
+    Model::from_module(of_onnx::import_file(path, &of_onnx::Options::default())?).read_from(path)
+}
+
+/// Reads a file of IR text.
+///
+/// # Errors
+/// When it cannot be read or parsed.
+pub fn read_text(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| io_error(path, "read", &e))?;
+    observer.source(&name, &text);
+    Model::from_text(&text, &name, Some(path.parent().unwrap_or(Path::new(""))))?.read_from(path)
+}
+
+/// The error for a plan where a model is needed.
+pub fn already_compiled(path: &Path) -> of_diag::Diagnostic {
+    error(Code::INPUT, format!("'{}' is a compiled plan; a model is needed", path.display()))
+}
+
+/// Opens a plan.
+///
+/// # Errors
+/// When it cannot be read or is damaged.
+pub fn open_plan(path: &Path) -> Result<PlanFile, Diagnostics> {
+    PlanFile::open(path).map_err(|e| {
+        let code = if matches!(e, OpenError::Io { .. }) { Code::IO } else { Code::PLAN };
+        error(code, format!("{}: {e}", path.display())).into()
+    })
+}
+
+fn format(path: &Path) -> Result<Format, Diagnostics> {
+    let by_name = match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
+        Some("of" | "mlir") => Some(Format::Text),
+        Some("onnx") => Some(Format::Onnx),
+        Some("plan") => Some(Format::Plan),
+        _ => None,
+    };
+    match by_name {
+        Some(k) => Ok(k),
+        None => sniff(path),
+    }
+}
+
+/// By content: text is IR, a plan begins with a magic number, and everything else is ONNX, which has none.
+fn sniff(path: &Path) -> Result<Format, Diagnostics> {
+    let read = |e: &std::io::Error| Diagnostics::from(io_error(path, "read", e));
+    let mut head = Vec::new();
+    File::open(path).map_err(|e| read(&e))?.take(4096).read_to_end(&mut head).map_err(|e| read(&e))?;
+    let text = match std::str::from_utf8(&head) {
+        Ok(_) => true,
+        // A character may be cut off at the end.
+        Err(e) => e.error_len().is_none(),
+    };
+    if text && !head.contains(&0) {
+        return Ok(Format::Text);
+    }
+    Ok(if matches!(PlanFile::open(path), Err(OpenError::NotAPlan)) { Format::Onnx } else { Format::Plan })
+}
+
+/// blake3 of a file.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn hash(path: &Path) -> Result<[u8; 32], Diagnostics> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_mmap_rayon(path).map_err(|e| io_error(path, "read", &e))?;
+    Ok(*hasher.finalize().as_bytes())
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+}
+
+fn stem(path: &Path) -> String {
+    PathBuf::from(path).file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_is_detected_by_content_when_the_name_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, bytes: &[u8]| {
+            let p = dir.path().join(name);
+            std::fs::write(&p, bytes).unwrap();
+            format(&p).unwrap()
+        };
+        assert_eq!(put("a", "func @main() { of.return } // é".as_bytes()), Format::Text);
+        assert_eq!(put("b", &[8, 7, 0, 255, 1]), Format::Onnx);
+        assert_eq!(put("c.ONNX", b"text"), Format::Onnx);
+        assert!(format(&dir.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! From a module to functions that are ready for code generation: verification, specialization, passes, placement.
+
+use of_diag::{Code, Diagnostics, Severity};
+use of_ir::{Func, Module};
+use of_passes::specialize::Bindings;
+use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE};
+
+use crate::backends::Backends;
+use crate::error::error;
+use crate::observer::{Observer, report};
+use crate::options::CompileOptions;
+use crate::shapes;
+
+/// The entry function of a module.
+///
+/// # Errors
+/// When there is none.
+pub fn main_func(module: &Module) -> Result<&Func, Diagnostics> {
+    module.main().ok_or_else(|| {
+        let what = format!("the module has {} functions and none is called 'main'", module.funcs.len());
+        error(Code::NAME, what).into()
+    })
+}
+
+/// Verifies a module.
+///
+/// # Errors
+/// Every violated invariant.
+pub fn verify(module: &Module) -> Result<(), Diagnostics> {
+    of_ir::verify_module(module)
+        .map_err(|d| Diagnostics(d.0.into_iter().filter(|d| d.severity == Severity::Error).collect()))
+}
+
+/// A module that holds `func` alone, with the name and meshes of `module`.
+pub(crate) fn module_of(func: Func, module: &Module) -> Module {
+    let mut single = Module { name: module.name.clone(), meshes: module.meshes.clone(), ..Module::default() };
+    single.funcs.insert("main".into(), func);
+    single
+}
+
+/// One function for each set of shape bindings, after all passes and with its ops placed on backends, under the name of
+/// its program.
+///
+/// # Errors
+/// When a pass fails (shapes do not fit, or a pass is broken), or a backend does not execute an op that is pinned to it.
+pub fn prepare(
+    module: &Module,
+    variants: &[Bindings],
+    options: &CompileOptions,
+    backends: &Backends,
+    observer: &dyn Observer,
+) -> Result<Vec<(String, Func)>, Diagnostics> {
+    let mut prepared = run_passes(module, variants, options, observer)?;
+    let mut funcs: Vec<&mut Func> = prepared.iter_mut().map(|(_, f)| f).collect();
+    if let Some(placements) = backends.place(&mut funcs, options)? {
+        observer.placed(&placements, None);
+    }
+    Ok(prepared)
+}
+
+/// The functions of [`prepare`] before their ops are placed on backends.
+///
+/// # Errors
+/// When a pass fails.
+pub fn run_passes(
+    module: &Module,
+    variants: &[Bindings],
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<Vec<(String, Func)>, Diagnostics> {
+    let func = main_func(module)?;
+    let text = options.pipeline.as_deref().unwrap_or(CPU_PIPELINE);
+    observer.source(PIPELINE_FILE, text);
+    let mut prepared = Vec::with_capacity(variants.len());
+    for bindings in variants {
+        let _activity = observer.begin("running passes");
+        let mut single = module_of(func.clone(), module);
+        let mut manager = Manager::default();
+        manager.add::<of_passes::Specialize>(bindings.clone()).append(text)?;
+        manager.settings.reproducers.clone_from(&options.reproducers);
+        let run = manager.run(&mut single, &mut |s| observer.ir(s))?;
+        report(observer, &run.warnings);
+        tracing::debug!("\n{}", run.table());
+        if let Some(f) = single.funcs.swap_remove("main") {
+            prepared.push((shapes::program_name(bindings), f));
+        }
+    }
+    Ok(prepared)
+}

@@ -1,0 +1,277 @@
+//! A plan in execution: by one session, or by the ranks of a mesh.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use of_diag::{Code, Diagnostics};
+use of_plan::{InputDims, MeshPort, PlanFile, Port, Program};
+use of_runtime::{ExecError, LoadError, MeshSession, RunError, SessionError, SessionPool, Value};
+
+use crate::backends::Backends;
+use crate::error::error;
+use crate::options::SessionOptions;
+
+/// Executes one program of a plan any number of times.
+pub struct Session {
+    executor: Executor,
+}
+
+/// What executes a program.
+enum Executor {
+    /// One session.
+    Single(Box<of_runtime::Session>),
+    /// A session for each rank of a mesh.
+    Mesh(Box<MeshSession>),
+}
+
+/// The outputs of a run, by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outputs {
+    named: Vec<(String, Value)>,
+}
+
+impl Outputs {
+    /// The output called `name`.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.named.iter().find(|(n, _)| n == name).map(|(_, v)| v)
+    }
+
+    /// Names and values in the order of the model.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.named.iter().map(|(n, v)| (n.as_str(), v))
+    }
+}
+
+impl std::ops::Index<&str> for Outputs {
+    type Output = Value;
+
+    /// # Panics
+    /// When there is no output of this name.
+    fn index(&self, name: &str) -> &Value {
+        self.get(name).unwrap_or_else(|| panic!("the model has no output '{name}'"))
+    }
+}
+
+/// The first entry point of a plan as callers see it; for a mesh, with the whole inputs and outputs.
+///
+/// # Errors
+/// When there is none.
+pub fn entry_point(plan: &PlanFile) -> Result<Cow<'_, Program>, Diagnostics> {
+    let plan = plan.plan();
+    if let Some(mesh) = plan.meshes.first() {
+        let port =
+            |p: &MeshPort| Port { name: p.name.clone(), dtype: p.dtype, dims: p.dims.clone(), ..Port::default() };
+        let (inputs, outputs) = (mesh.inputs.iter().map(port).collect(), mesh.outputs.iter().map(port).collect());
+        return Ok(Cow::Owned(Program { name: mesh.name.clone(), inputs, outputs, ..Program::default() }));
+    }
+    let program = plan.programs.first().ok_or_else(|| error(Code::PLAN, "the plan holds no program"))?;
+    Ok(Cow::Borrowed(program))
+}
+
+impl Session {
+    /// Opens the program of a plan that accepts the shapes of these inputs.
+    ///
+    /// # Errors
+    /// When no program accepts them, or this machine cannot execute it.
+    pub fn for_inputs(
+        plan: Arc<PlanFile>,
+        inputs: &[Value],
+        options: &SessionOptions,
+        backends: &Backends,
+    ) -> Result<Session, Diagnostics> {
+        if plan.plan().meshes.is_empty() {
+            let program = find_program(&plan, inputs)?;
+            return Session::for_program(plan, program, options, backends);
+        }
+        let dims: Vec<InputDims<'_>> = inputs.iter().map(Value::input_dims).collect();
+        let fits: Vec<_> = plan.plan().meshes.iter().map(|mesh| mesh.accepts(&dims)).collect();
+        let Some(mesh) = fits.iter().position(Result::is_ok) else {
+            let why = fits.into_iter().find_map(Result::err).map(|e| e.to_string());
+            return Err(error(Code::INPUT, why.unwrap_or_default()).into());
+        };
+        let session = mesh_session(plan, mesh, options, backends)?;
+        Ok(Session { executor: Executor::Mesh(Box::new(session)) })
+    }
+
+    /// Opens the first entry point of a plan.
+    ///
+    /// # Errors
+    /// When this machine cannot execute it.
+    pub fn first(plan: Arc<PlanFile>, options: &SessionOptions, backends: &Backends) -> Result<Session, Diagnostics> {
+        if plan.plan().meshes.is_empty() {
+            return Session::for_program(plan, 0, options, backends);
+        }
+        let session = mesh_session(plan, 0, options, backends)?;
+        Ok(Session { executor: Executor::Mesh(Box::new(session)) })
+    }
+
+    fn for_program(
+        plan: Arc<PlanFile>,
+        program: usize,
+        options: &SessionOptions,
+        backends: &Backends,
+    ) -> Result<Session, Diagnostics> {
+        let session = program_session(plan, program, options, backends)?;
+        Ok(Session { executor: Executor::Single(Box::new(session)) })
+    }
+
+    /// Runs the program on inputs given by name, in any order.
+    ///
+    /// # Errors
+    /// When an input is missing, unknown or does not fit, or a task fails.
+    pub fn run<V: Into<Value> + Clone>(&mut self, inputs: &[(&str, V)]) -> Result<Outputs, Diagnostics> {
+        let names = self.input_names();
+        if let Some((unknown, _)) = inputs.iter().find(|(name, _)| !names.iter().any(|n| n == name)) {
+            let hint = format!("its inputs are {}", names.join(", "));
+            return Err(error(Code::INPUT, format!("the model has no input '{unknown}'")).hint(hint).into());
+        }
+        let value = |name: &String| {
+            let found = inputs.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone().into());
+            found.ok_or_else(|| Diagnostics::from(error(Code::INPUT, format!("no value for input '{name}'"))))
+        };
+        let ordered = names.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        let outputs = self.run_values(ordered)?;
+        Ok(Outputs { named: self.output_names().into_iter().zip(outputs).collect() })
+    }
+
+    /// Runs the program on inputs in the order of the model.
+    ///
+    /// # Errors
+    /// When an input does not fit, or a task fails.
+    pub fn run_values(&mut self, inputs: Vec<Value>) -> Result<Vec<Value>, Diagnostics> {
+        match &mut self.executor {
+            Executor::Single(session) => session.run(inputs),
+            Executor::Mesh(session) => session.run(&inputs),
+        }
+        .map_err(|e| run_error(&e))
+    }
+
+    /// Buffers for the outputs of [`Session::run_timed`].
+    pub fn new_outputs(&self) -> Vec<Value> {
+        match &self.executor {
+            Executor::Single(session) => session.new_outputs(),
+            Executor::Mesh(_) => Vec::new(),
+        }
+    }
+
+    /// Runs the program into `outputs` and returns its duration. For a mesh, the duration excludes splitting the inputs
+    /// and concatenating the outputs.
+    ///
+    /// # Errors
+    /// When an input does not fit, or a task fails.
+    pub fn run_timed(&mut self, inputs: &mut [Value], outputs: &mut [Value]) -> Result<Duration, Diagnostics> {
+        match &mut self.executor {
+            Executor::Single(session) => {
+                let start = Instant::now();
+                session.run_into(inputs, outputs).map_err(|e| run_error(&e))?;
+                Ok(start.elapsed())
+            }
+            Executor::Mesh(session) => {
+                session.run(inputs).map_err(|e| run_error(&e))?;
+                Ok(session.step())
+            }
+        }
+    }
+
+    /// Names of the inputs.
+    pub fn input_names(&self) -> Vec<String> {
+        match &self.executor {
+            Executor::Single(session) => session.program().inputs.iter().map(|p| p.name.clone()).collect(),
+            Executor::Mesh(session) => session.program().inputs.iter().map(|p| p.name.clone()).collect(),
+        }
+    }
+
+    /// Names of the outputs.
+    pub fn output_names(&self) -> Vec<String> {
+        match &self.executor {
+            Executor::Single(session) => session.program().outputs.iter().map(|p| p.name.clone()).collect(),
+            Executor::Mesh(session) => session.program().outputs.iter().map(|p| p.name.clone()).collect(),
+        }
+    }
+}
+
+fn runtime_options(options: &SessionOptions) -> of_runtime::Options {
+    of_runtime::Options { threads: options.threads, profile: options.profile }
+}
+
+/// Opens a runtime session for a program of a plan.
+///
+/// # Errors
+/// When this machine cannot execute it.
+pub fn program_session(
+    plan: Arc<PlanFile>,
+    program: usize,
+    options: &SessionOptions,
+    backends: &Backends,
+) -> Result<of_runtime::Session, Diagnostics> {
+    of_runtime::Session::new(plan, program, runtime_options(options), &backends.loaders).map_err(|e| session_error(&e))
+}
+
+/// Opens a pool of `size` sessions for a program of a plan, which serve concurrent requests.
+///
+/// # Errors
+/// When this machine cannot execute it.
+pub fn session_pool(
+    plan: &Arc<PlanFile>,
+    program: usize,
+    size: usize,
+    options: &SessionOptions,
+    backends: &Backends,
+) -> Result<SessionPool, Diagnostics> {
+    SessionPool::new(plan, program, runtime_options(options), size, &backends.loaders).map_err(|e| session_error(&e))
+}
+
+/// Opens a session of ranks for a mesh of a plan.
+///
+/// # Errors
+/// When this machine cannot execute it.
+pub fn mesh_session(
+    plan: Arc<PlanFile>,
+    mesh: usize,
+    options: &SessionOptions,
+    backends: &Backends,
+) -> Result<MeshSession, Diagnostics> {
+    MeshSession::new(plan, mesh, runtime_options(options), &backends.loaders).map_err(|e| session_error(&e))
+}
+
+fn session_error(e: &SessionError) -> Diagnostics {
+    let code = match e {
+        SessionError::Arch { .. }
+        | SessionError::CpuFeature { .. }
+        | SessionError::Ranks { .. }
+        | SessionError::Backend { .. } => Code::UNSUPPORTED,
+        SessionError::Load { source: LoadError::Unsupported(_), .. } => Code::UNSUPPORTED,
+        SessionError::Memory { .. } | SessionError::Thread(_) => Code::RUN,
+        SessionError::Combine { .. } => Code::UNSUPPORTED,
+        _ => Code::PLAN,
+    };
+    error(code, e.to_string()).into()
+}
+
+/// The index of the program of a plan that accepts the shapes of these inputs.
+///
+/// # Errors
+/// When none does, or the plan is for a mesh.
+pub fn find_program(plan: &PlanFile, inputs: &[Value]) -> Result<usize, Diagnostics> {
+    if let Some(mesh) = plan.plan().meshes.first() {
+        let what = format!("the plan is for {} ranks", mesh.ranks.len());
+        return Err(error(Code::UNSUPPORTED, what).hint("run, bench and simulate accept it").into());
+    }
+    of_runtime::find_program(plan, inputs).map_err(|e| error(Code::INPUT, e.to_string()).into())
+}
+
+/// The diagnostic for a failed run.
+pub fn run_error(e: &RunError) -> Diagnostics {
+    let cause = match e {
+        RunError::Rank { source, .. } => source,
+        other => other,
+    };
+    let code = match cause {
+        RunError::InputCount { .. } | RunError::Input { .. } => Code::INPUT,
+        RunError::Task { source: ExecError::Unsupported(_), .. } => Code::UNSUPPORTED,
+        RunError::Task { source: ExecError::Input(_), .. } => Code::INPUT,
+        _ => Code::RUN,
+    };
+    error(code, e.to_string()).into()
+}

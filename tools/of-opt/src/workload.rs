@@ -1,0 +1,32 @@
+//! The workload that flags describe: a plan or a model to compile, and its inputs.
+
+use of_diag::Diagnostics;
+use of_driver::{Backends, InputSource, ModelOrPlan, Workload};
+
+use crate::cli::{Codegen, InputFiles, ModelFile, Shapes};
+use crate::console::Console;
+use crate::model_file;
+
+/// Opens the plan, or compiles the model for the shapes of its inputs. With `random`, inputs are random where there are no
+/// files.
+///
+/// # Errors
+/// When a file cannot be read, the inputs do not fit, or an op is not supported.
+pub fn workload(
+    model: &ModelFile,
+    files: &InputFiles,
+    shapes: &Shapes,
+    random: bool,
+    codegen: &Codegen,
+    backends: &Backends,
+    console: &Console,
+) -> Result<Workload, Diagnostics> {
+    let inputs = InputSource { files: &files.inputs, shapes: &shapes.shape, random };
+    match model_file::open(&model.model, console)? {
+        ModelOrPlan::Plan(plan) => {
+            codegen.check_no_compile_flags(&[])?;
+            inputs.for_plan(*plan, console)
+        }
+        ModelOrPlan::Model(model) => inputs.for_model(*model, &codegen.options()?, backends, console),
+    }
+}
