@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use of_codegen::Isa;
-use of_emit::Port;
 use of_codegen::physical::element_type;
 use of_codegen::{Backend, Overhead, extract, specialize};
 use of_diag::{Code as ErrorCode, Diagnostic};

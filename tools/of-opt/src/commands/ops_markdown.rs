@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use of_ir::DType;
-use of_onnx::{Operator, Support, operators};
+use of_onnx::{Operator, Support as ImportSupport, operators};
 use of_ops::list::ALL;
 use of_ops::{Kind, OpDecl};
 
@@ -29,7 +29,7 @@ pub fn page() -> String {
     domains.dedup();
     for domain in domains {
         let list: Vec<&Operator> = all.iter().filter(|o| o.domain == domain).collect();
-        let read = list.iter().filter(|o| !matches!(o.support, Support::Refused(_))).count();
+        let read = list.iter().filter(|o| !matches!(o.support, ImportSupport::Refused(_))).count();
         let name = if domain.is_empty() { "ai.onnx" } else { domain };
         let _ = writeln!(out, "\n## {name}\n\n{read} of {} operators are read.\n", list.len());
         let _ =
@@ -55,13 +55,13 @@ fn onnx_row(o: &Operator, found: &BTreeMap<&str, Support>) -> [String; 5] {
         [first, last] => format!("{first}–{last}"),
     };
     let (op, kinds, runs) = match &o.support {
-        Support::Op(d) => {
+        ImportSupport::Op(d) => {
             let support = found.get(d.name());
             let of = |f: fn(&Support) -> String| support.map(f).unwrap_or_default();
             (format!("`{}`", d.name()), of(|s| types(&s.types)), of(|s| runs(&s.runs)))
         }
-        Support::Ops => ("several ops".into(), String::new(), "as its ops".into()),
-        Support::Refused(why) => ("–".into(), String::new(), format!("not supported: {why}")),
+        ImportSupport::Ops => ("several ops".into(), String::new(), "as its ops".into()),
+        ImportSupport::Refused(why) => ("–".into(), String::new(), format!("not supported: {why}")),
     };
     [o.name.into(), sets, op, kinds, runs]
 }
