@@ -19,7 +19,7 @@ pub struct Load {
 
 /// How values combine along a row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum Reduce {
     Sum,
     Max,

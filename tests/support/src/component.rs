@@ -122,7 +122,7 @@ fn skipped(component: &Component, why: &str, test: &str) -> String {
 /// Whether a list of names, separated by commas, holds this one.
 fn is_required(list: &str, name: &str) -> Result<bool, String> {
     let names = || list.split(',').map(str::trim).filter(|n| !n.is_empty());
-    for unknown in names().filter(|n| *n != "all" && !ALL.iter().any(|c| c.name == *n)) {
+    if let Some(unknown) = names().find(|n| *n != "all" && !ALL.iter().any(|c| c.name == *n)) {
         let known: Vec<&str> = ALL.iter().map(|c| c.name).collect();
         return Err(format!("OF_REQUIRE names '{unknown}'; known are {} and all", known.join(", ")));
     }

@@ -82,10 +82,10 @@ fn re_exports(code: &BTreeMap<Module, String>) -> BTreeMap<(Module, String), (Mo
     let mut out = BTreeMap::new();
     for (own, text) in code {
         for (_, path) in declarations(text).into_iter().filter(|(public, _)| *public) {
-            if let (Some(name), Some(target)) = (path.last().cloned(), resolve(own, &path, code)) {
-                if target.0 != *own {
-                    out.insert((own.clone(), name), target);
-                }
+            if let (Some(name), Some(target)) = (path.last().cloned(), resolve(own, &path, code))
+                && target.0 != *own
+            {
+                out.insert((own.clone(), name), target);
             }
         }
     }
@@ -174,7 +174,7 @@ fn inline_paths(code: &str) -> Vec<Vec<String>> {
         let tail = &rest[start..];
         let end = tail.find(|c| !(is_name(c) || c == ':')).unwrap_or(tail.len());
         let path: Vec<String> = tail[..end].split("::").map(str::to_string).collect();
-        if path.len() > 1 && path.iter().all(|n| n.chars().all(is_name)) {
+        if path.len() > 1 && path.iter().all(|n| !n.is_empty() && n.chars().all(is_name)) {
             out.push(path);
         }
         rest = &tail[end..];

@@ -16,7 +16,6 @@ pub const PJRT_API_MINOR: u32 = 114;
 pub struct PJRT_Extension_Base {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 24usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Extension_Base"][::core::mem::size_of::<PJRT_Extension_Base>() - 24usize];
     ["Alignment of PJRT_Extension_Base"][::core::mem::align_of::<PJRT_Extension_Base>() - 8usize];
@@ -29,7 +28,6 @@ pub struct PJRT_Api_Version {
     pub major_version: ::core::ffi::c_int,
     pub minor_version: ::core::ffi::c_int,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Api_Version"][::core::mem::size_of::<PJRT_Api_Version>() - 24usize];
     ["Alignment of PJRT_Api_Version"][::core::mem::align_of::<PJRT_Api_Version>() - 8usize];
@@ -48,7 +46,6 @@ pub struct PJRT_Error_Destroy_Args {
     pub extension_start: *mut PJRT_Extension_Base,
     pub error: *mut PJRT_Error,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Error_Destroy_Args"][::core::mem::size_of::<PJRT_Error_Destroy_Args>() - 24usize];
     ["Alignment of PJRT_Error_Destroy_Args"][::core::mem::align_of::<PJRT_Error_Destroy_Args>() - 8usize];
@@ -69,7 +66,6 @@ pub struct PJRT_Error_Message_Args {
     pub message: *const ::core::ffi::c_char,
     pub message_size: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Error_Message_Args"][::core::mem::size_of::<PJRT_Error_Message_Args>() - 40usize];
     ["Alignment of PJRT_Error_Message_Args"][::core::mem::align_of::<PJRT_Error_Message_Args>() - 8usize];
@@ -91,7 +87,6 @@ pub type PJRT_Error_Message = ::core::option::Option<unsafe extern "C" fn(args: 
 pub struct PJRT_Error {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 8usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Error"][::core::mem::size_of::<PJRT_Error>() - 8usize];
     ["Alignment of PJRT_Error"][::core::mem::align_of::<PJRT_Error>() - 8usize];
@@ -122,7 +117,6 @@ pub union PJRT_NamedValue__bindgen_ty_1 {
     pub float_value: f32,
     pub bool_value: bool,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_NamedValue__bindgen_ty_1"][::core::mem::size_of::<PJRT_NamedValue__bindgen_ty_1>() - 8usize];
     ["Alignment of PJRT_NamedValue__bindgen_ty_1"][::core::mem::align_of::<PJRT_NamedValue__bindgen_ty_1>() - 8usize];
@@ -137,7 +131,6 @@ const _: () = {
     ["Offset of field: PJRT_NamedValue__bindgen_ty_1::bool_value"]
         [::core::mem::offset_of!(PJRT_NamedValue__bindgen_ty_1, bool_value) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_NamedValue"][::core::mem::size_of::<PJRT_NamedValue>() - 56usize];
     ["Alignment of PJRT_NamedValue"][::core::mem::align_of::<PJRT_NamedValue>() - 8usize];
@@ -155,7 +148,6 @@ pub struct PJRT_Plugin_Initialize_Args {
     pub struct_size: usize,
     pub extension_start: *mut PJRT_Extension_Base,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Plugin_Initialize_Args"][::core::mem::size_of::<PJRT_Plugin_Initialize_Args>() - 16usize];
     ["Alignment of PJRT_Plugin_Initialize_Args"][::core::mem::align_of::<PJRT_Plugin_Initialize_Args>() - 8usize];
@@ -178,7 +170,6 @@ pub struct PJRT_Event_Destroy_Args {
     pub extension_start: *mut PJRT_Extension_Base,
     pub event: *mut PJRT_Event,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Event_Destroy_Args"][::core::mem::size_of::<PJRT_Event_Destroy_Args>() - 24usize];
     ["Alignment of PJRT_Event_Destroy_Args"][::core::mem::align_of::<PJRT_Event_Destroy_Args>() - 8usize];
@@ -198,7 +189,6 @@ pub struct PJRT_Event_Await_Args {
     pub extension_start: *mut PJRT_Extension_Base,
     pub event: *mut PJRT_Event,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Event_Await_Args"][::core::mem::size_of::<PJRT_Event_Await_Args>() - 24usize];
     ["Alignment of PJRT_Event_Await_Args"][::core::mem::align_of::<PJRT_Event_Await_Args>() - 8usize];
@@ -226,7 +216,6 @@ pub struct PJRT_Device {
 pub struct PJRT_Memory {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 8usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Memory"][::core::mem::size_of::<PJRT_Memory>() - 8usize];
     ["Alignment of PJRT_Memory"][::core::mem::align_of::<PJRT_Memory>() - 8usize];
@@ -257,7 +246,6 @@ pub struct PJRT_Buffer {
 pub struct PJRT_KeyValueGetCallback_Args {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 80usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_KeyValueGetCallback_Args"][::core::mem::size_of::<PJRT_KeyValueGetCallback_Args>() - 80usize];
     ["Alignment of PJRT_KeyValueGetCallback_Args"][::core::mem::align_of::<PJRT_KeyValueGetCallback_Args>() - 8usize];
@@ -270,7 +258,6 @@ pub type PJRT_KeyValueGetCallback =
 pub struct PJRT_KeyValueTryGetCallback_Args {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 72usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_KeyValueTryGetCallback_Args"][::core::mem::size_of::<PJRT_KeyValueTryGetCallback_Args>() - 72usize];
     ["Alignment of PJRT_KeyValueTryGetCallback_Args"]
@@ -284,7 +271,6 @@ pub type PJRT_KeyValueTryGetCallback =
 pub struct PJRT_KeyValuePutCallback_Args {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 64usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_KeyValuePutCallback_Args"][::core::mem::size_of::<PJRT_KeyValuePutCallback_Args>() - 64usize];
     ["Alignment of PJRT_KeyValuePutCallback_Args"][::core::mem::align_of::<PJRT_KeyValuePutCallback_Args>() - 8usize];
@@ -306,7 +292,6 @@ pub struct PJRT_Client_Create_Args {
     pub kv_try_get_callback: PJRT_KeyValueTryGetCallback,
     pub kv_try_get_user_arg: *mut ::core::ffi::c_void,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Client_Create_Args"][::core::mem::size_of::<PJRT_Client_Create_Args>() - 88usize];
     ["Alignment of PJRT_Client_Create_Args"][::core::mem::align_of::<PJRT_Client_Create_Args>() - 8usize];
@@ -342,7 +327,6 @@ pub struct PJRT_Client_Destroy_Args {
     pub extension_start: *mut PJRT_Extension_Base,
     pub client: *mut PJRT_Client,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Client_Destroy_Args"][::core::mem::size_of::<PJRT_Client_Destroy_Args>() - 24usize];
     ["Alignment of PJRT_Client_Destroy_Args"][::core::mem::align_of::<PJRT_Client_Destroy_Args>() - 8usize];
@@ -364,7 +348,6 @@ pub struct PJRT_Client_PlatformName_Args {
     pub platform_name: *const ::core::ffi::c_char,
     pub platform_name_size: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Client_PlatformName_Args"][::core::mem::size_of::<PJRT_Client_PlatformName_Args>() - 40usize];
     ["Alignment of PJRT_Client_PlatformName_Args"][::core::mem::align_of::<PJRT_Client_PlatformName_Args>() - 8usize];
@@ -390,7 +373,6 @@ pub struct PJRT_Client_PlatformVersion_Args {
     pub platform_version: *const ::core::ffi::c_char,
     pub platform_version_size: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Client_PlatformVersion_Args"][::core::mem::size_of::<PJRT_Client_PlatformVersion_Args>() - 40usize];
     ["Alignment of PJRT_Client_PlatformVersion_Args"]
@@ -417,7 +399,6 @@ pub struct PJRT_Client_AddressableDevices_Args {
     pub addressable_devices: *const *mut PJRT_Device,
     pub num_addressable_devices: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Client_AddressableDevices_Args"]
         [::core::mem::size_of::<PJRT_Client_AddressableDevices_Args>() - 40usize];
@@ -446,7 +427,6 @@ pub struct PJRT_Program {
     pub format: *const ::core::ffi::c_char,
     pub format_size: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Program"][::core::mem::size_of::<PJRT_Program>() - 48usize];
     ["Alignment of PJRT_Program"][::core::mem::align_of::<PJRT_Program>() - 8usize];
@@ -468,7 +448,6 @@ pub struct PJRT_Client_Compile_Args {
     pub compile_options_size: usize,
     pub executable: *mut PJRT_LoadedExecutable,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Client_Compile_Args"][::core::mem::size_of::<PJRT_Client_Compile_Args>() - 56usize];
     ["Alignment of PJRT_Client_Compile_Args"][::core::mem::align_of::<PJRT_Client_Compile_Args>() - 8usize];
@@ -541,7 +520,6 @@ pub struct PJRT_Buffer_MemoryLayout_Tiled {
     pub tile_dim_sizes: *const usize,
     pub num_tiles: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Buffer_MemoryLayout_Tiled"][::core::mem::size_of::<PJRT_Buffer_MemoryLayout_Tiled>() - 56usize];
     ["Alignment of PJRT_Buffer_MemoryLayout_Tiled"][::core::mem::align_of::<PJRT_Buffer_MemoryLayout_Tiled>() - 8usize];
@@ -568,7 +546,6 @@ pub struct PJRT_Buffer_MemoryLayout_Strides {
     pub byte_strides: *const i64,
     pub num_byte_strides: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Buffer_MemoryLayout_Strides"][::core::mem::size_of::<PJRT_Buffer_MemoryLayout_Strides>() - 32usize];
     ["Alignment of PJRT_Buffer_MemoryLayout_Strides"]
@@ -594,7 +571,6 @@ pub union PJRT_Buffer_MemoryLayout__bindgen_ty_1 {
     pub tiled: PJRT_Buffer_MemoryLayout_Tiled,
     pub strides: PJRT_Buffer_MemoryLayout_Strides,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Buffer_MemoryLayout__bindgen_ty_1"]
         [::core::mem::size_of::<PJRT_Buffer_MemoryLayout__bindgen_ty_1>() - 56usize];
@@ -605,7 +581,6 @@ const _: () = {
     ["Offset of field: PJRT_Buffer_MemoryLayout__bindgen_ty_1::strides"]
         [::core::mem::offset_of!(PJRT_Buffer_MemoryLayout__bindgen_ty_1, strides) - 0usize];
 };
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Buffer_MemoryLayout"][::core::mem::size_of::<PJRT_Buffer_MemoryLayout>() - 80usize];
     ["Alignment of PJRT_Buffer_MemoryLayout"][::core::mem::align_of::<PJRT_Buffer_MemoryLayout>() - 8usize];
@@ -629,7 +604,6 @@ pub struct PJRT_Client_BufferFromHostBuffer_Args {
     pub done_with_host_buffer: *mut PJRT_Event,
     pub buffer: *mut PJRT_Buffer,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Client_BufferFromHostBuffer_Args"]
         [::core::mem::size_of::<PJRT_Client_BufferFromHostBuffer_Args>() - 120usize];
@@ -676,7 +650,6 @@ pub struct PJRT_DeviceDescription_Id_Args {
     pub device_description: *mut PJRT_DeviceDescription,
     pub id: ::core::ffi::c_int,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_DeviceDescription_Id_Args"][::core::mem::size_of::<PJRT_DeviceDescription_Id_Args>() - 32usize];
     ["Alignment of PJRT_DeviceDescription_Id_Args"][::core::mem::align_of::<PJRT_DeviceDescription_Id_Args>() - 8usize];
@@ -699,7 +672,6 @@ pub struct PJRT_Device_GetDescription_Args {
     pub device: *mut PJRT_Device,
     pub device_description: *mut PJRT_DeviceDescription,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Device_GetDescription_Args"][::core::mem::size_of::<PJRT_Device_GetDescription_Args>() - 32usize];
     ["Alignment of PJRT_Device_GetDescription_Args"]
@@ -727,7 +699,6 @@ pub struct PJRT_Executable_Destroy_Args {
     pub extension_start: *mut PJRT_Extension_Base,
     pub executable: *mut PJRT_Executable,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Executable_Destroy_Args"][::core::mem::size_of::<PJRT_Executable_Destroy_Args>() - 24usize];
     ["Alignment of PJRT_Executable_Destroy_Args"][::core::mem::align_of::<PJRT_Executable_Destroy_Args>() - 8usize];
@@ -747,7 +718,6 @@ pub struct PJRT_LoadedExecutable_Destroy_Args {
     pub extension_start: *mut PJRT_Extension_Base,
     pub executable: *mut PJRT_LoadedExecutable,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_LoadedExecutable_Destroy_Args"]
         [::core::mem::size_of::<PJRT_LoadedExecutable_Destroy_Args>() - 24usize];
@@ -770,7 +740,6 @@ pub struct PJRT_LoadedExecutable_GetExecutable_Args {
     pub loaded_executable: *mut PJRT_LoadedExecutable,
     pub executable: *mut PJRT_Executable,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_LoadedExecutable_GetExecutable_Args"]
         [::core::mem::size_of::<PJRT_LoadedExecutable_GetExecutable_Args>() - 32usize];
@@ -794,7 +763,6 @@ pub type PJRT_LoadedExecutable_GetExecutable = ::core::option::Option<
 pub struct PJRT_SendCallbackInfo {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 24usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_SendCallbackInfo"][::core::mem::size_of::<PJRT_SendCallbackInfo>() - 24usize];
     ["Alignment of PJRT_SendCallbackInfo"][::core::mem::align_of::<PJRT_SendCallbackInfo>() - 8usize];
@@ -805,7 +773,6 @@ const _: () = {
 pub struct PJRT_RecvCallbackInfo {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 24usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_RecvCallbackInfo"][::core::mem::size_of::<PJRT_RecvCallbackInfo>() - 24usize];
     ["Alignment of PJRT_RecvCallbackInfo"][::core::mem::align_of::<PJRT_RecvCallbackInfo>() - 8usize];
@@ -816,7 +783,6 @@ const _: () = {
 pub struct PJRT_HloOutputCallbackInfo {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 32usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_HloOutputCallbackInfo"][::core::mem::size_of::<PJRT_HloOutputCallbackInfo>() - 32usize];
     ["Alignment of PJRT_HloOutputCallbackInfo"][::core::mem::align_of::<PJRT_HloOutputCallbackInfo>() - 8usize];
@@ -848,7 +814,6 @@ pub struct PJRT_ExecuteOptions {
     pub hlo_output_callbacks: *mut PJRT_HloOutputCallbackInfo,
     pub num_hlo_output_callbacks: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_ExecuteOptions"][::core::mem::size_of::<PJRT_ExecuteOptions>() - 144usize];
     ["Alignment of PJRT_ExecuteOptions"][::core::mem::align_of::<PJRT_ExecuteOptions>() - 8usize];
@@ -902,7 +867,6 @@ pub struct PJRT_LoadedExecutable_Execute_Args {
     pub device_complete_events: *mut *mut PJRT_Event,
     pub execute_device: *mut PJRT_Device,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_LoadedExecutable_Execute_Args"]
         [::core::mem::size_of::<PJRT_LoadedExecutable_Execute_Args>() - 80usize];
@@ -939,7 +903,6 @@ pub struct PJRT_Executable_NumOutputs_Args {
     pub executable: *mut PJRT_Executable,
     pub num_outputs: usize,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Executable_NumOutputs_Args"][::core::mem::size_of::<PJRT_Executable_NumOutputs_Args>() - 32usize];
     ["Alignment of PJRT_Executable_NumOutputs_Args"]
@@ -972,7 +935,6 @@ pub struct PJRT_Executable_Serialize_Args {
     pub serialized_executable_deleter:
         ::core::option::Option<unsafe extern "C" fn(exec: *mut PJRT_SerializedExecutable)>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Executable_Serialize_Args"][::core::mem::size_of::<PJRT_Executable_Serialize_Args>() - 56usize];
     ["Alignment of PJRT_Executable_Serialize_Args"][::core::mem::align_of::<PJRT_Executable_Serialize_Args>() - 8usize];
@@ -999,7 +961,6 @@ pub type PJRT_Executable_Serialize =
 pub struct PJRT_LoadOptions {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 32usize]>,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_LoadOptions"][::core::mem::size_of::<PJRT_LoadOptions>() - 32usize];
     ["Alignment of PJRT_LoadOptions"][::core::mem::align_of::<PJRT_LoadOptions>() - 8usize];
@@ -1017,7 +978,6 @@ pub struct PJRT_Executable_DeserializeAndLoad_Args {
     pub overridden_serialized_compile_options_size: usize,
     pub load_options: *mut PJRT_LoadOptions,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Executable_DeserializeAndLoad_Args"]
         [::core::mem::size_of::<PJRT_Executable_DeserializeAndLoad_Args>() - 72usize];
@@ -1056,7 +1016,6 @@ pub struct PJRT_Buffer_Destroy_Args {
     pub extension_start: *mut PJRT_Extension_Base,
     pub buffer: *mut PJRT_Buffer,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Buffer_Destroy_Args"][::core::mem::size_of::<PJRT_Buffer_Destroy_Args>() - 24usize];
     ["Alignment of PJRT_Buffer_Destroy_Args"][::core::mem::align_of::<PJRT_Buffer_Destroy_Args>() - 8usize];
@@ -1080,7 +1039,6 @@ pub struct PJRT_Buffer_ToHostBuffer_Args {
     pub dst_size: usize,
     pub event: *mut PJRT_Event,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Buffer_ToHostBuffer_Args"][::core::mem::size_of::<PJRT_Buffer_ToHostBuffer_Args>() - 56usize];
     ["Alignment of PJRT_Buffer_ToHostBuffer_Args"][::core::mem::align_of::<PJRT_Buffer_ToHostBuffer_Args>() - 8usize];
@@ -1246,7 +1204,6 @@ pub struct PJRT_Api {
     pub PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace: *const ::core::ffi::c_void,
     pub PJRT_TopologyDescription_GetMemorySpaceKindIds: *const ::core::ffi::c_void,
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of PJRT_Api"][::core::mem::size_of::<PJRT_Api>() - 1144usize];
     ["Alignment of PJRT_Api"][::core::mem::align_of::<PJRT_Api>() - 8usize];
