@@ -137,9 +137,9 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
     let backend = Cuda::new("shim", cache.clone()).unwrap();
     let wanted = ["cuda".to_string()];
     let pins = [Pin { op: "of.tanh".into(), backend: place::NATIVE.into() }];
-    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_region: 0 };
+    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_subgraph_size: 0 };
     let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
-    assert_eq!(placement.regions.len(), 2, "{placement:?}");
+    assert_eq!(placement.subgraphs.len(), 2, "{placement:?}");
     assert!(placement.refused.iter().all(|r| r.op == "of.tanh"), "{placement:?}");
     let plan = placed(&f, &[&backend], cache);
     let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();

@@ -215,7 +215,7 @@ fn times_are_those_of_the_device() {
 }
 
 #[test]
-fn an_error_that_comes_late_is_the_regions() {
+fn late_errors_belong_to_the_subgraph() {
     for (number, task) in [("1", "first"), ("2", "second")] {
         let got = lines("breaks", &[("STUB_LATE", "30"), ("STUB_BREAKS", number)]);
         let said: Vec<_> = got.iter().filter(|l| !["launched", "through", "host"].contains(&l.as_str())).collect();

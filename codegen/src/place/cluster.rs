@@ -16,7 +16,7 @@ pub(crate) struct Nodes {
     deps: Vec<BTreeSet<usize>>,
     /// Which backend takes a node, as a number.
     on: Vec<Option<usize>>,
-    /// What each unit needs, for the day that a region is given back.
+    /// What each unit depends on, in case its subgraph is dissolved.
     needs: Vec<BTreeSet<usize>>,
 }
 
@@ -85,7 +85,7 @@ impl Nodes {
         taken.map(|n| self.members[n].clone()).collect()
     }
 
-    /// Gives a region back: its units are nodes of their own again.
+    /// Dissolves a subgraph: its units are nodes of their own again.
     pub(super) fn dissolve(&mut self, members: &[usize]) {
         for u in members {
             self.members[*u] = vec![*u];

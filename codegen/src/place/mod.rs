@@ -1,9 +1,9 @@
 //! Placement: which ops run on which backend.
 //!
 //! Backends are asked in the order that the user gave. What native code would fuse into one kernel stays together: such a
-//! group goes to a backend as a whole, or not at all. Claimed groups that touch grow into regions, as long as no region
-//! depends on itself through ops outside of it; regions that are not worth a call are given back. What remains becomes an
-//! `of.subgraph` for each region, and a report says of every op that was left out why, and what would help.
+//! group goes to a backend as a whole, or not at all. Adjacent claimed groups are clustered into subgraphs, as long as no subgraph
+//! depends on itself through ops outside of it; subgraphs that are not worth a call are dissolved. Each remaining one becomes an
+//! `of.subgraph`, and a report says of every op that was left out why, and what would help.
 
 mod cluster;
 mod outline;
@@ -59,8 +59,8 @@ pub struct Request<'a> {
     pub wanted: &'a [String],
     /// Choices made by hand, the first that fits counts.
     pub pins: &'a [Pin],
-    /// Regions of fewer ops are given back; with 0 none is, whatever it costs.
-    pub min_region: usize,
+    /// Subgraphs of fewer ops are dissolved; with 0 none is, whatever it costs.
+    pub min_subgraph_size: usize,
 }
 
 /// An op that a wanted backend does not run.
@@ -78,7 +78,7 @@ pub struct Refused {
     pub fix: Option<String>,
 }
 
-/// A region that runs on a backend.
+/// A subgraph that runs on a backend.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Placed {
     /// The backend.
@@ -98,15 +98,15 @@ pub struct Placed {
 /// Which ops run where.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Placement {
-    /// The regions.
-    pub regions: Vec<Placed>,
+    /// The subgraphs, each on one backend.
+    pub subgraphs: Vec<Placed>,
     /// What was left out, in the order of the function, for each wanted backend.
     pub refused: Vec<Refused>,
     /// Ops that could have been placed.
     pub ops: usize,
 }
 
-/// Places the ops of `func`, whose regions become `of.subgraph`.
+/// Places the ops of `func`, whose subgraphs become `of.subgraph` ops.
 ///
 /// # Errors
 /// When a backend is not known, or refuses an op that was given to it by hand.
@@ -181,7 +181,7 @@ pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Pl
         return Err(Diagnostics(refused));
     }
     let (known, wanted) = ([backend], [backend.name().to_string()]);
-    Ok(place_all(funcs, &Request { known: &known, wanted: &wanted, pins: &[], min_region: 0 })?)
+    Ok(place_all(funcs, &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 0 })?)
 }
 
 /// The backend called `name`.
@@ -202,7 +202,7 @@ pub(crate) struct Unit<'a> {
     pinned: bool,
     /// Seconds of native code.
     native: f64,
-    /// Whether it computes something: views and shapes alone are no reason for a region.
+    /// Whether it computes something: views and shapes alone do not make a subgraph.
     weighs: bool,
 }
 
@@ -237,7 +237,7 @@ fn region(
     for members in nodes.clusters() {
         let placed = worth(g, &members, &units, placing.request, &mut placement.refused);
         if let Some(placed) = placed {
-            placement.regions.push(placed);
+            placement.subgraphs.push(placed);
             regions.push(members);
         } else {
             nodes.dissolve(&members);
@@ -381,7 +381,7 @@ fn refusals(
 ) -> Vec<(OpId, String)> {
     let why = |op: &OpId| match as_op::<Transfer>(g, *op) {
         Some(t) if on_host.contains_key(&t.id) => on_host.get(&t.id).map(|why| (*why).into()),
-        // Regions of open extents are compiled during the run, by each rank for itself.
+        // Subgraphs of open extents are compiled during the run, by each rank for itself.
         Some(_) if !roles.symbols.is_empty() => Some("the function has extents that are told during the run".into()),
         Some(_) => transfer::exchanged(g, *op, b).err(),
         None => b.claims(g, *op).err(),
@@ -450,7 +450,7 @@ fn seconds(g: &Graph, ops: &[OpId], roles: &Roles) -> f64 {
     slow + KERNEL + f64::max(flops / FLOPS, bytes / BANDWIDTH)
 }
 
-/// The region, if it is large enough and worth its call; else the reports say why not.
+/// The subgraph, if it is large enough and worth its call; else the reports say why not.
 fn worth(
     g: &Graph,
     members: &[usize],
@@ -470,14 +470,14 @@ fn worth(
         None
     } else if !of(|u| u.weighs) {
         Some(("it computes nothing, and nothing beside it is taken".to_string(), None))
-    } else if counted < request.min_region {
-        let fix = format!("--min-region {counted} takes it");
-        Some((format!("its region has {}, fewer than --min-region {}", plural(counted), request.min_region), Some(fix)))
-    } else if request.min_region > 0 && overhead > native {
+    } else if counted < request.min_subgraph_size {
+        let fix = format!("--min-subgraph-size {counted} takes it");
+        Some((format!("its subgraph has {}, fewer than --min-subgraph-size {}", plural(counted), request.min_subgraph_size), Some(fix)))
+    } else if request.min_subgraph_size > 0 && overhead > native {
         let times =
             format!("calling {name} takes {:.1} us, native code {:.1} us for all of it", overhead * 1e6, native * 1e6);
         let fix = format!("--backend-for {}={name} takes it all the same", g.op(ops[0]).name());
-        Some((format!("its region of {} is not worth a call: {times}", plural(counted)), Some(fix)))
+        Some((format!("its subgraph of {} is not worth a call: {times}", plural(counted)), Some(fix)))
     } else {
         None
     };

@@ -26,7 +26,7 @@ pub fn module(mesh: &str, body: &str) -> Module {
 /// The plan of what the ranks of a mesh run, whose ops this backend gets wherever it takes them.
 pub fn plan(module: &Module, mesh: &str, stages: (i64, i64), backend: &dyn Backend, pins: &[Pin]) -> Arc<PlanFile> {
     let (known, wanted) = ([backend], [backend.name().to_string()]);
-    let request = Request { known: &known, wanted: &wanted, pins, min_region: 0 };
+    let request = Request { known: &known, wanted: &wanted, pins, min_subgraph_size: 0 };
     planned(module, mesh, stages, backend, |funcs| {
         place::place_all(funcs, &request).unwrap_or_else(|d| panic!("{d}"));
     })

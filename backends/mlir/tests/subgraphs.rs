@@ -4,15 +4,15 @@ mod common;
 
 use of_mlir::Mlir;
 
-use common::support::{self, check, floats, in_one_region, session};
+use common::support::{self, check, floats, in_one_subgraph, session};
 
 /// A product, a softmax and what is between them. The product has tiles, and temporaries have places.
 #[test]
-fn a_region_is_machine_code_in_the_plan() {
+fn a_subgraph_is_machine_code_in_the_plan() {
     if !common::compiles() {
         return;
     }
-    let (f, plan) = in_one_region(
+    let (f, plan) = in_one_subgraph(
         r"func @main(%x: tensor<24x40xf32>, %w: tensor<40x96xf32>) -> (tensor<24x96xf32>, tensor<24x1xf32>) {
   %p = of.matmul %x, %w : (tensor<24x40xf32>, tensor<40x96xf32>) -> tensor<24x96xf32>
   %s = of.softmax %p {axis = -1} : (tensor<24x96xf32>) -> tensor<24x96xf32>

@@ -11,7 +11,7 @@ use of_plan::{Exec, PlanFile};
 use of_runtime::{LoadContext, Loader, Options, Session};
 use of_xla::{Serialized, Xla};
 
-use common::support::{self, check, floats, given, in_one_region, placed, session};
+use common::support::{self, check, floats, given, in_one_subgraph, placed, session};
 
 #[test]
 fn open_extents_are_those_of_each_run() {
@@ -35,7 +35,7 @@ fn plans_may_hold_what_the_plugin_made() {
     let mut f = module.main().unwrap().clone();
     let pins = [of_codegen::Pin { op: "add".into(), backend: "xla+serialized".into() }];
     let wanted = ["xla+serialized".to_string()];
-    place(&mut f, &Request { known: &[&Serialized], wanted: &wanted, pins: &pins, min_region: 1 }).unwrap();
+    place(&mut f, &Request { known: &[&Serialized], wanted: &wanted, pins: &pins, min_subgraph_size: 1 }).unwrap();
     let payload = |f: &Func| placed(f, &[&Serialized], Cache::none());
     let open = |plan: PlanFile| {
         Session::new(Arc::new(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Serialized)])
@@ -72,7 +72,7 @@ fn results_take_over_the_memory_of_inputs_and_never_of_weights() {
     let n = 16;
     let ty = format!("tensor<{n}x{n}xf32>");
     let weight: Vec<String> = (0..n * n).map(|i| format!("{}.5", i % 7)).collect();
-    let (f, plan) = in_one_region(
+    let (f, plan) = in_one_subgraph(
         &format!(
             "func @main(%x: {ty}, %z: {ty}) -> ({ty}, {ty}) {{
   %w = of.constant {{value = dense<[{}]> : tensor<{}xf32>}} : () -> tensor<{}xf32>
@@ -129,7 +129,7 @@ fn maxima_are_where_they_are_first() {
     }
     for (order, last) in [(0, false), (1, false), (1, true)] {
         let (ty, out) = if last { ("tensor<1x4x5x2xf32>", "1x4x4x2") } else { ("tensor<1x2x4x5xf32>", "1x2x4x4") };
-        let (f, plan) = in_one_region(
+        let (f, plan) = in_one_subgraph(
             &format!(
                 "func @main(%x: {ty}) -> (tensor<{out}xf32>, tensor<{out}xi64>) {{
   %y, %at = of.max_pool %x {{kernel = [2, 2], strides = [2, 2], pads = [2, 1, 2, 2], dilations = [1, 1], ceil_mode = false,
@@ -152,12 +152,12 @@ fn maxima_are_where_they_are_first() {
 }
 
 #[test]
-fn loops_and_branches_run_inside_of_a_region() {
+fn loops_and_branches_run_in_a_subgraph() {
     if common::client().is_none() {
         return;
     }
     // The carried sum, and every sum on the way, stacked; a branch on the iteration; a gather whose index is checked.
-    let (f, plan) = in_one_region(
+    let (f, plan) = in_one_subgraph(
         r"func @main(%x: tensor<5x3xf32>, %list: tensor<3xi64>) -> (tensor<3xf32>, tensor<5x3xf32>, tensor<i64>) {
   %n = of.constant {value = dense<5> : tensor<i64>}
   %go = of.constant {value = dense<true> : tensor<i1>}
