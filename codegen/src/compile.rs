@@ -217,8 +217,8 @@ fn programs(
     Ok((builder, programs, summary))
 }
 
-/// The function as kernels for `isa` compute it: contractions of 16-bit floats as such where it multiplies them, and separate
-/// score matrices for gradients of attention where kernels recompute these.
+/// The function after the rewrites that depend on `isa`. They are idempotent: a function on which the driver has run them as passes
+/// stays as it is.
 fn prepared<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
     let func = narrow_contractions::narrowed(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
     let recomputed = printer(isa.language).capabilities().recomputed_scores;

@@ -133,13 +133,15 @@ fn a_region_that_costs_more_than_it_saves_is_given_back_unless_it_was_asked_for_
     let known: [&dyn Backend; 2] = [&Reference, &dear];
     let f = (0..).map(random).find(|f| f.graph.walk().iter().any(|op| f.graph.op(*op).name() == "of.matmul")).unwrap();
     let wanted = ["picky".to_string()];
-    let placed = place(&mut f.clone(), &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 1 }).unwrap();
+    let placed =
+        place(&mut f.clone(), &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 1 }).unwrap();
     assert!(placed.subgraphs.is_empty());
     let given_back: Vec<_> = placed.refused.iter().filter(|r| r.reason.contains("not worth a call")).collect();
     assert!(given_back.iter().all(|r| r.fix.as_deref() == Some("--backend-for of.matmul=picky takes it all the same")));
     let pins = [Pin { op: "matmul".into(), backend: "picky".into() }];
     let mut by_hand = f.clone();
-    let placed = place(&mut by_hand, &Request { known: &known, wanted: &[], pins: &pins, min_subgraph_size: 1 }).unwrap();
+    let placed =
+        place(&mut by_hand, &Request { known: &known, wanted: &[], pins: &pins, min_subgraph_size: 1 }).unwrap();
     assert!(!placed.subgraphs.is_empty() && placed.subgraphs.len() == subgraphs(&by_hand).len());
     assert!(placed.subgraphs.iter().flat_map(|r| &r.ops).all(|op| op == "of.matmul"));
     let pins = [Pin { op: "exp".into(), backend: "picky".into() }];

@@ -36,7 +36,7 @@ pub fn narrowed(func: &Func, isa: &Isa) -> Result<Option<Func>, Diagnostic> {
         return Ok(None);
     }
     let mut func = func.clone();
-    let mut n = Narrow { rw: Rewriter::new(&mut func.graph, "half-products"), made: HashMap::new() };
+    let mut n = Narrow { rw: Rewriter::new(&mut func.graph, "narrow-contractions"), made: HashMap::new() };
     for (op, dtype) in found {
         n.product(op, dtype)?;
     }

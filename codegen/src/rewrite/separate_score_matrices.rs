@@ -22,7 +22,7 @@ pub fn separated(func: &Func) -> Option<Func> {
         return None;
     }
     let mut out = func.clone();
-    let mut rw = Rewriter::new(&mut out.graph, "separate-tables");
+    let mut rw = Rewriter::new(&mut out.graph, "separate-score-matrices");
     for table in tables {
         let own: HashSet<OpId> = table.ops().into_iter().filter(|op| !table.shared.contains(op)).collect();
         let is_shared = |v: &ValueId| g.def_op(*v).is_some_and(|op| table.shared.contains(&op));
