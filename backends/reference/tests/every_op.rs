@@ -23,9 +23,6 @@ const ROUNDING: Tolerance = Tolerance { relative: 2e-6, of_largest: 2e-6, ..Tole
 /// Next to elements that are NaN or infinite; expansions of composites may round to another integer there.
 const EXTREMES: Tolerance = Tolerance { of_largest: 1e-5, of_largest_16_bit: 8e-3, steps: 1, ..Tolerance::EXACT };
 
-/// Ops whose native code multiplies what the interpreter leaves out by zero, which is NaN for infinity.
-const MULTIPLIES_BY_ZERO: [&str; 1] = ["of.deform_conv"];
-
 /// The plan of `f` after the passes, and the ops in it without native code.
 fn planned(f: &Func, isa: &'static Isa) -> (PlanFile, Vec<String>) {
     let mut module = Module::default();
@@ -100,7 +97,6 @@ fn every_op_agrees_on_an_emulated_gpu_where_extents_are_symbols() {
 /// With an element that is NaN, infinite or the other zero. The functions are those of other tests, which are compiled.
 fn every_op_on_extremes(isa: &'static Isa, seeds: u64) {
     let (mut compared, mut apart) = (0, Vec::new());
-    let mut exceptions = MULTIPLIES_BY_ZERO.to_vec();
     for o in op::functions(seeds, false) {
         let Some(inputs) = plans::with_extremes(&o.inputs, o.seed) else { continue };
         let Ok(want) = interpret::run_graph(&o.func.graph, &inputs) else { continue };
@@ -111,13 +107,11 @@ fn every_op_on_extremes(isa: &'static Isa, seeds: u64) {
         compared += 1;
         let name = o.decl.name();
         match difference(&run(plan, &inputs, 1), &want, EXTREMES) {
-            Some(_) if MULTIPLIES_BY_ZERO.contains(&name) => exceptions.retain(|e| *e != name),
             Some(why) => apart.push(format!("{name} (seed {}): {why}", o.seed)),
             None => {}
         }
     }
     assert!(apart.is_empty(), "{} of {compared}:\n{}", apart.len(), apart.join("\n"));
-    assert!(seeds < 4 || exceptions.is_empty(), "these agree, and need no exception: {exceptions:?}");
 }
 
 #[test]
