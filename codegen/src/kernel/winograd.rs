@@ -260,7 +260,7 @@ impl Winograd {
         self.tile.vectors * isa.lanes
     }
 
-    /// Multiplications and additions of the equivalent direct sums; 0 where unknown.
+    /// Multiplications and additions of the products; 0 where unknown.
     pub fn flops(&self) -> u64 {
         let p = self.transform.points();
         2 * (p * p * self.cin * self.cout * self.tiles().number().unwrap_or(0)) as u64
