@@ -471,7 +471,14 @@ fn worth(
         Some(("it computes nothing, and nothing beside it is taken".to_string(), None))
     } else if counted < request.min_subgraph_size {
         let fix = format!("--min-subgraph-size {counted} takes it");
-        Some((format!("its subgraph has {}, fewer than --min-subgraph-size {}", plural(counted), request.min_subgraph_size), Some(fix)))
+        Some((
+            format!(
+                "its subgraph has {}, fewer than --min-subgraph-size {}",
+                plural(counted),
+                request.min_subgraph_size
+            ),
+            Some(fix),
+        ))
     } else if request.min_subgraph_size > 0 && overhead > native {
         let times =
             format!("calling {name} takes {:.1} us, native code {:.1} us for all of it", overhead * 1e6, native * 1e6);
