@@ -93,7 +93,7 @@ pub struct Shape<'a> {
 
 /// A convolution with its epilogue as a call, and the loads of the body for the added tensor and the bias. Loads of the body
 /// have a stride for each axis of the result, whose strides are `out`. The call has a bias wherever it adds a tensor or ends in
-/// an activation: if the body has none, `Epilogue::number` fills it.
+/// an activation: if the body has none, the third value is the bias of every channel.
 ///
 /// # Errors
 /// The reason why it does not qualify, in one sentence.

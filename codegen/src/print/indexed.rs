@@ -406,7 +406,7 @@ pub struct ScatterText {
     pub head: String,
     /// Statements for the slice `i`, which declare its offset `at`.
     pub slice: String,
-    /// Expression of an element from `a`, what is there, and `b`, the update.
+    /// Expression that combines an existing element `a` with the update `b`.
     pub combine: String,
 }
 
@@ -439,7 +439,7 @@ pub fn scatter(s: &Scatter) -> ScatterText {
     ScatterText { element, head, slice, combine }
 }
 
-/// The C type of the elements of a scatter, and what becomes of one (`a`) when an update (`b`) is written.
+/// The C type of the elements of a scatter, and the expression that combines an element `a` with an update `b`.
 fn combine(s: &Scatter) -> (&'static str, String) {
     let Some(kind) = s.combine else { return (word(s.dtype.bits().map_or(4, |b| b / 8)), "b".into()) };
     let (t, int) = (ctype(s.dtype), s.dtype.is_int());
