@@ -307,16 +307,15 @@ fn join(parts: &[Value], sbp: Sbp) -> Option<Value> {
             let mut dims = first.dims().to_vec();
             dims[axis] = tensors.iter().map(|t| t.dims()[axis]).sum();
             // Elements move and are not converted: 64-bit integers exceed what f64 represents.
-            let cells: Vec<Vec<u8>> = tensors.iter().map(|t| t.cells()).collect::<Option<_>>()?;
-            let size = first.dtype().bits()?.div_ceil(8) as usize;
+            let cells: Vec<_> = tensors.iter().map(|t| t.cells()).collect::<Option<_>>()?;
             let mut out = Vec::new();
             for o in 0..outer {
-                for (t, cells) in tensors.iter().zip(&cells) {
+                for (t, (size, cells)) in tensors.iter().zip(&cells) {
                     let run = t.dims()[axis..].iter().product::<usize>() * size;
                     out.extend_from_slice(&cells[o * run..(o + 1) * run]);
                 }
             }
-            Tensor::from_cells(first.dtype(), dims, &out).ok().map(Value::Tensor)
+            Tensor::from_cells(first.dtype(), dims, out).ok().map(Value::Tensor)
         }
         Sbp::Partial(kind) => {
             let mut out = first.to_f64s()?;
