@@ -56,8 +56,8 @@ impl Poller {
             }
             watched.append(&mut come);
             drop(come);
-            // Work that waits for other work on the device was enqueued later. It is polled first and its callback runs
-            // last, so dependencies complete before their users.
+            // Work that waits for other work on the device was enqueued later. It is polled first, so if it has completed,
+            // its dependencies are seen as complete too. Callbacks run in the order of enqueuing.
             watched.iter_mut().rev().for_each(|w| w.through = w.work.is_complete());
             watched.iter().filter(|w| w.through).for_each(|w| (w.over)());
             watched.retain(|w| !w.through);

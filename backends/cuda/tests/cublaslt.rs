@@ -162,7 +162,7 @@ fn calls(plan: &PlanFile) -> Vec<Product> {
 }
 
 #[test]
-fn groups_with_what_the_library_computes_at_their_end_are_calls() {
+fn groups_with_supported_epilogues_become_calls() {
     if !emulated() {
         return;
     }
@@ -220,7 +220,7 @@ func @main(%x: tensor<2x20x6x4xf32>, %b: tensor<24xf32>) -> (tensor<2x24x6x4xf32
 }
 
 #[test]
-fn the_library_computes_what_the_interpreter_does() {
+fn library_calls_match_the_interpreter() {
     if !emulated() {
         return;
     }
@@ -257,7 +257,7 @@ fn recorded_products_match_the_interpreter() {
 }
 
 #[test]
-fn an_emulated_gpu_without_a_library_says_so_before_the_run() {
+fn an_emulated_gpu_without_the_library_fails_to_load() {
     if !emulated() || std::env::var_os("OF_CUBLASLT").is_some() {
         return;
     }
@@ -311,7 +311,7 @@ fn every_product_that_is_not_a_call_has_a_reason() {
 }
 
 #[test]
-fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
+fn calls_in_plans_round_trip_or_are_rejected() {
     let (_, case) = CASES.iter().find(|(name, _)| *name == "factors").unwrap();
     if !emulated() {
         return;

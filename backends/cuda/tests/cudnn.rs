@@ -159,7 +159,7 @@ fn calls(plan: &PlanFile) -> Vec<Convolution> {
 }
 
 #[test]
-fn groups_with_what_the_library_computes_at_their_end_are_calls() {
+fn groups_with_supported_epilogues_become_calls() {
     if !emulated() {
         return;
     }
@@ -268,7 +268,7 @@ fn computed() {
 }
 
 #[test]
-fn the_library_computes_what_the_interpreter_does() {
+fn library_calls_match_the_interpreter() {
     if !emulated() {
         return;
     }
@@ -306,7 +306,7 @@ fn recorded_convolutions_match_the_interpreter() {
 }
 
 #[test]
-fn an_emulated_gpu_without_a_library_says_so_before_the_run() {
+fn an_emulated_gpu_without_the_library_fails_to_load() {
     if !emulated() || std::env::var_os("OF_CUDNN").is_some() {
         return;
     }
@@ -348,7 +348,7 @@ fn every_convolution_that_is_not_a_call_has_a_reason() {
 }
 
 #[test]
-fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
+fn calls_in_plans_round_trip_or_are_rejected() {
     if !emulated() {
         return;
     }

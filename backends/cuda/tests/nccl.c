@@ -1,8 +1,7 @@
-/* NCCL without devices, for ranks that are threads of one process, in the memory of the host. What a rank puts on its stream
-   is done when all ranks of the communicator have put theirs, which must be the same calls in the same groups.
-   $STUB_NCCL says what goes wrong: "no id", "no join", or "breaks": rank 1 of a communicator fails when it
-   first calls, once rank 0 waits for it.
-   Groups are said, each once, where $STUB_SAYS is set. */
+/* NCCL without devices, for ranks that are threads of one process, on host memory. Work that a rank enqueues completes when all ranks
+   of the communicator have enqueued theirs, which must be the same calls in the same groups. $STUB_NCCL selects a failure: "no id",
+   "no join", or "breaks": rank 1 of a communicator fails at its first call, while rank 0 waits for it. With $STUB_SAYS, each group
+   is printed once. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

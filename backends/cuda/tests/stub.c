@@ -1,7 +1,8 @@
-/* A driver without a device: memory is the host's, what is put on a stream is done when somebody looks at it, in order, what
-   another stream waits for no earlier than it must be, or, with $STUB_EAGER, as early as it may be. A launched kernel only checks how it was called and writes $STUB_STATUS to its status word. It sees that the driver layer
-   calls what it means to call; of kernels it says nothing. With $STUB_LATE, what is launched is not begun for so many milliseconds; the
-   launch of number $STUB_BREAKS ends with an error. Launches, and when a stream is through with them, are said where $STUB_SAYS is set. */
+/* A driver without a device. Device memory is host memory. Enqueued work runs, in order, when a stream is queried; work that another
+   stream waits for runs as late as possible, or as early as possible with $STUB_EAGER. A launched kernel only checks its arguments
+   and writes $STUB_STATUS to its status word, so this tests the calls of the driver layer and not the kernels. With $STUB_LATE,
+   launched work starts after that many milliseconds. The launch with number $STUB_BREAKS fails. With $STUB_SAYS, launches and their
+   completion are printed. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
