@@ -1,5 +1,5 @@
-/* cuBLASLt without a device, in the memory of the host: products by plain loops, with everything that the real one would
-   check of how it is called. $STUB_CUBLASLT says what goes wrong: "no algorithm" or "no memory". */
+/* cuBLASLt without a device, on host memory: products by plain loops, with the argument checks of the real library.
+   $STUB_CUBLASLT selects a failure: "no algorithm" or "no memory". */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* cuDNN without a device, in the memory of the host: convolutions by plain loops, with everything that the real one would check
-   of how it is called. Its heuristics name engines first that compute otherwise than was asked for, that do not plan, or that need
-   too much. $STUB_CUDNN says what goes wrong: "no engine", "no memory" or "old". */
+/* cuDNN without a device, on host memory: convolutions by plain loops, with the argument checks of the real library. Its
+   heuristics first list engines with other numerics, that fail to plan, or that need too much workspace. $STUB_CUDNN selects
+   a failure: "no engine", "no memory" or "old". */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

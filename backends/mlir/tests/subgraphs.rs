@@ -28,14 +28,14 @@ fn a_subgraph_is_machine_code_in_the_plan() {
 }
 
 #[test]
-fn open_extents_are_those_of_each_run() {
+fn symbolic_extents_are_compiled_for_each_run() {
     if common::compiles() {
         support::runs_of_open_extents(&Mlir::default(), Mlir::default());
     }
 }
 
 #[test]
-fn an_index_out_of_range_fails_the_run_and_no_other() {
+fn an_index_out_of_range_fails_only_its_run() {
     if common::compiles() {
         support::an_index_out_of_range(&Mlir::default(), Mlir::default());
     }
