@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layout_is_that_of_the_header() {
+    fn struct_layouts_match_the_header() {
         // docs/of_library.h has the same numbers.
         assert_eq!((size_of::<Table>(), size_of::<TensorView>(), size_of::<Results>()), (80, 32, 24));
     }

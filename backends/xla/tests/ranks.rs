@@ -143,7 +143,7 @@ fn ranks_with_different_programs_exchange_on_the_host() {
 
 /// A maximum is NaN on all ranks if one rank's part is NaN.
 #[test]
-fn what_is_combined_keeps_what_is_no_number() {
+fn all_reduce_propagates_nan() {
     if common::client().is_none() {
         return;
     }

@@ -561,7 +561,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layout_is_that_of_the_header() {
+    fn struct_layouts_match_the_header() {
         // docs/of_library.h has the same numbers.
         let sizes = (size_of::<Attribute>(), size_of::<Call>(), size_of::<OpEntry>(), size_of::<OpTable>());
         assert_eq!(sizes, (40, 48, 104, 24));
