@@ -106,7 +106,7 @@ func @main(%x: tensor<2xf32>) -> (tensor<1xf32>) {
     holds(text, Opening::Shared);
 }
 
-/// The exact value and the native one both round in every step of a sequence.
+/// The noisy runs of the reference round in every step of a sequence, as native code does.
 #[test]
 fn recurrent_layers_round_in_every_step() {
     let text = r#"
@@ -194,7 +194,7 @@ func @main(%x: tensor<1x3x4x2xf32>) -> (tensor<1x{height}x{width}x3xf32>) {{
     }
 }
 
-/// A shape tensor with no elements has one axis more than the tensor that it describes.
+/// A tensor with the maximum number of axes, whose extents are an operand.
 #[test]
 fn extents_of_as_many_axes_as_there_may_be() {
     let text = r#"
