@@ -1,4 +1,4 @@
-//! Placement: whatever a backend claims, the regions need one another without a cycle and compute the same.
+//! Placement: for any claims of a backend, subgraphs have no cyclic dependencies and results do not change.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn random(seed: u64) -> Func {
     let mut values: Vec<ValueId> = (0..2).map(|_| rw.add_arg(entry, square.clone(), None)).collect();
     let axes = rw.create_one(Constant { value: of_ir::Tensor::from_i64s(&[1]) }, &[]).unwrap();
     for _ in 0..r.int(4, 24) {
-        // Recent values more often, so that there are chains.
+        // Recent values are more likely, so that chains occur.
         let n = values.len() as i64;
         let mut any = || values[r.int((n - 6).max(0), n - 1) as usize];
         let (a, b) = (any(), any());
@@ -96,7 +96,7 @@ fn subgraphs(f: &Func) -> Vec<OpId> {
 }
 
 #[test]
-fn random_claims_give_regions_that_compute_the_same() {
+fn random_claims_preserve_results() {
     let mut regions = 0;
     for seed in 0..60 {
         let mut f = random(seed);
@@ -110,7 +110,7 @@ fn random_claims_give_regions_that_compute_the_same() {
         let made = subgraphs(&f);
         assert_eq!(made.len(), placement.subgraphs.len(), "{seed}");
         regions += made.len();
-        // Every op is in a region, or there is a reason why not.
+        // Every op is in a subgraph, or has a reason why not.
         let placed: usize = placement.subgraphs.iter().map(|r| r.ops.len()).sum();
         assert_eq!(placed + placement.refused.len(), placement.ops, "{seed}");
         let mut module = Module::default();
@@ -128,7 +128,7 @@ fn random_claims_give_regions_that_compute_the_same() {
 }
 
 #[test]
-fn a_region_that_costs_more_than_it_saves_is_given_back_unless_it_was_asked_for_by_hand() {
+fn unprofitable_subgraphs_are_dropped_unless_requested() {
     let dear = Picky { seed: 0, only: Some("of.matmul"), overhead: Overhead { launch: 1.0, bandwidth: 1e9 } };
     let known: [&dyn Backend; 2] = [&Reference, &dear];
     let f = (0..).map(random).find(|f| f.graph.walk().iter().any(|op| f.graph.op(*op).name() == "of.matmul")).unwrap();

@@ -1,4 +1,4 @@
-//! Regions in plans: placed, compiled, run by a session, beside the interpreter.
+//! Subgraphs in plans: placed, compiled, run by a session, and compared with the interpreter.
 
 mod common;
 
@@ -14,15 +14,15 @@ use of_xla::{Serialized, Xla};
 use common::support::{self, check, floats, given, in_one_subgraph, placed, session};
 
 #[test]
-fn open_extents_are_those_of_each_run() {
+fn symbolic_extents_are_compiled_for_each_run() {
     if common::client().is_some() {
         support::runs_of_open_extents(&Xla, Xla);
     }
 }
 
-/// Programs in plans are for the plugin that made them; elsewhere they are refused before anything runs.
+/// Compiled programs in plans are for one plugin build; others reject them before anything runs.
 #[test]
-fn plans_may_hold_what_the_plugin_made() {
+fn plans_may_contain_compiled_programs() {
     if common::client().is_none() {
         return;
     }
@@ -64,7 +64,7 @@ fn plans_may_hold_what_the_plugin_made() {
 }
 
 #[test]
-fn results_take_over_the_memory_of_inputs_and_never_of_weights() {
+fn results_reuse_donated_inputs_and_never_weights() {
     if common::client().is_none() {
         return;
     }
@@ -97,13 +97,13 @@ fn results_take_over_the_memory_of_inputs_and_never_of_weights() {
 }
 
 #[test]
-fn an_index_out_of_range_fails_the_run_and_no_other() {
+fn an_index_out_of_range_fails_only_its_run() {
     if common::client().is_some() {
         support::an_index_out_of_range(&Xla, Xla);
     }
 }
 
-/// Whatever device a rank has: one program is for all of them, and their number is counted on from the first.
+/// One program runs on any rank's device; device numbers wrap around.
 #[test]
 fn every_device_runs_a_program() {
     let Some(client) = common::client() else { return };
@@ -123,7 +123,7 @@ fn every_device_runs_a_program() {
 
 /// Equal elements, NaN, and windows of the smallest value or of padding alone.
 #[test]
-fn maxima_are_where_they_are_first() {
+fn max_pool_indices_are_the_first_maximum() {
     if common::client().is_none() {
         return;
     }

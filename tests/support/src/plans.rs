@@ -165,7 +165,7 @@ pub fn with_extremes(inputs: &[Value], seed: u64) -> Option<Vec<Value>> {
     Some(out)
 }
 
-/// One op on its sample. Operands that are no floats are constants, or with `open` inputs.
+/// One op on its sample. Operands that are not floats are constants; with `open` they are inputs.
 pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>) {
     op::one_op_func(op, operands, |i, t| !open && (op::decides_extents(op, i) || op::is_no_float(i, t)))
 }

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers shared by the tests of this crate.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -27,7 +27,7 @@ pub fn plan(f: &Func, arch: &str) -> PlanFile {
     placed(&f, &[&backend], cache)
 }
 
-/// The plan of a text of which what is no product stays on the host.
+/// The plan of a text in which only products run on the GPU.
 pub fn shared(text: &str, arch: &str, regions: usize) -> Arc<PlanFile> {
     let backend = Cuda::new(arch, cache()).unwrap();
     let (wanted, mut f) = (["cuda".to_string()], function_of(text));
@@ -51,8 +51,8 @@ pub fn emulated() -> bool {
     of_test_support::plans::emulated_gpu().is_some()
 }
 
-/// A driver without a device, and cuBLASLt, cuDNN and NCCL without one: `stub.c`, `cublaslt.c`, `cudnn.c` and `nccl.c` as a shared library in
-/// this folder.
+/// Stubs of the driver, cuBLASLt, cuDNN and NCCL that need no device: `stub.c`, `cublaslt.c`, `cudnn.c` and `nccl.c`, each
+/// built as a shared library in this folder.
 pub fn stub(dir: &Path) -> PathBuf {
     let (out, sources) = (dir.join("libcuda-stub.so"), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
     let mut cc = Command::new("cc");
@@ -64,7 +64,7 @@ pub fn stub(dir: &Path) -> PathBuf {
     out
 }
 
-/// What an ignored test of this program prints in a process of its own, under these variables.
+/// The output of an ignored test of this program that runs in its own process with these environment variables.
 pub fn said(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture", "--ignored"]).envs(variables.iter().copied());
