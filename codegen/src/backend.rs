@@ -1,71 +1,71 @@
-//! The interface to compilers of subgraphs: the reference backend, XLA, TensorRT and those of third parties.
+//! The interface to subgraph compilers: the reference backend, XLA, TensorRT and third-party backends.
 
 use of_diag::Diagnostic;
 use of_ir::{Func, Graph, OpId};
 use of_plan::Rendezvous;
 
-/// A compiler of subgraphs. Its counterpart at run time is a loader of the same name.
+/// A compiler of subgraphs. The run time has a loader of the same name.
 pub trait Backend: Send + Sync {
     /// Name in plans and on the command line.
     fn name(&self) -> &'static str;
 
-    /// Whether it can run `op`.
+    /// Whether the backend can run `op`.
     ///
     /// # Errors
-    /// The reason why not, one sentence for people.
+    /// The reason for the refusal, as one sentence for the user.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String>;
 
-    /// Whether it does a rank's share in a transfer (`of.transfer`) by itself, as a step among others of a function: what is
-    /// transferred then stays in its memory. `mesh` has the ranks along each axis that takes part, and 1 along others. The
-    /// loader gets the rank's seat.
+    /// Whether the backend executes a rank's share of a transfer (`of.transfer`) inside a compiled function, so that the data
+    /// stays in its memory. `mesh` has the number of ranks along each participating axis, and 1 along others. The loader
+    /// receives the rank context.
     ///
     /// # Errors
-    /// The reason why not, one sentence for people.
+    /// The reason for the refusal, as one sentence for the user.
     fn exchanges(&self, _transfer: &Rendezvous, _mesh: &[usize]) -> Result<(), String> {
         Err("what passes between ranks goes through the memory of the host".into())
     }
 
-    /// Whether functions with transfers are one program for all ranks that meet there, as a compiler makes for many devices: then
-    /// ranks do by themselves what is not the same on all of them. What [`Backend::compile`] gives tells.
+    /// Whether a function with transfers compiles to one SPMD program for all participating ranks. Such a program handles
+    /// rank-specific work itself. The output of [`Backend::compile`] determines this.
     fn spmd(&self) -> bool {
         false
     }
 
-    /// What the user can do so that it claims an op that it refuses, where there is something.
+    /// What the user can change so that the backend claims a refused op, if anything.
     fn remedy(&self, _graph: &Graph, _op: OpId) -> Option<String> {
         None
     }
 
-    /// Whether its executables of fixed extents work beside the host. Then they are begun as early as they can be, and what
-    /// reads their results comes late.
+    /// Whether its executables of fixed extents run asynchronously to the host. Such steps are launched as early as possible,
+    /// and readers of their results run late.
     fn is_async(&self) -> bool {
         false
     }
 
-    /// What a call costs beside the work that it does.
+    /// The cost of a call, excluding its computation.
     fn overhead(&self) -> Overhead {
         Overhead::default()
     }
 
-    /// Constants of up to so many elements are part of the functions that it compiles; larger ones are operands, which
-    /// the plan holds once for all. A function is open where some of its extents are not known before the run.
+    /// Constants of up to this many elements are embedded in compiled functions; larger ones are operands, which the plan stores
+    /// once. A function is open when some of its extents are unknown before the run.
     fn largest_constant(&self, _open: bool) -> usize {
         crate::extract::LARGEST_INLINE
     }
 
-    /// Compiles a function whose ops it claimed to the bytes that its loader takes.
+    /// Compiles a function of claimed ops to the bytes that the loader reads.
     ///
     /// # Errors
     /// When the function cannot be compiled.
     fn compile(&self, func: &Func) -> Result<Vec<u8>, Diagnostic>;
 }
 
-/// What a region pays for running on a backend.
+/// The cost of running a region on a backend.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Overhead {
     /// Seconds of a call.
     pub launch: f64,
-    /// Bytes a second that enter or leave the backend's memory; infinite where it shares that of the host.
+    /// Transfer bandwidth to or from the backend's memory, in bytes a second; infinite where it shares host memory.
     pub bandwidth: f64,
 }
 

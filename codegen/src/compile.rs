@@ -1,4 +1,4 @@
-//! From functions to a plan.
+//! Compiles functions to a plan.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,39 +24,39 @@ use crate::toolchain::CompileError;
 use crate::toolchain::cache::Cache;
 use crate::toolchain::object::Blob;
 
-/// How far the work is.
+/// Progress of a compilation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Kernels that are ready, of how many.
+    /// Number of finished kernels, and their total.
     Kernels(usize, usize),
 }
 
-/// How to compile.
+/// Compilation options.
 pub struct CompileOptions<'a> {
     /// Name of the model.
     pub model: String,
     /// Flags that shaped the result, for the plan.
     pub flags: Vec<String>,
-    /// Names and blake3 hashes of the files that it was compiled from.
+    /// Names and blake3 hashes of the input files.
     pub inputs: Vec<(String, [u8; 32])>,
-    /// Worker threads the plan is meant for; 0 leaves the choice to the runtime.
+    /// Number of worker threads that the plan is meant for; 0 lets the runtime choose.
     pub threads: u32,
-    /// What to compile for.
+    /// The target.
     pub target: Target<'a>,
-    /// Compiled kernels.
+    /// The cache of compiled kernels.
     pub cache: Cache,
-    /// Told about progress.
+    /// Callback for progress reports.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
 }
 
 impl<'a> CompileOptions<'a> {
-    /// For a model of no name and no files, and one worker thread.
+    /// Options for a model without a name or files, and one worker thread.
     pub fn new(target: Target<'a>, cache: Cache) -> CompileOptions<'a> {
         let (model, flags, inputs) = Default::default();
         CompileOptions { model, flags, inputs, threads: 1, target, cache, progress: None }
     }
 
-    /// What the plan says of where it comes from.
+    /// The provenance that the plan records.
     pub(crate) fn info(&self) -> PlanInfo {
         let hashed = |(name, hash): &(String, [u8; 32])| InputHash { name: name.clone(), blake3: hash.to_vec() };
         PlanInfo {
@@ -68,7 +68,7 @@ impl<'a> CompileOptions<'a> {
     }
 }
 
-/// What was compiled.
+/// Summary of a compilation.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Steps of all programs.
@@ -77,9 +77,9 @@ pub struct Summary {
     pub kernels: usize,
     /// Kernels that were not in the cache.
     pub compiled: usize,
-    /// Ops that run on a backend rather than as native code.
+    /// Ops that run on a backend instead of native code.
     pub left_out: Vec<LeftOut>,
-    /// Products that are kernels where calls of a library were asked for.
+    /// Contractions and convolutions that use kernels although library calls were requested.
     pub refused: Vec<Refused>,
     /// The contractions of each program, in the order of the programs.
     pub scheduled: Vec<Vec<Scheduled>>,
@@ -144,7 +144,7 @@ pub fn compile(funcs: &[(String, &Func)], options: &CompileOptions<'_>) -> Resul
     Ok(Compiled { builder, summary })
 }
 
-/// Compiles what the ranks of a mesh run into one plan. Ranks whose programs differ in their weights alone share one.
+/// Compiles the programs of all ranks of a mesh into one plan. Ranks whose programs differ only in their weights share one.
 ///
 /// # Errors
 /// As [`compile`], and when an input or output is no tensor of known extents.
@@ -155,7 +155,7 @@ pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Resul
     programs.iter_mut().for_each(|p| p.inner = true);
     let mut known: Vec<Rank> = Vec::with_capacity(funcs.len());
     if programs.len() > funcs.len() {
-        // Programs that run others name them by their index, so none is left out.
+        // Programs refer to each other by index, so all are kept.
         known.extend((0..funcs.len()).map(|i| Rank { program: i as u32, weight_overrides: Vec::new() }));
         programs.into_iter().for_each(|p| {
             builder.add_program(p);
@@ -175,7 +175,7 @@ pub fn compile_mesh(mesh: &MeshFuncs<'_>, options: &CompileOptions<'_>) -> Resul
     Ok(Compiled { builder, summary })
 }
 
-/// The programs of functions, and behind them those of their regions; their kernels and weights are in the plan.
+/// Compiles functions to programs, followed by the programs of their regions; adds their kernels and weights to the plan.
 fn programs(
     funcs: &[(String, &Func)],
     options: &CompileOptions<'_>,
@@ -210,15 +210,15 @@ fn programs(
     }
     summary.kernels = builder.plan().code.len();
     if summary.kernels == 0 {
-        // What runs on backends alone asks nothing of the host.
+        // A program that runs only on backends has no CPU requirements.
         builder.clear_cpu_requirements();
     }
     options.cache.trim();
     Ok((builder, programs, summary))
 }
 
-/// The function as kernels for `isa` compute it: contractions of 16-bit floats as such where it multiplies them, and separate
-/// score matrices for gradients of attention where kernels recompute these.
+/// The function after the rewrites that depend on `isa`. They are idempotent: a function on which the driver has run them as passes
+/// stays as it is.
 fn prepared<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> {
     let func = narrow_contractions::narrowed(func, isa)?.map_or(Cow::Borrowed(func), Cow::Owned);
     let recomputed = printer(isa.language).capabilities().recomputed_scores;
@@ -226,7 +226,7 @@ fn prepared<'f>(func: &'f Func, isa: &Isa) -> Result<Cow<'f, Func>, Diagnostic> 
     Ok(separate.map_or(func, Cow::Owned))
 }
 
-/// The programs of the functions, then those of the regions that they run: a program stands before those that it runs.
+/// Lists the programs of the functions, then those of the regions that they run: a program precedes those that it runs.
 fn flatten(functions: Vec<(String, Lowered)>) -> Vec<(String, Lowered)> {
     let mut all = functions;
     let mut at = 0;
@@ -262,7 +262,7 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
     program
 }
 
-/// Blobs of all sources in order, and how many were not in the cache.
+/// Compiled blobs of all sources in order, and the number of cache misses.
 fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blob>, usize), Diagnostic> {
     // Programs of several ranks have the same kernels.
     let mut place: HashMap<&str, usize> = HashMap::new();
@@ -278,7 +278,7 @@ fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blo
         .collect();
     let (sources, wanted) = (distinct, which);
     let done = AtomicUsize::new(0);
-    // The longest first, so that none is left when all others are ready.
+    // Compile the longest first, so that none of them is left at the end.
     let mut order: Vec<usize> = (0..sources.len()).collect();
     order.sort_by_key(|i| std::cmp::Reverse(sources[*i].body.len()));
     let mut results: Vec<(usize, Result<_, CompileError>)> = order

@@ -1,10 +1,10 @@
-//! Ops in simpler ones, for backends that have forms for some ops of the list.
+//! Expands ops to simpler ones, for backends that support a subset of the ops.
 
 use of_ir::{Func, OpId, Rewriter};
 use of_ops::Kind;
 
-/// The function with every op that has no form by itself, and has parts, in simpler ops; `has_form` says which op has one. What
-/// says what it does with scalars has a form everywhere, unless it is a composite. Locations name `pass`.
+/// Expands every unsupported op that has an expansion to simpler ops; `has_form` says which ops are supported. Ops with a scalar
+/// definition count as supported unless they are composites. Locations name `pass`.
 ///
 /// # Errors
 /// When the expansion of an op fails, with the reason.

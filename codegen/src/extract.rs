@@ -1,4 +1,4 @@
-//! Taking ops out of a graph as a function of their own, for backends that compile subgraphs.
+//! Extracts ops of a graph as a separate function, for backends that compile subgraphs.
 
 use std::collections::HashMap;
 
@@ -6,20 +6,20 @@ use of_diag::Location;
 use of_ir::{Attrs, Func, Graph, OpId, RegionId, Rewriter, Type, ValueId};
 use of_ops::structural::Return;
 
-/// Constants up to this many elements go into the function; larger ones stay operands and are shared as weights.
+/// Constants of up to this many elements are copied into the function; larger ones stay operands and are shared as weights.
 pub const LARGEST_INLINE: usize = 64;
 
 /// A subgraph as a function.
 pub struct Extracted {
-    /// The function; its arguments stand for `inputs`, its outputs for `outputs`.
+    /// The function; its arguments correspond to `inputs`, its results to `outputs`.
     pub func: Func,
-    /// Values of the graph that it reads.
+    /// Values of the graph that the subgraph reads.
     pub inputs: Vec<ValueId>,
-    /// Values of the graph that it computes: all results of its ops that are read elsewhere.
+    /// Values that the subgraph computes and other ops read.
     pub outputs: Vec<ValueId>,
 }
 
-/// Copies `ops` (in execution order) with what they capture.
+/// Copies `ops` (in execution order) and the values that they capture.
 ///
 /// # Panics
 /// Never for ops of one region in execution order.
@@ -37,8 +37,8 @@ pub fn extract_with(graph: &Graph, ops: &[OpId], largest_constant: usize) -> Ext
     extract_to(graph, ops, outputs, largest_constant)
 }
 
-/// Copies the ops of a region of no arguments: the function gives what the region yields. Constants of up to
-/// `largest_constant` elements are part of it.
+/// Copies the ops of a region without arguments; the function returns what the region yields. Constants of up to
+/// `largest_constant` elements are copied into it.
 ///
 /// # Panics
 /// As [`extract`].

@@ -2,46 +2,46 @@
 
 use of_ir::DType;
 
-/// What kernels for an instruction set are written in, and what compiles them.
+/// The source language of kernels for an instruction set, and its compiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Language {
-    /// C, by the machine's C compiler.
+    /// C, compiled by the machine's C compiler.
     C,
-    /// CUDA C++, by NVRTC.
+    /// CUDA C++, compiled by NVRTC.
     Cuda,
-    /// The text of [`Language::Cuda`], by the machine's C++ compiler with a header that emulates a GPU: threads of a
-    /// block are fibers, and wrong accesses and barriers that not all threads reach end the kernel with a status.
+    /// The text of [`Language::Cuda`], compiled by the machine's C++ compiler with a header that emulates a GPU. Threads of a
+    /// block are fibers. Invalid accesses and barriers that not all threads reach end the kernel with a status.
     Shim,
 }
 
-/// An instruction set: what the compiler is told, and what the machine must have.
+/// An instruction set: compiler flags and required machine features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {
     /// Name in plans and on the command line.
     pub name: &'static str,
-    /// What its kernels are written in.
+    /// Language of its kernels.
     pub language: Language,
-    /// Floats in a vector; 1 where threads stand for lanes.
+    /// f32 lanes of a vector; 1 for GPUs, where each thread is a lane.
     pub lanes: usize,
     /// Vector registers.
     pub registers: usize,
     /// Flags for the C compiler.
     pub flags: &'static [&'static str],
-    /// CPU features by rustc's names; on a GPU what its kernels may do.
+    /// CPU features by rustc's names; on a GPU the features that its kernels may use.
     pub features: &'static [&'static str],
-    /// 16-bit floats that are multiplied as they are in memory, with sums in f32.
+    /// 16-bit float types that contractions multiply directly from memory, accumulating in f32.
     pub half_products: &'static [DType],
     /// Architecture by rustc's name.
     pub arch: &'static str,
 }
 
-/// Bytes of a line of the cache.
+/// Bytes of a cache line.
 pub const LINE: usize = 64;
 
-/// Bytes of a core's second cache, as kernels are cut for.
+/// Bytes of a core's L2 cache, which kernels are tiled for.
 pub const SECOND_CACHE: usize = 1 << 20;
 
-/// What every machine of the most common architecture has.
+/// The baseline of x86-64, available on every such machine.
 const BASELINE: Isa = Isa {
     name: "x86-64",
     language: Language::C,
@@ -110,7 +110,7 @@ const SM_90: &[&str] = &["--gpu-architecture=sm_90"];
 
 const SM_100: &[&str] = &["--gpu-architecture=sm_100"];
 
-/// What the sets of 512-bit vectors are made of, each of the first so many.
+/// Features of the AVX-512 instruction sets; each set has a prefix of this list.
 const AVX512: &[&str] = &["avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx2", "avx512vnni", "avx512bf16"];
 
 const AVX512_FLAGS: &[&str] = &[
@@ -125,16 +125,16 @@ const AVX512_FLAGS: &[&str] = &[
     "-mavx512bf16",
 ];
 
-/// A set of 512-bit vectors with so many of [`AVX512`].
+/// An instruction set of 512-bit vectors with the first `count` features of [`AVX512`].
 const fn avx512(name: &'static str, count: usize) -> Isa {
     let (features, flags) = (AVX512.split_at(count).0, AVX512_FLAGS.split_at(1 + count).0);
     let half_products: &[DType] = if count == AVX512.len() { &[DType::BF16] } else { &[] };
     Isa { name, language: Language::C, lanes: 16, registers: 32, flags, features, half_products, arch: "x86_64" }
 }
 
-/// A GPU, or without flags the emulated one, with what was asked for: `tf32` multiplies f32 on tensor cores with ten bits
-/// of its mantissa, `tf32x3` in three such products that together keep nearly all bits, `bf16` and `f16` rounded to those
-/// types; sums are f32.
+/// A GPU, or without flags the emulated one, with the requested precisions. `tf32` multiplies f32 on tensor cores with ten bits
+/// of mantissa. `tf32x3` uses three such products, which together keep nearly all bits. `bf16` and `f16` round to those types.
+/// Sums are f32.
 const fn gpu(name: &'static str, flags: &'static [&'static str], features: &'static [&'static str]) -> Isa {
     let (language, arch) = if flags.is_empty() { (Language::Shim, "x86_64") } else { (Language::Cuda, "cuda") };
     let half_products = &[DType::F16, DType::BF16];
@@ -157,12 +157,12 @@ impl Isa {
         self.arch == std::env::consts::ARCH && self.features.iter().all(|f| has(f))
     }
 
-    /// Whether one instruction multiplies bytes four at a time and adds the products exactly.
+    /// Whether one instruction multiplies four pairs of bytes and adds the products exactly.
     pub fn multiplies_bytes(&self) -> bool {
         self.features.contains(&"avx512vnni")
     }
 
-    /// Whether it multiplies floats of this type as they lie in memory and adds the products up in f32.
+    /// Whether it multiplies floats of this type directly from memory, accumulating in f32.
     pub fn multiplies(&self, dtype: DType) -> bool {
         match dtype {
             DType::F32 => true,
@@ -192,23 +192,23 @@ fn has(feature: &str) -> bool {
     feature == "neon"
 }
 
-/// How operands are multiplied on tensor cores.
+/// How tensor cores multiply operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Products {
     /// f32, rounded to ten bits of mantissa.
     Tf32,
-    /// f32, each operand as the sum of two such numbers; the product of the small ones is left out.
+    /// f32, each operand split into the sum of two such numbers; the product of the small parts is omitted.
     Three,
     /// f32, rounded to bf16.
     Bf16,
     /// f32, rounded to f16.
     F16,
-    /// 16-bit floats of this type, as they are.
+    /// 16-bit floats of this type, unconverted.
     Half(DType),
 }
 
 impl Products {
-    /// How `isa` multiplies floats of this type there, if it does.
+    /// How tensor cores of `isa` multiply floats of this type, if they do.
     pub fn of(isa: &Isa, dtype: DType) -> Option<Products> {
         match isa.features {
             _ if matches!(dtype, DType::F16 | DType::BF16) => Some(Products::Half(dtype)),

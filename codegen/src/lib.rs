@@ -1,4 +1,4 @@
-//! Code generation: functions become a plan.
+//! Code generation: compiles functions to a plan.
 //!
 //! [`analysis`] finds the role of each op, [`fuse`] groups ops into kernels, [`lower`] turns groups into the kernel IR
 //! ([`kernel`]) and steps, [`print`](mod@print) prints kernels, [`toolchain`] compiles them, and [`physical`] packs the

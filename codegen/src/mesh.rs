@@ -1,4 +1,4 @@
-//! Programs of several ranks: each is lowered, and those that come out the same share one template.
+//! Programs of several ranks: each is lowered, and identical ones share one template.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +12,29 @@ use of_plan::{
 
 use crate::physical::element_type;
 
-/// What the ranks of a mesh run.
+/// The functions that the ranks of a mesh run.
 pub struct MeshFuncs<'m> {
     /// Name of the entry point.
     pub name: String,
     /// Ranks along each axis of the mesh.
     pub shape: Vec<usize>,
-    /// The function as all ranks see it: what its inputs and outputs are, and how they lie.
+    /// The unpartitioned function: its inputs and outputs, and their SBP layouts.
     pub whole: &'m Func,
     /// The module with the meshes that its types name.
     pub module: &'m Module,
     /// Functions of ranks.
     pub funcs: Vec<&'m Func>,
-    /// For each rank, its function.
+    /// The index of each rank's function.
     pub ranks: Vec<usize>,
 }
 
-/// What ranks can give one another.
+/// Values that ranks can exchange.
 pub(crate) const EXCHANGED: &str = "tensors of known extents, none of them 0, whose elements are whole bytes";
 
-/// What to do with others.
+/// How to make other values exchangeable.
 pub(crate) const EXCHANGED_HINT: &str = "give numbers to open dimensions (--shape), cast small integers to i8, and keep text and what is empty on one device";
 
-/// The plan's spelling of a layout along one axis.
+/// The plan's form of an SBP component along one axis.
 pub fn axis_layout(sbp: Sbp) -> AxisLayout {
     match sbp {
         Sbp::Split(dim) => AxisLayout::split(u32::from(dim)),
@@ -71,7 +71,7 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
         let dims = dims.into_iter().map(|d| d as i64).collect();
         Ok(MeshPort { name: name.into(), dtype: element_type(t.dtype) as i32, dims, layout, microbatches })
     };
-    // The slices of one stand side by side.
+    // Slices of one microbatched value are concatenated.
     let ports = |names: &[String], values: &[ValueId], microbatches: &str| {
         let cuts: Vec<i64> = mesh.whole.attrs.typed(microbatches).unwrap_or_default();
         let mut at = 0;
@@ -95,7 +95,7 @@ pub fn program(mesh: &MeshFuncs<'_>, ranks: Vec<Rank>) -> Result<MeshProgram, Di
     })
 }
 
-/// What a rank with program `own` has in place of the weights of `template`; `None` where they differ in more.
+/// Weight overrides that make `template` the program `own`; `None` if the programs differ in anything else.
 pub fn unify(template: &Program, own: &Program, builder: &PlanBuilder<'_>) -> Option<Vec<WeightOverride>> {
     if template.tasks.len() != own.tasks.len() {
         return None;

@@ -1,4 +1,4 @@
-//! Numbers for open extents: a copy of a function for the extents of one run, for backends that compile for fixed ones.
+//! Binds symbolic extents: copies a function for the extents of one run, for backends that compile for fixed extents.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use of_ir::text::PrintOptions;
 use of_ir::{Dim, Func, Module, Rewriter, ValueId, text};
 
-/// A function of open extents as the text of a payload, to be specialized where it runs.
+/// Serializes a function of symbolic extents as text for a payload, to be specialized at run time.
 pub fn write(func: &Func) -> String {
     let mut module = Module::default();
     module.funcs.insert("main".into(), func.clone());
@@ -16,17 +16,17 @@ pub fn write(func: &Func) -> String {
 /// The inverse of [`write`].
 ///
 /// # Errors
-/// When the bytes are none of ours.
+/// When the bytes are not such a payload.
 pub fn read(payload: &[u8]) -> Result<Func, String> {
     let text = std::str::from_utf8(payload).map_err(|_| "the text is not UTF-8".to_string())?;
     let module = text::parse_module(text, "payload", &of_ops::registry(), None).map_err(|d| d.to_string())?;
     module.main().cloned().ok_or_else(|| "there is no function".into())
 }
 
-/// The function for inputs of these extents; `None` stands for an input that is no tensor.
+/// The function for inputs of these extents; `None` is an input that is not a tensor.
 ///
 /// # Errors
-/// When an input does not have the rank or an extent that the function says, or a symbol stays open.
+/// When an input's rank or extent does not match the function's type, or a symbol stays unbound.
 pub fn specialize(func: &Func, inputs: &[Option<&[i64]>]) -> Result<Func, String> {
     let mut bound: HashMap<Arc<str>, i64> = HashMap::new();
     for (v, dims) in func.graph.args().iter().zip(inputs) {
@@ -50,14 +50,14 @@ pub fn specialize(func: &Func, inputs: &[Option<&[i64]>]) -> Result<Func, String
     Ok(out)
 }
 
-/// Numbers for all symbols, to see whether an op can be printed once its extents are known.
+/// Binds all symbols to arbitrary numbers, to test whether an op can be printed once its extents are known.
 pub fn anyhow(func: &Func) -> Func {
-    /// As extents that are given go: none is 1, which may be stretched.
+    /// A typical extent other than 1, which could broadcast.
     const SOME: i64 = 4;
     substituted(func, &|_| Some(Dim::from(SOME)))
 }
 
-/// Symbols of results that no input tells.
+/// Symbols of results that no input binds.
 pub fn unbound_symbols(func: &Func) -> Vec<Arc<str>> {
     let symbols = |v: ValueId| func.graph.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
     let bound: Vec<Arc<str>> =

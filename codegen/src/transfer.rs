@@ -1,4 +1,4 @@
-//! Transfers between ranks, as the plan describes them.
+//! Describes transfers between ranks in the plan.
 
 use of_diag::{Code, Diagnostic};
 use of_ir::{Graph, OpId};
@@ -10,10 +10,10 @@ use crate::backend::Backend;
 use crate::mesh::{EXCHANGED, EXCHANGED_HINT, axis_layout};
 use crate::physical::element_type;
 
-/// What an `of.transfer` is in a plan, and the ranks along each axis of the mesh that takes part; 1 along others.
+/// The plan's rendezvous of an `of.transfer`, and the ranks along each participating axis of the mesh; 1 along others.
 ///
 /// # Errors
-/// When ranks do not exchange such values.
+/// When ranks cannot exchange such values.
 pub fn meeting(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagnostic> {
     let data = g.op(op);
     let error = |what: &str| Diagnostic::error(Code::UNSUPPORTED, data.loc.clone(), what.to_string());
@@ -43,10 +43,10 @@ pub fn meeting(g: &Graph, op: OpId) -> Result<(Rendezvous, Vec<usize>), Diagnost
     Ok((Rendezvous { transfer, dtype: element_type(dtype) as i32 }, mesh))
 }
 
-/// Whether a backend does the share of a rank in an `of.transfer`.
+/// Whether a backend executes a rank's share of an `of.transfer`.
 ///
 /// # Errors
-/// Why not.
+/// The reason for the refusal.
 pub(crate) fn exchanged(g: &Graph, op: OpId, backend: &dyn Backend) -> Result<(), String> {
     let (meeting, mesh) = meeting(g, op).map_err(|d| d.message)?;
     backend.exchanges(&meeting, &mesh)

@@ -145,8 +145,8 @@ impl Backends {
         let known = self.compilers();
         let name = |b: &String| if cuda_arch(b).is_some() { of_cuda::NAME.to_string() } else { b.clone() };
         let wanted: Vec<String> = options.placement.backends.iter().map(name).collect();
-        let min_region = options.placement.min_ops.unwrap_or(1);
-        let request = Request { known: &known, wanted: &wanted, pins: &pins, min_region };
+        let min_subgraph_size = options.placement.min_ops.unwrap_or(1);
+        let request = Request { known: &known, wanted: &wanted, pins: &pins, min_subgraph_size };
         Ok(Some(place_all(funcs, &request)?))
     }
 }

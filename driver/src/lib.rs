@@ -39,6 +39,7 @@
 
 pub mod backends;
 mod calibration_sets;
+pub mod codegen_passes;
 pub mod compare;
 mod compiler;
 mod error;

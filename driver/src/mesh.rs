@@ -13,6 +13,7 @@ use of_passes::{Optimize, OptimizeOptions};
 use of_sharding::{MeshSpec, Meshes, layout, spmd};
 
 use crate::backends::Backends;
+use crate::codegen_passes;
 use crate::error::error;
 use crate::generate::Generator;
 use crate::observer::{Observer, report};
@@ -87,6 +88,7 @@ pub fn prepare(
     let mut placed: Vec<&mut Func> = funcs.iter_mut().collect();
     let placements = backends.place(&mut placed, options)?.unwrap_or_default();
     observer.placed(&placements, Some(&ranks));
+    codegen_passes::run(&mut placed, &sharded, options, observer)?;
     Ok(RankFuncs { mesh: meshes.ranks(), module: sharded, funcs, ranks, placements })
 }
 

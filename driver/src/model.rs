@@ -69,11 +69,16 @@ impl Model {
         Model { module, files: Vec::new() }
     }
 
-    /// The same model, with the file that it was read from.
-    fn read_from(mut self, path: &Path) -> Result<Model, Diagnostics> {
+    /// The same model; a module without a name gets that of the file.
+    fn named_after(mut self, path: &Path) -> Model {
         if self.module.name.is_empty() {
             self.module.name = stem(path);
         }
+        self
+    }
+
+    /// The same model, with the file that it was read from.
+    fn read_from(mut self, path: &Path) -> Result<Model, Diagnostics> {
         self.files = vec![(file_name(path), hash(path)?)];
         Ok(self)
     }
@@ -87,7 +92,7 @@ pub fn open(path: &Path, observer: &dyn Observer) -> Result<ModelOrPlan, Diagnos
     match format(path)? {
         Format::Plan => Ok(ModelOrPlan::Plan(Box::new(open_plan(path)?))),
         Format::Onnx => Ok(ModelOrPlan::Model(Box::new(import(path, observer)?))),
-        Format::Text => Ok(ModelOrPlan::Model(Box::new(read_text(path, observer)?))),
+        Format::Text => Ok(ModelOrPlan::Model(Box::new(read_text(path, observer)?.named_after(path)))),
     }
 }
 
@@ -97,10 +102,10 @@ pub fn open(path: &Path, observer: &dyn Observer) -> Result<ModelOrPlan, Diagnos
 /// When it cannot be read, is damaged, or holds an unsupported op.
 pub fn import(path: &Path, observer: &dyn Observer) -> Result<Model, Diagnostics> {
     let _activity = observer.begin(&format!("importing {}", path.display()));
-    Model::from_module(of_onnx::import_file(path, &of_onnx::Options::default())?).read_from(path)
+    Model::from_module(of_onnx::import_file(path, &of_onnx::Options::default())?).named_after(path).read_from(path)
 }
 
-/// Reads a file of IR text.
+/// Reads a file of IR text. The module keeps its name, so that printing it gives the text back.
 ///
 /// # Errors
 /// When it cannot be read or parsed.

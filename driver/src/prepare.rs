@@ -6,6 +6,7 @@ use of_passes::specialize::Bindings;
 use of_passes::{CPU_PIPELINE, Manager, PIPELINE_FILE};
 
 use crate::backends::Backends;
+use crate::codegen_passes;
 use crate::error::error;
 use crate::observer::{Observer, report};
 use crate::options::CompileOptions;
@@ -55,6 +56,7 @@ pub fn prepare(
     if let Some(placements) = backends.place(&mut funcs, options)? {
         observer.placed(&placements, None);
     }
+    codegen_passes::run(&mut funcs, module, options, observer)?;
     Ok(prepared)
 }
 

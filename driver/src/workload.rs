@@ -86,11 +86,17 @@ impl InputSource<'_> {
             Some(ordered.into_iter().map(|v| v.value).collect())
         };
         let compiled = compile_bound(&model, bindings, options, backends, observer)?;
+        let (types, summary, plan) = (compiled.inputs, compiled.code.summary.clone(), compiled.code.open()?);
         let values = match values {
             Some(values) => values,
-            None => random_inputs::for_types(&compiled.inputs)?,
+            // A mesh program takes whole inputs, whatever its ranks and microbatches take.
+            None if !plan.plan().meshes.is_empty() => {
+                let program = entry_point(&plan)?;
+                random_inputs::values(program.inputs.iter().map(|p| (p.name.as_str(), tensor_files::port_type(p))))?
+            }
+            None => random_inputs::for_types(&types)?,
         };
         let inputs = tensor_files::to_runtime_all(values)?;
-        Ok(Workload { plan: compiled.code.open()?, inputs, summary: Some(compiled.code.summary) })
+        Ok(Workload { plan, inputs, summary: Some(summary) })
     }
 }

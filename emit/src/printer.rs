@@ -10,18 +10,18 @@ use crate::text::Text;
 use crate::value::{Port, Val};
 use crate::values::Values;
 
-/// A function while it is printed.
+/// A function being printed.
 pub struct Function<'g> {
     values: Values<'g>,
-    /// What is printed so far.
+    /// The text so far.
     pub text: Text,
-    /// Truth values of rank 0, one for each use of indices in the region that is printed: whether they are in range.
+    /// Truth values of rank 0, one for each use of indices in the current region: whether they are in range.
     pub checks: Vec<Val>,
 }
 
 impl<'g> Function<'g> {
-    /// An empty text for a graph. `port` is the type of a value in the text, or the reason why it has no form there. Names of
-    /// values begin with `prefix`.
+    /// An empty text for a graph. `port` returns the type of a value in the text, or the reason why it is not supported.
+    /// Names of values begin with `prefix`.
     pub fn new(g: &'g Graph, port: fn(&Type) -> Result<Port, String>, prefix: &'static str) -> Function<'g> {
         Function { values: Values::new(g, port), text: Text::new(prefix), checks: Vec::new() }
     }
@@ -51,10 +51,10 @@ impl DerefMut for Function<'_> {
     }
 }
 
-/// Prints an op and returns its results, or the reason in one sentence why it cannot.
+/// Prints an op and returns its results, or one sentence that says why it cannot be printed.
 pub type Print<P> = fn(&mut P, OpId) -> Result<Vec<Val>, String>;
 
-/// The row of an op in tables of ops by name.
+/// The row of an op, looked up by name.
 pub fn find<P: Copy>(tables: &[&[(&str, P)]], name: &str) -> Option<P> {
     tables.iter().copied().flatten().find(|(op, _)| *op == name).map(|(_, print)| *print)
 }
@@ -64,13 +64,13 @@ pub trait Printer<'g>: DerefMut<Target = Function<'g>> {
     /// The dialect's name, in messages.
     const DIALECT: &'static str;
 
-    /// How an op is printed, if there is a way; see [`find`].
+    /// The function that prints an op, if the dialect supports the op; see [`find`].
     fn row(name: &str) -> Option<Print<Self>>;
 
-    /// How elementwise ops are printed: those that are defined by a function of scalars ([`of_ops::Op::scalar`]).
+    /// The function that prints elementwise ops: those defined by a scalar function ([`of_ops::Op::scalar`]).
     fn elementwise() -> Print<Self>;
 
-    /// Prints a constant whose type has a form in the dialect.
+    /// Prints a constant whose type the dialect supports.
     ///
     /// # Errors
     /// Why it cannot be printed.
@@ -98,7 +98,7 @@ pub trait Printer<'g>: DerefMut<Target = Function<'g>> {
         let results = match name {
             NoneValue::NAME => return Ok(()),
             Constant::NAME => match self.g.constant(data.results[0]) {
-                // A constant without a form may stand for an attribute: nothing reads it as a value.
+                // A constant of an unsupported type may hold an attribute: no op reads it as a value.
                 Some(t) if self.port(data.results[0]).is_ok() => vec![self.literal(&t)?],
                 _ => return Ok(()),
             },

@@ -1,10 +1,10 @@
-//! Lines of text, names of values, and literals as every dialect of MLIR writes them.
+//! Lines of text, value names, and literals in MLIR's syntax.
 
 use std::fmt::{Display, Write};
 
 use of_ir::{DType, Elements, Tensor};
 
-/// Statements of a function's body, one a line, and how many values have a name.
+/// Statements of a function's body, one for each line, and the number of named values.
 pub struct Text {
     /// The lines.
     pub lines: String,
@@ -13,18 +13,18 @@ pub struct Text {
 }
 
 impl Text {
-    /// No lines. Names of values begin with `prefix`.
+    /// An empty text. Names of values begin with `prefix`.
     pub fn new(prefix: &'static str) -> Text {
         Text { lines: String::new(), prefix, next: 0 }
     }
 
-    /// A number that no value has in its name yet.
+    /// A number that no value name has used yet.
     pub fn number(&mut self) -> usize {
         self.next += 1;
         self.next - 1
     }
 
-    /// A new name of a value.
+    /// A new value name.
     pub fn fresh(&mut self) -> String {
         let number = self.number();
         format!("{}{number}", self.prefix)
@@ -41,7 +41,7 @@ pub fn list<T: Display>(list: &[T]) -> String {
     format!("[{}]", list.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Digits of bytes, in their order: `0AFF`.
+/// Hexadecimal digits of bytes, in order: `0AFF`.
 pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
     bytes.into_iter().fold(String::new(), |mut digits, byte| {
         let _ = write!(digits, "{byte:02X}");
@@ -49,9 +49,9 @@ pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
     })
 }
 
-/// The bytes of the element of this type that is nearest to a number.
+/// The bytes of the nearest element of this type to a number.
 pub fn element_bytes(dtype: DType, x: f64) -> Vec<u8> {
-    // The largest i64 is no f64: the next number that is one stands for it.
+    // The largest i64 is not an f64; the next f64 above represents it.
     let (low, high) = dtype.int_range().unwrap_or((i128::MIN, i128::MAX));
     let int = (x as i128).clamp(low, high);
     let element = if dtype.is_float() { Elements::Float(vec![x]) } else { Elements::Int(vec![int]) };
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_beyond_the_type_are_its_limits() {
+    fn integers_saturate_at_the_type_limits() {
         assert_eq!(element_bytes(DType::I64, 1e30), i64::MAX.to_le_bytes());
         assert_eq!(element_bytes(DType::U8, -1.0), [0]);
         assert_eq!(hex(&element_bytes(DType::F32, 1.0)), "0000803F");

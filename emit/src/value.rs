@@ -1,4 +1,4 @@
-//! SSA values of the text, and what is known of them without a graph.
+//! SSA values of the text, and their properties that need no graph.
 
 use of_ir::DType;
 
@@ -28,7 +28,7 @@ impl Val {
     }
 }
 
-/// A type as a word of a payload's first line: ` f32:2,3`.
+/// A type as a word of a payload's header line: ` f32:2,3`.
 pub fn port_word((dtype, dims): &Port) -> String {
     format!(" {}:{}", dtype.mlir_name(), dims.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
 }
@@ -45,7 +45,7 @@ pub fn tensor_type(element: &str, dims: &[usize]) -> String {
     format!("tensor<{}>", shaped(element, dims))
 }
 
-/// Extents and element type as they stand inside of a shaped type: `2x3xf32`.
+/// Extents and element type inside a shaped type: `2x3xf32`.
 pub fn shaped(element: &str, dims: &[usize]) -> String {
     let dims: String = dims.iter().map(|d| format!("{d}x")).collect();
     format!("{dims}{element}")
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_read_back_from_its_word() {
+    fn a_port_round_trips() {
         for port in [(DType::F32, vec![2, 3]), (DType::Bool, vec![])] {
             assert_eq!(port_of_word(port_word(&port).trim_start()), Some(port));
         }

@@ -7,7 +7,7 @@ use of_ops::OpSpec;
 
 use crate::value::{Port, Val};
 
-/// The values of a graph: what was printed for each, and what is known of it before the run.
+/// The values of a graph: the printed form of each, and its compile-time properties.
 pub struct Values<'g> {
     /// The graph.
     pub g: &'g Graph,
@@ -16,28 +16,28 @@ pub struct Values<'g> {
 }
 
 impl<'g> Values<'g> {
-    /// Nothing is printed of a graph yet. `port` says what a value of a type is in the text, or why it has no form there.
+    /// Creates an empty map for a graph. `port` returns the type of a value in the text, or why it is not supported.
     pub fn new(g: &'g Graph, port: fn(&Type) -> Result<Port, String>) -> Values<'g> {
         Values { g, printed: HashMap::new(), port }
     }
 
-    /// What a value is in the text, or why it has no form there.
+    /// The printed type of a value, or why it is not supported.
     ///
     /// # Errors
-    /// That reason.
+    /// The reason.
     pub fn port(&self, v: ValueId) -> Result<Port, String> {
         (self.port)(self.g.ty(v))
     }
 
-    /// Says what a value is from here on.
+    /// Sets the printed form of a value.
     pub fn set(&mut self, v: ValueId, val: Val) {
         self.printed.insert(v, val);
     }
 
-    /// What was printed of a value.
+    /// The printed form of a value.
     ///
     /// # Errors
-    /// When it has no form.
+    /// When its type is not supported.
     pub fn value(&self, v: ValueId) -> Result<Val, String> {
         let unreadable = || match self.port(v) {
             Err(why) => why,
@@ -49,15 +49,15 @@ impl<'g> Values<'g> {
     /// Operand `i` of an op.
     ///
     /// # Errors
-    /// When it has no form, or is left out.
+    /// When its type is not supported, or the operand is absent.
     pub fn operand(&self, op: OpId, i: usize) -> Result<Val, String> {
         self.optional(op, i)?.ok_or_else(|| format!("operand {i} is left out"))
     }
 
-    /// Operand `i`, unless it is left out.
+    /// Operand `i`, if present.
     ///
     /// # Errors
-    /// When it has no form.
+    /// When its type is not supported.
     pub fn optional(&self, op: OpId, i: usize) -> Result<Option<Val>, String> {
         match self.g.op(op).operands.get(i) {
             Some(v) if *self.g.ty(*v) != Type::None => self.value(*v).map(Some),
@@ -68,15 +68,15 @@ impl<'g> Values<'g> {
     /// All operands of an op.
     ///
     /// # Errors
-    /// When one has no form.
+    /// When the type of one is not supported.
     pub fn operands(&self, op: OpId) -> Result<Vec<Val>, String> {
         self.g.op(op).operands.iter().map(|v| self.value(*v)).collect()
     }
 
-    /// Operand `i` as integers; `None` where it is left out.
+    /// Operand `i` as integers; `None` if it is absent.
     ///
     /// # Errors
-    /// When they are not known before the run.
+    /// When they are not known at compile time.
     pub fn ints(&self, op: OpId, i: usize) -> Result<Option<Vec<i64>>, String> {
         let Some(v) = self.g.op(op).operands.get(i).filter(|v| *self.g.ty(**v) != Type::None) else { return Ok(None) };
         let derived = || self.g.dims_value(*v)?.iter().map(of_ir::Dim::as_const).collect();
@@ -87,7 +87,7 @@ impl<'g> Values<'g> {
     /// Element type and extents of result `i`.
     ///
     /// # Errors
-    /// When it has no form.
+    /// When its type is not supported.
     pub fn result(&self, op: OpId, i: usize) -> Result<Port, String> {
         self.port(self.g.op(op).results[i])
     }
@@ -95,12 +95,12 @@ impl<'g> Values<'g> {
     /// The op as its struct.
     ///
     /// # Errors
-    /// When its attributes are not those of the struct.
+    /// When its attributes do not match the struct.
     pub fn attrs<T: OpSpec>(&self, op: OpId) -> Result<T, String> {
         of_ops::list::as_op::<T>(self.g, op).ok_or_else(|| "its attributes do not decode".to_string())
     }
 
-    /// The result of an op whose elements follow from shapes alone, as a constant.
+    /// The result of an op that depends on shapes alone, as a constant.
     pub(crate) fn folded(&self, op: OpId) -> Option<Tensor> {
         let [v] = self.g.op(op).results[..] else { return None };
         let (dtype, dims) = self.port(v).ok()?;

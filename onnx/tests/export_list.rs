@@ -17,7 +17,7 @@ const SEEDS: u64 = 6;
 const REFUSED: &[(&str, &str)] = &[
     // With indices: they count in the layout.
     ("of.max_pool", "channels last"),
-    ("of.none", "left out"),
+    ("of.none", "an omitted value"),
 ];
 
 /// A module of one op; small integers that may be shapes are constants. The other operands come back.

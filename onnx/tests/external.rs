@@ -164,7 +164,7 @@ fn entries_must_fit_the_tensor() {
     refused(&errors(folder.path(), &[("offset", "4")]), Code::EXTERNAL_DATA, &["no location"]);
     for number in ["-4", "four", "1e3", "99999999999999999999999"] {
         let entries = [("location", "w.bin"), ("offset", number)];
-        refused(&errors(folder.path(), &entries), Code::EXTERNAL_DATA, &["no number"]);
+        refused(&errors(folder.path(), &entries), Code::EXTERNAL_DATA, &["is not a number"]);
     }
     refused(&errors(folder.path(), &[("location", "absent.bin")]), Code::EXTERNAL_DATA, &["absent.bin"]);
     refused(&errors(folder.path(), &[("location", "sub")]), Code::EXTERNAL_DATA, &["not a file"]);

@@ -306,19 +306,16 @@ fn join(parts: &[Value], sbp: Sbp) -> Option<Value> {
             let outer: usize = first.dims()[..axis].iter().product();
             let mut dims = first.dims().to_vec();
             dims[axis] = tensors.iter().map(|t| t.dims()[axis]).sum();
+            // Elements move and are not converted: 64-bit integers exceed what f64 represents.
+            let cells: Vec<_> = tensors.iter().map(|t| t.cells()).collect::<Option<_>>()?;
             let mut out = Vec::new();
             for o in 0..outer {
-                for t in &tensors {
-                    let run: usize = t.dims()[axis..].iter().product();
-                    out.extend_from_slice(&t.to_f64s()?[o * run..(o + 1) * run]);
+                for (t, (size, cells)) in tensors.iter().zip(&cells) {
+                    let run = t.dims()[axis..].iter().product::<usize>() * size;
+                    out.extend_from_slice(&cells[o * run..(o + 1) * run]);
                 }
             }
-            let elements = if first.dtype().is_float() {
-                Elements::Float(out)
-            } else {
-                Elements::Int(out.iter().map(|x| *x as i128).collect())
-            };
-            Tensor::from_elements(first.dtype(), dims, elements).ok().map(Value::Tensor)
+            Tensor::from_cells(first.dtype(), dims, out).ok().map(Value::Tensor)
         }
         Sbp::Partial(kind) => {
             let mut out = first.to_f64s()?;

@@ -21,7 +21,7 @@ fn clip_bounds_broadcast_to_the_operand() {
     assert!(infer("of.clip", &[], &[(F, &[2, 3]), (F, &[]), (F, &[3])]).is_ok());
     for bound in [&[2, 2, 3][..], &[4], &[1, 1, 1]] {
         let message = infer("of.clip", &[], &[(F, &[2, 3]), (F, bound)]).unwrap_err();
-        assert!(message.contains("does not stretch"), "{message}");
+        assert!(message.contains("does not broadcast"), "{message}");
     }
     assert!(infer("of.clip", &[], &[(F, &[1, 3]), (F, &[2, 3])]).is_err());
 }

@@ -41,6 +41,7 @@ pub mod widen_floats;
 pub use list::{
     BindShapeSymbols, Canonicalize, ChannelsLast, Cse, Dce, Differentiate, ExpandComposites, ExpandOptions,
     FoldConstants, InferShapes, PASSES, QuantizeContractions, ScanToLoop, Specialize, StackAppends, WidenFloats, find,
+    passes, register_pass,
 };
 pub use manager::{BROKEN_PASS, Manager, Settings};
 pub use optimize::{Optimize, OptimizeOptions};

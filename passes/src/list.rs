@@ -1,6 +1,7 @@
 //! The list of passes. A new pass is a file and a line here.
 
 use std::collections::BTreeSet;
+use std::sync::{PoisonError, RwLock};
 
 use of_diag::{Code, Diagnostic, Diagnostics, Location};
 use of_ir::Module;
@@ -11,7 +12,7 @@ use crate::{AnyPass, NoOptions, Pass, PassContext, each_func, pass_options};
 
 macro_rules! list {
     ($($pass:path,)*) => {
-        /// Every pass, in alphabetical order.
+        /// Every pass of this crate, in alphabetical order.
         pub static PASSES: &[&dyn AnyPass] = &[$(<$pass as Pass>::ENTRY,)*];
     };
 }
@@ -40,9 +41,26 @@ list! {
     WidenFloats,
 }
 
+/// Passes of other crates, which depend on what this crate does not know.
+static REGISTERED: RwLock<Vec<&'static dyn AnyPass>> = RwLock::new(Vec::new());
+
+/// Makes a pass of another crate known to pipelines. A second pass of the same name is ignored.
+pub fn register_pass(pass: &'static dyn AnyPass) {
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    if !PASSES.iter().chain(registered.iter()).any(|p| p.name() == pass.name()) {
+        registered.push(pass);
+    }
+}
+
+/// Every pass: those of [`PASSES`], then the registered ones.
+pub fn passes() -> Vec<&'static dyn AnyPass> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    PASSES.iter().chain(registered.iter()).copied().collect()
+}
+
 /// The pass called `name`.
 pub fn find(name: &str) -> Option<&'static dyn AnyPass> {
-    PASSES.iter().copied().find(|p| p.name() == name)
+    passes().into_iter().find(|p| p.name() == name)
 }
 
 /// Passes that are one function of a `Func`: type, name, summary, function.

@@ -10,7 +10,7 @@ use of_ir::text::{Constants, PrintOptions, print_module};
 
 use crate::pass::WithOptions;
 use crate::syntax::{FILE, Item, parse_items, show_item};
-use crate::{Configured, PASSES, PIPELINES, Pass, PassContext, PassRun, Report, find, pipeline, reproducer};
+use crate::{Configured, PIPELINES, Pass, PassContext, PassRun, Report, find, passes, pipeline, reproducer};
 
 /// A pass panicked or left a module that does not verify: a bug of the pass.
 pub const BROKEN_PASS: Code = Code("E0402");
@@ -239,7 +239,7 @@ fn count_ops(module: &Module) -> usize {
 
 /// The hint for an unknown pass `name`: the closest known name.
 fn suggest(name: &str) -> String {
-    let known = || PASSES.iter().map(|p| p.name()).chain(PIPELINES.iter().map(|p| p.name));
+    let known = || passes().into_iter().map(|p| p.name()).chain(PIPELINES.iter().map(|p| p.name));
     let close = known().map(|k| (distance(name, k), k)).min().filter(|(d, _)| *d <= 2.max(name.len() / 3));
     match close {
         Some((_, k)) => format!("did you mean '{k}'? 'of-opt passes' lists them all"),

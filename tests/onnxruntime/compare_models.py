@@ -53,6 +53,15 @@ def without_steps(node):
     return node.has(4) and (lengths is None or 0 in lengths)
 
 
+def keeps_an_extent(node):
+    """Whether a Resize has a scale other than 1 that leaves the extent of its axis as it is."""
+    shape, scales = node.shape(0), node.value(2)
+    if shape is None or scales is None:
+        return node.has(2)
+    axes = node.attributes.get("axes") or range(len(shape))
+    return any(s != 1 and int(shape[a] * s) == shape[a] for a, s in zip(axes, scales))
+
+
 # Where onnxruntime computes something else: which nodes, and why. Whatever depends on such a node may differ. Most were
 # set against ONNX's text and its reference implementation; "suspected" marks an explanation that no small model has
 # shown yet.
@@ -68,6 +77,8 @@ KNOWN = [
      lambda n: n.op == "Resize" and n.text("coordinate_transformation_mode") == "pytorch_half_pixel"),
     ("Resize: onnxruntime rounds the weights of the widened cubic filter to few digits",
      lambda n: n.op == "Resize" and n.attributes.get("antialias") and n.text("mode") == "cubic"),
+    ("Resize: with antialias onnxruntime skips an axis whose extent stays the same, ONNX's reference resamples it",
+     lambda n: n.op == "Resize" and n.attributes.get("antialias") and keeps_an_extent(n)),
     ("MeanVarianceNormalization: onnxruntime leaves ONNX's 1e-9 beside the deviation out, and divides by zero",
      lambda n: n.op == "MeanVarianceNormalization"),
     ("InstanceNormalization: onnxruntime crashes without elements",

@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: how many of ONNX's own test cases give what they should.
+//! `cargo xtask conformance`: how many of ONNX's test cases give the expected outputs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -124,7 +124,7 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(all)
 }
 
-/// Every case in a process of its own, as many at once as there are cores.
+/// Runs every case in its own process, as many at once as there are cores.
 fn run_all(of_opt: &Path, folder: &Path, cases: &[Case]) -> Result<Vec<Outcome>, String> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || -> Result<(), String> {
@@ -143,7 +143,7 @@ fn run_all(of_opt: &Path, folder: &Path, cases: &[Case]) -> Result<Vec<Outcome>,
     Ok(done.into_inner().map_err(|e| e.to_string())?.into_values().collect())
 }
 
-/// All data sets of a case; the first that does not pass says what became of it.
+/// All data sets of a case; returns the outcome of the first that does not pass.
 fn run_case(of_opt: &Path, dir: &Path, case: &Case) -> Result<Outcome, String> {
     let sets = folders(dir)?;
     for set in sets.iter().filter(|s| s.file_name().is_some_and(|n| n.to_string_lossy().starts_with("test_data_set_")))
@@ -165,7 +165,7 @@ fn finish(command: &mut Command) -> Result<Outcome, String> {
     let failed = |e: std::io::Error| format!("of-opt cannot be run: {e}");
     let mut child =
         command.stdout(Stdio::null()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().map_err(failed)?;
-    // Read beside the waiting, so that a full pipe holds nobody up.
+    // Read concurrently with the wait, so that a full pipe cannot block the child.
     let stderr = child.stderr.take();
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn what_becomes_of_a_process_is_told() {
+    fn process_outcomes_are_reported() {
         let sh = |text: &str| finish(Command::new("sh").args(["-c", text])).unwrap();
         assert!(matches!(sh("exit 0"), Outcome::Pass));
         assert!(matches!(sh("echo x; echo 'error: no' >&2; exit 3"), Outcome::Refused(why) if why == "error: no"));

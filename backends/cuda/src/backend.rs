@@ -1,4 +1,4 @@
-//! The compiler's side: a function becomes a plan of kernels for one device.
+//! The compiler side: a function is compiled to a plan of kernels for one device.
 
 use of_codegen::analysis::roles;
 use of_codegen::isa::{self, Isa, Language};
@@ -20,18 +20,18 @@ pub const NAME: &str = "cuda";
 #[derive(Clone, Debug)]
 pub struct Cuda {
     isa: &'static Isa,
-    /// Libraries whose calls take the place of kernels.
+    /// Libraries whose calls replace kernels.
     libraries: Libraries,
     cache: Cache,
 }
 
 impl Cuda {
-    /// For `arch`: `sm_90`, or `shim` for the emulated GPU, each also with what its products may be (`sm_90+tf32`; see [`isa`]) and,
-    /// last and in any order, `+cublaslt` for products and `+cudnn` for convolutions by those libraries; compiled kernels are
-    /// kept in `cache`.
+    /// Creates the compiler for `arch`: `sm_90`, or `shim` for the emulated GPU. A suffix selects the precision of products
+    /// (`sm_90+tf32`; see [`isa`]). Last and in any order, `+cublaslt` selects that library for products and `+cudnn` for
+    /// convolutions. Compiled kernels are kept in `cache`.
     ///
     /// # Errors
-    /// The architectures that there are, where it is none of them.
+    /// The list of known architectures, where `arch` is not one of them.
     pub fn new(arch: &str, cache: Cache) -> Result<Cuda, String> {
         let (arch, libraries) = Libraries::of(arch);
         let name = if arch.starts_with("shim") { format!("cuda-{arch}") } else { arch.to_string() };
@@ -49,7 +49,7 @@ impl Cuda {
         Ok(Cuda { isa, libraries, cache })
     }
 
-    /// What [`Cuda::new`] makes this compiler of.
+    /// The arguments of [`Cuda::new`].
     pub(crate) fn arch(&self) -> String {
         format!("{}{}", self.isa.name.trim_start_matches("cuda-"), self.libraries)
     }
@@ -60,9 +60,10 @@ impl Backend for Cuda {
         NAME
     }
 
-    /// An op of open extents is compiled for those of each run: it is claimed if it has a kernel for some.
+    /// An op with symbolic extents is compiled for the extents of each run. It is claimed if it has a kernel for some
+    /// extents.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
-        // Its constants are that, however large: they are known when it is compiled.
+        // Constants are known at compile time, however large they are.
         let func = extract::extract_with(graph, &[op], usize::MAX).func;
         if specialize::is_fixed(&func) {
             return roles::fixed(graph, op);
@@ -75,7 +76,7 @@ impl Backend for Cuda {
         roles::fixed(&some.graph, own.ok_or("it is not there")?)
     }
 
-    /// What a library of collectives does, of types that it knows.
+    /// What a library of collectives does, for element types that it supports.
     fn exchanges(&self, meeting: &Rendezvous, mesh: &[usize]) -> Result<(), String> {
         let share = Collective::of(&meeting.transfer, mesh, 0)?;
         match share.combines {
@@ -91,12 +92,12 @@ impl Backend for Cuda {
         !self.isa.name.starts_with(isa::SHIM)
     }
 
-    /// A launch of a recorded graph and what waits for it, and what crosses the bus.
+    /// Cost of launching a recorded graph, of synchronization, and of transfers over the bus.
     fn overhead(&self) -> Overhead {
         Overhead { launch: 3e-5, bandwidth: 2e10 }
     }
 
-    /// Weights lie on the device from the start. A function of open extents is text, which has no room for them.
+    /// Weights are on the device from the start. A function with symbolic extents is text, which has no room for them.
     fn largest_constant(&self, open: bool) -> usize {
         if open { extract::LARGEST_INLINE } else { usize::MAX }
     }
@@ -107,7 +108,7 @@ impl Backend for Cuda {
         }
         let options = CompileOptions {
             model: String::new(),
-            // What the loader chooses the driver by.
+            // The loader chooses the driver by this.
             flags: vec![self.isa.name.to_string()],
             inputs: Vec::new(),
             threads: 1,

@@ -1,4 +1,4 @@
-//! What a driver of devices does: it loads a program once and runs it.
+//! The interface of a device driver: it loads a program once and runs it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ pub enum DriverError {
     Arch {
         /// What the kernels were compiled for.
         kernels: String,
-        /// What the device is.
+        /// The architecture of the device.
         device: String,
     },
     /// The device has too little memory.
     #[error("the program needs {needed} bytes of device memory and {free} are free")]
     Memory {
-        /// What it needs.
+        /// Bytes that the program needs.
         needed: u64,
-        /// What there is.
+        /// Bytes that are free.
         free: u64,
     },
     /// The program calls a library that the machine does not have.
@@ -40,38 +40,38 @@ pub enum DriverError {
         .library.title(), .library.variable(), .library.name()
     )]
     NoLibrary {
-        /// Which one.
+        /// Name of the library.
         library: Library,
-        /// What came of looking for it.
+        /// Why it could not be loaded.
         why: String,
     },
-    /// Ranks exchange with NCCL, which the machine does not have.
+    /// Ranks communicate through NCCL, which the machine does not have.
     #[error(
         "NCCL was not found ({0}); install it, name its file in OF_NCCL, or compile the model with --backend-for \
          of.transfer=native, which takes what passes between ranks through the memory of the host"
     )]
     NoNccl(String),
-    /// NCCL takes one rank for each GPU.
+    /// NCCL needs one GPU for each rank.
     #[error(
         "ranks {0} and {1} would exchange on one GPU, which NCCL does not do; run it on a machine with more, or compile the \
          model with --backend-for of.transfer=native, which takes what passes between ranks through the memory of the host"
     )]
     SharedDevice(u32, u32),
-    /// An input is kept by another driver, so that the program does not find it.
+    /// An input is kept by another driver, so the program cannot access it.
     #[error("a value is not kept on the device that the program runs on")]
     NotOnDevice,
     /// A rank's program without its rank context.
     #[error("the program takes part in transfers, and runs only beside other ranks")]
     NoRankContext,
-    /// Another rank failed, so that this one stopped.
+    /// Another rank failed, so this one stopped.
     #[error("another rank stopped")]
     Stopped,
-    /// The driver refused something.
+    /// The driver reported an error.
     #[error("{call} failed: {words}")]
     Call {
-        /// What was asked for.
+        /// The requested operation.
         call: &'static str,
-        /// The driver's words.
+        /// The driver's message.
         words: String,
     },
 }
@@ -84,14 +84,14 @@ impl From<Stopped> for DriverError {
 
 /// A driver of devices.
 pub trait Driver: Send + Sync {
-    /// Takes the memory of a program, fills in its constants, loads its kernels and records its steps, on the device of this
-    /// number. Where there are fewer devices, numbers count on from the first. A program that exchanges with other ranks
-    /// needs its rank context, and meets them there. `kept` has the inputs that it finds on its device; its loader has looked at
-    /// their sizes.
+    /// Allocates the memory of a program, fills in its constants, loads its kernels and records its steps, on the device
+    /// with this number. Numbers wrap around where there are fewer devices. A program that communicates with other ranks
+    /// needs its rank context for the rendezvous. `kept` holds the inputs that are already on its device; the loader has
+    /// checked their sizes.
     ///
     /// # Errors
-    /// When there is no device, it is of another architecture, or it has too little memory, or an input is kept by another
-    /// driver: before anything runs.
+    /// When there is no device, it has another architecture or too little memory, or an input is kept by another driver. All
+    /// are reported before anything runs.
     fn load(
         &self,
         program: &DeviceProgram<'_>,
@@ -101,40 +101,42 @@ pub trait Driver: Send + Sync {
     ) -> Result<Box<dyn LoadedProgram>, DriverError>;
 }
 
-/// A value that a program keeps on its device for others: what its last run left there.
+/// A value that a program keeps on its device for other programs: the result of its last run.
 pub trait DeviceValue: Any + Send + Sync {
-    /// Bytes of it.
+    /// Size in bytes.
     fn bytes(&self) -> u64;
 }
 
-/// Sees how far a device is.
+/// Queries the progress of a device.
 pub trait Completion: Send + Sync {
-    /// Whether what was put on it is through, well or not. A program whose steps wait for another's is not through before that.
+    /// Whether the enqueued work has completed, successfully or not. A program that waits for another program completes
+    /// after it.
     fn is_complete(&self) -> bool;
 }
 
 /// A program on a device.
 pub trait LoadedProgram: Send {
-    /// The host's end of uploads and downloads, [`DeviceProgram::staging`] bytes.
+    /// The host side of uploads and downloads, [`DeviceProgram::staging`] bytes.
     fn staging(&mut self) -> &mut [u8];
 
-    /// Puts all steps on the device, behind those that make what it takes of other programs. It may wait for them.
+    /// Enqueues all steps on the device, after those of the programs that produce its inputs. The call may block until these
+    /// finish.
     ///
     /// # Errors
-    /// When the device breaks; then nothing is on its way.
+    /// When the device fails; then nothing is in flight.
     fn enqueue(&mut self) -> Result<(), DriverError>;
 
-    /// Waits for what was put.
+    /// Waits for the enqueued work.
     ///
     /// # Errors
-    /// When the device breaks. What kernels say stands in the statuses.
+    /// When the device fails. Errors of kernels are in the status words.
     fn wait(&mut self) -> Result<(), DriverError>;
 
-    /// What sees from any thread that what was put is through, where putting it needs no waiting.
+    /// A handle that reports from any thread when the enqueued work has completed, if enqueuing does not block.
     fn completion(&self) -> Option<Arc<dyn Completion>> {
         None
     }
 
-    /// What it keeps for others, by the number of the output.
+    /// The values that it keeps for other programs, by output number.
     fn device_value(&self, output: usize) -> Option<Arc<dyn DeviceValue>>;
 }

@@ -1,4 +1,4 @@
-//! A program of fixed extents on a device, as an executable of the runtime.
+//! A program with fixed extents on a device, as an executable of the runtime.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::ffi::{CudaDriver, EmulatedDriver};
 use crate::poller::Poller;
 use crate::program::{DeviceProgram, Endpoints};
 
-/// An input that lies on the device, in a value of another program, and the offset at which it begins there.
+/// An input that is on the device, in a value of another program, and its offset in that value.
 pub(crate) type DeviceInput = Option<(Arc<dyn DeviceValue>, u64)>;
 
-/// What [`Executable::handle`] gives to other programs.
+/// The type of [`Executable::handle`] that other programs receive.
 struct ValueHandle(Arc<dyn DeviceValue>);
 
 /// The inputs of a task that other programs keep on the device.
@@ -31,21 +31,21 @@ pub(crate) fn device_inputs(context: &LoadContext<'_>) -> Result<Vec<DeviceInput
     context.handles.iter().zip(&context.exec.inputs).map(one).collect()
 }
 
-/// Where a program is brought to, and what is around it.
+/// Where a program is loaded, and its environment.
 pub(crate) struct LoadTarget<'a> {
-    /// The driver, if it is not that of the program's architecture.
+    /// The driver, if it differs from the default of the program's architecture.
     pub driver: Option<&'a Arc<dyn Driver>>,
     /// The number of the device.
     pub device: usize,
-    /// What a program needs that exchanges with other ranks.
+    /// The rank context of a program that communicates with other ranks.
     pub rank_context: Option<&'a RankContext>,
     /// See [`device_inputs`].
     pub device_inputs: Vec<DeviceInput>,
-    /// Who reads its outputs; the host alone those that are not here.
+    /// The readers of its outputs. An output without an entry is read by the host alone.
     pub readers: Vec<Readers>,
 }
 
-/// Brings a program of fixed extents to a device.
+/// Loads a program with fixed extents onto a device.
 pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExecutable, LoadError> {
     let plan = PlanFile::from_bytes(payload).map_err(|e| LoadError::Payload(e.to_string()))?;
     let offsets = target.device_inputs.iter().map(|k| k.as_ref().map(|(_, from)| *from)).collect();
@@ -85,10 +85,11 @@ pub(crate) fn load(payload: &[u8], target: &LoadTarget<'_>) -> Result<DeviceExec
     Ok(DeviceExecutable { loaded, watch, inputs, outputs, results, statuses: statuses.1, names, rendezvous })
 }
 
-/// A program on a device, with the places of what goes in and out in staging memory; none of what stays on the device.
+/// A program on a device, with the offsets of its inputs and outputs in staging memory. Values that stay on the device have
+/// none.
 pub(crate) struct DeviceExecutable {
     loaded: Box<dyn LoadedProgram>,
-    /// Where it goes on beside the host.
+    /// The handle for asynchronous execution.
     watch: Option<(Arc<dyn Completion>, &'static Poller)>,
     inputs: Vec<Option<(u64, u64)>>,
     outputs: Vec<Option<(u64, u64)>>,
@@ -100,7 +101,7 @@ pub(crate) struct DeviceExecutable {
 }
 
 impl DeviceExecutable {
-    /// Brings the inputs to staging memory and puts the program on the device.
+    /// Copies the inputs to staging memory and enqueues the program on the device.
     fn enqueue(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), ExecError> {
         if inputs.len() != self.inputs.len() {
             return Err(ExecError::Failed("the program has other inputs".into()));
@@ -124,7 +125,7 @@ impl DeviceExecutable {
         self.loaded.enqueue().map_err(failed)
     }
 
-    /// Waits for the program and takes the outputs from staging memory.
+    /// Waits for the program and copies the outputs from staging memory.
     fn take(&mut self, outputs: &mut [ValueMut<'_>]) -> Result<(), ExecError> {
         self.loaded.wait().map_err(failed)?;
         if outputs.len() != self.outputs.len() {
@@ -198,7 +199,7 @@ fn part(staging: &mut [u8], (at, bytes): (u64, u64)) -> &mut [u8] {
     &mut staging[at as usize..(at + bytes) as usize]
 }
 
-/// What the status of a kernel means, if it is not well.
+/// The error that the status of a kernel means, if it is not 0.
 fn kernel_error(status: i32, name: &str) -> Option<ExecError> {
     match status {
         0 => None,

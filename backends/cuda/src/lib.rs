@@ -1,13 +1,13 @@
-//! NVIDIA's GPUs: functions as programs for one device.
+//! NVIDIA GPUs: functions as programs for one device.
 //!
-//! Functions of open extents stand in a plan as text, and are compiled for the extents of each run that has new ones, which
-//! needs NVRTC there.
+//! A plan stores functions with symbolic extents as text. They are compiled for the extents of each run that has new ones,
+//! which needs NVRTC on that machine.
 //!
-//! [`Cuda`] compiles a function of fixed extents as the CPU's is, with the printers for GPUs, into a plan of its own, which
-//! is the payload. Its loader, [`Device`], segments that plan into a [`DeviceProgram`]: one piece of device memory, and steps
-//! that never change, so that a driver records them once (a CUDA graph) and each run replays them. A driver is thin
-//! ([`Driver`]); there is one for CUDA and one that runs the very same program on the CPU, where a plan for the emulated
-//! GPU runs. A program on a GPU goes on beside the host: one thread of the process looks whether it is through. All `unsafe` code lies in `ffi`.
+//! [`Cuda`] compiles a function with fixed extents as the CPU backend does, with the printers for GPUs, into a nested plan,
+//! which is the payload. Its loader, [`Device`], splits that plan into a [`DeviceProgram`]: one block of device memory, and
+//! fixed steps, which a driver records once (a CUDA graph) and each run replays. A driver is thin ([`Driver`]). One is for
+//! CUDA; another runs the same program on the CPU, for plans of the emulated GPU. A program on a GPU runs asynchronously to
+//! the host: one polling thread of the process detects completion. All `unsafe` code is in `ffi`.
 
 mod backend;
 mod driver;

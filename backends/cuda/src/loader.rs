@@ -16,7 +16,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// With a driver of one's own.
+    /// Uses the given driver.
     pub fn with(driver: Arc<dyn Driver>) -> Device {
         Device { driver: Some(driver) }
     }
@@ -39,7 +39,7 @@ impl Loader for Device {
                     payload,
                     &LoadTarget { driver: self.driver.as_ref(), device, rank_context, device_inputs, readers },
                 )?;
-                // What the plan says that it does is what was proven of it.
+                // The plan's description was verified against its steps.
                 if !loaded.rendezvous.iter().eq(&context.exec.rendezvous) {
                     return Err(LoadError::Payload("it has other transfers than the plan says".into()));
                 }

@@ -1,4 +1,4 @@
-//! Functions of open extents: text in the plan, a program for the extents of each run that has new ones.
+//! Functions with symbolic extents: the plan has their text, and each run with new extents compiles a program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ pub struct DynamicShapes {
     func: Func,
     compiler: Cuda,
     driver: Option<Arc<dyn Driver>>,
-    /// The number of the device.
+    /// The device number.
     device: usize,
     /// Which inputs other programs keep on the device.
     device_inputs: Vec<DeviceInput>,
-    /// Which inputs are constants of the plan: they become part of programs.
+    /// Which inputs are constants of the plan; they become part of programs.
     weights: Vec<bool>,
-    /// By the extents of the other inputs.
+    /// Programs by the extents of the other inputs.
     programs: HashMap<Vec<Vec<i64>>, DeviceExecutable>,
 }
 
 impl DynamicShapes {
-    /// The region of a payload; nothing where it is one of fixed extents.
+    /// The function of a payload, or `None` if it has fixed extents.
     ///
     /// # Errors
     /// When it is damaged.

@@ -1,4 +1,5 @@
-//! Payloads of functions of open extents: the architecture, then the function as text. Those of fixed extents are plans.
+//! Payloads of functions with symbolic extents: the architecture, then the function as text. Payloads with fixed extents are
+//! plans.
 
 use of_codegen::specialize;
 use of_ir::Func;
@@ -12,7 +13,7 @@ pub fn write(func: &Func, arch: &str) -> Vec<u8> {
     format!("{MAGIC}{arch}\n{}", specialize::write(func)).into_bytes()
 }
 
-/// The architecture and the function of a payload; nothing where it is a plan.
+/// The architecture and the function of a payload, or `None` if it is a plan.
 ///
 /// # Errors
 /// When it is damaged.

@@ -1,4 +1,5 @@
-//! The thread that looks whether what is on devices is through. One for the process; it sleeps while nothing is.
+//! The polling thread that detects completion of device work. There is one for the process; it sleeps while nothing is in
+//! flight.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -6,14 +7,14 @@ use of_runtime::OnComplete;
 
 use crate::driver::{Completion, DriverError};
 
-/// Work that was put on a device, and whom to tell.
+/// Work enqueued on a device, and its completion callback.
 struct Watched {
     work: Arc<dyn Completion>,
     over: OnComplete,
     through: bool,
 }
 
-/// Where work waits to be looked at.
+/// The queue of work to poll.
 #[derive(Default)]
 pub struct Poller {
     come: Mutex<Vec<Watched>>,
@@ -24,7 +25,7 @@ impl Poller {
     /// The poller of this process.
     ///
     /// # Errors
-    /// When the machine gives no thread.
+    /// When the machine cannot start a thread.
     pub fn get() -> Result<&'static Poller, DriverError> {
         static POLLER: OnceLock<Result<&'static Poller, String>> = OnceLock::new();
         let start = || {
@@ -36,7 +37,7 @@ impl Poller {
         POLLER.get_or_init(start).as_ref().copied().map_err(failed)
     }
 
-    /// Has `over` called once what was put on a device is through.
+    /// Calls `over` when the work enqueued on a device has completed.
     pub fn watch(&self, work: Arc<dyn Completion>, over: OnComplete) {
         self.lock().push(Watched { work, over, through: false });
         self.wake.notify_one();
@@ -55,8 +56,8 @@ impl Poller {
             }
             watched.append(&mut come);
             drop(come);
-            // What waits for others on the device was put later. It is looked at before them, so that they are through where it
-            // is, and told of after them.
+            // Work that waits for other work on the device was enqueued later. It is polled first, so if it has completed,
+            // its dependencies are seen as complete too. Callbacks run in the order of enqueuing.
             watched.iter_mut().rev().for_each(|w| w.through = w.work.is_complete());
             watched.iter().filter(|w| w.through).for_each(|w| (w.over)());
             watched.retain(|w| !w.through);

@@ -7,7 +7,7 @@ use of_runtime::{RankContext, Readers};
 /// Buffers on a device start at multiples of this many bytes.
 const ALIGN: u64 = 256;
 
-/// Bytes that libraries may write to while they compute: what NVIDIA advises for cuBLASLt on its largest GPUs.
+/// Workspace bytes for libraries: NVIDIA's recommendation for cuBLASLt on its largest GPUs.
 pub const WORKSPACE: u64 = 32 << 20;
 
 /// A kernel of the program.
@@ -19,102 +19,102 @@ pub struct KernelCode<'a> {
     pub entry: u64,
 }
 
-/// A step; places are offsets in the device's memory or in the staging memory of the host.
+/// A step. Positions are offsets in device memory or in the host's staging memory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// From the host.
+    /// Upload from the host.
     Upload {
-        /// In staging memory.
+        /// Offset in staging memory.
         from: u64,
-        /// On the device.
+        /// Offset in device memory.
         to: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// To the host.
+    /// Download to the host.
     Download {
-        /// On the device.
+        /// Offset in device memory.
         from: u64,
-        /// In staging memory.
+        /// Offset in staging memory.
         to: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// From a value that another program keeps on the device.
+    /// Copy from a value that another program keeps on the device.
     CopyIn {
-        /// Which input of the program it is.
+        /// The program's input number.
         input: usize,
-        /// In the value.
+        /// Offset in the value.
         from: u64,
-        /// On the device.
+        /// Offset in device memory.
         to: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// To a value that is kept on the device for other programs.
+    /// Copy to a value that is kept on the device for other programs.
     CopyOut {
-        /// Which output of the program it is.
+        /// The program's output number.
         output: usize,
-        /// On the device.
+        /// Offset in device memory.
         from: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// On the device.
+    /// Copy on the device.
     Copy {
-        /// From.
+        /// Source offset.
         from: u64,
-        /// To.
+        /// Destination offset.
         to: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// A kernel.
+    /// A kernel launch.
     Launch {
-        /// Which.
+        /// The kernel's number.
         kernel: usize,
         /// Its arguments.
         args: Vec<Operand>,
         /// Blocks.
         blocks: i64,
-        /// Its status word, on the device.
+        /// Offset of its status word on the device.
         status: u64,
     },
-    /// A call of a library.
+    /// A library call.
     Call {
         /// Its number among the program's calls.
         number: usize,
-        /// What is computed.
+        /// The operation.
         call: Call,
         /// Its arguments.
         args: Vec<Operand>,
     },
-    /// Shares in transfers between ranks, none of which needs another.
+    /// Shares in transfers between ranks that do not depend on each other.
     Exchange(Vec<Exchange>),
 }
 
-/// An argument of what computes, on the device.
+/// An argument of a kernel or library call, on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// Where it begins.
+    /// Offset of its first byte.
     pub at: u64,
-    /// Place and bytes of the whole value in which it lies.
+    /// Offset and bytes of the whole value that contains it.
     pub value: (u64, u64),
     /// Whether the value is written.
     pub written: bool,
 }
 
-/// Where inputs of a program come from, and where its outputs go.
+/// The sources of a program's inputs and the readers of its outputs.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoints {
-    /// For each input that another program keeps on the device, where in that value it begins; what is not here comes from the
-    /// host.
+    /// For each input that another program keeps on the device, its offset in that value. Inputs without an entry come from
+    /// the host.
     pub device_inputs: Vec<Option<u64>>,
-    /// Who reads each output; what is not here goes to the host.
+    /// The readers of each output. Outputs without an entry go to the host.
     pub readers: Vec<Readers>,
 }
 
-/// Whether two pieces of memory have a byte in common.
+/// Whether two ranges of memory overlap.
 pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }
@@ -122,16 +122,16 @@ pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
 /// The share of a rank in a transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
-    /// What is transferred.
+    /// The transfer.
     pub meeting: Rendezvous,
-    /// Place and bytes of the rank's part before, on the device.
+    /// Offset and bytes of the rank's part before, on the device.
     pub from: (u64, u64),
-    /// Place and bytes of its part after.
+    /// Offset and bytes of its part after.
     pub to: (u64, u64),
 }
 
 impl Exchange {
-    /// Why it is not the share of the rank at a rank context, if it is not.
+    /// The reason why it does not match the rank context, if it does not.
     pub(crate) fn check(&self, rank_context: &RankContext) -> Result<(), String> {
         let transfer = &self.meeting.transfer;
         transfer.check(&rank_context.mesh)?;
@@ -142,45 +142,45 @@ impl Exchange {
         if fits { Ok(()) } else { Err(format!("transfer {} does not fit into its memory", transfer.id)) }
     }
 
-    /// Whether it may go together with others: it neither reads nor writes what they write, nor writes what they read.
+    /// Whether it may be grouped with others: there is no read-after-write, write-after-read or write-after-write conflict.
     fn is_apart(&self, others: &[Exchange]) -> bool {
         let touch = |o: &Exchange| overlap(self.from, o.to) || overlap(self.to, o.to) || overlap(self.to, o.from);
         !others.iter().any(touch)
     }
 }
 
-/// A program for one device. Nothing of it changes between runs but what lies in memory.
+/// A program for one device. Only the contents of memory change between runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceProgram<'a> {
-    /// What its kernels were compiled for.
+    /// The architecture that its kernels were compiled for.
     pub isa: &'a str,
     /// Bytes of device memory.
     pub memory: u64,
     /// Bytes of staging memory on the host.
     pub staging: u64,
-    /// What lies on the device before the first run, and where.
+    /// Data on the device before the first run, and its offset.
     pub constants: Vec<(u64, &'a [u8])>,
     /// Kernels.
     pub kernels: Vec<KernelCode<'a>>,
-    /// Steps in their order.
+    /// Steps in order.
     pub steps: Vec<Step>,
-    /// Place and bytes of each input in staging memory.
+    /// Offset and bytes of each input in staging memory.
     pub inputs: Vec<(u64, u64)>,
-    /// Place and bytes of each output in staging memory.
+    /// Offset and bytes of each output in staging memory.
     pub outputs: Vec<(u64, u64)>,
-    /// Where the status words lie on the device and in staging memory, and the names of their kernels.
+    /// Offsets of the status words on the device and in staging memory, and the names of their kernels.
     pub statuses: (u64, u64),
     /// See `statuses`.
     pub names: Vec<String>,
-    /// Where [`WORKSPACE`] bytes for libraries lie on the device, if anything calls it.
+    /// Offset of [`WORKSPACE`] bytes for libraries on the device, if the program calls any.
     pub workspace: u64,
 }
 
 impl<'a> DeviceProgram<'a> {
-    /// The program of a plan that [`crate::Cuda`] made, between these ends.
+    /// The program of a plan that [`crate::Cuda`] made, with these sources of inputs and readers of outputs.
     ///
     /// # Errors
-    /// What in the plan no device can do.
+    /// The part of the plan that no device supports.
     pub fn of(plan: &'a PlanFile, ends: &Endpoints) -> Result<DeviceProgram<'a>, String> {
         let program = plan.plan().programs.first().ok_or("the plan has no program")?;
         plan.verify_program(0).map_err(|f| f.first().map_or_else(String::new, ToString::to_string))?;
@@ -222,7 +222,7 @@ impl<'a> DeviceProgram<'a> {
         out.memory += (4 * launches).next_multiple_of(ALIGN);
         let on_device = |i: usize| ends.device_inputs.get(i).copied().flatten();
         let readers = |i: usize| ends.readers.get(i).copied().unwrap_or(Readers { inside: false, outside: true });
-        // What stays on the device needs no memory of the host.
+        // Values that stay on the device need no staging memory.
         let size = |p: &Port, host: bool| place.regst(p.regst).map(|(_, n)| if host { n } else { 0 });
         out.inputs = out.room(program.inputs.iter().enumerate().map(|(i, p)| size(p, on_device(i).is_none())))?;
         out.outputs = out.room(program.outputs.iter().enumerate().map(|(i, p)| size(p, readers(i).outside)))?;
@@ -294,7 +294,7 @@ impl<'a> DeviceProgram<'a> {
         Ok(out)
     }
 
-    /// The transfers in which it does the rank's share, in order.
+    /// The rank's shares of transfers, in order.
     pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
         self.steps.iter().flat_map(|step| match step {
             Step::Exchange(together) => &together[..],
@@ -302,7 +302,7 @@ impl<'a> DeviceProgram<'a> {
         })
     }
 
-    /// Its calls of libraries, in order.
+    /// Its library calls, in order.
     pub fn calls(&self) -> impl Iterator<Item = (&Call, &[Operand])> {
         self.steps.iter().filter_map(|step| match step {
             Step::Call { call, args, .. } => Some((call, &args[..])),
@@ -310,7 +310,7 @@ impl<'a> DeviceProgram<'a> {
         })
     }
 
-    /// What it takes of values that other programs keep: number of the input, place in the value, bytes.
+    /// The inputs that other programs keep: input number, offset in the value, bytes.
     pub fn copies_in(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
         self.steps.iter().filter_map(|step| match *step {
             Step::CopyIn { input, from, bytes, .. } => Some((input, from, bytes)),
@@ -318,7 +318,7 @@ impl<'a> DeviceProgram<'a> {
         })
     }
 
-    /// What it keeps for other programs: number of the output, bytes.
+    /// The outputs that it keeps for other programs: output number, bytes.
     pub fn copies_out(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.steps.iter().filter_map(|step| match *step {
             Step::CopyOut { output, bytes, .. } => Some((output, bytes)),
@@ -326,7 +326,7 @@ impl<'a> DeviceProgram<'a> {
         })
     }
 
-    /// Takes staging memory for buffers of these sizes.
+    /// Allocates staging memory for buffers of these sizes.
     fn room(&mut self, sizes: impl Iterator<Item = Option<u64>>) -> Result<Vec<(u64, u64)>, String> {
         sizes
             .map(|bytes| {
@@ -338,7 +338,7 @@ impl<'a> DeviceProgram<'a> {
             .collect()
     }
 
-    /// That all places lie in their memory, which drivers rely on.
+    /// Checks that all ranges are inside their memory; drivers rely on it.
     fn check(&self) -> Result<(), String> {
         let inside = |at: u64, bytes: u64, all: u64| at.checked_add(bytes).is_some_and(|end| end <= all);
         let fits = |s: &Step| match s {
@@ -375,14 +375,14 @@ impl<'a> DeviceProgram<'a> {
     }
 }
 
-/// Where values lie on the device.
+/// Offsets of values on the device.
 struct Places<'a> {
     program: &'a Program,
     weights: Vec<(u64, u64)>,
 }
 
 impl Places<'_> {
-    /// Place and bytes of a register. What has no elements may be anywhere.
+    /// Offset and bytes of a register. A register without elements may have any offset.
     fn regst(&self, id: u32) -> Option<(u64, u64)> {
         let r: &Regst = self.program.regsts.get(id as usize)?;
         let bytes = r.dtype().byte_len(&r.dims)?;
@@ -392,7 +392,7 @@ impl Places<'_> {
         r.block().filter(|b| b.chunk == 0 && b.bytes >= bytes).map(|b| (b.offset, bytes))
     }
 
-    /// Place and bytes of the value in which an argument lies.
+    /// Offset and bytes of the value that contains an argument.
     fn value(&self, arg: &Arg) -> Option<(u64, u64)> {
         match arg.source? {
             ArgSource::Regst(id) => self.regst(id),
@@ -401,7 +401,7 @@ impl Places<'_> {
         .filter(|(_, bytes)| arg.byte_offset < *bytes)
     }
 
-    /// Place and bytes of an argument.
+    /// Offset and bytes of an argument.
     fn arg(&self, arg: &Arg) -> Option<(u64, u64)> {
         self.value(arg).map(|(at, bytes)| (at + arg.byte_offset, bytes - arg.byte_offset))
     }

@@ -1,26 +1,26 @@
-//! What is computed while ranks exchange.
+//! Segments of a program: overlap of computation and exchanges between ranks.
 //!
-//! A device computes in one stream and exchanges in another, each in the order of the program. An exchange begins once all that
-//! was put before it is computed; what follows goes on until something reads what the exchange writes, or writes what it reads or
-//! writes. There the first stream waits for the second. The plan's memory is such that this is rarely earlier than the first
-//! reader (`of_codegen::physical`).
+//! A device computes in one stream and exchanges in another, each in program order. An exchange starts when all compute work
+//! enqueued before it has completed. Later compute work continues until a step reads what the exchange writes, or writes
+//! what it reads or writes; there the compute stream waits for the exchange stream. The plan allocates memory so that this
+//! is rarely earlier than the first reader (`of_codegen::physical`).
 
 use std::ops::Range;
 
 use crate::program::{DeviceProgram, Step, overlap};
 
-/// What is put on a device at once.
+/// A unit of work that is enqueued at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// These steps, none of which exchanges.
+    /// Compute steps.
     Compute(Range<usize>),
-    /// The step that exchanges, by its number among those, beside what is computed from here on.
+    /// An exchange step, by its number among these, concurrent with the compute steps that follow.
     Exchange(usize),
-    /// What follows waits for the exchange of this number, and so for those before it.
+    /// Later compute steps wait for the exchange with this number, and so for those before it.
     Await(usize),
 }
 
-/// Places in the device's memory, each with its bytes.
+/// Ranges of device memory: offset and bytes.
 #[derive(Clone, Debug, Default)]
 struct Touched {
     reads: Vec<(u64, u64)>,
@@ -50,7 +50,7 @@ impl Touched {
         out
     }
 
-    /// Whether the order of the two matters.
+    /// Whether the two accesses conflict.
     fn meets(&self, other: &Touched) -> bool {
         let any = |a: &[(u64, u64)], b: &[(u64, u64)]| a.iter().any(|a| b.iter().any(|b| overlap(*a, *b)));
         any(&self.writes, &other.reads) || any(&self.writes, &other.writes) || any(&self.reads, &other.writes)
@@ -58,10 +58,10 @@ impl Touched {
 }
 
 impl DeviceProgram<'_> {
-    /// Its parts, in the order in which they are put on a device. All exchanges are awaited in the end.
+    /// Its segments, in the order of enqueuing. The last ones await all exchanges.
     pub fn segments(&self) -> Vec<Segment> {
         let (mut out, mut from, mut number) = (Vec::new(), 0, 0);
-        // Exchanges that nothing has waited for yet.
+        // Exchanges that were not awaited yet.
         let mut pending: Vec<(usize, Touched)> = Vec::new();
         let compute = |out: &mut Vec<Segment>, steps: Range<usize>| {
             if !steps.is_empty() {

@@ -1,5 +1,4 @@
-//! What is computed while ranks exchange: over a driver without a device, where what is put on a stream is done as late as it may
-//! be, or as early.
+//! Overlap of computation and exchanges, on a stub driver that executes enqueued work as late as possible, or as early.
 
 mod common;
 
@@ -10,7 +9,7 @@ use of_ir::Module;
 use of_ops::sample::Rng;
 use of_plan::{Exec, PlanFile};
 
-/// Ways in which a matrix lies on the ranks.
+/// Layouts of a matrix on the ranks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Lies {
     Whole,
@@ -29,7 +28,7 @@ impl Lies {
         }
     }
 
-    /// How the product of two matrices lies that is made without a transfer, if it is.
+    /// The layout of a matrix product that needs no transfer, if there is one.
     fn times(self, other: Lies) -> Option<Lies> {
         Some(match (self, other) {
             (Lies::Whole, Lies::Whole) => Lies::Whole,
@@ -41,12 +40,12 @@ impl Lies {
     }
 }
 
-/// A function of square matrices, line by line.
+/// A function of square matrices, built line by line.
 struct Text {
     extent: usize,
     values: Vec<Lies>,
     lines: String,
-    /// How many of the values are inputs.
+    /// The number of values that are inputs.
     inputs: usize,
     read: Vec<bool>,
 }
@@ -80,7 +79,7 @@ impl Text {
         self.value(to, &format!("of.place %v{v} {{to = {}}}", to.sbp()), &[v])
     }
 
-    /// The function; its results are what nothing reads.
+    /// The function; its results are the values without readers.
     fn module(&self, mesh: &str) -> Module {
         let args: Vec<String> = (0..self.inputs).map(|v| format!("%v{v}: {}", self.ty(self.values[v]))).collect();
         let results: Vec<usize> = (self.inputs..self.values.len()).filter(|v| !self.read[*v]).collect();
@@ -92,7 +91,7 @@ impl Text {
     }
 }
 
-/// What is on the way to all ranks while two products are made, of which the third reads what came.
+/// A gather to all ranks that overlaps with two products; the third product reads its result.
 fn gathered() -> Text {
     let mut text = Text::new(64, &[Lies::Whole, Lies::Columns]);
     let a = text.multiply(0, 1);
@@ -103,7 +102,7 @@ fn gathered() -> Text {
     text
 }
 
-/// Products and transfers at random.
+/// Random products and transfers.
 fn random(extent: usize, seed: u64) -> Text {
     let mut r = Rng::new(seed);
     let inputs = [Lies::Whole, Lies::Columns, Lies::Rows];
@@ -121,7 +120,7 @@ fn random(extent: usize, seed: u64) -> Text {
     text
 }
 
-/// What the device of the first rank is given.
+/// The work that is enqueued on the first rank's device.
 fn program(plan: &PlanFile) -> PlanFile {
     let task = plan.plan().programs[0].tasks.iter().find_map(|t| match &t.exec {
         Some(Exec::Backend(e)) => plan.payload(e),
@@ -131,7 +130,7 @@ fn program(plan: &PlanFile) -> PlanFile {
 }
 
 #[test]
-fn what_does_not_need_an_exchange_goes_on_beside_it() {
+fn independent_products_overlap_with_an_exchange() {
     let cuda = Cuda::new("sm_90+cublaslt", cache()).unwrap();
     let inner = program(&whole(&gathered().module("cpu[2]"), "cpu[2]", &cuda));
     let program = DeviceProgram::of(&inner, &Endpoints::default()).unwrap();
@@ -150,7 +149,7 @@ fn what_does_not_need_an_exchange_goes_on_beside_it() {
     assert_eq!([0, 2, 4].map(|i| products(&parts[i])), [1, 2, 1], "{parts:?}");
 }
 
-/// In a process that knows a driver.
+/// Runs in a process that has a driver.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn on_a_driver() {
@@ -167,7 +166,7 @@ fn on_a_driver() {
 }
 
 #[test]
-fn nothing_is_read_before_it_is_there_whatever_comes_first() {
+fn results_are_correct_for_late_and_early_execution() {
     let dir = tempfile::tempdir().unwrap();
     let library = stub(dir.path());
     let library = library.to_str().unwrap();

@@ -1,5 +1,5 @@
-/* cuBLASLt without a device, in the memory of the host: products by plain loops, with everything that the real one would
-   check of how it is called. $STUB_CUBLASLT says what goes wrong: "no algorithm" or "no memory". */
+/* cuBLASLt without a device, on host memory: products by plain loops, with the argument checks of the real library.
+   $STUB_CUBLASLT selects a failure: "no algorithm" or "no memory". */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ typedef struct { Algorithm algorithm; size_t workspace; int state; float waves; 
 int stub_call(const void *call, void *stream);
 
 static int handle;
-/* What a thread has made and not given back. */
+/* Descriptors that a thread created and did not destroy. */
 static _Thread_local int live;
 static int says(const char *what) {
   const char *said = getenv("STUB_CUBLASLT");
@@ -28,7 +28,7 @@ static void *make(size_t bytes) { live++; return calloc(1, bytes); }
 static int unmake(void *it) { live--; free(it); return OK; }
 
 int cublasLtCreate(void **h) { *h = &handle; return says("no memory") ? NO_MEMORY : OK; }
-/* Nothing that was made is left. */
+/* Checks that every descriptor was destroyed. */
 int cublasLtDestroy(void *h) { if (h != &handle || live) abort(); return OK; }
 int cublasLtMatmulDescCreate(Operation **d, int compute, int scale) {
   *d = make(sizeof(Operation));
@@ -65,7 +65,7 @@ int cublasLtMatmulPreferenceSetAttribute(Preference *p, int what, const void *va
   return OK;
 }
 
-/* Rows, columns and terms of the sums, where the matrices fit one another. */
+/* Rows, columns and reduction length, if the matrices' extents match. */
 static int fits(const Operation *o, const Layout *a, const Layout *b, const Layout *d) {
   uint64_t rows = o->left_transposed ? a->columns : a->rows, left = o->left_transposed ? a->rows : a->columns;
   uint64_t columns = o->right_transposed ? b->rows : b->columns, right = o->right_transposed ? b->columns : b->rows;

@@ -1,5 +1,5 @@
-//! Products by cuBLASLt: which groups are calls, and what is computed, by a library without a device (`cublaslt.c`) that checks
-//! how it is called. Tests that need it run in processes of their own, which find it by the environment.
+//! Products by cuBLASLt: which groups become calls, and their results, on a stub library (`cublaslt.c`) that checks its
+//! arguments. Tests that need it run in their own processes, which find it through the environment.
 
 mod common;
 
@@ -20,7 +20,7 @@ use of_ops::{Value, interpret};
 use of_plan::PlanFile;
 use of_runtime::{Options, Session};
 
-/// Arguments, ops and result of a function of f32, how many of its steps are calls and how many kernels.
+/// Arguments, ops and result of a function of f32, and the expected numbers of calls and kernels.
 type Case = (&'static str, &'static str, &'static str, usize, usize);
 
 const CASES: &[(&str, Case)] = &[
@@ -162,7 +162,7 @@ fn calls(plan: &PlanFile) -> Vec<Product> {
 }
 
 #[test]
-fn groups_with_what_the_library_computes_at_their_end_are_calls() {
+fn groups_with_supported_epilogues_become_calls() {
     if !emulated() {
         return;
     }
@@ -180,7 +180,7 @@ fn groups_with_what_the_library_computes_at_their_end_are_calls() {
     }
 }
 
-/// In a process that knows the library: all cases compute what the interpreter does.
+/// Runs in a process that has the library: all cases match the interpreter.
 #[test]
 #[ignore = "run by another test, in a process whose environment names the library"]
 fn computed() {
@@ -190,7 +190,7 @@ fn computed() {
             compare(&format!("{name} of {dtype}"), &f, Arc::new(plan(&f, "shim+cublaslt")), dtype, tolerance);
         }
     }
-    // A convolution of points is a product. The library's f32 may be rounded, as ours.
+    // A 1x1 convolution is a product. The library may round f32 operands, as our kernels may.
     let conv = r#"
 func @main(%x: tensor<2x20x6x4xf32>, %b: tensor<24xf32>) -> (tensor<2x24x6x4xf32>) {
   %w = of.constant {value = dense<0.125> : tensor<24x20x1x1xf32>}
@@ -202,7 +202,7 @@ func @main(%x: tensor<2x20x6x4xf32>, %b: tensor<24xf32>) -> (tensor<2x24x6x4xf32
     let f = function_of(conv);
     assert_eq!(calls(&inside(&f, "shim+tf32+cublaslt")).len(), 1);
     compare("a convolution", &f, Arc::new(plan(&f, "shim+tf32+cublaslt")), DType::F32, 2e-6);
-    // Extents that are known at the run: the region is compiled there, for the library too.
+    // Extents known only at run time: the function is compiled at the run, with calls of the library too.
     let open = "func @main(%x: tensor<?(N)x24xf32>, %w: tensor<24x40xf32>) -> (tensor<?(N)x40xf32>) {\n  \
                 %y = of.matmul %x, %w\n  of.return %y\n}\n";
     let file = plan(&function_of(open), "shim+cublaslt");
@@ -220,7 +220,7 @@ func @main(%x: tensor<2x20x6x4xf32>, %b: tensor<24xf32>) -> (tensor<2x24x6x4xf32
 }
 
 #[test]
-fn the_library_computes_what_the_interpreter_does() {
+fn library_calls_match_the_interpreter() {
     if !emulated() {
         return;
     }
@@ -230,8 +230,7 @@ fn the_library_computes_what_the_interpreter_does() {
     assert!(out.contains("all cases agree"), "{out}");
 }
 
-/// In a process that knows a driver: what comes of a product on a GPU. It has no kernel, so that the driver without a device
-/// computes all of it.
+/// Runs in a process that has a driver: a product on a GPU. It has no kernel, so the stub driver can compute all of it.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn on_a_driver() {
@@ -241,7 +240,7 @@ fn on_a_driver() {
 }
 
 #[test]
-fn a_recorded_product_computes_what_the_interpreter_does() {
+fn recorded_products_match_the_interpreter() {
     let dir = tempfile::tempdir().unwrap();
     let library = stub(dir.path());
     let library = library.to_str().unwrap();
@@ -258,7 +257,7 @@ fn a_recorded_product_computes_what_the_interpreter_does() {
 }
 
 #[test]
-fn an_emulated_gpu_without_a_library_says_so_before_the_run() {
+fn an_emulated_gpu_without_the_library_fails_to_load() {
     if !emulated() || std::env::var_os("OF_CUBLASLT").is_some() {
         return;
     }
@@ -269,7 +268,7 @@ fn an_emulated_gpu_without_a_library_says_so_before_the_run() {
 }
 
 #[test]
-fn every_product_that_is_no_call_has_a_reason() {
+fn every_product_that_is_not_a_call_has_a_reason() {
     let product = "%p = of.matmul %x, %w\n  ";
     let (x, w) = ("%x: tensor<32x24xf32>", "%w: tensor<24x40xf32>");
     let with = |more: &str, ops: &str| {
@@ -312,7 +311,7 @@ fn every_product_that_is_no_call_has_a_reason() {
 }
 
 #[test]
-fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
+fn calls_in_plans_round_trip_or_are_rejected() {
     let (_, case) = CASES.iter().find(|(name, _)| *name == "factors").unwrap();
     if !emulated() {
         return;
@@ -327,7 +326,7 @@ fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
     for bad in [&b"of-cublaslt-1"[..], b"", b"of-cublaslt-1 0 0 0 1 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0"] {
         assert!(read(bad).is_err());
     }
-    // Lines that overlap, more elements than numbers count, and what the library does not have.
+    // Overlapping rows, extents beyond the integer range, and types that the library does not support.
     for bad in [
         Product { activation: Activation::Silu, ..call },
         Product { columns: call.columns + 1, ..call },

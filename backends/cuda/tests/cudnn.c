@@ -1,6 +1,6 @@
-/* cuDNN without a device, in the memory of the host: convolutions by plain loops, with everything that the real one would check
-   of how it is called. Its heuristics name engines first that compute otherwise than was asked for, that do not plan, or that need
-   too much. $STUB_CUDNN says what goes wrong: "no engine", "no memory" or "old". */
+/* cuDNN without a device, on host memory: convolutions by plain loops, with the argument checks of the real library. Its
+   heuristics first list engines with other numerics, that fail to plan, or that need too much workspace. $STUB_CUDNN selects
+   a failure: "no engine", "no memory" or "old". */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static int rule_of(int kind, int name) {
   for (int r = 0; r < RULES; r++) if (rules[r].kind == kind && rules[r].name == name) return r;
   abort();
 }
-/* The values of an attribute that was set, and how many there are. */
+/* The values of an attribute that was set, and their number. */
 #define VALUE(d, name, as) ((d)->value[rule_of((d)->kind, name)].as)
 static int set(const Descriptor *d, int name) { return d->count[rule_of(d->kind, name)]; }
 static int size(int type) {
@@ -71,7 +71,7 @@ int cudnnCreate(Context **h) {
   __atomic_add_fetch(&contexts, 1, __ATOMIC_SEQ_CST);
   return OK;
 }
-/* Nothing that was made is left. */
+/* Checks that every descriptor was destroyed. */
 int cudnnDestroy(Context *h) {
   if (h->plans || (!__atomic_sub_fetch(&contexts, 1, __ATOMIC_SEQ_CST) && __atomic_load_n(&live, __ATOMIC_SEQ_CST))) abort();
   free(h);
@@ -85,7 +85,7 @@ int cudnnBackendCreateDescriptor(int kind, Descriptor **d) {
   __atomic_add_fetch(&live, 1, __ATOMIC_SEQ_CST);
   return OK;
 }
-/* Its memory stays, so that whoever uses it later is caught. */
+/* The memory is not freed, so a use after destruction is detected. */
 int cudnnBackendDestroyDescriptor(Descriptor *d) {
   if (!d->alive) abort();
   if (d->kind == PLAN && d->finalized) ((Context *)VALUE(d, 400, p[0]))->plans--;
@@ -139,7 +139,7 @@ static int operation(const Descriptor *d) {
   const int64_t *b = VALUE(VALUE(d, 752, d[0]), 902, i), line[4] = {1, y[1], 1, 1};
   return same(b, y) || same(b, line) ? OK : BAD;
 }
-/* A convolution; or that, a tensor that may be added, a line that is added, and what may be computed of it. */
+/* A convolution, optionally followed by a residual tensor, a bias and an activation. */
 static int graph(const Descriptor *d) {
   int ops = set(d, 801), at = 1;
   Descriptor *const *op = VALUE(d, 801, d);
@@ -183,7 +183,8 @@ int cudnnBackendFinalize(Descriptor *d) {
   d->finalized = status == OK;
   return status;
 }
-/* Engines by number: 0 rounds as Winograd does, 1 is on tensor cores, 2 does not plan, 3 needs too much, 4 is plain. */
+/* Engines by number: 0 rounds as Winograd does, 1 uses tensor cores, 2 fails to plan, 3 needs too much workspace, 4 is
+   plain. */
 int cudnnBackendGetAttribute(Descriptor *d, int name, int type, int64_t room, int64_t *count, void *values) {
   if (!d->alive || (d->kind != CONFIG && d->kind != ENGINE && !d->finalized)) return NOT_FINALIZED;
   if (d->kind == HEUR && name == 202 && type == T_DESC) {
@@ -264,7 +265,7 @@ static int run(const void *it) {
         }
   return 1;
 }
-/* A tensor at its address, which is aligned as was said. */
+/* A tensor at its address, whose alignment is checked against the declared one. */
 static int lies(const Descriptor *tensor, const Descriptor *pack, Lies *to) {
   to->type = VALUE(tensor, 901, n[0]);
   memcpy(to->n, VALUE(tensor, 902, i), sizeof to->n);

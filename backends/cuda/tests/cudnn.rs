@@ -1,5 +1,5 @@
-//! Convolutions by cuDNN: which groups are calls, and what is computed, by a library without a device (`cudnn.c`) that checks
-//! how it is called. Tests that need it run in processes of their own, which find it by the environment.
+//! Convolutions by cuDNN: which groups become calls, and their results, on a stub library (`cudnn.c`) that checks its
+//! arguments. Tests that need it run in their own processes, which find it through the environment.
 
 mod common;
 
@@ -18,7 +18,7 @@ use of_ir::{DType, Func};
 use of_plan::PlanFile;
 use of_runtime::{Options, Session};
 
-/// A convolution `%c` of `%x` by `%w`, with channels last, and what follows.
+/// A convolution `%c` of `%x` by `%w`, with channels last, and its epilogue.
 struct Case {
     name: &'static str,
     x: &'static str,
@@ -27,9 +27,9 @@ struct Case {
     /// Strides, pads and dilations.
     windows: [&'static str; 3],
     group: usize,
-    /// Arguments beyond the two, and ops between the convolution and `%y`, if they are not the same.
+    /// Arguments after the first two, and ops between the convolution and `%y`, if these differ.
     more: (&'static str, &'static str),
-    /// Whether the convolution has a bias of its own.
+    /// Whether the convolution has a bias operand.
     bias: bool,
 }
 
@@ -115,13 +115,13 @@ const CASES: &[Case] = &[
 const DEPTHWISE: Case =
     Case { name: "depthwise", w: "16x1x3x3", y: "2x9x8x16", group: 16, more: ("", "%y = of.relu %c"), ..PLAIN };
 
-/// The text of a case, with filters that are known where `known` says so.
+/// The text of a case; filters are constants where `known` is set.
 fn text(c: &Case, known: bool) -> String {
     let Case { x, w, y, windows: [strides, pads, dilations], group, more: (arguments, ops), .. } = c;
     let outputs = w.split('x').next().unwrap();
     let filters = if known { String::new() } else { format!(", %w: tensor<{w}xf32>") };
     let constant = match known {
-        // No two filters and no two taps are alike.
+        // All filters and all taps differ.
         true => format!("%w = of.constant {{value = dense<{}> : tensor<{w}xf32>}}\n  ", values(w)),
         false => String::new(),
     };
@@ -159,7 +159,7 @@ fn calls(plan: &PlanFile) -> Vec<Convolution> {
 }
 
 #[test]
-fn groups_with_what_the_library_computes_at_their_end_are_calls() {
+fn groups_with_supported_epilogues_become_calls() {
     if !emulated() {
         return;
     }
@@ -168,7 +168,7 @@ fn groups_with_what_the_library_computes_at_their_end_are_calls() {
             let f = of_type(&text(c, known), dtype);
             let plan = inside(&f, "shim+cudnn");
             let names: Vec<&str> = plan.plan().code.iter().map(|c| &c.name[..]).collect();
-            // Filters that are not known are rearranged, unless they are points.
+            // Filters that are not constants are rearranged, unless they are 1x1.
             let copies = if known || c.w.ends_with("x1x1") { 0 } else { 1 };
             assert!(calls(&plan).len() == 1 && names.len() == copies, "{} of {dtype}: {names:?}", c.name);
             assert!(calls(&plan)[0].dtype == dtype, "{} of {dtype}", c.name);
@@ -176,7 +176,7 @@ fn groups_with_what_the_library_computes_at_their_end_are_calls() {
         }
     }
     assert_eq!(calls(&inside(&of_type(&text(&DEPTHWISE, true), DType::F32), "shim+cudnn")).len(), 1);
-    // Both libraries: a product is one's, a convolution the other's, of points too.
+    // With both libraries, cuBLASLt gets the products and cuDNN all convolutions, 1x1 ones too.
     let points = Case { w: "24x16x1x1", windows: ["1, 1", "0, 0, 0, 0", "1, 1"], ..PLAIN };
     let f = of_type(&text(&points, true), DType::F32);
     for arch in ["shim+cudnn+cublaslt", "shim+cublaslt+cudnn"] {
@@ -185,7 +185,7 @@ fn groups_with_what_the_library_computes_at_their_end_are_calls() {
     let [Call::Product(_)] = common::calls::calls(&inside(&f, "shim+cublaslt"))[..] else { panic!("a product") };
 }
 
-/// A network with a residual connection: what stands at the end of a group is what the library computes.
+/// A network with a residual connection: the library computes the end of each group.
 const NETWORK: &str = r#"
 func @main(%x: tensor<2x3x24x20xf32>) -> (tensor<2x10xf32>) {
   %a = of.constant {value = dense<STEM> : tensor<16x3x7x7xf32>}
@@ -224,7 +224,7 @@ fn network() -> Func {
     function_of(&fill.iter().fold(NETWORK.to_string(), |text, (name, dims)| text.replace(name, &values(dims))))
 }
 
-/// In a process that knows the library: all cases compute what the interpreter does.
+/// Runs in a process that has the library: all cases match the interpreter.
 #[test]
 #[ignore = "run by another test, in a process whose environment names the library"]
 fn computed() {
@@ -268,7 +268,7 @@ fn computed() {
 }
 
 #[test]
-fn the_library_computes_what_the_interpreter_does() {
+fn library_calls_match_the_interpreter() {
     if !emulated() {
         return;
     }
@@ -278,8 +278,7 @@ fn the_library_computes_what_the_interpreter_does() {
     assert!(out.contains("all cases agree"), "{out}");
 }
 
-/// In a process that knows a driver: what comes of a convolution on a GPU. It has no kernel, so that the driver without a
-/// device computes all of it.
+/// Runs in a process that has a driver: a convolution on a GPU. It has no kernel, so the stub driver can compute all of it.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn on_a_driver() {
@@ -289,7 +288,7 @@ fn on_a_driver() {
 }
 
 #[test]
-fn a_recorded_convolution_computes_what_the_interpreter_does() {
+fn recorded_convolutions_match_the_interpreter() {
     let dir = tempfile::tempdir().unwrap();
     let library = stub(dir.path());
     let library = library.to_str().unwrap();
@@ -307,7 +306,7 @@ fn a_recorded_convolution_computes_what_the_interpreter_does() {
 }
 
 #[test]
-fn an_emulated_gpu_without_a_library_says_so_before_the_run() {
+fn an_emulated_gpu_without_the_library_fails_to_load() {
     if !emulated() || std::env::var_os("OF_CUDNN").is_some() {
         return;
     }
@@ -318,7 +317,7 @@ fn an_emulated_gpu_without_a_library_says_so_before_the_run() {
 }
 
 #[test]
-fn every_convolution_that_is_no_call_has_a_reason() {
+fn every_convolution_that_is_not_a_call_has_a_reason() {
     if !emulated() {
         return;
     }
@@ -349,7 +348,7 @@ fn every_convolution_that_is_no_call_has_a_reason() {
 }
 
 #[test]
-fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
+fn calls_in_plans_round_trip_or_are_rejected() {
     if !emulated() {
         return;
     }
@@ -365,7 +364,7 @@ fn what_stands_in_a_plan_for_a_call_is_read_back_or_refused() {
     for bad in [&b"of-cudnn-1"[..], b"", b"of-cudnn-1 0 0 0 1 1 1 1"] {
         assert!(Call::read(Library::Cudnn, bad).is_err());
     }
-    // Groups that do not divide the channels, a window that does not fit, no stride, too many elements, an activation alone.
+    // Groups that do not divide the channels, a window that does not fit, stride 0, too many elements, a lone activation.
     let axis = |change: fn(&mut Axis)| {
         let mut bad = call;
         change(&mut bad.axes[1]);

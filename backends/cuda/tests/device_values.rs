@@ -1,5 +1,5 @@
-//! What one region makes and another reads stays on the device, whatever the host does beside them: on the emulated GPU
-//! against the interpreter, and over a driver without a device, which says what crosses the bus.
+//! Values that one subgraph produces and another reads stay on the device: on the emulated GPU against the interpreter, and
+//! on a stub driver that prints the bus transfers.
 
 mod common;
 
@@ -13,34 +13,34 @@ use of_plan::PlanFile;
 use of_runtime::{Options, Session};
 use of_test_support::compare::{Tolerance, assert_numbers_close};
 
-/// Read by the host and by another region.
+/// Read by the host and by another subgraph.
 const BOTH: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) -> (tensor<32x32xf32>) {
   %a = of.matmul %x, %w\n  %h = of.tanh %a\n  %y = of.matmul %a, %h\n  of.return %y\n}\n";
 
-/// Read by another region alone; the host reads what is made beside it.
+/// Read only by another subgraph; the host reads a second result.
 const BESIDE: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) -> (tensor<32x32xf32>) {
   %a = of.matmul %x, %w\n  %b = of.matmul %w, %x\n  %zero = of.constant {value = dense<0> : tensor<i64>}
   %t = of.cum_sum %b, %zero {exclusive = false, reverse = false}
   %h = of.matmul %x, %t\n  %w2 = of.matmul %h, %w\n  %y = of.matmul %w2, %a\n  of.return %y\n}\n";
 
-/// Read by three regions, the caller and the host; what they make, too.
+/// Read by three subgraphs, the caller and the host, and so are their results.
 const MANY: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>)
     -> (tensor<32x32xf32>, tensor<32x32xf32>, tensor<32x32xf32>, tensor<32x32xf32>) {
   %a = of.matmul %x, %w\n  %h = of.tanh %a\n  %b = of.matmul %a, %h\n  %i = of.tanh %b\n  %c = of.matmul %a, %i
   %j = of.tanh %c\n  %y = of.matmul %j, %a\n  of.return %y, %a, %b, %c\n}\n";
 
-/// The host reads a slice of it, and so does a region, which finds it inside of the value.
+/// The host reads a slice of it, and so does a subgraph, which accesses it inside the value.
 const SLICE: &str = "func @main(%x: tensor<32x16xf32>, %w: tensor<16x32xf32>) -> (tensor<32x32xf32>) {
   %from = of.constant {value = dense<[16]> : tensor<1xi64>}\n  %to = of.constant {value = dense<[32]> : tensor<1xi64>}
   %axes = of.constant {value = dense<[0]> : tensor<1xi64>}\n  %a = of.matmul %x, %w\n  %none = of.none
   %s = of.slice %a, %from, %to, %axes, %none\n  %h = of.tanh %s\n  %t = of.transpose %h {perm = [1, 0]}
   %y = of.matmul %t, %s\n  of.return %y\n}\n";
 
-/// Read by a region that is compiled for the extents of each run.
+/// Read by a subgraph that is compiled for the extents of each run.
 const OPEN: &str = "func @main(%x: tensor<16x16xf32>, %y: tensor<?(N)x16xf32>) -> (tensor<?(N)x16xf32>) {
   %a = of.matmul %x, %x\n  %h = of.tanh %a\n  %s = of.matmul %y, %h\n  %t = of.matmul %s, %a\n  of.return %t\n}\n";
 
-/// Runs a plan of a text with inputs of these extents in segment, and compares with the interpreter.
+/// Runs the plan of a text with inputs of these extents and compares with the interpreter.
 fn compare(text: &str, plan: &Arc<PlanFile>, runs: &[[[usize; 2]; 2]]) {
     let f = function_of(text);
     let mut session = Session::new(Arc::clone(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
@@ -61,7 +61,7 @@ fn compare(text: &str, plan: &Arc<PlanFile>, runs: &[[[usize; 2]; 2]]) {
 const SQUARE: [[usize; 2]; 2] = [[32, 16], [16, 32]];
 
 #[test]
-fn regions_find_what_others_made_on_the_device() {
+fn subgraphs_read_values_of_others_on_the_device() {
     if !emulated() {
         return;
     }
@@ -72,7 +72,7 @@ fn regions_find_what_others_made_on_the_device() {
     compare(OPEN, &open, &[[[16, 16], [3, 16]], [[16, 16], [5, 16]], [[16, 16], [3, 16]]]);
 }
 
-/// In a process that knows a driver.
+/// Runs in a process that has a driver.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn on_a_driver() {
@@ -87,7 +87,7 @@ fn on_a_driver() {
 }
 
 #[test]
-fn what_the_host_does_not_read_does_not_cross_the_bus() {
+fn values_without_host_readers_do_not_cross_the_bus() {
     let dir = tempfile::tempdir().unwrap();
     let library = stub(dir.path());
     let library = library.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! The driver layer over a driver without a device (`stub.c`), in processes of their own, which find it by the environment.
+//! The driver layer on a stub driver (`stub.c`), in separate processes, which find it through the environment.
 
 mod common;
 
@@ -20,7 +20,7 @@ func @main(%x: tensor<8xf32> {of.name = "x"}) -> (tensor<8xf32> {of.name = "y"},
 }
 "#;
 
-/// What a process of these tests does: it runs a program twice and says what came of it.
+/// The body of the child process: it runs a program twice and prints the outcome.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn inner() {
@@ -45,7 +45,7 @@ fn inner() {
     println!("two runs came back");
 }
 
-/// What another process does: ranks load a program each.
+/// The body of another child process: each rank loads a program.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn ranks() {
@@ -70,7 +70,7 @@ fn ranks() {
 }
 
 #[test]
-fn the_driver_layer_calls_what_it_means_to_call() {
+fn driver_calls_match_the_snapshot() {
     if !nvrtc() {
         return;
     }
@@ -88,7 +88,7 @@ fn the_driver_layer_calls_what_it_means_to_call() {
         let out = said("inner", &[settings, &[driver]].concat());
         assert!(out.contains(words), "{settings:?}: {out}");
     }
-    // Each rank takes the device of its number, and counts on from the first where there are fewer.
+    // Each rank takes the device with its number; numbers wrap around where there are fewer devices.
     let out = said("ranks", &[("STUB_DEVICES", "2"), driver]);
     let ranks = [0, 1, 0].iter().zip(0..).map(|(device, rank)| format!("device {device}\nrank {rank} is ready\n"));
     assert!(out.contains(&ranks.collect::<String>()), "{out}");

@@ -32,7 +32,7 @@ fn function() -> Func {
 }
 
 #[test]
-fn a_plan_for_a_gpu_runs_on_the_emulated_one() {
+fn a_gpu_plan_runs_on_the_emulated_gpu() {
     if !emulated() {
         return;
     }
@@ -52,7 +52,7 @@ fn a_plan_for_a_gpu_runs_on_the_emulated_one() {
             assert!(g.iter().zip(&w).all(|(a, b)| (a - b).abs() < 3e-6), "{g:?} {w:?}");
         }
     }
-    // What a kernel finds is told with its name, and the next run is not disturbed.
+    // The error of a kernel contains its name, and the next run is not affected.
     let inputs = |at: i64, r: &mut Rng| -> Vec<of_runtime::Value> {
         let i: Value = of_ir::Tensor::from_slice(&[5], &[0i64, 1, at, 2, 3]).unwrap().into();
         [r.f32s(&[6, 40]), r.f32s(&[40, 24]), i].iter().map(to_runtime).collect()
@@ -94,7 +94,7 @@ func @main(%x: tensor<20x40xbf16>, %w: tensor<40x24xbf16>) -> (tensor<20x24xbf16
 }
 
 #[test]
-fn what_does_not_run_on_a_gpu_is_refused_with_every_reason() {
+fn unsupported_ops_are_rejected_with_every_reason() {
     let text = r#"
 func @main(%x: tensor<6xf64>, %z: tensor<2xf32>) -> (tensor<6xf64>, tensor<2xf32>) {
   %y = of.exp %x
@@ -116,11 +116,11 @@ func @main(%x: tensor<6xf64>, %z: tensor<2xf32>) -> (tensor<6xf64>, tensor<2xf32
 }
 
 #[test]
-fn what_stays_on_the_host_runs_between_the_regions_of_the_gpu() {
+fn host_ops_run_between_gpu_subgraphs() {
     if !emulated() {
         return;
     }
-    // Gathered rows are fused with nothing, and the hyperbolic tangent stays on the host.
+    // A gather is never fused, and tanh stays on the host.
     let text = r#"
 func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i"}) -> (tensor<5x4xf32> {of.name = "y"}) {
   %w = of.constant {value = dense<0.125> : tensor<16x4xf32>}
@@ -137,9 +137,9 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
     let backend = Cuda::new("shim", cache.clone()).unwrap();
     let wanted = ["cuda".to_string()];
     let pins = [Pin { op: "of.tanh".into(), backend: place::NATIVE.into() }];
-    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_region: 0 };
+    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_subgraph_size: 0 };
     let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
-    assert_eq!(placement.regions.len(), 2, "{placement:?}");
+    assert_eq!(placement.subgraphs.len(), 2, "{placement:?}");
     assert!(placement.refused.iter().all(|r| r.op == "of.tanh"), "{placement:?}");
     let plan = placed(&f, &[&backend], cache);
     let mut session = Session::new(Arc::new(plan), 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
@@ -153,7 +153,7 @@ func @main(%x: tensor<8x16xf32> {of.name = "x"}, %i: tensor<5xi64> {of.name = "i
 }
 
 #[test]
-fn the_gradient_of_attention_computes_its_weights_again() {
+fn the_attention_gradient_recomputes_its_weights() {
     if !emulated() {
         return;
     }
@@ -194,11 +194,11 @@ func @main(%q: tensor<2x21x8xf32>, %k: tensor<2x35x8xf32>, %v: tensor<2x35x6xf32
 }
 
 #[test]
-fn open_extents_are_compiled_for_those_of_each_run() {
+fn symbolic_extents_are_compiled_for_each_run() {
     if !emulated() {
         return;
     }
-    // The weight is too large for the text of the region: it comes from the plan.
+    // The weight is too large for the function's text, so it comes from the plan.
     let text = r#"
 func @main(%x: tensor<?(N)x16xf32> {of.name = "x"}) -> (tensor<?(N)x8xf32> {of.name = "y"}) {
   %w = of.constant {value = dense<0.125> : tensor<16x8xf32>}
@@ -245,7 +245,7 @@ impl Driver for Full {
 }
 
 #[test]
-fn what_a_driver_refuses_is_an_error_before_the_run() {
+fn driver_errors_are_reported_at_load() {
     if !emulated() {
         return;
     }
@@ -255,7 +255,7 @@ fn what_a_driver_refuses_is_an_error_before_the_run() {
 }
 
 #[test]
-fn a_machine_without_a_driver_says_so_before_the_run() {
+fn a_machine_without_a_driver_fails_to_load() {
     if of_codegen::toolchain::nvrtc::identity().is_err() {
         let text = "SKIPPED: no plan was compiled for a GPU, 'cargo xtask cuda-toolkit' installs NVRTC\n";
         std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).unwrap();

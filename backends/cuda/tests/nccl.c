@@ -1,8 +1,7 @@
-/* NCCL without devices, for ranks that are threads of one process, in the memory of the host. What a rank puts on its stream
-   is done when all ranks of the communicator have put theirs, which must be the same calls in the same groups.
-   $STUB_NCCL says what goes wrong: "no id", "no join", or "breaks": rank 1 of a communicator fails when it
-   first calls, once rank 0 waits for it.
-   Groups are said, each once, where $STUB_SAYS is set. */
+/* NCCL without devices, for ranks that are threads of one process, on host memory. Work that a rank enqueues completes when all ranks
+   of the communicator have enqueued theirs, which must be the same calls in the same groups. $STUB_NCCL selects a failure: "no id",
+   "no join", or "breaks": rank 1 of a communicator fails at its first call, while rank 0 waits for it. With $STUB_SAYS, each group
+   is printed once. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@ static const char *NAMES[] = {"all-reduce", "reduce-scatter", "reduce", "all-gat
 enum { MOST = 16, CALLS = 64 };
 
 typedef struct { int kind; uintptr_t from, to; size_t count; int type, how, peer; } One;
-/* What a rank puts on its stream at once. */
+/* The operations that a rank enqueues as one group. */
 typedef struct Group {
   int (*run)(const void *);
   struct World *world;
@@ -28,7 +27,7 @@ typedef struct World {
   struct World *next;
   char id[128];
   int ranks, joined, left, aborted;
-  /* For each rank how many groups it has put, the one that is not done yet, and how many are done for all. */
+  /* For each rank the groups enqueued and the first one pending, and how many groups all ranks completed. */
   uint64_t put[MOST], finished;
   Group *now[MOST];
 } World;
@@ -78,7 +77,7 @@ int ncclCommInitRank(void **comm, int ranks, Id id, int rank) {
   *comm = c;
   return w->ranks == ranks ? OK : INVALID;
 }
-/* Ranks part together, as the library's do. */
+/* All ranks must destroy their communicators, as with the real library. */
 int ncclCommDestroy(void *comm) {
   World *w = ((Comm *)comm)->world;
   pthread_mutex_lock(&lock);
@@ -132,7 +131,7 @@ static void combine(void *to, const void *from, size_t n, int type, int how) {
     }
   }
 }
-/* What all ranks have from an element on, combined; the last rank first, so that the order is not ours. */
+/* The reduction of all ranks' elements from an index on; the last rank comes first, so the order differs from ours. */
 static void all_of(World *w, int k, size_t first, size_t n, void *to) {
   for (int r = w->ranks - 1; r >= 0; r--) {
     const One *c = &w->now[r]->calls[k];

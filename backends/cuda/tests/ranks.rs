@@ -1,5 +1,5 @@
-//! Ranks on GPUs: what passes between them is a step of their programs. Emulated GPUs exchange through the memory of the host
-//! and by NCCL without a device (`nccl.c`); the driver layer does over a driver without a device (`stub.c`).
+//! Ranks on GPUs: transfers between ranks are steps of their programs. Emulated GPUs exchange through host memory and a stub
+//! of NCCL (`nccl.c`); the driver layer is tested on a stub driver (`stub.c`).
 
 mod common;
 
@@ -20,7 +20,7 @@ use of_plan::Rendezvous;
 use of_runtime::{Options, Session};
 use of_sharding::layout;
 
-/// What each rank has is read by a transfer, and by what reads what came of that.
+/// Each rank's part is read by a transfer, and by the users of the transfer's result.
 const AROUND: &str = r#"
 func @main(%x: tensor<32x32xf32, #of.sbp<@m, [B]>>, %w: tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> (tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) {
   %a = of.matmul %x, %w : (tensor<32x32xf32, #of.sbp<@m, [B]>>, tensor<32x32xf32, #of.sbp<@m, [S(1)]>>) -> tensor<32x32xf32, #of.sbp<@m, [S(1)]>>
@@ -42,7 +42,7 @@ fn everything() {
     {
         for (what, module) in all_pairs(mesh, shape, dims, dtype) {
             let plan = plan(&module, mesh, (1, 1), &shim, &[]);
-            // Of what combines values along some axes of the mesh and moves them along others the compiler makes two.
+            // The compiler splits a transfer that reduces along some mesh axes and moves along others in two.
             assert!(transfers(&plan).0 > 0 && transfers(&plan).1 == 0, "{what}: {:?}", transfers(&plan));
             compare(&what, &module, &plan);
         }
@@ -71,13 +71,13 @@ fn everything() {
 }
 
 #[test]
-fn what_passes_between_emulated_gpus_is_what_the_interpreter_says() {
+fn exchanges_of_emulated_gpus_match_the_interpreter() {
     if emulated() && std::env::var_os("OF_NCCL").is_none() {
         everything();
     }
 }
 
-/// In a process that knows the library.
+/// Runs in a process that has the library.
 #[test]
 #[ignore = "run by another test, in a process whose environment names the library"]
 fn by_a_library() {
@@ -86,7 +86,7 @@ fn by_a_library() {
 }
 
 #[test]
-fn what_passes_by_a_library_is_what_the_interpreter_says() {
+fn exchanges_by_nccl_match_the_interpreter() {
     if !emulated() {
         return;
     }
@@ -101,7 +101,7 @@ fn what_passes_by_a_library_is_what_the_interpreter_says() {
     assert_eq!(out.matches(" of 2: reduce-scatter 96\n").count(), 12);
 }
 
-/// Another backend in whose functions a few ops are left out at random, for each rank other ones.
+/// Another backend that randomly excludes a few ops, different ones for each rank.
 struct Picky(Cuda, AtomicU64);
 
 impl Backend for Picky {
@@ -128,7 +128,7 @@ impl Backend for Picky {
 }
 
 #[test]
-fn ranks_meet_whatever_each_of_them_gives_to_its_gpu() {
+fn ranks_rendezvous_with_different_subgraphs_on_each_gpu() {
     if !emulated() {
         return;
     }
@@ -154,7 +154,7 @@ fn ranks_meet_whatever_each_of_them_gives_to_its_gpu() {
 }
 
 #[test]
-fn transfers_given_to_native_code_go_through_the_memory_of_the_host() {
+fn transfers_in_native_code_use_host_memory() {
     if !emulated() {
         return;
     }
@@ -167,11 +167,11 @@ fn transfers_given_to_native_code_go_through_the_memory_of_the_host() {
 }
 
 #[test]
-fn a_rank_that_fails_stops_those_that_exchange_with_it() {
+fn a_failing_rank_stops_its_peers() {
     if !emulated() {
         return;
     }
-    // Row 9 of 8 is asked for by the rank that has the last index.
+    // Only the rank that has the last index reads row 9 of 8.
     let text = r#"
 func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> (tensor<4x6xf32, #of.sbp<@m, [B]>>) {
   %g = of.gather %t, %i {axis = 0} : (tensor<8x6xf32, #of.sbp<@m, [B]>>, tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>
@@ -186,8 +186,7 @@ func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, 
     rank_3_fails(&mut session);
 }
 
-/// In a process that knows a driver: products and what follows them, none of which is a kernel, so that the driver without a
-/// device computes all of it.
+/// Runs in a process that has a driver: products and transfers have no kernels, so the stub driver can compute all of it.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn on_a_driver() {
@@ -208,7 +207,7 @@ fn on_a_driver() {
     println!("it agrees");
 }
 
-/// In a process that knows a driver with four devices: ranks that leave nothing to the host give what one device gives.
+/// Runs in a process that has a driver with four devices: ranks that run fully on GPUs match one device.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn whole_on_a_driver() {
@@ -235,7 +234,7 @@ fn whole_on_a_driver() {
 }
 
 #[test]
-fn ranks_whose_programs_are_whole_on_their_devices_give_what_one_device_gives() {
+fn ranks_fully_on_gpus_match_one_device() {
     let dir = tempfile::tempdir().unwrap();
     let library = stub(dir.path());
     let library = library.to_str().unwrap();
@@ -248,7 +247,7 @@ fn ranks_whose_programs_are_whole_on_their_devices_give_what_one_device_gives() 
     assert!((0..4).all(|device| out.contains(&format!("device {device}\n"))), "{out}");
 }
 
-/// In a process that knows a driver: what ranks exchange goes through the host, and what they have stays on their devices.
+/// Runs in a process that has a driver: exchanges go through the host, and the other values stay on the devices.
 #[test]
 #[ignore = "run by another test, in a process whose environment names a driver"]
 fn around_on_a_driver() {
@@ -262,19 +261,19 @@ fn around_on_a_driver() {
 }
 
 #[test]
-fn what_a_transfer_on_the_host_reads_is_copied_once() {
+fn a_value_read_by_a_host_transfer_is_copied_once() {
     let dir = tempfile::tempdir().unwrap();
     let library = stub(dir.path());
     let library = library.to_str().unwrap();
     let variables = [("OF_CUDA_DRIVER", library), ("OF_CUBLASLT", library), ("STUB_DEVICES", "2"), ("STUB_SAYS", "1")];
     let out = said("around_on_a_driver", &variables);
     assert!(out.contains("it agrees"), "{out}");
-    // On each of two ranks: x, w and what came of the transfer up, what is transferred and the result down.
+    // On each of two ranks: uploads of x, w and the transfer's result; downloads of the transfer's operand and the result.
     assert_eq!((out.matches("up ").count(), out.matches("down ").count()), (6, 4), "{out}");
 }
 
 #[test]
-fn the_driver_layer_exchanges_between_what_it_records() {
+fn exchanges_run_between_recorded_segments() {
     let dir = tempfile::tempdir().unwrap();
     let library = stub(dir.path());
     let library = library.to_str().unwrap();

@@ -1,7 +1,8 @@
-/* A driver without a device: memory is the host's, what is put on a stream is done when somebody looks at it, in order, what
-   another stream waits for no earlier than it must be, or, with $STUB_EAGER, as early as it may be. A launched kernel only checks how it was called and writes $STUB_STATUS to its status word. It sees that the driver layer
-   calls what it means to call; of kernels it says nothing. With $STUB_LATE, what is launched is not begun for so many milliseconds; the
-   launch of number $STUB_BREAKS ends with an error. Launches, and when a stream is through with them, are said where $STUB_SAYS is set. */
+/* A driver without a device. Device memory is host memory. Enqueued work runs, in order, when a stream is queried; work that another
+   stream waits for runs as late as possible, or as early as possible with $STUB_EAGER. A launched kernel only checks its arguments
+   and writes $STUB_STATUS to its status word, so this tests the calls of the driver layer and not the kernels. With $STUB_LATE,
+   launched work starts after that many milliseconds. The launch with number $STUB_BREAKS fails. With $STUB_SAYS, launches and their
+   completion are printed. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A call of a library, which is the first thing that lies there: done, or 0 if others have not come yet. */
+/* A library call; this is its first field. Returns 1 when done, or 0 if it waits for other ranks. */
 typedef int Call(const void *);
 typedef struct { int kind; void *to; const void *from; size_t bytes, rows, there, here; unsigned value; } Op;
 typedef struct { Op *ops; int count; } List;
@@ -21,7 +22,7 @@ typedef struct Stream {
   double since;
   struct Stream *beside;
 } Stream;
-/* How often it was put on a stream, and how often it has come. */
+/* The number of times it was recorded on a stream, and the number completed. */
 typedef struct { Stream *on; unsigned marked, come; } Event;
 enum { COPY, SET, CALL, MARK, AWAIT };
 
@@ -30,7 +31,7 @@ static int add(List *list, Op op) {
   list->ops[list->count++] = op;
   return 0;
 }
-/* Streams are asked by several threads. */
+/* Several threads query streams. */
 static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int put(Stream *s, Op op) {
   if (!s) return 400;
@@ -55,7 +56,7 @@ static int done(const Op *op) {
     memmove((char *)op->to + r * op->here, (const char *)op->from + r * op->there, op->bytes);
   return 1;
 }
-/* What a library puts on a stream; without one it is done now. */
+/* Enqueues a library's call on a stream; without a stream the call runs now. */
 int stub_call(const void *call, void *s) {
   Op op = {CALL, 0, call, 0, 0, 0, 0, 0};
   if (s) return put(s, op);
@@ -63,7 +64,7 @@ int stub_call(const void *call, void *s) {
   return 0;
 }
 int cuInit(unsigned f) { return f ? 1 : 0; }
-/* $STUB_DEVICES of them, else one; each that is taken is said. */
+/* $STUB_DEVICES devices, else one. Every use of a device is printed. */
 static int devices(void) {
   const char *number = getenv("STUB_DEVICES");
   return number ? atoi(number) : 1;
@@ -89,7 +90,7 @@ int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) { memcpy((void *)(u
 static int copy(uint64_t to, uint64_t from, size_t n, void *s) {
   return put(s, (Op){COPY, (void *)(uintptr_t)to, (void *)(uintptr_t)from, n, 1, 0, 0, 0});
 }
-/* What crosses the bus is said when it is put on a stream, where $STUB_SAYS is set. */
+/* Bus transfers are printed when they are enqueued, if $STUB_SAYS is set. */
 static void crosses(const char *way, size_t n) { if (getenv("STUB_SAYS")) fprintf(stderr, "%s %zu\n", way, n); }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
   crosses("up", n);
@@ -141,7 +142,7 @@ int cuStreamDestroy_v2(void *it) {
   pthread_mutex_unlock(&turn);
   return s ? 0 : 400;
 }
-/* Whether it has something to do that waits for nothing. */
+/* Whether the stream has work that is ready to run. */
 static int idles(const Stream *s) {
   const Op *op = &s->waiting.ops[s->at];
   return s->at == s->waiting.count || (op->kind == AWAIT && ((Event *)op->to)->come < op->value);

@@ -1,7 +1,7 @@
-//! The C interface itself: what both parts of it share, and backends. Its C declarations are in `docs/of_library.h`.
+//! The C interface: types shared by both sides, and backends. Its C declarations are in `docs/of_library.h`.
 //!
-//! Every function gives 0 where it did what it is for; else it has written a sentence. Text and bytes that a function
-//! makes go to a sink, tensors into memory that the caller gives out, so that neither side frees what the other made.
+//! Every function returns 0 on success; otherwise it has written an error message. Text and bytes are written to a sink,
+//! tensors to memory that the caller allocates, so neither side frees memory of the other.
 
 pub mod ops;
 
@@ -16,7 +16,7 @@ use of_runtime::{Executable, LoadContext, Loader, Tensor, Value, ValueMut, Value
 
 use crate::{VERSION, parse};
 
-/// Bytes that someone else owns.
+/// Borrowed bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Bytes {
@@ -24,7 +24,7 @@ pub struct Bytes {
     len: usize,
 }
 
-/// Where a function writes: called any number of times, the parts follow one another.
+/// An output stream: it may be called any number of times, and the parts are concatenated.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Sink {
@@ -32,7 +32,7 @@ pub struct Sink {
     write: unsafe extern "C" fn(*mut c_void, *const u8, usize),
 }
 
-/// A tensor that someone else owns. Element types are the numbers of the plan's format.
+/// A borrowed tensor. Element types are the numbers of the plan's format.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TensorView {
@@ -43,10 +43,10 @@ pub struct TensorView {
     len: usize,
 }
 
-/// Gives out memory for result `index` of this type, 64-byte aligned; null where there is none.
+/// Allocates memory for result `index` of this type, 64-byte aligned; returns null on failure.
 type Give = unsafe extern "C" fn(*mut c_void, usize, u32, *const i64, u32) -> *mut u8;
 
-/// Where results go.
+/// The allocator of results.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Results {
@@ -64,17 +64,17 @@ pub struct Table {
     size: u32,
     /// Name of the backend.
     name: *const c_char,
-    /// Constants of up to so many elements are part of the functions that it compiles.
+    /// Constants of up to this many elements are part of the functions that it compiles.
     largest_constant: u64,
-    /// Seconds of a call.
+    /// Overhead of a call in seconds.
     launch: f64,
-    /// Bytes a second that enter or leave its memory; infinite where it shares the host's.
+    /// Bandwidth to its memory in bytes per second; infinite if it shares the host's memory.
     bandwidth: f64,
-    /// Whether it runs the one op of a function; else why not.
+    /// Whether it supports the single op of a function, or why not.
     claims: unsafe extern "C" fn(Bytes, Sink) -> i32,
     /// Compiles a function of claimed ops to an artifact.
     compile: unsafe extern "C" fn(Bytes, Sink) -> i32,
-    /// Makes an executable of an artifact.
+    /// Creates an executable of an artifact.
     load: unsafe extern "C" fn(Bytes, *mut *mut c_void, Sink) -> i32,
     /// Runs it, one call at a time.
     run: unsafe extern "C" fn(*mut c_void, *const TensorView, usize, Results, Sink) -> i32,
@@ -82,7 +82,7 @@ pub struct Table {
     unload: unsafe extern "C" fn(*mut c_void),
 }
 
-/// Why a library is of no use.
+/// Why a library cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     /// It cannot be loaded.
@@ -90,20 +90,20 @@ pub enum LibraryError {
     Load {
         /// The file.
         path: String,
-        /// What the loader says.
+        /// The loader's message.
         why: String,
     },
-    /// Its function gives nothing of use.
+    /// Its entry point returned no usable table.
     #[error("'{path}' is no library of this program: {why}")]
     Table {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
 }
 
-// ---- the side that loads ----
+// ---- the loading side ----
 
 unsafe extern "C" fn append(context: *mut c_void, data: *const u8, len: usize) {
     if len > 0 {
@@ -112,7 +112,7 @@ unsafe extern "C" fn append(context: *mut c_void, data: *const u8, len: usize) {
     }
 }
 
-/// What `f` wrote: as it is where `f` gave 0, as an error else.
+/// The output of `f`, as an error if `f` did not return 0.
 fn with_sink(f: impl FnOnce(Sink) -> i32) -> Result<Vec<u8>, String> {
     let mut out: Vec<u8> = Vec::new();
     let status = f(Sink { context: (&raw mut out).cast(), write: append });
@@ -134,12 +134,12 @@ pub fn tensor(dtype: ElementType, dims: &[i64], data: &[u8]) -> TensorView {
     }
 }
 
-/// What the loader says, down to the cause.
+/// The loader's message, with its causes.
 fn why(e: &libloading::Error) -> String {
     std::error::Error::source(e).map_or_else(|| e.to_string(), |cause| format!("{e}: {cause}"))
 }
 
-/// A loaded library: its backend and its ops, one of which it has.
+/// A loaded library: its backend, its ops, or both.
 pub struct Opened {
     /// The backend.
     pub backend: Option<Loaded>,
@@ -151,7 +151,7 @@ pub struct Opened {
 pub fn open(path: &Path) -> Result<Opened, LibraryError> {
     let shown = path.display().to_string();
     let wrong = |why: String| LibraryError::Table { path: shown.clone(), why };
-    // SAFETY: running the initialisers of a library is what loading it means; the user names it.
+    // SAFETY: loading a library runs its initialisers; the user chose the library.
     let library = unsafe { libloading::Library::new(path) }
         .map_err(|e| LibraryError::Load { path: shown.clone(), why: why(&e) })?;
     // Executables may outlive every handle: the library stays.
@@ -165,7 +165,7 @@ pub fn open(path: &Path) -> Result<Opened, LibraryError> {
         return Err(wrong("it exports neither of_backend nor of_ops".into()));
     }
     let backend = backend.map(|table| Loaded::of(table, &shown)).transpose()?;
-    // SAFETY: what the function gives is a table, and lives as long as the library.
+    // SAFETY: the function returns a table, which lives as long as the library.
     let ops = ops.map(|table| unsafe { ops::read(table) }).transpose().map_err(wrong)?;
     Ok(Opened { backend, ops: ops.unwrap_or_default() })
 }
@@ -243,7 +243,7 @@ pub struct Artifact {
 unsafe impl Send for Artifact {}
 
 impl Artifact {
-    /// Runs it; the results come into `given`.
+    /// Runs it; the results are stored in `given`.
     pub fn run(&mut self, inputs: &[TensorView], given: &mut [Option<Tensor>]) -> Result<(), String> {
         let count = given.len();
         let mut given = given;
@@ -277,7 +277,7 @@ unsafe extern "C" fn give(context: *mut c_void, index: usize, dtype: u32, dims: 
     }
 }
 
-// ---- the side that is loaded ----
+// ---- the loaded side ----
 
 /// Exports a backend from a `cdylib`: a type that implements `Backend`, `Loader` and `Default`.
 ///
@@ -295,7 +295,7 @@ macro_rules! export {
     };
 }
 
-/// The table of a backend: what [`crate::export!`] gives.
+/// The table of a backend: the return value of [`crate::export!`]'s function.
 pub fn table<T: Backend + Loader + Default>() -> *const Table {
     let backend = T::default();
     let overhead = backend.overhead();
@@ -316,7 +316,7 @@ pub fn table<T: Backend + Loader + Default>() -> *const Table {
     }))
 }
 
-/// Runs `f`, writes what it gives, and says how it went. No panic leaves the library.
+/// Runs `f`, writes its output, and returns a status. Panics do not cross the interface.
 fn guarded(sink: Sink, f: impl FnOnce() -> Result<Vec<u8>, String>) -> i32 {
     let result = catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err("the library panicked".into()));
     let (status, text) = match result {
@@ -333,7 +333,7 @@ fn guarded(sink: Sink, f: impl FnOnce() -> Result<Vec<u8>, String>) -> i32 {
 /// # Safety
 /// They must be readable for as long as the result is used.
 unsafe fn slice<'a>(b: Bytes) -> &'a [u8] {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     if b.len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(b.data, b.len) } }
 }
 
@@ -363,7 +363,7 @@ unsafe extern "C" fn load<T: Loader + Default>(artifact: Bytes, out: *mut *mut c
     // SAFETY: the caller's bytes live for the call.
     let artifact = unsafe { slice(artifact) };
     guarded(sink, || {
-        // The interface has no programs: a loader of a library knows its artifact alone.
+        // The interface has no programs: the loader of a library receives only its artifact.
         let (program, task, exec) = (Program::default(), Task::default(), BackendExec::default());
         let context = LoadContext {
             program: &program,
@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layout_is_that_of_the_header() {
+    fn struct_layouts_match_the_header() {
         // docs/of_library.h has the same numbers.
         assert_eq!((size_of::<Table>(), size_of::<TensorView>(), size_of::<Results>()), (80, 32, 24));
     }

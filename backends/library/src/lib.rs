@@ -1,14 +1,13 @@
 //! Backends and ops in shared libraries: both sides of a small C interface.
 //!
-//! A library exports `of_ops`, which gives an [`OpTable`], or `of_backend`, which gives a [`Table`], or both. Ops
-//! pass as declarations and functions over types and tensors; [`export_ops!`] makes them of what [`of_ops::op!`]
-//! declares, as the ops of this program are declared.
+//! A library exports `of_ops`, which returns an [`OpTable`], or `of_backend`, which returns a [`Table`], or both. Ops are
+//! passed as declarations and functions over types and tensors; [`export_ops!`] creates them from [`of_ops::op!`]
+//! declarations.
 //!
-//! Of backends what passes is text (a function as IR text, with
-//! its shapes, placements and constants), bytes (the artifact, which the plan carries) and tensors: no Rust type, so that
-//! a library may be built by another compiler, or be written in C. [`export!`] makes the table of anything that implements
-//! [`of_codegen::Backend`] and [`of_runtime::Loader`], which is what backends of this repository implement, too;
-//! [`Library`] is the other side.
+//! Backends exchange text (a function as IR text, with its shapes, placements and constants), bytes (the artifact, which the
+//! plan contains) and tensors. No Rust type crosses the interface, so a library may be built by another compiler, or written
+//! in C. [`export!`] creates the table of any implementation of [`of_codegen::Backend`] and [`of_runtime::Loader`];
+//! [`Library`] is the loading side.
 
 mod ffi;
 mod ops;
@@ -27,7 +26,7 @@ pub use ffi::{LibraryError, Table, table};
 /// Version of the interface to backends; a library of another one is refused.
 pub const VERSION: u32 = 1;
 
-/// A function as text that the other side reads.
+/// A function as text for the other side.
 fn print(func: &Func) -> String {
     let mut module = Module::default();
     module.funcs.insert("main".into(), func.clone());

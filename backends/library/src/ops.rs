@@ -1,4 +1,4 @@
-//! Ops of shared libraries, as this program's own.
+//! Ops of shared libraries, registered as ops of this program.
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ use of_runtime::Tensor as Given;
 
 use crate::ffi::ops::{LoadedOp, Question, UNKNOWN, View};
 
-/// What a library says of an op.
+/// The description of an op of a library.
 pub struct Declared {
     pub name: &'static str,
     pub doc: &'static str,
@@ -40,10 +40,10 @@ pub struct UserOp {
 }
 
 impl UserOp {
-    /// A declaration for the rest of the process.
+    /// Registers a declaration for the rest of the process.
     ///
     /// # Errors
-    /// When it is none that this program can have.
+    /// When the declaration is not valid in this program.
     pub fn new(d: Declared) -> Result<&'static UserOp, String> {
         let slot = |s: &DeclaredSlot| {
             let arity = match s.arity {
@@ -99,7 +99,7 @@ impl UserOp {
     }
 }
 
-/// Extents as numbers: what is known, and for each extent that is not a negative number of its own.
+/// Extents as numbers: known ones, and a distinct negative number for each unknown extent.
 #[derive(Default)]
 struct Extents {
     open: Vec<Dim>,
@@ -148,7 +148,7 @@ impl Shown {
 
 const NONE: Shown = Shown { dtype: ElementType::Unknown, dims: Some(Vec::new()), data: None };
 
-/// A value or, where there is none, a type.
+/// A value or, if it is not known, a type.
 fn shown(ty: &Type, value: Option<&Tensor>, extents: &mut Extents) -> Result<Shown, OpError> {
     match (ty, value) {
         (_, Some(t)) => owned(t),
@@ -158,7 +158,7 @@ fn shown(ty: &Type, value: Option<&Tensor>, extents: &mut Extents) -> Result<Sho
     }
 }
 
-/// A tensor in memory that is aligned as kernels need it.
+/// A tensor with the alignment that kernels need.
 fn owned(t: &Tensor) -> Result<Shown, OpError> {
     let dims: Vec<i64> = t.dims().iter().map(|d| *d as i64).collect();
     let bytes = t.bytes().ok_or_else(|| OpError::ty("ops of libraries take no text"))?;
@@ -304,7 +304,7 @@ impl Op for Instance {
             let lines = text.lines().filter(|l| !l.trim().is_empty());
             lines.map(|l| parse_signature(l, cx.operands.len(), self.op.signature().results.len())).collect()
         };
-        // It may always run whole on every device.
+        // Broadcast operands and results are always legal.
         self.calls.sbp(&q).and_then(read).unwrap_or_else(|why| {
             tracing::warn!("'{}' has no layouts but the whole on every device: {why}", self.op.name());
             Vec::new()
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn open_extents_come_back_as_they_were() {
+    fn unknown_extents_round_trip() {
         let n = Dim::symbol("N");
         let mut e = Extents::default();
         let numbers: Vec<i64> =

@@ -1,4 +1,4 @@
-//! The two halves of the backend: machine code at compile time, which is mapped and called at run time.
+//! The backend's two parts: the compiler produces machine code, and the loader maps and calls it at run time.
 
 use std::collections::HashMap;
 
@@ -21,10 +21,10 @@ use crate::payload::{Kernel, Payload};
 /// Name in plans and on the command line.
 pub const NAME: &str = "mlir";
 
-/// Whether this build compiles; all builds run what others compiled.
+/// Whether this build can compile. All builds run compiled plans.
 pub const COMPILES: bool = cfg!(feature = "mlir");
 
-/// How to get one that does.
+/// How to get a build that compiles.
 pub const HINT: &str = "build of-opt with --features mlir where LLVM and MLIR 22 are installed (docs/backends.md)";
 
 /// MLIR, for one instruction set.
@@ -39,10 +39,10 @@ impl Mlir {
         Mlir { isa }
     }
 
-    /// The kernel of a function of fixed extents.
+    /// Compiles a kernel for a function with fixed extents.
     ///
     /// # Errors
-    /// The op that has no text, or what MLIR or LLVM says.
+    /// The op that cannot be printed, or the error of MLIR or LLVM.
     pub fn kernel(&self, func: &Func) -> Result<Kernel, String> {
         let module = emit::module(func, self.isa)?;
         let compiled = compile(&module.text)?;
@@ -70,7 +70,7 @@ impl Backend for Mlir {
         NAME
     }
 
-    /// An op is claimed when its text can be written.
+    /// An op is claimed if it can be printed.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
         if graph.op(op).def.traits().effect {
             return Err("it has an effect, which a kernel may leave out".into());
@@ -97,7 +97,7 @@ impl Backend for Mlir {
         self.kernel(func).map(|k| Payload::Code(k).write()).map_err(failed)
     }
 
-    /// A call of machine code, in the memory of the host.
+    /// A call of machine code on host memory.
     fn overhead(&self) -> Overhead {
         Overhead { launch: 1e-6, ..Overhead::default() }
     }
@@ -153,7 +153,7 @@ impl Loaded {
         if outs.len() != outputs.len() {
             return other("an output");
         }
-        // What the runtime will own is made here.
+        // Allocates the outputs that the runtime will own.
         let mut fresh: Vec<Option<Tensor>> = Vec::new();
         for (port, output) in outs.iter().zip(outputs.iter()) {
             fresh.push(match output {
@@ -198,11 +198,11 @@ impl Loaded {
     }
 }
 
-/// A region of a plan.
+/// A subgraph of a plan.
 #[derive(Default)]
 struct Region {
     fixed: Option<Loaded>,
-    /// The function, where its extents are open, and what was compiled of it by the extents of its inputs.
+    /// The function, if its extents are symbolic, and the kernels compiled so far, by the extents of the inputs.
     open: Option<Box<Func>>,
     compiled: HashMap<Vec<Vec<i64>>, Loaded>,
 }
@@ -244,7 +244,7 @@ fn seen<'a>(input: &'a ValueRef<'_>) -> Result<Seen<'a>, ExecError> {
 /// The results of a kernel on tensors, for tests.
 ///
 /// # Errors
-/// When it does not run here, or not on these tensors.
+/// When it does not run on this machine, or rejects these tensors.
 pub fn evaluate(kernel: Kernel, inputs: &[&of_ir::Tensor]) -> Result<Vec<of_ir::Tensor>, String> {
     let ports = kernel.outputs.clone();
     let mut loaded = Loaded::new(kernel).map_err(|e| e.to_string())?;

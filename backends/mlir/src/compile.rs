@@ -16,8 +16,7 @@ use crate::ffi::llvm;
 use crate::memory;
 use crate::payload::Compiled;
 
-/// Products are tiled as the module's script says; tensors become buffers, each with the statement after which nobody reads
-/// it.
+/// Products are tiled as the module's transform script says. Tensors become buffers, deallocated after their last reader.
 const BUFFERS: &str = "builtin.module(\
     canonicalize,cse,transform-interpreter,symbol-dce,\
     func.func(loop-invariant-code-motion,loop-invariant-subset-hoisting,\
@@ -26,7 +25,7 @@ const BUFFERS: &str = "builtin.module(\
     one-shot-bufferize,canonicalize,cse,\
     buffer-deallocation-pipeline,func.func(optimize-allocation-liveness),canonicalize,cse)";
 
-/// Linalg becomes loops, and everything the LLVM dialect.
+/// Lowers linalg to loops, and everything to the LLVM dialect.
 const LOOPS: &str = "builtin.module(\
     func.func(convert-linalg-to-loops),fold-memref-alias-ops,canonicalize,cse,\
     func.func(convert-vector-to-scf{full-unroll=true}),lower-affine,\
@@ -38,7 +37,7 @@ const LOOPS: &str = "builtin.module(\
 /// Compiles the function `kernel` of a module in text.
 ///
 /// # Errors
-/// What MLIR or LLVM says, or that the code is not self-contained.
+/// The error of MLIR or LLVM, or that the code is not self-contained.
 pub fn compile(text: &str) -> Result<Compiled, String> {
     tracing::debug!(text, "a kernel for MLIR");
     register_all_passes();

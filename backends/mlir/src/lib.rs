@@ -1,6 +1,5 @@
-//! MLIR as a backend: regions become linalg on tensors, as text ([`emit`]), which MLIR and LLVM compile in process to
-//! machine code. That code is the payload, so that only compiling needs them (cargo feature `mlir`): plans are run by
-//! every build.
+//! MLIR as a backend: subgraphs become linalg on tensors, as text ([`emit`]), which MLIR and LLVM compile in process to
+//! machine code. That code is the payload, so only compiling needs them (cargo feature `mlir`): every build runs plans.
 
 mod backend;
 #[cfg(feature = "mlir")]

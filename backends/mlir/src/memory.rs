@@ -1,21 +1,22 @@
-//! Temporaries: what bufferization allocates gets places in the kernel's scratch memory, so that kernels call no allocator.
+//! Temporaries: allocations of bufferization become offsets in the kernel's scratch memory, so that kernels call no
+//! allocator.
 
 use crate::emit::pointer;
 
-/// Buffers begin at multiples of this.
+/// Buffers start at multiples of this.
 const ALIGN: u64 = 64;
 
-/// The printed module with every `memref.alloc` as a place in scratch memory, and the bytes that there must be. A
-/// `memref.dealloc` frees the place for later buffers. Copies become ops of linalg, since `memref.copy` may be a call.
+/// Replaces every `memref.alloc` of the printed module by an offset in scratch memory, and returns the bytes needed. A
+/// `memref.dealloc` frees the range for later buffers. Copies become ops of linalg, since `memref.copy` may be a call.
 ///
 /// # Errors
-/// When a buffer is allocated anywhere but among the statements of the kernel, or its extents are open.
+/// When a buffer is allocated outside the top level of the kernel, or its extents are symbolic.
 pub fn planned(text: &str) -> Result<(String, u64), String> {
     let mut out = String::with_capacity(text.len());
     let mut memory = Memory::default();
     for line in text.lines() {
         if let Some((name, rest)) = line.split_once(" = memref.alloc()") {
-            // Statements of the function are four blanks in; those of loops are further.
+            // Top-level statements are indented by four blanks, those of loops by more.
             let own = name.strip_prefix("    %").filter(|n| !n.starts_with(' '));
             let own = own.ok_or("a buffer is allocated inside of a loop")?;
             let (element, dims) = shape(rest).ok_or_else(|| format!("a buffer of unknown size: {rest}"))?;
@@ -30,7 +31,7 @@ pub fn planned(text: &str) -> Result<(String, u64), String> {
         } else if let Some(rest) = line.trim_start().strip_prefix("memref.dealloc ") {
             memory.free(rest.split(' ').next().unwrap_or_default());
         } else if let Some((from, to, a, b)) = copy(line) {
-            // What a loop writes in place is copied onto itself.
+            // An in-place update in a loop copies a buffer onto itself.
             if from != to {
                 out.push_str(&format!("    linalg.copy ins({from} : {a}) outs({to} : {b})\n"));
             }
@@ -65,7 +66,7 @@ fn size(element: &str) -> Option<u64> {
     Some(bits.div_ceil(8))
 }
 
-/// Buffers that are in use, in the order of their places.
+/// Live buffers, by offset.
 #[derive(Default)]
 struct Memory {
     live: Vec<(u64, u64, String)>,
@@ -73,7 +74,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// The lowest place that is free.
+    /// The lowest free offset.
     fn take(&mut self, name: &str, bytes: u64) -> u64 {
         let bytes = bytes.max(1).next_multiple_of(ALIGN);
         let mut at = 0;
@@ -100,7 +101,7 @@ mod tests {
     use super::planned;
 
     #[test]
-    fn buffers_share_places_that_others_left() {
+    fn buffers_reuse_freed_memory() {
         let text = "\
   func.func @kernel(%arg0: !llvm.ptr, %arg1: i64, %arg2: i64, %arg3: !llvm.ptr) -> i32 {
     %alloc = memref.alloc() {alignment = 64 : i64} : memref<4x4xf32>
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_of_loops_and_of_open_extents_are_refused() {
+    fn buffers_in_loops_or_with_symbolic_extents_are_rejected() {
         assert!(planned("      %a = memref.alloc() : memref<2xf32>\n").is_err());
         assert!(planned("    %a = memref.alloc(%n) : memref<?xf32>\n").is_err());
     }

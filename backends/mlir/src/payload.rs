@@ -1,4 +1,4 @@
-//! What stands in a plan for a region: a line that says what follows, then machine code, or text where extents are open.
+//! The payload of a subgraph: a header line, then machine code, or text if extents are symbolic.
 
 use of_codegen::specialize;
 use of_codegen::toolchain::object::Blob;
@@ -13,7 +13,7 @@ const OPEN: &str = "of-mlir 1 open\n";
 pub enum Payload {
     /// A kernel for fixed extents.
     Code(Kernel),
-    /// A function with open extents: a kernel is compiled for the extents of each run.
+    /// A function with symbolic extents: a kernel is compiled for the extents of each run.
     Open(Box<Func>),
 }
 
@@ -26,15 +26,15 @@ pub struct Kernel {
     pub entry: usize,
     /// Bytes of scratch memory.
     pub scratch: usize,
-    /// Element types and extents of what it reads.
+    /// Element types and extents of the inputs.
     pub inputs: Vec<Port>,
-    /// And of what it writes.
+    /// Element types and extents of the outputs.
     pub outputs: Vec<Port>,
     /// Position-independent code.
     pub code: Vec<u8>,
 }
 
-/// Machine code as the compiler makes it, and the scratch memory that it needs.
+/// Machine code from the compiler, and the scratch memory that it needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compiled {
     /// Position-independent code.
@@ -60,7 +60,7 @@ impl Payload {
     /// The inverse of [`Payload::write`].
     ///
     /// # Errors
-    /// When the bytes are none of ours.
+    /// When the format is not recognized.
     pub fn read(bytes: &[u8]) -> Result<Payload, String> {
         let other = || "its first line is not that of a kernel of MLIR's, or of another version".to_string();
         if let Some(text) = bytes.strip_prefix(OPEN.as_bytes()) {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_come_back_as_they_were() {
+    fn kernels_round_trip() {
         let kernel = Kernel {
             isa: "avx2".into(),
             entry: 64,

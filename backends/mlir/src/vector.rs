@@ -1,7 +1,7 @@
-//! Kernels in the dialect `vector`: elementwise and row-wise nests of the code generator, printed as MLIR instead of C.
+//! Kernels in the dialect `vector`: elementwise and row-wise nests of the code generator, printed as MLIR.
 //!
-//! A kernel has the arguments and the meaning of the C kernel of the same nest (`codegen/src/print/c`), so that one can
-//! stand for the other.
+//! A kernel has the arguments and the semantics of the C kernel of the same nest (`codegen/src/print/c`), so either can
+//! replace the other.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,7 +17,7 @@ use of_ops::scalar::ScalarOp;
 use crate::emit::pointer;
 use crate::emit::scalar::{Item, Scalars, stored};
 
-/// Elements of a row that a flat space is cut into, where they divide it.
+/// Row length that a flat space is split into, if it divides it.
 const CHUNK: usize = 4096;
 
 /// A kernel as text.
@@ -32,7 +32,7 @@ pub struct Kernel {
 /// The kernel of a nest.
 ///
 /// # Errors
-/// Why it has no form.
+/// Why it is not supported.
 pub fn kernel(nest: &Nest, isa: &Isa) -> Result<Kernel, String> {
     let rows = match nest {
         Nest::Elementwise { body, dims } => Rows::flat(body, dims)?,
@@ -45,19 +45,19 @@ pub fn kernel(nest: &Nest, isa: &Isa) -> Result<Kernel, String> {
     Ok(Kernel { text: crate::emit::kernel(&printer.text.lines, "%status", &BTreeSet::new(), isa)?, iterations })
 }
 
-/// Rows of a space, and how each argument is read or written along them.
+/// Rows of an iteration space, and the strides of each argument.
 struct Rows<'b> {
     body: &'b Body,
-    /// Extents of the axes that the outer loop walks over.
+    /// Extents of the axes of the outer loop.
     outer: Vec<usize>,
     /// Elements of a row.
     inner: usize,
-    /// Of each argument (the loads, then the stores): strides of the outer axes, and the one along a row.
+    /// For each argument (the loads, then the stores): strides of the outer axes, and the stride along a row.
     strides: Vec<(Vec<usize>, usize)>,
 }
 
 impl<'b> Rows<'b> {
-    /// The smallest equivalent of an elementwise space; its last axis is the row.
+    /// The smallest equivalent of an elementwise space, in which the last axis is the row.
     fn flat(body: &'b Body, dims: &[Extent]) -> Result<Rows<'b>, String> {
         let loads = body.loads.iter().map(|l| l.strides.clone());
         let strides: Vec<Vec<Extent>> = loads.chain([row_major(dims)]).collect();
@@ -75,13 +75,13 @@ impl<'b> Rows<'b> {
             (outer, inner) = (vec![inner / CHUNK], CHUNK);
             strides.iter_mut().for_each(|(own, step)| *own = vec![*step * CHUNK]);
         }
-        // All stores lie alike.
+        // All stores have the same layout.
         let store = strides.pop().ok_or_else(open)?;
         strides.extend(body.stores.iter().map(|_| store.clone()));
         Ok(Rows { body, outer, inner, strides })
     }
 
-    /// The last `inner` axes are a row.
+    /// The last `inner` axes form a row.
     fn of(body: &'b Body, dims: &[Extent], inner: usize) -> Result<Rows<'b>, String> {
         let open = || "its extents are not all numbers".to_string();
         let start = dims.len() - inner;
@@ -105,7 +105,7 @@ impl<'b> Rows<'b> {
         Ok(Rows { body, outer: extents[..start].to_vec(), inner: extents[start..].iter().product(), strides })
     }
 
-    /// Elements of argument `i` from its first to its last.
+    /// The span of argument `i`, in elements.
     fn elements(&self, i: usize) -> usize {
         let (own, along) = &self.strides[i];
         let reach: usize = self.outer.iter().zip(own).map(|(n, s)| n.saturating_sub(1) * s).sum();
@@ -117,7 +117,7 @@ struct Printer<'r> {
     rows: &'r Rows<'r>,
     lanes: usize,
     text: Text,
-    /// Results of reductions of the row, in all lanes.
+    /// Results of row reductions, splat over all lanes.
     reduced: HashMap<usize, Item>,
 }
 
@@ -127,7 +127,7 @@ struct Arg {
     /// The type of the memref.
     ty: String,
     dtype: DType,
-    /// Where the row begins.
+    /// Offset of the row.
     base: String,
     step: usize,
 }
@@ -187,12 +187,12 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Whether values of a row are there at all.
+    /// Whether values of a row exist at all.
     fn has_rows(&self) -> bool {
         self.rows.body.nodes.iter().any(|t| matches!(t.node, Node::Reduce(..)))
     }
 
-    /// Where the row `%row` of an argument begins.
+    /// The offset of row `%row` of an argument.
     fn base(&mut self, i: usize) -> String {
         let (outer, strides) = (self.rows.outer.clone(), self.rows.strides[i].0.clone());
         let mut base = self.index(0);
@@ -210,7 +210,7 @@ impl Printer<'_> {
         base
     }
 
-    /// Prints the elements of a row: whole vectors in a loop, then what is left.
+    /// Prints the elements of a row: a loop of whole vectors, then the remainder.
     fn walk(
         &mut self,
         mut body: impl FnMut(&mut Self, &str, Option<usize>) -> Result<(), String>,
@@ -240,7 +240,7 @@ impl Printer<'_> {
         self.name(&format!("vector.constant_mask [{part}] : vector<{lanes}xi1>"))
     }
 
-    /// The elements of an argument from position `at` of the row on.
+    /// The elements of an argument from row position `at` on.
     fn load(&mut self, arg: &Arg, at: &str, part: Option<usize>) -> Result<Item, String> {
         let (lanes, element, vector) = (self.lanes, stored(arg.dtype)?, self.vector(arg.dtype)?);
         let step = self.index(arg.step);
@@ -275,18 +275,18 @@ impl Printer<'_> {
         Ok(self.scalars().loaded(Item { name, dtype: arg.dtype }))
     }
 
-    /// Zeros, for lanes that are not read.
+    /// Zeros, for masked lanes.
     fn nothing(&mut self, dtype: DType) -> Result<String, String> {
         let (vector, zero) = (self.vector(dtype)?, if dtype.is_float() { "0.0" } else { "0" });
         Ok(self.name(&format!("arith.constant dense<{zero}> : {vector}")))
     }
 
-    /// The values of nodes at a position, and of all nodes before them that they need.
+    /// The values of nodes at a position, including the nodes that they depend on.
     fn values(&mut self, args: &[Arg], wanted: &[usize], at: &str, part: Option<usize>) -> Result<Vec<Item>, String> {
         let body = self.rows.body;
         let mut needed = vec![false; body.nodes.len()];
         wanted.iter().for_each(|n| needed[*n] = true);
-        // Operands come before their users. Reductions are computed before.
+        // Operands precede their users. Reductions are computed earlier.
         for n in (0..body.nodes.len()).rev() {
             if let (true, Node::Op(_, args)) = (needed[n], &body.nodes[n].node) {
                 args.iter().for_each(|a| needed[*a] = true);
@@ -311,7 +311,7 @@ impl Printer<'_> {
         Ok(wanted.iter().map(|n| known[n].clone()).collect())
     }
 
-    /// Writes what the stores `which` are given.
+    /// Writes the stores `which`.
     fn give(&mut self, args: &[Arg], which: &[usize], at: &str, part: Option<usize>) -> Result<(), String> {
         let body = self.rows.body;
         let nodes: Vec<usize> = which.iter().map(|k| body.stores[*k].1).collect();
@@ -335,7 +335,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// A reduction along the row, in all lanes. Lanes are combined in the end; sums of 16-bit floats are taken in f32.
+    /// A row reduction, splat over all lanes. Lanes are combined at the end; sums of 16-bit floats accumulate in f32.
     fn reduce(&mut self, args: &[Arg], kind: Reduce, of: usize, dtype: DType) -> Result<Item, String> {
         let (f, start) = match kind {
             Reduce::Sum => (ScalarOp::Add, 0.0),
@@ -348,7 +348,7 @@ impl Printer<'_> {
         }
         let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         let (lanes, inner, vector) = (self.lanes, self.rows.inner, self.vector(wide)?);
-        // Integers have no infinities: a number clamps to the end of its range.
+        // Integers have no infinities: the number is clamped to the type's range.
         let first = self.scalars().number(wide, start);
         let mut so_far = first.clone();
         let whole = inner - inner % lanes;
@@ -444,7 +444,7 @@ mod tests {
         if ty.dtype.is_float() { rng.tensor(ty.dtype, &dims, -3.0, 3.0) } else { rng.tensor(ty.dtype, &dims, 0.0, 2.0) }
     }
 
-    /// What a kernel stores, by its body.
+    /// The values that a kernel stores, by its body.
     fn run(code: &Code, g: &Graph, body: &Body, scratch: u64, iterations: usize) -> Vec<Vec<f64>> {
         let inputs: Vec<Tensor> = body.loads.iter().enumerate().map(|(i, l)| tensor(g, l.value, i as u64)).collect();
         let inputs: Vec<AlignedBytes> = inputs.iter().map(|t| AlignedBytes::from(&**t.bytes().unwrap())).collect();
@@ -462,7 +462,7 @@ mod tests {
         like.iter().zip(&outputs).map(back).collect()
     }
 
-    /// Functions whose groups are kernels: stretched operands, conversions, truth values, rows of any length, results of rows.
+    /// Functions whose groups are kernels: broadcast operands, conversions, truth values, rows of any length, row results.
     const FUNCTIONS: &[&str] = &[
         r"func @main(%x: tensor<5x37xf32>, %b: tensor<37xf32>, %c: tensor<5x1xf32>) -> (tensor<5x37xf32>) {
   %s = of.add %x, %b
@@ -504,7 +504,7 @@ mod tests {
     ];
 
     #[test]
-    fn kernels_compute_what_those_in_c_do() {
+    fn kernels_match_c_kernels() {
         let isa = Isa::host();
         let mut compared = 0;
         for text in FUNCTIONS {

@@ -1,9 +1,9 @@
-//! What stands for the compiler in builds without the feature `mlir`.
+//! The replacement of the compiler in builds without the feature `mlir`.
 
 use crate::HINT;
 use crate::payload::Compiled;
 
-/// Says how to get a build that compiles.
+/// Returns the message that names a build that compiles.
 ///
 /// # Errors
 /// Always.

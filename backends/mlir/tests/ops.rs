@@ -1,4 +1,4 @@
-//! Every op that MLIR takes against the interpreter, on the samples of the op; a snapshot says which ops it takes.
+//! Every op that MLIR supports against the interpreter, on the op's samples; a snapshot lists the supported ops.
 
 mod common;
 
@@ -12,10 +12,10 @@ use of_test_support::plans::{one_op, with_extremes};
 
 use common::{compiles, run};
 
-/// The interpreter rounds once, machine code each step of a series and each term of a sum.
+/// The interpreter rounds once; machine code rounds each term of a series or sum.
 const ROUNDING: Tolerance = Tolerance { of_largest: 1e-5, of_largest_16_bit: 8e-3, ..Tolerance::EXACT };
 
-/// Calls `check` for each sample of each op that is taken, and gives what is taken.
+/// Calls `check` for each sample of each supported op, and returns the supported ops.
 fn each_taken(mlir: &Mlir, mut check: impl FnMut(String, u64, &of_ir::Func, &[of_ops::Value])) -> Claims {
     let mut claims = Claims::default();
     for (decl, seed, sample) in op::samples(4).filter(|(d, ..)| !d.traits().effect && !d.traits().terminator) {
@@ -39,7 +39,7 @@ fn the_ops_that_mlir_takes() {
 }
 
 #[test]
-fn every_op_that_is_taken_computes_what_the_interpreter_does() {
+fn every_supported_op_matches_the_interpreter() {
     if !compiles() {
         return;
     }

@@ -12,7 +12,7 @@ use crate::values::{from_input, to_runtime};
 /// Name in plans.
 pub const NAME: &str = "reference";
 
-/// Slow, plain and right: takes every op that has a reference evaluation or expands into such.
+/// The slow reference: it supports every op that has an evaluation or expands into such ops.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Reference;
 

@@ -1,4 +1,4 @@
-//! The oracle: slow, plain, right. It evaluates functions, and runs in plans what has no native code.
+//! The reference interpreter. It evaluates functions, and runs ops without native code in plans.
 
 mod backend;
 mod evaluate;

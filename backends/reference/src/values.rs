@@ -1,11 +1,11 @@
-//! Values of the runtime and values of the ops, converted into each other.
+//! Conversions between runtime values and op values.
 
 use of_codegen::physical::{dtype_of, element_type};
 use of_ir::{Blob, Tensor};
 use of_ops::Value;
 use of_runtime::{TensorRef, ValueRef};
 
-/// What goes wrong in a conversion: a value that contradicts its own type.
+/// A conversion error: a value that contradicts its type.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ConvertError(pub String);
@@ -53,7 +53,7 @@ pub fn from_runtime(v: &of_runtime::Value) -> Result<Value, ConvertError> {
     })
 }
 
-/// A value of the runtime; an operand that is left out has none.
+/// A runtime value; an absent operand has none.
 ///
 /// # Errors
 /// For `Value::None`, and a tensor that the runtime cannot hold.

@@ -1,7 +1,7 @@
 //! Native code of every op against the interpreter, on the samples of the op, on this CPU and on the emulated GPU.
 //!
-//! The snapshots say which executor computes each op. An op without native code runs in the interpreter, so that a comparison
-//! would say nothing: such ops are pinned in the snapshots, and not compared.
+//! The snapshots list the executor of each op. An op without native code runs in the interpreter, so it is pinned in the
+//! snapshot and not compared.
 
 use std::sync::Arc;
 
@@ -18,13 +18,10 @@ use of_test_support::compare::{Tolerance, assert_close, difference};
 use of_test_support::op;
 use of_test_support::plans::{self, emulated_gpu};
 
-/// Native code rounds where the interpreter does not: each sum, each step of an expansion.
+/// Tolerance: native code rounds each sum and each step of an expansion.
 const ROUNDING: Tolerance = Tolerance { relative: 2e-6, of_largest: 2e-6, ..Tolerance::EXACT };
 /// Next to elements that are NaN or infinite; expansions of composites may round to another integer there.
 const EXTREMES: Tolerance = Tolerance { of_largest: 1e-5, of_largest_16_bit: 8e-3, steps: 1, ..Tolerance::EXACT };
-
-/// Ops whose native code multiplies what the interpreter leaves out by zero, which is NaN for infinity.
-const MULTIPLIES_BY_ZERO: [&str; 1] = ["of.deform_conv"];
 
 /// The plan of `f` after the passes, and the ops in it without native code.
 fn planned(f: &Func, isa: &'static Isa) -> (PlanFile, Vec<String>) {
@@ -44,12 +41,12 @@ fn run(plan: PlanFile, inputs: &[Value], threads: usize) -> Vec<Value> {
     session.run(inputs).unwrap().iter().map(|v| from_runtime(v).unwrap()).collect()
 }
 
-/// Compares every op with the interpreter, and gives which of them are native.
+/// Compares every op with the interpreter, and returns the native ones.
 fn every_op(isa: &'static Isa, seeds: u64, symbols: bool) -> Claims {
     let mut claims = Claims::default();
     for o in op::functions(seeds, symbols) {
         let want = match interpret::run_graph(&o.func.graph, &o.inputs) {
-            // Symbols may stand for extents that the op refuses.
+            // Symbols may be bound to extents that the op rejects.
             Err(_) if symbols => continue,
             want => want.unwrap_or_else(|d| panic!("{}: {d}", o.decl.name())),
         };
@@ -97,10 +94,9 @@ fn every_op_agrees_on_an_emulated_gpu_where_extents_are_symbols() {
     }
 }
 
-/// With an element that is NaN, infinite or the other zero. The functions are those of other tests, which are compiled.
+/// With an element that is NaN, infinite or -0. The functions are those of other tests, whose kernels are cached.
 fn every_op_on_extremes(isa: &'static Isa, seeds: u64) {
     let (mut compared, mut apart) = (0, Vec::new());
-    let mut exceptions = MULTIPLIES_BY_ZERO.to_vec();
     for o in op::functions(seeds, false) {
         let Some(inputs) = plans::with_extremes(&o.inputs, o.seed) else { continue };
         let Ok(want) = interpret::run_graph(&o.func.graph, &inputs) else { continue };
@@ -111,13 +107,11 @@ fn every_op_on_extremes(isa: &'static Isa, seeds: u64) {
         compared += 1;
         let name = o.decl.name();
         match difference(&run(plan, &inputs, 1), &want, EXTREMES) {
-            Some(_) if MULTIPLIES_BY_ZERO.contains(&name) => exceptions.retain(|e| *e != name),
             Some(why) => apart.push(format!("{name} (seed {}): {why}", o.seed)),
             None => {}
         }
     }
     assert!(apart.is_empty(), "{} of {compared}:\n{}", apart.len(), apart.join("\n"));
-    assert!(seeds < 4 || exceptions.is_empty(), "these agree, and need no exception: {exceptions:?}");
 }
 
 #[test]
@@ -189,7 +183,7 @@ fn conversions_of_16_bit_floats_are_exact() {
     for dtype in [DType::F16, DType::BF16] {
         let bytes = all.iter().flat_map(|h| h.to_le_bytes()).collect::<Vec<u8>>();
         let narrow = Tensor::from_bytes(dtype, vec![all.len()], of_ir::Blob::new(bytes)).unwrap();
-        // Rounding turns in the middle between neighbours: that, and what is next to it.
+        // Rounding changes halfway between adjacent values: test that point and its neighbours.
         let values: Vec<f32> = narrow.to_f64s().unwrap().iter().map(|x| *x as f32).collect();
         let middles = values.windows(2).map(|w| (w[0] + w[1]) / 2.0);
         let floats: Vec<f32> = middles.flat_map(|m| near(m.to_bits())).map(f32::from_bits).collect();

@@ -90,7 +90,7 @@ fn run_text(isa: &'static Isa, text: &str, input: &[f32]) -> Result<Vec<f64>, St
 }
 
 #[test]
-fn the_emulated_gpu_tells_what_a_gpu_would_not() {
+fn the_emulated_gpu_detects_kernel_errors() {
     let Some(isa) = emulated_gpu() else { return };
     let x: Vec<f32> = (0..512).map(|i| i as f32).collect();
     const HEAD: &str = "  PTR(const f32) x = ARG(const f32, 0);\n  PTR(f32) y = ARG(f32, 1);\n";
@@ -110,7 +110,7 @@ fn the_emulated_gpu_tells_what_a_gpu_would_not() {
     assert_eq!(run(vote).unwrap()[30..33], [31.0, 31.0, 33.0]);
     assert_eq!(run("if (t < 32) y[e] = __shfl_sync(0xffffffffu, x[e], 5);").unwrap()[..2], [5.0, 5.0]);
     assert_eq!(run("if (t == 0) y[e] = 0; __syncthreads(); atomicAdd(y + b * THREADS, 1.0f);").unwrap()[256], 256.0);
-    // What is wrong.
+    // Errors.
     let missing = reverse.replacen("__syncthreads();", "", 1);
     assert_ne!(run(&missing).unwrap()[..256], run(reverse).unwrap()[..256], "a missing barrier shows");
     let wait = "wait for each other";
@@ -137,7 +137,7 @@ fn check(name: &str, graph: Graph, inputs: &[Value]) {
     check_as(name, SHIM, 2e-6, graph, inputs);
 }
 
-/// The same on another emulated GPU, whose results are so far off at most, as a part of the largest.
+/// The same on another emulated GPU, with this tolerance relative to the largest result.
 fn check_as(name: &str, isa: &str, tolerance: f64, graph: Graph, inputs: &[Value]) {
     let Some(isa) = Isa::by_name(isa).filter(|_| emulated_gpu().is_some()) else { return };
     let want = interpret::run_graph(&graph, inputs).unwrap_or_else(|d| panic!("{name}: {d}"));
@@ -153,7 +153,7 @@ fn planned(isa: &'static Isa, graph: Graph) -> PlanFile {
     support::plan_for(&support::after_passes(module), Target::new(isa, &[]), support::cache())
 }
 
-/// What a plan has in memory as f32, numbers aside.
+/// The f32 tensors in a plan's memory, without scalars.
 fn wide(plan: &PlanFile) -> Vec<String> {
     let many = |dims: &[i64]| dims.iter().any(|d| *d > 1);
     let regsts = plan.plan().programs.iter().flat_map(|p| &p.regsts).map(|r| (&r.name, r.dtype(), &r.dims));
@@ -174,7 +174,7 @@ fn products_of_every_tile_agree() {
         let entry = graph.entry();
         let mut rw = Rewriter::new(&mut graph, "test");
         let a = [&lead[..], &[m, k]].concat();
-        // One right operand for all, or one for each.
+        // One right operand for the whole batch, or one for each.
         let b = if i % 2 == 0 { vec![k, n] } else { [&lead[..], &[k, n]].concat() };
         let x = rw.add_arg(entry, Type::fixed(DType::F32, &a), None);
         let w = rw.add_arg(entry, Type::fixed(DType::F32, &b), None);
@@ -453,7 +453,7 @@ fn rows_and_reductions_agree() {
     }
 }
 
-/// A scatter of slices, each of which goes to one of a few places, so that many meet.
+/// A scatter of slices to few positions, so that many collide.
 fn scattered(
     to: &[usize],
     named: usize,
@@ -478,7 +478,7 @@ fn scattered(
     (graph, inputs)
 }
 
-/// Its bits are those of one thread of a CPU, which takes slices in their order, whatever meets where.
+/// The result is bitwise equal to that of one CPU thread, which processes slices in order, whatever the collisions.
 fn check_scatter(name: &str, (graph, inputs): (Graph, Vec<Value>)) {
     let Some(isa) = emulated_gpu() else { return };
     let [own, cpu] = [isa, Isa::host()].map(|isa| run(planned(isa, graph.clone()), &inputs).unwrap());
@@ -546,9 +546,9 @@ fn a_scatter_out_of_range_is_an_error() {
     }
 }
 
-/// It has more than one block: each has places of its own.
+/// It has more than one block: each block has its own positions.
 #[test]
-fn a_scatter_has_the_whole_device() {
+fn a_scatter_uses_many_blocks() {
     let Some(isa) = emulated_gpu() else { return };
     let graph = || scattered(&[700, 3], 1, 300, DType::F32, "add", 1).0;
     if nvrtc() {

@@ -21,7 +21,7 @@ fn run_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -
     try_compiled(f, inputs, isa, threads).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The same, or what the runtime says against the inputs.
+/// The same, or the runtime's error for the inputs.
 fn try_compiled(f: &Func, inputs: &[Value], isa: &'static Isa, threads: usize) -> Result<Vec<Value>, RunError> {
     let plan = Arc::new(plan_for(f, isa).unwrap_or_else(|d| panic!("{d}")));
     let mut session = Session::new(plan, 0, Options { threads, profile: false }, &[Arc::new(Reference)]).unwrap();
@@ -37,7 +37,7 @@ fn plan_for(f: &Func, isa: &'static Isa) -> Result<of_plan::PlanFile, of_diag::D
     Ok(compile(&[("main".into(), &support::after_passes(module))], &options)?.open()?)
 }
 
-/// Fails where results differ by more than rounding.
+/// Fails if results differ by more than rounding.
 fn assert_close(what: &str, got: &[Value], want: &[Value]) {
     assert_within(2e-6, what, got, want);
 }
@@ -68,7 +68,7 @@ fn random_graph(seed: u64, open: bool) -> (Func, Vec<Value>) {
         let own = shape(&rw, a);
         let b = pool.iter().copied().find(|v| shape(&rw, *v) == own && *v != a).unwrap_or(a);
         let rank = own.len();
-        // Nothing: the length of a row is open.
+        // No constraint: the row length is symbolic.
         let width = own[rank - 1].as_const().map(|n| n as usize);
         let made = match (r.int(0, 11), width) {
             (6 | 7 | 10, None) => rw.create_one(Tanh {}, &[a]),
@@ -154,9 +154,9 @@ fn random_graphs_agree_on_an_emulated_gpu() {
     }
 }
 
-/// All kernels that these tests generate, by the compiler for GPUs, which needs none.
+/// The GPU compiler, which needs no GPU, accepts all kernels that these tests generate.
 #[test]
-fn the_compiler_for_gpus_takes_every_kernel() {
+fn nvrtc_compiles_every_kernel() {
     if !nvrtc() {
         return;
     }
@@ -179,7 +179,7 @@ fn the_compiler_for_gpus_takes_every_kernel() {
     assert!(kernels.len() > 100, "only {} kernels", kernels.len());
 }
 
-/// Branches in loops in branches, captures, open extents, stacks, a loop that does not run.
+/// Branches in loops in branches, captures, symbolic extents, stacked results, a loop with zero iterations.
 #[test]
 fn control_flow_agrees_with_the_interpreter() {
     const TEXT: &str = r#"
@@ -224,9 +224,9 @@ func @main(%x: tensor<?(n)x8xf32>, %w: tensor<8x8xf32>, %trips: tensor<i64>, %fl
     }
 }
 
-/// What a loop that never runs stacks has the extents that its type says.
+/// The stacked results of a loop with zero iterations have the extents of their type.
 #[test]
-fn loops_that_never_run_give_extents_that_are_told() {
+fn loops_without_iterations_return_declared_extents() {
     const TEXT: &str = r#"
 func @main(%x: tensor<?(n)x8xf32> {of.name = "x"}, %trips: tensor<i64> {of.name = "trips"})
     -> (tensor<?(k)x?(n)x8xf32> {of.name = "y"}) {
@@ -250,7 +250,7 @@ func @main(%x: tensor<?(n)x8xf32> {of.name = "x"}, %trips: tensor<i64> {of.name 
     }
 }
 
-/// Far below zero a sigmoid is small, and not zero before it must be.
+/// A sigmoid of a large negative number underflows no earlier than necessary.
 #[test]
 fn sigmoids_keep_their_small_values() {
     let x = Tensor::from_slice(&[5], &[-103.0f32, -96.0, -88.0, -1.0, 90.0]).unwrap();
@@ -291,7 +291,7 @@ fn indices_of_every_integer_type_gather() {
 }
 
 #[test]
-fn products_of_unequal_depth_are_refused_by_the_kernel() {
+fn kernels_reject_products_of_unequal_depth() {
     let mut r = Rng::new(1);
     let mut graph = Graph::new();
     let entry = graph.entry();
@@ -310,7 +310,7 @@ fn products_of_unequal_depth_are_refused_by_the_kernel() {
 }
 
 #[test]
-fn pieces_of_unequal_width_are_refused_by_the_kernel() {
+fn kernels_reject_concat_of_unequal_width() {
     let mut r = Rng::new(1);
     let mut graph = Graph::new();
     let entry = graph.entry();
@@ -329,9 +329,9 @@ fn pieces_of_unequal_width_are_refused_by_the_kernel() {
     }
 }
 
-/// An open extent that a squeeze takes for 1: also where a kernel reads the bytes through it, and as a scalar.
+/// A symbolic extent that a squeeze assumes to be 1: also where a kernel reads through the reshape, and as a scalar.
 #[test]
-fn reshapes_of_open_extents_are_checked() {
+fn reshapes_of_symbolic_extents_are_checked() {
     for read in [true, false] {
         let mut graph = Graph::new();
         let entry = graph.entry();
@@ -355,7 +355,7 @@ fn reshapes_of_open_extents_are_checked() {
 }
 
 #[test]
-fn long_sums_keep_their_digits() {
+fn long_sums_keep_their_precision() {
     const K: usize = 1 << 14;
     let mut r = Rng::new(1);
     let weights = r.tensor(of_ir::DType::F32, &[K, 16], 0.0, 1.0);
@@ -376,8 +376,8 @@ fn long_sums_keep_their_digits() {
     }
 }
 
-/// Products that go block by block: rows and columns that fill no tile, batches, a right operand that is computed, rows
-/// whose number is open, sums of an odd number of terms, in parts for several workers.
+/// Blocked products: partial tiles of rows and columns, batches, a computed right operand, a symbolic number of rows, odd
+/// reduction lengths, split between several workers.
 #[test]
 fn large_products_agree_with_the_interpreter() {
     large_products(of_ir::DType::F32, 2e-6);
@@ -390,7 +390,7 @@ fn large_products_of_bf16_agree_with_the_interpreter() {
     }
 }
 
-/// What fills the last pair of an odd sum must not touch what is infinite.
+/// The padding of an odd reduction length must not multiply infinity by zero.
 #[test]
 fn odd_sums_of_bf16_may_be_infinite() {
     let bf16 = |dims: &[usize], values: Vec<f64>| {
@@ -523,7 +523,7 @@ fn convolutions_of_few_multiplications_agree_with_the_interpreter() {
     }
 }
 
-/// Filters that are computed, as in training: strides, dilations, groups, one image axis, and their gradients.
+/// Convolutions with computed filters, as in training: strides, dilations, groups, 1-D, and their gradients.
 #[test]
 fn convolutions_by_computed_filters_agree_with_the_interpreter() {
     let attributes = |strides: &str, pads: &str, dilations: &str, group: usize| {
@@ -574,7 +574,7 @@ fn convolutions_by_computed_filters_agree_with_the_interpreter() {
 }
 
 #[test]
-fn a_tensor_survives_the_way_through_the_runtime() {
+fn tensors_round_trip_through_the_runtime() {
     let mut r = Rng::new(1);
     for dtype in of_ir::DType::ALL {
         let t: Tensor = r.tensor(dtype, &[3, 2], 0.0, 3.0);
@@ -589,7 +589,7 @@ fn floats(v: &Value) -> Vec<f32> {
     t.as_slice::<f32>().unwrap().into_owned()
 }
 
-/// Units in the last place of `want` between it and `got`; none where both are NaN or the same.
+/// The difference of `want` and `got` in units in the last place; 0 if both are NaN or equal.
 fn places(got: f32, want: f32) -> f64 {
     if got == want || (got.is_nan() && want.is_nan()) {
         return 0.0;
@@ -599,9 +599,9 @@ fn places(got: f32, want: f32) -> f64 {
 }
 
 #[test]
-fn functions_agree_on_numbers_of_all_sizes() {
+fn functions_match_over_the_full_range() {
     use of_ops::elementwise as e;
-    // Every sign, exponent and beginning of a fraction, and what lies between.
+    // Every sign, exponent and leading fraction bits, and values between them.
     let every: Vec<f32> = (0..=u32::MAX).step_by(40_009).map(f32::from_bits).collect();
     let specials =
         [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, 1e-45, 3.0, -3.0];

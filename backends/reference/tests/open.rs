@@ -1,4 +1,4 @@
-//! Native code of extents that depend on data, against the interpreter.
+//! Native code with data-dependent extents, against the interpreter.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Case {
         }
     }
 
-    /// What the run on the host says against the inputs.
+    /// The error of the host run for the inputs.
     fn refused(&mut self, inputs: &[Value]) -> String {
         run(&mut self.sessions[0].1, inputs).expect_err("the run was not refused").to_string()
     }
@@ -63,7 +63,7 @@ fn ints(values: &[i64]) -> Value {
 }
 
 #[test]
-fn what_a_loop_appends_to_is_stacked() {
+fn sequences_appended_in_loops_are_stacked() {
     let text = |init: &str, ty: &str| {
         format!(
             "func @main(%x: tensor<?(n)x4xf32>, %trips: tensor<i64>, %start: tensor<?(m)x4xf32>) -> (tensor<?(k)x4xf32>, tensor<i64>) {{
@@ -95,7 +95,7 @@ fn what_a_loop_appends_to_is_stacked() {
     }
 }
 
-/// Sizes that are only known when they were computed: tensors of the right extents are made by native code all the same.
+/// Computed sizes: native code produces tensors of the right extents.
 #[test]
 fn sizes_in_memory_bind_shape_symbols() {
     let mut case = Case::new(
@@ -143,7 +143,7 @@ fn resizing_to_computed_sizes_agrees_with_the_interpreter() {
     }
 }
 
-/// The infinity that a sample lies on stays; beside it there is no NaN.
+/// An infinite sample stays infinite; neighbours do not become NaN.
 #[test]
 fn resizing_keeps_infinities() {
     for mode in ["linear", "cubic"] {
@@ -163,7 +163,7 @@ fn resizing_keeps_infinities() {
 }
 
 #[test]
-fn regions_of_many_channels_agree_with_the_interpreter() {
+fn roi_ops_of_many_channels_agree_with_the_interpreter() {
     let mut r = Rng::new(11);
     for (mode, ratio, transform) in
         [("avg", 2, "half_pixel"), ("max", 0, "output_half_pixel"), ("avg", 0, "half_pixel")]
@@ -209,9 +209,9 @@ fn integers_are_reduced() {
     }
 }
 
-/// Rows that go to rows, indices that data decides, convolutions of as many images as there are.
+/// Gather and scatter of rows, data-dependent indices, convolutions with a symbolic batch.
 #[test]
-fn rows_are_picked_convolved_and_put_back() {
+fn rows_are_gathered_convolved_and_scattered() {
     let mut case = Case::new(
         "func @main(%x: tensor<?(n)x32x14x14xf32>, %keep: tensor<?(n)xi1>) -> (tensor<?(n)x32x14x14xf32>) {
   %axes = of.constant {value = dense<[0]> : tensor<1xi64>}
@@ -244,9 +244,9 @@ fn rows_are_picked_convolved_and_put_back() {
     }
 }
 
-/// What has a known size is shown under extents that the inputs give: returned, read, and refused where they are others.
+/// A tensor of fixed extents viewed with input-dependent extents: returned, read, and rejected if they differ.
 #[test]
-fn known_sizes_are_shown_under_open_extents() {
+fn fixed_extents_are_viewed_as_symbolic_extents() {
     let mut r = Rng::new(17);
     let mut case = Case::new(
         "func @main(%s: tensor<?(C)x?(D)xf32>, %x: tensor<3x4xf32>) -> (tensor<?(C)x?(D)xf32>, tensor<?(C)xf32>) {

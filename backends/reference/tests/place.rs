@@ -1,4 +1,4 @@
-//! Placement: whatever a backend claims, the regions need one another without a cycle and compute the same.
+//! Placement: for any claims of a backend, subgraphs have no cyclic dependencies and results do not change.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn random(seed: u64) -> Func {
     let mut values: Vec<ValueId> = (0..2).map(|_| rw.add_arg(entry, square.clone(), None)).collect();
     let axes = rw.create_one(Constant { value: of_ir::Tensor::from_i64s(&[1]) }, &[]).unwrap();
     for _ in 0..r.int(4, 24) {
-        // Recent values more often, so that there are chains.
+        // Recent values are more likely, so that chains occur.
         let n = values.len() as i64;
         let mut any = || values[r.int((n - 6).max(0), n - 1) as usize];
         let (a, b) = (any(), any());
@@ -96,7 +96,7 @@ fn subgraphs(f: &Func) -> Vec<OpId> {
 }
 
 #[test]
-fn random_claims_give_regions_that_compute_the_same() {
+fn random_claims_preserve_results() {
     let mut regions = 0;
     for seed in 0..60 {
         let mut f = random(seed);
@@ -105,13 +105,13 @@ fn random_claims_give_regions_that_compute_the_same() {
         let want = interpret::run_graph(&f.graph, &inputs).unwrap();
         let picky = Picky { seed, only: None, overhead: Overhead::default() };
         let known: [&dyn Backend; 2] = [&Reference, &picky];
-        let request = Request { known: &known, wanted: &["picky".into()], pins: &[], min_region: 1 };
+        let request = Request { known: &known, wanted: &["picky".into()], pins: &[], min_subgraph_size: 1 };
         let placement = place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
         let made = subgraphs(&f);
-        assert_eq!(made.len(), placement.regions.len(), "{seed}");
+        assert_eq!(made.len(), placement.subgraphs.len(), "{seed}");
         regions += made.len();
-        // Every op is in a region, or there is a reason why not.
-        let placed: usize = placement.regions.iter().map(|r| r.ops.len()).sum();
+        // Every op is in a subgraph, or has a reason why not.
+        let placed: usize = placement.subgraphs.iter().map(|r| r.ops.len()).sum();
         assert_eq!(placed + placement.refused.len(), placement.ops, "{seed}");
         let mut module = Module::default();
         module.funcs.insert("main".into(), f.clone());
@@ -128,21 +128,23 @@ fn random_claims_give_regions_that_compute_the_same() {
 }
 
 #[test]
-fn a_region_that_costs_more_than_it_saves_is_given_back_unless_it_was_asked_for_by_hand() {
+fn unprofitable_subgraphs_are_dropped_unless_requested() {
     let dear = Picky { seed: 0, only: Some("of.matmul"), overhead: Overhead { launch: 1.0, bandwidth: 1e9 } };
     let known: [&dyn Backend; 2] = [&Reference, &dear];
     let f = (0..).map(random).find(|f| f.graph.walk().iter().any(|op| f.graph.op(*op).name() == "of.matmul")).unwrap();
     let wanted = ["picky".to_string()];
-    let placed = place(&mut f.clone(), &Request { known: &known, wanted: &wanted, pins: &[], min_region: 1 }).unwrap();
-    assert!(placed.regions.is_empty());
+    let placed =
+        place(&mut f.clone(), &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 1 }).unwrap();
+    assert!(placed.subgraphs.is_empty());
     let given_back: Vec<_> = placed.refused.iter().filter(|r| r.reason.contains("not worth a call")).collect();
     assert!(given_back.iter().all(|r| r.fix.as_deref() == Some("--backend-for of.matmul=picky takes it all the same")));
     let pins = [Pin { op: "matmul".into(), backend: "picky".into() }];
     let mut by_hand = f.clone();
-    let placed = place(&mut by_hand, &Request { known: &known, wanted: &[], pins: &pins, min_region: 1 }).unwrap();
-    assert!(!placed.regions.is_empty() && placed.regions.len() == subgraphs(&by_hand).len());
-    assert!(placed.regions.iter().flat_map(|r| &r.ops).all(|op| op == "of.matmul"));
+    let placed =
+        place(&mut by_hand, &Request { known: &known, wanted: &[], pins: &pins, min_subgraph_size: 1 }).unwrap();
+    assert!(!placed.subgraphs.is_empty() && placed.subgraphs.len() == subgraphs(&by_hand).len());
+    assert!(placed.subgraphs.iter().flat_map(|r| &r.ops).all(|op| op == "of.matmul"));
     let pins = [Pin { op: "exp".into(), backend: "picky".into() }];
-    let refused = place(&mut f.clone(), &Request { known: &known, wanted: &[], pins: &pins, min_region: 1 });
+    let refused = place(&mut f.clone(), &Request { known: &known, wanted: &[], pins: &pins, min_subgraph_size: 1 });
     assert!(refused.is_err());
 }

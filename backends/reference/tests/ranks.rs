@@ -34,13 +34,13 @@ fn split(dim: usize) -> Sbp {
     layout::split(dim)
 }
 
-/// A tensor that lies so; anyhow where `axes` are none.
+/// A tensor type with this layout; any layout if `axes` is empty.
 fn lies(dims: &[usize], axes: &[Sbp]) -> Type {
     let sbp = if axes.is_empty() { None } else { sbp(axes) };
     Type::Tensor(TensorType { sbp, ..TensorType::fixed(DType::F32, dims) })
 }
 
-/// A function in the making, whose tensors lie on a mesh that the module gets later.
+/// A function under construction, whose tensors are on a mesh that the module gets later.
 struct Builder {
     graph: Graph,
     inputs: Vec<String>,
@@ -78,7 +78,7 @@ impl Builder {
     }
 }
 
-/// The plan of what the ranks of a mesh run.
+/// The plan of the ranks of a mesh.
 fn plan(module: &Module, mesh: &str) -> Arc<PlanFile> {
     let mut module = module.clone();
     module.meshes.insert("mesh".into(), MeshSpec::named(mesh).unwrap().ir());
@@ -118,7 +118,7 @@ fn random(ty: &Type, rng: &mut Rng) -> Value {
     Tensor::from_slice(&dims, &data).unwrap().into()
 }
 
-/// Runs a module on a mesh and compares with the interpreter, twice; gives the plan.
+/// Runs a module on a mesh and compares with the interpreter, twice; returns the plan.
 fn check(what: &str, module: &Module, mesh: &str) -> Arc<PlanFile> {
     let plan = plan(module, mesh);
     compare(&format!("{what} on {mesh}"), module, &plan);
@@ -140,7 +140,7 @@ fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
     }
 }
 
-/// How many transfers the templates have together.
+/// The total number of transfers in the templates.
 fn transfers(plan: &PlanFile) -> usize {
     let tasks = plan.plan().programs.iter().flat_map(|p| &p.tasks);
     tasks.filter(|t| matches!(t.exec, Some(Exec::Boxing(_)))).count()
@@ -167,7 +167,7 @@ fn every_pair_of_layouts() {
     }
 }
 
-/// `y = tanh(x w1) w2`, with weights that lie so; constants where asked.
+/// `y = tanh(x w1) w2`, with these weight layouts; constants if requested.
 fn mlp(rows: usize, hidden: usize, [x, w1, w2, y]: [&[Sbp]; 4], constants: bool) -> Module {
     let mut b = Builder::new();
     let mut rng = Rng::new(5);
@@ -192,12 +192,12 @@ fn mlp(rows: usize, hidden: usize, [x, w1, w2, y]: [&[Sbp]; 4], constants: bool)
 #[test]
 fn a_network_by_columns_and_rows_by_batch_and_both() {
     for constants in [false, true] {
-        // Megatron's split: one sum, at the end. 30 columns on 4 ranks are 8, 8, 7 and 7.
+        // Megatron's split: one all-reduce, at the end. 30 columns on 4 ranks are 8, 8, 7 and 7.
         let tensor = |hidden| mlp(12, hidden, [&[B], &[split(1)], &[split(0)], &[B]], constants);
         for (mesh, hidden) in [("cpu[2]", 32), ("cpu[4]", 32), ("cpu[4]", 30), ("cpu[3]", 32)] {
             check("tensor parallel", &tensor(hidden), mesh);
         }
-        // Each rank its rows; 7 on 2 are 4 and 3.
+        // Rows are split: 7 on 2 ranks are 4 and 3.
         let data = |rows| mlp(rows, 32, [&[split(0)], &[B], &[B], &[split(0)]], constants);
         for (mesh, rows) in [("cpu[2]", 12), ("cpu[2]", 7), ("cpu[4]", 9)] {
             check("data parallel", &data(rows), mesh);
@@ -208,7 +208,7 @@ fn a_network_by_columns_and_rows_by_batch_and_both() {
 }
 
 #[test]
-fn ranks_that_do_the_same_share_a_template() {
+fn ranks_with_equal_shapes_share_a_template() {
     let even = check("even", &mlp(12, 32, [&[B], &[split(1)], &[split(0)], &[B]], false), "cpu[4]");
     assert_eq!(even.plan().programs.len(), 1);
     assert_eq!(transfers(&even), 1);
@@ -237,7 +237,7 @@ fn long_sums_take_two_steps() {
 }
 
 #[test]
-fn constants_of_ranks_are_their_parts() {
+fn constants_are_sharded() {
     let mut b = Builder::new();
     let x = b.input("x", lies(&[8, 6], &[split(0)]));
     let mut rng = Rng::new(3);
@@ -245,7 +245,7 @@ fn constants_of_ranks_are_their_parts() {
     let c = b.op(Constant { value }, &[]).unwrap();
     let y = b.op(Mul {}, &[x, c]).unwrap();
     let mut module = b.finish(&[("y", y)]).unwrap();
-    // It lies by rows where it is made.
+    // Its producer splits it by rows.
     let func = module.funcs.get_mut("main").unwrap();
     let of = func.graph.region_ops(func.graph.entry()).next().unwrap();
     let v = func.graph.op(of).results[0];
@@ -257,7 +257,7 @@ fn constants_of_ranks_are_their_parts() {
 }
 
 #[test]
-fn the_largest_of_partial_maxima() {
+fn all_reduce_max_of_partial_maxima() {
     let mut b = Builder::new();
     let x = b.input("x", lies(&[6, 10], &[split(1)]));
     let axes = b.op(Constant { value: Tensor::from_i64s(&[1]) }, &[]).unwrap();
@@ -269,7 +269,7 @@ fn the_largest_of_partial_maxima() {
     }
 }
 
-/// Experts whose weights lie apart: tokens go to where their expert is, and back.
+/// Mixture of experts with sharded weights: tokens go to their expert's rank, and back.
 #[test]
 fn a_layer_of_experts() {
     let mut b = Builder::new();
@@ -294,7 +294,7 @@ fn a_layer_of_experts() {
     }
 }
 
-/// A transformer block: `column` and `row` say how the weights lie of which each rank has columns, or rows.
+/// A transformer block: `column` and `row` are the layouts of the column-parallel and row-parallel weights.
 fn block(x: &[Sbp], column: &[Sbp], row: &[Sbp], bias: &[Sbp], whole: &[Sbp]) -> Result<Module, Diagnostic> {
     const HIDDEN: usize = 32;
     let mut b = Builder::new();
@@ -358,7 +358,7 @@ fn more_ranks_than_cores() {
 
 #[test]
 fn a_rank_that_fails_stops_all_with_one_error() {
-    // Row 9 of 8 is asked for by the rank that has the last index.
+    // Only the rank that has the last index reads row 9 of 8.
     let mut b = Builder::new();
     let table = b.input("table", lies(&[8, 6], &[B]));
     let sbp0 = sbp(&[split(0)]);
@@ -377,7 +377,7 @@ fn a_rank_that_fails_stops_all_with_one_error() {
         let error = session.run(&given([0, 1, 2, 9])).unwrap_err();
         assert!(matches!(error, RunError::Rank { rank: 3, .. }), "{error}");
         assert!(error.to_string().contains("rank 3") && error.to_string().contains("out of range"), "{error}");
-        // The session goes on.
+        // The session remains usable.
         let got = session.run(&given([3, 1, 2, 7])).unwrap();
         let got = from_runtime(&got[0]).unwrap();
         let Value::Tensor(got) = got else { panic!("no tensor") };
@@ -388,7 +388,7 @@ fn a_rank_that_fails_stops_all_with_one_error() {
 }
 
 #[test]
-fn parts_differ_where_splits_are_uneven() {
+fn uneven_splits_give_parts_of_different_size() {
     let mut graph = Graph::new();
     let entry = graph.entry();
     let mut rw = Rewriter::new(&mut graph, "test");
@@ -437,7 +437,7 @@ fn layers(count: usize, training: bool) -> Module {
     module
 }
 
-/// Stages and microbatches compute what one device does, forward and with a step of training.
+/// Stages and microbatches match one device, in the forward pass and in a training step.
 #[test]
 fn stages_of_a_pipeline() {
     for training in [false, true] {
@@ -457,7 +457,7 @@ fn stages_of_a_pipeline() {
             compare(&what, &module, &plan);
             let templates = &plan.plan().programs;
             assert!(templates.len() >= stages as usize, "{what}");
-            // No rank takes part in what it has no part of.
+            // No rank runs ops of another stage.
             let ranks = &plan.plan().meshes[0].ranks;
             for (rank, own) in ranks.iter().enumerate() {
                 for task in &templates[own.program as usize].tasks {
@@ -472,7 +472,7 @@ fn stages_of_a_pipeline() {
 }
 
 #[test]
-fn what_is_not_cut_into_stages_is_said() {
+fn functions_that_cannot_be_pipelined_are_reported() {
     let says = |module: Module, stages, microbatches, what: &str| {
         let how = ShardOptions { mesh: "cpu[4]".into(), stages, microbatches, ..ShardOptions::default() };
         let mut manager = Manager::default();
@@ -484,7 +484,7 @@ fn what_is_not_cut_into_stages_is_said() {
     says(layers(1, false), 4, 1, "4 stages were requested");
     says(layers(2, false), 2, 5, "a batch of 16 cannot be split into 5 equal microbatches");
     says(layers(2, false), 0, 1, "'stages' must be from 1");
-    // Rows are compared with one another: no row is done before all are there.
+    // Rows are compared with each other, so no row is complete before all are available.
     let text = "func @main(%x: tensor<8x4xf32>) -> (tensor<8x4xf32>) {
       %y = of.softmax %x {axis = 0} : (tensor<8x4xf32>) -> tensor<8x4xf32>
       %z = of.tanh %y : (tensor<8x4xf32>) -> tensor<8x4xf32>

@@ -1,4 +1,4 @@
-//! The two halves of the backend: engines at compile time, GPUs at run time.
+//! The backend's two parts: engines at compile time, GPUs at run time.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::shapes;
 
 /// Name in plans and on the command line.
 pub const NAME: &str = "tensorrt";
-/// The same, where f32 may be multiplied with ten bits of mantissa.
+/// The same, where products of f32 may use a mantissa of ten bits (TF32).
 pub const NAME_TF32: &str = "tensorrt+tf32";
 
 /// Architectures of GPUs that TensorRT-RTX 1.7 builds for (it refuses sm_90 and sm_100).
@@ -33,7 +33,7 @@ pub struct TensorRt {
     tf32: bool,
     ranges: Ranges,
     times: Option<PathBuf>,
-    /// What the parser said of ops that were asked for, by their text.
+    /// The parser's answers for ops, by their text.
     asked: Mutex<HashMap<blake3::Hash, Result<(), String>>>,
 }
 
@@ -43,13 +43,13 @@ impl TensorRt {
         TensorRt { tf32: true, ..TensorRt::default() }
     }
 
-    /// The same, for extents in these ranges where they have no numbers.
+    /// The same, with ranges for symbolic extents.
     #[must_use]
     pub fn within(self, ranges: Ranges) -> TensorRt {
         TensorRt { ranges, ..self }
     }
 
-    /// The same, which keeps in this folder what it measures kernels to take.
+    /// The same, with kernel timings cached in this folder.
     #[must_use]
     pub fn keeping_times(self, folder: Option<PathBuf>) -> TensorRt {
         TensorRt { times: folder, ..self }
@@ -59,7 +59,7 @@ impl TensorRt {
         if self.tf32 { NAME_TF32 } else { NAME }
     }
 
-    /// Whether the parser takes the one op of a function.
+    /// Whether the parser supports the single op of a function.
     fn takes(&self, func: Func, shim: &Shim) -> Result<(), String> {
         let model = model(&func)?;
         let key = blake3::hash(&model);
@@ -72,7 +72,7 @@ impl TensorRt {
     }
 }
 
-/// A function as an ONNX model, without the arguments that nothing reads.
+/// A function as an ONNX model, without unused arguments.
 fn model(func: &Func) -> Result<Vec<u8>, String> {
     let mut module = Module::default();
     module.funcs.insert("main".into(), func.clone());
@@ -114,7 +114,7 @@ impl Backend for TensorRt {
         self.own_name()
     }
 
-    /// An op is claimed when it can be written as ONNX and TensorRT's parser takes that.
+    /// An op is claimed if it can be written as ONNX and TensorRT's parser supports it.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
         let shim = ffi::shim().map_err(|e| e.to_string())?;
         let data = graph.op(op);
@@ -135,7 +135,7 @@ impl Backend for TensorRt {
         Some(format!("--shape {name}=NUMBER gives its extent, {name}=MIN:OPT:MAX a range of it"))
     }
 
-    /// A launch, and what crosses the bus.
+    /// The cost of a launch and of bus transfers.
     fn overhead(&self) -> of_codegen::Overhead {
         of_codegen::Overhead { launch: 5e-5, bandwidth: 1.2e10 }
     }
@@ -154,7 +154,7 @@ impl Backend for TensorRt {
         let (inputs, outputs) = ports(&func, &self.ranges).map_err(failed)?;
         let model = model(&func).map_err(failed)?;
         let kept = self.times.as_ref().map(|d| d.join(format!("{}.times", shim.version.replace(' ', "-"))));
-        // What cannot be read is measured again.
+        // An unreadable cache is measured again.
         let times = kept.as_ref().map(|file| std::fs::read(file).unwrap_or_default());
         let request =
             Request { model: &model, inputs: &inputs, archs: ARCHS, tf32: self.tf32, times: times.as_deref() };
@@ -195,7 +195,7 @@ impl Loader for TensorRt {
 /// An engine of a plan.
 struct Region {
     engine: Engine,
-    /// The extents of the inputs that the engine was told last, and those that its outputs have then.
+    /// The input extents that the engine was last bound to, and the resulting output extents.
     told: Vec<Vec<i64>>,
     results: Vec<Vec<i64>>,
 }
@@ -209,7 +209,7 @@ fn seen<'a>(input: &'a ValueRef<'_>) -> Option<(&'a [i64], &'a [u8])> {
 }
 
 impl Region {
-    /// Takes inputs of these extents, each of which must be in the range of its port.
+    /// Binds the inputs to these extents, each of which must be in the range of its port.
     fn prepare(&mut self, dims: &[&[i64]]) -> Result<(), ExecError> {
         self.engine.inputs.iter().zip(dims).try_for_each(|(p, d)| p.accepts(d)).map_err(ExecError::Input)?;
         if self.told.is_empty() || self.told.iter().ne(dims) {

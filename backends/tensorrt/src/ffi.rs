@@ -1,4 +1,4 @@
-//! The shim as Rust sees it, and where it lies.
+//! Bindings of the shim, and where it is installed.
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub enum Missing {
     Broken {
         /// The shim.
         path: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
 }
@@ -141,7 +141,7 @@ fn sink(to: &mut Vec<u8>) -> Sink {
     Sink { context: std::ptr::from_mut(to).cast(), write: append }
 }
 
-/// Gives what was written to the sink where `f` does not give 0.
+/// Returns the sink's text as an error if `f` does not return 0.
 fn checked(f: impl FnOnce(Sink) -> i32) -> Result<(), String> {
     let mut why = Vec::new();
     if f(sink(&mut why)) == 0 { Ok(()) } else { Err(String::from_utf8_lossy(&why).into_owned()) }
@@ -160,7 +160,7 @@ impl Shim {
     /// An engine of an ONNX model.
     ///
     /// # Errors
-    /// What the parser or the builder says.
+    /// The error of the parser or the builder.
     pub fn build(&self, request: &Request<'_>) -> Result<Built, String> {
         let (mut engine, mut times) = (Vec::new(), Vec::new());
         let open: Vec<&Port> = request.inputs.iter().filter(|p| p.is_open()).collect();
@@ -193,7 +193,7 @@ impl Shim {
         Ok(Built { engine, times })
     }
 
-    /// An engine on a GPU: of several that of this number, counted on from the first.
+    /// Loads an engine on the GPU with this number, modulo the number of GPUs.
     ///
     /// # Errors
     /// When there is no GPU, or it does not take the engine.
@@ -222,25 +222,25 @@ impl Shim {
     }
 }
 
-/// What an engine is built of.
+/// The inputs of an engine build.
 pub struct Request<'a> {
     /// An ONNX model.
     pub model: &'a [u8],
-    /// Its inputs: those of open extents get ranges.
+    /// Its inputs; those with symbolic extents have ranges.
     pub inputs: &'a [Port],
     /// Architectures of GPUs, 90 for sm_90.
     pub archs: &'a [i32],
-    /// Whether f32 may be multiplied with ten bits of mantissa.
+    /// Whether products of f32 may use a mantissa of ten bits (TF32).
     pub tf32: bool,
-    /// What kernels were measured to take before, where that is kept.
+    /// Cached kernel timings, if they are kept.
     pub times: Option<&'a [u8]>,
 }
 
-/// What became of a [`Request`].
+/// The result of a [`Request`].
 pub struct Built {
     /// The engine.
     pub engine: Vec<u8>,
-    /// What kernels take, with what was known before; nothing where TensorRT measures none.
+    /// Kernel timings, including the cached ones; empty if TensorRT measures none.
     pub times: Vec<u8>,
 }
 
@@ -252,11 +252,11 @@ fn names(ports: &[&Port]) -> Result<Vec<CString>, String> {
 pub struct Engine {
     shim: &'static Shim,
     raw: *mut c_void,
-    /// What it takes.
+    /// Its inputs.
     pub inputs: Vec<Port>,
-    /// What it gives.
+    /// Its outputs.
     pub outputs: Vec<Port>,
-    /// Bytes of each of them for the extents that it was told.
+    /// Bytes of each of them, for the bound extents.
     bytes: Vec<usize>,
 }
 
@@ -264,7 +264,7 @@ pub struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    /// Takes inputs of these extents from now on; gives the extents of the outputs.
+    /// Binds the inputs to these extents; returns the extents of the outputs.
     ///
     /// # Errors
     /// When they do not fit, or the GPU has no memory for them.

@@ -1,4 +1,4 @@
-//! TensorRT as a backend: regions become ONNX models, of which TensorRT's builder makes engines; no GPU is needed for that.
+//! TensorRT as a backend: subgraphs become ONNX models, from which TensorRT's builder makes engines. Building needs no GPU.
 //!
 //! TensorRT is C++: a shim (`shim.cpp`) shows the part of it that is used as plain functions. `cargo xtask tensorrt` fetches NVIDIA's
 //! libraries and headers and compiles the shim beside them, so that building this crate needs neither. All `unsafe` code

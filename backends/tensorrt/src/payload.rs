@@ -1,4 +1,4 @@
-//! What stands in a plan for a region that TensorRT runs: lines that say what the engine is for, then the engine.
+//! The payload of a subgraph: header lines with the engine's ports, then the engine.
 
 use of_ir::{DType, Func, Graph, ValueId};
 
@@ -10,7 +10,7 @@ const MAGIC: &str = "of-tensorrt 2";
 /// An input or output of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Port {
-    /// Which argument or result of the region it is.
+    /// The argument or result number in the subgraph.
     pub index: usize,
     /// Name in the engine.
     pub name: String,
@@ -34,7 +34,7 @@ impl Port {
         self.dims.iter().any(|r| r.as_fixed().is_none())
     }
 
-    /// Whether a tensor of these extents fits.
+    /// Whether a tensor with these extents is in range.
     ///
     /// # Errors
     /// The first axis that does not, with its extent and what the engine is for.
@@ -69,10 +69,10 @@ pub struct Payload {
     pub engine: Vec<u8>,
 }
 
-/// Inputs and outputs of a function, of open extents in `ranges`. Arguments that nothing reads are no inputs.
+/// Inputs and outputs of a function, with symbolic extents in `ranges`. Unused arguments are not inputs.
 ///
 /// # Errors
-/// The first that is no tensor of such extents.
+/// The first one that is not a tensor with such extents.
 pub fn ports(func: &Func, ranges: &Ranges) -> Result<(Vec<Port>, Vec<Port>), String> {
     let g = &func.graph;
     let port = |(index, (v, name)): (usize, (&ValueId, &String))| {
@@ -114,7 +114,7 @@ impl Payload {
     /// The inverse of [`Payload::write`].
     ///
     /// # Errors
-    /// When the bytes are none of ours, or damaged.
+    /// When the format is not recognized, or the bytes are damaged.
     pub fn read(bytes: &[u8]) -> Result<Payload, String> {
         let wrong = || "it is no engine with what it is for, or of another version".to_string();
         let mut out =
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn payloads_round_trip() {
         let port = |index: usize, name: &str, dims: &str| Port {
             index,
             name: name.into(),
@@ -196,7 +196,7 @@ mod tests {
         assert!(Payload::read(b"of-xla 1\n").is_err() && Payload::read(b"").is_err());
     }
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn extents_out_of_range_are_named() {
         let dims = vec![Range { min: 1, opt: 8, max: 64 }, Range::fixed(3)];
         let port = Port { index: 0, name: "in0".into(), dtype: DType::F16, dims, shown: "images".into() };
         assert_eq!((port.accepts(&[1, 3]), port.accepts(&[64, 3]), port.bytes(&[2, 3])), (Ok(()), Ok(()), Some(12)));

@@ -1,4 +1,4 @@
-//! Ranges of extents: what an engine of open extents is for.
+//! Ranges of extents, for engines with symbolic extents.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 use of_ir::Dim;
 
-/// The least, the usual and the largest value of an extent; an engine is the fastest at the usual one.
+/// The minimum, typical and maximum value of an extent; the engine is optimised for the typical one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// The least.
+    /// The minimum.
     pub min: i64,
-    /// What the engine is made for.
+    /// The typical value.
     pub opt: i64,
-    /// The largest.
+    /// The maximum.
     pub max: i64,
 }
 
@@ -29,7 +29,7 @@ impl Range {
         Range { min: n, opt: n, max: n }
     }
 
-    /// The value, where there is one alone.
+    /// The value, if there is only one.
     pub fn as_fixed(&self) -> Option<i64> {
         (self.min == self.max).then_some(self.min)
     }
@@ -39,7 +39,7 @@ impl Range {
         (self.min..=self.max).contains(&n)
     }
 
-    /// The values of a dimension whose symbols have ranges: from the least to the largest at the ends of these.
+    /// The range of a dimension whose symbols have ranges: its minimum and maximum over the corners of these.
     pub fn of(d: &Dim, ranges: &Ranges) -> Option<Range> {
         let symbols = d.symbols();
         let own: Vec<Range> = symbols.iter().map(|s| ranges.get(&**s).copied()).collect::<Option<_>>()?;
@@ -95,13 +95,13 @@ mod tests {
         assert_eq!(of(&Dim::from(7i64)).as_deref(), Some("7"));
         assert_eq!(of(&(&(&n + &n) + &one)).as_deref(), Some("3:17:129"));
         assert_eq!(of(&(&n * &s)).as_deref(), Some("2:24:320"));
-        // It falls in one symbol and rises in the other.
+        // It decreases in one symbol and increases in the other.
         assert_eq!(of(&(&(&n - &s) + &Dim::from(4i64))).as_deref(), Some("0:9:66"));
         assert_eq!(of(&(&n * &Dim::symbol("q"))), None);
     }
 
     #[test]
-    fn what_is_printed_is_read() {
+    fn ranges_round_trip() {
         for text in ["3", "1:8:64", "0:0:1"] {
             assert_eq!(text.parse::<Range>().map(|r| r.to_string()).as_deref(), Ok(text));
         }

@@ -1,6 +1,5 @@
-//! Extents that an op is told as an operand: where a value says them that is no constant, they are computed again inside of the
-//! region, from the shapes of what else the op reads. What comes from outside, TensorRT would have to know when an engine is
-//! built.
+//! Extents that an op receives as an operand. If that operand is not a constant, the extents are recomputed inside the
+//! subgraph from the shapes of the op's other operands. TensorRT would need values from outside when an engine is built.
 
 use of_diag::Diagnostic;
 use of_ir::{Dim, DimFn, Factor, Func, Rewriter, Tensor, ValueId};
@@ -8,10 +7,10 @@ use of_ops::elementwise::{Add, Div, Max, Min, Mod, Mul, Sub};
 use of_ops::movement::Concat;
 use of_ops::structural::{Constant, ShapeOf};
 
-/// Has every op of a function that is told the extents of its result read them from inside.
+/// Makes every op that receives its result extents as an operand compute them inside the subgraph.
 ///
 /// # Errors
-/// The first extent that nothing which the op reads has.
+/// The first extent that no operand of the op has.
 pub fn inside(func: &mut Func) -> Result<(), String> {
     for op in func.graph.walk() {
         let g = &func.graph;
@@ -87,7 +86,7 @@ impl Extents<'_, '_> {
         if d.as_const().is_some() { None } else { self.told_by.iter().find_map(place) }
     }
 
-    /// A symbol: an axis of it, or of a multiple of it and a number.
+    /// A symbol: an axis equal to it, or to an affine function of it.
     fn symbol(&mut self, s: &str) -> Made {
         let d = Dim::symbol(s);
         if self.axis_of(&d).is_some() {

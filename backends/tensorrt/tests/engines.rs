@@ -1,4 +1,4 @@
-//! Engines, built without a GPU, where TensorRT is installed; what is said where it is not, or where there is no GPU.
+//! Engines, built without a GPU, if TensorRT is installed; the errors if it is not, or if there is no GPU.
 
 use of_codegen::Backend;
 use of_ir::text::parse_module;
@@ -86,9 +86,9 @@ fn engines_are_built_without_a_gpu() {
     assert_eq!(load(&backend, &other), Err(LoadError::Payload("the engine is damaged".into())));
 }
 
-/// Extents in ranges, one of them derived, and shapes that come from outside of the region or from inside.
+/// Symbolic extents with ranges, one of them derived, and shapes from outside or inside the subgraph.
 #[test]
-fn engines_may_be_for_ranges() {
+fn engines_support_ranges() {
     if !installed() {
         return;
     }
@@ -114,7 +114,7 @@ fn engines_may_be_for_ranges() {
     }
     let bytes = backend.compile(&f).unwrap_or_else(|d| panic!("{d}"));
     let head = String::from_utf8_lossy(&bytes[..400]).into_owned();
-    // The extents that a reshape is told are computed inside: what said them is no input.
+    // The extents of a reshape are computed inside: their operand is not an input.
     let lines: Vec<&str> = head.lines().filter(|l| l.starts_with("in ") || l.starts_with("out ")).collect();
     let want = [
         "in 0 x f32 1:8:64x4:6:8x8 x",
@@ -135,7 +135,7 @@ fn engines_may_be_for_ranges() {
 }
 
 #[test]
-fn what_it_does_not_take_has_a_reason() {
+fn unsupported_ops_have_a_reason() {
     if !installed() {
         return;
     }
@@ -161,7 +161,7 @@ fn what_it_does_not_take_has_a_reason() {
 }
 
 #[test]
-fn without_tensorrt_it_says_what_to_do() {
+fn a_missing_tensorrt_names_the_install_command() {
     match of_tensorrt::shim() {
         // Then the other tests of this file do their work.
         Ok(_) => {}
@@ -175,7 +175,7 @@ fn without_tensorrt_it_says_what_to_do() {
     }
 }
 
-/// TensorRT's parser decides what it takes, so that the list is known only where TensorRT is installed.
+/// TensorRT's parser decides which ops are supported, so the list is known only where TensorRT is installed.
 #[test]
 fn the_ops_that_tensorrt_takes() {
     if !installed() {

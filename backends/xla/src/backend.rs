@@ -1,4 +1,4 @@
-//! The two halves of the backend: text at compile time, the plugin at run time.
+//! The backend's two parts: text at compile time, the plugin at run time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::plugin;
 
 /// Name in plans and on the command line.
 pub const NAME: &str = "xla";
-/// The same, where plans hold compiled programs.
+/// The same, with compiled programs in plans.
 pub const NAME_SERIALIZED: &str = "xla+serialized";
 
-/// XLA through a PJRT plugin. Without one it compiles plans all the same, which run where there is one.
+/// XLA through a PJRT plugin. It compiles plans without one; running them needs the plugin.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Xla;
 
@@ -89,7 +89,7 @@ impl Backend for Xla {
         NAME
     }
 
-    /// An op is claimed when its text can be written.
+    /// An op is claimed if it can be printed.
     fn claims(&self, graph: &Graph, op: OpId) -> Result<(), String> {
         if graph.op(op).def.traits().effect {
             return Err("it has an effect, which XLA may leave out".into());
@@ -134,7 +134,7 @@ impl Backend for Xla {
         Some(format!("--shape {name}=NUMBER gives its extent"))
     }
 
-    /// A call of the plugin, and what enters and leaves its memory, which is copied.
+    /// The cost of a plugin call, and of copies to and from its memory.
     fn overhead(&self) -> of_codegen::Overhead {
         of_codegen::Overhead { launch: 2e-5, bandwidth: 1e10 }
     }
@@ -197,11 +197,11 @@ struct Program {
     checked: bool,
 }
 
-/// Who runs a program.
+/// The ranks that run a program.
 enum On {
-    /// The rank by itself.
+    /// The rank alone.
     One(LoadedExecutable),
-    /// Ranks together, of which it is the one of this number and has this rank context.
+    /// A group of ranks: this rank's number in it, and its rank context.
     Many(Arc<Clique>, usize, RankContext),
 }
 
@@ -213,16 +213,16 @@ impl Program {
     }
 }
 
-/// A region of a plan.
+/// A subgraph of a plan.
 struct Region {
     client: Arc<Client>,
     /// That of the rank.
     device: usize,
-    /// Which inputs are constants of the plan; they are brought to the device once.
+    /// Which inputs are constants of the plan; they are uploaded once.
     weights: Vec<(bool, Option<Arc<Buffer>>)>,
-    /// By the extents of the inputs; those of fixed extents under none.
+    /// Programs by the extents of the inputs; for fixed extents the key is empty.
     programs: HashMap<Vec<Vec<i64>>, Program>,
-    /// The function, where its extents are open.
+    /// The function, if its extents are symbolic.
     open: Option<Box<Func>>,
 }
 
@@ -333,7 +333,8 @@ impl Executable for Region {
     }
 }
 
-/// The ranks that run a program together with this one, which is for a mesh of ranks along some axes of the plan's.
+/// The ranks that run a program together with this one. The program is for a mesh of ranks along some axes of the plan's
+/// mesh.
 fn group(mesh: &[usize], rank_context: &RankContext) -> Option<Group> {
     let whole = rank_context.mesh.iter().zip(mesh).all(|(all, n)| *n == 1 || n == all);
     let axes = mesh.iter().enumerate().filter(|(_, n)| **n > 1).map(|(a, _)| a as u32).collect();
@@ -375,7 +376,7 @@ fn buffer_type(dtype: ElementType) -> Option<ffi::PJRT_Buffer_Type> {
 /// The results of a module on tensors, on the device of this number, for tests.
 ///
 /// # Errors
-/// What the plugin says, or that an index is out of range.
+/// The plugin's error, or that an index is out of range.
 pub fn evaluate(
     client: &Arc<Client>,
     device: usize,

@@ -1,6 +1,8 @@
-//! Ranks that run one program together: threads of this process, of which the last one that comes calls the plugin for all.
+//! Cliques: ranks that run one program together. They are threads of this process; the last one to arrive calls the plugin
+//! for all.
 //!
-//! A device whose others do not come waits in vain, and then the plugin ends the process: so nobody calls it alone.
+//! A device in a collective waits for all participants, and the plugin ends the process on timeout. So no rank calls the
+//! plugin before all have arrived.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,7 +13,7 @@ use of_runtime::{ExecError, LoadError, RankContext};
 
 use crate::ffi::{Buffer, LoadedExecutable, PluginError};
 
-/// How often a rank that waits looks whether others stopped.
+/// The interval at which a waiting rank checks whether others stopped.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A program and the ranks that run it.
@@ -22,13 +24,13 @@ pub struct Clique {
 
 struct State {
     program: LoadedExecutable,
-    /// What each rank gives, from when it comes until all are here.
+    /// The arguments of each rank, from its arrival until all have arrived.
     given: Vec<Option<Given>>,
-    /// What each rank gets, until it takes it.
+    /// The results of each rank, until it takes them.
     results: Vec<Option<Result<Vec<Buffer>, PluginError>>>,
 }
 
-/// The arguments of a rank, and the places of those that stay.
+/// The arguments of a rank, and the positions of those that are not donated.
 struct Given {
     args: Vec<Arc<Buffer>>,
     kept: Vec<i64>,
@@ -42,11 +44,11 @@ fn known() -> MutexGuard<'static, Vec<(u64, Weak<Clique>)>> {
 }
 
 impl Clique {
-    /// That of the ranks of a group, to which all of them come at the number of a transfer. The first one makes the program;
-    /// `key` says which one it is.
+    /// The clique of a group of ranks, who rendezvous at the number of a transfer. The first one compiles the program; `key`
+    /// identifies it.
     ///
     /// # Errors
-    /// When the program cannot be made, a rank stopped, has another program or is in another process.
+    /// When the program cannot be compiled, a rank stopped, has another program or is in another process.
     pub fn join(
         rank_context: &RankContext,
         group: &Group,
@@ -86,7 +88,7 @@ impl Clique {
         known.iter().find(|(n, _)| *n == number).and_then(|(_, c)| c.upgrade()).ok_or(LoadError::Stopped)
     }
 
-    /// Gives the arguments of rank `me` and gets its results, once all ranks have given theirs.
+    /// Passes the arguments of rank `me` and returns its results, once all ranks have arrived.
     ///
     /// # Errors
     /// When the plugin fails, or a rank stopped.

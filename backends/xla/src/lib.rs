@@ -1,4 +1,4 @@
-//! XLA as a backend: regions become StableHLO text, which a PJRT plugin compiles and runs.
+//! XLA as a backend: subgraphs become StableHLO text, which a PJRT plugin compiles and runs.
 
 mod backend;
 mod clique;

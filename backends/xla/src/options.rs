@@ -1,4 +1,4 @@
-//! What a program is compiled for: the fields that we set of the messages in `compile_options.proto` and `xla_data.proto`.
+//! Compile options of a program: the fields that we set in the messages of `compile_options.proto` and `xla_data.proto`.
 
 use std::collections::BTreeMap;
 
@@ -59,9 +59,9 @@ struct Devices {
 }
 
 impl CompileOptions {
-    /// For one device, whichever that is, or for a replica on each of these.
+    /// For any single device, or for a replica on each of these.
     ///
-    /// On CPUs maxima and minima of which one is no number would be the other one.
+    /// Without this option, maxima and minima on CPUs do not propagate NaN.
     pub fn of(ids: Vec<i64>, cpu: bool) -> Self {
         let exact = ("xla_cpu_enable_fast_min_max".to_string(), Flag { to: Some(Setting::Bool(false)) });
         let flags = cpu.then_some(exact).into_iter().collect();

@@ -1,5 +1,4 @@
-//! What stands in a plan for a region that XLA compiles: a line that says what follows, then text, or the program that the
-//! plugin made of it.
+//! The payload of a subgraph: a header line, then text, or the program that the plugin compiled.
 
 use of_codegen::specialize;
 use of_emit::{Port, port_of_word, port_word};
@@ -15,21 +14,21 @@ const COMPILED: &str = "of-xla 2 compiled";
 pub enum Payload {
     /// A module for fixed extents.
     Fixed(Module),
-    /// A function with open extents: a module is made for the extents of each run.
+    /// A function with symbolic extents: a module is made for the extents of each run.
     Open(Box<Func>),
     /// A program for one build of a plugin on one kind of machine.
     Compiled(Compiled),
 }
 
-/// A program as the plugin writes it down.
+/// A program as the plugin serializes it.
 pub struct Compiled {
-    /// What compiled it, and for what: one line.
+    /// The plugin and the target: one line.
     pub by: String,
     /// See [`Module::results`].
     pub results: Vec<Port>,
     /// See [`Module::checked`].
     pub checked: bool,
-    /// What the plugin loads.
+    /// The serialized program.
     pub program: Vec<u8>,
 }
 
@@ -51,7 +50,7 @@ impl Payload {
     /// The inverse of [`Payload::write`].
     ///
     /// # Errors
-    /// When the bytes are none of ours.
+    /// When the format is not recognized.
     pub fn read(bytes: &[u8]) -> Result<Payload, String> {
         let other = || "its first line is not that of a module for XLA, or of another version".to_string();
         if let Some(rest) = bytes.strip_prefix(COMPILED.as_bytes()) {
@@ -78,7 +77,7 @@ fn over(mesh: &[usize]) -> String {
     if axes.is_empty() { String::new() } else { format!(" over {}", axes.join("x")) }
 }
 
-/// The inverse of [`over`], and what follows.
+/// The inverse of [`over`]; also returns the rest.
 fn parsed_over(head: &str) -> Option<(Vec<usize>, &str)> {
     let Some(rest) = head.strip_prefix(" over ") else { return Some((Vec::new(), head)) };
     let (axes, rest) = rest.split_at(rest.find(' ').unwrap_or(rest.len()));
@@ -102,7 +101,7 @@ fn parsed_head(head: &str) -> Option<(Vec<Port>, bool)> {
 /// The payload of a function.
 ///
 /// # Errors
-/// The op that has no text, and why.
+/// The op that cannot be printed, and why.
 pub fn payload(func: &Func) -> Result<Payload, String> {
     if specialize::is_fixed(func) {
         emit::module(func).map(Payload::Fixed)

@@ -1,4 +1,4 @@
-//! Finding the plugin, and what is kept between runs: one client a process, compiled programs on disk.
+//! Finds the plugin, and holds state shared by runs: one client for the process, compiled programs on disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,10 +10,10 @@ use crate::ffi::{Client, LoadedExecutable, PluginError};
 /// The file that the plugin is installed as.
 pub const FILE: &str = "pjrt_c_api_cpu_plugin.so";
 
-/// Changes when programs are compiled otherwise.
+/// Changes when the compilation of programs changes.
 const FORMAT: &str = "of-xla-program-3";
 
-/// What to do where there is none.
+/// How to install a plugin.
 pub const HINT: &str = "'cargo xtask pjrt-plugin' installs XLA's plugin for CPUs; OF_PJRT_PLUGIN names another one";
 
 /// Why there is no client.
@@ -22,7 +22,7 @@ pub enum Missing {
     /// Nothing is installed.
     #[error("no PJRT plugin is installed; {HINT}")]
     Absent,
-    /// What is named is of no use.
+    /// The plugin cannot be used.
     #[error("{0}")]
     Broken(#[from] PluginError),
 }
@@ -57,7 +57,7 @@ pub fn client() -> Result<Arc<Client>, Missing> {
     client_for(1)
 }
 
-/// The client of this process, with a device for each of so many ranks where devices are threads of the CPU.
+/// The client of this process, with a device for each of this many ranks if devices are CPU threads.
 ///
 /// # Errors
 /// When there is no plugin, or it cannot be used.
@@ -91,7 +91,7 @@ pub fn build() -> Result<String, Missing> {
     Ok(format!("{} (build {hash}) on {}", client()?.platform, Isa::host().name))
 }
 
-/// Which plugin it is, for cache keys: plugins name no version of their own.
+/// The identity of the plugin, for cache keys: plugins report no version.
 fn identity() -> String {
     let facts = path().and_then(|p| Some((std::fs::metadata(&p).ok()?, p)));
     facts.map_or_else(String::new, |(m, p)| format!("{} {} {:?}", p.display(), m.len(), m.modified().ok()))
@@ -101,7 +101,7 @@ fn identity() -> String {
 /// programs down, else compiled now.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's error.
 pub fn program(client: &Arc<Client>, text: &str, devices: &[usize]) -> Result<LoadedExecutable, PluginError> {
     let key = [FORMAT, identity().as_str(), &client.platform, &format!("{devices:?}"), text].join("\0");
     let key = blake3::hash(key.as_bytes());

@@ -1,4 +1,4 @@
-//! What samples of the list do not reach: ties, NaN, tables with equal keys, empty tables, indices that are out of range.
+//! Cases that the samples do not cover: ties, NaN, tables with equal keys, empty tables, indices out of range.
 
 mod common;
 
@@ -21,7 +21,7 @@ use of_xla::{Client, Xla};
 use common::support::{self, one_op};
 use common::{run, verified};
 
-/// Results of ops beside the interpreter's; MLIR has a look at all modules when this is dropped.
+/// Compares ops with the interpreter; MLIR verifies all modules when this is dropped.
 struct Cases {
     client: Arc<Client>,
     modules: Vec<(String, String)>,
@@ -65,7 +65,7 @@ fn of<T: of_ir::Element>(dims: &[usize], values: &[T]) -> Tensor {
 }
 
 #[test]
-fn determinants_of_what_is_hard_to_eliminate() {
+fn determinants_of_ill_conditioned_matrices() {
     let Some(mut cases) = Cases::new() else { return };
     let nan = f32::NAN;
     let inf = f32::INFINITY;
@@ -90,7 +90,7 @@ fn determinants_of_what_is_hard_to_eliminate() {
 }
 
 #[test]
-fn elements_go_where_indices_say_and_nowhere_else() {
+fn gathers_and_scatters_follow_their_indices() {
     let Some(mut cases) = Cases::new() else { return };
     let x = of(&[1, 1, 2, 2], &[1f32, 2., 3., 4.]);
     let at = of(&[1, 1, 2, 2], &[5i64, 7, 13, 15]);
@@ -113,7 +113,7 @@ fn elements_go_where_indices_say_and_nowhere_else() {
 }
 
 #[test]
-fn keys_are_found_where_they_are_and_the_last_of_equal_ones_counts() {
+fn key_lookup_prefers_the_last_equal_key() {
     let Some(mut cases) = Cases::new() else { return };
     let default = of(&[1], &[-1f32]);
     let nan = f32::NAN;
@@ -183,7 +183,7 @@ fn forest(r: &mut Rng, aggregate: &str) -> TreeEnsemble {
 }
 
 #[test]
-fn trees_of_all_kinds_vote() {
+fn tree_ensembles_match_the_interpreter() {
     let Some(mut cases) = Cases::new() else { return };
     for seed in 0..16u64 {
         let mut r = Rng::new(seed);
@@ -200,7 +200,7 @@ fn trees_of_all_kinds_vote() {
 }
 
 #[test]
-fn classes_are_coupled_until_each_row_is_at_its_end() {
+fn pairwise_coupling_iterates_until_each_row_converges() {
     let Some(mut cases) = Cases::new() else { return };
     for classes in [2, 3, 5, 9] {
         let pairs = classes * (classes - 1) / 2;
@@ -215,7 +215,7 @@ fn classes_are_coupled_until_each_row_is_at_its_end() {
 }
 
 #[test]
-fn runs_of_items_are_counted() {
+fn ngrams_are_counted() {
     let Some(mut cases) = Cases::new() else { return };
     for seed in 0..12u64 {
         let mut r = Rng::new(seed);
@@ -244,9 +244,9 @@ fn runs_of_items_are_counted() {
     cases.done();
 }
 
-/// More of them than the generator makes before its state turns, and again.
+/// More numbers than one generation of the state yields, twice.
 #[test]
-fn random_numbers_are_those_of_the_seed() {
+fn random_numbers_match_the_seed() {
     let Some(mut cases) = Cases::new() else { return };
     for (count, seed) in [(1, 0), (311, 1), (312, -1), (313, 1 << 40), (2000, 7)] {
         let shape = Tensor::from_i64s(&[count, 1]);
@@ -272,7 +272,7 @@ fn random_numbers_are_those_of_the_seed() {
 }
 
 #[test]
-fn transforms_are_of_any_length_and_along_any_axis() {
+fn fourier_transforms_of_any_length_and_axis() {
     let Some(mut cases) = Cases::new() else { return };
     for (n, inverse, onesided) in [
         (1, false, false),
@@ -328,7 +328,7 @@ fn images_of_blocks_grids_and_choices() {
 }
 
 #[test]
-fn scans_go_both_ways_along_any_axis() {
+fn scans_run_forward_and_backward_along_any_axis() {
     let Some(client) = common::client() else { return };
     // One input forward along its last axis, one backward along its first; one output of either kind. What both read outside is
     // captured, its maximum is taken inside and the index of a gather is checked.

@@ -1,4 +1,4 @@
-//! Every op that XLA takes against the interpreter, on the samples of the op; a snapshot says which ops it takes.
+//! Every op that XLA supports against the interpreter, on the op's samples; a snapshot lists the supported ops.
 
 mod common;
 
@@ -12,7 +12,7 @@ use of_xla::Xla;
 
 use common::{run, verified};
 
-/// The interpreter rounds once, XLA each step of a series and each term of a sum.
+/// The interpreter rounds once; XLA rounds each term of a series or sum.
 const ROUNDING: Tolerance = Tolerance { of_largest: 2e-5, of_largest_16_bit: 8e-3, ..Tolerance::EXACT };
 
 /// Ops that multiply an element by a zero of their own, or do not where the interpreter does: infinity becomes NaN.
@@ -22,7 +22,7 @@ const MULTIPLIES_BY_ZERO: [&str; 4] = ["of.conv_transpose", "of.dft", "of.resize
 const SEEDS: u64 = 8;
 const WITH_EXTREMES: u64 = 4;
 
-/// Calls `check` for each sample of each op that is taken, and gives what is taken.
+/// Calls `check` for each sample of each supported op, and returns the supported ops.
 fn each_taken(mut check: impl FnMut(&'static str, u64, &dyn of_ops::Op, &of_ir::Func, &[of_ops::Value])) -> Claims {
     let mut claims = Claims::default();
     for (decl, seed, sample) in op::samples(SEEDS).filter(|(d, ..)| !d.traits().effect && !d.traits().terminator) {

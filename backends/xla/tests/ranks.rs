@@ -1,4 +1,4 @@
-//! Ranks whose regions are one program: what passes between them is a collective of it.
+//! Ranks whose subgraphs are one program: transfers between them are its collectives.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn shared(plan: &PlanFile) -> Vec<String> {
 }
 
 #[test]
-fn any_layout_becomes_any_other() {
+fn every_pair_of_layouts_is_converted() {
     if common::client().is_none() {
         return;
     }
@@ -88,7 +88,7 @@ fn any_layout_becomes_any_other() {
 
 /// Of all types but bools, which are not combined; the first axis has as many elements on both ranks.
 #[test]
-fn values_become_parts_of_partial_ones() {
+fn values_become_partial_values() {
     if common::client().is_none() {
         return;
     }
@@ -119,7 +119,7 @@ fn a_network_is_one_program_of_all_ranks() {
 }
 
 #[test]
-fn ranks_of_other_programs_meet_on_the_host() {
+fn ranks_with_different_programs_exchange_on_the_host() {
     if common::client().is_none() {
         return;
     }
@@ -141,9 +141,9 @@ fn ranks_of_other_programs_meet_on_the_host() {
     compare("slices of several sizes", &uneven, &plan);
 }
 
-/// A maximum of which one rank's part is NaN is NaN on all ranks.
+/// A maximum is NaN on all ranks if one rank's part is NaN.
 #[test]
-fn what_is_combined_keeps_what_is_no_number() {
+fn all_reduce_propagates_nan() {
     if common::client().is_none() {
         return;
     }
@@ -188,11 +188,11 @@ fn what_is_combined_keeps_what_is_no_number() {
 }
 
 #[test]
-fn a_rank_that_fails_stops_those_that_run_with_it() {
+fn a_failing_rank_stops_its_clique() {
     if common::client().is_none() {
         return;
     }
-    // Row 9 of 8 is asked for by the rank that has the last index, in native code.
+    // Only the rank that has the last index reads row 9 of 8, in native code.
     let text = r#"
 func @main(%t: tensor<8x6xf32, #of.sbp<@m, [B]>>, %i: tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> (tensor<4x6xf32, #of.sbp<@m, [B]>>) {
   %g = of.gather %t, %i {axis = 0} : (tensor<8x6xf32, #of.sbp<@m, [B]>>, tensor<4xi64, #of.sbp<@m, [S(0)]>>) -> tensor<4x6xf32, #of.sbp<@m, [S(0)]>>

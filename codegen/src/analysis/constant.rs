@@ -1,8 +1,8 @@
-//! Constants that are one number.
+//! Constants with a single value.
 
 use of_ir::{Elements, Graph, ValueId};
 
-/// The value of a constant with one element, or all of whose few elements are equal, where a float holds it exactly.
+/// The value of a constant with one element, or with few and equal elements, if f64 represents it exactly.
 pub fn number(g: &Graph, v: ValueId) -> Option<f64> {
     const FEW: usize = 4096;
     let t = g.constant(v)?;

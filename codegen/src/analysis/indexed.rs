@@ -1,6 +1,6 @@
-//! Specifications of ops that compute or read indices, and of ops that walk along an axis.
+//! Specifications of indexed ops and of ops that scan along an axis.
 //!
-//! [`kernel`] is the claim: it maps an op to its kernel specification, or says why there is none.
+//! [`kernel`] is the claim: it maps an op to its kernel specification, or to the reason why there is none.
 
 use of_ir::{DType, Graph, OpId, Type, ValueId};
 use of_ops::OpSpec;
@@ -22,18 +22,18 @@ use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarge
 use crate::kernel::nest::Nest;
 use crate::kernel::walk::{Axis, Walk, WalkKind};
 
-/// More elements than this are better sorted than kept in order one by one.
+/// Above this k, sorting beats insertion into an ordered list.
 const MOST_KEPT: usize = 256;
 
-/// Whether an op has a kernel here, or why not.
+/// Whether this module has a kernel for an op.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why there is none.
 pub fn claims(g: &Graph, op: OpId) -> Result<(), String> {
     kernel(g, op).map(|_| ())
 }
 
-/// The operands that the kernel of an op reads: all arguments but the last ones, its results.
+/// The operands that the kernel of an op reads: its first arguments; the results follow them.
 pub fn reads(g: &Graph, op: OpId) -> Vec<ValueId> {
     let data = g.op(op);
     let given = |list: &[usize]| {
@@ -51,7 +51,7 @@ pub fn reads(g: &Graph, op: OpId) -> Vec<ValueId> {
 /// The loop nest of an op.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why there is none.
 pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
     let o = Operands { g, op };
     match g.op(op).name() {
@@ -83,7 +83,7 @@ pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
     }
 }
 
-/// An op and what its kernel needs of its operands.
+/// An op, its operands' types and extents.
 struct Operands<'a> {
     g: &'a Graph,
     op: OpId,
@@ -115,7 +115,7 @@ impl Operands<'_> {
         self.dtype(i).bits().map_or(4, |b| b / 8)
     }
 
-    /// The type of operand `i`, whose elements are computed with as numbers.
+    /// The type of operand `i`, whose elements the kernel computes with.
     fn number(&self, i: usize) -> Result<DType, String> {
         match self.dtype(i) {
             d @ (DType::F16 | DType::BF16) => Err(format!("numbers of type {d} have no native code yet")),
@@ -123,7 +123,7 @@ impl Operands<'_> {
         }
     }
 
-    /// The numbers of operand `i`, where they are constants or follow from extents.
+    /// The values of operand `i`, if constant or derived from extents.
     fn known(&self, i: usize) -> Result<Vec<Extent>, String> {
         let dims =
             self.g.dims_value(self.value(i)).ok_or_else(|| format!("operand {i} is not known before the run"))?;
@@ -141,7 +141,7 @@ fn gather_elements(o: &Operands<'_>) -> Result<Nest, String> {
     Ok(Nest::Indexed(Indexed::GatherElements { from, to, axis, index: o.dtype(1), bytes: o.bytes(0) }))
 }
 
-/// How many axes the last extent of the indices names.
+/// Number of axes that an index tuple addresses.
 fn named(indices: &[Extent]) -> Result<usize, String> {
     indices.last().and_then(Extent::number).ok_or_else(|| "how many axes an index names is not known".into())
 }
@@ -154,7 +154,7 @@ fn gather_nd(o: &Operands<'_>) -> Result<Nest, String> {
     Ok(Nest::Indexed(Indexed::GatherSlices { from, indices, batch, named, index: o.dtype(1), bytes: o.bytes(0) }))
 }
 
-/// Padding with elements of the tensor itself.
+/// Padding with elements of the tensor.
 fn pad(o: &Operands<'_>) -> Result<Nest, String> {
     let (from, to) = (o.dims(0), o.result());
     let mode = o.attrs::<Pad>()?.mode;
@@ -199,7 +199,7 @@ fn one_hot(o: &Operands<'_>) -> Result<Nest, String> {
     Ok(Nest::Indexed(Indexed::OneHot { outer, depth, inner, index, bytes: o.bytes(2) }))
 }
 
-/// How an update combines with what is there, and whether kernels do that for elements of this type.
+/// The reduction of updates into existing elements, if kernels support it for this type.
 fn combine(o: &Operands<'_>, reduction: &str) -> Result<Option<Reduce>, String> {
     if reduction == "none" {
         return Ok(None);
@@ -248,7 +248,7 @@ fn cumulative_sum(o: &Operands<'_>) -> Result<Nest, String> {
     Ok(Nest::Walk(Walk { axis, dtype: o.number(0)?, kind }))
 }
 
-/// Reductions of integers along neighbouring axes; those of floats fuse.
+/// Reductions of integers along adjacent axes; those of floats fuse.
 fn reduce(o: &Operands<'_>) -> Result<Nest, String> {
     let (dims, dtype) = (o.dims(0), o.dtype(0));
     if !dtype.is_int() || dtype.int_range().is_none() {
@@ -267,7 +267,7 @@ fn reduce(o: &Operands<'_>) -> Result<Nest, String> {
     Ok(Nest::Walk(Walk { axis, dtype: o.number(0)?, kind: WalkKind::Fold(reduce_kind(o.g.op(o.op).name())) }))
 }
 
-/// The reduction that an op of this name does.
+/// The reduction kind of the op with this name.
 pub fn reduce_kind(name: &str) -> Reduce {
     match name {
         ReduceMax::NAME => Reduce::Max,

@@ -1,4 +1,4 @@
-//! Analyses of the graph: the role of each op, and its kernel specification if it has a kernel of its own.
+//! Analyses of the graph: the role of each op, and the specification of its kernel if it has a separate one.
 //!
 //! A claim is a pure function from an op to a specification of the kernel IR, or to the reason why there is none.
 

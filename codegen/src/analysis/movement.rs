@@ -15,7 +15,7 @@ use crate::kernel::space::row_major;
 /// The kernel of a movement op.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why there is none.
 pub fn movement(g: &Graph, op: OpId) -> Result<Nest, String> {
     let data = g.op(op);
     let (x, y) = (data.operands[0], data.results[0]);
@@ -88,11 +88,11 @@ fn ints(g: &Graph, op: OpId, i: usize) -> Option<Vec<i64>> {
     if *g.ty(v) == Type::None { None } else { g.constant(v)?.to_i64s() }
 }
 
-/// First element and distances of a slice of a value with these extents and distances; ONNX's rules for negative and
-/// out-of-range bounds.
+/// Offset and strides of a slice of a value with these extents and strides, by ONNX's rules for negative and out-of-range
+/// bounds.
 ///
 /// # Errors
-/// When its bounds are not known, or whether they count from the end.
+/// When its bounds or their signs are unknown.
 pub fn slice(g: &Graph, op: OpId, from: &[Extent], own: &[Extent]) -> Result<(Extent, Vec<Extent>), String> {
     let starts = bounds(g, g.op(op).operands[1]).ok_or("its bounds are not known")?;
     let axes = ints(g, op, 3).unwrap_or_else(|| (0..starts.len() as i64).collect());
@@ -116,7 +116,7 @@ pub fn slice(g: &Graph, op: OpId, from: &[Extent], own: &[Extent]) -> Result<(Ex
     Ok((first, steps))
 }
 
-/// The numbers that an operand holds, where they are constants or follow from extents.
+/// The values of an operand, if constant or derived from extents.
 fn bounds(g: &Graph, v: ValueId) -> Option<Vec<Extent>> {
     Some(g.dims_value(v)?.into_iter().map(Extent::from).collect())
 }

@@ -1,4 +1,4 @@
-//! The specification of max pools that also give the positions of the maxima.
+//! The specification of max pools that also return the positions of the maxima.
 
 use of_ir::{DType, Graph, OpId};
 use of_ops::list::as_op;
@@ -12,7 +12,7 @@ use crate::kernel::window::Axis;
 /// The kernel of a max pool with positions: samples and channels are the outer axes.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why there is none.
 pub fn arg_max(g: &Graph, op: OpId) -> Result<Nest, String> {
     let (x, y) = (g.op(op).operands[0], g.op(op).results[0]);
     let pool: MaxPool = as_op(g, op).ok_or("its attributes do not decode")?;

@@ -1,6 +1,6 @@
 //! The specification of `of.resize`.
 //!
-//! Where extents are known, tables say which elements make one of the result; where they are open, the kernel computes it.
+//! With known extents, tables list the input elements of each result element; with open extents, the kernel computes them.
 
 use of_ir::{DType, Graph, OpId};
 use of_ops::list::as_op;
@@ -10,19 +10,19 @@ use crate::kernel::extent::{self, Extent};
 use crate::kernel::indexed::{Indexed, TapTable, filter_taps};
 use crate::kernel::nest::Nest;
 
-/// Most elements that make one; more are better combined axis by axis.
+/// Maximum input elements of one result element; with more, resizing axis by axis is faster.
 const MOST_TAPS: usize = 16;
 
 /// The kernel of `of.resize`.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why there is none.
 pub fn resize(g: &Graph, op: OpId) -> Result<Nest, String> {
     let data = g.op(op);
     let r: Resize = as_op(g, op).ok_or("its attributes do not decode")?;
     let from = extent::of_value(g, data.operands[0]);
     let Some(dims) = extent::numbers(&from) else { return open(g, op, &r, &from) };
-    // Roi, scales and sizes: left out, empty or constant.
+    // Roi, scales and sizes must be absent, empty or constant.
     let constant = |i: usize| match data.operands.get(i).filter(|v| g.ty(**v).as_tensor().is_some()) {
         Some(v) => match g.constant(*v) {
             Some(t) => Ok(Some(t).filter(|t| !t.is_empty())),
@@ -66,7 +66,7 @@ pub fn resize(g: &Graph, op: OpId) -> Result<Nest, String> {
     Ok(Nest::Indexed(Indexed::ResizeByTable { from, to, axes, bytes }))
 }
 
-/// The kernel where an extent is only known when it runs.
+/// The kernel where an extent is known only at run time.
 fn open(g: &Graph, op: OpId, r: &Resize, from: &[Extent]) -> Result<Nest, String> {
     let data = g.op(op);
     let to = extent::of_value(g, data.results[0]);

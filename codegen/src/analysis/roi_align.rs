@@ -11,7 +11,7 @@ use crate::kernel::roi_align::RoiAlign;
 /// The kernel of `of.roi_align`.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why there is none.
 pub fn roi_align(g: &Graph, op: OpId) -> Result<Nest, String> {
     let data = g.op(op);
     let r: nn::RoiAlign = as_op(g, op).ok_or("its attributes do not decode")?;

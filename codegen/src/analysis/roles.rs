@@ -1,4 +1,4 @@
-//! The role of each op in code generation: fused, a kernel of its own, or left to the reference backend with a reason.
+//! The role of each op in code generation: fused, a separate kernel, or left to a backend with a reason.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,44 +21,43 @@ use crate::extract::read_by;
 use crate::kernel::body::{Body, Node};
 use crate::kernel::{expr, extent};
 
-/// What an op is to the fusion.
+/// The role of an op in fusion.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Role {
-    /// No code of its own: constants, `of.none`, the terminator.
+    /// No code: constants, `of.none`, the terminator.
     Nothing,
     /// The same bytes under another type.
     Alias,
     /// An elementwise function.
     Map(ScalarOp),
-    /// A reduction over the last axes, of which there are `.0`, that keeps them as 1.
+    /// A reduction over the last `.0` axes that keeps them as 1.
     RowReduce(usize),
     /// A kernel with an epilogue: contraction, pooling.
     Anchor,
-    /// A kernel of its own: data movement, other reductions.
+    /// A separate kernel: data movement, other reductions.
     Single,
     /// Control flow whose regions are programs of the plan.
     Control,
-    /// A rank's share in a transfer between ranks.
+    /// A rank's share of a transfer between ranks.
     Transfer,
     /// Left to the reference backend, with the reason.
     Reference(String),
 }
 
-/// What every op of a region is, and the symbols of its extents.
+/// The role of every op of a region, and the symbols of its extents.
 pub struct Roles {
     roles: HashMap<OpId, Role>,
-    /// Symbols whose values are known during the run, in the order in which they become so.
+    /// Symbols that are bound at run time, in binding order.
     pub symbols: Vec<Arc<str>>,
-    /// The value that tells each symbol's value, and the op that it is a result of, where it is no input.
+    /// The value that binds each symbol, and the op that defines it unless it is an input.
     bound_by: HashMap<Arc<str>, (ValueId, Option<OpId>)>,
 }
 
 impl Roles {
-    /// Finds the role of every op of `region`, which gets `inputs`.
+    /// Finds the role of every op of `region`, whose inputs are `inputs`.
     ///
-    /// An extent with a symbol is known at run time when an input has the symbol as an extent, or the result of an op
-    /// that runs before: native code computes with it. An op whose results have symbols that nothing tells yet runs on a
-    /// backend, which tells them.
+    /// A symbol is bound at run time when it is an extent of an input, or of the result of an op that runs before: native code
+    /// then computes with it. An op whose results have unbound symbols runs on a backend, which binds them.
     pub fn of(graph: &Graph, region: RegionId, inputs: &[ValueId]) -> Roles {
         let mut r = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
         for v in inputs {
@@ -82,18 +81,18 @@ impl Roles {
         self.roles.get(&op).unwrap_or(&NOTHING)
     }
 
-    /// The place of a symbol in the table that kernels get.
+    /// The index of a symbol in the array that kernels receive.
     pub fn index(&self, symbol: &str) -> usize {
         self.symbols.iter().position(|s| &**s == symbol).unwrap_or(usize::MAX)
     }
 
-    /// Whether every symbol of `ty` is known at run time, and its rank.
+    /// Whether the rank of `ty` is known, and every symbol is bound at run time.
     pub fn knows(&self, ty: &Type) -> bool {
         let shape = ty.as_tensor().and_then(|t| t.shape.as_ref());
         shape.is_some_and(|s| s.iter().flat_map(Dim::symbols).all(|s| self.symbols.contains(&s)))
     }
 
-    /// Ops that must run before `op` because they tell the extents of its operands and results.
+    /// Ops that must run before `op` because they bind symbols of its operands and results.
     pub fn binders(&self, graph: &Graph, op: OpId) -> Vec<OpId> {
         let data = graph.op(op);
         let values = data.operands.iter().chain(&data.results);
@@ -101,12 +100,12 @@ impl Roles {
         symbols.filter_map(|s| self.bound_by.get(&s)?.1).filter(|o| *o != op).collect()
     }
 
-    /// The value that tells a symbol.
+    /// The value that binds a symbol.
     pub fn binder(&self, symbol: &str) -> Option<ValueId> {
         self.bound_by.get(symbol).map(|(v, _)| *v)
     }
 
-    /// Whether the kernel of `op` only writes numbers that follow from extents.
+    /// Whether the kernel of `op` only writes values derived from extents.
     pub fn is_shape(&self, graph: &Graph, op: OpId) -> bool {
         let data = graph.op(op);
         let [y] = data.results[..] else { return false };
@@ -132,7 +131,7 @@ impl Roles {
         if control(graph, op).is_some() {
             return Role::Control;
         }
-        // A reshape reads no memory: its shape, which is empty for a scalar, is known.
+        // A reshape does not read its shape operand, which is known.
         let read = if data.name() == Reshape::NAME { 1 } else { data.operands.len() };
         let known = data.operands[..read].iter().chain(&data.results).try_for_each(|v| self.check_type(graph, *v));
         match known.and_then(|()| claim(graph, op)) {
@@ -141,7 +140,7 @@ impl Roles {
         }
     }
 
-    /// Takes down the symbols that are an extent of `v`.
+    /// Records `v` as the binder of the symbols that are extents of it.
     fn bind(&mut self, graph: &Graph, v: ValueId, op: Option<OpId>) {
         let Some(shape) = graph.ty(v).as_tensor().and_then(|t| t.shape.as_ref()) else { return };
         for s in shape.iter().filter_map(Dim::as_symbol) {
@@ -152,7 +151,7 @@ impl Roles {
         }
     }
 
-    /// Ops whose results nothing reads at run time have no role: shape computations whose results are known as symbols.
+    /// Removes the role of ops whose results have no readers at run time: shape computations whose results are known as symbols.
     fn drop_unread(&mut self, graph: &Graph, outputs: &[ValueId], order: &[OpId]) {
         let mut read: HashSet<ValueId> = outputs.iter().copied().collect();
         for op in order.iter().rev() {
@@ -189,7 +188,7 @@ impl Roles {
         }
     }
 
-    /// Whether kernels can hold a value: its extents are known when they run, and its element type is one of C.
+    /// Checks that kernels can hold a value: its extents are known when they run, and C has its element type.
     fn check_type(&self, g: &Graph, v: ValueId) -> Result<(), String> {
         match g.ty(v) {
             Type::None => Ok(()),
@@ -212,20 +211,20 @@ impl Roles {
     }
 }
 
-/// Whether ranks meet at an op: a transfer, or what has one inside.
+/// Whether ranks rendezvous at an op: a transfer, or an op with one in its regions.
 pub fn is_rendezvous(g: &Graph, op: OpId) -> bool {
     let data = g.op(op);
     data.name() == Transfer::NAME
         || data.regions.iter().flat_map(|r| g.region_ops(*r)).any(|inner| is_rendezvous(g, inner))
 }
 
-/// How an op runs its regions, where these become programs of the plan.
+/// The control-flow kind of an op whose regions become programs of the plan.
 pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
     let data = g.op(op);
     match data.name() {
         If::NAME => Some(ControlKind::If),
         Loop::NAME => {
-            // Stacks are made of bytes.
+            // Only tensors of whole-byte elements can be stacked.
             let carried = data.operands.len().saturating_sub(2);
             let bytes = |v: &ValueId| g.ty(*v).as_tensor().is_some_and(|t| t.dtype.bits().is_some_and(|b| b >= 8));
             data.results.iter().skip(carried).all(bytes).then_some(ControlKind::Loop)
@@ -234,10 +233,10 @@ pub fn control(g: &Graph, op: OpId) -> Option<ControlKind> {
     }
 }
 
-/// Whether an op of fixed extents has a kernel, alone or fused with others.
+/// Whether an op of fixed extents has a kernel, separate or fused.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why there is none.
 pub fn fixed(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
     let none = Roles { roles: HashMap::new(), symbols: Vec::new(), bound_by: HashMap::new() };
@@ -309,7 +308,7 @@ fn claim(g: &Graph, op: OpId) -> Result<Role, String> {
     }
 }
 
-/// Whether the given operands are constants or follow from extents.
+/// Checks that the given operands are constants or derived from extents.
 fn derived(g: &Graph, op: OpId, operands: std::ops::Range<usize>) -> Result<(), String> {
     for i in operands {
         if g.dims_value(g.op(op).operands[i]).is_none() {
@@ -319,7 +318,7 @@ fn derived(g: &Graph, op: OpId, operands: std::ops::Range<usize>) -> Result<(), 
     Ok(())
 }
 
-/// Whether the given operands are constants.
+/// Checks that the given operands are constants.
 fn known(g: &Graph, op: OpId, operands: std::ops::Range<usize>) -> Result<(), String> {
     let data = g.op(op);
     for i in operands {
@@ -331,7 +330,7 @@ fn known(g: &Graph, op: OpId, operands: std::ops::Range<usize>) -> Result<(), St
     Ok(())
 }
 
-/// Reductions over the last axes join rows; others are kernels of their own.
+/// Reductions over the last axes fuse into rows; others are separate kernels.
 fn reduction(g: &Graph, op: OpId) -> Result<Role, String> {
     let data = g.op(op);
     let keeps = data.attrs.typed::<bool>("keepdims").unwrap_or(false);
@@ -353,7 +352,7 @@ fn reduction(g: &Graph, op: OpId) -> Result<Role, String> {
     Ok(if trailing { Role::RowReduce(inner) } else { Role::Single })
 }
 
-/// The axes that a reduction with constant axes removes, sorted.
+/// The axes that a reduction with constant axes reduces, sorted.
 pub fn reduced_axes(g: &Graph, op: OpId, rank: usize) -> Vec<usize> {
     let data = g.op(op);
     let noop = data.attrs.typed::<bool>("noop_with_empty_axes").unwrap_or(false);
@@ -372,7 +371,7 @@ pub fn conv_of(g: &Graph, op: OpId) -> Option<Conv> {
     })
 }
 
-/// Whether `op` is a convolution whose channels have filters of their own: a window, no product.
+/// Whether `op` is a depthwise convolution, which is a window kernel and no contraction.
 pub fn is_depthwise(g: &Graph, op: OpId) -> bool {
     let filters = |w: ValueId| g.ty(w).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
     conv_of(g, op).is_some_and(|c| {
@@ -381,7 +380,7 @@ pub fn is_depthwise(g: &Graph, op: OpId) -> bool {
     })
 }
 
-/// Whether an integer product multiplies bytes by known signed bytes. Passes turn zero points into corrections.
+/// Checks that an integer contraction multiplies bytes by constant signed bytes. Passes turn zero points into corrections.
 fn bytes(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
     if data.operands[2..].iter().any(|v| *g.ty(*v) != Type::None) {
@@ -448,7 +447,7 @@ fn pool(g: &Graph, op: OpId) -> Result<Role, String> {
         _ => return Err("the rank of its input is not known".into()),
     };
     let windows = windows.map_err(|e| e.message)?.windows;
-    // Others are joined with samples or channels.
+    // Other axes are merged with samples or channels.
     let rank = windows.input.len();
     let moves = |a: &usize| !windows.is_still(*a);
     let (first, last) = ((0..rank).find(moves), (0..rank).rfind(moves));

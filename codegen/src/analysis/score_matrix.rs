@@ -1,6 +1,6 @@
-//! Tables of rows by keys that need not be in memory: two products have their extents, elementwise ops compute others of
-//! these, and products alone read those. So is the gradient of attention: its weights are computed again of what they came
-//! from and of what the forward ops kept of each row, and tiles of them are multiplied as soon as they are there.
+//! Finds score matrices (rows by keys) that need not be materialised: two contractions and elementwise ops compute them, and
+//! only contractions read the result. The gradient of attention has this form. Its weights are recomputed from the scores and
+//! from the row values that the forward ops stored, and each tile is multiplied as soon as it is computed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -16,48 +16,48 @@ use crate::kernel::attention::MatrixLayout;
 use crate::kernel::extent;
 use crate::kernel::extent::Extent;
 
-/// Elementwise ops of a table at most.
+/// Maximum number of elementwise ops of a score matrix.
 const LONGEST: usize = 48;
 
-/// Two products, what is computed of them, and the products that read that.
+/// Two contractions, the elementwise ops on their results, and the contractions that read those.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ScoreMatrix {
-    /// The products that have its extents, in the order of the region.
+    /// The contractions that compute values of its extents, in the order of the region.
     pub products: [OpId; 2],
-    /// Elementwise ops over it, in the order of the region.
+    /// Elementwise ops of its extents, in the order of the region.
     pub maps: Vec<OpId>,
-    /// What reads it.
+    /// The contractions that read it.
     pub sums: Vec<Sum>,
-    /// Ops of it that others need too, in the order of the region.
+    /// Its ops with other readers, in the order of the region.
     pub shared: Vec<OpId>,
 }
 
-/// A product of a matrix, or of a transposed one, with an operand of one of its products.
+/// A contraction of the matrix, or of its transpose, with an operand of one of its contractions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sum {
-    /// The product.
+    /// The contraction.
     pub op: OpId,
-    /// What it reads of the matrix.
+    /// The value of the matrix that it reads.
     pub value: ValueId,
-    /// What transposes that before, if anything.
+    /// The transpose before it, if any.
     pub transpose: Option<OpId>,
-    /// Which of its operands that is.
+    /// Index of the matrix among its operands.
     pub operand: usize,
-    /// Whether rows are added up rather than keys.
+    /// Whether it sums over rows; otherwise over keys.
     pub over_rows: bool,
-    /// Whose operand the other one is.
+    /// The contraction of the matrix that shares the other operand.
     pub factor: usize,
-    /// What transposes the result, if nothing else reads it.
+    /// The transpose of the result, if it is the only reader.
     pub moved_by: Option<OpId>,
 }
 
 impl Sum {
-    /// Whether the result has the lines that the sums are for as its last axis.
+    /// Whether the last axis of the result is the one that the sums do not reduce.
     pub fn across(&self) -> bool {
         self.operand == 1
     }
 
-    /// The operand that is no matrix.
+    /// The operand that is not the matrix.
     pub fn other(&self, g: &Graph) -> ValueId {
         g.op(self.op).operands[1 - self.operand]
     }
@@ -70,20 +70,20 @@ impl ScoreMatrix {
         self.products.iter().chain(&self.maps).copied().chain(sums).collect()
     }
 
-    /// Operands of products that lie in memory: who reads which.
+    /// Operands that its contractions read from memory: op and operand index.
     pub fn reads(&self) -> Vec<(OpId, usize)> {
         let products = self.products.iter().flat_map(|p| [(*p, 0), (*p, 1)]);
         products.chain(self.sums.iter().map(|s| (s.op, 1 - s.operand))).collect()
     }
 
-    /// What moves its operands, where strides can express it.
+    /// The movements of its operands that strides can express.
     pub fn movements(&self, g: &Graph, roles: &Roles) -> Vec<OpId> {
         let views = self.reads().into_iter().map(|(op, i)| View::of(g, roles, g.op(op).operands[i]));
         views.flat_map(|v| v.ops).collect()
     }
 }
 
-/// The tables of a region, those with shared ops too.
+/// The score matrices of a region, including those with shared ops.
 pub fn find(g: &Graph, region: RegionId, roles: &Roles) -> Vec<ScoreMatrix> {
     let order: Vec<OpId> = g.region_ops(region).collect();
     let f = Finder { g, roles, position: order.iter().copied().zip(0..).collect() };
@@ -104,7 +104,7 @@ struct Finder<'a> {
     position: HashMap<OpId, usize>,
 }
 
-/// What a value of a table is computed of.
+/// The ops that compute a value of a score matrix.
 #[derive(Default)]
 struct Inputs {
     products: BTreeSet<(usize, OpId)>,
@@ -124,7 +124,7 @@ impl Finder<'_> {
         *self.roles.get(op) == Role::Anchor && data.name() == MatMul::NAME && data.results.iter().all(f32s)
     }
 
-    /// The op that swaps the last two axes of another value to make `v`, and that value.
+    /// The op that swaps the last two axes of another value to compute `v`, and that value.
     fn transposed(&self, v: ValueId) -> Option<(OpId, ValueId)> {
         let op = self.g.def_op(v)?;
         self.is_transpose(op).then(|| (op, self.g.op(op).operands[0]))
@@ -138,7 +138,7 @@ impl Finder<'_> {
         *self.roles.get(op) == Role::Single && t.permutation(rank).is_ok_and(swapped)
     }
 
-    /// The table that product `op` reads, if two products are behind that.
+    /// The score matrix that contraction `op` reads, if two contractions compute it.
     fn matrix_read_by(&self, op: OpId) -> Option<ScoreMatrix> {
         if !self.is_product(op) {
             return None;
@@ -147,7 +147,7 @@ impl Finder<'_> {
         operands.map(|v| self.transposed(*v).map_or(*v, |(_, x)| x)).find_map(|x| self.matrix(x))
     }
 
-    /// The table that `x` belongs to.
+    /// The score matrix that `x` belongs to.
     fn matrix(&self, x: ValueId) -> Option<ScoreMatrix> {
         let space = self.dims(x);
         let b = self.inputs(x, &space)?;
@@ -155,7 +155,7 @@ impl Finder<'_> {
         let products = [first, second];
         let maps: Vec<OpId> = b.maps.iter().map(|m| m.1).collect();
         let inside: HashSet<OpId> = products.iter().chain(&maps).copied().collect();
-        // What the table needs comes before it, such as the result of the forward pass.
+        // Operands from outside must be computed before it, such as the result of the forward pass.
         let operands = products.iter().flat_map(|p| self.g.op(*p).operands.iter().copied());
         let before = self.needed(b.loads.iter().copied().chain(operands), self.position[&first]);
         let mut sums = Vec::new();
@@ -176,12 +176,12 @@ impl Finder<'_> {
         let mut matrix = ScoreMatrix { products, maps, sums, shared: Vec::new() };
         let all: HashSet<OpId> = matrix.ops().into_iter().collect();
         matrix.shared = self.shared(&inside, &all);
-        // One of the products is the table's alone: else all of it is computed elsewhere anyway.
+        // At least one of the contractions must have no other readers: otherwise both are computed anyway.
         let own = matrix.products.iter().any(|p| !matrix.shared.contains(p));
         (own && !matrix.sums.is_empty()).then_some(matrix)
     }
 
-    /// What `x` is computed of over its own extents.
+    /// The ops of the same extents that compute `x`.
     fn inputs(&self, x: ValueId, space: &[Extent]) -> Option<Inputs> {
         let [.., rows, keys] = space else { return None };
         if rows.is(1) || keys.is(1) {
@@ -212,7 +212,7 @@ impl Finder<'_> {
         Some(b)
     }
 
-    /// The ops from position `from` on that `values` need.
+    /// The ops from position `from` on that `values` depend on.
     fn needed(&self, values: impl Iterator<Item = ValueId>, from: usize) -> HashSet<OpId> {
         let (mut out, mut open) = (HashSet::new(), values.collect::<Vec<_>>());
         while let Some(v) = open.pop() {
@@ -224,7 +224,7 @@ impl Finder<'_> {
         out
     }
 
-    /// Ops `inside` a table that ops other than `all` of it need, in order.
+    /// Ops `inside` a score matrix with users outside of `all` its ops, in order.
     fn shared(&self, inside: &HashSet<OpId>, all: &HashSet<OpId>) -> Vec<OpId> {
         let mut out: BTreeSet<(usize, OpId)> = BTreeSet::new();
         let used = |op: &&OpId| self.g.uses(self.g.op(**op).results[0]).iter().any(|u| !all.contains(&u.op));
@@ -238,7 +238,7 @@ impl Finder<'_> {
         out.into_iter().map(|o| o.1).collect()
     }
 
-    /// Product `op` as a sum of `value` of a matrix, which is its operand with this number.
+    /// Contraction `op` as a sum over `value` of a score matrix, which is its operand `operand`.
     fn sum(
         &self,
         op: OpId,
@@ -249,7 +249,7 @@ impl Finder<'_> {
         if !self.is_product(op) || products.contains(&op) {
             return None;
         }
-        // Lines of the left operand stay, those of the right one are added up.
+        // The sum reduces the lines of the right operand.
         let over_rows = (operand == 1) != transpose.is_some();
         let y = self.g.op(op).results[0];
         let alone = |y: ValueId| match self.g.uses(y) {
@@ -271,7 +271,7 @@ impl Finder<'_> {
         Some(sum)
     }
 
-    /// Where an operand of a product lies, through all that moves it.
+    /// The layout of an operand of a contraction, through all movements.
     fn layout(&self, v: ValueId, batch: &[Extent], across: bool) -> Option<(ValueId, MatrixLayout)> {
         let view = View::through_shared(self.g, self.roles, v);
         let float = self.g.ty(view.root).as_tensor().is_some_and(|t| t.dtype == DType::F32);

@@ -1,4 +1,4 @@
-//! Ops of a user's library, which bring their own kernels for GPUs.
+//! Ops of a user library, which supply their GPU kernels.
 
 use of_ir::{Arity, Graph, OpId, OpView, Type, ValueId};
 use of_ops::Launch;
@@ -6,20 +6,20 @@ use of_ops::Launch;
 use crate::kernel::nest::Nest;
 use crate::kernel::user_kernel::{UserArgument, UserKernel};
 
-/// Whether the op comes from a user's library.
+/// Whether the op comes from a user library.
 pub fn is_user_op(g: &Graph, op: OpId) -> bool {
     of_ops::op_registry::get(g.op(op).name()).is_some()
 }
 
-/// The operands that it reads: all that are there.
+/// The operands that it reads: all that are present.
 pub fn reads(g: &Graph, op: OpId) -> Vec<ValueId> {
     g.op(op).operands.iter().copied().filter(|v| *g.ty(*v) != Type::None).collect()
 }
 
-/// The kernel that the op brings.
+/// The kernel that the op supplies.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why there is none.
 pub fn kernel(g: &Graph, op: OpId) -> Result<Nest, String> {
     let data = g.op(op);
     let own = of_ops::get(g, op).ok_or_else(|| format!("'{}' is not known", data.name()))?;

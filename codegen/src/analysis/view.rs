@@ -1,6 +1,6 @@
-//! Values that are other values seen along other axes: transposes, slices, broadcast axes and reshapes of them.
+//! Strided views of values: transposes, slices, broadcasts and reshapes of them.
 //!
-//! A kernel with strides of its own reads the original value, and needs no copy.
+//! A kernel with explicit strides reads the original value without a copy.
 
 use of_ir::{Graph, OpId, ValueId};
 use of_ops::OpSpec;
@@ -14,29 +14,29 @@ use crate::kernel::extent;
 use crate::kernel::extent::Extent;
 use crate::kernel::space::{row_major, single_stride};
 
-/// An axis as those of the memory that it walks, outermost first: extents and distances in elements.
+/// An axis as the axes of the memory that it spans, outermost first: extents and strides in elements.
 pub type Axis = Vec<(Extent, Extent)>;
 
-/// How a value lies in the memory of another.
+/// A value as a strided view of another value's memory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct View {
-    /// Whose memory.
+    /// The value whose memory it views.
     pub root: ValueId,
-    /// Its first element there.
+    /// Offset of its first element there.
     pub offset: Extent,
     /// Its axes.
     pub axes: Vec<Axis>,
-    /// Ops between the two that copy, from `root` on: what they make is read through this view alone.
+    /// Movement ops between `root` and the value, in order: their results are read only through this view.
     pub ops: Vec<OpId>,
 }
 
 impl View {
-    /// `v` through all ops that only move it and that nothing else reads.
+    /// The view of `v` through all movement ops without other readers.
     pub fn of(g: &Graph, roles: &Roles, v: ValueId) -> View {
         View::traced(g, roles, v, false)
     }
 
-    /// `v` through all ops that only move it, whoever reads what they make.
+    /// The view of `v` through all movement ops, including those with other readers.
     pub fn through_shared(g: &Graph, roles: &Roles, v: ValueId) -> View {
         View::traced(g, roles, v, true)
     }
@@ -60,17 +60,17 @@ impl View {
         g.def_op(v).and_then(traced).unwrap_or_else(|| View::whole(g, v))
     }
 
-    /// `v` where it is.
+    /// The trivial view of `v`.
     fn whole(g: &Graph, v: ValueId) -> View {
         let dims = extent::of_value(g, v);
         let axes = dims.iter().cloned().zip(row_major(&dims)).map(|a| vec![a]).collect();
         View { root: v, offset: 0usize.into(), axes, ops: Vec::new() }
     }
 
-    /// Where it lies, seen along batch axes, lines and elements of these; `across` where lines are its last axis.
+    /// The layout as batch axes, lines and elements; `across` where lines are the last axis.
     ///
     /// # Errors
-    /// When its batches are no others stretched, or one distance along lines or elements does not do.
+    /// When its batch axes do not broadcast to `batch`, or its lines or elements have no single stride.
     pub fn layout(&self, batch: &[Extent], across: bool) -> Result<MatrixLayout, String> {
         let [lead @ .., a, b] = &self.axes[..] else { return Err("a product with a vector".into()) };
         let (line, element) = if across { (b, a) } else { (a, b) };
@@ -92,7 +92,7 @@ impl View {
         })
     }
 
-    /// The result of `op`, whose first operand this is.
+    /// The view of the result of `op`, whose first operand this is.
     fn through(self, g: &Graph, op: OpId) -> Option<View> {
         let data = g.op(op);
         let to = extent::of_value(g, data.results[0]);
@@ -116,7 +116,7 @@ impl View {
             };
             axes = to.iter().enumerate().map(stretch).collect::<Option<_>>()?;
         } else if let Some(gather) = as_op::<Gather>(g, op) {
-            // One known index takes an axis away.
+            // A constant scalar index removes an axis.
             let axis = of_ops::shape::axis(gather.axis, axes.len()).ok()?;
             let index = g.constant(data.operands[1]).filter(|t| t.dims().is_empty())?.to_i64s()?[0];
             let n = i64::try_from(extent::of_value(g, data.operands[0])[axis].number()?).ok()?;
@@ -129,13 +129,13 @@ impl View {
     }
 }
 
-/// The one distance of the elements along an axis, where there is one.
+/// The single stride of the elements along an axis, if there is one.
 pub fn step(axis: &Axis) -> Option<Extent> {
     let (dims, strides): (Vec<Extent>, Vec<Extent>) = axis.iter().cloned().unzip();
     single_stride(&dims, &strides)
 }
 
-/// The same elements in the same order along axes of other extents.
+/// Reshapes to other extents without changing the element order.
 fn split(axes: &[Axis], to: &[Extent]) -> Option<Vec<Axis>> {
     let mut left: Vec<(Extent, Extent)> = axes.iter().flatten().rev().cloned().collect();
     let mut out = Vec::new();
@@ -161,7 +161,7 @@ fn split(axes: &[Axis], to: &[Extent]) -> Option<Vec<Axis>> {
     left.iter().all(|(n, _)| n.is(1)).then_some(out)
 }
 
-/// `a / b` where `b` divides `a` whatever the symbols.
+/// `a / b` if `b` divides `a` for all values of the symbols.
 fn quotient(a: &Extent, b: &Extent) -> Option<Extent> {
     let q = a.div_floor(b);
     (&q * b == *a).then_some(q)

@@ -1,8 +1,8 @@
-//! Fusion: which ops share a kernel.
+//! Fusion: decides which ops share a kernel.
 //!
-//! A group has an iteration space. It starts at an op and takes in elementwise ops (and reductions over trailing axes)
-//! that compute in the same space, as long as no dependency runs out of the group and back into it. What is fused is
-//! decided by role and shape alone, not by patterns of op names.
+//! A group has an iteration space. It starts at an op and absorbs elementwise ops (and reductions over trailing axes) of the
+//! same space, as long as no dependency path leaves the group and re-enters it. Roles and shapes decide what fuses, not patterns
+//! of op names.
 
 mod rematerialize;
 
@@ -28,17 +28,17 @@ pub enum Shape {
     Elementwise,
     /// Rows with reductions over the last `.0` axes of the space.
     Rowwise(usize),
-    /// An anchor with elementwise ops after it.
+    /// An anchor with elementwise ops as its epilogue.
     Anchor,
-    /// Two products and the rows between them: groups of their own, in [`Group::parts`].
+    /// Two contractions and the row-wise ops between them: separate groups, in [`Group::parts`].
     Attention,
-    /// A table and the products that read it: [`Group::table`].
+    /// A recomputed score matrix and the contractions that read it: [`Group::score_matrix`].
     ScoreMatrix,
     /// One op.
     Single,
-    /// One op that runs its regions as programs.
+    /// One op whose regions run as programs.
     Control,
-    /// One op at which ranks meet.
+    /// One transfer between ranks.
     Transfer,
     /// One op on the reference backend.
     Reference,
@@ -47,26 +47,26 @@ pub enum Shape {
 /// Ops that share a kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
-    /// Members in execution order.
+    /// Ops in execution order.
     pub ops: Vec<OpId>,
     /// How it is lowered.
     pub shape: Shape,
     /// Iteration space: the dimensions of the anchor's result or of the elementwise ops.
     pub space: Vec<Extent>,
-    /// Ops of other groups, in order, that its kernel computes again before its own: they are not read.
+    /// Ops of other groups that its kernel recomputes first, in order, instead of reading their results.
     pub again: Vec<OpId>,
-    /// Results that all who read them compute again: they are not stored.
+    /// Results that all readers recompute: they are not stored.
     pub dropped: HashSet<ValueId>,
-    /// Groups that it is made of, in execution order, where they have kernels of their own too.
+    /// Groups that it is composed of, in execution order, where they also have separate kernels.
     pub parts: Vec<Group>,
-    /// The matrix, where it is one.
+    /// The score matrix, for [`Shape::ScoreMatrix`].
     pub score_matrix: Option<Box<ScoreMatrix>>,
     /// Groups that must run before.
     deps: BTreeSet<usize>,
 }
 
 impl Group {
-    /// A group of some ops.
+    /// A group of these ops.
     pub fn of(ops: Vec<OpId>, shape: Shape, space: Vec<Extent>) -> Group {
         Group {
             ops,
@@ -81,10 +81,10 @@ impl Group {
     }
 }
 
-/// Elementwise ops that one kernel computes at most beside its anchor or its reductions.
+/// The most elementwise ops that one kernel fuses with its anchor or reductions.
 pub(crate) const LONGEST: usize = 48;
 
-/// Partitions the ops of `region`; those of `matrices`, which share no op with others, are groups. Groups come in execution
+/// Partitions the ops of `region`; each of `matrices`, which share no op with others, becomes a group. Groups are in execution
 /// order.
 pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreMatrix>) -> Vec<Group> {
     let mut order: Vec<OpId> = graph.region_ops(region).collect();
@@ -95,7 +95,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreM
         taken.extend(ops.iter().map(|op| (*op, i)));
         gather(graph, roles, &ops.into_iter().collect(), &mut order);
     }
-    // One that another came between, as they need each other, is no group.
+    // Score matrices that depend on each other through another one do not become groups.
     let together = |i: usize| {
         let mut at = order.iter().enumerate().filter(|(_, op)| taken.get(*op) == Some(&i)).map(|(at, _)| at);
         let first = at.next().unwrap_or(0);
@@ -138,7 +138,7 @@ pub fn fuse(graph: &Graph, region: RegionId, roles: &Roles, matrices: Vec<ScoreM
     f.sorted()
 }
 
-/// Moves elementwise ops up to right behind what they need, so that an anchor after that finds them computed.
+/// Moves elementwise ops directly after their operands, so that anchors after them find them computed.
 fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
     let mut place: HashMap<OpId, usize> = HashMap::new();
     for (i, op) in order.iter().enumerate() {
@@ -147,13 +147,13 @@ fn hoist(graph: &Graph, roles: &Roles, order: &mut [OpId]) {
         let up =
             matches!(roles.get(*op), Role::Map(_) | Role::Alias | Role::Nothing) && graph.op(*op).regions.is_empty();
         let terminator = graph.op(*op).def.traits().terminator;
-        // What needs nothing comes before the first op, too.
+        // Ops without operands come before the first op, too.
         place.insert(*op, if up && !terminator { read.max().unwrap_or(0) } else { i + 1 });
     }
     order.sort_by_key(|op| place[op]);
 }
 
-/// Moves the ops of `set` together: what needs them comes behind, everything else before.
+/// Makes the ops of `set` contiguous: their users come after, everything else before.
 fn gather(graph: &Graph, roles: &Roles, set: &BTreeSet<OpId>, order: &mut [OpId]) {
     let at = |op: &OpId| set.contains(op);
     let (Some(first), Some(last)) = (order.iter().position(at), order.iter().rposition(at)) else { return };
@@ -181,21 +181,21 @@ pub(crate) struct Fuser<'a> {
     roles: &'a Roles,
     position: HashMap<OpId, usize>,
     groups: Vec<Group>,
-    /// For each group a number above those of all groups that it needs, so that who needs whom is found nearby.
+    /// For each group a number above those of all its dependencies, which bounds the search in `depends`.
     levels: Vec<usize>,
-    /// For each group those that need it.
+    /// For each group the groups that depend on it.
     readers: Vec<Vec<usize>>,
     group_of: HashMap<OpId, usize>,
-    /// Groups of ops that widen what an anchor's group gives, with that group.
+    /// Groups of ops that widen the result of an anchor's group, with that group.
     widened: Vec<(usize, usize, Vec<OpId>)>,
-    /// The last group at which ranks meet: all ranks must come to them in one order, whatever is fused.
+    /// The last group with a transfer: all ranks must run transfers in the same order, whatever is fused.
     last_rendezvous: Option<usize>,
-    /// Ops that are a table's.
+    /// Ops of score matrices.
     taken: HashSet<OpId>,
 }
 
 impl Fuser<'_> {
-    /// Makes a group of a matrix, whose ops in order are `ops`.
+    /// Makes a group of a score matrix, whose ops in order are `ops`.
     fn score_matrix(&mut self, matrix: ScoreMatrix, ops: Vec<OpId>) {
         let Some((first, rest)) = ops.split_first() else { return };
         self.start(*first, Shape::ScoreMatrix);
@@ -276,13 +276,13 @@ impl Fuser<'_> {
         }
     }
 
-    /// The youngest group of a producer that `accepts`, unless joining it would close a cycle.
+    /// The newest group of a producer that `accepts`, unless joining it would close a cycle.
     fn joinable(&self, op: OpId, accepts: impl Fn(&Group) -> bool) -> Option<usize> {
         let mut producers: Vec<usize> = self.producer_groups(op).into_iter().collect();
         producers.reverse();
         producers.iter().copied().find(|g| {
-            // Its operands must come straight from the group: an alias in between may have another space, and needs the
-            // value in memory before the kernel of the group runs.
+            // The group must compute its operands directly: an alias in between may have another space, and needs the value in
+            // memory before the kernel of the group runs.
             let computed = |v: ValueId| self.graph.def_op(v).and_then(|o| self.group_of.get(&o)) == Some(g);
             let operands = &self.graph.op(op).operands;
             let direct = operands.iter().any(|v| computed(*v))
@@ -291,13 +291,13 @@ impl Fuser<'_> {
         })
     }
 
-    /// Whether all operands have one value a row. One of an open extent that turns out to be 1 has not.
+    /// Whether all operands have one value a row. An operand of an open extent that is 1 at run time does not count.
     fn reads_rows(&self, op: OpId, inner: usize) -> bool {
         let one = |v: &ValueId| self.value_dims(*v).iter().rev().take(inner).all(|d| d.is(1));
         self.graph.op(op).operands.iter().all(one)
     }
 
-    /// A group that already reduces the very rows that reduction `op` does: both in one walk.
+    /// A group that already reduces the same rows as reduction `op`: one loop computes both.
     fn sibling(&self, op: OpId, inner: usize) -> Option<usize> {
         let x = self.graph.op(op).operands[0];
         let producers = self.producer_groups(op);
@@ -308,9 +308,9 @@ impl Fuser<'_> {
         })
     }
 
-    /// Elementwise ops after `root` that can be computed on its result before it is stored, so that one value leaves
-    /// the group. Everything else that they read is computed before `root`. Those behind the last value of the fewest bits
-    /// come apart: who reads them may rather read that value, such as a quantised one, and compute them again.
+    /// Elementwise ops after `root` that can be fused into its epilogue, so that one value leaves the group. All their other
+    /// operands are computed before `root`. The second list has the ops after the narrowest value: their readers may read that
+    /// value, such as a quantised one, and recompute them.
     fn epilogue(&self, root: OpId) -> (Vec<OpId>, Vec<OpId>) {
         let space = self.dims(root);
         let start = self.position[&root];
@@ -330,7 +330,7 @@ impl Fuser<'_> {
                 None => true,
                 Some(d) => inside.contains(&d) || self.position.get(&d).is_none_or(|p| *p < start),
             });
-            // Reading the group's value through an alias needs it in memory.
+            // Reading the group's value through an alias requires it in memory.
             let direct = self.graph.op(op).operands.iter().all(|v| {
                 let through = self.graph.def_op(self.alias_root(*v)).is_some_and(|d| inside.contains(&d));
                 !through || self.graph.def_op(*v).is_some_and(|d| inside.contains(&d))
@@ -368,7 +368,7 @@ impl Fuser<'_> {
         self.need(g, deps);
     }
 
-    /// Group `g` needs these.
+    /// Adds dependencies to group `g`.
     fn need(&mut self, g: usize, deps: impl IntoIterator<Item = usize>) {
         let mut open = Vec::new();
         for d in deps {
@@ -393,7 +393,7 @@ impl Fuser<'_> {
         self.group_of.insert(op, g);
     }
 
-    /// Groups that compute the operands, also those that regions of the op read.
+    /// Groups that compute the operands, including those that regions of the op read.
     fn producer_groups(&self, op: OpId) -> BTreeSet<usize> {
         let mut out = BTreeSet::new();
         let mut visit = |o: OpId| {
@@ -411,7 +411,7 @@ impl Fuser<'_> {
         out
     }
 
-    /// The value whose bytes `v` shows under another type.
+    /// The value whose bytes `v` aliases under another type.
     fn alias_root(&self, v: ValueId) -> ValueId {
         let mut v = v;
         while let ValueDef::Result(op, _) = self.graph.def(v)
@@ -422,10 +422,9 @@ impl Fuser<'_> {
         v
     }
 
-    /// Whether `a` needs `b`, directly or through others.
+    /// Whether `a` depends on `b`, directly or transitively.
     ///
-    /// Breadth first: a backward group needs a forward one of its own layer by a short way, and by one through all layers
-    /// behind it.
+    /// Breadth first: a backward group reaches a forward one of its layer by a short path, and by one through all later layers.
     fn depends(&self, a: usize, b: usize) -> bool {
         let mut seen = HashSet::new();
         let mut open = VecDeque::from([a]);
@@ -447,8 +446,8 @@ impl Fuser<'_> {
         extent::of_value(self.graph, v)
     }
 
-    /// Puts elementwise groups that one other group reads, in the same space, into that group: nothing but that group
-    /// depends on them, so no cycle can close.
+    /// Merges each elementwise group into its only reader of the same space: no other group depends on it, so no cycle can
+    /// close.
     fn absorb(&mut self) {
         for p in (0..self.groups.len()).rev() {
             if self.groups[p].shape != Shape::Elementwise {
@@ -467,7 +466,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// Ops that widen the result of an anchor's group, and have stayed alone, are computed there.
+    /// Fuses ops that widen the result of an anchor's group into that group, where they stayed alone.
     fn return_widened(&mut self) {
         for (w, g, ops) in std::mem::take(&mut self.widened) {
             if self.groups[w].shape != Shape::Elementwise || self.groups[w].ops != ops {
@@ -489,19 +488,19 @@ impl Fuser<'_> {
         }
     }
 
-    /// The group that alone reads what elementwise group `p` computes, point by point in the same space: its values may be
-    /// results of the program too.
+    /// The only group that reads what elementwise group `p` computes, pointwise in the same space. Its values may also be
+    /// results of the program.
     fn only_reader(&self, p: usize) -> Option<usize> {
         let (mut reader, mut fetched) = (None, false);
         for op in &self.groups[p].ops {
             for v in self.graph.op(*op).operands.iter().chain(&self.graph.op(*op).results) {
-                // Wider elements have no vector form, which the reader may need.
+                // 64-bit elements have no vector form, which the reader may require.
                 if self.graph.ty(*v).as_tensor().and_then(|t| t.dtype.bits()).is_none_or(|b| b > 32) {
                     return None;
                 }
             }
             for u in self.graph.op(*op).results.iter().flat_map(|v| self.graph.uses(*v)) {
-                // What a region yields is stored as well, where the reader stores more than one value.
+                // A yielded value is stored too, if the reader can store more than one value.
                 if self.graph.op(u.op).def.traits().terminator {
                     fetched = true;
                     continue;
@@ -523,8 +522,8 @@ impl Fuser<'_> {
         (fits && takes).then_some(reader?)
     }
 
-    /// Makes one group of two products and the rows between them, with the movements of their operands and of their result
-    /// that strides can express: nothing but the last of these groups is read by others, so no cycle can close.
+    /// Fuses two contractions, the row-wise ops between them, and the movements of operands and result that strides can express.
+    /// Other groups read only the last of these groups, so no cycle can close.
     fn fuse_attention(&mut self) {
         for second in 0..self.groups.len() {
             let Some(parts) = self.attention(second) else { continue };
@@ -546,8 +545,8 @@ impl Fuser<'_> {
         }
     }
 
-    /// The groups of an attention whose second product group `second` is: movements of operands, the first product, the
-    /// rows, the second product, a movement of the result.
+    /// The groups of the attention whose second contraction is group `second`: movements of operands, the first contraction, the
+    /// row-wise ops, the second contraction, a movement of the result.
     fn attention(&self, second: usize) -> Option<Vec<usize>> {
         let product = |g: usize| {
             let is = |op: &OpId| self.graph.op(*op).name() == MatMul::NAME && *self.roles.get(*op) == Role::Anchor;
@@ -557,7 +556,7 @@ impl Fuser<'_> {
         let [weights, values] = self.graph.op(last).operands[..] else { return None };
         let rows = *self.group_of.get(&self.graph.def_op(weights)?)?;
         let is_rows = self.groups[rows].shape == Shape::Rowwise(1);
-        // What else others read of the rows is a number of each: the gradient does.
+        // Other readers of the rows may read only values of one number a row: the gradient does.
         let numbers = |v: &ValueId| self.value_dims(*v) == row_dims(&self.groups[rows].space, 1);
         let read = self.results(rows);
         let fits = read.iter().all(|v| *v == weights || numbers(v));
@@ -572,7 +571,7 @@ impl Fuser<'_> {
         })?;
         let scores = self.graph.op(product(first)?).operands.to_vec();
         let views: Vec<View> = scores.iter().chain([&values]).map(|v| View::of(self.graph, self.roles, *v)).collect();
-        // Weights are read in panels that are made before the run, and large ones block by block.
+        // Constant weights are packed into panels before the run, and large ones are read block by block.
         if views.iter().any(|v| self.graph.constant(v.root).is_some()) {
             return None;
         }
@@ -580,7 +579,7 @@ impl Fuser<'_> {
         moves.sort_by_key(|op| self.position[op]);
         let mut parts: Vec<usize> = moves.iter().map(|op| self.group_of.get(op).copied()).collect::<Option<_>>()?;
         parts.extend([first, rows, second]);
-        // The result may lie along other axes, if its rows stay contiguous.
+        // The result may have permuted axes, if its rows stay contiguous.
         if let Some(y) = self.only_result(second)
             && let [u] = self.graph.uses(y)
             && let Some(t) = as_op::<Transpose>(self.graph, u.op)
@@ -593,19 +592,19 @@ impl Fuser<'_> {
         Some(parts)
     }
 
-    /// The only value of a group that others read.
+    /// The only value of a group that other groups read.
     fn only_result(&self, g: usize) -> Option<ValueId> {
         if let [v] = self.results(g)[..] { Some(v) } else { None }
     }
 
-    /// The values of a group that others read.
+    /// The values of a group that other groups read.
     fn results(&self, g: usize) -> Vec<ValueId> {
         let ops = &self.groups[g].ops;
         let results = ops.iter().flat_map(|o| self.graph.op(*o).results.iter().copied());
         results.filter(|v| self.graph.uses(*v).iter().any(|u| !ops.contains(&u.op))).collect()
     }
 
-    /// Groups in an order that respects dependencies: depth first from the last, which keeps lifetimes short.
+    /// Groups in dependency order: depth first from the last, which keeps lifetimes short.
     fn sorted(self) -> Vec<Group> {
         let n = self.groups.len();
         let mut state = vec![0u8; n];

@@ -1,7 +1,7 @@
-//! Rematerialization: what a group can compute from what it reads anyway, it does not read.
+//! Rematerialization: a group recomputes cheap values from its other operands instead of reading them.
 //!
-//! A backward group that reads x, 0.5 x and x^2, all of which the forward one made, computes the latter two again: that takes an
-//! instruction each, where they would go to memory, stay there until then, and come back.
+//! A backward group that reads x, 0.5 x and x^2 of the forward pass recomputes the latter two. That costs an instruction each,
+//! and saves a store, a load and the memory in between.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use crate::analysis::roles::Role;
 use crate::fuse::{Fuser, LONGEST, Shape};
 
 impl Fuser<'_> {
-    /// Has groups compute again what costs an instruction, and groups keep only what others still read of them.
+    /// Lets groups recompute values that cost one instruction, and drops results without remaining readers.
     pub(super) fn rematerialize(&mut self) {
         let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
         for g in 0..self.groups.len() {
@@ -37,12 +37,12 @@ impl Fuser<'_> {
         }
     }
 
-    /// Whether the kernel of a group is printed from the body that its ops make.
+    /// Whether the kernel of a group is printed from the body of its ops.
     fn prints_body(&self, g: usize) -> bool {
         matches!(self.groups[g].shape, Shape::Elementwise | Shape::Rowwise(_) | Shape::Anchor)
     }
 
-    /// Ops of other groups, in order, whose results group `g` reads and can compute from what else it reads.
+    /// Ops of other groups, in order, whose results group `g` reads and can compute from its other operands.
     fn computable(&self, g: usize) -> Vec<OpId> {
         if !self.prints_body(g) {
             return Vec::new();
@@ -52,7 +52,7 @@ impl Fuser<'_> {
             let ops = group.ops.iter().filter(move |op| (*self.roles.get(**op) == Role::Anchor) == anchor);
             ops.flat_map(|op| self.graph.op(*op).operands.iter().copied()).collect::<HashSet<ValueId>>()
         };
-        // What an anchor reads, it does not read point by point.
+        // An anchor's operands are not read pointwise.
         let (read, whole) = (operands(false), operands(true));
         let short = |v: &ValueId| self.graph.ty(*v).as_tensor().and_then(|t| t.dtype.bits()).is_some_and(|b| b <= 32);
         let computable = |op: &OpId| {

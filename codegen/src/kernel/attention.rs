@@ -1,9 +1,9 @@
-//! Kernels of a product, a computation along the rows of its result, and a product of those rows: attention, whose scores
-//! never lie in memory.
+//! Attention kernels: a matrix product, a row-wise computation on its result, and a second product. The scores are never
+//! materialised in full.
 //!
-//! `out[row, :] = rows(maps(sum_d q[row, d] k[key, d])) v[key, :]`, for each batch. The keys and values of a batch are
-//! packed into panels once. Then some rows at a time go through all three: their scores, whole rows, wait in scratch memory
-//! that the second cache holds, so what is done along a row is an ordinary row-wise body.
+//! `out[row, :] = rows(maps(sum_d q[row, d] k[key, d])) v[key, :]`, for each batch. Keys and values of a batch are packed into
+//! panels once. A block of rows then goes through all three stages. Its full rows of scores stay in scratch memory sized for the
+//! L2 cache, so the row-wise stage is an ordinary row-wise body.
 
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
@@ -13,25 +13,25 @@ use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, R
 use crate::kernel::expr;
 use crate::kernel::extent::Extent;
 
-/// Where an operand lies: its lines are rows of the left one, and keys of the others.
+/// The layout of an operand: its lines are rows of the left operand, and keys of the others.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MatrixLayout {
-    /// The first element.
+    /// Offset of the first element.
     pub offset: Extent,
-    /// Extents and distances of axes that are together as many as there are batches.
+    /// Extents and strides of axes whose extents multiply to the number of batches.
     pub batch: Vec<(Extent, Extent)>,
-    /// Between lines.
+    /// Stride between lines.
     pub line: Extent,
-    /// Between the elements of a line.
+    /// Stride between the elements of a line.
     pub step: Extent,
 }
 
-/// Two products and the rows between them. Arguments are `q`, `k`, `v`, the loads of the bodies one after another without
-/// the scores themselves, the result, and what is kept of each row.
+/// Two matrix products and the row-wise ops between them. Arguments are `q`, `k`, `v`, the loads of the three bodies in order
+/// without the scores, the result, and the stored values of each row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attention {
-    /// The type of the operands, and of the weights where they are multiplied: f32, or a 16-bit float that the instruction
-    /// set multiplies.
+    /// Element type of the operands, and of the softmax weights when they are multiplied: f32, or a 16-bit float that the
+    /// instruction set multiplies.
     pub element: DType,
     /// Extents of the batch axes.
     pub batch: Vec<Extent>,
@@ -43,19 +43,19 @@ pub struct Attention {
     pub keys: Extent,
     /// Columns of the second product.
     pub columns: Extent,
-    /// Operands.
+    /// Layout of `q`.
     pub q: MatrixLayout,
-    /// The same.
+    /// Layout of `k`.
     pub k: MatrixLayout,
-    /// The same.
+    /// Layout of `v`.
     pub v: MatrixLayout,
     /// The epilogue of the first product.
     pub scores: Body,
-    /// What is done along the rows.
+    /// The row-wise computation.
     pub along: Body,
-    /// Nodes of it with one number a row that are stored behind the result.
+    /// Nodes of `along` with one number a row that are stored after the result.
     pub kept: Vec<usize>,
-    /// Which of its loads are the scores.
+    /// Index of the load of `along` that reads the scores.
     pub at: usize,
     /// The epilogue of the second product.
     pub after: Body,
@@ -66,9 +66,9 @@ pub struct Attention {
 /// The nodes of a softmax along rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Softmax {
-    /// What it is the softmax of.
+    /// Its argument.
     pub of: usize,
-    /// The largest of that.
+    /// The maximum of the argument.
     pub largest: usize,
     /// The exponentials.
     pub exponentials: usize,
@@ -77,7 +77,7 @@ pub struct Softmax {
 }
 
 impl Attention {
-    /// The softmax that the rows are, if they are one. That of 16-bit floats is one whatever is rounded on its way.
+    /// The softmax that the row-wise computation is, if any. Rounding to 16-bit floats in between does not matter.
     pub fn softmax(&self) -> Option<Softmax> {
         let node = |n: usize| &self.along.nodes[n].node;
         let exact = |n: usize| self.unrounded(n);
@@ -99,7 +99,7 @@ impl Attention {
         (fits && !self.along.nodes[of].per_row).then_some(Softmax { of, largest, exponentials, sum })
     }
 
-    /// The node that `n` is rounded or widened from, where the operands are 16-bit floats; else itself.
+    /// Strips casts between float types from `n`, where the operands are 16-bit floats.
     fn unrounded(&self, n: usize) -> usize {
         match &self.along.nodes[n].node {
             Node::Op(ScalarOp::Cast(to), args)
@@ -123,10 +123,10 @@ impl Attention {
         self.batch.iter().chain([&self.rows, &self.columns]).cloned().collect()
     }
 
-    /// How the loads of a body over `dims` go along.
+    /// The access strides of the loads of a body over `dims`.
     ///
     /// # Errors
-    /// When one does not follow the rows.
+    /// When a load does not follow the rows.
     pub fn walks(&self, body: &Body, dims: Vec<Extent>) -> Result<Vec<AccessStrides>, String> {
         let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };
         let walk = |l: &Load| axes.walk(&l.strides);
@@ -136,7 +136,7 @@ impl Attention {
             .collect()
     }
 
-    /// How the result goes along.
+    /// The access strides of the result.
     ///
     /// # Errors
     /// When it does not follow the rows.
@@ -145,7 +145,7 @@ impl Attention {
         axes.walk(&self.out).ok_or_else(|| "the result does not follow the rows".into())
     }
 
-    /// The arguments of the loads of `along`; nothing for the scores.
+    /// The argument index of each load of `along`; `None` for the scores.
     pub fn along_arguments(&self) -> Vec<Option<usize>> {
         let first = 3 + self.scores.loads.len();
         let number = |l: usize| (l != self.at).then(|| first + l - usize::from(l > self.at));
@@ -157,12 +157,12 @@ impl Attention {
         3 + self.scores.loads.len() + self.along.loads.len() - 1
     }
 
-    /// The argument that is the result.
+    /// The argument index of the result.
     pub fn result_argument(&self) -> usize {
         self.after_argument() + self.after.loads.len()
     }
 
-    /// One of the two products, of panels.
+    /// One of the two matrix products, with a packed right operand.
     pub fn product(&self, line: &Extent, run: &Extent, columns: &Extent) -> Contraction {
         let zeros = vec![Extent::from(0usize); self.batch.len()];
         Contraction {

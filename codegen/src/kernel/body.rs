@@ -1,4 +1,4 @@
-//! The scalar program of a kernel: what is loaded, computed, reduced and stored for each point of its space.
+//! The scalar program of a kernel: the loads, computations, reductions and stores at each point of its space.
 
 use of_ir::{DType, ValueId};
 use of_ops::scalar::ScalarOp;
@@ -9,11 +9,11 @@ use crate::kernel::extent::Extent;
 /// A value read from memory at each point of the space.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Load {
-    /// Which value.
+    /// The value that is read.
     pub value: ValueId,
     /// Element type.
     pub dtype: DType,
-    /// Elements to step along each axis of the space; 0 along axes that it is broadcast over.
+    /// Strides in elements along each axis of the space; 0 along broadcast axes.
     pub strides: Vec<Extent>,
 }
 
@@ -32,7 +32,7 @@ pub enum Reduce {
 pub enum Node {
     /// Load number `.0`.
     Load(usize),
-    /// The same number everywhere.
+    /// A constant.
     Const(f64),
     /// The result of the group's anchor.
     Anchor,
@@ -42,14 +42,14 @@ pub enum Node {
     Reduce(Reduce, usize),
 }
 
-/// A node with what is known of it.
+/// A node and its type.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Typed {
     /// The computation.
     pub node: Node,
     /// Element type of its value.
     pub dtype: DType,
-    /// Whether it has one value a row (a reduction, or a function of such) rather than one a point.
+    /// Whether it has one value a row (a reduction, or a function of such values) instead of one a point.
     pub per_row: bool,
 }
 
@@ -60,19 +60,19 @@ pub struct Body {
     pub loads: Vec<Load>,
     /// Computations; operands come before their users.
     pub nodes: Vec<Typed>,
-    /// What is stored: a value of the graph and the node that computes it.
+    /// Stores: a value of the graph and the node that computes it.
     pub stores: Vec<(ValueId, usize)>,
 }
 
 impl Body {
-    /// Adds a node and gives its number.
+    /// Adds a node and returns its index.
     pub fn push(&mut self, node: Node, dtype: DType, per_row: bool) -> usize {
         self.nodes.push(Typed { node, dtype, per_row });
         self.nodes.len() - 1
     }
 
-    /// Adds a function of earlier nodes whose result is of type `dtype`, and gives the number of that. What is computed of
-    /// 16-bit floats is computed in f32 and then rounded, which for the basic operations is the rounded exact result.
+    /// Adds a function of earlier nodes with result type `dtype`, and returns its index. Functions of 16-bit floats are computed
+    /// in f32 and then rounded; for the basic operations that is the correctly rounded result.
     pub fn op(&mut self, op: ScalarOp, args: &[usize], dtype: DType, per_row: bool) -> usize {
         if matches!(op, ScalarOp::Cast(_)) {
             return self.push(Node::Op(op, args.to_vec()), dtype, per_row);
@@ -85,7 +85,7 @@ impl Body {
         self.push(Node::Op(ScalarOp::Cast(dtype), vec![exact]), dtype, per_row)
     }
 
-    /// Node `n`, as f32 where it is a 16-bit float.
+    /// Node `n`, converted to f32 if it is a 16-bit float.
     fn wide(&mut self, n: usize) -> usize {
         let Typed { node, dtype, per_row } = self.nodes[n].clone();
         match node {

@@ -1,11 +1,12 @@
-//! Kernels of products and convolutions: a register tile of accumulators, then the epilogue, then the store.
+//! Contraction kernels (matrix products and convolutions): a register tile of accumulators, then the epilogue, then the store.
 //!
-//! `c[row, col] = sum_k a[row, k] * b[k, col]`. Rows are walked by three strides (batch, outer, inner), `k` by taps and a
-//! contiguous run: that covers products, batched products and channels-last convolutions over a padded input. `b` is
-//! packed in panels of `tile.vectors` vectors of columns, or read from a row-major matrix.
+//! `c[row, col] = sum_k a[row, k] * b[k, col]`. Rows have three strides (batch, outer, inner), and `k` has taps and a contiguous
+//! run: that covers matrix products, batched products and channels-last convolutions over a padded input. `b` is packed in
+//! panels of `tile.vectors` vectors of columns, or read from a row-major matrix.
 //!
-//! Products of bytes take four elements along `k` at once, those of 16-bit floats two, from each run by itself; where a run
-//! is no multiple of that, its last bytes overlap those before, with weights of 0, and a last float is alone.
+//! Byte contractions multiply groups of four elements along `k`, 16-bit float contractions groups of two, within each run. If a
+//! run is no multiple of four, its last byte group overlaps the previous one with weights of 0. An odd last float is handled
+//! separately.
 
 use of_ir::DType;
 use of_plan::Reread;
@@ -15,7 +16,7 @@ use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 
-/// What is multiplied.
+/// The element types of a contraction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Element {
     /// f32 by f32, summed in f32.
@@ -24,12 +25,12 @@ pub enum Element {
     Half(DType),
     /// Unsigned bytes by signed bytes, summed in i32.
     Unsigned,
-    /// Signed bytes by signed bytes, summed in i32. The left ones are moved up by 128; sums start with what that adds.
+    /// Signed bytes by signed bytes, summed in i32. Left bytes are biased by 128; the accumulators start with the correction.
     Signed,
 }
 
 impl Element {
-    /// Elements along `k` that a CPU multiplies at once in each lane of 32 bits.
+    /// Elements along `k` that a CPU multiplies at once in each 32-bit lane.
     pub fn group(self) -> usize {
         match self {
             Element::Float => 1,
@@ -43,7 +44,7 @@ impl Element {
         4 / self.group()
     }
 
-    /// Whether products are added up as bytes are: exactly.
+    /// Whether sums are exact, as those of bytes are.
     pub fn exact(self) -> bool {
         matches!(self, Element::Unsigned | Element::Signed)
     }
@@ -52,38 +53,38 @@ impl Element {
 /// A contraction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Contraction {
-    /// What is multiplied; strides count these elements.
+    /// Element types; strides count these elements.
     pub element: Element,
-    /// Extents of the batch axes; each batch has rows of its own.
+    /// Extents of the batch axes.
     pub batch: Vec<Extent>,
-    /// Elements between batches of `a`, one stride a batch axis.
+    /// Strides of `a` along the batch axes.
     pub a_batch: Vec<Extent>,
-    /// Elements between batches of `b`; all 0 where all batches share it.
+    /// Strides of `b` along the batch axes; all 0 where all batches share it.
     pub b_batch: Vec<Extent>,
-    /// Outer rows (lines of an image) and their distance in `a`.
+    /// Number of outer rows (lines of an image) and their stride in `a`.
     pub outer: (Extent, Extent),
-    /// Inner rows (points of a line, or all rows of a product) and their distance in `a`.
+    /// Number of inner rows (points of a line, or all rows of a matrix) and their stride in `a`.
     pub inner: (Extent, Extent),
-    /// Taps of the kernel: extent and distance in `a`; the product of the extents and `run` is K.
+    /// Taps of the kernel: extent and stride in `a`; the product of the extents and `run` is K.
     pub taps: Vec<(usize, Extent)>,
     /// Contiguous elements of `a` at each tap.
     pub run: Extent,
     /// Columns.
     pub columns: Extent,
-    /// How `b` lies in memory.
+    /// The layout of `b`.
     pub b: Operand,
 }
 
-/// How the right operand lies in memory.
+/// The layout of the right operand.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// Panels made by [`pack`].
     Packed,
-    /// The same, in 16-bit floats of this type that hold every element exactly: half as much to read and to keep.
+    /// The same, in 16-bit floats of this type that represent every element exactly: half the memory and bandwidth.
     PackedHalf(DType),
-    /// Row-major `[K, columns]` with this distance between rows.
+    /// Row-major `[K, columns]` with this row stride.
     RowMajor(Extent),
-    /// Row-major `[columns, K]` with this distance between rows; packed into scratch by the kernel.
+    /// Row-major `[columns, K]` with this row stride; packed into scratch by the kernel.
     Transposed(Extent),
 }
 
@@ -96,23 +97,23 @@ pub struct Tile {
     pub vectors: usize,
 }
 
-/// Terms of a long sum of floats that are added up by themselves.
+/// Terms of a partial sum, for long sums of floats.
 pub const PIECE: usize = 128;
 
-/// The order of a large product of floats: a block of the left operand, some rows by some terms, stays in the second
-/// cache while panels go by; the sums of a group of panels wait in scratch for the next terms.
+/// The loop blocking of a large float contraction: a block of the left operand, some rows by some terms, stays in the L2 cache
+/// while panels stream through. Partial sums of a group of panels stay in scratch until the next block of terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Blocks {
     /// Terms of a block; the last may have fewer.
     pub terms: usize,
     /// Tiles of rows.
     pub tiles: usize,
-    /// Panels of a group.
+    /// Panels in a group.
     pub group: usize,
 }
 
 impl Blocks {
-    /// Terms of a block at most, of floats.
+    /// Maximum terms of a block of floats.
     const TERMS: usize = 768;
 
     /// Bytes of a block.
@@ -121,7 +122,7 @@ impl Blocks {
     /// Bytes of the sums of a group.
     const SUMS: usize = 1 << 19;
 
-    /// Nothing where the left operand and two panels stay in the second cache as they are.
+    /// `None` where the left operand and two panels fit in the L2 cache without blocking.
     pub fn choose(c: &Contraction, tile: Tile, width: usize) -> Option<Self> {
         let (k, columns) = (c.run.number()?, c.columns.number()?);
         let (size, group) = (c.element.size(), c.element.group());
@@ -137,30 +138,30 @@ impl Blocks {
         let terms = k.div_ceil(parts).next_multiple_of(group);
         let (all, panels) = (rows.div_ceil(tile.rows), columns.div_ceil(width));
         let most = (Self::LEFT / (size * terms * tile.rows)).max(1);
-        // All parts of one size, and enough of them for several workers.
+        // Use blocks of equal size, and enough of them for several workers.
         let tiles = all.div_ceil(all.div_ceil(most).max(16usize.div_ceil(panels)));
         let group = (Self::SUMS / (4 * tiles * tile.rows * width)).clamp(1, panels);
         let group = if parts == 1 { panels } else { panels.div_ceil(panels.div_ceil(group)) };
         Some(Blocks { terms, tiles, group })
     }
 
-    /// Whether sums wait.
+    /// Whether partial sums stay in scratch between blocks.
     pub fn wait(self, c: &Contraction) -> bool {
         c.run.number() != Some(self.terms)
     }
 
-    /// Floats of scratch; rows that fill no tile are one more.
+    /// Floats of scratch; rows that do not fill a tile count as one more tile.
     pub fn scratch(self, c: &Contraction, tile: Tile, width: usize) -> usize {
         if self.wait(c) { self.group * (self.tiles + 1) * tile.rows * width } else { 0 }
     }
 }
 
-/// Length of the sum.
+/// Number of terms of each sum.
 pub fn depth(c: &Contraction) -> Extent {
     &c.run * c.taps.iter().map(|t| t.0).product::<usize>()
 }
 
-/// Elements of `b` in a panel of `width` columns, [`pack`]ed.
+/// Elements of `b` in a packed panel ([`pack`]) of `width` columns.
 pub fn panel(c: &Contraction, width: usize) -> Extent {
     match c.element {
         Element::Signed => (groups(c) + 1usize) * (4 * width),
@@ -168,7 +169,7 @@ pub fn panel(c: &Contraction, width: usize) -> Extent {
     }
 }
 
-/// Groups of elements along `k` that are multiplied at once.
+/// Number of groups of elements along `k` that are multiplied at once.
 pub(crate) fn groups(c: &Contraction) -> Extent {
     match c.element.group() {
         1 => depth(c),
@@ -176,7 +177,7 @@ pub(crate) fn groups(c: &Contraction) -> Extent {
     }
 }
 
-/// The tile that needs the fewest cycles: as many multiplications as fit the registers, few half-empty tiles.
+/// The tile with the fewest modelled cycles: as many multiplications as the registers allow, few partly filled tiles.
 pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
     let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1 });
     for (cycles, tile) in tiles(c, isa) {
@@ -187,7 +188,7 @@ pub fn tile(c: &Contraction, isa: &Isa) -> Tile {
     best.1
 }
 
-/// The tiles that may be the fastest: [`tile`] first, then those that need few more cycles.
+/// Candidate tiles: [`tile`] first, then those with few more modelled cycles.
 pub fn candidates(c: &Contraction, isa: &Isa) -> Vec<Tile> {
     const MOST: usize = 8;
     let first = tile(c, isa);
@@ -198,24 +199,24 @@ pub fn candidates(c: &Contraction, isa: &Isa) -> Vec<Tile> {
     std::iter::once(first).chain(others.map(|(_, tile)| tile)).take(MOST).collect()
 }
 
-/// Every tile that fits the registers, with the cycles that it needs by the model.
+/// Every tile that fits the registers, with its modelled cycles.
 pub(crate) fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
     let bytes = c.element.exact();
-    // Cycles of an addition of products.
+    // Latency in cycles of adding products.
     let latency = [4.0, 6.0, 5.0][c.element.group() / 2];
     let (all_rows, columns) = (c.inner.0.guess().max(1), c.columns.guess());
     let mut out = Vec::new();
     for vectors in 1..=4usize {
         for rows in 1..=14usize {
-            // Accumulators, one vector of b each, one broadcast of a; bytes that are widened need more.
+            // Registers for accumulators, one vector of b each, and one broadcast of a; widened bytes need more.
             let others = if bytes && !isa.multiplies_bytes() { 2 * vectors + 4 } else { vectors + 1 };
             if rows * vectors + others > isa.registers || rows > all_rows || crowd(rows, c) > WAYS {
                 continue;
             }
             let cycles = |r: usize| {
                 let (fma, loads) = ((r * vectors) as f64 / 2.0, (r + vectors) as f64 / 2.0);
-                // A chain of dependent additions takes their latency a step; the loop itself and misses of the first cache
-                // cost about one more.
+                // A chain of dependent additions costs its latency a step; loop overhead and L1 misses cost about one more
+                // cycle.
                 fma.max(loads).max(latency) + 1.0
             };
             let lines = (all_rows / rows) as f64 * cycles(rows)
@@ -227,11 +228,10 @@ pub(crate) fn tiles(c: &Contraction, isa: &Isa) -> Vec<(f64, Tile)> {
     out
 }
 
-/// Lines that a set of the first cache holds, some of them left to the right operand. Sets repeat every 4096 bytes.
+/// Usable ways of an L1 cache set, leaving some to the right operand. Addresses 4096 bytes apart share a set.
 const WAYS: usize = 8;
 
-/// Lines of the left operand that a tile of `rows` rows needs at once in the fullest set of the first cache; 1 where the
-/// distance of the rows is not known.
+/// Lines of the left operand that a tile of `rows` rows maps to the fullest L1 set; 1 where the row stride is unknown.
 fn crowd(rows: usize, c: &Contraction) -> usize {
     let size = c.element.size();
     let Some(step) = c.inner.1.number() else { return 1 };
@@ -240,8 +240,8 @@ fn crowd(rows: usize, c: &Contraction) -> usize {
     lines.iter().map(|a| lines.iter().filter(|b| *b % 64 == a % 64).count()).max().unwrap_or(0)
 }
 
-/// What of the right operand comes from beyond the second cache once for each tile of rows: a panel that is larger than what
-/// stays there, where the product is not done in blocks. Nothing where that is not known.
+/// Bytes of the right operand that each tile of rows rereads from beyond the L2 cache: panels larger than [`STAYS`], unless the
+/// contraction is blocked. `None` where unknown.
 pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
     let size = if matches!(c.b, Operand::PackedHalf(_)) { 2 } else { c.element.size() };
     let width = tile.vectors * isa.lanes;
@@ -254,17 +254,17 @@ pub fn again(c: &Contraction, tile: Tile, isa: &Isa) -> Option<Reread> {
     Some(Reread { bytes: (size * k * columns * tiles.saturating_sub(1)) as u64, distance: (size * k * width) as u64 })
 }
 
-/// Bytes of a right operand that stays in the second cache.
+/// Maximum bytes of a right operand that stays in the L2 cache.
 pub const STAYS: usize = 1 << 19;
 
-/// How the axes of the group's space stand for batch, outer rows and inner rows (columns are the last axis).
+/// How the axes of the group's space divide into batch, outer rows and inner rows (columns are the last axis).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RowAxes {
     /// Extents of all axes.
     pub dims: Vec<Extent>,
-    /// Leading axes that are the batch.
+    /// Number of leading batch axes.
     pub batch: usize,
-    /// Axes after those that are the outer rows.
+    /// Number of outer-row axes after those.
     pub outer: usize,
 }
 
@@ -281,7 +281,7 @@ pub struct AccessStrides {
 }
 
 impl RowAxes {
-    /// How an access with these strides goes along; `None` where it does not follow the rows.
+    /// The strides of an access along these rows; `None` where it does not follow them.
     pub fn walk(&self, strides: &[Extent]) -> Option<AccessStrides> {
         let columns = self.dims.len() - 1;
         let rows = self.batch + self.outer;
@@ -293,7 +293,7 @@ impl RowAxes {
         })
     }
 
-    /// Whether every load of `body` can be followed.
+    /// Whether every load of `body` follows the rows.
     pub fn follows(&self, body: &Body) -> bool {
         body.loads.iter().all(|l| self.walk(&l.strides).is_some())
     }

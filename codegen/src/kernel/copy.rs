@@ -4,20 +4,20 @@ use of_ir::DType;
 
 use crate::kernel::extent::Extent;
 
-/// A box of elements and where it is read and written.
+/// A box of elements with its source and destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// Extents.
     pub dims: Vec<Extent>,
-    /// Argument that is read.
+    /// Index of the argument that is read.
     pub arg: usize,
-    /// First element read, and the distance along each axis.
+    /// Offset of the first element read, and the stride along each axis.
     pub from: (Extent, Vec<Extent>),
-    /// First element written, and the distance along each axis.
+    /// Offset of the first element written, and the stride along each axis.
     pub to: (Extent, Vec<Extent>),
 }
 
-/// The axes of a padding; one that is not padded is part of the elements of the one before it.
+/// The axes of a padding; an unpadded axis is merged into the one before it.
 pub fn merged(axes: &[(Extent, Extent, Extent)]) -> Vec<(Extent, Extent, Extent)> {
     let mut merged: Vec<(Extent, Extent, Extent)> = Vec::new();
     for (out, own, before) in axes {

@@ -1,13 +1,13 @@
-//! Which scalar programs kernels can compute at all.
+//! Checks which scalar programs kernels can compute.
 //!
-//! 16-bit floats are f32 between loads and stores: reading widens them, writing narrows what was rounded to their type.
+//! 16-bit floats are f32 between loads and stores: loads widen them, and stores narrow values that were rounded to their type.
 
 use of_ir::DType;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
 
-/// Whether values of this type are computed as f32: f32 itself, and 16-bit floats.
+/// Whether values of this type are computed in f32: f32 itself, and 16-bit floats.
 pub fn is_float(dtype: DType) -> bool {
     dtype == DType::F32 || is_half(dtype)
 }
@@ -26,7 +26,7 @@ pub(crate) fn function(op: ScalarOp) -> bool {
     trigonometric || hyperbolic || rounding || matches!(op, Sqrt | Rsqrt | Exp | Log | Pow | Erf | Sigmoid)
 }
 
-/// Why a body cannot be printed at all, if so.
+/// The reason why a body cannot be printed, if any.
 pub fn unprintable(body: &Body) -> Option<String> {
     for t in &body.nodes {
         let Node::Op(op, args) = &t.node else { continue };
@@ -44,7 +44,7 @@ pub fn unprintable(body: &Body) -> Option<String> {
             return Some("the remainder of floats has no native code".into());
         }
     }
-    // What f32 does not hold would be rounded twice. Integers that are too large for it are infinite as f16.
+    // Values that f32 cannot represent would be rounded twice. Integers too large for f16 become infinite.
     body.nodes.iter().find_map(|t| {
         let Node::Op(ScalarOp::Cast(to), args) = &t.node else { return None };
         let from = body.nodes[args[0]].dtype;

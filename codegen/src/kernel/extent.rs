@@ -1,27 +1,27 @@
-//! Extents and strides in kernels: numbers, or polynomials over symbols that the runtime knows when the kernel runs.
+//! Extents and strides in kernels: numbers, or polynomials over symbols that the runtime binds before the kernel runs.
 
 use std::iter::{Product, Sum};
 use std::ops::{Add, Mul, Sub};
 
 use of_ir::{Dim, DimFn, Graph, ValueId};
 
-/// A number of elements, or a distance in elements.
+/// An extent, or a stride in elements.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Extent(Dim);
 
-/// What a symbol that is not known before the run is taken for where a schedule is chosen.
+/// The assumed value of an unbound symbol when a schedule is chosen.
 const TYPICAL: i64 = 1 << 10;
 
-/// No extent that is not known is taken for a larger one: products of several must not overflow.
+/// The largest assumed value of an unknown extent: products of several must not overflow.
 const MOST: usize = 1 << 20;
 
 impl Extent {
-    /// The number, where it is known now.
+    /// The number, if statically known.
     pub fn number(&self) -> Option<usize> {
         self.0.as_const().and_then(|d| usize::try_from(d).ok())
     }
 
-    /// The number, or a typical one: for choosing schedules, never for what is right.
+    /// The number, or a typical one: only for choosing schedules, never for correctness.
     pub fn guess(&self) -> usize {
         self.number().unwrap_or_else(|| {
             let typical = self.0.substitute(&|_| Some(TYPICAL.into())).as_const();
@@ -29,12 +29,12 @@ impl Extent {
         })
     }
 
-    /// Whether it is this very number.
+    /// Whether it is statically `n`.
     pub fn is(&self, n: i64) -> bool {
         self.0.as_const() == Some(n)
     }
 
-    /// Whether it is a number that `by` divides.
+    /// Whether it is statically a multiple of `by`.
     pub fn is_multiple_of(&self, by: usize) -> bool {
         self.number().is_some_and(|n| n.is_multiple_of(by))
     }
@@ -65,18 +65,18 @@ impl Extent {
     }
 }
 
-/// All of them, where all are known now.
+/// All extents as numbers, if all are statically known.
 pub fn numbers(extents: &[Extent]) -> Option<Vec<usize>> {
     extents.iter().map(Extent::number).collect()
 }
 
-/// The extents of a tensor; none for what is no tensor of known rank.
+/// The extents of a tensor; empty for other values and unknown ranks.
 pub fn of_value(g: &Graph, v: ValueId) -> Vec<Extent> {
     g.ty(v).as_tensor().and_then(|t| t.shape.as_ref()).map(|s| s.iter().map(Extent::from).collect()).unwrap_or_default()
 }
 
-/// The distance along an axis of `to` elements of a value that has `own` there, `step` apart: 0 where it is stretched,
-/// which may only be known when the kernel runs.
+/// The stride `step` of an axis of extent `own` that broadcasts to extent `to`: 0 if it is broadcast, which may only be known at
+/// run time.
 pub fn stretched(own: &Extent, to: &Extent, step: &Extent) -> Extent {
     if own == to { step.clone() } else { step * (own - 1usize).min(&1usize.into()) }
 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guesses_follow_what_is_known_of_an_extent() {
+    fn guesses_respect_known_factors_and_bounds() {
         let n = Extent::from(Dim::symbol("n"));
         assert_eq!((n.guess(), (&n * 196usize).guess(), Extent::from(7usize).guess()), (1024, 200_704, 7));
         assert_eq!((n.min(&100usize.into()).guess(), (&n * &n * &n).guess()), (100, MOST));

@@ -1,7 +1,7 @@
-//! Kernels in which the position that an element comes from, or goes to, is computed or read from memory.
+//! Kernels whose source or destination positions are computed or read from memory.
 //!
-//! [`Indexed`] computes each element of a result from its position; [`Scatter`] writes slices of an operand where indices
-//! say. Indices count from the end of their axis where they are negative; one out of range ends the kernel with status 1.
+//! [`Indexed`] computes each element of a result from its position; [`Scatter`] writes slices of an operand to indexed
+//! positions. Negative indices count from the end of their axis; an index out of range ends the kernel with status 1.
 
 use of_ir::DType;
 use of_ops::nn::{Filter, Interpolation};
@@ -65,7 +65,7 @@ pub enum Indexed {
         to: Vec<Extent>,
         /// The padded axes.
         axes: Vec<PaddedAxis>,
-        /// Where elements beyond the border come from.
+        /// How elements beyond the border are filled.
         mode: PadMode,
         /// Bytes of an element.
         bytes: usize,
@@ -76,7 +76,7 @@ pub enum Indexed {
         dims: Vec<Extent>,
         /// Whether the upper triangle is kept.
         upper: bool,
-        /// Type of the operand that says which diagonal bounds it; the main one where there is none.
+        /// Type of the operand that selects the diagonal; `None` is the main diagonal.
         diagonal: Option<DType>,
         /// Bytes of an element.
         bytes: usize,
@@ -116,7 +116,7 @@ pub enum Indexed {
         /// Type of its elements.
         dtype: DType,
     },
-    /// The positions of the maxima of a pool over `[N, C, ...]`, and as another result the maxima.
+    /// The positions of the maxima of a pool over `[N, C, ...]`, with the maxima as a second result.
     PoolArgMax {
         /// Extents of the input.
         input: Vec<Extent>,
@@ -125,7 +125,7 @@ pub enum Indexed {
         /// The windows along the image axes.
         windows: Vec<Axis>,
     },
-    /// Resizing where extents are known: tables say which elements make one of the result.
+    /// Resizing with known extents: tables list the input elements and weights of each result element.
     ResizeByTable {
         /// Extents of the operand.
         from: Vec<Extent>,
@@ -133,25 +133,25 @@ pub enum Indexed {
         to: Vec<Extent>,
         /// The resized axes.
         axes: Vec<TapTable>,
-        /// Bytes of an element; elements are f32 where several are weighed.
+        /// Bytes of an element; elements are f32 where several are interpolated.
         bytes: usize,
     },
-    /// Resizing where extents are open: the kernel computes which elements make one of the result.
+    /// Resizing with open extents: the kernel computes the input elements and weights of each result element.
     ResizeOpen {
         /// Extents of the operand.
         from: Vec<Extent>,
         /// Extents of the result.
         to: Vec<Extent>,
-        /// The resized axes, with their scales where these are known.
+        /// The resized axes, with their scales if known.
         axes: Vec<(usize, Option<f64>)>,
         /// The interpolation.
         interpolation: Interpolation,
-        /// Bytes of an element; elements are f32 where several are weighed.
+        /// Bytes of an element; elements are f32 where several are interpolated.
         bytes: usize,
     },
 }
 
-/// Padding along one axis; negative numbers cut elements off.
+/// Padding along one axis; negative numbers crop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PaddedAxis {
     /// The axis.
@@ -162,29 +162,29 @@ pub struct PaddedAxis {
     pub after: Extent,
 }
 
-/// Where elements beyond the border come from.
+/// How elements beyond the border are filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PadMode {
     /// The nearest element.
     Edge,
-    /// The other end.
+    /// The opposite end (periodic).
     Wrap,
-    /// The mirror image, without the border itself.
+    /// The mirror image, without repeating the border element.
     Reflect,
 }
 
-/// The input elements that make each result element along an axis.
+/// The input elements and weights of each result element along an axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TapTable {
     /// The axis.
     pub axis: usize,
     /// Positions and weights, for each result element.
     pub taps: Vec<Vec<(usize, f64)>>,
-    /// Most input elements of a result element.
+    /// Maximum number of input elements of a result element.
     pub each: usize,
 }
 
-/// Input elements that make one result element along an axis.
+/// Number of input elements of one result element along an axis.
 pub fn filter_taps(filter: Filter) -> usize {
     match filter {
         Filter::Nearest(_) => 1,
@@ -193,8 +193,8 @@ pub fn filter_taps(filter: Filter) -> usize {
     }
 }
 
-/// Slices of updates that are written into a copy of the data where indices say, in order. Arguments are the data, the
-/// indices, the updates and the result.
+/// Writes slices of updates into a copy of the data at indexed positions, in order. Arguments are the data, the indices, the
+/// updates and the result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scatter {
     /// Extents of the data.
@@ -203,22 +203,22 @@ pub struct Scatter {
     pub indices: Vec<Extent>,
     /// Extents of the updates.
     pub updates: Vec<Extent>,
-    /// What the indices name.
+    /// What the indices address.
     pub target: ScatterTarget,
     /// Type of the indices.
     pub index: DType,
     /// Type of the elements.
     pub dtype: DType,
-    /// How an update combines with what is there; it replaces that where there is nothing.
+    /// The reduction that combines an update with the existing element; `None` replaces it.
     pub combine: Option<Reduce>,
 }
 
-/// What the indices of a [`Scatter`] name.
+/// What the indices of a [`Scatter`] address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScatterTarget {
     /// Single elements, along this axis (ONNX `ScatterElements`).
     Elements(usize),
-    /// Slices, by tuples of so many indices (ONNX `ScatterND`).
+    /// Slices, by tuples of this many indices (ONNX `ScatterND`).
     Slices(usize),
 }
 

@@ -1,7 +1,7 @@
 //! The kernel IR: loop nests over scalar expressions, and a specification for each kind of kernel.
 //!
-//! Nothing here knows a language or the text of an instruction set; nothing here imports another folder of this crate. What an
-//! instruction set has (lanes, registers) comes from [`crate::isa`].
+//! The kernel IR is independent of languages and of the other folders of this crate. The properties of an instruction set
+//! (lanes, registers) come from [`crate::isa`].
 
 pub mod attention;
 pub mod body;

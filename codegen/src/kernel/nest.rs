@@ -1,7 +1,7 @@
-//! The kernel IR: what a kernel computes, before a printer schedules and prints it.
+//! The kernel IR: the computation of a kernel, before a printer schedules and prints it.
 //!
-//! A kernel is a loop nest of one of a few kinds over expressions ([`Body`]) or over moved elements. Lowering makes nests and
-//! knows no language; printers ([`crate::print`]) know nothing of ops.
+//! A kernel is a loop nest of one of a few kinds over expressions ([`Body`]) or over moved elements. Lowering builds nests
+//! independently of the language; printers ([`crate::print`]) are independent of ops.
 
 use of_ir::DType;
 
@@ -23,47 +23,47 @@ use crate::kernel::winograd::Winograd;
 pub enum Nest {
     /// A body at each point of a space.
     Elementwise {
-        /// What is computed.
+        /// The scalar program.
         body: Body,
         /// The space.
         dims: Vec<Extent>,
     },
     /// A body with reductions along rows.
     Rows {
-        /// What is computed.
+        /// The scalar program.
         body: Body,
         /// The space.
         dims: Vec<Extent>,
-        /// How many of its last axes are a row.
+        /// How many trailing axes form a row.
         inner: usize,
     },
     /// A product or convolution with an epilogue.
     Contraction {
-        /// What is multiplied.
+        /// The contraction.
         spec: Contraction,
-        /// The register tile of a CPU.
+        /// The register tile for CPUs.
         tile: Tile,
         /// The epilogue.
         body: Body,
-        /// How the space of the epilogue follows the rows.
+        /// How the space of the epilogue maps to the rows.
         axes: RowAxes,
         /// Strides of the stores along that space.
         out: Vec<Extent>,
     },
-    /// Two products and the rows between them.
+    /// Two contractions and the row-wise ops between them.
     Attention(Box<Attention>),
     /// Sums of a recomputed score matrix.
     ScoreMatrix(Box<ScoreMatrix>),
     /// A sliding window with an epilogue.
     Window {
-        /// What is computed.
+        /// The window.
         spec: Window,
         /// The epilogue.
         body: Body,
     },
     /// A convolution by Winograd's algorithm with an epilogue.
     Winograd {
-        /// What is computed.
+        /// The convolution.
         spec: Box<Winograd>,
         /// The epilogue.
         body: Body,
@@ -77,8 +77,8 @@ pub enum Nest {
         /// Axes that are reduced.
         axes: Vec<usize>,
     },
-    /// The same in parts, each along its share of the reduced elements: the results have the parts as a last axis. For
-    /// GPUs, where few results would leave most of the machine idle.
+    /// A reduction split into parts, each over a share of the reduced elements: the results have the parts as their last axis.
+    /// For GPUs, which few results would leave mostly idle.
     Partial {
         /// How elements combine.
         kind: Reduce,
@@ -86,16 +86,16 @@ pub enum Nest {
         dims: Vec<Extent>,
         /// Axes that are reduced.
         axes: Vec<usize>,
-        /// Parts.
+        /// Number of parts.
         parts: usize,
     },
-    /// Boxes of elements that move.
+    /// Boxes of elements to copy.
     Copy {
         /// The boxes.
         pieces: Vec<Piece>,
         /// Bytes of an element.
         bytes: usize,
-        /// Number of the argument that is written.
+        /// Index of the argument that is written.
         out: usize,
     },
     /// A border around a tensor.
@@ -107,25 +107,25 @@ pub enum Nest {
         /// Bits of the elements of the border.
         fill: u64,
     },
-    /// Rows that indices name.
+    /// Rows selected by indices.
     Gather(Gather),
     /// Elements whose positions are computed or read from memory.
     Indexed(Indexed),
-    /// Slices that are written where indices say.
+    /// Slices written to indexed positions.
     Scatter(Scatter),
-    /// Regions of images, pooled.
+    /// Regions of images, pooled (`RoiAlign`).
     RoiAlign(RoiAlign),
-    /// A walk along an axis.
+    /// A scan along an axis.
     Walk(Walk),
-    /// Numbers that follow from extents, written to the only argument.
+    /// Values computed from extents, written to the only argument.
     ShapeValues {
-        /// The numbers.
+        /// The values.
         values: Vec<Extent>,
         /// Their type.
         dtype: DType,
     },
     /// One element, copied to the second argument.
     CopyScalar(DType),
-    /// The kernel that a user's op brings.
+    /// The kernel of a user op.
     User(UserKernel),
 }

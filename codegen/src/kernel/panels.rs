@@ -1,11 +1,11 @@
-//! Right operands in panels, as kernels read them.
+//! Packs right operands into panels, as kernels read them.
 
 use rayon::prelude::*;
 
 use crate::kernel::contraction::{Contraction, Element, depth, panel};
 use crate::kernel::zero_filled::ZeroFilled;
 
-/// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, zeros beyond the last column.
+/// Packs `b` (row-major `[K, columns]`) into panels `[columns / width][K][width]`, padded with zero columns.
 pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> ZeroFilled<f32> {
     let panels = columns.div_ceil(width);
     let mut out = ZeroFilled::new(panels * k * width);
@@ -18,8 +18,8 @@ pub fn pack(b: &[f32], k: usize, columns: usize, width: usize) -> ZeroFilled<f32
     out
 }
 
-/// Packs bytes `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: the start of the sums where the
-/// left operand is signed, then groups `[width][4]`. Nothing where an extent is not known now.
+/// Packs bytes `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: initial accumulators if the left operand
+/// is signed, then groups `[width][4]`. `None` where an extent is unknown.
 pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
     let (columns, depth, size) = (c.columns.number()?, depth(c).number()?, panel(c, width).number()?);
     let mut out = vec![0u8; columns.div_ceil(width) * size];
@@ -34,8 +34,8 @@ pub fn pack_bytes(b: &[i8], c: &Contraction, width: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Packs 16-bit floats `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: groups `[width][2]`. Nothing
-/// where an extent is not known now.
+/// Packs 16-bit floats `b` (row-major `[K, columns]`) for `c` into panels of `width` columns: groups `[width][2]`. `None` where
+/// an extent is unknown.
 pub fn pack_half_floats<T: Copy + Default + Send + Sync>(b: &[T], c: &Contraction, width: usize) -> Option<Vec<T>> {
     let (columns, size) = (c.columns.number()?, panel(c, width).number()?);
     let mut out = vec![T::default(); columns.div_ceil(width) * size];
@@ -43,7 +43,7 @@ pub fn pack_half_floats<T: Copy + Default + Send + Sync>(b: &[T], c: &Contractio
     Some(out)
 }
 
-/// Fills panels, each behind a header of so many elements, with the groups of their columns.
+/// Fills panels, each after a header of `header` elements, with the groups of their columns.
 fn into_groups<T: Copy + Send + Sync>(
     b: &[T],
     c: &Contraction,
@@ -58,7 +58,7 @@ fn into_groups<T: Copy + Send + Sync>(
         let count = width.min(columns - p * width);
         for (g, group) in panel[header..].chunks_exact_mut(many * width).enumerate() {
             let (tap, first) = (g / groups, g % groups * many);
-            // The last group of a run of bytes reads its last elements; those of the group before count nothing here.
+            // The last group of a byte run overlaps the previous one; elements of that group get weight 0.
             let from = if c.element.exact() && first + many > run && run >= many { run - many } else { first };
             for i in (0..many).filter(|i| (first..run).contains(&(from + i))) {
                 let row = &b[(tap * run + from + i) * columns + p * width..][..count];

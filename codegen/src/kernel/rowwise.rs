@@ -1,6 +1,6 @@
-//! Stages of a row-wise program: a row is walked once for each stage, and a reduction ends a stage.
+//! Stages of a row-wise program: each stage iterates over the row once, and a reduction ends a stage.
 //!
-//! Values that a later stage needs again are kept if they were expensive to compute, else computed again.
+//! Values needed in later stages are saved if they are expensive to compute, else recomputed.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use of_ops::scalar::ScalarOp;
 use crate::kernel::body::{Body, Node};
 use crate::kernel::expr;
 
-/// The stage in which each node is computed; a reduction's value is there in the next.
+/// The stage in which each node is computed; a reduction's value is available in the next.
 pub fn stages(body: &Body) -> Vec<usize> {
     let mut out: Vec<usize> = Vec::with_capacity(body.nodes.len());
     for t in &body.nodes {
@@ -24,7 +24,7 @@ pub fn stages(body: &Body) -> Vec<usize> {
     out
 }
 
-/// Nodes whose values are kept for later stages.
+/// Nodes whose values are saved for later stages.
 pub fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
     let mut out = BTreeSet::new();
     for (i, t) in body.nodes.iter().enumerate() {
@@ -40,7 +40,7 @@ pub fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
     out.into_iter().collect()
 }
 
-/// Whether computing node `i` again in a later stage costs more than reading it.
+/// Whether recomputing node `i` in a later stage costs more than loading it.
 fn dear(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
     use ScalarOp::*;
     match &body.nodes[i].node {
@@ -52,7 +52,7 @@ fn dear(body: &Body, i: usize, stage: usize, stages: &[usize]) -> bool {
     }
 }
 
-/// Adds what must be computed at each point of the walk of `stage` so that `node` is there; `saved` are not computed again.
+/// Adds the nodes that the loop of `stage` must compute at each point to provide `node`; `saved` nodes are not recomputed.
 pub fn need(body: &Body, stages: &[usize], saved: &[usize], node: usize, stage: usize, out: &mut BTreeSet<usize>) {
     let t = &body.nodes[node];
     if t.per_row || matches!(t.node, Node::Const(_)) || !out.insert(node) {

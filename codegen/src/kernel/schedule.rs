@@ -1,4 +1,4 @@
-//! Which register tile a contraction takes where that was measured; everywhere else the cost model says.
+//! Measured register tiles of contractions; without a measurement the cost model decides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,54 +6,54 @@ use std::fmt::Write;
 use crate::isa::Isa;
 use crate::kernel::contraction::{Contraction, Tile};
 
-/// The fastest tiles that were found, by contraction and instruction set.
+/// The fastest measured tiles, by contraction and instruction set.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Schedules(BTreeMap<String, Tile>);
 
-/// A contraction of a program, and the tiles that it may take, the cost model's choice first.
+/// A contraction of a program, and its candidate tiles, the cost model's choice first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scheduled {
-    /// Its name in [`Schedules`].
+    /// Its key in [`Schedules`].
     pub key: String,
-    /// The step that runs it, which is the number of its task.
+    /// The index of the step that runs it, which is also its task.
     pub step: usize,
-    /// What it may take.
+    /// Candidate tiles.
     pub tiles: Vec<Tile>,
 }
 
-/// First line of the text form.
+/// First line of the text format.
 const HEAD: &str = "of-schedules-1";
 
-/// Nothing measured.
+/// No measurements.
 pub static NONE: Schedules = Schedules(BTreeMap::new());
 
 impl Schedules {
-    /// The name of a contraction: a hash of what it computes and for which instruction set.
+    /// The key of a contraction: a hash of its specification and instruction set.
     pub fn key(spec: &Contraction, isa: &Isa) -> String {
         blake3::hash(format!("{} {spec:?}", isa.name).as_bytes()).to_hex()[..32].to_owned()
     }
 
-    /// The fastest tile.
+    /// The fastest measured tile.
     pub fn get(&self, key: &str) -> Option<Tile> {
         self.0.get(key).copied()
     }
 
-    /// Remembers the fastest tile.
+    /// Records the fastest tile.
     pub fn insert(&mut self, key: String, tile: Tile) {
         self.0.insert(key, tile);
     }
 
-    /// Contractions that are known.
+    /// Number of measured contractions.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is known.
+    /// Whether there are no measurements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As text: a line for each contraction.
+    /// Serializes to text: a line for each contraction.
     pub fn text(&self) -> String {
         let mut out = format!("{HEAD}\n");
         for (key, tile) in &self.0 {
@@ -62,7 +62,7 @@ impl Schedules {
         out
     }
 
-    /// From text; nothing where it is no such text, or of another version.
+    /// Parses the text; `None` if it is malformed or of another version.
     pub fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         if lines.next()? != HEAD {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_reads_back() {
+    fn text_round_trips() {
         let mut s = Schedules::default();
         s.insert("a".into(), Tile { rows: 6, vectors: 4 });
         s.insert("b".into(), Tile { rows: 14, vectors: 2 });

@@ -1,15 +1,15 @@
-//! Sums of a table of rows by keys that is never in memory: it is computed of two products, tile by tile, and multiplied
-//! with lines of their operands.
+//! Sums over a score matrix (rows by keys) that is never materialised: it is recomputed from two matrix products, tile by tile,
+//! and multiplied by lines of their operands.
 //!
-//! `out[row, :] = sum_key f(l0[row, :] r0[key, :], l1[row, :] r1[key, :]) r[key, :]` for each batch, or the same for keys
-//! with rows added up. Arguments are `l0`, `l1`, `r0`, `r1`, the loads of the body and the results.
+//! `out[row, :] = sum_key f(l0[row, :] r0[key, :], l1[row, :] r1[key, :]) r[key, :]` for each batch, or the same for each key
+//! summed over rows. Arguments are `l0`, `l1`, `r0`, `r1`, the loads of the body and the results.
 
 use crate::kernel::attention::MatrixLayout;
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{AccessStrides, RowAxes};
 use crate::kernel::extent::Extent;
 
-/// What is computed of a table.
+/// The sums over a recomputed score matrix.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ScoreMatrix {
     /// Extents of the batch axes.
@@ -24,30 +24,30 @@ pub struct ScoreMatrix {
     pub left: [MatrixLayout; 2],
     /// The operands whose lines are keys.
     pub right: [MatrixLayout; 2],
-    /// What is computed at each row and key; its first anchor is the first product, the other one the second.
+    /// The computation at each row and key; its first anchor is the first product, the other one the second.
     pub body: Body,
-    /// Whether rows are added up, for each key; else keys, for each row.
+    /// Whether sums run over rows, for each key; else over keys, for each row.
     pub over_rows: bool,
-    /// What is added up.
+    /// The sums.
     pub sums: Vec<Sum>,
 }
 
-/// A sum of elements of the table times lines of an operand.
+/// A sum of elements of the score matrix times lines of an operand.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sum {
     /// The node whose value multiplies the lines.
     pub node: usize,
-    /// Which product's operand has the lines, which are along what is added up.
+    /// The product whose operand provides the lines; they run along the summed axis.
     pub factor: usize,
     /// Strides of the result along batch axes, lines and their elements.
     pub out: Vec<Extent>,
 }
 
 impl ScoreMatrix {
-    /// How its loads go along.
+    /// The access strides of the loads.
     ///
     /// # Errors
-    /// When one does not follow rows and keys.
+    /// When a load does not follow rows and keys.
     pub fn walks(&self) -> Result<Vec<AccessStrides>, String> {
         let dims = self.batch.iter().chain([&self.rows, &self.keys]).cloned().collect();
         let axes = RowAxes { dims, batch: self.batch.len(), outer: 0 };

@@ -1,4 +1,4 @@
-//! Iteration spaces: dropping axes of extent 1 and merging neighbours that every access walks alike.
+//! Iteration spaces: drops axes of extent 1 and merges adjacent axes that every access treats as one.
 
 use crate::kernel::extent::Extent;
 
@@ -7,7 +7,7 @@ use crate::kernel::extent::Extent;
 pub struct Space {
     /// Extents, outermost first; never empty.
     pub dims: Vec<Extent>,
-    /// One list of strides (in elements) an access.
+    /// The strides of each access, in elements.
     pub strides: Vec<Vec<Extent>>,
 }
 
@@ -41,7 +41,7 @@ pub fn collapse(dims: &[Extent], strides: &[Vec<Extent>]) -> Space {
     out
 }
 
-/// The single stride with which an access walks the given axes as one; `None` where there is none.
+/// The single stride of an access along the given axes merged to one; `None` if there is none.
 pub fn single_stride(dims: &[Extent], strides: &[Extent]) -> Option<Extent> {
     let s = collapse(dims, &[strides.to_vec()]);
     match s.dims.as_slice() {

@@ -1,17 +1,17 @@
-//! The kernel that a user's op brings for GPUs.
+//! The GPU kernel of a user op.
 
 use of_ir::DType;
 
-/// A kernel in an op's own words.
+/// A kernel whose text the user op supplies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserKernel {
     /// Its arguments, in order.
     pub arguments: Vec<UserArgument>,
-    /// Statements in CUDA C++, as the op gives them.
+    /// Statements in CUDA C++, as the op supplies them.
     pub text: String,
-    /// How often they run.
+    /// How many times they run.
     pub count: usize,
-    /// By one thread each time, which is number `i`; else by a block, number `block`.
+    /// Whether each run is a thread, with index `i`; else it is a block, with index `block`.
     pub per_thread: bool,
 }
 
@@ -22,6 +22,6 @@ pub struct UserArgument {
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Whether it is written, rather than read.
+    /// Whether it is written; otherwise it is read.
     pub written: bool,
 }

@@ -1,63 +1,63 @@
-//! Kernels that walk along one axis: the position of the largest element, running sums, folds of integers, the k largest.
+//! Scans along one axis: arg max, cumulative sums, integer reductions, top k.
 
 use of_ir::DType;
 
 use super::body::Reduce;
 use super::extent::Extent;
 
-/// A tensor seen as `[outer, n, inner]`, whose middle axis is walked.
+/// A tensor as `[outer, n, inner]`, scanned along the middle axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
-    /// Product of the extents before it.
+    /// Product of the extents before the axis.
     pub outer: Extent,
-    /// Its extent.
+    /// Extent of the axis.
     pub n: Extent,
-    /// Product of the extents after it.
+    /// Product of the extents after the axis.
     pub inner: Extent,
 }
 
 impl Axis {
-    /// The axis number `axis` of a tensor of these extents.
+    /// The axis with index `axis` of a tensor of these extents.
     pub fn of(dims: &[Extent], axis: usize) -> Axis {
         Axis { outer: dims[..axis].iter().product(), n: dims[axis].clone(), inner: dims[axis + 1..].iter().product() }
     }
 }
 
-/// A walk along one axis, for each position of the other axes. Arguments are the tensor and the results.
+/// A scan along one axis, for each position of the other axes. Arguments are the tensor and the results.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Walk {
     /// The axis.
     pub axis: Axis,
     /// Type of the elements of the tensor.
     pub dtype: DType,
-    /// What is computed.
+    /// The computation.
     pub kind: WalkKind,
 }
 
-/// What a [`Walk`] computes.
+/// The computation of a [`Walk`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum WalkKind {
-    /// The index of the largest or smallest element. NaN is better than any number.
+    /// The index of the largest or smallest element. NaN takes precedence over any number.
     ArgExtremum {
-        /// Whether the largest is searched.
+        /// Whether the largest element is selected.
         largest: bool,
-        /// Whether the last of equal elements is taken, rather than the first.
+        /// Whether the last of equal elements is selected; otherwise the first.
         last: bool,
     },
     /// Running sums.
     CumulativeSum {
-        /// Whether an element is left out of its own sum.
+        /// Whether an element is excluded from its sum.
         exclusive: bool,
         /// Whether sums run from the end.
         reverse: bool,
     },
-    /// All integers of the axis combined. Sums and products wrap.
+    /// A reduction of integers. Sums and products wrap.
     Fold(Reduce),
-    /// The first elements in order, and their indices as another result.
+    /// The first k elements in order, with their indices as a second result.
     TopK {
-        /// How many.
+        /// The number k.
         k: Extent,
-        /// Whether large elements come first.
+        /// Whether the order is descending.
         largest: bool,
     },
 }

@@ -6,15 +6,15 @@ use of_ops::nn::Windows;
 use crate::isa::Isa;
 use crate::kernel::extent::Extent;
 
-/// What is computed over a window.
+/// The operation on a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The largest element.
     Max,
-    /// The sum times a factor for each output point, the second argument (`[H, W]` of the output).
+    /// The sum times a factor for each output point; the factors are the second argument (`[H, W]` of the output).
     Mean,
-    /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes the
-    /// weights are those of [`quads`], the sum is i32, and every window lies inside the input.
+    /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes, the weights
+    /// are those of [`quads`], the sum is i32, and every window lies inside the input.
     Depthwise,
 }
 
@@ -27,16 +27,16 @@ pub struct Axis {
     pub output: Extent,
     /// Taps.
     pub kernel: usize,
-    /// Distance between windows.
+    /// Stride of the windows.
     pub stride: usize,
-    /// Distance between taps.
+    /// Dilation of the taps.
     pub dilation: usize,
-    /// Elements before the input that do not exist.
+    /// Padding before the input.
     pub pad: Extent,
 }
 
 impl Axis {
-    /// Image axis number `i` of windows.
+    /// Image axis `i` of windows.
     pub fn of(w: &Windows<Dim>, i: usize) -> Axis {
         Axis {
             input: Extent::from(&w.input[i]),
@@ -60,14 +60,14 @@ pub struct Window {
     pub w: Axis,
     /// Channels.
     pub c: usize,
-    /// What is computed.
+    /// The operation.
     pub kind: Kind,
     /// Element type of the input: f32, or bytes, which [`Kind::Mean`] does not take.
     pub dtype: DType,
 }
 
-/// Weights of bytes `[C, rows, columns]` as `[rows / 4, columns, C]`: those of four rows in the bytes of one number, rows of
-/// `C` padded to whole vectors. Where the input is signed it is moved up by 128, and what that adds comes first, negative.
+/// Packs byte weights `[C, rows, columns]` as `[rows / 4, columns, C]`: those of four rows in the bytes of one number, rows of
+/// `C` padded to whole vectors. Signed input is biased by 128; the negative correction precedes the weights.
 pub fn quads(w: &[i8], spec: &Window, isa: &Isa) -> Vec<i32> {
     let (rows, columns) = (spec.h.kernel, spec.w.kernel);
     let padded = spec.c.next_multiple_of(isa.lanes);

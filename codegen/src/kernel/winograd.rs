@@ -1,16 +1,16 @@
 //! Convolutions by fewer multiplications: Winograd's F(m x m, r x r).
 //!
-//! A tile of `n x n` points of the input, `n = m + r - 1`, gives `m x m` points of the output. Both filters and tiles are
-//! taken as polynomials and evaluated at `n` points; there a convolution is a product, and a product of matrices sums over
-//! the channels. `n^2` multiplications stand for `m^2 r^2`: 36 for 144 with F(4 x 4, 3 x 3).
+//! A tile of `n x n` points of the input, `n = m + r - 1`, yields `m x m` points of the output. Filters and tiles are treated as
+//! polynomials and evaluated at `n` points. A convolution becomes a pointwise product there, and a matrix product sums over the
+//! channels. `n^2` multiplications replace `m^2 r^2`: 36 instead of 144 with F(4 x 4, 3 x 3).
 //!
-//! A worker takes a block of tiles: it transforms them, multiplies them with one panel of filters after another at each
-//! of the `n^2` points, and transforms the products of the panel back while they are in its cache.
+//! A worker takes a block of tiles: it transforms them, multiplies them by one panel of filters after another at each of the
+//! `n^2` points, and transforms the products back while they are in its cache.
 //!
-//! Errors: the transforms add and scale numbers of different size, so that rounding grows by a factor that depends on the
-//! points alone. 0, ±3/4, ±3/2 and infinity keep it small: on 64 channels of rectified normal numbers the root of the mean
-//! square error of F(4 x 4, 3 x 3) is 6.4e-7 of that of the result (1.3e-6 with the points 0, ±1, ±2), of F(2 x 2, 3 x 3)
-//! 2.3e-7. [`Transform::amplification`] bounds it for any input.
+//! Errors: the transforms add and scale numbers of different magnitude, which amplifies rounding errors by a factor that depends
+//! only on the points. 0, ±3/4, ±3/2 and infinity keep it small. On 64 channels of rectified normal numbers, the relative root
+//! mean square error of F(4 x 4, 3 x 3) is 6.4e-7 (1.3e-6 with the points 0, ±1, ±2), and that of F(2 x 2, 3 x 3) 2.3e-7.
+//! [`Transform::amplification`] bounds it for any input.
 //!
 //! Sources: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015; on points and errors Barabasz et
 //! al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020.
@@ -39,14 +39,13 @@ pub struct Transform {
     pub output: Vec<Vec<f64>>,
 }
 
-/// Where polynomials are evaluated, infinity apart: the first `n - 1` of them. Pairs of opposite points share half of
-/// their work.
+/// The finite evaluation points: a transform uses the first `n - 1`. Pairs of opposite points share half of their work.
 const POINTS: [f64; 5] = [0.0, 0.75, -0.75, 1.5, -1.5];
 
-/// The points for tiles of four, whose best are the units.
+/// The points for tiles of four points, where units are best.
 const FEW_POINTS: [f64; 3] = [0.0, 1.0, -1.0];
 
-/// The product of `(x - p)` over `points`, coefficients from the constant on.
+/// The product of `(x - p)` over `points`, coefficients from the constant term up.
 fn roots(points: impl Iterator<Item = f64>) -> Vec<f64> {
     points.fold(vec![1.0], |poly, p| {
         let mut out = vec![0.0; poly.len() + 1];
@@ -59,7 +58,7 @@ fn roots(points: impl Iterator<Item = f64>) -> Vec<f64> {
 }
 
 impl Transform {
-    /// F(outputs, taps) by the method of Toom and Cook; `None` beyond six points.
+    /// F(outputs, taps) by the Toom-Cook method; `None` beyond six points.
     pub fn of(outputs: usize, taps: usize) -> Option<Transform> {
         let n = outputs + taps - 1;
         let points = match n {
@@ -93,8 +92,8 @@ impl Transform {
         self.outputs + self.taps - 1
     }
 
-    /// How much larger than with direct sums rounding errors of both axes can become, at worst: the largest sum of the
-    /// magnitudes that add up to one output, for inputs and filters of magnitude 1, over the `r^2` of a direct sum.
+    /// The worst-case amplification of rounding errors over direct sums, for both axes: the largest sum of magnitudes that
+    /// contribute to one output, for inputs and filters of magnitude 1, over the `r^2` of a direct sum.
     pub fn amplification(&self) -> f64 {
         let sum = |row: &[f64]| row.iter().map(|x| x.abs()).sum::<f64>();
         let at = |j: usize| sum(&self.input[j]) * sum(&self.filter[j]);
@@ -103,13 +102,13 @@ impl Transform {
         (worst / self.taps as f64).powi(2)
     }
 
-    /// Filters `[cout, cin, r, r]` at the points, in panels `[cout / width][n^2][cin][width]` with zeros beyond the last.
+    /// Transforms filters `[cout, cin, r, r]` into panels `[cout / width][n^2][cin][width]`, padded with zeros.
     pub fn pack(&self, filters: &[f32], cin: usize, cout: usize, width: usize) -> ZeroFilled<f32> {
         let (r, n) = (self.taps, self.points());
         let mut out = ZeroFilled::new(cout.div_ceil(width) * width * cin * n * n);
         out.par_chunks_exact_mut((n * n * cin * width).max(1)).enumerate().for_each(|(p, panel)| {
             let mut rows = vec![0f64; n * r];
-            // Neighbours in the panel come one after another.
+            // Adjacent outputs of the panel are processed in order.
             for (c, o) in (0..cin).flat_map(|c| (0..width.min(cout - p * width)).map(move |o| (c, o))) {
                 let filter = &filters[((p * width + o) * cin + c) * r * r..][..r * r];
                 // G g, then (G g) G^T.
@@ -126,10 +125,10 @@ impl Transform {
     }
 }
 
-/// A convolution over `[N, H, W, C]` with one filter for all groups, no strides and no dilations.
+/// A convolution over `[N, H, W, C]` with one group, stride 1 and no dilation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Winograd {
-    /// What the input holds; products are of f32.
+    /// Element type of the input; products are computed in f32.
     pub element: Element,
     /// The algorithm along both axes.
     pub transform: Transform,
@@ -139,9 +138,9 @@ pub struct Winograd {
     pub h: Axis,
     /// Points of a line.
     pub w: Axis,
-    /// Channels of the input, whole vectors.
+    /// Channels of the input, a multiple of the vector width.
     pub cin: usize,
-    /// Channels of the output, whole vectors.
+    /// Channels of the output, a multiple of the vector width.
     pub cout: usize,
     /// Tiles of a block.
     pub block: usize,
@@ -149,12 +148,12 @@ pub struct Winograd {
     pub tile: Tile,
 }
 
-/// Bytes that come from beyond the second cache in a cycle.
+/// Bytes a cycle from beyond the L2 cache.
 const STREAM: f64 = 6.0;
 
 impl Winograd {
-    /// The fastest algorithm for a convolution of what `element` says, where one is expected to be a good deal faster than
-    /// direct sums; `None` where none is, or it does not apply.
+    /// The fastest algorithm for a convolution of `element`, if it is expected to be considerably faster than direct sums;
+    /// `None` if none is, or none applies.
     pub fn choose(
         element: Element,
         n: &Extent,
@@ -206,7 +205,7 @@ impl Winograd {
         own
     }
 
-    /// Cycles that it takes, roughly: products, transforms, and filters that come from memory.
+    /// Approximate cycles of the products, the transforms, and the filters loaded from memory.
     fn cycles(&self, isa: &Isa) -> f64 {
         let (p, m) = (self.transform.points(), self.transform.outputs);
         let blocks = self.tiles().guess().div_ceil(self.block);
@@ -222,13 +221,13 @@ impl Winograd {
         products.max(stream) + to + back
     }
 
-    /// Tiles along the axes of an image.
+    /// Number of tiles along the axes of an image.
     pub fn image(&self) -> (Extent, Extent) {
         let m = Extent::from(self.transform.outputs);
         (self.h.output.div_ceil(&m), self.w.output.div_ceil(&m))
     }
 
-    /// All tiles.
+    /// Total number of tiles.
     pub fn tiles(&self) -> Extent {
         let (ty, tx) = self.image();
         &self.n * ty * tx
@@ -261,7 +260,7 @@ impl Winograd {
         self.tile.vectors * isa.lanes
     }
 
-    /// Multiplications and additions of the products, as all of them are counted; 0 where their number is not known.
+    /// Multiplications and additions of the products; 0 where unknown.
     pub fn flops(&self) -> u64 {
         let p = self.transform.points();
         2 * (p * p * self.cin * self.cout * self.tiles().number().unwrap_or(0)) as u64
@@ -274,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// What the matrices give along one axis, beside the direct sums.
+    /// The convolution by the transforms along one axis, and by direct sums.
     fn line(t: &Transform, x: &[f64], w: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let times = |m: &[Vec<f64>], v: &[f64]| -> Vec<f64> {
             m.iter().map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum()).collect()
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn transforms_are_exact_but_for_rounding() {
+    fn transforms_match_direct_sums() {
         for (outputs, taps) in [(2, 2), (2, 3), (3, 3), (4, 3), (2, 5), (3, 2), (5, 2)] {
             let t = Transform::of(outputs, taps).unwrap();
             let x: Vec<f64> = (0..t.points()).map(|i| (i * i % 7) as f64 - 2.5).collect();
@@ -305,9 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn filters_lie_by_panel_point_and_channel() {
+    fn filters_are_packed_by_panel_point_and_channel() {
         let t = Transform::of(2, 3).unwrap();
-        // One filter for output 1 of 2 and input 0 of 1: the unit at its centre.
+        // Filters for two outputs and one input: only output 1 has a filter, the unit at its centre.
         let mut filters = vec![0f32; 18];
         filters[9 + 4] = 1.0;
         let packed = t.pack(&filters, 1, 2, 4);

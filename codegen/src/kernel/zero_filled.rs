@@ -1,11 +1,11 @@
-//! Zeroed memory for weights that are brought into another order.
+//! Zeroed memory for rearranged weights.
 
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
 use memmap2::MmapMut;
 
-/// Elements, zero at first. Many of them lie in pages of their own, large ones where the machine has some.
+/// A zero-initialized array. Large arrays are mapped separately, on huge pages where available.
 pub struct ZeroFilled<T>(Memory<T>);
 
 enum Memory<T> {
@@ -13,7 +13,7 @@ enum Memory<T> {
     Many(MmapMut, usize),
 }
 
-/// From this many bytes on memory is mapped.
+/// From this many bytes on, the memory is mapped.
 const MANY: usize = 4 << 20;
 
 impl<T: Pod> ZeroFilled<T> {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many() {
+    fn small_and_mapped_arrays_start_zeroed() {
         for len in [0, 3, MANY / 4, MANY / 4 + 5] {
             let mut z = ZeroFilled::<f32>::new(len);
             assert!(z.len() == len && z.iter().all(|x| *x == 0.0));

@@ -1,9 +1,9 @@
-//! Products as calls of cuBLASLt, with what it computes at their end: which ones, and what stands in a plan for a call.
+//! Matrix products as cuBLASLt calls with fused epilogues: which ones qualify, and how a plan encodes a call.
 //!
-//! The library is taken for whole fused groups or not at all. A product is a call where operands and result are of one type
-//! (f32, f16 or bf16), rows, columns and terms of a sum are [`LEAST`] or more, all extents are numbers, and all that is fused
-//! with it is `activation(scale * left right + more * added + bias)`, with at most one tensor of the result's extents, one
-//! line of its columns, and a ReLU or the GELU by tanh. 16-bit floats are rounded once, at the end.
+//! A library call replaces a whole fused group or nothing. A matrix product qualifies if operands and result have one type (f32,
+//! f16 or bf16), rows, columns and depth are at least [`LEAST`], and all extents are numbers. Its epilogue must be
+//! `activation(scale * left right + more * added + bias)`, with at most one tensor of the result's extents, one vector of its
+//! columns, and a ReLU or the tanh GELU. 16-bit floats are rounded once, at the end.
 
 use of_ir::DType;
 
@@ -15,22 +15,22 @@ use crate::kernel::space;
 use crate::library::epilogue::{Activation, Epilogue};
 use crate::library::{Floats, Words, kinds};
 
-/// Rows, columns and terms of a sum, at least: below that, a call has little to multiply.
+/// Minimum rows, columns and depth: a smaller call has too little work.
 pub const LEAST: usize = 16;
 
-/// How a matrix lies in memory: lines of neighbouring elements.
+/// The layout of a matrix: lines of contiguous elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Matrix {
-    /// Whether its columns are the lines, rather than its rows.
+    /// Whether the lines are its columns; otherwise they are its rows.
     pub transposed: bool,
-    /// Elements from one line to the next.
+    /// Stride from line to line.
     pub line: u64,
-    /// Elements from one matrix of a batch to the next; 0 where all are the same one.
+    /// Stride from matrix to matrix of a batch; 0 where all share one.
     pub batch: u64,
 }
 
-/// A call: `activation(scale * left right + more * added + bias)` for each matrix of a batch. Its arguments are `left`,
-/// `right`, `added` and `bias` where they are there, and the result.
+/// A call: `activation(scale * left right + more * added + bias)` for each matrix of a batch. Its arguments are `left`, `right`,
+/// `added` and `bias` if present, and the result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Product {
     /// Type of all elements.
@@ -51,20 +51,20 @@ pub struct Product {
     pub right: Matrix,
     /// The result, whose lines are its rows.
     pub result: Matrix,
-    /// What products are multiplied by.
+    /// Factor of the product.
     pub scale: f32,
-    /// What a tensor that lies as the result does is multiplied by before it is added, where there is one.
+    /// Factor of the added tensor, which has the result's layout, if there is one.
     pub added: Option<f32>,
-    /// Whether a line is added to each row.
+    /// Whether a bias vector is added to each row.
     pub bias: bool,
-    /// What is computed at the end.
+    /// The activation at the end.
     pub activation: Activation,
 }
 
-/// A contraction with its epilogue as a call, and which loads of the body are the tensor and the line that it adds.
+/// A contraction with its epilogue as a call, and the loads of the body for the added tensor and the bias.
 ///
 /// # Errors
-/// Why it is none, in one sentence.
+/// The reason why it does not qualify, in one sentence.
 pub fn product(
     spec: &Contraction,
     body: &Body,
@@ -126,7 +126,7 @@ pub fn product(
     Ok((product, e.adds()))
 }
 
-/// Whether the library has an activation, or why not.
+/// Checks that the library has an activation.
 fn has(activation: Activation) -> Result<(), String> {
     match activation {
         Activation::None | Activation::Relu | Activation::GeluByTanh => Ok(()),
@@ -136,7 +136,7 @@ fn has(activation: Activation) -> Result<(), String> {
 }
 
 impl Product {
-    /// Elements that each argument spans, from its first one on; `None` where lines overlap or the numbers are too large.
+    /// Number of elements that each argument spans; `None` where lines overlap or the numbers are too large.
     pub fn spans(&self) -> Option<Vec<u64>> {
         let span = |m: &Matrix, rows: u64, columns: u64| {
             let (lines, long) = if m.transposed { (columns, rows) } else { (rows, columns) };
@@ -152,7 +152,7 @@ impl Product {
         (!self.result.transposed).then_some(out)
     }
 
-    /// What stands in a plan for the call.
+    /// The plan's encoding of the call.
     pub(super) fn words(&self) -> Vec<u64> {
         let mut words = kinds(self.dtype, self.floats, self.activation);
         words.extend([self.rows, self.columns, self.depth, self.batches]);

@@ -1,12 +1,11 @@
-//! Convolutions as calls of cuDNN, with what it computes at their end: which ones, and what stands in a plan for a call.
+//! Convolutions as cuDNN calls with fused epilogues: which ones qualify, and how a plan encodes a call.
 //!
-//! The library is taken for whole fused groups or not at all. A convolution is a call where its operands and its result are
-//! of one type (f32, f16 or bf16), all extents are numbers, and all that is fused with it is
-//! `activation(scale * sums + more * added + bias)`: what the library documents as one pattern, and has engines for whatever
-//! the extents, strides, dilations, pads and groups are. It multiplies sums by a number only where nothing else is fused with
-//! them, or beside a tensor that it adds, and adds a bias whenever it does anything else. GELU and SiLU are left to
-//! engines that are compiled when the plan is loaded: they are calls on tensor cores alone, where channels fill whole words of
-//! [`WORD`] bytes. 16-bit floats are rounded once, at the end.
+//! A library call replaces a whole fused group or nothing. A convolution qualifies if its operands and result have one type
+//! (f32, f16 or bf16), all extents are numbers, and its epilogue is `activation(scale * sums + more * added + bias)`. The
+//! library documents this pattern, and has engines for it whatever the extents, strides, dilations, pads and groups are. It
+//! scales sums only where nothing else is fused, or together with an added tensor, and adds a bias whenever it does anything
+//! else. Engines for GELU and SiLU are compiled when the plan is loaded: such calls need tensor cores, and channels that fill
+//! whole words of [`WORD`] bytes. 16-bit floats are rounded once, at the end.
 
 use of_ir::DType;
 
@@ -18,7 +17,7 @@ use crate::kernel::window;
 use crate::library::epilogue::{Activation, Epilogue};
 use crate::library::{Floats, Words, kinds};
 
-/// Bytes that engines which are compiled at run time read and write at once.
+/// Bytes of an access by engines that are compiled at run time.
 const WORD: u64 = 16;
 
 /// One of the two axes of an image.
@@ -28,13 +27,13 @@ pub struct Axis {
     pub input: u64,
     /// Taps of the filters.
     pub kernel: u64,
-    /// Distance between windows.
+    /// Stride of the windows.
     pub stride: u64,
-    /// Distance between taps.
+    /// Dilation of the taps.
     pub dilation: u64,
-    /// Zeros before the input.
+    /// Zero padding before the input.
     pub before: u64,
-    /// Zeros behind it.
+    /// Zero padding after the input.
     pub after: u64,
 }
 
@@ -49,9 +48,9 @@ impl Axis {
     }
 }
 
-/// A call: `activation(scale * sums + more * added + bias)`, channels last. Its arguments are the images
-/// `[samples, height, width, inputs]`, the filters `[outputs, height, width, inputs / groups]`, `added` (as the result) and
-/// `bias` where they are there, and the result `[samples, height, width, outputs]`.
+/// A call: `activation(scale * sums + more * added + bias)`, channels last. Its arguments are the images `[samples, height,
+/// width, inputs]`, the filters `[outputs, height, width, inputs / groups]`, `added` (as the result) and
+/// `bias` if present, and the result `[samples, height, width, outputs]`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Convolution {
     /// Type of all elements.
@@ -64,21 +63,21 @@ pub struct Convolution {
     pub inputs: u64,
     /// Channels of the result.
     pub outputs: u64,
-    /// Groups of channels that have filters of their own.
+    /// Groups of channels with separate filters.
     pub groups: u64,
     /// Height and width.
     pub axes: [Axis; 2],
-    /// What sums are multiplied by.
+    /// Factor of the sums.
     pub scale: f32,
-    /// What a tensor that lies as the result does is multiplied by before it is added, where there is one.
+    /// Factor of the added tensor, which has the result's layout, if there is one.
     pub added: Option<f32>,
-    /// Whether a number is added to each channel.
+    /// Whether a bias is added to each channel.
     pub bias: bool,
-    /// What is computed at the end.
+    /// The activation at the end.
     pub activation: Activation,
 }
 
-/// A convolution of images with channels last, before it is known whether it is a call.
+/// A channels-last convolution that may qualify as a call.
 pub struct Shape<'a> {
     /// Type of its operands.
     pub dtype: DType,
@@ -92,12 +91,12 @@ pub struct Shape<'a> {
     pub groups: usize,
 }
 
-/// A convolution with its epilogue as a call, and which loads of the body are the tensor and the line that it adds. Loads of the
-/// body have a stride for each axis of the result, whose own are `out`. The call has a bias wherever it adds a tensor or ends in an
-/// activation: where the body has none, it is the number in the end for each channel.
+/// A convolution with its epilogue as a call, and the loads of the body for the added tensor and the bias. Loads of the body
+/// have a stride for each axis of the result, whose strides are `out`. The call has a bias wherever it adds a tensor or ends in
+/// an activation: if the body has none, the third value is the bias of every channel.
 ///
 /// # Errors
-/// Why it is none, in one sentence.
+/// The reason why it does not qualify, in one sentence.
 pub fn convolution(
     shape: &Shape<'_>,
     body: &Body,
@@ -117,7 +116,7 @@ pub fn convolution(
     let (inputs, outputs) = (shape.channels.0 as u64, shape.channels.1 as u64);
     let samples = number(shape.samples)?;
     let space = [samples, h.output().unwrap_or(0), w.output().unwrap_or(0), outputs];
-    // Where there is one element, no stride is taken.
+    // The stride of an axis of extent 1 does not matter.
     let walks = |l: usize, steps: [bool; 4]| {
         let strides = &body.loads[l].strides;
         strides.len() == 4
@@ -162,7 +161,7 @@ pub fn convolution(
     Ok((convolution, e.adds(), e.number.unwrap_or(0.0)))
 }
 
-/// An axis in numbers, with as many zeros behind the input as before it where the result is the same: what engines have most.
+/// An axis in numbers. The padding is symmetric where the result stays the same: most engines require that.
 fn axis(a: &window::Axis) -> Result<Axis, String> {
     let number = |e: &Extent| e.number().map(|n| n as u64).ok_or("its extents are not known before the run");
     let (input, output, before) = (number(&a.input)?, number(&a.output)?, number(&a.pad)?);
@@ -177,7 +176,7 @@ fn axis(a: &window::Axis) -> Result<Axis, String> {
 }
 
 impl Convolution {
-    /// Elements that each argument spans; `None` where the numbers are none of a convolution.
+    /// Number of elements that each argument spans; `None` where the numbers are not those of a convolution.
     pub fn spans(&self) -> Option<Vec<u64>> {
         let product = |list: &[u64]| list.iter().try_fold(1u64, |n, x| n.checked_mul(*x)).filter(|n| *n > 0);
         let whole =
@@ -190,12 +189,12 @@ impl Convolution {
         out.extend(self.added.map(|_| result));
         out.extend(self.bias.then_some(self.outputs));
         out.push(result);
-        // What is fused has a bias; the library counts in signed numbers.
+        // Fused calls have a bias; the library counts in signed numbers.
         let fused = self.added.is_none() && self.activation == Activation::None || self.bias;
         (whole && fused && out.iter().all(|n| i64::try_from(*n).is_ok())).then_some(out)
     }
 
-    /// What stands in a plan for the call.
+    /// The plan's encoding of the call.
     pub(super) fn words(&self) -> Vec<u64> {
         let mut words = kinds(self.dtype, self.floats, self.activation);
         words.extend([self.samples, self.inputs, self.outputs, self.groups]);

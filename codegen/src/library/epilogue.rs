@@ -1,4 +1,4 @@
-//! What libraries compute at the end of sums of products: `activation(scale * sums + more * added + bias)`.
+//! The epilogues that libraries compute: `activation(scale * sums + more * added + bias)`.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -7,7 +7,7 @@ use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
 
-/// What is computed of each element at the end.
+/// The function of each element at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names say what they are")]
 pub enum Activation {
@@ -59,28 +59,28 @@ const FORMS: [Form; 3] = [
     },
 ];
 
-/// What is fused with sums of products, and which loads of the body it adds.
+/// An epilogue of sums of products, with the loads of the body that it adds.
 pub(crate) struct Epilogue {
-    /// What the sums are multiplied by.
+    /// Factor of the sums.
     pub scale: f64,
-    /// A tensor that lies as the result does, and what it is multiplied by.
+    /// A tensor with the result's layout, and its factor.
     pub added: Option<(usize, f64)>,
-    /// A line of the result's columns.
+    /// A vector of the result's columns.
     pub bias: Option<usize>,
-    /// A number that is added to every element.
+    /// A constant that is added to every element.
     pub number: Option<f64>,
-    /// What is computed at the end.
+    /// The activation at the end.
     pub activation: Activation,
 }
 
-/// What an operand of the epilogue is.
+/// A predicate on loads of the epilogue.
 type Is<'a> = dyn Fn(usize) -> Result<bool, String> + 'a;
 
 impl Epilogue {
-    /// Reads a body, all of whose floats are f32 or of one type; `is_line` and `is_alike` say what a load is.
+    /// Matches a body whose floats are all f32 or of one type; `is_line` and `is_alike` classify its loads.
     ///
     /// # Errors
-    /// Why it is none, in one sentence.
+    /// The reason why it does not match, in one sentence.
     pub fn of(body: &Body, dtype: DType, is_line: &Is<'_>, is_alike: &Is<'_>) -> Result<Epilogue, String> {
         let [(_, root)] = body.stores[..] else {
             return Err("a value before the end of what is fused with it is read elsewhere".into());
@@ -96,13 +96,13 @@ impl Epilogue {
         Ok(Epilogue { scale, added, bias, number, activation })
     }
 
-    /// The loads that it adds, as a call has them among its arguments.
+    /// The loads that it adds, in the argument order of a call.
     pub fn adds(&self) -> Vec<usize> {
         self.added.map(|(load, _)| load).into_iter().chain(self.bias).collect()
     }
 }
 
-/// A body as far as it was understood.
+/// The state of matching a body.
 struct Reader<'a> {
     body: &'a Body,
     dtype: DType,
@@ -113,7 +113,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The node that `n` is the rounded or widened value of.
+    /// Strips rounding and widening casts from node `n`.
     fn plain(&self, mut n: usize) -> usize {
         let own = |d: DType| d == DType::F32 || d == self.dtype;
         while let Node::Op(ScalarOp::Cast(to), args) = &self.body.nodes[n].node {
@@ -132,7 +132,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is computed at the end, and of which node.
+    /// The activation at the end, and its argument node.
     fn activation(&self, root: usize) -> Result<(Activation, usize), String> {
         if let Node::Op(ScalarOp::Max, args) = &self.body.nodes[root].node
             && let [a, b] = args[..]
@@ -200,9 +200,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether node `root` is an activation of node `x`, however it is written.
+    /// Whether node `root` is an activation of node `x`, in any algebraic form.
     fn has_form(&self, form: &Form, root: usize, x: usize) -> bool {
-        // Constants are numbers of the type.
+        // Constants are rounded to the type.
         let near = match self.dtype {
             DType::BF16 => 1.6e-2,
             DType::F16 => 2e-3,
@@ -236,7 +236,7 @@ impl Reader<'_> {
     }
 }
 
-/// `plain(x) + factor(x) t`, both polynomials of the third degree, with the curve of a form for `t`.
+/// `plain(x) + factor(x) t`, both polynomials of the third degree, where `t` is the curve of a form.
 #[derive(Clone, Copy)]
 struct CurvePolynomials {
     plain: [f64; 4],
@@ -248,7 +248,7 @@ impl CurvePolynomials {
         CurvePolynomials { plain: [c, 0.0, 0.0, 0.0], factor: [0.0; 4] }
     }
 
-    /// One divided by a number; `None` where it is none.
+    /// The reciprocal of a constant; `None` for anything else.
     fn inverse(&self) -> Option<CurvePolynomials> {
         let [c, rest @ ..] = self.plain;
         (c != 0.0 && rest == [0.0; 3] && self.factor == [0.0; 4]).then(|| CurvePolynomials::number(1.0 / c))
@@ -259,7 +259,7 @@ impl CurvePolynomials {
         CurvePolynomials { plain: sum(&self.plain, &b.plain), factor: sum(&self.factor, &b.factor) }
     }
 
-    /// The product; `None` where its degree is too high.
+    /// The product; `None` if its degree is too high.
     fn times(&self, b: &CurvePolynomials) -> Option<CurvePolynomials> {
         let times = |a: &[f64; 4], b: &[f64; 4]| {
             let mut out = [0.0; 7];

@@ -1,4 +1,4 @@
-//! Calls of NVIDIA's libraries in place of kernels: which libraries there are, and how a plan stores a call.
+//! Calls of NVIDIA's libraries instead of kernels: the supported libraries, and how a plan stores a call.
 
 pub mod cublaslt;
 pub mod cudnn;
@@ -13,20 +13,20 @@ use crate::library::cublaslt::Product;
 use crate::library::cudnn::Convolution;
 use crate::library::epilogue::Activation;
 
-/// A library.
+/// A supported library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Library {
-    /// Products, by cuBLASLt.
+    /// cuBLASLt, for matrix products.
     CublasLt,
-    /// Convolutions, by cuDNN.
+    /// cuDNN, for convolutions.
     Cudnn,
 }
 
 impl Library {
-    /// All of them, in the order in which they are asked.
+    /// All libraries, in the order in which they are tried.
     pub const ALL: [Library; 2] = [Library::Cudnn, Library::CublasLt];
 
-    /// Name of its steps in plans, and of the flag behind an architecture.
+    /// Name of its steps in plans, and of the flag after an architecture.
     pub fn name(self) -> &'static str {
         match self {
             Library::CublasLt => "cublaslt",
@@ -39,7 +39,7 @@ impl Library {
         Library::ALL.into_iter().find(|l| l.name() == name)
     }
 
-    /// What its maker calls it.
+    /// Its product name.
     pub fn title(self) -> &'static str {
         match self {
             Library::CublasLt => "cuBLASLt",
@@ -47,7 +47,7 @@ impl Library {
         }
     }
 
-    /// What it computes, for people.
+    /// The ops that it computes, as a readable name.
     pub fn computes(self) -> &'static str {
         match self {
             Library::CublasLt => "products",
@@ -55,7 +55,7 @@ impl Library {
         }
     }
 
-    /// The variable of the environment that names its file.
+    /// The environment variable with the path of its file.
     pub fn variable(self) -> &'static str {
         match self {
             Library::CublasLt => "OF_CUBLASLT",
@@ -63,7 +63,7 @@ impl Library {
         }
     }
 
-    /// The first word of what stands in a plan for a call of it.
+    /// The first word of the plan's encoding of a call.
     fn magic(self) -> &'static str {
         match self {
             Library::CublasLt => "of-cublaslt-1",
@@ -72,7 +72,7 @@ impl Library {
     }
 }
 
-/// Libraries that may be called.
+/// A set of libraries that may be called.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Libraries {
     cublaslt: bool,
@@ -80,7 +80,7 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Whether a library is one of them.
+    /// Whether the set contains a library.
     pub fn has(self, library: Library) -> bool {
         match library {
             Library::CublasLt => self.cublaslt,
@@ -88,7 +88,7 @@ impl Libraries {
         }
     }
 
-    /// These and one more.
+    /// This set and one more library.
     #[must_use]
     pub fn with(self, library: Library) -> Libraries {
         match library {
@@ -97,7 +97,7 @@ impl Libraries {
         }
     }
 
-    /// An architecture without the libraries that stand behind it as flags, in any order, and these.
+    /// Splits an architecture string into the architecture and its library flags, which may be in any order.
     pub fn of(arch: &str) -> (&str, Libraries) {
         let (mut rest, mut found) = (arch, Libraries::default());
         while let Some((before, library)) =
@@ -129,7 +129,7 @@ impl Floats {
     /// How an instruction set multiplies floats of this type.
     ///
     /// # Errors
-    /// Where no library multiplies so.
+    /// When no library supports that mode.
     pub(super) fn of(isa: &Isa, dtype: DType) -> Result<Floats, String> {
         match Products::of(isa, dtype) {
             None | Some(Products::Half(_)) => Ok(Floats::AsTheyAre),
@@ -144,14 +144,14 @@ impl Floats {
 /// A call of a library.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Call {
-    /// Of cuBLASLt.
+    /// A call of cuBLASLt.
     Product(Product),
-    /// Of cuDNN.
+    /// A call of cuDNN.
     Convolution(Convolution),
 }
 
 impl Call {
-    /// Which library is called.
+    /// The library that is called.
     pub fn library(&self) -> Library {
         match self {
             Call::Product(_) => Library::CublasLt,
@@ -167,7 +167,7 @@ impl Call {
         }
     }
 
-    /// Elements that each argument spans, from its first one on; `None` where the numbers are none of a call.
+    /// Number of elements that each argument spans; `None` where the numbers are not those of a call.
     pub fn spans(&self) -> Option<Vec<u64>> {
         match self {
             Call::Product(p) => p.spans(),
@@ -175,7 +175,7 @@ impl Call {
         }
     }
 
-    /// What stands in a plan for the call.
+    /// Encodes the call for the plan.
     pub fn write(&self) -> Vec<u8> {
         let words = match self {
             Call::Product(p) => p.words(),
@@ -188,7 +188,7 @@ impl Call {
     /// The inverse of [`Call::write`].
     ///
     /// # Errors
-    /// When the bytes are none of ours, or damaged.
+    /// When the bytes are no such encoding, or damaged.
     pub fn read(library: Library, bytes: &[u8]) -> Result<Call, String> {
         let mut words = std::str::from_utf8(bytes).unwrap_or_default().split(' ');
         let ours = words.next() == Some(library.magic());
@@ -203,7 +203,7 @@ impl Call {
     }
 }
 
-/// Numbers of a call as they stand in a plan.
+/// The encoded numbers of a call.
 pub(crate) struct Words<'a>(&'a mut dyn Iterator<Item = u64>);
 
 impl Words<'_> {
@@ -225,7 +225,7 @@ impl Words<'_> {
         u32::try_from(self.number()?).ok().map(f32::from_bits)
     }
 
-    /// Type, how f32 is multiplied, and what is computed at the end.
+    /// Element type, f32 mode, and activation.
     pub fn kinds(&mut self) -> Option<(DType, Floats, Activation)> {
         let [dtype, floats, activation] = self.numbers()?.map(|n| n as usize);
         Some((*DTYPES.get(dtype)?, *FLOATS.get(floats)?, *ACTIVATIONS.get(activation)?))
@@ -242,7 +242,7 @@ pub(crate) fn kinds(dtype: DType, floats: Floats, activation: Activation) -> Vec
     ]
 }
 
-/// What elements may be, and the others of what is written as a number.
+/// Element types; their position encodes them, as for the lists below.
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 const FLOATS: [Floats; 4] = [Floats::AsTheyAre, Floats::Tf32, Floats::Bf16, Floats::F16];
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_stand_behind_an_architecture_in_any_order() {
+    fn library_flags_of_an_architecture_may_be_in_any_order() {
         for (text, rest, shown) in [
             ("sm_90", "sm_90", ""),
             ("sm_90+tf32", "sm_90+tf32", ""),

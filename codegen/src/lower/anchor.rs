@@ -28,7 +28,7 @@ use crate::library::cudnn;
 use crate::lower::{Lowering, points};
 use crate::physical::{Flops, Operand, Place};
 
-/// Packed weights.
+/// The form of packed weights.
 enum Panels {
     Floats(ZeroFilled<f32>),
     F16(Vec<f16>),
@@ -36,10 +36,10 @@ enum Panels {
     Bytes(Vec<u8>),
 }
 
-/// Extents with and without a border, and elements before, of each axis.
+/// Padded extent, input extent, and elements before the input, for each axis.
 type Border = [(Extent, Extent, Extent); 4];
 
-/// What lowering a group gives: a step, an error of the plan, or why there is no kernel.
+/// The result of lowering a group: a step, an error of the plan, or the reason why there is no kernel.
 pub(crate) type Outcome = Result<Result<(), Diagnostic>, String>;
 
 impl Lowering<'_, '_> {
@@ -68,7 +68,7 @@ impl Lowering<'_, '_> {
         let lead = dims.len() - 2;
         let shared = db[..db.len() - 2].iter().all(|d| d.is(1));
         let dense = da.len() == dims.len() && da[..lead] == dims[..lead];
-        // With one right operand for all batches, the batches are just more rows.
+        // Where all batches share the right operand, the batch axes become rows.
         let flat = RowAxes { dims: dims.clone(), batch: 0, outer: 0 };
         let axes = if shared && dense && flat.follows(b) {
             flat
@@ -77,7 +77,7 @@ impl Lowering<'_, '_> {
         };
         let batch = dims[..axes.batch].to_vec();
         let rows = if axes.batch == 0 { dims[..dims.len() - 1].iter().product() } else { m };
-        // A GPU reads a constant matrix as it is; a CPU wants it in panels.
+        // A GPU reads a constant matrix unpacked; a CPU reads it in panels.
         let constant = extent::numbers(&db).filter(|_| self.can.packed_weights && self.constants.tensor(w).is_some());
         let mut spec = Contraction {
             element: element(self.dtype(x)),
@@ -123,14 +123,14 @@ impl Lowering<'_, '_> {
         })())
     }
 
-    /// The name of a contraction and its tile: as measured, else by the cost model.
+    /// The schedule key of a contraction and its tile: measured, else chosen by the cost model.
     fn schedule(&self, spec: &Contraction) -> (String, Tile) {
         let key = Schedules::key(spec, self.isa);
         let tile = self.schedules.get(&key).unwrap_or_else(|| contraction::tile(spec, self.isa));
         (key, tile)
     }
 
-    /// Notes that the last step runs `spec`, and what that reads again and again.
+    /// Records that the last step runs `spec`, and the operand bytes that it rereads.
     fn scheduled(&mut self, key: String, spec: &Contraction, tile: Tile) {
         let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidates(spec, self.isa));
         if self.can.packed_weights {
@@ -139,8 +139,8 @@ impl Lowering<'_, '_> {
         self.out.scheduled.push(Scheduled { key, step, tiles });
     }
 
-    /// How panels of the constant `w` lie: in 16-bit floats where these hold it exactly, as weights of models that were
-    /// trained in them or rounded to them, unless it is small enough to stay in a cache.
+    /// The panel layout of the constant `w`. Panels are 16-bit floats where these represent every element exactly, as in models
+    /// that were trained in or rounded to such a type, unless `w` is small enough for a cache.
     fn panels_of(&self, w: ValueId) -> contraction::Operand {
         let tensor = self.constants.tensor(w);
         let values = tensor.as_ref().and_then(|t| t.as_slice::<f32>()).unwrap_or_default();
@@ -156,7 +156,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The constant right operand in panels: matrices, or filters of so many taps, one after another.
+    /// The constant right operand in panels: matrices, or filters of `taps` taps, one after another.
     fn packed(&self, w: ValueId, spec: &Contraction, width: usize, taps: Option<usize>) -> Result<Panels, String> {
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let (Some(k), Some(n)) = (contraction::depth(spec).number(), spec.columns.number()) else {
@@ -209,7 +209,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The weight that `w` is, packed.
+    /// The weight `w` in packed form.
     fn panels(&mut self, w: ValueId, panels: Panels) -> Result<Operand, Diagnostic> {
         let name = format!("{} (packed)", self.constants.name(w));
         let weight = match panels {
@@ -233,7 +233,7 @@ impl Lowering<'_, '_> {
         let (n, cin, cout) = (Extent::from(&geometry.n), channels(&geometry.cin)?, channels(&geometry.cout)?);
         let groups = geometry.group;
         let mut b = image_body(b, group.space.len());
-        // An image one pixel wide is a line: rows of the product run along its long axis.
+        // For an image one pixel wide, rows of the contraction run along its long axis.
         let (h, wa) = if wa.input.is(1) && wa.output.is(1) && wa.kernel == 1 {
             b.loads.iter_mut().for_each(|l| l.strides.swap(1, 2));
             (wa, h)
@@ -253,7 +253,7 @@ impl Lowering<'_, '_> {
                 self.library_call(group, call, operands, b, flops)
             })());
         }
-        // A border of zeros is written around the input once, so that the kernel knows no edges.
+        // A border of zeros is written around the input once, so that the kernel needs no bounds checks.
         let pad_after = |a: &Axis| {
             let reach = (&a.output - 1usize) * a.stride + ((a.kernel - 1) * a.dilation + 1);
             (reach - &a.pad - &a.input).max(&0usize.into())
@@ -278,7 +278,7 @@ impl Lowering<'_, '_> {
             [whole(n.clone()), (hp.clone(), h.input, h.pad), (wp.clone(), wa.input, wa.pad), whole(cin.into())]
         });
         if groups == cin && cout == cin {
-            // Bytes are multiplied in pairs of taps, which must all be there.
+            // Kernels multiply bytes in groups of taps, all of which must lie inside the padded input.
             let bytes = dtype != DType::F32;
             let inside = |a: Axis, input: Extent| if bytes { Axis { input, pad: none.clone(), ..a } } else { a };
             let spec = Window { n, h: inside(h, hp), w: inside(wa, wp), c: cin, kind: Kind::Depthwise, dtype };
@@ -313,7 +313,7 @@ impl Lowering<'_, '_> {
             (_, 0) => (one, (&h.output * &wa.output, cin.into())),
             _ => ((h.output.clone(), &row * h.stride), (wa.output.clone(), (wa.stride * cin).into())),
         };
-        // Neighbouring taps of a line are contiguous where nothing is skipped between them.
+        // Adjacent taps of a line are contiguous without dilation.
         let contiguous = groups == 1 && (wa.dilation == 1 || wa.kernel == 1);
         let (taps, run) = if contiguous {
             (vec![(h.kernel, &row * h.dilation)], wa.kernel * cin)
@@ -380,7 +380,7 @@ impl Lowering<'_, '_> {
         })())
     }
 
-    /// Filters `[group Cout, Cin, taps]` as right operands of products: packed where they are known, else computed as
+    /// Filters `[group Cout, Cin, taps]` as right operands of contractions: packed if constant, else computed with extents
     /// `dims`, `[group, taps, Cin, Cout]`.
     fn filters(
         &mut self,
@@ -397,7 +397,7 @@ impl Lowering<'_, '_> {
         self.rearranged(op, w, &dims.map(Extent::from), from)
     }
 
-    /// `w` in another order of its elements, with these strides in `w` along the axes `dims`.
+    /// `w` permuted: `dims` are the axes of the result, with their strides in `w`.
     pub(super) fn rearranged(
         &mut self,
         op: OpId,
@@ -419,7 +419,7 @@ impl Lowering<'_, '_> {
         Ok(Operand::whole(Place::Slot(slot)))
     }
 
-    /// Where `x` lies with a border of zeros around it: extents with and without it, and elements before, of each axis.
+    /// The operand `x` with a zero border: padded extent, input extent and elements before, of each axis.
     fn bordered(&mut self, op: OpId, x: ValueId, border: Option<Border>) -> Result<Operand, Diagnostic> {
         let a = self.place(x)?;
         let Some(list) = border else { return Ok(a) };
@@ -463,7 +463,7 @@ impl Lowering<'_, '_> {
     }
 }
 
-/// Strides of the leading axes of an operand along the batch axes of the result, 0 where it is stretched.
+/// Strides of the leading axes of an operand along the batch axes of the result, 0 where it is broadcast.
 fn lead_strides(own: &[Extent], batch: &[Extent]) -> Vec<Extent> {
     let strides = row_major(own);
     let lead = own.len() - 2;
@@ -475,7 +475,7 @@ fn lead_strides(own: &[Extent], batch: &[Extent]) -> Vec<Extent> {
         .collect()
 }
 
-/// What a contraction with a left operand of this type multiplies.
+/// The element type that a contraction multiplies for a left operand of this type.
 fn element(dtype: DType) -> Element {
     match dtype {
         DType::U8 => Element::Unsigned,
@@ -485,19 +485,19 @@ fn element(dtype: DType) -> Element {
     }
 }
 
-/// A right operand as `[k, n]`: a matrix as it is, filters of so many taps rearranged.
+/// A right operand as `[k, n]`: a matrix unchanged, filters of `taps` taps rearranged.
 fn right<T: Copy + Default + Send + Sync>(part: &[T], k: usize, n: usize, taps: Option<usize>) -> Cow<'_, [T]> {
     taps.map_or(Cow::Borrowed(part), |taps| Cow::Owned(by_taps(part, n, k / taps, taps)))
 }
 
-/// Such operands one after another.
+/// Such operands, concatenated.
 fn rows<T: Copy + Default + Send + Sync>(values: &[T], k: usize, n: usize, taps: Option<usize>) -> Vec<T> {
     values.chunks_exact((k * n).max(1)).flat_map(|part| right(part, k, n, taps).into_owned()).collect()
 }
 
-/// `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a product.
+/// Rearranges `[Cout, Cin, taps]` to `[taps, Cin, Cout]`: the right operand of a convolution as a matrix product.
 pub(crate) fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin: usize, taps: usize) -> Vec<T> {
-    /// Rows that are written side by side: each read line of the cache is used up.
+    /// Output rows that are written together, so that each cache line read is fully used.
     const ROWS: usize = 16;
     let mut out = vec![T::default(); w.len()];
     out.par_chunks_mut((ROWS * cout).max(1)).enumerate().for_each(|(block, to)| {
@@ -510,7 +510,7 @@ pub(crate) fn by_taps<T: Copy + Default + Send + Sync>(w: &[T], cout: usize, cin
     out
 }
 
-/// Two image axes; one axis is a single line.
+/// Two image axes; a single axis gets a second one of extent 1.
 pub(crate) fn axes(w: &of_ops::nn::Windows<Dim>) -> Result<(Axis, Axis), String> {
     let axis = |i: usize| Axis::of(w, i);
     let (one, zero) = (|| Extent::from(1usize), Extent::from(0usize));
@@ -521,7 +521,7 @@ pub(crate) fn axes(w: &of_ops::nn::Windows<Dim>) -> Result<(Axis, Axis), String>
     }
 }
 
-/// The body with strides for `[N, H, W, C]`: one image axis gets a line of extent 1.
+/// The body with strides for `[N, H, W, C]`; with one image axis, the other has extent 1.
 fn image_body(b: &Body, rank: usize) -> Body {
     let mut out = b.clone();
     if rank == 3 {

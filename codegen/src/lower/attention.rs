@@ -1,4 +1,4 @@
-//! Two products and the rows between them.
+//! Lowers attention: two contractions and the row-wise ops between them.
 
 use of_diag::Diagnostic;
 use of_ir::{DType, OpId, ValueId};
@@ -15,7 +15,7 @@ use crate::lower::{Lowering, points};
 use crate::physical::Flops;
 
 impl Lowering<'_, '_> {
-    /// `rows(maps(q k)) v`, whose operands may be seen along other axes.
+    /// `rows(maps(q k)) v`, whose operands may be strided views.
     pub(super) fn attention(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
         let is_rows = |p: &Group| matches!(p.shape, Shape::Rowwise(_));
         let at = group.parts.iter().position(is_rows).filter(|at| *at > 0).ok_or("the group has no rows")?;
@@ -48,7 +48,7 @@ impl Lowering<'_, '_> {
         let [q, k, v] = [self.operands(one)[0], self.operands(one)[1], self.operands(two)[1]]
             .map(|v| View::of(self.g, &self.roles, v));
         let depth = self.dims(self.operands(one)[0]).last().cloned().ok_or("a product with a vector")?;
-        // The result as the last group of the parts makes it.
+        // The result in the layout of the last group of the parts.
         let mut out = row_major(&second.space);
         if let Some(op) = group.parts.get(at + 2).map(|t| t.ops[0]) {
             let y = self.g.op(op).results[0];
@@ -79,7 +79,7 @@ impl Lowering<'_, '_> {
         let source = Nest::Attention(Box::new(nest.clone())).print(self.isa)?;
         let products = 2 * points(dims) * points(&[&nest.depth + &nest.columns]);
         let flops = Flops { products, pointwise: self.pointwise(rows) };
-        // People look for the products first.
+        // The title names the contractions first.
         let ops = [first, rows, second].into_iter().chain(moves).chain(group.parts.get(at + 2));
         let ops: Vec<OpId> = ops.flat_map(|p| p.ops.clone()).collect();
         let (scores, along, after) = (nest.scores.loads.iter(), nest.along.loads.iter(), nest.after.loads.iter());

@@ -1,4 +1,4 @@
-//! The scalar program of a fused group: what is loaded, computed, reduced and stored for each point of its space.
+//! The scalar program of a fused group: the loads, computations, reductions and stores at each point of its space.
 
 use std::collections::HashMap;
 
@@ -16,9 +16,9 @@ use crate::kernel::extent;
 use crate::kernel::extent::Extent;
 use crate::kernel::space::row_major;
 
-/// Builds the program of `group`, in whose space the anchor's result (if it has one) has its own dimensions.
+/// Builds the program of `group`, in whose space the anchor's result (if any) keeps its dimensions.
 ///
-/// `resolve` maps a value to the one whose memory it shows (through reshapes).
+/// `resolve` maps a value to the one whose memory it aliases (through reshapes).
 pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
     let mut b = Builder {
         g,
@@ -35,12 +35,12 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         let dtype = b.dtype(result);
         let n = match roles.get(*op).clone() {
             Role::Anchor => {
-                // Its sum is f32 where it is a 16-bit float.
+                // A 16-bit contraction accumulates in f32.
                 let sum = if is_half(dtype) { DType::F32 } else { dtype };
                 let anchor = b.body.push(Node::Anchor, sum, false);
                 let exact = match data.operands.get(2).filter(|v| data.name() == Conv::NAME && *g.ty(**v) != Type::None)
                 {
-                    // The bias of a convolution is one number a channel, and channels are the last axis.
+                    // The bias of a convolution has one number a channel, and channels are the last axis.
                     Some(bias) => {
                         let bias = b.operand(*bias);
                         b.body.op(ScalarOp::Add, &[anchor, bias], sum, false)
@@ -75,7 +75,7 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
     b.body
 }
 
-/// The reduction that an op of this name does.
+/// The reduction kind of the op with this name.
 pub fn reduce_kind(name: &str) -> Reduce {
     match name {
         "of.reduce_max" => Reduce::Max,

@@ -1,4 +1,4 @@
-//! Products and convolutions that are calls of libraries.
+//! Contractions and convolutions as library calls.
 
 use half::{bf16, f16};
 use of_diag::Diagnostic;
@@ -21,7 +21,7 @@ use crate::lower::anchor::by_taps;
 use crate::physical::{Flops, Operand, Place, Work};
 use crate::place::Refused;
 
-/// A call, and the values that it adds; where its bias is none of them, it is this number for each channel.
+/// A call, and the values that it adds. If it has a bias but no bias value, each channel's bias is this number.
 pub(crate) struct LibraryCall {
     call: Call,
     adds: Vec<ValueId>,
@@ -29,7 +29,7 @@ pub(crate) struct LibraryCall {
 }
 
 impl Lowering<'_, '_> {
-    /// The contraction of `op` as a call of cuBLASLt, if those were asked for.
+    /// The contraction of `op` as a cuBLASLt call, if requested.
     pub(super) fn product_call(
         &mut self,
         op: OpId,
@@ -42,7 +42,7 @@ impl Lowering<'_, '_> {
         self.accepted(op, Library::CublasLt, b, asked?.map(|(product, adds)| (Call::Product(product), adds, 0.0)))
     }
 
-    /// The convolution `op` as a call of cuDNN, if those were asked for.
+    /// The convolution `op` as a cuDNN call, if requested.
     pub(super) fn convolution_call(
         &mut self,
         op: OpId,
@@ -54,7 +54,7 @@ impl Lowering<'_, '_> {
         self.accepted(op, Library::Cudnn, b, asked?.map(|(c, adds, number)| (Call::Convolution(c), adds, number)))
     }
 
-    /// What a library said of `op`; where it is no call, the reason is kept for the user.
+    /// Returns the library's call for `op`; a refusal is recorded for the user.
     fn accepted(
         &mut self,
         op: OpId,
@@ -75,12 +75,12 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The operands of a product that is a call: what was transposed for it alone is read as it lay before.
+    /// The operands of a matrix product that is a library call: a transpose used only by it is folded into the call.
     pub(super) fn fold_transposes(&mut self, accepted: &mut LibraryCall, operands: [ValueId; 2]) -> [ValueId; 2] {
         let Call::Product(p) = &mut accepted.call else { return operands };
         let mut out = operands;
         for ((matrix, rows), v) in [(&mut p.left, p.rows), (&mut p.right, p.depth)].into_iter().zip(&mut out) {
-            // Rows of several matrices may be those of one, whose columns are not.
+            // A batch folded into the rows cannot be read transposed.
             let dims = extent::of_value(self.g, *v);
             let alone = dims[dims.len() - 2].is(rows as i64);
             if let Some(op) = self.g.def_op(*v).filter(|op| alone && self.deferred.contains(op)) {
@@ -91,7 +91,7 @@ impl Lowering<'_, '_> {
         out
     }
 
-    /// The step of a call.
+    /// Emits the step of a library call.
     pub(super) fn library_call(
         &mut self,
         group: &Group,
@@ -106,7 +106,7 @@ impl Lowering<'_, '_> {
             inputs.push(self.place(*v)?);
         }
         let spans = call.spans().unwrap_or_default();
-        // A call has a bias where nothing but a bias is missing.
+        // If an argument is missing, it is the bias.
         if inputs.len() + 1 < spans.len()
             && let Call::Convolution(c) = &call
         {
@@ -122,7 +122,7 @@ impl Lowering<'_, '_> {
         Ok(())
     }
 
-    /// The same bias for each channel of a convolution.
+    /// A constant bias for all channels of a convolution.
     fn constant_bias(&mut self, c: &Convolution, number: f64) -> Result<Operand, Diagnostic> {
         let (name, count) = (format!("bias {number}"), c.outputs as usize);
         let weight = match c.dtype {
@@ -133,8 +133,8 @@ impl Lowering<'_, '_> {
         Ok(Operand::whole(Place::Weight(weight)))
     }
 
-    /// Filters `[Cout, Cin, taps]` with their channels last, as a call reads them: rearranged where they are known, else
-    /// before each call.
+    /// Filters `[Cout, Cin, taps]` with channels last, as a call reads them: rearranged at compile time if constant, else before
+    /// each call.
     pub(super) fn channels_last(&mut self, op: OpId, w: ValueId, dims: [usize; 3]) -> Result<Operand, Diagnostic> {
         let [cout, cin, taps] = dims;
         if cin == 1 || taps == 1 {
@@ -155,7 +155,7 @@ impl Lowering<'_, '_> {
         Ok(Operand::whole(Place::Weight(weight)))
     }
 
-    /// Whether `op` transposes matrices for a product alone, which a call may read as they are.
+    /// Whether `op` is a transpose that only a matrix product reads, so that a call may read its operand directly.
     pub(super) fn may_defer(&self, op: OpId) -> bool {
         let asked = self.libraries.has(Library::CublasLt);
         let Some(t) = as_op::<Transpose>(self.g, op).filter(|_| asked) else { return false };
@@ -169,7 +169,7 @@ impl Lowering<'_, '_> {
     }
 }
 
-/// Filters `[Cin, taps]`, one after another, as `[taps, Cin]`.
+/// Rearranges each filter `[Cin, taps]` to `[taps, Cin]`.
 fn channels_last<T: Copy + Default + Send + Sync>(filters: &[T], cin: usize, taps: usize) -> Vec<T> {
     filters.chunks_exact(cin * taps).flat_map(|filter| by_taps(filter, 1, cin, taps)).collect()
 }

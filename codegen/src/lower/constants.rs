@@ -9,7 +9,7 @@ use of_plan::PlanBuilder;
 use crate::kernel::zero_filled::ZeroFilled;
 use crate::physical::element_type;
 
-/// Adds constants to the plan when they are first used.
+/// Adds constants to the plan on first use.
 pub struct Constants<'g, 'b> {
     graph: &'g Graph,
     builder: &'b mut PlanBuilder<'static>,
@@ -17,17 +17,17 @@ pub struct Constants<'g, 'b> {
 }
 
 impl<'g, 'b> Constants<'g, 'b> {
-    /// For the constants of `graph`.
+    /// Manages the constants of `graph`.
     pub fn new(graph: &'g Graph, builder: &'b mut PlanBuilder<'static>) -> Self {
         Self { graph, builder, plain: HashMap::new() }
     }
 
-    /// The plan that takes them.
+    /// The builder of the plan.
     pub fn builder(&mut self) -> &mut PlanBuilder<'static> {
         self.builder
     }
 
-    /// The weight that holds `v` as it is; `None` where no constant defines it.
+    /// The weight that holds `v` unchanged; `None` if `v` is not a constant.
     ///
     /// # Errors
     /// When the plan cannot hold it.
@@ -48,7 +48,7 @@ impl<'g, 'b> Constants<'g, 'b> {
         Ok(Some(w))
     }
 
-    /// A weight that was computed from constants: packed or rearranged.
+    /// Adds a weight that was computed from constants: packed or rearranged.
     ///
     /// # Errors
     /// When the plan cannot hold it.
@@ -70,7 +70,7 @@ impl<'g, 'b> Constants<'g, 'b> {
         }
     }
 
-    /// A name for people.
+    /// A readable name.
     pub fn name(&self, v: ValueId) -> String {
         self.graph.name(v).map_or_else(|| format!("constant{}", v.index()), |n| n.to_string())
     }

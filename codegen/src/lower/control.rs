@@ -1,4 +1,4 @@
-//! Control flow: its regions become programs of the plan, which the runtime calls.
+//! Control flow: its regions become programs of the plan, which the runtime runs.
 
 use std::mem;
 use std::sync::Arc;
@@ -45,15 +45,15 @@ impl Lowering<'_, '_> {
         Ok(())
     }
 
-    /// The place of a captured value among the inputs of the step.
+    /// The index of a captured value among the inputs of the step.
     fn capture(&mut self, v: ValueId, inputs: &mut Vec<Operand>) -> Result<u32, Diagnostic> {
         let place = self.value_place(v)?;
         inputs.push(place);
         Ok((inputs.len() - 1) as u32)
     }
 
-    /// What the region reads from outside of it, but for constants: these are weights that all programs share. What tells
-    /// a symbol of it is read too, unless it tells the symbol itself.
+    /// The outer values that the region reads, excluding constants: these are weights that all programs share. The values that
+    /// bind its symbols are captured too, unless another capture binds them.
     fn captures(&self, op: OpId, region: RegionId) -> Vec<ValueId> {
         let mut read = Vec::new();
         read_by(self.g, op, &mut read);
@@ -79,7 +79,7 @@ impl Lowering<'_, '_> {
         out
     }
 
-    /// Lowers a region whose inputs are its arguments and what it captures; its number among the inner programs.
+    /// Lowers a region whose inputs are its arguments and captures, and returns its index among the inner programs.
     fn body_program(&mut self, region: RegionId, args: &[ValueId], captures: &[ValueId]) -> Result<usize, Diagnostic> {
         let values: Vec<ValueId> = args.iter().chain(captures).copied().collect();
         let name = |(i, v): (usize, &ValueId)| {

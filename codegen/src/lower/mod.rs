@@ -1,6 +1,6 @@
-//! Lowering: the ops of a function become steps over buffers.
+//! Lowering: translates the ops of a function to steps over buffers.
 //!
-//! Groups of fused ops become kernels; what has no kernel goes to a backend, with the reason kept for the user.
+//! Groups of fused ops become kernels; ops without a kernel go to a backend, with the reason recorded for the user.
 
 mod anchor;
 mod attention;
@@ -48,7 +48,7 @@ use crate::place::Refused;
 use crate::print::{Capabilities, Source, printer};
 use crate::{fuse, meeting};
 
-/// An op that runs on a backend rather than as native code.
+/// An op that runs on a backend instead of native code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeftOut {
     /// Name of the op.
@@ -57,44 +57,44 @@ pub struct LeftOut {
     pub location: Location,
     /// Why it has no native code.
     pub reason: String,
-    /// The backend that took it.
+    /// The backend that claimed it.
     pub backend: &'static str,
 }
 
-/// What is compiled for, and how.
+/// The target and the options of a compilation.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     /// Instruction set.
     pub isa: &'static Isa,
     /// Backends for ops without native code, best first.
     pub backends: &'a [&'a dyn Backend],
-    /// Whether convolutions may take Winograd's algorithm, whose rounding errors are a little larger.
+    /// Whether convolutions may use Winograd's algorithm, whose rounding errors are slightly larger.
     pub winograd: bool,
-    /// Libraries whose calls take the place of kernels ([`crate::library`]); for GPUs alone.
+    /// Libraries whose calls replace kernels ([`crate::library`]); only for GPUs.
     pub libraries: Libraries,
-    /// Register tiles that were measured to be the fastest.
+    /// Measured register tiles.
     pub schedules: &'a Schedules,
 }
 
 impl<'a> Target<'a> {
-    /// Everything as the cost model says.
+    /// A target whose tiles all come from the cost model.
     pub fn new(isa: &'static Isa, backends: &'a [&'a dyn Backend]) -> Self {
         Target { isa, backends, winograd: true, libraries: Libraries::default(), schedules: &schedule::NONE }
     }
 }
 
-/// A lowered region. `Work::Kernel::code` is an index into `kernels` until the plan knows them.
+/// A lowered region. `Work::Kernel::code` is an index into `kernels` until the plan contains them.
 #[derive(Default)]
 pub struct Lowered {
     /// Steps and buffers.
     pub physical: Physical,
     /// Distinct kernels.
     pub kernels: Vec<Source>,
-    /// A name for each kernel, for people.
+    /// A readable name for each kernel.
     pub names: Vec<String>,
     /// Ops that went to a backend.
     pub left_out: Vec<LeftOut>,
-    /// Products and convolutions that are kernels of our own where calls of a library were asked for.
+    /// Contractions and convolutions that use kernels although library calls were requested.
     pub refused: Vec<Refused>,
     /// Its contractions.
     pub scheduled: Vec<Scheduled>,
@@ -102,11 +102,11 @@ pub struct Lowered {
     pub inner: Vec<Lowered>,
 }
 
-/// Lowers `func`. Extents are numbers or symbols; values whose extents are symbols become objects, which the runtime
-/// allocates when the symbols are known.
+/// Lowers `func`. Extents are numbers or symbols. Values of symbolic extents become objects, which the runtime allocates when
+/// the symbols are bound.
 ///
 /// # Errors
-/// When an op is claimed by no backend, with every reason.
+/// When no backend claims an op, with every reason.
 pub fn lower(func: &Func, target: &Target<'_>, builder: &mut PlanBuilder<'static>) -> Result<Lowered, Diagnostic> {
     let (graph, can) = (&func.graph, printer(target.isa.language).capabilities());
     let inputs: Vec<(ValueId, String)> = graph.args().iter().copied().zip(func.inputs.iter().cloned()).collect();
@@ -133,12 +133,12 @@ pub(crate) struct Lowering<'g, 'b> {
     g: &'g Graph,
     roles: Roles,
     isa: &'b Isa,
-    /// What kernels for it can do.
+    /// Capabilities of kernels for the instruction set.
     can: Capabilities,
     backends: &'b [&'b dyn Backend],
     winograd: bool,
     libraries: Libraries,
-    /// Transposes that are lowered when something reads what they make: a call reads their operand.
+    /// Transposes that are lowered on first use: a library call may read their operand instead.
     deferred: HashSet<OpId>,
     schedules: &'b Schedules,
     constants: Constants<'g, 'b>,
@@ -153,7 +153,7 @@ impl<'g> Lowering<'g, '_> {
         self.out.physical.symbols = self.roles.symbols.clone();
         self.out.physical.merges_collectives = self.can.collectives;
         self.feed(inputs);
-        // Tables that others need part of are in memory all the same.
+        // Score matrices with other readers are materialised anyway.
         let own = |t: &crate::analysis::score_matrix::ScoreMatrix| self.can.recomputed_scores && t.shared.is_empty();
         let matrices =
             crate::analysis::score_matrix::find(self.g, region, &self.roles).into_iter().filter(own).collect();
@@ -173,7 +173,7 @@ impl<'g> Lowering<'g, '_> {
         self.g.ty(v).as_tensor().map_or(DType::F32, |t| t.dtype)
     }
 
-    /// A slot for `v`: a buffer where its bytes are known, else an object.
+    /// A slot for `v`: a buffer if its size is known, else an object.
     fn slot(&mut self, v: ValueId) -> usize {
         let ty = self.g.ty(v);
         let (dtype, dims, bytes) = slot_type(ty);
@@ -184,7 +184,7 @@ impl<'g> Lowering<'g, '_> {
         self.out.physical.slots.len() - 1
     }
 
-    /// A buffer that is no value of the graph.
+    /// A buffer for a temporary that is no value of the graph.
     fn scratch_slot(&mut self, name: String, dtype: DType, dims: &[Extent]) -> usize {
         let count = dims.iter().product::<Extent>().number();
         let bytes = count.and_then(|n| dtype.byte_len(n)).map(|b| b as u64);
@@ -194,7 +194,7 @@ impl<'g> Lowering<'g, '_> {
         self.out.physical.slots.len() - 1
     }
 
-    /// Where `v` lies, once what computes it was lowered.
+    /// The operand of `v`; its producer must have been lowered.
     fn place(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
         if let Some(p) = self.places.get(&v) {
             return Ok(p.clone());
@@ -209,7 +209,7 @@ impl<'g> Lowering<'g, '_> {
             }
             return self.place(v);
         }
-        // An alias shows the bytes of its operand under its own type.
+        // An alias shares the bytes of its operand under another type.
         if let Some(op) = self.g.def_op(v)
             && *self.roles.get(op) == Role::Alias
         {
@@ -225,7 +225,7 @@ impl<'g> Lowering<'g, '_> {
         ))
     }
 
-    /// Where `v` lies, for whoever looks at more than its bytes: an object has the type of `v`.
+    /// The operand of `v` for readers that need its type: an object has the type of `v`.
     fn value_place(&mut self, v: ValueId) -> Result<Operand, Diagnostic> {
         let p = self.place(v)?;
         let object = matches!(p.place, Place::Slot(s) if self.out.physical.slots[s].bytes.is_none());
@@ -238,7 +238,7 @@ impl<'g> Lowering<'g, '_> {
         }
         let dst = self.slot(v);
         let extents = self.g.ty(v).as_tensor().and_then(|t| t.shape.clone()).unwrap_or_default();
-        // A register without extents is one that takes any, so a scalar lies in a buffer.
+        // A register without extents accepts any extents, so a scalar is a buffer.
         if let (true, Some(op)) = (extents.is_empty(), self.g.def_op(v)) {
             let source = Nest::CopyScalar(self.dtype(v)).print(self.isa).map_err(|why| self.broken(op, why))?;
             self.kernel(&[op], source, vec![p], vec![dst], Flops::default());
@@ -246,7 +246,7 @@ impl<'g> Lowering<'g, '_> {
             self.places.insert(v, whole.clone());
             return Ok(whole);
         }
-        // A value of an object stays one, also where its extents are numbers.
+        // An alias of an object is an object, even if its extents are numbers.
         let slot = &mut self.out.physical.slots[dst];
         (slot.bytes, slot.extents) = (None, extents);
         self.step("reshape".into(), Vec::new(), Work::Copy { src: Operand::whole(p.place), dst }, Flops::default(), 0);
@@ -255,7 +255,7 @@ impl<'g> Lowering<'g, '_> {
         Ok(whole)
     }
 
-    /// An object of what lies in a buffer under extents that the run gives.
+    /// Copies a buffer to an object whose extents are bound at run time.
     fn opened(&mut self, op: OpId, v: ValueId, buffer: Operand) -> Result<Operand, Diagnostic> {
         if !self.roles.knows(self.g.ty(v)) {
             self.backend(op, "a buffer is to be shown under extents that nothing tells".into())?;
@@ -291,7 +291,7 @@ impl<'g> Lowering<'g, '_> {
     fn fetch(&mut self, values: &[ValueId], names: &[String]) -> Result<(), Diagnostic> {
         for (i, (v, name)) in values.iter().copied().zip(names).enumerate() {
             let (dtype, dims, bytes) = slot_type(self.g.ty(v));
-            // A buffer has at least one byte: a constant without elements is an object, which something must make.
+            // A buffer has at least one byte, so a constant without elements is an object, which a backend must make.
             if let Some(op) = self.g.def_op(v)
                 && bytes.is_none()
                 && self.g.constant(v).is_some()
@@ -333,7 +333,7 @@ impl<'g> Lowering<'g, '_> {
         self.out.physical.steps.push(Step { name, locations, work, flops, bytes, again: None });
     }
 
-    /// A kernel that must be printable is not.
+    /// The diagnostic for a kernel that should be printable and is not.
     fn broken(&self, op: OpId, why: String) -> Diagnostic {
         Diagnostic::error(Code::CODEGEN, self.g.op(op).loc.clone(), why)
     }
@@ -351,7 +351,7 @@ impl<'g> Lowering<'g, '_> {
         out
     }
 
-    /// A name for the step of a group: the ops in it, without the dialect's prefix.
+    /// A name for the step of a group: its op names without the dialect prefix.
     fn title(&self, ops: &[OpId]) -> String {
         let mut names: Vec<&str> = ops.iter().map(|o| self.g.op(*o).name().trim_start_matches("of.")).collect();
         names.dedup();
@@ -365,7 +365,7 @@ impl<'g> Lowering<'g, '_> {
         out
     }
 
-    /// A step that runs `source` on `reads`, then `writes`.
+    /// Emits a step that runs `source` on `reads`, then `writes`.
     fn kernel(&mut self, ops: &[OpId], source: Source, reads: Vec<Operand>, writes: Vec<usize>, flops: Flops) {
         let symbols = self.symbols(ops);
         let count = reads.len() + writes.len();
@@ -389,7 +389,7 @@ impl<'g> Lowering<'g, '_> {
         }
         let locations = self.locations(ops);
         let written: u64 = writes.iter().filter_map(|s| self.out.physical.slots[*s].bytes).sum();
-        // What computes nothing (a gather, a slice) reads no more of a buffer than it writes.
+        // Data movement (a gather, a slice) reads at most as many bytes of a buffer as it writes.
         let most = if flops == Flops::default() { written } else { u64::MAX };
         let bytes = reads.iter().filter_map(|r| self.bytes_of(r)).map(|b| b.min(most)).sum::<u64>() + written;
         let args = reads.into_iter().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s)))).collect();
@@ -398,7 +398,7 @@ impl<'g> Lowering<'g, '_> {
         self.step(title, locations, work, flops, bytes);
     }
 
-    /// Bytes of each argument, where that is known.
+    /// Size in bytes of each argument, where known.
     fn sizes(&mut self, reads: &[Operand], writes: &[usize]) -> Vec<Option<Extent>> {
         let args = reads.iter().cloned().chain(writes.iter().map(|s| Operand::whole(Place::Slot(*s))));
         let mut list = Vec::new();
@@ -417,7 +417,7 @@ impl<'g> Lowering<'g, '_> {
         list
     }
 
-    /// Values that the kernel of `ops` reads as others, whose bytes they show: the one in memory first.
+    /// Pairs of values that share bytes through aliases, and that the kernel of `ops` reads; the one in memory first.
     fn aliases(&self, ops: &[OpId]) -> Vec<(ValueId, ValueId)> {
         let mut out = Vec::new();
         for op in ops {
@@ -434,8 +434,8 @@ impl<'g> Lowering<'g, '_> {
         out
     }
 
-    /// Checks that operands of `ops` broadcast to their results, and are not read under a shape of another size, as far as
-    /// that is not known now.
+    /// Run-time checks that operands of `ops` broadcast to their results and that reshapes keep the number of elements;
+    /// statically known conditions are omitted.
     fn checks(&self, ops: &[OpId]) -> Vec<Check> {
         let count = |v: ValueId| self.dims(v).iter().product::<Extent>();
         let sizes = self.aliases(ops).into_iter().filter_map(|(a, b)| Check::equal(&count(a), &count(b)));
@@ -475,7 +475,7 @@ impl<'g> Lowering<'g, '_> {
         out
     }
 
-    /// The symbols in the extents, and in the shapes among the values, that `ops` read and write: sorted.
+    /// The symbols in the types, and in the shape values, that `ops` read and write: sorted.
     fn symbols(&self, ops: &[OpId]) -> Vec<Arc<str>> {
         let mut out = Vec::new();
         let own = ops.iter().flat_map(|op| self.g.op(*op).operands.iter().chain(&self.g.op(*op).results)).copied();
@@ -529,12 +529,12 @@ impl<'g> Lowering<'g, '_> {
             tracing::debug!(reason = why, "products and what is between them are kernels of their own");
             return group.parts.iter().try_for_each(|part| self.group(part));
         }
-        // A group that has no kernel as a whole is lowered op by op; an op that has none goes to a backend.
+        // A group without a kernel is lowered op by op; a single op without a kernel goes to a backend.
         if let ([op], []) = (&group.ops[..], &group.again[..]) {
             return self.backend(*op, why);
         }
         tracing::debug!(reason = why, ops = group.ops.len(), "a fused group is split");
-        // What it would have computed again may be there, for others.
+        // Recomputed values may already be computed for other readers.
         let again: Vec<OpId> =
             group.again.iter().copied().filter(|op| !self.places.contains_key(&self.g.op(*op).results[0])).collect();
         for op in again.iter().chain(&group.ops) {
@@ -559,14 +559,14 @@ impl<'g> Lowering<'g, '_> {
         }
     }
 
-    /// Places of the loads and slots for the stores of a body.
+    /// Operands of the loads and slots of the stores of a body.
     fn io(&mut self, b: &Body) -> Result<(Vec<Operand>, Vec<usize>), Diagnostic> {
         let reads = b.loads.iter().map(|l| self.place(l.value)).collect::<Result<Vec<_>, _>>()?;
         let writes = b.stores.iter().map(|(v, _)| self.new_value(*v)).collect();
         Ok((reads, writes))
     }
 
-    /// A slot that `v` lies in from now on.
+    /// Allocates the slot of `v`, which later readers use.
     fn new_value(&mut self, v: ValueId) -> usize {
         let slot = self.slot(v);
         self.places.insert(v, Operand::whole(Place::Slot(slot)));
@@ -592,7 +592,7 @@ impl<'g> Lowering<'g, '_> {
         Ok(self.finish(group, source, &b, Vec::new(), Flops::default()))
     }
 
-    /// Operations of a group besides those of its anchor; 0 where its extents are not known.
+    /// Operations of a group excluding its anchor; 0 if its extents are unknown.
     fn pointwise(&self, group: &Group) -> u64 {
         let known = points(&group.space) > 0;
         let ops = group.again.iter().chain(&group.ops).filter(|op| *self.roles.get(**op) != Role::Anchor);
@@ -600,7 +600,7 @@ impl<'g> Lowering<'g, '_> {
         if known { sum as u64 } else { 0 }
     }
 
-    /// The step of a kernel whose arguments are `first`, then the loads and stores of its body. `anchor` is the arithmetic
+    /// Emits the step of a kernel whose arguments are `first`, then the loads and stores of its body. `anchor` is the arithmetic
     /// of the group's anchor.
     fn finish(
         &mut self,
@@ -616,12 +616,12 @@ impl<'g> Lowering<'g, '_> {
         Ok(())
     }
 
-    /// How many parts a reduction is computed in, where it is.
+    /// The number of parts of a reduction that is split into two steps.
     fn parts(&self, dims: &[Extent], axes: &[usize]) -> Option<usize> {
         Some(printer(self.isa.language).reduction_parts(dims, axes)).filter(|parts| *parts > 1)
     }
 
-    /// A reduction in two steps: in parts, then those.
+    /// Emits a reduction in two steps: partial results, then their reduction.
     fn in_parts(
         &mut self,
         op: OpId,
@@ -647,7 +647,7 @@ impl<'g> Lowering<'g, '_> {
         Ok(run(self))
     }
 
-    /// An op with a kernel of its own.
+    /// Lowers an op that has a separate kernel.
     fn single(&mut self, op: OpId) -> Result<Result<(), Diagnostic>, String> {
         let data = self.g.op(op);
         let nest = match data.name() {
@@ -676,14 +676,14 @@ impl<'g> Lowering<'g, '_> {
         Ok(run(self))
     }
 
-    /// A kernel that writes the numbers of a shape.
+    /// A kernel that writes shape values.
     fn shape(&self, op: OpId) -> Result<Nest, String> {
         let y = self.g.op(op).results[0];
         let dims = self.g.dims_value(y).ok_or("its numbers are not known")?;
         Ok(Nest::ShapeValues { values: dims.iter().map(Extent::from).collect(), dtype: self.dtype(y) })
     }
 
-    /// The step of a region that was placed on a backend.
+    /// Emits the step of a region that was placed on a backend.
     fn subgraph(&mut self, op: OpId, name: &str) -> Result<(), Diagnostic> {
         let data = self.g.op(op);
         let Some(backend) = self.backends.iter().find(|b| b.name() == name) else {
@@ -711,7 +711,7 @@ impl<'g> Lowering<'g, '_> {
         Ok(())
     }
 
-    /// Hands `op` to the first backend that claims it.
+    /// Assigns `op` to the first backend that claims it.
     fn backend(&mut self, op: OpId, why: String) -> Result<(), Diagnostic> {
         if let Some(s) = as_op::<Subgraph>(self.g, op) {
             return self.subgraph(op, &s.backend);
@@ -735,7 +735,7 @@ impl<'g> Lowering<'g, '_> {
                 backend: backend.name(),
             });
             let (title, locations) = (self.title(&[op]), self.locations(&[op]));
-            // Symbols would count as some number.
+            // The cost model would count a symbol as an arbitrary number.
             let mut values = data.operands.iter().chain(&data.results);
             let fixed = values.all(|v| self.g.ty(*v).as_tensor().is_none_or(|t| t.fixed_dims().is_some()));
             let own = if fixed { work::of(self.g, op) } else { work::Work::default() };
@@ -757,12 +757,12 @@ impl<'g> Lowering<'g, '_> {
     }
 }
 
-/// Points of a space; 0 where they are not known.
+/// Number of points of a space; 0 if unknown.
 pub(crate) fn points(space: &[Extent]) -> u64 {
     space.iter().product::<Extent>().number().unwrap_or(0) as u64
 }
 
-/// Element type, extents and bytes of a value in the plan; no bytes for what must be an object.
+/// Element type, extents and bytes of a value in the plan; no bytes if it must be an object.
 fn slot_type(ty: &Type) -> (Option<DType>, Vec<i64>, Option<u64>) {
     let Type::Tensor(t) = ty else { return (None, Vec::new(), None) };
     let dims: Vec<i64> = t.shape.iter().flatten().map(|d| d.as_const().unwrap_or(-1)).collect();

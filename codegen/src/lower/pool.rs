@@ -1,4 +1,4 @@
-//! Pools: windows over image axes, channels on vectors.
+//! Pools: windows over image axes, vectorised over channels.
 
 use std::ops::Range;
 
@@ -60,9 +60,8 @@ struct Image {
 }
 
 impl Image {
-    /// Axes that windows do not move along are more samples where they come first, and more channels where they come last:
-    /// the sums over neighbouring channels of a local response normalisation are a pool of one plane `[C, H, W]`, whose
-    /// vectors then run along `H` and `W`.
+    /// Leading axes without windows are merged into samples, trailing ones into channels. A local response normalisation sums
+    /// over adjacent channels: it is a pool of one plane `[C, H, W]`, vectorised over `H` and `W`.
     fn of(windows: &Windows<Dim>, n: &Dim, c: &Dim, body: &Body, space: &[Extent]) -> Result<Image, String> {
         let mut c = Extent::from(c).number().ok_or("its channels are not known before the run")?;
         let mut n = Extent::from(n);
@@ -85,7 +84,7 @@ impl Image {
             let ends = |axes: Range<usize>| joined(body, space, axes).map(|s| s[i].clone());
             let (before, behind) = (ends(0..first + 1), ends(last + 1..space.len()));
             let mut strides = vec![before.ok_or("its samples do not lie in a row")?];
-            // One image axis is a single line.
+            // With one image axis, the other has extent 1.
             strides.extend((last - first == 1).then(|| 0usize.into()));
             strides.extend_from_slice(&l.strides[first + 1..last + 1]);
             strides.push(behind.ok_or("its channels do not lie in a row")?);
@@ -95,7 +94,7 @@ impl Image {
     }
 }
 
-/// The stride of each load along `axes` of its space as one axis, if they are one in all of them.
+/// The stride of each load along `axes` merged to one axis, if every load has such a stride.
 fn joined(body: &Body, space: &[Extent], axes: Range<usize>) -> Option<Vec<Extent>> {
     let along = |strides: &[Extent]| {
         let mut one: Option<(Extent, Extent)> = None;

@@ -1,4 +1,4 @@
-//! Tables of two products that products read.
+//! Lowers contractions that read a recomputed score matrix.
 
 use of_diag::Diagnostic;
 use of_ir::{DType, OpId, ValueId};
@@ -20,7 +20,7 @@ use crate::lower::{Lowering, points};
 use crate::physical::Flops;
 
 impl Lowering<'_, '_> {
-    /// One kernel for what is added up over keys, one for what is added up over rows: each computes the table for itself.
+    /// Emits one kernel for the sums over keys and one for the sums over rows; each recomputes the score matrix.
     pub(super) fn score_matrix(&mut self, group: &Group) -> Result<Result<(), Diagnostic>, String> {
         let found = group.score_matrix.as_deref().ok_or("the group has no table")?;
         let dims = &group.space;
@@ -69,7 +69,7 @@ impl Lowering<'_, '_> {
             kernels.push((source, values, Flops { products, pointwise }));
         }
         let loads: Vec<ValueId> = nest.body.loads.iter().map(|l| l.value).collect();
-        // People look for the products first.
+        // The title names the contractions first.
         let ops: Vec<OpId> = found.ops().into_iter().chain(group.ops.iter().copied()).collect();
         let ops: Vec<OpId> = ops.iter().enumerate().filter(|(i, op)| !ops[..*i].contains(op)).map(|o| *o.1).collect();
         Ok((|| {
@@ -83,7 +83,7 @@ impl Lowering<'_, '_> {
         })())
     }
 
-    /// A sum, and the value that it is; `views` are those of the operands with the lines that are added up.
+    /// A sum, and the value that it computes; `views` are those of the operands with the lines that it sums.
     fn sum(&self, s: &Sum, nest: &ScoreMatrix, views: &[View; 2]) -> Result<(score_matrix::Sum, ValueId), String> {
         let (_, node) = nest.body.stores.iter().find(|(v, _)| *v == s.value).ok_or("a sum of what is not there")?;
         if nest.body.nodes[*node].dtype != DType::F32 || matches!(nest.body.nodes[*node].node, Node::Const(_)) {

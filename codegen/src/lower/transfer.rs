@@ -11,13 +11,14 @@ use crate::mesh::{EXCHANGED, EXCHANGED_HINT};
 use crate::physical::{Flops, Operand, Place, Work};
 use crate::transfer::meeting;
 
-/// From so many bytes on, many ranks sum a slice each and gather the slices, as Thakur, Rabenseifner and Gropp do for
-/// long messages ("Optimization of Collective Communication Operations in MPICH", 2005): each then reads twice what it
+/// From this many bytes on, more than two ranks use a reduce-scatter and an all-gather, as Thakur, Rabenseifner and Gropp do for
+/// long messages ("Optimization of Collective Communication Operations in MPICH", 2005). Each rank then reads twice its data,
+/// instead of the data of all ranks.
 /// has, rather than what all have.
 const LONG: u64 = 16384;
 
 impl Lowering<'_, '_> {
-    /// The steps of a rank's share in a transfer.
+    /// Emits the steps of a rank's share of a transfer.
     pub(super) fn transfer(&mut self, op: OpId) -> Result<(), Diagnostic> {
         let whole = meeting(self.g, op)?.0.transfer;
         let data = self.g.op(op);
@@ -33,12 +34,12 @@ impl Lowering<'_, '_> {
         let sums = matches!((&whole.from[..], &whole.to[..]), ([a], [b])
             if a.kind().is_partial() && b.kind() == LayoutKind::Broadcast);
         let ranks = as_op::<Transfer>(self.g, op).and_then(|own| own.ranks.first().copied()).unwrap_or(1).max(1);
-        // A library of collectives has its own ways.
+        // A library of collectives selects its algorithms itself.
         if !sums || ranks <= 2 || bytes < LONG || self.can.collectives {
             self.boxing(op, whole, src, dst);
             return Ok(());
         }
-        // As a list of elements, of which each rank sums a slice.
+        // A flat list of elements, of which each rank sums a slice.
         let count: i64 = whole.dims.iter().product();
         let slice = self.scratch_slot(
             format!("v{}/slice", y.index()),

@@ -1,4 +1,4 @@
-//! The program of a physical graph: lifetimes, memory, tasks, registers and control edges.
+//! Assembles the program of a physical graph: lifetimes, memory, tasks, registers and control edges.
 
 use of_ir::{Dim, DimFn, Factor};
 use of_plan::{
@@ -10,8 +10,7 @@ use crate::physical::memory::Buffer;
 use crate::physical::{ALIGN, Operand, Physical, PortSpec, Step, Work, element_type, memory};
 
 impl Physical {
-    /// The program: one CPU thread that owns every task, memory packed by lifetime, control edges where memory is
-    /// used again.
+    /// The program: one CPU thread that runs every task, memory packed by lifetime, and control edges where memory is reused.
     pub fn assemble(&self, name: &str, inner: bool) -> Program {
         let n = self.slots.len();
         let (mut first, mut last) = (vec![u32::MAX; n], vec![0u32; n]);
@@ -31,8 +30,8 @@ impl Physical {
             }
         }
         for (i, step) in self.steps.iter().enumerate().filter(|_| self.merges_collectives) {
-            // Then none may use memory that another is done with. What is computed beside them, up to the next one or to what reads
-            // what they make, may not either.
+            // Merged collectives must not reuse each other's memory. Steps that run concurrently with them, up to the next
+            // collective or reader of a result, must not either.
             let meets = |i: &usize| matches!(self.steps[*i].work, Work::Boxing { .. });
             let run = || (0..=i).rev().take_while(meets).last().zip((i..self.steps.len()).take_while(meets).last());
             if let Some((from, to)) = run() {
@@ -193,7 +192,7 @@ impl Physical {
         }
     }
 
-    /// Kernels look at bytes alone; a view of an object, or under extents that the run gives, says nothing to them.
+    /// Kernels need only bytes, so views of objects and views under symbolic extents are ignored.
     fn kernel_arg(&self, o: &Operand) -> Arg {
         let object = o.slot().is_some_and(|s| self.slots[s].bytes.is_none());
         let open = o.view.as_ref().is_some_and(|(_, dims)| dims.contains(&-1));
@@ -204,7 +203,7 @@ impl Physical {
         args.iter().filter_map(Operand::slot).any(|s| self.slots[s].bytes.is_none())
     }
 
-    /// A dimension as the plan writes it.
+    /// A dimension in the plan's format.
     fn extent(&self, dim: &Dim) -> of_plan::Extent {
         let place = |s: &str| self.symbols.iter().position(|o| &**o == s).unwrap_or(usize::MAX) as u32;
         let factor = |f: Factor<'_>| match f {
@@ -217,7 +216,7 @@ impl Physical {
     }
 }
 
-/// The plan's name of a function of dimensions.
+/// The plan's equivalent of a dimension function.
 fn function(f: DimFn) -> of_plan::ExtentFn {
     match f {
         DimFn::FloorDiv => of_plan::ExtentFn::FloorDiv,

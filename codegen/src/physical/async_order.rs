@@ -1,14 +1,14 @@
-//! The order of steps where some are asynchronous to the host.
+//! Orders steps where some are asynchronous to the host.
 //!
-//! A thread runs its steps in one order, and waits at the first that reads a result that is not ready. So asynchronous steps are
-//! launched as early as possible, what they need comes before other steps, and readers of their results come last.
+//! A thread runs its steps in order, and waits at the first that reads an unfinished result. So asynchronous steps are launched
+//! as early as possible, their producers come before other steps, and readers of their results come last.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use crate::physical::{Physical, Step, Work};
 
-/// Brings the steps into that order. Where symbols or transfers order them, too, they stay as they are.
+/// Reorders the steps. Programs with symbols or transfers, which impose another order, are unchanged.
 pub fn order(physical: &mut Physical) {
     let steps = &physical.steps;
     let is_async: Vec<bool> = steps.iter().map(|s| matches!(s.work, Work::Backend { is_async: true, .. })).collect();
@@ -27,7 +27,7 @@ pub fn order(physical: &mut Physical) {
     for s in (0..steps.len()).rev() {
         needed[s] |= readers[s].iter().any(|r| needed[*r]);
     }
-    // The greatest comes next.
+    // The step of highest priority comes next.
     let priority = |s: usize| {
         let waits = !is_async[s] && needs[s].iter().any(|n| is_async[*n]);
         (is_async[s], !waits, needed[s], Reverse(s))
@@ -48,7 +48,7 @@ pub fn order(physical: &mut Physical) {
     physical.steps = out.into_iter().filter_map(|s| steps[s].take()).collect();
 }
 
-/// For each step those that must come before it: who wrote what it reads, and who used what it writes.
+/// For each step its predecessors: writers of slots that it reads, and users of slots that it writes.
 fn needs(steps: &[Step]) -> Vec<BTreeSet<usize>> {
     let (mut wrote, mut used): (HashMap<usize, usize>, HashMap<usize, Vec<usize>>) = Default::default();
     let mut out = Vec::with_capacity(steps.len());
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::physical::{Flops, Operand, Place};
 
-    /// Steps by what they read and the slot that they write; those in capitals go on beside the host.
+    /// Steps by the slots that they read and the slot that they write; uppercase names are asynchronous.
     fn physical(steps: &[(&str, &[usize], usize)]) -> Physical {
         let step = |(name, reads, write): &(&str, &[usize], usize)| Step {
             name: (*name).into(),
@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_beside_the_host_comes_first_and_its_readers_last() {
-        // a branch, a region with what it needs, its reader, a branch behind that
+    fn async_steps_run_first_and_their_readers_last() {
+        // A branch, an asynchronous region with its producer, its reader, and a branch after that.
         let steps: &[(&str, &[usize], usize)] = &[
             ("x", &[], 0),
             ("branch", &[0], 1),
@@ -107,11 +107,11 @@ mod tests {
             ("b2", &[1], 5),
         ];
         assert_eq!(ordered(steps), "x pre R branch b2 reader");
-        // What a second region needs of the first comes before other readers.
+        // Producers for a second region come before other readers of the first.
         let steps: &[(&str, &[usize], usize)] =
             &[("x", &[], 0), ("R", &[0], 1), ("out", &[1], 2), ("mid", &[1], 3), ("S", &[1, 3], 4), ("end", &[4], 5)];
         assert_eq!(ordered(steps), "x R mid S out end");
-        // Without a region nothing moves, nor where a step writes again what others read.
+        // The order is kept without asynchronous steps, and where a step overwrites a slot that others read.
         assert_eq!(ordered(&[("b", &[], 1), ("a", &[], 0), ("c", &[1], 2)]), "b a c");
         assert_eq!(ordered(&[("x", &[], 0), ("y", &[0], 1), ("again", &[], 0), ("R", &[0], 2)]), "x y again R");
     }

@@ -1,7 +1,7 @@
 //! The physical graph: steps in execution order over buffers, and its translation to a program of the plan.
 //!
-//! Lowering produces a [`Physical`]; [`Physical::assemble`] finds lifetimes, packs the memory, and writes tasks,
-//! registers and control edges. Nothing here knows ops.
+//! Lowering produces a [`Physical`]; [`Physical::assemble`] finds lifetimes, packs the memory, and writes tasks, registers and
+//! control edges. This module is independent of ops.
 
 mod assemble;
 pub mod async_order;
@@ -24,15 +24,15 @@ pub struct Slot {
     pub name: String,
     /// Element type; `None` for sequences and optionals.
     pub dtype: Option<DType>,
-    /// Extents; -1 where an object's are not known.
+    /// Extents; -1 where unknown.
     pub dims: Vec<i64>,
     /// Bytes of a buffer; `None` for an object.
     pub bytes: Option<u64>,
-    /// Extents of an object as functions of the symbols; none where they are not known.
+    /// Extents of an object as functions of the symbols; empty where unknown.
     pub extents: Vec<Dim>,
 }
 
-/// Where an operand lies.
+/// The storage of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In a slot, by index.
@@ -41,19 +41,19 @@ pub enum Place {
     Weight(u32),
 }
 
-/// An operand: a place, an offset, and the type under which it is seen where that is not the slot's own.
+/// An operand: storage, an offset, and the type of a view if it differs from the slot's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operand {
-    /// What it lies in.
+    /// Its storage.
     pub place: Place,
-    /// Bytes from the start of the place.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Another type for the same bytes.
+    /// The type of the view.
     pub view: Option<(DType, Vec<i64>)>,
 }
 
 impl Operand {
-    /// All of `place`.
+    /// An operand that covers all of `place`.
     pub fn whole(place: Place) -> Self {
         Operand { place, offset: 0, view: None }
     }
@@ -80,13 +80,13 @@ impl Operand {
 /// A region that a step runs.
 #[derive(Clone, Debug)]
 pub struct Body {
-    /// Index among the inner programs; in the plan once they are there.
+    /// Index among the inner programs; in the plan once they are added.
     pub program: usize,
-    /// Which inputs of the step the region captures, in the order of its program's inputs after its own arguments.
+    /// The inputs of the step that the region captures, in the order of its program's inputs after its arguments.
     pub captures: Vec<u32>,
 }
 
-/// What a step runs.
+/// The work of a step.
 #[derive(Clone, Debug)]
 pub enum Work {
     /// A kernel of the plan.
@@ -97,9 +97,9 @@ pub enum Work {
         args: Vec<Operand>,
         /// Slots that it writes.
         writes: Vec<usize>,
-        /// Whether it computes with the values of symbols.
+        /// Whether it reads the values of symbols.
         symbols: bool,
-        /// Iterations of the outer loop, the fewest worth a worker, and each worker's scratch bytes.
+        /// Iterations of the outer loop, the minimum for a worker, and each worker's scratch bytes.
         iterations: Extent,
         /// See `iterations`.
         grain: i64,
@@ -116,18 +116,18 @@ pub enum Work {
         inputs: Vec<Operand>,
         /// Slots in order of the results.
         outputs: Vec<usize>,
-        /// Transfers that it does the rank's share in.
+        /// Transfers whose share of the rank it executes.
         rendezvous: Vec<Rendezvous>,
-        /// Whether it goes on beside the host.
+        /// Whether it is asynchronous to the host.
         is_async: bool,
     },
-    /// Regions.
+    /// Control flow.
     Control {
-        /// How they are run.
+        /// Its kind.
         kind: ControlKind,
-        /// The operands that are there, then what the regions capture.
+        /// The operands that are present, then the captures of the regions.
         inputs: Vec<Operand>,
-        /// Which operands are there.
+        /// Which operands are present.
         given: Vec<bool>,
         /// The regions.
         bodies: Vec<Body>,
@@ -145,19 +145,19 @@ pub enum Work {
     Boxing {
         /// What is transferred.
         transfer: Transfer,
-        /// The rank's part before.
+        /// The rank's part before the transfer.
         src: Operand,
-        /// Its part after.
+        /// Its part after the transfer.
         dst: usize,
     },
-    /// The caller's input into a slot.
+    /// Copies the caller's input to a slot.
     Feed {
         /// Index of the input.
         port: u32,
         /// To.
         dst: usize,
     },
-    /// A slot to the caller.
+    /// Copies a slot to the caller's output.
     Fetch {
         /// Index of the output.
         port: u32,
@@ -169,41 +169,41 @@ pub enum Work {
 /// One step.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Name for people.
+    /// A readable name.
     pub name: String,
-    /// The ops it came from.
+    /// The locations of its ops.
     pub locations: Vec<String>,
-    /// What it runs.
+    /// Its work.
     pub work: Work,
     /// Floating-point operations.
     pub flops: Flops,
     /// Bytes moved.
     pub bytes: u64,
-    /// What a kernel reads again and again, where it is too large for the second cache.
+    /// Bytes that a kernel rereads, if they exceed the L2 cache.
     pub again: Option<Reread>,
 }
 
-/// Floating-point operations of a step, by the rate at which a machine does them.
+/// Floating-point operations of a step, by the rate at which a machine runs them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flops {
-    /// Multiplications and additions of sums of products.
+    /// Multiplications and additions of contractions.
     pub products: u64,
-    /// Operations on elements one by one, and sums of them.
+    /// Elementwise operations, and sums of elements.
     pub pointwise: u64,
 }
 
 impl Flops {
-    /// Those of a product.
+    /// Operations of a contraction.
     pub fn products(products: u64) -> Self {
         Self { products, pointwise: 0 }
     }
 
-    /// Those on elements.
+    /// Elementwise operations.
     pub fn pointwise(pointwise: u64) -> Self {
         Self { products: 0, pointwise }
     }
 
-    /// All of them.
+    /// The total.
     pub fn all(self) -> u64 {
         self.products + self.pointwise
     }
@@ -212,11 +212,11 @@ impl Flops {
 /// Name, element type and extents of an input or output.
 #[derive(Clone, Debug)]
 pub struct PortSpec {
-    /// As the model calls it.
+    /// Its name in the model.
     pub name: String,
     /// Element type; `None` for sequences and optionals.
     pub dtype: Option<DType>,
-    /// Extents; -1 where not known.
+    /// Extents; -1 where unknown.
     pub dims: Vec<i64>,
     /// Whether it is a runtime-owned object.
     pub object: bool,
@@ -233,9 +233,9 @@ pub struct Physical {
     pub inputs: Vec<PortSpec>,
     /// Outputs.
     pub outputs: Vec<PortSpec>,
-    /// Symbols whose values are found during the run.
+    /// Symbols that are bound during the run.
     pub symbols: Vec<Arc<str>>,
-    /// Whether transfers that follow one another may be made together.
+    /// Whether consecutive transfers may be merged.
     pub merges_collectives: bool,
 }
 
@@ -269,7 +269,7 @@ impl Step {
     }
 }
 
-/// The plan's name of an element type.
+/// The plan's element type.
 pub fn element_type(dtype: DType) -> ElementType {
     match dtype {
         DType::F64 => ElementType::F64,

@@ -1,4 +1,4 @@
-//! Clusters: units that one backend takes, merged as long as the graph of clusters stays acyclic.
+//! Clusters: units of one backend, merged as long as the graph of clusters stays acyclic.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,13 +10,13 @@ use crate::place::Unit;
 
 /// Units and clusters as the nodes of a graph.
 pub(crate) struct Nodes {
-    /// Units of each node; none in one that was merged into another.
+    /// Units of each node; empty for a node that was merged into another.
     members: Vec<Vec<usize>>,
     /// Nodes that must run before.
     deps: Vec<BTreeSet<usize>>,
-    /// Which backend takes a node, as a number.
+    /// The backend of a node, by index.
     on: Vec<Option<usize>>,
-    /// What each unit needs, for the day that a region is given back.
+    /// Dependencies of each unit, in case its subgraph is dissolved.
     needs: Vec<BTreeSet<usize>>,
 }
 
@@ -29,7 +29,7 @@ impl Nodes {
         let mut met = None;
         for (i, u) in units.iter().enumerate() {
             let mut own = BTreeSet::new();
-            // All ranks must come to where they meet in one order, whatever is placed.
+            // All ranks must run transfers in the same order, whatever the placement.
             if u.ops.iter().any(|op| is_rendezvous(g, *op)) {
                 own.extend(met.replace(i));
             }
@@ -54,10 +54,10 @@ impl Nodes {
         Nodes { members: (0..units.len()).map(|i| vec![i]).collect(), deps: needs.clone(), on, needs }
     }
 
-    /// Merges what touches, then clusters of one backend that nothing orders.
+    /// Merges adjacent clusters, then unordered clusters of one backend.
     pub(super) fn merge_clusters(&mut self) {
         for node in self.topological() {
-            // The youngest first: it is the one that is most likely not behind another.
+            // Newest first: it is the most likely to depend directly.
             let touching: Vec<usize> = self.deps[node].iter().rev().copied().collect();
             let mut into = node;
             for other in touching {
@@ -79,13 +79,13 @@ impl Nodes {
         }
     }
 
-    /// Nodes that a backend takes: the units of each, in order.
+    /// Nodes assigned to a backend: the units of each, in order.
     pub(super) fn clusters(&self) -> Vec<Vec<usize>> {
         let taken = (0..self.members.len()).filter(|n| self.on[*n].is_some() && !self.members[*n].is_empty());
         taken.map(|n| self.members[n].clone()).collect()
     }
 
-    /// Gives a region back: its units are nodes of their own again.
+    /// Dissolves a subgraph: each of its units becomes a node again.
     pub(super) fn dissolve(&mut self, members: &[usize]) {
         for u in members {
             self.members[*u] = vec![*u];
@@ -101,7 +101,7 @@ impl Nodes {
         }
     }
 
-    /// The units of every node, what is needed first; of what may come now, the first of the function.
+    /// The units of every node in dependency order; among ready nodes, the first of the function.
     pub(super) fn order(&self) -> Vec<Vec<usize>> {
         self.topological().into_iter().map(|n| self.members[n].clone()).collect()
     }
@@ -127,14 +127,14 @@ impl Nodes {
         out
     }
 
-    /// Whether one backend takes both, and neither is behind the other through a third.
+    /// Whether both have the same backend, and no path between them goes through a third node.
     fn mergeable(&self, a: usize, b: usize) -> bool {
         let live = |n: usize| self.members.get(n).is_some_and(|m| !m.is_empty());
         let same = a != b && live(a) && live(b) && self.on[a].is_some() && self.on[a] == self.on[b];
         same && !self.around(a, b) && !self.around(b, a)
     }
 
-    /// Whether `a` needs `b` through another node.
+    /// Whether a path from `b` to `a` goes through another node.
     fn around(&self, a: usize, b: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut stack: Vec<usize> = self.deps[a].iter().copied().filter(|d| *d != b).collect();
@@ -149,7 +149,7 @@ impl Nodes {
         false
     }
 
-    /// One node of two; the smaller number stays.
+    /// Merges two nodes; the smaller index stays.
     fn merge(&mut self, a: usize, b: usize) -> usize {
         let (keep, gone) = (a.min(b), a.max(b));
         let members = std::mem::take(&mut self.members[gone]);

@@ -1,9 +1,9 @@
 //! Placement: which ops run on which backend.
 //!
-//! Backends are asked in the order that the user gave. What native code would fuse into one kernel stays together: such a
-//! group goes to a backend as a whole, or not at all. Claimed groups that touch grow into regions, as long as no region
-//! depends on itself through ops outside of it; regions that are not worth a call are given back. What remains becomes an
-//! `of.subgraph` for each region, and a report says of every op that was left out why, and what would help.
+//! Backends claim ops in the order that the user gave. A group that native code would fuse into one kernel goes to a backend as
+//! a whole, or not at all. Adjacent claimed groups are clustered into subgraphs, as long as no subgraph depends on itself
+//! through ops outside of it; subgraphs that are not worth a call are dissolved. Each remaining one becomes an `of.subgraph`. A
+//! report says why each other op was left out, and what would help.
 
 mod cluster;
 mod outline;
@@ -26,96 +26,95 @@ use crate::extract::read_by;
 use crate::place::cluster::Nodes;
 use crate::{fuse, transfer};
 
-/// A name for native code where names of backends are expected.
+/// The name of native code in lists of backends.
 pub const NATIVE: &str = "native";
 
-/// Seconds that a kernel of native code takes at least.
+/// Minimum seconds of a native kernel.
 const KERNEL: f64 = 1e-6;
 
-/// Operations a second of native code, of one core of today.
+/// Operations a second of native code on one current core.
 const FLOPS: f64 = 5e10;
 
-/// Bytes a second that native code moves.
+/// Memory bandwidth of native code, in bytes a second.
 const BANDWIDTH: f64 = 1e10;
 
-/// Operations a second of what has no native code.
+/// Operations a second of ops without native code.
 const INTERPRETED: f64 = 1e8;
 
-/// A choice that is made by hand.
+/// A placement that the user fixed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pin {
-    /// Name of an op, with or without `of.`, or a location as messages print it, or the name of an ONNX node.
+    /// Name of an op (with or without `of.`), a location as messages print it, or the name of an ONNX node.
     pub op: String,
     /// Name of a backend, or [`NATIVE`].
     pub backend: String,
 }
 
-/// What a placement is asked for.
+/// A placement request.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// Every backend there is.
+    /// Every available backend.
     pub known: &'a [&'a dyn Backend],
-    /// Names of those that are wanted, best first.
+    /// Names of the requested backends, best first.
     pub wanted: &'a [String],
-    /// Choices made by hand, the first that fits counts.
+    /// Pinned placements; the first match wins.
     pub pins: &'a [Pin],
-    /// Regions of fewer ops are given back; with 0 none is, whatever it costs.
-    pub min_region: usize,
+    /// Subgraphs of fewer ops are dissolved; with 0 none is, whatever its cost.
+    pub min_subgraph_size: usize,
 }
 
-/// An op that a wanted backend does not run.
+/// An op that a requested backend does not run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Refused {
     /// Name of the op.
     pub op: String,
     /// Where it comes from.
     pub location: Location,
-    /// The backend.
+    /// Name of the backend.
     pub backend: String,
-    /// Why not.
+    /// Reason for the refusal.
     pub reason: String,
-    /// What would help.
+    /// Suggested fix.
     pub fix: Option<String>,
 }
 
-/// A region that runs on a backend.
+/// A subgraph that runs on a backend.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Placed {
-    /// The backend.
+    /// Name of the backend.
     pub backend: String,
-    /// Names of its ops; views and what follows from shapes are not counted.
+    /// Names of its ops, excluding views and shape computations.
     pub ops: Vec<String>,
-    /// Bytes that enter and leave it.
+    /// Bytes that enter and leave the subgraph.
     pub transfer: f64,
-    /// Seconds that native code would take, as modelled.
+    /// Modelled seconds in native code.
     pub native: f64,
-    /// Seconds that the call and the transfers take, as modelled.
+    /// Modelled seconds of the call and its data transfers.
     pub overhead: f64,
-    /// Where ranks meet in it.
+    /// Locations of its transfers between ranks.
     pub rendezvous: Vec<Location>,
 }
 
-/// Which ops run where.
+/// The result of placement.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Placement {
-    /// The regions.
-    pub regions: Vec<Placed>,
-    /// What was left out, in the order of the function, for each wanted backend.
+    /// The subgraphs, each on one backend.
+    pub subgraphs: Vec<Placed>,
+    /// Refused ops in the order of the function, for each requested backend.
     pub refused: Vec<Refused>,
-    /// Ops that could have been placed.
+    /// Number of ops that could have been placed.
     pub ops: usize,
 }
 
-/// Places the ops of `func`, whose regions become `of.subgraph`.
+/// Assigns the ops of `func` to backends; subgraphs become `of.subgraph` ops.
 ///
 /// # Errors
-/// When a backend is not known, or refuses an op that was given to it by hand.
+/// When a backend is unknown, or refuses an op that is pinned to it.
 pub fn place(func: &mut Func, request: &Request<'_>) -> Result<Placement, Diagnostic> {
     Ok(place_all(&mut [func], request)?.swap_remove(0))
 }
 
-/// Places the ops of several functions, such as those of ranks, each by itself. What is given by hand need not be in all of
-/// them.
+/// Places the ops of several functions, such as those of ranks, each separately. A pin need not match in all of them.
 ///
 /// # Errors
 /// As [`place`].
@@ -156,11 +155,11 @@ pub fn place_all(funcs: &mut [&mut Func], request: &Request<'_>) -> Result<Vec<P
     }
 }
 
-/// Places every op of functions, such as those of ranks, on `backend`, whatever it costs. What passes between ranks stays on
-/// the host where the backend does not do it.
+/// Places every op of functions, such as those of ranks, on `backend`, regardless of cost. Transfers between ranks stay on the
+/// host where the backend does not support them.
 ///
 /// # Errors
-/// Each op that it does not run, with the reason; once where several functions have it.
+/// Each unsupported op, with the reason; once where several functions have it.
 pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Placement>, Diagnostics> {
     let mut refused: Vec<Diagnostic> = Vec::new();
     for g in funcs.iter().map(|f| &f.graph) {
@@ -181,7 +180,7 @@ pub fn entirely(funcs: &mut [&mut Func], backend: &dyn Backend) -> Result<Vec<Pl
         return Err(Diagnostics(refused));
     }
     let (known, wanted) = ([backend], [backend.name().to_string()]);
-    Ok(place_all(funcs, &Request { known: &known, wanted: &wanted, pins: &[], min_region: 0 })?)
+    Ok(place_all(funcs, &Request { known: &known, wanted: &wanted, pins: &[], min_subgraph_size: 0 })?)
 }
 
 /// The backend called `name`.
@@ -193,30 +192,30 @@ fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Dia
     })
 }
 
-/// Ops that are placed together, and what is known of them.
+/// Ops that are placed together, with their costs.
 pub(crate) struct Unit<'a> {
     ops: Vec<OpId>,
-    /// The backend that takes them.
+    /// The backend that claimed them.
     on: Option<&'a dyn Backend>,
-    /// Whether that was said by hand.
+    /// Whether a pin chose the backend.
     pinned: bool,
-    /// Seconds of native code.
+    /// Modelled seconds of native code.
     native: f64,
-    /// Whether it computes something: views and shapes alone are no reason for a region.
+    /// Whether the unit computes anything: views and shapes alone do not make a subgraph.
     weighs: bool,
 }
 
-/// The request, and what came of it so far.
+/// The request, and the results so far.
 struct Placing<'a> {
     request: &'a Request<'a>,
     wanted: Vec<&'a dyn Backend>,
-    /// Which pins named something.
+    /// Which pins matched an op.
     used: Vec<bool>,
-    /// Transfers that stay on the host, and why: not all ranks would do them in the same way.
+    /// Transfers that stay on the host, and why: not all ranks would execute them the same way.
     on_host: BTreeMap<i64, &'static str>,
 }
 
-/// Places the ops of one region, then those of the control flow that stays.
+/// Places the ops of one region, then those inside the remaining control flow.
 fn region(
     func: &mut Func,
     at: RegionId,
@@ -237,7 +236,7 @@ fn region(
     for members in nodes.clusters() {
         let placed = worth(g, &members, &units, placing.request, &mut placement.refused);
         if let Some(placed) = placed {
-            placement.regions.push(placed);
+            placement.subgraphs.push(placed);
             regions.push(members);
         } else {
             nodes.dissolve(&members);
@@ -272,9 +271,9 @@ fn region(
     Ok(())
 }
 
-/// The ops of a region in groups that native code would fuse; constants and the terminator are in none.
+/// The ops of a region in groups that native code would fuse; constants and the terminator are excluded.
 fn fusion_units(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
-    // What is made of groups with kernels of their own may be divided.
+    // A group composed of groups with separate kernels may be divided.
     let parts = |group: fuse::Group| if group.parts.is_empty() { vec![group] } else { group.parts };
     let mut out: Vec<Vec<OpId>> =
         fuse::fuse(g, at, roles, Vec::new()).into_iter().flat_map(parts).map(|group| group.ops).collect();
@@ -294,7 +293,7 @@ fn fusion_units(g: &Graph, at: RegionId, roles: &Roles) -> Vec<Vec<OpId>> {
     out
 }
 
-/// Who runs a group: as a whole where pins do not divide it.
+/// Chooses the backend of a group: as a whole, unless pins divide it.
 fn choose<'a>(
     g: &Graph,
     ops: Vec<OpId>,
@@ -342,7 +341,7 @@ fn choose<'a>(
                     None => d,
                 });
             }
-            // What is fused with an op follows it, where it can.
+            // Fused ops follow a pinned op, where possible.
             if !list.is_empty() {
                 return one_by_one(g, ops, roles, placing, refused);
             }
@@ -371,7 +370,7 @@ fn one_by_one<'a>(
     Ok(out)
 }
 
-/// The ops that a backend does not claim, and why.
+/// The ops that a backend refuses, with reasons.
 fn refusals(
     g: &Graph,
     ops: &[OpId],
@@ -381,7 +380,7 @@ fn refusals(
 ) -> Vec<(OpId, String)> {
     let why = |op: &OpId| match as_op::<Transfer>(g, *op) {
         Some(t) if on_host.contains_key(&t.id) => on_host.get(&t.id).map(|why| (*why).into()),
-        // Regions of open extents are compiled during the run, by each rank for itself.
+        // Subgraphs of open extents are compiled during the run, by each rank separately.
         Some(_) if !roles.symbols.is_empty() => Some("the function has extents that are told during the run".into()),
         Some(_) => transfer::exchanged(g, *op, b).err(),
         None => b.claims(g, *op).err(),
@@ -389,7 +388,7 @@ fn refusals(
     ops.iter().filter_map(|op| Some((*op, why(op)?))).collect()
 }
 
-/// Takes down why a group was left out: what is claimed stays with what is not.
+/// Records why a group was left out: claimed ops stay with refused ones.
 fn report(
     g: &Graph,
     ops: &[OpId],
@@ -419,7 +418,7 @@ fn left(g: &Graph, op: OpId, backend: &str, reason: String, fix: Option<String>)
     Refused { op: data.name().into(), location: data.loc.clone(), backend: backend.into(), reason, fix }
 }
 
-/// Whether a pin means an op.
+/// Whether a pin matches an op.
 fn fits(g: &Graph, op: OpId, what: &str) -> bool {
     let data = g.op(op);
     let name = data.name();
@@ -430,8 +429,8 @@ fn fits(g: &Graph, op: OpId, what: &str) -> bool {
     name == what || name.strip_prefix("of.") == Some(what) || data.loc.roots().iter().any(from)
 }
 
-/// What native code takes for a kernel of these ops: arithmetic or memory, whichever is slower. What is passed on inside
-/// of it stays in registers.
+/// Modelled seconds of a native kernel of these ops: the maximum of arithmetic and memory time. Intermediate values stay in
+/// registers.
 fn seconds(g: &Graph, ops: &[OpId], roles: &Roles) -> f64 {
     let (mut flops, mut bytes, mut slow) = (0.0, 0.0, 0.0);
     for op in ops {
@@ -450,7 +449,7 @@ fn seconds(g: &Graph, ops: &[OpId], roles: &Roles) -> f64 {
     slow + KERNEL + f64::max(flops / FLOPS, bytes / BANDWIDTH)
 }
 
-/// The region, if it is large enough and worth its call; else the reports say why not.
+/// Returns the subgraph if it is large enough and worth its call; else reports why not.
 fn worth(
     g: &Graph,
     members: &[usize],
@@ -470,14 +469,21 @@ fn worth(
         None
     } else if !of(|u| u.weighs) {
         Some(("it computes nothing, and nothing beside it is taken".to_string(), None))
-    } else if counted < request.min_region {
-        let fix = format!("--min-region {counted} takes it");
-        Some((format!("its region has {}, fewer than --min-region {}", plural(counted), request.min_region), Some(fix)))
-    } else if request.min_region > 0 && overhead > native {
+    } else if counted < request.min_subgraph_size {
+        let fix = format!("--min-subgraph-size {counted} takes it");
+        Some((
+            format!(
+                "its subgraph has {}, fewer than --min-subgraph-size {}",
+                plural(counted),
+                request.min_subgraph_size
+            ),
+            Some(fix),
+        ))
+    } else if request.min_subgraph_size > 0 && overhead > native {
         let times =
             format!("calling {name} takes {:.1} us, native code {:.1} us for all of it", overhead * 1e6, native * 1e6);
         let fix = format!("--backend-for {}={name} takes it all the same", g.op(ops[0]).name());
-        Some((format!("its region of {} is not worth a call: {times}", plural(counted)), Some(fix)))
+        Some((format!("its subgraph of {} is not worth a call: {times}", plural(counted)), Some(fix)))
     } else {
         None
     };
@@ -501,7 +507,7 @@ fn plural(ops: usize) -> String {
     if ops == 1 { "1 op".into() } else { format!("{ops} ops") }
 }
 
-/// Values that enter or leave a set of ops, but for constants.
+/// Values that enter or leave a set of ops, excluding constants.
 fn crossing(g: &Graph, ops: &[OpId]) -> Vec<ValueId> {
     let mut read = Vec::new();
     ops.iter().for_each(|op| read_by(g, *op, &mut read));

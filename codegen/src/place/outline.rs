@@ -1,13 +1,13 @@
-//! Writing a placement into the graph.
+//! Writes a placement into the graph.
 
 use of_diag::{Diagnostic, Location};
 use of_ir::{Graph, OpId, RegionId, Rewriter, ValueId};
 use of_ops::control::Subgraph;
 use of_ops::structural::Yield;
 
-/// Values of `ops` that something else reads.
+/// Values of `ops` that other ops read.
 pub fn outputs(g: &Graph, ops: &[OpId]) -> Vec<ValueId> {
-    // An op of a region that is read from inside of another op's region counts as that op's.
+    // A read inside another op's region counts as a read by that op.
     let reads = |u: OpId| {
         let mut at = Some(u);
         while let Some(op) = at {
@@ -22,7 +22,7 @@ pub fn outputs(g: &Graph, ops: &[OpId]) -> Vec<ValueId> {
     results.filter(|v| g.uses(*v).iter().any(|u| reads(u.op))).collect()
 }
 
-/// Brings the ops of a region into an order and makes an `of.subgraph` of those that a backend takes.
+/// Reorders the ops of a region, and outlines those of each backend into an `of.subgraph`.
 ///
 /// # Errors
 /// When an op cannot be made, which is a bug.
@@ -46,7 +46,7 @@ pub fn outline(graph: &mut Graph, at: RegionId, order: &[(Option<String>, Vec<Op
         let new = rw.create_with_regions(Subgraph { backend: backend.as_str().into() }, &[], &[region])?;
         let results = rw.graph().op(new).results.to_vec();
         for (v, result) in values.iter().zip(&results) {
-            // The type says more than the region's where a symbol has a name.
+            // The outer type is more precise than the region's where a symbol has a name.
             let ty = rw.graph().ty(*v).clone();
             rw.set_type(*result, ty);
             if let Some(name) = rw.graph().name(*v).cloned() {

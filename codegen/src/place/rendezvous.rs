@@ -1,5 +1,5 @@
-//! Transfers at a rendezvous of ranks: all ranks run one on the same backend, in the same program where a backend compiles one for
-//! many devices, or it stays on the host.
+//! Rendezvous of ranks: all ranks run a transfer on the same backend, within the same program for an SPMD backend; otherwise it
+//! stays on the host.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use of_ops::list::as_op;
 use crate::backend::Backend;
 use crate::extract::extract_region;
 
-/// Who does a transfer: a backend, in the program of this hash where all ranks have the same; nobody is the host.
+/// The executor of a transfer: a backend, with the hash of its program if it is SPMD; `None` is the host.
 type By = Option<(String, Option<blake3::Hash>)>;
 
-/// Transfers that stay on the host, and why: some functions of ranks would do them on a backend, and others on the host, another
-/// backend or in another program.
+/// Transfers that stay on the host, and why: the functions of ranks would run them on different backends, in different programs,
+/// or partly on the host.
 pub(crate) fn conflicts(funcs: &[Func], known: &[&dyn Backend]) -> BTreeMap<i64, &'static str> {
     let mut first: BTreeMap<i64, By> = BTreeMap::new();
     let mut out = BTreeMap::new();
@@ -30,7 +30,7 @@ pub(crate) fn conflicts(funcs: &[Func], known: &[&dyn Backend]) -> BTreeMap<i64,
     out
 }
 
-/// The number of each transfer of a function, and who does it.
+/// The id of each transfer of a function, and its executor.
 fn transfers(func: &Func, known: &[&dyn Backend]) -> Vec<(i64, By)> {
     let g = &func.graph;
     let mut out = Vec::new();
@@ -42,7 +42,7 @@ fn transfers(func: &Func, known: &[&dyn Backend]) -> Vec<(i64, By)> {
             let ids: Vec<i64> =
                 g.region_ops(region).filter_map(|inner| as_op::<Transfer>(g, inner)).map(|t| t.id).collect();
             let one = known.iter().find(|b| b.name() == &*s.backend && b.spmd() && !ids.is_empty());
-            // What does not compile is told of when it is lowered.
+            // Lowering reports functions that do not compile.
             let program = one.and_then(|b| b.compile(&extract_region(g, region, b.largest_constant(false)).func).ok());
             let program = program.map(|bytes| blake3::hash(&bytes));
             out.extend(ids.into_iter().map(|id| (id, Some((s.backend.to_string(), program)))));

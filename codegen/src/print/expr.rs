@@ -9,7 +9,7 @@ use crate::kernel::body::{Body, Node, Reduce};
 use crate::kernel::expr::{is_float, is_half};
 use crate::kernel::extent::Extent;
 
-/// A number as a C literal of the type that values of `dtype` have.
+/// A number as a C literal of the type of a `dtype` value.
 pub fn literal(c: f64, dtype: DType) -> String {
     let dtype = if is_half(dtype) { DType::F32 } else { dtype };
     match dtype {
@@ -165,7 +165,7 @@ pub fn scalar(body: &Body, op: ScalarOp, args: &[usize], dtype: DType, name: &dy
     }
 }
 
-/// A number as C has it.
+/// An integer as a C literal.
 pub fn int_literal(v: i128) -> String {
     match v {
         -9_223_372_036_854_775_808 => "(-9223372036854775807LL - 1)".into(),
@@ -183,7 +183,7 @@ pub fn scalar_constants(body: &Body, out: &mut String) {
     }
 }
 
-/// The neutral element of a reduction, as C.
+/// The neutral element of a reduction, in C.
 pub fn neutral(kind: Reduce) -> &'static str {
     match kind {
         Reduce::Sum => "0",
@@ -193,7 +193,7 @@ pub fn neutral(kind: Reduce) -> &'static str {
     }
 }
 
-/// Statements that write numbers that follow from extents.
+/// Statements that write values derived from extents.
 pub fn shape_values(values: &[Extent], dtype: DType) -> String {
     let (t, mut c) = (ctype(dtype), String::new());
     for (i, value) in values.iter().enumerate() {

@@ -1,5 +1,4 @@
-//! Extents as expressions of the C family: printing an [`Extent`] gives a C expression, in which a symbol is a variable that the
-//! kernel's prologue declares.
+//! Extents as C-family expressions: an [`Extent`] prints as a C expression whose symbols are variables of the kernel's prologue.
 
 use std::fmt;
 
@@ -7,7 +6,7 @@ use of_ir::Factor;
 
 use crate::kernel::extent::Extent;
 
-/// The C variable of a symbol: letters and digits as they are, anything else by its code.
+/// The C variable of a symbol: letters and digits unchanged, anything else by its code.
 pub fn variable(symbol: &str) -> String {
     let mut out = String::from("s_");
     for c in symbol.chars() {

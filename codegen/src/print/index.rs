@@ -39,8 +39,8 @@ pub fn word(bytes: usize) -> &'static str {
     }
 }
 
-/// C that declares `name` as the index `load` into an axis of `n` elements, from the end where it is negative. One out
-/// of range ends the kernel with the status 1.
+/// C that declares `name` as the index `load` into an axis of `n` elements; negative indices count from the end. An index out of
+/// range ends the kernel with status 1.
 pub fn place(name: &str, load: &str, n: &Extent) -> String {
     format!("i64 {name} = {load}; if ({name} < 0) {name} += {n}; if ({name} < 0 || {name} >= {n}) return 1;\n")
 }
@@ -51,13 +51,13 @@ pub fn offset(indices: &[String], steps: &[Extent]) -> String {
     if indices.is_empty() { "0".into() } else { indices.iter().zip(steps).map(term).collect::<Vec<_>>().join(" + ") }
 }
 
-/// C that ends the kernel with the status 2 unless `a <= b`; nothing where that is known.
+/// C that ends the kernel with status 2 unless `a <= b`; empty if statically known.
 pub fn at_most(a: &Extent, b: &Extent) -> String {
     let known = a == b || a.number().zip(b.number()).is_some_and(|(a, b)| a <= b);
     if known { String::new() } else { format!("  if ({a} > {b}) return 2;\n") }
 }
 
-/// C that ends the kernel with the status 2 unless `a == b`; nothing where that is known.
+/// C that ends the kernel with status 2 unless `a == b`; empty if statically known.
 pub fn equal(a: &Extent, b: &Extent) -> String {
     if a == b { String::new() } else { format!("  if ({a} != {b}) return 2;\n") }
 }
@@ -81,7 +81,7 @@ pub fn window_range(at: &str, k: &str, a: &Axis, c: &mut String) {
     );
 }
 
-/// C: where the batch (a C variable) of an operand begins.
+/// C expression of the offset of the batch `batch` (a C variable) of an operand.
 pub fn batch_start(layout: &MatrixLayout) -> String {
     let (dims, strides): (Vec<Extent>, Vec<Extent>) = layout.batch.iter().cloned().unzip();
     format!("{} + {}", layout.offset, flat_offset(&dims, &strides, "batch"))

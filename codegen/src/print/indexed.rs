@@ -15,17 +15,17 @@ use crate::kernel::window::Axis;
 use crate::print::expr::ctype;
 use crate::print::index::{at_most, equal, offset, place, word};
 
-/// The text of a result whose elements are computed one by one, over the variables `x0`, `x1` … of their position.
+/// The text of an elementwise-computed result, over the variables `x0`, `x1` … of the position.
 pub struct Points {
     /// Extents of the result.
     pub dims: Vec<Extent>,
     /// C type of its elements.
     pub element: &'static str,
-    /// Number of the argument that it is.
+    /// Its argument index.
     pub out: usize,
     /// Statements before the loops: pointers to operands, checks of extents.
     pub head: String,
-    /// Statements for each row, which know all variables but the last, and `row`, the number of the row.
+    /// Statements for each row, which may use all variables but the last, and `row`, the index of the row.
     pub row: String,
     /// Statements for each element.
     pub point: String,
@@ -34,7 +34,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// A result whose elements are those of argument 0, or like them; `reads` operands come before it.
+    /// A result whose elements have the type of argument 0; `reads` operands precede it.
     fn of(dims: Vec<Extent>, bytes: usize, reads: usize) -> Points {
         let element = word(bytes);
         let head = format!("  PTR(const {element}) from = ARG(const {element}, 0);\n");
@@ -68,7 +68,7 @@ pub fn points(kernel: &Indexed) -> Points {
     }
 }
 
-/// The names of the variables of a position.
+/// The names of the position variables.
 fn variables(rank: usize) -> Vec<String> {
     (0..rank).map(|a| format!("x{a}")).collect()
 }
@@ -87,7 +87,7 @@ fn gather_elements(from: &[Extent], to: &[Extent], axis: usize, index: DType, by
     p
 }
 
-/// C that declares `k0`, `k1` …, the positions in `axes` that the index tuple at the row `row` of argument 1 names.
+/// C that declares `k0`, `k1` …, the positions in `axes` of the index tuple at the row `row` of argument 1.
 fn places(index: DType, axes: &[Extent], row: &str) -> String {
     let n = axes.len();
     let load = |k: usize| format!("ARG(const {}, 1)[{row} * {n} + {k}]", ctype(index));
@@ -105,7 +105,7 @@ fn gather_slices(
     let inner: Extent = from[batch + named..].iter().product();
     let each: Extent = outer[batch..].iter().product();
     let size: Extent = from[batch..].iter().product();
-    // A row is the slice that one tuple names.
+    // A row is the slice that one tuple selects.
     let mut p = Points::of(vec![outer.iter().product(), inner], bytes, 2);
     p.head += &from[..batch].iter().zip(outer).map(|(a, b)| equal(a, b)).collect::<String>();
     let own = row_major(from);
@@ -135,7 +135,7 @@ fn pad(from: &[Extent], to: &[Extent], axes: &[PaddedAxis], mode: PadMode, bytes
     let mut at = variables(from.len());
     for PaddedAxis { axis: a, before, after } in axes {
         let a = *a;
-        // Elements that are left after shortening, and how many before them are not.
+        // Elements left after cropping, and how many are cropped before them.
         let left = &from[a] + before.min(&zero) + after.min(&zero);
         let skip = (&zero - before).max(&zero);
         let index = format!("x{a} - {}", before.max(&zero));
@@ -148,7 +148,7 @@ fn pad(from: &[Extent], to: &[Extent], axes: &[PaddedAxis], mode: PadMode, bytes
                 format!("dim_min(dim_min({folded}, {period} - {folded}), {left} - 1)")
             }
         };
-        // An empty result needs no element.
+        // An empty result reads no element.
         let some = to.iter().product::<Extent>().min(&1usize.into());
         p.head += &at_most(&some, &left);
         let text = format!("    const i64 k{a} = {inside} + {skip};\n");
@@ -196,7 +196,7 @@ fn reverse_sequence(
 }
 
 fn one_hot((outer, depth, inner): (&Extent, &Extent, &Extent), index: DType, bytes: usize) -> Points {
-    // Indices are compared as numbers that hold them all.
+    // Indices are compared in a type that represents all of them.
     let wide = if index.is_float() || index == DType::U64 { "f64" } else { "i64" };
     let mut p = Points::of(vec![outer.clone(), depth.clone(), inner.clone()], bytes, 2);
     let element = p.element;
@@ -217,7 +217,7 @@ fn range(dims: &[Extent], dtype: DType) -> Points {
 fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[Axis]) -> Points {
     let rank = windows.len();
     let names = |prefix: &str, axes: std::ops::Range<usize>| axes.map(|a| format!("{prefix}{a}")).collect::<Vec<_>>();
-    // A window that lies in the padding altogether has found the first element of its channel.
+    // A window entirely in the padding returns the first element of its channel.
     let first = [names("x", 0..2), vec!["0".to_string(); rank]].concat();
     let first = offset(&first, &row_major(input));
     let mut point = format!("      f32 top = -INF32; i64 at = {first}; i32 seen = 0;\n");
@@ -248,13 +248,13 @@ fn pool_arg_max(input: &[Extent], dims: &[Extent], windows: &[Axis]) -> Points {
     Points { dims: dims.to_vec(), element: word(8), out: 2, head, row: String::new(), point, value }
 }
 
-/// C tables of positions and, where elements are weighed, weights.
+/// C tables of positions and, for interpolation, weights.
 fn tap_table(table: &TapTable) -> String {
     let (n, a) = (table.each, table.axis);
     let (mut places, mut weights) = (String::new(), String::new());
     for taps in &table.taps {
         let mut all = taps.clone();
-        // Where there are fewer, one is taken twice at half its weight: infinity at weight 0 would be NaN.
+        // With fewer taps, one is repeated at half its weight: infinity at weight 0 would be NaN.
         while let (Some((at, weight)), true) = (all.last().copied(), all.len() < n) {
             all.pop();
             all.extend([(at, weight / 2.0); 2]);
@@ -284,8 +284,8 @@ fn resize_by_table(from: &[Extent], to: &[Extent], axes: &[TapTable], bytes: usi
     Points { dims: to.to_vec(), element, out: 1, head, row: String::new(), point: String::new(), value }
 }
 
-/// The sum over every choice of one tap an axis, of an input of extents `from`. `tap` gives the expressions of position and
-/// weight of a tap of an axis; a weight that is empty is 1.
+/// The sum over every combination of one tap per axis, of an input of extents `from`. `tap` returns the expressions of position
+/// and weight of a tap of an axis; an empty weight is 1.
 fn combined(from: &[Extent], axes: &[(usize, usize)], tap: &dyn Fn(usize, usize) -> (String, String)) -> String {
     let (own, mut pick, mut terms) = (row_major(from), vec![0; axes.len()], Vec::new());
     loop {
@@ -320,7 +320,7 @@ fn resize_open(
         let scale = scale.map_or_else(|| format!("(f64){} / {}", to[*a], from[*a]), |s| format!("{s:?}"));
         let _ =
             writeln!(head, "  if ({0} < 1 && {1} > 0) return 2;\n  const f64 scale{a} = {scale};", from[*a], to[*a]);
-        // What is the same for a whole row is computed once.
+        // Hoist row-invariant computations out of the inner loop.
         let lines = if a + 1 == from.len() { &mut point } else { &mut row };
         lines.push_str(&taps_at(how, *a, &from[*a], &to[*a]));
     }
@@ -333,7 +333,7 @@ fn resize_open(
 }
 
 /// C that finds the taps of the position `x{a}` of an axis: `p{a}_0` … and, where there are several, `w{a}_0` … It computes
-/// what [`of_ops::nn::Interpolation::taps`] says.
+/// [`of_ops::nn::Interpolation::taps`].
 fn taps_at(how: &Interpolation, a: usize, from: &Extent, to: &Extent) -> String {
     let half = format!("(x{a} + 0.5) / scale{a} - 0.5");
     let length = format!("scale{a} * {from}");
@@ -345,7 +345,7 @@ fn taps_at(how: &Interpolation, a: usize, from: &Extent, to: &Extent) -> String 
         Transform::HalfPixel | Transform::CropAndResize => half,
     };
     let mut c = format!("    f64 s{a} = {source};\n");
-    // Beyond the border all is alike.
+    // Coordinates beyond the border are equivalent.
     let _ = writeln!(c, "    s{a} = s{a} > -4 ? s{a} : -4; s{a} = s{a} < {from} + 4 ? s{a} : {from} + 4;");
     match how.filter {
         Filter::Nearest(mode) => nearest_tap(mode, a, from, &mut c),
@@ -386,14 +386,14 @@ fn weighed_taps(filter: Filter, a: usize, from: &Extent, c: &mut String) {
             _ if k == 0 => format!("(1 - s{a})"),
             _ => format!("s{a}"),
         };
-        // An element itself is taken several times: infinity at weight 0 would be NaN.
+        // At an exact element, all taps are that element: infinity at weight 0 would be NaN.
         let _ = writeln!(c, "    const f32 w{a}_{k} = s{a} == 0 ? {:?}f : (f32){weight};", 1.0 / f64::from(taps));
         let at = format!("s{a} == 0 ? b{a} : b{a} + {distance}");
         let _ = writeln!(c, "    const i64 p{a}_{k} = dim_max(0, dim_min({at}, {from} - 1));");
     }
 }
 
-/// A number in C, also a negative one after a sign.
+/// A number in C, valid after a sign even if negative.
 fn number(x: f64) -> String {
     format!("({x:?})")
 }
@@ -406,7 +406,7 @@ pub struct ScatterText {
     pub head: String,
     /// Statements for the slice `i`, which declare its offset `at`.
     pub slice: String,
-    /// Expression of an element from `a`, what is there, and `b`, the update.
+    /// Expression that combines an existing element `a` with the update `b`.
     pub combine: String,
 }
 
@@ -439,7 +439,7 @@ pub fn scatter(s: &Scatter) -> ScatterText {
     ScatterText { element, head, slice, combine }
 }
 
-/// The C type of the elements of a scatter, and what becomes of one (`a`) when an update (`b`) is written.
+/// The C type of the elements of a scatter, and the expression that combines an element `a` with an update `b`.
 fn combine(s: &Scatter) -> (&'static str, String) {
     let Some(kind) = s.combine else { return (word(s.dtype.bits().map_or(4, |b| b / 8)), "b".into()) };
     let (t, int) = (ctype(s.dtype), s.dtype.is_int());

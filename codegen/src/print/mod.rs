@@ -1,6 +1,6 @@
-//! Printers: kernels of the kernel IR as text.
+//! Printers: print kernels of the kernel IR as text.
 //!
-//! A printer is a folder here and a line in [`printer`]. What printers of the C family share lies beside the folders.
+//! A printer is a subfolder and a case of [`printer`]. The files of this folder are shared by the printers of the C family.
 
 pub mod c;
 pub mod cuda;
@@ -33,7 +33,7 @@ impl Nest {
     /// The kernel in the language of `isa`.
     ///
     /// # Errors
-    /// Why it has none.
+    /// The reason why there is none.
     pub fn print(&self, isa: &Isa) -> Result<Source, String> {
         printer(isa.language).print(self, isa)
     }

@@ -1,4 +1,4 @@
-//! The interface of printers: what lowering and the toolchain need to know of a language.
+//! The interface of printers for lowering and the toolchain.
 
 use of_plan::Environment;
 
@@ -13,39 +13,39 @@ pub trait Printer: Send + Sync {
     /// The kernel of a nest.
     ///
     /// # Errors
-    /// Why it has none.
+    /// The reason why there is none.
     fn print(&self, nest: &Nest, isa: &Isa) -> Result<Source, String>;
 
     /// The statements before those of a kernel.
     fn prologue(&self, prologue: &Prologue) -> String;
 
-    /// The whole text of a kernel, as the compiler of the language takes it.
+    /// The complete text of a kernel, as the compiler expects it.
     fn text(&self, source: &Source, isa: &Isa) -> String;
 
-    /// What lowering may choose for kernels in this language.
+    /// Options of lowering for kernels in this language.
     fn capabilities(&self) -> Capabilities;
 
-    /// In how many parts a reduction over `axes` is best computed, in two steps where there are several.
+    /// The best number of parts of a reduction over `axes`; more than one part takes two steps.
     fn reduction_parts(&self, _dims: &[Extent], _axes: &[usize]) -> usize {
         1
     }
 
-    /// What a machine must have to run kernels for `isa`.
+    /// Requirements of kernels for `isa` on the machine.
     fn environment(&self, isa: &Isa, threads: u32) -> Environment;
 }
 
-/// What lowering may choose for kernels in a language.
+/// Options of lowering for kernels in a language.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Capabilities {
-    /// Constant right operands of contractions are packed into panels before the run, and the cost model knows what is read
+    /// Whether constant right operands of contractions are packed into panels before the run, and the cost model counts rereads
     /// from beyond the cache.
     pub packed_weights: bool,
-    /// Convolutions may take Winograd's algorithm.
+    /// Whether convolutions may use Winograd's algorithm.
     pub winograd: bool,
-    /// Gradients of attention may recompute the score matrix instead of reading it.
+    /// Whether gradients of attention may recompute the score matrix instead of reading it.
     pub recomputed_scores: bool,
-    /// Contractions may be calls of a library.
+    /// Whether contractions may be library calls.
     pub library_calls: bool,
-    /// Transfers between ranks are collectives of a library, which picks the algorithm and runs neighbours together.
+    /// Whether transfers between ranks are collectives of a library, which selects the algorithm and merges adjacent ones.
     pub collectives: bool,
 }

@@ -30,7 +30,7 @@ pub fn checks(p: &Prologue) -> String {
     out.concat()
 }
 
-/// C that says how many bytes each argument has, -1 where that is not known; the emulated GPU checks accesses by it.
+/// C that declares the size in bytes of each argument, -1 if unknown; the emulated GPU checks accesses against it.
 pub fn sizes(p: &Prologue) -> String {
     let size = |s: &Option<Extent>| s.as_ref().map_or("-1".to_string(), Extent::to_string);
     format!("  SIZES({});\n", p.sizes.iter().map(size).collect::<Vec<_>>().join(", "))

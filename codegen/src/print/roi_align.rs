@@ -1,5 +1,5 @@
-//! [`RoiAlign`] kernels as statements of the C family: each cell of a grid over a region is made of samples of an image, taken
-//! linearly between its points.
+//! [`RoiAlign`] kernels as statements of the C family: each cell of a grid over a region combines samples of an image,
+//! interpolated linearly between its points.
 
 use std::fmt::Write;
 
@@ -9,24 +9,24 @@ use crate::print::expr::ctype;
 use crate::print::index::place;
 use crate::print::indexed::Points;
 
-/// More samples of a region than this make no sense.
+/// Upper limit of the samples of a region.
 const MOST_SAMPLES: &str = "1e8";
 
-/// How a value of several channels is written.
+/// How values of several channels are printed.
 pub struct Lanes<'a> {
-    /// Its type.
+    /// The type of a value.
     pub ty: &'a str,
-    /// How many of them.
+    /// The number of values.
     pub count: usize,
-    /// Number `k` of the channels from `p` on.
+    /// Loads value `k` of the channels at `p`.
     pub load: &'a dyn Fn(&str, usize) -> String,
-    /// A number as one.
+    /// Broadcasts a number to a value.
     pub splat: &'a dyn Fn(&str) -> String,
-    /// The larger of two; the second where the first is no number.
+    /// The larger of two; the second if the first is NaN.
     pub max: &'a dyn Fn(&str, &str) -> String,
 }
 
-/// The same, every element by itself, as GPUs want it.
+/// The same with one element a thread, for GPUs.
 pub fn points(r: &RoiAlign) -> Points {
     let (rows, columns) = r.grid;
     let load = |p: &str, _: usize| format!("{p}[x3]");
@@ -45,14 +45,14 @@ pub fn points(r: &RoiAlign) -> Points {
     }
 }
 
-/// C that checks what all regions need.
+/// C that checks the extents of all regions.
 pub fn head(r: &RoiAlign) -> String {
     let [_, h, w, _] = &r.images;
     let known = |e: &Extent| e.number().is_some_and(|n| n > 0);
     if known(h) && known(w) { String::new() } else { format!("  if ({h} < 1 || {w} < 1) return 1;\n") }
 }
 
-/// C that finds the cell `i`, `j` of region `r`: its first corner, its size and how many samples it has.
+/// C that finds the cell `i`, `j` of region `r`: its first corner, its size and its number of samples.
 pub fn cell(r: &RoiAlign) -> String {
     let ([n, h, w, channels], (rows, columns)) = (&r.images, r.grid);
     let mut c = String::new();
@@ -104,7 +104,7 @@ pub fn sum(r: &RoiAlign, lanes: &Lanes<'_>, c: &mut String) {
         });
     }
     c.push_str(" continue; }\n");
-    // A sample up to one point outside is moved to the border.
+    // A sample up to one point outside is clamped to the border.
     for (axis, n) in [("y", h), ("x", w)] {
         let _ = writeln!(c, "        if (!({axis} > 0)) {axis} = 0;");
         let _ = writeln!(c, "        i64 {axis}0 = (i64){axis}, {axis}1 = {axis}0 + 1;\n        {axis} -= {axis}0;");

@@ -14,11 +14,11 @@ pub struct Source {
     pub body: String,
     /// Iterations of the outer loop.
     pub iterations: Extent,
-    /// The fewest iterations worth handing to a worker.
+    /// Minimum iterations of a worker.
     pub grain: i64,
     /// Scratch memory of each worker.
     pub scratch_bytes: u64,
-    /// Arguments; counted when the kernel becomes a step, and read by printers that must declare them.
+    /// Number of arguments; set when the kernel becomes a step, for printers that must declare them.
     pub args: usize,
 }
 

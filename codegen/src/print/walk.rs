@@ -13,15 +13,15 @@ use crate::print::expr::{ctype, int_literal};
 pub fn head(walk: &Walk) -> String {
     let n = &walk.axis.n;
     match &walk.kind {
-        // An empty axis has no best element.
+        // An empty axis has no extremum.
         WalkKind::ArgExtremum { .. } => format!("  if ({n} < 1) return 2;\n"),
         WalkKind::TopK { k, .. } => format!("  if ({k} < 1 || {k} > {n}) return {k} == 0 ? 0 : 2;\n"),
         WalkKind::CumulativeSum { .. } | WalkKind::Fold(_) => String::new(),
     }
 }
 
-/// C that declares what [`body`] knows: `o` and `i`, the position outside and inside of the axis, and `p`, which points to
-/// the first element; `it` is the number of the position.
+/// C that declares the variables of [`body`]: `o` and `i`, the positions before and after the axis, and `p`, which points to the
+/// first element; `it` is the index of the position.
 pub fn position(walk: &Walk) -> String {
     let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
     let mut c = format!("    const i64 o = it / {inner}, i = it % {inner};\n");
@@ -29,7 +29,7 @@ pub fn position(walk: &Walk) -> String {
     c
 }
 
-/// C statements that walk the axis once.
+/// C statements that scan the axis once.
 pub fn body(walk: &Walk) -> String {
     match &walk.kind {
         WalkKind::ArgExtremum { largest, last } => arg_extremum(walk, *largest, *last),
@@ -74,7 +74,7 @@ fn cumulative_sum(walk: &Walk, exclusive: bool, reverse: bool) -> String {
 fn fold(walk: &Walk, kind: Reduce) -> String {
     let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
     let (low, high) = walk.dtype.int_range().unwrap_or_default();
-    // Sums and products wrap; those of 64 bits hold those of every type.
+    // Sums and products wrap; 64-bit ones hold those of every type.
     let (sum, first, combine) = match kind {
         Reduce::Max => (element, int_literal(low), "b > a ? b : a"),
         Reduce::Min => (element, int_literal(high), "b < a ? b : a"),
@@ -91,16 +91,16 @@ fn fold(walk: &Walk, kind: Reduce) -> String {
 
 fn top_k(walk: &Walk, k: &Extent, largest: bool) -> String {
     let (Axis { n, inner, .. }, element) = (&walk.axis, ctype(walk.dtype));
-    // An i64 that is larger for what comes first, of the element `e`.
+    // An i64 key of the element `e` that is larger for elements that come first.
     let key = match walk.dtype {
         DType::F32 => "order32(e)",
         DType::F64 => "order64(e)",
         DType::U64 => "(i64)(e ^ 0x8000000000000000ULL)",
         _ => "(i64)e",
     };
-    // The complement turns the order around, also of the least number.
+    // The complement reverses the order, including that of the smallest number.
     let key = if largest { key.to_string() } else { format!("(~{key})") };
-    // Positions are kept in order in the result; an element that is before the last of them moves up.
+    // The result holds the positions in order; insertion moves an element up past later ones.
     format!(
         "    PTR({element}) q = ARG({element}, 1) + o * {k} * {inner} + i;
     PTR(i64) r = ARG(i64, 2) + o * {k} * {inner} + i;

@@ -1,4 +1,4 @@
-//! Rewrites of the graph that depend on what kernels of an instruction set compute.
+//! Rewrites of the graph that depend on the kernels of an instruction set.
 
 pub mod narrow_contractions;
 pub mod separate_score_matrices;

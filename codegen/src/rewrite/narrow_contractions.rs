@@ -1,8 +1,8 @@
-//! A rewrite to 16-bit contractions, for instruction sets that multiply 16-bit floats as they are in memory.
+//! Narrows contractions to 16-bit floats, for instruction sets that multiply them directly from memory.
 //!
-//! The pass `widen-floats` has made f32 of the operands, and rounds the result. Sums are f32 either way, so
-//! `round(contraction(widen(a), widen(b)))` is `contraction(a, b)` of the 16-bit type. Constants that were widened are narrowed
-//! again where the type holds every element.
+//! The pass `widen-floats` widened the operands to f32 and rounds the result. Sums are f32 either way, so
+//! `round(contraction(widen(a), widen(b)))` equals `contraction(a, b)` of the 16-bit type. Widened constants are narrowed again
+//! where the type represents every element.
 
 use std::collections::HashMap;
 
@@ -24,11 +24,11 @@ use crate::kernel::expr::is_half;
 /// Ops that only move elements of their first operand.
 const MOVES: &[&str] = &[Transpose::NAME, Reshape::NAME, Expand::NAME, Slice::NAME, Gather::NAME];
 
-/// The function with its products of widened operands as products of the 16-bit floats that `isa` multiplies; `None` where
-/// it has none.
+/// The function with contractions of widened operands narrowed to the 16-bit floats that `isa` multiplies; `None` if it has
+/// none.
 ///
 /// # Errors
-/// When an op that it makes does not fit, a bug.
+/// When a new op is invalid, which is a bug.
 pub fn narrowed(func: &Func, isa: &Isa) -> Result<Option<Func>, Diagnostic> {
     let of = |op| rounded_to(&func.graph, op).filter(|t| isa.multiplies(*t));
     let found: Vec<(OpId, DType)> = func.graph.walk().into_iter().filter_map(|op| Some((op, of(op)?))).collect();
@@ -36,14 +36,14 @@ pub fn narrowed(func: &Func, isa: &Isa) -> Result<Option<Func>, Diagnostic> {
         return Ok(None);
     }
     let mut func = func.clone();
-    let mut n = Narrow { rw: Rewriter::new(&mut func.graph, "half-products"), made: HashMap::new() };
+    let mut n = Narrow { rw: Rewriter::new(&mut func.graph, "narrow-contractions"), made: HashMap::new() };
     for (op, dtype) in found {
         n.product(op, dtype)?;
     }
     Ok(Some(func))
 }
 
-/// The 16-bit type that all readers of a product round it to, where its operands have come from that type.
+/// The 16-bit type that all readers of a contraction round it to, if its operands were widened from it.
 fn rounded_to(g: &Graph, op: OpId) -> Option<DType> {
     let data = g.op(op);
     let [y] = data.results[..] else { return None };
@@ -55,8 +55,8 @@ fn rounded_to(g: &Graph, op: OpId) -> Option<DType> {
     (all && operands?.contains(&true)).then_some(dtype)
 }
 
-/// Whether `v`, however it was moved, was widened from `dtype`; it is as good a constant or nothing where that is false,
-/// and something else where there is no answer.
+/// Whether `v`, through movements, was widened from `dtype`: `false` for absent values and for constants that `dtype` represents
+/// exactly, `None` for anything else.
 fn widened(g: &Graph, v: ValueId, dtype: DType) -> Option<bool> {
     if *g.ty(v) == Type::None {
         return Some(false);
@@ -77,7 +77,7 @@ fn widened(g: &Graph, v: ValueId, dtype: DType) -> Option<bool> {
     }
 }
 
-/// What `op` moves, if it does nothing else.
+/// The operands that `op` moves, if it only moves data.
 fn moved(g: &Graph, op: OpId) -> &[ValueId] {
     let data = g.op(op);
     match data.name() {
@@ -87,7 +87,7 @@ fn moved(g: &Graph, op: OpId) -> &[ValueId] {
     }
 }
 
-/// The constant `v` in 16-bit floats, where these hold every element.
+/// The constant `v` in 16-bit floats, if these represent every element.
 fn held(g: &Graph, v: ValueId, dtype: DType) -> Option<Tensor> {
     let t = g.constant(v)?;
     let values = t.as_slice::<f32>()?;
@@ -107,12 +107,12 @@ fn held(g: &Graph, v: ValueId, dtype: DType) -> Option<Tensor> {
 
 struct Narrow<'g> {
     rw: Rewriter<'g>,
-    /// Values of 16 bits for those that were widened from them, by value and type.
+    /// 16-bit values for those that were widened from them, by value and type.
     made: HashMap<(ValueId, DType), ValueId>,
 }
 
 impl Narrow<'_> {
-    /// Makes a product one of `dtype`, which is also what its readers rounded it to.
+    /// Narrows a contraction to `dtype`, to which its readers round it.
     fn product(&mut self, op: OpId, dtype: DType) -> Result<(), Diagnostic> {
         let data = self.rw.graph().op(op);
         let (def, attrs, operands, y) = (data.def, data.attrs.clone(), data.operands.to_vec(), data.results[0]);
@@ -127,7 +127,7 @@ impl Narrow<'_> {
         Ok(())
     }
 
-    /// What `v` was widened from, moved as it is.
+    /// The 16-bit source of `v`, with the same movements.
     fn value(&mut self, v: ValueId, dtype: DType) -> Result<ValueId, Diagnostic> {
         if let Some(made) = self.made.get(&(v, dtype)) {
             return Ok(*made);
@@ -153,7 +153,7 @@ impl Narrow<'_> {
         Ok(made)
     }
 
-    /// Erases what made `v` if nobody reads it any more.
+    /// Erases the op that defines `v` if it has no more readers.
     fn forget(&mut self, v: ValueId) {
         let g = self.rw.graph();
         let unread = |op: &OpId| g.op(*op).results.iter().all(|v| g.uses(*v).is_empty());
@@ -192,19 +192,19 @@ mod tests {
     }
 
     #[test]
-    fn products_of_what_was_widened_are_those_of_16_bits() {
+    fn contractions_of_widened_operands_are_narrowed() {
         let rounded = "  %p = of.matmul %a, %w\n  %y = of.cast %p {to = #of.dtype<f16>}\n  of.return %y\n";
         assert_eq!(ops(&text("0.5", rounded, "f16")), ["constant f16", "matmul f16", "return"]);
-        // A weight that 16 bits do not hold, and a sum that is not rounded.
+        // A weight that 16 bits cannot represent, and a sum that is not rounded.
         let same = ["cast f32", "constant f32", "matmul f32", "cast f16", "return"];
         assert_eq!(ops(&text("0.1", rounded, "f16")), same);
         let exact = "  %p = of.matmul %a, %w\n  of.return %p\n";
         assert_eq!(ops(&text("0.5", exact, "f32")), ["cast f32", "constant f32", "matmul f32", "return"]);
-        // What was widened may have been moved since.
+        // A widened value may be moved before its use.
         let moved = "  %t = of.transpose %a {perm = [1, 0]}\n  %p = of.matmul %a, %t\n  %y = of.cast %p {to = #of.dtype<f16>}\n  \
                      of.return %y\n";
         assert_eq!(ops(&text("0.5", moved, "f16"))[..2], ["constant f32", "transpose f16"]);
-        // Rounded to another type than the operands came from.
+        // Rounded to another type than that of the operands.
         let other = "  %p = of.matmul %a, %w\n  %y = of.cast %p {to = #of.dtype<bf16>}\n  of.return %y\n";
         assert_eq!(ops(&text("0.5", other, "bf16")), ["cast f32", "constant f32", "matmul f32", "cast bf16", "return"]);
     }

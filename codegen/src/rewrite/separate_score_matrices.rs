@@ -1,6 +1,6 @@
-//! A rewrite that gives each recomputed score matrix its own copies of the ops that others need too.
+//! Gives each recomputed score matrix separate copies of the ops that have other readers.
 //!
-//! The forward pass and the gradient of attention share the scores. A kernel that recomputes them needs ops of its own.
+//! The forward pass and the gradient of attention share the scores. A kernel that recomputes them needs separate ops.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,8 +10,8 @@ use crate::analysis::roles::{Role, Roles};
 use crate::analysis::score_matrix::{ScoreMatrix, find};
 use crate::analysis::view::View;
 
-/// The function with copies of its own for every table whose shared ops are those of a softmax along its rows; `None`
-/// where there is none. Their operands get movements of their own, too.
+/// The function with separate ops for every score matrix whose shared ops are those of a softmax along its rows; `None` if there
+/// is none. The movements of their operands are copied, too.
 pub fn separated(func: &Func) -> Option<Func> {
     let g = &func.graph;
     let roles = Roles::of(g, g.entry(), g.args());
@@ -22,11 +22,11 @@ pub fn separated(func: &Func) -> Option<Func> {
         return None;
     }
     let mut out = func.clone();
-    let mut rw = Rewriter::new(&mut out.graph, "separate-tables");
+    let mut rw = Rewriter::new(&mut out.graph, "separate-score-matrices");
     for table in tables {
         let own: HashSet<OpId> = table.ops().into_iter().filter(|op| !table.shared.contains(op)).collect();
         let is_shared = |v: &ValueId| g.def_op(*v).is_some_and(|op| table.shared.contains(&op));
-        // What they need is there before anything reads them.
+        // Move their dependencies before all readers.
         let reads = |op: &OpId| own.contains(op) && g.op(*op).operands.iter().any(is_shared);
         let Some(first) = g.region_ops(g.entry()).find(reads) else { continue };
         rw.before(first);

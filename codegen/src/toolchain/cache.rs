@@ -1,7 +1,7 @@
-//! Kernels on disk, under the hash of everything that they depend on.
+//! On-disk cache of compiled kernels, keyed by a hash of all their inputs.
 //!
-//! Entries are written to a temporary file and renamed, so that readers (this process or another) see whole entries
-//! only; each carries its own hash, so that a damaged one is compiled again. A cache that cannot be used is no error.
+//! Entries are written to a temporary file and renamed, so that readers (this process or another) see only whole entries. Each
+//! stores its hash, so that a damaged one is recompiled. An unusable cache is not an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::toolchain;
 use crate::toolchain::CompileError;
 use crate::toolchain::object::Blob;
 
-/// Changes when the meaning of an entry changes.
+/// Version of the entry format.
 const FORMAT: &str = "of-kernel-1";
 
 /// A cache of compiled kernels.
@@ -24,7 +24,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Bytes that the default cache may hold.
+    /// Maximum bytes of the default cache.
     pub const DEFAULT_LIMIT: u64 = 512 << 20;
 
     /// The user's cache: `$OF_CACHE_DIR`, else `$XDG_CACHE_HOME/of-opt`, else `~/.cache/of-opt`.
@@ -41,20 +41,20 @@ impl Cache {
         Cache { dir: Some(dir.to_path_buf()), limit }
     }
 
-    /// No cache.
+    /// A disabled cache.
     pub fn none() -> Cache {
         Cache { dir: None, limit: 0 }
     }
 
-    /// Where a file of another kind lies, beside the kernels; nothing where there is no cache.
+    /// The path of another kind of file in the cache directory; `None` if the cache is disabled.
     pub fn beside(&self, name: &str) -> Option<PathBuf> {
         Some(self.dir.as_ref()?.with_file_name(name))
     }
 
-    /// The kernel, from the cache or compiled now; also whether it was compiled.
+    /// The kernel, from the cache or newly compiled; also whether it was compiled.
     ///
     /// # Errors
-    /// When it must be compiled and that fails.
+    /// When compilation fails.
     pub fn get(&self, source: &Source, isa: &Isa) -> Result<(Blob, bool), CompileError> {
         let path = self.dir.as_ref().map(|d| d.join(key(source, isa)));
         if let Some(blob) = path.as_deref().and_then(read) {
@@ -69,7 +69,7 @@ impl Cache {
         Ok((blob, true))
     }
 
-    /// Removes the entries that were used least recently until the cache fits its limit.
+    /// Removes the least recently used entries until the cache fits its limit.
     pub fn trim(&self) {
         let Some(entries) = self.dir.as_ref().and_then(|d| fs::read_dir(d).ok()) else { return };
         let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
@@ -103,7 +103,7 @@ fn key(source: &Source, isa: &Isa) -> String {
     h.finalize().to_hex().to_string()
 }
 
-/// An entry: the hash of the rest, the entry point, the bytes.
+/// Reads an entry: the hash of the rest, the entry point, the bytes.
 fn read(path: &Path) -> Option<Blob> {
     let data = fs::read(path).ok()?;
     let (hash, rest) = data.split_at_checked(32)?;
@@ -111,7 +111,7 @@ fn read(path: &Path) -> Option<Blob> {
         return None;
     }
     let (entry, bytes) = rest.split_at_checked(8)?;
-    // The time of last use, for trimming.
+    // The modification time records the last use, for trimming.
     if let Ok(f) = fs::File::options().append(true).open(path) {
         let _ = f.set_modified(SystemTime::now());
     }
@@ -146,7 +146,7 @@ mod tests {
         let (first, compiled) = cache.get(&source(1), isa).unwrap();
         assert!(compiled);
         assert_eq!(cache.get(&source(1), isa).unwrap(), (first.clone(), false));
-        // Damage is noticed and mended.
+        // A damaged entry is recompiled.
         let entry = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
         let mut data = fs::read(&entry).unwrap();
         *data.last_mut().unwrap() ^= 1;

@@ -1,4 +1,4 @@
-//! Compilers of kernels: the machine's C compiler, its C++ compiler for the emulated GPU, and NVRTC.
+//! Kernel compilers: the machine's C compiler, its C++ compiler for the emulated GPU, and NVRTC.
 
 pub mod cache;
 pub mod nvrtc;
@@ -13,7 +13,7 @@ use crate::isa::{Isa, Language};
 use crate::print::Source;
 use crate::toolchain::object::{Blob, FlattenError, flatten};
 
-/// Flags of every compilation for a CPU. Numbers must be IEEE numbers: nothing of -ffast-math but what no result depends on.
+/// Flags of every compilation for a CPU. Arithmetic must follow IEEE: only those parts of -ffast-math that change no result.
 const FLAGS: &[&str] = &[
     "-c",
     "-pipe",
@@ -34,32 +34,32 @@ const FLAGS: &[&str] = &[
 /// Flags of kernels in C.
 const C: &[&str] = &["-std=gnu11", "-x", "c"];
 
-/// Why a kernel was not compiled.
+/// Why a kernel failed to compile.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
-    /// There is no compiler.
+    /// The compiler was not found.
     #[error("no C compiler was found ('{program}': {why})")]
     Missing {
-        /// What was tried.
+        /// The program that was tried.
         program: String,
-        /// The system's words.
+        /// The system error.
         why: std::io::Error,
     },
-    /// The compiler refused the kernel.
+    /// The compiler rejected the kernel.
     #[error("the C compiler failed: {stderr}\nthe kernel's text is in {kept}")]
     Failed {
-        /// Its words.
+        /// Its error output.
         stderr: String,
-        /// Where the text was kept.
+        /// The path of the saved kernel text.
         kept: String,
     },
-    /// There is no compiler for GPUs, or it refused the kernel.
+    /// NVRTC was not found or failed.
     #[error(transparent)]
     Nvrtc(#[from] nvrtc::NvrtcError),
     /// The object is not self-contained.
     #[error(transparent)]
     Flatten(#[from] FlattenError),
-    /// Temporary files.
+    /// A temporary file failed.
     #[error("temporary file: {0}")]
     Io(#[from] std::io::Error),
 }
@@ -69,7 +69,7 @@ pub fn program() -> String {
     std::env::var("CC").ok().filter(|s| !s.trim().is_empty()).unwrap_or_else(|| "cc".into())
 }
 
-/// What the compiler for `isa` says it is; part of the cache's keys.
+/// The version of the compiler for `isa`; part of the cache's keys.
 pub fn identity(isa: &Isa) -> String {
     static C: OnceLock<String> = OnceLock::new();
     static CXX: OnceLock<String> = OnceLock::new();
@@ -97,7 +97,7 @@ pub fn flags(isa: &Isa) -> Vec<&'static str> {
 /// Compiles one kernel.
 ///
 /// # Errors
-/// When there is no compiler, it fails, or its object is not self-contained.
+/// When the compiler is missing or fails, or its object is not self-contained.
 pub fn compile(source: &Source, isa: &Isa) -> Result<Blob, CompileError> {
     let program = match isa.language {
         Language::C => program(),

@@ -1,7 +1,7 @@
-//! NVRTC, the compiler of kernels for GPUs. It is loaded when it is needed, and needs no GPU.
+//! NVRTC, the compiler of GPU kernels. It is loaded on first use, and needs no GPU.
 //!
-//! `cargo xtask cuda-toolkit` installs it. It is looked for in `$OF_CUDA_TOOLKIT`, where that command puts it, in
-//! `$CUDA_PATH` and `/usr/local/cuda`, and where the system looks for libraries.
+//! `cargo xtask cuda-toolkit` installs it. The search path is `$OF_CUDA_TOOLKIT`, the directory of that command, `$CUDA_PATH`,
+//! `/usr/local/cuda`, and the system's library path.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
@@ -9,39 +9,39 @@ use std::sync::OnceLock;
 use of_cuda_sys::nvrtc as sys;
 use of_cuda_sys::{call, functions};
 
-/// Names of the library, the newest first.
+/// Names of the library, newest first.
 const NAMES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12"];
 
-/// Flags of every compilation. Numbers must be IEEE numbers, as on a CPU.
+/// Flags of every compilation. Arithmetic follows IEEE, as on a CPU.
 pub const FLAGS: &[&str] = &["--std=c++17", "--fmad=true", "--device-as-default-execution-space"];
 
-/// Why a text was not compiled.
+/// Why a text failed to compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NvrtcError {
-    /// There is no library.
+    /// The library was not found.
     #[error("NVRTC was not found: {0}")]
     Missing(String),
-    /// The compiler refused the text, or broke.
+    /// The compiler rejected the text, or failed.
     #[error("NVRTC failed: {0}")]
     Failed(String),
 }
 
 functions! {
-    /// The functions of NVRTC that are used.
+    /// The NVRTC functions in use.
     struct Api {
         nvrtcVersion, nvrtcCreateProgram, nvrtcCompileProgram, nvrtcGetCUBINSize, nvrtcGetCUBIN, nvrtcGetProgramLogSize,
         nvrtcGetProgramLog, nvrtcDestroyProgram, nvrtcGetErrorString
     }
 }
 
-/// An open NVRTC.
+/// A loaded NVRTC.
 struct Nvrtc {
     api: Api,
     version: (c_int, c_int),
 }
 
 impl Nvrtc {
-    /// Opens the first file of the library that can be opened.
+    /// Loads the first library file that opens.
     fn load() -> Result<Nvrtc, String> {
         let mut why = String::from("no file of that name");
         for file in of_cuda_sys::candidates(NAMES) {
@@ -55,7 +55,7 @@ impl Nvrtc {
 
     fn bind(library: of_cuda_sys::Library) -> Result<Nvrtc, of_cuda_sys::Error> {
         let (api, mut major, mut minor) = (Api::bind(library)?, 0, 0);
-        // SAFETY: both pointers are those of local variables.
+        // SAFETY: both pointers point to local variables.
         unsafe { call!(api, nvrtcVersion(&mut major, &mut minor)) };
         Ok(Nvrtc { api, version: (major, minor) })
     }
@@ -108,7 +108,7 @@ impl Nvrtc {
     }
 }
 
-/// A program of the library, destroyed when it is dropped.
+/// A program of the library, destroyed on drop.
 struct Program<'a> {
     nvrtc: &'a Nvrtc,
     handle: sys::nvrtcProgram,
@@ -117,7 +117,7 @@ struct Program<'a> {
 impl Drop for Program<'_> {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: the library made the program, and nobody uses it any more.
+            // SAFETY: the library made the program, and this is its last use.
             unsafe { call!(self.nvrtc.api, nvrtcDestroyProgram(&mut self.handle)) };
         }
     }
@@ -128,10 +128,10 @@ fn library() -> Result<&'static Nvrtc, NvrtcError> {
     LIBRARY.get_or_init(Nvrtc::load).as_ref().map_err(|why| NvrtcError::Missing(why.clone()))
 }
 
-/// What the compiler says it is; part of the cache's keys.
+/// The version of the compiler; part of the cache's keys.
 ///
 /// # Errors
-/// When there is none.
+/// When NVRTC was not found.
 pub fn identity() -> Result<String, NvrtcError> {
     let (major, minor) = library()?.version;
     Ok(format!("NVRTC {major}.{minor}"))
@@ -140,7 +140,7 @@ pub fn identity() -> Result<String, NvrtcError> {
 /// Compiles a text to a cubin.
 ///
 /// # Errors
-/// When there is no compiler, or it refuses the text.
+/// When NVRTC was not found, or rejects the text.
 pub fn compile(text: &str, flags: &[&str]) -> Result<Vec<u8>, NvrtcError> {
     let broken = |e: std::ffi::NulError| NvrtcError::Failed(e.to_string());
     let text = CString::new(text).map_err(broken)?;

@@ -1,4 +1,4 @@
-//! Object file to blob: code and constants of one kernel, laid out and relocated, runnable wherever it is mapped.
+//! Converts an object file to a blob: code and constants of one kernel, laid out and relocated, position-independent.
 
 use std::collections::HashMap;
 
@@ -22,13 +22,13 @@ pub enum FlattenError {
     /// The file does not parse.
     #[error("the object file does not parse: {0}")]
     Parse(#[from] object::Error),
-    /// It calls something outside of itself.
+    /// It references an undefined symbol.
     #[error("the kernel needs '{0}', which it does not define")]
     Undefined(String),
-    /// It has no entry.
+    /// It has no entry point.
     #[error("the kernel has no function '{0}'")]
     NoEntry(String),
-    /// A relocation that cannot be resolved before the blob is mapped.
+    /// A relocation that cannot be resolved before mapping.
     #[error("a relocation of kind {0} is not position-independent")]
     Relocation(String),
     /// It writes to static data.

@@ -5,13 +5,13 @@ use std::sync::LazyLock;
 use crate::isa::{Isa, SHIM};
 use crate::toolchain;
 
-/// Flags of the C++ compiler beside those of every kernel.
+/// Additional flags of the C++ compiler.
 pub const FLAGS: &[&str] = &["-std=gnu++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-x", "c++"];
 
-/// The emulated GPU, where this machine can compile for it and run it; else why not, for tests to say.
+/// The emulated GPU, if this machine can compile for it and run it; tests report the reason otherwise.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why it is unavailable.
 pub fn isa() -> Result<&'static Isa, String> {
     let isa = Isa::by_name(SHIM).filter(|i| i.arch == std::env::consts::ARCH);
     let isa = isa.ok_or("the emulated GPU needs an x86-64 machine")?;

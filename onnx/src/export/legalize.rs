@@ -10,7 +10,7 @@ use of_ops::elementwise::{
 };
 use of_ops::list::as_op;
 use of_ops::ml::{PairwiseCoupling, TreeEnsemble};
-use of_ops::movement::{Expand, OneHot, Range, Reshape, Split, Squeeze, Transpose, Trilu, Unsqueeze};
+use of_ops::movement::{Compress, Expand, OneHot, Range, Reshape, Split, Squeeze, Transpose, Trilu, Unsqueeze};
 use of_ops::nn::{Attention, ConvTranspose, MeanVarianceNorm, MelWeightMatrix, Resize};
 use of_ops::random::{RandomNormal, RandomUniform};
 use of_ops::reduction::{
@@ -101,6 +101,11 @@ fn rewrite(rw: &mut Rewriter<'_>, op: OpId, newest: i64) -> Result<bool, Diagnos
             let row = b.shaped(v[0], &[1])?;
             let y = b.op(Hardmax { axis: 0 }, &[row])?;
             b.shaped(y, &[])
+        }),
+        // ONNX wants an axis. A number has none, so the op compresses the flattened operand.
+        Compress::NAME if b.rank(x) == Some(0) => b.replace(|b, v| {
+            let row = b.shaped(v[0], &[1])?;
+            b.op(Compress { axis: None }, &[row, v[1]])
         }),
         MeanVarianceNorm::NAME if dtype != DType::F32 => expand(b.rw, op),
         PairwiseCoupling::NAME if matches!(dtype, DType::F16 | DType::BF16) => convert(&mut b, &[Some(DType::F32)]),

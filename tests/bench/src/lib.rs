@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_run_and_what_is_none_is_told() {
+    fn kernels_run_and_invalid_ones_are_reported() {
         let mut k =
             Kernel::new("func @main(%x: tensor<4x4xf32>) -> (tensor<4x4xf32>) {\n  %y = of.neg %x\n  of.return %y\n}")
                 .unwrap();

@@ -1,4 +1,4 @@
-//! What must hold for a case.
+//! The checks of a case.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -27,17 +27,17 @@ use crate::{Case, module};
 const PIPELINE: &str = "cpu";
 /// The same with rewrites by equality saturation before it.
 const REWRITES: &str = "optimize,cpu";
-/// Noisy runs before a difference counts: few first, then many. Whether two numbers are equal is answered otherwise only
-/// by a run that meets the very number: with sums of bf16 that cancel, which an implementation may round term by term, one
-/// of thirty does. 32 runs miss that once in three times, 512 never.
+/// Noisy runs before a difference counts: few first, then many. Only a run that hits the exact number changes the result of
+/// an equality test. With cancelling sums of bf16, which an implementation may round term by term, one run in thirty does.
+/// 32 runs miss that in one case of three, 512 never.
 const NOISE: [u64; 3] = [4, 32, 512];
 
-/// What does not hold.
+/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which check.
+    /// The check that failed.
     pub stage: &'static str,
-    /// What is wrong.
+    /// The error message.
     pub what: String,
 }
 
@@ -49,7 +49,7 @@ thread_local! {
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps what panics say for the report, in the place of printing it.
+/// Collects panic messages for the report instead of printing them.
 pub fn keep_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map_or_else(String::new, |l| format!("{}:{}: ", l.file(), l.line()));
@@ -69,11 +69,11 @@ pub fn guarded<T>(stage: &'static str, f: impl FnOnce() -> Result<T, Failure>) -
         .unwrap_or_else(|_| fail(stage, format!("panic: {}", PANIC.with(|p| p.borrow().clone()))))
 }
 
-/// A case whose passes are right.
+/// A case that passed the checks of all passes.
 pub struct Checked {
     /// The function as the passes left it.
     pub optimised: Func,
-    /// The same with open dimensions.
+    /// The same with symbolic dimensions.
     pub opened: Option<Func>,
     /// Outputs of the case, and of the interpreter on the optimised function.
     want: Vec<Value>,
@@ -101,14 +101,15 @@ pub fn passes(case: &Case) -> Result<Checked, Failure> {
     Ok(checked)
 }
 
-/// Programs that ran as native code and gave what was expected.
+/// Programs that ran as native code with the expected results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
-    /// Of cases as they are.
+    /// With fixed dimensions.
     pub closed: usize,
-    /// With open dimensions.
+    /// With symbolic dimensions.
     pub open: usize,
-    /// With open dimensions, not among `open`: they say that they do not hold for the extents of the case, with reason.
+    /// With symbolic dimensions, not counted in `open`: they reported correctly that the extents of the case are not
+    /// supported.
     pub refused: usize,
 }
 
@@ -135,7 +136,7 @@ pub fn native(
         Ok(plan) => plan,
         Err(failure) if funcs.len() == 1 => return Err((0, failure)),
         Err(failure) => {
-            // Which one is it?
+            // Find the case that failed.
             for ((i, _), func) in programs.iter().zip(&funcs) {
                 starts(*i);
                 guarded("compile", || plan(std::slice::from_ref(func), cache)).map_err(|f| (*i, f))?;
@@ -148,8 +149,8 @@ pub fn native(
         starts(*i);
         let (case, checked) = &cases[*i];
         let got = match guarded("run", || run(&plan, program, &case.inputs)) {
-            // Where extents of different names meet in one op, inference takes the first for both, and the run refuses
-            // extents that contradict it, with a word of how to help it. It must have a reason.
+            // Where extents with different names are unified in one op, inference takes the first, and the run rejects
+            // contradicting extents with a hint. The rejection must be justified.
             Err(f) if *stage == "open native" && refused(&f.what) && contradicted(case, checked) => {
                 ran.refused += 1;
                 continue;
@@ -171,14 +172,14 @@ pub fn all(case: &Case, cache: &Cache) -> Result<(), Failure> {
     native(&[(case, &checked)], cache, &mut |_| ()).map(|_| ()).map_err(|(_, f)| f)
 }
 
-/// Outputs by the interpreter, whose values must have the types that inference says.
+/// Outputs by the interpreter, whose values must have the inferred types.
 fn outputs(func: &Func, inputs: &[Value], stage: &'static str) -> Result<Vec<Value>, Failure> {
     let graph = &func.graph;
     let values = exact(graph, inputs).or_else(|e| fail(stage, e))?;
     for op in graph.region_ops(graph.entry()) {
         for v in &graph.op(op).results {
             let (own, ty) = (type_of(&values[v]), graph.ty(*v));
-            // What is empty does not tell the type of its items.
+            // An empty sequence does not determine its item type.
             let empty = match &values[v] {
                 Value::Sequence(list) => list.is_empty(),
                 Value::Optional(item) => item.is_none(),
@@ -234,7 +235,7 @@ fn run(plan: &Arc<PlanFile>, program: usize, inputs: &[Value]) -> Result<Vec<Val
     got.iter().map(from_runtime).collect::<Result<_, _>>().or_else(|e| fail("run", e))
 }
 
-/// Whether a run says that extents turned out to be others than the program was made for.
+/// Whether a run reports extents that contradict those of compilation.
 fn refused(what: &str) -> bool {
     what.contains("compile with their numbers") || what.contains("and must have") || what.contains("it must be")
 }
@@ -267,7 +268,7 @@ fn contradicted(case: &Case, checked: &Checked) -> bool {
     false
 }
 
-/// Compares with the oracle. Noise is measured only where something differs.
+/// Compares with the oracle. Noise is measured only for differing elements.
 fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> Result<(), Failure> {
     if got.len() != checked.want.len() {
         return fail(stage, format!("{} outputs in the place of {}", got.len(), checked.want.len()));
@@ -290,7 +291,7 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
         return Ok(());
     }
     let untold = untold(graph, &exact(graph, &case.inputs).or_else(|e| fail(stage, e))?);
-    // Cancellation is inside of composites as well.
+    // Cancellation also occurs inside composites.
     let mut primitives = case.func.clone();
     let primitives = expand_composites(&mut primitives, &|_| false).is_ok().then_some(primitives);
     for runs in NOISE {
@@ -304,7 +305,7 @@ fn agree(stage: &'static str, case: &Case, checked: &Checked, got: &[Value]) -> 
         }
         for (func, center) in [(&case.func, &checked.want), (&checked.optimised, &checked.got)] {
             for seed in 0..runs {
-                // An op that refuses the noise makes everything after it uncertain, which no run tells: it counts as none.
+                // An op that rejects noisy operands makes everything after it uncertain, so the run is not counted.
                 if let Ok(out) = noisy(&func.graph, &case.inputs, seed) {
                     noise.push(out.into_iter().zip(center.iter().cloned()).collect());
                 }

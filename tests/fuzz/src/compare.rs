@@ -1,4 +1,4 @@
-//! Whether two results are the same, as far as rounding lets them be.
+//! Whether two results are equal up to rounding.
 
 use std::fmt::Display;
 
@@ -7,24 +7,24 @@ use of_ops::Value;
 
 use crate::evaluate::{precision, smallest};
 
-/// What an output may be: the exact value, and values under rounding errors.
+/// The expected output: the exact value, and values under rounding errors.
 pub struct Expected {
     /// The oracle's value.
     pub value: Value,
-    /// Axes whose extents nothing tells (see [`crate::evaluate::untold`]).
+    /// Axes with unknown extents (see [`crate::evaluate::untold`]).
     pub free: Vec<usize>,
-    /// Values of noisy runs, each beside the exact value that its noise moved away from.
+    /// Values of noisy runs, each with the exact value that the noise was applied to.
     pub noise: Vec<(Value, Value)>,
 }
 
-/// How many times the measured deviation a result may be off: it is the largest of a sample, and sums in another order may
-/// lie beyond it. Half of it was enough for five thousand graphs.
+/// The tolerance as a multiple of the measured deviation: that is the maximum of a sample, and sums in another order may
+/// exceed it. Half of it sufficed for five thousand graphs.
 pub const MARGIN: f64 = 4.0;
-/// Half units in the last place that are always allowed: the few noisy runs of small graphs may move an element hardly at
-/// all, where mathematical functions of two libraries differ in the last digits.
+/// Half units in the last place that are always allowed: few noisy runs of small graphs may hardly change an element, while
+/// mathematical functions of two libraries differ in the last digits.
 const SLACK: f64 = 16.0;
 
-/// Compares `got` with what is expected.
+/// Compares `got` with the expected output.
 ///
 /// # Errors
 /// Says where they differ.
@@ -66,7 +66,7 @@ pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
                         if p == q || (p.is_nan() && q.is_nan()) {
                             continue;
                         }
-                        // Where rounding decides whether there is a number at all, anything may come out.
+                        // Where rounding decides whether the result is NaN, any value is accepted.
                         let allowed = MARGIN * spread(i) + slack * q.abs() + SLACK * smallest(w.dtype());
                         if allowed != f64::INFINITY && ((p - q).abs() > allowed || p.is_nan() || q.is_nan()) {
                             return different(i, p, q, allowed);
@@ -92,14 +92,14 @@ pub fn compare(got: &Value, expected: &Expected) -> Result<(), String> {
     }
 }
 
-/// How far noise moved each element, as a function of its place.
+/// The deviation by noise of each element, by position.
 pub fn spreads(noise: &[(Value, Value)]) -> impl Fn(usize) -> f64 + use<> {
     let noise: Vec<_> = noise.iter().filter_map(|(a, b)| numbers(a).zip(numbers(b))).collect();
     move |i| noise.iter().map(|(a, b)| deviation(a.get(i), b.get(i))).fold(0.0, f64::max)
 }
 
-/// Whether noise changes an extent: how many elements are not zero, or unlike one another, depends on rounding. Then
-/// elements have no counterparts that could be compared.
+/// Whether noise changes an extent: the number of nonzero or of distinct elements depends on rounding. Then elements have no
+/// counterparts to compare.
 fn moves(noise: &[(Value, Value)], axis: usize) -> bool {
     let extent = |v: &Value| shape(v).and_then(|d| d.get(axis).copied());
     noise.iter().any(|(a, b)| extent(a) != extent(b))
@@ -118,7 +118,7 @@ fn item(v: &Value, i: usize) -> Option<Value> {
     if let Value::Sequence(list) = v { list.get(i).cloned() } else { None }
 }
 
-/// How far noise moved a number; infinite where there is nothing to compare.
+/// The deviation of a number by noise; infinite if there is no counterpart.
 fn deviation(a: Option<&f64>, b: Option<&f64>) -> f64 {
     match (a, b) {
         (Some(a), Some(b)) if a == b || (a.is_nan() && b.is_nan()) => 0.0,

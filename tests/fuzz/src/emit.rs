@@ -1,4 +1,4 @@
-//! Cases as files, laid out as ONNX's test data is, so that any runtime of ONNX can be compared.
+//! Cases as files, in the layout of ONNX's test data, so that any ONNX runtime can be compared.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::Case;
 use crate::compare::spreads;
 use crate::evaluate::{exact, noisy};
 
-/// Noisy runs that tell how far results may lie apart.
+/// Noisy runs that determine the tolerance.
 const NOISE: u64 = 8;
 
-/// Writes `model.onnx`, and in `test_data_set_0` the files `input_I.pb`, `output_I.pb`, and `noise_I.pb`: how far rounding
-/// errors move each element of an output of floats.
+/// Writes `model.onnx`, and in `test_data_set_0` the files `input_I.pb`, `output_I.pb`, and `noise_I.pb`: the deviation of
+/// each float output element by rounding errors.
 ///
 /// # Errors
-/// When ONNX has no word for an op, with its reason; when the case cannot be evaluated, and when a file cannot be written.
+/// When ONNX has no such op, with the reason; when the case cannot be evaluated, or a file cannot be written.
 pub fn emit(case: &Case, folder: &Path) -> Result<(), Diagnostics> {
     let data = folder.join("test_data_set_0");
     let io = |e: std::io::Error| Diagnostic::error(Code::IO, Location::Unknown, format!("{}: {e}", data.display()));
@@ -73,7 +73,7 @@ fn round_attributes(func: &mut Func) {
     }
 }
 
-/// Gives the results the ranks that they turn out to have: ONNX wants those of a model told.
+/// Sets the ranks of the results to the evaluated ones: ONNX requires the ranks of a model's outputs.
 fn know_ranks(func: &mut Func, values: &HashMap<ValueId, Value>) {
     let outputs = func.graph.outputs().to_vec();
     let mut rw = Rewriter::new(&mut func.graph, "emit");

@@ -1,4 +1,4 @@
-//! Evaluation op by op, with or without rounding errors thrown in.
+//! Evaluation op by op, with or without injected rounding errors.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -17,7 +17,7 @@ use crate::compare::{MARGIN, numbers};
 /// The values of the outermost region of a graph.
 pub type Values = HashMap<ValueId, Value>;
 
-/// Half units in the last place by which an operand or a result of an inexact op is moved at most.
+/// The maximum perturbation of an operand or a result of an inexact op, in half units in the last place.
 const AMPLITUDE: f64 = 4.0;
 
 /// Every value of the outermost region.
@@ -37,9 +37,9 @@ pub fn exact(graph: &Graph, inputs: &[Value]) -> Result<Values, Diagnostic> {
     Ok(values.into_inner())
 }
 
-/// The outputs when every inexact op rounds differently: `op(x (1 + d)) (1 + e)` in the place of `op(x)`, which is what
-/// an implementation in the precision of its operands computes. Equal numbers move together, so that ties stay ties.
-/// Of an op with regions it is the ops inside that round.
+/// The outputs when every inexact op rounds differently: `op(x (1 + d)) (1 + e)` instead of `op(x)`, as an implementation in
+/// the precision of its operands computes. Equal numbers get equal perturbations, so ties stay ties. For an op with regions,
+/// the ops inside round.
 ///
 /// # Errors
 /// When an op cannot be evaluated any more.
@@ -59,8 +59,8 @@ pub fn noisy(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Value>, D
     })
 }
 
-/// The outputs when sums and differences that cancel keep what rounding took from one operand: a product that goes into a
-/// sum in one instruction is not rounded, while the number that it cancels with was.
+/// The outputs when cancelling sums and differences keep the rounding error of one operand: a fused multiply-add does not
+/// round its product, while the number that it cancels with was rounded.
 ///
 /// # Errors
 /// When an op cannot be evaluated any more.
@@ -76,7 +76,7 @@ pub fn contracted(graph: &Graph, inputs: &[Value], seed: u64) -> Result<Vec<Valu
     })
 }
 
-/// `v` with what is nothing beside `largest` moved by half a unit in the last place of that.
+/// `v`, with numbers that are negligible relative to `largest` changed by half a unit in the last place of `largest`.
 fn uncancelled(v: &Value, largest: f64, seed: u64) -> Value {
     let Value::Tensor(t) = v else { return v.clone() };
     let (true, Elements::Float(x)) = (t.dtype().is_float(), t.elements()) else { return v.clone() };
@@ -87,8 +87,8 @@ fn uncancelled(v: &Value, largest: f64, seed: u64) -> Value {
         .map_or_else(|_| v.clone(), Value::from)
 }
 
-/// The outputs when sums that rounding could make zero are zero, and products whose partial products leave the range of
-/// their type, multiplied in one order or another, are no numbers.
+/// The outputs when sums that rounding could make zero are zero, and products that overflow or underflow in some order of
+/// multiplication are NaN.
 ///
 /// # Errors
 /// When an op cannot be evaluated any more.
@@ -122,7 +122,7 @@ fn map(v: &Value, change: &dyn Fn(f64) -> f64) -> Value {
     zip(v, v, v, |x, _, _| change(x))
 }
 
-/// A float tensor made of the elements of three of one shape; another value, or of another shape, is the first.
+/// A float tensor combined elementwise from three of one shape; the first one for other values or other shapes.
 fn zip(a: &Value, b: &Value, c: &Value, of: impl Fn(f64, f64, f64) -> f64) -> Value {
     let made = || {
         let Value::Tensor(t) = a else { return None };
@@ -137,8 +137,8 @@ fn zip(a: &Value, b: &Value, c: &Value, of: impl Fn(f64, f64, f64) -> f64) -> Va
     made().map_or_else(|| a.clone(), Value::from)
 }
 
-/// Symbols of extents that no value has: those of the slices of a stack without a slice, unless inference knows them. Any
-/// number is as good, and a pass that learns more of the region may give another.
+/// Symbols of extents that no value has: those of the slices of an empty stack, unless inference knows them. Any number is
+/// valid, and a pass that infers more may choose another.
 pub fn untold(graph: &Graph, values: &Values) -> HashSet<Arc<str>> {
     let stacks = graph.region_ops(graph.entry()).filter(|op| matches!(graph.op(*op).name(), Loop::NAME | Scan::NAME));
     let results = stacks.flat_map(|op| graph.op(op).results.to_vec());
@@ -160,15 +160,15 @@ pub fn one_op(def: &'static dyn OpDef, attrs: &Attrs, operands: &[Value]) -> Res
     of_test_support::op::build((def, attrs.clone()), operands, small, |ty| ty)
 }
 
-/// Whether the results hold nothing but elements of the operands, integers, or truth values: movements, comparisons,
-/// extrema, rounding.
+/// Whether the results contain only elements of the operands, integers, or truth values: movements, comparisons, extrema,
+/// rounding.
 fn is_exact(operands: &[Value], results: &[Value]) -> bool {
     let floats = |v: &Value| match v {
         Value::Tensor(t) if t.dtype().is_float() => t.to_f64s().unwrap_or_default(),
         _ => Vec::new(),
     };
     let from_floats = operands.iter().any(|v| matches!(v, Value::Tensor(t) if t.dtype().is_float()));
-    // The quotient that a number is rounded from may lie between two integers.
+    // The quotient before rounding may be between two integers.
     if from_floats && results.iter().any(|v| matches!(v, Value::Tensor(t) if t.dtype().is_int())) {
         return false;
     }
@@ -201,7 +201,7 @@ pub fn smallest(dtype: DType) -> f64 {
     })
 }
 
-/// `v` with floats moved; the same number is moved in the same way.
+/// `v` with perturbed floats; equal numbers get equal perturbations.
 fn perturb(v: &Value, seed: u64) -> Value {
     match v {
         Value::Tensor(t) if t.dtype().is_float() => {

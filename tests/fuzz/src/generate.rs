@@ -1,7 +1,7 @@
-//! Random functions. Every op is inferred and evaluated when it is added, so what comes out is valid.
+//! Random functions. Every op is inferred and evaluated when it is added, so the result is valid.
 //!
-//! Ops come from the one list with the operands and attributes of their samples. Operands are then resized, converted and
-//! replaced by values that are in the graph already, for as long as inference and evaluation accept them.
+//! Ops come from the op list with the operands and attributes of their samples. Operands are then resized, converted and
+//! replaced by existing values of the graph, as long as inference and evaluation accept them.
 
 use of_diag::Diagnostic;
 use of_ir::{Attr, Attrs, DType, Elements, Graph, OpId, RegionId, Rewriter, Tensor, Type, ValueId};
@@ -16,11 +16,11 @@ use crate::evaluate::one_op;
 use crate::open::Opening;
 use crate::shrink::show;
 
-/// Sizes of dimensions: nothing, one, odd ones, vectors and tiles and one more or less.
+/// Sizes of dimensions: 0, 1, odd ones, vector and tile sizes, and one more or less.
 const SIZES: &[usize] = &[0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 130];
 /// Elements of the largest tensor.
 const MOST_ELEMENTS: usize = 20_000;
-/// Multiplications of the largest op, as far as operands tell: the product of all their dimensions' square root.
+/// Multiplications of the largest op, estimated from the operands: the square root of the product of all their dimensions.
 const MOST_WORK: f64 = 4e6;
 const FLOATS: &[DType] = &[DType::F32, DType::F32, DType::F64, DType::F16, DType::BF16];
 const INTS: &[DType] = &[DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
@@ -39,14 +39,14 @@ pub fn case(seed: u64) -> Result<Case, Diagnostic> {
         _ => Opening::Closed,
     };
     inputs.map(|inputs| Case { opening, ..Case::new(graph.clone(), inputs) }).map_err(|mut e| {
-        // What was there when it happened.
+        // The graph at the time of the failure.
         let partial = Rewriter::new(&mut graph, "fuzz").create(Return {}, &[]);
         e.message += &format!("\n{}", partial.map_or_else(|e| e.message, |_| show(&Case::new(graph, Vec::new()))));
         e
     })
 }
 
-/// Adds ops to an empty graph; gives back the values of its arguments.
+/// Adds ops to an empty graph; returns the values of its arguments.
 fn fill(graph: &mut Graph, seed: u64) -> Result<Vec<Value>, Diagnostic> {
     let mut rng = Rng::new(seed);
     let tame = rng.int(0, 9) > 0;
@@ -68,19 +68,19 @@ fn fill(graph: &mut Graph, seed: u64) -> Result<Vec<Value>, Diagnostic> {
 struct Generator<'g> {
     rw: Rewriter<'g>,
     rng: Rng,
-    /// Values that can be read, and what they are for the inputs of this case.
+    /// Values that can be read, with their contents for the inputs of this case.
     pool: Vec<(ValueId, Value)>,
     inputs: Vec<Value>,
-    /// The region that grows, and how many are around it.
+    /// The region under construction, and its nesting depth.
     current: RegionId,
     depth: usize,
-    /// Whether numbers stay of a size that rounding errors can be told from bugs.
+    /// Whether magnitudes are small enough to distinguish rounding errors from bugs.
     tame: bool,
-    /// Whether inference contradicts a value: what would come after it says nothing.
+    /// Whether inference contradicts a value: its users would prove nothing.
     wrong: bool,
 }
 
-/// An operand: one that is there, or a value that must be made.
+/// An operand: an existing value, or one that must be created.
 #[derive(Clone)]
 enum Choice {
     Known(ValueId, Value),
@@ -120,7 +120,7 @@ impl Generator<'_> {
         Ok(())
     }
 
-    /// Adds `decl` unless none of some attempts is accepted.
+    /// Adds `decl` unless all attempts are rejected.
     fn of(&mut self, decl: &'static dyn OpDecl) -> Result<bool, Diagnostic> {
         for attempt in 0..6 {
             let Some(sample) = decl.sample(self.rng.bits() % 256) else { return Ok(false) };
@@ -128,7 +128,7 @@ impl Generator<'_> {
             if self.chance(15) {
                 self.mutate(&mut attrs);
             }
-            // Mostly the graph grows from what it has; the last attempt changes nothing.
+            // Most attempts reuse existing values; the last attempt changes nothing.
             let choices = if attempt == 5 {
                 operands.into_iter().map(Choice::New).collect()
             } else if self.chance(80) {
@@ -251,7 +251,7 @@ impl Generator<'_> {
         .collect()
     }
 
-    /// A value of the pool: late ones more often, and results that nothing reads yet.
+    /// A value of the pool: recent values and unused results are more likely.
     fn find(&mut self, fits: impl Fn(&Value) -> bool) -> Option<(ValueId, Value)> {
         let mut all: Vec<usize> = (0..self.pool.len()).filter(|i| fits(&self.pool[*i].1)).collect();
         if self.chance(60) {
@@ -267,7 +267,7 @@ impl Generator<'_> {
         Some(self.pool[a.max(b)].clone())
     }
 
-    /// The value in the graph: what is new becomes a constant or an argument.
+    /// The value in the graph: a new one becomes a constant or an argument.
     fn place(&mut self, i: usize, choice: Choice) -> Result<ValueId, Diagnostic> {
         let value = match choice {
             Choice::Known(id, _) => return Ok(id),
@@ -387,9 +387,9 @@ impl Generator<'_> {
             _ => self.scan()?,
         };
         let Some(op) = op else { return Ok(()) };
-        // What later iterations do was not evaluated yet.
+        // Later iterations were not evaluated yet.
         let results = self.rw.graph().op(op).results.to_vec();
-        // Inside of a region only the enclosing op can be evaluated: there nothing reads the results.
+        // Inside a region only the enclosing op can be evaluated, so the results have no readers there.
         if self.depth == 0 {
             match self.values_of(&results) {
                 Some(values) => self.pool.extend(results.into_iter().zip(values)),
@@ -399,7 +399,7 @@ impl Generator<'_> {
         Ok(())
     }
 
-    /// What values at the end of the function are, unless they cannot be computed or are too large.
+    /// The contents of values at the end of the function, unless they cannot be computed or are too large.
     fn values_of(&mut self, values: &[ValueId]) -> Option<Vec<Value>> {
         let mut graph = self.rw.graph().clone();
         let mut rw = Rewriter::new(&mut graph, "fuzz");
@@ -431,7 +431,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Fills a region and gives the values visible at its end to `finish`, which creates its terminator.
+    /// Fills a region and passes the values visible at its end to `finish`, which creates its terminator.
     fn region<T>(
         &mut self,
         args: &[Value],
@@ -568,7 +568,7 @@ fn parameter(i: usize, v: &Value) -> bool {
     i > 0 && matches!(v, Value::Tensor(t) if t.dtype().is_int() && t.dims().len() <= 1)
 }
 
-/// Gives operands the element types that `to` says.
+/// Converts operands to the element types of `to`.
 fn convert(operands: &mut [Value], to: &mut dyn FnMut(DType) -> Option<DType>) {
     for (i, v) in operands.iter_mut().enumerate() {
         let Value::Tensor(t) = v else { continue };

@@ -1,10 +1,9 @@
-//! Random graphs, computed in several ways that must agree.
+//! Random graphs, computed in several ways whose results must agree.
 //!
 //! [`generate`] makes a valid function with inputs from a seed. [`check`] evaluates it with the interpreter, which is the
-//! oracle, then prints and parses it, runs the passes on it, compiles and runs it, as it is and with dimensions
-//! left open ([`open`]), and compares. How far floats may lie
-//! apart is measured, not guessed: [`evaluate`] also runs with rounding errors thrown in, and [`compare`] allows what
-//! these change. [`shrink`] makes what fails small.
+//! oracle, then prints and parses it, runs the passes, compiles and runs it with fixed and with symbolic dimensions
+//! ([`open`]), and compares. The tolerance for floats is measured: [`evaluate`] also runs with injected rounding errors, and
+//! [`compare`] allows their effect. [`shrink`] minimizes failing cases.
 //!
 //! [`targets`] are the readers of files as fuzz targets, and [`mutate`] changes files for them.
 
@@ -28,9 +27,9 @@ use open::Opening;
 pub struct Case {
     /// The function.
     pub func: Func,
-    /// One value an input.
+    /// One value for each input.
     pub inputs: Vec<Value>,
-    /// Which dimensions are open when the function is computed once more.
+    /// Which dimensions are symbolic in the additional run.
     pub opening: Opening,
 }
 

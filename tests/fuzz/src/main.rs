@@ -35,7 +35,7 @@ struct Work {
     native: u64,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Default)]
 struct Tally {
     failures: usize,
@@ -60,7 +60,7 @@ impl Tally {
     }
 }
 
-/// What a worker says of a batch.
+/// A worker's report on a batch.
 fn ran_line(ran: Ran) -> String {
     format!("ran {} {} {}", ran.closed, ran.open, ran.refused)
 }
@@ -119,7 +119,7 @@ fn run() -> Result<usize, String> {
     let tally = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs)
             .map(|j| {
-                // Neighbours, so that every job has its part of the graphs that are compiled.
+                // Adjacent graphs, so that every job has its share of compiled graphs.
                 let at = |j: u64| work.count * j / jobs;
                 let own = Work { first: work.first + at(j), count: at(j + 1) - at(j), ..work };
                 scope.spawn(move || supervise(own))
@@ -139,7 +139,7 @@ fn run() -> Result<usize, String> {
     Ok(failures)
 }
 
-/// Writes the graphs as models. The number of those that cannot be computed comes back.
+/// Writes the graphs as models. Returns the number of those that cannot be computed.
 fn emit_all(work: Work, folder: &Path) -> Result<usize, String> {
     let (mut written, mut failures) = (0, 0);
     for seed in work.first..work.first + work.count {
@@ -167,7 +167,7 @@ fn emit_all(work: Work, folder: &Path) -> Result<usize, String> {
     Ok(failures)
 }
 
-/// Runs workers until all graphs are done; one that dies or hangs is a failure of the graph that it was at.
+/// Runs workers until all graphs are done; a crash or a hang is a failure of the current graph.
 fn supervise(mut work: Work) -> Result<Tally, String> {
     let mut tally = Tally::default();
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -214,7 +214,7 @@ fn supervise(mut work: Work) -> Result<Tally, String> {
     Ok(tally)
 }
 
-/// Checks every graph in this process. Prints where it is, and failures.
+/// Checks every graph in this process. Prints progress and failures.
 fn work_through(work: Work) {
     check::keep_panics();
     let cache = Cache::at(&cache_folder(), 2 << 30);
@@ -275,7 +275,7 @@ fn report(seed: u64, case: &Case, failure: &Failure, cache: &Cache) {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A supervisor that is gone reads nothing any more.
+    // Nothing reads the output after the supervisor exits.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 

@@ -1,4 +1,4 @@
-//! The same function with dimensions that are open: symbols in the place of the numbers that its inputs have.
+//! The same function with symbolic dimensions instead of its inputs' numbers.
 
 use std::collections::HashMap;
 
@@ -8,25 +8,25 @@ use of_ops::structural::{Constant, Return};
 
 use crate::{Case, module};
 
-/// Which dimensions of the inputs are open.
+/// Which dimensions of the inputs are symbolic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Opening {
     /// None.
     #[default]
     Closed,
-    /// All; those of one size have one symbol.
+    /// All; dimensions of equal size share a symbol.
     Shared,
-    /// All, each with a symbol of its own: that some are equal turns out when the function runs.
+    /// All, each with a distinct symbol: the run finds that some are equal.
     Apart,
-    /// The first of each input; those of one size have one symbol.
+    /// The first of each input; dimensions of equal size share a symbol.
     First,
 }
 
-/// More symbols than any graph invents: those of a copy are numbered from here.
+/// More symbols than any graph creates: those of a copy are numbered from here.
 pub(crate) const COPIED: u32 = 1 << 20;
 
-/// The function of `case` with open dimensions, as far as inference accepts them: all that are wanted, or those of one
-/// size. `None` where nothing is open.
+/// The function of `case` with symbolic dimensions, as far as inference accepts them: all requested ones, or those of one
+/// size. `None` if no dimension is symbolic.
 pub fn opened(case: &Case) -> Option<Func> {
     let dims = |ty: &Type| ty.as_tensor().and_then(|t| t.fixed_dims()).unwrap_or_default();
     let mut sizes: Vec<usize> = case.func.input_types().iter().flat_map(dims).collect();
@@ -56,7 +56,7 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
     let mut graph = Graph::new();
     let entry = graph.entry();
     let mut rw = Rewriter::new(&mut graph, "fuzz");
-    // What is copied has symbols of its own.
+    // A copied op gets its own symbols.
     rw.number_symbols_from(COPIED);
     let mut map: HashMap<ValueId, ValueId> = HashMap::new();
     for (i, v) in from.args().iter().enumerate() {
@@ -79,7 +79,7 @@ fn rebuild(case: &Case, only: Option<usize>) -> Result<Func, Diagnostic> {
             continue;
         }
         if !data.regions.is_empty() {
-            // What is inside keeps the types that it has: a model may declare them.
+            // Values inside regions keep their types: a model may declare them.
             rw.clone_op(from, op, &mut map);
             continue;
         }

@@ -1,4 +1,4 @@
-//! Makes a failing case small.
+//! Minimizes a failing case.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,7 +50,7 @@ pub fn show(case: &Case) -> String {
     out
 }
 
-/// Ops, outputs, elements: what makes a case large.
+/// The size of a case: ops, outputs, elements.
 fn size(case: &Case) -> (usize, usize, usize) {
     let g = &case.func.graph;
     let elements = |v: &Value| if let Value::Tensor(t) = v { t.dims().iter().map(|d| d + 1).sum() } else { 1 };
@@ -66,7 +66,7 @@ fn smaller(a: &Case, b: &Case) -> bool {
 
 type Make = Box<dyn Fn(&Case) -> Option<Case>>;
 
-/// What to try, the largest steps first.
+/// Reductions to try, the largest first.
 fn candidates(case: &Case) -> Vec<Make> {
     let g = &case.func.graph;
     let mut out: Vec<Make> = Vec::new();
@@ -79,7 +79,7 @@ fn candidates(case: &Case) -> Vec<Make> {
     }
     let fixed = |op: &OpId| g.op(*op).def.traits().constant || g.op(*op).name() == NoneValue::NAME;
     let ops: Vec<OpId> = g.region_ops(g.entry()).filter(|op| !fixed(op)).collect();
-    // Everything before an op becomes inputs: the later the op, the more goes.
+    // All ops before an op are replaced by inputs: the later the op, the more are removed.
     for op in ops.iter().rev().copied() {
         out.push(Box::new(move |c| rebuild(c, &Edit { cut: Some(op), ..Edit::default() })));
     }
@@ -105,13 +105,13 @@ fn candidates(case: &Case) -> Vec<Make> {
 
 #[derive(Default)]
 struct Edit {
-    /// The one output that stays.
+    /// The only output that is kept.
     output: Option<usize>,
     /// The op whose results become inputs.
     cut: Option<OpId>,
     /// The op whose results are replaced by operands of their type.
     bypass: Option<OpId>,
-    /// Dimensions of one size get another.
+    /// Dimensions of one size are changed to another.
     resize: Option<(usize, usize)>,
 }
 
@@ -182,7 +182,7 @@ fn try_rebuild(case: &Case, edit: &Edit, values: &Values) -> Result<Option<Case>
     let outputs: Vec<ValueId> = outputs.iter().map(|v| map[&follow(*v)]).collect();
     rw.create(Return {}, &outputs)?;
     let case = Case { opening: case.opening, ..Case::new(graph, inputs) };
-    // A case that the interpreter refuses fails for another reason.
+    // A case that the interpreter rejects fails for another reason.
     Ok(exact(&case.func.graph, &case.inputs).is_ok().then_some(case))
 }
 

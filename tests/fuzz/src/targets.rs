@@ -1,4 +1,4 @@
-//! The readers of files as fuzz targets: each takes any bytes, and panics where a reader is wrong.
+//! The file readers as fuzz targets: each takes any bytes, and panics if a reader is wrong.
 //!
 //! cargo-fuzz calls them from `tests/fuzz-targets` for long runs; `tests/targets.rs` calls them with a fixed number of
 //! mutated files.
@@ -13,8 +13,8 @@ pub type Target = (&'static str, fn(&[u8]));
 /// Every target.
 pub const ALL: [Target; 3] = [("ir_parser", ir_parser), ("onnx_reader", onnx_reader), ("plan_reader", plan_reader)];
 
-/// Text as IR: a diagnostic, or a module whose printed text parses to the same module. The verifier may refuse it, but not
-/// panic.
+/// Text as IR: a diagnostic, or a module whose printed text parses to the same module. The verifier may reject it, but must
+/// not panic.
 pub fn ir_parser(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let registry = of_ops::registry();
@@ -43,7 +43,7 @@ pub fn onnx_reader(data: &[u8]) {
     }
 }
 
-/// Bytes as a plan: refused, or one that the verifier can judge without panicking.
+/// Bytes as a plan: rejected, or accepted and verified without a panic.
 ///
 /// The checksums are corrected first, as the author of a hostile plan can compute them too.
 pub fn plan_reader(data: &[u8]) {

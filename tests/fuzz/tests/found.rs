@@ -1,4 +1,4 @@
-//! Graphs that were computed wrongly once, as the fuzzer found them and made them small.
+//! Minimized graphs of bugs that the fuzzer found.
 
 use of_codegen::toolchain::cache::Cache;
 use of_fuzz::Case;
@@ -22,9 +22,9 @@ fn holds(text: &str, opening: Opening) {
     all(&Case { func, inputs, opening }, &cache).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
 }
 
-/// A sequence without a step: its states have a batch all the same.
+/// A sequence without steps: its states still have a batch.
 #[test]
-fn scans_of_nothing_keep_their_other_extents() {
+fn empty_scans_keep_their_other_extents() {
     let text = "
 func @main(%q: tensor<3x0x2xf32>, %k: tensor<3x0x2xf32>, %v: tensor<3x0x4xf32>) -> (tensor<3x0x4xf32>, tensor<3x2x1x2xf32>) {
   %y, %s = of.linear_attention %q, %k, %v {kv_num_heads = 2, q_num_heads = 2, scale = 0.0, update_rule = \"linear\"}
@@ -35,9 +35,9 @@ func @main(%q: tensor<3x0x2xf32>, %k: tensor<3x0x2xf32>, %v: tensor<3x0x4xf32>) 
     holds(text, Opening::Shared);
 }
 
-/// A product of a sum and, through a reshape, of another value of the same kernel.
+/// A product of a sum and, through a reshape, another value of the same kernel.
 #[test]
-fn what_is_read_through_an_alias_is_computed_before() {
+fn values_read_through_a_reshape_are_computed_first() {
     let text = "
 func @main(%x: tensor<1xf32>) -> (tensor<1xf32>) {
   %axis = of.constant {value = dense<[0]> : tensor<1xi64>}
@@ -51,9 +51,9 @@ func @main(%x: tensor<1xf32>) -> (tensor<1xf32>) {
     holds(text, Opening::Closed);
 }
 
-/// An extent of 1 goes: what was an object is a number.
+/// An axis of extent 1 is removed: a tensor becomes a scalar.
 #[test]
-fn objects_become_scalars() {
+fn tensors_become_scalars() {
     let text = "
 func @main(%x: tensor<1xf32>) -> (tensor<f32>) {
   %axis = of.constant {value = dense<[-1]> : tensor<1xi64>}
@@ -63,9 +63,9 @@ func @main(%x: tensor<1xf32>) -> (tensor<f32>) {
     holds(text, Opening::Apart);
 }
 
-/// A result without elements has the shape of the operation nevertheless, or the run is refused.
+/// A result without elements still has the shape of the operation, or the run is rejected.
 #[test]
-fn one_stretches_to_nothing() {
+fn one_broadcasts_to_zero() {
     for op in ["of.mul", "of.max"] {
         let text = format!(
             "
@@ -79,9 +79,9 @@ func @main(%a: tensor<1x0xf32>, %b: tensor<0x0xf32>) -> (tensor<0x0xf32>, tensor
     }
 }
 
-/// Running sums over nothing are nothing.
+/// Cumulative sums of empty axes are empty.
 #[test]
-fn sums_run_along_empty_axes() {
+fn cumulative_sums_of_empty_axes() {
     let text = "
 func @main(%x: tensor<0x3xf32>) -> (tensor<0x3xf32>) {
   %axis = of.constant {value = dense<0> : tensor<i64>}
@@ -91,9 +91,9 @@ func @main(%x: tensor<0x3xf32>) -> (tensor<0x3xf32>) {
     holds(text, Opening::Apart);
 }
 
-/// Padding that takes away all there is mirrors nothing.
+/// Negative padding that removes all elements leaves nothing to mirror.
 #[test]
-fn pads_may_take_everything_away() {
+fn negative_pads_may_remove_all_elements() {
     let text = r#"
 func @main(%x: tensor<2xf32>) -> (tensor<1xf32>) {
   %pads = of.constant {value = dense<-1> : tensor<2xi64>}
@@ -106,7 +106,7 @@ func @main(%x: tensor<2xf32>) -> (tensor<1xf32>) {
     holds(text, Opening::Shared);
 }
 
-/// What rounds in every step of a sequence is compared with what rounds in every step.
+/// The noisy runs of the reference round in every step of a sequence, as native code does.
 #[test]
 fn recurrent_layers_round_in_every_step() {
     let text = r#"
@@ -120,7 +120,7 @@ func @main(%x: tensor<3x2x2xf32>, %w: tensor<2x9x2xf32>, %r: tensor<2x9x3xf32>, 
 
 /// Peepholes are known by their direction, though the number of directions is open.
 #[test]
-fn peepholes_of_open_extents() {
+fn peepholes_with_symbolic_extents() {
     let text = r#"
 func @main(%x: tensor<2x1x1xf32>, %w: tensor<1x4x1xf32>, %r: tensor<1x4x1xf32>, %b: tensor<1x8xf32>, %c: tensor<2x1x1xf32>, %p: tensor<1x3xf32>) -> (tensor<2x1x1x1xf32>) {
   %none = of.none
@@ -130,9 +130,9 @@ func @main(%x: tensor<2x1x1xf32>, %w: tensor<1x4x1xf32>, %r: tensor<1x4x1xf32>, 
     holds(text, Opening::First);
 }
 
-/// Nothing has a transposed convolution, though no window fits into it.
+/// An empty input has a transposed convolution, though no window fits into it.
 #[test]
-fn transposed_convolutions_of_nothing() {
+fn transposed_convolutions_of_empty_inputs() {
     let text = r#"
 func @main(%x: tensor<2x3x0xf32>) -> (tensor<2x4x0xf32>) {
   %w = of.constant {value = dense<1.0> : tensor<3x4x1xf32>}
@@ -142,9 +142,9 @@ func @main(%x: tensor<2x3x0xf32>) -> (tensor<2x4x0xf32>) {
     holds(text, Opening::Closed);
 }
 
-/// What is no number is one, whatever its sign: `log` gives either.
+/// The sign of NaN is irrelevant: `log` may return either.
 #[test]
-fn the_largest_of_what_is_no_number() {
+fn max_ignores_the_sign_of_nan() {
     let text = r#"
 func @main(%x: tensor<3xf32>) -> (tensor<2xi64>) {
   %k = of.constant {value = dense<[2]> : tensor<1xi64>}
@@ -157,9 +157,9 @@ func @main(%x: tensor<3xf32>) -> (tensor<2xi64>) {
     holds(text, Opening::Closed);
 }
 
-/// What has no channels has no phases either.
+/// Without channels there are no phases.
 #[test]
-fn transposed_convolutions_to_no_channels() {
+fn transposed_convolutions_to_zero_channels() {
     let text = r#"
 func @main(%x: tensor<2x3x4xf32>) -> (tensor<2x0x8xf32>) {
   %w = of.constant {value = dense<> : tensor<3x0x2xf32>}
@@ -169,9 +169,9 @@ func @main(%x: tensor<2x3x4xf32>) -> (tensor<2x0x8xf32>) {
     holds(text, Opening::Closed);
 }
 
-/// A phase that has fewer taps than another, or none, multiplies nothing by zeros: infinity would be no number there.
+/// A phase with fewer taps than another must not multiply by padding zeros: infinity would become NaN.
 #[test]
-fn transposed_convolutions_of_infinity() {
+fn transposed_convolutions_propagate_infinity() {
     for (kernel, dilation) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (3, 3), (4, 2), (5, 1)] {
         let reach = (kernel - 1) * dilation + 1;
         let (height, width) = (2 * 2 + reach, 3 * 3 + reach);
@@ -194,7 +194,7 @@ func @main(%x: tensor<1x3x4x2xf32>) -> (tensor<1x{height}x{width}x3xf32>) {{
     }
 }
 
-/// An empty tensor that tells extents has an axis more than the tensor that they are those of.
+/// A tensor with the maximum number of axes, whose extents are an operand.
 #[test]
 fn extents_of_as_many_axes_as_there_may_be() {
     let text = r#"
@@ -206,9 +206,9 @@ func @main(%x: tensor<64xi64>) -> (tensor<64xi64>) {
     holds(text, Opening::Closed);
 }
 
-/// Sums and products of nothing are all equal: classes of the e-graph that read themselves, with matches without end.
+/// Empty sums and products are all equal: the e-graph gets self-referential classes with unboundedly many matches.
 #[test]
-fn normalisation_of_no_channels() {
+fn normalisation_of_zero_channels() {
     let text = r#"
 func @main(%x: tensor<3x0xf32>) -> (tensor<3x0xf32>, tensor<3x0xf32>) {
   %none = of.constant {value = dense<> : tensor<0xf32>}

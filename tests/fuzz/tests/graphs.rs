@@ -5,12 +5,12 @@ use of_fuzz::check::{native, passes};
 use of_fuzz::generate::case;
 use of_fuzz::shrink::{show, shrink};
 
-/// Graphs, and how many of them share one that is compiled.
+/// The number of graphs, and how many of them share a compiled plan.
 const GRAPHS: u64 = 200;
 const NATIVE: u64 = 8;
 
 #[test]
-fn random_graphs_agree_however_they_are_computed() {
+fn random_graphs_agree_in_all_configurations() {
     let cases: Vec<_> = (1..=GRAPHS).map(|seed| case(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"))).collect();
     let mut compiled = Vec::new();
     for (seed, case) in (1_u64..).zip(&cases) {
@@ -38,9 +38,9 @@ fn a_seed_always_gives_the_same_graph() {
     }
 }
 
-/// A wrong pass would be found: the comparison is not so lenient that everything agrees.
+/// The tolerance is tight enough to detect a wrong pass.
 #[test]
-fn differences_are_seen() {
+fn differences_are_detected() {
     use of_fuzz::compare::{Expected, compare};
     use of_ir::Tensor;
     let of = |v: &[f32]| Tensor::from_slice(&[v.len()], v).unwrap();

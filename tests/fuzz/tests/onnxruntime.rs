@@ -9,7 +9,7 @@ use of_test_support::component::{ONNXRUNTIME, python_with, require};
 const GRAPHS: &str = "60";
 
 #[test]
-fn onnxruntime_computes_what_the_interpreter_does() {
+fn onnxruntime_matches_the_interpreter() {
     let python = require(&ONNXRUNTIME, python_with(&["numpy", "onnx", "onnxruntime"]));
     let Some(python) = python else { return };
     let dir = tempfile::tempdir().unwrap();

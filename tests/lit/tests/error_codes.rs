@@ -23,6 +23,7 @@ fn a_value_read_before_its_definition() -> Diagnostic {
     let mut graph = Graph::new();
     let entry = graph.entry();
     let mut rw = Rewriter::new(&mut graph, "test");
+    rw.set_location(Location::source("test.of", 1, 1));
     let x = rw.add_arg(entry, Type::fixed(of_ir::DType::F32, &[2]), None);
     let first = rw.create_one(Relu {}, &[x]).unwrap();
     let second = rw.create_one(Relu {}, &[first]).unwrap();
@@ -38,6 +39,7 @@ fn an_index_out_of_range_in_the_interpreter() -> Diagnostic {
     let mut graph = Graph::new();
     let entry = graph.entry();
     let mut rw = Rewriter::new(&mut graph, "test");
+    rw.set_location(Location::source("test.of", 1, 1));
     let x = rw.add_arg(entry, Type::fixed(of_ir::DType::I64, &[2]), None);
     let y = rw.create_one(Gather { axis: 0 }, &[x, x]).unwrap();
     rw.create(Return {}, &[y]).unwrap();

@@ -32,7 +32,7 @@ impl Claims {
     }
 }
 
-/// First what is refused, with its reasons, as that is what a reader looks for; then the names of what is taken.
+/// Rejected ops with reasons first, as a reader looks for those; then the names of claimed ops.
 impl fmt::Display for Claims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} of {} ops are taken.\n\nRefused:", self.taken(), self.0.len())?;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_names_what_is_taken_and_why_not() {
+    fn the_text_lists_claimed_ops_and_reasons() {
         let mut claims = Claims::default();
         claims.add("of.b", true, String::new);
         claims.add("of.b", false, || "too large".into());

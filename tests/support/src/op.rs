@@ -109,8 +109,8 @@ pub fn quantises(op: &dyn Op) -> bool {
     signature.operands.iter().chain(signature.results).any(|slot| slot.name.ends_with("scale"))
 }
 
-/// Every sample of every op that has a result, as a function: filters and what is no float are constants. With `symbols`, extents
-/// are symbols; samples whose types need numbers are left out.
+/// Every sample of every op that has a result, as a function: filters and operands that are not floats are constants. With
+/// `symbols`, extents are symbols; samples whose types need numbers are left out.
 pub fn functions(seeds: u64, symbols: bool) -> impl Iterator<Item = OneOp> {
     let function = move |(decl, seed, sample): (&'static dyn OpDecl, u64, Sample)| {
         let Sample { op, operands, .. } = sample;
@@ -120,7 +120,7 @@ pub fn functions(seeds: u64, symbols: bool) -> impl Iterator<Item = OneOp> {
     samples(seeds).filter(|(d, ..)| !d.traits().effect && d.name() != <NoneValue as OpSpec>::NAME).filter_map(function)
 }
 
-/// A function of one op, of which filters and what is no float are constants.
+/// A function of one op; filters and operands that are not floats are constants.
 pub fn function(op: &dyn Op, operands: &[Value], symbols: bool) -> Option<(Func, Vec<Value>)> {
     let filter = op.decl().name().starts_with("of.conv");
     let fixed = |i: usize, t: &Tensor| is_no_float(i, t) || (filter && i == 1);

@@ -50,12 +50,12 @@ pub fn plan_for(f: &Func, target: Target<'_>, cache: Cache) -> PlanFile {
 }
 
 /// A function after the passes, and its plan: everything in one region of a backend, also where `pin` is not worth a call.
-pub fn in_one_region(text: &str, pin: &str, backend: &dyn Backend) -> (Func, PlanFile) {
+pub fn in_one_subgraph(text: &str, pin: &str, backend: &dyn Backend) -> (Func, PlanFile) {
     let (mut func, name) = (function_of(text), backend.name().to_string());
     let pins = [Pin { op: pin.into(), backend: name.clone() }];
-    let request = Request { known: &[backend], wanted: &[name], pins: &pins, min_region: 1 };
+    let request = Request { known: &[backend], wanted: &[name], pins: &pins, min_subgraph_size: 1 };
     let placement = place(&mut func, &request).unwrap_or_else(|d| panic!("{d}"));
-    assert_eq!((placement.regions.len(), placement.refused.len()), (1, 0), "{placement:?}");
+    assert_eq!((placement.subgraphs.len(), placement.refused.len()), (1, 0), "{placement:?}");
     let plans = [(), ()].map(|()| placed(&func, &[backend], Cache::none()));
     assert_eq!(of_plan::json(&plans[0]), of_plan::json(&plans[1]), "two compilations differ");
     let [plan, _] = plans;
@@ -77,7 +77,7 @@ pub fn check(f: &Func, session: &mut Session, inputs: &[Tensor]) {
 
 /// A region of open extents runs with those of each run.
 pub fn runs_of_open_extents(backend: &dyn Backend, loader: impl Loader + 'static) {
-    let (f, plan) = in_one_region(
+    let (f, plan) = in_one_subgraph(
         r"func @main(%x: tensor<?(N)x8xf32>, %w: tensor<8x4xf32>) -> (tensor<?(N)x4xf32>) {
   %p = of.matmul %x, %w : (tensor<?(N)x8xf32>, tensor<8x4xf32>) -> tensor<?(N)x4xf32>
   %s = of.softmax %p {axis = -1} : (tensor<?(N)x4xf32>) -> tensor<?(N)x4xf32>
@@ -95,7 +95,7 @@ pub fn runs_of_open_extents(backend: &dyn Backend, loader: impl Loader + 'static
 
 /// A region fails a run with an index that is out of range, and no other.
 pub fn an_index_out_of_range(backend: &dyn Backend, loader: impl Loader + 'static) {
-    let (f, plan) = in_one_region(
+    let (f, plan) = in_one_subgraph(
         r"func @main(%x: tensor<10x3xf32>, %i: tensor<4xi64>) -> (tensor<4x3xf32>) {
   %g = of.gather %x, %i {axis = 0} : (tensor<10x3xf32>, tensor<4xi64>) -> tensor<4x3xf32>
   %y = of.add %g, %g : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<4x3xf32>
@@ -165,7 +165,7 @@ pub fn with_extremes(inputs: &[Value], seed: u64) -> Option<Vec<Value>> {
     Some(out)
 }
 
-/// One op on its sample. Operands that are no floats are constants, or with `open` inputs.
+/// One op on its sample. Operands that are not floats are constants; with `open` they are inputs.
 pub fn one_op(op: &dyn Op, operands: &[Value], open: bool) -> (Func, Vec<Value>) {
     op::one_op_func(op, operands, |i, t| !open && (op::decides_extents(op, i) || op::is_no_float(i, t)))
 }

@@ -23,16 +23,16 @@ pub fn module(mesh: &str, body: &str) -> Module {
     of_ir::text::parse_module(&text, "test", &of_ops::registry(), None).unwrap_or_else(|d| panic!("{d}\n{text}"))
 }
 
-/// The plan of what the ranks of a mesh run, whose ops this backend gets wherever it takes them.
+/// The plan of the ranks of a mesh, with ops assigned to this backend wherever it claims them.
 pub fn plan(module: &Module, mesh: &str, stages: (i64, i64), backend: &dyn Backend, pins: &[Pin]) -> Arc<PlanFile> {
     let (known, wanted) = ([backend], [backend.name().to_string()]);
-    let request = Request { known: &known, wanted: &wanted, pins, min_region: 0 };
+    let request = Request { known: &known, wanted: &wanted, pins, min_subgraph_size: 0 };
     planned(module, mesh, stages, backend, |funcs| {
         place::place_all(funcs, &request).unwrap_or_else(|d| panic!("{d}"));
     })
 }
 
-/// The plan of what the ranks of a mesh run, once their ops are placed.
+/// The plan of the ranks of a mesh, after placement.
 pub fn planned(
     module: &Module,
     mesh: &str,
@@ -70,7 +70,7 @@ pub fn session(plan: &Arc<PlanFile>, loader: &Arc<dyn Loader>) -> Result<MeshSes
     MeshSession::new(Arc::clone(plan), 0, options, std::slice::from_ref(loader))
 }
 
-/// Inputs of a function, other ones for each seed.
+/// Inputs of a function, different for each seed.
 pub fn inputs(g: &Graph, seed: u64) -> Vec<Value> {
     let mut r = Rng::new(seed);
     let of = |v| {
@@ -145,7 +145,7 @@ pub fn all_pairs(mesh: &str, shape: &[usize], dims: [usize; 2], dtype: &str) -> 
     all.iter().map(of).collect()
 }
 
-/// What lies in one way on a mesh, and then in another.
+/// A value that is converted from one layout to another.
 pub fn moved(mesh: &str, dims: &str, from: &str, to: &str) -> Module {
     let (from, to) = (format!("#of.sbp<@m, [{from}]>"), format!("#of.sbp<@m, [{to}]>"));
     let (a, b) = (format!("tensor<{dims}xf32, {from}>"), format!("tensor<{dims}xf32, {to}>"));
@@ -166,7 +166,7 @@ const KINDS: [(&str, &str); 9] = [
     ("i1", "min"),
 ];
 
-/// Values that lie like this and become partial ones, beside a product that all ranks have whole.
+/// Values of this layout that become partial ones, and a product that all ranks have whole.
 pub fn embedded(from: &Layout) -> Module {
     let sbp = |l: &str| format!("#of.sbp<@m, {l}>");
     let whole = format!("tensor<16x16xf32, {}>", sbp("[B]"));

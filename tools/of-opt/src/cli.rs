@@ -148,9 +148,9 @@ pub struct Codegen {
     /// Give ops to a backend (or to 'native') whatever it costs: of.softmax=xla, or the name of an ONNX node, or a location
     #[arg(long, value_name = "OP=NAME", help_heading = "Placement", conflicts_with = "target")]
     pub backend_for: Vec<String>,
-    /// Give back regions of fewer ops; 0 keeps every region, whatever it costs
+    /// Dissolve subgraphs of fewer ops; 0 keeps every subgraph, whatever it costs
     #[arg(long, value_name = "OPS", help_heading = "Placement")]
-    pub min_region: Option<usize>,
+    pub min_subgraph_size: Option<usize>,
     /// Compile every kernel anew and keep none
     #[arg(long)]
     pub no_cache: bool,
@@ -183,7 +183,7 @@ impl Codegen {
             placement: PlacementOptions {
                 backends: self.backend.clone(),
                 pins: self.backend_for.clone(),
-                min_ops: self.min_region,
+                min_ops: self.min_subgraph_size,
             },
             cache: if self.no_cache { Cache::none() } else { Cache::user() },
             ..CompileOptions::default()

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     let Cli { command, opt, messages, library } = Cli::parse();
     logging::start(&messages);
     let console = &Console::new(&messages);
+    of_driver::codegen_passes::register();
     let result = of_driver::load_libraries(&library).and_then(|()| match command {
         None => commands::opt::opt(&opt, console),
         Some(_) if opt.is_given() => Err(exit::usage("a command and a file to run passes on were both given").into()),

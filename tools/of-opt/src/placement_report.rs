@@ -7,28 +7,28 @@ use of_ops::boxing::Transfer;
 
 /// The report of a placement: a line for each backend; with `all`, every cluster and every op that was left out, and why.
 pub fn lines(p: &Placement, all: bool) -> Vec<String> {
-    let mut names: Vec<&str> = p.regions.iter().map(|r| r.backend.as_str()).collect();
+    let mut names: Vec<&str> = p.subgraphs.iter().map(|r| r.backend.as_str()).collect();
     names.extend(p.refused.iter().map(|r| r.backend.as_str()));
     names.sort_unstable();
     names.dedup();
     let mut out = Vec::new();
     for name in names {
-        let regions: Vec<_> = p.regions.iter().filter(|r| r.backend == name).collect();
-        let ops: usize = regions.iter().map(|r| r.ops.len()).sum();
+        let subgraphs: Vec<_> = p.subgraphs.iter().filter(|r| r.backend == name).collect();
+        let ops: usize = subgraphs.iter().map(|r| r.ops.len()).sum();
         let refused: Vec<_> = p.refused.iter().filter(|r| r.backend == name).collect();
         let more = if all || refused.is_empty() { "" } else { "; -v says which and why" };
         let left = if refused.is_empty() { "nothing is".into() } else { count(refused.len(), "op") };
-        let (ops, regions_of) = (count(ops, "op"), count(regions.len(), "region"));
-        let met: usize = regions.iter().map(|r| r.rendezvous.len()).sum();
+        let (ops, subgraphs_of) = (count(ops, "op"), count(subgraphs.len(), "subgraph"));
+        let met: usize = subgraphs.iter().map(|r| r.rendezvous.len()).sum();
         let met = if met > 0 { format!(" with {} between ranks", count(met, "transfer")) } else { String::new() };
-        out.push(format!("  {name}: {ops} in {regions_of}{met}, {left} left out{more}"));
+        out.push(format!("  {name}: {ops} in {subgraphs_of}{met}, {left} left out{more}"));
         if !all {
             continue;
         }
-        for (i, r) in regions.iter().enumerate() {
+        for (i, r) in subgraphs.iter().enumerate() {
             let (native, call) = (r.native * 1e6, r.overhead * 1e6);
             out.push(format!(
-                "    region {i}: {}; native code {native:.0} us, calling {name} {call:.0} us (modelled)",
+                "    subgraph {i}: {}; native code {native:.0} us, calling {name} {call:.0} us (modelled)",
                 count(r.ops.len(), "op")
             ));
             let stays = format!("by {name}, from its memory to that of other ranks");

@@ -30,7 +30,7 @@ fn the_commands_of_the_guide_make_a_backend_outside_the_workspace_that_runs() {
         said.push(text(&out.stdout));
     }
     let [.., explained, run] = &said[..] else { panic!("there are too few commands") };
-    assert!(explained.contains("toy: 3 ops in 1 region, nothing is left out"), "{explained}");
+    assert!(explained.contains("toy: 3 ops in 1 subgraph, nothing is left out"), "{explained}");
     // The same numbers without the backend: the inputs that are made up are always the same.
     let plain = Command::new(env!("CARGO_BIN_EXE_of-opt"))
         .args(["run", "tests/lit/place/toy.of", "--shape", "x=4x8,w=4x8"])

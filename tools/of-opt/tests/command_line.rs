@@ -351,7 +351,7 @@ fn mlir_runs_or_names_the_missing_feature() {
         let mut c = of_opt(&dir);
         c.arg("run").arg(&toy).args(["--shape", "x=4x8,w=4x8"]).args(more).output().unwrap()
     };
-    let (plain, mlir) = (run(&[]), run(&["--backend", "mlir", "--min-region", "0"]));
+    let (plain, mlir) = (run(&[]), run(&["--backend", "mlir", "--min-subgraph-size", "0"]));
     let said = String::from_utf8_lossy(&mlir.stderr);
     if cfg!(feature = "mlir") {
         assert_eq!(String::from_utf8_lossy(&mlir.stdout), String::from_utf8_lossy(&plain.stdout), "{said}");

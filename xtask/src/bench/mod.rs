@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: this compiler beside others, in one run, as ratios.
+//! `cargo xtask bench`: compares this compiler with other tools in one run, as ratios.
 
 mod machine;
 mod report;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::workspace::{cargo, of_opt, run};
 use report::{Measured, Sample, Tool};
 
-/// Rounds in which every tool runs once, one right after the other: what slows the machine down slows all of them.
+/// Rounds in which every tool runs once, consecutively, so that a slow phase of the machine affects all of them.
 const ROUNDS: usize = 5;
 
 /// What is measured.
@@ -46,7 +46,7 @@ pub fn bench(args: &[&str]) -> Result<(), String> {
             let measured = measure(&mut plan.tools, model, set, threads, plan.rounds)?;
             print!("{}", report::row(&measured));
             all.push(measured);
-            // Long runs are broken off: what has been measured is kept.
+            // Long runs are interrupted; finished measurements are kept.
             for (path, text) in [
                 (&plan.json, report::json(&machine, &plan.tools, plan.rounds, &all)),
                 (&plan.markdown, report::markdown(&machine, &plan.tools, plan.rounds, &all)),

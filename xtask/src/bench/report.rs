@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told() {
+    fn failures_are_reported() {
         let m = measured(&[1.0], &[None]);
         assert_eq!(row(&m), "| m | b1 | 1 | 1.00 | fails | - | 10 | - |\n");
         assert_eq!(summary(&tools(), std::slice::from_ref(&m)), "nothing to compare\n");

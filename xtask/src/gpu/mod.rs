@@ -172,7 +172,7 @@ fn plan(built: &Path, model: &Path, data: &Path, aside: &Path, arch: &str) -> Re
     let to = aside.join("next.plan");
     let gpu = format!("cuda:{arch}");
     let isa = if std::env::consts::ARCH == "x86_64" { "x86-64" } else { std::env::consts::ARCH };
-    let ways: [&[&str]; 2] = [&["--target", &gpu], &["--backend", &gpu, "--min-region", "0", "--isa", isa]];
+    let ways: [&[&str]; 2] = [&["--target", &gpu], &["--backend", &gpu, "--min-subgraph-size", "0", "--isa", isa]];
     let mut why = String::new();
     for way in ways {
         let mut command = Command::new(built.join("of-opt"));

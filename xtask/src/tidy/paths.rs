@@ -1,8 +1,8 @@
-//! No file names a place on somebody's machine.
+//! No file contains a path of somebody's machine.
 
 use std::path::{Path, PathBuf};
 
-/// Folders that people's files lie in.
+/// Folders that contain home directories.
 const HOMES: &[&str] = &["home", "root", "work", "Users", "mnt", "scratch"];
 
 /// Text files, by extension; files without one are read as well.

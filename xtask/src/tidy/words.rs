@@ -41,7 +41,7 @@ const LEAVING: &[Word] = &[
 /// This file names them all, and a changelog may name what a release renamed.
 const EXEMPT: [&str; 2] = ["xtask/src/tidy/words.rs", "CHANGELOG.md"];
 
-/// Every place of a word that is gone.
+/// Every occurrence of a removed word.
 ///
 /// # Errors
 /// When a file cannot be read.

@@ -1,4 +1,4 @@
-//! The calls of libraries in a program, ready to be put on a stream.
+//! The library calls of a program, ready to be enqueued on a stream.
 
 use of_codegen::library::Call;
 use of_codegen::library::cublaslt::Product;
@@ -9,7 +9,7 @@ use super::{Address, Stream};
 use crate::driver::DriverError;
 use crate::program::DeviceProgram;
 
-/// The calls of a program, with the libraries that it needs. What was planned is given back before its library.
+/// The calls of a program, with the libraries that it needs. Planned calls are released before their library.
 #[derive(Default)]
 pub struct Calls {
     ready: Vec<PlannedCall>,
@@ -24,10 +24,11 @@ enum PlannedCall {
 }
 
 impl Calls {
-    /// Opens what a program calls, for the calling thread's context, and plans it; the program's memory begins at `base`.
+    /// Opens the libraries that a program calls, for the calling thread's context, and plans the calls. The program's memory
+    /// begins at `base`.
     ///
     /// # Errors
-    /// When the machine does not have a library, it does not start, or it does not have what is to be computed.
+    /// When the machine does not have a library, it does not start, or it does not support the computation.
     pub fn open(program: &DeviceProgram<'_>, base: Address) -> Result<Calls, DriverError> {
         let mut out = Calls::default();
         let workspace = base + program.workspace;
@@ -54,16 +55,16 @@ impl Calls {
         Ok(out)
     }
 
-    /// Puts a call on a stream, by its number.
+    /// Enqueues a call on a stream, by its number.
     ///
     /// # Errors
-    /// When the library does not take it.
+    /// When the library rejects it.
     ///
     /// # Safety
-    /// The memory that the calls were opened with is the device's and as large as the program says, and what the call writes and
-    /// the workspace are nobody else's until the stream is through.
+    /// The memory that the calls were opened with is on the device and has the program's size. Nothing else uses what the
+    /// call writes, or the workspace, until the stream completes.
     pub unsafe fn enqueue(&self, number: usize, stream: Stream) -> Result<(), DriverError> {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match (self.ready.get(number), &self.cublaslt, &self.cudnn) {
                 (Some(PlannedCall::Product(product, args)), Some(library), _) => {

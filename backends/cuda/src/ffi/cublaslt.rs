@@ -1,7 +1,7 @@
 //! cuBLASLt, loaded when it is needed.
 //!
-//! The library counts matrices by columns. A matrix whose rows lie one after another is its transpose to it, so a product of
-//! rows is asked for as that of the transposes, the other way round: `result^T = right^T left^T`.
+//! The library expects column-major matrices. It sees a row-major matrix as its transpose, so the call computes the
+//! transposed product: `result^T = right^T left^T`.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -38,7 +38,7 @@ functions! {
     }
 }
 
-/// What the library takes the alignment of a matrix to be, at most.
+/// The largest alignment of a matrix that the library considers.
 const MOST_ALIGNED: Address = 256;
 
 impl Api {
@@ -64,7 +64,7 @@ fn check(call: &'static str, status: u32) -> Result<(), DriverError> {
     Err(DriverError::Call { call, words: format!("{words} ({status})") })
 }
 
-/// The library with what it may write to while it multiplies.
+/// The library handle and the workspace that it may write to during a product.
 pub struct CublasLt {
     api: &'static Api,
     handle: sys::cublasLtHandle_t,
@@ -75,7 +75,7 @@ pub struct CublasLt {
 unsafe impl Send for CublasLt {}
 
 impl CublasLt {
-    /// The library, for the calling thread's context; [`WORKSPACE`] bytes from `workspace` on are its own.
+    /// Opens the library for the calling thread's context. [`WORKSPACE`] bytes from `workspace` on are reserved for it.
     ///
     /// # Errors
     /// When the machine does not have it, or it does not start.
@@ -87,14 +87,14 @@ impl CublasLt {
         Ok(CublasLt { api, handle, workspace })
     }
 
-    /// Puts a product on a stream; `args` are addresses as [`Product`] has them.
+    /// Enqueues a product on a stream; `args` are addresses as [`Product`] has them.
     ///
     /// # Errors
-    /// When the library does not take it.
+    /// When the library rejects it.
     ///
     /// # Safety
-    /// What the product spans from each address on, and the workspace, is the device's memory, and that of the result and the
-    /// workspace is nobody else's until the stream is through.
+    /// The ranges that the product accesses from each address on, and the workspace, are device memory. Nothing else uses
+    /// the result and the workspace until the stream completes.
     pub unsafe fn multiply(&self, p: &Product, args: &[Address], stream: Stream) -> Result<(), DriverError> {
         let mut args = args.iter().copied();
         let mut next =
@@ -103,7 +103,7 @@ impl CublasLt {
         let added = p.added.map(|_| next()).transpose()?;
         let bias = p.bias.then(&mut next).transpose()?;
         let result = next()?;
-        // What is not added is not read, but must be somewhere.
+        // An addend that is not used is not read, but needs a valid address.
         let added = added.unwrap_or(result);
 
         let operation_descriptor = self.operation(p, bias)?;
@@ -124,8 +124,8 @@ impl CublasLt {
             )
         };
         check("cublasLtMatmulAlgoGetHeuristic", status)?;
-        // SAFETY: the room is zeroed or was written by the library. The status is read as a number, since a newer library may
-        // write one that the enum lacks.
+        // SAFETY: the buffer is zeroed or was written by the library. The status is read as a number, since a newer library
+        // may write one that the enum lacks.
         let (state, bytes) = unsafe { ((&raw const (*room).state).cast::<u32>().read(), (*room).workspaceSize) };
         if count < 1 || state != 0 || bytes as u64 > WORKSPACE {
             let words = format!("the library has no algorithm for {} x {} x {}", p.rows, p.depth, p.columns);
@@ -136,7 +136,7 @@ impl CublasLt {
         let (right, left, added) =
             (pointer(right).cast_const(), pointer(left).cast_const(), pointer(added).cast_const());
         let (result, workspace, stream) = (pointer(result), pointer(self.workspace), stream.cast());
-        // SAFETY: the caller says so of the addresses; descriptors, factors and the algorithm are copied by the call.
+        // SAFETY: the caller guarantees the addresses; descriptors, factors and the algorithm are copied by the call.
         let status = unsafe {
             let algorithm = &raw const (*room).algo;
             call!(
@@ -164,7 +164,7 @@ impl CublasLt {
         check("cublasLtMatmul", status)
     }
 
-    /// What is multiplied how, and what is computed at the end.
+    /// The operation: compute type, transposes and epilogue.
     fn operation(&self, p: &Product, bias: Option<Address>) -> Result<Descriptor, DriverError> {
         let compute = match p.floats {
             Floats::AsTheyAre => CUBLAS_COMPUTE_32F,
@@ -207,7 +207,7 @@ impl CublasLt {
         Ok(d)
     }
 
-    /// A matrix of rows and columns, as its transpose.
+    /// A row-major matrix, described as its transpose.
     fn layout(&self, p: &Product, m: &Matrix, (rows, columns): (u64, u64)) -> Result<Descriptor, DriverError> {
         let element = match p.dtype {
             DType::F16 => CUDA_R_16F,
@@ -233,7 +233,7 @@ impl CublasLt {
         Ok(d)
     }
 
-    /// What an algorithm may rely on: the workspace, and how these addresses are aligned.
+    /// What an algorithm may assume: the workspace size, and the alignment of these addresses.
     fn preference(&self, addresses: [Address; 4]) -> Result<Descriptor, DriverError> {
         let mut it: Handle = null_mut();
         // SAFETY: the pointer is that of a local variable.
@@ -265,12 +265,12 @@ impl CublasLt {
 
 impl Drop for CublasLt {
     fn drop(&mut self) {
-        // SAFETY: the handle is alive and used for the last time; there is nobody left to tell of an error.
+        // SAFETY: the handle is alive and used for the last time. An error cannot be reported here.
         unsafe { call!(self.api, cublasLtDestroy(self.handle)) };
     }
 }
 
-/// What a descriptor describes.
+/// The kind of a descriptor.
 enum Kind {
     Operation,
     Layout,

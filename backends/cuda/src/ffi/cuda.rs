@@ -38,17 +38,17 @@ functions! {
     }
 }
 
-/// The status of a stream that still has work.
+/// The status of a stream with pending work.
 const NOT_READY: u32 = sys::cudaError_enum::CUDA_ERROR_NOT_READY as u32;
-/// The status of an allocation that found no memory.
+/// The status of an allocation that ran out of memory.
 const OUT_OF_MEMORY: u32 = sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY as u32;
-/// A stream that does not wait for the default one.
+/// A stream that does not synchronize with the default stream.
 const NON_BLOCKING: u32 = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-/// An event that records no time.
+/// An event without timing.
 const NO_TIMING: u32 = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
-/// How long the device may go on after another rank stopped, before it counts as waiting for it.
+/// How long the device may continue after another rank stopped, before it counts as waiting for that rank.
 const GRACE: Duration = Duration::from_secs(5);
-/// Blocks of a launch; a kernel runs further iterations in a loop.
+/// Blocks of a launch; a kernel loops over further iterations.
 const MOST_BLOCKS: i64 = (1 << 31) - 1;
 
 impl Api {
@@ -67,7 +67,7 @@ impl Api {
             return Ok(());
         }
         let mut words: *const c_char = null();
-        // SAFETY: the driver gives a constant string, or none.
+        // SAFETY: the driver returns a constant string or null.
         let words = unsafe {
             call!(self, cuGetErrorString(status, &mut words));
             if words.is_null() { "unknown".into() } else { CStr::from_ptr(words).to_string_lossy().into_owned() }
@@ -94,22 +94,23 @@ impl Driver for CudaDriver {
         on.fill(program)?;
         on.warm(program)?;
         on.record(program)?;
-        // Last: whoever comes to the others is ready.
+        // Set last: a thread that reads it finds the other fields initialized.
         on.exchanges.as_mut().map_or(Ok(()), Exchanges::connect)?;
         Ok(Box::new(on))
     }
 }
 
-/// A program on a GPU. What it holds is given back in the order of the fields' last use.
+/// A program on a GPU. Its resources are released in field order.
 struct GpuProgram {
     api: &'static Api,
     device: c_int,
     context: sys::CUcontext,
-    /// Where it computes.
+    /// The compute stream.
     stream: Arc<Stream>,
-    /// Where it exchanges with other ranks, if it does; null else.
+    /// The stream of exchanges with other ranks; null if there are none.
     exchange_stream: sys::CUstream,
-    /// That all is computed on which the next exchange waits, then the end of each exchange, by its number.
+    /// The event that all work before the next exchange has completed, then the event at the end of each exchange, by its
+    /// number.
     events: Vec<sys::CUevent>,
     memory: Address,
     staging: *mut c_void,
@@ -119,17 +120,17 @@ struct GpuProgram {
     segments: Vec<RecordedSegment>,
     /// Inputs that other programs keep.
     inputs_on_device: Vec<Option<Arc<DeviceAllocation>>>,
-    /// Outputs that it keeps, by their numbers.
+    /// Outputs that it keeps, by output number.
     outputs_on_device: HashMap<usize, Arc<DeviceAllocation>>,
-    /// Where the program exchanges with other ranks.
+    /// The program's exchanges with other ranks.
     exchanges: Option<Exchanges>,
     /// The program's calls of libraries.
     calls: Calls,
-    /// Whether something was put on the device that nobody has waited for.
+    /// Whether work was enqueued that was not yet waited for.
     in_flight: bool,
 }
 
-/// A stream in which a program computes. Who looks how far it is may outlive the program.
+/// The compute stream of a program. A completion handle may outlive the program.
 struct Stream {
     api: &'static Api,
     device: c_int,
@@ -137,9 +138,9 @@ struct Stream {
     handle: sys::CUstream,
 }
 
-// SAFETY: what it holds is only read but for its end, which any thread may bring about.
+// SAFETY: the fields are only read until the drop, which any thread may run.
 unsafe impl Send for Stream {}
-// SAFETY: as above; the driver's streams may be asked by any thread.
+// SAFETY: as above; any thread may query the driver's streams.
 unsafe impl Sync for Stream {}
 
 impl Stream {
@@ -157,7 +158,8 @@ impl Stream {
 
 impl Completion for Stream {
     fn is_complete(&self) -> bool {
-        // SAFETY: the context is retained and the stream is alive. What has failed is through, and whoever waits is told why.
+        // SAFETY: the context is retained and the stream is alive. Failed work counts as completed; the wait reports the
+        // error.
         unsafe {
             call!(self.api, cuCtxSetCurrent(self.context)) != 0
                 || call!(self.api, cuStreamQuery(self.handle)) != NOT_READY
@@ -170,7 +172,7 @@ impl Drop for Stream {
         if self.context.is_null() {
             return;
         }
-        // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
+        // SAFETY: each handle is alive and is used for the last time. An error cannot be reported here.
         unsafe {
             call!(self.api, cuCtxSetCurrent(self.context));
             if !self.handle.is_null() {
@@ -181,24 +183,24 @@ impl Drop for Stream {
     }
 }
 
-/// A value that a program keeps, in memory of its own, which lives as long as anybody who reads it.
+/// A value that a program keeps, in its own allocation, which lives as long as any reader.
 struct DeviceAllocation {
     api: &'static Api,
     device: c_int,
     context: sys::CUcontext,
     at: Address,
     bytes: u64,
-    /// That the last run of its program is through, for those who read it.
+    /// The event that the last run of its program has completed, for readers.
     made: sys::CUevent,
 }
 
-// SAFETY: what it holds is only read but for its end, which any thread may bring about.
+// SAFETY: the fields are only read until the drop, which any thread may run.
 unsafe impl Send for DeviceAllocation {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceAllocation {}
 
 impl DeviceAllocation {
-    /// Takes memory of a device whose context is current.
+    /// Allocates memory of a device whose context is current.
     fn new(api: &'static Api, device: c_int, bytes: u64) -> Result<DeviceAllocation, DriverError> {
         let mut own = DeviceAllocation { api, device, context: null_mut(), at: 0, bytes, made: null_mut() };
         // SAFETY: all pointers are those of fields that outlive the calls.
@@ -222,7 +224,7 @@ impl Drop for DeviceAllocation {
         if self.context.is_null() {
             return;
         }
-        // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
+        // SAFETY: each handle is alive and is used for the last time. An error cannot be reported here.
         unsafe {
             call!(self.api, cuCtxSetCurrent(self.context));
             if !self.made.is_null() {
@@ -236,9 +238,9 @@ impl Drop for DeviceAllocation {
     }
 }
 
-/// What is launched at once.
+/// A unit of launch.
 enum RecordedSegment {
-    /// Steps that were recorded, as a graph.
+    /// Recorded steps, as a graph.
     Recorded(sys::CUgraphExec),
     /// See [`Segment::Exchange`].
     Exchange(usize),
@@ -246,11 +248,11 @@ enum RecordedSegment {
     Await(usize),
 }
 
-// SAFETY: the driver's handles may be used by any thread, one at a time, once its context is current there.
+// SAFETY: any thread may use the driver's handles, one at a time, once its context is current there.
 unsafe impl Send for GpuProgram {}
 
 impl GpuProgram {
-    /// Opens the device of this number and takes memory, if it can run the program.
+    /// Opens the device with this number and allocates memory, if it can run the program.
     fn open(
         api: &'static Api,
         program: &DeviceProgram<'_>,
@@ -327,13 +329,13 @@ impl GpuProgram {
         Ok(on)
     }
 
-    /// Makes the device's context the calling thread's.
+    /// Makes the device's context current on the calling thread.
     fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: the context was retained in `open` and is released in `drop`.
         self.api.check("cuCtxSetCurrent", unsafe { call!(self.api, cuCtxSetCurrent(self.context)) })
     }
 
-    /// Finds what other programs keep, and takes memory for what others find.
+    /// Looks up the values that other programs keep, and allocates those that this program keeps.
     fn share(
         &mut self,
         program: &DeviceProgram<'_>,
@@ -357,13 +359,13 @@ impl GpuProgram {
     fn fill(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
         let api = self.api;
         for (at, bytes) in &program.constants {
-            // SAFETY: `DeviceProgram::check` says that the place lies inside of the memory.
+            // SAFETY: `DeviceProgram::check` verified that the range is inside the memory.
             let status = unsafe { call!(api, cuMemcpyHtoD_v2(self.memory + at, bytes.as_ptr().cast(), bytes.len())) };
             api.check("cuMemcpyHtoD", status)?;
         }
         for kernel in &program.kernels {
             let (mut module, mut function) = (null_mut(), null_mut());
-            // SAFETY: a cubin says how long it is, and a plan's checksum was verified; the driver checks its form.
+            // SAFETY: a cubin contains its length, and the plan's checksum was verified; the driver checks the format.
             api.check("cuModuleLoadData", unsafe {
                 call!(api, cuModuleLoadData(&mut module, kernel.bytes.as_ptr().cast()))
             })?;
@@ -376,15 +378,15 @@ impl GpuProgram {
         Ok(())
     }
 
-    /// Opens the libraries that the program calls, and makes each call once: what a library loads when it is first used cannot
-    /// be recorded.
+    /// Opens the libraries that the program calls, and runs each call once: what a library loads on first use cannot be
+    /// recorded.
     fn warm(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
         self.calls = Calls::open(program, self.memory)?;
         (0..program.calls().count()).try_for_each(|number| self.call(number))?;
         self.wait_for_all()
     }
 
-    /// Waits for what is on the way. What exchanges with ranks that broke on the way would wait for ever.
+    /// Waits for work in flight. Exchanges with ranks that failed during the run would otherwise wait forever.
     fn wait_for_all(&self) -> Result<(), DriverError> {
         let Some(exchanges) = &self.exchanges else {
             // SAFETY: the stream is alive.
@@ -409,7 +411,7 @@ impl GpuProgram {
             let late = exchanges.stopped() && since.get_or_insert_with(Instant::now).elapsed() > GRACE;
             if late || failed.is_err() {
                 exchanges.abort();
-                // SAFETY: as above; nothing holds the streams up any more.
+                // SAFETY: as above; nothing blocks the streams any more.
                 unsafe {
                     call!(self.api, cuStreamSynchronize(self.exchange_stream));
                     call!(self.api, cuStreamSynchronize(self.stream.handle));
@@ -420,19 +422,19 @@ impl GpuProgram {
         }
     }
 
-    /// Has an event come once what is on a stream by now is through.
+    /// Records an event after the work that is on a stream now.
     fn mark(&self, event: sys::CUevent, stream: sys::CUstream) -> Result<(), DriverError> {
         // SAFETY: the event and the stream are alive.
         self.api.check("cuEventRecord", unsafe { call!(self.api, cuEventRecord(event, stream)) })
     }
 
-    /// Has what is put on a stream from now on wait for an event that was marked.
+    /// Makes later work on a stream wait for a recorded event.
     fn await_event(&self, event: sys::CUevent, stream: sys::CUstream) -> Result<(), DriverError> {
         // SAFETY: the event and the stream are alive.
         self.api.check("cuStreamWaitEvent", unsafe { call!(self.api, cuStreamWaitEvent(stream, event, 0)) })
     }
 
-    /// Puts all segments on their streams, behind what makes the values that others keep.
+    /// Enqueues all segments on their streams, after the programs that produce the values kept by others.
     fn enqueue_all(&self) -> Result<(), DriverError> {
         let stream = self.stream.handle;
         self.inputs_on_device.iter().flatten().try_for_each(|value| self.await_event(value.made, stream))?;
@@ -440,12 +442,12 @@ impl GpuProgram {
         self.outputs_on_device.values().try_for_each(|value| self.mark(value.made, stream))
     }
 
-    /// Puts a segment on its stream.
+    /// Enqueues a segment on its stream.
     fn enqueue_segment(&self, segment: &RecordedSegment) -> Result<(), DriverError> {
         let api = self.api;
         let number = match segment {
             RecordedSegment::Recorded(recording) => {
-                // SAFETY: the recording and all that it names are alive.
+                // SAFETY: the recording and everything that it references are alive.
                 return api
                     .check("cuGraphLaunch", unsafe { call!(api, cuGraphLaunch(*recording, self.stream.handle)) });
             }
@@ -464,32 +466,31 @@ impl GpuProgram {
                 return self.copy(rows.from, rows.to, rows.bytes as u64, self.exchange_stream);
             }
             let all = copy_of_rows(&rows);
-            // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`); what is copied how is copied by the
-            // call.
+            // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`); the call copies its parameters.
             api.check("cuMemcpy2DAsync", unsafe { call!(api, cuMemcpy2DAsync_v2(&all, self.exchange_stream)) })
         };
-        // SAFETY: the memory was taken for the program and what it packs; exchanges come one after another on their stream, and
-        // what is computed beside them touches nothing of theirs (`DeviceProgram::segments`).
+        // SAFETY: the memory was allocated for the program and its packing buffers. Exchanges are ordered on their stream,
+        // and concurrent compute work does not access their memory (`DeviceProgram::segments`).
         unsafe { exchanges.enqueue(number, self.memory, self.exchange_stream, &mut local) }?;
         self.mark(self.events[number + 1], self.exchange_stream)
     }
 
-    /// Has bytes copied from a place on the device to another. Both lie inside of memory that lives as long as the program: its
-    /// own (`DeviceProgram::check`, `Exchange::check`), or values of which the loader looked at the sizes.
+    /// Copies bytes between two device addresses. Both ranges are inside memory that lives as long as the program: its own
+    /// (`DeviceProgram::check`, `Exchange::check`), or values whose sizes the loader checked.
     fn copy(&self, from: Address, to: Address, bytes: u64, stream: sys::CUstream) -> Result<(), DriverError> {
-        // SAFETY: the caller says so of the places.
+        // SAFETY: the caller guarantees the addresses.
         let status = unsafe { call!(self.api, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream)) };
         self.api.check("cuMemcpyDtoDAsync", status)
     }
 
-    /// Has elements of 1, 2, 4 or 8 bytes set to a value, `count` of them from a place on that lies inside of the memory.
+    /// Sets `count` elements of 1, 2, 4 or 8 bytes to a value, from an address on. The range is inside the memory.
     fn fill_with(&self, to: Address, element: &[u8], count: usize) -> Result<(), DriverError> {
         let (api, on, words) = (self.api, self.exchange_stream, element.as_chunks::<4>().0);
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: the elements lie inside of the memory. The driver sets 32 bits at most, so where elements have two words that
-        // differ, the first words of all are set, then the second ones, as rows of one word each.
+        // SAFETY: the elements are inside the memory. The driver sets 32 bits at most. Where the two words of an element
+        // differ, the first words of all elements are set, then the second ones, as rows of one word each.
         unsafe {
             match *element {
                 [x] => api.check("cuMemsetD8Async", call!(api, cuMemsetD8Async(to, x, count, on))),
@@ -509,16 +510,16 @@ impl GpuProgram {
         }
     }
 
-    /// Puts a call on the stream.
+    /// Enqueues a call on the stream.
     fn call(&self, number: usize) -> Result<(), DriverError> {
-        // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which the device can read, and so does the
-        // workspace.
+        // SAFETY: the addresses of steps and the workspace are inside the memory (`DeviceProgram::check`), which the device
+        // can read.
         unsafe { self.calls.enqueue(number, self.stream.handle) }
     }
 
-    /// Records the parts that compute, as a graph each.
+    /// Records each compute segment as a graph.
     fn record(&mut self, program: &DeviceProgram<'_>) -> Result<(), DriverError> {
-        // What kernels say is cleared before the first of them.
+        // The status words are cleared before the first kernel.
         let mut clear = Some((program.statuses.0, program.names.len())).filter(|(_, words)| *words > 0);
         for part in program.segments() {
             match part {
@@ -532,7 +533,7 @@ impl GpuProgram {
 
     fn record_segment(&mut self, steps: &[Step], clear: Option<(u64, usize)>) -> Result<(), DriverError> {
         let (api, mut graph, mut recording) = (self.api, null_mut(), null_mut());
-        // SAFETY: the stream is this program's own; between the two calls only the steps are put on it.
+        // SAFETY: the stream belongs to this program; between the two calls only the steps are enqueued on it.
         api.check("cuStreamBeginCapture", unsafe {
             call!(api, cuStreamBeginCapture_v2(self.stream.handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
         })?;
@@ -544,7 +545,7 @@ impl GpuProgram {
             let status = unsafe { call!(api, cuGraphInstantiateWithFlags(&mut recording, graph, 0)) };
             api.check("cuGraphInstantiate", status)
         });
-        // SAFETY: the graph was recorded above, and what was made of it needs it no longer.
+        // SAFETY: the graph was recorded above, and its instance no longer needs it.
         let destroyed = api.check("cuGraphDestroy", unsafe { call!(api, cuGraphDestroy(graph)) });
         if made.is_ok() {
             self.segments.push(RecordedSegment::Recorded(recording));
@@ -552,11 +553,11 @@ impl GpuProgram {
         made.and(destroyed)
     }
 
-    /// Puts steps on the stream, none of which exchanges, behind the clearing of so many words from a place on.
+    /// Enqueues compute steps on the stream, after clearing this many words from an address on.
     fn steps(&mut self, steps: &[Step], clear: Option<(u64, usize)>) -> Result<(), DriverError> {
         let api = self.api;
         if let Some((at, words)) = clear {
-            // SAFETY: the status words lie inside of the memory; places of steps do too (`DeviceProgram::check`).
+            // SAFETY: the status words and the addresses of steps are inside the memory (`DeviceProgram::check`).
             let status = unsafe { call!(api, cuMemsetD32Async(self.memory + at, 0, words, self.stream.handle)) };
             api.check("cuMemsetD32Async", status)?;
         }
@@ -564,7 +565,7 @@ impl GpuProgram {
             match step {
                 Step::Upload { from, to, bytes } => {
                     let host = self.staging.cast::<u8>().wrapping_add(*from as usize);
-                    // SAFETY: both places lie inside of their memory, which lives as long as the recording.
+                    // SAFETY: both ranges are inside their memory, which lives as long as the recording.
                     let status = unsafe {
                         call!(
                             api,
@@ -604,7 +605,8 @@ impl GpuProgram {
                     let mut params: [*mut c_void; 3] =
                         [table.as_mut_ptr().cast(), (&raw mut end).cast(), (&raw mut word).cast()];
                     let grid = (*blocks).clamp(1, MOST_BLOCKS) as c_uint;
-                    // SAFETY: the parameters are those of every kernel (`ENTRY` in prelude.cuh), copied by the call.
+                    // SAFETY: the parameters match the signature of every kernel (`ENTRY` in prelude.cuh); the call copies
+                    // them.
                     let done = unsafe {
                         call!(
                             api,
@@ -638,10 +640,10 @@ impl LoadedProgram for GpuProgram {
 
     fn staging(&mut self) -> &mut [u8] {
         if self.in_flight {
-            // Whoever asks for results before they are there is told of errors when waiting for them.
+            // A caller that asks for results early gets the error when it waits for them.
             let _ = self.wait_for_all();
         }
-        // SAFETY: the driver gave so many bytes, which nothing else writes while nothing is on the way.
+        // SAFETY: the driver allocated this many bytes, which nothing else writes while no work is in flight.
         unsafe { std::slice::from_raw_parts_mut(self.staging.cast(), self.staging_bytes) }
     }
 
@@ -649,7 +651,7 @@ impl LoadedProgram for GpuProgram {
         self.wait()?;
         self.enter()?;
         self.in_flight = true;
-        // What is on the way ends before the memory is anybody else's, whatever came of the rest.
+        // Work in flight ends before the memory is reused, whether or not the other steps succeeded.
         self.enqueue_all().inspect_err(|_| drop(self.wait()))
     }
 
@@ -663,7 +665,7 @@ impl LoadedProgram for GpuProgram {
         result
     }
 
-    /// An exchange that ranks broke is given up by whoever waits for it.
+    /// The wait abandons an exchange that another rank aborted.
     fn completion(&self) -> Option<Arc<dyn Completion>> {
         self.exchanges.is_none().then(|| Arc::clone(&self.stream) as Arc<dyn Completion>)
     }
@@ -675,9 +677,9 @@ impl Drop for GpuProgram {
             return;
         }
         let api = self.api;
-        // What is on the way may wait for ranks that are gone.
+        // Work in flight may wait for ranks that are gone.
         let _ = self.wait();
-        // SAFETY: each handle is alive and is used for the last time; there is nobody left to tell of an error.
+        // SAFETY: each handle is alive and is used for the last time. An error cannot be reported here.
         unsafe {
             call!(api, cuCtxSetCurrent(self.context));
             for stream in [self.exchange_stream, self.stream.handle] {
@@ -712,7 +714,7 @@ impl Drop for GpuProgram {
     }
 }
 
-/// The arguments of a copy of rows from one place on the device to another.
+/// The arguments of a copy of rows between two device addresses.
 fn copy_of_rows(rows: &Rows) -> sys::CUDA_MEMCPY2D {
     sys::CUDA_MEMCPY2D {
         srcXInBytes: 0,
@@ -734,7 +736,7 @@ fn copy_of_rows(rows: &Rows) -> sys::CUDA_MEMCPY2D {
     }
 }
 
-/// Whether a device runs kernels for an architecture: those of its own generation that are not newer.
+/// Whether a device runs kernels for an architecture: same generation, and not newer than the device.
 fn runs(isa: &str, major: c_int, minor: c_int) -> bool {
     let number: Option<c_int> = isa.split('+').next().and_then(|n| n.strip_prefix("sm_")).and_then(|n| n.parse().ok());
     number.is_some_and(|n| n / 10 == major && n % 10 <= minor)

@@ -1,8 +1,8 @@
 //! cuDNN, loaded when it is needed.
 //!
-//! A convolution and what follows it is a graph of operations to the library, in descriptors that are made, filled and then
-//! finalized. Its heuristics name configurations of engines for a graph, the best first; the first one that computes as we do
-//! and is content with our workspace becomes a plan, which is executed with the addresses of its tensors.
+//! The library represents a convolution and its epilogue as a graph of operations, in descriptors that are created, filled
+//! and finalized. Its heuristics list engine configurations for a graph, best first. The first one with our numerics that
+//! fits our workspace becomes a plan, which is executed with the addresses of its tensors.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
@@ -29,7 +29,7 @@ use crate::program::WORKSPACE;
 
 /// Names of the library.
 const NAMES: &[&str] = &["libcudnn.so.9"];
-/// The first version of the library that is known to work so.
+/// The oldest version of the library that is known to work.
 const VERSION: usize = 9_00_00;
 
 functions! {
@@ -41,9 +41,9 @@ functions! {
     }
 }
 
-/// More notes than an engine has.
+/// An upper bound on the notes of an engine.
 const NOTES: usize = 32;
-/// What the library takes the alignment of a tensor to be, at most.
+/// The largest alignment of a tensor that the library considers.
 const MOST_ALIGNED: Address = 16;
 
 impl Api {
@@ -65,7 +65,7 @@ impl Api {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the library has a constant string for every number.
+        // SAFETY: the library returns a constant string for every status.
         let words = unsafe {
             let words = call!(self, cudnnGetErrorString(status));
             if words.is_null() { "unknown".into() } else { CStr::from_ptr(words).to_string_lossy().into_owned() }
@@ -74,7 +74,7 @@ impl Api {
     }
 }
 
-/// The library with what it may write to while it computes.
+/// The library handle and the workspace that it may write to during a computation.
 pub struct Cudnn {
     api: &'static Api,
     handle: Handle,
@@ -84,7 +84,7 @@ pub struct Cudnn {
 // SAFETY: the library's handle may be used by any thread, one at a time.
 unsafe impl Send for Cudnn {}
 
-/// A convolution on its way: a plan of the library, its addresses, and what both were made of.
+/// A planned convolution: a plan of the library, its addresses, and the descriptors of both.
 pub struct ConvolutionPlan {
     plan: Descriptor,
     pack: Descriptor,
@@ -95,7 +95,7 @@ pub struct ConvolutionPlan {
 unsafe impl Send for ConvolutionPlan {}
 
 impl Cudnn {
-    /// The library, for the calling thread's context; [`WORKSPACE`] bytes from `workspace` on are its own.
+    /// Opens the library for the calling thread's context. [`WORKSPACE`] bytes from `workspace` on are reserved for it.
     ///
     /// # Errors
     /// When the machine does not have it, it is too old, or it does not start.
@@ -110,7 +110,7 @@ impl Cudnn {
     /// Plans a convolution; `args` are addresses as [`Convolution`] has them.
     ///
     /// # Errors
-    /// When the library does not take it.
+    /// When the library rejects it.
     pub fn plan(&self, c: &Convolution, args: &[Address]) -> Result<ConvolutionPlan, DriverError> {
         let mut parts = Graph { api: self.api, c, args, ids: Vec::new(), made: Vec::new() };
         let operations = parts.operations()?;
@@ -165,7 +165,7 @@ impl Cudnn {
         Descriptor::new(self.api, kind)
     }
 
-    /// What heuristics found.
+    /// The configurations that the heuristics return.
     fn configurations(&self, heuristics: &Descriptor) -> Result<Vec<Descriptor>, DriverError> {
         let count = heuristics.get::<Handle>(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [])?;
         let all =
@@ -175,14 +175,15 @@ impl Cudnn {
         Ok(all.into_iter().take(count).collect())
     }
 
-    /// Whether the engine of a configuration multiplies and adds up as was asked for, and in the same way in every run.
+    /// Whether the engine of a configuration has the requested numerics and is deterministic.
     fn computes_so(&self, c: &Convolution, configuration: &Descriptor) -> Result<bool, DriverError> {
         let engine = self.descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
         configuration.get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.it])?;
         let mut notes: [c_int; NOTES] = [0; NOTES];
         let count = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, &mut notes)?;
         let tensor_cores = c.dtype != DType::F32 || c.floats == Floats::Tf32;
-        // The other notes are operands or sums of fewer bits, transforms that round (FFT, Winograd), and sums in any order.
+        // The other notes mean reduced-precision operands or sums, transforms that round (FFT, Winograd), or sums in any
+        // order.
         let plain = |note: &c_int| {
             *note == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP as c_int
                 || (*note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE as c_int && tensor_cores)
@@ -190,7 +191,7 @@ impl Cudnn {
         Ok(notes[..count.min(NOTES)].iter().all(plain))
     }
 
-    /// The plan of a configuration, and bytes of the workspace that it needs.
+    /// The plan of a configuration, and the workspace bytes that it needs.
     fn made_of(&self, configuration: &Descriptor) -> Result<(Descriptor, u64), DriverError> {
         let plan = self.descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &[self.handle])?;
@@ -201,19 +202,19 @@ impl Cudnn {
         Ok((plan, bytes[0].unsigned_abs()))
     }
 
-    /// Puts a convolution on a stream.
+    /// Enqueues a convolution on a stream.
     ///
     /// # Errors
-    /// When the library does not take it.
+    /// When the library rejects it.
     ///
     /// # Safety
-    /// What the convolution spans from each address on, and the workspace, is the device's memory, and that of the result and the
-    /// workspace is nobody else's until the stream is through.
+    /// The ranges that the convolution accesses from each address on, and the workspace, are device memory. Nothing else
+    /// uses the result and the workspace until the stream completes.
     pub unsafe fn convolve(&self, planned: &ConvolutionPlan, stream: Stream) -> Result<(), DriverError> {
         let api = self.api;
         // SAFETY: the handle and the stream are alive.
         api.check("cudnnSetStream", unsafe { call!(api, cudnnSetStream(self.handle.cast(), stream.cast())) })?;
-        // SAFETY: plan and addresses are finalized and alive; the caller says so of the memory.
+        // SAFETY: plan and addresses are finalized and alive; the caller guarantees the memory.
         let status = unsafe { call!(api, cudnnBackendExecute(self.handle.cast(), planned.plan.it, planned.pack.it)) };
         api.check("cudnnBackendExecute", status)
     }
@@ -221,24 +222,24 @@ impl Cudnn {
 
 impl Drop for Cudnn {
     fn drop(&mut self) {
-        // SAFETY: the handle is alive and used for the last time; there is nobody left to tell of an error.
+        // SAFETY: the handle is alive and used for the last time. An error cannot be reported here.
         unsafe { call!(self.api, cudnnDestroy(self.handle.cast())) };
     }
 }
 
-/// The graph of a convolution while it is made.
+/// The graph of a convolution under construction.
 struct Graph<'a> {
     api: &'static Api,
     c: &'a Convolution,
     args: &'a [Address],
-    /// Numbers of the tensors that lie at addresses, in their order.
+    /// Numbers of the tensors that have addresses, in order.
     ids: Vec<i64>,
-    /// All descriptors; operations know the others by their addresses.
+    /// All descriptors; operations reference the others by address.
     made: Vec<Descriptor>,
 }
 
 impl Graph<'_> {
-    /// The convolution, then a tensor that is added, a line that is added, an activation.
+    /// The convolution, then optionally a residual tensor, a bias and an activation.
     fn operations(&mut self) -> Result<Vec<Handle>, DriverError> {
         let c = self.c;
         let missing =
@@ -266,7 +267,7 @@ impl Graph<'_> {
         };
         let fused = bias.is_some() || added.is_some() || activation.is_some();
         let mut last = if fused { self.tensor(result, false)? } else { y };
-        // Sums are multiplied by a number where nothing follows, else where they are added.
+        // The scale factor applies to the convolution if nothing follows, else to the addition.
         let scale = if added.is_some() { 1.0 } else { c.scale };
         let mut operations = vec![self.forward(x, filters, last, scale)?];
         if let (Some(added), Some(more)) = (added, c.added) {
@@ -286,8 +287,8 @@ impl Graph<'_> {
         Ok(operations)
     }
 
-    /// A tensor of images with channels last, `[samples, channels, height, width]`: one of the arguments, or one that is in no
-    /// memory and is not rounded.
+    /// A tensor of images with channels last, `[samples, channels, height, width]`: an argument, or a virtual tensor that is
+    /// not stored and not rounded.
     fn tensor(&mut self, dims: [u64; 4], argument: bool) -> Result<Handle, DriverError> {
         let [_, channels, height, width] = dims;
         let strides = [height * width * channels, 1, width * channels, channels];
@@ -343,7 +344,7 @@ impl Graph<'_> {
         self.keep(d)
     }
 
-    /// An operation on single elements, of one operand or two.
+    /// An elementwise operation of one operand or two.
     fn pointwise(
         &mut self,
         mode: sys::cudnnPointwiseMode_t,
@@ -393,21 +394,21 @@ impl Descriptor {
         Ok(Descriptor { api, it })
     }
 
-    /// Sets an attribute; `T` is what the library's type of it stands for.
+    /// Sets an attribute; `T` is the Rust type of the library's attribute type.
     fn set<T>(
         &self,
         name: sys::cudnnBackendAttributeName_t,
         kind: sys::cudnnBackendAttributeType_t,
         values: &[T],
     ) -> Result<(), DriverError> {
-        // SAFETY: there are so many values, which are copied.
+        // SAFETY: the array has this many values, which are copied.
         let status = unsafe {
             call!(self.api, cudnnBackendSetAttribute(self.it, name, kind, values.len() as i64, values.as_ptr().cast()))
         };
         self.api.check("cudnnBackendSetAttribute", status)
     }
 
-    /// How many values an attribute has; those that there is room for are written.
+    /// The number of values of an attribute; as many as fit are written.
     fn get<T>(
         &self,
         name: sys::cudnnBackendAttributeName_t,
@@ -416,7 +417,7 @@ impl Descriptor {
     ) -> Result<usize, DriverError> {
         let mut count = 0;
         let to: *mut c_void = if room.is_empty() { null_mut() } else { room.as_mut_ptr().cast() };
-        // SAFETY: there is room for so many values.
+        // SAFETY: the array has room for this many values.
         let status = unsafe {
             call!(self.api, cudnnBackendGetAttribute(self.it, name, kind, room.len() as i64, &mut count, to))
         };

@@ -1,4 +1,4 @@
-//! The GPU that the CPU emulates.
+//! The GPU emulated on the CPU.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,13 +16,13 @@ use super::nccl::{self, Exchanges, LocalWork};
 use crate::driver::{DeviceValue, Driver, DriverError, LoadedProgram};
 use crate::program::{DeviceProgram, Exchange, Step};
 
-/// The GPU that the CPU emulates; each program has one of its own, whatever the number. Calls of cuBLASLt and cuDNN are
-/// computed by the libraries that `$OF_CUBLASLT` and `$OF_CUDNN` name, whose memory is then the host's. Ranks exchange through
-/// the memory of the host, or with the library that `$OF_NCCL` names, if it does.
+/// The GPU emulated on the CPU. Each program has its own, whatever the device number. Calls of cuBLASLt and cuDNN run in the
+/// libraries that `$OF_CUBLASLT` and `$OF_CUDNN` name, on host memory. Ranks exchange through host memory, or through the
+/// library that `$OF_NCCL` names.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EmulatedDriver;
 
-/// A kernel of the emulated GPU, which is one for a CPU.
+/// A kernel of the emulated GPU, which is compiled for the CPU.
 type KernelFn = unsafe extern "C" fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32;
 
 impl Driver for EmulatedDriver {
@@ -77,16 +77,16 @@ impl Driver for EmulatedDriver {
     }
 }
 
-/// A share in a transfer, and where its parts before and after lie.
+/// A share in a transfer, and the addresses of its parts before and after.
 type Placed = (RankTransfer, Range<usize>, Range<usize>);
 
 /// How ranks exchange.
 enum Exchanger {
     /// Nothing.
     Not,
-    /// Through the memory of the host: the shares of each step that exchanges.
+    /// Through host memory: the shares of each exchange step.
     InMemory(Vec<Vec<Placed>>),
-    /// With a library.
+    /// Through a library.
     ByLibrary(Exchanges),
 }
 
@@ -115,7 +115,7 @@ impl Exchanger {
         Ok(if steps.is_empty() { Exchanger::Not } else { Exchanger::InMemory(steps) })
     }
 
-    /// Bytes of memory behind the program's.
+    /// Bytes of memory after the program's.
     fn staging(&self) -> u64 {
         match self {
             Exchanger::ByLibrary(exchanges) => exchanges.staging(),
@@ -123,13 +123,13 @@ impl Exchanger {
         }
     }
 
-    /// Runs a step, by its number among those that exchange.
+    /// Runs an exchange step, by its number.
     fn run(&self, step: usize, memory: &mut [u8]) -> Result<(), DriverError> {
         match self {
             Exchanger::Not => Ok(()),
             Exchanger::InMemory(steps) => {
                 for (share, from, to) in &steps[step] {
-                    // The two lie apart, one before the other.
+                    // The two ranges do not overlap; one precedes the other.
                     let overlap = || DriverError::Call { call: "a transfer", words: "its parts overlap".into() };
                     let (mine, target) = if from.end <= to.start {
                         let (low, high) = memory.split_at_mut(to.start);
@@ -148,7 +148,7 @@ impl Exchanger {
                     let rows = match what {
                         LocalWork::Copy(rows) => rows,
                         LocalWork::Fill { to, element, count } => {
-                            // SAFETY: what is filled is the part of a share, which fits the memory (`Exchange::check`).
+                            // SAFETY: the filled range is the part of a share, which fits the memory (`Exchange::check`).
                             let all = unsafe { from_raw_parts_mut(to as *mut u8, element.len() * count) };
                             all.chunks_exact_mut(element.len()).for_each(|x| x.copy_from_slice(element));
                             return Ok(());
@@ -157,21 +157,21 @@ impl Exchanger {
                     for row in 0..rows.count {
                         let (from, to) =
                             (rows.from as usize + row * rows.pitch.0, rows.to as usize + row * rows.pitch.1);
-                        // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`); moves go from one part
-                        // of it to another.
+                        // SAFETY: rows are those of a share, which fits the memory (`Exchange::check`); moves copy from one
+                        // part of it to another.
                         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, rows.bytes) };
                     }
                     Ok(())
                 };
-                // SAFETY: the memory is the program's and the staging behind it, which nothing else uses meanwhile; the library
-                // was named as one for the host's memory.
+                // SAFETY: the memory is the program's and the staging after it, which nothing else uses concurrently; the
+                // library was configured for host memory.
                 unsafe { exchanges.enqueue(step, base as u64, std::ptr::null_mut(), &mut local) }
             }
         }
     }
 }
 
-/// A value that a program keeps. Programs that read it run when it is not written.
+/// A value that a program keeps. Its readers never run while it is written.
 struct EmulatedValue(Mutex<Vec<u8>>);
 
 impl EmulatedValue {
@@ -187,9 +187,9 @@ impl DeviceValue for EmulatedValue {
 }
 
 struct Emulated {
-    /// Inputs that others keep.
+    /// Inputs that other programs keep.
     inputs_on_device: Vec<Option<Arc<EmulatedValue>>>,
-    /// Outputs that it keeps, by their numbers.
+    /// Outputs that it keeps, by output number.
     outputs_on_device: HashMap<usize, Arc<EmulatedValue>>,
     calls: Calls,
     exchanger: Exchanger,
@@ -197,7 +197,7 @@ struct Emulated {
     staging: AlignedBytes,
     scratch: AlignedBytes,
     steps: Vec<Step>,
-    /// KernelCode and the place of its entry point.
+    /// Kernel code and the offset of its entry point.
     kernels: Vec<(Arc<Mmap>, usize)>,
 }
 
@@ -239,15 +239,15 @@ impl LoadedProgram for Emulated {
                     let number = exchanges.next().unwrap_or(0);
                     self.exchanger.run(number, &mut self.memory)?;
                 }
-                // SAFETY: places of steps lie inside of the memory (`DeviceProgram::check`), which nothing else uses meanwhile, and
-                // so does the workspace; the library was named as one for the host's memory.
+                // SAFETY: the addresses of steps and the workspace are inside the memory (`DeviceProgram::check`), which
+                // nothing else uses concurrently; the library was configured for host memory.
                 Step::Call { number, .. } => unsafe { self.calls.enqueue(*number, std::ptr::null_mut())? },
                 Step::Launch { kernel, args, blocks, status } => {
                     let (code, entry) = &self.kernels[*kernel];
                     let base = self.memory.as_mut_ptr();
                     let table: Vec<*mut u8> = args.iter().map(|a| base.wrapping_add(a.at as usize)).collect();
-                    // SAFETY: the code is executable and was compiled for this signature; its arguments lie in memory
-                    // that is alive and that nothing else uses meanwhile; scratch is as large as such kernels need.
+                    // SAFETY: the code is executable and was compiled for this signature; its arguments are in memory that
+                    // is alive and that nothing else uses concurrently; scratch has the size that such kernels need.
                     let word = unsafe {
                         let kernel: KernelFn = std::mem::transmute(code.as_ptr().add(*entry));
                         kernel(table.as_ptr(), 0, *blocks, self.scratch.as_mut_ptr())

@@ -1,4 +1,5 @@
-//! Everything unsafe: CUDA's driver, cuBLASLt, cuDNN and NCCL, loaded when they are needed, and machine code of the emulated GPU.
+//! All unsafe code: bindings of CUDA's driver, cuBLASLt, cuDNN and NCCL, loaded on demand, and machine code of the emulated
+//! GPU.
 
 mod calls;
 mod cublaslt;
@@ -14,7 +15,7 @@ pub use emulated::EmulatedDriver;
 
 /// An address on the device.
 type Address = u64;
-/// A handle of a library that only the library looks into.
+/// An opaque handle of a library.
 type Handle = *mut c_void;
 /// A stream of the driver.
 type Stream = of_cuda_sys::driver::CUstream;

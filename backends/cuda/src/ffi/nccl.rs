@@ -1,4 +1,4 @@
-//! NCCL, loaded when it is needed: the share of a rank in transfers, as calls between recorded parts of a program.
+//! NCCL, loaded on demand: the share of a rank in transfers, as calls between recorded parts of a program.
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -19,7 +19,7 @@ use crate::driver::DriverError;
 use crate::program::{DeviceProgram, Exchange, Step};
 
 const NAMES: &[&str] = &["libnccl.so.2"];
-/// Names another file than those where it is looked for.
+/// Overrides the library file.
 const VARIABLE: &str = "OF_NCCL";
 /// Packed elements start at multiples of this many bytes.
 const ALIGN: u64 = 256;
@@ -32,11 +32,11 @@ functions! {
     }
 }
 
-/// The library's number of an element type that it combines.
+/// The library's element type for reductions.
 fn number(dtype: ElementType) -> Option<sys::ncclDataType_t> {
     Some(match dtype {
         ElementType::I8 => ncclInt8,
-        // Truth values are 0 and 1; only the largest and the smallest are taken of them.
+        // Truth values are 0 and 1; only minimum and maximum of them are computed.
         ElementType::Ui8 | ElementType::I1 => ncclUint8,
         ElementType::I32 => ncclInt32,
         ElementType::Ui32 => ncclUint32,
@@ -50,12 +50,12 @@ fn number(dtype: ElementType) -> Option<sys::ncclDataType_t> {
     })
 }
 
-/// Whether the library combines elements of a type.
+/// Whether the library reduces elements of a type.
 pub fn combines(dtype: ElementType) -> bool {
     number(dtype).is_some()
 }
 
-/// The library's number of how values combine.
+/// The library's reduction operator.
 fn operation(kind: LayoutKind) -> sys::ncclRedOp_t {
     match kind {
         LayoutKind::Prod => ncclProd,
@@ -86,30 +86,30 @@ fn check(call: &'static str, status: u32) -> Result<(), DriverError> {
     Err(DriverError::Call { call, words: format!("{words} ({status}); NCCL_DEBUG=WARN says more") })
 }
 
-/// The bytes of the number that ranks find each other by.
+/// The bytes of the unique id by which ranks connect.
 fn bytes_of(unique: &sys::ncclUniqueId) -> [u8; 128] {
     unique.internal.map(|byte| byte as u8)
 }
 
-/// Whether a library is named for GPUs that the CPU emulates.
+/// Whether a library is configured for emulated GPUs.
 pub fn is_named() -> bool {
     from_variable(VARIABLE).is_some()
 }
 
-/// Ranks that the library connects.
+/// A communicator.
 struct Communicator {
     api: &'static Api,
-    /// Null once it was aborted.
+    /// Null after an abort.
     handle: AtomicPtr<sys::ncclComm>,
-    /// What it is known by stays alive as long as it does.
+    /// The key of a communicator, kept alive as long as the communicator.
     _transport: Arc<dyn Transport>,
 }
 
-/// A rank, of which transport, and whom it is connected with.
+/// The rank, its transport, and the ranks that it is connected with.
 type Key = (usize, u32, Vec<u32>);
 
 impl Communicator {
-    /// That of a rank and others, to which all of them come at the number of a transfer. The programs of a rank share it.
+    /// The communicator of a rank and others, who rendezvous at the number of a transfer. The programs of a rank share it.
     fn of(rank_context: &RankContext, share: &Collective, id: u32) -> Result<Arc<Communicator>, DriverError> {
         static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Communicator>>>> = OnceLock::new();
         let known = || KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +122,7 @@ impl Communicator {
             // SAFETY: the pointer is that of a local variable.
             check("ncclGetUniqueId", unsafe { call!(api, ncclGetUniqueId(&mut unique)) })?;
         }
-        // Once all are here, nothing is left to fail before they come to the library.
+        // After the rendezvous nothing can fail before all ranks enter the library.
         let got = rank_context.gather(id, &share.ranks, &bytes_of(&unique))?;
         let first = got.first().and_then(|bytes| bytes[..].try_into().ok());
         let first: [u8; 128] = first.ok_or(DriverError::Stopped)?;
@@ -147,7 +147,7 @@ impl Communicator {
         Ok(handle)
     }
 
-    /// Whether something failed since it was last called.
+    /// Whether an error occurred since the last call.
     fn failed(&self) -> Result<(), DriverError> {
         let mut status = 0u32;
         // SAFETY: the handle is alive, and the pointer is that of a local variable.
@@ -157,11 +157,11 @@ impl Communicator {
         if status == sys::ncclResult_t::ncclInProgress as u32 { Ok(()) } else { check("NCCL", status) }
     }
 
-    /// Endpoints what the device waits for.
+    /// Aborts the operations that the device waits for.
     fn abort(&self) {
         let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
-            // SAFETY: the handle is alive and used for the last time; there is nobody left to tell of an error.
+            // SAFETY: the handle is alive and used for the last time. An error cannot be reported here.
             unsafe { call!(self.api, ncclCommAbort(handle)) };
         }
     }
@@ -177,14 +177,14 @@ impl Drop for Communicator {
     }
 }
 
-/// A rank's share in a transfer, with places in the device's memory.
+/// A rank's share in a transfer, with offsets in the device's memory.
 struct Share {
     id: u32,
     collective: Collective,
     element: u64,
-    /// The library's type, and how many of it an element is.
+    /// The library's type, and how many of these form an element.
     dtype: (sys::ncclDataType_t, usize),
-    /// What the part after is filled with, and how many times.
+    /// The fill value of the part after, and the element count.
     fill: Option<(Vec<u8>, usize)>,
     from: Address,
     to: Address,
@@ -192,51 +192,51 @@ struct Share {
     communicator: Option<Arc<Communicator>>,
 }
 
-/// Bytes that are copied on the device: rows of as many, which lie apart.
+/// Bytes that are copied on the device: rows of equal size with strides.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    /// The first row, from where and to where.
+    /// Source and destination offset of the first row.
     pub from: Address,
     /// See `from`.
     pub to: Address,
     /// Bytes of a row.
     pub bytes: usize,
-    /// How many.
+    /// Number of rows.
     pub count: usize,
-    /// Bytes from one row to the next, there and here.
+    /// Bytes from one row to the next, in source and destination.
     pub pitch: (usize, usize),
 }
 
-/// What is done on the device itself.
+/// An operation on the device itself.
 #[derive(Clone, Copy, Debug)]
 pub enum LocalWork<'a> {
-    /// Bytes are copied.
+    /// A copy of bytes.
     Copy(Rows),
-    /// Elements of 1, 2, 4 or 8 bytes, one behind the other, get a value.
+    /// A fill of contiguous elements of 1, 2, 4 or 8 bytes with a value.
     Fill {
-        /// The first of them.
+        /// Offset of the first element.
         to: Address,
         /// Bytes of the value.
         element: &'a [u8],
-        /// How many.
+        /// Number of elements.
         count: usize,
     },
 }
 
-/// What a program exchanges with other ranks.
+/// The exchanges of a program with other ranks.
 pub struct Exchanges {
     rank_context: RankContext,
-    /// For each step that exchanges, its shares.
+    /// For each exchange step, its shares.
     steps: Vec<Vec<Share>>,
-    /// Bytes to pack into, behind the program's memory.
+    /// Bytes of packing buffers, after the program's memory.
     staging: u64,
 }
 
 impl Exchanges {
-    /// Those of a program; nothing where it has none.
+    /// The exchanges of a program, or `None` if it has none.
     ///
     /// # Errors
-    /// When it has some that are not those of the rank at its rank context.
+    /// When the shares do not match the rank context.
     pub fn of(
         program: &DeviceProgram<'_>,
         rank_context: Option<&RankContext>,
@@ -249,7 +249,7 @@ impl Exchanges {
         let mut out = Exchanges { rank_context: rank_context.clone(), steps: Vec::new(), staging: 0 };
         for step in &program.steps {
             let Step::Exchange(together) = step else { continue };
-            // Steps come one after another, so they share the memory that they pack into.
+            // Steps run one after another, so they share the packing buffer.
             let mut staging = base;
             let shares = together.iter().map(|e| Share::of(e, rank_context, &mut staging)).collect::<Result<_, _>>()?;
             out.staging = out.staging.max(staging - program.memory);
@@ -258,19 +258,19 @@ impl Exchanges {
         Ok(Some(out))
     }
 
-    /// Bytes of memory that it needs behind the program's.
+    /// Bytes of memory that it needs after the program's.
     pub fn staging(&self) -> u64 {
         self.staging
     }
 
-    /// Two ranks of which one would need the other's device, if there are only so many.
+    /// Two ranks that would share a device, if there are only this many devices.
     pub fn share_a_device(&self, devices: u32) -> Option<(u32, u32)> {
         let all = self.steps.iter().flatten().map(|share| &share.collective.ranks);
         let pairs = all.flat_map(|ranks| ranks.iter().flat_map(|a| ranks.iter().map(move |b| (*a, *b))));
         pairs.into_iter().find(|(a, b)| a < b && a % devices == b % devices)
     }
 
-    /// Connects the ranks. All come here, and to each connection in the order of the transfers.
+    /// Connects the ranks. All ranks call this, and create the connections in the order of the transfers.
     ///
     /// # Errors
     /// When the machine does not have the library, it fails, or a rank stopped.
@@ -281,14 +281,14 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Puts the shares of a step on a stream, by its number among those that exchange. `memory` is where the program's lies.
+    /// Enqueues the shares of an exchange step on a stream, by its number. `memory` is the address of the program's memory.
     ///
     /// # Errors
     /// When the library fails, or a rank stopped.
     ///
     /// # Safety
-    /// `memory` is the device's, as large as the program's and [`Exchanges::staging`] together, and nobody else's until the
-    /// stream is through.
+    /// `memory` is on the device and has the size of the program's memory and [`Exchanges::staging`] together. Nothing else
+    /// uses it until the stream completes.
     pub unsafe fn enqueue(
         &self,
         step: usize,
@@ -301,8 +301,8 @@ impl Exchanges {
             let same = |other: &&Share| other.collective.ranks == first.collective.ranks;
             let mut count = rest.iter().take_while(same).count();
             if first.communicator.is_some() {
-                // Whoever is here comes to the library: so no rank waits there for one that stopped. As many go together as
-                // do on all ranks.
+                // Every rank that passes this point enters the library, so no rank waits there for one that stopped. The
+                // same number of shares form a group on all ranks.
                 let own = (count as u64).to_le_bytes();
                 for other in self.rank_context.gather(first.id, &first.collective.ranks, &own)? {
                     let other = other[..].try_into().map_or(1, u64::from_le_bytes);
@@ -324,9 +324,9 @@ impl Exchanges {
                 let (api, handle) = (communicator.api, communicator.handle()?);
                 // SAFETY: takes nothing.
                 check("ncclGroupStart", unsafe { call!(api, ncclGroupStart()) })?;
-                // SAFETY: the caller says so of the memory.
+                // SAFETY: the caller guarantees the memory.
                 let made = now.iter().try_for_each(|share| unsafe { share.call(api, memory, handle, stream) });
-                // SAFETY: as above; a group that was begun is ended whatever came of it.
+                // SAFETY: as above; an open group is closed whether or not a call failed.
                 made.and(check("ncclGroupEnd", unsafe { call!(api, ncclGroupEnd()) }))?;
             }
             for share in now {
@@ -342,15 +342,15 @@ impl Exchanges {
         self.rank_context.transport.stopped()
     }
 
-    /// Whether the library failed on the way.
+    /// Whether the library failed during the run.
     ///
     /// # Errors
-    /// How.
+    /// The library's error.
     pub fn failed(&self) -> Result<(), DriverError> {
         self.communicators().try_for_each(|c| c.failed())
     }
 
-    /// Endpoints what devices wait for: ranks are not connected any more.
+    /// Aborts the operations that devices wait for and disconnects the ranks.
     pub fn abort(&self) {
         self.communicators().for_each(|c| c.abort());
     }
@@ -367,7 +367,7 @@ impl Share {
         exchange.check(rank_context).map_err(wrong)?;
         let collective = Collective::of(&meeting.transfer, &rank_context.mesh, rank_context.rank).map_err(wrong)?;
         let element = u64::from(dtype.bits() / 8);
-        // What is only moved is bytes.
+        // Data that is only moved has the type of bytes.
         let as_bytes = (ncclUint8, element as usize);
         let dtype = match collective.combines {
             Some(_) => (number(dtype).ok_or_else(|| wrong(format!("it does not combine {dtype}")))?, 1),
@@ -396,7 +396,7 @@ impl Share {
         memory + base + at as u64 * self.element
     }
 
-    /// Copies as `moves` say: the innermost step as rows, those around it one by one.
+    /// Copies as `moves` say: the innermost dimension as rows, the outer ones in a loop.
     fn moves(
         &self,
         moves: &[StridedCopy],
@@ -424,7 +424,7 @@ impl Share {
         Ok(())
     }
 
-    /// Makes the calls.
+    /// Issues the calls.
     ///
     /// # Safety
     /// As [`Exchanges::put`].
@@ -435,8 +435,8 @@ impl Share {
         let (dtype, times) = self.dtype;
         let how = self.collective.combines.map_or(ncclSum, operation);
         for call in &self.collective.calls {
-            // SAFETY: places and counts are those of a share that fits its memory (`Exchange::check`); the caller says so of the
-            // memory, and the communicator and the stream are alive.
+            // SAFETY: offsets and counts are those of a share that fits its memory (`Exchange::check`); the caller
+            // guarantees the memory, and the communicator and the stream are alive.
             unsafe {
                 match *call {
                     CollectiveCall::AllReduce { from, to, count } => {

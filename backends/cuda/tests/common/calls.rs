@@ -1,4 +1,4 @@
-//! Functions whose steps are calls of libraries.
+//! Functions whose steps are library calls.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ pub fn inputs(g: &Graph, r: &mut Rng) -> Vec<Value> {
     g.args().iter().copied().map(of).collect()
 }
 
-/// The plan inside of what the compiler makes of a function.
+/// The nested plan in the compiler's payload for a function.
 pub fn inside(f: &Func, arch: &str) -> PlanFile {
     PlanFile::from_bytes(&Cuda::new(arch, cache()).unwrap().compile(f).unwrap()).unwrap()
 }
 
-/// The calls of libraries in a plan.
+/// The library calls in a plan.
 pub fn calls(plan: &PlanFile) -> Vec<Call> {
     let call = |t: &of_plan::Task| match &t.exec {
         Some(Exec::Backend(e)) => Some(Call::read(Library::by_name(&e.backend)?, plan.payload(e).unwrap()).unwrap()),
@@ -37,7 +37,7 @@ pub fn calls(plan: &PlanFile) -> Vec<Call> {
     plan.plan().programs[0].tasks.iter().filter_map(call).collect()
 }
 
-/// The numbers of a tensor at run time.
+/// The elements of a tensor at run time.
 pub fn numbers(v: &of_runtime::Value, dtype: DType) -> Vec<f64> {
     let bytes = v.as_tensor().and_then(Tensor::bytes).unwrap().to_vec();
     let dims = vec![bytes.len() * 8 / dtype.bits().unwrap()];
@@ -50,7 +50,7 @@ pub fn compare(name: &str, before: &Func, plan: Arc<PlanFile>, dtype: DType, tol
     let want = interpret::run_graph(&before.graph, &inputs).unwrap();
     let Value::Tensor(want) = &want[0] else { panic!("no tensor") };
     let mut session = Session::new(plan, 0, Options::default(), &[Arc::new(Device::default())]).unwrap();
-    // The second run finds the memory as the first one left it.
+    // The second run starts with the memory contents that the first one left.
     for _ in 0..2 {
         let got = session.run(inputs.iter().map(to_runtime).collect()).unwrap();
         let (got, want) = (numbers(&got[0], dtype), want.to_f64s().unwrap());
@@ -58,7 +58,7 @@ pub fn compare(name: &str, before: &Func, plan: Arc<PlanFile>, dtype: DType, tol
     }
 }
 
-/// The same on the driver that the environment names, for a test in a process of its own; says what became of it.
+/// The same on the driver that the environment selects, for a test in its own process. Prints the outcome.
 pub fn compare_on_a_driver(f: &Func, plan: PlanFile, dtype: DType, tolerance: f64) {
     let plan = Arc::new(plan);
     if let Err(e) = Session::new(Arc::clone(&plan), 0, Options::default(), &[Arc::new(Device::default())]) {

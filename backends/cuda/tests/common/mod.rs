@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers shared by the tests of this crate.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -27,15 +27,15 @@ pub fn plan(f: &Func, arch: &str) -> PlanFile {
     placed(&f, &[&backend], cache)
 }
 
-/// The plan of a text of which what is no product stays on the host.
+/// The plan of a text in which only products run on the GPU.
 pub fn shared(text: &str, arch: &str, regions: usize) -> Arc<PlanFile> {
     let backend = Cuda::new(arch, cache()).unwrap();
     let (wanted, mut f) = (["cuda".to_string()], function_of(text));
     let pins = ["of.tanh", "of.cum_sum", "of.slice"].iter().filter(|op| text.contains(**op));
     let pins: Vec<Pin> = pins.map(|op| Pin { op: (*op).into(), backend: place::NATIVE.into() }).collect();
-    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_region: 0 };
+    let request = Request { known: &[&backend], wanted: &wanted, pins: &pins, min_subgraph_size: 0 };
     let placement = place::place(&mut f, &request).unwrap_or_else(|d| panic!("{d}"));
-    assert_eq!(placement.regions.len(), regions, "{placement:?}");
+    assert_eq!(placement.subgraphs.len(), regions, "{placement:?}");
     Arc::new(placed(&f, &[&backend], cache()))
 }
 
@@ -51,8 +51,8 @@ pub fn emulated() -> bool {
     of_test_support::plans::emulated_gpu().is_some()
 }
 
-/// A driver without a device, and cuBLASLt, cuDNN and NCCL without one: `stub.c`, `cublaslt.c`, `cudnn.c` and `nccl.c` as a shared library in
-/// this folder.
+/// Stubs of the driver, cuBLASLt, cuDNN and NCCL that need no device: `stub.c`, `cublaslt.c`, `cudnn.c` and `nccl.c`, each
+/// built as a shared library in this folder.
 pub fn stub(dir: &Path) -> PathBuf {
     let (out, sources) = (dir.join("libcuda-stub.so"), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
     let mut cc = Command::new("cc");
@@ -64,7 +64,7 @@ pub fn stub(dir: &Path) -> PathBuf {
     out
 }
 
-/// What an ignored test of this program prints in a process of its own, under these variables.
+/// The output of an ignored test of this program that runs in its own process with these environment variables.
 pub fn said(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture", "--ignored"]).envs(variables.iter().copied());

@@ -1,4 +1,4 @@
-//! What the tests of ranks on GPUs share.
+//! Helpers shared by the tests of ranks on GPUs.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub fn compare(what: &str, module: &Module, plan: &Arc<PlanFile>) {
     of_ranks::compare(what, module, plan, &device());
 }
 
-/// The plan of ranks that leave nothing to the host.
+/// The plan of ranks that run everything on their GPUs.
 pub fn whole(module: &Module, mesh: &str, backend: &dyn Backend) -> Arc<PlanFile> {
     let plan = of_ranks::planned(module, mesh, (1, 1), backend, |funcs| {
         place::entirely(funcs, backend).unwrap_or_else(|d| panic!("{d}"));

@@ -1,4 +1,4 @@
-//! Ops across the interface: what a library declares of an op, and the calls to it.
+//! Ops across the interface: their declarations, and calls of their functions.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -17,10 +17,10 @@ pub const VERSION: u32 = 1;
 
 /// The rank of a tensor whose rank is not known.
 pub const NO_RANK: u32 = u32::MAX;
-/// An extent of which nothing is known.
+/// An unknown extent.
 pub const UNKNOWN: i64 = i64::MIN;
 
-/// The kinds of attributes that pass, by their numbers; 0 is one that is left out.
+/// The kinds of attributes that the interface supports, by number; 0 is an absent one.
 const KINDS: [&str; 7] = ["", "bool", "integer", "float", "string", "integer list", "float list"];
 
 /// The value of an attribute.
@@ -37,14 +37,14 @@ pub struct Attribute {
     count: usize,
 }
 
-/// What a function of an op is asked about.
+/// The arguments of an op's function.
 #[repr(C)]
 pub struct Call {
     attrs: *const Attribute,
     attr_count: usize,
     operands: *const TensorView,
     operand_count: usize,
-    /// Types of the results; none where they are asked for.
+    /// Types of the results; null when they are requested.
     results: *const TensorView,
     result_count: usize,
 }
@@ -107,7 +107,7 @@ pub struct OpTable {
     count: usize,
 }
 
-// ---- the side that loads ----
+// ---- the loading side ----
 
 /// An op of a library, which stays loaded.
 #[derive(Clone, Copy)]
@@ -158,7 +158,7 @@ fn attribute(a: Option<&Attr>) -> Attribute {
 /// Element type and, where the rank is known, extents of a result.
 pub type ResultType = (ElementType, Option<Vec<i64>>);
 
-/// What is asked of an op.
+/// The arguments of a call.
 pub struct Question<'a> {
     /// Attributes in the order of the declaration.
     pub attrs: Vec<Option<&'a Attr>>,
@@ -202,7 +202,7 @@ impl LoadedOp {
         with_sink(|sink| Self::ask(q, |call| unsafe { (self.0.compute)(call, results, sink) })).map(drop)
     }
 
-    /// Its signatures, one a line; none where it has no function for that.
+    /// Its SBP signatures, one for each line; none if it has no such function.
     pub fn sbp(self, q: &Question<'_>) -> Result<String, String> {
         let Some(sbp) = self.0.sbp else { return Ok(String::new()) };
         // SAFETY: as above.
@@ -239,7 +239,7 @@ unsafe extern "C" fn note(context: *mut c_void, index: usize, dtype: u32, dims: 
     match (types.get_mut(index), dtype) {
         (Some(place), Some(dtype)) => {
             *place = Some((dtype, dims.map(<[i64]>::to_vec)));
-            // No memory, but not null: it is taken.
+            // A dummy address that is not null, which signals success.
             std::ptr::dangling_mut()
         }
         _ => std::ptr::null_mut(),
@@ -267,7 +267,7 @@ unsafe fn word(at: *const c_char, what: &str) -> Result<&'static str, String> {
     unsafe { CStr::from_ptr(at) }.to_str().map_err(|_| format!("{what} is no text"))
 }
 
-/// What the function of a library gives.
+/// The table that a library's function returns.
 ///
 /// # Safety
 /// It must be a table as the interface says, which lives for the program.
@@ -312,7 +312,7 @@ fn declared(entry: &'static OpEntry) -> Result<Declared, String> {
     }
 }
 
-// ---- the side that is loaded ----
+// ---- the loaded side ----
 
 /// Exports ops from a `cdylib`: types that [`of_ops::op!`] declares.
 ///
@@ -342,7 +342,7 @@ pub fn op_table(ops: Vec<OpEntry>) -> *const OpTable {
     }))
 }
 
-/// The entry of an op. An attribute of a kind that does not pass has the kind 0, which the other side refuses.
+/// The entry of an op. An attribute of an unsupported kind has the kind 0, which the loading side rejects.
 pub fn op_entry<T: OpSpec>() -> OpEntry {
     fn text(s: &str) -> *const c_char {
         Box::leak(CString::new(s).unwrap_or_default().into_boxed_c_str()).as_ptr()
@@ -481,7 +481,7 @@ unsafe extern "C" fn infer<T: OpSpec>(call: *const Call, results: Results, sink:
         let types = asking.op.infer(&asking.view()).map_err(|e| e.message)?;
         for (i, ty) in types.iter().enumerate() {
             let t = ty.as_tensor().ok_or_else(|| format!("result {i} is no tensor"))?;
-            // What is computed of extents that are not known is not known itself.
+            // Values computed from unknown extents are unknown too.
             let number =
                 |d: &Dim| match (d.as_const(), d.as_symbol().and_then(|s| s.strip_prefix('d')?.parse::<i64>().ok())) {
                     (Some(n), _) => n,
@@ -561,7 +561,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layout_is_that_of_the_header() {
+    fn struct_layouts_match_the_header() {
         // docs/of_library.h has the same numbers.
         let sizes = (size_of::<Attribute>(), size_of::<Call>(), size_of::<OpEntry>(), size_of::<OpTable>());
         assert_eq!(sizes, (40, 48, 104, 24));

@@ -1,4 +1,4 @@
-//! Ops of linalg and tensor, as functions from values to values.
+//! Builders for ops of linalg and tensor.
 
 use of_emit::{hex, list};
 use of_ir::{DType, Tensor};
@@ -7,19 +7,19 @@ use super::scalar::{Item, Scalars, literal, stored};
 use super::schedule::Tile;
 use super::{Emitter, Typed, Val};
 
-/// What a linalg op iterates over.
+/// Iterator types of a linalg op.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
-    /// Each point has results of its own.
+    /// Parallel: each point has its own results.
     Parallel,
-    /// Points add to one result.
+    /// Reduction: points accumulate into one result.
     Reduction,
 }
 
-/// Where an operand is read or written at a point `d0, d1, …`: an affine expression an axis of it.
+/// The indexing map of an operand at a point `d0, d1, …`: one affine expression for each axis.
 pub type Map = Vec<String>;
 
-/// The map that is these axes of the iteration space.
+/// The map with these axes of the iteration space.
 pub fn axes(list: impl IntoIterator<Item = usize>) -> Map {
     list.into_iter().map(|a| format!("d{a}")).collect()
 }
@@ -32,7 +32,7 @@ fn names_and_types(values: &[&Val]) -> (String, String) {
 }
 
 impl Emitter<'_> {
-    /// A tensor whose elements nobody reads before they are written.
+    /// A tensor with undefined elements.
     pub fn empty(&mut self, dtype: DType, dims: &[usize]) -> Val {
         let out = Val { name: self.fresh(), dtype, dims: dims.to_vec() };
         self.line(&format!("{} = tensor.empty() : {}", out.name, out.ty()));
@@ -49,7 +49,7 @@ impl Emitter<'_> {
         Ok(out)
     }
 
-    /// The same number everywhere.
+    /// A constant splat.
     pub fn splat(&mut self, dtype: DType, dims: &[usize], x: f64) -> Val {
         let name = self.fresh();
         let element = stored(dtype).unwrap_or("none");
@@ -59,7 +59,7 @@ impl Emitter<'_> {
         self.fill(&name, dtype, dims)
     }
 
-    /// The scalar `name` everywhere.
+    /// A splat of the scalar `name`.
     fn fill(&mut self, name: &str, dtype: DType, dims: &[usize]) -> Val {
         let place = self.empty(dtype, dims);
         let out = Val { name: self.fresh(), ..place.clone() };
@@ -68,7 +68,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// The only element of `x`, everywhere.
+    /// A splat of the only element of `x`.
     pub fn spread(&mut self, x: &Val, dims: &[usize]) -> Val {
         let x = self.reshape(x, &[]);
         let name = self.fresh();
@@ -76,11 +76,11 @@ impl Emitter<'_> {
         self.fill(&name, x.dtype, dims)
     }
 
-    /// A linalg op: `body` computes the element of `out` at `place` from those of the inputs at theirs and the one that is
-    /// there so far. Iteration axes have the extents that the maps say.
+    /// A linalg op. `body` computes the element of `out` at `place` from the input elements and the previous element of
+    /// `out`. The indexing maps give the extents of the iteration axes.
     ///
     /// # Errors
-    /// What `body` says.
+    /// The error of `body`.
     pub fn generic(
         &mut self,
         inputs: &[(&Val, Map)],
@@ -123,10 +123,10 @@ impl Emitter<'_> {
         Ok(result)
     }
 
-    /// A function of elements at the same place.
+    /// An elementwise op.
     ///
     /// # Errors
-    /// What `body` says.
+    /// The error of `body`.
     pub fn pointwise(
         &mut self,
         inputs: &[&Val],
@@ -144,8 +144,8 @@ impl Emitter<'_> {
         self.generic(&read, (&out, axes(0..dims.len())), &kinds, |s, items, _| body(s, items))
     }
 
-    /// How `x` is read in a space of extents `dims`, stretched as numpy does: without its axes of length 1 that are longer
-    /// there.
+    /// The indexing map of `x` in an iteration space with extents `dims`, broadcast as in numpy: axes of length 1 that are
+    /// longer there are dropped.
     fn broadcast(&mut self, x: &Val, dims: &[usize]) -> (Val, Map) {
         let lead = dims.len() - x.rank();
         let own: Vec<usize> = (0..x.rank()).filter(|a| x.dims[*a] == dims[a + lead]).collect();
@@ -153,7 +153,7 @@ impl Emitter<'_> {
         (self.reshape(x, &kept), axes(own.iter().map(|a| a + lead)))
     }
 
-    /// Stretched as numpy does: the last axes meet.
+    /// Broadcast as in numpy: axes are aligned from the last one.
     pub fn stretch(&mut self, x: &Val, dims: &[usize]) -> Result<Val, String> {
         if x.dims == dims {
             Ok(x.clone())
@@ -170,14 +170,14 @@ impl Emitter<'_> {
         self.pointwise(&[x], to, &x.dims, |s, items| s.cast(&items[0], to))
     }
 
-    /// The same elements under other extents.
+    /// A reshape.
     pub fn reshape(&mut self, x: &Val, dims: &[usize]) -> Val {
         if x.dims == dims {
             return x.clone();
         }
         let flat = [x.elements()];
         let (from, to) = (groups(&x.dims, dims), groups(dims, &x.dims));
-        // Neighbours that merge, or axes that are cut; else both, by way of a single axis.
+        // Adjacent axes that merge, or axes that split; otherwise both, through one flat axis.
         match (from, to) {
             (Some(g), _) => self.regroup("collapse_shape", x, dims, &g),
             (_, Some(g)) => self.regroup("expand_shape", x, dims, &g),
@@ -224,7 +224,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// `dims` elements of each axis from `start` on, `step` apart.
+    /// A slice: `dims` elements of each axis, from `start` on, with stride `step`.
     pub fn slice(&mut self, x: &Val, start: &[usize], dims: &[usize], step: &[usize]) -> Val {
         if x.dims == dims {
             return x.clone();
@@ -243,7 +243,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// `x` written into `into` from `start` on.
+    /// Inserts `x` into `into` at `start`.
     pub fn insert(&mut self, x: &Val, into: &Val, start: &[usize]) -> Val {
         let out = Val { name: self.fresh(), ..into.clone() };
         self.line(&format!(
@@ -260,7 +260,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// `x` with as many elements of a value around it as `low` says before each axis, so that it has the extents `dims`.
+    /// Pads `x` with a value: `low` elements before each axis, and after it up to the extents `dims`.
     pub fn surround(&mut self, x: &Val, value: f64, low: &[usize], dims: &[usize]) -> Val {
         if x.dims == dims {
             return x.clone();
@@ -269,7 +269,7 @@ impl Emitter<'_> {
         self.insert(x, &border, low)
     }
 
-    /// The product of two matrices, or of as many pairs, `[M, K]` and `[K, N]` in their last axes, added to `out`.
+    /// The product of two matrices, or a batch of them, `[M, K]` and `[K, N]` in their last axes, accumulated into `out`.
     pub fn matmul(&mut self, a: &Val, b: &Val, out: &Val) -> Val {
         let result = Val { name: self.fresh(), ..out.clone() };
         let (rank, batched) = (out.rank(), out.rank() == 3);
@@ -285,7 +285,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The axes of `from` that each axis of `to` is made of, where every axis of `to` is the product of neighbours.
+/// The axes of `from` that form each axis of `to`, if every axis of `to` is a product of adjacent axes.
 fn groups(from: &[usize], to: &[usize]) -> Option<Vec<Vec<usize>>> {
     if from.len() <= to.len() || from.contains(&0) {
         return None;
@@ -299,7 +299,8 @@ fn groups(from: &[usize], to: &[usize]) -> Option<Vec<Vec<usize>>> {
         let mut group = vec![axis];
         let mut product = *from.get(axis)?;
         axis += 1;
-        // The last group takes what ones are left; others leave as many axes as there are groups after them.
+        // The last group takes the remaining axes of length 1; other groups leave as many axes as there are groups after
+        // them.
         let last = i + 1 == to.len();
         while axis < from.len() && (last || product < *n) {
             product *= from[axis];

@@ -15,14 +15,14 @@ fn matmul(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 fn matmul_integer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (a, b) = (e.operand(op, 0)?, e.operand(op, 1)?);
-    // One zero point a row of `a`, and one a column of `b`.
+    // One zero point for each row of `a`, and one for each column of `b`.
     let a = shifted(e, op, &a, 2, |n| vec![n, 1])?;
     let b = shifted(e, op, &b, 3, |n| vec![n])?;
     let (dtype, dims) = e.result(op, 0)?;
     Ok(vec![product(e, &a, &b, dtype, &dims)?])
 }
 
-/// `x` in i32, less its zero point; `shape` is where a list of zero points lies.
+/// `x` in i32 minus its zero point; `shape` broadcasts a list of zero points.
 pub fn shifted(
     e: &mut Emitter<'_>,
     op: OpId,
@@ -42,7 +42,7 @@ pub fn shifted(
     })
 }
 
-/// The product as numpy does it; leading axes are stretched. Products of 16-bit floats are added up in f32.
+/// The product as in numpy, with broadcast leading axes. Products of 16-bit floats accumulate in f32.
 pub fn product(e: &mut Emitter<'_>, a: &Val, b: &Val, dtype: DType, dims: &[usize]) -> Result<Val, String> {
     let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
     let (a, b) = (e.convert(a, wide)?, e.convert(b, wide)?);
@@ -70,7 +70,7 @@ pub fn product(e: &mut Emitter<'_>, a: &Val, b: &Val, dtype: DType, dims: &[usiz
     e.convert(&y, dtype)
 }
 
-/// The extents that both stretch to.
+/// The extents that both broadcast to.
 fn lead(a: &[usize], b: &[usize]) -> Vec<usize> {
     let n = a.len().max(b.len());
     let at = |d: &[usize], i: usize| if i + d.len() < n { 1 } else { d[i + d.len() - n] };

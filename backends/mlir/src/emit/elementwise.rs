@@ -1,4 +1,4 @@
-//! Elementwise ops, by the scalar language.
+//! Elementwise ops, from their scalar expressions.
 
 use of_ir::{DType, OpId};
 use of_ops::elementwise::BitCast;
@@ -6,10 +6,10 @@ use of_ops::elementwise::BitCast;
 use super::scalar::Item;
 use super::{Emitter, Table, Val};
 
-/// What is elementwise without a word in the scalar language; the others need no row: see [`print`].
+/// Elementwise ops without a scalar expression. The others need no row: see [`print`].
 pub const TABLE: Table = &[("of.bit_cast", bit_cast)];
 
-/// Prints an elementwise op: its operands stretched to its result, then the function.
+/// Prints an elementwise op: its operands broadcast to the result, then the scalar expression.
 pub fn print(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let scalar =
         of_ops::get(e.g, op).and_then(|o| o.scalar()).ok_or("with these attributes it is no function of elements")?;
@@ -23,7 +23,7 @@ fn bit_cast(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let to = e.attrs::<BitCast>(op)?.to;
     let x = e.operand(op, 0)?;
     if x.dtype == DType::Bool || to == DType::Bool || x.dtype.is_float() == to.is_float() {
-        // The same bits of the same kind; a bool is 0 or 1 as a byte too.
+        // The bit pattern is kept; a bool is a byte that is 0 or 1.
         return Ok(vec![e.pointwise(&[&x], to, &x.dims, |s, items| match (items[0].dtype, to) {
             (from, to) if from.is_float() && from != to => Err(format!("bits of {from} as {to}")),
             (DType::Bool, _) | (_, DType::Bool) => s.cast(&items[0], to),

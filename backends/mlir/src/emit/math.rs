@@ -1,5 +1,5 @@
-//! Functions of f32 as arithmetic, so that what is compiled calls no library. They are those of the C kernels
-//! (`codegen/src/print/functions.c`), where the sources of the polynomials stand.
+//! Functions of f32 as arithmetic, so that compiled code calls no library. They equal those of the C kernels
+//! (`codegen/src/print/functions.c`), which name the sources of the polynomials.
 
 use of_ir::DType;
 
@@ -33,7 +33,7 @@ impl Scalars<'_> {
         self.op("arith.divf", &[&one, x])
     }
 
-    /// The polynomial with these coefficients, the highest power first.
+    /// The polynomial with these coefficients, highest power first.
     fn horner(&mut self, z: &Item, coefficients: &[f32]) -> Item {
         let mut p = self.f(coefficients[0]);
         for c in &coefficients[1..] {
@@ -43,14 +43,14 @@ impl Scalars<'_> {
         p
     }
 
-    /// The lesser of `x` and a number; NaN stays.
+    /// The minimum of `x` and a number; propagates NaN.
     fn at_most(&mut self, x: &Item, limit: f32) -> Item {
         let limit = self.f(limit);
         let over = self.compare("ogt", x, &limit);
         self.select(&over, &limit, x)
     }
 
-    /// The greater of `x` and a number; NaN stays.
+    /// The maximum of `x` and a number; propagates NaN.
     fn at_least(&mut self, x: &Item, limit: f32) -> Item {
         let limit = self.f(limit);
         let under = self.compare("olt", x, &limit);
@@ -65,7 +65,7 @@ impl Scalars<'_> {
         self.convert("bitcast", bits, DType::F32)
     }
 
-    /// As an integer, for whole numbers of few digits; NaN gives 0.
+    /// Conversion to an integer, for small whole numbers; NaN gives 0.
     fn whole(&mut self, x: &Item) -> Item {
         let (zero, is) = (self.f(0.0), self.compare("ord", x, x));
         let x = self.select(&is, x, &zero);
@@ -98,7 +98,7 @@ pub fn exp(s: &mut Scalars<'_>, x: &Item) -> Item {
     let p = s.add(&p, &r);
     let one = s.f(1.0);
     let p = s.add(&p, &one);
-    // In two steps, so that what is below the smallest normal number rounds once.
+    // In two steps, so that subnormal results round once.
     let (e, by) = (s.whole(&n), s.int(1));
     let half = s.op("arith.shrsi", &[&e, &by]);
     let rest = s.op("arith.subi", &[&e, &half]);
@@ -169,7 +169,7 @@ pub fn log(s: &mut Scalars<'_>, x: &Item) -> Item {
     s.select(&none, &nan, &r)
 }
 
-/// e^x / (1 + e^x): what is far below zero has its small weight.
+/// e^x / (1 + e^x), which keeps small values of strongly negative x.
 pub fn sigmoid(s: &mut Scalars<'_>, x: &Item) -> Item {
     let (y, one) = (s.at_most(x, 40.0), s.f(1.0));
     let e = exp(s, &y);
@@ -230,12 +230,12 @@ pub fn cos(s: &mut Scalars<'_>, x: &Item) -> Item {
     wave(s, x, 1)
 }
 
-/// sin of `x` and quarters of a turn: reduction by pi/2 in three parts; exact enough to |x| of 1e5.
+/// sin of `x` plus a number of quarter turns: reduction by pi/2 in three parts, accurate to |x| of 1e5.
 fn wave(s: &mut Scalars<'_>, x: &Item, quarters: i64) -> Item {
     let inf = s.f(f32::INFINITY);
     let a = s.op("math.absf", &[x]);
     let finite = s.compare("olt", &a, &inf);
-    // So far out nothing is left of the angle, and its quarter is no i32.
+    // For larger |x| the reduced angle has no accuracy left, and the quadrant overflows i32.
     let zero = s.f(0.0);
     let far = s.f(1e9);
     let near = s.compare("olt", &a, &far);

@@ -2,8 +2,9 @@
 //!
 //! Every op has a row in the table of its topic ([`of_emit`]).
 //!
-//! The function in the text is called as kernels of plans are: `i32 kernel(args, begin, end, scratch)`, inputs before
-//! outputs, and it gives back 0, or 1 where an index is out of range. It makes tensors of its pointers, and writes its results to others.
+//! The function in the text has the signature of kernels in plans: `i32 kernel(args, begin, end, scratch)`, inputs before
+//! outputs. It returns 0, or 1 if an index is out of range. It builds tensors from its argument pointers and stores its
+//! results through them.
 
 mod build;
 mod contraction;
@@ -35,13 +36,13 @@ type Table = &'static [(&'static str, fn(&mut Emitter<'_>, OpId) -> Result<Vec<V
 pub struct Module {
     /// MLIR in the dialects `func`, `linalg`, `tensor`, `arith`, `math`, `bufferization` and `llvm`.
     pub text: String,
-    /// What its arguments point to, at first.
+    /// Types of the inputs.
     pub inputs: Vec<Port>,
-    /// And then.
+    /// Types of the outputs.
     pub outputs: Vec<Port>,
 }
 
-/// The kernel of a function whose extents are all numbers.
+/// Prints the kernel of a function with fixed extents.
 ///
 /// # Errors
 /// The first op that cannot be printed, with the reason.
@@ -67,10 +68,10 @@ pub fn module(func: &Func, isa: &Isa) -> Result<Module, String> {
     Ok(Module { text: kernel(&e.text.lines, &status, &e.tiles, isa)?, inputs, outputs })
 }
 
-/// The module whose kernel has these statements and gives back the i32 `status`, with products in `tiles`.
+/// The module whose kernel has these statements and returns the i32 `status`, with products in `tiles`.
 ///
 /// # Errors
-/// When no code is made for `isa`.
+/// When `isa` is not supported.
 pub fn kernel(statements: &str, status: &str, tiles: &BTreeSet<Tile>, isa: &Isa) -> Result<String, String> {
     let (target, script) = (attributes(isa)?, schedule::script(tiles));
     Ok(format!(
@@ -79,7 +80,7 @@ pub fn kernel(statements: &str, status: &str, tiles: &BTreeSet<Tile>, isa: &Isa)
     ))
 }
 
-/// What LLVM is told of the instruction set. Without `no-builtins`, it would make calls of `memcpy` of loops.
+/// The function attributes for LLVM. Without `no-builtins`, LLVM would turn loops into calls of `memcpy`.
 fn attributes(isa: &Isa) -> Result<String, String> {
     let width =
         |bits: usize| format!("[\"prefer-vector-width\", \"{bits}\"], [\"min-legal-vector-width\", \"{bits}\"]");
@@ -92,7 +93,7 @@ fn attributes(isa: &Isa) -> Result<String, String> {
     }
 }
 
-/// Element type and extents of a value that has a form.
+/// Element type and extents of a value, if its type is supported.
 fn tensor_of(ty: &Type) -> Result<Port, String> {
     let Type::Tensor(t) = ty else { return Err(format!("there is no form for values of type {ty}")) };
     stored(t.dtype)?;
@@ -128,7 +129,7 @@ fn shape_text(dtype: DType, dims: &[usize]) -> String {
 struct Emitter<'g> {
     function: Function<'g>,
     isa: &'g Isa,
-    /// How its products are computed.
+    /// The schedule of its products.
     tiles: BTreeSet<Tile>,
 }
 
@@ -177,7 +178,7 @@ impl Emitter<'_> {
         Ok(val)
     }
 
-    /// Writes a result to where argument `i` of the kernel points.
+    /// Stores a result to the memory of kernel argument `i`.
     fn give(&mut self, i: usize, val: &Val) -> Result<(), String> {
         let memory = pointer::argument(&mut self.text, i, stored(val.dtype)?, &val.dims);
         let (shape, ty) = (shape_text(val.dtype, &val.dims), val.ty());
@@ -188,7 +189,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// What the kernel gives back: 1 where a check failed.
+    /// The return value of the kernel: 1 if a check failed.
     fn status(&mut self) -> String {
         let mut status = self.fresh();
         self.line(&format!("{status} = arith.constant 0 : i32"));

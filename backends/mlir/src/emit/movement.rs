@@ -86,7 +86,7 @@ fn slice(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         if dims[a] == 0 {
             continue;
         }
-        // That many elements lie inside the axis, so that a large step says nothing beyond the first.
+        // Clamping the step to the extent does not change the result.
         let step = if dims[a] == 1 { step.signum() } else { *step };
         let last = first + (dims[a] as i64 - 1) * step;
         if step < 0 {
@@ -116,7 +116,7 @@ fn pad(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         let a = shape::axis(*axis, x.rank()).map_err(|e| e.message)?;
         pads[a] = (given[i], given[i + at.len()]);
     }
-    // Shortened first.
+    // Truncated first.
     let start: Vec<usize> = pads.iter().map(|(low, _)| (-low).max(0) as usize).collect();
     let rest = |(n, (low, high)): (&usize, &(i64, i64))| (*n as i64 + low.min(&0) + high.min(&0)).max(0) as usize;
     let dims: Vec<usize> = x.dims.iter().zip(&pads).map(rest).collect();
@@ -155,7 +155,7 @@ fn pad(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 fn tile(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, (_, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
     let repeats = e.ints(op, 1)?.ok_or("operand 1 is left out")?;
-    // Each axis becomes two: how often, and the axis itself.
+    // Each axis becomes two: the repeat count, and the axis itself.
     let full: Vec<usize> = repeats.iter().zip(&x.dims).flat_map(|(r, d)| [*r as usize, *d]).collect();
     let once: Vec<usize> = x.dims.iter().flat_map(|d| [1, *d]).collect();
     let x = e.reshape(&x, &once);
@@ -163,7 +163,7 @@ fn tile(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.reshape(&y, &dims)])
 }
 
-/// Indices count from the end where negative; one out of range fails the run.
+/// Negative indices count from the end; an index out of range fails the run.
 fn gather(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, indices) = (e.operand(op, 0)?, e.operand(op, 1)?);
     let axis = shape::axis(e.attrs::<Gather>(op)?.axis, x.rank()).map_err(|e| e.message)?;
@@ -201,7 +201,7 @@ fn range(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![y])
 }
 
-/// Column less row of an element of the matrices in the last two axes.
+/// Column minus row of an element of the matrices in the last two axes.
 fn diagonal(s: &mut Scalars<'_>, rank: usize) -> Item {
     let (row, column) = (s.place(rank - 2), s.place(rank - 1));
     s.op("arith.subi", &[&column, &row])
@@ -239,8 +239,8 @@ fn eye_like(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 }
 
 impl Emitter<'_> {
-    /// The slices of an axis that `indices` name, from its end on where negative: the axis becomes those of the indices. What
-    /// is out of range is read inside of it.
+    /// The slices of an axis that `indices` select; negative indices count from the end. The index axes replace the axis.
+    /// Indices out of range are clamped.
     fn take(&mut self, x: &Val, indices: &Val, axis: usize) -> Result<Val, String> {
         let dims = [&x.dims[..axis], &indices.dims, &x.dims[axis + 1..]].concat();
         let out = self.empty(x.dtype, &dims);
@@ -274,7 +274,7 @@ impl Scalars<'_> {
         self.line(DType::I64, &format!("arith.index_cast {} : index to i64", at.name))
     }
 
-    /// The element of a tensor at a place: numbers, or axes of the iteration space.
+    /// The element of a tensor at these indices: constants, or axes of the iteration space.
     fn extract(&mut self, x: &Val, place: &[Result<Item, usize>]) -> Item {
         let at: Vec<String> = place
             .iter()

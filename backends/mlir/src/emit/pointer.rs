@@ -1,11 +1,10 @@
-//! Memory that the caller gives as pointers, as memrefs.
+//! Kernel argument pointers as memrefs.
 
 use std::fmt::Write;
 
 use of_emit::{Text, list, shaped};
 
-/// Prints the memref of the tensor that argument `i` of the kernel points to, and gives its name. `element` is a type of
-/// MLIR.
+/// Prints the memref of the tensor that kernel argument `i` points to, and returns its name. `element` is an MLIR type.
 pub fn argument(text: &mut Text, i: usize, element: &str, dims: &[usize]) -> String {
     let (place, pointer, memory) = (text.fresh(), text.fresh(), text.fresh());
     text.line(&format!("{place} = llvm.getelementptr %args[{i}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr"));
@@ -14,9 +13,9 @@ pub fn argument(text: &mut Text, i: usize, element: &str, dims: &[usize]) -> Str
     memory
 }
 
-/// Prints the definition of `name`, the memref at `pointer`, row-major: names with a dot are those of no other
-/// value. It is the descriptor of a single element, as
-/// `finalize-memref-to-llvm` knows it, seen as what it is the first of.
+/// Prints the definition of `name`, the row-major memref at `pointer`. Names with a dot cannot collide with other values.
+/// The descriptor is that of a single element, in the form that `finalize-memref-to-llvm` expects, reinterpreted with the
+/// full extents.
 pub fn memref(text: &mut String, name: &str, pointer: &str, element: &str, dims: &[usize]) {
     const DESCRIPTOR: &str = "!llvm.struct<(ptr, ptr, i64)>";
     let _ = writeln!(text, "    {name}.d = llvm.mlir.poison : {DESCRIPTOR}");

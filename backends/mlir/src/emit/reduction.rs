@@ -14,7 +14,7 @@ pub const TABLE: Table = &[
     ("of.reduce_sum", |e, op| reduce(e, op, ScalarOp::Add)),
 ];
 
-/// What a reduction by `f` starts from.
+/// The initial value of a reduction by `f`.
 pub fn start(f: ScalarOp, dtype: DType) -> f64 {
     let (low, high) = dtype.int_range().map_or((f64::NEG_INFINITY, f64::INFINITY), |(l, h)| (l as f64, h as f64));
     match f {
@@ -34,7 +34,7 @@ fn reduce(e: &mut Emitter<'_>, op: OpId, f: ScalarOp) -> Result<Vec<Val>, String
         return Err("a sum of bools".into());
     }
     let away = of_ops::reduction::reduced_axes(e.ints(op, 1)?.as_deref(), x.rank()).map_err(|e| e.message)?;
-    // Sums of 16-bit floats are taken in f32.
+    // Sums of 16-bit floats accumulate in f32.
     let wide = if sums && matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
     let kept: Vec<usize> = (0..x.rank()).filter(|a| !away.contains(a)).collect();
     let extents: Vec<usize> = kept.iter().map(|a| x.dims[*a]).collect();

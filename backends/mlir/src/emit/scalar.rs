@@ -1,4 +1,4 @@
-//! The scalar language in the dialects `arith` and `math`, on single elements or on vectors of them.
+//! Scalar expressions in the dialects `arith` and `math`, on single elements or on vectors.
 
 use of_emit::{Text, element_bytes, hex};
 use of_ir::DType;
@@ -15,17 +15,17 @@ pub struct Item {
     pub dtype: DType,
 }
 
-/// Prints computations, one a line.
+/// Prints computations, one for each line.
 pub struct Scalars<'t> {
     text: &'t mut Text,
-    /// Elements of a vector; none where values are single elements.
+    /// Elements of a vector; `None` for single elements.
     lanes: Option<usize>,
 }
 
-/// The type of an element in memory; MLIR's arithmetic knows no signs, ops do.
+/// The type of an element in memory. Integers are signless in MLIR; signedness is in the ops.
 ///
 /// # Errors
-/// Types that have no such form.
+/// Unsupported types.
 pub fn stored(dtype: DType) -> Result<&'static str, String> {
     Ok(match dtype {
         DType::F64 => "f64",
@@ -71,14 +71,14 @@ impl<'t> Scalars<'t> {
         }
     }
 
-    /// A line that names a value.
+    /// A line that defines a value.
     pub fn line(&mut self, dtype: DType, text: &str) -> Item {
         let name = self.text.fresh();
         self.text.line(&format!("{name} = {text}"));
         Item { name, dtype }
     }
 
-    /// A number, in all lanes.
+    /// A number, splat over all lanes.
     pub fn number(&mut self, dtype: DType, x: f64) -> Item {
         let text = match dtype {
             DType::Bool => if x == 0.0 { "false" } else { "true" }.to_string(),
@@ -93,16 +93,16 @@ impl<'t> Scalars<'t> {
         self.line(dtype, &format!("arith.constant {value}"))
     }
 
-    /// An f32 by its bits, in all lanes; what stands for an f32 in integer arithmetic.
+    /// An f32 by its bits, splat over all lanes; used by integer arithmetic on f32 bits.
     pub fn int(&mut self, x: i64) -> Item {
         self.number(DType::I32, x as f64)
     }
 
-    /// An op of operands and a result of one type.
+    /// An op whose operands and result have one type.
     pub fn op(&mut self, name: &str, args: &[&Item]) -> Item {
         let dtype = args[0].dtype;
         let names: Vec<&str> = args.iter().map(|a| a.name.as_str()).collect();
-        // A product and a sum may become one instruction, as in C kernels.
+        // Multiply-add contraction is allowed, as in C kernels.
         let fused = matches!(name, "arith.addf" | "arith.subf" | "arith.mulf");
         let flags = if fused { " fastmath<contract>" } else { "" };
         let ty = self.ty(dtype);
@@ -116,7 +116,7 @@ impl<'t> Scalars<'t> {
         self.line(DType::Bool, &format!("arith.{op} {predicate}, {}, {} : {ty}", x.name, y.name))
     }
 
-    /// `a` where `c`, else `b`.
+    /// `a` if `c`, else `b`.
     pub fn select(&mut self, c: &Item, a: &Item, b: &Item) -> Item {
         let ty = match self.lanes {
             Some(_) => format!("{}, {}", self.ty(DType::Bool), self.ty(a.dtype)),
@@ -131,7 +131,7 @@ impl<'t> Scalars<'t> {
         self.line(to, &format!("arith.{name} {} : {a} to {b}", x.name))
     }
 
-    /// What was read from memory as a value: truth values are bytes there.
+    /// Converts an element read from memory to a value: truth values are bytes in memory.
     pub fn loaded(&mut self, x: Item) -> Item {
         if x.dtype != DType::Bool {
             return x;
@@ -141,15 +141,15 @@ impl<'t> Scalars<'t> {
         self.compare("ne", &byte, &zero)
     }
 
-    /// A value as memory holds it.
+    /// Converts a value to its form in memory.
     pub fn to_store(&mut self, x: &Item) -> Item {
         if x.dtype == DType::Bool { self.convert("extui", x, DType::U8) } else { x.clone() }
     }
 
-    /// A function of the scalar language. What is computed of 16-bit floats is computed in f32 and rounded.
+    /// A scalar function. Functions of 16-bit floats are computed in f32 and rounded.
     ///
     /// # Errors
-    /// Why it has no form.
+    /// Why it is not supported.
     pub fn apply(&mut self, f: ScalarOp, args: &[Item]) -> Result<Item, String> {
         if let ScalarOp::Cast(to) = f {
             return self.cast(&args[0], to);
@@ -262,7 +262,7 @@ impl<'t> Scalars<'t> {
         self.op("arith.subi", &[&zero, x])
     }
 
-    /// -1, 0 or 1; NaN stays.
+    /// -1, 0 or 1; propagates NaN.
     fn sign(&mut self, x: &Item) -> Item {
         let (zero, one) = (self.number(x.dtype, 0.0), self.number(x.dtype, 1.0));
         if x.dtype.is_int() && !x.dtype.is_signed_int() {
@@ -275,7 +275,7 @@ impl<'t> Scalars<'t> {
         self.select(&above, &one, &low)
     }
 
-    /// Division or remainder of integers towards zero; 0 where the divisor is 0. The least number over -1 wraps.
+    /// Integer division or remainder towards zero; 0 if the divisor is 0. The minimum over -1 wraps.
     fn divide(&mut self, name: &str, x: &Item, y: &Item) -> Item {
         let (zero, one) = (self.number(x.dtype, 0.0), self.number(x.dtype, 1.0));
         let none = self.compare("eq", y, &zero);
@@ -309,7 +309,7 @@ impl<'t> Scalars<'t> {
         self.select(&shift, &shifted, &r)
     }
 
-    /// Shifts by as many bits as there are, or more, give what is left of the number: 0, or -1 of a negative one.
+    /// Shifts by the bit width or more give 0, or -1 for an arithmetic shift of a negative number.
     fn shift(&mut self, f: ScalarOp, x: &Item, y: &Item) -> Item {
         let bits = self.number(x.dtype, x.dtype.bits().unwrap_or(64) as f64);
         let (zero, inside) = (self.number(x.dtype, 0.0), self.compare("ult", y, &bits));
@@ -329,7 +329,7 @@ impl<'t> Scalars<'t> {
     /// To another element type: floats to integers truncate and saturate, NaN becomes 0.
     ///
     /// # Errors
-    /// Conversions that would round twice.
+    /// Conversions that round twice.
     pub fn cast(&mut self, x: &Item, to: DType) -> Result<Item, String> {
         let from = x.dtype;
         stored(to)?;

@@ -1,15 +1,15 @@
-//! How products are computed: a script in MLIR's transform dialect, printed beside the kernel.
+//! The schedule of products: a script in MLIR's transform dialect, printed after the kernel.
 //!
-//! A tile of the result stays in registers while the innermost loop walks along what is added up: it is one `vector.contract`
-//! a step, which becomes products of a broadcast number with vectors. Tiles divide their product; one that has no such tile
-//! stays loops. Rows are walked inside of columns, so that these stay in the cache.
+//! A tile of the result stays in registers while the innermost loop iterates over the reduction: each step is one
+//! `vector.contract`, lowered to products of a broadcast number with vectors. Tiles divide their product; a product without
+//! such a tile stays loops. The row loop is inside the column loop, so columns stay in the cache.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use of_codegen::Isa;
 
-/// Rows and columns of the results that are computed together.
+/// Rows and columns of the result computed together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Tile {
     rows: usize,
@@ -18,29 +18,29 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// The tile that needs the fewest loads for each product, of a result of `rows` by `columns`.
+    /// The tile with the fewest loads for each multiplication, for a result of `rows` by `columns`.
     pub fn of(rows: usize, columns: usize, batched: bool, isa: &Isa) -> Option<Tile> {
-        // Fewer columns than there are lanes still fill half a register, or a quarter.
+        // Fewer columns than lanes still fill half a register, or a quarter.
         let lanes =
             [isa.lanes, isa.lanes / 2, isa.lanes / 4].into_iter().find(|l| *l >= 4 && columns.is_multiple_of(*l))?;
-        // Some registers are left for operands.
+        // Some registers are reserved for operands.
         let most = isa.registers * 3 / 4;
         // LLVM widens vectors to powers of two.
         let tiles = [1, 2, 4].into_iter().filter(|v| columns.is_multiple_of(v * lanes)).flat_map(|vectors| {
             (1..=most / vectors).filter(|r| rows.is_multiple_of(*r)).map(move |rows| (rows, vectors))
         });
-        // Products for each load, in thousandths.
+        // Multiplications for each load, in thousandths.
         let (rows, vectors) = tiles.max_by_key(|(r, v)| 1000 * r * v / (r + v))?;
         Some(Tile { rows, columns: vectors * lanes, batched })
     }
 
-    /// What marks the op in the text.
+    /// The attribute that marks the op in the text.
     pub fn attribute(self) -> String {
         format!(" {{tile = \"{}x{}\"}}", self.rows, self.columns)
     }
 }
 
-/// The script that applies all tiles; none leave everything as it is.
+/// The script that applies all tiles; an empty list leaves the module as it is.
 pub fn script(tiles: &BTreeSet<Tile>) -> String {
     const OP: &str = "!transform.any_op";
     let mut out = format!("  transform.named_sequence private @__transform_main(%all: {OP}) {{\n");
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiles_divide_what_they_are_of_and_fit_the_registers() {
+    fn tiles_divide_the_product_and_fit_the_registers() {
         let isa = Isa::by_name("avx512").unwrap();
         for (rows, columns) in [(128, 768), (1, 1000), (197, 64), (7, 12), (12, 48), (384, 3072)] {
             let t = Tile::of(rows, columns, false, isa).unwrap();

@@ -15,7 +15,7 @@ fn dims(v: &Val) -> Vec<Dim> {
     v.dims.iter().map(|d| Dim::from(*d)).collect()
 }
 
-/// `x` with what windows read beyond it, and without what none reads: `spatial` says where its spatial axes begin.
+/// Pads and crops `x` to the elements that windows read; `spatial` is the first spatial axis.
 fn padded(e: &mut Emitter<'_>, x: &Val, spatial: usize, win: &Windows<usize>, value: f64) -> Val {
     let (mut low, mut extents, mut cut) = (vec![0; x.rank()], x.dims.clone(), x.dims.clone());
     for a in 0..win.kernel.len() {
@@ -28,7 +28,7 @@ fn padded(e: &mut Emitter<'_>, x: &Val, spatial: usize, win: &Windows<usize>, va
     e.surround(&x, value, &low, &extents)
 }
 
-/// Where windows read: position `d{o}` and element `d{k}` of each axis.
+/// The input index of each axis: position `d{o}` and kernel element `d{k}`.
 fn reads(o: impl Iterator<Item = usize>, k: usize, strides: &[usize], dilations: &[usize]) -> Map {
     o.enumerate().map(|(a, o)| format!("d{o} * {} + d{} * {}", strides[a], k + a, dilations[a])).collect()
 }
@@ -41,13 +41,13 @@ fn conv(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let wide = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
     let (x, w) = (e.convert(&x, wide)?, e.convert(&w, wide)?);
     let bias = e.optional(op, 2)?.map(|b| e.convert(&b, wide)).transpose()?;
-    // Channels before positions, as the weights have them: these are large, and are read where they lie.
+    // Channels precede positions, as in the weights. The weights are large and are not transposed.
     let rank = g.windows.input.len();
     let x = if conv.channels_last { e.transpose(&x, &first(rank)) } else { x };
     let win = &g.windows;
     let x = padded(e, &x, 2, win, 0.0);
     let y = if g.group == 1 { by_product(e, &x, &w, bias, &g)? } else { in_groups(e, &x, &w, bias, &g)? };
-    // The product has the batch behind the channels.
+    // The product has the batch after the channels.
     let y = match (g.group == 1, conv.channels_last) {
         (true, true) => e.transpose(&y, &(1..rank + 2).chain([0]).collect::<Vec<_>>()),
         (true, false) => e.transpose(&y, &[1, 0].into_iter().chain(2..rank + 2).collect::<Vec<_>>()),
@@ -58,13 +58,13 @@ fn conv(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.convert(&y, dtype)?])
 }
 
-/// The axes that bring channels from the end to behind the batch.
+/// The permutation that moves the last axis, channels, to after the batch.
 fn first(rank: usize) -> Vec<usize> {
     [0, rank + 1].into_iter().chain(1..=rank).collect()
 }
 
-/// A convolution as one product, of the weights and what each position reads as a column; there are as many columns as
-/// whole vectors hold. The result is `[channels, batch, positions…]`.
+/// A convolution as one product, of the weights and the im2col matrix, padded to whole vectors of columns. The result is
+/// `[channels, batch, positions…]`.
 fn by_product(
     e: &mut Emitter<'_>,
     x: &Val,
@@ -82,7 +82,7 @@ fn by_product(
     let shape = [&[g.cin], win.kernel.as_slice(), &[n], win.output.as_slice()].concat();
     let read = [axes([b, 0]), reads(p..p + rank, k, &win.strides, &win.dilations)].concat();
     let place = e.empty(x.dtype, &shape);
-    // A window has a shape and no elements: nobody reads them.
+    // The window operand only has a shape; its elements are never read.
     let window = e.empty(x.dtype, &win.kernel);
     let kinds = vec![Axis::Parallel; shape.len()];
     let inputs = [(x, read), (&window, axes(k..k + rank))];
@@ -96,7 +96,7 @@ fn by_product(
     Ok(e.reshape(&y, &[&[g.cout, n], win.output.as_slice()].concat()))
 }
 
-/// Zeros of the extents `dims`, or the bias, as `own` stretched to them.
+/// Zeros of the extents `dims`, or the bias `own` broadcast to them.
 fn with_bias(
     e: &mut Emitter<'_>,
     bias: Option<Val>,
@@ -109,8 +109,8 @@ fn with_bias(
     e.stretch(&bias, dims)
 }
 
-/// A convolution in groups, as loops: batch, group, channel that is written, channel that is read, elements of the kernel,
-/// positions; so the innermost walks over neighbours. The result is `[batch, channels, positions…]`.
+/// A grouped convolution, as loops: batch, group, output channel, input channel, kernel elements, positions. The innermost
+/// loop has stride 1. The result is `[batch, channels, positions…]`.
 fn in_groups(e: &mut Emitter<'_>, x: &Val, w: &Val, bias: Option<Val>, g: &ConvGeometry<usize>) -> Result<Val, String> {
     let (win, n) = (&g.windows, x.dims[0]);
     let (rank, groups, ci, co) = (win.input.len(), g.group, g.cin / g.group, g.cout / g.group);
@@ -133,7 +133,7 @@ fn in_groups(e: &mut Emitter<'_>, x: &Val, w: &Val, bias: Option<Val>, g: &ConvG
     Ok(e.reshape(&y, &[&[n, g.cout], win.output.as_slice()].concat()))
 }
 
-/// Windows of `x`, combined by `f`; `x` is not wider than what is computed.
+/// Windows of `x`, reduced by `f`; the element type of `x` is not wider than the accumulator's.
 fn pool(e: &mut Emitter<'_>, x: &Val, g: &PoolGeometry<usize>, last: bool, f: ScalarOp) -> Result<Val, String> {
     let win = &g.windows;
     let rank = win.input.len();
@@ -142,7 +142,7 @@ fn pool(e: &mut Emitter<'_>, x: &Val, g: &PoolGeometry<usize>, last: bool, f: Sc
     let x = padded(e, x, spatial, win, from);
     let mut extents = x.dims.clone();
     extents[spatial..spatial + rank].copy_from_slice(&win.output);
-    // A window has a shape and no elements: nobody reads them.
+    // The window operand only has a shape; its elements are never read.
     let window = e.empty(x.dtype, &win.kernel);
     let first = e.splat(x.dtype, &extents, from);
     let (outer, k) = (x.rank(), x.rank());

@@ -74,7 +74,7 @@ unsafe extern "C" {
     fn LLVMInitializeAArch64AsmPrinter();
 }
 
-/// Code that an object file may hold, of the machine that compiles.
+/// Registers the target of this machine.
 fn initialize() {
     // SAFETY: these functions only register, and may be called any number of times.
     #[cfg(target_arch = "x86_64")]
@@ -94,7 +94,7 @@ fn initialize() {
     }
 }
 
-/// Something of LLVM's, and what disposes of it.
+/// An LLVM object and its dispose function.
 struct Owned(NonNull<c_void>, unsafe extern "C" fn(Ref));
 
 impl Owned {
@@ -109,17 +109,17 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: it came from the function whose counterpart this is, and nothing else disposes of it.
+        // SAFETY: it was created by the matching function, and is disposed of once.
         unsafe { (self.1)(self.raw()) }
     }
 }
 
-/// A message of LLVM's, which `dispose` takes.
+/// An LLVM message, which `dispose` frees.
 fn message(text: *mut c_char, dispose: unsafe extern "C" fn(*mut c_char)) -> String {
     if text.is_null() {
         return "LLVM gives no reason".into();
     }
-    // SAFETY: LLVM's messages are strings with a zero at their end, and belong to the caller until they are disposed of.
+    // SAFETY: LLVM's messages are zero-terminated strings that the caller owns until disposal.
     unsafe {
         let own = CStr::from_ptr(text).to_string_lossy().into_owned();
         dispose(text);
@@ -127,11 +127,11 @@ fn message(text: *mut c_char, dispose: unsafe extern "C" fn(*mut c_char)) -> Str
     }
 }
 
-/// The object file of a module in the LLVM dialect, position-independent and optimised. What it may use of the machine
-/// stands at its functions.
+/// The object file of a module in the LLVM dialect, position-independent and optimised. Function attributes name the CPU
+/// features that it may use.
 ///
 /// # Errors
-/// What LLVM says.
+/// LLVM's error.
 pub fn object(module: &Module<'_>) -> Result<Vec<u8>, String> {
     const AGGRESSIVE: c_int = 3;
     const POSITION_INDEPENDENT: c_int = 2;
@@ -139,8 +139,8 @@ pub fn object(module: &Module<'_>) -> Result<Vec<u8>, String> {
     const OBJECT: c_int = 1;
     initialize();
     let operation: OperationRef<'_, '_> = module.as_operation();
-    // SAFETY: every call gets what an earlier one made, which lives until the end of this function (values are dropped in
-    // the reverse order, so the LLVM module goes before its context); strings end with a zero and outlive their calls.
+    // SAFETY: every argument was made by an earlier call and lives until the end of this function. Values drop in reverse
+    // order, so the LLVM module goes before its context. Strings are zero-terminated and outlive their calls.
     unsafe {
         let context = Owned::new(LLVMContextCreate(), LLVMContextDispose, "context")?;
         let raw = mlirTranslateModuleToLLVMIR(RawOperation { ptr: operation.to_raw().ptr }, context.raw());

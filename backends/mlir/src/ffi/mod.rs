@@ -1,4 +1,4 @@
-//! Everything unsafe: machine code that is mapped and called, and LLVM's functions that make it.
+//! All unsafe code: mapping and calling machine code, and bindings of LLVM, which produces it.
 
 pub mod code;
 #[cfg(feature = "mlir")]

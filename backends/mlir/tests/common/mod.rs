@@ -1,4 +1,4 @@
-//! What the tests share: runs of a function.
+//! Helpers shared by the tests: runs of a function.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use of_ir::Func;

@@ -1,4 +1,4 @@
-//! The ops of StableHLO, as functions from values to values. Source: the StableHLO specification.
+//! Builders for the ops of StableHLO. Source: the StableHLO specification.
 
 use of_emit::{element_bytes, hex, list};
 use of_ir::{DType, Tensor};
@@ -50,7 +50,7 @@ impl Emitter<'_> {
         } else {
             bytes_literal(bytes)
         };
-        // A list has as many brackets as its tensor has axes, so bools come as one row.
+        // The literal nests as many brackets as the tensor has axes, so bools are written as one row.
         let flat = t.dtype() == DType::Bool && t.len() > 1;
         let dims = if flat { vec![t.len()] } else { t.dims().to_vec() };
         let ty = type_text(t.dtype(), &dims);
@@ -58,7 +58,7 @@ impl Emitter<'_> {
         Ok(if flat { self.reshape(&c, t.dims()) } else { c })
     }
 
-    /// The same number everywhere.
+    /// A splat constant.
     pub fn splat(&mut self, dtype: DType, dims: &[usize], x: f64) -> Val {
         let text = match dtype {
             _ if dims.contains(&0) => String::new(),
@@ -69,7 +69,7 @@ impl Emitter<'_> {
         self.emit("stablehlo.constant", &[], &format!("value = dense<{text}> : {ty}"), dtype, dims)
     }
 
-    /// The same number everywhere, like `x`.
+    /// A splat constant of the type of `x`.
     pub fn like(&mut self, x: &Val, number: f64) -> Val {
         self.splat(x.dtype, &x.dims, number)
     }
@@ -107,7 +107,7 @@ impl Emitter<'_> {
         self.emit("stablehlo.compare", &[x, y], &attrs, DType::Bool, &x.dims)
     }
 
-    /// `a` where `c`, else `b`.
+    /// `a` if `c`, else `b`.
     pub fn select(&mut self, c: &Val, a: &Val, b: &Val) -> Val {
         self.emit("stablehlo.select", &[c, a, b], "", a.dtype, &a.dims)
     }
@@ -119,18 +119,18 @@ impl Emitter<'_> {
 
     // ---- shapes ----
 
-    /// The same elements under other extents.
+    /// A reshape.
     pub fn reshape(&mut self, x: &Val, dims: &[usize]) -> Val {
         if x.dims == dims { x.clone() } else { self.emit("stablehlo.reshape", &[x], "", x.dtype, dims) }
     }
 
-    /// Axis `i` of `x` becomes axis `axes[i]`; an extent of 1 is stretched.
+    /// Axis `i` of `x` becomes axis `axes[i]`; extents of 1 are broadcast.
     pub fn place(&mut self, x: &Val, dims: &[usize], axes: &[usize]) -> Val {
         let attrs = format!("broadcast_dimensions = {}", array(axes));
         self.emit("stablehlo.broadcast_in_dim", &[x], &attrs, x.dtype, dims)
     }
 
-    /// Stretched as numpy does: the last axes meet.
+    /// Broadcast as in numpy: axes are aligned from the last one.
     pub fn stretch(&mut self, x: &Val, dims: &[usize]) -> Val {
         let lead = dims.len() - x.rank();
         if x.dims == dims { x.clone() } else { self.place(x, dims, &(lead..dims.len()).collect::<Vec<_>>()) }
@@ -160,7 +160,7 @@ impl Emitter<'_> {
         self.slice(x, &from, &to, &vec![1; x.rank()])
     }
 
-    /// Joined along an axis.
+    /// Concatenation along an axis.
     pub fn concat(&mut self, xs: &[&Val], axis: usize) -> Val {
         if let [x] = xs {
             return (*x).clone();
@@ -170,12 +170,12 @@ impl Emitter<'_> {
         self.emit("stablehlo.concatenate", xs, &format!("dimension = {axis} : i64"), xs[0].dtype, &dims)
     }
 
-    /// Backwards along axes.
+    /// Reversal along axes.
     pub fn reverse(&mut self, x: &Val, axes: &[usize]) -> Val {
         self.emit("stablehlo.reverse", &[x], &format!("dimensions = {}", array(axes)), x.dtype, &x.dims)
     }
 
-    /// Elements of `value` before and after each axis; negative numbers shorten.
+    /// Pads with `value` before and after each axis; negative numbers crop.
     pub fn pad(&mut self, x: &Val, value: &Val, pads: &[(i64, i64)]) -> Val {
         let dims: Vec<usize> = x.dims.iter().zip(pads).map(|(d, (l, h))| (*d as i64 + l + h).max(0) as usize).collect();
         let (low, high): (Vec<i64>, Vec<i64>) = pads.iter().copied().unzip();
@@ -190,7 +190,7 @@ impl Emitter<'_> {
 
     // ---- regions of scalars ----
 
-    /// The text of a region `(lhs, rhs) -> lhs NAME rhs`; with no name the second argument is given back.
+    /// The text of a region `(lhs, rhs) -> lhs NAME rhs`; without a name it returns the second argument.
     pub fn combiner(&self, name: Option<&str>, dtype: DType) -> String {
         let t = type_text(dtype, &[]);
         let (op, result) = match name {
@@ -200,7 +200,7 @@ impl Emitter<'_> {
         format!("({{\n    ^bb0(%lhs: {t}, %rhs: {t}):\n{op}      \"stablehlo.return\"({result}) : ({t}) -> ()\n    }})")
     }
 
-    /// Axes reduced away by an op of two operands, from `init` on.
+    /// Reduction of axes by a binary op, starting from `init`.
     pub fn reduce(&mut self, name: &str, x: &Val, axes: &[usize], init: f64) -> Val {
         let start = self.splat(x.dtype, &[], init);
         let dims: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).map(|a| x.dims[a]).collect();
@@ -220,7 +220,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// The same over windows; every list has one entry an axis of `x`.
+    /// Window reduction; every list has one entry for each axis of `x`.
     pub fn reduce_window(&mut self, name: &str, x: &Val, init: f64, w: &Window) -> Val {
         let start = self.splat(x.dtype, &[], init);
         let dims: Vec<usize> = (0..x.rank()).map(|a| w.positions(a, x.dims[a])).collect();
@@ -244,8 +244,8 @@ impl Emitter<'_> {
         out
     }
 
-    /// The maximum of each window, and the least of the places where it is; NaN is the maximum if there is one. Padding has the
-    /// value and place `init`.
+    /// The maximum of each window, and its lowest position; NaN is the maximum if there is one. Padding has the value and
+    /// position `init`.
     pub fn first_maxima(&mut self, x: &Val, place: &Val, init: (f64, f64), w: &Window) -> (Val, Val) {
         let (least, beyond) = (self.splat(x.dtype, &[], init.0), self.splat(place.dtype, &[], init.1));
         let dims: Vec<usize> = (0..x.rank()).map(|a| w.positions(a, x.dims[a])).collect();
@@ -266,7 +266,7 @@ impl Emitter<'_> {
         let select = |out: &str, a: &str, b: &str, ty: &str| {
             format!("      {out} = \"stablehlo.select\"(%left, {a}, {b}) : ({bit}, {ty}, {ty}) -> {ty}\n")
         };
-        // A NaN is as large as another, and larger than anything else.
+        // All NaN compare equal, and larger than any number.
         let body = [
             compare("%xnan", "NE", "%x", "%x", &t),
             compare("%ynan", "NE", "%y", "%y", &t),
@@ -318,7 +318,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// One element everywhere.
+    /// A scalar splat.
     pub fn of_one(rank: usize) -> Window {
         Window { size: vec![1; rank], strides: vec![1; rank], dilations: vec![1; rank], pads: vec![(0, 0); rank] }
     }

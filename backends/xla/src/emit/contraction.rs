@@ -16,14 +16,14 @@ fn matmul(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 fn matmul_integer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (a, b) = (e.operand(op, 0)?, e.operand(op, 1)?);
-    // One zero point a row of `a`, and one a column of `b`.
+    // One zero point for each row of `a`, and one for each column of `b`.
     let a = shifted(e, op, &a, 2, |n| vec![n, 1])?;
     let b = shifted(e, op, &b, 3, |n| vec![n])?;
     let (dtype, dims) = e.result(op, 0)?;
     Ok(vec![product(e, &a, &b, dtype, &dims)])
 }
 
-/// `x` in i32, less its zero point; `shape` is where a list of zero points lies.
+/// `x` in i32 minus its zero point; `shape` broadcasts a list of zero points.
 pub fn shifted(
     e: &mut Emitter<'_>,
     op: OpId,
@@ -43,7 +43,7 @@ pub fn shifted(
     Ok(e.binary("subtract", &x, &z))
 }
 
-/// The product as numpy does it; leading axes are stretched.
+/// The product as in numpy, with broadcast leading axes.
 pub fn product(e: &mut Emitter<'_>, a: &Val, b: &Val, dtype: DType, dims: &[usize]) -> Val {
     // A vector is a row on the left, a column on the right.
     let a = if a.rank() == 1 { e.reshape(a, &[1, a.dims[0]]) } else { a.clone() };
@@ -62,7 +62,7 @@ pub fn product(e: &mut Emitter<'_>, a: &Val, b: &Val, dtype: DType, dims: &[usiz
     e.reshape(&out, dims)
 }
 
-/// The last axis of `a` with the one before the last of `b`; the first `batch` axes stay.
+/// Contracts the last axis of `a` with the second last of `b`; the first `batch` axes are batch dimensions.
 fn dot(e: &mut Emitter<'_>, a: &Val, b: &Val, batch: usize, dtype: DType, dims: &[usize]) -> Val {
     let axes: Vec<String> = (0..batch).map(|a| a.to_string()).collect();
     let axes = axes.join(", ");
@@ -75,18 +75,18 @@ fn dot(e: &mut Emitter<'_>, a: &Val, b: &Val, batch: usize, dtype: DType, dims: 
     e.emit("stablehlo.dot_general", &[a, b], &attrs, dtype, dims)
 }
 
-/// Floats are multiplied as what they are: no shorter mantissas.
+/// Floats are multiplied at full precision.
 pub const PRECISE: &str = "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]";
 
-/// The dimensions that both stretch to.
+/// The dimensions that both broadcast to.
 fn lead(a: &[usize], b: &[usize]) -> Vec<usize> {
     let n = a.len().max(b.len());
     let at = |d: &[usize], i: usize| if i + d.len() < n { 1 } else { d[i + d.len() - n] };
     (0..n).map(|i| if at(a, i) == 1 { at(b, i) } else { at(a, i) }).collect()
 }
 
-/// Elimination with row pivots, in f64 as the op is defined: a column each turn of a loop, in all matrices at once. The state is
-/// the column, the matrices, the products of pivots, and whether a pivot was zero.
+/// Gaussian elimination with row pivoting, in f64 as the op is defined: each iteration eliminates a column, in all matrices
+/// at once. The state is the column, the matrices, the products of pivots, and whether a pivot was zero.
 fn det(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     let (dtype, dims) = e.result(op, 0)?;
@@ -120,7 +120,7 @@ fn det(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
             let minus = e.unary("negate", &p);
             let p = e.select(&moved, &minus, &p);
             let product = e.binary("multiply", product, &p);
-            // Rows and columns up to this one are not read again, so that it does not matter what becomes of them.
+            // Rows and columns up to this one are not read again, so their contents do not matter.
             let by = e.place(&by, &rows.dims, &[0]);
             let factors = e.binary("divide", &column, &by);
             let (factors, row) = (e.place(&factors, &m.dims, &[0, 1]), e.place(&row, &m.dims, &[0, 2]));
@@ -136,7 +136,7 @@ fn det(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.reshape(&y, &dims)])
 }
 
-/// The row from `here` on that has the first of the largest elements of a column; NaN is one only where it is first.
+/// The first row from `here` on with the largest absolute element of a column; NaN counts only in the first row.
 fn pivot(e: &mut Emitter<'_>, column: &Val, rows: &Val, here: &Val) -> Val {
     let (done, first) = (e.compare("LT", rows, here), e.compare("EQ", rows, here));
     let (size, nan) = (e.unary("abs", column), e.compare("NE", column, column));
@@ -147,7 +147,7 @@ fn pivot(e: &mut Emitter<'_>, column: &Val, rows: &Val, here: &Val) -> Val {
     extreme(e, &size, "maximum", 1, false)
 }
 
-/// The matrices with rows `here` and `at` of each exchanged.
+/// The matrices with rows `here` and `at` swapped.
 fn swapped(e: &mut Emitter<'_>, m: &Val, rows: &Val, here: &Val, at: &Val) -> Val {
     let at = e.place(at, &rows.dims, &[0]);
     let (is_here, is_there) = (e.compare("EQ", rows, here), e.compare("EQ", rows, &at));

@@ -1,4 +1,4 @@
-//! Branches, loops, scans, and what is not to be looked through.
+//! Branches, loops, scans and optimization barriers.
 
 use of_emit::{Port, Printer};
 use of_ir::{DType, OpId, RegionId, ValueId};
@@ -37,7 +37,7 @@ fn branch(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(e.with_check(results))
 }
 
-/// The state of the loop: the iteration, whether it goes on, what is carried, the stacks, and the check.
+/// The state of the loop: iteration, condition, carried values, stacked results, and the check.
 fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let data = e.g.op(op);
     let body = data.regions[0];
@@ -92,7 +92,7 @@ fn repeat(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(e.with_check(results)[2..].to_vec())
 }
 
-/// The state of the loop: the step, the states, the stacks, and the check.
+/// The state of the loop: step, carried states, stacked results, and the check.
 fn scan(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let data = e.g.op(op);
     let body = data.regions[0];
@@ -157,7 +157,7 @@ fn scan(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 }
 
 impl Emitter<'_> {
-    /// The results of an op that is still to be printed.
+    /// The results of an op that will be printed later.
     fn several(&mut self, types: &[Port]) -> (String, Vec<Val>) {
         let name = self.fresh();
         let of =
@@ -166,7 +166,7 @@ impl Emitter<'_> {
         (name, results)
     }
 
-    /// The arguments of a region that begins here.
+    /// The block arguments of a new region.
     fn arguments(&mut self, types: &[Port]) -> Vec<Val> {
         let args: Vec<Val> =
             types.iter().map(|(dtype, dims)| Val { name: self.fresh(), dtype: *dtype, dims: dims.clone() }).collect();
@@ -175,7 +175,7 @@ impl Emitter<'_> {
         args
     }
 
-    /// A loop: as long as `goes` holds of the state, `body` makes the next one of it.
+    /// A while loop: `goes` is its condition on the state, and `body` computes the next state.
     pub fn while_loop(
         &mut self,
         first: &[Val],
@@ -198,7 +198,7 @@ impl Emitter<'_> {
         Ok(results)
     }
 
-    /// One place of an axis, which is gone.
+    /// The slice at one index of an axis, without that axis.
     pub fn one_of(&mut self, x: &Val, axis: usize, at: &Val) -> Val {
         let zero = self.like(at, 0.0);
         let operands: Vec<&Val> =
@@ -211,7 +211,7 @@ impl Emitter<'_> {
         self.reshape(&slice, &dims)
     }
 
-    /// `stack` with `slice` at one place of an axis.
+    /// `stack` with `slice` inserted at one index of an axis.
     pub fn stacked(&mut self, stack: &Val, slice: &Val, axis: usize, at: &Val) -> Val {
         let (zero, rank) = (self.like(at, 0.0), stack.rank());
         let mut dims = slice.dims.clone();
@@ -246,7 +246,7 @@ impl Emitter<'_> {
         Ok(out)
     }
 
-    /// The terminator of a region that gives values of these types.
+    /// The terminator of a region that returns values of these types.
     fn give(&mut self, values: &[Val], types: &[Port]) -> Result<(), String> {
         let same = |(v, (dtype, dims)): (&Val, &Port)| v.dtype == *dtype && v.dims == *dims;
         if values.len() != types.len() || !values.iter().zip(types).all(same) {
@@ -258,7 +258,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Takes the check off the results of an op with regions.
+    /// Splits the check from the results of an op with regions.
     fn with_check(&mut self, mut results: Vec<Val>) -> Vec<Val> {
         self.checks.extend(results.pop());
         results

@@ -1,4 +1,4 @@
-//! Elementwise ops, by the scalar language.
+//! Elementwise ops, from their scalar expressions.
 
 use of_ir::{DType, OpId};
 use of_ops::elementwise::BitCast;
@@ -6,7 +6,7 @@ use of_ops::scalar::ScalarOp;
 
 use super::{Emitter, Table, Val};
 
-/// What is elementwise without a word in the scalar language; the others need no row: see [`print`].
+/// Elementwise ops without a scalar expression. The others need no row: see [`print`].
 pub const TABLE: Table = &[("of.bit_cast", bit_cast)];
 
 fn bit_cast(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
@@ -14,7 +14,7 @@ fn bit_cast(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let x = e.operand(op, 0)?;
     Ok(vec![match (x.dtype, to) {
         (from, to) if from == to => x,
-        // A bool is a byte there and a bit here.
+        // A bool is a byte in memory and an i1 in XLA.
         (DType::Bool, to) => e.convert(&x, to),
         (_, DType::Bool) => {
             let zero = e.like(&x, 0.0);
@@ -24,7 +24,7 @@ fn bit_cast(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     }])
 }
 
-/// Prints an elementwise op: its operands stretched to its result, then the function.
+/// Prints an elementwise op: its operands broadcast to the result, then the scalar expression.
 pub fn print(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let scalar =
         of_ops::get(e.g, op).and_then(|o| o.scalar()).ok_or("with these attributes it is no function of elements")?;
@@ -159,12 +159,12 @@ fn cast(e: &mut Emitter<'_>, x: &Val, to: DType) -> Val {
     if !(x.dtype.is_float() && to.is_int()) {
         return e.convert(x, to);
     }
-    // What a conversion does out of range is open in StableHLO.
+    // StableHLO leaves out-of-range conversions unspecified.
     let (low, high) = to.int_range().unwrap_or((0, 0));
     let (low, high) = (low as f64, high as f64);
     let wide = if x.dtype == DType::F64 { x.clone() } else { e.convert(x, DType::F64) };
     let (bottom, top, zero) = (e.like(&wide, low), e.like(&wide, high), e.like(&wide, 0.0));
-    // The largest i64 is no f64: what reaches the next one is replaced after the conversion.
+    // The largest i64 is not an f64: values that reach the next f64 are replaced after the conversion.
     let (under, over) = (e.compare("LE", &wide, &bottom), e.compare("GE", &wide, &top));
     let (nan, outside) = (e.compare("NE", &wide, &wide), e.binary("or", &under, &over));
     let odd = e.binary("or", &nan, &outside);
@@ -177,7 +177,7 @@ fn cast(e: &mut Emitter<'_>, x: &Val, to: DType) -> Val {
 
 /// The smallest and the largest number of an integer type.
 fn extremes(e: &mut Emitter<'_>, dtype: DType, dims: &[usize]) -> (Val, Val) {
-    // f64 has no room for the largest: made of bits instead.
+    // The largest number is not representable in f64, so it is built from bits.
     let zero = e.splat(dtype, dims, 0.0);
     let ones = e.unary("not", &zero);
     if !dtype.is_signed_int() {

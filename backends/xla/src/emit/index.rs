@@ -1,4 +1,4 @@
-//! Gathers and scatters. Indices count from the end where negative; one out of range fails the run.
+//! Gathers and scatters. Negative indices count from the end; an index out of range fails the run.
 
 use of_ir::{DType, OpId};
 use of_ops::movement::{Gather, GatherElements, GatherNd, OneHot, ReverseSequence, ScatterElements, ScatterNd};
@@ -34,7 +34,7 @@ fn gather_elements(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.take(&flat, &at, 0)])
 }
 
-/// Where in the flat `x` the elements lie that `indices` name along an axis.
+/// Positions in the flat `x` of the elements that `indices` select along an axis.
 fn element_places(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, axis: usize) -> Val {
     let known = e.ints(op, 1).ok().flatten();
     let indices = e.in_range(indices, x.dims[axis], known.as_deref());
@@ -48,8 +48,8 @@ fn element_places(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, axis: u
     at
 }
 
-/// The flat place of each slice that the last axis of `indices` names in the axes from `batch` on; the first `batch`
-/// axes of both are the same.
+/// The flat position of each slice that the last axis of `indices` selects in the axes from `batch` on; both share the first
+/// `batch` axes.
 fn slice_places(e: &mut Emitter<'_>, op: OpId, x: &Val, indices: &Val, batch: usize) -> Val {
     let named = *indices.dims.last().unwrap_or(&0);
     let places = &indices.dims[..indices.rank() - 1];
@@ -113,7 +113,7 @@ fn one_hot(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (_, dims) = e.result(op, 0)?;
     let axis = shape::axis(e.attrs::<OneHot>(op)?.axis, dims.len()).map_err(|e| e.message)?;
     let others: Vec<usize> = (0..dims.len()).filter(|a| *a != axis).collect();
-    // An index that is no whole number names no place.
+    // An index that is not a whole number selects no position.
     let wide = e.convert(&indices, if indices.dtype.is_float() { DType::F64 } else { DType::I64 });
     let index = e.place(&wide, &dims, &others);
     let at = e.iota(wide.dtype, &dims, axis);
@@ -167,7 +167,7 @@ impl Emitter<'_> {
         self.binary("multiply", x, &n)
     }
 
-    /// Adds checks: all of them must be true everywhere.
+    /// Adds checks: all elements must be true.
     pub fn check(&mut self, conditions: &[&Val]) {
         for c in conditions {
             let all = self.reduce("and", c, &(0..c.rank()).collect::<Vec<_>>(), 1.0);
@@ -175,7 +175,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Indices along an axis of length `n` as i64 from 0 on. Those that are not known now are checked when they are.
+    /// Indices along an axis of length `n` as i64, made non-negative. Indices unknown at compile time are checked at run
+    /// time.
     fn in_range(&mut self, indices: &Val, n: usize, known: Option<&[i64]>) -> Val {
         let i = self.convert(indices, DType::I64);
         let end = n as i64;
@@ -193,7 +194,7 @@ impl Emitter<'_> {
         i
     }
 
-    /// The slices of an axis that `indices` name: the axis becomes those of the indices.
+    /// The slices of an axis that `indices` select; the index axes replace the axis.
     pub fn take(&mut self, x: &Val, indices: &Val, axis: usize) -> Val {
         let dims = [&x.dims[..axis], &indices.dims, &x.dims[axis + 1..]].concat();
         let mut sizes = x.dims.clone();
@@ -209,7 +210,7 @@ impl Emitter<'_> {
         self.emit("stablehlo.gather", &[x, indices], &attrs, x.dtype, &dims)
     }
 
-    /// `x[at[i], :]` meets `updates[i, :]`; what lies outside meets nothing.
+    /// Combines `x[at[i], :]` with `updates[i, :]`; positions out of range are skipped.
     pub fn scatter(&mut self, x: &Val, at: &Val, updates: &Val, reduction: &str) -> Result<Val, String> {
         let combine = match reduction {
             "none" => None,

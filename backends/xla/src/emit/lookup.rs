@@ -21,7 +21,7 @@ fn chosen(t: &Tensor, places: &[usize]) -> Result<Tensor, String> {
     Tensor::from_elements(t.dtype(), vec![places.len()], elements).map_err(|e| e.to_string())
 }
 
-/// Where each key is that is no NaN, in ascending order, and where NaN is; of equal keys the last counts.
+/// The position of each key that is not NaN, in ascending order, and the position of NaN; the last of equal keys counts.
 fn ascending(keys: &Tensor) -> Result<(Vec<usize>, Option<usize>), String> {
     let mut nan = None;
     let mut order: Vec<usize> = Vec::new();
@@ -65,7 +65,7 @@ fn label_map(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![y])
 }
 
-/// The n-grams of one length: their items, and where each is in the pool.
+/// The n-grams of one length: their items, and the pool position of each.
 type Grams = BTreeMap<Vec<i64>, usize>;
 
 /// The n-grams of a pool by their lengths; of equal ones the last counts.
@@ -94,7 +94,7 @@ fn tf_idf(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     }
     let x = if x.rank() == 1 { e.reshape(&x, &[1, x.elements()]) } else { x };
     let (rows, width, count) = (x.dims[0], dims[dims.len() - 1], vectorizer.ngram_indexes.len());
-    // How often each n-gram is in each row.
+    // The count of each n-gram in each row.
     let mut counts = e.splat(DType::F64, &[rows * count, 1], 0.0);
     let found = occurrences(e, &vectorizer, &x)?;
     if !found.is_empty() {
@@ -118,7 +118,7 @@ fn tf_idf(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         }
         _ => e.binary("multiply", &counts, &weights),
     };
-    // Several n-grams may have one place.
+    // Several n-grams may share a position.
     let scores = e.transpose(&scores, &[1, 0]);
     let places = e.int_list(&vectorizer.ngram_indexes)?;
     let empty = e.splat(DType::F64, &[width, rows], 0.0);
@@ -128,13 +128,13 @@ fn tf_idf(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.reshape(&y, &dims)])
 }
 
-/// For every length and distance of items, the place of each run's count; see [`run`].
+/// For every length and skip distance of n-grams, the position of each n-gram's count; see [`run`].
 fn occurrences(e: &mut Emitter<'_>, vectorizer: &TfIdfVectorizer, x: &Val) -> Result<Vec<Val>, String> {
     if !vectorizer.pool_strings.is_empty() {
         return Err("XLA has no text".into());
     }
     let (low, high) = x.dtype.int_range().ok_or("its items are no integers")?;
-    // Items that no element can be are in no n-gram that occurs.
+    // Items that no element can equal are in no n-gram that occurs.
     let may_be = |i: &i64| (low..=high).contains(&i128::from(*i));
     let items: BTreeSet<i64> = vectorizer.pool_int64s.iter().filter(|i| may_be(i)).copied().collect();
     let items: Vec<i64> = items.into_iter().collect();
@@ -209,10 +209,10 @@ fn run(
 }
 
 impl Emitter<'_> {
-    /// Which of the ascending `keys` each element is, and whether it is one. A binary search: each step compares with a key
-    /// half as far away.
+    /// The index of each element among the ascending `keys`, and whether it is one. A binary search: each step halves the
+    /// distance.
     fn find(&mut self, keys: &Tensor, x: &Val) -> Result<(Val, Val), String> {
-        // The last key is repeated up to a power of two, so that no step leads out of the table.
+        // The last key is repeated up to a power of two, so that no step leaves the table.
         let room = (keys.len() + 1).next_power_of_two();
         let places: Vec<usize> = (0..room).map(|i| i.min(keys.len() - 1)).collect();
         let keys = self.constant(&chosen(keys, &places)?)?;

@@ -25,7 +25,7 @@ fn tree_ensemble(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.convert(&y, dtype)])
 }
 
-/// The leaf that each row comes to in each tree. All go down together, a branch each turn, until none is at a node.
+/// The leaf of each row in each tree. All rows descend together, one branch for each iteration, until all are at leaves.
 fn leaves(e: &mut Emitter<'_>, trees: &TreeEnsemble, x: &Val) -> Result<Val, String> {
     let at = [x.dims[0], trees.roots.len()];
     let roots = e.int_list(&trees.roots)?;
@@ -62,7 +62,7 @@ struct Nodes {
     on_true: Val,
     on_false: Val,
     missing: Val,
-    /// Where the set of each node begins and ends in the members, where there are sets.
+    /// The range of members of each node's set, if there are sets.
     sets: Option<[Val; 3]>,
 }
 
@@ -84,7 +84,7 @@ impl Nodes {
         })
     }
 
-    /// Whether each row goes the way of true at its node.
+    /// Whether each row takes the true branch at its node.
     fn yes(&self, e: &mut Emitter<'_>, trees: &TreeEnsemble, x: &Val, node: &Val) -> Result<Val, String> {
         let row = e.iota(DType::I64, &node.dims, 0);
         let row = e.times(&row, x.dims[1]);
@@ -123,7 +123,8 @@ fn where_mode(e: &mut Emitter<'_>, mode: &Val, is: usize, own: &Val, other: &Val
     e.select(&here, own, other)
 }
 
-/// Whether each value is in the set of its node: a member of every set each turn, until all sets are at their ends.
+/// Whether each value is in the set of its node: each iteration compares one member of every set, until all sets are
+/// exhausted.
 fn member(e: &mut Emitter<'_>, [begins, ends, members]: &[Val; 3], node: &Val, value: &Val) -> Result<Val, String> {
     let (begin, end) = (e.take(begins, node, 0), e.take(ends, node, 0));
     let none = e.splat(DType::Bool, &node.dims, 0.0);
@@ -145,9 +146,9 @@ fn member(e: &mut Emitter<'_>, [begins, ends, members]: &[Val; 3], node: &Val, v
     Ok(found[1].clone())
 }
 
-/// What the votes of the leaves come to for each target.
+/// The sum of the leaves' votes for each target.
 fn votes(e: &mut Emitter<'_>, trees: &TreeEnsemble, leaves: &Val, targets: usize) -> Result<Val, String> {
-    // As many votes for each leaf as any has; those that it has not are for no target.
+    // The number of votes for each leaf is padded to the maximum; padding votes have no target.
     let votes = |leaf: usize| {
         let at = |i: usize| trees.leaves.get(i).map_or(trees.vote_weights.len(), |b| *b as usize);
         at(leaf)..at(leaf + 1)
@@ -185,14 +186,14 @@ fn votes(e: &mut Emitter<'_>, trees: &TreeEnsemble, leaves: &Val, targets: usize
         let scale = e.like(&sum, scale);
         return Ok(e.binary("multiply", &sum, &scale));
     }
-    // A target that nobody votes for has score zero.
+    // A target without votes has score zero.
     let voted = e.reduce("or", &own, &[1, 2], 0.0);
     let zero = e.like(&sum, 0.0);
     Ok(e.select(&voted, &sum, &zero))
 }
 
-/// The iteration for all rows at once; a row that has come to its end stays. The state is the round, the probabilities, and which
-/// rows go on.
+/// The iteration for all rows at once; a converged row does not change. The state is the round, the probabilities, and which
+/// rows are active.
 fn pairwise_coupling(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let PairwiseCoupling { classes } = e.attrs(op)?;
     let (x, (dtype, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
@@ -237,7 +238,7 @@ fn pairwise_coupling(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> 
 /// The matrix of each row's quadratic form: `-r_tj r_jt`, and on the diagonal the sum of `r_jt²` over the other classes.
 fn quadratic(e: &mut Emitter<'_>, x: &Val, k: usize) -> Val {
     let x = e.convert(x, DType::F64);
-    // Away from certainty, so that no class is ruled out by one pair.
+    // Clamped away from 0 and 1, so that no single pair excludes a class.
     let (low, high) = (e.like(&x, 1e-7), e.like(&x, 1.0 - 1e-7));
     let x = e.binary("maximum", &x, &low);
     let x = e.binary("minimum", &x, &high);
@@ -273,7 +274,7 @@ fn quadratic(e: &mut Emitter<'_>, x: &Val, k: usize) -> Val {
     e.select(&own, &sums, &products)
 }
 
-/// One round: each class in its turn, with what the ones before have changed. `p`, `Q p` and `p Q p` are the state.
+/// One round: each class is updated in order, using the updates before it. `p`, `Q p` and `p Q p` are the state.
 fn round(e: &mut Emitter<'_>, q: &Val, state: [Val; 3]) -> Result<Val, String> {
     let k = q.dims[1];
     let first = e.splat(DType::I64, &[], 0.0);

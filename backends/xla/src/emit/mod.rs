@@ -2,8 +2,8 @@
 //!
 //! Every op has a row in the table of its topic ([`of_emit`]).
 //!
-//! XLA clamps an index that is out of range; here that is an error. What reads through indices adds a check, and the
-//! last result of the module says whether all of them held.
+//! XLA clamps an index that is out of range; here it is an error. Ops that read through indices add a check, and the last
+//! result of the module says whether all checks held.
 
 mod build;
 mod contraction;
@@ -39,12 +39,12 @@ pub struct Module {
     pub results: Vec<Port>,
     /// Whether there is one more result, an i1 of rank 0: whether every index was in range.
     pub checked: bool,
-    /// The mesh of ranks that run it together, 1 along axes that take no part. It ends with the last one that does: nothing
-    /// where the program is for one device.
+    /// The mesh of ranks that run it together, with 1 along axes that do not participate. Trailing axes of 1 are dropped:
+    /// the mesh is empty for one device.
     pub mesh: Vec<usize>,
 }
 
-/// The module of a function whose extents are all numbers.
+/// Prints the module of a function with fixed extents.
 ///
 /// # Errors
 /// The first op that cannot be printed, with the reason.
@@ -80,8 +80,8 @@ pub fn module(func: &Func) -> Result<Module, String> {
     Ok(Module { text, results: own, checked, mesh: e.mesh })
 }
 
-/// The arguments as text. A result takes over the memory of the first one of its type that none before takes: nobody else
-/// reads what is brought to the device for a run. Whoever calls says which arguments stay.
+/// The arguments as text. A result reuses the memory of the first argument of its type that is not donated yet: only this
+/// run reads its uploaded inputs. The caller says which arguments are not donated.
 fn donated(args: &[Val], results: &[Val]) -> Vec<String> {
     let mut text: Vec<String> = args.iter().map(|a| format!("{}: {}", a.name, a.ty())).collect();
     let mut taken = vec![false; args.len()];
@@ -95,7 +95,7 @@ fn donated(args: &[Val], results: &[Val]) -> Vec<String> {
     text
 }
 
-/// Element type and extents of a value that XLA can hold.
+/// Element type and extents of a value that XLA supports.
 fn tensor_of(ty: &Type) -> Result<Port, String> {
     let Type::Tensor(t) = ty else { return Err(format!("XLA has no values of type {ty}")) };
     match t.dtype {
@@ -180,15 +180,14 @@ impl<'g> Printer<'g> for Emitter<'g> {
 }
 
 impl Emitter<'_> {
-    /// Operand `i`, which all later readers see as this one does.
+    /// Operand `i`, behind an optimization barrier, so that all readers get the same value.
     ///
-    /// XLA may compute a value once for each reader, and sums in another order each time. A softmax subtracts the maximum from
-    /// the values that it is the maximum of: where these are large, the difference of two roundings is, and its exponential
-    /// is infinite.
+    /// XLA may compute a value once for each reader, with sums in a different order each time. A softmax subtracts the
+    /// maximum of values. For large values the difference of two roundings is large, and its exponential is infinite.
     fn computed_once(&mut self, op: OpId, i: usize) -> Result<Val, String> {
         let x = self.operand(op, i)?;
         let v = self.g.op(op).operands[i];
-        // What a region captures is an operand of its op in XLA, and readers outside of it cannot see what is held inside.
+        // A captured value is an operand of the region's op in XLA, and readers outside cannot see a barrier inside.
         let home = match self.g.def(v) {
             ValueDef::Result(by, _) => self.g.op(by).parent,
             ValueDef::Arg(region, _) => region,
@@ -202,7 +201,7 @@ impl Emitter<'_> {
         Ok(held)
     }
 
-    /// Whether every check of the region held.
+    /// Whether every check of the region passed.
     fn all_checks(&mut self) -> Val {
         let checks = std::mem::take(&mut self.checks);
         let mut all = self.truth(true);
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_takes_over_one_argument_of_its_type() {
+    fn a_result_reuses_one_argument_of_its_type() {
         let val = |name: &str, dims: &[usize]| Val { name: name.into(), dtype: DType::F32, dims: dims.to_vec() };
         let args = [val("%arg0", &[2]), val("%arg1", &[3]), val("%arg2", &[3])];
         let text = donated(&args, &[val("%0", &[3]), val("%1", &[3]), val("%2", &[3])]);

@@ -1,4 +1,4 @@
-//! Ops that move elements to places that are known at compile time.
+//! Ops that move elements to positions known at compile time.
 
 use of_ir::{DType, OpId};
 use of_ops::movement::{Compress, Concat, EyeLike, Pad, Split, Transpose, Trilu};
@@ -124,7 +124,7 @@ fn pad(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
         };
         return Ok(vec![e.pad(&x, &value, &pads)]);
     }
-    // Shortened first, then lengthened by elements that are there.
+    // Truncated first, then padded with existing elements.
     let cut: Vec<(i64, i64)> = pads.iter().map(|(l, h)| ((*l).min(0), (*h).min(0))).collect();
     let zero = e.splat(x.dtype, &[], 0.0);
     let mut y = e.pad(&x, &zero, &cut);
@@ -152,7 +152,7 @@ fn pad(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 
 fn tile(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let (x, (_, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
-    // Each axis becomes two: how often, and the axis itself.
+    // Each axis becomes two: the repeat count, and the axis itself.
     let repeats: Vec<usize> = match e.ints(op, 1)? {
         Some(r) => r.iter().map(|r| *r as usize).collect(),
         None => return Err("operand 1 is left out".into()),

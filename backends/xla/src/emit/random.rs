@@ -1,4 +1,4 @@
-//! Random numbers: the generator that the ops define, MT19937, as a loop in which all words of its state turn at once.
+//! Random numbers by MT19937, the generator that the ops define, as a loop that updates all words of its state at once.
 
 use of_ir::{DType, OpId, Tensor};
 use of_ops::random::{Multinomial, RandomNormal, RandomUniform, seeded};
@@ -81,7 +81,7 @@ fn start(e: &mut Emitter<'_>, seed: i64) -> Result<Val, String> {
     e.constant(&Tensor::from_slice(&[WORDS], &seeded(seed)).map_err(|e| e.to_string())?)
 }
 
-/// Numbers in `0..1`, f64: those of one turn of the state a turn of the loop.
+/// Numbers in `0..1`, f64: each loop iteration generates those of one state.
 fn uniform(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
     if count == 0 {
         return Ok(e.splat(DType::F64, &[0], 0.0));
@@ -104,8 +104,8 @@ fn uniform(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> 
     Ok(e.part(&all, 0, 0, count))
 }
 
-/// Numbers of mean 0 and variance 1 by the polar method: of a turn's pairs those inside of the unit circle are put behind those
-/// that are there, until there are enough.
+/// Numbers of mean 0 and variance 1 by the polar method. Each iteration appends the accepted pairs of one state, until there
+/// are enough.
 fn normal(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
     if count == 0 {
         return Ok(e.splat(DType::F64, &[0], 0.0));
@@ -135,7 +135,7 @@ fn normal(e: &mut Emitter<'_>, seed: i64, count: usize) -> Result<Val, String> {
             let factor = e.unary("sqrt", &factor);
             let factor = e.place(&factor, &drawn.dims, &[0]);
             let own = e.binary("multiply", &factor, &drawn);
-            // The second of a pair is given first.
+            // The second of a pair comes first.
             let own = e.reverse(&own, &[1]);
             let one = e.convert(&good, DType::I64);
             let before = running_sums(e, &one, 0);
@@ -162,7 +162,7 @@ fn turned(e: &mut Emitter<'_>, old: &Val) -> Val {
     let rest = WORDS - 1 - 2 * near;
     let far = e.part(&b, 0, 0, rest);
     let c = piece(e, old, 2 * near, rest, Some(&far));
-    // The last one meets the first of the new state.
+    // The last word is combined with the first of the new state.
     let (own, next, far) = (e.part(old, 0, WORDS - 1, 1), e.part(&a, 0, 0, 1), e.part(&b, 0, rest, 1));
     let d = mixed(e, &own, &next, &far);
     e.concat(&[&a, &b, &c, &d], 0)

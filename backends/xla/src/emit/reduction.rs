@@ -1,4 +1,4 @@
-//! Reductions along axes, running sums, extremes and their places.
+//! Reductions along axes, cumulative sums, arg-extrema.
 
 use of_ir::{DType, OpId};
 use of_ops::reduction::{ArgMax, ArgMin, CumProd, CumSum, Hardmax, TopK};
@@ -22,7 +22,7 @@ pub const TABLE: Table = &[
     ("of.top_k", top_k),
 ];
 
-/// What a reduction by `name` starts from.
+/// The initial value of a reduction by `name`.
 pub fn start(name: &str, dtype: DType) -> f64 {
     let range = dtype.int_range().map_or((0.0, 1.0), |(l, h)| (l as f64, h as f64));
     match name {
@@ -67,7 +67,7 @@ fn place_of(e: &mut Emitter<'_>, op: OpId, name: &str, axis: i64, last: bool) ->
     Ok(vec![e.reshape(&best, &dims)])
 }
 
-/// The place of the extreme element along an axis, i64; NaN is the extreme element if there is one.
+/// The index of the extreme element along an axis, i64; NaN is the extreme element if there is one.
 pub fn extreme(e: &mut Emitter<'_>, x: &Val, name: &str, axis: usize, last: bool) -> Val {
     let best = e.reduce(name, x, &[axis], start(name, x.dtype));
     let others: Vec<usize> = (0..x.rank()).filter(|a| *a != axis).collect();
@@ -142,7 +142,7 @@ fn top_k(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
 }
 
 impl Emitter<'_> {
-    /// `x` and `with` in the order of `x` along an axis; equal elements keep their order.
+    /// `x` and `with` sorted by `x` along an axis; the sort is stable.
     fn sort(&mut self, x: &Val, with: &Val, axis: usize, falling: bool) -> (Val, Val) {
         let name = self.fresh();
         let of = |i: usize, v: &Val| Val { name: format!("{name}#{i}"), ..v.clone() };

@@ -11,7 +11,7 @@ use super::{Emitter, Table, Typed, Val};
 /// Ops of this file.
 pub const TABLE: Table = &[("of.dft", dft), ("of.mel_weight_matrix", mel_weight_matrix)];
 
-/// In f64, as the op is defined. The signals lie along the last axis, real and imaginary parts in tensors of their own.
+/// In f64, as the op is defined. The signals are along the last axis, with real and imaginary parts in separate tensors.
 fn dft(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let Dft { inverse, onesided } = e.attrs(op)?;
     let (x, (dtype, dims)) = (e.operand(op, 0)?, e.result(op, 0)?);
@@ -63,7 +63,7 @@ fn dft(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.concat(&parts.iter().collect::<Vec<_>>(), last)])
 }
 
-/// A table of numbers that are known.
+/// A constant tensor.
 fn mel_weight_matrix(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let matrix = e.attrs::<MelWeightMatrix>(op)?;
     let unknown = |i: usize| format!("operand {i} is not known before the run");
@@ -79,8 +79,8 @@ fn mel_weight_matrix(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> 
 }
 
 impl Emitter<'_> {
-    /// A transform of length `n` along the last axis, which has `len` elements then. Real and imaginary part, or that alone which is
-    /// not zero.
+    /// A transform of length `n` along the last axis, which then has `len` elements. `x` has real and imaginary part, or
+    /// only the one that is not zero.
     fn transform(&mut self, kind: &str, n: usize, (real, imaginary): (&Val, Option<&Val>), len: usize) -> Vec<Val> {
         // Complex numbers have no element type outside of this function.
         let complex = |v: &Val| {

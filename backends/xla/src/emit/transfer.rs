@@ -14,7 +14,7 @@ use super::{Emitter, Table, Typed, Val, type_text};
 /// Ops of this file.
 pub const TABLE: Table = &[("of.transfer", transfer)];
 
-/// What ranks do together.
+/// A collective step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     /// Those along an axis of the mesh, or several as if they were one.
@@ -23,27 +23,27 @@ enum Step {
     Renest { from: Vec<usize>, to: Vec<usize> },
 }
 
-/// What becomes of the parts of ranks along an axis of the mesh. Numbers are axes of the tensor.
+/// The conversion of the ranks' parts along an axis of the mesh. Numbers are axes of the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// All get the combination of what all have.
+    /// All-reduce.
     Reduce(LayoutKind),
-    /// Each gets a slice of the combination.
+    /// Reduce-scatter.
     ReduceScatter(LayoutKind, usize),
-    /// All get the slices of all.
+    /// All-gather.
     Gather(usize),
-    /// Slices of one axis become slices of another.
+    /// All-to-all: slices of one axis become slices of another.
     Exchange { from: usize, to: usize },
-    /// Each takes a slice of what it has.
+    /// A local slice.
     Slice(usize),
-    /// What all have is the first one's part of a partial value.
+    /// The value becomes the first rank's part of a partial value.
     Keep(LayoutKind),
-    /// Slices are parts of a partial value.
+    /// Slices become parts of a partial value.
     Embed(LayoutKind, usize),
 }
 
 impl Way {
-    /// What takes a tensor from one layout to another.
+    /// The steps that convert a tensor from one layout to another.
     fn between(from: AxisLayout, to: AxisLayout) -> Result<Way, String> {
         use LayoutKind::{At, Broadcast, Split};
         let (a, b) = (from.dim as usize, to.dim as usize);
@@ -60,7 +60,7 @@ impl Way {
         })
     }
 
-    /// Elements that each of `n` ranks gets from others, of which it has so many before and after.
+    /// Elements that each of `n` ranks receives, given the elements of its part before and after.
     fn moved(self, n: usize, before: usize, after: usize) -> usize {
         let of_others = before - before / n;
         match self {
@@ -72,14 +72,14 @@ impl Way {
     }
 }
 
-/// The steps of a transfer on a mesh, in the order that moves least.
+/// The steps of a transfer on a mesh, in the order that moves the fewest elements.
 ///
 /// # Errors
-/// Why it is none of a program that all ranks run.
+/// Why it cannot be part of a program that all ranks run.
 fn steps(transfer: &Transfer, mesh: &[usize]) -> Result<Vec<Step>, String> {
     transfer.check(mesh)?;
     let dims: Vec<usize> = transfer.dims.iter().map(|d| *d as usize).collect();
-    // Axes next to one another along which the same is done are one.
+    // Adjacent axes with the same conversion are merged.
     let mut axes: Vec<(Vec<usize>, AxisLayout, AxisLayout)> = Vec::new();
     for ((axis, from), to) in transfer.axes.iter().zip(&transfer.from).zip(&transfer.to) {
         match axes.last_mut() {
@@ -106,7 +106,7 @@ fn steps(transfer: &Transfer, mesh: &[usize]) -> Result<Vec<Step>, String> {
     };
     let uneven = "ranks have slices of several sizes, and all of a program have equal ones";
     start.part(&dims, &ranks).ok_or(uneven)?;
-    // What costs least is looked at first.
+    // The cheapest state is expanded first.
     let (mut seen, mut open) = (Vec::new(), vec![(0, start, Vec::<Move>::new())]);
     while let Some(next) = (0..open.len()).min_by_key(|i| open[*i].0) {
         let (cost, state, steps) = open.swap_remove(next);
@@ -131,7 +131,7 @@ enum Move {
     Renest(Vec<usize>, Vec<usize>),
 }
 
-/// How a tensor lies between steps. Axes of the mesh are numbers, each of one or several as if they were one.
+/// The layout of a tensor between steps. Axes of the mesh are numbers, each for one axis or several merged ones.
 #[derive(Clone, PartialEq, Eq)]
 struct State {
     /// The axes along which something is to be done, how it lies afterwards, and what it is.
@@ -157,7 +157,7 @@ impl State {
         for (i, (axis, to, way)) in self.left.iter().enumerate() {
             let mut after = self.clone();
             after.left.remove(i);
-            // Only what is split last lies next to one another.
+            // Only the innermost split of an axis has contiguous slices.
             if let Some(nest) = after.nests.iter_mut().find(|nest| nest.contains(axis))
                 && nest.pop() != Some(*axis)
             {
@@ -223,7 +223,7 @@ fn transfer(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     if x.dims == dims { Ok(vec![x]) } else { Err(format!("its part has extents {:?}, not {dims:?}", x.dims)) }
 }
 
-/// How partial values combine.
+/// The reduction of partial values.
 fn combination(kind: LayoutKind) -> &'static str {
     match kind {
         LayoutKind::Max => "maximum",
@@ -288,8 +288,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The slices of one axis that are split by axes of the mesh in one order, split in another: each rank has one of them before
-    /// and after.
+    /// Reorders the mesh axes that split one tensor axis: each rank has one slice before and after.
     fn renested(&mut self, x: &Val, from: &[usize], to: &[usize]) -> Val {
         let mesh = self.mesh.clone();
         let slice = |coords: &[usize], nest: &[usize]| nest.iter().fold(0, |i, a| i * mesh[*a] + coords[*a]);
@@ -307,8 +306,8 @@ impl Emitter<'_> {
         self.collective("collective_permute", x, "", &attrs, &x.dims)
     }
 
-    /// What a collective combines. Those of maxima and minima may lose what is no number: they compare integers that are in the
-    /// order of the floats, of which NaN is the last one of a maximum and the first one of a minimum.
+    /// The operand of a reduction. The collectives for maxima and minima may lose NaN, so they compare integers in the order
+    /// of the floats, where NaN is last for a maximum and first for a minimum.
     fn combined(&mut self, kind: LayoutKind, x: &Val, collective: impl Fn(&mut Self, &Val) -> Val) -> Val {
         let int = match x.dtype.bits() {
             Some(16) => DType::I16,
@@ -321,7 +320,7 @@ impl Emitter<'_> {
         }
         let dtype = x.dtype;
         let bits = |e: &mut Self, x: &Val, to: DType| e.emit("stablehlo.bitcast_convert", &[x], "", to, &x.dims);
-        // Negative numbers have all bits but the sign turned, which is its own inverse.
+        // All bits of negative numbers but the sign are flipped; the mapping is its own inverse.
         let ordered = |e: &mut Self, x: &Val| {
             let (zero, rest) = (e.like(x, 0.0), e.like(x, int.int_range().map_or(0.0, |(_, high)| high as f64)));
             let (negative, turned) = (e.compare("LT", x, &zero), e.binary("xor", x, &rest));
@@ -352,7 +351,7 @@ impl Emitter<'_> {
         out
     }
 
-    /// Replicas that differ along axes of the mesh alone, as an attribute. The last axis varies fastest.
+    /// Replica groups that differ only along these mesh axes, as an attribute. The last axis varies fastest.
     fn groups(&self, axes: &[usize]) -> String {
         let mesh = &self.mesh;
         let shape: Vec<usize> = axes.iter().map(|a| mesh[*a]).collect();
@@ -369,7 +368,7 @@ impl Emitter<'_> {
         format!("replica_groups = dense<{}> : tensor<{}x{count}xi64>", list(&rows), rows.len())
     }
 
-    /// Where the replica is along axes of the mesh, i64 of rank 0.
+    /// The index of the replica along axes of the mesh, i64 of rank 0.
     fn coordinate(&mut self, axes: &[usize]) -> Val {
         let id = self.emit("stablehlo.replica_id", &[], "", DType::U32, &[]);
         let id = self.convert(&id, DType::I64);
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_least_comes_first() {
+    fn the_cheapest_order_comes_first() {
         let (b, p) = (AxisLayout::of(Broadcast), AxisLayout::of(Sum));
         let (s0, s1) = (AxisLayout::split(0), AxisLayout::split(1));
         assert_eq!(of(&[p], &[b]).unwrap(), [Along(vec![0], Way::Reduce(Sum))]);
@@ -441,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_single_program_does_is_refused() {
+    fn transfers_outside_a_single_program_are_rejected() {
         let (b, s0) = (AxisLayout::of(Broadcast), AxisLayout::split(0));
         let why = of(&[b, AxisLayout::at(1)], &[b, b]).unwrap_err();
         assert!(why.contains("stages"), "{why}");

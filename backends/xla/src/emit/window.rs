@@ -66,7 +66,7 @@ fn conv_transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let conv = e.attrs::<ConvTranspose>(op)?;
     let (x, w) = (e.operand(op, 0)?, e.operand(op, 1)?);
     let g = conv.geometry(&dims(&x), &dims(&w)).map_err(|e| e.message)?.fixed().ok_or("its extents are not known")?;
-    // The convolution that reads `x` with gaps, its kernel backwards.
+    // A convolution that dilates `x`, with a flipped kernel.
     let rank = g.windows.input.len();
     let (ci, co) = (g.cin / g.group, g.cout / g.group);
     let kernel = &w.dims[2..];
@@ -78,7 +78,7 @@ fn conv_transpose(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let pads = (0..rank).map(|a| {
         let spans = (g.windows.dilations[a] * (g.windows.kernel[a] - 1)) as i64;
         let low = spans - g.windows.pads_begin[a] as i64;
-        // Here `input` is what is written and `output` what is read.
+        // Here `input` is the written tensor and `output` the read one.
         let stretched = (g.windows.output[a] as i64 - 1) * g.windows.strides[a] as i64 + 1;
         (low, g.windows.input[a] as i64 - stretched - low + spans)
     });
@@ -205,7 +205,7 @@ fn max_pool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let axes = if pool.channels_last { 1..x.rank() - 1 } else { 2..x.rank() };
     let spatial: Vec<(usize, usize)> = axes.map(|a| (a, x.dims[a])).collect();
     let area: usize = spatial.iter().map(|(_, n)| n).product();
-    // Where each element lies among those of its plane. Behind them all lies what a window of padding alone finds.
+    // The position of each element in its plane. The position after the last one marks windows of padding alone.
     let place = row_major(e, &x.dims, &spatial);
     let (y, at) = e.first_maxima(&x, &place, (least, area as f64), &w);
     let (none, zero) = (e.like(&at, area as f64), e.like(&at, 0.0));
@@ -252,7 +252,7 @@ fn max_unpool(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![if to == plain { y } else { e.pad(&y, &zero, &more) }])
 }
 
-/// Where each element of a tensor lies along these axes of these extents, the last of which is the innermost.
+/// The flat position of each element along these axes of these extents, of which the last is the innermost.
 fn row_major(e: &mut Emitter<'_>, dims: &[usize], axes: &[(usize, usize)]) -> Val {
     let mut place = e.splat(DType::I64, dims, 0.0);
     for (axis, extent) in axes {
@@ -263,7 +263,7 @@ fn row_major(e: &mut Emitter<'_>, dims: &[usize], axes: &[(usize, usize)]) -> Va
     place
 }
 
-/// Places along axes whose last is the innermost, counted with the first as the innermost.
+/// Positions along axes with the last one innermost, renumbered with the first one innermost.
 fn column_major(e: &mut Emitter<'_>, place: &Val, axes: &[(usize, usize)]) -> Val {
     let (mut rest, mut out) = (place.clone(), e.like(place, 0.0));
     for (_, extent) in axes.iter().rev() {
@@ -337,7 +337,7 @@ fn affine_grid(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     };
     let mut y = factor(e, rank);
     for axis in 0..rank {
-        // Each coordinate comes with the 1 that meets what is added.
+        // Homogeneous coordinates: the 1 multiplies the translation.
         let places: Vec<f64> = grid.coordinates(&dims[axis + 1..axis + 2]).into_iter().step_by(2).collect();
         let places = e.constant(&Tensor::from_slice(&[places.len()], &places).map_err(|e| e.to_string())?)?;
         let places = e.place(&places, &dims, &[axis + 1]);
@@ -349,7 +349,7 @@ fn affine_grid(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.convert(&y, theta.dtype)])
 }
 
-/// One axis after the other: elements that are taken as they are, or a product with a matrix of weights.
+/// One axis after the other: a gather of elements, or a product with a matrix of weights.
 fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     let resize = e.attrs::<Resize>(op)?;
     let x = e.operand(op, 0)?;
@@ -395,7 +395,7 @@ fn resize(e: &mut Emitter<'_>, op: OpId) -> Result<Vec<Val>, String> {
     Ok(vec![e.convert(&y, x.dtype)])
 }
 
-/// Sums of 16-bit floats are taken in f32.
+/// Sums of 16-bit floats accumulate in f32.
 pub fn widen(e: &mut Emitter<'_>, x: &Val) -> Val {
     if matches!(x.dtype, DType::F16 | DType::BF16) { e.convert(x, DType::F32) } else { x.clone() }
 }

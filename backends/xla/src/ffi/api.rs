@@ -1,4 +1,4 @@
-//! A loaded plugin: its table of functions, and how one of them is called.
+//! A loaded plugin: its function table, and the call of a function.
 
 use std::ffi::c_char;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::bindings::*;
 /// The oldest minor version of the interface whose functions are called as they are declared here.
 const OLDEST_MINOR: i32 = 81;
 
-/// Why a plugin cannot be used, or what it says.
+/// Why a plugin cannot be used, or its error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
     /// The file is no library, or no plugin.
@@ -43,7 +43,7 @@ pub enum PluginError {
         /// Bytes of the table that the header of that version declares.
         expected: usize,
     },
-    /// What a function of the plugin says.
+    /// An error of the plugin's function.
     #[error("{0}")]
     Call(String),
     /// The plugin has no device.
@@ -86,7 +86,7 @@ args! {
     PJRT_Program, PJRT_ExecuteOptions,
 }
 
-/// The function of this name in a plugin's table, or nothing where the plugin is older than it or leaves it out.
+/// The function of this name in a plugin's table, or `None` if the plugin is older or omits it.
 macro_rules! function {
     ($api:expr, $name:ident) => {{
         let end = std::mem::offset_of!(PJRT_Api, $name) + size_of::<usize>();
@@ -101,7 +101,7 @@ macro_rules! call {
     ($api:expr, $name:ident, $args:expr) => {{
         let api: &$crate::ffi::api::Api = &$api;
         match $crate::ffi::api::function!(api, $name) {
-            // SAFETY: the struct has its size, and its pointers are those of values that outlive the call.
+            // SAFETY: the struct contains its size, and its pointers are to values that outlive the call.
             Some(function) => api.check(unsafe { function($args) }),
             None => Err($crate::ffi::PluginError::Call(concat!("the plugin has no ", stringify!($name)).into())),
         }
@@ -125,7 +125,7 @@ impl Api {
     pub fn open(path: &Path) -> Result<Api, PluginError> {
         let shown = path.display().to_string();
         let load = |why: String| PluginError::Load { path: shown.clone(), why };
-        // SAFETY: running the initialisers of a library is what loading a plugin means; the user names it.
+        // SAFETY: loading a plugin runs its initialisers; the user chose the plugin.
         let library = unsafe { libloading::Library::new(path) }.map_err(|e| load(why(&e)))?;
         // SAFETY: every PJRT plugin exports this function, of this type.
         let raw = unsafe {
@@ -174,13 +174,13 @@ impl Api {
         let result = call!(self, PJRT_Event_Await, &mut args);
         let mut args = PJRT_Event_Destroy_Args::new();
         args.event = event;
-        // An error here is of no use: the event is over.
+        // An error of freeing the event is ignored: the event has completed.
         let _ = call!(self, PJRT_Event_Destroy, &mut args);
         result
     }
 }
 
-/// Compares what a plugin says of itself with the header that the declarations are generated from.
+/// Checks a plugin's version and size against the header that the declarations are generated from.
 fn check_version(path: &str, size: usize, major: i32, minor: i32) -> Result<(), PluginError> {
     if major != PJRT_API_MAJOR as i32 || minor < OLDEST_MINOR {
         return Err(PluginError::Version { path: path.into(), major, minor });

@@ -33,7 +33,7 @@ impl Buffer {
         (args.client, args.device) = (client.raw, client.device(device));
         (args.data, args.type_) = (bytes.as_ptr().cast(), ty);
         (args.dims, args.num_dims) = (dims.as_ptr(), dims.len());
-        // The plugin reads the bytes during the call alone.
+        // The plugin reads the bytes only during the call.
         args.host_buffer_semantics = PJRT_HostBufferSemantics_PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
         call!(client.api, PJRT_Client_BufferFromHostBuffer, &mut args)?;
         let buffer = Buffer { client: client.clone(), raw: args.buffer };
@@ -63,7 +63,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let mut args = PJRT_Buffer_Destroy_Args::new();
         args.buffer = self.raw;
-        // Nobody is left to get an error.
+        // An error cannot be reported here.
         let _ = call!(self.client.api, PJRT_Buffer_Destroy, &mut args);
     }
 }

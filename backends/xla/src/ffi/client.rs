@@ -20,8 +20,8 @@ unsafe impl Send for Client {}
 unsafe impl Sync for Client {}
 
 impl Client {
-    /// Loads the plugin at `path` and makes a client of it. `devices` is the number of devices to make, which plugins for CPUs
-    /// accept.
+    /// Loads the plugin at `path` and creates a client. `devices` is the number of devices to create, which CPU plugins
+    /// support.
     ///
     /// # Errors
     /// When the file is no plugin of a known version, or it has no device.
@@ -43,7 +43,7 @@ impl Client {
         if all.num_addressable_devices == 0 || all.addressable_devices.is_null() {
             return Err(PluginError::NoDevice);
         }
-        // SAFETY: the plugin says that there are so many devices.
+        // SAFETY: the plugin reports this number of devices.
         let devices = unsafe { std::slice::from_raw_parts(all.addressable_devices, all.num_addressable_devices) };
         client.devices = devices.to_vec();
         client.platform = client.read_platform()?;
@@ -75,7 +75,7 @@ impl Client {
         self.devices.len()
     }
 
-    /// The number that programs know a device by.
+    /// The id of a device in programs.
     pub(super) fn id(&self, device: usize) -> Result<i64, PluginError> {
         let mut of = PJRT_Device_GetDescription_Args::new();
         of.device = self.device(device);
@@ -91,7 +91,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         let mut args = PJRT_Client_Destroy_Args::new();
         args.client = self.raw;
-        // Nobody is left to get an error.
+        // An error cannot be reported here.
         let _ = call!(self.api, PJRT_Client_Destroy, &mut args);
     }
 }

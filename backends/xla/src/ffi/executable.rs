@@ -23,10 +23,10 @@ pub struct LoadedExecutable {
 unsafe impl Send for LoadedExecutable {}
 
 impl LoadedExecutable {
-    /// Compiles MLIR text: for any one device where `devices` is empty, else for a replica on each of them.
+    /// Compiles MLIR text: for any single device if `devices` is empty, else for a replica on each of them.
     ///
     /// # Errors
-    /// What the compiler says.
+    /// The compiler's error.
     pub fn compile(client: &Arc<Client>, text: &str, devices: &[usize]) -> Result<LoadedExecutable, PluginError> {
         const FORMAT: &str = "mlir";
         let ids = devices.iter().map(|d| client.id(*d)).collect::<Result<Vec<_>, _>>()?;
@@ -66,9 +66,8 @@ impl LoadedExecutable {
         Ok(loaded)
     }
 
-    /// Runs the program on the device of this number, where the arguments are. The results are computed when they are read.
-    /// They may take over the memory of arguments, whose buffers are of no use then, but not that of the arguments at the
-    /// positions `not_donated`.
+    /// Runs the program on the device with this number, where the arguments are. Results are computed asynchronously. They
+    /// may reuse the memory of donated arguments, whose buffers are invalid then; those at positions `not_donated` are kept.
     ///
     /// # Errors
     /// When the arguments do not fit.
@@ -140,7 +139,7 @@ impl LoadedExecutable {
 
 impl Drop for LoadedExecutable {
     fn drop(&mut self) {
-        // Nobody is left to get an error.
+        // An error cannot be reported here.
         if !self.executable.is_null() {
             let mut args = PJRT_Executable_Destroy_Args::new();
             args.executable = self.executable;

@@ -1,4 +1,4 @@
-//! What the tests share: the client, runs of a module, verification by MLIR.
+//! Helpers shared by the tests: the client, runs of a module, verification by MLIR.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::io::Write;

@@ -1,21 +1,20 @@
-//! A complete search for the packing that needs the least memory, for few buffers.
+//! A complete search for the packing of least memory, for few buffers.
 //!
-//! Buffers that fit however the others lie are left out of it.
+//! Buffers that fit for any positions of the others are excluded.
 //!
-//! Of the packings of least height take the one whose offsets have the least sum. Each buffer in it lies on the bottom or on
-//! a buffer that it lives together with, and none could be moved below the place of one that lies higher. So it is found when
-//! buffers are placed by rising offset, each as low as those before let it, and a choice that leaves a hole for another one
-//! is passed over. A branch ends where what is not yet placed cannot fit under the height that is tried; the least height
-//! that any branch asked for is tried next, as in iterative deepening (Korf 1985). The order and the bounds are those of
-//! MiniMalloc (Moffitt 2023).
+//! Consider the packing of least height with the least sum of offsets. Each of its buffers is at the bottom or on top of a
+//! buffer with an overlapping lifetime, and none can move below the offset of a higher one. So the search assigns buffers in the
+//! order of rising offsets, each as low as earlier ones allow, and skips choices that leave a gap for another buffer. It prunes
+//! a branch if the remaining buffers cannot fit under the current height. The next height is the least that any branch required,
+//! as in iterative deepening (Korf 1985). The order and the bounds are those of MiniMalloc (Moffitt 2023).
 
 use crate::physical::memory::{Buffer, Packing, put};
 
-/// Buffers times sections that the search may look at: a tenth of a second.
+/// Work limit in buffers times sections: a tenth of a second.
 const WORK: usize = 20_000_000;
 
-/// Makes `best` the packing of least height and its lower bound the same, unless the work is spent before; the bound then
-/// is what was proven until then.
+/// Sets `best` to the packing of least height with an equal lower bound, unless the work limit is reached; then only the proven
+/// bound is updated.
 pub fn settle(buffers: &[Buffer], best: &mut Packing) {
     let mut work = WORK;
     while best.lower_bound < best.peak {
@@ -39,8 +38,8 @@ pub fn settle(buffers: &[Buffer], best: &mut Packing) {
     }
 }
 
-/// Buffers that have to be searched for a height, and the others: each of those fits wherever the ones that are searched
-/// and the others behind it lie. `k` buffers leave `k + 1` gaps, the largest of which is as large as their mean.
+/// The buffers to search at a height, and the others: each of those fits for any positions of the searched buffers and the
+/// others after it. `k` buffers leave `k + 1` gaps, the largest of which is at least their mean.
 fn sorted(buffers: &[Buffer], height: u64) -> (Vec<usize>, Vec<usize>) {
     let (mut hard, mut easy): (Vec<usize>, Vec<usize>) = ((0..buffers.len()).collect(), Vec::new());
     let fits = |i: usize, among: &[usize]| {
@@ -54,24 +53,24 @@ fn sorted(buffers: &[Buffer], height: u64) -> (Vec<usize>, Vec<usize>) {
     (hard, easy)
 }
 
-/// Where a search stands.
+/// The state of a search.
 struct Search<'a> {
     buffers: &'a [Buffer],
-    /// Sections of time, each beginning where a buffer does: from the first to behind the last in which each buffer lives.
+    /// Lifetime of each buffer as a half-open range of sections; a section of time begins where a buffer does.
     lives: Vec<(usize, usize)>,
-    /// The end of what lies highest in each section.
+    /// The end of the highest buffer in each section.
     tops: Vec<u64>,
-    /// Bytes that live in each section and are not placed.
+    /// Bytes of unplaced buffers in each section.
     left: Vec<u64>,
-    /// Offsets of those that are placed.
+    /// Offsets of the placed buffers.
     offsets: Vec<u64>,
-    /// Those that are not placed.
+    /// The unplaced buffers.
     waiting: Vec<usize>,
-    /// The height that is tried.
+    /// The current height.
     height: u64,
-    /// The least height above it that some branch needs.
+    /// The least greater height that some branch requires.
     next: u64,
-    /// What may still be looked at.
+    /// The remaining work.
     work: usize,
 }
 
@@ -92,14 +91,14 @@ impl<'a> Search<'a> {
         Search { buffers, lives, tops, left, offsets, waiting, height: 0, next: 0, work: 0 }
     }
 
-    /// Whether what waits fits under the height, with all offsets at least `lowest`, and at `lowest` only buffers from
-    /// `after` on; `None` when the work is spent.
+    /// Whether the unplaced buffers fit under the height with all offsets at least `lowest`, and at `lowest` only buffers from
+    /// `after` on; `None` when the work limit is reached.
     fn place(&mut self, lowest: u64, after: usize) -> Option<bool> {
         if self.waiting.is_empty() {
             return Some(true);
         }
         self.work = self.work.checked_sub(self.waiting.len() * self.tops.len())?;
-        // How low each can lie, and how low anything can in each section.
+        // The lowest offset of each unplaced buffer, and the lowest in each section.
         let mut floors = vec![u64::MAX; self.tops.len()];
         let mut needs = 0;
         let mut hole = u64::MAX;

@@ -1,8 +1,8 @@
-//! Static memory planning: where each buffer lies in one chunk, given when it lives.
+//! Static memory planning: assigns each buffer an offset in one chunk, by lifetime.
 
 mod exact;
 
-/// A buffer with the range of steps, both ends included, during which it holds a value.
+/// A buffer with its lifetime: the range of steps, both ends included, during which it holds a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buffer {
     /// Size in bytes.
@@ -20,26 +20,26 @@ impl Buffer {
     }
 }
 
-/// Offsets in one chunk.
+/// A packing: offsets in one chunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packing {
-    /// One offset a buffer, in the order given.
+    /// The offset of each buffer, in the order given.
     pub offsets: Vec<u64>,
     /// Size of the chunk.
     pub peak: u64,
-    /// No packing needs less: the most bytes that live at one step, or what a complete search proved.
+    /// A proven lower bound of any packing: the most bytes live at one step, or the result of a complete search.
     pub lower_bound: u64,
 }
 
-/// What buffers are sorted by, largest first.
+/// A sort key for buffers, largest first.
 type Order = fn(&Buffer) -> (u64, u64);
 
-/// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders, then changes the best of them
-/// step by step until nothing is above the lower bound or the steps are spent; few buffers are then searched completely. Of
-/// very many the first order that comes near the bound is taken.
+/// Packs `buffers`, each aligned to `align` bytes (a power of two). Tries several orders, then improves the best until it
+/// reaches the lower bound or the step limit; few buffers are then searched completely. For very many buffers the first order
+/// near the bound is taken.
 ///
-/// Each order is placed by best fit: a buffer goes into the smallest gap that holds it between buffers that live at
-/// the same time, else on top of them.
+/// Each order uses best fit: a buffer goes into the smallest sufficient gap between buffers of overlapping lifetimes, else on
+/// top of them.
 pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
     let sized: Vec<Buffer> = buffers.iter().map(|b| Buffer { bytes: b.bytes.next_multiple_of(align), ..*b }).collect();
     let lower_bound = most_alive(&sized);
@@ -70,17 +70,17 @@ pub fn pack(buffers: &[Buffer], align: u64) -> Packing {
     best
 }
 
-/// Of more buffers than this, a thousandth above the bound is near enough: each order takes seconds.
+/// With more buffers than this, a peak within a thousandth of the bound is accepted: each order takes seconds.
 const MANY: usize = 20_000;
 
-/// Up to so many buffers a complete search is tried.
+/// Maximum number of buffers for a complete search.
 const FEW: usize = 200;
 
-/// Pairs of buffers that the improvement of an order may look at: a tenth of a second.
+/// Limit of buffer pairs compared while an order is improved: a tenth of a second.
 const PAIRS: usize = 40_000_000;
 
-/// Improves a packing: again and again one of the buffers at its top is placed earlier, before one that it lives
-/// together with, and the order is kept unless that makes the top higher. The same input gives the same result.
+/// Improves a packing: repeatedly moves a topmost buffer before an earlier one of overlapping lifetime, and keeps the order
+/// unless the peak rises. Deterministic.
 fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
     let n = buffers.len();
     let (mut offsets, mut peak) = (best.offsets.clone(), best.peak);
@@ -95,7 +95,7 @@ fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
         let from = top[random(top.len())];
         let own = buffers[order[from]];
         let before: Vec<usize> = (0..from).filter(|k| own.overlaps(&buffers[order[*k]])).collect();
-        // With nothing before it that it lives with, it lies at the bottom: it is as large as the bound.
+        // A topmost buffer without earlier overlapping buffers has offset 0: the peak equals the bound.
         let Some(to) = before.get(random(before.len())) else { return };
         let mut next = order.clone();
         let moved = next.remove(from);
@@ -114,7 +114,7 @@ fn climb(buffers: &[Buffer], mut order: Vec<usize>, best: &mut Packing) {
 }
 
 fn most_alive(buffers: &[Buffer]) -> u64 {
-    // At each step the births come before the deaths: both ends are included.
+    // The end event of a buffer comes one step after its last step, because both ends are included.
     let mut events: Vec<(u64, i128)> = Vec::with_capacity(2 * buffers.len());
     for b in buffers {
         events.push((u64::from(b.first), i128::from(b.bytes)));
@@ -131,7 +131,7 @@ fn most_alive(buffers: &[Buffer]) -> u64 {
 
 fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
     let mut offsets = vec![0u64; buffers.len()];
-    // Side by side, as every buffer looks at all that were placed before.
+    // Contiguous, because each buffer is compared with all earlier ones.
     let mut placed: Vec<(Buffer, u64)> = Vec::with_capacity(buffers.len());
     let mut peak = 0;
     for &i in order {
@@ -141,7 +141,7 @@ fn place(buffers: &[Buffer], order: &[usize]) -> (Vec<u64>, u64) {
     (offsets, peak)
 }
 
-/// Puts a buffer into the smallest gap that holds it between those placed, which are sorted by their offsets, else on top.
+/// Places a buffer in the smallest sufficient gap between placed ones, which are sorted by offset, else on top.
 pub(crate) fn put(placed: &mut Vec<(Buffer, u64)>, b: Buffer) -> u64 {
     let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
     for (c, offset) in placed.iter() {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_live_together_do_not_overlap() {
+    fn buffers_of_overlapping_lifetimes_have_disjoint_memory() {
         for seed in 0..200 {
             let b = random(seed, 40);
             check(&b, &pack(&b, 64), &format!("seed {seed}"));
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn no_packing_of_few_buffers_needs_less() {
+    fn packings_of_few_buffers_are_optimal() {
         for seed in 0..100 {
             let p = pack(&random(seed, 40), 64);
             assert_eq!(p.peak, p.lower_bound, "seed {seed}");
         }
     }
 
-    /// Every packing that cannot be pushed down comes from some order, each buffer put as low as those before it let it.
+    /// Tries all orders, each buffer as low as earlier ones allow: this reaches every packing that cannot be compacted.
     fn least(buffers: &[Buffer], placed: &mut Vec<(Buffer, u64)>, waiting: &[usize]) -> u64 {
         let peak = placed.iter().map(|(b, at)| at + b.bytes).max().unwrap_or(0);
         let tried = waiting.iter().map(|i| {
@@ -219,7 +219,7 @@ mod tests {
         tried.min().unwrap_or(peak)
     }
 
-    /// The least memory is found and proven.
+    /// Asserts that the search finds and proves the least memory.
     fn settles(buffers: &[Buffer], what: &str) -> Packing {
         let lower_bound = most_alive(buffers);
         let mut p = Packing { offsets: Vec::new(), peak: u64::MAX, lower_bound };
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_complete_search_finds_the_least() {
+    fn complete_search_finds_the_least_memory() {
         for seed in 0..300 {
             let mut r = of_ops::sample::Rng::new(seed);
             let buffers: Vec<Buffer> = (0..7)
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_at_one_step_may_not_be_enough() {
+    fn least_memory_may_exceed_the_most_live_bytes() {
         let of = [
             (2, 0, 0),
             (2, 0, 1),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_nothing() {
+    fn empty_packing_has_no_peak() {
         assert_eq!(pack(&[], 64), Packing { offsets: Vec::new(), peak: 0, lower_bound: 0 });
     }
 

@@ -1,4 +1,4 @@
-//! Attention in C: scores of some rows at a time wait in scratch memory that the second cache holds.
+//! Attention in C: the scores of a block of rows stay in scratch memory sized for the L2 cache.
 //!
 //! Keys and values of a batch are packed into panels once. A block of rows then goes through both products and the row-wise
 //! program between them.
@@ -22,16 +22,16 @@ use crate::print::expr::ctype;
 use crate::print::index;
 use crate::print::index::flat_offset;
 
-/// Bytes of scores that wait in scratch memory, at most.
+/// Maximum bytes of scores in scratch memory.
 const SCORES: usize = 1 << 18;
 
-/// Floats between rows that make them meet in the same sets of the first cache.
+/// Floats of padding between rows, so that they do not map to the same L1 cache sets.
 const SPREAD: usize = 64;
 
-/// Tiles of rows that are worth packing values.
+/// Tiles of rows from which packing the values pays off.
 const FEW: usize = 4;
 
-/// Blocks of rows that keep several workers busy.
+/// Blocks of rows that occupy several workers.
 const BUSY: usize = 16;
 
 /// The kernel.
@@ -50,12 +50,12 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     if a.k.step.is(1) && expr::is_half(a.element) && !a.k.line.number().is_some_and(|n| n.is_multiple_of(2)) {
         return Err("keys of 16-bit floats do not begin at words".into());
     }
-    // Scores and weights wait at the same place. Their rows do not all begin in the same few sets of the first cache.
+    // Scores and weights share their memory. Rows are padded so that they do not all begin in the same few L1 sets.
     let made = |body: &Body| body.stores.first().map_or(DType::F32, |(_, n)| body.nodes[*n].dtype);
     let (scored, t) = (made(&a.scores), ctype(a.element));
     let pitch = keys.next_multiple_of(isa.lanes);
     let pitch = if pitch.is_multiple_of(SPREAD) { pitch + isa.lanes } else { pitch };
-    // In scores and in weights.
+    // Row pitch of scores and of weights.
     let pitch = if scored == a.element { (pitch, pitch) } else { (pitch, 2 * pitch) };
     if scored != a.element && scored != DType::F32 {
         return Err("scores in fewer bits than what they weigh".into());
@@ -66,13 +66,13 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
         (a.product(&a.q.line, &a.depth, &a.keys), a.product(&pitch.1.into(), &a.keys, &a.columns));
     let many = first.element.group();
     let (mut one, mut two) = (contraction::tile(&first, isa), contraction::tile(&second, isa));
-    // A key that few rows read is read where it lies.
+    // With few rows, keys are read unpacked.
     let dots = a.rows.number().is_some_and(|n| n < FEW) && a.k.step.is(1) && depth.is_multiple_of(many);
     if dots {
         first.b = Operand::Transposed(a.k.line.clone());
         one = Tile { rows: 1, vectors: 1 };
     }
-    // Blocks are whole tiles of both products.
+    // Blocks are a multiple of both products' tiles.
     let mut unit = one.rows / gcd(one.rows, two.rows) * two.rows;
     if unit * row_bytes > 2 * SCORES && a.rows.guess() > unit {
         two = Tile { rows: one.rows, ..two };
@@ -82,7 +82,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     let most = (SCORES / row_bytes).min(rows * batches.guess() / BUSY).clamp(unit, rows.next_multiple_of(unit));
     let block = most / unit * unit;
     let (width, wide) = (one.vectors * isa.lanes, two.vectors * isa.lanes);
-    // Values that few rows read are read where they lie.
+    // With few rows, values are read unpacked.
     let packs = rows >= FEW * two.rows || !a.v.step.is(1);
     if !packs {
         second.b = Operand::RowMajor(a.v.line.clone());
@@ -179,7 +179,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
             };
             let _ = writeln!(c, "    const {t} *p{i} = (const {t} *){from};");
         }
-        // Numbers of a row: the largest score first, then the factor.
+        // The values of a row: the largest score first, then the factor.
         let _ = writeln!(c, "    f32 *const numbers = F + r, *const p{} = numbers;", a.along.loads.len());
         let largest = walks.len() == 2 && i == 0;
         let _ = match largest {
@@ -198,10 +198,9 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * cuts, 1) })
 }
 
-/// A softmax whose rows are not divided, as the second product is then: exponentials, and a factor for each row. Where it
-/// is the softmax of the scores themselves, the largest of each row are found by a walk of their own before: many rows
-/// are then under way at once, which a single walk with two reductions in turn is too long for. Exponentials are of type
-/// `element`, everything else is computed in f32.
+/// A softmax without the final division: exponentials, and a factor for each row that the second product applies. If its
+/// argument is the scores themselves, a separate loop computes the row maxima before: it interleaves many rows, which a single
+/// loop with two dependent reductions cannot. Exponentials have type `element`; all else is computed in f32.
 fn finished_later(along: &Body, s: Softmax, at: usize, element: DType) -> Result<Vec<Body>, String> {
     if [s.largest, s.exponentials, s.sum].iter().any(|n| along.nodes[*n].dtype != DType::F32) {
         return Err("a softmax whose sums are rounded".into());
@@ -209,7 +208,7 @@ fn finished_later(along: &Body, s: Softmax, at: usize, element: DType) -> Result
     let mut body = along.clone();
     let (value, stored) = along.stores[0];
     let typed = |node| Typed { node, dtype: DType::F32, per_row: true };
-    // The quotient, and what it is rounded to.
+    // The quotient, through casts.
     let mut quotient = stored;
     while let Node::Op(ScalarOp::Cast(_), args) = &along.nodes[quotient].node {
         body.nodes[quotient] = typed(Node::Op(ScalarOp::Recip, vec![s.sum]));
@@ -233,9 +232,9 @@ fn finished_later(along: &Body, s: Softmax, at: usize, element: DType) -> Result
     Ok(vec![first, body])
 }
 
-/// Prints how a matrix of `columns` by `depth` elements goes into panels of so many columns, with zeros behind the last
-/// column: its columns and the elements of a column lie `column` and `step` apart. Where `many` are two, elements are
-/// 16-bit floats that lie in pairs, of which the last has a zero where they are odd.
+/// Prints the packing of a matrix of `columns` by `depth` elements into panels of `width` columns, with zero columns at the end.
+/// `column` and `step` are the strides of columns and of their elements. With `many` of 2, elements are pairs of 16-bit floats,
+/// and an odd last element is paired with zero.
 fn columns_to_panels(
     (from, to): (&str, &str),
     (column, step): (&Extent, &Extent),
@@ -245,11 +244,11 @@ fn columns_to_panels(
     c: &mut String,
 ) {
     let lanes = isa.lanes;
-    // From here on by words: a float, or a pair.
+    // From here on in words: a float, or a pair.
     let words = depth.div_ceil(many);
     let place = format!("n / {width} * {} + n % {width}", words * width);
     let (whole, deep) = (columns / lanes * lanes, depth / many / lanes * lanes);
-    // What is left to go one by one: columns from here on, and words of the others from there on.
+    // Start of the remainder that is packed element by element: columns, and words of the other columns.
     let (mut n0, mut d0) = (0, 0);
     let _ = writeln!(c, "      f32 *const panels = (f32 *){to};");
     if step.is(1) {

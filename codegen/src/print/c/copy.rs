@@ -49,12 +49,13 @@ pub fn copy(pieces: &[Piece], element_bytes: usize, out: usize, isa: &Isa) -> So
     Source::new(c, base, (16384 / largest.max(1)).max(1) as i64)
 }
 
-/// How one piece is walked: outer rows, then one or two inner axes.
+/// The loop nest of one piece: outer rows, then one or two inner axes.
 struct CopyLoop {
     outer: Vec<Extent>,
     from: Vec<Extent>,
     to: Vec<Extent>,
-    /// (extent, from, to) of the inner axes; two where reading and writing are contiguous along different axes.
+    /// (extent, source stride, destination stride) of the inner axes; two where reads and writes are contiguous along different
+    /// axes.
     inner: Vec<(Extent, Extent, Extent)>,
     /// Bytes of an element.
     bytes: usize,
@@ -65,7 +66,7 @@ impl CopyLoop {
         let n = s.dims.len();
         let axis = |i: usize| (s.dims[i].clone(), s.strides[0][i].clone(), s.strides[1][i].clone());
         let last = axis(n - 1);
-        // A transpose: some other axis is the contiguous one of the source.
+        // A transpose: another axis of the source is contiguous.
         let scattered = !last.1.is(1) && !last.1.is(0);
         let other = if scattered { (0..n - 1).find(|i| s.strides[0][*i].is(1)) } else { None };
         let keep: Vec<usize> = (0..n - 1).filter(|i| Some(*i) != other).collect();
@@ -79,12 +80,12 @@ impl CopyLoop {
         }
     }
 
-    /// Whether squares of words go through vectors.
+    /// Whether square blocks of words are transposed in vectors.
     fn in_vectors(&self) -> bool {
         matches!(&self.inner[..], [(_, fa, _), (_, _, tb)] if self.bytes == 4 && fa.is(1) && tb.is(1))
     }
 
-    /// Rows and columns of a block of a transpose: it stays in the first cache, and lines are read whole.
+    /// Rows and columns of a transpose block: it fits the L1 cache, and whole lines are read.
     fn block(&self) -> usize {
         if self.in_vectors() { 32 } else { 16 }
     }
@@ -103,7 +104,7 @@ impl CopyLoop {
     }
 
     fn body(&self, isa: &Isa, c: &mut String) {
-        /// Columns that are written out one by one.
+        /// Columns that are copied without blocking.
         const FEW: usize = 4;
         if let [(n, from, to)] = &self.inner[..] {
             if from.is(1) && to.is(1) {
@@ -113,7 +114,7 @@ impl CopyLoop {
             let value = if from.is(0) { "from[0]".into() } else { format!("from[i * {from}]") };
             let _ = writeln!(c, "      for (i64 i = 0; i < {n}; i++) to[i * {to}] = {value};");
         } else if let [(n, fa, ta), (m, fb, tb)] = &self.inner[..] {
-            // Square blocks fit the first cache; inside, writes are contiguous.
+            // Square blocks fit the L1 cache; inside, writes are contiguous.
             let side = self.block();
             let _ = writeln!(c, "      const i64 i0 = block * {side}, i1 = i0 + {side} < {n} ? i0 + {side} : {n};");
             if let Some(m) = m.number().filter(|m| *m <= FEW) {
@@ -151,8 +152,8 @@ impl CopyLoop {
     }
 }
 
-/// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: the halves of lines change places,
-/// then the quarters, and so on.
+/// Transposes a square of words from `p`, lines `from` apart, to `q`, lines `to` apart: swaps blocks of half a line, then of a
+/// quarter, and so on.
 pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
     for i in 0..lanes {
         let _ = writeln!(c, "          const vf r{i}_0 = load(p + {});", from * i);
@@ -171,7 +172,7 @@ pub fn square(from: &Extent, to: &Extent, lanes: usize, c: &mut String) {
     }
 }
 
-/// Which lanes of two vectors, one after the other, make the two in which blocks of `s` lanes have changed places.
+/// The lane selections that swap blocks of `s` lanes between two vectors.
 pub fn swapped_blocks(lanes: usize, s: usize) -> (String, String) {
     let list = |of: &dyn Fn(usize) -> usize| (0..lanes).map(|l| of(l).to_string()).collect::<Vec<_>>().join(", ");
     let low = list(&|l| if l & s > 0 { lanes + l - s } else { l });
@@ -179,8 +180,8 @@ pub fn swapped_blocks(lanes: usize, s: usize) -> (String, String) {
     (low, high)
 }
 
-/// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis. Elements
-/// before may be negative, which cuts.
+/// Pads with `fill` (the element's bits): output extent, input extent and elements before, for each axis. A negative number of
+/// elements before crops.
 pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -> Source {
     let t = word(element_bytes);
     let axes = &merged(axes);
@@ -211,7 +212,7 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], element_bytes: usize, fill: u64) -
     Source::new(c, rows, (16384 / width.guess().max(1)).max(1) as i64)
 }
 
-/// Gathers the rows that indices name.
+/// Gathers the rows that indices select.
 pub fn gather(g: &Gather) -> Source {
     let Gather { outer, axis, inner, indices, index, bytes } = g;
     let (t, index) = (word(*bytes), ctype(*index));

@@ -14,7 +14,7 @@ use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
-/// Elements that one iteration computes at least, where the space is flat.
+/// Minimum elements of an iteration over a flat space.
 const CHUNK: usize = 4096;
 
 /// The kernel of an elementwise body over `dims`; arguments are the loads, then the stores.
@@ -26,7 +26,7 @@ pub fn elementwise(body: &Body, dims: &[Extent], isa: &Isa) -> Source {
     let vector = vector::vectorizable(body);
     let mut c = String::new();
     let inner = s.dims.last().cloned().unwrap_or_else(|| 1usize.into());
-    // A flat space whose size is not a multiple of the chunk ends with a shorter one.
+    // A flat space that is not a multiple of the chunk ends with a shorter one.
     let (rows, length) = match s.dims.as_slice() {
         [all] if all.number().is_none_or(|n| n > CHUNK) => {
             let chunk = Extent::from(CHUNK);
@@ -99,7 +99,7 @@ enum Length {
     Chunk(Extent),
 }
 
-/// A flat space is cut into chunks where these divide it, so that it can run in parallel.
+/// Splits a flat space into chunks if they divide it, so that it can run in parallel.
 fn cut(mut s: Space) -> Space {
     if let [n] = s.dims.as_slice()
         && let Some(n) = n.number()
@@ -177,7 +177,7 @@ fn points(body: &Body, s: &Space, lanes: &Lanes, c: &mut String) {
     }
 }
 
-/// A vector of an access whose elements lie `stride` apart; all lanes, or the first `part` (a C expression).
+/// Loads a vector of an access with element stride `stride`; all lanes, or the first `part` (a C expression).
 pub fn load_vector(l: usize, dtype: DType, stride: &Extent, part: Option<&str>) -> String {
     let at = match stride.number() {
         Some(0) => format!("p{l}"),

@@ -43,7 +43,7 @@ pub fn scatter(s: &Scatter) -> Source {
     let _ = writeln!(c, "    for (i64 j = 0; j < {n}; j++) {{", n = inner);
     let _ = writeln!(c, "      const {t} a = y[at + j], b = u[i * {} + j];", inner);
     let _ = writeln!(c, "      y[at + j] = {};\n    }}\n  }}", text.combine);
-    // One worker: slices may meet at one place.
+    // One worker: slices may overlap.
     Source::new(c, 1usize.into(), 1)
 }
 

@@ -21,10 +21,10 @@ use crate::print::printer::{Capabilities, Printer};
 use crate::print::source::Source;
 use crate::print::{expr, prologue, walk};
 
-/// The head of every kernel's text: types, vector helpers, mathematical functions.
+/// The prelude of every kernel: types, vector helpers, mathematical functions.
 const PRELUDE: &str = concat!(include_str!("prelude.c"), include_str!("../functions.c"));
 
-/// The printer of C.
+/// The C printer.
 pub struct C;
 
 impl Printer for C {
@@ -89,7 +89,7 @@ impl Printer for C {
     }
 }
 
-/// A kernel that runs once.
+/// A kernel with one iteration.
 fn once(body: String) -> Source {
     Source::new(body, 1usize.into(), 1)
 }

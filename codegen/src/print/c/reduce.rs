@@ -1,4 +1,4 @@
-//! Kernels of reductions over any axes, where they are no rows.
+//! Reductions over arbitrary axes that are not row-wise.
 
 use std::fmt::Write;
 
@@ -10,24 +10,24 @@ use crate::print::c::rowwise::{across, combine};
 use crate::print::expr::neutral;
 use crate::print::{Source, index};
 
-/// Terms of a long sum that are added up by themselves: rounding errors grow with the length of a sum.
+/// Terms of a partial sum: rounding errors grow with the length of a sum.
 const PIECE: usize = 256;
 
-/// Parts of the work that there are at least, where vectors of results are added up side by side.
+/// Minimum parts of the work, where several vectors of results are reduced together.
 const PARTS: usize = 8;
 
 /// Reduces f32 over `axes`, ascending; arguments are the input and the output, whose reduced axes have extent 1.
 pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize], isa: &Isa) -> Source {
     let strides = space::row_major(dims);
     let last = dims.len() - 1;
-    // Vectors run along the last axis: over results where it is kept, else over terms of one result.
+    // Vectors run along the last axis: over results if it is kept, else over terms of one result.
     let kept_last = !axes.contains(&last);
     let kept: Vec<usize> = (0..dims.len()).filter(|a| !(axes.contains(a) || kept_last && *a == last)).collect();
     let outer: Vec<Extent> = kept.iter().map(|a| dims[*a].clone()).collect();
     let from: Vec<Extent> = kept.iter().map(|a| strides[*a].clone()).collect();
     let n = if kept_last { dims[last].clone() } else { 1usize.into() };
     let rows: Extent = outer.iter().product();
-    // Memory gives long runs sooner than single lines of many rows.
+    // Long contiguous reads are faster than single lines of many rows.
     let vectors = (rows.guess() * (n.guess() / isa.lanes) / PARTS).min(n.guess() / isa.lanes);
     let side = [8, 4, 2].into_iter().find(|side| *side <= vectors).unwrap_or(1);
     let width = side * isa.lanes;
@@ -62,7 +62,7 @@ pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize], isa: &Isa) -> Sourc
     Source::new(c, rows * blocks, 1)
 }
 
-/// Extent and stride of what is reduced, neighbouring axes as one.
+/// Extents and strides of the reduced axes, with adjacent axes merged.
 fn runs(dims: &[Extent], strides: &[Extent], axes: &[usize]) -> Vec<(Extent, Extent)> {
     let mut out: Vec<(Extent, Extent)> = Vec::new();
     for (k, a) in axes.iter().enumerate() {
@@ -75,8 +75,8 @@ fn runs(dims: &[Extent], strides: &[Extent], axes: &[usize]) -> Vec<(Extent, Ext
     out
 }
 
-/// Takes all terms into `acc0`, `acc1` …; each of `loads` is a vector of them at the pointer `r`, which holds one term of each
-/// lane or, `along` the last run, as many as there are lanes.
+/// Accumulates all terms into `acc0`, `acc1` …; each of `loads` is a vector at the pointer `r`. Its lanes are terms of different
+/// results or, with `along`, consecutive terms of the last run.
 fn terms(kind: Reduce, runs: &[(Extent, Extent)], along: bool, loads: &[String], c: &mut String) {
     let Some(((m, step), outer)) = runs.split_last() else { return };
     let start = |name: &str| {

@@ -1,5 +1,4 @@
-//! Pooling of image regions on vectors of channels: the channels of a point lie together, so that the position of a sample is
-//! computed once for many of them.
+//! Pooling of image regions, vectorised over channels: these are contiguous, so a sample position is computed once for many.
 
 use std::fmt::Write;
 
@@ -7,10 +6,10 @@ use crate::kernel::roi_align::RoiAlign;
 use crate::print::roi_align::{self as text, Lanes};
 use crate::print::source::Source;
 
-/// Vectors of channels that share the work of finding a sample.
+/// Vectors of channels that share the computation of a sample position.
 const VECTORS: usize = 4;
 
-/// The kernel for a CPU: an iteration is a cell.
+/// The CPU kernel: an iteration is a cell.
 pub fn roi_align(r: &RoiAlign) -> Source {
     let (rows, columns) = r.grid;
     let channels = &r.images[3];

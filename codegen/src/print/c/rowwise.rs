@@ -1,4 +1,4 @@
-//! Kernels with reductions along rows, in C: softmax, normalisations, any mixture of maps and reductions.
+//! Row-wise kernels in C: softmax, normalisations, any mixture of maps and reductions.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ pub type Refusal = String;
 /// The kernel of `body` over `dims`, of which the last `inner` axes form a row.
 ///
 /// # Errors
-/// When an access does not walk the row with one stride, or a function has no vector form.
+/// When an access has no single stride along the row, or a function has no vector form.
 pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<Source, Refusal> {
     let r = Rows::of(body, dims, inner, isa)?;
     let outer_dims = &dims[..dims.len() - inner];
@@ -47,7 +47,7 @@ pub fn rowwise(body: &Body, dims: &[Extent], inner: usize, isa: &Isa) -> Result<
     Ok(Source { scratch_bytes: r.scratch() as u64, ..Source::new(c, rows, grain) })
 }
 
-/// Prints the walks along a row.
+/// Prints the loops along a row.
 pub struct Rows<'a> {
     body: &'a Body,
     stages: Vec<usize>,
@@ -62,7 +62,7 @@ impl<'a> Rows<'a> {
     /// Rows of `body` over `dims`, of which the last `inner` axes form a row.
     ///
     /// # Errors
-    /// When an access does not walk the row with one stride, or a function has no vector form.
+    /// When an access has no single stride along the row, or a function has no vector form.
     pub fn of(body: &'a Body, dims: &[Extent], inner: usize, isa: &'a Isa) -> Result<Rows<'a>, Refusal> {
         let sums = |t: &Typed| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32;
         if !vector::vectorizable(body) || body.nodes.iter().any(sums) {
@@ -78,7 +78,7 @@ impl<'a> Rows<'a> {
             );
         }
         let stages = stages(body);
-        // Scratch is laid out before the run, so rows of unknown length keep nothing.
+        // Scratch is sized before the run, so rows of unknown length save nothing.
         let saved = if n.number().is_some() { saved(body, &stages) } else { Vec::new() };
         Ok(Rows { body, stages, saved, steps, n, isa })
     }
@@ -93,7 +93,7 @@ impl<'a> Rows<'a> {
         self.saved.len() * self.pitch() * 4
     }
 
-    /// What stands before the rows: constants, and where values are kept from `scratch` (a C expression) on.
+    /// Statements before the rows: constants, and pointers to saved values from `scratch` (a C expression) on.
     pub fn head(&self, scratch: &str, c: &mut String) {
         vector::vector_constants(self.body, c);
         for (k, v) in self.saved.iter().enumerate() {
@@ -101,8 +101,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// One row: what is loaded is at `p0` …, what is stored at `q0` … Only the last walk stores, so that a row may be
-    /// stored where it was loaded.
+    /// One row: loads read `p0` …, stores write `q0` … Only the last loop stores, so a row may be stored in place.
     pub fn row(&self, c: &mut String) {
         let last = self.stages.iter().copied().max().unwrap_or(0);
         for stage in 0..=last {
@@ -118,7 +117,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Values with one number a row that are known when `stage` begins.
+    /// Values of one number a row that are known when `stage` begins.
     fn row_values(&self, stage: usize, c: &mut String) {
         let name = |n: usize| format!("t{n}");
         for (i, t) in self.body.nodes.iter().enumerate() {
@@ -134,7 +133,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// One pass over the row: the reductions and stores of `stage` and what they need.
+    /// One pass over the row: the reductions and stores of `stage` and their dependencies.
     fn walk(&self, stage: usize, c: &mut String) {
         let body = self.body;
         let reductions: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
@@ -154,7 +153,7 @@ impl<'a> Rows<'a> {
         let mut needed = BTreeSet::new();
         targets.iter().for_each(|t| need(body, &self.stages, &self.saved, *t, stage, &mut needed));
         let (n, lanes) = (&self.n, self.isa.lanes);
-        // Each of several vectors has a sum of its own, so that one addition need not wait for the one before.
+        // Several vectors with separate accumulators hide the latency of additions.
         let several = if reductions.is_empty() || needed.len() > 8 { 1 } else { (n.guess() / lanes / 2).clamp(1, 4) };
         for (i, kind, _) in &reductions {
             for u in 0..several {
@@ -200,7 +199,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// One vector of the walk: all of its lanes, or the first `part` (a C expression); which sums it adds to.
+    /// One vector of the loop: all of its lanes, or the first `part` (a C expression), and its accumulators.
     fn points(
         &self,
         stage: usize,
@@ -251,7 +250,7 @@ pub fn across(kind: Reduce) -> &'static str {
     }
 }
 
-/// The statement that takes the vector `x` into `sum`.
+/// The statement that combines the vector `x` into `sum`.
 pub fn combine(kind: Reduce, sum: &str, x: &str) -> String {
     match kind {
         Reduce::Sum => format!("{sum} = {sum} + {x};"),

@@ -1,4 +1,4 @@
-//! Scalar programs as C on vectors: loads, functions and stores of all lanes or the first of them.
+//! Scalar programs as vector C: loads, functions and stores of all lanes or the first of them.
 
 use std::fmt::Write;
 
@@ -10,8 +10,8 @@ use crate::kernel::expr::{function, is_float, is_half};
 use crate::kernel::extent::Extent;
 use crate::print::expr::{comparison, ctype, literal, widened};
 
-/// Whether the nodes of `body` can be computed on vectors of 32-bit lanes: floats, truth values, integers of up to 32
-/// bits, and functions that the prelude has for them.
+/// Whether the nodes of `body` can be computed on vectors of 32-bit lanes: floats, booleans, integers of up to 32 bits, and
+/// functions that the prelude has for them.
 pub fn vectorizable(body: &Body) -> bool {
     body.nodes.iter().all(|t| {
         lanes(t.dtype)
@@ -30,19 +30,19 @@ pub fn vectorizable(body: &Body) -> bool {
     }) && body.stores.iter().all(|(_, n)| body.nodes[*n].dtype != DType::Bool)
 }
 
-/// Whether vectors hold elements of this type.
+/// Whether this type has a vector form.
 fn lanes(dtype: DType) -> bool {
     use DType::*;
     matches!(dtype, F32 | F16 | BF16 | Bool | I8 | U8 | I16 | U16 | I32)
 }
 
-/// Functions of integers whose result is no wider than its operands.
+/// Integer functions whose result is no wider than the operands.
 fn int_op(op: ScalarOp) -> bool {
     use ScalarOp::*;
     matches!(op, Max | Min | Eq | Ne | Lt | Le | Gt | Ge | Select | BitAnd | BitOr | BitXor)
 }
 
-/// Functions that wrap around.
+/// Functions that wrap on overflow.
 fn wraps(op: ScalarOp) -> bool {
     matches!(op, ScalarOp::Add | ScalarOp::Sub | ScalarOp::Mul)
 }
@@ -54,13 +54,12 @@ fn float_op(op: ScalarOp) -> bool {
     function(op) || arithmetic || logic || matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
 }
 
-/// The C type that holds a node on vectors: integers widened to 32 bits, a mask for truth values.
+/// The C vector type of a node: integers widened to 32 bits, a mask for booleans.
 pub fn vtype(dtype: DType) -> &'static str {
     if is_float(dtype) { "vf" } else { "vi" }
 }
 
-/// Reads a vector of elements from the address `at` that lie `stride` apart: all lanes, or the first `part` (a C
-/// expression).
+/// Loads a vector of elements from the address `at` with stride `stride`: all lanes, or the first `part` (a C expression).
 pub fn load(dtype: DType, at: &str, stride: &Extent, part: Option<&str>) -> String {
     let t = if dtype == DType::F32 { String::new() } else { format!("_{}", ctype(dtype)) };
     let lanes = part.unwrap_or("LANES");
@@ -69,7 +68,7 @@ pub fn load(dtype: DType, at: &str, stride: &Extent, part: Option<&str>) -> Stri
         Some(n) => format!("load_part{t}({at}, {n})"),
     };
     match (dtype, stride.number()) {
-        // Truth values are bytes of 0 and 1, masks 0 and -1.
+        // Booleans are bytes of 0 and 1, masks 0 and -1.
         (DType::Bool, Some(1)) => match part {
             None => format!("-load_u8({at})"),
             Some(n) => format!("-load_part_u8({at}, {n})"),
@@ -78,7 +77,7 @@ pub fn load(dtype: DType, at: &str, stride: &Extent, part: Option<&str>) -> Stri
         (_, Some(0)) => splat(dtype, at),
         (_, Some(1)) => dense(),
         (_, Some(_)) => format!("load_step{t}({at}, {stride}, {lanes})"),
-        // Most strides that are not known turn out to be 1.
+        // Most unknown strides are 1 at run time.
         (_, None) => format!("({stride} == 1 ? {} : load_step{t}({at}, {stride}, {lanes}))", dense()),
     }
 }
@@ -92,12 +91,11 @@ pub fn splat(dtype: DType, at: &str) -> String {
     }
 }
 
-/// Writes all lanes of node `n`, the variable `t` with its number, to the address `at`, or the first `part` (a C
-/// expression).
+/// Stores all lanes of node `n`, the variable `t` with its index, at the address `at`, or the first `part` (a C expression).
 pub fn store(body: &Body, n: usize, at: &str, part: Option<&str>) -> String {
     let dtype = body.nodes[n].dtype;
     let value = match &body.nodes[n].node {
-        // Stores of 16-bit floats round by themselves.
+        // Stores of 16-bit floats round.
         Node::Op(ScalarOp::Cast(to), args) if is_half(*to) && body.nodes[args[0]].dtype == DType::F32 => args[0],
         _ => n,
     };
@@ -108,7 +106,7 @@ pub fn store(body: &Body, n: usize, at: &str, part: Option<&str>) -> String {
     }
 }
 
-/// `x / c`: the product with the reciprocal where that is exact, else corrected by what it leaves.
+/// `x / c`: the product with the reciprocal if that is exact, else corrected by the remainder.
 fn quotient(x: &str, c: f32) -> String {
     let (by, r) = (literal(f64::from(c), DType::F32), 1.0 / c);
     if !(c.is_normal() && r.is_normal()) {
@@ -118,7 +116,7 @@ fn quotient(x: &str, c: f32) -> String {
     if c.to_bits() << 9 == 0 { format!("{x} * SPLAT({r_text})") } else { format!("vquotient({x}, {by}, {r_text})") }
 }
 
-/// The conversion of `round(x)` or `round(x) + c` to a narrow integer, which hardware rounds by itself.
+/// The conversion of `round(x)` or `round(x) + c` to a narrow integer, which the conversion instruction rounds.
 fn rounded(body: &Body, node: usize, to: DType, name: &dyn Fn(usize) -> String) -> Option<String> {
     let of = |n: usize, op: ScalarOp| match &body.nodes[n].node {
         Node::Op(o, args) if *o == op => Some(args),

@@ -1,4 +1,4 @@
-//! Kernels that slide a window over `[N, H, W, C]`: pools and depthwise convolutions, channels on vectors.
+//! Windows over `[N, H, W, C]`: pools and depthwise convolutions, vectorised over channels.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::print::c::vector::vtype;
 use crate::print::expr::ctype;
 use crate::print::index::window_range;
 
-/// Terms of the sums of a block that are printed one by one.
+/// Maximum terms of the sums of a block that are unrolled.
 const UNROLLED: usize = 128;
 
 /// The kernel; arguments are the input, the second argument where the kind has one, loads and stores of the epilogue,
@@ -98,8 +98,8 @@ pub fn window(spec: &Window, body: &Body, isa: &Isa) -> Result<Source, String> {
     Ok(Source::new(c, &spec.n * &h.output * groups, 1))
 }
 
-/// Channels that are walked down all lines of a sample before the next ones: as many as let the lines under a window stay
-/// in half of the second cache, so that the next line finds there all but one of its own.
+/// Channels of an inner loop over all lines of a sample: as many as let the lines under a window fit half of the L2 cache, so
+/// that the next window finds all but one of its lines there.
 fn together(spec: &Window, isa: &Isa) -> usize {
     let element = if spec.dtype == DType::F32 { 4 } else { 1 };
     let bytes = spec.h.kernel * spec.w.input.guess() * element;
@@ -109,18 +109,18 @@ fn together(spec: &Window, isa: &Isa) -> usize {
     vectors.div_ceil(groups) * isa.lanes
 }
 
-/// Elements from the first tap of a window to the last tap of the one `n - 1` windows on.
+/// Elements from the first tap of a window to the last tap of the window `n - 1` further.
 pub(crate) fn reach(a: &Axis, n: usize) -> usize {
     (n - 1) * a.stride + (a.kernel - 1) * a.dilation
 }
 
-/// Whether four taps at a time are multiplied: products of bytes.
+/// Whether taps are multiplied in groups of four: products of bytes.
 fn quartered(spec: &Window) -> bool {
     spec.kind == Kind::Depthwise && spec.dtype != DType::F32
 }
 
-/// How many neighbouring points of a line are computed at once, so that they share what they read and no sum waits for
-/// itself: as many as leave the fewest points of the line over.
+/// Number of adjacent points of a line that are computed together, so that they share loads and hide latency: the one that
+/// leaves the fewest points of the line over.
 fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
     let w = &spec.w;
     let (input, pad) = (w.input.guess(), w.pad.guess());
@@ -132,7 +132,7 @@ fn block_size(spec: &Window, isa: &Isa) -> Option<usize> {
     least.filter(|_| (spec.dtype == DType::F32 || quartered(spec)) && w.kernel <= 11)
 }
 
-/// The sums of `size` neighbouring points whose windows lie inside the line, each with its epilogue.
+/// The sums of `size` adjacent points whose windows lie inside the line, each with its epilogue.
 fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let part = (n != isa.lanes).then(|| n.to_string());
@@ -153,7 +153,7 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
         quarters(spec, size, &columns, part.as_deref(), padded, c);
     } else {
         ask_ahead(spec, size, isa, c);
-        // Loads that stand for themselves have steps of their own, which the hardware learns and runs ahead of.
+        // Unrolled loads have separate strides, which the hardware prefetcher learns.
         let apart = h.kernel * w.kernel * size <= UNROLLED;
         if apart {
             let _ = writeln!(c, "        if (ky0 == 0 && ky1 == {}) {{", h.kernel);
@@ -172,8 +172,8 @@ fn block(spec: &Window, body: &Body, n: usize, size: usize, isa: &Isa, c: &mut S
     }
 }
 
-/// Asks for what the windows of the next line read beyond these, where the input is too large to lie in the cache: they
-/// read few bytes at many places, ahead of which the hardware does not ask.
+/// Prefetches the additional input of the next line's windows, if the input exceeds the cache: they read few bytes at many
+/// addresses, which the hardware does not prefetch.
 fn ask_ahead(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     if spec.n.guess() * h.input.guess() * w.input.guess() * spec.c * 4 <= SECOND_CACHE / 2 {
@@ -191,7 +191,7 @@ fn ask_ahead(spec: &Window, size: usize, isa: &Isa, c: &mut String) {
     c.push_str("        }\n");
 }
 
-/// What line `ky` of the window, a C expression, adds to the sums.
+/// Adds line `ky` (a C expression) of the window to the sums.
 fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let _ = writeln!(c, "        {{ const f32 *const r = a + {ky} * {};", &w.input * spec.c * h.dilation);
@@ -215,7 +215,7 @@ fn line(spec: &Window, ky: &str, size: usize, columns: &[usize], part: Option<&s
     c.push_str("        }\n");
 }
 
-/// The sums of bytes over four lines of the window at a time, one byte of each in a number. Neighbouring points share them.
+/// The sums of bytes over groups of four lines of the window, packed into one word. Adjacent points share them.
 fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, padded: usize, c: &mut String) {
     let (h, w) = (&spec.h, &spec.w);
     let row = &w.input * spec.c;
@@ -242,7 +242,7 @@ fn quarters(spec: &Window, size: usize, columns: &[usize], part: Option<&str>, p
     }
 }
 
-/// What the sum of a window begins with.
+/// The initial accumulator of a window.
 fn start(spec: &Window) -> &'static str {
     match (spec.kind, spec.dtype != DType::F32) {
         (Kind::Max, true) => "SPLATI(-128)",
@@ -292,7 +292,7 @@ fn point(spec: &Window, body: &Body, n: usize, isa: &Isa, c: &mut String) {
     epilogue(spec, body, "x", part.as_deref(), c);
 }
 
-/// What is done with the sum `acc` of the point `x` of the line.
+/// The epilogue of the sum `acc` of the point `x` of the line.
 fn epilogue(spec: &Window, body: &Body, x: &str, part: Option<&str>, c: &mut String) {
     if spec.kind == Kind::Mean {
         let _ = writeln!(c, "        acc *= SPLAT(W[y * {} + {x}]);", spec.w.output);

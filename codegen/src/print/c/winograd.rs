@@ -26,11 +26,11 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     let (ty, tx) = spec.image();
     let (tiles, panels) = (spec.tiles(), spec.cout.div_ceil(width));
     let blocks = tiles.div_ceil(&spec.block.into());
-    // Few blocks are shared out by panels too, each worker transforming the tiles for itspec.
+    // With few blocks, panels are split too, and each worker repeats the transforms of the tiles.
     let parts = (4 / blocks.guess().max(1)).clamp(1, panels);
     let per_part = panels.div_ceil(parts);
     let parts = panels.div_ceil(per_part);
-    // One more line of the cache between points, so that they do not fall on the same lines of it.
+    // Points are padded by a cache line, so that they do not map to the same cache sets.
     let (v_step, m_step) = (spec.block * spec.cin + 16, spec.block * width + 16);
     let (v_at, m_at) = (spec.cin.next_multiple_of(16), spec.cin.next_multiple_of(16) + p * p * v_step);
     let place = |c: &mut String| {
@@ -107,7 +107,7 @@ pub fn winograd(spec: &Winograd, body: &Body, isa: &Isa) -> Result<Source, Strin
     Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, blocks * parts, 1) })
 }
 
-/// The epilogue on the points of a tile that there are.
+/// The epilogue on the valid points of a tile.
 fn epilogue(spec: &Winograd, body: &Body, c: &mut String) {
     let m = spec.transform.outputs;
     for (k, l) in body.loads.iter().enumerate() {
@@ -143,7 +143,7 @@ fn epilogue(spec: &Winograd, body: &Body, c: &mut String) {
     c.push_str("        }\n");
 }
 
-/// Prints one sum of products with the numbers of `row`; its terms are `keep`.
+/// Prints one sum of products with the coefficients `row`; `keep` selects its terms.
 pub(crate) fn sum(row: &[f64], from: &dyn Fn(usize) -> String, keep: &dyn Fn(usize) -> bool) -> String {
     let mut out = String::new();
     for (k, x) in row.iter().enumerate().filter(|(k, x)| **x != 0.0 && keep(*k)) {
@@ -162,12 +162,12 @@ pub(crate) fn sum(row: &[f64], from: &dyn Fn(usize) -> String, keep: &dyn Fn(usi
     if out.is_empty() { "SPLAT(0)".into() } else { out }
 }
 
-/// Whether `b` is `a` with the signs of its odd terms changed.
+/// Whether `b` is `a` with the signs of its odd terms negated.
 fn mirrors(mut a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> bool {
     b.enumerate().all(|(k, b)| a.next() == Some(if k % 2 == 1 { -b } else { b }))
 }
 
-/// Prints `to = matrix from` for the input. The rows of opposite points have the same even terms and opposite odd ones.
+/// Prints `to = matrix from` for the input. Rows of opposite points have equal even terms and negated odd ones.
 fn forward(
     matrix: &[Vec<f64>],
     parts: &str,
@@ -191,8 +191,8 @@ fn forward(
     }
 }
 
-/// Prints `to = matrix from` for the output. Opposite points have the same factors in even rows and opposite ones in odd
-/// rows: sums of the two values serve the ones, differences the others.
+/// Prints `to = matrix from` for the output. Opposite points have equal factors in even rows and negated ones in odd rows: even
+/// rows use sums of the two values, odd rows differences.
 pub(crate) fn back(
     matrix: &[Vec<f64>],
     parts: &str,

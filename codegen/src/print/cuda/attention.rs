@@ -1,8 +1,8 @@
-//! Attention in one pass: a block keeps some rows of the left operand and walks over the keys and values, tiles of which
-//! are copied to shared memory while those before are multiplied. The rows of scores are never whole: what is known of a
-//! row so far, its largest score and the sum of exponentials, is corrected with each tile.
+//! Fused attention in one pass: a block keeps some rows of the left operand and iterates over tiles of keys and values. The next
+//! tiles are copied to shared memory while the current ones are multiplied. Rows of scores are never complete: each tile
+//! rescales the running maximum and sum of exponentials (online softmax).
 //!
-//! Source: Dao, FlashAttention-2, 2023. That needs the rows to be a softmax of scores, whatever maps these come from.
+//! Source: Dao, FlashAttention-2, 2023. It requires a softmax of the scores, after any elementwise ops.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ use crate::print::cuda::tensor::widest;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
-/// Elements of a line that are multiplied, at most: registers and shared memory hold so many.
+/// Maximum elements of a line, limited by registers and shared memory.
 pub const LONGEST: usize = 128;
 
 /// Rows of a warp's `mma`.
@@ -28,19 +28,19 @@ const ROWS: usize = 16;
 /// Threads along the rows of a block, and along its columns, without tensor cores.
 pub const SIDE: usize = 16;
 
-/// Floats between lines in shared memory that keep its banks apart.
+/// Padding in floats between lines in shared memory against bank conflicts.
 pub const GAP: usize = 4;
 
-/// How many floats a copy to shared memory may take.
+/// Floats of one copy to shared memory.
 pub const FLOATS: &[usize] = &[4, 1];
 
 /// The kernel.
 ///
 /// # Errors
-/// When the rows are no softmax, their lines are too long, or an access cannot follow the rows.
+/// When the row-wise computation is no softmax, lines are too long, or an access does not follow the rows.
 pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     let soft = a.softmax().ok_or("its rows are no softmax")?;
-    // What the scores become before the softmax is computed for each of them alone.
+    // Ops before the softmax are elementwise on the scores.
     let mut along = a.along.clone();
     along.nodes.truncate(soft.of + 1);
     if along.nodes.iter().any(|t| matches!(t.node, Node::Reduce(..))) {
@@ -76,16 +76,16 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
 
 struct Printer<'a> {
     a: &'a Attention,
-    /// The node of `along` that the rows are the softmax of.
+    /// The argument node of the softmax.
     mapped: usize,
-    /// The C arrays whose numbers others read.
+    /// The C arrays of row values with other readers.
     kept: Vec<&'static str>,
     along: &'a Body,
     scores_walk: Vec<AccessStrides>,
     along_walk: Vec<AccessStrides>,
     after_walk: Vec<AccessStrides>,
     to: AccessStrides,
-    /// Elements of a line of `q` and `k`, and of `v`, in shared memory: zeros behind the last.
+    /// Padded elements of a line of `q` and `k`, and of `v`, in shared memory.
     depth: usize,
     columns: usize,
     /// Whether lines are long, so that tiles have few of them.
@@ -93,7 +93,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// C in which `s` becomes what the softmax is taken of, at row `r` and key `n` (C variables).
+    /// C that turns `s` into the argument of the softmax, at row `r` and key `n` (C variables).
     fn map(&self, c: &mut String) {
         let a = self.a;
         let arguments: Vec<Option<usize>> = (0..a.scores.loads.len()).map(|l| Some(3 + l)).collect();
@@ -102,7 +102,7 @@ impl Printer<'_> {
         self.nodes((self.along, self.mapped), &self.along_walk, &a.along_arguments(), "s", c);
     }
 
-    /// C that gives the variable `value` the value of a node, whose anchor it is, at row `r` and column `n`.
+    /// C that evaluates a node into the variable `value`, which is also its anchor, at row `r` and column `n`.
     fn nodes(
         &self,
         (body, node): (&Body, usize),
@@ -134,7 +134,7 @@ impl Printer<'_> {
         let first = a.after_argument();
         let arguments: Vec<Option<usize>> = (0..a.after.loads.len()).map(|l| Some(first + l)).collect();
         let _ = writeln!(c, "      if (r >= {} || n >= {}) continue;", a.rows, a.columns);
-        // Without keys nothing is summed; with keys that all count nothing it is not known what the row is.
+        // Without keys the sum is empty; if all keys are masked, the row is undefined.
         let empty = if a.keys.number().is_none() { format!("{} == 0 ? 0.0f : ", a.keys) } else { String::new() };
         let _ = writeln!(c, "      f32 y = {empty}{value};");
         self.nodes((&a.after, a.after.stores[0].1), &self.after_walk, &arguments, "y", c);
@@ -151,7 +151,7 @@ impl Printer<'_> {
         );
     }
 
-    /// C that stores what others read of row `r` (a C variable), number `i` of a thread, by the one for which `alone` holds.
+    /// C that stores the row values of row `r` (a C variable), number `i` of a thread, in the thread for which `alone` holds.
     fn keep(&self, alone: &str) -> String {
         let (rows, first) = (&self.a.rows, self.a.result_argument() + 1);
         let store = |(at, number): (usize, &&str)| {
@@ -174,8 +174,8 @@ impl Printer<'_> {
         }
     }
 
-    /// C that corrects `top`, `sum` and the `count` sums `of` of a row by the tile's largest score `high`, with the lanes
-    /// that share the row: those whose numbers differ in bits below `lanes`.
+    /// C that rescales `top`, `sum` and the `count` sums `of` of a row by the tile's maximum `high`, over the lanes that share
+    /// the row: those whose numbers differ in bits below `lanes`.
     fn correct(row: &str, lanes: usize, (of, count): (&str, usize), c: &mut String) {
         let _ = write!(
             c,
@@ -191,7 +191,7 @@ impl Printer<'_> {
         );
     }
 
-    /// By fused additions of f32: 16 by 16 threads, each some rows by some keys, then by some columns.
+    /// With f32 fused multiply-adds: 16 by 16 threads, each with some rows by some keys, then by some columns.
     fn float(&self) -> Source {
         let (a, depth, columns) = (self.a, self.depth, self.columns);
         let (rows, keys) = if self.wide { (32, 16) } else { (64, 32) };
@@ -315,12 +315,12 @@ impl Printer<'_> {
         self.source(c, rows)
     }
 
-    /// On tensor cores: each warp has sixteen rows by all keys of a tile, then by all columns. The scores that a lane holds
-    /// are the operands of the second product as they are, if its terms are taken in the order in which the lanes hold them.
+    /// On tensor cores: each warp has sixteen rows by all keys of a tile, then by all columns. The scores in a lane are operands
+    /// of the second product without a shuffle, if its terms follow the order of the lanes.
     fn tensor(&self, products: Products) -> Source {
         let (a, depth, columns) = (self.a, self.depth, self.columns);
         let half = matches!(products, Products::Half(_));
-        // Tiles of both operands, two of each, are as large in 16-bit floats as in f32, but for what keeps banks apart.
+        // Two tiles of both operands take as much memory in 16-bit floats as in f32, except for the padding.
         let (rows, keys) = (THREADS / 32 * ROWS, if self.wide { 16 } else { 32 } * if half { 2 } else { 1 });
         let gap = if half { 2 * GAP } else { GAP };
         let (k_line, v_line) = (depth + gap, columns + gap);
@@ -330,7 +330,7 @@ impl Printer<'_> {
             Products::F16 | Products::Half(_) => (16, Some("f16")),
         };
         let three = products == Products::Three;
-        // What a lane holds of sixteen rows by `terms` terms, as floats: pairs along the terms where they are short.
+        // The fragment of a lane for sixteen rows by `terms` terms, in floats: 16-bit floats are paired along the terms.
         let (held, pairs) = if short.is_some() { (8, 2) } else { (4, 1) };
         let steps = depth / terms;
         // C that makes the operands `name` of `n` registers from floats `x`.
@@ -354,7 +354,7 @@ impl Printer<'_> {
             (None, true) => format!("mma({sum}, small_a, b); mma({sum}, a, small_b); mma({sum}, a, b);"),
             (None, false) => format!("mma({sum}, a, b);"),
         };
-        // The terms of the registers of an operand, for lane `t`: those of the left one also alternate between two rows.
+        // The terms of an operand's registers, for lane `t`: those of the left one also alternate between two rows.
         let terms_of = |n: usize| -> Vec<String> {
             let at =
                 |e: usize| if pairs == 2 { format!("2 * t + {}", e / 2 * 8 + e % 2) } else { format!("t + {}", e * 4) };
@@ -362,7 +362,7 @@ impl Printer<'_> {
         };
         let right = terms_of(2 * pairs);
         let k_list: Vec<String> = right.iter().map(|x| format!("p[{x}]")).collect();
-        // In the second product terms are in the order of the scores that a lane holds.
+        // The second product takes terms in the order of the scores in a lane.
         let v_terms: Vec<String> = (0..2 * pairs)
             .map(|e| if pairs == 2 { format!("2 * t + {}", e / 2 * 8 + e % 2) } else { format!("2 * t + {e}") })
             .collect();
@@ -374,7 +374,7 @@ impl Printer<'_> {
         } else {
             [0, 2, 1, 3].map(|e| format!("score[j][{e}]")).join(", ")
         };
-        // Row and term of each float of the left operand, in the order of its registers: rows alternate first.
+        // Row and term of each float of the left operand, in register order: rows alternate first.
         let q_at: Vec<(usize, String)> = (0..held)
             .map(|e| {
                 let (pair, register) = (e % pairs, e / pairs);
@@ -399,8 +399,8 @@ impl Printer<'_> {
         let (sn, cn) = (keys / 8, columns / 8);
         let (k_tile, v_tile) = (keys * k_line, keys * v_line);
         let left = operands("a", 4);
-        // C that multiplies block `i` of the lines of `q` by all keys of a tile, and block `j` of keys by all columns: two
-        // tiles of 16-bit floats come at once, those of values turned.
+        // C that multiplies block `i` of the lines of `q` by all keys of a tile, and block `j` of keys by all columns. 16-bit
+        // tiles are loaded in pairs, those of values transposed.
         let (q, scores, sums) = if half {
             let both = |tile: &str| [0, 1].map(|e| multiply(&format!("{tile} + {e}]"), &format!("b[{e}]"))).join(" ");
             let load = |how: &str, from: String| format!("{how}(b[0][0], b[0][1], b[1][0], b[1][1], {from});");
@@ -558,8 +558,8 @@ impl Printer<'_> {
     }
 }
 
-/// C that copies the `lines` lines from `from` (a C variable) on of an operand to shared memory, `pitch` apart; a copy may
-/// take so many elements, the most first.
+/// C that copies `lines` lines of an operand from `from` (a C variable) on to shared memory, `pitch` apart; `by` lists the
+/// elements of a copy, the most first.
 pub fn copy(
     (name, to): (&str, &str),
     own: &MatrixLayout,
@@ -571,7 +571,7 @@ pub fn copy(
     let ((count, length), (lines, width)) = (all, tile);
     let apart = [&own.offset, &own.line, length].into_iter().chain(own.batch.iter().map(|b| &b.1));
     let by = if own.step.is(1) { widest(copies, apart) } else { 1 };
-    // Neighbouring threads read neighbouring elements.
+    // Adjacent threads read adjacent elements.
     let (line, element) = if own.line.is(1) && !own.step.is(1) {
         (format!("e % {lines}"), format!("e / {lines}"))
     } else {

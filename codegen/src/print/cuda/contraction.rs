@@ -1,7 +1,7 @@
-//! Products and convolutions: a block computes a tile of the result from tiles of both operands in shared memory, each
-//! of its threads a small tile in registers; then the epilogue, then the store.
+//! Contractions: a block computes a tile of the result from tiles of both operands in shared memory, and each thread a small
+//! tile in registers; then the epilogue, then the store.
 //!
-//! While a tile is multiplied, the elements of the next one are on their way from memory into registers.
+//! While a tile is multiplied, the next one is loaded from memory into registers.
 
 use std::fmt::Write;
 
@@ -17,23 +17,23 @@ use crate::print::cuda::tensor;
 use crate::print::expr::ctype;
 use crate::print::{Source, expr, index};
 
-/// Terms of the sum that are in shared memory at a time.
+/// Terms of the sum in shared memory at a time.
 const DEPTH: usize = 16;
 
-/// Floats between rows in shared memory that keep its banks apart.
+/// Padding in floats between rows in shared memory against bank conflicts.
 const GAP: usize = 4;
 
-/// A tile of the result: rows and columns of a block, and of a thread (as many of both).
+/// A tile of the result: rows (and as many columns) of a block, and of a thread.
 #[derive(Clone, Copy)]
 struct Tile {
     block: usize,
     thread: usize,
 }
 
-/// Tiles, the largest first: large ones read less, small ones are more.
+/// Tiles, the largest first: large ones read less, small ones give more blocks.
 const TILES: [Tile; 3] = [Tile { block: 128, thread: 8 }, Tile { block: 64, thread: 4 }, Tile { block: 32, thread: 2 }];
 
-/// Blocks that keep a GPU busy.
+/// Blocks that occupy a GPU.
 const BUSY: usize = 256;
 
 impl Tile {
@@ -42,8 +42,7 @@ impl Tile {
         TILES.into_iter().find(|t| blocks(t) >= BUSY).unwrap_or(TILES[TILES.len() - 1])
     }
 
-    /// Neighbouring rows, or columns, of a thread; its groups of them lie apart, so that reads from shared memory go to
-    /// all banks.
+    /// Adjacent rows, or columns, of a thread; its groups are strided, so that reads from shared memory spread over all banks.
     fn group(self) -> usize {
         self.thread.min(WIDE)
     }
@@ -67,7 +66,7 @@ impl Tile {
         c
     }
 
-    /// C: the row or column number `i` of the thread at `t`.
+    /// C expression of the row or column `i` of the thread at `t`.
     fn place(self, i: &str, t: &str) -> String {
         let g = self.group();
         if g == self.thread {
@@ -110,10 +109,10 @@ pub fn contraction(
     let Tile { block, thread } = tile;
     let side = block / thread;
     let (tm, tn) = (rows.div_ceil(&block.into()), spec.columns.div_ceil(&block.into()));
-    // Elements that a thread brings of each operand, and the distance of their rows.
+    // Elements that a thread loads of each operand, and the stride of their rows.
     let (each, a_rows, b_rows) = (block * DEPTH / THREADS, THREADS / DEPTH, THREADS / block);
     let pitch = block + GAP;
-    // Rounding errors grow with the length of a sum: pieces keep them small.
+    // Rounding errors grow with the length of a sum: partial sums keep them small.
     let pieces = float && k.guess() > 2 * PIECE;
 
     let mut c = String::new();
@@ -205,7 +204,7 @@ pub fn contraction(
     Ok(Source::new(c, batches * tm * tn, 1))
 }
 
-/// C: where row `r` of the left operand begins.
+/// C expression of the offset of row `r` of the left operand.
 pub fn row_start(spec: &Contraction) -> String {
     match spec.outer.0.is(1) {
         true => format!("r * {}", spec.inner.1),
@@ -213,7 +212,7 @@ pub fn row_start(spec: &Contraction) -> String {
     }
 }
 
-/// C: the offset of term `k` of the left operand in its row.
+/// C expression of the offset of term `k` of the left operand in its row.
 pub fn term_offset(spec: &Contraction) -> String {
     let (mut dims, mut steps): (Vec<Extent>, Vec<Extent>) =
         spec.taps.iter().map(|(n, step)| (Extent::from(*n), step.clone())).unzip();
@@ -222,10 +221,10 @@ pub fn term_offset(spec: &Contraction) -> String {
     index::flat_offset(&dims, &steps, "k")
 }
 
-/// C: the offset of term `k` and column `n` of the right operand.
+/// C expression of the offset of term `k` and column `n` of the right operand.
 ///
 /// # Errors
-/// When it lies in panels.
+/// When it is packed in panels.
 pub fn right_offset(spec: &Contraction) -> Result<String, String> {
     match &spec.b {
         Operand::RowMajor(ld) => Ok(format!("k * {ld} + n")),
@@ -234,7 +233,7 @@ pub fn right_offset(spec: &Contraction) -> Result<String, String> {
     }
 }
 
-/// What is done with `sum`, the element of row `r` and column `n`; nothing where these are beyond the result.
+/// The epilogue of `sum`, the element of row `r` and column `n`; skipped beyond the result.
 pub fn epilogue(
     spec: &Contraction,
     body: &Body,

@@ -13,7 +13,7 @@ use crate::print::index::{self, word};
 use crate::print::indexed::{self, Points};
 use crate::print::source::Source;
 
-/// Bytes that a thread moves at most.
+/// Maximum bytes that a thread moves.
 const WIDEST: usize = 16;
 
 /// Rows and columns of a tile of a transpose, which goes through shared memory so that reads and writes are contiguous.
@@ -24,7 +24,7 @@ fn wide_word(bytes: usize) -> &'static str {
     if bytes == WIDEST { "u128" } else { word(bytes) }
 }
 
-/// How many elements of so many bytes a word may hold where all of `numbers` are multiples of it.
+/// Number of elements in the widest word that divides all of `numbers`.
 fn widening<'a>(bytes: usize, numbers: impl Iterator<Item = &'a Extent> + Clone) -> usize {
     let mut by = WIDEST / bytes;
     while by > 1 && !numbers.clone().all(|n| n.dim().as_const().is_some_and(|n| n % by as i64 == 0)) {
@@ -33,7 +33,7 @@ fn widening<'a>(bytes: usize, numbers: impl Iterator<Item = &'a Extent> + Clone)
     by
 }
 
-/// A number of elements as one of words of `by` elements, which divide it.
+/// A number of elements in words of `by` elements, which divide it.
 fn words(n: &Extent, by: usize) -> Extent {
     match n.dim().as_const() {
         Some(n) => Extent::from(n / by as i64),
@@ -65,7 +65,7 @@ pub fn copy(pieces: &[Piece], bytes: usize, out: usize) -> Source {
     Source::new(format!("{head}  BLOCKS(block) {{\n{c}  }}\n"), base, 1)
 }
 
-/// The axis that is contiguous in what is read, where another one is in what is written and both are long.
+/// The contiguous axis of the source, if another one is contiguous in the destination and both are long.
 fn transposed(s: &Space) -> Option<usize> {
     const LONG: usize = 8;
     let last = s.dims.len() - 1;
@@ -74,7 +74,7 @@ fn transposed(s: &Space) -> Option<usize> {
     (s.strides[1][last].is(1) && long(last) && long(other)).then_some(other)
 }
 
-/// One word a thread; the blocks that it takes.
+/// Copies one word a thread; returns the number of blocks.
 fn flat(p: &Piece, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Extent {
     let last = s.dims.len() - 1;
     let mut by = 1;
@@ -95,7 +95,7 @@ fn flat(p: &Piece, mut s: Space, bytes: usize, out: usize, c: &mut String) -> Ex
     total.div_ceil(&THREADS.into())
 }
 
-/// A tile a block; the blocks that it takes.
+/// Copies one tile a block; returns the number of blocks.
 fn transpose(p: &Piece, s: &Space, other: usize, bytes: usize, out: usize, c: &mut String) -> Extent {
     let last = s.dims.len() - 1;
     let t = word(bytes);
@@ -134,7 +134,7 @@ fn transpose(p: &Piece, s: &Space, other: usize, bytes: usize, out: usize, c: &m
 pub fn pad(axes: &[(Extent, Extent, Extent)], bytes: usize, fill: u64) -> Source {
     let mut axes = copy::merged(axes);
     let last = axes.len() - 1;
-    // Only zeros are the same in words of any width.
+    // Only zeros are equal in words of any width.
     let by = if fill == 0 { widening(bytes, [&axes[last].0, &axes[last].1, &axes[last].2].into_iter()) } else { 1 };
     let (out, own, before) = &axes[last];
     axes[last] = (words(out, by), words(own, by), words(before, by));
@@ -157,7 +157,7 @@ pub fn pad(axes: &[(Extent, Extent, Extent)], bytes: usize, fill: u64) -> Source
     each(&dims.iter().product(), "it", "", &text)
 }
 
-/// Rows that indices name.
+/// Gathers the rows that indices select.
 pub fn gather(g: &Gather) -> Source {
     let by = widening(g.bytes, [&g.inner].into_iter());
     let (t, inner, axis) = (wide_word(g.bytes * by), words(&g.inner, by), &g.axis);
@@ -174,7 +174,7 @@ pub fn gather(g: &Gather) -> Source {
     each(&total, "it", "", &text)
 }
 
-/// Elements whose places are computed.
+/// Elements whose positions are computed.
 pub fn points(p: &Points) -> Source {
     let one = [Extent::from(1usize)];
     let dims = if p.dims.is_empty() { &one[..] } else { &p.dims };
@@ -187,18 +187,18 @@ pub fn points(p: &Points) -> Source {
     each(&dims.iter().product(), "it", &p.head, &text)
 }
 
-/// Blocks of a scatter, at least, where there are as many rows.
+/// Minimum blocks of a scatter, if it has as many rows.
 const SPREAD: usize = 256;
 
-/// Copies the first argument to the fourth, then writes the slices of the third into it, in their order where they meet at one
-/// place. The result is rows of `inner` elements, of which each block has some, or some columns of them, for itself: so it need
-/// not know of the others. All look at all indices, a slice a thread, and note those that are theirs, in order; then each thread
-/// takes what is for its elements.
+/// Copies the first argument to the fourth, then writes the slices of the third into it; overlapping slices are written in
+/// order. The result is rows of `inner` elements, partitioned into rows or columns over blocks, which need no synchronisation.
+/// Each block scans all indices, a slice a thread, and collects those in its part, in order; then each thread applies the
+/// updates of its elements.
 pub fn scatter(s: &Scatter) -> Source {
     let (text, inner, slices) = (indexed::scatter(s), &s.inner(), s.slices());
     let t = text.element;
     let rows = s.total().div_floor(&inner.max(&1usize.into()));
-    // Threads that have the columns of a row; the others of a block have other rows.
+    // Threads over the columns of a row; the other threads of a block have other rows.
     let width = inner.number().map_or(THREADS, |n| n.next_power_of_two().min(THREADS));
     let (side, together) = (THREADS / width, inner.div_ceil(&width.into()));
     let most = rows.number().map_or(SPREAD, |n| n.clamp(1, SPREAD));

@@ -1,4 +1,4 @@
-//! Elementwise groups: a thread computes four neighbouring elements where they lie side by side.
+//! Elementwise groups: a thread computes four adjacent elements if they are contiguous.
 
 use std::fmt::Write;
 
@@ -41,7 +41,7 @@ pub fn elementwise(body: &Body, dims: &[Extent]) -> Source {
     Source::new(c, total.div_ceil(&(THREADS * width).into()), 1)
 }
 
-/// What is computed at `width` elements from the position `i` of `row` on.
+/// The computation of `width` elements from position `i` of `row` on.
 fn points(body: &Body, s: &Space, width: usize, c: &mut String) {
     let p = Points { body, width };
     let outer = s.dims.len() - 1;
@@ -60,7 +60,7 @@ fn points(body: &Body, s: &Space, width: usize, c: &mut String) {
         p.node(n, &at, &|_| String::new(), c);
     }
     for (k, (_, n)) in body.stores.iter().enumerate() {
-        // What is stored is dense.
+        // Stores are dense.
         let at = if outer > 0 { format!("q{k} + e") } else { format!("q{k} + i") };
         p.store(*n, &at, c);
     }

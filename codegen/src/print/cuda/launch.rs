@@ -1,4 +1,4 @@
-//! How kernels are launched: blocks of threads, and loops that give each thread its share.
+//! Kernel launches: blocks of threads, and loops that distribute the work over threads.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::print::source::Source;
 /// Threads of every block.
 pub const THREADS: usize = 256;
 
-/// A kernel of one thread for each number `name` below `count`: `head` stands before everything, `text` is for one number.
+/// A kernel of one thread for each number `name` below `count`: `head` precedes everything, `text` is the body for one number.
 pub fn each(count: &Extent, name: &str, head: &str, text: &str) -> Source {
     let mut c = head.to_string();
     c.push_str("  BLOCKS(block) {\n");
@@ -23,13 +23,13 @@ pub fn once(text: &str) -> Source {
     Source::new(c, 1usize.into(), 1)
 }
 
-/// The C type of an index below each of these numbers: short where they are known to be small, as division is slow.
+/// The C type of an index below these numbers: 32-bit if they are known to be small, as division is slow.
 pub fn index_type<'a>(most: impl IntoIterator<Item = &'a Extent>) -> &'static str {
     const SMALL: usize = 1 << 30;
     if most.into_iter().all(|n| n.number().is_some_and(|n| n < SMALL)) { "i32" } else { "i64" }
 }
 
-/// The elements that an access walks over, at most.
+/// The maximum number of elements that an access spans.
 pub fn span(dims: &[Extent], strides: &[Extent]) -> Extent {
     dims.iter().zip(strides).fold(Extent::from(1usize), |n, (d, s)| n + (d - 1usize) * s)
 }

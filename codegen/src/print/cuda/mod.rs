@@ -1,9 +1,9 @@
-//! Kernels for GPUs: CUDA C++, for NVIDIA's compiler and for a CPU that emulates a GPU.
+//! Kernels for GPUs: CUDA C++, for NVRTC and for a CPU that emulates a GPU.
 //!
-//! A kernel's text is a function `body(args, begin, end)` behind `prelude.cuh`. It runs the iterations `[begin, end)`, an
-//! iteration a block of [`THREADS`] threads, and each thread returns a status as kernels for CPUs do. The same text is
-//! compiled by NVRTC for a GPU, where the largest status of all threads becomes the kernel's, and behind `shim.h` for a CPU
-//! that emulates one, as an ordinary kernel of the plan ([`shim`]).
+//! A kernel's text is a function `body(args, begin, end)` after `prelude.cuh`. It runs the iterations `[begin, end)`; an
+//! iteration is a block of [`THREADS`] threads, and each thread returns a status as CPU kernels do. NVRTC compiles the text for
+//! a GPU, where the kernel's status is the largest of all threads. With `shim.h` it compiles for a CPU that emulates a GPU, as
+//! an ordinary kernel of the plan ([`shim`]).
 
 mod attention;
 mod contraction;
@@ -36,13 +36,13 @@ use crate::print::printer::{Capabilities, Printer};
 use crate::print::source::Source;
 use crate::print::{expr, indexed, prologue, roi_align, walk};
 
-/// The head of every kernel's text: types, accesses, mathematical functions.
+/// The prelude of every kernel: types, accesses, mathematical functions.
 const PRELUDE: &str = concat!(include_str!("prelude.cuh"), include_str!("../functions.c"));
 
-/// The printer of CUDA C++.
+/// The CUDA C++ printer.
 pub struct Cuda;
 
-/// The printer of the same text for a CPU that emulates a GPU.
+/// The printer of the same text for the emulated GPU.
 pub struct Shim;
 
 impl Printer for Cuda {
@@ -67,7 +67,7 @@ impl Printer for Cuda {
     }
 
     fn environment(&self, isa: &Isa, threads: u32) -> Environment {
-        // The host of a GPU runs what has no kernel: any machine does.
+        // Any host machine can run ops without a kernel.
         let (arch, cuda_arch) = (std::env::consts::ARCH.into(), Some(isa.name.to_string()));
         Environment { arch, cpu_features: Vec::new(), threads, ranks: 1, cuda_arch }
     }
@@ -127,7 +127,7 @@ fn kernel(nest: &Nest, isa: &Isa) -> Result<Source, String> {
     })
 }
 
-/// The whole text of a kernel behind a header.
+/// The whole text of a kernel after a header.
 fn text(source: &Source, header: &str) -> String {
     let mut out = format!("#define ARGS {}\n{header}{PRELUDE}\n", source.args.max(1));
     out.push_str("static __device__ i32 body(const Args &args, const i64 begin, const i64 end) {\n");
@@ -135,11 +135,11 @@ fn text(source: &Source, header: &str) -> String {
     out
 }
 
-/// The kernel that a user's op brings, behind declarations of its arguments.
+/// The kernel of a user op, after declarations of its arguments.
 fn user_kernel(user: &UserKernel) -> Source {
     let mut head = String::new();
     for (i, a) in user.arguments.iter().enumerate() {
-        // Kernels know other elements by their size alone.
+        // Kernels handle other element types by size only.
         let ty = match a.dtype {
             DType::F16 | DType::BF16 => "u16",
             dtype => ctype(dtype),

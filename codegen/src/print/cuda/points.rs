@@ -1,4 +1,4 @@
-//! The nodes of a body for one element or for four neighbouring ones.
+//! The nodes of a body for one element or for four adjacent ones.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::print::cuda::launch::{index_type, span};
 use crate::print::expr;
 use crate::print::expr::{ctype, stype};
 
-/// Elements that a thread reads or writes at once where they lie side by side.
+/// Elements of a vector access by one thread, if they are contiguous.
 pub const WIDE: usize = 4;
 
 /// Prints nodes for `width` elements.
@@ -20,15 +20,15 @@ pub struct Points<'a> {
 }
 
 impl Points<'_> {
-    /// The C variable of node `n` for element `v`; constants, and values of a whole row, have one for all.
+    /// The C variable of node `n` for element `v`; constants and row values have one for all elements.
     pub fn name(&self, n: usize, v: usize) -> String {
         let t = &self.body.nodes[n];
         let one = matches!(t.node, Node::Const(_)) || t.per_row;
         if one { format!("t{n}") } else { format!("t{n}_{v}") }
     }
 
-    /// Declares node `n`. A load reads `at(load)`, the C expression of its first element, with that distance to the next
-    /// and whether four may be read at once; the group's anchor is `anchor(v)`.
+    /// Declares node `n`. `at(load)` returns the C expression of a load's first element, the stride to the next one, and whether
+    /// four may be read at once; the group's anchor is `anchor(v)`.
     pub fn node(
         &self,
         n: usize,
@@ -62,7 +62,7 @@ impl Points<'_> {
         }
     }
 
-    /// Stores node `n` from the C expression `at` on.
+    /// Stores node `n` at the C expression `at`.
     pub fn store(&self, n: usize, at: &str, c: &mut String) {
         let dtype = self.body.nodes[n].dtype;
         let (ty, value) = (ctype(dtype), |v: usize| expr::narrowed(dtype, &self.name(n, v)));
@@ -75,7 +75,7 @@ impl Points<'_> {
     }
 }
 
-/// C that declares pointers `p0` … and `q0` … to the arguments from `first` on that the body loads and stores.
+/// C that declares pointers `p0` … and `q0` … to the arguments of the body's loads and stores, from `first` on.
 pub fn pointers(body: &Body, first: usize, c: &mut String) {
     for (i, l) in body.loads.iter().enumerate() {
         let t = ctype(l.dtype);
@@ -87,7 +87,7 @@ pub fn pointers(body: &Body, first: usize, c: &mut String) {
     }
 }
 
-/// The C type of positions in a space and in what is loaded there.
+/// The C type of positions in a space and of offsets of its loads.
 pub fn position_type(dims: &[Extent], loads: &[Load]) -> &'static str {
     let all: Extent = dims.iter().product();
     let spans: Vec<Extent> = loads.iter().map(|l| span(dims, &l.strides)).collect();

@@ -1,4 +1,4 @@
-//! Reductions over any axes, where they are no rows.
+//! Reductions over arbitrary axes that are not row-wise.
 
 use std::fmt::Write;
 
@@ -10,17 +10,17 @@ use crate::print::cuda::rowwise::operation;
 use crate::print::expr::neutral;
 use crate::print::{Source, index};
 
-/// Results that keep a GPU busy with a thread each.
+/// Results that occupy a GPU with a thread each.
 const MANY: usize = 1 << 12;
 
-/// Elements that a thread reduces by itself in any case.
+/// Maximum elements that one thread always reduces alone.
 const FEW: usize = 32;
 
-/// Parts in which a reduction is worth computing, where it has few results of many elements: each part is a block's work.
+/// Number of parts for a reduction with few results of many elements: each part is a block's work.
 pub fn parts(dims: &[Extent], axes: &[usize]) -> usize {
-    /// Elements of a part, at least.
+    /// Minimum elements of a part.
     const PART: usize = 1 << 12;
-    /// Blocks that keep a GPU busy.
+    /// Blocks that occupy a GPU.
     const BLOCKS: usize = 1 << 10;
     let Some(dims) = numbers(dims) else { return 1 };
     let n: usize = axes.iter().map(|a| dims[*a]).product();
@@ -33,7 +33,7 @@ pub fn reduce(kind: Reduce, dims: &[Extent], axes: &[usize]) -> Source {
     partial(kind, dims, axes, 1)
 }
 
-/// The same in `parts`, which are a last axis of the output.
+/// The same in `parts`, which are the last axis of the output.
 pub fn partial(kind: Reduce, dims: &[Extent], axes: &[usize], parts: usize) -> Source {
     let strides = space::row_major(dims);
     let kept: Vec<usize> = (0..dims.len()).filter(|a| !axes.contains(a)).collect();

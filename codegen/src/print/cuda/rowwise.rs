@@ -1,7 +1,7 @@
-//! Groups with reductions along rows: a warp walks a short row, a block a long one.
+//! Row-wise groups: a warp processes a short row, a block a long one.
 //!
-//! A row is walked once for each stage, as on a CPU; what later stages need again and was dear to compute stays in
-//! registers where the length of the row is known, else it is computed again.
+//! Each stage iterates over the row once, as on a CPU. Expensive values for later stages stay in registers if the row length is
+//! known; else they are recomputed.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -17,16 +17,16 @@ use crate::print::cuda::points::{Points, WIDE, pointers};
 use crate::print::expr::{ctype, neutral};
 use crate::print::{Source, expr, index};
 
-/// Elements of a row that a warp walks.
+/// Maximum elements of a row for a warp.
 const SHORT: usize = 1024;
 
-/// Registers of a thread that hold values for later stages.
+/// Registers of a thread for saved values.
 const KEPT: usize = 64;
 
 /// The kernel of `body` over `dims`, of which the last `inner` axes form a row.
 ///
 /// # Errors
-/// When an access does not walk the row with one stride.
+/// When an access has no single stride along the row.
 pub fn rows(body: &Body, dims: &[Extent], inner: usize) -> Result<Source, String> {
     if body.nodes.iter().any(|t| matches!(t.node, Node::Reduce(..)) && t.dtype != DType::F32) {
         return Err("only reductions of f32 rows have native code".into());
@@ -102,7 +102,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Values with one number a row that are known when `stage` begins.
+    /// Values of one number a row that are known when `stage` begins.
     fn row_values(&self, stage: usize, c: &mut String) {
         let body = self.p.body;
         for (i, t) in body.nodes.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Rows<'_> {
         }
     }
 
-    /// One pass over the row: the reductions and stores of `stage` and what they need.
+    /// One pass over the row: the reductions and stores of `stage` and their dependencies.
     fn walk(&self, stage: usize, turns: Option<usize>, c: &mut String) {
         let (body, width) = (self.p.body, self.p.width);
         let reductions: Vec<(usize, Reduce, usize)> = (body.nodes.iter().enumerate())
@@ -179,7 +179,7 @@ impl Rows<'_> {
             }
         }
         for (k, v) in stored {
-            // A value of one number a row may be stored at each of its points.
+            // A row value may be stored at each of its points.
             self.p.store(v, &format!("q{k} + row * {} + i", self.n), c);
         }
         c.push_str("    }\n");

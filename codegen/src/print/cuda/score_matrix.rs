@@ -1,8 +1,8 @@
-//! Sums of a table that is never in memory: a block keeps some lines of both products and walks over the lines of their
-//! other operands. It computes a tile of the table from those, and adds up its product with the lines just read.
+//! Sums over a score matrix that is never materialised: a block keeps some lines of both products and iterates over the lines of
+//! their other operands. It recomputes a tile of the matrix, and accumulates its product with the lines just read.
 //!
-//! Source: the backward pass of Dao, FlashAttention-2, 2023, with a walk of its own for each side, so that nothing is added
-//! up by several blocks: results have the same bits in every run.
+//! Source: the backward pass of Dao, FlashAttention-2, 2023, with a separate pass for each side. No sum is split over blocks, so
+//! results have the same bits in every run.
 
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ pub fn score_matrix(t: &ScoreMatrix) -> Result<Source, String> {
     let known = |e: &Extent| e.number().filter(|n| *n <= LONGEST).ok_or("its lines are too long for a GPU");
     let length = [known(&t.depth[0])?, known(&t.depth[1])?];
     let width = length.map(|n| n.next_multiple_of(SIDE));
-    // Tiles of the four operands and of what is multiplied share 48 KiB.
+    // Tiles of the four operands and of the recomputed values share 48 KiB.
     let each = if width[0].max(width[1]) > WIDE { 1 } else { 2 };
     let (still, moving, lines, others) = match t.over_rows {
         false => (&t.left, &t.right, &t.rows, &t.keys),
@@ -36,18 +36,18 @@ pub fn score_matrix(t: &ScoreMatrix) -> Result<Source, String> {
     p.kernel()
 }
 
-/// A block has `each` times 16 lines, and as many others at a time: 16 by 16 threads, each so many by so many of them.
+/// A block has `each` times 16 lines, and iterates over as many others: 16 by 16 threads, each with `each` by `each` of them.
 struct Printer<'a> {
     t: &'a ScoreMatrix,
     walks: Vec<AccessStrides>,
-    /// Elements of a line of each product, in memory and in shared memory: zeros behind the last.
+    /// Elements of a line of each product, in memory and padded in shared memory.
     length: [usize; 2],
     width: [usize; 2],
     each: usize,
-    /// The operands that a block keeps, and those that it walks over.
+    /// The operands that a block keeps, and those that it iterates over.
     still: &'a [MatrixLayout; 2],
     moving: &'a [MatrixLayout; 2],
-    /// How many lines those have.
+    /// Number of lines of those.
     lines: &'a Extent,
     others: &'a Extent,
 }
@@ -102,7 +102,7 @@ impl Printer<'_> {
         self.each * SIDE
     }
 
-    /// Floats between the lines of an operand of a product in shared memory.
+    /// Padded floats of a line of a product's operand in shared memory.
     fn pitch(&self, product: usize) -> usize {
         self.width[product] + GAP
     }
@@ -141,7 +141,7 @@ impl Printer<'_> {
         );
     }
 
-    /// C that computes what is added up of the products, into tiles in shared memory: zeros beyond the table.
+    /// C that computes the summed values from the products, into tiles in shared memory: zeros beyond the matrix.
     fn values(&self, c: &mut String) -> Result<(), String> {
         let (t, each) = (self.t, self.each);
         let _ = write!(
@@ -184,7 +184,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// C that adds the product of a tile with the lines that were walked over to the sums of the thread.
+    /// C that adds the product of a tile with the iterated lines to the sums of the thread.
     fn add(&self, s: usize, sum: &Sum, c: &mut String) {
         let (each, factor) = (self.each, sum.factor);
         let _ = write!(

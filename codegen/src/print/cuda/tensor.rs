@@ -1,6 +1,6 @@
-//! Products on tensor cores, of 16-bit floats always and of f32 where lower precision was asked for: a block computes a tile
-//! of the result, its eight warps parts of it by `mma`. Tiles of the operands are copied to shared memory, as they are in
-//! memory, while those before are multiplied. Sums are f32.
+//! Contractions on tensor cores, of 16-bit floats, and of f32 where lower precision was requested: a block computes a tile of
+//! the result, its eight warps parts of it by `mma`. The next tiles of the operands are copied unconverted to shared memory
+//! while the current ones are multiplied. Sums are f32.
 
 use std::fmt::Write;
 
@@ -22,19 +22,19 @@ impl Products {
         if let Products::Half(dtype) = self { dtype } else { DType::F32 }
     }
 
-    /// How many neighbouring elements one copy to shared memory may take, the most first.
+    /// Numbers of adjacent elements that one copy to shared memory may take, the most first.
     pub fn copies(self) -> &'static [usize] {
         if let Products::Half(_) = self { &[8, 2, 1] } else { &[4, 1] }
     }
 
-    /// Terms of the sum that are in shared memory at a time, and what keeps its banks apart: elements behind each row of the
-    /// left operand, and of the right one.
+    /// Terms of the sum in shared memory at a time, and the padding against bank conflicts: elements after each row of the left
+    /// operand, and of the right one.
     fn tile(self) -> (usize, usize, usize) {
         if let Products::Half(_) = self { (32, 8, 8) } else { (16, 4, 8) }
     }
 
-    /// C that multiplies what is in shared memory; `at_a` and `at_b` are the first elements of the warp's part number `i` or
-    /// `j` of both tiles, of `mi` by `ni`.
+    /// C that multiplies the tiles in shared memory; `at_a` and `at_b` are the first elements of the warp's part `i` or `j` of
+    /// both tiles, of `mi` by `ni`.
     fn step(self, (mi, ni): (usize, usize), (left, right): (usize, usize), at_a: &str, at_b: &str) -> String {
         let depth = self.tile().0;
         let (terms, a, b, product) = match self {
@@ -131,13 +131,13 @@ const ROWS: usize = 16;
 
 const COLUMNS: usize = 8;
 
-/// Blocks that keep a GPU busy.
+/// Blocks that occupy a GPU.
 const BUSY: usize = 256;
 
 /// The kernel; arguments are `a`, `b`, the loads of the epilogue, its stores.
 ///
 /// # Errors
-/// When the right operand lies in panels.
+/// When the right operand is packed in panels.
 pub fn contraction(
     spec: &Contraction,
     products: Products,
@@ -246,7 +246,7 @@ pub fn contraction(
     Ok(Source::new(c, batches * tm * tn, 1))
 }
 
-/// The most elements of `by` that may be copied at once where these extents and distances are between copies.
+/// The largest element count of `by` that divides these extents and strides.
 pub fn widest<'a>(by: &[usize], apart: impl Iterator<Item = &'a Extent> + Clone) -> usize {
     by.iter().copied().find(|n| apart.clone().all(|e| e.is_multiple_of(*n))).unwrap_or(1)
 }

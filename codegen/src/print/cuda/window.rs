@@ -1,4 +1,4 @@
-//! Windows that slide over `[N, H, W, C]`: a thread computes one element, or four neighbouring channels.
+//! Windows over `[N, H, W, C]`: a thread computes one element, or four adjacent channels.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     let Window { n, h, w, c: channels, kind, dtype } = spec;
     let (bytes, second) = (*dtype != DType::F32, usize::from(*kind != Kind::Max));
     let (t, sum) = (ctype(*dtype), if bytes { "i32" } else { "f32" });
-    // Neighbouring channels lie side by side.
+    // Adjacent channels are contiguous.
     let width = if !bytes && channels.is_multiple_of(WIDE) { WIDE } else { 1 };
     let mut head = format!("  PTR(const {t}) X = ARG(const {t}, 0);\n");
     if second == 1 {
@@ -53,7 +53,7 @@ pub fn window(spec: &Window, body: &Body) -> Source {
     let step = match kind {
         Kind::Max => lanes(&|v| format!("acc{v} = Max::of(acc{v}, v{v});")),
         Kind::Mean => lanes(&|v| format!("acc{v} += v{v};")),
-        // Four rows share a number. What comes before them is for those who multiply unsigned bytes.
+        // Four rows share a word. The corrections before them are only for unsigned byte multiplication.
         Kind::Depthwise if bytes => format!(
             "acc0 += v0 * (i8)(W[({} + ky / 4 * {} + kx) * {channels} + i] >> (8 * (ky % 4)));",
             i32::from(*dtype == DType::I8),

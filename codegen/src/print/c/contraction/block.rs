@@ -1,4 +1,4 @@
-//! Products of some rows at a time, as a part of another kernel.
+//! Contractions of a block of rows, as a part of another kernel.
 
 use std::fmt::Write;
 
@@ -14,33 +14,32 @@ use crate::print::c::{copy, vector};
 use crate::print::expr::ctype;
 use crate::print::index;
 
-/// A product of some rows at a time by all of its columns, as a part of a kernel that makes the left operand or uses the
-/// result itself.
+/// A contraction of a block of rows with all columns, inside a kernel that computes the left operand or consumes the result.
 pub struct Block<'a> {
-    /// What is multiplied; panels and rows that lie one after another, whatever the batch.
+    /// The contraction; it reads panels, or contiguous rows of any batch.
     pub spec: &'a Contraction,
     /// The register tile.
     pub tile: Tile,
     /// The epilogue; its first load is this argument of the kernel.
     pub body: &'a Body,
-    /// The same.
+    /// The argument index of the first load of the epilogue.
     pub first_load: usize,
-    /// How its loads go along.
+    /// Access strides of its loads.
     pub walk: &'a [AccessStrides],
-    /// How the result does.
+    /// Access strides of the result.
     pub to: &'a AccessStrides,
-    /// C expressions: the left operand at the first row of the block, the right one, the result at that row.
+    /// C expression of the left operand at the first row of the block.
     pub left: &'a str,
-    /// The same.
+    /// C expression of the right operand.
     pub right: &'a str,
-    /// The same.
+    /// C expression of the result at that row.
     pub result: &'a str,
-    /// C: a number for each row of the block that multiplies its sums.
+    /// C expression of a factor for the sums of each row.
     pub factors: Option<&'a str>,
 }
 
 impl Block<'_> {
-    /// Floats of scratch for sums of many terms.
+    /// Floats of scratch for partial sums of blocked contractions.
     pub fn sums(&self, isa: &Isa) -> usize {
         if self.pieces() { self.tile.rows * self.tile.vectors * isa.lanes } else { 0 }
     }
@@ -49,11 +48,11 @@ impl Block<'_> {
         self.spec.element == Element::Float && depth(self.spec).guess() > 2 * PIECE
     }
 
-    /// Prints the product of the `count` rows from `first` on (C variables), where every block but the last has whole
-    /// tiles; `batch` is a C variable too. Sums of many terms wait at `sums`.
+    /// Prints the contraction of the `count` rows from `first` on (C variables), where every block but the last has whole tiles;
+    /// `batch` is a C variable too. `sums` is the scratch for partial sums.
     ///
     /// # Errors
-    /// When the right operand is kept in fewer bits than it is multiplied in, or how long sums are is not known.
+    /// When the right operand is stored in fewer bits than its element type, or the depth is unknown.
     pub fn print(&self, sums: &str, isa: &Isa, c: &mut String) -> Result<(), String> {
         let Block { spec, tile, body, .. } = self;
         let width = tile.vectors * isa.lanes;
@@ -130,13 +129,12 @@ impl Block<'_> {
 }
 
 impl Sums<'_> {
-    /// The sums `c0_0` of a row with as many columns as a vector has lanes: of each column in a vector along its terms (whole
-    /// groups of them),
-    /// then the vectors' own sums, by halves that change places as in a transpose.
+    /// Computes the sums `c0_0` of a row, for as many columns as a vector has lanes. Each column accumulates in a vector along
+    /// its terms (whole groups of them). A transpose-like butterfly then reduces these vectors.
     pub(super) fn dots(&self, line: &Extent, columns: &Columns, c: &mut String) {
         let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
         let [t, _, _, dot] = spec.element.names();
-        // Columns that there are not are the last one again.
+        // Missing columns repeat the last one.
         let last = match columns {
             Columns::First(n) => n - 1,
             Columns::Unknown => lanes - 1,

@@ -20,7 +20,7 @@ use crate::print::expr::ctype;
 use crate::print::{Source, index};
 
 impl Element {
-    /// The C types of an element of the left operand and of the right one, of a vector of sums, and what adds products to it.
+    /// The C types of an element of the left operand, of the right one and of a vector of sums, and the multiply-add function.
     pub fn names(self) -> [&'static str; 4] {
         match self {
             Element::Float => ["f32", "f32", "vf", ""],
@@ -31,7 +31,7 @@ impl Element {
 }
 
 impl Blocks {
-    /// C for how many terms the block at `k0` has, of `k`.
+    /// C expression of the number of terms of the block at `k0`, of `k` in total.
     fn count(self, k: &Extent) -> String {
         match k.number() {
             Some(k) if k.is_multiple_of(self.terms) => self.terms.to_string(),
@@ -64,7 +64,7 @@ pub fn contraction(
     let (k, width) = (depth(spec), tile.vectors * isa.lanes);
     let panels = spec.columns.div_ceil(&width.into());
     let batches: Extent = spec.batch.iter().product();
-    // Outer rows are cut so that there is work for several workers; where there is one outer row, inner tiles are.
+    // Outer rows are split so that several workers have work; with one outer row, inner tiles are split.
     let tiles = spec.inner.0.div_ceil(&tile.rows.into());
     let lines = !spec.outer.0.is(1);
     let blocks = Blocks::choose(spec, tile, width);
@@ -78,7 +78,7 @@ pub fn contraction(
         walk.push(axes.walk(&l.strides).ok_or("an operand of the epilogue does not follow the rows")?);
     }
     let to = axes.walk(out).ok_or("the result does not follow the rows")?;
-    // 16-bit floats are widened once for many tiles, or as they are read for few, of which one that is alone must be fast.
+    // 16-bit floats are widened once for many tiles, or while they are read for few; a single tile must be fast.
     let many = (&spec.inner.0 * &spec.outer.0).number().is_some_and(|rows| rows > FEW_TILES * tile.rows);
     let widened = matches!(spec.b, Operand::PackedHalf(_)) && many;
     let stored = if let Operand::PackedHalf(d) = spec.b { Some(d).filter(|_| !widened) } else { None };
@@ -88,7 +88,7 @@ pub fn contraction(
         None if own_panel => return Err("the length of its sum is not known before the run".into()),
         _ => 0,
     };
-    // Rounding errors grow with the length of a sum: pieces keep them small.
+    // Rounding errors grow with the length of a sum: partial sums keep them small.
     let long = k.guess() > 2 * PIECE && spec.run.guess() >= PIECE / 2;
     let pieces = spec.element == Element::Float && long && blocks.is_none();
     let mut c = String::new();
@@ -123,11 +123,11 @@ pub fn contraction(
     Ok(Source { scratch_bytes: scratch as u64, ..Source::new(c, batches * panels * cuts, 1) })
 }
 
-/// What an iteration of the outer loop is: a panel of columns and a part of the rows, of each batch.
+/// An iteration of the outer loop: a panel of columns and a part of the rows, of each batch.
 struct Iteration<'a> {
     panels: &'a Extent,
     cuts: &'a Extent,
-    /// Floats of scratch before the sums that wait.
+    /// Floats of scratch before the partial sums.
     sums_at: usize,
     width: usize,
 }
@@ -160,7 +160,7 @@ impl Iteration<'_> {
     }
 }
 
-/// Prints where the panel `B` of the right operand lies, and brings it there where it must be widened or packed.
+/// Prints the pointer `B` to a panel of the right operand, and the packing or widening of the panel if needed.
 fn right_operand(spec: &Contraction, blocks: Option<Blocks>, widened: bool, width: usize, c: &mut String) {
     let (k, [_, u, ..]) = (depth(spec), spec.element.names());
     let first = if blocks.is_some() { "k0" } else { "0" };
@@ -173,7 +173,7 @@ fn right_operand(spec: &Contraction, blocks: Option<Blocks>, widened: bool, widt
                 "    const {u} *const B = (const {u} *)args[1] + ({b_at}) + panel * {size} + {first} * {width};"
             );
             if blocks.is_some() {
-                // What is read after this block of the panel: that of the next panel, or the next of the first panel.
+                // Prefetch the same block of the next panel, or the next block of the first panel.
                 let _ = writeln!(
                     c,
                     "    const {u} *const N = it + 1 < i1 ? B + {size} : k0 + kn < {k} ? B - (it - i0) * {size} + kn * {width} : B;"
@@ -223,7 +223,7 @@ fn right_operand(spec: &Contraction, blocks: Option<Blocks>, widened: bool, widt
     }
 }
 
-/// Prints pointers to what the epilogue loads and stores.
+/// Prints pointers to the loads and stores of the epilogue.
 fn epilogue_pointers(
     spec: &Contraction,
     body: &Body,
@@ -252,8 +252,8 @@ fn epilogue_pointers(
     }
 }
 
-/// Prints the product of the rows of `spec`, whole tiles of them, with one packed panel of floats: from `A` and `B` to
-/// `Q`, rows of a panel's width. Of `bytes` of panels each is read once before the first is read again.
+/// Prints the product of the rows of `spec`, in whole tiles, with one packed panel of floats: from `A` and `B` to `Q`, whose
+/// rows have a panel's width. `bytes` of panels are read before the first is read again.
 pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
     let width = tile.vectors * isa.lanes;
     let ahead = ahead(spec, tile, None, bytes, isa);
@@ -267,11 +267,11 @@ pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c:
     c.push_str("      }\n");
 }
 
-/// Tiles of rows for which 16-bit floats are widened as they are read.
+/// Maximum row tiles for which 16-bit floats are widened while they are read.
 const FEW_TILES: usize = 2;
 
-/// Lines of the next panel that each step of the sum of a tile asks for. Panels come from far away, and are read once for
-/// all tiles of rows: without it the first of them waits. `bytes` are all that is read before the first panel is read again.
+/// Lines of the next panel that each step of a tile's sum prefetches. Panels come from beyond the L2 cache, and all row tiles
+/// share one read: without prefetching the first tile stalls. `bytes` are read before the first panel is read again.
 fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, isa: &Isa) -> Option<usize> {
     let tiles = match blocks {
         Some(b) => b.tiles,
@@ -280,11 +280,11 @@ fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, i
     // A step takes four bytes of each column.
     let lines = (4 * tile.vectors * isa.lanes).div_ceil(LINE);
     let packed = spec.b == Operand::Packed;
-    // A single tile of rows cannot hide anything: the memory is the limit, and the hardware asks ahead by itself.
+    // With one row tile the memory bandwidth is the limit, and the hardware prefetches by itself.
     (packed && bytes > STAYS && tiles > 1).then(|| lines.div_ceil(tiles))
 }
 
-/// Cuts `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
+/// Splits `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
 fn cut(n: &Extent) -> (Extent, Extent) {
     let per = n.div_ceil(&8usize.into()).max(&1usize.into());
     (n.div_ceil(&per), per)
@@ -297,12 +297,12 @@ pub(crate) struct Emit<'a> {
     walk: &'a [AccessStrides],
     to: &'a AccessStrides,
     panels: &'a Extent,
-    /// C: a number for each row that multiplies its sums.
+    /// C expression of a factor for the sums of each row.
     factors: Option<&'a str>,
 }
 
 impl Emit<'_> {
-    /// The tiles of a part of the rows: whole ones, then those with the rows that are left.
+    /// The tiles of a part of the rows: whole ones, then the remainder.
     fn part(&self, per_cut: &Extent, cuts: &Extent, c: &mut String) {
         let Sums { spec, tile, .. } = self.sums;
         let lines = !spec.outer.0.is(1);
@@ -325,7 +325,7 @@ impl Emit<'_> {
                 self.columns(rows % tile.rows, c);
                 c.push_str("      }\n");
             }
-            // The rows that are left of an unknown number go by fours, then one by one.
+            // An unknown remainder runs in tiles of four rows, then one.
             None => {
                 let _ = writeln!(c, "      {only_last}{{ i64 m = {};", &full * tile.rows);
                 for rows in [4, 1].into_iter().filter(|r| *r < tile.rows) {
@@ -338,7 +338,7 @@ impl Emit<'_> {
         }
     }
 
-    /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or those that the last panel has.
+    /// A tile of `rows` rows at `(o, m)`: all columns of the panel, or the remaining ones of the last panel.
     fn columns(&self, rows: usize, c: &mut String) {
         let Sums { spec, width, .. } = self.sums;
         let rest = match spec.columns.number() {
@@ -390,8 +390,8 @@ impl Emit<'_> {
         }
     }
 
-    /// Asks for what the epilogue reads of tensors as large as the result, which comes while the sums are made: a tile reads
-    /// a few lines of many rows, ahead of which the hardware does not ask.
+    /// Prefetches epilogue operands as large as the result while the sums are computed: a tile reads a few lines of many rows,
+    /// which the hardware does not prefetch.
     fn ask_ahead(&self, rows: usize, vectors: usize, c: &mut String) {
         let lanes = self.sums.isa.lanes;
         for (i, (l, w)) in self.body.loads.iter().zip(self.walk).enumerate() {

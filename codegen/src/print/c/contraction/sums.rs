@@ -1,4 +1,4 @@
-//! The sums of a register tile, whatever is multiplied.
+//! The sums of a register tile, for every element type.
 
 use std::fmt::Write;
 
@@ -10,34 +10,34 @@ use crate::kernel::extent::Extent;
 use crate::print::c::vector;
 use crate::print::expr::ctype;
 
-/// Bytes that 16-bit floats are asked for ahead.
+/// Prefetch distance for 16-bit floats, in bytes.
 const HALF_PREFETCH_BYTES: usize = 4096;
 
-/// The columns of a panel that there are.
+/// The valid columns of a panel.
 pub(crate) enum Columns {
-    /// So many.
+    /// This many.
     First(usize),
-    /// The C variable `rest` says.
+    /// The value of the C variable `rest`.
     Unknown,
 }
 
 /// Prints the sums of a tile.
 pub(crate) struct Sums<'a> {
     pub spec: &'a Contraction,
-    /// The contiguous elements of `a` at each tap where they meet groups; nothing where rows of `b` are read.
+    /// Length of the contiguous run of `a` at each tap, for packed groups; `None` where rows of `b` are read.
     pub run: Option<usize>,
     /// The type of the panel's elements where these are 16-bit floats.
     pub stored: Option<DType>,
-    /// Whether a long sum is made of sums over pieces, which are added up in scratch.
+    /// Whether a long sum is split into partial sums, which are accumulated in scratch.
     pub pieces: bool,
-    /// Whether the terms are those of a block: `kn` from `k0` on.
+    /// The blocking, where a tile sums only a block of terms: `kn` from `k0` on.
     pub blocks: Option<Blocks>,
     pub tile: Tile,
     pub isa: &'a Isa,
     pub width: usize,
-    /// Lines of the cache that a step of the sum asks for ahead; nothing where the right operand stays in the cache.
+    /// Cache lines that each step of the sum prefetches; `None` where the right operand stays in the cache.
     pub ahead: Option<usize>,
-    /// Whether each sum is that of a vector along its terms, from a right operand whose columns are contiguous.
+    /// Whether each sum is a dot product along its terms, for a right operand with contiguous columns.
     pub dots: bool,
 }
 
@@ -55,7 +55,7 @@ impl Sums<'_> {
         let header = if spec.element == Element::Signed { 4 * self.width } else { 0 };
         let _ = writeln!(c, "        const {u} *b = B + {header};");
         if let Some(lines) = self.ahead {
-            // Each tile asks for its share of the panel that comes next, all of which is there when it is needed.
+            // Each tile prefetches its share of the next panel.
             let (share, group) = (lines * self.line(), spec.element.group());
             if let Some(b) = self.blocks {
                 let number = format!("(m / {} - part * {})", self.tile.rows, b.tiles);
@@ -104,7 +104,7 @@ impl Sums<'_> {
         debug_assert!(self.tile.rows >= rows);
     }
 
-    /// Vectors that have columns.
+    /// Number of vectors with valid columns.
     pub(super) fn vectors(&self, columns: &Columns) -> usize {
         match columns {
             Columns::First(n) => n.div_ceil(self.isa.lanes),
@@ -112,7 +112,7 @@ impl Sums<'_> {
         }
     }
 
-    /// How many lanes of a vector are columns: a C expression, nothing for all.
+    /// C expression of the number of valid lanes; `None` for all.
     pub(super) fn part(&self, columns: &Columns, v: usize) -> Option<String> {
         let (lanes, before) = (self.isa.lanes, v * self.isa.lanes);
         match columns {
@@ -122,12 +122,12 @@ impl Sums<'_> {
         }
     }
 
-    /// Elements of the right operand in a line of the cache.
+    /// Elements of the right operand in a cache line.
     fn line(&self) -> usize {
         LINE / self.spec.element.size()
     }
 
-    /// Asks for what comes next of the panels.
+    /// Prefetches the next panel.
     fn ask_ahead(&self, c: &mut String) {
         let Some(lines) = self.ahead else { return };
         for line in 0..lines {
@@ -149,7 +149,7 @@ impl Sums<'_> {
         }
         self.ask_ahead(c);
         if self.stored.is_some() {
-            // Few bytes a step: the hardware asks for too little ahead of them.
+            // The hardware prefetcher does not run far enough ahead of so few bytes a step.
             for line in (0..2 * vectors * lanes).step_by(LINE) {
                 let _ = writeln!(c, "          __builtin_prefetch(b + {});", (HALF_PREFETCH_BYTES + line) / 2);
             }
@@ -179,7 +179,7 @@ impl Sums<'_> {
         }
     }
 
-    /// A statement for each accumulator `{c}` and its place `{s}` in scratch.
+    /// A statement for each accumulator `{c}` and its slot `{s}` in scratch.
     pub(super) fn each(&self, rows: usize, vectors: usize, statement: &str, c: &mut String) {
         for r in 0..rows {
             for v in 0..vectors {
@@ -192,7 +192,7 @@ impl Sums<'_> {
         }
     }
 
-    /// The sum over one run, so many elements of it at a time as are multiplied at once.
+    /// The sum over one run, in groups of elements that are multiplied at once.
     fn groups(&self, run: usize, rows: usize, vectors: usize, c: &mut String) {
         let (spec, lanes, many) = (self.spec, self.isa.lanes, self.spec.element.group());
         let [t, ..] = spec.element.names();
@@ -201,7 +201,7 @@ impl Sums<'_> {
                 let _ = writeln!(c, "          const vi b{v} = load_i32((const i32 *)b + {});", v * lanes);
             }
             self.ask_ahead(c);
-            // A panel waits in the second cache.
+            // The panel is in the L2 cache.
             for line in (0..vectors * lanes * 4).step_by(LINE) {
                 let at = (2048 + line) / spec.element.size();
                 let _ = writeln!(c, "          __builtin_prefetch(b + {at});");
@@ -219,7 +219,7 @@ impl Sums<'_> {
             c.push_str("        {\n");
             match run.checked_sub(many).filter(|_| spec.element.exact()) {
                 Some(last) => group(&|at| format!("word(a + {})", at + last), c),
-                // A float read twice, once for nothing, might be infinite.
+                // Reading a float again with weight 0 could multiply infinity by 0.
                 None => {
                     group(&|at| format!("word_part((const u8 *)(a + {}), {rest} * sizeof({t}))", at + (run - rest)), c)
                 }
@@ -227,7 +227,7 @@ impl Sums<'_> {
         }
     }
 
-    /// Adds the products of a group of each row, the word at `word` of its place, with the vectors `b0`, `b1` … of columns.
+    /// Adds the products of a group of each row, the word at offset `word` of its run, with the column vectors `b0`, `b1` …
     fn multiply(&self, rows: usize, vectors: usize, word: &dyn Fn(Extent) -> String, c: &mut String) {
         let [.., dot] = self.spec.element.names();
         let flip = if self.spec.element == Element::Signed { " ^ (i32)0x80808080" } else { "" };
@@ -240,7 +240,7 @@ impl Sums<'_> {
         }
     }
 
-    /// The sum over one run of 16-bit floats, two at a time, whose right operand lies in rows.
+    /// The sum over one run of 16-bit floats in pairs, with a row-major right operand.
     fn pairs(&self, rows: usize, columns: &Columns, c: &mut String) {
         let (spec, vectors) = (self.spec, self.vectors(columns));
         let Operand::RowMajor(ld) = &spec.b else { return };

@@ -1,4 +1,4 @@
-//! Regions in plans: placed, compiled, run by a session, beside the interpreter.
+//! Subgraphs in plans: placed, compiled, run by a session, and compared with the interpreter.
 
 mod common;
 
@@ -11,18 +11,18 @@ use of_plan::{Exec, PlanFile};
 use of_runtime::{LoadContext, Loader, Options, Session};
 use of_xla::{Serialized, Xla};
 
-use common::support::{self, check, floats, given, in_one_region, placed, session};
+use common::support::{self, check, floats, given, in_one_subgraph, placed, session};
 
 #[test]
-fn open_extents_are_those_of_each_run() {
+fn symbolic_extents_are_compiled_for_each_run() {
     if common::client().is_some() {
         support::runs_of_open_extents(&Xla, Xla);
     }
 }
 
-/// Programs in plans are for the plugin that made them; elsewhere they are refused before anything runs.
+/// Compiled programs in plans are for one plugin build; others reject them before anything runs.
 #[test]
-fn plans_may_hold_what_the_plugin_made() {
+fn plans_may_contain_compiled_programs() {
     if common::client().is_none() {
         return;
     }
@@ -35,7 +35,7 @@ fn plans_may_hold_what_the_plugin_made() {
     let mut f = module.main().unwrap().clone();
     let pins = [of_codegen::Pin { op: "add".into(), backend: "xla+serialized".into() }];
     let wanted = ["xla+serialized".to_string()];
-    place(&mut f, &Request { known: &[&Serialized], wanted: &wanted, pins: &pins, min_region: 1 }).unwrap();
+    place(&mut f, &Request { known: &[&Serialized], wanted: &wanted, pins: &pins, min_subgraph_size: 1 }).unwrap();
     let payload = |f: &Func| placed(f, &[&Serialized], Cache::none());
     let open = |plan: PlanFile| {
         Session::new(Arc::new(plan), 0, Options { threads: 1, profile: false }, &[Arc::new(Serialized)])
@@ -64,7 +64,7 @@ fn plans_may_hold_what_the_plugin_made() {
 }
 
 #[test]
-fn results_take_over_the_memory_of_inputs_and_never_of_weights() {
+fn results_reuse_donated_inputs_and_never_weights() {
     if common::client().is_none() {
         return;
     }
@@ -72,7 +72,7 @@ fn results_take_over_the_memory_of_inputs_and_never_of_weights() {
     let n = 16;
     let ty = format!("tensor<{n}x{n}xf32>");
     let weight: Vec<String> = (0..n * n).map(|i| format!("{}.5", i % 7)).collect();
-    let (f, plan) = in_one_region(
+    let (f, plan) = in_one_subgraph(
         &format!(
             "func @main(%x: {ty}, %z: {ty}) -> ({ty}, {ty}) {{
   %w = of.constant {{value = dense<[{}]> : tensor<{}xf32>}} : () -> tensor<{}xf32>
@@ -97,13 +97,13 @@ fn results_take_over_the_memory_of_inputs_and_never_of_weights() {
 }
 
 #[test]
-fn an_index_out_of_range_fails_the_run_and_no_other() {
+fn an_index_out_of_range_fails_only_its_run() {
     if common::client().is_some() {
         support::an_index_out_of_range(&Xla, Xla);
     }
 }
 
-/// Whatever device a rank has: one program is for all of them, and their number is counted on from the first.
+/// One program runs on any rank's device; device numbers wrap around.
 #[test]
 fn every_device_runs_a_program() {
     let Some(client) = common::client() else { return };
@@ -123,13 +123,13 @@ fn every_device_runs_a_program() {
 
 /// Equal elements, NaN, and windows of the smallest value or of padding alone.
 #[test]
-fn maxima_are_where_they_are_first() {
+fn max_pool_indices_are_the_first_maximum() {
     if common::client().is_none() {
         return;
     }
     for (order, last) in [(0, false), (1, false), (1, true)] {
         let (ty, out) = if last { ("tensor<1x4x5x2xf32>", "1x4x4x2") } else { ("tensor<1x2x4x5xf32>", "1x2x4x4") };
-        let (f, plan) = in_one_region(
+        let (f, plan) = in_one_subgraph(
             &format!(
                 "func @main(%x: {ty}) -> (tensor<{out}xf32>, tensor<{out}xi64>) {{
   %y, %at = of.max_pool %x {{kernel = [2, 2], strides = [2, 2], pads = [2, 1, 2, 2], dilations = [1, 1], ceil_mode = false,
@@ -152,12 +152,12 @@ fn maxima_are_where_they_are_first() {
 }
 
 #[test]
-fn loops_and_branches_run_inside_of_a_region() {
+fn loops_and_branches_run_in_a_subgraph() {
     if common::client().is_none() {
         return;
     }
     // The carried sum, and every sum on the way, stacked; a branch on the iteration; a gather whose index is checked.
-    let (f, plan) = in_one_region(
+    let (f, plan) = in_one_subgraph(
         r"func @main(%x: tensor<5x3xf32>, %list: tensor<3xi64>) -> (tensor<3xf32>, tensor<5x3xf32>, tensor<i64>) {
   %n = of.constant {value = dense<5> : tensor<i64>}
   %go = of.constant {value = dense<true> : tensor<i1>}

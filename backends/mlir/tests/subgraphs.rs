@@ -1,18 +1,18 @@
-//! Regions in plans: placed, compiled, run by a session, beside the interpreter.
+//! Subgraphs in plans: placed, compiled, run by a session, and compared with the interpreter.
 
 mod common;
 
 use of_mlir::Mlir;
 
-use common::support::{self, check, floats, in_one_region, session};
+use common::support::{self, check, floats, in_one_subgraph, session};
 
-/// A product, a softmax and what is between them. The product has tiles, and temporaries have places.
+/// Two products, a softmax and the ops between them: the product has tiles, and temporaries have offsets.
 #[test]
-fn a_region_is_machine_code_in_the_plan() {
+fn a_subgraph_is_machine_code_in_the_plan() {
     if !common::compiles() {
         return;
     }
-    let (f, plan) = in_one_region(
+    let (f, plan) = in_one_subgraph(
         r"func @main(%x: tensor<24x40xf32>, %w: tensor<40x96xf32>) -> (tensor<24x96xf32>, tensor<24x1xf32>) {
   %p = of.matmul %x, %w : (tensor<24x40xf32>, tensor<40x96xf32>) -> tensor<24x96xf32>
   %s = of.softmax %p {axis = -1} : (tensor<24x96xf32>) -> tensor<24x96xf32>
@@ -28,22 +28,22 @@ fn a_region_is_machine_code_in_the_plan() {
 }
 
 #[test]
-fn open_extents_are_those_of_each_run() {
+fn symbolic_extents_are_compiled_for_each_run() {
     if common::compiles() {
         support::runs_of_open_extents(&Mlir::default(), Mlir::default());
     }
 }
 
 #[test]
-fn an_index_out_of_range_fails_the_run_and_no_other() {
+fn an_index_out_of_range_fails_only_its_run() {
     if common::compiles() {
         support::an_index_out_of_range(&Mlir::default(), Mlir::default());
     }
 }
 
-/// What a build without MLIR says of a region that it is to compile.
+/// The error of a build without MLIR for a subgraph that it is asked to compile.
 #[test]
-fn a_build_without_mlir_says_how_to_get_it() {
+fn a_build_without_mlir_names_the_feature() {
     if of_mlir::COMPILES {
         return;
     }

@@ -1,0 +1,128 @@
+//! Rewrites of the code generator as passes, so that `--print-changed`, `--print-after` and reproducers see them.
+//!
+//! They depend on the instruction set, which `of-passes` does not know. [`register`] makes them known to pipelines.
+
+use of_codegen::Isa;
+use of_codegen::isa::Language;
+use of_codegen::print::printer;
+use of_codegen::rewrite::{narrow_contractions, separate_score_matrices};
+use of_diag::{Code, Diagnostics};
+use of_ir::{Func, Module};
+use of_passes::{Manager, Pass, PassContext, each_func, pass_options, register_pass};
+
+use crate::error::error;
+use crate::observer::{Observer, report};
+use crate::options::CompileOptions;
+use crate::prepare::module_of;
+
+pass_options! {
+    /// Options of `narrow-contractions` and `separate-score-matrices`.
+    pub struct IsaOptions {
+        /// Instruction set, such as avx512bf16 or sm_90; empty for the best of this machine
+        isa: String = String::new(),
+    }
+}
+
+impl IsaOptions {
+    fn isa(&self) -> Result<&'static Isa, Diagnostics> {
+        if self.isa.is_empty() {
+            return Ok(Isa::host());
+        }
+        Isa::by_name(&self.isa).ok_or_else(|| {
+            let known: Vec<_> = of_codegen::isa::ISAS.iter().map(|i| i.name).collect();
+            error(Code::PIPELINE, format!("unknown instruction set '{}'", self.isa))
+                .hint(format!("choose from {}", known.join(", ")))
+                .into()
+        })
+    }
+}
+
+/// `narrow-contractions`: contractions of widened 16-bit floats multiply these directly.
+pub struct NarrowContractions;
+
+impl Pass for NarrowContractions {
+    const NAME: &'static str = "narrow-contractions";
+    const SUMMARY: &'static str =
+        "contractions of widened 16-bit floats multiply these directly, where the instruction set does";
+    type Options = IsaOptions;
+    fn run(options: &IsaOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        let isa = options.isa()?;
+        each_func(module, |f| {
+            if let Some(narrow) = narrow_contractions::narrowed(f, isa)? {
+                *f = narrow;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// `separate-score-matrices`: each recomputed score matrix gets its own copies of shared ops.
+pub struct SeparateScoreMatrices;
+
+impl Pass for SeparateScoreMatrices {
+    const NAME: &'static str = "separate-score-matrices";
+    const SUMMARY: &'static str =
+        "each score matrix that a GPU recomputes in the gradient of attention gets its own copies of shared ops";
+    type Options = IsaOptions;
+    fn run(options: &IsaOptions, module: &mut Module, _cx: &mut PassContext<'_>) -> Result<(), Diagnostics> {
+        if !printer(options.isa()?.language).capabilities().recomputed_scores {
+            return Ok(());
+        }
+        each_func(module, |f| {
+            if let Some(separate) = separate_score_matrices::separated(f) {
+                *f = separate;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Makes both passes known to pipelines.
+pub fn register() {
+    register_pass(NarrowContractions::ENTRY);
+    register_pass(SeparateScoreMatrices::ENTRY);
+}
+
+/// Runs both passes on functions for the CPU. A GPU's backend runs the same rewrites on the functions that it compiles.
+///
+/// # Errors
+/// An unknown instruction set, or a broken pass.
+pub(crate) fn run(
+    funcs: &mut [&mut Func],
+    module: &Module,
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<(), Diagnostics> {
+    let isa = crate::generate::isa(options.target.isa.as_deref())?;
+    if isa.language != Language::C {
+        return Ok(());
+    }
+    for func in funcs {
+        let mut single = module_of(func.clone(), module);
+        let mut manager = Manager::default();
+        manager.add::<NarrowContractions>(IsaOptions { isa: isa.name.into() });
+        manager.add::<SeparateScoreMatrices>(IsaOptions { isa: isa.name.into() });
+        manager.settings.reproducers.clone_from(&options.reproducers);
+        let run = manager.run(&mut single, &mut |s| observer.ir(s))?;
+        report(observer, &run.warnings);
+        if let Some(f) = single.funcs.swap_remove("main") {
+            **func = f;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registered_passes_are_found_by_name() {
+        register();
+        register();
+        for name in [NarrowContractions::NAME, SeparateScoreMatrices::NAME] {
+            assert!(Manager::parse(&format!("{name}{{isa=avx512bf16}}")).is_ok());
+            assert_eq!(of_passes::passes().iter().filter(|p| p.name() == name).count(), 1);
+        }
+    }
+}
