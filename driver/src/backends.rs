@@ -26,7 +26,7 @@ static LOADED: OnceLock<Vec<Arc<Library>>> = OnceLock::new();
 /// their backends are among all.
 ///
 /// # Errors
-/// When one is none, or has the name of something that there is already.
+/// When a file is not such a library, or a name exists already.
 pub fn load_libraries(paths: &[PathBuf]) -> Result<(), Diagnostics> {
     let mut loaded: Vec<Arc<Library>> = Vec::new();
     for path in paths {
@@ -151,7 +151,7 @@ impl Backends {
     }
 }
 
-/// Checks that ranges are of use: engines of TensorRT have them, and everything else takes any extent that has no number.
+/// Checks that ranges have an effect: only TensorRT engines use them, and everything else accepts any symbolic extent.
 fn check_ranges(options: &CompileOptions, ranges: &Ranges) -> Result<(), Diagnostics> {
     let list: Vec<String> = ranges.iter().map(|(name, range)| format!("{name}={range}")).collect();
     let list = list.join(",");

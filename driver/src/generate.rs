@@ -73,7 +73,7 @@ impl Generator<'_> {
 /// The CPU instruction set called `name`, else the best of this machine.
 ///
 /// # Errors
-/// When there is none of that name.
+/// When no instruction set has that name.
 pub fn isa(name: Option<&str>) -> Result<&'static Isa, Diagnostics> {
     let Some(name) = name else { return Ok(Isa::host()) };
     Isa::by_name(name).filter(|i| i.language != Language::Cuda).ok_or_else(|| {

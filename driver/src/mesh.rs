@@ -51,7 +51,7 @@ pub struct RankFuncs {
     pub funcs: Vec<Func>,
     /// For each rank, the index of its function.
     pub ranks: Vec<usize>,
-    /// The placement of each function's ops on backends; empty where no backend was asked for.
+    /// The placement of each function's ops on backends; empty where no backend was requested.
     pub placements: Vec<Placement>,
 }
 

@@ -56,7 +56,7 @@ impl Model {
         Ok(Model::from_module(of_onnx::import_bytes(bytes, &of_onnx::Options::default())?))
     }
 
-    /// A model from IR text. `file` names the text in diagnostics; `folder` is where its data files lie.
+    /// A model from IR text. `file` names the text in diagnostics; `folder` contains its data files.
     ///
     /// # Errors
     /// When the text cannot be parsed.

@@ -25,7 +25,7 @@ pub trait Observer {
     /// The text of a source file, for diagnostics that point into it. Called before the file is parsed.
     fn source(&self, _file: &str, _text: &str) {}
 
-    /// IR text that a `print` pass or a print setting asked for.
+    /// IR text that a `print` pass or a print setting requested.
     fn ir(&self, _text: &str) {}
 
     /// Ops were placed on backends. `ranks` gives for each rank of a mesh its index in `placements`; it is `None` where

@@ -15,7 +15,7 @@ use crate::shapes;
 /// The entry function of a module.
 ///
 /// # Errors
-/// When there is none.
+/// When the module has no entry function.
 pub fn main_func(module: &Module) -> Result<&Func, Diagnostics> {
     module.main().ok_or_else(|| {
         let what = format!("the module has {} functions and none is called 'main'", module.funcs.len());

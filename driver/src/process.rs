@@ -10,7 +10,7 @@ pub fn cpu_time() -> Duration {
     Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
-/// Bytes that this process has resident, and from now on the most is counted anew; nothing where the system does neither.
+/// Resets the peak of resident memory, and returns the bytes that are resident now; `None` where the system supports neither.
 ///
 /// Source: proc(5), `clear_refs`.
 pub fn restart_peak() -> Option<u64> {
@@ -29,7 +29,7 @@ fn status_kib(field: &str) -> Option<u64> {
     line.trim().trim_end_matches("kB").trim().parse().ok()
 }
 
-/// The most memory that this process had resident, in MB of 2^20 bytes; nothing where the system does not say.
+/// The most memory that this process had resident, in MB of 2^20 bytes; `None` where the system does not report it.
 pub fn peak_rss_mb() -> Option<f64> {
     Some((peak_bytes()? as f64 / 1_048_576.0 * 10.0).round() / 10.0)
 }

@@ -1,4 +1,4 @@
-//! The roofline of this machine: what our own kernels reach at best.
+//! The roofline of this machine: the best throughput that our kernels reach.
 
 use std::time::Duration;
 

@@ -56,7 +56,7 @@ impl std::ops::Index<&str> for Outputs {
 /// The first entry point of a plan as callers see it; for a mesh, with the whole inputs and outputs.
 ///
 /// # Errors
-/// When there is none.
+/// When the plan has no entry point.
 pub fn entry_point(plan: &PlanFile) -> Result<Cow<'_, Program>, Diagnostics> {
     let plan = plan.plan();
     if let Some(mesh) = plan.meshes.first() {

@@ -50,7 +50,7 @@ pub fn write_pb(path: &Path, name: &str, value: &Value) -> Result<(), Diagnostic
 /// Writes a NumPy array.
 ///
 /// # Errors
-/// When the file cannot be written, or the value is no tensor that NumPy knows.
+/// When the file cannot be written, or the value is not a tensor of a type that NumPy supports.
 pub fn write_npy(path: &Path, name: &str, value: &Value) -> Result<(), Diagnostics> {
     match value {
         Value::Tensor(t) => Ok(npy::write(path, t)?),
@@ -81,7 +81,7 @@ pub fn from_runtime(v: &of_runtime::Value) -> Result<Value, Diagnostics> {
     of_reference::from_runtime(v).map_err(|e| error(Code::RUN, e.to_string()).into())
 }
 
-/// The type of a tensor; nothing for other values.
+/// The type of a tensor; `None` for other values.
 pub fn type_of(value: &Value) -> Option<Type> {
     match value {
         Value::Tensor(t) => Some(t.ty().into()),
@@ -89,7 +89,7 @@ pub fn type_of(value: &Value) -> Option<Type> {
     }
 }
 
-/// The type of an input of a plan; nothing where the plan leaves it open.
+/// The type of an input of a plan; `None` where the plan does not fix it.
 pub fn port_type(port: &Port) -> Option<Type> {
     let dtype = dtype_of(port.dtype())?;
     let dim = |d: &i64| if *d < 0 { Dim::unknown() } else { Dim::from(*d) };

@@ -9,7 +9,7 @@
 //! - `import` walks graphs, functions and subgraphs. A node is brought to the form of the newest operator set by the
 //!   importers in `ops` (one table, `ops/table.rs`), and `import/emit.rs` maps that form to an op of the IR by the
 //!   op's own declaration. Most ONNX operators need no other code.
-//! - `export` goes the other way: ops that ONNX lacks are rewritten into ops that it has, and those are written
+//! - `export` is the inverse: ops that ONNX lacks are rewritten into ops that it has, and those are written
 //!   by the same declarations and tables that they are read by.
 //! - Whatever is not supported is collected, and reported all at once.
 //! - [`tensor_io`] reads and writes the values of program inputs and outputs.

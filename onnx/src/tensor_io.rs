@@ -15,7 +15,7 @@ use crate::tensor::{self, invalid, tensor_proto};
 
 /// Reads the value in a file, and the name that it carries; empty where it has none.
 ///
-/// The formats cannot be told apart by their bytes: `ty` says which is expected, without it a tensor is.
+/// The bytes do not identify the format: `ty` gives the expected one, a tensor by default.
 ///
 /// # Errors
 /// When the file cannot be read, is damaged, or holds a kind of value that is not supported.

@@ -87,7 +87,7 @@ fn nested_functions_forward_attributes() {
 
 #[test]
 fn function_bodies_are_isolated() {
-    // The names of body and graph are the same and do not meet.
+    // Body and graph use the same names without conflict.
     let f = Build::new().arg("y").node("Neg", &["y"], &["x"], &[]).outputs(&["x"]).function("local", "F", &[]);
     gives(&model(call("F", &[]), vec![f]), &[x()], &[(&[2], &[2.0, -3.0])]);
     let f = Build::new().arg("a").node("Neg", &["x"], &["b"], &[]).outputs(&["b"]).function("local", "F", &[]);

@@ -42,7 +42,7 @@ pub fn bind_shape_symbols(func: &mut Func) -> Result<(), Diagnostics> {
 fn sizes(g: &Graph, op: OpId) -> Option<usize> {
     let data = g.op(op);
     match data.name() {
-        // With an open extent in the operand, the given extent may be stretched instead.
+        // With an open extent in the operand, the given extent may be broadcast instead.
         Expand::NAME => dims(g, data.operands[0]).map(|_| 1),
         Resize::NAME => {
             let plain = as_op::<Resize>(g, op).is_some_and(|r| &*r.keep_aspect_ratio_policy == "stretch");

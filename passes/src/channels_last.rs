@@ -1,7 +1,7 @@
 //! `channels-last`: converts convolutions and pools to channels-last layout (`[N, spatial…, C]`, NHWC).
 //!
 //! Each such op is wrapped in a pair of transposes. Transposes then sink through elementwise ops, reductions,
-//! concatenations, slices and pads until they meet their inverse, and `canonicalize` removes both.
+//! concatenations, slices and pads until they reach their inverse, and `canonicalize` removes both.
 
 use of_diag::{Diagnostic, Diagnostics};
 use of_ir::{Func, OpId, Rewriter, Tensor, Type, ValueId};

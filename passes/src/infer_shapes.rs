@@ -72,7 +72,7 @@ fn post_order(g: &Graph, region: RegionId, out: &mut Vec<OpId>) {
     }
 }
 
-/// The inferred type, or the declared one where inference knows nothing.
+/// The inferred type, or the declared one where inference has no result.
 fn refine(declared: &Type, inferred: &Type) -> Type {
     match (declared, inferred) {
         (Type::Tensor(d), Type::Tensor(i)) if d.dtype == i.dtype => {

@@ -18,7 +18,7 @@ pub const BROKEN_PASS: Code = Code("E0402");
 /// What the manager does besides running passes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Print the module after these passes; `*` stands for all.
+    /// Print the module after these passes; `*` means all.
     pub print_after: Vec<String>,
     /// Print the module after each pass that changes its text. Large constants are not part of the text.
     pub print_changed: bool,

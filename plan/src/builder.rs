@@ -55,7 +55,7 @@ impl<'a> PlanBuilder<'a> {
         Ok(self.push_weight(name, dtype, dims, offset, got))
     }
 
-    /// Adds a constant that lies inside another one's bytes.
+    /// Adds a constant whose bytes are part of another constant's bytes.
     pub fn alias_weight(
         &mut self,
         name: impl Into<String>,

@@ -167,7 +167,7 @@ impl Collective {
         BufferOffset::Staging(self.staging - elements)
     }
 
-    /// Where elements of the part before lie as one run: packed where they are none.
+    /// Offset of the elements as one contiguous run. Packs them into staging where they are not contiguous.
     fn run_of(&mut self, block: &Block, held: &Block) -> BufferOffset {
         let there = StridedCopy::of(block, (BufferOffset::Before(0), held), (BufferOffset::Before(0), block));
         if there.is_run() || there.elements() == 0 {

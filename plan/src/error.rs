@@ -95,7 +95,7 @@ pub enum BuildError {
         /// The one it should alias.
         of: u32,
     },
-    /// The entry point of a kernel lies outside of its blob.
+    /// The entry point of a kernel is outside its blob.
     #[error("kernel `{name}` has its entry at byte {entry} of a blob of {len} bytes")]
     KernelEntry {
         /// The kernel.

@@ -28,7 +28,7 @@ pub struct Factor {
     /// Index in `Program::symbols`, where it is a symbol.
     #[prost(uint32, optional, tag = "1")]
     pub symbol: Option<u32>,
-    /// The function, where it is none.
+    /// The function, where it is not a symbol.
     #[prost(message, optional, boxed, tag = "2")]
     pub call: Option<Box<Call>>,
 }

@@ -95,7 +95,7 @@ impl PlanFile {
         self.sections.iter().find(|section| section.kind == kind).map(|section| section.checksum)
     }
 
-    /// The bytes of a weight, where they lie in the map; `None` when there is no such weight.
+    /// The bytes of a weight, inside the memory map; `None` when there is no such weight.
     pub fn weight(&self, index: u32) -> Option<&[u8]> {
         let weight = self.plan.weights.get(index as usize)?;
         slice(self.section(SectionKind::Weights), weight.offset, weight.len)
@@ -107,7 +107,7 @@ impl PlanFile {
         slice(self.section(SectionKind::Code), code.offset, code.len)
     }
 
-    /// The payload of a backend task; `None` when it lies outside of its section, which no open plan's does.
+    /// The payload of a backend task; `None` when it is outside its section, which opening a plan rules out.
     pub fn payload(&self, exec: &BackendExec) -> Option<&[u8]> {
         slice(self.section(SectionKind::Payload), exec.offset, exec.len)
     }

@@ -2,7 +2,7 @@
 
 use crate::{ElementType, FindError, InputDims};
 
-/// How a tensor lies along one axis of a mesh.
+/// The layout of a tensor along one axis of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum LayoutKind {

@@ -3,7 +3,7 @@
 
 use crate::{ElementType, Extent, MeshProgram, Task};
 
-/// A whole plan, without the bytes of its weights, kernels and payloads, which lie in sections of their own.
+/// A whole plan, without the bytes of its weights, kernels and payloads, which have separate sections.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Plan {
     /// What made the plan, and from what.
@@ -46,7 +46,7 @@ pub struct PlanInfo {
 /// The name and content hash of a file that went into the plan.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct InputHash {
-    /// Name for people, without the folder it lay in.
+    /// Name for people, without its folder.
     #[prost(string, tag = "1")]
     pub name: String,
     /// blake3 of its bytes.
@@ -197,7 +197,7 @@ pub struct ThreadDesc {
     pub machine: u32,
 }
 
-/// Where a chunk lies.
+/// The kind of memory of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum MemoryKind {
@@ -215,7 +215,7 @@ pub struct Chunk {
     /// Id; `chunks[i].id == i`.
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// Where it lies.
+    /// The kind of memory.
     #[prost(enumeration = "MemoryKind", tag = "2")]
     pub memory: i32,
     /// Bytes.
@@ -276,7 +276,7 @@ pub enum Storage {
     Control(ControlStorage),
 }
 
-/// A fixed place in a chunk. Register `k` of `num` lies at `offset + k * stride`.
+/// A fixed location in a chunk. Copy `k` of `num` starts at `offset + k * stride`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Block {
     /// Chunk.

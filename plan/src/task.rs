@@ -290,7 +290,7 @@ pub struct PortExec {
 /// A buffer that a task reads or writes.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Arg {
-    /// What it lies in.
+    /// The register or weight that contains it.
     #[prost(oneof = "ArgSource", tags = "1, 2")]
     pub source: Option<ArgSource>,
     /// Offset from the start of the register or weight.
@@ -301,7 +301,7 @@ pub struct Arg {
     pub view: Option<View>,
 }
 
-/// What a buffer lies in.
+/// What contains a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Oneof)]
 pub enum ArgSource {
     /// A register, by id.

@@ -14,7 +14,7 @@ use crate::{PlanBuilder, WriteError, verify};
 
 impl PlanBuilder<'_> {
     /// Verifies the plan and writes it: a reader sees the old file or the new one and never a part of it, and the
-    /// checksums tell a file that a power failure tore from a whole one.
+    /// checksums detect a file that a power failure truncated.
     pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), WriteError> {
         let path = path.as_ref();
         verify(&self.plan).map_err(WriteError::Invalid)?;

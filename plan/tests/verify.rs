@@ -21,7 +21,7 @@ fn only(program: Program) -> Finding {
     findings.remove(0)
 }
 
-/// a -> b -> c -> d; the registers lie at these offsets.
+/// a -> b -> c -> d; the registers have these offsets.
 fn chain(offsets: [u64; 3]) -> Graph {
     let mut graph = Graph::new("main", 1);
     let tasks: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| graph.task(name, 0, None)).collect();

@@ -152,7 +152,7 @@ impl Bus {
         }
     }
 
-    /// A callback that tells this thread that an actor's asynchronous work completed.
+    /// A callback that notifies this thread that an actor's asynchronous work completed.
     pub fn on_complete(&self, actor: ActorId) -> Option<OnComplete> {
         let mine = self.peers.get(self.me as usize)?.clone();
         Some(Arc::new(move || {

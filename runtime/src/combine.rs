@@ -123,7 +123,7 @@ mod tests {
                 let (Some(f), Some(none)) = (combine(*dtype, kind), neutral(*dtype, kind)) else { continue };
                 assert_eq!(none.len(), dtype.bits() as usize / 8);
                 let mut x = none.clone();
-                // Any pattern of bits but those of what is no number.
+                // Any bit pattern that is not a NaN.
                 x.iter_mut().for_each(|b| *b = 1);
                 let before = x.clone();
                 f(&mut x, &none);

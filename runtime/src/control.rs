@@ -110,7 +110,7 @@ impl ControlCall {
     }
 }
 
-/// Slices of one shape that lie one after another.
+/// Contiguous slices of one shape.
 #[derive(Default)]
 struct Stack {
     like: Option<(ElementType, Vec<i64>)>,

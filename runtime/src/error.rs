@@ -11,7 +11,7 @@ pub enum SessionError {
     /// The plan has no such program.
     #[error("the plan has {count} programs and no number {index}")]
     Program {
-        /// The number asked for.
+        /// The requested number.
         index: usize,
         /// How many there are.
         count: usize,
@@ -44,7 +44,7 @@ pub enum SessionError {
     /// The plan has no such mesh.
     #[error("the plan has {count} meshes and no number {index}")]
     Mesh {
-        /// The number asked for.
+        /// The requested number.
         index: usize,
         /// How many there are.
         count: usize,

@@ -141,7 +141,7 @@ pub trait Loader: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
-    /// The inputs ask for something that the backend does not do.
+    /// The inputs need something that the backend does not support.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// The inputs break a rule of an op, such as an index out of range.
@@ -159,7 +159,7 @@ pub enum ExecError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The payload asks for something that the backend does not do on this machine.
+    /// The payload needs something that the backend does not support on this machine.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// The payload is not what the backend wrote.

@@ -8,7 +8,7 @@
 //! A [`MeshSession`] runs a program of several ranks: a session for each, on its own thread. Ranks exchange data in
 //! rendezvous over a [`Transport`]. A [`SessionPool`] serves concurrent requests with several sessions of one program.
 //!
-//! The runtime does not depend on the compiler: the plan is its only input. All `unsafe` code lies in `device/`.
+//! The runtime does not depend on the compiler: the plan is its only input. All `unsafe` code is in `device/`.
 
 #![deny(unsafe_code)]
 

@@ -34,7 +34,7 @@ struct Memory {
     most: usize,
 }
 
-/// More free blocks than this are given back to the system, those that are free the longest first.
+/// The most free blocks that are kept. Beyond it, the longest free blocks are returned to the system first.
 const MAX_FREE: usize = 256;
 
 /// Free memory of so many bytes is kept in any case.

@@ -212,7 +212,7 @@ impl Session {
         result
     }
 
-    /// Room for the outputs: zeros of the right types; dynamic outputs are put there by the run.
+    /// Room for the outputs: zeros of the right types; the run stores dynamic outputs there.
     pub fn new_outputs(&self) -> Vec<Value> {
         let room = |port: &of_plan::Port| {
             let dense = port.dtype() != ElementType::Unknown && !port.object;
@@ -325,7 +325,7 @@ impl Drop for Session {
     }
 }
 
-/// As many workers as asked for; otherwise as many as the plan was tuned for, as far as the machine has cores for them.
+/// As many workers as requested; otherwise as many as the plan was tuned for, as far as the machine has cores for them.
 pub(crate) fn worker_count(options: Options, tuned: u32) -> usize {
     if options.threads > 0 {
         return options.threads;

@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub symbols: Symbols,
     pub pool: Arc<Pool>,
     pub clocks: Clocks,
-    /// Set while an iteration fails: work is skipped, and the tokens still go their way, so that the actors are ready for
+    /// Set while an iteration fails: work is skipped, and tokens still circulate, so that the actors are ready for
     /// the next iteration.
     pub failing: AtomicBool,
     pub failure: Mutex<Option<RunError>>,
@@ -49,12 +49,12 @@ impl Shared {
 pub(crate) struct ActorThread {
     pub shared: Arc<Shared>,
     pub bus: Bus,
-    /// In the order of their places.
+    /// In the order of their slots.
     pub actors: Vec<Local>,
     pub scratch: Scratch,
-    /// Acts that are left of this iteration.
+    /// Acts that remain in this iteration.
     pub left: usize,
-    /// Acts whose work is on its way.
+    /// Acts whose work is in flight.
     pub in_flight: usize,
     /// For the caller's thread: others that have acts left.
     pub running: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Local {
     pub task: usize,
     pub actor: Actor,
     pub work: BoundTask,
-    /// The iteration whose work is on its way, and since when.
+    /// The iteration whose work is in flight, and its start time.
     pub begun: Option<(u64, Instant)>,
 }
 
@@ -90,7 +90,7 @@ impl ActorThread {
         self.bus.wait(timeout, self.in_flight > 0)
     }
 
-    /// Does what a mail asks for.
+    /// Handles a message.
     pub fn handle(&mut self, mail: ThreadMsg) -> Result<(), RunError> {
         match mail {
             ThreadMsg::Actor(to, msg) => self.deliver(to, msg),
@@ -133,7 +133,7 @@ impl ActorThread {
         }
     }
 
-    /// The work that an actor began was over at some time: takes what it made.
+    /// Asynchronous work of an actor completed at time `at`: takes its results.
     fn completed(&mut self, to: ActorId, at: Instant) -> Result<(), RunError> {
         let local = &mut self.actors[self.bus.slot(to)];
         let Some((iteration, start)) = local.begun.take() else {
@@ -181,7 +181,7 @@ fn context<'a>(shared: &'a Shared, task: usize, iteration: u64, scratch: &'a Scr
     Context { program: shared.program(), task, iteration, ports, objects, symbols, pool, scratch }
 }
 
-/// Does the work of an actor, or puts it on its way. Whether it is on its way.
+/// Does the work of an actor, or enqueues it. Returns whether the work is in flight.
 #[inline]
 fn do_work(shared: &Shared, local: &mut Local, iteration: u64, scratch: &Scratch) -> bool {
     let Local { task, work, begun, .. } = local;

@@ -41,7 +41,7 @@ impl Log {
 type Job = Box<dyn FnOnce() + Send>;
 type Floats = Arc<Mutex<Vec<f32>>>;
 
-/// A device that does one thing after another, in the order in which they are put there.
+/// A device that executes jobs one after another, in the order in which they are enqueued.
 #[derive(Clone)]
 struct Device {
     queue: Sender<Job>,
@@ -287,7 +287,7 @@ fn unread_output_keeps_its_memory_until_completion() {
 
 #[test]
 fn late_error_names_its_task() {
-    // All that are on the way fail, and the first of them says why.
+    // All tasks in flight fail, and the first of them gives the reason.
     let device = Device::new(&[("first", "second begins")], Duration::ZERO);
     let mut session = device.session(&line(1, "beside"));
     for _ in 0..5 {
@@ -315,7 +315,7 @@ fn failure_waits_for_work_in_flight() {
 
 #[test]
 fn session_can_be_dropped_with_work_in_flight() {
-    // One that says it is over twice ends the run at once, while the other is on the way.
+    // A task that reports completion twice ends the run at once, while the other is in flight.
     let device = Device::new(&[("first", "run ends")], Duration::ZERO);
     let other = Device::new(&[], Duration::ZERO);
     let loaders: Vec<Arc<dyn Loader>> = vec![

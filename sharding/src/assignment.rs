@@ -1,4 +1,4 @@
-//! Assignments: the layout of every value and the selected alternatives that a solution stands for.
+//! Assignments: the layout of every value and the selected alternatives that a solution denotes.
 
 use crate::layout::Layout;
 use crate::model::{Model, NodeKind, is_alias};
@@ -23,7 +23,7 @@ impl Assignment {
         Assignment { layouts: none.clone(), selected: vec![0; g.op_slots()], seen: none }
     }
 
-    /// The assignment that these labels of the nodes stand for.
+    /// The assignment that these labels of the nodes denote.
     pub fn from_labels(model: &Model<'_>, labels: &[usize]) -> Assignment {
         let mut out = Assignment::replicated(model);
         let made =

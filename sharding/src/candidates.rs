@@ -10,7 +10,7 @@ use crate::layout::{self, Layout};
 /// Kinds of partial values, sorted.
 pub type Kinds = SmallVec<[PartialKind; 2]>;
 
-/// A layout for every operand and result of an op. An empty layout stands for an operand that is not read or a result
+/// A layout for every operand and result of an op. An empty layout denotes an operand that is not read or a result
 /// that is not made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Candidate {

@@ -15,7 +15,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// The phases of a function. Locations tell which ops `differentiate` and `recompute` made. Without such locations,
+    /// The phases of a function. Locations show which ops `differentiate` and `recompute` made. Without such locations,
     /// as in an imported training step, the backward ops are those that only the next step reads.
     pub fn of(func: &Func) -> Phases {
         let g = &func.graph;

@@ -19,7 +19,7 @@ use crate::search::{Effort, Limit, Problem, solve_within};
 pub struct Decision {
     /// The label of each node of the model.
     pub labels: Vec<usize>,
-    /// The layouts that the labels stand for.
+    /// The layouts that the labels denote.
     pub assignment: Assignment,
     /// Seconds of one execution.
     pub cost: f64,

@@ -17,7 +17,7 @@ pub trait Device {
         true
     }
 
-    /// How it holds a value that is live from the first of these ops to the second. `_made` tells whether the device
+    /// How it holds a value that is live from the first of these ops to the second. `_made` is whether the device
     /// makes the value or receives it at the first reader. A longer interval never holds less.
     fn live_range(&self, _v: ValueId, span: OpRange, _made: bool) -> LiveRange {
         LiveRange::of(1.0, span)

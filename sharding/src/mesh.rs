@@ -45,7 +45,7 @@ pub struct MeshSpec {
     /// Devices that compute at the same time where they share the cores of one machine; all devices if absent.
     #[serde(default)]
     pub cores: Option<usize>,
-    /// Floating-point operations per second by element type; `other` stands for types that are not named.
+    /// Floating-point operations per second by element type; `other` covers types that are not named.
     pub flops: BTreeMap<String, f64>,
     /// Elementwise operations per second; the rate of contractions if absent. An elementary function counts
     /// [`of_ops::work::ELEMENTARY`].

@@ -337,7 +337,7 @@ impl Writer<'_> {
             }
             list.push(attribute(schema::onnx_name(op, slot.name), value)?);
         }
-        // Runtimes ask for what the recurrence weights say as well.
+        // Runtimes require this attribute although the recurrence weights imply it.
         if matches!(op, "RNN" | "GRU" | "LSTM") {
             let hidden =
                 data.operands.get(2).and_then(|r| self.graph.ty(*r).as_tensor()?.shape.as_ref()?.last()?.as_const());

@@ -1,7 +1,7 @@
 //! From a module to a model.
 //!
 //! Ops that ONNX lacks are rewritten first (`legalize`); what is left is written op by op, by the ops' own
-//! declarations and the tables in `ops/schema.rs` that the import reads the other way (`graph`).
+//! declarations and the tables in `ops/schema.rs` that the import reads in reverse (`graph`).
 
 mod attribute;
 mod attribute_mapping;

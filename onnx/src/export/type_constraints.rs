@@ -8,7 +8,7 @@ use of_ir::{DType, Graph, ValueId};
 use super::opset::OLDEST_WRITTEN;
 
 /// What the schemas of ONNX say, one version of an operator a line: its name, the operator set that it came with,
-/// letters for the types of its inputs and outputs, and what each letter may be. `T*` stands for any number of values of
+/// letters for the types of its inputs and outputs, and what each letter may be. `T*` means any number of values of
 /// one type, `_` for what may be anything. Versions that differ in nothing of this are left out.
 const SCHEMAS: &str = include_str!("types.txt");
 

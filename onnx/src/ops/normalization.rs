@@ -18,7 +18,7 @@ pub(super) fn batch_norm(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> Impor
         return Err(ImportError::unsupported("spatial 0 (statistics for every activation)"));
     }
     let momentum = node.attrs.take("momentum")?.unwrap_or(0.9);
-    // Before 14, outputs beyond the first asked for training.
+    // Before 14, outputs beyond the first requested training mode.
     let more = (1..node.outputs.len()).any(|i| node.uses_output(i));
     let training = node.attrs.take_flag("training_mode")?.unwrap_or(node.version < 14 && more);
     if !training {

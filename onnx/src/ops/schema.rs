@@ -259,7 +259,7 @@ const REPEATED: &[(&str, &str, usize)] = &[("Split", "num_outputs", 1)];
 /// Attributes of the IR that no attribute of an operator says: operator (`*` for all), name.
 const INTERNAL: &[(&str, &str)] = &[("*", "channels_last"), ("Dropout", "training")];
 
-/// Attributes that are written even where they have their defaults: the operator is a function whose body asks for them,
+/// Attributes that are written even where they have their defaults: the operator is a function whose body needs them,
 /// or what checks models takes another default.
 const SPELT_OUT: &[(&str, &str)] = &[("MeanVarianceNormalization", "axes"), ("STFT", "onesided")];
 

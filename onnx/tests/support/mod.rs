@@ -20,7 +20,7 @@ pub const F32: DataType = DataType::Float;
 pub const I64: DataType = DataType::Int64;
 pub const BOOL: DataType = DataType::Bool;
 
-/// A graph that grows.
+/// A graph builder.
 #[derive(Clone, Default)]
 pub struct Build(pub GraphProto);
 

@@ -85,7 +85,7 @@ impl Op for Einsum {
         let mut acc = diagonal(&mut b, terms.next().ok_or_else(unknown)?)?;
         for (i, next) in terms.enumerate() {
             let next = diagonal(&mut b, next)?;
-            // Letters that the result or a later operand asks for.
+            // Letters that the result or a later operand needs.
             let later = &e.operands[i + 2..];
             let keep = |l: &Label| e.result.contains(l) || later.iter().any(|o| o.contains(l));
             acc = contract(&mut b, acc, next, &keep)?;

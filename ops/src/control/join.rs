@@ -20,7 +20,7 @@ pub fn join(a: &Type, b: &Type) -> Result<Type, OpError> {
         }
         (Type::Sequence(x), Type::Sequence(y)) => Type::Sequence(Box::new(element(x, y)?)),
         (Type::Optional(x), Type::Optional(y)) => Type::Optional(Box::new(element(x, y)?)),
-        // A value that is no optional counts as one.
+        // A value that is not an optional counts as one.
         (Type::Optional(x), y) | (y, Type::Optional(x)) if *y != Type::None => Type::Optional(Box::new(element(x, y)?)),
         (Type::None, Type::None) => Type::None,
         _ => return Err(OpError::ty(format!("a value cannot be {a} here and {b} there"))),

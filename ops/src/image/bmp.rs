@@ -261,7 +261,7 @@ mod tests {
         // Two red, end of the row; green and blue as they are, end of the picture.
         let eight = [2, 1, 0, 0, 0, 3, 2, 3, 2, 0, 0, 1];
         assert_eq!(pixels(&file(3, 2, 8, 1, &eight)), [GREEN, BLUE, GREEN, RED, RED, BLACK].concat());
-        // Red and green in turn; a step of one pixel, then blue.
+        // Red and green alternate; a step of one pixel, then blue.
         let four = [3, 0x12, 0, 0, 0, 2, 1, 0, 2, 0x33, 0, 1];
         assert_eq!(pixels(&file(3, 2, 4, 2, &four)), [BLACK, BLUE, BLUE, RED, GREEN, RED].concat());
         assert!(decode(&file(1, 1, 8, 1, &[0, 3, 1, 1, 1, 0]), 1 << 20).is_err());

@@ -37,7 +37,7 @@ op! {
 /// Files of a few bytes may claim to hold pictures of any size. Larger ones are refused before memory is taken.
 const MOST_BYTES: usize = 512 << 20;
 
-/// Which order of channels is asked for.
+/// The requested order of channels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Channels {
     Rgb,

@@ -40,7 +40,7 @@ fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
 }
 
 impl Reshape {
-    /// The dimensions that `spec` asks for, given those of the operand as far as they are known.
+    /// The dimensions that `spec` requests, given those of the operand as far as they are known.
     ///
     /// # Errors
     /// When no tensor of the operand's shape can have them.
@@ -193,7 +193,7 @@ fn group_starts(from: &Shape, to: &Shape) -> Vec<(usize, usize)> {
             return out;
         }
         out.push((i, j));
-        // The group ends where the products meet; a factor that both have leaves the comparison.
+        // The group ends where the products are equal; common factors cancel.
         let (mut a, mut b) = (from[i].clone(), to[j].clone());
         (i, j) = (i + 1, j + 1);
         while a != b {

@@ -32,7 +32,7 @@ op! {
     };
 }
 
-/// More pieces than any model asks for.
+/// More pieces than any model needs.
 const MOST_PIECES: i64 = 1 << 16;
 
 impl Split {

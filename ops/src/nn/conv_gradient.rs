@@ -79,7 +79,7 @@ fn kernel(b: &mut Build<'_, '_>, f: &Fixed, big: ValueId, small: ValueId) -> Bui
     let swapped = if f.group == 1 {
         b.transpose(big, &swap)?
     } else {
-        // [N, G * C, …] becomes [C, G * N, …], so that each group of samples meets its own group of outputs.
+        // [N, G * C, …] becomes [C, G * N, …], so that each group of samples pairs with its group of outputs.
         let spatial = ints(&w.input);
         let per_group = f.cin / f.group;
         let parts = b.reshape(big, &[&[0, f.group as i64, per_group as i64], spatial.as_slice()].concat())?;
@@ -132,7 +132,7 @@ pub(super) fn conv(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &ConvGeometry<
 
 pub(super) fn conv_transpose(cx: &mut GradCx<'_, '_>, g: ValueId, geometry: &ConvGeometry<Dim>) -> Gradients {
     let mut f = Fixed::new(geometry)?;
-    // The convolution that runs the other way has the channels of the result as its input; it must have as many
+    // The adjoint convolution has the channels of the result as its input; it must have as many
     // positions as this op has inputs, which padding at the end adjusts.
     (f.cin, f.cout) = (f.cout, f.cin);
     let w = &mut f.windows;

@@ -65,7 +65,7 @@ op! {
 }
 
 impl ConvTranspose {
-    /// Sizes of everything. `windows` describes the convolution that runs the other way: its `input` is this op's
+    /// Sizes of everything. `windows` describes the adjoint convolution: its `input` is this op's
     /// output, its `output` is this op's input.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl ConvTranspose {
 
 /// Adds up the kernels, for `x` in `[N, C, spatial…]`.
 fn scatter<T: Number>(x: &[T], w: &[T], bias: Option<&Vec<T>>, g: &ConvGeometry<usize>) -> Vec<T> {
-    // The windows run the other way: their input is what is written.
+    // The windows belong to the adjoint convolution: their input is the output written here.
     let (area_out, area_in) = g.windows.areas();
     let (ci, co) = (g.cin / g.group, g.cout / g.group);
     let (runs, step) = (g.windows.runs(), g.windows.step());

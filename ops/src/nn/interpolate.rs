@@ -85,7 +85,7 @@ impl Build<'_, '_> {
         Ok(all.into_iter().filter_map(|(index, weight)| index.zip(weight)).collect())
     }
 
-    /// What lies at `corner` times how much it counts: `rows` is `[batch…, elements, C]` with `batch` such axes, the
+    /// The elements at `corner` times their weights: `rows` is `[batch…, elements, C]` with `batch` such axes, the
     /// corner's index `[batch…, places…]`, the result `[batch…, places…, C]`.
     pub(super) fn read(&mut self, rows: ValueId, batch: usize, corner: (ValueId, ValueId)) -> BuildResult {
         let rank = self.rank(corner.0)?;

@@ -208,7 +208,7 @@ mod tests {
         for seed in 0..300 {
             let mut r = Rng::new(seed);
             let b = r.int(1, 60) as usize;
-            // From boxes that all meet to boxes that hardly do, also along one axis alone, and some that are no boxes.
+            // From boxes that all overlap to boxes that hardly do, also along one axis alone, and some that are no boxes.
             let (x, y) = ([1.0, 10.0, 300.0][seed as usize % 3], [1.0, 40.0][seed as usize % 2]);
             let mut corners = Vec::new();
             for _ in 0..b {

@@ -31,7 +31,7 @@ pub struct Windows<D> {
     pub pads_end: Vec<D>,
 }
 
-/// The attributes that describe windows, as an op holds them. Empty lists stand for ones (strides, dilations) and
+/// The attributes that describe windows, as an op holds them. Empty lists mean ones (strides, dilations) and
 /// zeros (pads).
 #[derive(Clone, Copy, Debug)]
 pub struct WindowAttrs<'a> {

@@ -175,7 +175,7 @@ impl CumProd {
         g: ValueId,
         (axis, rank, n): (usize, usize, usize),
     ) -> BuildResult {
-        // Whether i comes behind k, as the products run; pairs lie along `axis` and the one behind it.
+        // Whether i comes behind k, as the products run; pairs extend along `axis` and the axis behind it.
         let mask = |b: &mut Build<'_, '_>, holds: &dyn Fn(usize, usize) -> bool| {
             let ordered = |k: usize, i: usize| if self.reverse { holds(i, k) } else { holds(k, i) };
             let pairs = (0..n * n).map(|p| i128::from(ordered(p / n, p % n))).collect();

@@ -174,7 +174,7 @@ impl GradCx<'_, '_> {
         self.rw.create_one(Expand {}, &[g, dims])
     }
 
-    /// The reduced axes of `v`, which the reduction of operand 0 left out, put back with extent 1.
+    /// The reduced axes of `v`, which the reduction of operand 0 removed, restored with extent 1.
     fn keep(&mut self, v: ValueId) -> Result<ValueId, Diagnostic> {
         let error = |e: OpError| e.at("gradient of a reduction", &of_diag::Location::Unknown);
         let view = OpView { graph: self.rw.graph(), operands: self.operands, attrs: &Default::default(), regions: &[] };

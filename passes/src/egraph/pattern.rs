@@ -4,8 +4,8 @@
 //! capital first letter restricts it to constants. A number is a constant whose elements all have that value. Patterns
 //! match the operands of `add`, `mul`, `max` and `min` in either order.
 //!
-//! Shapes of variables are declared beside the equation: in `x[*b m k] w[k n] s[]` equal names are equal extents, and
-//! `*b` stands for any number of leading axes. A variable without brackets has any shape.
+//! Shapes of variables are declared next to the equation: in `x[*b m k] w[k n] s[]` equal names are equal extents, and
+//! `*b` matches any number of leading axes. A variable without brackets has any shape.
 
 use std::collections::BTreeMap;
 

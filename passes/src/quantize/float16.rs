@@ -36,7 +36,7 @@ pub fn round_contractions(func: &mut Func, dtype: DType) -> Result<usize, Diagno
             if *rw.graph().ty(v) == Type::None {
                 continue;
             }
-            // Movements then work on 16 bits instead of 32, and adjacent roundings meet.
+            // Movements then work on 16 bits instead of 32, and roundings become adjacent.
             while let Some(mover) =
                 rw.graph().def_op(v).filter(|d| moves(rw.graph(), *d) && rw.graph().uses(v).len() == 1)
             {
@@ -80,7 +80,7 @@ fn is_worth_it(g: &Graph, op: OpId) -> bool {
     let fits = match data.name() {
         // The terms of a sum are known from either operand.
         MatMul::NAME => {
-            // Either operand tells the number of terms.
+            // Either operand determines the number of terms.
             let known = |v: ValueId, from_end: usize| {
                 let shape = g.ty(v).as_tensor()?.shape.as_ref()?;
                 usize::try_from(shape.get(shape.len().checked_sub(from_end)?)?.as_const()?).ok()

@@ -1,4 +1,4 @@
-//! What a task runs: arguments lie inside their registers and weights, and only in registers that the task holds.
+//! Checks what a task runs: arguments are inside their registers and weights, and only in registers that the task holds.
 
 use super::FindingKind;
 use super::structure::Checker;

@@ -26,7 +26,7 @@ pub enum FindingKind {
     Peak,
     /// A declared lifetime does not cover the register's uses.
     Lifetime,
-    /// The plan asks for something that this version reserves for later.
+    /// The plan uses something that this version reserves for later.
     Reserved,
 }
 

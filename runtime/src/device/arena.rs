@@ -31,7 +31,7 @@ impl Arena {
         if end > chunk.len() || (num > 1 && stride < len) {
             return None;
         }
-        // SAFETY: `offset <= end <= chunk.len()`, so the place lies inside of the chunk or just past it.
+        // SAFETY: `offset <= end <= chunk.len()`, so the address is inside the chunk or just past it.
         let start = NonNull::new(unsafe { chunk.as_mut_ptr().add(offset) })?;
         Some(Buffer { start, len, stride, num, writable: true, _arena: Arc::clone(self) })
     }
@@ -67,10 +67,10 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// The part from a byte on; `None` when there is none.
+    /// The buffer from byte `bytes` on; `None` past its end.
     pub fn skip(mut self, bytes: u64) -> Option<Self> {
         let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes <= self.len)?;
-        // SAFETY: `bytes <= len`, so the place lies inside of the buffer or just past it.
+        // SAFETY: `bytes <= len`, so the address is inside the buffer or just past it.
         self.start = unsafe { self.start.add(bytes) };
         self.len -= bytes;
         Some(self)
@@ -100,7 +100,7 @@ impl Buffer {
 
     /// The bytes for an iteration. Only for an actor that holds the register and acts on that iteration.
     pub fn bytes(&self, iteration: u64) -> &[u8] {
-        // SAFETY: `block` and `weight` checked that all copies lie in memory that `_arena` keeps alive, which is
+        // SAFETY: `block` and `weight` checked that all copies are in memory that `_arena` keeps alive, which is
         // initialised (zero pages or the plan's bytes). The actor holds the register, so no other actor writes to it.
         unsafe { std::slice::from_raw_parts(self.address(iteration), self.len) }
     }
@@ -109,7 +109,7 @@ impl Buffer {
     /// acts on that iteration, once at a time.
     #[allow(clippy::mut_from_ref, reason = "the register tokens give one actor at a time exclusive access")]
     pub fn bytes_mut(&self, iteration: u64) -> Option<&mut [u8]> {
-        // SAFETY: the place is valid as in `bytes`, and writable as it lies in a chunk. The actor holds the register's
+        // SAFETY: the address is valid as in `bytes`, and writable as it is in a chunk. The actor holds the register's
         // free copy, so no other actor reads or writes it, nor any register that shares its memory.
         self.writable.then(|| unsafe { std::slice::from_raw_parts_mut(self.address(iteration), self.len) })
     }

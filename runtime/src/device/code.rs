@@ -10,7 +10,7 @@ use of_plan::{KernelCode, PlanFile, SectionKind};
 pub(crate) type KernelFn = unsafe extern "C" fn(args: *const *mut u8, begin: i64, end: i64, scratch: *mut u8) -> i32;
 
 /// All kernels of a plan. They are copied out of the file, so that what runs is what was verified, whatever happens to
-/// the file, and so that the file may lie on a file system that forbids execution.
+/// the file, and so that the file may be on a file system that forbids execution.
 #[derive(Debug)]
 pub(crate) struct CodeMap {
     map: Option<Mmap>,
@@ -28,14 +28,14 @@ impl CodeMap {
         Ok(Self { map: Some(map.make_exec()?) })
     }
 
-    /// The entry point of a kernel; `None` when it lies outside of the section.
+    /// The entry point of a kernel; `None` when it is outside the section.
     pub fn entry(&self, code: &KernelCode) -> Option<KernelFn> {
         let at = usize::try_from(code.offset.checked_add(code.entry)?).ok()?;
         let address = self.map.as_ref()?.get(at..)?.as_ptr();
         if self.map.as_ref()?.len() <= at {
             return None;
         }
-        // SAFETY: the address lies in executable memory that holds the plan's code, unchanged since its checksum was
+        // SAFETY: the address is in executable memory that holds the plan's code, unchanged since its checksum was
         // verified; that the code there has this signature is the contract of the plan's kernels. Function pointers
         // and data pointers have one size on the targets that a session admits.
         Some(unsafe { std::mem::transmute::<*const u8, KernelFn>(address) })

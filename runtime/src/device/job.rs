@@ -24,7 +24,7 @@ const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 const GENERATION: u64 = 1 << 32;
 
-// SAFETY: `job` is written only by `share`, while the slot is closed with nobody inside, and read only by workers that
+// SAFETY: `job` is written only by `share`, while the slot is closed with no thread inside, and read only by workers that
 // entered while it was open; the state word orders the two.
 unsafe impl Sync for JobSlot {}
 // SAFETY: the reference in a closed slot is never used.
@@ -43,7 +43,7 @@ impl JobSlot {
         assert!(closed & (OPEN | INSIDE) == 0, "a job is shared already");
         let claimed = self.state.compare_exchange(closed, closed + 1, Ordering::AcqRel, Ordering::Relaxed);
         assert!(claimed.is_ok(), "a job is shared already");
-        // SAFETY: the slot was closed with nobody inside, and now this caller alone is, so nobody else touches the job.
+        // SAFETY: the slot was closed and empty, and only this caller is inside now, so no other thread accesses the job.
         unsafe { *self.job.get() = Some(JobRef { data: (&raw const *job).cast(), run: run::<J> }) };
         self.state.store(closed.wrapping_add(GENERATION) | OPEN, Ordering::SeqCst);
         let close = Close(self);

@@ -11,7 +11,7 @@ use of_plan::{Arg, ArgSource, Exec, Plan, Program, Task};
 /// Bytes of a page.
 const PAGE: u64 = 1 << 16;
 
-/// Where memory lies: a chunk, the weights, an input or output of the caller.
+/// What memory belongs to: a chunk, the weights, an input or output of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Space {
     Chunk(u32),

@@ -50,7 +50,7 @@ impl Solution {
     }
 }
 
-/// Labels of minimal cost, or close to it as [`Effort`] permits. The bound tells how close.
+/// Labels of minimal cost, or close to it as [`Effort`] permits. The bound shows how close.
 pub fn solve(problem: &Problem, effort: &Effort) -> Solution {
     let mut work = Workspace { problem: problem.clone(), memo: reduce::Memo::default() };
     work.solve(effort)

@@ -114,7 +114,7 @@ impl<'a> CutSearch<'a> {
         let mut best: Option<Attempt> = None;
         let mut why = None;
         let mut tried: Vec<Vec<usize>> = Vec::new();
-        // With a cutoff, stage bounds first tell whether it can be met.
+        // With a cutoff, stage bounds first show whether it is feasible.
         let mut runs = if cutoff.is_finite() { self.runs(model, cutoff, effort, bounds) } else { None };
         let (mut labels, mut bound) = (Vec::new(), 0.0);
         if runs.is_none() {

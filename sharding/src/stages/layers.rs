@@ -35,7 +35,7 @@ impl Layers {
         let source = |v: ValueId| g.def_op(v).is_none_or(|op| g.op(op).def.traits().constant);
         let first = |v: ValueId, ops: &[Option<usize>]| g.uses(v).iter().filter_map(|u| ops[u.op.index()]).min();
         let order: Vec<OpId> = g.region_ops(g.entry()).collect();
-        // The terminator tells nothing about layers.
+        // The terminator carries no information about layers.
         let computes = |op: &OpId| !g.op(*op).def.traits().terminator;
         let forward_set: HashSet<OpId> = forward.iter().copied().collect();
         let backward_ops: Vec<OpId> =

@@ -12,7 +12,7 @@
 //! memory of its devices. Dynamic programming over all cuts turns the second into a bound, where there are few enough
 //! layers. The larger of the two is the bound of each choice, and the minimum over choices that of all.
 //!
-//! The same stage bounds tell which cut to try first. The layouts of its stages are then searched jointly, with a
+//! The same stage bounds determine which cut to try first. The layouts of its stages are then searched jointly, with a
 //! memory limit for each stage. The result replaces the bounds of these stages, and cuts are tried until no other
 //! promises less.
 

@@ -96,7 +96,7 @@ impl Observer for Console {
     }
 }
 
-/// Whether `path` stands for stdin or stdout.
+/// Whether `path` denotes stdin or stdout.
 pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

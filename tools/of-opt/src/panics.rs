@@ -23,7 +23,7 @@ fn report(info: &PanicHookInfo<'_>) {
     if std::io::stderr().is_terminal() {
         let _ = std::io::stderr().write_all(b"\r\x1b[K");
     }
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, the error cannot be reported anywhere.
     let _ = std::io::stderr().write_all(text.as_bytes());
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {
         let _ = writeln!(std::io::stderr(), "{}", std::backtrace::Backtrace::force_capture());

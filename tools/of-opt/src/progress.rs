@@ -1,4 +1,4 @@
-//! The progress line on a terminal. Output that is no terminal, and work below a second, have none.
+//! The progress line on a terminal. It is absent without a terminal and for work below a second.
 
 use std::fmt::Write;
 use std::io::IsTerminal;

@@ -38,7 +38,7 @@ fn the_commands_of_the_guide_make_a_backend_outside_the_workspace_that_runs() {
         .output()
         .unwrap();
     assert_eq!(*run, String::from_utf8_lossy(&plain.stdout));
-    // A library that is none is refused in words.
+    // A file that is not a library is rejected with a message.
     let none = root.join("README.md").display().to_string();
     let wrong = Command::new(env!("CARGO_BIN_EXE_of-opt"))
         .args(["run", "tests/lit/place/toy.of", "--shape", "x=4x8,w=4x8", "--library", &none])

@@ -103,7 +103,7 @@ fn tuned_plans_compute_the_same() {
     assert!(err.contains("--tune takes"), "{err}");
 }
 
-/// Bytes instead of floats need data, say what they change, and still know the digits.
+/// Precision int8 needs calibration data, reports the accuracy change, and still classifies the digits.
 #[test]
 fn int8_precision_needs_calibration_and_keeps_the_digits() {
     let dir = dir();
@@ -134,7 +134,7 @@ fn int8_precision_needs_calibration_and_keeps_the_digits() {
     assert!(err.contains("--calibration"), "{err}");
 }
 
-/// Products of 16-bit floats need no data, but say that nobody has seen what they change.
+/// Precisions f16 and bf16 need no calibration data, but report that the accuracy change is unmeasured.
 #[test]
 fn f16_and_bf16_precision_work_without_calibration() {
     let dir = dir();

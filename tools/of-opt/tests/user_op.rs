@@ -95,7 +95,7 @@ fn the_commands_of_the_guide_make_an_op_outside_the_workspace_that_runs() {
     // The model that was written names the op by its domain.
     let model = std::fs::read(dir.path().join("demo-ops/swish.onnx")).unwrap();
     assert!(text(&model).contains("com.example.demo"));
-    // Without the library nobody knows it.
+    // Without the library the op is unknown.
     let without = of_opt(&["run", "examples/user-op/swish.of"], dir.path());
     assert_eq!(without.status.code(), Some(2));
     assert!(text(&without.stderr).contains("demo.swish"));

@@ -29,7 +29,7 @@ pub(super) fn rotary(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportRes
     if !flat {
         return Ok(vec![rotate(cx, x, caches, at, interleaved)?]);
     }
-    // Without a number of heads, all features of a head turn.
+    // Without a number of heads, all features of a head are rotated.
     let size = if heads > 0 { -1 } else { 2 * cx.need_dim(caches[0], -1, "the cache")? };
     let apart = cx.reshape(x, &[0, 0, if heads > 0 { heads } else { -1 }, size])?;
     let apart = cx.transpose(apart, &[0, 2, 1, 3])?;
@@ -38,7 +38,7 @@ pub(super) fn rotary(cx: &mut Importer<'_, '_>, mut node: Node<'_>) -> ImportRes
     Ok(vec![cx.reshape(y, &[0, 0, -1])?])
 }
 
-/// Turns the features of `x`, `[N, heads, length, size]`, by the positions `at`, `[N, length]`. As many turn as the
+/// Rotates the features of `x`, `[N, heads, length, size]`, by the positions `at`, `[N, length]`. It rotates as many as the
 /// caches of cosines and sines have columns for.
 pub(super) fn rotate(
     cx: &mut Importer<'_, '_>,

@@ -9,7 +9,7 @@ use of_ops::ml::PairwiseCoupling;
 use super::{best, both_signs, cast, class_labels, floats, list, matrix, nothing_left, pair, post_transform};
 use crate::import::{ImportError, ImportResult, Importer, Node};
 
-/// `k(x, v)` of every row and every vector: `[N, vectors]`. Without vectors the kernel is not asked for.
+/// `k(x, v)` of every row and every vector: `[N, vectors]`. Without vectors the kernel is not needed.
 fn kernel(cx: &mut Importer<'_, '_>, node: &mut Node<'_>, x: ValueId, vectors: usize) -> Result<ValueId, ImportError> {
     let support = floats(node, "support_vectors")?;
     let kind: Option<Arc<str>> = node.attrs.take("kernel_type")?;

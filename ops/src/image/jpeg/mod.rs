@@ -57,7 +57,7 @@ struct State {
     ac: [Option<Huffman>; 4],
     restart: usize,
     jfif: bool,
-    /// The colour transform that an Adobe marker tells.
+    /// The colour transform that an Adobe marker specifies.
     adobe: Option<u8>,
     frame: Option<Frame>,
     scans: usize,

@@ -90,7 +90,7 @@ impl DeformConv {
     }
 }
 
-/// Where along axis `a` the elements under the taps lie: `moved` (`[N, offset groups, taps, o…]`) away from their places
+/// Positions along axis `a` of the elements under the taps: `moved` (`[N, offset groups, taps, o…]`) away from their positions
 /// in a convolution.
 fn place(b: &mut Build<'_, '_>, windows: &Windows<Dim>, a: usize, moved: ValueId) -> BuildResult {
     let (rank, pad) = (windows.kernel.len(), windows.pads_begin[a].as_const().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! `of-opt explain`: how a model would lie on a mesh, or on which backends its ops would run, and why.
+//! `of-opt explain`: the layout of a model on a mesh, or the backends that would run its ops, and why.
 
 use std::path::PathBuf;
 
@@ -116,7 +116,7 @@ pub fn explain(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     console.print(&format!("{name}  {}\n{chosen_text}", reasons::text(&model, &decision)))
 }
 
-/// Every op that a backend was asked for and does not run, with the reason.
+/// Every op that a requested backend does not run, with the reason.
 fn placement(c: &Explain, console: &Console) -> Result<(), Diagnostics> {
     let asked = &c.codegen;
     let host = asked.target.as_deref().is_none_or(|target| target == "cpu");

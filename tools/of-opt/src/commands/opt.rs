@@ -110,7 +110,7 @@ pub fn opt(o: &Opt, console: &Console) -> Result<(), Diagnostics> {
     write(o, &module, console)
 }
 
-/// The module after all passes, and the warnings on the way.
+/// The module after all passes, and the warnings of the passes.
 fn transform(o: &Opt, input: &Path, console: &Console) -> Result<(Module, Diagnostics), Diagnostics> {
     let text = o.passes.as_deref().unwrap_or_default();
     console.source(PIPELINE_FILE, text);

@@ -180,7 +180,7 @@ struct Measured {
     /// Seconds of the fastest step, and of the one in the middle.
     best: f64,
     median: f64,
-    /// Bytes that the process grew by at most, all ranks together; nothing where the system does not say.
+    /// Peak increase of the process's memory in bytes, for all ranks; `None` where the system does not report it.
     memory: Option<u64>,
     /// Tasks of rank 0.
     tasks: Vec<TaskTiming>,
