@@ -2,7 +2,8 @@
 //!
 //! `Dim` is a sum of integer multiples of monomials; a monomial is a product of atoms; an atom is a symbol or a
 //! function (`floordiv`, `ceildiv`, `mod`, `max`, `min`) that does not simplify further. Two dimensions that this form
-//! can prove equal compare equal. Arithmetic saturates: a shape near `i64::MAX` is refused later by its byte size.
+//! can prove equal compare equal. Arithmetic saturates: a shape near `i64::MAX` is refused later by its byte size. The size of
+//! a polynomial is bounded ([`Dim::MAX_SIZE`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -90,6 +91,10 @@ pub enum Factor<'a> {
 const UNKNOWN: &str = "?";
 
 impl Dim {
+    /// The most parts ([`Dim::size`]) of a polynomial. Arithmetic that would exceed it gives [`Dim::unknown`], because a product
+    /// of sums has exponentially more terms than its text has characters.
+    pub const MAX_SIZE: usize = 1024;
+
     /// A named symbol.
     pub fn symbol(name: impl Into<Arc<str>>) -> Dim {
         Dim { constant: 0, terms: vec![(vec![Atom::Symbol(name.into())], 1)] }
@@ -102,7 +107,11 @@ impl Dim {
 
     /// Whether [`Dim::unknown`] occurs in it.
     pub fn is_unknown(&self) -> bool {
-        self.symbols().iter().any(|s| &**s == UNKNOWN)
+        let atom = |a: &Atom| match a {
+            Atom::Symbol(s) => &**s == UNKNOWN,
+            Atom::Call(_, ab) => ab.0.is_unknown() || ab.1.is_unknown(),
+        };
+        self.terms.iter().flat_map(|(m, _)| m).any(atom)
     }
 
     /// The value, where no symbol occurs.
@@ -182,6 +191,7 @@ impl Dim {
             return v.into();
         }
         match f {
+            _ if a.is_unknown() || b.is_unknown() => return Dim::unknown(),
             DimFn::Max | DimFn::Min if a == b => return a.clone(),
             DimFn::Max | DimFn::Min => {
                 // A constant difference decides.
@@ -200,7 +210,12 @@ impl Dim {
                 }
             }
         }
-        Dim { constant: 0, terms: vec![(vec![Atom::Call(f, Box::new((a.clone(), b.clone())))], 1)] }
+        Dim { constant: 0, terms: vec![(vec![Atom::Call(f, Box::new((a.clone(), b.clone())))], 1)] }.bounded()
+    }
+
+    /// The dimension, unless it is larger than [`Dim::MAX_SIZE`].
+    fn bounded(self) -> Dim {
+        if self.size() > Dim::MAX_SIZE { Dim::unknown() } else { self }
     }
 
     /// `self / by` where the division leaves no remainder for any value of the symbols, provided `by` is not zero.
@@ -210,6 +225,9 @@ impl Dim {
             let div = |k: i64| if k.checked_rem(c)? == 0 { k.checked_div(c) } else { None };
             let terms = self.terms.iter().map(|(m, k)| Some((m.clone(), div(*k)?))).collect::<Option<_>>()?;
             return Some(Dim { constant: div(self.constant)?, terms });
+        }
+        if self.is_unknown() || by.is_unknown() {
+            return None;
         }
         if self == by {
             return Some(Dim::from(1i64));
@@ -257,7 +275,7 @@ impl Dim {
     }
 
     /// Number of atoms and terms, those inside functions included: what arithmetic on it costs.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         let atom = |a: &Atom| match a {
             Atom::Symbol(_) => 1,
             Atom::Call(_, ab) => 1 + ab.0.size() + ab.1.size(),
@@ -342,7 +360,7 @@ impl std::ops::Add for &Dim {
             let e = terms.entry(m.clone()).or_insert(0);
             *e = e.saturating_add(*c);
         }
-        Dim::from_map(constant, terms)
+        Dim::from_map(constant, terms).bounded()
     }
 }
 
@@ -359,6 +377,9 @@ impl std::ops::Mul for &Dim {
         let constant = self.constant.saturating_mul(o.constant);
         if self.terms.is_empty() && o.terms.is_empty() {
             return constant.into();
+        }
+        if self.size().saturating_mul(o.size()) > Dim::MAX_SIZE * Dim::MAX_SIZE / 16 {
+            return Dim::unknown();
         }
         let mut terms: BTreeMap<Monomial, i64> = BTreeMap::new();
         let mut add = |m: Monomial, c: i64| {
@@ -378,7 +399,7 @@ impl std::ops::Mul for &Dim {
                 add(product, c.saturating_mul(*d));
             }
         }
-        Dim::from_map(constant, terms)
+        Dim::from_map(constant, terms).bounded()
     }
 }
 
@@ -406,6 +427,22 @@ mod tests {
         assert!(a.provably_ne(&(&a + &Dim::from(1i64))));
         assert!(!a.provably_ne(&n));
         assert_eq!((&a - &a).as_const(), Some(0));
+    }
+
+    #[test]
+    fn large_polynomials_become_unknown() {
+        let mut d = &Dim::symbol("N") + &Dim::from(1i64);
+        for _ in 0..40 {
+            d = &(&d * &d) + &Dim::symbol("M");
+        }
+        assert!(d.is_unknown());
+        assert_eq!(d.exact_div(&d), None);
+        assert!(Dim::call(DimFn::Max, &d, &d).is_unknown());
+        let mut nested = Dim::symbol("N");
+        for i in 2..4000 {
+            nested = &Dim::call(DimFn::FloorDiv, &nested, &Dim::from(i64::from(i))) + &Dim::from(1i64);
+        }
+        assert!(nested.is_unknown());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The arena of one function: ops, values and regions. Read here; written through [`crate::Rewriter`].
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use of_diag::Location;
 use smallvec::SmallVec;
@@ -81,7 +81,12 @@ pub(crate) struct ValueData {
     pub def: ValueDef,
     pub uses: SmallVec<[Use; 2]>,
     pub name: Option<Arc<str>>,
+    /// [`Graph::dims_value`], once it was asked for. The rewriter clears it where an edit may change it.
+    pub shape_value: ShapeValue,
 }
+
+/// The elements of an integer tensor as dimensions, or `None` where they do not follow from shapes and constants.
+pub(crate) type ShapeValue = OnceLock<Option<Box<[Dim]>>>;
 
 #[derive(Clone, Default)]
 pub(crate) struct RegionData {
@@ -90,6 +95,9 @@ pub(crate) struct RegionData {
     pub last: Option<OpId>,
     pub parent: Option<OpId>,
 }
+
+/// Tensors of more elements are data, not shapes.
+const LONGEST_SHAPE: usize = 64;
 
 /// The body of a function: one region of ops in execution order, with regions nested in ops.
 ///
@@ -268,12 +276,44 @@ impl Graph {
     }
 
     /// The value of an integer tensor of rank 0 or 1 as dimensions, where it follows from shapes and constants.
+    ///
+    /// Each value is computed once: the graph remembers it, because a chain of shape arithmetic may be long.
     pub fn dims_value(&self, value: ValueId) -> Option<Vec<Dim>> {
-        // Longer tensors are data, not shapes.
-        const LONGEST_SHAPE: usize = 64;
+        if !self.may_be_shape(value) {
+            return None;
+        }
+        // Operands before the ops that read them: recursion would be as deep as the chain.
+        let mut open = vec![value];
+        while let Some(v) = open.last().copied() {
+            if self.values[v.index()].shape_value.get().is_some() {
+                open.pop();
+                continue;
+            }
+            let before = open.len();
+            if let Some(op) = self.def_op(v) {
+                let unknown =
+                    |v: &&ValueId| self.values[v.index()].shape_value.get().is_none() && self.may_be_shape(**v);
+                open.extend(self.op(op).operands.iter().filter(unknown));
+            }
+            if open.len() == before {
+                self.values[v.index()].shape_value.get_or_init(|| self.compute_dims(v).map(Vec::into_boxed_slice));
+                open.pop();
+            }
+        }
+        self.values[value.index()].shape_value.get()?.as_ref().map(|d| d.to_vec())
+    }
+
+    /// Whether a value may hold dimensions: an integer tensor of rank 0 or 1, and not too long. Longer tensors are data.
+    fn may_be_shape(&self, value: ValueId) -> bool {
+        let Some(t) = self.ty(value).as_tensor() else { return false };
+        let short = |d: &Dim| d.as_const().is_none_or(|n| n <= LONGEST_SHAPE as i64);
+        !t.dtype.is_float() && t.shape.as_ref().is_none_or(|s| s.len() <= 1 && s.iter().all(short))
+    }
+
+    /// [`Graph::dims_value`], given those of the operands.
+    fn compute_dims(&self, value: ValueId) -> Option<Vec<Dim>> {
         if let Some(c) = self.constant(value) {
-            let small = c.dims().len() <= 1 && c.len() <= LONGEST_SHAPE && !c.dtype().is_float();
-            return if small { Some(c.to_i64s()?.into_iter().map(Dim::from).collect()) } else { None };
+            return Some(c.to_i64s()?.into_iter().map(Dim::from).collect());
         }
         let ValueDef::Result(op, 0) = self.def(value) else { return None };
         let dims = self.op(op).def.dims(&self.view(op))?;
@@ -284,7 +324,7 @@ impl Graph {
             (None, Some((_, high))) => high < i128::from(i32::MAX),
             (_, None) => false,
         };
-        if dims.iter().any(wraps) { None } else { Some(dims) }
+        if dims.iter().any(|d| wraps(d) || d.is_unknown()) { None } else { Some(dims) }
     }
 
     /// Whether `ancestor` is `region` or encloses it.

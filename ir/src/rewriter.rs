@@ -1,6 +1,6 @@
 //! The one way to change a graph. Keeps uses, order and locations right.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use of_diag::{Code, Diagnostic, Location};
 use smallvec::SmallVec;
@@ -219,7 +219,7 @@ impl<'g> Rewriter<'g> {
     }
 
     fn new_value(&mut self, ty: Type, def: ValueDef, name: Option<Arc<str>>) -> ValueId {
-        self.graph.values.push(ValueData { ty, def, uses: SmallVec::new(), name });
+        self.graph.values.push(ValueData { ty, def, uses: SmallVec::new(), name, shape_value: OnceLock::new() });
         ValueId(self.graph.values.len() as u32 - 1)
     }
 
@@ -247,6 +247,7 @@ impl<'g> Rewriter<'g> {
         let uses = std::mem::take(&mut self.graph.values[old.index()].uses);
         for u in &uses {
             self.op_mut(u.op).operands[u.operand as usize] = new;
+            self.forget_shape_values(u.op);
         }
         self.graph.values[new.index()].uses.extend(uses);
         if self.graph.values[new.index()].name.is_none() {
@@ -313,6 +314,7 @@ impl<'g> Rewriter<'g> {
         let old = std::mem::replace(&mut self.op_mut(op).operands[operand], value);
         self.drop_use(old, u);
         self.graph.values[value.index()].uses.push(u);
+        self.forget_shape_values(op);
     }
 
     /// Appends an operand (a further result of a region's terminator).
@@ -321,17 +323,20 @@ impl<'g> Rewriter<'g> {
         let operand = self.graph.op(op).operands.len() as u32;
         self.op_mut(op).operands.push(value);
         self.graph.values[value.index()].uses.push(Use { op, operand });
+        self.forget_shape_values(op);
     }
 
     /// Sets an attribute.
     pub fn set_attr(&mut self, op: OpId, name: &str, value: Attr) {
         self.changed = true;
         self.op_mut(op).attrs.set(name, value);
+        self.forget_shape_values(op);
     }
 
     /// Removes an attribute.
     pub fn remove_attr(&mut self, op: OpId, name: &str) {
         self.changed |= self.op_mut(op).attrs.remove(name).is_some();
+        self.forget_shape_values(op);
     }
 
     /// Changes the type of a value, for refinement of shapes and placements.
@@ -340,6 +345,9 @@ impl<'g> Rewriter<'g> {
         if self.graph.values[value.index()].ty != ty {
             self.changed = true;
             self.graph.values[value.index()].ty = ty;
+            self.graph.values[value.index()].shape_value.take();
+            let readers: Vec<OpId> = self.graph.uses(value).iter().map(|u| u.op).collect();
+            readers.into_iter().for_each(|op| self.forget_shape_values(op));
         }
     }
 
@@ -359,6 +367,20 @@ impl<'g> Rewriter<'g> {
 
     fn op_mut(&mut self, op: OpId) -> &mut OpData {
         self.graph.ops[op.index()].as_mut().expect("the op was erased")
+    }
+
+    /// Forgets what shape arithmetic found for the results of `op`, and for what was computed from them.
+    fn forget_shape_values(&mut self, op: OpId) {
+        // Readers of a changed op may know its attributes or types without having asked for its dimensions.
+        let mut open: Vec<(OpId, bool)> = vec![(op, true)];
+        while let Some((op, changed)) = open.pop() {
+            for v in self.graph.op(op).results.clone() {
+                let known = self.graph.values[v.index()].shape_value.take().is_some();
+                if known || changed {
+                    open.extend(self.graph.uses(v).iter().map(|u| (u.op, false)));
+                }
+            }
+        }
     }
 
     fn drop_use(&mut self, value: ValueId, u: Use) {

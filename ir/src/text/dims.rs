@@ -10,9 +10,6 @@ use super::cursor::{ParseResult, Parser};
 use super::lexer::{Kind, Token};
 use crate::{Dim, DimFn};
 
-/// Expressions that multiply out to more than this are refused: a product of sums grows exponentially with its text.
-const LARGEST: usize = 1024;
-
 /// A number times an expression. Kept apart so that `-N*9223372036854775808`, whose number alone is out of range,
 /// reads back exactly.
 struct Product {
@@ -43,8 +40,9 @@ impl Parser<'_> {
                     return Ok(sum);
                 }
                 p.bump();
-                sum = &sum + &p.dim_product()?.dim(negative);
-                p.check_size(&sum, start)?;
+                let product = p.dim_product()?.dim(negative);
+                p.check_size(sum.size() + product.size(), start)?;
+                sum = &sum + &product;
             }
         })
     }
@@ -68,9 +66,7 @@ impl Parser<'_> {
                 product.number = product.number.saturating_mul(factor.number);
                 product.rest = match (product.rest, factor.rest) {
                     (Some(a), Some(b)) => {
-                        if a.size().saturating_mul(b.size()) > LARGEST {
-                            return Err(self.too_large(start));
-                        }
+                        self.check_size(a.size().saturating_mul(b.size()), start)?;
                         Some(&a * &b)
                     }
                     (a, b) => a.or(b),
@@ -144,17 +140,16 @@ impl Parser<'_> {
     }
 
     fn call(&self, f: DimFn, a: &Dim, b: &Dim, at: Token) -> ParseResult<Dim> {
-        let d = Dim::call(f, a, b);
-        self.check_size(&d, at)?;
-        Ok(d)
+        self.check_size(a.size() + b.size(), at)?;
+        Ok(Dim::call(f, a, b))
     }
 
-    fn check_size(&self, d: &Dim, at: Token) -> ParseResult<()> {
-        if d.size() > LARGEST { Err(self.too_large(at)) } else { Ok(()) }
-    }
-
-    fn too_large(&self, at: Token) -> Box<of_diag::Diagnostic> {
-        self.error(at, format!("a dimension has more than {LARGEST} parts when multiplied out"))
+    /// Refuses an expression of more parts than arithmetic keeps.
+    fn check_size(&self, parts: usize, at: Token) -> ParseResult<()> {
+        if parts < Dim::MAX_SIZE {
+            return Ok(());
+        }
+        Err(self.error(at, format!("a dimension has more than {} parts when multiplied out", Dim::MAX_SIZE)))
     }
 }
 
