@@ -13,9 +13,9 @@ use of_ops::reduction::{ArgMax, ArgMin, CumSum, ReduceMax, ReduceMin, ReduceProd
 use of_ops::shape::axis;
 
 use crate::analysis::pool::arg_max;
+use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::resize::resize;
 use crate::analysis::roi_align::roi_align;
-use crate::analysis::roles::reduced_axes;
 use crate::kernel::body::Reduce;
 use crate::kernel::extent::{self, Extent};
 use crate::kernel::indexed::{Indexed, PadMode, PaddedAxis, Scatter, ScatterTarget};
@@ -265,16 +265,6 @@ fn reduce(o: &Operands<'_>) -> Result<Nest, String> {
     let axis =
         Axis { outer: product(&dims[..first]), n: product(&dims[first..=last]), inner: product(&dims[last + 1..]) };
     Ok(Nest::Walk(Walk { axis, dtype: o.number(0)?, kind: WalkKind::Fold(reduce_kind(o.g.op(o.op).name())) }))
-}
-
-/// The reduction kind of the op with this name.
-pub fn reduce_kind(name: &str) -> Reduce {
-    match name {
-        ReduceMax::NAME => Reduce::Max,
-        ReduceMin::NAME => Reduce::Min,
-        ReduceProd::NAME => Reduce::Prod,
-        _ => Reduce::Sum,
-    }
 }
 
 fn top_k(o: &Operands<'_>) -> Result<Nest, String> {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use of_ops::scalar::ScalarOp;
 
 use crate::kernel::body::{Body, Node};
-use crate::kernel::expr;
+use crate::kernel::float;
 
 /// The stage in which each node is computed; a reduction's value is available in the next.
 pub fn stages(body: &Body) -> Vec<usize> {
@@ -33,7 +33,7 @@ pub fn saved(body: &Body, stages: &[usize]) -> Vec<usize> {
             Node::Reduce(_, a) => *a == i && stages[j] > stages[i],
             _ => false,
         });
-        if used_later && !t.per_row && expr::is_float(t.dtype) && dear(body, i, stages[i], stages) {
+        if used_later && !t.per_row && float::is_float(t.dtype) && dear(body, i, stages[i], stages) {
             out.insert(i);
         }
     }

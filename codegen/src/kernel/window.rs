@@ -49,6 +49,20 @@ impl Axis {
     }
 }
 
+/// Two image axes; a single axis gets a second one of extent 1.
+///
+/// # Errors
+/// When there are more than two.
+pub fn image_axes(w: &Windows<Dim>) -> Result<(Axis, Axis), String> {
+    let axis = |i: usize| Axis::of(w, i);
+    let (one, zero) = (|| Extent::from(1usize), Extent::from(0usize));
+    match w.input.len() {
+        1 => Ok((Axis { input: one(), output: one(), kernel: 1, stride: 1, dilation: 1, pad: zero }, axis(0))),
+        2 => Ok((axis(0), axis(1))),
+        n => Err(format!("{n} image axes have no native code")),
+    }
+}
+
 /// A sliding window.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {

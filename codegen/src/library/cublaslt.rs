@@ -13,7 +13,7 @@ use crate::kernel::contraction::{Contraction, Element, Operand, RowAxes, depth};
 use crate::kernel::extent::Extent;
 use crate::kernel::space;
 use crate::library::epilogue::{Activation, Epilogue};
-use crate::library::{Floats, Words, kinds};
+use crate::library::words::{Floats, Words, kinds};
 
 /// Minimum rows, columns and depth: a smaller call has too little work.
 pub const LEAST: usize = 16;

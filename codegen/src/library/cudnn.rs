@@ -11,11 +11,11 @@ use of_ir::DType;
 
 use crate::isa::Isa;
 use crate::kernel::body::Body;
-use crate::kernel::expr::is_half;
 use crate::kernel::extent::Extent;
+use crate::kernel::float::is_half;
 use crate::kernel::window;
 use crate::library::epilogue::{Activation, Epilogue};
-use crate::library::{Floats, Words, kinds};
+use crate::library::words::{Floats, Words, kinds};
 
 /// Bytes of an access by engines that are compiled at run time.
 const WORD: u64 = 16;

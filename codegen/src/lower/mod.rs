@@ -8,6 +8,7 @@ pub mod body;
 mod call;
 mod constants;
 mod control;
+mod conv;
 mod pool;
 mod score_matrix;
 mod transfer;
@@ -26,8 +27,9 @@ use of_ops::nn::MatMulInteger;
 use of_ops::{OpSpec, work};
 use of_plan::PlanBuilder;
 
+use crate::analysis::reduction::{reduce_kind, reduced_axes};
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::{movement, roles, user_kernel};
+use crate::analysis::{movement, user_kernel};
 use crate::backend::Backend;
 use crate::extract::{extract, extract_region};
 use crate::fuse::{Group, Shape};
@@ -629,7 +631,7 @@ impl<'g> Lowering<'g, '_> {
         axes: &[usize],
         parts: usize,
     ) -> Result<Result<(), Diagnostic>, String> {
-        let kind = body::reduce_kind(self.g.op(op).name());
+        let kind = reduce_kind(self.g.op(op).name());
         let (x, y) = (self.g.op(op).operands[0], self.g.op(op).results[0]);
         let count: Extent = (0..dims.len()).filter(|a| !axes.contains(a)).map(|a| &dims[a]).product();
         let between = vec![count, parts.into()];
@@ -655,11 +657,11 @@ impl<'g> Lowering<'g, '_> {
             name if name.starts_with("of.reduce_") && self.dtype(data.operands[0]) == DType::F32 => {
                 let x = data.operands[0];
                 let dims = self.dims(x);
-                let axes = roles::reduced_axes(self.g, op, dims.len());
+                let axes = reduced_axes(self.g, op, dims.len());
                 if let Some(parts) = self.parts(&dims, &axes) {
                     return self.in_parts(op, &dims, &axes, parts);
                 }
-                Nest::Reduce { kind: body::reduce_kind(name), dims, axes }
+                Nest::Reduce { kind: reduce_kind(name), dims, axes }
             }
             _ if user_kernel::is_user_op(self.g, op) => user_kernel::kernel(self.g, op)?,
             _ => movement::movement(self.g, op)?,

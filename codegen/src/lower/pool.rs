@@ -10,8 +10,8 @@ use crate::fuse::Group;
 use crate::kernel::body::Body;
 use crate::kernel::extent::Extent;
 use crate::kernel::nest::Nest;
-use crate::kernel::window::{Kind, Window};
-use crate::lower::anchor::{Outcome, axes};
+use crate::kernel::window::{Kind, Window, image_axes};
+use crate::lower::anchor::Outcome;
 use crate::lower::{Lowering, points};
 use crate::physical::{Flops, Operand, Place};
 
@@ -33,7 +33,7 @@ impl Lowering<'_, '_> {
             )),
             None => None,
         };
-        let (h, w) = axes(&image.windows)?;
+        let (h, w) = image_axes(&image.windows)?;
         let kind = if counts.is_some() { Kind::Mean } else { Kind::Max };
         let flops = Flops::pointwise((h.kernel * w.kernel) as u64 * points(&group.space));
         let spec = Window { n: image.n, h, w, c: image.c, kind, dtype: self.dtype(x) };

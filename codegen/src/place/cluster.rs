@@ -6,7 +6,7 @@ use of_ir::{Graph, OpId};
 
 use crate::analysis::roles::{Roles, is_rendezvous};
 use crate::extract::read_by;
-use crate::place::Unit;
+use crate::place::unit::Unit;
 
 /// Units and clusters as the nodes of a graph.
 pub(crate) struct Nodes {

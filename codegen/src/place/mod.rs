@@ -8,6 +8,7 @@
 mod cluster;
 mod outline;
 mod rendezvous;
+mod unit;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,6 +25,7 @@ use crate::analysis::roles::{Role, Roles, is_rendezvous};
 use crate::backend::Backend;
 use crate::extract::read_by;
 use crate::place::cluster::Nodes;
+use crate::place::unit::Unit;
 use crate::{fuse, transfer};
 
 /// The name of native code in lists of backends.
@@ -190,19 +192,6 @@ fn backend<'a>(request: &Request<'a>, name: &str) -> Result<&'a dyn Backend, Dia
         Diagnostic::error(Code::INPUT, Location::Unknown, format!("there is no backend '{name}'"))
             .hint(format!("there are {}", known.join(", ")))
     })
-}
-
-/// Ops that are placed together, with their costs.
-pub(crate) struct Unit<'a> {
-    ops: Vec<OpId>,
-    /// The backend that claimed them.
-    on: Option<&'a dyn Backend>,
-    /// Whether a pin chose the backend.
-    pinned: bool,
-    /// Modelled seconds of native code.
-    native: f64,
-    /// Whether the unit computes anything: views and shapes alone do not make a subgraph.
-    weighs: bool,
 }
 
 /// The request, and the results so far.

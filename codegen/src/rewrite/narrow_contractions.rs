@@ -19,7 +19,7 @@ use of_ops::structural::Constant;
 
 use crate::analysis::roles::is_depthwise;
 use crate::isa::Isa;
-use crate::kernel::expr::is_half;
+use crate::kernel::float::is_half;
 
 /// Ops that only move elements of their first operand.
 const MOVES: &[&str] = &[Transpose::NAME, Reshape::NAME, Expand::NAME, Slice::NAME, Gather::NAME];

@@ -11,7 +11,7 @@ use crate::kernel::body::{Body, Node};
 use crate::kernel::contraction::AccessStrides;
 use crate::kernel::extent::Extent;
 use crate::kernel::score_matrix::{ScoreMatrix, Sum};
-use crate::print::cuda::attention::{FLOATS, GAP, LONGEST, SIDE, copy};
+use crate::print::cuda::matrix_tile::{FLOATS, GAP, LONGEST, SIDE, copy};
 use crate::print::cuda::points::{Points, pointers};
 use crate::print::{Source, expr, index};
 

@@ -8,7 +8,7 @@ use crate::isa::Isa;
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{AccessStrides, Contraction, Element, Operand, PIECE, Tile, depth, panel};
 use crate::kernel::extent::Extent;
-use crate::print::c::contraction::Emit;
+use crate::print::c::contraction::emit::Emit;
 use crate::print::c::contraction::sums::{Columns, Sums};
 use crate::print::c::{copy, vector};
 use crate::print::expr::ctype;
