@@ -254,12 +254,12 @@ fn program(name: &str, inner: bool, mut l: Lowered, codes: &[u32], summary: &mut
 /// Compiled blobs of all sources in order, and the number of cache misses.
 fn kernels(sources: &[&Source], options: &CompileOptions<'_>) -> Result<(Vec<Blob>, usize), Diagnostic> {
     // Programs of several ranks have the same kernels.
-    let mut place: HashMap<&str, usize> = HashMap::new();
+    let mut index_of: HashMap<&str, usize> = HashMap::new();
     let mut distinct: Vec<&Source> = Vec::new();
     let which: Vec<usize> = sources
         .iter()
         .map(|s| {
-            *place.entry(&s.body).or_insert_with(|| {
+            *index_of.entry(&s.body).or_insert_with(|| {
                 distinct.push(s);
                 distinct.len() - 1
             })

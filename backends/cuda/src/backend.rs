@@ -71,7 +71,7 @@ impl Backend for Cuda {
         if !specialize::unbound_symbols(&func).is_empty() {
             return Err("its extents are only known once it has run".into());
         }
-        let some = specialize::anyhow(&func);
+        let some = specialize::with_sample_extents(&func);
         let own = some.graph.region_ops(some.graph.entry()).find(|o| some.graph.op(*o).name() == graph.op(op).name());
         roles::fixed(&some.graph, own.ok_or("it is not there")?)
     }

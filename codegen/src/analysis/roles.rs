@@ -374,14 +374,14 @@ pub fn is_depthwise(g: &Graph, op: OpId) -> bool {
 fn bytes(g: &Graph, op: OpId) -> Result<(), String> {
     let data = g.op(op);
     if data.operands[2..].iter().any(|v| *g.ty(*v) != Type::None) {
-        return Err("zero points that are not known before the run, or of rare shapes".into());
+        return Err("its zero points are no constants, or have an unsupported shape".into());
     }
     let dtype = |i: usize| g.ty(data.operands[i]).as_tensor().map(|t| t.dtype);
     if !matches!(dtype(0), Some(DType::U8 | DType::I8)) {
         return Err("only products of bytes have native code".into());
     }
     if dtype(1) != Some(DType::I8) || g.constant(data.operands[1]).is_none() {
-        return Err("its weights are no signed bytes that are known before the run".into());
+        return Err("its weights are no constant signed bytes".into());
     }
     Ok(())
 }

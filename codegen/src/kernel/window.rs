@@ -14,7 +14,7 @@ pub enum Kind {
     /// The sum times a factor for each output point; the factors are the second argument (`[H, W]` of the output).
     Mean,
     /// The sum of products with weights `[taps, C]`, the second argument, rows padded to whole vectors. For bytes, the weights
-    /// are those of [`quads`], the sum is i32, and every window lies inside the input.
+    /// are those of [`quads`], the sum is i32, and every window is inside the input.
     Depthwise,
 }
 

@@ -9,7 +9,7 @@ use crate::library::epilogue::Activation;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names say what they are")]
 pub enum Floats {
-    AsTheyAre,
+    Exact,
     Tf32,
     Bf16,
     F16,
@@ -22,11 +22,11 @@ impl Floats {
     /// When no library supports that mode.
     pub(super) fn of(isa: &Isa, dtype: DType) -> Result<Floats, String> {
         match Products::of(isa, dtype) {
-            None | Some(Products::Half(_)) => Ok(Floats::AsTheyAre),
+            None | Some(Products::Half(_)) => Ok(Floats::Exact),
             Some(Products::Tf32) => Ok(Floats::Tf32),
             Some(Products::Bf16) => Ok(Floats::Bf16),
             Some(Products::F16) => Ok(Floats::F16),
-            Some(Products::Three) => Err("the library has no products of f32 in three of ten bits".into()),
+            Some(Products::Tf32x3) => Err("the library does not multiply f32 in three tf32 products".into()),
         }
     }
 }
@@ -62,18 +62,18 @@ impl Words<'_> {
 
 /// The inverse of [`Words::kinds`].
 pub(crate) fn kinds(dtype: DType, floats: Floats, activation: Activation) -> Vec<u64> {
-    let place = |found: Option<usize>| found.unwrap_or_default() as u64;
+    let index = |found: Option<usize>| found.unwrap_or_default() as u64;
     vec![
-        place(DTYPES.iter().position(|d| *d == dtype)),
-        place(FLOATS.iter().position(|f| *f == floats)),
-        place(ACTIVATIONS.iter().position(|a| *a == activation)),
+        index(DTYPES.iter().position(|d| *d == dtype)),
+        index(FLOATS.iter().position(|f| *f == floats)),
+        index(ACTIVATIONS.iter().position(|a| *a == activation)),
     ]
 }
 
 /// Element types; their position encodes them, as for the lists below.
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
-const FLOATS: [Floats; 4] = [Floats::AsTheyAre, Floats::Tf32, Floats::Bf16, Floats::F16];
+const FLOATS: [Floats; 4] = [Floats::Exact, Floats::Tf32, Floats::Bf16, Floats::F16];
 
 const ACTIVATIONS: [Activation; 5] =
     [Activation::None, Activation::Relu, Activation::GeluByTanh, Activation::Gelu, Activation::Silu];

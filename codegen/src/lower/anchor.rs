@@ -22,7 +22,7 @@ use crate::kernel::space::row_major;
 use crate::kernel::zero_filled::ZeroFilled;
 use crate::kernel::{contraction, extent, panels};
 use crate::lower::{Lowering, points};
-use crate::physical::{Flops, Operand, Place};
+use crate::physical::{BufferRef, Flops, Operand};
 
 /// The form of packed weights.
 pub(super) enum Panels {
@@ -91,7 +91,7 @@ impl Lowering<'_, '_> {
         if let Some(mut call) = self.product_call(op, &spec, b, &axes, &row_major(&dims)) {
             let operands = self.fold_transposes(&mut call, [x, w]);
             return Ok((|| {
-                let operands = [self.place(operands[0])?, self.place(operands[1])?];
+                let operands = [self.operand(operands[0])?, self.operand(operands[1])?];
                 self.library_call(group, call, operands, b, flops)
             })());
         }
@@ -105,10 +105,10 @@ impl Lowering<'_, '_> {
         let source = nest.print(self.isa)?;
         let packed = constant.map(|_| self.packed(w, &spec, width, None)).transpose()?;
         Ok((|| {
-            let a = self.place(x)?;
+            let a = self.operand(x)?;
             let right = match packed {
                 Some(panels) => self.panels(w, panels)?,
-                None => self.place(w)?,
+                None => self.operand(w)?,
             };
             self.finish(group, source, b, vec![a, right], flops)?;
             self.scheduled(key, &spec, tile);
@@ -127,7 +127,7 @@ impl Lowering<'_, '_> {
     pub(super) fn scheduled(&mut self, key: String, spec: &Contraction, tile: Tile) {
         let (step, tiles) = (self.out.physical.steps.len() - 1, contraction::candidates(spec, self.isa));
         if self.can.packed_weights {
-            self.out.physical.steps[step].again = contraction::again(spec, tile, self.isa);
+            self.out.physical.steps[step].reread = contraction::reread(spec, tile, self.isa);
         }
         self.out.scheduled.push(Scheduled { key, step, tiles });
     }
@@ -138,7 +138,7 @@ impl Lowering<'_, '_> {
         let tensor = self.constants.tensor(w);
         let values = tensor.as_ref().and_then(|t| t.as_slice::<f32>()).unwrap_or_default();
         let all = |holds: fn(f32) -> bool| values.iter().all(|x| holds(*x));
-        if 4 * values.len() <= contraction::STAYS {
+        if 4 * values.len() <= contraction::L2_RESIDENT {
             contraction::Operand::Packed
         } else if all(|x| x.to_bits() & 0xffff == 0) {
             contraction::Operand::PackedHalf(DType::BF16)
@@ -217,7 +217,7 @@ impl Lowering<'_, '_> {
             Panels::Bf16(data) => self.constants.computed(&name, data)?,
             Panels::Bytes(data) => self.constants.computed(&name, data)?,
         };
-        Ok(Operand::whole(Place::Weight(weight)))
+        Ok(Operand::whole(BufferRef::Weight(weight)))
     }
 
     /// `w` permuted: `dims` are the axes of the result, with their strides in `w`.
@@ -228,7 +228,7 @@ impl Lowering<'_, '_> {
         dims: &[Extent],
         from: Vec<Extent>,
     ) -> Result<Operand, Diagnostic> {
-        let (read, dtype) = (self.place(w)?, self.dtype(w));
+        let (read, dtype) = (self.operand(w)?, self.dtype(w));
         let slot = self.scratch_slot(format!("{} by tap", self.constants.name(w)), dtype, dims);
         let none = || Extent::from(0usize);
         let to = (none(), row_major(dims));
@@ -237,9 +237,9 @@ impl Lowering<'_, '_> {
             bytes: dtype.bits().map_or(4, |b| b / 8),
             out: 1,
         };
-        let source = nest.print(self.isa).map_err(|why| self.broken(op, why))?;
+        let source = nest.print(self.isa).map_err(|why| self.bug(op, why))?;
         self.kernel(&[op], source, vec![read], vec![slot], Flops::default());
-        Ok(Operand::whole(Place::Slot(slot)))
+        Ok(Operand::whole(BufferRef::Slot(slot)))
     }
 }
 
@@ -249,7 +249,7 @@ fn lead_strides(own: &[Extent], batch: &[Extent]) -> Vec<Extent> {
     let lead = own.len() - 2;
     (0..batch.len())
         .map(|axis| match (axis + lead).checked_sub(batch.len()) {
-            Some(i) if !own[i].is(1) => extent::stretched(&own[i], &batch[axis], &strides[i]),
+            Some(i) if !own[i].is(1) => extent::broadcast_stride(&own[i], &batch[axis], &strides[i]),
             _ => 0usize.into(),
         })
         .collect()

@@ -30,7 +30,7 @@ pub fn body(g: &Graph, group: &Group, roles: &Roles, inner: usize) -> Body {
         constants: HashMap::new(),
         loads: HashMap::new(),
     };
-    for op in group.again.iter().chain(&group.ops) {
+    for op in group.recomputed.iter().chain(&group.ops) {
         let data = g.op(*op);
         let result = data.results[0];
         let dtype = b.dtype(result);
@@ -126,7 +126,7 @@ impl Builder<'_> {
         let rank = self.group.space.len();
         let strides = (0..rank)
             .map(|axis| match (axis + dims.len()).checked_sub(rank) {
-                Some(i) if !dims[i].is(1) => extent::stretched(&dims[i], &self.group.space[axis], &own[i]),
+                Some(i) if !dims[i].is(1) => extent::broadcast_stride(&dims[i], &self.group.space[axis], &own[i]),
                 _ => 0usize.into(),
             })
             .collect();

@@ -18,7 +18,7 @@ use crate::kernel::winograd::Winograd;
 use crate::library::cudnn;
 use crate::lower::anchor::{Outcome, Panels, element};
 use crate::lower::{Lowering, points};
-use crate::physical::{Flops, Operand, Place};
+use crate::physical::{BufferRef, Flops, Operand};
 
 /// Padded extent, input extent, and elements before the input, for each axis.
 type Border = [(Extent, Extent, Extent); 4];
@@ -185,7 +185,7 @@ impl Lowering<'_, '_> {
         if let Some(call) = self.convolution_call(op, &shape, &b, &row_major(&image.space())) {
             let filters = [*cout, image.cin_group(), image.area()];
             return Ok((|| {
-                let operands = [self.place(x)?, self.channels_last(op, w, filters)?];
+                let operands = [self.operand(x)?, self.channels_last(op, w, filters)?];
                 self.library_call(group, call, operands, &b, image.flops())
             })());
         }
@@ -250,12 +250,12 @@ impl Lowering<'_, '_> {
         let source = nest.print(self.isa)?;
         let tensor = self.constants.tensor(w).ok_or("its weights are not known before the run")?;
         let filters = match tensor.as_slice::<bf16>() {
-            Some(halves) => halves.iter().map(|x| x.to_f32()).collect(),
+            Some(values) => values.iter().map(|x| x.to_f32()).collect(),
             None => tensor.as_slice::<f32>().ok_or("its weights are neither f32 nor bf16")?,
         };
         let packed = fast.transform.pack(&filters, fast.cin, fast.cout, fast.width(self.isa));
         Ok((|| {
-            let a = self.place(x)?;
+            let a = self.operand(x)?;
             let right = self.panels(w, Panels::Floats(packed))?;
             self.finish(group, source, b, vec![a, right], Flops::products(fast.flops()))
         })())
@@ -280,15 +280,15 @@ impl Lowering<'_, '_> {
 
     /// The operand `x` with a zero border: padded extent, input extent and elements before, of each axis.
     fn bordered(&mut self, op: OpId, x: ValueId, border: Option<Border>) -> Result<Operand, Diagnostic> {
-        let a = self.place(x)?;
+        let a = self.operand(x)?;
         let Some(list) = border else { return Ok(a) };
         let dtype = self.dtype(x);
         let bytes = dtype.bits().map_or(4, |b| b / 8);
         let slot = self.scratch_slot(format!("padded {}", self.constants.name(x)), dtype, &list.clone().map(|a| a.0));
         let pad = Nest::Pad { axes: list.to_vec(), bytes, fill: 0 };
-        let source = pad.print(self.isa).map_err(|why| self.broken(op, why))?;
+        let source = pad.print(self.isa).map_err(|why| self.bug(op, why))?;
         self.kernel(&[op], source, vec![a], vec![slot], Flops::default());
-        Ok(Operand::whole(Place::Slot(slot)))
+        Ok(Operand::whole(BufferRef::Slot(slot)))
     }
 
     fn depthwise(
@@ -315,7 +315,7 @@ impl Lowering<'_, '_> {
                 Some(quads) => self.constants.computed(&name, quads)?,
                 None => self.constants.computed(&name, rows)?,
             };
-            let weights = Operand::whole(Place::Weight(weight));
+            let weights = Operand::whole(BufferRef::Weight(weight));
             let a = self.bordered(op, x, border)?;
             self.finish(group, source, b, vec![a, weights], flops)
         })())

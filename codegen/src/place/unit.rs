@@ -15,5 +15,5 @@ pub(crate) struct Unit<'a> {
     /// Modelled seconds of native code.
     pub native: f64,
     /// Whether the unit computes anything: views and shapes alone do not make a subgraph.
-    pub weighs: bool,
+    pub computes: bool,
 }

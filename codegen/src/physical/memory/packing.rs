@@ -29,8 +29,8 @@ pub struct Packing {
     pub lower_bound: u64,
 }
 
-/// Places a buffer in the smallest sufficient gap between placed ones, which are sorted by offset, else on top.
-pub(crate) fn put(placed: &mut Vec<(Buffer, u64)>, b: Buffer) -> u64 {
+/// Assigns a buffer to the smallest sufficient gap between placed ones, which are sorted by offset, else on top.
+pub(crate) fn assign(placed: &mut Vec<(Buffer, u64)>, b: Buffer) -> u64 {
     let (mut at, mut best_gap, mut end) = (None, u64::MAX, 0u64);
     for (c, offset) in placed.iter() {
         if !c.overlaps(&b) || c.bytes == 0 {

@@ -49,7 +49,7 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     let waits = AccessStrides { batch: nowhere, outer: 0usize.into(), inner: l.pitch.into(), column: 1usize.into() };
     let soft = a.softmax();
     let bodies = match soft {
-        Some(s) => finished_later(&a.along, s, a.at, a.element)?,
+        Some(s) => deferred_division(&a.along, s, a.at, a.element)?,
         None => vec![a.along.clone()],
     };
     let rows_dims = a.dims();
@@ -132,7 +132,7 @@ struct Layout {
 
 impl Layout {
     fn choose(a: &Attention, isa: &Isa) -> Result<Layout, String> {
-        let known = |e: &Extent| e.number().ok_or("how many keys there are is not known before the run");
+        let known = |e: &Extent| e.number().ok_or("the number of keys is not known before the run");
         let (keys, depth, columns) = (known(&a.keys)?, known(&a.depth)?, known(&a.columns)?);
         supported(a)?;
         // Rows are padded so that they do not all begin in the same few L1 sets.
@@ -243,17 +243,17 @@ impl Layout {
 /// Whether the kernel supports the layouts and types.
 fn supported(a: &Attention) -> Result<(), String> {
     if !a.kept.is_empty() {
-        return Err("others read numbers of its rows".into());
+        return Err("row values of its softmax have other readers".into());
     }
     if !a.q.step.is(1) {
         return Err("the rows of the left operand are not contiguous".into());
     }
     if a.k.step.is(1) && float::is_half(a.element) && !a.k.line.number().is_some_and(|n| n.is_multiple_of(2)) {
-        return Err("keys of 16-bit floats do not begin at words".into());
+        return Err("keys of 16-bit floats are not aligned to 32 bits".into());
     }
     let scored = stored_type(&a.scores);
     if scored != a.element && scored != DType::F32 {
-        return Err("scores in fewer bits than what they weigh".into());
+        return Err("its scores have a narrower type than its values".into());
     }
     Ok(())
 }
@@ -290,9 +290,9 @@ fn row_wise(a: &Attention, l: &Layout, walks: &[Rows<'_>], c: &mut String) {
 /// A softmax without the final division: exponentials, and a factor for each row that the second product applies. If its
 /// argument is the scores themselves, a separate loop computes the row maxima before: it interleaves many rows, which a single
 /// loop with two dependent reductions cannot. Exponentials have type `element`; all else is computed in f32.
-fn finished_later(along: &Body, s: Softmax, at: usize, element: DType) -> Result<Vec<Body>, String> {
+fn deferred_division(along: &Body, s: Softmax, at: usize, element: DType) -> Result<Vec<Body>, String> {
     if [s.largest, s.exponentials, s.sum].iter().any(|n| along.nodes[*n].dtype != DType::F32) {
-        return Err("a softmax whose sums are rounded".into());
+        return Err("the sums of its softmax are rounded to 16 bits".into());
     }
     let mut body = along.clone();
     let (value, stored) = along.stores[0];

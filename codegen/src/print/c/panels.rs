@@ -20,7 +20,7 @@ pub fn columns_to_panels(
     let lanes = isa.lanes;
     // From here on in words: a float, or a pair.
     let words = depth.div_ceil(many);
-    let place = format!("n / {width} * {} + n % {width}", words * width);
+    let offset = format!("n / {width} * {} + n % {width}", words * width);
     let (whole, deep) = (columns / lanes * lanes, depth / many / lanes * lanes);
     // Start of the remainder that is packed element by element: columns, and words of the other columns.
     let (mut n0, mut d0) = (0, 0);
@@ -29,7 +29,7 @@ pub fn columns_to_panels(
         let _ =
             writeln!(c, "      for (i64 n = 0; n < {whole}; n += LANES) for (i64 d = 0; d < {deep}; d += LANES) {{");
         let _ = writeln!(c, "          const f32 *p = (const f32 *)({from} + n * {column}) + d;");
-        let _ = writeln!(c, "          f32 *q = panels + {place} + d * {width};");
+        let _ = writeln!(c, "          f32 *q = panels + {offset} + d * {width};");
         square(&column.div_floor(&many.into()), &width.into(), lanes, c);
         c.push_str("      }\n");
         (n0, d0) = (whole, deep);
@@ -40,14 +40,14 @@ pub fn columns_to_panels(
             1 => format!("load({from} + n + d * {step})"),
             _ => format!("(vf)load_pair({from} + n + 2 * d * {step}, {step})"),
         };
-        let _ = writeln!(c, "          store(panels + {place} + d * {width}, {word});");
+        let _ = writeln!(c, "          store(panels + {offset} + d * {width}, {word});");
         (n0, d0) = (whole, full);
     }
     let each = match many {
-        1 => format!("panels[{place} + d * {width}] = {from}[n * {column} + d * {step}]"),
+        1 => format!("panels[{offset} + d * {width}] = {from}[n * {column} + d * {step}]"),
         _ => {
             let pair = format!(
-                "{{ const bf16 *p = {from} + n * {column}; {to}[2 * ({place} + d * {width})] = LOW; {to}[2 * ({place} + d * {width}) + 1] = HIGH; }}"
+                "{{ const bf16 *p = {from} + n * {column}; {to}[2 * ({offset} + d * {width})] = LOW; {to}[2 * ({offset} + d * {width}) + 1] = HIGH; }}"
             );
             let low = format!("p[2 * d * {step}]");
             let high = match depth.is_multiple_of(2) {
@@ -67,7 +67,7 @@ pub fn columns_to_panels(
     if columns < end {
         let _ = writeln!(
             c,
-            "      for (i64 d = 0; d < {words}; d++) for (i64 n = {columns}; n < {end}; n++) panels[{place} + d * {width}] = 0;"
+            "      for (i64 d = 0; d < {words}; d++) for (i64 n = {columns}; n < {end}; n++) panels[{offset} + d * {width}] = 0;"
         );
     }
 }

@@ -69,7 +69,7 @@ impl Tile {
     }
 
     /// C expression of the row or column `i` of the thread at `t`.
-    fn place(self, i: &str, t: &str) -> String {
+    fn offset(self, i: &str, t: &str) -> String {
         let g = self.group();
         if g == self.thread {
             format!("{t} * {g} + {i}")
@@ -107,7 +107,7 @@ pub fn contraction(
     let (batches, rows): (Extent, Extent) = (spec.batch.iter().product(), &spec.outer.0 * &spec.inner.0);
     let tile = Tile::choose(&rows, &spec.columns, &batches);
     let (tm, tn) = (rows.div_ceil(&tile.block.into()), spec.columns.div_ceil(&tile.block.into()));
-    // Rounding errors grow with the length of a sum: partial sums keep them small.
+    // Rounding errors increase with the length of a sum: partial sums keep them small.
     let pieces = spec.element == Element::Float && depth(spec).guess() > 2 * PIECE;
     let b_at = right_offset(spec)?;
     let kernel = Kernel { spec, tile, types: [t, u, sum], b_at, tiles: [&tm, &tn], pieces };
@@ -125,8 +125,8 @@ pub fn contraction(
       for (i32 j = 0; j < {thread}; j++) {{
       const i64 r = m0 + {}, n = n0 + {};
 ",
-        tile.place("i", "ty"),
-        tile.place("j", "tx"),
+        tile.offset("i", "ty"),
+        tile.offset("j", "tx"),
     );
     epilogue(spec, body, &walk, &to, "acc[i][j]", &mut c);
     c.push_str("    }\n  }\n");

@@ -19,16 +19,16 @@ pub fn epilogue(
     let inner = &spec.inner.0;
     let _ = writeln!(c, "      if (r >= {} || n >= {}) continue;", &spec.outer.0 * inner, spec.columns);
     let _ = writeln!(c, "      const i64 o = r / {inner}, m = r % {inner};");
-    let place = |w: &AccessStrides| {
+    let offset = |w: &AccessStrides| {
         let batch = index::flat_offset(&spec.batch, &w.batch, "batch");
         format!("({batch}) + o * {} + m * {} + n * {}", w.outer, w.inner, w.column)
     };
     let p = Points { body, width: 1 };
-    let at = |l: usize| (format!("p{l} + {}", place(&walk[l])), 0usize.into(), false);
+    let at = |l: usize| (format!("p{l} + {}", offset(&walk[l])), 0usize.into(), false);
     for node in 0..body.nodes.len() {
         p.node(node, &at, &|_| sum.into(), c);
     }
     for (s, (_, node)) in body.stores.iter().enumerate() {
-        p.store(*node, &format!("q{s} + {}", place(to)), c);
+        p.store(*node, &format!("q{s} + {}", offset(to)), c);
     }
 }

@@ -57,9 +57,9 @@ impl Products {
       }}
 "
             ),
-            Products::Tf32 | Products::Three => {
+            Products::Tf32 | Products::Tf32x3 => {
                 let small = |name: &str, i: &str| match self {
-                    Products::Three => {
+                    Products::Tf32x3 => {
                         format!(" small_{name}[{i}][e] = tf32(x[e] - __int_as_float((i32){name}[{i}][e]));")
                     }
                     _ => String::new(),
@@ -73,7 +73,7 @@ impl Products {
                     )
                 };
                 let product = match self {
-                    Products::Three => {
+                    Products::Tf32x3 => {
                         "mma(acc[i][j], small_a[i], b[j]); mma(acc[i][j], a[i], small_b[j]); mma(acc[i][j], a[i], b[j]);"
                     }
                     _ => "mma(acc[i][j], a[i], b[j]);",
@@ -99,7 +99,7 @@ impl Products {
                 (16, a.join(" "), b.join(" "), format!("mma_{ty}(acc[i][j], a[i], b[j]);"))
             }
         };
-        let small = if self == Products::Three {
+        let small = if self == Products::Tf32x3 {
             format!("        u32 small_a[{mi}][4], small_b[{ni}][2];\n")
         } else {
             String::new()

@@ -90,7 +90,7 @@ impl Emit<'_> {
     fn tile(&self, rows: usize, columns: &Columns, c: &mut String) {
         let Sums { spec, blocks, .. } = self.sums;
         let vectors = self.sums.vectors(columns);
-        self.ask_ahead(rows, vectors, c);
+        self.prefetch_operands(rows, vectors, c);
         self.sums.tile(rows, columns, c);
         let waits = blocks.is_some_and(|b| b.wait(spec));
         if waits {
@@ -112,7 +112,7 @@ impl Emit<'_> {
 
     /// Prefetches epilogue operands as large as the result while the sums are computed: a tile reads a few lines of many rows,
     /// which the hardware does not prefetch.
-    fn ask_ahead(&self, rows: usize, vectors: usize, c: &mut String) {
+    fn prefetch_operands(&self, rows: usize, vectors: usize, c: &mut String) {
         let lanes = self.sums.isa.lanes;
         for (i, (l, w)) in self.body.loads.iter().zip(self.walk).enumerate() {
             let (Some(bits), true) = (l.dtype.bits(), w.column.is(1) && !w.inner.is(0)) else { continue };

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use crate::isa::{Isa, LINE};
 use crate::kernel::body::Body;
 use crate::kernel::contraction::{
-    AccessStrides, Blocks, Contraction, Element, Operand, PIECE, RowAxes, STAYS, Tile, depth, panel,
+    AccessStrides, Blocks, Contraction, Element, L2_RESIDENT, Operand, PIECE, RowAxes, Tile, depth, panel,
 };
 use crate::kernel::extent::Extent;
 use crate::print::c::contraction::emit::Emit;
@@ -71,8 +71,8 @@ pub fn contraction(
     let blocks = Blocks::choose(spec, tile, width);
     let (cuts, per_cut) = match blocks {
         Some(b) => (tiles.div_ceil(&b.tiles.into()).max(&1usize.into()), b.tiles.into()),
-        None if lines => cut(&spec.outer.0),
-        None => cut(&tiles),
+        None if lines => split_work(&spec.outer.0),
+        None => split_work(&tiles),
     };
     let mut walk = Vec::new();
     for l in &body.loads {
@@ -89,7 +89,7 @@ pub fn contraction(
         None if own_panel => return Err("the length of its sum is not known before the run".into()),
         _ => 0,
     };
-    // Rounding errors grow with the length of a sum: partial sums keep them small.
+    // Rounding errors increase with the length of a sum: partial sums keep them small.
     let long = k.guess() > 2 * PIECE && spec.run.guess() >= PIECE / 2;
     let pieces = spec.element == Element::Float && long && blocks.is_none();
     let mut c = String::new();
@@ -103,7 +103,9 @@ pub fn contraction(
     let [t, ..] = spec.element.names();
     let run = match (spec.element, &spec.b) {
         (Element::Float, _) | (Element::Half(_), Operand::RowMajor(_)) => None,
-        (_, Operand::Packed) => Some(spec.run.number().ok_or("a product of groups of unknown depth")?),
+        (_, Operand::Packed) => {
+            Some(spec.run.number().ok_or("the depth of a product of groups is not known before the run")?)
+        }
         _ => return Err("a product of groups whose right operand is not known before the run".into()),
     };
     let a_at = index::flat_offset(&spec.batch, &spec.a_batch, "batch");
@@ -111,8 +113,8 @@ pub fn contraction(
     right_operand(spec, blocks, widened, width, &mut c);
     epilogue_pointers(spec, body, (&walk, &to), width, &mut c);
     let bytes = spec.element.size() * depth(spec).guess() * spec.columns.guess();
-    let ahead = ahead(spec, tile, blocks, bytes, isa);
-    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, ahead, dots: false };
+    let prefetch_lines = prefetch_lines(spec, tile, blocks, bytes, isa);
+    let sums = Sums { spec, run, stored, pieces, blocks, tile, isa, width, prefetch_lines, dots: false };
     let emit = Emit { sums, body, walk: &walk, to: &to, panels: &panels, factors: None };
     emit.part(&per_cut, &cuts, &mut c);
     c.push_str("    }\n  }\n");
@@ -257,9 +259,19 @@ fn epilogue_pointers(
 /// rows have a panel's width. `bytes` of panels are read before the first is read again.
 pub fn panel_product(spec: &Contraction, tile: Tile, bytes: usize, isa: &Isa, c: &mut String) {
     let width = tile.vectors * isa.lanes;
-    let ahead = ahead(spec, tile, None, bytes, isa);
-    let sums =
-        Sums { spec, run: None, stored: None, pieces: false, blocks: None, tile, isa, width, ahead, dots: false };
+    let prefetch_lines = prefetch_lines(spec, tile, None, bytes, isa);
+    let sums = Sums {
+        spec,
+        run: None,
+        stored: None,
+        pieces: false,
+        blocks: None,
+        tile,
+        isa,
+        width,
+        prefetch_lines,
+        dots: false,
+    };
     let _ = writeln!(c, "      for (i64 o = 0, m = 0; m < {}; m += {}) {{", spec.inner.0, tile.rows);
     sums.tile(tile.rows, &Columns::First(width), c);
     for (r, v) in (0..tile.rows).flat_map(|r| (0..tile.vectors).map(move |v| (r, v))) {
@@ -273,7 +285,7 @@ const FEW_TILES: usize = 2;
 
 /// Lines of the next panel that each step of a tile's sum prefetches. Panels come from beyond the L2 cache, and all row tiles
 /// share one read: without prefetching the first tile stalls. `bytes` are read before the first panel is read again.
-fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, isa: &Isa) -> Option<usize> {
+fn prefetch_lines(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, isa: &Isa) -> Option<usize> {
     let tiles = match blocks {
         Some(b) => b.tiles,
         None => spec.outer.0.guess() * spec.inner.0.guess().div_ceil(tile.rows),
@@ -282,11 +294,11 @@ fn ahead(spec: &Contraction, tile: Tile, blocks: Option<Blocks>, bytes: usize, i
     let lines = (4 * tile.vectors * isa.lanes).div_ceil(LINE);
     let packed = spec.b == Operand::Packed;
     // With one row tile the memory bandwidth is the limit, and the hardware prefetches by itself.
-    (packed && bytes > STAYS && tiles > 1).then(|| lines.div_ceil(tiles))
+    (packed && bytes > L2_RESIDENT && tiles > 1).then(|| lines.div_ceil(tiles))
 }
 
 /// Splits `n` pieces of work into up to 8 parts of equal size: the number of parts and the size of each.
-fn cut(n: &Extent) -> (Extent, Extent) {
+fn split_work(n: &Extent) -> (Extent, Extent) {
     let per = n.div_ceil(&8usize.into()).max(&1usize.into());
     (n.div_ceil(&per), per)
 }

@@ -25,11 +25,11 @@ impl Fragments {
     /// The fragments of products.
     pub fn of(products: Products) -> Fragments {
         let (terms, short) = match products {
-            Products::Tf32 | Products::Three => (8, None),
+            Products::Tf32 | Products::Tf32x3 => (8, None),
             Products::Bf16 | Products::Half(DType::BF16) => (16, Some("bf16")),
             Products::F16 | Products::Half(_) => (16, Some("f16")),
         };
-        let (unconverted, split) = (matches!(products, Products::Half(_)), products == Products::Three);
+        let (unconverted, split) = (matches!(products, Products::Half(_)), products == Products::Tf32x3);
         Fragments { terms, unconverted, short, split, pairs: if short.is_some() { 2 } else { 1 } }
     }
 

@@ -27,13 +27,13 @@ pub fn attention(a: &Attention, isa: &Isa) -> Result<Source, String> {
     let mut along = a.along.clone();
     along.nodes.truncate(soft.of + 1);
     if along.nodes.iter().any(|t| matches!(t.node, Node::Reduce(..))) {
-        return Err("its rows are a softmax of what needs whole rows".into());
+        return Err("the argument of its softmax reduces whole rows".into());
     }
     along.nodes.iter_mut().filter(|t| t.node == Node::Load(a.at)).for_each(|t| t.node = Node::Anchor);
     let number = |n: &usize| match *n {
         n if n == soft.largest => Ok("top"),
         n if n == soft.sum => Ok("sum"),
-        _ => Err("others read numbers of its rows that a softmax does not have"),
+        _ => Err("a row value with other readers is neither the maximum nor the sum of its softmax"),
     };
     let kept = a.kept.iter().map(number).collect::<Result<_, _>>()?;
     let known = |e: &Extent| e.number().filter(|n| *n <= LONGEST).ok_or("its lines are too long for a GPU");

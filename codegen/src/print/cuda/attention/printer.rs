@@ -30,7 +30,7 @@ pub(super) struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// C that turns `s` into the argument of the softmax, at row `r` and key `n` (C variables).
+    /// C that replaces `s` by the argument of the softmax, at row `r` and key `n` (C variables).
     pub fn map(&self, c: &mut String) {
         let a = self.a;
         let arguments: Vec<Option<usize>> = (0..a.scores.loads.len()).map(|l| Some(3 + l)).collect();
